@@ -1,0 +1,237 @@
+// Binomial tree: log2 P latencies from one to all or from all to one. For broadcast and reduce every
+// message is the whole; for gather and scatter a message is the blocks of a subtree, so a rank inside the
+// tree handles few large messages instead of the root many small ones.
+#include "algorithms/binomial_tree.h"
+
+#include "algorithms/generators.h"
+
+namespace tutti::generators {
+
+uint32_t BinomialTree::reach(uint32_t place) const {
+  return place == 0 ? rank_count_ : std::min(place & (~place + 1), rank_count_ - place);
+}
+
+Chunks BinomialTree::subtree(uint32_t place) const {
+  return {place, reach(place)};
+}
+
+std::vector<uint32_t> BinomialTree::children(uint32_t place) const {
+  std::vector<uint32_t> found;
+  if (reach(place) < 2) return found;
+  for (uint32_t distance = floor_power(reach(place) - 1); distance > 0; distance /= 2)
+    found.push_back(place + distance);
+  return found;
+}
+
+uint32_t BinomialTree::largest_subtree() const {
+  uint32_t largest = 0;
+  for (const uint32_t child : children(0)) largest = std::max(largest, subtree(child).count);
+  return largest;
+}
+
+namespace {
+
+/// One merge of the canonical tree, done by its leader: the other half's sum comes from `peer`.
+struct Merge {
+  uint32_t peer = 0;
+  bool own_first = false;
+  bool peer_is_leaf = false;
+};
+
+/// What a rank does in the canonical tree over [0, P), where the root leads every range it is in and the
+/// first rank leads the others.
+struct MergeRole {
+  std::vector<Merge> merges;  ///< from the leaves up
+  uint32_t parent = UINT32_MAX;
+};
+
+MergeRole find_role(uint32_t rank, uint32_t rank_count, uint32_t root) {
+  const auto leader = [root](uint32_t begin, uint32_t end) {
+    return root >= begin && root < end ? root : begin;
+  };
+  MergeRole role;
+  uint32_t begin = 0;
+  uint32_t end = rank_count;
+  while (end - begin > 1) {
+    const uint32_t middle = begin + canonical_split(end - begin);
+    const bool is_left = rank < middle;
+    const uint32_t top = leader(begin, end);
+    const auto [other_begin, other_end] = is_left ? std::pair(middle, end) : std::pair(begin, middle);
+    const uint32_t other = leader(other_begin, other_end);
+    (is_left ? end : begin) = middle;
+    if (rank == top) {
+      role.merges.insert(role.merges.begin(), {other, is_left, other_end - other_begin == 1});
+    } else if (rank == leader(begin, end)) {
+      role.parent = top;
+    }
+  }
+  return role;
+}
+
+/// Blocks move between places in pieces that are consecutive for ranks too and fit the slots of a link.
+class BlockRange {
+ public:
+  BlockRange(const Request& request, const Facts& facts)
+      : tree_(request.rank_count, request.root),
+        wrap_(request.rank_count - request.root),
+        window_(window_of(tree_.largest_subtree(), facts)) {}
+
+  const BinomialTree& tree() const { return tree_; }
+  uint32_t window() const { return window_; }
+
+  /// Calls body(places, blocks of those ranks) in ascending order.
+  template <class Body>
+  void each_piece(Chunks places, const Body& body) const {
+    const auto with_ranks = [&](Chunks piece) { body(piece, Chunks{tree_.rank(piece.first), piece.count}); };
+    const uint32_t middle = std::clamp(wrap_, places.first, places.end());
+    for_each_piece({places.first, middle - places.first}, window_, with_ranks);
+    for_each_piece({middle, places.end() - middle}, window_, with_ranks);
+  }
+
+ private:
+  BinomialTree tree_;
+  uint32_t wrap_;  ///< the place of rank 0
+  uint32_t window_;
+};
+
+/// The part of scratch that holds the blocks of `places` at a rank whose subtree starts at `place`.
+End held(Chunks places, uint32_t place) {
+  return scratch({places.first - place, places.count});
+}
+
+}  // namespace
+
+bool supports_equal_blocks(const Request& request, const Facts&) {
+  return !request.variable_counts;
+}
+
+/// Binomial reduce: sums climb a binomial tree, in the order of the canonical tree whatever the root.
+/// Shapes: input and (at the root) output are [count] of T; in place at the root allowed.
+/// Cost: ceil(log2 P) steps at most, floor(log2 P) latencies; each rank but the root sends the message
+/// once.
+/// Scratch: one chunk.
+/// Association: canonical for any P.
+/// Errors: none of its own.
+/// Source: the binomial tree of Thakur, Rabenseifner & Gropp 2005, on the canonical tree's ranges.
+Plan make_binomial_reduce(const Request& request, const Facts&, uint32_t rank) {
+  Builder builder(request, rank);
+  const Chunks all{0, 1};
+  builder.scratch_chunks(request.rank_count > 2 ? 1 : 0).canonical(true);
+  const MergeRole role = find_role(rank, request.rank_count, request.root);
+  if (role.merges.empty()) {
+    builder.step(all, {input(all)}, {to(role.parent, Carry::kReference)});
+    return builder.take();
+  }
+  End own = input(all);
+  for (size_t i = 0; i < role.merges.size(); ++i) {
+    const Merge& merge = role.merges[i];
+    const End other = from(merge.peer, merge.peer_is_leaf ? Carry::kReference : Carry::kCopy);
+    std::vector<End> operands = in_order(merge.own_first, own, other);
+    own = scratch(all);
+    if (i + 1 < role.merges.size()) {
+      builder.step(all, std::move(operands), {own});
+    } else if (rank == request.root) {
+      builder.finish(all, std::move(operands), {output(all)});
+    } else {
+      builder.step(all, std::move(operands), {to(role.parent, Carry::kCopy)});
+    }
+  }
+  return builder.take();
+}
+
+/// Binomial broadcast.
+/// Shapes: input (at the root) and output are [count] of T; in place at the root allowed.
+/// Cost: 1 step a rank to 128 ranks, floor(log2 P) latencies; the root sends the message ceil(log2 P)
+/// times.
+/// Scratch: none.
+/// Errors: none of its own.
+/// Source: Thakur, Rabenseifner & Gropp 2005.
+Plan make_binomial_broadcast(const Request& request, const Facts&, uint32_t rank) {
+  const BinomialTree tree(request.rank_count, request.root);
+  const uint32_t place = tree.place(rank);
+  Builder builder(request, rank);
+  const Chunks all{0, 1};
+  std::vector<End> sinks;
+  for (const uint32_t child : tree.children(place)) sinks.push_back(to(tree.rank(child), Carry::kReference));
+  const size_t at_once = std::min<size_t>(sinks.size(), kMaxStepSinks - 1);
+  const std::vector<End> later(sinks.begin() + static_cast<ptrdiff_t>(at_once), sinks.end());
+  sinks.resize(at_once);
+  sinks.push_back(output(all));
+  const End source = place == 0 ? input(all) : from(tree.rank(tree.parent(place)), Carry::kReference);
+  builder.step(all, {source}, std::move(sinks));
+  builder.spread(all, output(all), later);
+  return builder.take();
+}
+
+/// Binomial gather: each rank collects the blocks of its subtree and sends them to its parent together.
+/// Shapes: input is [count], output (at the root) [P * count] of T; in place at the root allowed.
+/// Cost: floor(log2 P) latencies; the root receives P-1 blocks in log2 P messages (more where a subtree
+/// does not fit the slots of a link, or wraps around the last rank).
+/// Scratch: the largest subtree, at most P/2 chunks.
+/// Errors: none of its own.
+/// Source: Thakur, Rabenseifner & Gropp 2005.
+Plan make_binomial_gather(const Request& request, const Facts& facts, uint32_t rank) {
+  const BlockRange range(request, facts);
+  const BinomialTree& tree = range.tree();
+  const uint32_t place = tree.place(rank);
+  Builder builder(request, rank);
+  builder.scratch_chunks(tree.largest_subtree()).slots_needed(range.window());
+  const Chunks subtree = tree.subtree(place);
+  const Chunks own{rank, 1};
+  if (subtree.count == 1) {
+    builder.step(own, {input({0, 1})}, {to(tree.rank(tree.parent(place)), Carry::kReference)});
+    return builder.take();
+  }
+  builder.step(own, {input({0, 1})}, {place == 0 ? output(own) : scratch({0, 1})});
+  std::vector<uint32_t> children = tree.children(place);
+  std::reverse(children.begin(), children.end());  // small subtrees are complete first
+  for (const uint32_t child : children) {
+    const Chunks below = tree.subtree(child);
+    const Carry carry = below.count == 1 ? Carry::kReference : Carry::kCopy;
+    range.each_piece(below, [&](Chunks places, Chunks blocks) {
+      builder.step(blocks, {from(tree.rank(child), carry)},
+                   {place == 0 ? output(blocks) : held(places, place)});
+    });
+  }
+  if (place == 0) return builder.take();
+  range.each_piece(subtree, [&](Chunks places, Chunks blocks) {
+    builder.step(blocks, {held(places, place)}, {to(tree.rank(tree.parent(place)), Carry::kCopy)});
+  });
+  return builder.take();
+}
+
+/// Binomial scatter: each rank gets the blocks of its subtree together and hands them on.
+/// Shapes: input (at the root) is [P * count], output [count] of T; in place at the root allowed.
+/// Cost: floor(log2 P) latencies; the root sends P-1 blocks in log2 P messages (more as in gather).
+/// Scratch: the largest subtree, at most P/2 chunks.
+/// Errors: none of its own.
+/// Source: Thakur, Rabenseifner & Gropp 2005.
+Plan make_binomial_scatter(const Request& request, const Facts& facts, uint32_t rank) {
+  const BlockRange range(request, facts);
+  const BinomialTree& tree = range.tree();
+  const uint32_t place = tree.place(rank);
+  Builder builder(request, rank);
+  builder.scratch_chunks(tree.largest_subtree()).slots_needed(range.window());
+  const Chunks subtree = tree.subtree(place);
+  const Chunks own{rank, 1};
+  const auto carry_from = [](uint32_t sender) { return sender == 0 ? Carry::kReference : Carry::kCopy; };
+  if (place != 0) {
+    const uint32_t parent = tree.parent(place);
+    range.each_piece(subtree, [&](Chunks places, Chunks blocks) {
+      builder.step(blocks, {from(tree.rank(parent), carry_from(parent))},
+                   {subtree.count == 1 ? output({0, 1}) : held(places, place)});
+    });
+  }
+  for (const uint32_t child : tree.children(place)) {
+    range.each_piece(tree.subtree(child), [&](Chunks places, Chunks blocks) {
+      builder.step(blocks, {place == 0 ? input(blocks) : held(places, place)},
+                   {to(tree.rank(child), carry_from(place))});
+    });
+  }
+  if (place == 0 || subtree.count > 1) {
+    builder.step(own, {place == 0 ? input(own) : scratch({0, 1})}, {output({0, 1})});
+  }
+  return builder.take();
+}
+
+}  // namespace tutti::generators

@@ -1,0 +1,38 @@
+// BinomialTree: the tree of binomial broadcast, gather and scatter. Ranks are renumbered so that the root
+// is 0; the parent of v is v without its lowest set bit, and the subtree of v is the range [v, v +
+// subtree(v).count).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "algorithms/builder.h"
+
+namespace tutti::generators {
+
+class BinomialTree {
+ public:
+  BinomialTree(uint32_t rank_count, uint32_t root) : rank_count_(rank_count), root_(root) {}
+
+  /// A rank's number counted from the root.
+  uint32_t place(uint32_t rank) const { return (rank + rank_count_ - root_) % rank_count_; }
+  uint32_t rank(uint32_t place) const { return (place + root_) % rank_count_; }
+
+  /// Of place > 0.
+  uint32_t parent(uint32_t place) const { return place & (place - 1); }
+  /// Places, itself first.
+  Chunks subtree(uint32_t place) const;
+  /// Those with the largest subtrees first.
+  std::vector<uint32_t> children(uint32_t place) const;
+  /// Ranks in the largest subtree below the root.
+  uint32_t largest_subtree() const;
+
+ private:
+  /// The distance to the next place that is not below this one.
+  uint32_t reach(uint32_t place) const;
+
+  uint32_t rank_count_;
+  uint32_t root_;
+};
+
+}  // namespace tutti::generators

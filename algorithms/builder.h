@@ -1,0 +1,139 @@
+// Builder: what the generators share. Ends with names that read like the plan's text form, a builder that
+// collects steps, and the three shapes that recur: reduction in the canonical tree, ranks folded into a
+// power of a radix, and exchanges cut into windows that fit a link's slots.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace tutti::generators {
+
+/// Consecutive chunks of a buffer.
+struct Chunks {
+  uint32_t first = 0;
+  uint32_t count = 1;
+
+  uint32_t end() const { return first + count; }
+};
+
+/// Whether a message may travel as a reference to the chunk it was taken from (End::reference_ok).
+enum class Carry : uint8_t { kCopy, kReference };
+
+End input(Chunks chunks);
+End output(Chunks chunks);
+End scratch(Chunks chunks);
+End to(uint32_t peer, Carry carry, uint8_t channel = 0);
+End from(uint32_t peer, Carry carry, uint8_t channel = 0);
+End publish(Carry carry);
+End published_by(uint32_t peer, Carry carry);
+
+/// Largest power of `radix` that is at most `n`. n >= 1, radix >= 2.
+uint32_t floor_power(uint32_t n, uint32_t radix = 2);
+/// Where the canonical tree splits n >= 2 operands: the largest power of two below n.
+uint32_t canonical_split(uint32_t n);
+
+/// kNone unless the collective reduces, else kCanonical or kAny.
+PlanAssociation association_of(Collective collective, bool canonical);
+/// Whether a plan of that association may serve the request: reproducible mode needs the canonical tree.
+bool is_legal(const Request& request, bool canonical);
+
+/// Most chunks that a step of an exchange of up to `most` chunks moves, so that they fit the slots of a link.
+uint32_t window_of(uint32_t most, const Facts& facts);
+
+/// Calls `body(piece)` for pieces of at most `window` chunks, in ascending order.
+template <class Body>
+void for_each_piece(Chunks range, uint32_t window, const Body& body) {
+  for (uint32_t first = range.first; first < range.end(); first += window) {
+    body(Chunks{first, std::min(window, range.end() - first)});
+  }
+}
+
+/// A send and a receive of two ranks that both send first, interleaved piece by piece, so that a link never
+/// holds more than one piece. The counts may differ.
+template <class Send, class Receive>
+void exchange(Chunks sent, Chunks received, uint32_t window, const Send& send, const Receive& receive) {
+  for (uint32_t done = 0; done < std::max(sent.count, received.count); done += window) {
+    if (done < sent.count) send(Chunks{sent.first + done, std::min(window, sent.count - done)});
+    if (done < received.count)
+      receive(Chunks{received.first + done, std::min(window, received.count - done)});
+  }
+}
+
+/// Two operands of a reduction in the order of the ranks they came from.
+inline std::vector<End> in_order(bool own_first, End own, End other) {
+  if (own_first) return {own, other};
+  return {other, own};
+}
+
+/// Ranks in contiguous groups, the first `extra` of which have one rank more; the first rank of a group is
+/// its leader. With radix k there are k^m groups of at most k ranks: the leaders run an algorithm that
+/// needs a power of k, the other members hand their operand to their leader and get the result from it.
+class Fold {
+ public:
+  Fold(uint32_t rank_count, uint32_t radix);
+
+  uint32_t groups() const { return groups_; }
+  uint32_t first_rank(uint32_t group) const { return group * base_ + std::min(group, extra_); }
+  uint32_t size(uint32_t group) const { return base_ + (group < extra_ ? 1 : 0); }
+  uint32_t group_of(uint32_t rank) const;
+  /// Ranks, which are also blocks, of the groups [begin, end).
+  Chunks blocks(uint32_t begin, uint32_t end) const {
+    return {first_rank(begin), first_rank(end) - first_rank(begin)};
+  }
+  /// Whether combining neighbours level by level, each level's radix groups in one step, is the canonical
+  /// tree.
+  bool is_canonical() const;
+
+ private:
+  bool is_canonical(uint32_t first_child, uint32_t child_count, uint32_t child_groups) const;
+
+  uint32_t groups_;
+  uint32_t base_;
+  uint32_t extra_;
+  uint32_t radix_;
+};
+
+/// Collects one rank's plan lane by lane; registry.cc adds the name.
+class Builder {
+ public:
+  Builder(const Request& request, uint32_t rank);
+
+  Builder& chunks_per_block(uint32_t count);
+  Builder& scratch_chunks(uint32_t count);
+  Builder& slots_needed(uint32_t count);
+  Builder& canonical(bool yes);
+
+  /// Starts another lane; the first exists already.
+  void next_lane();
+  /// Appends a step to the lane; `data`: Step::first_chunk and chunk_count.
+  void step(Chunks data, std::vector<End> sources, std::vector<End> sinks);
+  /// As step, and the reduction of the chunks is complete.
+  void finish(Chunks data, std::vector<End> sources, std::vector<End> sinks);
+
+  /// One source to any number of sinks, kMaxStepSinks a step.
+  void spread(Chunks data, const End& source, const std::vector<End>& sinks);
+
+  /// Reduces one chunk of all ranks in the canonical tree: `operand(q)` is rank q's end, read once, in rank
+  /// order. Up to kMaxStepSources ranks are one step; more are reduced by aligned groups of kMaxStepSources
+  /// through scratch [0, tree_scratch_chunks). The last step has the sinks and, when the collective
+  /// reduces, finishes.
+  void reduce_in_rank_order(Chunks data, const std::function<End(uint32_t)>& operand, std::vector<End> sinks);
+  static uint32_t tree_scratch_chunks(uint32_t rank_count);
+
+  /// Drops lanes without steps.
+  Plan take();
+
+ private:
+  void reduce_range(Chunks data, const std::function<End(uint32_t)>& operand,
+                    std::pair<uint32_t, uint32_t> ranks, uint32_t child_ranks, uint32_t scratch_level,
+                    std::vector<End> sinks, bool last);
+
+  Plan plan_;
+};
+
+}  // namespace tutti::generators

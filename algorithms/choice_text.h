@@ -1,0 +1,10 @@
+// The text of algorithms/choice.txt, put into the library at build time (embed_text.py).
+#pragma once
+
+#include <string_view>
+
+namespace tutti {
+
+std::string_view built_in_choice_text();
+
+}  // namespace tutti

@@ -1,0 +1,125 @@
+// Double binary tree: two binary trees over the same ranks, each for half of the message. A rank that works
+// inside one tree is a leaf of the other, so every rank's links are busy both ways and the message flows at
+// full bandwidth after only log2 P latencies.
+//
+// Each tree has an up lane (sums flow to the root) and a down lane (results flow back), so that the next
+// round's sums climb while this round's result descends.
+#include <array>
+
+#include "algorithms/builder.h"
+#include "algorithms/generators.h"
+
+namespace tutti::generators {
+namespace {
+
+constexpr uint32_t kNobody = UINT32_MAX;
+
+/// A rank's neighbours in a tree.
+struct Neighbours {
+  uint32_t parent = kNobody;
+  std::array<uint32_t, 2> children{kNobody, kNobody};  ///< lower positions, higher positions
+};
+
+/// The root of the in-order tree over positions (after, last]: the highest power of two above `after`.
+uint32_t root_position(uint32_t after, uint32_t last) {
+  return after + floor_power(last - after);
+}
+
+/// In the in-order tree over positions 1..count odd positions are leaves.
+Neighbours find_neighbours(uint32_t position, uint32_t count) {
+  uint32_t after = 0;
+  uint32_t last = count;
+  Neighbours found;
+  for (uint32_t at = root_position(after, last); at != position; at = root_position(after, last)) {
+    found.parent = at;
+    (position < at ? last : after) = position < at ? at - 1 : at;
+  }
+  if (position - 1 > after) found.children[0] = root_position(after, position - 1);
+  if (last > position) found.children[1] = root_position(position, last);
+  return found;
+}
+
+/// Tree 0 has rank r at position r + 1. Tree 1 is its mirror image for even P and is shifted by one for odd
+/// P; both turn odd positions into even ones (but for the one that wraps around, which is a leaf twice).
+class TreeRanks {
+ public:
+  TreeRanks(uint32_t tree, uint32_t rank_count)
+      : rank_count_(rank_count), mirrored_(tree == 1 && rank_count % 2 == 0), shift_(tree == 1 ? 1 : 0) {}
+
+  uint32_t position(uint32_t rank) const {
+    return mirrored_ ? rank_count_ - rank : (rank + shift_) % rank_count_ + 1;
+  }
+  uint32_t rank(uint32_t position) const {
+    return mirrored_ ? rank_count_ - position : (position - 1 + rank_count_ - shift_) % rank_count_;
+  }
+  bool is_mirrored() const { return mirrored_; }
+
+ private:
+  uint32_t rank_count_;
+  bool mirrored_;
+  uint32_t shift_;
+};
+
+void add_tree(Builder& builder, uint32_t tree, uint32_t rank, uint32_t rank_count) {
+  const TreeRanks ranks(tree, rank_count);
+  const Neighbours near = find_neighbours(ranks.position(rank), rank_count);
+  const bool is_root = near.parent == kNobody;
+  const Chunks half{tree, 1};
+  const auto channel = static_cast<uint8_t>(tree);
+  const auto is_leaf = [&](uint32_t position) {
+    const Neighbours its = find_neighbours(position, rank_count);
+    return its.children[0] == kNobody && its.children[1] == kNobody;
+  };
+
+  // A leaf sends its input, which it overwrites only with the result; partial sums exist in no buffer.
+  const auto add_operand = [&](std::vector<End>& operands, uint32_t child) {
+    if (child == kNobody) return;
+    operands.push_back(from(ranks.rank(child), is_leaf(child) ? Carry::kReference : Carry::kCopy, channel));
+  };
+  std::vector<End> operands;
+  add_operand(operands, near.children[0]);
+  operands.push_back(input(half));
+  add_operand(operands, near.children[1]);
+  if (ranks.is_mirrored()) std::reverse(operands.begin(), operands.end());
+
+  std::vector<End> results{output(half)};
+  for (const uint32_t child : near.children) {
+    if (child != kNobody) results.push_back(to(ranks.rank(child), Carry::kReference, channel));
+  }
+
+  builder.next_lane();
+  if (is_root) {
+    builder.finish(half, std::move(operands), std::move(results));
+    return;
+  }
+  const uint32_t parent = ranks.rank(near.parent);
+  const Carry up = operands.size() == 1 ? Carry::kReference : Carry::kCopy;
+  builder.step(half, std::move(operands), {to(parent, up, channel)});
+  builder.next_lane();
+  builder.step(half, {from(parent, Carry::kReference, channel)}, std::move(results));
+}
+
+}  // namespace
+
+bool supports_double_binary_tree(const Request& request, const Facts&) {
+  return is_legal(request, request.rank_count <= 2);
+}
+
+/// Double binary tree all-reduce.
+/// Shapes: input and output are [count] of T; in place allowed; cut into 2 chunks, one a tree.
+/// Cost: at most 4 steps in 4 lanes, 2 floor(log2 P) latencies; each rank sends at most two messages' bytes
+/// (a chunk up in each tree, and its children's results).
+/// Scratch: none.
+/// Association: its own above two ranks.
+/// Errors: none of its own.
+/// Source: Sanders, Speck & Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
+/// 2009.
+Plan make_double_binary_tree(const Request& request, const Facts&, uint32_t rank) {
+  Builder builder(request, rank);
+  builder.chunks_per_block(2).canonical(request.rank_count <= 2);
+  add_tree(builder, 0, rank, request.rank_count);
+  add_tree(builder, 1, rank, request.rank_count);
+  return builder.take();
+}
+
+}  // namespace tutti::generators

@@ -1,0 +1,119 @@
+// Ring: every rank talks to its two neighbours only, and every link carries the same bytes at the same
+// time. The fewest bytes any algorithm can move, for P-1 latencies a pass.
+//
+// A step receives a chunk, works on it and sends it on at once. A link therefore holds one chunk that is
+// not yet read while the next one is written: two chunks, hence slots_needed 2. With one, every rank would
+// wait for its right neighbour to read first.
+#include "algorithms/builder.h"
+#include "algorithms/generators.h"
+
+namespace tutti::generators {
+namespace {
+
+constexpr uint32_t kRingSlots = 2;
+
+struct Ring {
+  uint32_t rank;
+  uint32_t rank_count;
+
+  uint32_t next() const { return (rank + 1) % rank_count; }
+  uint32_t previous() const { return back(1); }
+  /// The rank `distance` <= rank_count places before this one.
+  uint32_t back(uint32_t distance) const { return (rank + rank_count - distance) % rank_count; }
+  /// What came around the ring and this rank's own operand. Two ranks can keep rank order, which makes
+  /// their ring canonical; with more, chunks start at different ranks.
+  std::vector<End> operands(End own, End received) const {
+    return in_order(rank_count == 2 && rank == 0, own, received);
+  }
+};
+
+}  // namespace
+
+bool supports_ring(const Request& request, const Facts& facts) {
+  return facts.slots >= kRingSlots && is_legal(request, request.rank_count <= 2);
+}
+
+/// Ring all-reduce: a reduce-scatter around the ring, then an all-gather around it.
+/// Shapes: input and output are [count] of T; in place allowed; the last chunks may be short or empty.
+/// Cost: 2P-1 steps, 2(P-1) latencies; each rank sends 2(P-1)/P of the message.
+/// Scratch: none.
+/// Association: its own above two ranks.
+/// Errors: none of its own.
+/// Source: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+Plan make_ring_all_reduce(const Request& request, const Facts&, uint32_t rank) {
+  const uint32_t rank_count = request.rank_count;
+  const Ring ring{rank, rank_count};
+  Builder builder(request, rank);
+  builder.chunks_per_block(rank_count).slots_needed(kRingSlots).canonical(rank_count <= 2);
+  const auto chunk = [&](uint32_t distance) { return Chunks{ring.back(distance), 1}; };
+  // The first message is our input, which is overwritten only when its sum has come around; sums on their
+  // way exist in no buffer.
+  const auto carry = [&](uint32_t message) {
+    return message == 0 || message >= rank_count - 1 ? Carry::kReference : Carry::kCopy;
+  };
+
+  builder.step(chunk(0), {input(chunk(0))}, {to(ring.next(), carry(0))});
+  for (uint32_t i = 1; i + 1 < rank_count; ++i) {
+    builder.step(chunk(i), ring.operands(input(chunk(i)), from(ring.previous(), carry(i - 1))),
+                 {to(ring.next(), carry(i))});
+  }
+  const Chunks own = chunk(rank_count - 1);
+  builder.finish(own, ring.operands(input(own), from(ring.previous(), carry(rank_count - 2))),
+                 {output(own), to(ring.next(), carry(rank_count - 1))});
+  for (uint32_t i = 0; i + 1 < rank_count; ++i) {
+    std::vector<End> sinks{output(chunk(i))};
+    if (i + 2 < rank_count) sinks.push_back(to(ring.next(), Carry::kReference));
+    builder.step(chunk(i), {from(ring.previous(), Carry::kReference)}, std::move(sinks));
+  }
+  return builder.take();
+}
+
+/// Ring reduce-scatter: block b starts at rank b+1 and collects operands until it reaches rank b. Blocks
+/// may differ in size.
+/// Shapes: input is [P * count], output [count] of T; in place allowed.
+/// Cost: P steps, P-1 latencies; each rank sends P-1 blocks.
+/// Scratch: none.
+/// Association: its own above two ranks.
+/// Errors: none of its own.
+/// Source: Patarasuk & Yuan 2009, first half.
+Plan make_ring_reduce_scatter(const Request& request, const Facts&, uint32_t rank) {
+  const uint32_t rank_count = request.rank_count;
+  const Ring ring{rank, rank_count};
+  Builder builder(request, rank);
+  builder.slots_needed(kRingSlots).canonical(rank_count <= 2);
+  const auto block = [&](uint32_t i) { return Chunks{ring.back(i + 1), 1}; };
+  const auto received = [&](uint32_t i) {
+    return from(ring.previous(), i == 1 ? Carry::kReference : Carry::kCopy);
+  };
+  builder.step(block(0), {input(block(0))}, {to(ring.next(), Carry::kReference)});
+  for (uint32_t i = 1; i + 1 < rank_count; ++i) {
+    builder.step(block(i), ring.operands(input(block(i)), received(i)), {to(ring.next(), Carry::kCopy)});
+  }
+  const Chunks own = block(rank_count - 1);
+  builder.finish(own, ring.operands(input(own), received(rank_count - 1)), {output({0, 1})});
+  return builder.take();
+}
+
+/// Ring all-gather: each block travels once around the ring. Blocks may differ in size.
+/// Shapes: input is [count], output [P * count] of T; in place allowed.
+/// Cost: P steps, P-1 latencies; each rank sends P-1 blocks.
+/// Scratch: none.
+/// Errors: none of its own.
+/// Source: Patarasuk & Yuan 2009, second half.
+Plan make_ring_all_gather(const Request& request, const Facts&, uint32_t rank) {
+  const uint32_t rank_count = request.rank_count;
+  const Ring ring{rank, rank_count};
+  Builder builder(request, rank);
+  builder.slots_needed(kRingSlots);
+  const End next = to(ring.next(), Carry::kReference);
+  builder.step({rank, 1}, {input({0, 1})}, {output({rank, 1}), next});
+  for (uint32_t i = 1; i < rank_count; ++i) {
+    const Chunks block{ring.back(i), 1};
+    std::vector<End> sinks{output(block)};
+    if (i + 1 < rank_count) sinks.push_back(next);
+    builder.step(block, {from(ring.previous(), Carry::kReference)}, std::move(sinks));
+  }
+  return builder.take();
+}
+
+}  // namespace tutti::generators

@@ -1,0 +1,98 @@
+# shellcheck shell=bash
+# Bundle: binaries that run on another x86-64 Linux of the same or newer glibc. Sourced by ./dev.
+#
+# bin/ holds the programs and tests, lib/ the library and every shared library they need besides glibc, found
+# by a relative run path. The check starts a copy of the bundle elsewhere with an empty environment.
+
+# Part of glibc: must come from the machine it runs on.
+GLIBC_PARTS='^(ld-linux-x86-64|libc|libm|libmvec|libdl|librt|libpthread|libresolv|libutil|libanl)\.so'
+
+bundle_programs() {
+  find "$BUILD/perf" "$BUILD/tools" "$BUILD/tests" -type f -executable ! -name '*.so*' ! -name '*.p' \
+    -exec sh -c 'head -c4 "$1" | grep -q ELF' _ {} \; -print 2>/dev/null
+}
+
+# needed_libraries FILE...: paths of the shared libraries they load, glibc's aside.
+needed_libraries() {
+  local path
+  ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r path; do
+    [[ $(basename "$path") =~ $GLIBC_PARTS ]] || echo "$path"
+  done
+}
+
+glibc_needed() { objdump -T "$@" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n1; }
+
+# bundle_licences FOLDER LIBRARY...: the terms of what is passed on.
+bundle_licences() {
+  local folder=$1 library package
+  shift
+  command -v dpkg-query >/dev/null || return 0
+  for library in "$@"; do
+    package=$(dpkg-query -S "$(readlink -f "$library")" 2>/dev/null | cut -d: -f1 | head -n1)
+    if [[ -n $package && -r /usr/share/doc/$package/copyright ]]; then
+      cp "/usr/share/doc/$package/copyright" "$folder/$package.txt"
+    fi
+  done
+}
+
+bundle_readme() {
+  cat <<TEXT
+tutti $1, built on $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release) with $(g++ --version | head -n1)
+
+Runs on x86-64 Linux with glibc $2 or newer; nothing is installed, the folder can be moved.
+
+  bin/all_reduce_perf --procs 2 -b 8 -e 64M -f 2   the benchmark over 2 local processes, results checked
+  bin/tutti-plan --help                            plans: print, verify, price
+  bin/test_core, bin/test_reduce, ...              the tests (GoogleTest)
+  include/tutti/tutti.h, lib/libtutti.so.0         the library to link
+
+lib/ also holds the shared libraries that the programs need; licences/ their terms.
+TEXT
+}
+
+bundle_fill() {
+  local folder=$1 version=$2 programs library
+  mapfile -t programs < <(bundle_programs)
+  mkdir -p "$folder/bin" "$folder/lib" "$folder/licences" "$folder/include/tutti"
+  cp "${programs[@]}" "$folder/bin/"
+  cp include/tutti/*.h "$folder/include/tutti/"
+  cp "$BUILD/libtutti.so.$version" "$folder/lib/libtutti.so.0"
+  ln -sf libtutti.so.0 "$folder/lib/libtutti.so"
+  mapfile -t libraries < <(needed_libraries "${programs[@]}" "$folder/lib/libtutti.so.0" | grep -v '/libtutti\.so')
+  for library in "${libraries[@]}"; do
+    cp -L "$library" "$folder/lib/$(basename "$library")"
+  done
+  bundle_licences "$folder/licences" "${libraries[@]}"
+  # shellcheck disable=SC2016 # $ORIGIN is for the loader
+  patchelf --set-rpath '$ORIGIN/../lib' "$folder"/bin/*
+  # shellcheck disable=SC2016
+  patchelf --set-rpath '$ORIGIN' "$folder"/lib/*.so.*
+  bundle_readme "$version" "$(glibc_needed "$folder"/bin/* "$folder"/lib/*.so.* | cut -d_ -f2)" >"$folder/README"
+}
+
+# A copy elsewhere, an empty environment: every program finds its libraries inside, the benchmark runs.
+bundle_check() {
+  local copy outside
+  copy=$(mktemp -d)
+  # shellcheck disable=SC2064 # the folder of now
+  trap "rm -rf '$copy'" EXIT
+  cp -a "$1/." "$copy/"
+  outside=$(needed_libraries "$copy"/bin/* | grep -v "^$copy/" || true)
+  [[ -z $outside ]] || fail 1 "the bundle needs libraries from outside: $outside"
+  heading "check: a copy in $copy, empty environment"
+  env -i "$copy/bin/all_reduce_perf" --procs 2 -b 8 -e 64K -f 8 -n 5 -w 1 -c 1
+}
+
+verb_bundle() {
+  local version folder
+  install_packages build test bundle
+  configure "$BUILD"
+  compile "$BUILD"
+  version=$(sed -n "s/^  version: '\(.*\)',/\1/p" meson.build | head -n1)
+  folder=$BUILD/bundle/tutti-$version-linux-$(uname -m)
+  heading "bundling into $folder"
+  rm -rf "$folder"
+  bundle_fill "$folder" "$version"
+  bundle_check "$folder"
+  heading "$folder: $(find "$folder/bin" -type f | wc -l) programs, $(du -sh "$folder" | cut -f1)"
+}

@@ -1,0 +1,114 @@
+# shellcheck shell=bash
+# Set-up: packages, Meson, build folders. Sourced by ./dev.
+
+BUILD=${BUILD:-build}
+JOBS=${JOBS:-$(nproc)}
+MESON_LEAST=1.0
+
+heading() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
+
+# fail STATUS TEXT: says why and leaves.
+fail() {
+  printf 'dev: %s\n' "$2" >&2
+  exit "$1"
+}
+
+# Whether a probe of packages.txt finds its subject.
+probe() {
+  local subject=${1#*:}
+  case $1 in
+    cmd:*) command -v "$subject" >/dev/null ;;
+    pkg:*) command -v pkg-config >/dev/null && pkg-config --exists "$subject" ;;
+    file:*) [[ -e $subject ]] ;;
+    clang:*)
+      command -v clang++ >/dev/null &&
+        [[ -n $(find "$(clang++ -print-resource-dir)/" -name "$subject" -print -quit) ]]
+      ;;
+    *) fail 1 "packages.txt: unknown probe '$1'" ;;
+  esac
+}
+
+# missing_packages GROUP...: lines "package groups" of what the probes do not find.
+missing_packages() {
+  local package groups check group
+  while read -r package groups check; do
+    [[ -z $package || $package == \#* ]] && continue
+    for group in "$@"; do
+      if [[ ,$groups, == *,$group,* ]] && ! probe "$check"; then
+        printf '%s %s\n' "$package" "$groups"
+        break
+      fi
+    done
+  done <"$ROOT/dev.d/packages.txt"
+}
+
+apt() {
+  local as_root=()
+  if [[ $EUID -ne 0 ]]; then
+    command -v sudo >/dev/null || fail 2 "neither root nor sudo: ask an administrator to install:$names"
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq "$@"
+}
+
+# install_packages GROUP...: installs what is missing; quick when nothing is.
+install_packages() {
+  local missing names='' package groups
+  missing=$(missing_packages "$@")
+  if [[ -n $missing ]]; then
+    names=" $(cut -d' ' -f1 <<<"$missing" | tr '\n' ' ')"
+    command -v apt-get >/dev/null ||
+      fail 2 "this machine has no apt; install (Debian's names):$names- then run again"
+    heading "installing:$names"
+    apt update
+    names=''
+    while read -r package groups; do
+      if [[ $groups == *optional* ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
+        echo "not offered by this distribution, going on without: $package"
+      else
+        names+=" $package"
+      fi
+    done <<<"$missing"
+    # shellcheck disable=SC2086 # a list of words
+    [[ -z $names ]] || apt install --no-install-recommends -y $names >/dev/null
+  fi
+  find_meson
+}
+
+version_at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n1) == "$2" ]]; }
+
+# Older distributions have an older Meson: a private one serves.
+find_meson() {
+  MESON=(meson)
+  version_at_least "$(meson --version)" "$MESON_LEAST" && return
+  local venv=$ROOT/.cache/venv
+  if [[ ! -x $venv/bin/meson ]]; then
+    heading "meson $(meson --version) is older than $MESON_LEAST: installing one in .cache/venv"
+    python3 -m venv "$venv" 2>/dev/null || apt install -y python3-venv && python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet 'meson>=1.0'
+  fi
+  MESON=("$venv/bin/meson")
+}
+
+# configure FOLDER OPTION...: sets the folder up, or brings the given options up to date in it.
+configure() {
+  local folder=$1
+  shift
+  heading "configuring $folder"
+  if [[ -f $folder/build.ninja ]]; then
+    [[ $# -eq 0 ]] || "${MESON[@]}" configure "$folder" "$@"
+  else
+    "${MESON[@]}" setup "$folder" "$@"
+  fi
+}
+
+# compile FOLDER TARGET...
+compile() {
+  heading "building $1: ${*:2}"
+  ninja -C "$1" -j "$JOBS" "${@:2}"
+}
+
+build_release() {
+  configure "$BUILD"
+  compile "$BUILD" release
+}

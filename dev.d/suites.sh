@@ -1,0 +1,78 @@
+# shellcheck shell=bash
+# Tests: one Meson run, counted case by case; the same under a sanitizer; fuzzing. Sourced by ./dev.
+
+SUITES=(unit sim multiprocess gpu fabric tree fuzz)
+
+is_suite() {
+  local suite
+  for suite in "${SUITES[@]}"; do [[ $suite == "$1" ]] && return; done
+  return 1
+}
+
+# run_tests FOLDER [full] [NAME...]: runs suites or tests; leaves its results for count_tests.py. Never fails.
+run_tests() {
+  local folder=$1 arguments=() name
+  shift
+  if [[ ${1:-} == full ]]; then
+    arguments+=(--setup full)
+    shift
+  fi
+  for name in "$@"; do
+    if is_suite "$name"; then arguments+=(--suite "$name"); else arguments+=("$name"); fi
+  done
+  rm -rf "$folder/test-results" "$folder/meson-logs/testlog.json"
+  mkdir -p "$folder/test-results"
+  heading "tests in $folder"
+  "${MESON[@]}" test -C "$folder" --no-rebuild --num-processes "$JOBS" --print-errorlogs "${arguments[@]}" || true
+}
+
+# A build that fails is a failed check: it gets a closing line too.
+compile_or_close() {
+  compile "$@" || {
+    echo "the build failed"
+    echo "0 passed, 1 failed"
+    exit 1
+  }
+}
+
+# Short fuzzing of every parser, with clang in a folder of its own; says why when it cannot.
+fuzz() {
+  if ! probe cmd:clang++ || ! probe 'clang:libclang_rt.fuzzer*.a'; then
+    heading "no fuzzing: clang or its fuzzer library is missing"
+    return
+  fi
+  [[ -f $BUILD-fuzz/build.ninja ]] || rm -rf "$BUILD-fuzz"
+  CC=clang CXX=clang++ configure "$BUILD-fuzz" -Dfuzz=enabled -Dtests=disabled -Dbuildtype=debugoptimized \
+    -Db_sanitize=address,undefined -Db_lundef=false
+  compile_or_close "$BUILD-fuzz" fuzzers
+  run_tests "$BUILD-fuzz" fuzz
+  FOLDERS+=("$BUILD-fuzz")
+}
+
+verb_test() {
+  install_packages build test
+  configure "$BUILD" -Dwerror=true -Dtests=enabled
+  compile_or_close "$BUILD"
+  show_machine
+  FOLDERS=("$BUILD")
+  run_tests "$BUILD" "$@"
+  if [[ $# -eq 0 || $1 == full || " $* " == *" fuzz "* ]]; then fuzz; fi
+  heading "result"
+  python3 dev.d/count_tests.py "${FOLDERS[@]}"
+}
+
+verb_sanitize() {
+  local kind=${1:-} sanitizers
+  case $kind in
+    address) sanitizers=address,undefined ;;
+    thread) sanitizers=thread ;;
+    *) fail 2 "sanitize what? ./dev sanitize address|thread" ;;
+  esac
+  shift
+  install_packages build test
+  configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Dbuildtype=debugoptimized -Dtests=enabled
+  compile_or_close "$BUILD-$kind"
+  run_tests "$BUILD-$kind" "$@"
+  heading "result"
+  python3 dev.d/count_tests.py "$BUILD-$kind"
+}

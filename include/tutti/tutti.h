@@ -1,0 +1,323 @@
+/* tutti: collective communication over host memory, between threads and processes.
+ *
+ * This is the only header a user needs. It compiles alone as C11 and as C++20.
+ *
+ * Conventions that hold for every call unless its comment says otherwise:
+ *  - Return: TUTTI_SUCCESS, or an error code; tutti_last_error() then holds one sentence naming the
+ *    argument or the rank, peer and value involved, and what to do about it.
+ *  - Arguments are checked before any state changes: after TUTTI_INVALID_ARGUMENT and
+ *    TUTTI_INVALID_USAGE nothing was sent and the communicator is as it was.
+ *  - Errors found between ranks (TUTTI_MISMATCH, TUTTI_PEER_LOST, TUTTI_TIMEOUT, TUTTI_ABORTED) put the
+ *    communicator in error: output buffers are undefined, and only abort and destroy remain legal.
+ *  - Counts are elements of the given type; sizes are bytes where the name says so.
+ *  - Buffers belong to the caller. With TUTTI_BLOCKING they are free again on return; on a stream,
+ *    when the stream has passed the operation. Arrays of counts are copied at the call.
+ *  - Every rank of a communicator makes the same collective calls in the same order. Calls of one
+ *    communicator run in issue order, across streams too.
+ *  - Distinct communicators may be used from distinct threads at once; one communicator by one
+ *    thread at a time.
+ */
+#ifndef TUTTI_TUTTI_H_
+#define TUTTI_TUTTI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TUTTI_VERSION_MAJOR 0
+#define TUTTI_VERSION_MINOR 1
+#define TUTTI_VERSION_PATCH 0
+/* major * 10000 + minor * 100 + patch */
+#define TUTTI_VERSION_CODE 100
+
+#if defined(TUTTI_STATIC)
+#define TUTTI_API
+#else
+#define TUTTI_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+#define TUTTI_NOEXCEPT noexcept
+extern "C" {
+#else
+#define TUTTI_NOEXCEPT
+#endif
+
+/* ---- results ------------------------------------------------------------------------------- */
+
+typedef enum tutti_result_t {
+  TUTTI_SUCCESS = 0,
+  TUTTI_INVALID_ARGUMENT = 1, /* an argument is wrong; nothing was sent */
+  TUTTI_INVALID_USAGE = 2,    /* the call is not legal in this state; nothing was sent */
+  TUTTI_SYSTEM_ERROR = 3,     /* the operating system refused something */
+  TUTTI_OUT_OF_MEMORY = 4,
+  TUTTI_INTERNAL_ERROR = 5,    /* a bug in tutti */
+  TUTTI_UNSUPPORTED = 6,       /* legal, but not on this machine or in this build */
+  TUTTI_PEER_LOST = 7,         /* a rank's process has died */
+  TUTTI_TIMEOUT = 8,           /* the deadline passed */
+  TUTTI_MISMATCH = 9,          /* ranks made different calls */
+  TUTTI_ABORTED = 10,          /* this or another rank called tutti_comm_abort */
+  TUTTI_VERSION_MISMATCH = 11, /* a peer runs another version of tutti */
+  TUTTI_IN_PROGRESS = 12       /* non-blocking set-up, or a stream's work, is not finished */
+} tutti_result_t;
+
+/* A fixed English name of the code; never NULL, for any value. */
+TUTTI_API const char* tutti_error_string(tutti_result_t result) TUTTI_NOEXCEPT;
+
+/* The text of the calling thread's last failed call; "" if none. Valid until that thread's next call. */
+TUTTI_API const char* tutti_last_error(void) TUTTI_NOEXCEPT;
+
+/* *version = TUTTI_VERSION_CODE of the library that runs. TUTTI_INVALID_ARGUMENT: version is NULL. */
+TUTTI_API tutti_result_t tutti_get_version(int* version) TUTTI_NOEXCEPT;
+
+/* ---- types and operators ------------------------------------------------------------------- */
+
+typedef enum tutti_type_t {
+  TUTTI_INT8 = 0,
+  TUTTI_UINT8 = 1,
+  TUTTI_INT32 = 2,
+  TUTTI_UINT32 = 3,
+  TUTTI_INT64 = 4,
+  TUTTI_UINT64 = 5,
+  TUTTI_FLOAT16 = 6, /* IEEE binary16; sums accumulate in float32 */
+  TUTTI_FLOAT32 = 7,
+  TUTTI_FLOAT64 = 8,
+  TUTTI_BFLOAT16 = 9,     /* sums accumulate in float32 */
+  TUTTI_FLOAT8_E4M3 = 10, /* OCP E4M3 (no infinity; overflow becomes NaN); float32 accumulation */
+  TUTTI_FLOAT8_E5M2 = 11, /* OCP E5M2; float32 accumulation */
+  TUTTI_INT16 = 12,
+  TUTTI_UINT16 = 13,
+  TUTTI_BOOL = 14, /* one byte, 0 or 1: sum and max are or, prod and min are and */
+  TUTTI_TYPE_COUNT = 15
+} tutti_type_t;
+
+typedef enum tutti_op_t {
+  TUTTI_SUM = 0,
+  TUTTI_PROD = 1,
+  TUTTI_MAX = 2, /* a NaN among the operands gives NaN */
+  TUTTI_MIN = 3,
+  TUTTI_AVG = 4,  /* sum, then divided by the rank count; integers truncate toward zero; not bool */
+  TUTTI_BAND = 5, /* bitwise operators: integers only */
+  TUTTI_BOR = 6,
+  TUTTI_BXOR = 7,
+  TUTTI_OP_COUNT = 8,
+  /* values between are made by tutti_op_create_premul_sum */
+  TUTTI_OP_LAST = 0x7fffffff
+} tutti_op_t;
+
+/* Bytes of one element; 0 for an unknown type. */
+TUTTI_API size_t tutti_type_bytes(tutti_type_t type) TUTTI_NOEXCEPT;
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+typedef struct tutti_host_stream tutti_host_stream_t;
+
+/* Where an operation is ordered: a tagged value, made by the functions below. */
+typedef struct tutti_stream_t {
+  uint32_t kind; /* 0 blocking, 1 host stream, 2 CUDA stream */
+  uint32_t reserved;
+  void* handle;
+} tutti_stream_t;
+
+static inline tutti_stream_t tutti_stream_make_(uint32_t kind, void* handle) {
+  tutti_stream_t s;
+  s.kind = kind;
+  s.reserved = 0;
+  s.handle = handle;
+  return s;
+}
+/* The call returns when the operation is complete on this rank. */
+#define TUTTI_BLOCKING tutti_stream_make_(0u, NULL)
+/* The call returns at once; a progress thread runs the operation after the stream's earlier ones. */
+static inline tutti_stream_t tutti_stream_host(tutti_host_stream_t* stream) {
+  return tutti_stream_make_(1u, stream);
+}
+/* A cudaStream_t, which may be 0 (the null stream). Refused with TUTTI_UNSUPPORTED by builds and
+ * machines without CUDA. */
+static inline tutti_stream_t tutti_stream_cuda(void* stream) {
+  return tutti_stream_make_(2u, stream);
+}
+
+/* On success the caller owns *stream until tutti_host_stream_destroy. */
+TUTTI_API tutti_result_t tutti_host_stream_create(tutti_host_stream_t** stream) TUTTI_NOEXCEPT;
+/* Blocks until all operations issued so far are complete; returns the first error among them. */
+TUTTI_API tutti_result_t tutti_host_stream_synchronize(tutti_host_stream_t* stream) TUTTI_NOEXCEPT;
+/* TUTTI_SUCCESS when idle, TUTTI_IN_PROGRESS when not, else the first error. Does not block. */
+TUTTI_API tutti_result_t tutti_host_stream_query(tutti_host_stream_t* stream) TUTTI_NOEXCEPT;
+/* Synchronizes, then frees; the handle is dead even when an error is returned. NULL is accepted. */
+TUTTI_API tutti_result_t tutti_host_stream_destroy(tutti_host_stream_t* stream) TUTTI_NOEXCEPT;
+
+/* ---- communicators ------------------------------------------------------------------------- */
+
+typedef struct tutti_comm tutti_comm_t;
+
+/* Names a communicator to be. Made by one rank, carried to the others by any means (128 bytes,
+ * no pointers inside). It holds a secret: whoever has it may join. */
+typedef struct tutti_unique_id_t {
+  char bytes[128];
+} tutti_unique_id_t;
+
+/* Versioned by `size`: a caller built against an older header passes a shorter struct and gets the
+ * defaults for the rest; a longer one is accepted when its tail is zero. Start from TUTTI_CONFIG_INIT.
+ * Environment variables (docs/configuration.md) override the defaults, fields set here override both. */
+typedef struct tutti_config_t {
+  size_t size;
+  int device;          /* -1: host memory only. 0..: CUDA device (TUTTI_UNSUPPORTED without CUDA) */
+  int nonblocking;     /* 1: tutti_comm_create returns TUTTI_IN_PROGRESS; poll tutti_comm_async_error */
+  int reproducible;    /* 1: same bits for any algorithm, placement, message size. Agreed by all ranks */
+  int threads;         /* threads that work on one operation of this rank; 0 or 1 in this version */
+  uint64_t timeout_ms; /* deadline of one operation; 0: default (600,000) */
+  uint64_t setup_timeout_ms; /* deadline of set-up; 0: default (120,000) */
+} tutti_config_t;
+
+#ifdef __cplusplus
+#define TUTTI_CONFIG_INIT                     \
+  tutti_config_t {                            \
+    sizeof(tutti_config_t), -1, 0, 0, 0, 0, 0 \
+  }
+#else
+#define TUTTI_CONFIG_INIT \
+  { sizeof(tutti_config_t), -1, 0, 0, 0, 0, 0 }
+#endif
+
+/* Fills *id and starts listening in this process for the ranks that will use it; local.
+ * The process must live until all ranks have joined. */
+TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCEPT;
+
+/* Joins a communicator of rank_count ranks as `rank`. Blocks until all have joined or the set-up
+ * deadline has passed. config may be NULL. On success the caller owns *comm until
+ * tutti_comm_destroy or tutti_comm_abort; on failure *comm is NULL.
+ * Several ranks may be threads of one process. Two calls for one process' thread: see
+ * tutti_comm_create_all. Errors: TUTTI_INVALID_ARGUMENT, TUTTI_TIMEOUT (names the absent ranks),
+ * TUTTI_PEER_LOST, TUTTI_VERSION_MISMATCH, TUTTI_SYSTEM_ERROR, TUTTI_UNSUPPORTED. */
+TUTTI_API tutti_result_t tutti_comm_create(tutti_comm_t** comm, int rank_count, tutti_unique_id_t id,
+                                           int rank, const tutti_config_t* config) TUTTI_NOEXCEPT;
+
+/* All rank_count ranks in this process: comms[0..rank_count). All or none are made. */
+TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_count,
+                                               const tutti_config_t* config) TUTTI_NOEXCEPT;
+
+/* Collective on `comm`: ranks of equal color form a new communicator, ordered by key, then by rank.
+ * color -1 (TUTTI_NO_COLOR): take part, but get NULL. config NULL: the parent's. */
+#define TUTTI_NO_COLOR (-1)
+TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key, tutti_comm_t** new_comm,
+                                          const tutti_config_t* config) TUTTI_NOEXCEPT;
+
+/* Waits until everything issued on this rank is complete. No operation is accepted afterwards. */
+TUTTI_API tutti_result_t tutti_comm_finalize(tutti_comm_t* comm) TUTTI_NOEXCEPT;
+/* Finalizes if needed, then frees; the handle is dead even when an error is returned.
+ * Not collective: peers need not call it at the same time. NULL is accepted. */
+TUTTI_API tutti_result_t tutti_comm_destroy(tutti_comm_t* comm) TUTTI_NOEXCEPT;
+/* Wakes every wait on this communicator, on all ranks, with TUTTI_ABORTED, then frees this rank's
+ * part. May be called from another thread than the one that waits; that thread's call has returned
+ * before the memory is freed. NULL is accepted. */
+TUTTI_API tutti_result_t tutti_comm_abort(tutti_comm_t* comm) TUTTI_NOEXCEPT;
+
+/* *error = TUTTI_SUCCESS, TUTTI_IN_PROGRESS (set-up) or what put the communicator in error, learnt
+ * from a peer included. Does not block. */
+TUTTI_API tutti_result_t tutti_comm_async_error(tutti_comm_t* comm, tutti_result_t* error) TUTTI_NOEXCEPT;
+TUTTI_API tutti_result_t tutti_comm_rank(const tutti_comm_t* comm, int* rank) TUTTI_NOEXCEPT;
+TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_count) TUTTI_NOEXCEPT;
+
+/* One line about the last operation of this rank: collective, bytes, algorithm, why, predicted time.
+ * At most `bytes` bytes with the final 0 are written. */
+TUTTI_API tutti_result_t tutti_comm_explain(const tutti_comm_t* comm, char* text,
+                                            size_t bytes) TUTTI_NOEXCEPT;
+
+/* A sum whose operand of this rank is first multiplied by *scalar (of `type`, read at the call).
+ * The op is legal for `type` and `comm` only, until tutti_op_destroy. Local. Not for bool. */
+TUTTI_API tutti_result_t tutti_op_create_premul_sum(tutti_op_t* op, const void* scalar, tutti_type_t type,
+                                                    tutti_comm_t* comm) TUTTI_NOEXCEPT;
+TUTTI_API tutti_result_t tutti_op_destroy(tutti_op_t op, tutti_comm_t* comm) TUTTI_NOEXCEPT;
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+/* Memory of the symmetric heap, 4096-byte aligned, zeroed: peers on this host can read and write it
+ * without a copy. Local, not collective. bytes 0 gives NULL. */
+TUTTI_API tutti_result_t tutti_mem_alloc(void** pointer, size_t bytes) TUTTI_NOEXCEPT;
+/* No operation may be using the memory. NULL is accepted. */
+TUTTI_API tutti_result_t tutti_mem_free(void* pointer) TUTTI_NOEXCEPT;
+
+/* Tells the communicator that [buffer, buffer + bytes) will be used often. *handle is to be
+ * deregistered before the communicator is destroyed. Local. A hint: never needed for correctness. */
+TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, size_t bytes,
+                                             void** handle) TUTTI_NOEXCEPT;
+TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle) TUTTI_NOEXCEPT;
+
+/* ---- collectives ---------------------------------------------------------------------------
+ * P is the rank count. `send` and `recv` may be equal where "in place" says so and must otherwise
+ * not overlap. Pointers of empty buffers may be NULL. All may block up to the deadline when
+ * `stream` is TUTTI_BLOCKING. Common errors: TUTTI_INVALID_ARGUMENT (NULL pointer, count whose bytes
+ * overflow, unknown type or operator, root outside [0, P), overlap), TUTTI_INVALID_USAGE (destroyed,
+ * finalized, forked, in error), TUTTI_MISMATCH, TUTTI_PEER_LOST, TUTTI_TIMEOUT, TUTTI_ABORTED. */
+
+/* recv[i] = op over ranks of send[i]; send, recv: [count]. In place: send == recv. */
+TUTTI_API tutti_result_t tutti_all_reduce(const void* send, void* recv, size_t count, tutti_type_t type,
+                                          tutti_op_t op, tutti_comm_t* comm,
+                                          tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* As all_reduce, result at root only; recv is ignored elsewhere. */
+TUTTI_API tutti_result_t tutti_reduce(const void* send, void* recv, size_t count, tutti_type_t type,
+                                      tutti_op_t op, int root, tutti_comm_t* comm,
+                                      tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* root's send to every recv, [count]; send is ignored elsewhere. In place: send == recv at root. */
+TUTTI_API tutti_result_t tutti_broadcast(const void* send, void* recv, size_t count, tutti_type_t type,
+                                         int root, tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* recv[r * count ...) = send of rank r; send: [count], recv: [P * count].
+ * In place: send == recv + rank * count. */
+TUTTI_API tutti_result_t tutti_all_gather(const void* send, void* recv, size_t count, tutti_type_t type,
+                                          tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* recv = op over ranks of send[rank * count ...); send: [P * count], recv: [count].
+ * In place: recv == send + rank * count. */
+TUTTI_API tutti_result_t tutti_reduce_scatter(const void* send, void* recv, size_t count, tutti_type_t type,
+                                              tutti_op_t op, tutti_comm_t* comm,
+                                              tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* recv[r * count ...) = rank r's send[rank * count ...); both [P * count]. In place: send == recv. */
+TUTTI_API tutti_result_t tutti_all_to_all(const void* send, void* recv, size_t count, tutti_type_t type,
+                                          tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* root's recv[r * count ...) = send of rank r. In place at root: send == recv + root * count. */
+TUTTI_API tutti_result_t tutti_gather(const void* send, void* recv, size_t count, tutti_type_t type, int root,
+                                      tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* recv = root's send[rank * count ...). In place at root: recv == send + root * count. */
+TUTTI_API tutti_result_t tutti_scatter(const void* send, void* recv, size_t count, tutti_type_t type,
+                                       int root, tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* Returns when every rank has called it. */
+TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+
+/* Variable counts. counts and displacements: [P], in elements, equal on all ranks for the first two.
+ * displacements may be NULL: blocks follow one another.
+ * recv[displacements[r] ...) = rank r's send, [counts[r]]. In place: send == recv + displacements[rank]. */
+TUTTI_API tutti_result_t tutti_all_gather_v(const void* send, void* recv, const size_t* counts,
+                                            const size_t* displacements, tutti_type_t type,
+                                            tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* recv, [counts[rank]] = op over ranks of send[displacements[rank] ...). */
+TUTTI_API tutti_result_t tutti_reduce_scatter_v(const void* send, void* recv, const size_t* counts,
+                                                const size_t* displacements, tutti_type_t type, tutti_op_t op,
+                                                tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* send_counts[r] of this rank must equal recv_counts[this rank] of rank r. In place: not supported. */
+TUTTI_API tutti_result_t tutti_all_to_all_v(const void* send, const size_t* send_counts,
+                                            const size_t* send_displacements, void* recv,
+                                            const size_t* recv_counts, const size_t* recv_displacements,
+                                            tutti_type_t type, tutti_comm_t* comm,
+                                            tutti_stream_t stream) TUTTI_NOEXCEPT;
+
+/* Point to point. A send meets the peer's recv of the same count, type and tag. Outside a group a pair's
+ * messages are received in the order in which they are sent. In a group they travel in order of tag, then of
+ * call, so the two sides, each in a group, may list different tags in different orders; messages of one tag
+ * do not overtake each other. Outside a group a large send may wait for its recv; to itself a rank sends only
+ * inside a group that holds the matching recv. tag: 0..65535. */
+TUTTI_API tutti_result_t tutti_send(const void* send, size_t count, tutti_type_t type, int peer, int tag,
+                                    tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+TUTTI_API tutti_result_t tutti_recv(void* recv, size_t count, tutti_type_t type, int peer, int tag,
+                                    tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+
+/* Calls of this thread between start and end, on any communicators, are issued together at the
+ * outermost end: sends and receives progress at once, and one thread may drive several ranks.
+ * Groups nest. An argument error of a call inside is returned by that call and again by the end,
+ * and then nothing of the group was issued. */
+TUTTI_API tutti_result_t tutti_group_start(void) TUTTI_NOEXCEPT;
+TUTTI_API tutti_result_t tutti_group_end(void) TUTTI_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* TUTTI_TUTTI_H_ */

@@ -1,0 +1,84 @@
+// alltoallv_perf. Counts differ by peer (traffic.h); the size column is what one rank sends in total, count
+// is that divided by the ranks. There is no in-place form.
+#include <algorithm>
+#include <numeric>
+
+#include "perf/collective.h"
+#include "perf/traffic.h"
+
+namespace tutti::perf {
+namespace {
+
+/// Counts by distance as counts by peer: the peer `direction` x step further on than `rank`.
+std::vector<size_t> by_peer(const std::vector<size_t>& by_distance, int rank, int direction) {
+  const int rank_count = static_cast<int>(by_distance.size());
+  std::vector<size_t> result(by_distance.size());
+  for (int step = 0; step < rank_count; ++step) {
+    const int peer = (rank + direction * step + rank_count) % rank_count;
+    result[static_cast<size_t>(peer)] = by_distance[static_cast<size_t>(step)];
+  }
+  return result;
+}
+
+Shape shape(const Case& test, size_t count) {
+  const size_t block = block_count(test, count);
+  const std::vector<size_t> by_distance =
+      traffic_by_distance(block * static_cast<size_t>(test.rank_count), test.rank_count, test.spread);
+  const size_t whole = std::accumulate(by_distance.begin(), by_distance.end(), size_t{0});
+  return {.count = block,
+          .send_count = whole,
+          .recv_count = whole,
+          .send_counts = by_peer(by_distance, test.rank, 1),
+          .recv_counts = by_peer(by_distance, test.rank, -1)};
+}
+
+tutti_result_t run(const Case& test, const Call& call) {
+  return tutti_all_to_all_v(call.send, test.shape.send_counts.data(), nullptr, call.recv,
+                            test.shape.recv_counts.data(), nullptr, test.type, call.comm, call.stream);
+}
+
+/// Elements that rank `rank` has sent to lower peers than `peer`: where the block for `peer` begins.
+size_t send_displacement(const Case& test, int rank, int peer) {
+  // Distances, not ranks, decide: the counts of `rank` are those of this rank turned by the difference.
+  size_t elements = 0;
+  for (int lower = 0; lower < peer; ++lower) {
+    const int same_distance = (lower - rank + test.rank + test.rank_count) % test.rank_count;
+    elements += test.shape.send_counts[static_cast<size_t>(same_distance)];
+  }
+  return elements;
+}
+
+void expect(const Case& test, size_t first, size_t count, void* out) {
+  char* cursor = static_cast<char*>(out);
+  size_t begin = 0;
+  for (int source = 0; source < test.rank_count && count > 0; ++source) {
+    const size_t end = begin + test.shape.recv_counts[static_cast<size_t>(source)];
+    if (first < end) {
+      const size_t part = std::min(count, end - first);
+      const size_t block =
+          static_cast<size_t>(source) * test.shape.send_count + send_displacement(test, source, test.rank);
+      fill_stream(test.type, test.seed, block + first - begin, part, cursor);
+      cursor += part * test.type_bytes();
+      first += part;
+      count -= part;
+    }
+    begin = end;
+  }
+}
+
+constexpr CollectiveTest kTest = {.name = "alltoallv_perf",
+                                  .in_place = false,
+                                  .shape = shape,
+                                  .factors = blockwise_factors,
+                                  .run = run,
+                                  .fill = fill_own_block,
+                                  .result_count = all_received,
+                                  .expect = expect};
+
+}  // namespace
+
+const CollectiveTest& collective_test() {
+  return kTest;
+}
+
+}  // namespace tutti::perf

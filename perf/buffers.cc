@@ -1,0 +1,125 @@
+// See buffers.h.
+#include "perf/buffers.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace tutti::perf {
+namespace {
+
+constexpr size_t kCacheLine = 64;
+constexpr size_t kFootprintFactor = 4;
+constexpr size_t kUnknownCacheBytes = 32u << 20;
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+File open_file(const std::string& path) {
+  return File(std::fopen(path.c_str(), "re"));
+}
+
+size_t round_up(size_t value, size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+RingLayout ring_layout(size_t message_bytes, size_t shift_bytes, size_t footprint_bytes, size_t least_slots) {
+  RingLayout layout;
+  layout.stride_bytes = std::max(kCacheLine, round_up(message_bytes + shift_bytes, kCacheLine));
+  layout.slot_count =
+      std::max<size_t>(least_slots, (footprint_bytes + layout.stride_bytes - 1) / layout.stride_bytes);
+  return layout;
+}
+
+size_t ring_footprint(const Options& options, size_t cache_bytes, int rank_count) {
+  if (options.hot) return 0;
+  return kFootprintFactor * cache_bytes / static_cast<size_t>(std::max(rank_count, 1));
+}
+
+size_t last_level_cache_bytes() {
+  size_t largest = 0;
+  for (int index = 0; index < 8; ++index) {
+    const std::string path = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size";
+    const File file = open_file(path);
+    if (!file) break;
+    unsigned long value = 0;
+    char unit = 0;
+    const int fields = std::fscanf(file.get(), "%lu%c", &value, &unit);
+    if (fields < 1) continue;
+    const size_t scale = unit == 'K' ? 1024u : (unit == 'M' ? 1024u * 1024u : 1u);
+    largest = std::max(largest, static_cast<size_t>(value) * scale);
+  }
+  return largest > 0 ? largest : kUnknownCacheBytes;
+}
+
+uint64_t available_memory_bytes() {
+  const File file = open_file("/proc/meminfo");
+  char line[256];
+  while (file && std::fgets(line, sizeof(line), file.get()) != nullptr) {
+    uint64_t kibibytes = 0;
+    if (std::sscanf(line, "MemAvailable: %" SCNu64, &kibibytes) == 1) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+uint64_t resident_bytes() {
+  const File file = open_file("/proc/self/statm");
+  uint64_t total = 0;
+  uint64_t resident = 0;
+  if (!file || std::fscanf(file.get(), "%" SCNu64 " %" SCNu64, &total, &resident) != 2) return 0;
+  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+Result<Arena> Arena::create(size_t bytes, bool symmetric) {
+  Arena arena;
+  arena.symmetric_ = symmetric;
+  arena.bytes_ = bytes;
+  if (bytes == 0) return arena;
+  if (symmetric) {
+    void* memory = nullptr;
+    const tutti_result_t result = tutti_mem_alloc(&memory, bytes);
+    if (result != TUTTI_SUCCESS)
+      return Status(static_cast<Code>(result), std::string("tutti_mem_alloc: ") + tutti_last_error());
+    arena.data_ = static_cast<char*>(memory);
+    return arena;
+  }
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return system_error("mapping " + std::to_string(bytes) + " bytes of buffer", errno);
+  // Fewer first-touch faults and TLB misses; only a wish, so its failure does not matter.
+  (void)::madvise(memory, bytes, MADV_HUGEPAGE);
+  arena.data_ = static_cast<char*>(memory);
+  return arena;
+}
+
+Arena::Arena(Arena&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_), symmetric_(other.symmetric_) {}
+
+Arena& Arena::operator=(Arena&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(symmetric_, other.symmetric_);
+  return *this;
+}
+
+Arena::~Arena() {
+  if (data_ == nullptr) return;
+  if (symmetric_)
+    (void)tutti_mem_free(data_);
+  else
+    ::munmap(data_, bytes_);
+}
+
+}  // namespace tutti::perf

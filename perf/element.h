@@ -1,0 +1,48 @@
+// Names and layout of element types and operators as the perf tools know them: nccl-tests' spelling
+// ("half", "float", "f8e4m3"), tutti's own spelling accepted too. An operator here is what a user may ask
+// to measure, so it also names the pre-multiplied sum, which the C API makes per communicator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tutti/tutti.h"
+
+namespace tutti::perf {
+
+enum class TestOp : uint8_t {
+  kSum = 0,
+  kProd = 1,
+  kMax = 2,
+  kMin = 3,
+  kAvg = 4,
+  kMulSum = 5,
+  kBitAnd = 6,
+  kBitOr = 7,
+  kBitXor = 8,
+  kNone = 9,  ///< the collective moves data without reducing it
+};
+
+/// "float", "half", "bfloat16", "f8e4m3", "int16", "bool", ...
+std::string_view test_type_name(tutti_type_t type);
+/// Accepts nccl-tests' names and tutti's ("float32", "float16", "float8_e4m3").
+std::optional<tutti_type_t> test_type_from_name(std::string_view name);
+/// nccl-tests' types in its order, then the ones only tutti has.
+std::vector<tutti_type_t> all_test_types();
+
+std::string_view test_op_name(TestOp op);
+std::optional<TestOp> test_op_from_name(std::string_view name);
+std::vector<TestOp> all_test_ops();
+
+size_t test_type_bytes(tutti_type_t type);
+bool is_float_type(tutti_type_t type);
+/// Bitwise operators want integers; averages and pre-multiplied sums want numbers.
+bool is_op_defined(TestOp op, tutti_type_t type);
+
+/// The operator of the C API. kMulSum is made by tutti_op_create_premul_sum instead; kNone gives sum.
+tutti_op_t tutti_op(TestOp op);
+
+}  // namespace tutti::perf

@@ -1,0 +1,187 @@
+// See json.h.
+#include "perf/json.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+namespace tutti::perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kVersion = 3;
+constexpr int kSuffixesTried = 10000;
+
+/// nccl-tests writes truth values as strings.
+const char* truth(bool value) {
+  return value ? "true" : "false";
+}
+
+Json config_json(const Options& options, const std::vector<RankInfo>& ranks) {
+  Json config;
+  config["nthreads"] = options.threads;
+  config["ngpus"] = 1;
+  config["minimum_bytes"] = options.min_bytes;
+  config["maximum_bytes"] = options.max_bytes;
+  if (options.step_factor > 1)
+    config["step_factor"] = options.step_factor;
+  else
+    config["step_bytes"] = options.step_bytes;
+  config["warmup_iters"] = options.warmups;
+  config["iterations"] = options.iterations.value_or(kDefaultIterations);
+  config["aggregated_iterations"] = options.aggregate;
+  config["validation"] = options.checks;
+  config["graph"] = 0;
+  config["blocking_collectives"] = truth(options.blocking != 0);
+  config["per_iter_timing"] = truth(options.per_iteration);
+  config["parallel_init"] = truth(options.parallel_init);
+  config["ranks"] = ranks.size();
+  config["hot_buffers"] = truth(options.hot);
+  config["host_stream"] = truth(options.stream);
+  config["reproducible"] = truth(options.reproducible);
+  config["registration"] = options.registration;
+  Json devices = Json::array();
+  for (const RankInfo& rank : ranks)
+    devices.push_back({{"rank", rank.rank},
+                       {"group", 0},
+                       {"pid", rank.process_id},
+                       {"hostname", rank.host},
+                       {"device", 0},
+                       {"device_hex", "host"},
+                       {"device_info", rank.device}});
+  config["devices"] = std::move(devices);
+  return config;
+}
+
+Json measurement_json(const Options& options, const Measurement& measurement) {
+  Json json;
+  json[options.cpu_time ? "cpu_time" : "time"] = measurement.time_us;
+  json["alg_bw"] = measurement.algorithm_gbs;
+  json["bus_bw"] = measurement.bus_gbs;
+  json["nwrong"] = measurement.wrong ? Json(*measurement.wrong) : Json(nullptr);
+  return json;
+}
+
+Json statistics_json(const Measurement& measurement) {
+  const IterationStatistics& statistics = *measurement.statistics;
+  return {{"min_us", statistics.min},
+          {"max_us", statistics.max},
+          {"avg_us", statistics.mean},
+          {"p50_us", statistics.p50},
+          {"p95_us", statistics.p95},
+          {"p99_us", statistics.p99},
+          {"stdev_us", statistics.deviation},
+          {"cv_pct", statistics.variation_percent},
+          {"times_us", measurement.iteration_us}};
+}
+
+Json row_json(const Options& options, const std::string& test_name, const Row& row) {
+  Json json;
+  json["size"] = row.bytes;
+  json["count"] = row.count;
+  json["type"] = std::string(test_type_name(row.type));
+  json["redop"] = std::string(test_op_name(row.op));
+  json["root"] = std::to_string(row.root);
+  json["out_of_place"] = measurement_json(options, row.out_of_place);
+  if (row.out_of_place.statistics) json["out_of_place_per_iter"] = statistics_json(row.out_of_place);
+  json["in_place"] = row.in_place ? measurement_json(options, *row.in_place) : Json(nullptr);
+  if (row.in_place && row.in_place->statistics) json["in_place_per_iter"] = statistics_json(*row.in_place);
+  json["actual_iterations"] = row.out_of_place.iterations;
+  json["experiment_name"] = test_name;
+  json["algorithm"] = row.algorithm;
+  if (!row.timestamp.empty()) json["timestamp"] = row.timestamp;
+  return json;
+}
+
+}  // namespace
+
+struct JsonReport::Document {
+  std::string path;
+  int descriptor = -1;
+  Json json;
+
+  ~Document() {
+    if (descriptor >= 0) ::close(descriptor);
+  }
+
+  Status write() {
+    // Text from the environment may be any bytes; invalid UTF-8 is replaced rather than refused.
+    const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    size_t done = 0;
+    while (done < text.size()) {
+      const ssize_t n =
+          ::pwrite(descriptor, text.data() + done, text.size() - done, static_cast<off_t>(done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return system_error("writing " + path, errno);
+      done += static_cast<size_t>(n);
+    }
+    if (::ftruncate(descriptor, static_cast<off_t>(text.size())) != 0)
+      return system_error("truncating " + path, errno);
+    return Status::ok();
+  }
+};
+
+JsonReport::JsonReport(std::unique_ptr<Document> document) : document_(std::move(document)) {}
+JsonReport::JsonReport(JsonReport&&) noexcept = default;
+JsonReport& JsonReport::operator=(JsonReport&&) noexcept = default;
+JsonReport::~JsonReport() = default;
+
+Result<JsonReport> JsonReport::create(const std::string& path) {
+  auto document = std::make_unique<Document>();
+  for (int suffix = -1; suffix < kSuffixesTried; ++suffix) {
+    document->path = suffix < 0 ? path : path + "." + std::to_string(suffix);
+    document->descriptor = ::open(document->path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (document->descriptor >= 0) return JsonReport(std::move(document));
+    if (errno != EEXIST) return system_error("creating " + document->path, errno);
+  }
+  return Status(Code::kSystemError, path + " and its numbered forms all exist already; remove some");
+}
+
+const std::string& JsonReport::path() const {
+  return document_->path;
+}
+
+void JsonReport::begin(const Options& options, const std::vector<std::string>& arguments,
+                       const std::vector<std::string>& environment, int library_version,
+                       const std::vector<RankInfo>& ranks) {
+  Json& json = document_->json;
+  json["version"] = kVersion;
+  json["start_time"] = time_text();
+  json["args"] = arguments;
+  json["env"] = environment;
+  json["nccl_version"] = library_version;
+  json["library"] = "tutti";
+  json["config"] = config_json(options, ranks);
+  json["results"] = Json::array();
+}
+
+Status JsonReport::add(const Options& options, const std::string& test_name, const Row& row) {
+  document_->json["results"].push_back(row_json(options, test_name, row));
+  return document_->write();
+}
+
+Status JsonReport::finish(const Summary& summary, const std::vector<std::string>& errors) {
+  Json& json = document_->json;
+  json["out_of_bounds"] = {{"count", summary.out_of_bounds}, {"okay", truth(summary.out_of_bounds == 0)}};
+  json["average_bus_bandwidth"] = {
+      {"bandwidth", summary.mean_bus_gbs},
+      {"okay", summary.min_bus_gbs ? truth(summary.bandwidth_ok()) : "unchecked"}};
+  json["errors"] = errors;
+  json["end_time"] = time_text();
+  return document_->write();
+}
+
+std::string time_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  char text[32];
+  const size_t length = std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &parts);
+  return std::string(text, length);
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,52 @@
+// How ranks come to be: processes that the tool starts itself, or those of a launcher, and how the unique id
+// reaches them.
+//
+// --procs N: the first process stays a supervisor. It executes itself N times (a fresh image each, so that
+// address layouts differ as they do for real jobs) with a pipe that carries the unique id from worker 0 to
+// the others, waits for all of them, and when one dies says which rank, gives the others a moment to report
+// the error themselves, and ends what is left. Workers die with their supervisor (PR_SET_PDEATHSIG).
+//
+// Launchers: rank and size are read from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*; the id travels
+// in the file named by TUTTI_ID_FILE, which rank 0 creates exclusively and removes once everybody has joined.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "core/result.h"
+#include "perf/options.h"
+#include "tutti/tutti.h"
+
+namespace tutti::perf {
+
+/// Where this process stands among the processes of the run.
+struct Place {
+  enum class Channel { kNone, kPipe, kFile };
+
+  int process = 0;
+  int process_count = 1;
+  Channel channel = Channel::kNone;
+  int pipe_descriptor = -1;  ///< kPipe: the write end in process 0, the read end elsewhere; owned
+  std::string id_path;       ///< kFile
+};
+
+/// This process' place: a worker of our own supervisor, a process of a launcher, or alone.
+/// kInvalidUsage: the environment contradicts itself or lacks TUTTI_ID_FILE.
+Result<Place> find_place(const Options& options, GetEnv get_env);
+
+/// True in a process that must supervise instead of measure: --procs was given and it is not a worker yet.
+bool is_supervisor(const Options& options, GetEnv get_env);
+
+/// Starts options.processes workers with the same arguments, waits for all; returns the exit status: 0, the
+/// first failing worker's, or kExitFailure when that died by a signal. All children are reaped before it
+/// returns.
+int supervise(const Options& options, char** argv, std::chrono::milliseconds grace);
+
+/// Process 0 hands its id to the others; they wait for it until `deadline`.
+/// kPeerLost: process 0 ended first. kTimeout: it never wrote the id. kSystemError.
+Status share_id(const Place& place, tutti_unique_id_t* id, std::chrono::steady_clock::time_point deadline);
+
+/// Called by process 0 when every rank has joined: the id file may go.
+void forget_id(const Place& place);
+
+}  // namespace tutti::perf

@@ -1,0 +1,294 @@
+// See options.h.
+#include "perf/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "perf/report.h"
+
+namespace tutti::perf {
+namespace {
+
+/// The flags in the form that the command line has them, before they are given meaning.
+struct RawOptions {
+  std::string min_bytes = "32M";
+  std::string max_bytes = "32M";
+  std::string step_bytes = "1M";
+  std::string op = "sum";
+  std::string type = "float";
+  std::string root = "0";
+  int gpus = 1;
+  int iterations = 0;
+  int cuda_graph = 0;
+  int stream_null = 0;
+  int cta_policy = 0;
+  int device_kernel = 0;
+  int device_ctas = 16;
+};
+
+void add_size_flags(CLI::App& app, Options& options, RawOptions& raw) {
+  app.add_option("-b,--minbytes", raw.min_bytes, "smallest message (K, M, G)")->capture_default_str();
+  app.add_option("-e,--maxbytes", raw.max_bytes, "largest message (K, M, G)")->capture_default_str();
+  app.add_option("-i,--stepbytes", raw.step_bytes, "additive step between sizes")->capture_default_str();
+  app.add_option("-f,--stepfactor", options.step_factor, "multiplicative step between sizes (overrides -i)");
+}
+
+void add_loop_flags(CLI::App& app, Options& options, RawOptions& raw) {
+  app.add_option("-n,--iters", raw.iterations,
+                 "timed iterations; without it 20, and more for operations so short that 20 say nothing")
+      ->check(CLI::PositiveNumber);
+  app.add_option("-m,--agg_iters", options.aggregate, "operations of one iteration, fused in a group")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("-w,--warmup_iters", options.warmups, "iterations before the timed ones")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("-N,--run_cycles", options.cycles, "run and print everything this many times; 0: for ever")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("-c,--check", options.checks,
+                 "checks of the result per row, after the timing; 0: none (N/A)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("-T,--timeout", options.timeout_s, "seconds that one row may take; 0: no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void add_subject_flags(CLI::App& app, RawOptions& raw) {
+  app.add_option("-o,--op", raw.op, "sum prod min max avg mulsum band bor bxor all")->capture_default_str();
+  app.add_option("-d,--datatype", raw.type,
+                 "int8 uint8 int16 uint16 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 "
+                 "bool all")
+      ->capture_default_str();
+  app.add_option("-r,--root", raw.root, "root rank, or all")->capture_default_str();
+}
+
+void add_method_flags(CLI::App& app, Options& options) {
+  app.add_option("-z,--blocking", options.blocking,
+                 "0: blocking calls back to back (with --stream: one wait at the end); 1: barrier after each "
+                 "iteration, timed; 2: wait after each, no barrier; 3: barrier after each, not timed")
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str();
+  app.add_flag("--stream", options.stream, "issue operations on a host stream instead of blocking calls");
+  app.add_option("-C,--report_cputime", options.cpu_time,
+                 "1: report the CPU time of the calling thread instead of elapsed time");
+  app.add_option("-a,--average", options.average, "time reported: 0 rank 0, 1 mean of ranks, 2 min, 3 max")
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str();
+  app.add_option("-R,--local_register", options.registration,
+                 "1: register the buffers, 2: take them from the symmetric heap")
+      ->check(CLI::Range(0, 2))
+      ->capture_default_str();
+  app.add_option("-u,--unalign", options.misalign_elements, "shift every buffer by this many elements");
+  app.add_option("-I,--per_iter_timing", options.per_iteration,
+                 "1: time each iteration by itself: min, max, p99, variation (implies a wait after each)");
+  app.add_option("-K,--skip_samples", options.skip_samples, "leading iterations left out of -I's statistics")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag(
+      "--hot", options.hot,
+      "reuse one buffer, so that caches flatter the numbers; default: rotate over 4x the last cache");
+  app.add_flag("--reproducible", options.reproducible, "reproducible mode: same bits for any algorithm");
+}
+
+void add_rank_flags(CLI::App& app, Options& options, RawOptions& raw) {
+  app.add_option("-t,--nthreads", options.threads, "threads per process, each a rank")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option(
+         "--procs", options.processes,
+         "start this many local processes; without it the launcher's environment (RANK and WORLD_SIZE "
+         "or those of mpirun, PMI, srun, with TUTTI_ID_FILE naming a file all can reach) or one")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("-g,--ngpus", raw.gpus, "accepted only as 1: ranks live in host memory")
+      ->capture_default_str();
+  app.add_option("-p,--parallel_init", options.parallel_init,
+                 "accepted: ranks are always set up in parallel");
+}
+
+void add_report_flags(CLI::App& app, Options& options) {
+  app.add_option("-J,--output_file", options.json_path,
+                 "write JSON here (never over an existing file: .0, .1)");
+  app.add_option("-S,--report_timestamps", options.timestamps, "1: time of day on each row");
+  app.add_option("-M,--memory_report", options.memory_report, "1: report resident memory at the end");
+  app.add_flag("!--no-algorithm-column,--algorithm-column", options.algorithm_column,
+               "per row, as last column, the algorithm that ran (default: shown)");
+}
+
+void add_device_flags(CLI::App& app, RawOptions& raw) {
+  app.add_option("-G,--cudagraph", raw.cuda_graph, "refused: graphs need device memory");
+  app.add_option("-y,--stream_null", raw.stream_null, "ignored: there is no null stream in host memory");
+  app.add_option("-x,--cta_policy", raw.cta_policy, "ignored: no thread blocks in host memory");
+  app.add_option("-D,--device_implementation", raw.device_kernel,
+                 "refused: no device kernels in host memory");
+  app.add_option("-V,--device_cta_count", raw.device_ctas, "ignored: no thread blocks in host memory");
+}
+
+ParsedOptions refuse(std::string text) {
+  ParsedOptions parsed;
+  parsed.exit_code = kExitUsage;
+  parsed.text = std::move(text);
+  return parsed;
+}
+
+/// Empty when all is well, else what is wrong.
+std::string read_sizes(const RawOptions& raw, Options& options) {
+  struct Field {
+    const char* name;
+    const std::string& text;
+    uint64_t& value;
+  };
+  for (const Field& field : {Field{"minbytes", raw.min_bytes, options.min_bytes},
+                             Field{"maxbytes", raw.max_bytes, options.max_bytes},
+                             Field{"stepbytes", raw.step_bytes, options.step_bytes}}) {
+    const std::optional<uint64_t> bytes = parse_size(field.text);
+    if (!bytes) return "invalid size specified for '" + std::string(field.name) + "': " + field.text;
+    field.value = *bytes;
+  }
+  if (options.min_bytes > options.max_bytes)
+    return "invalid sizes for 'minbytes' and 'maxbytes': " + std::to_string(options.min_bytes) + " > " +
+           std::to_string(options.max_bytes);
+  if (options.min_bytes < options.max_bytes && options.step_factor <= 1 && options.step_bytes == 0)
+    return "the step between sizes is 0: give -i a number of bytes or -f a factor above 1";
+  if (options.min_bytes == 0 && options.max_bytes > 0 && options.step_factor > 1)
+    return "a factor (-f) cannot leave 0 bytes: give -b at least 1";
+  return "";
+}
+
+std::string read_subject(const RawOptions& raw, Options& options) {
+  if (raw.op == "all") {
+    options.ops = all_test_ops();
+    options.ops_all = true;
+  } else if (const auto op = test_op_from_name(raw.op)) {
+    options.ops = {*op};
+  } else {
+    return "unknown operator '" + raw.op + "' (-o): one of sum prod min max avg mulsum band bor bxor all";
+  }
+  if (raw.type == "all") {
+    options.types = all_test_types();
+    options.types_all = true;
+  } else if (const auto type = test_type_from_name(raw.type)) {
+    options.types = {*type};
+  } else {
+    return "unknown data type '" + raw.type + "' (-d): see --help for the list, or all";
+  }
+  if (!options.ops_all && !options.types_all && !is_op_defined(options.ops[0], options.types[0]))
+    return "operator '" + raw.op + "' is not defined on '" + raw.type + "'";
+  if (raw.root == "all" || raw.root == "-1") {
+    options.root.reset();
+    return "";
+  }
+  char* end = nullptr;
+  const long root = std::strtol(raw.root.c_str(), &end, 10);
+  if (raw.root.empty() || *end != '\0' || root < 0 || root > std::numeric_limits<int>::max())
+    return "invalid root '" + raw.root + "' (-r): a rank or all";
+  options.root = static_cast<int>(root);
+  return "";
+}
+
+std::string read_device_flags(const CLI::App& app, const RawOptions& raw, Options& options) {
+  if (raw.gpus != 1)
+    return "-g " + std::to_string(raw.gpus) + " is refused: ranks live in host memory; use -t or --procs";
+  if (raw.cuda_graph != 0) return "-G is refused: CUDA graphs need device memory";
+  if (raw.device_kernel != 0) return "-D is refused: device kernels need device memory";
+  if (raw.stream_null != 0) options.notes.push_back("-y is ignored: there is no null stream in host memory");
+  if (app.count("-x") > 0)
+    options.notes.push_back("-x is ignored: there are no thread blocks in host memory");
+  if (app.count("-V") > 0)
+    options.notes.push_back("-V is ignored: there are no thread blocks in host memory");
+  return "";
+}
+
+/// A number from the environment; empty when unset. A value that is no number is an error in *mistake.
+std::optional<double> read_number(GetEnv get_env, const char* name, std::string* mistake) {
+  const char* text = get_env(name);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  if (*end != '\0' || !std::isfinite(value)) {
+    *mistake = std::string(name) + " is not a number: " + text;
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::string read_environment(GetEnv get_env, Options& options) {
+  std::string mistake;
+  options.min_bus_bandwidth = read_number(get_env, "NCCL_TESTS_MIN_BW", &mistake);
+  if (const auto spread = read_number(get_env, "NCCL_TESTS_ALLTOALLV_SPREAD", &mistake)) {
+    if (*spread < 0.0 || *spread > 1.0) return "NCCL_TESTS_ALLTOALLV_SPREAD is outside [0, 1]";
+    options.alltoallv_spread = *spread;
+  }
+  return mistake;
+}
+
+}  // namespace
+
+std::optional<uint64_t> parse_size(const std::string& text) {
+  const char* begin = text.c_str();
+  if (*begin == '\0' || *begin == '-') return std::nullopt;
+  char* end = nullptr;
+  const double value = std::strtod(begin, &end);
+  if (end == begin || !std::isfinite(value) || value < 0.0) return std::nullopt;
+  double unit = 1.0;
+  switch (*end) {
+    case '\0': break;
+    case 'k':
+    case 'K': unit = 1024.0; break;
+    case 'm':
+    case 'M': unit = 1024.0 * 1024.0; break;
+    case 'g':
+    case 'G': unit = 1024.0 * 1024.0 * 1024.0; break;
+    default: return std::nullopt;
+  }
+  if (*end != '\0' && end[1] != '\0') return std::nullopt;
+  const double bytes = value * unit;
+  // 2^60 bytes is beyond any machine and leaves room for products with rank counts.
+  if (bytes > 0x1p60) return std::nullopt;
+  return static_cast<uint64_t>(bytes);
+}
+
+std::vector<uint64_t> message_sizes(const Options& options) {
+  std::vector<uint64_t> sizes;
+  for (uint64_t bytes = options.min_bytes; bytes <= options.max_bytes;) {
+    sizes.push_back(bytes);
+    const uint64_t next = options.step_factor > 1 ? bytes * options.step_factor : bytes + options.step_bytes;
+    if (next <= bytes) break;
+    bytes = next;
+  }
+  return sizes;
+}
+
+ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env) {
+  ParsedOptions parsed;
+  RawOptions raw;
+  Options& options = parsed.options;
+  CLI::App app("Measures a tutti collective on host memory; flags and columns are those of nccl-tests.");
+  add_rank_flags(app, options, raw);
+  add_size_flags(app, options, raw);
+  add_loop_flags(app, options, raw);
+  add_subject_flags(app, raw);
+  add_method_flags(app, options);
+  add_report_flags(app, options);
+  add_device_flags(app, raw);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::ParseError& mistake) {
+    return refuse(mistake.what());
+  }
+  if (app.count("-n") > 0) options.iterations = raw.iterations;
+  for (const std::string& mistake : {read_device_flags(app, raw, options), read_sizes(raw, options),
+                                     read_subject(raw, options), read_environment(get_env, options)})
+    if (!mistake.empty()) return refuse(mistake);
+  if (options.skip_samples > 0 && options.skip_samples >= options.iterations.value_or(kDefaultIterations))
+    return refuse("-K leaves no iteration for -I's statistics: it must be below -n");
+  parsed.run = true;
+  return parsed;
+}
+
+}  // namespace tutti::perf

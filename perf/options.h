@@ -1,0 +1,84 @@
+// The command line of the perf tools: nccl-tests' flags, long names and defaults, plus a few of tutti's own.
+//
+// Flags whose subject does not exist on host memory either are accepted with a one-line note (harmless) or
+// refused (they would change what is measured). Long names: nccl-tests' README and --help.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "perf/element.h"
+
+namespace tutti::perf {
+
+/// What a run is asked to do. Bytes are bytes, times are seconds where the name says so.
+struct Options {
+  int threads = 1;
+  int processes = 0;  ///< 0: not asked for; the launcher's environment or one process
+
+  uint64_t min_bytes = 32u << 20;
+  uint64_t max_bytes = 32u << 20;
+  uint64_t step_bytes = 1u << 20;
+  uint64_t step_factor = 1;
+
+  std::optional<int> iterations;  ///< empty: 20, more for short operations (agreed by all ranks)
+  int aggregate = 1;
+  int warmups = 1;
+  int cycles = 1;  ///< 0: for ever
+  int checks = 1;
+  int average = 1;  ///< 0 rank 0, 1 mean, 2 min, 3 max
+
+  std::vector<TestOp> ops = {TestOp::kSum};
+  std::vector<tutti_type_t> types = {TUTTI_FLOAT32};
+  std::optional<int> root = 0;  ///< empty: every rank in turn
+  bool ops_all = false;         ///< -o all: combinations that are not defined are skipped silently
+  bool types_all = false;
+
+  int blocking = 0;
+  int timeout_s = 0;  ///< 0: no watchdog
+  bool cpu_time = false;
+  int registration = 0;  ///< 0 plain memory, 1 registered, 2 symmetric heap
+  bool parallel_init = false;
+  std::string json_path;
+  bool timestamps = false;
+  bool memory_report = false;
+  uint64_t misalign_elements = 0;
+  bool per_iteration = false;
+  int skip_samples = 0;
+
+  bool hot = false;
+  bool stream = false;
+  bool reproducible = false;
+  bool algorithm_column = true;
+
+  double alltoallv_spread = 1.0;
+  std::optional<double> min_bus_bandwidth;  ///< GB/s; below 0.9 of it the exit status is not 0
+
+  std::vector<std::string> notes;  ///< one line per accepted flag that does nothing here
+};
+
+inline constexpr int kDefaultIterations = 20;
+
+/// Either options to run with, or a text and the exit status to leave with (help, or a mistake).
+struct ParsedOptions {
+  Options options;
+  bool run = false;
+  int exit_code = 0;
+  std::string text;
+};
+
+/// How the environment is read; a test passes its own.
+using GetEnv = const char* (*)(const char* name);
+
+/// Pure but for `get_env`. Never throws, never prints.
+ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env);
+
+/// "8", "64K", "1.5M", "2G" (binary multiples, either case); empty when it is not a size.
+std::optional<uint64_t> parse_size(const std::string& text);
+
+/// The message sizes that a run visits, in bytes as asked for (a collective may round them down).
+std::vector<uint64_t> message_sizes(const Options& options);
+
+}  // namespace tutti::perf

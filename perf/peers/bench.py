@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""Compares tutti with the peers that are installed: the same method, the same machine, interleaved.
+
+For every (collective, size) the libraries take turns for several rounds; a library's figure is the median over rounds
+of the median over batches of the time per call. Writes peers.json (rows), limits.json (the other lines), peers.txt
+(tables) and peers.svg (plot). Python's standard library only.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import sys
+import time
+
+import jobs
+import limits
+import plot
+import report
+
+COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "ping_pong",
+               "barrier"]
+SIZES = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20, 128 << 20]
+QUICK_COLLECTIVES = ["all_reduce", "all_gather", "broadcast", "ping_pong"]
+QUICK_SIZES = [8, 4 << 10, 256 << 10, 16 << 20]
+OUTPUTS = ["peers.json", "limits.json", "peers.txt", "peers.svg"]
+# mpich-gather is left out: release-gather is MPICH's own choice where it helps, asking for it measured the same.
+DEFAULT_LIBRARIES = {"shm": ["tutti", "openmpi", "openmpi-ucx", "openmpi-sm", "mpich", "gloo", "gloo-bcube"],
+                     "tcp": ["openmpi", "mpich", "gloo"]}
+# With more ranks than cores, a library whose call takes longer gets one turn a cell: a full run stays bounded.
+SLOW_CALL_US = 20e3
+# The host of a virtual machine places two cores near (50-60 ns a cache line) or far (250 ns), and moves them.
+PLACEMENT_RATIO = 1.5
+FAILURES_ALLOWED = 2  # of one library at one rank count; then it is left out
+
+
+def parse_bytes(text):
+    scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
+    return int(text[:-1] if scale > 1 else text) * scale
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.split("\n")[0])
+    words = lambda text: [word for word in text.split(",") if word]
+    parser.add_argument("--quick", action="store_true", help="fewer sizes, collectives and rounds: under a minute")
+    parser.add_argument("--collectives", type=words, help="comma separated, of " + ",".join(COLLECTIVES))
+    parser.add_argument("--sizes", type=lambda text: [parse_bytes(word) for word in words(text)], help="e.g. 8,4K,16M")
+    parser.add_argument("--ranks", type=lambda text: [int(word) for word in words(text)],
+                        help="default 2,4,8 (quick: 2)")
+    parser.add_argument("--libraries", type=words, help="names of configurations; 'all' for every one known")
+    parser.add_argument("--types", type=words, default=["float32"], help="float32,float16,bfloat16 (peers: float32)")
+    parser.add_argument("--transport", choices=sorted(jobs.LAUNCHES), default="shm")
+    parser.add_argument("--memory", choices=["malloc", "library"], default="malloc",
+                        help="library: the library's own allocator (symmetric heap, MPI_Alloc_mem)")
+    parser.add_argument("--hot", action="store_true", help="the same buffers every call: flatters, shows the caches")
+    parser.add_argument("--rounds", type=int, help="turns of every library per cell (default 3, quick 1)")
+    parser.add_argument("--realtime", action="store_true",
+                        help="for a busy machine, needs root: ranks run under chrt -r 1")
+    parser.add_argument("--no-limits", action="store_true", help="leave out the floors, overheads and CPU times")
+    parser.add_argument("--only-limits", action="store_true", help="nothing but those")
+    parser.add_argument("--drivers", default="build/perf/peers", help="where the drivers were built")
+    parser.add_argument("--out", default="build/bench")
+    options = parser.parse_args(argv)
+    options.collectives = options.collectives or (QUICK_COLLECTIVES if options.quick else COLLECTIVES)
+    options.sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
+    options.ranks = options.ranks or ([2] if options.quick else [2, 4, 8])
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    unknown = set(options.collectives) - set(COLLECTIVES)
+    if unknown:
+        parser.error("unknown collective: " + ", ".join(sorted(unknown)))
+    known = [launch.name for launch in jobs.LAUNCHES[options.transport]]
+    options.libraries = options.libraries or DEFAULT_LIBRARIES[options.transport]
+    options.libraries = known if options.libraries == ["all"] else options.libraries
+    if set(options.libraries) - set(known):
+        parser.error(f"libraries over {options.transport} are: {', '.join(known)}")
+    return options
+
+
+class Field:
+    """The jobs of one rank count, restarted after a failure while the failures allowed last."""
+
+    def __init__(self, launches, ranks, options, log):
+        self.options = options
+        self.ranks = ranks
+        self.log = log
+        self.failures = {}
+        self.jobs = {}
+        for launch in launches:
+            reason = launch.missing(options.drivers)
+            if reason:
+                log(f"skipped {launch.name}: {reason}")
+            else:
+                self.failures[launch.name] = 0
+                self._start(launch)
+
+    def _start(self, launch):
+        try:
+            ranks = 2 if launch is jobs.FLOOR else self.ranks
+            self.jobs[launch.name] = jobs.Job(launch, ranks, self.options.drivers, self.options.realtime)
+        except jobs.JobFailed as failure:
+            self.log(f"skipped {launch.name} with {self.ranks} ranks: {failure}")
+            self.failures[launch.name] = FAILURES_ALLOWED
+
+    def ask(self, name, verb, **words):
+        """The answer of one library, or None when it does not support the request, failed or is left out."""
+        job = self.jobs.get(name)
+        if job is None:
+            return None
+        try:
+            answer = job.request(verb, **words)
+        except jobs.JobFailed as failure:
+            self.log(f"{failure} (in {verb} {words})")
+            job.close()
+            del self.jobs[name]
+            self.failures[name] += 1
+            if self.failures[name] < FAILURES_ALLOWED:
+                self._start(job.launch)
+            return None
+        return None if "error" in answer else answer
+
+    def close(self):
+        for job in self.jobs.values():
+            job.close()
+
+
+def take_turn(field, collective, type_name, size, check, done, options):
+    """Every library once. Returns {library: answer}; `done` are the answers of the turns before."""
+    oversubscribed = field.ranks > len(os.sched_getaffinity(0))
+    answers = {}
+    for name in [name for name in field.jobs if name != jobs.FLOOR.name]:
+        if name == "gloo-bcube" and collective != "all_reduce":
+            continue  # only its all_reduce has another algorithm
+        if oversubscribed and any(turn.get(name, {"median_us": 0})["median_us"] > SLOW_CALL_US for turn in done):
+            continue
+        answer = field.ask(name, "measure", limit_s=30, collective=collective, type=type_name, bytes=size,
+                           memory=options.memory, slots=int(options.hot), batches=7 if options.quick else 11,
+                           batch_us=2000 if options.quick else 3000,
+                           budget_us=3e5 if oversubscribed else 5e5 if options.quick else 1.2e6, check=int(check))
+        if answer:
+            answers[name] = answer
+            if answer["wrong"]:
+                field.log(f"{name}: {collective} {size} B {type_name}: {answer['wrong']} wrong elements")
+    return answers
+
+
+def steady_turns(turns):
+    """The turns (line before, line after, answers) during which the host did not move the cores, of the commoner of its
+    placements; all of them when there is no such turn. Returns their answers and the time of a cache line."""
+    near = lambda a, b: max(a, b) <= PLACEMENT_RATIO * min(a, b)
+    known = [turn for turn in turns if turn[0] and turn[1]]
+    steady = [turn for turn in known if near(turn[0], turn[1])]
+    if not steady:
+        return [answers for _, _, answers in turns], statistics.median(t[0] for t in known) if known else None
+    common = max(steady, key=lambda turn: sum(near(turn[0], other[0]) for other in steady))
+    kept = [turn for turn in steady if near(turn[0], common[0])]
+    return [answers for _, _, answers in kept], statistics.median(turn[0] for turn in kept)
+
+
+def measure_cell(field, collective, type_name, size, options):
+    """One (collective, type, size): turns of all libraries, each between two looks at the cache line, which tells where
+    the host has placed the cores; up to twice the rounds when it moves them. Returns {library: {...}}."""
+    cache_line = lambda: (field.ask(jobs.FLOOR.name, "cache_line", batches=5, batch_us=500) or {}).get("median_us")
+    wanted = min(options.rounds, 2) if field.ranks > len(os.sched_getaffinity(0)) else options.rounds
+    turns = []
+    before = cache_line()
+    while len(turns) < 2 * wanted:
+        answers = take_turn(field, collective, type_name, size, not turns, [t[2] for t in turns], options)
+        after = cache_line()
+        turns.append((before, after, answers))
+        before = after
+        if len(steady_turns(turns)[0]) >= wanted:
+            break
+    kept, line_us = steady_turns(turns)
+    figures = {}
+    for name in dict.fromkeys(name for _, _, answers in turns for name in answers):
+        own = [answers[name] for answers in kept if name in answers] or [t[2][name] for t in turns if name in t[2]]
+        figures[name] = {"microseconds": statistics.median(answer["median_us"] for answer in own),
+                         "best_microseconds": min(answer["best_us"] for answer in own),
+                         "wrong_elements": sum(t[2][name]["wrong"] for t in turns if name in t[2]),
+                         "cache_line_microseconds": line_us}
+    return figures
+
+
+def cells_of(ranks, options):
+    """What is measured at one rank count. With more ranks than cores, only all_reduce at every size."""
+    oversubscribed = ranks > len(os.sched_getaffinity(0))
+    for type_name in options.types:
+        for collective in options.collectives:
+            if collective == "ping_pong" and ranks != 2:
+                continue
+            sizes = [0] if collective == "barrier" else options.sizes
+            if oversubscribed and collective != "all_reduce":
+                sizes = [size for size in sizes if size in (0, 8, 4 << 10, 256 << 10, 16 << 20)]
+            for size in sizes:
+                yield collective, type_name, size
+
+
+def compare(launches, ranks, options, log, progress):
+    """All cells of one rank count; returns rows."""
+    rows = []
+    field = Field(launches + [jobs.FLOOR], ranks, options, log)
+    with contextlib.closing(field):
+        cells = list(cells_of(ranks, options))
+        for number, (collective, type_name, size) in enumerate(cells):
+            progress(f"{ranks} ranks {collective} {type_name} {report.size_text(size)} ({number + 1}/{len(cells)})")
+            versions = {name: (job.library, job.version, job.launch.note) for name, job in field.jobs.items()}
+            for name, figures in measure_cell(field, collective, type_name, size, options).items():
+                library, version, note = versions[name]
+                rows.append({"library": library, "configuration": name, "version": version, "note": note,
+                             "transport": "tcp" if library == "gloo" else options.transport, "memory": options.memory, "hot": options.hot,
+                             "collective": collective, "type": type_name, "ranks": ranks, "bytes": size, **figures})
+    return rows
+
+
+def write_outputs(folder, rows, facts, notes, machine):
+    """Writes the four files and returns the text among them."""
+    text = report.text(rows, facts, notes, machine)
+    contents = [json.dumps(rows, indent=1), json.dumps(facts, indent=1), text, plot.svg(rows, machine)]
+    for name, content in zip(OUTPUTS, contents):
+        with open(os.path.join(folder, name), "w") as out:
+            out.write(content + "\n")
+    return text
+
+
+def main(argv):
+    options = parse_arguments(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception: the jobs are closed on the way out
+    os.makedirs(options.out, exist_ok=True)
+    started = time.monotonic()
+    notes = []
+    to_terminal = sys.stderr.isatty()
+
+    def progress(text):
+        if to_terminal:
+            print(f"\r\033[K[{time.monotonic() - started:4.0f} s] {text}", end="", file=sys.stderr, flush=True)
+
+    def log(text):
+        notes.append(text)
+        print(("\r\033[K" if to_terminal else "") + text, file=sys.stderr, flush=True)
+
+    launches = [launch for launch in jobs.LAUNCHES[options.transport] if launch.name in options.libraries]
+    machine = report.machine_text(options.realtime)
+    rows, facts = [], {}
+    if not options.no_limits:
+        facts = limits.measure(options, log, progress)
+    for ranks in [] if options.only_limits else options.ranks:
+        rows += compare(launches, ranks, options, log, progress)
+        write_outputs(options.out, rows, facts, notes, machine)  # each time: a run that is stopped leaves its part
+    progress("")
+    text = write_outputs(options.out, rows, facts, notes, machine)
+    print(text)
+    print(f"Written to {options.out} in {time.monotonic() - started:.0f} s: " + ", ".join(OUTPUTS))
+    return 1 if any(row["wrong_elements"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,138 @@
+// The page that all ranks of one benchmark job share, whatever library they run.
+//
+// The measuring method must not depend on the library that is measured. So ranks meet, agree on the length of
+// a batch and exchange their clocks through this page (a file that the orchestrator makes, zeroed), never
+// through the library's own barrier. CLOCK_MONOTONIC is one clock for all processes of a machine, which is
+// what lets a batch be timed from the first rank's start to the last rank's end.
+#ifndef TUTTI_PERF_PEERS_BOARD_H_
+#define TUTTI_PERF_PEERS_BOARD_H_
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace peers {
+
+inline constexpr int kRanksMax = 64;
+
+inline int64_t clock_ns(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+inline int64_t now_ns() {
+  return clock_ns(CLOCK_MONOTONIC);
+}
+
+/// What one rank tells the others about its last batch.
+struct alignas(64) RankLine {
+  std::atomic<int64_t> begin_ns;
+  std::atomic<int64_t> end_ns;
+  std::atomic<int64_t> cpu_ns;
+  std::atomic<int64_t> wrong;  // elements that differed from the expectation
+};
+
+/// One cache line that two ranks bounce to learn what a line transfer costs.
+struct alignas(64) BounceLine {
+  std::atomic<uint64_t> value;
+};
+
+struct BoardPage {
+  alignas(64) std::atomic<uint32_t> arrived;
+  alignas(64) std::atomic<uint32_t> generation;
+  alignas(64) std::atomic<int64_t> calls;  // length of the next batch; 0 ends the measurement
+  alignas(64) char blob[512];              // rank 0's message to all, for example a unique id
+  BounceLine bounce[2];
+  RankLine ranks[kRanksMax];
+};
+
+inline constexpr size_t kBoardBytes = 64 * 1024;
+static_assert(sizeof(BoardPage) <= kBoardBytes);
+static_assert(std::atomic<int64_t>::is_always_lock_free, "atomics must work between processes");
+
+/// This rank's view of the page. Maps at construction, unmaps at destruction; throws when it cannot.
+class Board {
+ public:
+  Board(const std::string& path, int rank, int rank_count) : rank_(rank), rank_count_(rank_count) {
+    if (rank_count > kRanksMax) throw std::runtime_error("too many ranks for the benchmark's shared page");
+    const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor < 0) throw std::runtime_error("cannot open " + path);
+    void* memory = mmap(nullptr, kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    close(descriptor);
+    if (memory == MAP_FAILED) throw std::runtime_error("cannot map " + path);
+    page_ = static_cast<BoardPage*>(memory);
+    oversubscribed_ = rank_count > static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  }
+  ~Board() { munmap(page_, kBoardBytes); }
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  BoardPage& page() { return *page_; }
+  RankLine& line(int rank) { return page_->ranks[rank]; }
+  int rank() const { return rank_; }
+  int rank_count() const { return rank_count_; }
+
+  /// What a rank does while it waits. An MPI library moves bytes only inside its own calls: a rank that has
+  /// left its last call may still owe the peer an acknowledgement, so it has to go on entering the library
+  /// until all are done.
+  void set_progress(std::function<void()> progress) { progress_ = std::move(progress); }
+
+  /// Returns when all ranks have called it. Yields at once when there are more ranks than cores, and after a
+  /// while otherwise, so that a rank whose core was taken away gets it back.
+  void barrier() {
+    const uint32_t generation = page_->generation.load(std::memory_order_acquire);
+    if (page_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(rank_count_)) {
+      page_->arrived.store(0, std::memory_order_relaxed);
+      page_->generation.store(generation + 1, std::memory_order_release);
+      return;
+    }
+    constexpr int kSpinsBeforeYield = 20'000;
+    for (int spins = oversubscribed_ ? kSpinsBeforeYield : 0;
+         page_->generation.load(std::memory_order_acquire) == generation;) {
+      if (progress_) progress_();
+      if (spins < kSpinsBeforeYield) {
+        ++spins;
+      } else {
+        sched_yield();
+      }
+    }
+  }
+
+ private:
+  BoardPage* page_ = nullptr;
+  int rank_;
+  int rank_count_;
+  bool oversubscribed_ = false;
+  std::function<void()> progress_;
+};
+
+/// Binds the calling thread to the rank-th core it may use, so that two ranks never share one by the
+/// scheduler's whim.
+inline void pin_to_core(int rank) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  int skip = rank % CPU_COUNT(&allowed);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    return;
+  }
+}
+
+}  // namespace peers
+
+#endif  // TUTTI_PERF_PEERS_BOARD_H_

@@ -1,0 +1,135 @@
+// What the machine itself allows, asked the same way as the libraries: two pinned processes over shared
+// memory.
+//
+// cache_line: one way of a bounce between two lines, each written by one side. copy: payload bytes a second
+// of 1 or 2 processes that each copy a buffer far larger than the caches, by memcpy or by non-temporal
+// stores. These are the denominators of the latency and bandwidth targets, measured in the same minutes,
+// because virtual machines move.
+#include "driver.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace peers {
+namespace {
+
+#if defined(__x86_64__)
+constexpr bool kHasStreaming = true;
+__attribute__((target("avx512f"))) void copy_streaming_512(char* to, const char* from, size_t bytes) {
+  for (size_t i = 0; i + 64 <= bytes; i += 64) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_loadu_si512(from + i));
+  }
+  _mm_sfence();
+}
+__attribute__((target("avx"))) void copy_streaming_256(char* to, const char* from, size_t bytes) {
+  for (size_t i = 0; i + 32 <= bytes; i += 32) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
+                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i)));
+  }
+  _mm_sfence();
+}
+void copy_streaming(char* to, const char* from, size_t bytes) {
+  if (__builtin_cpu_supports("avx512f")) return copy_streaming_512(to, from, bytes);
+  if (__builtin_cpu_supports("avx")) return copy_streaming_256(to, from, bytes);
+  std::memcpy(to, from, bytes);
+}
+#else
+constexpr bool kHasStreaming = false;
+void copy_streaming(char* to, const char* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+#endif
+
+/// `calls` round trips between ranks 0 and 1: each spins on the line the other writes.
+void bounce(Board& board, int64_t calls, uint64_t& last) {
+  BounceLine* lines = board.page().bounce;
+  for (int64_t i = 0; i < calls; ++i) {
+    ++last;
+    if (board.rank() == 0) lines[0].value.store(last, std::memory_order_release);
+    while (lines[1 - board.rank()].value.load(std::memory_order_acquire) != last) {
+    }
+    if (board.rank() == 1) lines[1].value.store(last, std::memory_order_release);
+  }
+}
+
+class Floor {
+ public:
+  explicit Floor(const Arguments& arguments)
+      : board_(arguments.dir + "/board", arguments.rank, arguments.rank_count) {}
+
+  Sample measure(const Request& request) {
+    if (request.verb == "cache_line") {
+      Sample sample =
+          time_batches(board_, request, [&](int64_t calls) { bounce(board_, calls, last_bounce_); });
+      sample.median_us /= 2;
+      sample.best_us /= 2;
+      return sample;
+    }
+    const bool streaming = request.words.at("method") == "streaming";
+    const bool active = board_.rank() < std::stoi(request.words.at("ranks"));
+    if (active) reserve(request.bytes);
+    return time_batches(board_, request, [&](int64_t calls) {
+      for (int64_t i = 0; active && i < calls; ++i) {
+        if (streaming) {
+          copy_streaming(to_.get(), from_.get(), request.bytes);
+        } else {
+          std::memcpy(to_.get(), from_.get(), request.bytes);
+        }
+      }
+    });
+  }
+
+ private:
+  struct Free {
+    void operator()(char* memory) const { std::free(memory); }
+  };
+  using Buffer = std::unique_ptr<char, Free>;
+
+  void reserve(size_t bytes) {
+    if (bytes <= capacity_bytes_) return;
+    for (Buffer* buffer : {&from_, &to_}) {
+      buffer->reset(static_cast<char*>(std::aligned_alloc(64, bytes)));
+      std::memset(buffer->get(), 1, bytes);
+    }
+    capacity_bytes_ = bytes;
+  }
+
+  Board board_;
+  Buffer from_;
+  Buffer to_;
+  size_t capacity_bytes_ = 0;
+  uint64_t last_bounce_ = 0;
+};
+
+int serve_floor(const Arguments& arguments) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  pin_to_core(arguments.rank);
+  Floor floor(arguments);
+  std::ifstream requests(arguments.dir + "/requests." + std::to_string(arguments.rank));
+  std::ofstream replies;
+  if (arguments.rank == 0) {
+    replies.open(arguments.dir + "/replies");
+    replies << "{\"library\": \"floor\", \"version\": \"" << (kHasStreaming ? "streaming" : "memcpy only")
+            << "\"}" << std::endl;
+  }
+  for (std::string text; std::getline(requests, text);) {
+    const Request request = parse_request(text);
+    if (request.verb == "quit") break;
+    alarm(static_cast<unsigned>(request.limit_s));
+    const Sample sample = floor.measure(request);
+    if (arguments.rank == 0) {
+      replies << "{\"median_us\": " << sample.median_us << ", \"best_us\": " << sample.best_us << "}"
+              << std::endl;
+    }
+    alarm(0);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace peers
+
+int main(int argc, char** argv) {
+  return peers::guarded_main([&] { return peers::serve_floor(peers::parse_arguments(argc, argv)); });
+}

@@ -1,0 +1,209 @@
+"""Jobs of the benchmark: one library's ranks, started once, asked over named pipes, asleep between requests.
+
+Every rank reads its requests from its own named pipe; rank 0 answers on a common one. So while one library is
+measured, the others sleep in read(), and measurements of several libraries can be interleaved within seconds, which on
+a virtual machine is the only way to compare them.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+BOARD_BYTES = 64 * 1024
+START_LIMIT_S = 60
+QUIT_LIMIT_S = 5
+
+
+class JobFailed(Exception):
+    """A job died, hung or answered nonsense; the text says which and quotes its last line of output."""
+
+
+class Launch:
+    """How one configuration of one library is started.
+
+    name: the row's name. library: tutti, openmpi, mpich, gloo or floor. driver: file in the build directory.
+    launcher: the program that starts the ranks, or "" when each rank is started directly. note: the configuration in
+    words, for the report. arguments(ranks, cores), environment(ranks, cores): what the launcher gets. options: the
+    driver's own. pin: ranks with a core each are bound to it. spins: it never yields a shared core.
+    """
+
+    def __init__(self, name, library, driver, note, launcher="", arguments=None, environment=None, options="",
+                 pin=True, spins=False):
+        self.name = name
+        self.library = library
+        self.driver = driver
+        self.note = note
+        self.launcher = launcher
+        self.arguments = arguments or (lambda ranks, cores: [])
+        self.environment = environment or (lambda ranks, cores: {})
+        self.options = options
+        self.pin = pin
+        self.spins = spins
+
+    def missing(self, build_dir):
+        """Why this cannot run here, or None."""
+        if not os.access(os.path.join(build_dir, self.driver), os.X_OK):
+            return f"{self.driver} was not built (package missing?)"
+        if self.launcher and not shutil.which(self.launcher):
+            return f"{self.launcher} is not installed"
+        return None
+
+
+def _openmpi(transport, extra):
+    def arguments(ranks, cores):
+        words = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+        words += ["--mca", "btl_base_warn_component_unused", "0"]
+        words += ["--mca", "mpi_yield_when_idle", "1" if ranks > cores else "0"]
+        if transport == "tcp":
+            words += ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo"]
+        return words + extra + ["-n", str(ranks)]
+
+    return arguments
+
+
+def _mpich(ranks, cores):
+    return ["-bind-to", "none", "-n", str(ranks)]
+
+
+def _priority(launch, ranks, cores):
+    """Above all else that runs. But ranks that share a core and spin without yielding would then keep it for 100 ms at
+    a time, so those stay in the ordinary class, with the greatest weight."""
+    return ["nice", "-n", "-19"] if ranks > cores and launch.spins else ["chrt", "-r", "1"]
+
+
+_VADER = ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
+
+LAUNCHES = {
+    "shm": [
+        Launch("tutti", "tutti", "tutti_driver", "defaults"),
+        Launch("openmpi", "openmpi", "openmpi_driver", "btl self,vader, single copy by CMA", "mpirun.openmpi",
+               _openmpi("shm", _VADER + ["--mca", "btl_vader_single_copy_mechanism", "cma"])),
+        Launch("openmpi-ucx", "openmpi", "openmpi_driver", "pml ucx over posix and CMA", "mpirun.openmpi",
+               _openmpi("shm", ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any",
+                                "--mca", "osc", "^ucx"]),
+               lambda ranks, cores: {"UCX_TLS": "self,posix,cma", "UCX_WARN_UNUSED_ENV_VARS": "n"}),
+        Launch("openmpi-sm", "openmpi", "openmpi_driver", "btl self,vader, collectives of coll/sm", "mpirun.openmpi",
+               _openmpi("shm", _VADER + ["--mca", "coll_sm_priority", "90"])),
+        Launch("mpich", "mpich", "mpich_driver", "ch4:ucx, defaults (UCX over posix and CMA)", "mpiexec.mpich", _mpich,
+               spins=True),
+        Launch("mpich-gather", "mpich", "mpich_driver", "ch4:ucx, release-gather collectives", "mpiexec.mpich", _mpich,
+               lambda ranks, cores: {name: "release_gather" for name in (
+                   "MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM", "MPIR_CVAR_BCAST_POSIX_INTRA_ALGORITHM",
+                   "MPIR_CVAR_REDUCE_POSIX_INTRA_ALGORITHM", "MPIR_CVAR_BARRIER_POSIX_INTRA_ALGORITHM")}, spins=True),
+        Launch("gloo", "gloo", "gloo_driver", "TCP over loopback (it has no shared memory), ring", pin=False),
+        Launch("gloo-bcube", "gloo", "gloo_driver", "TCP over loopback, bcube all-reduce", options="bcube", pin=False),
+    ],
+    "tcp": [
+        Launch("openmpi", "openmpi", "openmpi_driver", "btl self,tcp over lo", "mpirun.openmpi", _openmpi("tcp", [])),
+        Launch("mpich", "mpich", "mpich_driver", "ch4:ucx, UCX over tcp on lo", "mpiexec.mpich", _mpich,
+               lambda ranks, cores: {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo", "MPIR_CVAR_NOLOCAL": "1"},
+               spins=True),
+        Launch("gloo", "gloo", "gloo_driver", "TCP over loopback, ring"),
+    ],
+}
+FLOOR = Launch("floor", "floor", "floor_driver", "two pinned processes")
+
+
+class Job:
+    """The running ranks of one launch. Close it; what it started ends with it."""
+
+    def __init__(self, launch, ranks, build_dir, realtime=False):
+        self.launch = launch
+        self.ranks = ranks
+        self.library = launch.library
+        self.version = ""
+        self.dir = tempfile.mkdtemp(prefix="tutti-bench-")
+        self.processes = []
+        self.pipes = []
+        self.replies = -1
+        self.pending = b""
+        try:
+            self._start(build_dir, realtime)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, build_dir, realtime):
+        cores = len(os.sched_getaffinity(0))
+        with open(os.path.join(self.dir, "board"), "wb") as board:
+            board.truncate(BOARD_BYTES)
+        for rank in range(self.ranks):
+            path = os.path.join(self.dir, f"requests.{rank}")
+            os.mkfifo(path)
+            self.pipes.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # read-write: opening does not wait for the rank
+        os.mkfifo(os.path.join(self.dir, "replies"))
+        self.replies = os.open(os.path.join(self.dir, "replies"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        launch = self.launch
+        prefix = _priority(launch, self.ranks, cores) if realtime else []
+        driver = [os.path.abspath(os.path.join(build_dir, launch.driver)), "--dir", self.dir,
+                  "--pin", "core" if self.ranks <= cores and launch.pin else "none"]
+        if launch.options:
+            driver += ["--options", launch.options]
+        environment = {**os.environ, **launch.environment(self.ranks, cores)}
+        if launch.launcher:
+            commands = [prefix + [launch.launcher] + launch.arguments(self.ranks, cores) + driver]
+        else:
+            commands = [prefix + driver + ["--rank", str(rank), "--ranks", str(self.ranks)]
+                        for rank in range(self.ranks)]
+        with open(os.path.join(self.dir, "log"), "wb") as log:
+            for command in commands:
+                self.processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                                       env=environment, start_new_session=True))
+        self.version = self._reply(START_LIMIT_S)["version"]
+
+    def request(self, verb, limit_s=60, **words):
+        """Sends one request to every rank and returns rank 0's answer, a dict. Raises JobFailed."""
+        text = " ".join([verb] + [f"{key}={value}" for key, value in words.items()] + [f"limit_s={limit_s}"]) + "\n"
+        for pipe in self.pipes:
+            os.write(pipe, text.encode())
+        return self._reply(limit_s + 5)
+
+    def _reply(self, limit_s):
+        deadline = time.monotonic() + limit_s
+        while b"\n" not in self.pending:
+            readable, _, _ = select.select([self.replies], [], [], 0.1)
+            if readable:
+                self.pending += os.read(self.replies, 65536)
+            elif any(process.poll() is not None for process in self.processes):
+                status = next(process.returncode for process in self.processes if process.returncode is not None)
+                raise JobFailed(f"{self.launch.name} ended with status {status}: {self._last_words()}")
+            elif time.monotonic() > deadline:
+                raise JobFailed(f"{self.launch.name} gave no answer in {limit_s} s: {self._last_words()}")
+        line, self.pending = self.pending.split(b"\n", 1)
+        return json.loads(line)
+
+    def _last_words(self):
+        try:
+            with open(os.path.join(self.dir, "log"), errors="replace") as log:
+                lines = [line.strip() for line in log if line.strip(" -\n")]
+        except OSError:
+            lines = []
+        said = [line for line in lines if line.startswith("driver:")] or lines
+        return said[-1] if said else "it said nothing"
+
+    def close(self):
+        """Asks the ranks to end, then makes them."""
+        for pipe in self.pipes:
+            try:
+                os.write(pipe, b"quit\n")
+            except OSError:
+                pass
+        for ending in (None, signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + QUIT_LIMIT_S
+            for process in self.processes:
+                if ending is not None and process.poll() is None:
+                    os.killpg(process.pid, ending)  # a group of our own: start_new_session
+            for process in self.processes:
+                try:
+                    process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    continue
+        for pipe in self.pipes + ([self.replies] if self.replies >= 0 else []):
+            os.close(pipe)
+        self.pipes, self.replies = [], -1
+        shutil.rmtree(self.dir, ignore_errors=True)

@@ -1,0 +1,156 @@
+"""The lines of the benchmark that are not peers: what the machine allows, and what a call, a wait, a type and a
+communicator cost. Denominators and numerators alternate within seconds, because the floors of a virtual machine move.
+"""
+
+import statistics
+
+import jobs
+
+LARGE_BYTES = 128 << 20
+COPY_BYTES = 128 << 20
+CALL_OVERHEAD_BYTES = 8
+LATE_MS = 1000
+TYPE_SIZES = [4 << 10, 256 << 10, 16 << 20]
+
+
+def _tutti():
+    return jobs.LAUNCHES["shm"][0]
+
+
+def _start(launch, ranks, options, log):
+    reason = launch.missing(options.drivers)
+    if reason:
+        log(f"skipped the limits of {launch.name}: {reason}")
+        return None
+    try:
+        return jobs.Job(launch, ranks, options.drivers, options.realtime)
+    except jobs.JobFailed as failure:
+        log(f"skipped the limits of {launch.name} with {ranks} ranks: {failure}")
+        return None
+
+
+def _ask(job, log, verb, **words):
+    """One figure, or None. A job that failed stays failed: `job.dead` is set."""
+    if job is None or getattr(job, "dead", False):
+        return None
+    try:
+        answer = job.request(verb, **words)
+    except jobs.JobFailed as failure:
+        log(str(failure))
+        job.dead = True
+        return None
+    if answer.get("wrong"):
+        log(f"{job.launch.name}: wrong result in {words}")
+        return None
+    return answer.get("cpu_ms", answer.get("median_us"))
+
+
+def _median(values):
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def floors_and_ratios(options, log, progress):
+    """Cache line, copy bandwidth and, in turn with them, tutti's smallest and largest all_reduce with 2 ranks."""
+    floor = _start(jobs.FLOOR, 2, options, log)
+    tutti = _start(_tutti(), 2, options, log)
+    small = {"collective": "all_reduce", "bytes": 8}
+    large = {"collective": "all_reduce", "bytes": LARGE_BYTES, "batches": 5, "budget_us": 5e5}
+    series = {}
+    try:
+        for turn in range(2 if options.quick else 5):
+            progress(f"floors, turn {turn + 1}")
+            requests = {
+                "cache_line_us": (floor, "cache_line", {}),
+                "all_reduce_8_us": (tutti, "measure", {**small, "check": int(turn == 0)}),
+                "all_reduce_8_repeated_us": (tutti, "measure", {**small, "slots": 1}),
+                "all_reduce_large_us": (tutti, "measure", {**large, "check": int(turn == 0)}),
+                "all_reduce_large_heap_us": (tutti, "measure", {**large, "memory": "library"}),
+            }
+            for method in ("memcpy", "streaming"):
+                for ranks in (1, 2):
+                    words = {"bytes": COPY_BYTES, "method": method, "ranks": ranks, "batches": 3, "budget_us": 3e5}
+                    requests[f"copy_{method}_{ranks}_us"] = (floor, "copy", words)
+            for name, (job, verb, words) in requests.items():
+                series.setdefault(name, []).append(_ask(job, log, verb, **words))
+    finally:
+        for job in (floor, tutti):
+            if job:
+                job.close()
+    facts = {name: _median(values) for name, values in series.items()}
+    ratios = [a / b for a, b in zip(series["all_reduce_8_us"], series["cache_line_us"]) if a and b]
+    facts["all_reduce_8_over_cache_line"] = _median(ratios)
+    for method in ("memcpy", "streaming"):
+        for ranks in (1, 2):
+            us = facts.pop(f"copy_{method}_{ranks}_us")
+            facts[f"copy_{method}_{ranks}_GBps"] = ranks * COPY_BYTES / us / 1e3 if us else None
+    best_copy = max((facts[k] or 0 for k in facts if k.startswith("copy_")), default=0)
+    if best_copy:
+        # Out of place, 2 ranks: 2n bytes read and 2n written, so at best as long as copying 2n bytes.
+        facts["large_limit_us"] = 2 * LARGE_BYTES / best_copy / 1e3
+        for key in ("all_reduce_large", "all_reduce_large_heap"):
+            us = facts.get(key + "_us")
+            facts[key + "_share_of_limit"] = facts["large_limit_us"] / us if us else None
+    return facts
+
+
+def call_overhead(options, log):
+    """A repeated 1-rank all_reduce, in nanoseconds."""
+    job = _start(_tutti(), 1, options, log)
+    if job is None:
+        return {}
+    try:
+        us = _median([_ask(job, log, "measure", collective="all_reduce", bytes=CALL_OVERHEAD_BYTES, slots=1)
+                      for _ in range(3)])
+    finally:
+        job.close()
+    return {"call_overhead_ns": us * 1e3 if us else None}
+
+
+def waiting_and_creating(options, log, progress):
+    """CPU time of ranks that wait 1 s in a barrier, and the time to create a communicator, per rank count."""
+    facts = {}
+    for ranks in (2, 4, 8):
+        progress(f"waiting and creating, {ranks} ranks")
+        job = _start(_tutti(), ranks, options, log)
+        if job is None:
+            return facts
+        try:
+            facts[f"late_barrier_cpu_ms_{ranks}"] = _median(
+                [_ask(job, log, "late_barrier", late_ms=LATE_MS) for _ in range(1 if options.quick else 3)])
+            us = _median([_ask(job, log, "create") for _ in range(5)])
+            facts[f"create_ms_{ranks}"] = us / 1e3 if us else None
+        finally:
+            job.close()
+    return facts
+
+
+def types(options, log, progress):
+    """Time of a float16 or bfloat16 sum over that of a float32 sum of the same bytes, 2 ranks."""
+    job = _start(_tutti(), 2, options, log)
+    if job is None:
+        return {}
+    facts = {}
+    try:
+        for size in TYPE_SIZES:
+            progress(f"types, {size} bytes")
+            series = {}
+            for turn in range(1 if options.quick else 3):
+                for name in ("float32", "float16", "bfloat16"):
+                    series.setdefault(name, []).append(
+                        _ask(job, log, "measure", collective="all_reduce", bytes=size, type=name, check=int(turn == 0)))
+            base = _median(series["float32"])
+            for name in ("float16", "bfloat16"):
+                us = _median(series[name])
+                facts[f"{name}_over_float32_{size}"] = us / base if us and base else None
+    finally:
+        job.close()
+    return facts
+
+
+def measure(options, log, progress):
+    facts = floors_and_ratios(options, log, progress)
+    facts.update(call_overhead(options, log))
+    facts.update(types(options, log, progress))
+    facts.update(waiting_and_creating(options, log, progress))
+    return facts

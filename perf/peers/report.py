@@ -1,0 +1,172 @@
+"""Turns rows into text tables: microseconds per library, the ratio of the fastest peer to tutti, geometric means."""
+
+import math
+import os
+import platform
+
+SUBJECT = "tutti"
+FAR_LINE_US = 0.12  # cores that share a cache exchange a line in 50-60 ns, others in 200 and more
+
+
+def size_text(size):
+    for scale, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= scale and size % scale == 0:
+            return f"{size // scale} {unit}"
+    return f"{size} B"
+
+
+def time_text(us):
+    if us is None:
+        return "-"
+    return f"{us:.3f}" if us < 10 else f"{us:.1f}" if us < 1000 else f"{us:.0f}"
+
+
+def ratio_text(ratio):
+    return "-" if ratio is None else f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0f}"
+
+
+def geometric_mean(values):
+    values = [value for value in values if value]
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+def table(header, lines):
+    """A table that reads well as plain text and as markdown."""
+    widths = [max(len(str(row[c])) for row in [header] + lines) for c in range(len(header))]
+    form = lambda row: "| " + " | ".join(str(cell).ljust(width) for cell, width in zip(row, widths)) + " |"
+    return "\n".join([form(header), "|" + "|".join("-" * (width + 2) for width in widths) + "|"] + [form(l) for l in lines])
+
+
+def machine_text(realtime):
+    model = "unknown CPU"
+    try:
+        with open("/proc/cpuinfo") as info:
+            model = next(line.split(":")[1].strip() for line in info if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return (f"{model}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}, load "
+            f"{os.getloadavg()[0]:.1f}" + (", ranks under chrt -r 1" if realtime else ""))
+
+
+class Cells:
+    """Rows of one (ranks, type), looked up by collective, bytes and configuration."""
+
+    def __init__(self, rows, ranks, type_name):
+        self.rows = [r for r in rows if r["ranks"] == ranks and r["type"] == type_name]
+        self.collectives = list(dict.fromkeys(r["collective"] for r in self.rows))
+        self.configurations = list(dict.fromkeys(r["configuration"] for r in self.rows))
+        self.line_us = {(r["collective"], r["bytes"]): r["cache_line_microseconds"] for r in self.rows}
+        self.by_key = {(r["collective"], r["bytes"], r["configuration"]): r["microseconds"] for r in self.rows}
+
+    def sizes(self, collective=None):
+        return sorted({r["bytes"] for r in self.rows if collective in (None, r["collective"])})
+
+    def time(self, collective, size, configuration):
+        return self.by_key.get((collective, size, configuration))
+
+    def fastest_peer(self, collective, size):
+        peers = [(us, c) for (k, s, c), us in self.by_key.items() if (k, s) == (collective, size) and c != SUBJECT]
+        return min(peers, default=(None, None))
+
+    def ratio(self, collective, size, against=None):
+        """Time of a peer (default: the fastest at this cell) over tutti's."""
+        own = self.time(collective, size, SUBJECT)
+        peer = self.time(collective, size, against) if against else self.fastest_peer(collective, size)[0]
+        return peer / own if own and peer else None
+
+
+def times_table(cells, collective):
+    names = [c for c in cells.configurations if any(cells.time(collective, s, c) for s in cells.sizes(collective))]
+    has_subject = SUBJECT in names
+    lines = []
+    for size in cells.sizes(collective):
+        line = [size_text(size)] + [time_text(cells.time(collective, size, name)) for name in names]
+        if has_subject:
+            line += [cells.fastest_peer(collective, size)[1] or "-", ratio_text(cells.ratio(collective, size))]
+        line_us = cells.line_us[collective, size]
+        lines.append(line + [f"{line_us * 1e3:.0f}" if line_us else "-"])
+    header = [f"{collective}, us"] + names + (["fastest peer", "peer/tutti"] if has_subject else [])
+    return table(header + ["cache line, ns"], lines)
+
+
+def ratios_table(cells):
+    """Rows are sizes, columns collectives: fastest peer over tutti."""
+    lines = []
+    for size in cells.sizes():
+        if size:
+            lines.append([size_text(size)] + [ratio_text(cells.ratio(c, size)) for c in cells.collectives])
+    means = [geometric_mean([cells.ratio(c, size) for size in cells.sizes(c)]) for c in cells.collectives]
+    lines.append(["geometric mean"] + [ratio_text(mean) for mean in means])
+    return table(["fastest peer / tutti"] + cells.collectives, lines)
+
+
+def verdicts(cells, ranks):
+    """The comparison in three sentences, with the cells where a peer is faster."""
+    every = [(c, s, cells.ratio(c, s)) for c in cells.collectives for s in cells.sizes(c) if cells.ratio(c, s)]
+    if not every:
+        return []
+    behind = [f"{c} {size_text(s)} ({r:.2f})" for c, s, r in every if r < 1]
+    out = [f"{ranks} ranks: geometric mean over {len(every)} cells {geometric_mean([r for _, _, r in every]):.2f}; "
+           f"a peer is faster in {len(behind)} of them" + (": " + ", ".join(behind) if behind else "")]
+    for words, chosen in (("near", lambda us: us < FAR_LINE_US), ("far", lambda us: us >= FAR_LINE_US)):
+        part = [r for c, s, r in every if cells.line_us[c, s] and chosen(cells.line_us[c, s])]
+        if part and len(part) < len(every):
+            out.append(f"{ranks} ranks, {len(part)} cells with {words} cores: geometric mean {geometric_mean(part):.2f}, "
+                       f"a peer faster in {sum(r < 1 for r in part)}")
+    gloo = geometric_mean([cells.ratio("all_reduce", s, "gloo") for s in cells.sizes("all_reduce")])
+    if gloo:
+        out.append(f"{ranks} ranks: all_reduce against Gloo, geometric mean {gloo:.1f}")
+    return out
+
+
+def limits_text(facts):
+    """The lines of limits.json in words, each with its target."""
+    known = lambda key: facts.get(key) is not None
+    lines = []
+    if known("cache_line_us"):
+        lines.append(f"cache line, one way: {facts['cache_line_us'] * 1e3:.0f} ns")
+    for method in ("memcpy", "streaming"):
+        for ranks in (1, 2):
+            key = f"copy_{method}_{ranks}_GBps"
+            if known(key):
+                lines.append(f"copy bandwidth, {method}, {ranks} process(es): {facts[key]:.1f} GB/s of payload")
+    if known("all_reduce_8_over_cache_line"):
+        lines.append(f"8-byte all_reduce of 2 ranks: {facts['all_reduce_8_us']:.3f} us = "
+                     f"{facts['all_reduce_8_over_cache_line']:.2f} x the cache line (target 1.8); with the same buffers "
+                     f"every call {facts['all_reduce_8_repeated_us']:.3f} us")
+    for key, words, target in (("all_reduce_large", "malloc memory", 70), ("all_reduce_large_heap", "tutti_mem_alloc", 85)):
+        if known(key + "_share_of_limit"):
+            lines.append(f"128 MiB all_reduce from {words}: {facts[key + '_us'] / 1e3:.2f} ms = "
+                         f"{facts[key + '_share_of_limit'] * 100:.0f} % of the copy limit (target {target} %)")
+    if known("call_overhead_ns"):
+        lines.append(f"repeated 1-rank all_reduce: {facts['call_overhead_ns']:.1f} ns a call (target 25)")
+    for key in facts:
+        if "_over_float32_" in key and known(key):
+            name, size = key.split("_over_float32_")
+            lines.append(f"{name} sum of {size_text(int(size))}: {facts[key]:.2f} x float32 of the same bytes (target 1.3)")
+    for ranks in (2, 4, 8):
+        if known(f"late_barrier_cpu_ms_{ranks}"):
+            lines.append(f"waiting 1 s in a barrier, {ranks} ranks: {facts[f'late_barrier_cpu_ms_{ranks}']:.1f} ms of CPU "
+                         "per waiting process (target 20)")
+        if known(f"create_ms_{ranks}"):
+            lines.append(f"communicator of {ranks} processes: {facts[f'create_ms_{ranks}']:.1f} ms"
+                         + (" (target 50)" if ranks == 8 else ""))
+    return lines
+
+
+def text(rows, facts, notes, machine):
+    """The whole report."""
+    parts = [f"Machine: {machine}"]
+    configurations = {(r["configuration"], r["version"], r["note"]) for r in rows}
+    parts.append("\n".join(f"{name}: version {version}, {note}" for name, version, note in sorted(configurations)))
+    for ranks, type_name in dict.fromkeys((r["ranks"], r["type"]) for r in rows):
+        cells = Cells(rows, ranks, type_name)
+        parts.append(f"== {ranks} ranks, {type_name}, median microseconds a call")
+        parts += [times_table(cells, collective) for collective in cells.collectives]
+        if SUBJECT in cells.configurations:
+            parts += [ratios_table(cells), "\n".join(verdicts(cells, ranks))]
+    if facts:
+        parts.append("== limits\n" + "\n".join(limits_text(facts)))
+    if notes:
+        parts.append("== notes\n" + "\n".join(notes))
+    return "\n\n".join(part for part in parts if part)

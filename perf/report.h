@@ -1,0 +1,71 @@
+// What a run reports, as plain data: the table prints it and the JSON file keeps it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "perf/options.h"
+#include "perf/statistics.h"
+
+namespace tutti::perf {
+
+/// Of the tool.
+enum ExitStatus : int {
+  kExitOk = 0,
+  kExitWrong = 1,    ///< a wrong element, or bandwidth below NCCL_TESTS_MIN_BW
+  kExitUsage = 2,    ///< the command line or the environment
+  kExitFailure = 3,  ///< a call failed, a process died, time ran out
+};
+
+/// One of a row's two measurements (out of place, in place).
+struct Measurement {
+  double time_us = 0;  ///< per operation; CPU time with -C
+  double algorithm_gbs = 0;
+  double bus_gbs = 0;
+  std::optional<double> wrong;  ///< wrong elements of all ranks; empty: not checked
+  int wrong_ranks = 0;          ///< ranks with a wrong element
+  int iterations = 0;
+  /// With -I: per iteration the largest time of any rank, microseconds, in order.
+  std::vector<double> iteration_us = {};
+  std::optional<IterationStatistics> statistics = {};
+};
+
+struct Row {
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  tutti_type_t type = TUTTI_FLOAT32;
+  TestOp op = TestOp::kNone;
+  int root = -1;
+  Measurement out_of_place = {};
+  std::optional<Measurement> in_place = {};  ///< empty: the collective has no in-place form
+  std::string algorithm = {};
+  std::string timestamp = {};  ///< empty without -S
+};
+
+struct RankInfo {
+  int rank = 0;
+  int process_id = 0;
+  std::string host = {};
+  std::string device = {};  ///< processor name
+};
+
+/// Resident memory in bytes, largest of any process.
+struct MemoryReport {
+  double start = 0;         ///< before the communicator was made
+  double communicator = 0;  ///< gained by making it
+  double buffers = 0;       ///< gained by buffers and their first touch
+  double running = 0;       ///< gained by running
+};
+
+struct Summary {
+  int64_t out_of_bounds = 0;  ///< (measurement, rank) pairs with wrong elements
+  double mean_bus_gbs = 0;
+  std::optional<double> min_bus_gbs = {};
+  std::optional<MemoryReport> memory = {};
+
+  bool bandwidth_ok() const { return !min_bus_gbs || mean_bus_gbs >= 0.9 * *min_bus_gbs; }
+};
+
+}  // namespace tutti::perf

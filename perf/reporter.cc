@@ -1,0 +1,67 @@
+// See reporter.h.
+#include "perf/reporter.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "perf/table.h"
+#include "tutti/tutti.h"
+
+namespace tutti::perf {
+
+Reporter::Reporter(const Options& options, std::string test_name, std::vector<std::string> arguments,
+                   std::vector<std::string> environment)
+    : options_(options),
+      test_name_(std::move(test_name)),
+      arguments_(std::move(arguments)),
+      environment_(std::move(environment)) {}
+
+void Reporter::print(const std::string& text) {
+  if (progress_) progress_->clear();
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+Status Reporter::begin(const std::vector<RankInfo>& ranks, size_t row_count) {
+  int version = 0;
+  (void)tutti_get_version(&version);
+  if (!options_.json_path.empty()) {
+    Result<JsonReport> report = JsonReport::create(options_.json_path);
+    if (!report) return report.status();
+    print("# Writing JSON output to " + report->path() + "\n");
+    json_.emplace(std::move(*report));
+    json_->begin(options_, arguments_, environment_, version, ranks);
+  }
+  print(table_preamble(options_, test_name_, version, ranks));
+  print(table_header(options_));
+  progress_.emplace(::isatty(STDERR_FILENO) == 1, row_count);
+  return Status::ok();
+}
+
+void Reporter::comment(const std::string& text) {
+  print("# " + text + "\n");
+}
+
+void Reporter::running(const std::string& what) {
+  if (progress_) progress_->show(rows_, what);
+}
+
+Status Reporter::row(const Row& row) {
+  ++rows_;
+  print(table_row(options_, row));
+  return json_ ? json_->add(options_, test_name_, row) : Status::ok();
+}
+
+Status Reporter::finish(const Summary& summary) {
+  print(table_footer(test_name_, summary));
+  return json_ ? json_->finish(summary, {}) : Status::ok();
+}
+
+void Reporter::fail(const std::string& error) {
+  if (progress_) progress_->clear();
+  // The error itself is already on its way to the user; one about the file would hide it.
+  if (json_) (void)json_->finish(Summary{}, {error});
+}
+
+}  // namespace tutti::perf

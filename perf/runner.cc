@@ -1,0 +1,116 @@
+// See runner.h.
+#include "perf/runner.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "perf/rank.h"
+#include "perf/watchdog.h"
+
+namespace tutti::perf {
+namespace {
+
+constexpr std::chrono::seconds kIdDeadline{120};
+// The library's own deadline should speak first: it knows who is missing.
+constexpr std::chrono::milliseconds kWatchdogMargin{1000};
+
+std::string failure_text(int rank, const Status& status) {
+  return format("rank %d: %s: %s", rank, std::string(code_name(status.code())).c_str(),
+                std::string(status.text()).c_str());
+}
+
+[[noreturn]] void end_by_watchdog(const Options& options, int process, const std::string& row) {
+  char host[64] = "";
+  (void)::gethostname(host, sizeof(host) - 1);
+  std::fprintf(stderr, "%s: Test timeout (%ds) in process %d, pid %d: %s\n", host, options.timeout_s, process,
+               static_cast<int>(::getpid()), row.c_str());
+  std::_Exit(kExitFailure);
+}
+
+/// "" when the options fit the number of ranks.
+std::string check_against_ranks(const Options& options, const CollectiveTest& test, int rank_count) {
+  if (test.has_root && options.root && *options.root >= rank_count)
+    return format("root %d (-r) is outside the %d ranks", *options.root, rank_count);
+  if (!test.fusible && options.aggregate > 1)
+    return format("-m %d is refused: the operations of %s depend on one another inside a group",
+                  options.aggregate, test.name);
+  return "";
+}
+
+}  // namespace
+
+std::vector<Subject> list_subjects(const Options& options, const CollectiveTest& test, int rank_count) {
+  const std::vector<TestOp> ops = test.reduces ? options.ops : std::vector<TestOp>{TestOp::kNone};
+  const int first_root = test.has_root ? options.root.value_or(0) : -1;
+  const int last_root = test.has_root ? options.root.value_or(rank_count - 1) : -1;
+  std::vector<Subject> subjects;
+  for (const tutti_type_t type : options.types)
+    for (const TestOp op : ops)
+      for (int root = first_root; root <= last_root && is_op_defined(op, type); ++root)
+        subjects.push_back({.type = type, .op = op, .root = root});
+  return subjects;
+}
+
+int run_process(const Options& options, const CollectiveTest& test, const Place& place, Reporter& reporter) {
+  const int rank_count = place.process_count * options.threads;
+  const bool first = place.process == 0;
+  if (const std::string mistake = check_against_ranks(options, test, rank_count); !mistake.empty()) {
+    if (first) std::fprintf(stderr, "%s: %s\n", test.name, mistake.c_str());
+    return kExitUsage;
+  }
+  if (test.power_of_two_ranks && (rank_count & (rank_count - 1)) != 0) {
+    if (first) std::printf("nRanks %d is not a power of 2, skipping\n", rank_count);
+    return kExitOk;
+  }
+
+  tutti_unique_id_t id{};
+  Status named = first ? check(tutti_get_unique_id(&id), "making a unique id") : Status::ok();
+  if (named) named = share_id(place, &id, std::chrono::steady_clock::now() + kIdDeadline);
+  const int first_rank = place.process * options.threads;
+  if (!named) {
+    std::fprintf(stderr, "%s\n", failure_text(first_rank, named).c_str());
+    return kExitFailure;
+  }
+
+  const std::chrono::milliseconds limit = options.timeout_s > 0
+                                              ? std::chrono::seconds(options.timeout_s) + kWatchdogMargin
+                                              : std::chrono::milliseconds(0);
+  Watchdog watchdog(limit, [&](const std::string& row) { end_by_watchdog(options, place.process, row); });
+  std::vector<Result<Summary>> results(static_cast<size_t>(options.threads), Result<Summary>(Summary{}));
+  const auto run_thread = [&](int thread) {
+    const bool leader = thread == 0;
+    const RankTask task{.options = options,
+                        .test = test,
+                        .id = id,
+                        .rank = first_rank + thread,
+                        .rank_count = rank_count,
+                        .reporter = first && leader ? &reporter : nullptr,
+                        .watchdog = leader ? &watchdog : nullptr,
+                        .joined = first && leader ? &place : nullptr};
+    results[static_cast<size_t>(thread)] = run_rank(task);
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 1; thread < options.threads; ++thread) threads.emplace_back(run_thread, thread);
+  run_thread(0);
+  for (std::thread& thread : threads) thread.join();
+
+  int exit_status = kExitOk;
+  for (int thread = 0; thread < options.threads; ++thread) {
+    const Result<Summary>& result = results[static_cast<size_t>(thread)];
+    if (!result) {
+      const std::string text = failure_text(first_rank + thread, result.status());
+      if (first && exit_status != kExitFailure) reporter.fail(text);
+      std::fprintf(stderr, "%s\n", text.c_str());
+      exit_status = kExitFailure;
+    } else if (exit_status == kExitOk && (result->out_of_bounds > 0 || !result->bandwidth_ok())) {
+      exit_status = kExitWrong;
+    }
+  }
+  return exit_status;
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,33 @@
+// nccl-tests' table, character for character, with the algorithm as an extra last column.
+//
+// Layout facts: nccl-tests 2.19 (header, "%12li  %12li  %8s  %6s  %6s" and "  %7s  %6s  %6s  %6g" per
+// measurement, footer). Functions return text; the caller decides where it goes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "perf/report.h"
+
+namespace tutti::perf {
+
+/// "# Collective test starting ..." up to the list of ranks.
+std::string table_preamble(const Options& options, const std::string& test_name, int library_version,
+                           const std::vector<RankInfo>& ranks);
+
+/// The lines of column names.
+std::string table_header(const Options& options);
+
+/// One row with its newline.
+std::string table_row(const Options& options, const Row& row);
+
+/// From "# Out of bounds values" to the end.
+std::string table_footer(const std::string& test_name, const Summary& summary);
+
+/// `value` in `width` characters with at most 2 decimals, fewer as it grows (nccl-tests' rule).
+std::string table_number(double value, int width);
+
+/// "12.3 MB", as in nccl-tests' memory report.
+std::string memory_text(double bytes);
+
+}  // namespace tutti::perf

@@ -1,0 +1,45 @@
+// -T: ends the process when one row takes too long, naming the row.
+//
+// The library's own deadline (set to the same time) usually speaks first and better: it knows which rank is
+// missing. This is for the rest: a row whose every operation ends but which as a whole does not.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace tutti::perf {
+
+class Watchdog {
+ public:
+  using Expire = std::function<void(const std::string& row)>;
+
+  /// limit 0: never expires, and no thread is made. `expire` is called once, from the watchdog's thread.
+  Watchdog(std::chrono::milliseconds limit, Expire expire);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  /// Starts the time of the next row, whose name is told on expiry.
+  void begin(std::string row);
+  /// No row is running.
+  void end();
+
+ private:
+  void watch();
+
+  const std::chrono::milliseconds limit_;
+  const Expire expire_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string row_;
+  std::chrono::steady_clock::time_point deadline_{};
+  bool armed_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tutti::perf

@@ -1,0 +1,423 @@
+// Exported functions that move data: argument checks, then issue.
+#include <algorithm>
+
+#include "api/handle.h"
+#include "api/issue.h"
+
+using namespace tutti;  // NOLINT: this file is the border between the C names and ours
+
+static_assert(static_cast<int>(DataType::kBool) == TUTTI_BOOL && kDataTypeCount == TUTTI_TYPE_COUNT);
+static_assert(static_cast<int>(DataType::kFloat8E5M2) == TUTTI_FLOAT8_E5M2);
+static_assert(static_cast<int>(ReduceOp::kAvg) == TUTTI_AVG &&
+              static_cast<int>(ReduceOp::kBitXor) == TUTTI_BXOR);
+static_assert(static_cast<int>(Code::kInProgress) == TUTTI_IN_PROGRESS);
+
+namespace {
+
+/// What a C call says, before it is checked.
+struct Arguments {
+  Collective collective;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  uint64_t count = 0;
+  tutti_type_t type = TUTTI_UINT8;
+  tutti_op_t op = TUTTI_SUM;
+  int root = 0;
+};
+
+Status bad_argument(const char* name, long long value, const char* rule) {
+  return {Code::kInvalidArgument, format("argument %s is %lld: %s", name, value, rule)};
+}
+
+/// Turns type, op and root into a shape; everything that does not depend on pointers.
+Status make_shape(tutti_comm* handle, const Arguments& arguments, CallShape& shape) {
+  if (tutti_type_bytes(arguments.type) == 0)
+    return bad_argument("type", arguments.type, "it is not a tutti_type_t");
+  shape.collective = arguments.collective;
+  shape.type = static_cast<DataType>(arguments.type);
+  shape.count = arguments.count;
+  const auto ranks = static_cast<int>(handle->comm->rank_count());
+  if (has_root(arguments.collective)) {
+    if (arguments.root < 0 || arguments.root >= ranks) {
+      return {Code::kInvalidArgument,
+              format("argument root is %d: it must be 0 to %d", arguments.root, ranks - 1)};
+    }
+    shape.root = static_cast<uint32_t>(arguments.root);
+  }
+  if (!reduces(arguments.collective)) return Status::ok();
+  if (arguments.op >= TUTTI_OP_COUNT) {
+    const auto premul = handle->premul_ops.find(arguments.op);
+    if (premul == handle->premul_ops.end()) {
+      return bad_argument("op", arguments.op, "this communicator has made no such operator");
+    }
+    if (premul->second.type != shape.type) {
+      return {Code::kInvalidArgument, format("argument op was made for %s, argument type is %s",
+                                             std::string(type_name(premul->second.type)).c_str(),
+                                             std::string(type_name(shape.type)).c_str())};
+    }
+    shape.op = ReduceOp::kPremulSum;
+    shape.scale_bits = premul->second.bits;
+    return Status::ok();
+  }
+  if (arguments.op < 0) return bad_argument("op", arguments.op, "it is not a tutti_op_t");
+  shape.op = static_cast<ReduceOp>(arguments.op);
+  if (!is_defined(shape.op, shape.type)) {
+    return {Code::kInvalidArgument,
+            format("argument op: %s is not defined on %s", std::string(op_name(shape.op)).c_str(),
+                   std::string(type_name(shape.type)).c_str())};
+  }
+  return Status::ok();
+}
+
+/// The bytes of `blocks` blocks, or an error when they do not fit the address space.
+Status check_bytes(uint64_t count, uint64_t blocks, DataType type) {
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(count, blocks, &bytes) ||
+      __builtin_mul_overflow(bytes, type_bytes(type), &bytes) || bytes > (1ull << 62)) {
+    return {Code::kInvalidArgument,
+            format("argument count is %llu: with %llu blocks of %zu-byte elements its bytes overflow",
+                   static_cast<unsigned long long>(count), static_cast<unsigned long long>(blocks),
+                   type_bytes(type))};
+  }
+  return Status::ok();
+}
+
+bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) {
+  const auto x = reinterpret_cast<uintptr_t>(a);
+  const auto y = reinterpret_cast<uintptr_t>(b);
+  return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
+}
+
+/// Whether this is the communicator's last collective again, on buffers that need no further check.
+bool repeats(const tutti_comm* handle, const Arguments& a, tutti_stream_t stream) {
+  const tutti_comm::Repeat& last = handle->repeat;
+  if (!can_repeat(handle, stream) || last.count != a.count || last.collective != a.collective ||
+      last.type != a.type || last.op != a.op || last.root != a.root) {
+    return false;
+  }
+  if (last.in_place) {
+    return a.send != nullptr && static_cast<const std::byte*>(a.send) + last.recv_place ==
+                                    static_cast<const std::byte*>(a.recv) + last.send_place;
+  }
+  if ((last.send_bytes > 0 && a.send == nullptr) || (last.recv_bytes > 0 && a.recv == nullptr)) return false;
+  return !overlap(a.send, last.send_bytes, a.recv, last.recv_bytes);
+}
+
+/// Which buffers this rank reads and writes, and where they may coincide.
+struct BufferUse {
+  uint64_t send_bytes = 0;  ///< 0: send is ignored
+  uint64_t recv_bytes = 0;
+  uint64_t send_place = 0;  ///< in place: send == recv + send_place
+  uint64_t recv_place = 0;  ///< in place: recv == send + recv_place
+};
+
+BufferUse buffer_use(const CallShape& shape, uint32_t rank, uint32_t ranks) {
+  const uint64_t one = shape.count * type_bytes(shape.type);
+  const bool root = rank == shape.root;
+  switch (shape.collective) {
+    case Collective::kAllReduce: return {one, one, 0, 0};
+    case Collective::kReduce: return {one, root ? one : 0, 0, 0};
+    case Collective::kBroadcast: return {root ? one : 0, one, 0, 0};
+    case Collective::kAllGather: return {one, one * ranks, rank * one, 0};
+    case Collective::kReduceScatter: return {one * ranks, one, 0, rank * one};
+    case Collective::kAllToAll: return {one * ranks, one * ranks, 0, 0};
+    case Collective::kGather: return {one, root ? one * ranks : 0, rank * one, 0};
+    case Collective::kScatter: return {root ? one * ranks : 0, one, 0, rank * one};
+    default: return {};
+  }
+}
+
+Status check_buffers(const Call& call, const BufferUse& use, bool& in_place) {
+  in_place = false;
+  if (use.send_bytes > 0 && call.send == nullptr) return null_argument("send");
+  if (use.recv_bytes > 0 && call.recv == nullptr) return null_argument("recv");
+  if (use.send_bytes == 0 || use.recv_bytes == 0) return Status::ok();
+  const auto* send = static_cast<const std::byte*>(call.send);
+  const auto* recv = static_cast<const std::byte*>(call.recv);
+  in_place = send + use.recv_place == recv + use.send_place;
+  if (!in_place && overlap(send, use.send_bytes, recv, use.recv_bytes)) {
+    return {Code::kInvalidArgument,
+            format("arguments send (%p, %llu bytes) and recv (%p, %llu bytes) overlap, but not as in place",
+                   call.send, static_cast<unsigned long long>(use.send_bytes), call.recv,
+                   static_cast<unsigned long long>(use.recv_bytes))};
+  }
+  return Status::ok();
+}
+
+/// Checks and issues a collective with equal blocks.
+Status collective(const Arguments& arguments, tutti_comm* handle, tutti_stream_t stream) {
+  if (usable(handle) && repeats(handle, arguments, stream)) [[likely]] {
+    return repeat(handle, arguments.send, arguments.recv);
+  }
+  TUTTI_TRY(check_ready(handle));
+  TUTTI_TRY(check_stream(stream));
+  Call call{.shape = {}, .send = arguments.send, .recv = arguments.recv, .blocks = nullptr};
+  TUTTI_TRY(make_shape(handle, arguments, call.shape));
+  const uint32_t ranks = handle->comm->rank_count();
+  TUTTI_TRY(check_bytes(
+      call.shape.count,
+      std::max(input_blocks(call.shape.collective, ranks), output_blocks(call.shape.collective, ranks)),
+      call.shape.type));
+  const BufferUse use = buffer_use(call.shape, handle->comm->rank(), ranks);
+  TUTTI_TRY(check_buffers(call, use, call.shape.in_place));
+  const bool in_place = call.shape.in_place;
+  TUTTI_TRY(issue(handle, std::move(call), stream));
+  const bool ran = !in_group() && stream.kind == 0;
+  handle->repeat = {ran,
+                    in_place,
+                    arguments.collective,
+                    arguments.type,
+                    arguments.op,
+                    arguments.root,
+                    arguments.count,
+                    use.send_bytes,
+                    use.recv_bytes,
+                    use.send_place,
+                    use.recv_place};
+  return Status::ok();
+}
+
+template <class Body>
+tutti_result_t guarded_call(Body&& body) noexcept {
+  return guarded([&]() -> Status {
+    Status status = body();
+    if (!status.is_ok()) [[unlikely]]
+      spoil_group(status);
+    return status;
+  });
+}
+
+/// The blocks of one side of a variable-count call, in bytes.
+Status make_blocks(const char* name, const size_t* counts, const size_t* displacements, uint32_t ranks,
+                   DataType type, std::vector<Extent>& blocks, uint64_t& total) {
+  if (counts == nullptr) return null_argument(name);
+  uint64_t next = 0;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    TUTTI_TRY(check_bytes(counts[rank], 1, type));
+    const uint64_t start = displacements != nullptr ? displacements[rank] : next;
+    TUTTI_TRY(check_bytes(start, 1, type));
+    next = start + counts[rank];
+    if (__builtin_add_overflow(total, counts[rank], &total)) return check_bytes(UINT64_MAX, 1, type);
+    blocks.push_back({start * type_bytes(type), counts[rank] * type_bytes(type)});
+  }
+  return check_bytes(total, 1, type);
+}
+
+/// all_gather_v and reduce_scatter_v: one side has one block, the other a table.
+Status variable_collective(const Arguments& arguments, const size_t* counts, const size_t* displacements,
+                           tutti_comm* handle, tutti_stream_t stream) {
+  TUTTI_TRY(check_ready(handle));
+  TUTTI_TRY(check_stream(stream));
+  Call call{.shape = {}, .send = arguments.send, .recv = arguments.recv, .blocks = nullptr};
+  TUTTI_TRY(make_shape(handle, arguments, call.shape));
+  const uint32_t ranks = handle->comm->rank_count();
+  const uint32_t rank = handle->comm->rank();
+  call.shape.variable = true;
+  auto blocks = std::make_shared<VariableBlocks>();
+  const bool gathers = arguments.collective == Collective::kAllGather;
+  std::vector<Extent>& table = gathers ? blocks->output : blocks->input;
+  call.shape.count = 0;
+  TUTTI_TRY(make_blocks("counts", counts, displacements, ranks, call.shape.type, table, call.shape.count));
+  (gathers ? blocks->input : blocks->output) = {{0, table[rank].bytes}};
+  const void* many = gathers ? arguments.recv : arguments.send;
+  const void* one = gathers ? arguments.send : arguments.recv;
+  if (call.shape.count > 0 && many == nullptr) return null_argument(gathers ? "recv" : "send");
+  if (table[rank].bytes > 0 && one == nullptr) return null_argument(gathers ? "send" : "recv");
+  call.shape.in_place = one == static_cast<const std::byte*>(many) + table[rank].offset;
+  for (const Extent& block : table) {
+    if (!call.shape.in_place &&
+        overlap(one, table[rank].bytes, static_cast<const std::byte*>(many) + block.offset, block.bytes)) {
+      return {Code::kInvalidArgument, "arguments send and recv overlap, but not as in place"};
+    }
+  }
+  call.blocks = std::move(blocks);
+  return issue(handle, std::move(call), stream);
+}
+
+Status all_to_all_v(const void* send, const size_t* send_counts, const size_t* send_displacements, void* recv,
+                    const size_t* recv_counts, const size_t* recv_displacements, tutti_type_t type,
+                    tutti_comm* handle, tutti_stream_t stream) {
+  TUTTI_TRY(check_ready(handle));
+  TUTTI_TRY(check_stream(stream));
+  MessageCall call{.messages = {}, .collective = true, .shape = {}};
+  TUTTI_TRY(make_shape(handle, {.collective = Collective::kAllToAll, .type = type}, call.shape));
+  call.shape.variable = true;
+  const uint32_t ranks = handle->comm->rank_count();
+  const uint32_t rank = handle->comm->rank();
+  std::vector<Extent> out;
+  std::vector<Extent> in;
+  uint64_t sent = 0;
+  uint64_t received = 0;
+  TUTTI_TRY(make_blocks("send_counts", send_counts, send_displacements, ranks, call.shape.type, out, sent));
+  TUTTI_TRY(
+      make_blocks("recv_counts", recv_counts, recv_displacements, ranks, call.shape.type, in, received));
+  if (sent > 0 && send == nullptr) return null_argument("send");
+  if (received > 0 && recv == nullptr) return null_argument("recv");
+  if (out[rank].bytes != in[rank].bytes) {
+    return {
+        Code::kInvalidArgument,
+        format("send_counts[%u] and recv_counts[%u] of rank %u differ: what it sends to itself it receives",
+               rank, rank, rank)};
+  }
+  for (const Extent& source : out) {
+    for (const Extent& target : in) {
+      if (overlap(static_cast<const std::byte*>(send) + source.offset, source.bytes,
+                  static_cast<const std::byte*>(recv) + target.offset, target.bytes)) {
+        return {Code::kInvalidArgument, "arguments send and recv overlap: all_to_all_v has no in place"};
+      }
+    }
+  }
+  // Peers in an order of each rank's own, so that not all send to the same one at once.
+  for (uint32_t i = 0; i < ranks; ++i) {
+    const uint32_t to = (rank + i) % ranks;
+    const uint32_t from = (rank + ranks - i) % ranks;
+    auto* source = const_cast<std::byte*>(static_cast<const std::byte*>(send)) + out[to].offset;
+    call.messages.push_back({.buffer = source, .bytes = out[to].bytes, .peer = to, .sending = true});
+    auto* target = static_cast<std::byte*>(recv) + in[from].offset;
+    call.messages.push_back({.buffer = target, .bytes = in[from].bytes, .peer = from, .sending = false});
+  }
+  return issue(handle, std::move(call), stream);
+}
+
+Status point_to_point(void* buffer, size_t count, tutti_type_t type, int peer, int tag, bool sending,
+                      tutti_comm* handle, tutti_stream_t stream) {
+  TUTTI_TRY(check_ready(handle));
+  TUTTI_TRY(check_stream(stream));
+  if (tutti_type_bytes(type) == 0) return bad_argument("type", type, "it is not a tutti_type_t");
+  const auto ranks = static_cast<int>(handle->comm->rank_count());
+  if (peer < 0 || peer >= ranks) {
+    return {Code::kInvalidArgument, format("argument peer is %d: it must be 0 to %d", peer, ranks - 1)};
+  }
+  if (tag < 0 || tag > 65535) return bad_argument("tag", tag, "it must be 0 to 65535");
+  const auto data_type = static_cast<DataType>(type);
+  TUTTI_TRY(check_bytes(count, 1, data_type));
+  if (count > 0 && buffer == nullptr) return null_argument(sending ? "send" : "recv");
+  const Message message{
+      .buffer = buffer,
+      .bytes = count * type_bytes(data_type),
+      .peer = static_cast<uint32_t>(peer),
+      .sending = sending,
+      .signature = message_signature(data_type, static_cast<uint32_t>(tag), count * type_bytes(data_type)),
+      .shared = false};
+  return issue(handle, message, static_cast<uint32_t>(tag), stream);
+}
+
+}  // namespace
+
+extern "C" {
+
+TUTTI_API tutti_result_t tutti_all_reduce(const void* send, void* recv, size_t count, tutti_type_t type,
+                                          tutti_op_t op, tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return collective({Collective::kAllReduce, send, recv, count, type, op, 0}, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_reduce(const void* send, void* recv, size_t count, tutti_type_t type,
+                                      tutti_op_t op, int root, tutti_comm_t* comm,
+                                      tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return collective({Collective::kReduce, send, recv, count, type, op, root}, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_broadcast(const void* send, void* recv, size_t count, tutti_type_t type,
+                                         int root, tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return collective({Collective::kBroadcast, send, recv, count, type, TUTTI_SUM, root}, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_all_gather(const void* send, void* recv, size_t count, tutti_type_t type,
+                                          tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return collective({Collective::kAllGather, send, recv, count, type, TUTTI_SUM, 0}, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_reduce_scatter(const void* send, void* recv, size_t count, tutti_type_t type,
+                                              tutti_op_t op, tutti_comm_t* comm,
+                                              tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return collective({Collective::kReduceScatter, send, recv, count, type, op, 0}, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_all_to_all(const void* send, void* recv, size_t count, tutti_type_t type,
+                                          tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return collective({Collective::kAllToAll, send, recv, count, type, TUTTI_SUM, 0}, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_gather(const void* send, void* recv, size_t count, tutti_type_t type, int root,
+                                      tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return collective({Collective::kGather, send, recv, count, type, TUTTI_SUM, root}, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_scatter(const void* send, void* recv, size_t count, tutti_type_t type,
+                                       int root, tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return collective({Collective::kScatter, send, recv, count, type, TUTTI_SUM, root}, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return collective({Collective::kBarrier, nullptr, nullptr, 0, TUTTI_UINT8, TUTTI_SUM, 0}, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_all_gather_v(const void* send, void* recv, const size_t* counts,
+                                            const size_t* displacements, tutti_type_t type,
+                                            tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return variable_collective({Collective::kAllGather, send, recv, 0, type, TUTTI_SUM, 0}, counts,
+                               displacements, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_reduce_scatter_v(const void* send, void* recv, const size_t* counts,
+                                                const size_t* displacements, tutti_type_t type, tutti_op_t op,
+                                                tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return variable_collective({Collective::kReduceScatter, send, recv, 0, type, op, 0}, counts,
+                               displacements, comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_all_to_all_v(const void* send, const size_t* send_counts,
+                                            const size_t* send_displacements, void* recv,
+                                            const size_t* recv_counts, const size_t* recv_displacements,
+                                            tutti_type_t type, tutti_comm_t* comm,
+                                            tutti_stream_t stream) noexcept {
+  return guarded_call([&] {
+    return all_to_all_v(send, send_counts, send_displacements, recv, recv_counts, recv_displacements, type,
+                        comm, stream);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_send(const void* send, size_t count, tutti_type_t type, int peer, int tag,
+                                    tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  // A send only reads its buffer; messages of both directions share one type.
+  return guarded_call(
+      [&] { return point_to_point(const_cast<void*>(send), count, type, peer, tag, true, comm, stream); });
+}
+
+TUTTI_API tutti_result_t tutti_recv(void* recv, size_t count, tutti_type_t type, int peer, int tag,
+                                    tutti_comm_t* comm, tutti_stream_t stream) noexcept {
+  return guarded_call([&] { return point_to_point(recv, count, type, peer, tag, false, comm, stream); });
+}
+
+TUTTI_API tutti_result_t tutti_group_start(void) noexcept {
+  group_start();
+  return TUTTI_SUCCESS;
+}
+
+TUTTI_API tutti_result_t tutti_group_end(void) noexcept {
+  return guarded([] { return group_end(); });
+}
+
+}  // extern "C"

@@ -1,0 +1,467 @@
+// Exported functions about the library, communicators, streams and memory. Each is a few lines around its
+// checks.
+#include <cstring>
+#include <limits>
+
+#include "api/handle.h"
+#include "api/issue.h"
+
+using namespace tutti;  // NOLINT: this file is the border between the C names and ours
+
+namespace {
+
+constexpr int kMaxRanks = 4096;
+
+/// The fields of the caller's struct that its size covers; defaults for the rest.
+Status read_comm_config(const tutti_config_t* given, const Config& config, CommOptions& options,
+                        bool& nonblocking) {
+  tutti_config_t all = TUTTI_CONFIG_INIT;
+  if (given != nullptr) {
+    if (given->size < sizeof(size_t) || given->size > 65536) {
+      return {Code::kInvalidArgument,
+              format("config.size is %zu: start from TUTTI_CONFIG_INIT", given->size)};
+    }
+    const auto* bytes = reinterpret_cast<const std::byte*>(given);
+    for (size_t i = sizeof(all); i < given->size; ++i) {
+      if (bytes[i] != std::byte{0}) {
+        return {Code::kUnsupported, "config sets a field that this version of tutti does not know"};
+      }
+    }
+    std::memcpy(&all, given, std::min(given->size, sizeof(all)));
+  }
+  if (all.device < -1) {
+    return {Code::kInvalidArgument,
+            format("config.device is %d: -1 for host memory, or a CUDA device", all.device)};
+  }
+  if (all.device >= 0) {
+    return {Code::kUnsupported, format("config.device is %d: this build has no CUDA engine", all.device)};
+  }
+  if (all.threads < 0 || all.threads > 16) {
+    return {Code::kInvalidArgument,
+            format("config.threads is %d: it must be 0 (default) to 16", all.threads)};
+  }
+  if (all.threads > 1) {
+    return {Code::kUnsupported,
+            format("config.threads is %d: this version works on an operation with one thread a rank",
+                   all.threads)};
+  }
+  if ((all.nonblocking | 1) != 1 || (all.reproducible | 1) != 1) {
+    return {Code::kInvalidArgument, "config.nonblocking and config.reproducible must be 0 or 1"};
+  }
+  options.reproducible = all.reproducible != 0 || config.reproducible;
+  options.timeout_ms = all.timeout_ms > 0 ? all.timeout_ms : config.timeout_ms;
+  options.setup_timeout_ms = all.setup_timeout_ms > 0 ? all.setup_timeout_ms : config.setup_timeout_ms;
+  nonblocking = all.nonblocking != 0;
+  return Status::ok();
+}
+
+Result<Process*> original_process() {
+  auto process = Process::instance();
+  TUTTI_TRY(process.status());
+  if (!(*process)->is_original()) return Process::forked();
+  return process;
+}
+
+UniqueId id_of(const tutti_unique_id_t& id) {
+  UniqueId result;
+  std::memcpy(&result, id.bytes, sizeof(result));
+  return result;
+}
+
+/// Creates the communicator behind `handle` and sets its state.
+Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
+                   const CommOptions& options) {
+  auto comm = Communicator::create(process, id, static_cast<uint32_t>(rank_count),
+                                   static_cast<uint32_t>(rank), options, handle->setup_stop.get());
+  if (!comm) {
+    handle->setup_failure = comm.status();
+    handle->state.store(tutti_comm::State::kFailed, std::memory_order_release);
+    return comm.status();
+  }
+  handle->comm = std::move(*comm);
+  handle->state.store(tutti_comm::State::kReady, std::memory_order_release);
+  return Status::ok();
+}
+
+Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, int rank,
+                   const tutti_config_t* config) {
+  if (result == nullptr) return null_argument("comm");
+  *result = nullptr;
+  if (rank_count < 1 || rank_count > kMaxRanks) {
+    return {Code::kInvalidArgument,
+            format("argument rank_count is %d: it must be 1 to %d", rank_count, kMaxRanks)};
+  }
+  if (rank < 0 || rank >= rank_count) {
+    return {Code::kInvalidArgument, format("argument rank is %d: it must be 0 to %d", rank, rank_count - 1)};
+  }
+  auto process = original_process();
+  TUTTI_TRY(process.status());
+  TUTTI_TRY(check_unique_id(id));
+  CommOptions options;
+  bool nonblocking = false;
+  TUTTI_TRY(read_comm_config(config, (*process)->config(), options, nonblocking));
+  tutti_comm* handle = acquire_handle();
+  if (nonblocking) {
+    handle->setup = std::thread([=, process = *process] {
+      static_cast<void>(create_into(handle, *process, id, rank_count, rank, options));
+    });
+    *result = handle;
+    return {Code::kInProgress, "the communicator is being created: poll tutti_comm_async_error"};
+  }
+  const Status created = create_into(handle, **process, id, rank_count, rank, options);
+  if (!created) {
+    recycle_handle(handle);
+    return created;
+  }
+  *result = handle;
+  return Status::ok();
+}
+
+/// Gathers one fixed-size item of every rank through the communicator itself.
+template <class Item>
+Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine) {
+  Communicator& comm = *handle->comm;
+  std::vector<Item> all(comm.rank_count());
+  Call call;
+  call.shape = {.collective = Collective::kAllGather, .type = DataType::kUint8, .count = sizeof(Item)};
+  call.send = &mine;
+  call.recv = all.data();
+  TUTTI_TRY(issue(handle, call, TUTTI_BLOCKING));
+  return all;
+}
+
+struct SplitItem {
+  int32_t color = 0;
+  int32_t key = 0;
+};
+
+/// The unique id that the first of a color's ranks has made, or why it could not.
+struct SplitId {
+  int32_t code = 0;
+  UniqueId id;
+};
+
+/// Two exchanges: who goes where, then the ids, which only the first rank of each color makes.
+Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
+                  const tutti_config_t* config) {
+  if (result == nullptr) return null_argument("new_comm");
+  *result = nullptr;
+  TUTTI_TRY(check_ready(handle));
+  if (color < TUTTI_NO_COLOR) {
+    return {Code::kInvalidArgument,
+            format("argument color is %d: it must be TUTTI_NO_COLOR or at least 0", color)};
+  }
+  if (in_group()) return {Code::kInvalidUsage, "tutti_comm_split cannot be called inside a group"};
+  Communicator& comm = *handle->comm;
+  auto items = gather_items(handle, SplitItem{color, key});
+  TUTTI_TRY(items.status());
+  std::vector<uint32_t> members;
+  for (uint32_t rank = 0; rank < comm.rank_count(); ++rank) {
+    if ((*items)[rank].color == color) members.push_back(rank);
+  }
+  std::stable_sort(members.begin(), members.end(),
+                   [&](uint32_t a, uint32_t b) { return (*items)[a].key < (*items)[b].key; });
+  SplitId mine;
+  if (color != TUTTI_NO_COLOR && members[0] == comm.rank()) {
+    auto id = Hub::open(comm.process().control());
+    mine.code = static_cast<int32_t>(id.status().code());
+    if (id) mine.id = *id;
+  }
+  auto ids = gather_items(handle, mine);
+  TUTTI_TRY(ids.status());
+  if (color == TUTTI_NO_COLOR) return Status::ok();
+  const SplitId& leader = (*ids)[members[0]];
+  if (leader.code != 0) {
+    return {static_cast<Code>(leader.code),
+            format("rank %u could not make the new communicator's id", members[0])};
+  }
+  const auto place = std::find(members.begin(), members.end(), comm.rank()) - members.begin();
+  tutti_config_t inherited = TUTTI_CONFIG_INIT;
+  inherited.reproducible = comm.options().reproducible ? 1 : 0;
+  inherited.timeout_ms = comm.options().timeout_ms;
+  inherited.setup_timeout_ms = comm.options().setup_timeout_ms;
+  return create_comm(result, static_cast<int>(members.size()), leader.id, static_cast<int>(place),
+                     config != nullptr ? config : &inherited);
+}
+
+Status finalize_comm(tutti_comm* handle) {
+  if (handle->progress != nullptr) handle->progress->wait_idle();
+  if (handle->comm != nullptr) handle->comm->leave();
+  handle->state.store(tutti_comm::State::kFinalized, std::memory_order_release);
+  return Status::ok();
+}
+
+/// What async_error reports, as a status.
+Status health(const tutti_comm* handle) {
+  switch (handle->state.load(std::memory_order_acquire)) {
+    case tutti_comm::State::kCreating: return {Code::kInProgress, "the communicator is being created"};
+    case tutti_comm::State::kFailed: return handle->setup_failure;
+    default: return handle->comm->error();
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+TUTTI_API const char* tutti_error_string(tutti_result_t result) noexcept {
+  return code_name(static_cast<Code>(result)).data();
+}
+
+TUTTI_API tutti_result_t tutti_get_version(int* version) noexcept {
+  return guarded([&]() -> Status {
+    if (version == nullptr) return null_argument("version");
+    *version = TUTTI_VERSION_CODE;
+    return Status::ok();
+  });
+}
+
+TUTTI_API size_t tutti_type_bytes(tutti_type_t type) noexcept {
+  return type >= 0 && type < TUTTI_TYPE_COUNT ? type_bytes(static_cast<DataType>(type)) : 0;
+}
+
+TUTTI_API tutti_result_t tutti_host_stream_create(tutti_host_stream_t** stream) noexcept {
+  return guarded([&]() -> Status {
+    if (stream == nullptr) return null_argument("stream");
+    *stream = new tutti_host_stream;
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_host_stream_synchronize(tutti_host_stream_t* stream) noexcept {
+  return guarded([&]() -> Status {
+    TUTTI_TRY(check_stream(tutti_stream_host(stream)));
+    return stream->stream->synchronize();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_host_stream_query(tutti_host_stream_t* stream) noexcept {
+  return guarded([&]() -> Status {
+    TUTTI_TRY(check_stream(tutti_stream_host(stream)));
+    return stream->stream->query();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_host_stream_destroy(tutti_host_stream_t* stream) noexcept {
+  return guarded([&]() -> Status {
+    if (stream == nullptr) return Status::ok();
+    TUTTI_TRY(check_stream(tutti_stream_host(stream)));
+    const Status status = stream->stream->synchronize();
+    stream->magic = 0;
+    delete stream;
+    return status;
+  });
+}
+
+TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) noexcept {
+  return guarded([&]() -> Status {
+    if (id == nullptr) return null_argument("id");
+    auto process = original_process();
+    TUTTI_TRY(process.status());
+    auto made = Hub::open((*process)->control());
+    TUTTI_TRY(made.status());
+    std::memcpy(id->bytes, &*made, sizeof(id->bytes));
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_comm_create(tutti_comm_t** comm, int rank_count, tutti_unique_id_t id,
+                                           int rank, const tutti_config_t* config) noexcept {
+  return guarded([&] { return create_comm(comm, rank_count, id_of(id), rank, config); });
+}
+
+TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_count,
+                                               const tutti_config_t* config) noexcept {
+  return guarded([&]() -> Status {
+    if (comms == nullptr) return null_argument("comms");
+    if (rank_count < 1 || rank_count > kMaxRanks) {
+      return {Code::kInvalidArgument,
+              format("argument rank_count is %d: it must be 1 to %d", rank_count, kMaxRanks)};
+    }
+    auto process = original_process();
+    TUTTI_TRY(process.status());
+    auto id = Hub::open((*process)->control());
+    TUTTI_TRY(id.status());
+    std::vector<Status> results(static_cast<size_t>(rank_count));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < rank_count; ++rank) {
+      const auto i = static_cast<size_t>(rank);
+      threads.emplace_back(
+          [&, rank, i] { results[i] = create_comm(&comms[i], rank_count, *id, rank, config); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Status& result : results) {
+      if (result.is_ok() || result.code() == Code::kInProgress) continue;
+      for (int rank = 0; rank < rank_count; ++rank) {
+        if (comms[rank] != nullptr) recycle_handle(comms[rank]);
+        comms[rank] = nullptr;
+      }
+      return result;
+    }
+    return results[0];
+  });
+}
+
+TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key, tutti_comm_t** new_comm,
+                                          const tutti_config_t* config) noexcept {
+  return guarded([&] { return split_comm(comm, color, key, new_comm, config); });
+}
+
+TUTTI_API tutti_result_t tutti_comm_finalize(tutti_comm_t* comm) noexcept {
+  return guarded([&]() -> Status {
+    TUTTI_TRY(check_ready(comm));
+    return finalize_comm(comm);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_comm_destroy(tutti_comm_t* comm) noexcept {
+  return guarded([&]() -> Status {
+    if (comm == nullptr) return Status::ok();
+    TUTTI_TRY(check_handle(comm));
+    if (comm->comm != nullptr && !comm->comm->process().is_original()) return Process::forked();
+    comm->setup_stop->stop();
+    if (comm->setup.joinable()) comm->setup.join();
+    TUTTI_TRY(finalize_comm(comm));
+    recycle_handle(comm);
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_comm_abort(tutti_comm_t* comm) noexcept {
+  return guarded([&]() -> Status {
+    if (comm == nullptr) return Status::ok();
+    TUTTI_TRY(check_handle(comm));
+    if (comm->comm != nullptr && !comm->comm->process().is_original()) return Process::forked();
+    comm->setup_stop->stop();
+    if (comm->setup.joinable()) comm->setup.join();
+    if (comm->comm != nullptr) {
+      comm->comm->abort();
+      if (comm->progress != nullptr) comm->progress->wait_idle();
+      // The other thread's call sees the alert in its next poll; it returns before the memory goes.
+      while (comm->busy.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+      comm->comm->leave();
+    }
+    recycle_handle(comm);
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_comm_async_error(tutti_comm_t* comm, tutti_result_t* error) noexcept {
+  return guarded([&]() -> Status {
+    if (error == nullptr) return null_argument("error");
+    TUTTI_TRY(check_handle(comm));
+    const Status status = health(comm);
+    *error = status.is_ok() ? TUTTI_SUCCESS : report(status);
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_comm_rank(const tutti_comm_t* comm, int* rank) noexcept {
+  return guarded([&]() -> Status {
+    if (rank == nullptr) return null_argument("rank");
+    TUTTI_TRY(check_ready(comm));
+    *rank = static_cast<int>(comm->comm->rank());
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_count) noexcept {
+  return guarded([&]() -> Status {
+    if (rank_count == nullptr) return null_argument("rank_count");
+    TUTTI_TRY(check_ready(comm));
+    *rank_count = static_cast<int>(comm->comm->rank_count());
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_comm_explain(const tutti_comm_t* comm, char* text, size_t bytes) noexcept {
+  return guarded([&]() -> Status {
+    if (text == nullptr) return null_argument("text");
+    TUTTI_TRY(check_ready(comm));
+    if (bytes == 0) return {Code::kInvalidArgument, "argument bytes is 0: the text needs room"};
+    const std::string line = comm->comm->explain();
+    const size_t length = std::min(line.size(), bytes - 1);
+    std::memcpy(text, line.data(), length);
+    text[length] = '\0';
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_op_create_premul_sum(tutti_op_t* op, const void* scalar, tutti_type_t type,
+                                                    tutti_comm_t* comm) noexcept {
+  return guarded([&]() -> Status {
+    if (op == nullptr) return null_argument("op");
+    if (scalar == nullptr) return null_argument("scalar");
+    TUTTI_TRY(check_ready(comm));
+    if (tutti_type_bytes(type) == 0 || type == TUTTI_BOOL) {
+      return {Code::kInvalidArgument,
+              format("argument type is %d: pre-multiplied sum needs a number type", type)};
+    }
+    tutti_comm::Premul premul{static_cast<DataType>(type), 0};
+    std::memcpy(&premul.bits, scalar, tutti_type_bytes(type));
+    *op = static_cast<tutti_op_t>(comm->next_premul_op);
+    comm->premul_ops.emplace(comm->next_premul_op++, premul);
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_op_destroy(tutti_op_t op, tutti_comm_t* comm) noexcept {
+  return guarded([&]() -> Status {
+    TUTTI_TRY(check_ready(comm));
+    comm->repeat.valid = false;
+    if (comm->premul_ops.erase(op) == 0) {
+      return {Code::kInvalidArgument,
+              format("argument op is %d: this communicator has made no such operator", op)};
+    }
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_mem_alloc(void** pointer, size_t bytes) noexcept {
+  return guarded([&]() -> Status {
+    if (pointer == nullptr) return null_argument("pointer");
+    *pointer = nullptr;
+    auto process = original_process();
+    TUTTI_TRY(process.status());
+    if (bytes == 0) return Status::ok();
+    auto memory = (*process)->heap().allocate(bytes);
+    TUTTI_TRY(memory.status());
+    *pointer = *memory;
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_mem_free(void* pointer) noexcept {
+  return guarded([&]() -> Status {
+    if (pointer == nullptr) return Status::ok();
+    auto process = original_process();
+    TUTTI_TRY(process.status());
+    return (*process)->heap().free(pointer);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, size_t bytes,
+                                             void** handle) noexcept {
+  return guarded([&]() -> Status {
+    if (handle == nullptr) return null_argument("handle");
+    if (buffer == nullptr) return null_argument("buffer");
+    TUTTI_TRY(check_ready(comm));
+    if (bytes == 0) return {Code::kInvalidArgument, "argument bytes is 0: there is nothing to register"};
+    auto registration = std::make_unique<char>();
+    *handle = registration.get();
+    comm->registrations.emplace(*handle, std::move(registration));
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle) noexcept {
+  return guarded([&]() -> Status {
+    TUTTI_TRY(check_ready(comm));
+    if (comm->registrations.erase(handle) == 0) {
+      return {Code::kInvalidArgument, "argument handle is not a registration of this communicator"};
+    }
+    return Status::ok();
+  });
+}
+
+}  // extern "C"

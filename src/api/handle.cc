@@ -1,0 +1,105 @@
+#include "api/handle.h"
+
+#include <deque>
+#include <mutex>
+#include <string>
+
+#include "core/version.h"
+
+namespace tutti {
+
+static_assert(kVersionCode == TUTTI_VERSION_CODE);
+
+namespace {
+
+// A handle rests for this many others before it is used again: so long is its misuse noticed.
+constexpr size_t kQuarantine = 256;
+
+struct HandlePool {
+  std::mutex mutex;
+  std::deque<tutti_comm*> resting;
+};
+
+/// Never destroyed: a thread may call during exit.
+HandlePool& handle_pool() {
+  static auto* pool = new HandlePool;
+  return *pool;
+}
+
+thread_local std::string last_error_text;
+
+}  // namespace
+
+tutti_result_t report(const Status& status) noexcept {
+  try {
+    last_error_text.assign(status.text());
+  } catch (...) {
+    last_error_text.clear();
+  }
+  return static_cast<tutti_result_t>(status.code());
+}
+
+tutti_comm* acquire_handle() {
+  HandlePool& pool = handle_pool();
+  tutti_comm* handle = nullptr;
+  {
+    const std::scoped_lock lock(pool.mutex);
+    if (pool.resting.size() > kQuarantine) {
+      handle = pool.resting.front();
+      pool.resting.pop_front();
+    }
+  }
+  if (handle == nullptr) handle = new tutti_comm;
+  handle->state = tutti_comm::State::kCreating;
+  handle->busy = 0;
+  handle->setup_stop = std::make_unique<SetUpStop>();
+  handle->magic = tutti_comm::kLive;
+  return handle;
+}
+
+void recycle_handle(tutti_comm* handle) {
+  handle->magic = 0;
+  if (handle->setup.joinable()) handle->setup.join();
+  handle->progress.reset();
+  handle->comm.reset();
+  handle->repeat = {};
+  handle->setup_failure = {};
+  handle->setup_stop.reset();
+  handle->premul_ops.clear();
+  handle->next_premul_op = TUTTI_OP_COUNT;
+  handle->registrations.clear();
+  HandlePool& pool = handle_pool();
+  const std::scoped_lock lock(pool.mutex);
+  pool.resting.push_back(handle);
+}
+
+Status check_handle(const tutti_comm* handle) {
+  if (handle == nullptr) return null_argument("comm");
+  if (handle->magic.load(std::memory_order_relaxed) != tutti_comm::kLive) [[unlikely]] {
+    return {Code::kInvalidUsage, "argument comm is not a live communicator: it was destroyed or aborted"};
+  }
+  return Status::ok();
+}
+
+Status check_ready(const tutti_comm* handle) {
+  TUTTI_TRY(check_handle(handle));
+  switch (handle->state.load(std::memory_order_acquire)) {
+    case tutti_comm::State::kReady: break;
+    case tutti_comm::State::kCreating:
+      return {Code::kInvalidUsage,
+              "the communicator is still being created: poll tutti_comm_async_error until it is not "
+              "TUTTI_IN_PROGRESS"};
+    case tutti_comm::State::kFailed: return handle->setup_failure;
+    case tutti_comm::State::kFinalized:
+      return {Code::kInvalidUsage, "the communicator is finalized: only destroy and abort are legal"};
+  }
+  if (!handle->comm->process().is_original()) [[unlikely]]
+    return Process::forked();
+  return Status::ok();
+}
+
+}  // namespace tutti
+
+extern "C" TUTTI_API const char* tutti_last_error(void) noexcept {
+  return tutti::last_error_text.c_str();
+}

@@ -1,0 +1,291 @@
+#include "api/issue.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+/// One thing to run on a communicator.
+struct Work {
+  tutti_comm* handle = nullptr;
+  tutti_stream_t stream{};
+  std::variant<Call, MessageCall> what;
+};
+
+struct Group {
+  Status spoiled;
+  std::vector<Work> work;
+  /// Tags of the messages of work[i], in step with its MessageCall.
+  std::vector<std::vector<uint32_t>> tags;
+};
+
+// Initial-exec: a plain load on every call, no run-time look-up.
+[[gnu::tls_model("initial-exec")]] thread_local int group_depth = 0;
+
+Group& group() {
+  thread_local Group current;
+  return current;
+}
+
+bool same_stream(tutti_stream_t a, tutti_stream_t b) {
+  return a.kind == b.kind && a.handle == b.handle;
+}
+
+/// Marks the communicator as used by a blocking call, for abort to wait for.
+class Busy {
+ public:
+  explicit Busy(tutti_comm* handle) : handle_(handle) { handle_->busy.store(1, std::memory_order_relaxed); }
+  ~Busy() { handle_->busy.store(0, std::memory_order_release); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  tutti_comm* handle_;
+};
+
+/// Operations of a communicator run in issue order: a blocking call waits for the queue.
+void wait_for_queue(tutti_comm* handle) {
+  if (handle->progress != nullptr && handle->progress->pending() != 0) handle->progress->wait_idle();
+}
+
+void enqueue(Work work) {
+  tutti_comm* handle = work.handle;
+  if (handle->progress == nullptr) handle->progress = std::make_unique<ProgressThread>();
+  auto stream = static_cast<tutti_host_stream*>(work.stream.handle)->stream;
+  const uint64_t ticket = stream->take_ticket();
+  Communicator* comm = handle->comm.get();
+  handle->progress->push({.run =
+                              [comm, what = std::move(work.what)] {
+                                comm->wait_beside_callers(true);
+                                const Status status =
+                                    std::visit([&](const auto& call) { return comm->run(call); }, what);
+                                comm->wait_beside_callers(false);
+                                return status;
+                              },
+                          .cancelled = [comm] { return comm->has_error(); },
+                          .stream = std::move(stream),
+                          .ticket = ticket});
+}
+
+/// A group's sends to the own rank meet its receives from it, in call order.
+Status check_self_messages(const MessageCall& call, uint32_t rank) {
+  std::vector<const Message*> sends;
+  std::vector<const Message*> receives;
+  for (const Message& message : call.messages) {
+    if (message.peer == rank) (message.sending ? sends : receives).push_back(&message);
+  }
+  const auto mismatch = [rank](const char* what) {
+    return Status(Code::kInvalidUsage,
+                  format("rank %u sends to itself, and %s: such a send needs its recv, of the "
+                         "same count, type and tag, in the same group",
+                         rank, what));
+  };
+  if (sends.size() != receives.size()) return mismatch("the group's sends and receives differ in number");
+  for (size_t i = 0; i < sends.size(); ++i) {
+    if (sends[i]->bytes != receives[i]->bytes || sends[i]->signature != receives[i]->signature) {
+      return mismatch("a send and its receive differ");
+    }
+  }
+  return Status::ok();
+}
+
+/// Within a group messages of one peer and direction meet in order of tag, then of call.
+void sort_by_tag(MessageCall& call, const std::vector<uint32_t>& tags) {
+  std::vector<size_t> order(tags.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return tags[a] < tags[b]; });
+  std::vector<Message> sorted;
+  sorted.reserve(order.size());
+  for (const size_t i : order) sorted.push_back(call.messages[i]);
+  call.messages = std::move(sorted);
+}
+
+/// One communicator's blocking work of a group, driven step by step beside the others'.
+struct Runner {
+  tutti_comm* handle = nullptr;
+  std::vector<Work*> queue;
+  size_t next = 0;
+  bool running = false;
+  Status status;
+
+  bool done() const { return next >= queue.size(); }
+
+  /// Moves on; true when anything happened.
+  bool step() {
+    Communicator& comm = *handle->comm;
+    if (!running) {
+      status = std::visit([&](const auto& call) { return comm.begin(call); }, queue[next]->what);
+      running = true;
+    }
+    if (status.is_ok()) {
+      const Progress progress = comm.poll();
+      if (progress == Progress::kBlocked || progress == Progress::kMoved) {
+        if (progress == Progress::kMoved) comm.moved();
+        return progress == Progress::kMoved;
+      }
+      status = comm.finish(progress);
+    }
+    running = false;
+    next = status.is_ok() ? next + 1 : queue.size();
+    return true;
+  }
+  void wait() {
+    status = handle->comm->wait();
+    if (!status.is_ok()) next = queue.size();
+  }
+};
+
+Status run_together(std::vector<Work>& work) {
+  std::vector<Runner> runners;
+  for (Work& one : work) {
+    auto found =
+        std::find_if(runners.begin(), runners.end(), [&](const Runner& r) { return r.handle == one.handle; });
+    if (found == runners.end()) {
+      wait_for_queue(one.handle);
+      runners.push_back({.handle = one.handle, .queue = {}, .next = 0, .running = false, .status = {}});
+      found = runners.end() - 1;
+    }
+    found->queue.push_back(&one);
+  }
+  std::vector<std::unique_ptr<Busy>> busy;
+  for (const Runner& runner : runners) busy.push_back(std::make_unique<Busy>(runner.handle));
+  for (bool left = true; left;) {
+    bool moved = false;
+    left = false;
+    for (Runner& runner : runners) {
+      if (runner.done()) continue;
+      moved = runner.step() || moved;
+      left = left || !runner.done();
+    }
+    if (!left || moved) continue;
+    for (Runner& runner : runners) {
+      if (!runner.done()) runner.wait();
+    }
+  }
+  for (const Runner& runner : runners) TUTTI_TRY(runner.status);
+  return Status::ok();
+}
+
+template <class Anything>
+Status issue_any(tutti_comm* handle, Anything call, tutti_stream_t stream) {
+  handle->repeat.valid = false;
+  if (group_depth > 0) [[unlikely]] {
+    group().work.push_back({handle, stream, std::move(call)});
+    group().tags.emplace_back();
+    return Status::ok();
+  }
+  if (stream.kind != 0) [[unlikely]] {
+    enqueue({handle, stream, std::move(call)});
+    return Status::ok();
+  }
+  wait_for_queue(handle);
+  const Busy busy(handle);
+  return handle->comm->run(call);
+}
+
+}  // namespace
+
+bool can_repeat(const tutti_comm* handle, tutti_stream_t stream) {
+  return handle->repeat.valid && group_depth == 0 && stream.kind == 0;
+}
+
+Status repeat(tutti_comm* handle, const void* send, void* recv) {
+  const Busy busy(handle);
+  return handle->comm->run_again(send, recv);
+}
+
+Status check_stream(tutti_stream_t stream) {
+  if (stream.kind == 0) [[likely]]
+    return Status::ok();
+  if (stream.kind == 1) {
+    const auto* host = static_cast<const tutti_host_stream*>(stream.handle);
+    if (host == nullptr) return null_argument("stream");
+    if (host->magic.load() != tutti_host_stream::kLive) {
+      return {Code::kInvalidUsage, "argument stream is not a live host stream: it was destroyed"};
+    }
+    return Status::ok();
+  }
+  if (stream.kind == 2) return {Code::kUnsupported, "CUDA streams need a build and a machine with CUDA"};
+  return {Code::kInvalidArgument,
+          format("argument stream has the unknown kind %u: make it with TUTTI_BLOCKING, "
+                 "tutti_stream_host or tutti_stream_cuda",
+                 stream.kind)};
+}
+
+Status issue(tutti_comm* handle, Call call, tutti_stream_t stream) {
+  return issue_any(handle, std::move(call), stream);
+}
+
+Status issue(tutti_comm* handle, MessageCall call, tutti_stream_t stream) {
+  return issue_any(handle, std::move(call), stream);
+}
+
+Status issue(tutti_comm* handle, const Message& message, uint32_t tag, tutti_stream_t stream) {
+  handle->repeat.valid = false;
+  if (group_depth == 0) {
+    MessageCall call{.messages = {message}, .collective = false, .shape = {}};
+    TUTTI_TRY(check_self_messages(call, handle->comm->rank()));
+    return issue_any(handle, std::move(call), stream);
+  }
+  Group& current = group();
+  for (size_t i = 0; i < current.work.size(); ++i) {
+    Work& work = current.work[i];
+    auto* call = std::get_if<MessageCall>(&work.what);
+    if (call == nullptr || call->collective || work.handle != handle || !same_stream(work.stream, stream))
+      continue;
+    call->messages.push_back(message);
+    current.tags[i].push_back(tag);
+    return Status::ok();
+  }
+  current.work.push_back(
+      {handle, stream, MessageCall{.messages = {message}, .collective = false, .shape = {}}});
+  current.tags.push_back({tag});
+  return Status::ok();
+}
+
+void group_start() {
+  ++group_depth;
+}
+
+bool in_group() {
+  return group_depth > 0;
+}
+
+void spoil_group(const Status& why) {
+  if (group_depth > 0 && group().spoiled.is_ok()) group().spoiled = why;
+}
+
+Status group_end() {
+  if (group_depth == 0)
+    return {Code::kInvalidUsage, "tutti_group_end without tutti_group_start in this thread"};
+  if (--group_depth > 0) return Status::ok();
+  Group all = std::exchange(group(), Group{});
+  TUTTI_TRY(all.spoiled);
+  std::vector<Work> blocking;
+  for (size_t i = 0; i < all.work.size(); ++i) {
+    Work& work = all.work[i];
+    TUTTI_TRY(check_ready(work.handle));
+    auto* call = std::get_if<MessageCall>(&work.what);
+    if (call == nullptr || call->collective) continue;
+    sort_by_tag(*call, all.tags[i]);
+    TUTTI_TRY(check_self_messages(*call, work.handle->comm->rank()));
+  }
+  // Ranks may mix sends and collectives in different orders inside a group: all run the messages first.
+  std::stable_partition(all.work.begin(), all.work.end(), [](const Work& work) {
+    const auto* call = std::get_if<MessageCall>(&work.what);
+    return call != nullptr && !call->collective;
+  });
+  for (Work& work : all.work) {
+    if (work.stream.kind == 0) {
+      blocking.push_back(std::move(work));
+    } else {
+      enqueue(std::move(work));
+    }
+  }
+  return run_together(blocking);
+}
+
+}  // namespace tutti

@@ -1,0 +1,33 @@
+// Issue: from a checked call to the thread that runs it: now, by the progress thread, or at the end of a
+// group.
+#pragma once
+
+#include "api/handle.h"
+#include "comm/call.h"
+
+namespace tutti {
+
+/// The stream is one that this build and the arguments allow.
+Status check_stream(tutti_stream_t stream);
+
+/// Runs the communicator's last collective again, blocking, in the calling thread.
+/// Only when can_repeat.
+Status repeat(tutti_comm* handle, const void* send, void* recv);
+/// Nothing stands between the call and its run: no group, no stream, no queue.
+bool can_repeat(const tutti_comm* handle, tutti_stream_t stream);
+
+/// Issues a checked collective. Inside a group it is only recorded.
+Status issue(tutti_comm* handle, Call call, tutti_stream_t stream);
+/// The same for an all_to_all_v, which is made of messages.
+Status issue(tutti_comm* handle, MessageCall call, tutti_stream_t stream);
+/// Issues one send or receive; in a group those of one communicator and stream run together.
+Status issue(tutti_comm* handle, const Message& message, uint32_t tag, tutti_stream_t stream);
+
+/// Groups of the calling thread.
+void group_start();
+Status group_end();
+bool in_group();
+/// An argument error inside a group: the end will return it and issue nothing.
+void spoil_group(const Status& why);
+
+}  // namespace tutti

@@ -1,0 +1,103 @@
+#include "api/stream.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+namespace tutti {
+namespace {
+
+// How often a task that waits for its turn asks whether its communicator still wants it.
+constexpr std::chrono::milliseconds kTurnCheck{20};
+
+}  // namespace
+
+uint64_t HostStream::take_ticket() {
+  const std::scoped_lock lock(mutex_);
+  return issued_++;
+}
+
+bool HostStream::wait_turn(uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kTurnCheck, [&] { return completed_ == ticket; });
+}
+
+void HostStream::complete(const Status& status) {
+  const std::scoped_lock lock(mutex_);
+  ++completed_;
+  if (failure_.is_ok()) failure_ = status;
+  changed_.notify_all();
+}
+
+Status HostStream::synchronize() {
+  std::unique_lock lock(mutex_);
+  const uint64_t target = issued_;
+  changed_.wait(lock, [&] { return completed_ >= target; });
+  return std::exchange(failure_, Status::ok());
+}
+
+Status HostStream::query() {
+  const std::scoped_lock lock(mutex_);
+  if (completed_ < issued_) return {Code::kInProgress, "the stream has unfinished operations"};
+  return std::exchange(failure_, Status::ok());
+}
+
+ProgressThread::~ProgressThread() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void ProgressThread::push(Task task) {
+  const std::scoped_lock lock(mutex_);
+  queue_.push_back(std::move(task));
+  pending_.fetch_add(1, std::memory_order_release);
+  if (!thread_.joinable()) {
+    // The application's signals are the application's.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { loop(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  changed_.notify_all();
+}
+
+void ProgressThread::wait_idle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return pending_.load() == 0; });
+}
+
+void ProgressThread::loop() {
+  for (;;) {
+    Task task;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      task = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    bool turn = false;
+    while (!(turn = task.stream->wait_turn(task.ticket)) && !task.cancelled()) {
+    }
+    // A cancelled task still keeps the stream's order: its communicator refuses to run it.
+    const Status status = task.run();
+    while (!turn) turn = task.stream->wait_turn(task.ticket);
+    {
+      // Idle before complete: whoever has synchronized may use the communicator from its own thread.
+      const std::scoped_lock lock(mutex_);
+      pending_.fetch_sub(1, std::memory_order_release);
+      changed_.notify_all();
+    }
+    task.stream->complete(status);
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,69 @@
+// Host streams and the progress thread: operations that return at once.
+//
+// A stream is an order: each operation takes a ticket at the call and runs when all earlier tickets are done.
+// A communicator's progress thread takes its own queue in issue order and waits for each ticket's turn, so
+// the operations of a communicator stay in issue order across streams, and those of a stream across
+// communicators.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "core/result.h"
+
+namespace tutti {
+
+class HostStream {
+ public:
+  uint64_t take_ticket();
+  /// True when it is the ticket's turn; false after a short while otherwise.
+  bool wait_turn(uint64_t ticket);
+  void complete(const Status& status);
+  /// Blocks until all tickets taken so far are complete. The first failure since the last call.
+  Status synchronize();
+  /// kInProgress, or what synchronize would return.
+  Status query();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t issued_ = 0;
+  uint64_t completed_ = 0;
+  Status failure_;
+};
+
+/// Runs the queued operations of one communicator. Started by the first one.
+class ProgressThread {
+ public:
+  struct Task {
+    std::function<Status()> run;
+    std::function<bool()> cancelled;  ///< asked while the task waits for its turn
+    std::shared_ptr<HostStream> stream;
+    uint64_t ticket = 0;
+  };
+
+  ~ProgressThread();
+  void push(Task task);
+  /// Blocks until the queue is empty and nothing runs.
+  void wait_idle();
+  /// Tasks queued or running. Any thread.
+  uint32_t pending() const { return pending_.load(std::memory_order_acquire); }
+
+ private:
+  void loop();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> queue_;
+  std::atomic<uint32_t> pending_{0};
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,97 @@
+// Bootstrap: how the ranks of a new communicator meet and tell each other what they are.
+//
+// The process that made the unique id runs a Hub on its control thread. Every rank connects, proves that it
+// knows the id's key, and then takes part in all-gathers of small blobs; the first one may carry file
+// descriptors. What any rank reports as a failure reaches all of them, with its text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/control.h"
+#include "comm/local_socket.h"
+#include "core/result.h"
+
+namespace tutti {
+
+/// The 128 bytes of a unique id.
+struct UniqueId {
+  std::array<char, 8> magic{};
+  uint32_t version = 0;  ///< kVersionCode of the maker
+  uint32_t address_bytes = 0;
+  std::array<std::byte, 32> key{};
+  std::array<std::byte, 16> nonce{};
+  std::array<char, 64> address{};  ///< of the hub's socket in the abstract name space
+};
+static_assert(sizeof(UniqueId) == 128);
+
+/// Errors: kInvalidArgument: not an id; kVersionMismatch: of another version.
+Status check_unique_id(const UniqueId& id);
+
+/// Serves one id until all its ranks have met and left, or for ever if they never come.
+class Hub {
+ public:
+  /// Makes an id and listens for it on `control`; the hub frees itself when its ranks have left.
+  /// Errors: kSystemError.
+  static Result<UniqueId> open(ControlThread& control);
+};
+
+/// One rank's blob, with its descriptors (of the first all-gather).
+struct Introduction {
+  std::vector<std::byte> bytes;
+  std::vector<FileDescriptor> files;
+};
+
+/// Lets another thread end a set-up that waits.
+class SetUpStop {
+ public:
+  /// From now on `stop` hangs up this connection. False when it has been called already.
+  bool arm(int fd);
+  void disarm();
+  /// Any thread. The set-up fails soon, if it has not ended; so does one that begins later.
+  void stop();
+
+ private:
+  std::mutex mutex_;
+  int fd_ = -1;
+  bool stopped_ = false;
+};
+
+/// One rank's connection to the hub.
+class Meeting {
+ public:
+  /// Connects and introduces `rank` of `rank_count`. Errors: kInvalidArgument (rank taken, counts differ),
+  /// kVersionMismatch, kPeerLost, kSystemError, kAborted (by `stop`, which may be null and must outlive the
+  /// meeting).
+  static Result<Meeting> join(const UniqueId& id, uint32_t rank_count, uint32_t rank, uint64_t deadline_ns,
+                              SetUpStop* stop);
+
+  /// Every rank's blob, by rank. Blocks until all have called it; the `last` one ends the meeting. Blobs of
+  /// one exchange have equal sizes, at most 512 bytes, and carry equally many files, at most 4. Errors: as
+  /// join, kTimeout naming the absent ranks, and whatever `fail` said on another rank.
+  Result<std::vector<Introduction>> all_gather(std::span<const std::byte> blob, std::span<const int> files,
+                                               bool last);
+
+  /// Tells all ranks that this one gives up, and why.
+  void fail(const Status& why);
+
+ private:
+  Meeting(FileDescriptor connection, uint32_t rank_count, uint64_t deadline_ns, SetUpStop* stop)
+      : connection_(std::move(connection)), rank_count_(rank_count), deadline_ns_(deadline_ns), stop_(stop) {}
+  Status absent_ranks();
+
+  FileDescriptor connection_;
+  uint32_t rank_count_ = 0;
+  uint64_t deadline_ns_ = 0;
+  struct Disarm {
+    void operator()(SetUpStop* stop) const { stop->disarm(); }
+  };
+  std::unique_ptr<SetUpStop, Disarm> stop_;  ///< borrowed; disarmed before the connection closes
+};
+
+}  // namespace tutti

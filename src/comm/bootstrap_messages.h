@@ -1,0 +1,41 @@
+// What hub and ranks say to each other during set-up. Plain structs: both sides run the same version on one
+// host, which is checked before anything else is read.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace tutti::bootstrap {
+
+inline constexpr uint32_t kMagic = 0x54555454;  // "TUTT"
+inline constexpr uint32_t kMaxRanks = 4096;
+inline constexpr uint32_t kMaxBlobBytes = 512;
+inline constexpr uint32_t kMaxBlobFiles = 4;
+
+enum class Kind : uint32_t {
+  kJoin = 1,    ///< rank -> hub: Join
+  kGather = 2,  ///< rank -> hub: Header, blob; hub -> rank: Header, then per rank its blob
+  kFail = 3,    ///< both ways: Header (code), text
+  kAbsent = 4,  ///< rank -> hub: who is missing? hub -> rank: Header, text
+};
+
+struct Header {
+  Kind kind = Kind::kJoin;
+  uint32_t first_rank = 0;  ///< kGather from the hub: blobs of ranks [first_rank, first_rank + count)
+  uint32_t count = 0;
+  uint32_t blob_bytes = 0;
+  uint32_t blob_files = 0;
+  int32_t code = 0;   ///< kFail
+  uint32_t last = 0;  ///< kGather to the hub: 1 = this rank leaves when it is done
+};
+
+struct Join {
+  Header header;
+  uint32_t magic = kMagic;
+  uint32_t version = 0;
+  uint32_t rank_count = 0;
+  uint32_t rank = 0;
+  std::array<std::byte, 32> key{};
+};
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,65 @@
+// Call: what a user asked of a communicator, after the API has checked it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/types.h"
+#include "engine/geometry.h"
+#include "engine/operation.h"
+
+namespace tutti {
+
+/// Blocks of a variable-count collective, in bytes.
+struct VariableBlocks {
+  std::vector<Extent> input;
+  std::vector<Extent> output;
+};
+
+/// What decides the plan and its binding; equal shapes reuse a bound operation.
+struct CallShape {
+  Collective collective = Collective::kBarrier;
+  DataType type = DataType::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  bool in_place = false;
+  uint32_t root = 0;
+  bool variable = false;    ///< all_gather_v, reduce_scatter_v, all_to_all_v
+  uint64_t count = 0;       ///< as the C call counts; variable: of all blocks that every rank knows
+  uint64_t scale_bits = 0;  ///< kPremulSum
+
+  friend bool operator==(const CallShape&, const CallShape&) = default;
+};
+
+/// One collective call.
+struct Call {
+  CallShape shape;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::shared_ptr<const VariableBlocks> blocks;  ///< variable-count calls; shared with the stream's queue
+};
+
+/// A group of sends and receives, or an all_to_all_v, which is made of them.
+struct MessageCall {
+  std::vector<Message> messages;
+  bool collective = false;  ///< all_to_all_v: every rank takes part, in sequence with the collectives
+  CallShape shape;          ///< all_to_all_v
+};
+
+/// The part of a shape that all ranks must agree on, packed for a status page: a word and the count.
+uint64_t agreed_word(const CallShape& shape);
+/// A hash of both, from which each call of the shape has its signature.
+uint64_t signature_seed(uint64_t word, uint64_t count);
+/// The signature of the flag words of call number `sequence`: a multiplicative hash, one multiplication.
+inline uint16_t call_signature(uint64_t seed, uint64_t sequence) {
+  return static_cast<uint16_t>((seed + sequence) * 0x9e3779b97f4a7c15ull >> 48);
+}
+/// The signature of a point-to-point message.
+uint16_t message_signature(DataType type, uint32_t tag, uint64_t bytes);
+/// The part of a message's signature that is for all its bytes: the flag words show those of one slice.
+uint16_t bytes_signature(uint64_t bytes);
+/// "all_reduce(float32, sum, count 1024)" from a status page.
+std::string describe_call(uint64_t word, uint64_t count);
+
+}  // namespace tutti

@@ -1,0 +1,297 @@
+// Running calls: from the shape of a call to its bound operation, and the loop that drives it.
+#include "comm/communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "core/clock.h"
+#include "plan/price.h"
+
+namespace tutti {
+namespace {
+
+// Bindings kept per communicator. A training step has a few dozen shapes; past the limit all are dropped,
+// which costs each one binding.
+constexpr size_t kMaxBound = 512;
+
+uint64_t largest_block(const VariableBlocks& blocks) {
+  const auto& all = blocks.input.size() > blocks.output.size() ? blocks.input : blocks.output;
+  uint64_t largest = 0;
+  for (const Extent& block : all) largest = std::max(largest, block.bytes);
+  return largest;
+}
+
+uint64_t block_bytes(const CallShape& shape) {
+  return shape.count * type_bytes(shape.type);
+}
+
+/// Carries out the messages of a rank to itself, pairwise in order, and takes them off the list.
+void copy_to_self(std::vector<Message>& messages, uint32_t rank) {
+  std::vector<const Message*> sends;
+  size_t next = 0;
+  for (const Message& message : messages) {
+    if (message.peer == rank && message.sending) sends.push_back(&message);
+  }
+  for (const Message& message : messages) {
+    if (message.peer != rank || message.sending || message.bytes == 0) {
+      next += message.peer == rank && !message.sending ? 1 : 0;
+      continue;
+    }
+    std::memmove(message.buffer, sends[next++]->buffer, message.bytes);
+  }
+  std::erase_if(messages, [rank](const Message& message) { return message.peer == rank; });
+}
+
+}  // namespace
+
+size_t Communicator::ShapeHash::operator()(const CallShape& shape) const {
+  return std::hash<uint64_t>()(agreed_word(shape) * 31 + shape.count) ^
+         std::hash<uint64_t>()(shape.scale_bits) ^ (shape.in_place ? 1u : 0u);
+}
+
+Status Communicator::run(const Call& call) {
+  TUTTI_TRY(begin(call));
+  return drive();
+}
+
+Status Communicator::run(const MessageCall& call) {
+  TUTTI_TRY(begin(call));
+  return drive();
+}
+
+Status Communicator::run_again(const void* send, void* recv) {
+  if (has_error()) [[unlikely]]
+    return error();
+  header_->status.sequence.store(++sequence_, std::memory_order_release);
+  start(*last_, send, recv);
+  return drive();
+}
+
+/// Runs the current operation to its end in the calling thread.
+Status Communicator::drive() {
+  for (;;) {
+    const Progress progress = poll();
+    if (progress == Progress::kDone || progress == Progress::kMismatch) [[likely]]
+      return finish(progress);
+    if (progress == Progress::kMoved) waiter_.moved();
+    TUTTI_TRY(wait());
+  }
+}
+
+Status Communicator::begin(const Call& call) {
+  if (has_error()) [[unlikely]]
+    return error();
+  if (last_ == nullptr || call.blocks != nullptr || !(last_->shape == call.shape))
+    TUTTI_TRY(find_bound(call));
+  enter(last_->word, last_->shape.count);
+  start(*last_, call.send, call.recv);
+  return Status::ok();
+}
+
+/// Begins a run of a bound operation that has been entered on the status page.
+void Communicator::start(Bound& bound, const void* send, void* recv) {
+  current_ = bound.operation.get();
+  if (current_ == nullptr) return;  // nothing to move: every rank knows that
+  Buffers buffers{.input = send, .output = recv};
+  if (bound.shape.collective == Collective::kBarrier) {
+    buffers.input = barrier_bytes_.data();
+    buffers.output = barrier_bytes_.data() + kLineBytes / 2;
+  }
+  if (!one_process_ && bound.input_bytes + bound.output_bytes >= process_.config().reference_bytes) {
+    buffers.input_shared = process_.heap().contains(buffers.input, bound.input_bytes);
+    buffers.output_shared = process_.heap().contains(buffers.output, bound.output_bytes);
+  }
+  if (bound.tries_pulling) choose_carriage(bound);
+  current_->start(buffers, call_signature(bound.signature_seed, sequence_));
+}
+
+/// Which of the two is faster depends on whether the ranks' cores share a cache, which nothing tells on a
+/// virtual machine, and which changes while it runs. So both are timed: in the first calls, then now and
+/// then.
+void Communicator::choose_carriage(Bound& bound) {
+  constexpr uint32_t kFirstTrials = 6;
+  constexpr uint32_t kTrialEvery = 16;
+  const uint32_t call = bound.calls++;
+  const bool faster = bound.usual_ns[1] < bound.usual_ns[0];
+  bound.pulls = call < kFirstTrials ? call % 2 != 0 : (call % kTrialEvery == 0 ? !faster : faster);
+  bound.operation->allow_pulling(bound.pulls);
+  bound.began_ns = now_ns();
+}
+
+void Communicator::note_duration(Bound& bound) {
+  const auto took_ns = static_cast<double>(now_ns() - bound.began_ns);
+  double& usual_ns = bound.usual_ns[bound.pulls ? 1 : 0];
+  // The first call of each kind pays for pages that are touched for the first time.
+  usual_ns = bound.calls <= 4 ? took_ns : usual_ns * 0.5 + took_ns * 0.5;
+}
+
+Status Communicator::begin(const MessageCall& call) {
+  if (has_error()) return error();
+  std::vector<Message> messages = call.messages;
+  messages_are_collective_ = call.collective;
+  if (call.collective) {
+    const uint64_t word = agreed_word(call.shape);
+    enter(word, call.shape.count);
+    const uint16_t signature = call_signature(signature_seed(word, call.shape.count), sequence_);
+    for (Message& message : messages) message.signature = signature ^ bytes_signature(message.bytes);
+  }
+  copy_to_self(messages, rank_);
+  for (Message& message : messages) {
+    // NULL is a legal address of nothing, but not for memcpy.
+    if (message.bytes == 0) message.buffer = barrier_bytes_.data();
+  }
+  for (Message& message : messages) message.shared = process_.heap().contains(message.buffer, message.bytes);
+  messages_ = Operation::bind_messages(messages, bind_options(), links_);
+  current_ = messages_.get();
+  header_->status.in_messages.store(1, std::memory_order_relaxed);
+  current_->start({}, 0);
+  return Status::ok();
+}
+
+/// Marks the call on the status page and counts it. Plain stores to a line that peers read only when they
+/// wait long.
+void Communicator::enter(uint64_t word, uint64_t count) {
+  StatusPage& page = header_->status;
+  page.call.store(word, std::memory_order_relaxed);
+  page.count.store(count, std::memory_order_relaxed);
+  page.sequence.store(++sequence_, std::memory_order_release);
+}
+
+Status Communicator::finish(Progress progress) {
+  if (progress == Progress::kMismatch) [[unlikely]]
+    return fail(mismatch_with(current_->obstacle().peer));
+  if (current_ == messages_.get()) header_->status.in_messages.store(0, std::memory_order_relaxed);
+  if (last_ != nullptr && last_->tries_pulling && current_ == last_->operation.get()) note_duration(*last_);
+  header_->status.completed.store(sequence_, std::memory_order_release);
+  waiter_.moved();
+  return Status::ok();
+}
+
+Status Communicator::wait() {
+  const uint64_t waited_ns = waiter_.pause();
+  if (has_error()) [[unlikely]]
+    return fail(error());
+  if (waited_ns == 0) return Status::ok();
+  return check_progress(waited_ns);
+}
+
+Facts Communicator::facts() const {
+  return {.can_publish = true,
+          .can_reference = one_process_,
+          .host_count = 1,
+          .cores = cores_,
+          .slots = shape_.slots / 2,
+          .slot_bytes = shape_.slot_bytes};
+}
+
+Result<const Algorithm*> Communicator::choose(const Request& request, uint32_t* row) const {
+  const std::string& forced = process_.config().algorithm;
+  if (!forced.empty()) {
+    const Algorithm* algorithm = find_algorithm(request.collective, forced);
+    if (algorithm != nullptr && algorithm->supports(request, facts())) return algorithm;
+  }
+  const Algorithm* algorithm = process_.choice().choose(request, facts(), row);
+  if (algorithm == nullptr) {
+    return Status(Code::kUnsupported,
+                  format("no algorithm serves %s on %u ranks",
+                         std::string(collective_name(request.collective)).c_str(), rank_count_));
+  }
+  return algorithm;
+}
+
+Status Communicator::find_bound(const Call& call) {
+  if (call.blocks != nullptr) {
+    auto bound = bind(call);
+    TUTTI_TRY(bound.status());
+    variable_ = std::move(*bound);
+    last_ = variable_.get();
+    return Status::ok();
+  }
+  auto found = bound_.find(call.shape);
+  if (found == bound_.end()) {
+    if (bound_.size() >= kMaxBound) {
+      bound_.clear();
+      last_ = nullptr;
+    }
+    auto bound = bind(call);
+    TUTTI_TRY(bound.status());
+    found = bound_.emplace(call.shape, std::move(*bound)).first;
+  }
+  last_ = found->second.get();
+  return Status::ok();
+}
+
+BindOptions Communicator::bind_options() const {
+  const Config& config = process_.config();
+  return {.reproducible = options_.reproducible,
+          .streaming_bytes = config.streaming_bytes,
+          .reference_bytes = config.reference_bytes,
+          .pull_bytes = config.pull_bytes,
+          .slots = shape_.slots,
+          .slot_bytes = shape_.slot_bytes};
+}
+
+Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call) {
+  auto bound = std::make_unique<Bound>();
+  bound->shape = call.shape;
+  bound->word = agreed_word(call.shape);
+  bound->signature_seed = signature_seed(bound->word, call.shape.count);
+  const bool barrier = call.shape.collective == Collective::kBarrier;
+  const uint64_t bytes = barrier ? 1 : block_bytes(call.shape);
+  const Request request{.collective = call.shape.collective,
+                        .rank_count = rank_count_,
+                        .root = call.shape.root,
+                        .block_bytes = call.blocks != nullptr ? largest_block(*call.blocks) : bytes,
+                        .type = call.shape.type,
+                        .op = barrier ? ReduceOp::kBitOr : call.shape.op,
+                        .reproducible = options_.reproducible,
+                        .in_place = call.shape.in_place,
+                        .variable_counts = call.blocks != nullptr};
+  auto algorithm = choose(request, &bound->choice_row);
+  TUTTI_TRY(algorithm.status());
+  bound->algorithm = *algorithm;
+  if (bytes == 0) return bound;
+  const Plan plan = bound->algorithm->make(request, facts(), rank_);
+  const Geometry geometry = call.blocks != nullptr
+                                ? Geometry::variable(plan, call.blocks->input, call.blocks->output)
+                                : Geometry::uniform(plan, bytes);
+  bound->input_bytes = bytes * input_blocks(plan.collective, rank_count_);
+  bound->output_bytes = bytes * output_blocks(plan.collective, rank_count_);
+  BindOptions options = bind_options();
+  options.type = call.shape.type;
+  options.op = request.op;
+  options.premul_scalar_bits = call.shape.scale_bits;
+  options.message_bytes = std::max(bound->input_bytes, bound->output_bytes);
+  bound->tries_pulling = !one_process_ && rank_count_ > 1 && options.message_bytes >= options.pull_bytes;
+  bound->operation = Operation::bind(plan, geometry, options, links_);
+  return bound;
+}
+
+std::string Communicator::explain() const {
+  if (last_ == nullptr) return "no operation yet";
+  const CallShape& shape = last_->shape;
+  std::string text =
+      describe_call(last_->word, shape.count) + ": algorithm " + std::string(last_->algorithm->name);
+  text += process_.config().algorithm == last_->algorithm->name
+              ? ", by TUTTI_ALGORITHM"
+              : format(", by row %u of the choice table", last_->choice_row);
+  const Request request{.collective = shape.collective,
+                        .rank_count = rank_count_,
+                        .root = shape.root,
+                        .block_bytes = block_bytes(shape),
+                        .type = shape.type,
+                        .op = shape.op,
+                        .reproducible = options_.reproducible,
+                        .in_place = shape.in_place};
+  std::vector<Plan> plans;
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    plans.push_back(last_->algorithm->make(request, facts(), rank));
+  }
+  if (auto price = price_plans(plans, request.block_bytes, {.cores = cores_}); price) {
+    text += format(", predicted %.2f us", price->microseconds);
+  }
+  return text;
+}
+
+}  // namespace tutti

@@ -1,0 +1,190 @@
+// Communicator: one rank's part of a group of ranks: its links, its cache of bound operations, the order of
+// its calls and what it knows of its peers' health.
+//
+// Used by one thread at a time, which is the caller's (blocking calls) or the progress thread (streams). Only
+// `abort`, `async_error` and `peer_lost` may be called beside it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "algorithms/choice.h"
+#include "comm/bootstrap.h"
+#include "comm/call.h"
+#include "comm/process.h"
+#include "core/result.h"
+#include "engine/links.h"
+#include "engine/operation.h"
+#include "engine/wait.h"
+#include "transports/shm/segment.h"
+
+namespace tutti {
+
+/// What the creator of a communicator decides; the rest comes from the process's Config.
+struct CommOptions {
+  bool reproducible = false;
+  uint64_t timeout_ms = 600'000;
+  uint64_t setup_timeout_ms = 120'000;
+};
+
+/// The links of one rank, over the segments of its host.
+class SegmentLinks final : public LinkTable {
+ public:
+  struct Peer {
+    std::shared_ptr<Segment> segment;
+    bool same_process = false;
+    uint64_t reference_offset = 0;
+    int pull_pid = 0;  ///< 0: its memory cannot be pulled
+  };
+
+  void connect(const SegmentShape& shape, uint32_t rank, std::vector<Peer> peers);
+  SendLink* send_link(uint32_t peer, uint32_t channel) override;
+  RecvLink* recv_link(uint32_t peer, uint32_t channel) override;
+  SendLink* publish_link() override;
+  RecvLink* published_by(uint32_t peer) override;
+  const std::vector<Peer>& peers() const { return peers_; }
+
+ private:
+  using Bounce = std::vector<std::byte>;
+
+  std::unique_ptr<RecvLink> open_recv(uint32_t peer, RecvLink link);
+
+  SegmentShape shape_;
+  uint32_t rank_ = 0;
+  std::vector<Peer> peers_;
+  std::vector<std::unique_ptr<Bounce>> bounces_;
+  std::unique_ptr<SendLink> publish_;
+  std::unordered_map<uint64_t, std::unique_ptr<SendLink>> send_;  ///< key: channel, peer
+  std::unordered_map<uint64_t, std::unique_ptr<RecvLink>> recv_;
+  std::unordered_map<uint32_t, std::unique_ptr<RecvLink>> published_;
+};
+
+class Communicator {
+ public:
+  /// Blocks until all ranks have joined, or `stop` (may be null) ends it. Errors: see tutti_comm_create.
+  static Result<std::unique_ptr<Communicator>> create(Process& process, const UniqueId& id,
+                                                      uint32_t rank_count, uint32_t rank,
+                                                      const CommOptions& options, SetUpStop* stop);
+  ~Communicator();
+
+  uint32_t rank() const { return rank_; }
+  uint32_t rank_count() const { return rank_count_; }
+  const CommOptions& options() const { return options_; }
+  Process& process() { return process_; }
+
+  /// Runs one call to its end. Errors: kMismatch, kPeerLost, kTimeout, kAborted, and kUnsupported (no
+  /// algorithm).
+  Status run(const Call& call);
+  Status run(const MessageCall& call);
+  /// Runs the last collective's shape again, on other buffers: the short path. Only right after a `run` or
+  /// `run_again` of a collective that succeeded, by the same thread.
+  Status run_again(const void* send, void* recv);
+
+  /// The same in pieces, so that one thread can drive several communicators: begin, then poll until it is
+  /// not kMoved or kBlocked, then finish.
+  Status begin(const Call& call);
+  Status begin(const MessageCall& call);
+  Progress poll() { return current_ == nullptr ? Progress::kDone : current_->advance(waiter_.polls()); }
+  /// Between polls that moved nothing. A failure ends the operation.
+  Status wait();
+  void moved() { waiter_.moved(); }
+  /// While true the calls come from a progress thread beside computing callers: it never spins.
+  void wait_beside_callers(bool beside) { waiter_ = Waiter(beside ? WaitMode::kYield : wait_mode_); }
+  Status finish(Progress progress);
+
+  /// What put the communicator in error; ok if nothing has. Any thread.
+  Status error() const { return alert_status(header_->alert); }
+  bool has_error() const { return header_->alert.state.load(std::memory_order_acquire) == Alert::kRaised; }
+  /// Wakes every wait of every rank. Any thread.
+  void abort();
+  /// A peer's process has ended. Called on the control thread.
+  void peer_lost(uint32_t rank);
+  /// No call will follow: peers that wait for one are told.
+  void leave();
+
+  /// About the last operation, for people.
+  std::string explain() const;
+
+ private:
+  /// A cached binding.
+  struct Bound {
+    CallShape shape;
+    uint64_t word = 0;
+    uint64_t signature_seed = 0;
+    uint64_t input_bytes = 0;
+    uint64_t output_bytes = 0;
+    const Algorithm* algorithm = nullptr;
+    uint32_t choice_row = 0;
+    std::unique_ptr<Operation> operation;
+    /// Large calls between processes: staging through slots [0] and pulling [1] are tried in turn, and the
+    /// faster one is kept until the next trial. Each rank decides for what it sends.
+    bool tries_pulling = false;
+    bool pulls = false;
+    uint32_t calls = 0;
+    std::array<double, 2> usual_ns{};
+    uint64_t began_ns = 0;
+  };
+  struct ShapeHash {
+    size_t operator()(const CallShape& shape) const;
+  };
+
+  Communicator(Process& process, uint32_t rank_count, uint32_t rank, const CommOptions& options);
+  Status connect(Meeting& meeting, std::vector<Introduction> introductions);
+  Status watch_life(std::vector<Introduction>& introductions);
+  Facts facts() const;
+  Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;
+  Result<std::unique_ptr<Bound>> bind(const Call& call);
+  Status find_bound(const Call& call);
+  BindOptions bind_options() const;
+  void enter(uint64_t word, uint64_t count);
+  void start(Bound& bound, const void* send, void* recv);
+  static void choose_carriage(Bound& bound);
+  static void note_duration(Bound& bound);
+  Status drive();
+
+  // verdict.cc
+  Status check_progress(uint64_t waited_ns);
+  Status mismatch_with(uint32_t peer);
+  Status check_peer(uint32_t peer);
+  bool waits_crossed(const StatusPage& theirs, uint64_t their_sequence);
+  Status crossed_with(uint32_t peer) const;
+  bool in_collective() const { return current_ != messages_.get() || messages_are_collective_; }
+  Status deadline_verdict(uint64_t waited_ns);
+  std::string describe_peer(uint32_t peer) const;
+  Status fail(const Status& why);
+  void drain_references();
+
+  Process& process_;
+  uint32_t rank_count_;
+  uint32_t rank_;
+  CommOptions options_;
+  uint32_t cores_ = 1;
+  bool one_process_ = true;  ///< all ranks are threads of this process
+  SegmentShape shape_;
+  SegmentHeader* header_ = nullptr;  ///< of this rank: in its segment, or own_header_
+  std::unique_ptr<SegmentHeader> own_header_;
+  std::shared_ptr<Segment> segment_;
+  SegmentLinks links_;
+  std::vector<FileDescriptor> lives_;
+
+  uint64_t sequence_ = 0;
+  WaitMode wait_mode_ = WaitMode::kYield;
+  Waiter waiter_{WaitMode::kYield};
+  uint64_t last_check_ns_ = 0;
+  std::optional<uint32_t>
+      crossed_beat_;  ///< of the peer, when the two were first seen to wait for each other
+  Operation* current_ = nullptr;
+  Bound* last_ = nullptr;
+  std::unordered_map<CallShape, std::unique_ptr<Bound>, ShapeHash> bound_;
+  std::unique_ptr<Bound> variable_;
+  std::unique_ptr<Operation> messages_;
+  bool messages_are_collective_ = false;  ///< messages_ is an all_to_all_v
+  std::array<std::byte, 64> barrier_bytes_{};
+};
+
+}  // namespace tutti

@@ -1,0 +1,259 @@
+// Creating a communicator, as its phases: meet, describe, choose, connect, allocate.
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/communicator.h"
+#include "core/clock.h"
+#include "core/cpu.h"
+#include "transports/shm/pull.h"
+
+namespace tutti {
+namespace {
+
+/// What a rank tells the others of itself: facts, never decisions.
+struct RankFacts {
+  Process::Token process{};
+  uint64_t segment_key = 0;    ///< finds the segment inside its process
+  uint64_t token_address = 0;  ///< of `process` in its memory, for peers to prove that they can pull
+  int64_t pid = 0;
+  uint64_t heap_base = 0;
+  uint64_t heap_bytes = 0;
+  uint32_t slots = 0;
+  uint32_t slot_bytes = 0;
+  uint32_t cores = 0;
+  uint32_t reproducible = 0;
+};
+
+std::span<const std::byte> as_bytes(const auto& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+RankFacts facts_of(const Introduction& introduction) {
+  RankFacts facts;
+  std::memcpy(&facts, introduction.bytes.data(), std::min(sizeof(facts), introduction.bytes.size()));
+  return facts;
+}
+
+/// Settings that must be equal: the error names the first that is not, and both values.
+Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
+  const auto differ = [rank](const char* what, uint32_t value, uint32_t reference) {
+    return Status(Code::kInvalidArgument,
+                  format("%s is %u on rank %u and %u on rank 0: it must be the same on all ranks", what,
+                         value, rank, reference));
+  };
+  if (theirs.slots != first.slots) return differ("TUTTI_SLOTS", theirs.slots, first.slots);
+  if (theirs.slot_bytes != first.slot_bytes) {
+    return differ("TUTTI_SLOT_BYTES", theirs.slot_bytes, first.slot_bytes);
+  }
+  if (theirs.reproducible != first.reproducible) {
+    return differ("the setting \"reproducible\"", theirs.reproducible, first.reproducible);
+  }
+  return Status::ok();
+}
+
+/// The process to pull from, proved by reading its token from where it says it lies; 0 when the kernel
+/// refuses.
+int pull_pid(const RankFacts& theirs) {
+  Process::Token seen{};
+  const auto pid = static_cast<int>(theirs.pid);
+  return pull(pid, theirs.token_address, seen.data(), seen.size()) && seen == theirs.process ? pid : 0;
+}
+
+/// Before the first message: cells and credits are touched here, so that the first call does not pay for it.
+void prefault_rings(const Segment& segment, const SegmentShape& shape) {
+  prefault(segment.publish_ring(), shape.publish_ring().header_bytes());
+}
+
+}  // namespace
+
+Communicator::Communicator(Process& process, uint32_t rank_count, uint32_t rank, const CommOptions& options)
+    : process_(process), rank_count_(rank_count), rank_(rank), options_(options) {
+  const Config& config = process.config();
+  shape_ = {.rank_count = rank_count,
+            .channels = kLinkChannels,
+            .slots = config.slots,
+            .slot_bytes = config.slot_bytes};
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, const UniqueId& id,
+                                                           uint32_t rank_count, uint32_t rank,
+                                                           const CommOptions& options, SetUpStop* stop) {
+  std::unique_ptr<Communicator> comm(new Communicator(process, rank_count, rank, options));
+  const uint64_t deadline_ns = deadline_after_ms(options.setup_timeout_ms);
+
+  // Meet: from here on every rank learns of a failure of any other.
+  auto meeting = Meeting::join(id, rank_count, rank, deadline_ns, stop);
+  TUTTI_TRY(meeting.status());
+  if (rank_count == 1) {
+    comm->own_header_ = std::make_unique<SegmentHeader>();
+    comm->header_ = comm->own_header_.get();
+    TUTTI_TRY(meeting->all_gather({}, {}, true).status());
+    return comm;
+  }
+
+  // Describe: this rank's shared memory exists, empty.
+  auto memory = create_memory("tutti-segment", comm->shape_.bytes());
+  if (!memory) {
+    meeting->fail(memory.status());
+    return memory.status();
+  }
+  auto mapping = map_memory(*memory, comm->shape_.bytes());
+  if (!mapping) {
+    meeting->fail(mapping.status());
+    return mapping.status();
+  }
+  comm->segment_ = std::make_shared<Segment>(std::move(*mapping), comm->shape_);
+  comm->header_ = &comm->segment_->header();
+  prefault_rings(*comm->segment_, comm->shape_);
+  const auto key = reinterpret_cast<uint64_t>(comm->header_);
+  process.add_segment(key, comm->segment_);
+  const RankFacts facts{.process = process.token(),
+                        .segment_key = key,
+                        .token_address = reinterpret_cast<uint64_t>(process.token().data()),
+                        .pid = getpid(),
+                        .heap_base = reinterpret_cast<uint64_t>(process.heap().base()),
+                        .heap_bytes = process.heap().bytes(),
+                        .slots = comm->shape_.slots,
+                        .slot_bytes = comm->shape_.slot_bytes,
+                        .cores = usable_cores(),
+                        .reproducible = options.reproducible ? 1u : 0u};
+  const std::array<int, 3> files = {memory->get(), process.heap().fd(), process.life_fd()};
+  auto introductions = meeting->all_gather(as_bytes(facts), files, false);
+  TUTTI_TRY(introductions.status());
+
+  // Choose and connect: nothing that follows depends on when ranks do it.
+  const Status connected = comm->connect(*meeting, std::move(*introductions));
+  if (!connected) {
+    meeting->fail(connected);
+    return connected;
+  }
+  // Every rank has what it needs: from here on a rank that ends is found by its life descriptor.
+  TUTTI_TRY(meeting->all_gather({}, {}, true).status());
+  return comm;
+}
+
+Status Communicator::connect(Meeting& /*meeting*/, std::vector<Introduction> introductions) {
+  const RankFacts first = facts_of(introductions[0]);
+  std::vector<SegmentLinks::Peer> peers(rank_count_);
+  cores_ = first.cores;
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+    const RankFacts theirs = facts_of(introductions[peer]);
+    TUTTI_TRY(compare(peer, theirs, first));
+    cores_ = std::min(cores_, theirs.cores);
+    if (theirs.process == process_.token()) {
+      peers[peer].segment = process_.find_segment(theirs.segment_key);
+      peers[peer].same_process = true;
+      if (peers[peer].segment == nullptr)
+        return {Code::kInternal, "a thread's segment is not in its process"};
+      continue;
+    }
+    one_process_ = false;
+    auto mapping = map_memory(introductions[peer].files[0], shape_.bytes());
+    TUTTI_TRY(mapping.status());
+    auto heap = process_.peer_heap(theirs.process, introductions[peer].files[1], theirs.heap_bytes);
+    TUTTI_TRY(heap.status());
+    // The links keep the heap mapped: its life is tied to the segment's.
+    auto* both =
+        new std::pair<Segment, std::shared_ptr<PeerHeap>>(Segment(std::move(*mapping), shape_), *heap);
+    const std::shared_ptr<std::pair<Segment, std::shared_ptr<PeerHeap>>> owner(both);
+    peers[peer].segment = std::shared_ptr<Segment>(owner, &owner->first);
+    peers[peer].pull_pid = pull_pid(theirs);
+    peers[peer].reference_offset = reinterpret_cast<uint64_t>((*heap)->mapping.base()) - theirs.heap_base;
+  }
+  links_.connect(shape_, rank_, std::move(peers));
+  const WaitMode wanted = process_.config().wait;
+  wait_mode_ =
+      wanted != WaitMode::kAuto ? wanted : (rank_count_ <= cores_ ? WaitMode::kSpin : WaitMode::kYield);
+  waiter_ = Waiter(wait_mode_);
+  return watch_life(introductions);
+}
+
+/// Watches one life descriptor of every other process.
+Status Communicator::watch_life(std::vector<Introduction>& introductions) {
+  std::vector<Process::Token> seen = {process_.token()};
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+    const Process::Token token = facts_of(introductions[peer]).process;
+    if (std::find(seen.begin(), seen.end(), token) != seen.end()) continue;
+    seen.push_back(token);
+    std::vector<uint32_t> ranks;
+    for (uint32_t other = peer; other < rank_count_; ++other) {
+      if (facts_of(introductions[other]).process == token) ranks.push_back(other);
+    }
+    FileDescriptor life = std::move(introductions[peer].files[2]);
+    const int fd = life.get();
+    TUTTI_TRY(process_.control().watch(fd, 0, [this, ranks, fd](uint32_t) {
+      process_.control().forget(fd);
+      for (const uint32_t rank : ranks) peer_lost(rank);
+    }));
+    lives_.push_back(std::move(life));
+  }
+  return Status::ok();
+}
+
+Communicator::~Communicator() {
+  for (const FileDescriptor& life : lives_) process_.control().forget(life.get());
+}
+
+void SegmentLinks::connect(const SegmentShape& shape, uint32_t rank, std::vector<Peer> peers) {
+  shape_ = shape;
+  rank_ = rank;
+  peers_ = std::move(peers);
+}
+
+SendLink* SegmentLinks::send_link(uint32_t peer, uint32_t channel) {
+  auto& link = send_[uint64_t{channel} << 32 | peer];
+  if (link == nullptr) {
+    link = std::make_unique<SendLink>(
+        SendLink::at(peers_[rank_].segment->peer_ring(channel, peer), shape_.peer_ring()));
+    link->peer = peer;
+    link->same_process = peers_[peer].same_process;
+  }
+  return link.get();
+}
+
+RecvLink* SegmentLinks::recv_link(uint32_t peer, uint32_t channel) {
+  auto& link = recv_[uint64_t{channel} << 32 | peer];
+  if (link == nullptr) {
+    link =
+        open_recv(peer, RecvLink::at(peers_[peer].segment->peer_ring(channel, rank_), shape_.peer_ring(), 0));
+  }
+  return link.get();
+}
+
+/// Completes a reading end, and tells the writer what this rank can do.
+std::unique_ptr<RecvLink> SegmentLinks::open_recv(uint32_t peer, RecvLink link) {
+  link.peer = peer;
+  link.reference_offset = peers_[peer].reference_offset;
+  if (peers_[peer].pull_pid != 0) {
+    link.pull_pid = peers_[peer].pull_pid;
+    bounces_.push_back(std::make_unique<Bounce>(shape_.slot_bytes));
+    link.bounce = bounces_.back()->data();
+    link.credit->can_pull.store(1, std::memory_order_relaxed);
+  }
+  return std::make_unique<RecvLink>(link);
+}
+
+SendLink* SegmentLinks::publish_link() {
+  if (publish_ == nullptr) {
+    publish_ = std::make_unique<SendLink>(
+        SendLink::at(peers_[rank_].segment->publish_ring(), shape_.publish_ring()));
+    publish_->peer = rank_;
+    publish_->self_reader = rank_;
+    publish_->same_process =
+        std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.same_process; });
+  }
+  return publish_.get();
+}
+
+RecvLink* SegmentLinks::published_by(uint32_t peer) {
+  auto& link = published_[peer];
+  if (link == nullptr) {
+    link = open_recv(peer, RecvLink::at(peers_[peer].segment->publish_ring(), shape_.publish_ring(), rank_));
+  }
+  return link.get();
+}
+
+}  // namespace tutti

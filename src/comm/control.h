@@ -1,0 +1,42 @@
+// ControlThread: the one thread of a process that sleeps in epoll and answers what must be answered while the
+// application computes: ranks that want to join, peers that die. Never on the data path.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "core/result.h"
+#include "transports/shm/memory.h"
+
+namespace tutti {
+
+class ControlThread {
+ public:
+  /// Runs on the control thread with the epoll events that came; must not block.
+  using Handler = std::function<void(uint32_t events)>;
+
+  static Result<std::unique_ptr<ControlThread>> start();
+  ~ControlThread();
+
+  /// Calls `handler` whenever one of `events` (EPOLLIN ...) or a hang-up comes on `fd`. Any thread.
+  Status watch(int fd, uint32_t events, Handler handler);
+  /// After it returns the handler is not running and will not run. Any thread; on the control thread
+  /// itself it may be called from within a handler. Call it before `fd` is closed.
+  void forget(int fd);
+
+ private:
+  ControlThread() = default;
+  void loop();
+
+  FileDescriptor epoll_;
+  FileDescriptor wake_;
+  std::thread thread_;
+  std::recursive_mutex running_;                      ///< held while a handler runs
+  std::map<int, std::shared_ptr<Handler>> handlers_;  ///< guarded by running_
+};
+
+}  // namespace tutti

@@ -1,0 +1,155 @@
+#include "comm/local_socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "core/clock.h"
+
+namespace tutti {
+namespace {
+
+/// The abstract address of `name`: its path begins with a zero byte.
+socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::min(name.size(), sizeof(address.sun_path) - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+}
+
+FileDescriptor open_socket(int extra_flags) {
+  return FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | extra_flags, 0));
+}
+
+/// Waits until `fd` is ready for `events`; false when the deadline has passed.
+bool wait_ready(int fd, short events, uint64_t deadline_ns) {
+  for (;;) {
+    const uint64_t now = now_ns();
+    if (now >= deadline_ns) return false;
+    const uint64_t left_ms = std::min<uint64_t>((deadline_ns - now) / 1'000'000 + 1, 60'000);
+    pollfd entry{fd, events, 0};
+    if (poll(&entry, 1, static_cast<int>(left_ms)) > 0) return true;
+  }
+}
+
+}  // namespace
+
+Result<FileDescriptor> local_listen(const std::string& name) {
+  FileDescriptor listener = open_socket(SOCK_NONBLOCK);
+  if (!listener.is_open()) return system_error("opening a Unix socket", errno);
+  sockaddr_un address;
+  const socklen_t length = abstract_address(name, address);
+  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(listener.get(), 4096) != 0) {
+    return system_error("listening on Unix socket @" + name, errno);
+  }
+  return listener;
+}
+
+Result<FileDescriptor> local_connect(const std::string& name) {
+  FileDescriptor connection = open_socket(0);
+  if (!connection.is_open()) return system_error("opening a Unix socket", errno);
+  sockaddr_un address;
+  const socklen_t length = abstract_address(name, address);
+  while (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == ECONNREFUSED) {
+      return Status(Code::kPeerLost,
+                    "nobody listens for this unique id: its set-up is over or has failed on a rank that came "
+                    "earlier, or the "
+                    "process that made it has ended, or is on another host or in another network name space");
+    }
+    return system_error("connecting to Unix socket @" + name, errno);
+  }
+  return connection;
+}
+
+FileDescriptor local_accept(const FileDescriptor& listener) {
+  for (;;) {
+    FileDescriptor connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!connection.is_open()) {
+      if (errno == EINTR) continue;
+      return connection;
+    }
+    ucred peer{};
+    socklen_t length = sizeof(peer);
+    const bool known = getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+    if (known && (peer.uid == geteuid() || peer.uid == 0)) return connection;
+  }
+}
+
+Status local_send(int fd, std::span<const std::byte> bytes, std::span<const int> files,
+                  uint64_t deadline_ns) {
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxMessageFiles * sizeof(int))> control{};
+  if (!files.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(files.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(files.size_bytes());
+    std::memcpy(CMSG_DATA(header), files.data(), files.size_bytes());
+  }
+  for (;;) {
+    if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return Status::ok();
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) {
+      if (!wait_ready(fd, POLLOUT, deadline_ns))
+        return {Code::kTimeout, "a peer does not read its set-up messages"};
+      continue;
+    }
+    if (errno == EPIPE || errno == ECONNRESET)
+      return {Code::kPeerLost, "a peer closed its set-up connection"};
+    return system_error("sending on a Unix socket", errno);
+  }
+}
+
+Result<LocalMessage> local_receive(int fd, uint64_t deadline_ns) {
+  LocalMessage result;
+  result.bytes.resize(kMaxMessageBytes);
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxMessageFiles * sizeof(int))> control{};
+  for (;;) {
+    iovec part{result.bytes.data(), result.bytes.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN) {
+        if (!wait_ready(fd, POLLIN, deadline_ns))
+          return Status(Code::kTimeout, "no message before the deadline");
+        continue;
+      }
+      if (errno == ECONNRESET) return Status(Code::kPeerLost, "a peer closed its set-up connection");
+      return system_error("receiving from a Unix socket", errno);
+    }
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < count; ++i) {
+        int file = -1;
+        std::memcpy(&file, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+        result.files.emplace_back(file);
+      }
+    }
+    result.bytes.resize(static_cast<size_t>(got));
+    return result;
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,37 @@
+// Local sockets: message-keeping Unix sockets in the abstract name space (no file is left behind), which
+// carry file descriptors.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "transports/shm/memory.h"
+
+namespace tutti {
+
+/// What one receive brought.
+struct LocalMessage {
+  std::vector<std::byte> bytes;  ///< empty: the other side has closed
+  std::vector<FileDescriptor> files;
+};
+
+/// Most descriptors in one message (the kernel's limit is 253).
+inline constexpr size_t kMaxMessageFiles = 240;
+inline constexpr size_t kMaxMessageBytes = 65536;
+
+/// Listens on the abstract name. Non-blocking.
+Result<FileDescriptor> local_listen(const std::string& name);
+/// Errors: kPeerLost when nobody listens.
+Result<FileDescriptor> local_connect(const std::string& name);
+/// The next connection of a user with our rights; closed descriptor when none is waiting.
+FileDescriptor local_accept(const FileDescriptor& listener);
+
+/// Sends one message, never blocks longer than `deadline_ns`. Errors: kPeerLost, kTimeout, kSystemError.
+Status local_send(int fd, std::span<const std::byte> bytes, std::span<const int> files, uint64_t deadline_ns);
+/// Receives one message, waiting until `deadline_ns` (0: not at all; then kTimeout means none is there).
+Result<LocalMessage> local_receive(int fd, uint64_t deadline_ns);
+
+}  // namespace tutti

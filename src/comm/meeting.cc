@@ -1,0 +1,154 @@
+// A rank's side of the bootstrap.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "comm/bootstrap.h"
+#include "comm/bootstrap_messages.h"
+#include "core/clock.h"
+#include "core/version.h"
+
+namespace tutti {
+namespace {
+
+using bootstrap::Header;
+using bootstrap::Join;
+using bootstrap::Kind;
+
+std::span<const std::byte> as_bytes(const auto& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+std::string body_text(const LocalMessage& message) {
+  return {reinterpret_cast<const char*>(message.bytes.data()) + sizeof(Header),
+          message.bytes.size() - sizeof(Header)};
+}
+
+}  // namespace
+
+Status check_unique_id(const UniqueId& id) {
+  if (std::memcmp(id.magic.data(), "TUTTI-ID", id.magic.size()) != 0 ||
+      id.address_bytes > id.address.size()) {
+    return {Code::kInvalidArgument, "argument id is not a unique id made by tutti_get_unique_id"};
+  }
+  if (id.version != kVersionCode) {
+    return {Code::kVersionMismatch,
+            format("the unique id was made by tutti version %u, this is version %u: run "
+                   "one version on all ranks",
+                   id.version, kVersionCode)};
+  }
+  return Status::ok();
+}
+
+bool SetUpStop::arm(int fd) {
+  const std::scoped_lock lock(mutex_);
+  fd_ = fd;
+  return !stopped_;
+}
+
+void SetUpStop::disarm() {
+  const std::scoped_lock lock(mutex_);
+  fd_ = -1;
+}
+
+void SetUpStop::stop() {
+  const std::scoped_lock lock(mutex_);
+  stopped_ = true;
+  if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
+}
+
+Result<Meeting> Meeting::join(const UniqueId& id, uint32_t rank_count, uint32_t rank, uint64_t deadline_ns,
+                              SetUpStop* stop) {
+  auto connection = local_connect(std::string(id.address.data(), id.address_bytes));
+  TUTTI_TRY(connection.status());
+  Join hello;
+  hello.version = kVersionCode;
+  hello.rank_count = rank_count;
+  hello.rank = rank;
+  hello.key = id.key;
+  TUTTI_TRY(local_send(connection->get(), as_bytes(hello), {}, deadline_ns));
+  if (stop != nullptr && !stop->arm(connection->get())) {
+    return Status(Code::kAborted, "the set-up was ended by abort or destroy");
+  }
+  return Meeting(std::move(*connection), rank_count, deadline_ns, stop);
+}
+
+Result<std::vector<Introduction>> Meeting::all_gather(std::span<const std::byte> blob,
+                                                      std::span<const int> files, bool last) {
+  std::vector<std::byte> bytes(sizeof(Header) + blob.size());
+  Header header;
+  header.kind = Kind::kGather;
+  header.last = last ? 1 : 0;
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  std::copy(blob.begin(), blob.end(), bytes.begin() + sizeof(header));
+  // A hub that has closed has often said why first: read before believing the send.
+  const Status sent = local_send(connection_.get(), bytes, files, deadline_ns_);
+  std::vector<Introduction> all(rank_count_);
+  for (uint32_t received = 0; received < rank_count_;) {
+    auto message = local_receive(connection_.get(), deadline_ns_);
+    if (!message) {
+      if (message.status().code() == Code::kTimeout) {
+        // The others get the same verdict, not that this rank has gone.
+        const Status verdict = absent_ranks();
+        fail(verdict);
+        return verdict;
+      }
+      return message.status();
+    }
+    if (message->bytes.size() < sizeof(Header)) {
+      return sent.is_ok()
+                 ? Status(Code::kPeerLost, "the process that made the unique id has ended during set-up")
+                 : sent;
+    }
+    Header reply;
+    std::memcpy(&reply, message->bytes.data(), sizeof(reply));
+    if (reply.kind == Kind::kFail) return Status(static_cast<Code>(reply.code), body_text(*message));
+    const bool fits = reply.kind == Kind::kGather && reply.first_rank == received && reply.count > 0 &&
+                      reply.count <= rank_count_ - received &&
+                      message->bytes.size() == sizeof(reply) + size_t{reply.count} * reply.blob_bytes &&
+                      message->files.size() == size_t{reply.count} * reply.blob_files;
+    if (!fits) return Status(Code::kInternal, "the hub of the unique id sent an unexpected message");
+    for (uint32_t i = 0; i < reply.count; ++i) {
+      Introduction& one = all[received + i];
+      const auto start = message->bytes.begin() + sizeof(reply) + static_cast<long>(i) * reply.blob_bytes;
+      one.bytes.assign(start, start + reply.blob_bytes);
+      for (uint32_t f = 0; f < reply.blob_files; ++f) {
+        one.files.push_back(std::move(message->files[i * reply.blob_files + f]));
+      }
+    }
+    received += reply.count;
+  }
+  return all;
+}
+
+/// The error of a set-up whose deadline has passed: asks the hub who is missing.
+Status Meeting::absent_ranks() {
+  const Header question{Kind::kAbsent, 0, 0, 0, 0, 0, 0};
+  std::string who;
+  const uint64_t patience = deadline_after_ms(1000);
+  if (local_send(connection_.get(), as_bytes(question), {}, patience)) {
+    if (auto answer = local_receive(connection_.get(), patience);
+        answer && answer->bytes.size() > sizeof(Header)) {
+      who = body_text(*answer);
+    }
+  }
+  return {Code::kTimeout,
+          who.empty()
+              ? "set-up was not finished before its deadline, though all ranks have joined"
+              : format("set-up was not finished before its deadline: of %u ranks, these have not joined: %s",
+                       rank_count_, who.c_str())};
+}
+
+void Meeting::fail(const Status& why) {
+  const std::string_view text = why.text();
+  std::vector<std::byte> bytes(sizeof(Header) + text.size());
+  const Header header{Kind::kFail, 0, 0, 0, 0, static_cast<int32_t>(why.code()), 0};
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  std::memcpy(bytes.data() + sizeof(header), text.data(), text.size());
+  // Nobody is left to tell if this fails.
+  (void)local_send(connection_.get(), bytes, {}, deadline_after_ms(1000));
+}
+
+}  // namespace tutti

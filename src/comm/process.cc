@@ -1,0 +1,130 @@
+#include "comm/process.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+namespace tutti {
+namespace {
+
+// The write end of the life pipe, for the fork handler, which may use nothing but this.
+std::atomic<int> life_write_fd{-1};
+
+/// A child must not keep its parent alive in the eyes of the parent's peers.
+void close_life_in_child() {
+  const int fd = life_write_fd.exchange(-1);
+  if (fd >= 0) close(fd);
+}
+
+Result<ChoiceTable> load_choice(const std::string& path) {
+  if (path.empty()) return ChoiceTable::built_in();
+  std::ifstream file(path);
+  if (!file) return system_error("opening TUTTI_CHOICE_FILE " + path, errno);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return ChoiceTable::parse(text.str());
+}
+
+}  // namespace
+
+Result<Process*> Process::instance() {
+  // The destructor runs at exit(), not at a death: a process that returns from main is no lost peer.
+  struct Leaver {
+    Result<Process*> process;
+    ~Leaver() {
+      if (process) (*process)->leave_all();
+    }
+  };
+  static const Leaver leaver{create()};
+  return leaver.process;
+}
+
+Result<Process*> Process::create() {
+  std::unique_ptr<Process> process(new Process);
+  TUTTI_TRY(process->prepare());
+  // Never freed: see the head of process.h.
+  return process.release();
+}
+
+Status Process::prepare() {
+  auto config = read_config(process_environment());
+  TUTTI_TRY(config.status());
+  config_ = std::move(*config);
+  auto choice = load_choice(config_.choice_file);
+  TUTTI_TRY(choice.status());
+  choice_ = std::move(*choice);
+  if (getrandom(token_.data(), token_.size(), 0) != static_cast<ssize_t>(token_.size())) {
+    return system_error("getrandom", errno);
+  }
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return system_error("mmap", errno);
+  if (madvise(page, 4096, MADV_WIPEONFORK) != 0) return system_error("madvise(MADV_WIPEONFORK)", errno);
+  *static_cast<char*>(page) = 1;
+  original_ = static_cast<const char*>(page);
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("pipe2", errno);
+  life_read_ = FileDescriptor(ends[0]);
+  life_write_ = FileDescriptor(ends[1]);
+  life_write_fd = ends[1];
+  pthread_atfork(nullptr, nullptr, close_life_in_child);
+  size_t heap_bytes = config_.heap_bytes;
+  if (heap_bytes == 0) {
+    heap_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  }
+  auto heap = SymmetricHeap::create(heap_bytes);
+  TUTTI_TRY(heap.status());
+  heap_ = *heap;
+  auto control = ControlThread::start();
+  TUTTI_TRY(control.status());
+  control_ = std::move(*control);
+  return Status::ok();
+}
+
+Status Process::forked() {
+  return {
+      Code::kInvalidUsage,
+      "this process was forked from one that uses tutti, and a child cannot use its parent's communicators: "
+      "exec, or fork before the first call"};
+}
+
+void Process::add_segment(uint64_t key, std::shared_ptr<Segment> segment) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(segments_, [](const auto& entry) { return entry.second.expired(); });
+  segments_[key] = segment;
+}
+
+std::shared_ptr<Segment> Process::find_segment(uint64_t key) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = segments_.find(key);
+  return found == segments_.end() ? nullptr : found->second.lock();
+}
+
+void Process::leave_all() {
+  if (!is_original()) return;
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [key, segment] : segments_) {
+    if (const auto live = segment.lock()) live->header().status.has_left.store(StatusPage::kLeft);
+  }
+}
+
+Result<std::shared_ptr<PeerHeap>> Process::peer_heap(const Token& token, const FileDescriptor& file,
+                                                     size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(peer_heaps_, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = peer_heaps_[token];
+  if (auto heap = known.lock()) return heap;
+  auto mapping = map_memory(file, bytes);
+  TUTTI_TRY(mapping.status());
+  auto heap = std::make_shared<PeerHeap>(PeerHeap{std::move(*mapping)});
+  known = heap;
+  return heap;
+}
+
+}  // namespace tutti

@@ -1,0 +1,77 @@
+// Process: what all communicators of this process share: settings, the control thread, the symmetric heap,
+// proof of life for peers, and the means to notice a fork.
+//
+// The only object of its kind in the tree that is reached without being passed (Process::instance): a C API
+// has nowhere else to keep it. It is made at the first call and never destroyed, so that a process may exit
+// at any moment, from any thread, without tearing anything down.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "algorithms/choice.h"
+#include "comm/control.h"
+#include "core/config.h"
+#include "transports/shm/heap.h"
+#include "transports/shm/memory.h"
+#include "transports/shm/segment.h"
+
+namespace tutti {
+
+/// A peer process's heap as it is mapped here.
+struct PeerHeap {
+  Mapping mapping;
+};
+
+class Process {
+ public:
+  using Token = std::array<std::byte, 16>;
+
+  /// Errors: kInvalidArgument (environment), kSystemError. Thread-safe.
+  static Result<Process*> instance();
+
+  const Config& config() const { return config_; }
+  /// The table of Config::choice_file, or the built-in one.
+  const ChoiceTable& choice() const { return choice_; }
+  ControlThread& control() { return *control_; }
+  SymmetricHeap& heap() { return *heap_; }
+  /// Random; tells this process from every other one.
+  const Token& token() const { return token_; }
+  /// Peers that hold this descriptor see it hang up when this process has ended, however it ended.
+  int life_fd() const { return life_read_.get(); }
+
+  /// False in a child that was forked after the process began to use tutti. One load.
+  bool is_original() const { return *original_ != 0; }
+  /// Status of a call in such a child.
+  static Status forked();
+
+  /// Keeps the segments of this process's ranks, so that its other ranks share the mapping.
+  void add_segment(uint64_t key, std::shared_ptr<Segment> segment);
+  std::shared_ptr<Segment> find_segment(uint64_t key);
+  /// The process exits in good order: peers that still finish an operation need nothing more of it.
+  void leave_all();
+  /// The heap of the process `token`, mapped once for all communicators. `file` is its heap descriptor.
+  Result<std::shared_ptr<PeerHeap>> peer_heap(const Token& token, const FileDescriptor& file, size_t bytes);
+
+ private:
+  Process() = default;
+  static Result<Process*> create();
+  Status prepare();
+
+  Config config_;
+  ChoiceTable choice_;
+  std::unique_ptr<ControlThread> control_;
+  SymmetricHeap* heap_ = nullptr;
+  Token token_{};
+  FileDescriptor life_read_;
+  FileDescriptor life_write_;
+  const volatile char* original_ = nullptr;  ///< a page that fork() gives to the child empty
+  std::mutex mutex_;
+  std::map<uint64_t, std::weak_ptr<Segment>> segments_;
+  std::map<Token, std::weak_ptr<PeerHeap>> peer_heaps_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,208 @@
+// Verdicts: what a rank that waits too long finds out from its peers' status pages, and how it tells them.
+#include <algorithm>
+
+#include "comm/communicator.h"
+#include "core/clock.h"
+
+namespace tutti {
+namespace {
+
+// How often a waiting rank looks at its peers' status pages; also how long a wait must last before it does.
+constexpr uint64_t kCheckEveryNs = 20'000'000;
+// How long a failed rank waits for peers that may still read its buffers. Peers notice an alert within a
+// sleep of the waiter (1 ms) or one slice; a peer that computes holds no reference.
+constexpr uint64_t kReferencePatienceMs = 10'000;
+// How long the text of an alert may take to be written by a live peer.
+constexpr uint64_t kAlertPatienceMs = 200;
+
+unsigned long long as_ull(uint64_t value) {
+  return value;
+}
+
+Status ended(uint32_t rank) {
+  return {Code::kPeerLost, format("the process of rank %u has ended", rank)};
+}
+
+}  // namespace
+
+Status Communicator::check_progress(uint64_t waited_ns) {
+  if (waited_ns < kCheckEveryNs) {
+    last_check_ns_ = 0;
+    crossed_beat_.reset();
+    return Status::ok();
+  }
+  if (waited_ns < last_check_ns_ + kCheckEveryNs) return Status::ok();
+  last_check_ns_ = waited_ns;
+  const Obstacle& obstacle = current_->obstacle();
+  StatusPage& mine = header_->status;
+  mine.waits_for.store(obstacle.peer + 1, std::memory_order_relaxed);
+  mine.step.store(obstacle.step, std::memory_order_relaxed);
+  mine.beat.store(mine.beat.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  TUTTI_TRY(check_peer(obstacle.peer));
+  if (waited_ns / 1'000'000 >= options_.timeout_ms) return fail(deadline_verdict(waited_ns));
+  return Status::ok();
+}
+
+/// Whether the peer that this rank waits for can still come.
+Status Communicator::check_peer(uint32_t peer) {
+  const StatusPage& mine = header_->status;
+  const StatusPage& theirs = links_.peers()[peer].segment->header().status;
+  // The page's call is that of `sequence` only if the peer had not finished it after the call was read.
+  const uint64_t sequence = theirs.sequence.load(std::memory_order_acquire);
+  const uint64_t call = theirs.call.load(std::memory_order_acquire);
+  const uint64_t count = theirs.count.load(std::memory_order_acquire);
+  const uint32_t left = theirs.has_left.load(std::memory_order_acquire);
+  const bool passed = in_collective() && theirs.completed.load(std::memory_order_acquire) >= sequence_;
+  if (left != StatusPage::kHere || passed) {
+    // Everything the peer wrote is visible by now: look once more before believing it.
+    const Progress again = current_->advance(1);
+    if (again != Progress::kBlocked || current_->obstacle().peer != peer) return Status::ok();
+    if (passed) return fail(mismatch_with(peer));
+    if (left == StatusPage::kDied) return fail(ended(peer));
+    return fail(
+        {Code::kPeerLost,
+         format("rank %u waits in %s for rank %u, which has left: it has finalized or destroyed "
+                "the communicator, or its process has exited",
+                rank_, in_collective() ? describe_call(mine.call, mine.count).c_str() : "send/recv", peer)});
+  }
+  if (in_collective() && sequence == sequence_ && (call != mine.call.load() || count != mine.count.load())) {
+    return fail(mismatch_with(peer));
+  }
+  if (waits_crossed(theirs, sequence)) return fail(crossed_with(peer));
+  return Status::ok();
+}
+
+/// Whether this rank waits in a collective for a rank that has not entered it and waits for this one in a
+/// send or receive: neither can ever come. Three looks of the peer after this rank saw it prove that it
+/// has seen everything that this rank has sent.
+bool Communicator::waits_crossed(const StatusPage& theirs, uint64_t their_sequence) {
+  if (!in_collective() || their_sequence >= sequence_ ||
+      theirs.in_messages.load(std::memory_order_acquire) == 0 ||
+      theirs.waits_for.load(std::memory_order_acquire) != rank_ + 1) {
+    crossed_beat_.reset();
+    return false;
+  }
+  const uint32_t beat = theirs.beat.load(std::memory_order_acquire);
+  if (!crossed_beat_) crossed_beat_ = beat;
+  return beat - *crossed_beat_ >= 3;
+}
+
+Status Communicator::crossed_with(uint32_t peer) const {
+  const StatusPage& mine = header_->status;
+  return {
+      Code::kMismatch,
+      format("rank %u waits for rank %u in collective %llu, %s; rank %u waits for rank %u in a send or recv: "
+             "the two ranks make these calls in different orders",
+             rank_, peer, as_ull(sequence_), describe_call(mine.call, mine.count).c_str(), peer, rank_)};
+}
+
+Status Communicator::mismatch_with(uint32_t peer) {
+  const StatusPage& mine = header_->status;
+  const Obstacle& obstacle = current_->obstacle();
+  const StatusPage& theirs = links_.peers()[peer].segment->header().status;
+  const bool same_call =
+      theirs.call.load() == mine.call.load() && theirs.sequence.load() == mine.sequence.load();
+  if (current_ == messages_.get() && (!messages_are_collective_ || same_call)) {
+    return {
+        Code::kMismatch,
+        format("a message from rank %u to rank %u does not match: its first part has %llu bytes, %llu were "
+               "expected, or its count, type or tag differs; what one rank of a pair sends the other must "
+               "receive, with the same count, type and tag, in the same order",
+               peer, rank_, as_ull(flag::bytes(obstacle.word)), as_ull(flag::bytes(obstacle.expected)))};
+  }
+  return {
+      Code::kMismatch,
+      format(
+          "rank %u is in collective %llu, %s; rank %u is in or past collective %llu, %s: all ranks must make "
+          "the same calls with the same arguments in the same order",
+          rank_, as_ull(sequence_), describe_call(mine.call, mine.count).c_str(), peer,
+          as_ull(theirs.sequence.load()), describe_call(theirs.call, theirs.count).c_str())};
+}
+
+std::string Communicator::describe_peer(uint32_t peer) const {
+  const StatusPage& page = links_.peers()[peer].segment->header().status;
+  const uint64_t sequence = page.sequence.load(std::memory_order_acquire);
+  const uint64_t completed = page.completed.load(std::memory_order_acquire);
+  if (page.has_left.load() != StatusPage::kHere) return format("rank %u has left the communicator", peer);
+  if (sequence == 0) return format("rank %u has made no collective call", peer);
+  const std::string call = describe_call(page.call, page.count);
+  if (completed >= sequence) {
+    return format("rank %u has finished collective %llu, %s, and made no further one", peer, as_ull(sequence),
+                  call.c_str());
+  }
+  std::string text = format("rank %u is in collective %llu, %s", peer, as_ull(sequence), call.c_str());
+  if (const uint32_t waits = page.waits_for.load(); waits != 0) {
+    text += format(", step %u, waiting for rank %u", page.step.load(), waits - 1);
+  }
+  return text;
+}
+
+Status Communicator::deadline_verdict(uint64_t waited_ns) {
+  const Obstacle& obstacle = current_->obstacle();
+  const StatusPage& mine = header_->status;
+  std::string text = format("no progress for %.1f s: rank %u waits at step %u of %s to %s rank %u; ",
+                            static_cast<double>(waited_ns) / 1e9, rank_, obstacle.step,
+                            in_collective() ? describe_call(mine.call, mine.count).c_str() : "send/recv",
+                            obstacle.sending ? "send to" : "receive from", obstacle.peer);
+  text += describe_peer(obstacle.peer);
+  return {Code::kTimeout, text};
+}
+
+/// Ends the current operation with an error that every rank of the communicator gets.
+Status Communicator::fail(const Status& why) {
+  raise_alert(header_->alert, why.code(), rank_, why.text());
+  for (uint32_t peer = 0; peer < links_.peers().size(); ++peer) {
+    if (peer != rank_)
+      raise_alert(links_.peers()[peer].segment->header().alert, why.code(), rank_, why.text());
+  }
+  drain_references();
+  // The first failure that reached this rank is the one that all its calls report. A peer that died while it
+  // wrote the alert's text never raises it: then this failure takes its place.
+  const uint64_t deadline_ns = deadline_after_ms(kAlertPatienceMs);
+  for (Waiter waiter(WaitMode::kYield); !has_error() && now_ns() < deadline_ns;) waiter.pause();
+  if (!has_error()) {
+    header_->alert.state.store(Alert::kQuiet, std::memory_order_release);
+    raise_alert(header_->alert, why.code(), rank_, why.text());
+  }
+  return error();
+}
+
+/// Waits until no live peer can be reading this call's buffers any more.
+void Communicator::drain_references() {
+  header_->status.in_messages.store(0, std::memory_order_release);
+  header_->status.completed.store(sequence_, std::memory_order_release);
+  if (current_ == nullptr) return;
+  Waiter waiter(WaitMode::kYield);
+  const uint64_t deadline_ns = deadline_after_ms(kReferencePatienceMs);
+  while (current_->holds_references() && now_ns() < deadline_ns) {
+    const bool anyone_reads =
+        std::any_of(links_.peers().begin(), links_.peers().end(), [this](const auto& peer) {
+          return peer.segment != segment_ && peer.segment->header().status.may_read_peers();
+        });
+    if (!anyone_reads) return;
+    waiter.pause();
+  }
+}
+
+void Communicator::abort() {
+  const std::string text = format("rank %u called tutti_comm_abort", rank_);
+  raise_alert(header_->alert, Code::kAborted, rank_, text);
+  for (const auto& peer : links_.peers())
+    raise_alert(peer.segment->header().alert, Code::kAborted, rank_, text);
+}
+
+void Communicator::peer_lost(uint32_t rank) {
+  StatusPage& page = links_.peers()[rank].segment->header().status;
+  uint32_t here = StatusPage::kHere;
+  // Every surviving process comes here; the first one marks the page.
+  page.has_left.compare_exchange_strong(here, StatusPage::kDied);
+  if (here == StatusPage::kLeft) return;
+  const Status why = ended(rank);
+  raise_alert(header_->alert, why.code(), rank, why.text());
+}
+
+void Communicator::leave() {
+  header_->status.has_left.store(StatusPage::kLeft, std::memory_order_release);
+}
+
+}  // namespace tutti

@@ -1,0 +1,82 @@
+#include "core/config.h"
+
+#include <bit>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+namespace tutti {
+namespace {
+
+struct Range {
+  uint64_t min;
+  uint64_t max;
+  bool power_of_two = false;
+};
+
+template <class T>
+Status read_number(const Environment& environment, const char* name, Range range, T& value) {
+  const char* text = environment(name);
+  if (text == nullptr || *text == '\0') return Status::ok();
+  uint64_t number = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, number);
+  const bool legal = error == std::errc() && stop == end && number >= range.min && number <= range.max &&
+                     (!range.power_of_two || std::has_single_bit(number));
+  if (!legal) {
+    return {Code::kInvalidArgument,
+            format("environment variable %s is \"%s\"; it must be a %s from %llu to %llu", name, text,
+                   range.power_of_two ? "power of two" : "number", static_cast<unsigned long long>(range.min),
+                   static_cast<unsigned long long>(range.max))};
+  }
+  value = static_cast<T>(number);
+  return Status::ok();
+}
+
+Status read_wait(const Environment& environment, WaitMode& mode) {
+  const char* text = environment("TUTTI_WAIT");
+  if (text == nullptr || *text == '\0') return Status::ok();
+  const std::string_view word = text;
+  if (word == "auto") {
+    mode = WaitMode::kAuto;
+  } else if (word == "spin") {
+    mode = WaitMode::kSpin;
+  } else if (word == "yield") {
+    mode = WaitMode::kYield;
+  } else {
+    return {Code::kInvalidArgument,
+            format("environment variable TUTTI_WAIT is \"%s\"; it must be auto, spin or yield", text)};
+  }
+  return Status::ok();
+}
+
+void read_text(const Environment& environment, const char* name, std::string& value) {
+  if (const char* text = environment(name); text != nullptr) value = text;
+}
+
+}  // namespace
+
+Result<Config> read_config(const Environment& environment) {
+  constexpr uint64_t kYearMs = 365ull * 24 * 3600 * 1000;
+  Config config;
+  TUTTI_TRY(read_number(environment, "TUTTI_TIMEOUT_MS", {1, kYearMs}, config.timeout_ms));
+  TUTTI_TRY(read_number(environment, "TUTTI_SETUP_TIMEOUT_MS", {1, kYearMs}, config.setup_timeout_ms));
+  TUTTI_TRY(read_wait(environment, config.wait));
+  TUTTI_TRY(read_number(environment, "TUTTI_SLOT_BYTES", {4096, 1u << 20, true}, config.slot_bytes));
+  TUTTI_TRY(read_number(environment, "TUTTI_SLOTS", {4, 256, true}, config.slots));
+  TUTTI_TRY(read_number(environment, "TUTTI_REPRODUCIBLE", {0, 1}, config.reproducible));
+  TUTTI_TRY(read_number(environment, "TUTTI_HEAP_BYTES", {0, 1ull << 46}, config.heap_bytes));
+  TUTTI_TRY(read_number(environment, "TUTTI_REFERENCE_BYTES", {0, UINT64_MAX}, config.reference_bytes));
+  TUTTI_TRY(read_number(environment, "TUTTI_PULL_BYTES", {0, UINT64_MAX}, config.pull_bytes));
+  TUTTI_TRY(read_number(environment, "TUTTI_STREAMING_BYTES", {0, UINT64_MAX}, config.streaming_bytes));
+  read_text(environment, "TUTTI_CHOICE_FILE", config.choice_file);
+  read_text(environment, "TUTTI_ALGORITHM", config.algorithm);
+  return config;
+}
+
+Environment process_environment() {
+  return [](const char* name) -> const char* { return std::getenv(name); };
+}
+
+}  // namespace tutti

@@ -1,0 +1,61 @@
+// Config: every setting of the library, read once.
+//
+// Order of precedence: defaults, then the environment, then what the caller's tutti_config_t sets. The
+// environment is read nowhere else. docs/configuration.md lists the same fields (a test compares them).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/result.h"
+
+namespace tutti {
+
+/// How a rank waits for a message.
+enum class WaitMode : uint8_t {
+  kAuto,   ///< spin when the host has a core for every rank, else yield
+  kSpin,   ///< poll; after a while sleep between polls
+  kYield,  ///< give the core away between polls; after a while sleep between polls
+};
+
+struct Config {
+  /// TUTTI_TIMEOUT_MS: deadline of one operation.
+  uint64_t timeout_ms = 600'000;
+  /// TUTTI_SETUP_TIMEOUT_MS: deadline of creating a communicator.
+  uint64_t setup_timeout_ms = 120'000;
+  /// TUTTI_WAIT: auto, spin or yield.
+  WaitMode wait = WaitMode::kAuto;
+  /// TUTTI_SLOT_BYTES: largest slice of a message that travels as one slot; power of two, 4 KiB..1 MiB.
+  uint32_t slot_bytes = 32768;
+  /// TUTTI_SLOTS: slots of a link; power of two, 4..256. Half of them serve one round.
+  uint32_t slots = 16;
+  /// TUTTI_REPRODUCIBLE: 1 = same bits for any algorithm, placement and message size.
+  bool reproducible = false;
+  /// TUTTI_CHOICE_FILE: table that chooses algorithms instead of the built-in one.
+  std::string choice_file;
+  /// TUTTI_ALGORITHM: an algorithm's name; used wherever it supports the call, for experiments.
+  std::string algorithm;
+  /// TUTTI_HEAP_BYTES: address space reserved for tutti_mem_alloc in a process; 0 = physical memory.
+  uint64_t heap_bytes = 0;
+  /// TUTTI_REFERENCE_BYTES: messages of at least this size travel by reference where both sides can.
+  uint64_t reference_bytes = 16384;
+  /// TUTTI_PULL_BYTES: slices of at least this size may be copied out of the sender's process where the
+  /// kernel allows it and memory is not shared; more than a slot = never. Between cores that share a cache
+  /// staging through slots was up to 3 times faster, between cores that do not, pulling was up to 1.9 times
+  /// faster (`./dev bench`, 16 MiB all_reduce), so a communicator times both.
+  uint64_t pull_bytes = 32768;
+  /// TUTTI_STREAMING_BYTES: results of at least this size are written with non-temporal stores.
+  uint64_t streaming_bytes = 8u << 20;
+};
+
+using Environment = std::function<const char*(const char* name)>;
+
+/// Errors: kInvalidArgument naming the variable, its value and the range.
+Result<Config> read_config(const Environment& environment);
+
+/// The process's environment.
+Environment process_environment();
+
+}  // namespace tutti

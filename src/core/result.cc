@@ -1,0 +1,56 @@
+// Status texts: names of codes, formatted messages, system errors. See result.h.
+#include "core/result.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+namespace tutti {
+
+std::string_view code_name(Code code) {
+  switch (code) {
+    case Code::kOk: return "success";
+    case Code::kInvalidArgument: return "invalid argument";
+    case Code::kInvalidUsage: return "invalid usage";
+    case Code::kSystemError: return "system error";
+    case Code::kOutOfMemory: return "out of memory";
+    case Code::kInternal: return "internal error";
+    case Code::kUnsupported: return "unsupported";
+    case Code::kPeerLost: return "peer lost";
+    case Code::kTimeout: return "timeout";
+    case Code::kMismatch: return "ranks made different calls";
+    case Code::kAborted: return "aborted";
+    case Code::kVersionMismatch: return "version mismatch";
+    case Code::kInProgress: return "in progress";
+  }
+  return "unknown result code";
+}
+
+Status::Status(Code code, std::string text) {
+  if (code != Code::kOk) failure_ = std::make_shared<const Failure>(Failure{code, std::move(text)});
+}
+
+std::string format(const char* pattern, ...) {
+  va_list arguments;
+  va_start(arguments, pattern);
+  va_list again;
+  va_copy(again, arguments);
+  const int length = std::vsnprintf(nullptr, 0, pattern, arguments);
+  va_end(arguments);
+  std::string text(length > 0 ? static_cast<size_t>(length) : 0, '\0');
+  if (length > 0) std::vsnprintf(text.data(), text.size() + 1, pattern, again);
+  va_end(again);
+  return text;
+}
+
+Status system_error(std::string_view what, int error_number) {
+  std::array<char, 128> buffer{};
+  const char* name = strerror_r(error_number, buffer.data(), buffer.size());
+  const Code code = error_number == ENOMEM ? Code::kOutOfMemory : Code::kSystemError;
+  return {code,
+          format("%.*s: %s (errno %d)", static_cast<int>(what.size()), what.data(), name, error_number)};
+}
+
+}  // namespace tutti

@@ -1,0 +1,218 @@
+// Binding: a plan and the bytes of a call become offsets, link pointers and kernels.
+#include <algorithm>
+#include <bit>
+
+#include "core/types.h"
+#include "engine/operation.h"
+
+namespace tutti {
+namespace {
+
+/// Whether `op` needs arithmetic even where a step has one source.
+bool scales_input(ReduceOp op) {
+  return op == ReduceOp::kPremulSum;
+}
+
+}  // namespace
+
+std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geometry,
+                                           const BindOptions& options, LinkTable& links) {
+  std::unique_ptr<Operation> operation(new Operation);
+  operation->geometry_ = geometry;
+  operation->reference_bytes_ = options.reference_bytes;
+  operation->pull_bytes_ = options.pull_bytes;
+  operation->slice_bytes_ = options.slot_bytes;
+  const uint64_t slices = std::max(1u, options.slots / 2 / std::max(1u, plan.slots_needed));
+  operation->round_bytes_ = slices * options.slot_bytes;
+  const uint64_t largest = geometry.largest_chunk_bytes();
+  operation->round_count_ = static_cast<uint32_t>(
+      std::max<uint64_t>(1, (largest + operation->round_bytes_ - 1) / operation->round_bytes_));
+  const bool merges = operation->round_count_ == 1 && geometry.contiguous() &&
+                      (plan.scratch_chunks == 0 || geometry.equal_chunks());
+  operation->scratch_stride_ = std::min(largest, operation->round_bytes_);
+  operation->scratch_.resize(plan.scratch_chunks * operation->scratch_stride_);
+  operation->bases_[kScratchBase] = operation->scratch_.data();
+  bool is_short = merges && plan.lanes.size() == 1;
+  for (const Lane& lane : plan.lanes) {
+    BoundLane bound;
+    bound.first_step = static_cast<uint32_t>(operation->steps_.size());
+    bound.step_count = static_cast<uint32_t>(lane.steps.size());
+    if (bound.step_count == 0) continue;
+    for (const Step& step : lane.steps) {
+      operation->bind_step(plan, step, options, links);
+      if (merges) operation->merge_step(operation->steps_.back());
+      is_short = is_short && operation->steps_.back().merged_bytes <= options.slot_bytes;
+    }
+    operation->lanes_.push_back(bound);
+  }
+  operation->short_ = is_short && operation->lanes_.size() == 1;
+  return operation;
+}
+
+void Operation::bind_step(const Plan& plan, const Step& step, const BindOptions& options, LinkTable& links) {
+  BoundStep bound;
+  bound.first_end = static_cast<uint32_t>(ends_.size());
+  bound.source_count = static_cast<uint8_t>(step.sources.size());
+  bound.sink_count = static_cast<uint8_t>(step.sinks.size());
+  bound.first_chunk = step.first_chunk;
+  bound.chunk_count = step.chunk_count;
+  for (const End& end : step.sources) ends_.push_back(bind_end(end, false, links));
+  for (const End& end : step.sinks) ends_.push_back(bind_end(end, true, links));
+  offsets_.resize(ends_.size());
+  choose_kernel(plan, step, options, bound);
+  steps_.push_back(bound);
+}
+
+Operation::BoundEnd Operation::bind_end(const End& end, bool is_sink, LinkTable& links) const {
+  BoundEnd bound;
+  bound.first_chunk = end.first_chunk;
+  switch (end.kind) {
+    case EndKind::kInput: bound.base = kInputBase; break;
+    case EndKind::kOutput: bound.base = kOutputBase; break;
+    case EndKind::kScratch: bound.base = kScratchBase; break;
+    case EndKind::kPublish: bound.send = links.publish_link(); break;
+    case EndKind::kLink:
+      if (is_sink) {
+        bound.send = links.send_link(end.peer, end.channel);
+      } else {
+        bound.recv = end.channel == kPublishChannel ? links.published_by(end.peer)
+                                                    : links.recv_link(end.peer, end.channel);
+      }
+      break;
+  }
+  return bound;
+}
+
+void Operation::choose_kernel(const Plan& plan, const Step& step, const BindOptions& options,
+                              BoundStep& bound) const {
+  const bool reducing = reduces(plan.collective);
+  const uint64_t element_bytes = type_bytes(options.type);
+  for (size_t i = 0; i < step.sources.size(); ++i) {
+    if (reducing && scales_input(options.op) && step.sources[i].kind == EndKind::kInput) {
+      bound.job.scaled_sources |= 1u << i;
+    }
+  }
+  bound.job.finish = reducing && step.finish && options.op == ReduceOp::kAvg;
+  const bool arithmetic = step.sources.size() > 1 || bound.job.scaled_sources != 0 || bound.job.finish;
+  if (arithmetic) {
+    bound.element_shift = static_cast<uint8_t>(std::countr_zero(element_bytes));
+    bound.kernel =
+        reduce::find_kernel(options.type, options.op,
+                            options.reproducible ? reduce::Association::kTree : reduce::Association::kLeft);
+  } else {
+    bound.kernel = reduce::find_copy_kernel();
+  }
+  for (size_t i = 0; i < step.sinks.size(); ++i) {
+    if (step.sinks[i].kind == EndKind::kOutput && options.message_bytes >= options.streaming_bytes) {
+      bound.job.streaming_sinks |= 1u << i;
+    }
+  }
+  bound.job.source_count = bound.source_count;
+  bound.job.sink_count = bound.sink_count;
+  bound.job.divisor = plan.rank_count;
+  bound.job.scale_bits = options.premul_scalar_bits;
+  bound.copies = !arithmetic;
+  find_reference(step, bound);
+}
+
+/// What the step's links may refer to: its source, if it copies one from a user's buffer, else what it writes
+/// to the receive buffer. The plan has been proved with such references (plan/graph.h, may_refer).
+void Operation::find_reference(const Step& step, BoundStep& bound) {
+  const auto is_user = [](const End& end) {
+    return end.kind == EndKind::kInput || end.kind == EndKind::kOutput;
+  };
+  const bool marked_source =
+      step.sources[0].reference_ok && step.sources.size() == 1 && is_user(step.sources[0]);
+  const bool marked_sink = std::any_of(step.sinks.begin(), step.sinks.end(), [](const End& sink) {
+    return sink.reference_ok && (sink.kind == EndKind::kLink || sink.kind == EndKind::kPublish);
+  });
+  if (!marked_source && !marked_sink) return;
+  if (bound.copies && is_user(step.sources[0])) {
+    bound.refer = true;
+    bound.refer_end = 0;
+    return;
+  }
+  for (size_t i = 0; i < step.sinks.size() && !bound.refer; ++i) {
+    bound.refer = step.sinks[i].kind == EndKind::kOutput;
+    bound.refer_end = static_cast<uint8_t>(step.sources.size() + i);
+  }
+}
+
+/// One round and adjacent chunks: the step's chunks travel as one piece.
+void Operation::merge_step(BoundStep& bound) {
+  bound.merged = true;
+  for (uint32_t k = 0; k < bound.chunk_count; ++k) {
+    bound.merged_bytes += geometry_.agreed_chunk(bound.first_chunk + k).bytes;
+  }
+  for (uint32_t e = 0; e < uint32_t{bound.source_count} + bound.sink_count; ++e) {
+    const BoundEnd& end = ends_[bound.first_end + e];
+    if (end.send == nullptr && end.recv == nullptr) offsets_[bound.first_end + e] = end_offset(end, 0, 0);
+  }
+}
+
+/// The place of an end's k-th chunk, `start` bytes into it, relative to the end's base.
+uint64_t Operation::end_offset(const BoundEnd& end, uint32_t k, uint64_t start) const {
+  switch (end.base) {
+    case kInputBase: return geometry_.input_chunk(end.first_chunk + k).offset + start;
+    case kOutputBase: return geometry_.output_chunk(end.first_chunk + k).offset + start;
+    case kScratchBase: return (end.first_chunk + k) * scratch_stride_;  // holds one round
+    case kAbsoluteBase: break;
+  }
+  return end.address;
+}
+
+std::unique_ptr<Operation> Operation::bind_messages(const std::vector<Message>& messages,
+                                                    const BindOptions& options, LinkTable& links) {
+  std::unique_ptr<Operation> operation(new Operation);
+  operation->slice_bytes_ = options.slot_bytes;
+  operation->reference_bytes_ = options.reference_bytes;
+  operation->pull_bytes_ = options.pull_bytes;
+  std::vector<bool> placed(messages.size(), false);
+  for (size_t first = 0; first < messages.size(); ++first) {
+    if (placed[first]) continue;
+    BoundLane lane;
+    lane.first_step = static_cast<uint32_t>(operation->steps_.size());
+    for (size_t i = first; i < messages.size(); ++i) {
+      const Message& message = messages[i];
+      if (message.peer != messages[first].peer || message.sending != messages[first].sending) continue;
+      placed[i] = true;
+      operation->bind_message(message, links);
+      ++lane.step_count;
+    }
+    operation->lanes_.push_back(lane);
+  }
+  return operation;
+}
+
+void Operation::bind_message(const Message& message, LinkTable& links) {
+  BoundStep step;
+  step.first_end = static_cast<uint32_t>(ends_.size());
+  step.source_count = 1;
+  step.sink_count = 1;
+  step.merged = true;
+  step.send_empty = true;
+  step.merged_bytes = message.bytes;
+  step.signature = message.signature;
+  step.kernel = reduce::find_copy_kernel();
+  step.copies = true;
+  step.job.source_count = 1;
+  step.job.sink_count = 1;
+  step.refer = message.sending;
+  step.shared = message.shared;
+  BoundEnd memory;
+  memory.base = kAbsoluteBase;
+  memory.address = reinterpret_cast<uint64_t>(message.buffer);
+  BoundEnd link;
+  if (message.sending) {
+    link.send = links.send_link(message.peer, kMessageChannel);
+  } else {
+    link.recv = links.recv_link(message.peer, kMessageChannel);
+  }
+  ends_.push_back(message.sending ? memory : link);
+  ends_.push_back(message.sending ? link : memory);
+  offsets_.push_back(message.sending ? memory.address : 0);
+  offsets_.push_back(message.sending ? 0 : memory.address);
+  steps_.push_back(step);
+}
+
+}  // namespace tutti

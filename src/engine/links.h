@@ -1,0 +1,26 @@
+// LinkTable: the ends of one rank's links, by peer and channel. Looked up when a call is bound, never on the
+// short path.
+#pragma once
+
+#include <cstdint>
+
+#include "transports/link.h"
+
+namespace tutti {
+
+/// Channels that a plan may use, and the one that sends and receives have for themselves.
+inline constexpr uint32_t kPlanChannels = 4;
+inline constexpr uint32_t kMessageChannel = kPlanChannels;
+inline constexpr uint32_t kLinkChannels = kPlanChannels + 1;
+
+class LinkTable {
+ public:
+  virtual ~LinkTable() = default;
+  /// The links live as long as the table. `channel` < kLinkChannels.
+  virtual SendLink* send_link(uint32_t peer, uint32_t channel) = 0;
+  virtual RecvLink* recv_link(uint32_t peer, uint32_t channel) = 0;
+  virtual SendLink* publish_link() = 0;
+  virtual RecvLink* published_by(uint32_t peer) = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,262 @@
+// The interpreter: running a bound operation. Binding is in bind.cc.
+#include "engine/operation.h"
+
+#include <algorithm>
+
+#include "transports/shm/pull.h"
+
+namespace tutti {
+
+void Operation::start(const Buffers& buffers, uint16_t signature) {
+  // The input is only read; one array of bases serves both directions.
+  bases_[kInputBase] = static_cast<std::byte*>(const_cast<void*>(buffers.input));
+  bases_[kOutputBase] = static_cast<std::byte*>(buffers.output);
+  shared_[kInputBase] = buffers.input_shared;
+  shared_[kOutputBase] = buffers.output_shared;
+  signature_ = signature;
+  lanes_left_ = static_cast<uint32_t>(lanes_.size());
+  for (BoundLane& lane : lanes_) {
+    lane.step = 0;
+    lane.round = 0;
+    lane.chunk = 0;
+    lane.piece_ready = false;
+    lane.done = false;
+  }
+  reference_links_.clear();
+}
+
+Progress Operation::advance(uint32_t polls) {
+  if (short_) return advance_short(polls);
+  bool moved = false;
+  while (lanes_left_ > 0) {
+    bool lane_moved = false;
+    for (BoundLane& lane : lanes_) {
+      if (lane.done) continue;
+      const Progress progress = advance_lane(lane, lanes_left_ == 1 ? polls : 1);
+      if (progress == Progress::kMismatch) return progress;
+      if (progress == Progress::kDone) {
+        lane.done = true;
+        --lanes_left_;
+      }
+      lane_moved = lane_moved || progress != Progress::kBlocked;
+    }
+    if (!lane_moved) return moved ? Progress::kMoved : Progress::kBlocked;
+    moved = true;
+  }
+  if (!references_returned()) return moved ? Progress::kMoved : Progress::kBlocked;
+  return Progress::kDone;
+}
+
+/// One lane, every step one slice: no rounds, no pieces.
+Progress Operation::advance_short(uint32_t polls) {
+  BoundLane& lane = lanes_[0];
+  Progress progress = Progress::kBlocked;
+  for (; lane.step < lane.step_count; ++lane.step) {
+    BoundStep& step = steps_[lane.step];
+    if (step.merged_bytes == 0) continue;
+    for (uint32_t poll = 0;; ++poll) {
+      const Progress slice = run_slice(step, &offsets_[step.first_end], 0, step.merged_bytes);
+      if (slice == Progress::kMoved) [[likely]]
+        break;
+      if (slice == Progress::kMismatch) return slice;
+      if (poll + 1 >= polls) return progress;
+    }
+    progress = Progress::kMoved;
+  }
+  if (!reference_links_.empty() && !references_returned()) return progress;
+  return Progress::kDone;
+}
+
+Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
+  Progress progress = Progress::kBlocked;
+  do {
+    BoundStep& step = steps_[lane.first_step + lane.step];
+    if (!lane.piece_ready) next_piece(lane, step);
+    bool empty = lane.piece_bytes == 0 && step.send_empty;
+    while (lane.done_bytes < lane.piece_bytes || empty) {
+      const uint64_t bytes = std::min(slice_bytes_, lane.piece_bytes - lane.done_bytes);
+      for (uint32_t poll = 0;; ++poll) {
+        const Progress slice = run_slice(step, lane.offsets.data(), lane.done_bytes, bytes);
+        if (slice == Progress::kMoved) break;
+        if (slice == Progress::kMismatch) return slice;
+        if (poll + 1 >= polls) return progress;
+      }
+      progress = Progress::kMoved;
+      lane.done_bytes += bytes;
+      empty = false;
+    }
+  } while (next_step(lane));
+  return Progress::kDone;
+}
+
+/// Finds the bytes of the lane's current chunk and round, and where they lie for every end.
+void Operation::next_piece(BoundLane& lane, const BoundStep& step) {
+  const uint32_t end_count = step.source_count + step.sink_count;
+  lane.done_bytes = 0;
+  lane.piece_ready = true;
+  if (step.merged) {
+    lane.piece_bytes = step.merged_bytes;
+    std::copy_n(&offsets_[step.first_end], end_count, lane.offsets.data());
+    return;
+  }
+  const uint64_t chunk_bytes = geometry_.agreed_chunk(step.first_chunk + lane.chunk).bytes;
+  const uint64_t start = std::min(chunk_bytes, lane.round * round_bytes_);
+  lane.piece_bytes = std::min(chunk_bytes - start, round_bytes_);
+  for (uint32_t e = 0; e < end_count; ++e) {
+    const BoundEnd& end = ends_[step.first_end + e];
+    if (end.send == nullptr && end.recv == nullptr) lane.offsets[e] = end_offset(end, lane.chunk, start);
+  }
+}
+
+/// Moves to the next chunk, step or round. False at the end of the lane.
+bool Operation::next_step(BoundLane& lane) {
+  const BoundStep& step = steps_[lane.first_step + lane.step];
+  lane.piece_ready = false;
+  if (!step.merged && ++lane.chunk < step.chunk_count) return true;
+  lane.chunk = 0;
+  if (++lane.step < lane.step_count) return true;
+  lane.step = 0;
+  return ++lane.round < round_count_;
+}
+
+/// Runs one slice of a step if all its ends are ready: the hot function of the engine.
+Progress Operation::run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes) {
+  const BoundEnd* ends = &ends_[step.first_end];
+  const uint32_t source_count = step.source_count;
+  const uint32_t end_count = source_count + step.sink_count;
+  const uint16_t signature = signature_ ^ step.signature;
+  reduce::Job& job = step.job;
+  bool pulls = false;
+  bool onto_itself = false;
+  for (uint32_t i = 0; i < source_count; ++i) {
+    RecvLink* link = ends[i].recv;
+    if (link == nullptr) {
+      job.sources[i] = bases_[ends[i].base] + offsets[i] + shift;
+      continue;
+    }
+    const uint64_t expected = flag::make(link->next, signature, bytes);
+    const uint64_t word = link->word();
+    if ((word & flag::kAgreedMask) != expected) return not_arrived(step, *link, word, expected);
+    job.sources[i] = link->span(word);
+    pulls = pulls || flag::carriage(word) == Carriage::kPull;
+  }
+  for (uint32_t i = source_count; i < end_count; ++i) {
+    SendLink* link = ends[i].send;
+    if (link == nullptr) {
+      job.sinks[i - source_count] = bases_[ends[i].base] + offsets[i] + shift;
+      onto_itself = onto_itself || job.sinks[i - source_count] == job.sources[0];
+      continue;
+    }
+    if (!link->can_write()) [[unlikely]] {
+      obstacle_ = {link->slowest_reader(), step_number(step), true, 0, 0};
+      return Progress::kBlocked;
+    }
+    job.sinks[i - source_count] = link->span(bytes);
+  }
+  if (pulls) {
+    if (!pull_sources(step, job, bytes)) return Progress::kBlocked;
+    onto_itself = onto_itself || job.sinks[0] == job.sources[0];
+  }
+  const bool refers = step.refer && bytes >= std::min(reference_bytes_, pull_bytes_);
+  if (refers || (onto_itself && step.copies)) {
+    write_some(step, bytes, refers);
+  } else {
+    job.count = bytes >> step.element_shift;
+    step.kernel(job);
+    for (uint32_t i = source_count; i < end_count; ++i) {
+      if (ends[i].send != nullptr) ends[i].send->commit(signature, bytes);
+    }
+  }
+  for (uint32_t i = 0; i < source_count; ++i) {
+    if (ends[i].recv != nullptr) ends[i].recv->release();
+  }
+  return Progress::kMoved;
+}
+
+/// A source is not the message that the step expects: not yet, or never.
+Progress Operation::not_arrived(const BoundStep& step, const RecvLink& link, uint64_t word,
+                                uint64_t expected) {
+  const bool arrived = (word & flag::kNumberMask) == (expected & flag::kNumberMask);
+  obstacle_ = {link.peer, step_number(step), false, word, expected};
+  return arrived ? Progress::kMismatch : Progress::kBlocked;
+}
+
+/// Fetches what lies in writers' processes. A copy into one place in memory goes straight there; the rest
+/// passes through a bounce buffer that stays in the cache. False: a writer is gone; its end will be told.
+bool Operation::pull_sources(const BoundStep& step, reduce::Job& job, uint64_t bytes) {
+  const BoundEnd* ends = &ends_[step.first_end];
+  for (uint32_t i = 0; i < step.source_count; ++i) {
+    const RecvLink* link = ends[i].recv;
+    if (link == nullptr || flag::carriage(link->word()) != Carriage::kPull) continue;
+    const bool straight = step.copies && step.sink_count == 1 && ends[1].send == nullptr;
+    void* target = straight ? job.sinks[0] : link->bounce;
+    if (!pull(link->pull_pid, link->address(), target, bytes)) {
+      obstacle_ = {link->peer, step_number(step), false, 0, 0};
+      return false;
+    }
+    job.sources[i] = target;
+  }
+  return true;
+}
+
+/// How `link` carries a slice of a step that may refer.
+Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const {
+  const bool shared =
+      step.shared || link.same_process || shared_[ends_[step.first_end + step.refer_end].base];
+  if (shared && bytes >= reference_bytes_) return Carriage::kReference;
+  return !shared && pulling_ && bytes >= pull_bytes_ && link.can_pull() ? Carriage::kPull : Carriage::kSlot;
+}
+
+/// A step of which not every sink is written: links that can carry a reference to the source or the result
+/// do, a copy onto itself (in place) is none, the rest is written.
+void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers) {
+  const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
+  const uint16_t signature = signature_ ^ step.signature;
+  std::array<Carriage, reduce::kMaxSinks> carriages{};
+  reduce::Job job = step.job;
+  job.sink_count = 0;
+  job.streaming_sinks = 0;
+  job.count = bytes >> step.element_shift;
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
+    if (SendLink* link = sinks[i].send; link != nullptr) {
+      carriages[i] = refers ? carriage_for(step, *link, bytes) : Carriage::kSlot;
+    }
+    if (carriages[i] == Carriage::kReference || carriages[i] == Carriage::kPull) continue;
+    if (step.copies && step.job.sinks[i] == step.job.sources[0]) continue;
+    if ((step.job.streaming_sinks >> i & 1u) != 0) job.streaming_sinks |= 1u << job.sink_count;
+    job.sinks[job.sink_count++] = step.job.sinks[i];
+  }
+  if (job.sink_count > 0) step.kernel(job);
+  const void* referred = step.refer_end < step.source_count
+                             ? step.job.sources[step.refer_end]
+                             : step.job.sinks[step.refer_end - step.source_count];
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
+    SendLink* link = sinks[i].send;
+    if (link == nullptr) continue;
+    if (carriages[i] == Carriage::kSlot) {
+      link->commit(signature, bytes);
+      continue;
+    }
+    link->commit_reference(signature, bytes, referred, carriages[i]);
+    if (std::find(reference_links_.begin(), reference_links_.end(), link) == reference_links_.end()) {
+      reference_links_.push_back(link);
+    }
+  }
+}
+
+bool Operation::references_returned() {
+  for (SendLink* link : reference_links_) {
+    if (!link->references_returned()) {
+      obstacle_ = {link->slowest_reader(), static_cast<uint32_t>(steps_.size()), true, 0, 0};
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Operation::holds_references() const {
+  return std::any_of(reference_links_.begin(), reference_links_.end(),
+                     [](SendLink* link) { return !link->references_returned(); });
+}
+
+}  // namespace tutti

@@ -1,0 +1,183 @@
+// Operation: one rank's plan bound to the bytes of a call, and the interpreter that runs it.
+//
+// Binding turns chunks into offsets, links into pointers and the type into a kernel; it allocates, and its
+// result is kept for the next call of the same shape. Running is resumable: `advance` goes as far as the
+// links allow and returns; it allocates nothing, takes no lock and makes no system call. The caller decides
+// how to wait.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/result.h"
+#include "engine/geometry.h"
+#include "engine/links.h"
+#include "plan/plan.h"
+#include "reduce/reduce.h"
+
+namespace tutti {
+
+/// How far an operation came.
+enum class Progress : uint8_t {
+  kDone,
+  kMoved,     ///< something moved, then nothing more could
+  kBlocked,   ///< nothing moved
+  kMismatch,  ///< a message arrived that belongs to another call: see Operation::obstacle
+};
+
+/// What a blocked operation waits for.
+struct Obstacle {
+  uint32_t peer = 0;
+  uint32_t step = 0;
+  bool sending = false;  ///< waits for room, else for a message
+  uint64_t word = 0;     ///< kMismatch: the flag word that came
+  uint64_t expected = 0;
+};
+
+/// What a call adds to a plan.
+struct BindOptions {
+  DataType type = DataType::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  uint64_t premul_scalar_bits = 0;  ///< kPremulSum
+  bool reproducible = false;
+  uint64_t message_bytes = 0;  ///< of the whole call, to choose non-temporal stores
+  uint64_t streaming_bytes = UINT64_MAX;
+  uint64_t reference_bytes =
+      UINT64_MAX;                    ///< slices of this size on travel by reference, where memory is shared
+  uint64_t pull_bytes = UINT64_MAX;  ///< slices of this size on are pulled by the reader, where it can
+  uint32_t slots = 16;               ///< of every link
+  uint32_t slot_bytes = 32768;
+};
+
+/// What a run works on.
+struct Buffers {
+  const void* input = nullptr;
+  void* output = nullptr;
+  bool input_shared = false;  ///< every peer can read it (symmetric heap)
+  bool output_shared = false;
+};
+
+/// One send or receive of a group.
+struct Message {
+  void* buffer = nullptr;
+  uint64_t bytes = 0;
+  uint32_t peer = 0;
+  bool sending = false;
+  uint16_t signature = 0;  ///< of type and tag
+  bool shared = false;     ///< the peer can read the buffer (symmetric heap)
+};
+
+class Operation {
+ public:
+  /// Binds one rank's plan. Errors: kOutOfMemory.
+  static std::unique_ptr<Operation> bind(const Plan& plan, const Geometry& geometry,
+                                         const BindOptions& options, LinkTable& links);
+  /// Binds a group of messages: one lane per peer and direction, in call order. Of the options only
+  /// reference_bytes and slot_bytes count.
+  static std::unique_ptr<Operation> bind_messages(const std::vector<Message>& messages,
+                                                  const BindOptions& options, LinkTable& links);
+
+  /// Begins a run on these buffers. `signature` is agreed by the ranks and differs from call to call.
+  void start(const Buffers& buffers, uint16_t signature);
+
+  /// Runs until done or blocked; polls a link that is not ready up to `polls` times before it gives
+  /// up on it (for an operation of several lanes: once).
+  Progress advance(uint32_t polls);
+
+  /// Whether slices of BindOptions::pull_bytes on may be left for the reader to pull; before `start`.
+  void allow_pulling(bool allowed) { pulling_ = allowed; }
+
+  const Obstacle& obstacle() const { return obstacle_; }
+  /// Whether peers may still read this call's buffers.
+  bool holds_references() const;
+
+ private:
+  enum Base : uint8_t { kInputBase = 0, kOutputBase = 1, kScratchBase = 2, kAbsoluteBase = 3 };
+
+  /// An end of a bound step: a link, or a place relative to a base.
+  struct BoundEnd {
+    SendLink* send = nullptr;
+    RecvLink* recv = nullptr;
+    Base base = kInputBase;
+    uint32_t first_chunk = 0;
+    uint64_t address = 0;  ///< kAbsoluteBase
+  };
+  struct BoundStep {
+    uint32_t first_end = 0;  ///< sources, then sinks
+    uint8_t source_count = 0;
+    uint8_t sink_count = 0;
+    bool merged = false;      ///< the chunks are one piece at the ends' offsets
+    bool send_empty = false;  ///< a message of no bytes is sent all the same
+    bool copies = false;      ///< one source, no arithmetic
+    bool refer = false;       ///< links may carry a reference to the end `refer_end`
+    bool shared = false;      ///< messages: every peer can read the source
+    uint8_t refer_end = 0;    ///< the one source of a copy, or a sink in the receive buffer
+    uint16_t signature = 0;
+    uint32_t first_chunk = 0;
+    uint32_t chunk_count = 0;
+    uint64_t merged_bytes = 0;
+    reduce::Kernel kernel = nullptr;
+    uint8_t element_shift = 0;  ///< log2 of the bytes that the kernel counts by
+    reduce::Job job;            ///< all but pointers and count are set at binding
+  };
+  struct BoundLane {
+    uint32_t first_step = 0;
+    uint32_t step_count = 0;
+    // Position of the run:
+    uint32_t step = 0;
+    uint32_t round = 0;
+    uint32_t chunk = 0;
+    uint64_t done_bytes = 0;  ///< of the current piece
+    uint64_t piece_bytes = 0;
+    bool piece_ready = false;
+    bool done = false;
+    std::array<uint64_t, reduce::kMaxSources + reduce::kMaxSinks> offsets{};  ///< of the current piece's ends
+  };
+
+  Operation() = default;
+  void bind_step(const Plan& plan, const Step& step, const BindOptions& options, LinkTable& links);
+  BoundEnd bind_end(const End& end, bool is_sink, LinkTable& links) const;
+  void choose_kernel(const Plan& plan, const Step& step, const BindOptions& options, BoundStep& bound) const;
+  static void find_reference(const Step& step, BoundStep& bound);
+  void merge_step(BoundStep& bound);
+  void bind_message(const Message& message, LinkTable& links);
+  uint64_t end_offset(const BoundEnd& end, uint32_t k, uint64_t start) const;
+
+  void next_piece(BoundLane& lane, const BoundStep& step);
+  bool next_step(BoundLane& lane);
+  Progress advance_short(uint32_t polls);
+  Progress advance_lane(BoundLane& lane, uint32_t polls);
+  Progress run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes);
+  void write_some(const BoundStep& step, uint64_t bytes, bool refers);
+  Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
+  bool pull_sources(const BoundStep& step, reduce::Job& job, uint64_t bytes);
+  Progress not_arrived(const BoundStep& step, const RecvLink& link, uint64_t word, uint64_t expected);
+  bool references_returned();
+  uint32_t step_number(const BoundStep& step) const { return static_cast<uint32_t>(&step - steps_.data()); }
+
+  Geometry geometry_;
+  std::vector<BoundStep> steps_;
+  std::vector<BoundEnd> ends_;
+  std::vector<uint64_t> offsets_;  ///< of merged ends, as ends_
+  std::vector<BoundLane> lanes_;
+  std::vector<std::byte> scratch_;
+  std::vector<SendLink*> reference_links_;
+  uint32_t round_count_ = 1;
+  uint64_t round_bytes_ = 0;
+  uint64_t slice_bytes_ = 0;
+  uint64_t scratch_stride_ = 0;
+  uint64_t reference_bytes_ = UINT64_MAX;
+  uint64_t pull_bytes_ = UINT64_MAX;
+  bool pulling_ = true;
+  uint32_t lanes_left_ = 0;
+  bool short_ = false;
+  uint16_t signature_ = 0;
+  std::array<std::byte*, 4> bases_{};
+  std::array<bool, 4> shared_{};
+  Obstacle obstacle_;
+};
+
+}  // namespace tutti

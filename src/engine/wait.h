@@ -1,0 +1,38 @@
+// Waiter: what a rank does between two looks at a link that is not ready.
+//
+// A policy, not a loop written in place. Spin polls as long as waits usually are, gives the core away now and
+// then in case a peer needs it, and falls back to sleeping between polls when a wait is long. Yield gives the
+// core away at once: for hosts with more ranks than cores, and for progress threads beside computing callers.
+// Sleeps are timed and grow with the time already waited, so no writer ever has to look for sleepers
+// (docs/decisions/0002-timed-sleeps.md).
+#pragma once
+
+#include <cstdint>
+
+#include "core/config.h"
+
+namespace tutti {
+
+class Waiter {
+ public:
+  explicit Waiter(WaitMode mode) : mode_(mode) {}
+
+  /// Polls that an operation may make before it comes back here.
+  uint32_t polls() const { return mode_ == WaitMode::kSpin ? kSpinPolls : 1; }
+
+  /// Called when something moved: the next wait begins anew.
+  void moved() { turns_ = 0; }
+
+  /// Called when nothing moved: spins, yields or sleeps a little. Returns the nanoseconds waited so far,
+  /// or 0 while the wait is too short to have read a clock.
+  uint64_t pause();
+
+ private:
+  static constexpr uint32_t kSpinPolls = 256;
+
+  WaitMode mode_;
+  uint32_t turns_ = 0;
+  uint64_t began_ns_ = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,73 @@
+// Expressions: what a chunk holds, as hash-consed terms over (rank, input chunk).
+//
+// Equal terms have equal ids, so comparing two reductions of a thousand operands is comparing two
+// numbers. Each term also carries the exact set of ranks among its operands.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace tutti {
+
+class Expressions {
+ public:
+  using Id = uint32_t;
+  static constexpr Id kUndefined = UINT32_MAX;
+  enum class Kind : uint8_t { kLeaf, kReduction, kFinished };
+
+  explicit Expressions(uint32_t rank_count) : rank_count_(rank_count), words_((rank_count + 63) / 64) {}
+
+  /// What `rank`'s input chunk holds before the operation.
+  Id leaf(uint32_t rank, uint32_t chunk) { return intern(Kind::kLeaf, rank, chunk); }
+  /// `left` op `right`. Its chunk is left's.
+  Id reduce(Id left, Id right) { return intern(Kind::kReduction, left, right); }
+  /// `value`, said to be complete.
+  Id finish(Id value) { return intern(Kind::kFinished, value, 0); }
+  /// `terms` (at least one) in the canonical tree over their positions: [a,b) splits at the largest power of
+  /// two below its size.
+  Id reduce_canonically(std::span<const Id> terms);
+
+  Kind kind(Id id) const { return nodes_[id].kind; }
+  /// The input chunk of the first operand.
+  uint32_t chunk(Id id) const { return nodes_[id].chunk; }
+  /// The rank of the first operand.
+  uint32_t rank(Id id) const { return nodes_[id].rank; }
+  /// What a kFinished term is the completion of.
+  Id finished_value(Id id) const { return nodes_[id].left; }
+
+  /// The ranks among the operands, a bit each.
+  std::span<const uint64_t> ranks(Id id) const {
+    return std::span(rank_sets_).subspan(size_t{id} * words_, words_);
+  }
+  bool has_rank(Id id, uint32_t rank) const { return (ranks(id)[rank / 64] >> (rank % 64) & 1u) != 0; }
+  /// Whether `a` and `b` share an operand's rank.
+  bool ranks_intersect(Id a, Id b) const;
+  uint32_t count_ranks(Id id) const;
+  bool has_all_ranks(Id id) const { return count_ranks(id) == rank_count_; }
+
+  /// E.g. "((0+1)+2) of chunk 3", shortened when long; for messages.
+  std::string text(Id id) const;
+
+ private:
+  struct Node {
+    Kind kind;
+    uint32_t left;
+    uint32_t right;
+    uint32_t rank;
+    uint32_t chunk;
+  };
+
+  Id intern(Kind kind, uint32_t left, uint32_t right);
+  void append_text(Id id, std::string& out) const;
+
+  uint32_t rank_count_;
+  size_t words_;
+  std::vector<Node> nodes_;
+  std::vector<uint64_t> rank_sets_;
+  std::unordered_map<uint64_t, Id> ids_[3];
+};
+
+}  // namespace tutti

@@ -1,0 +1,200 @@
+// A list schedule: of all steps that are ready, the one that was ready first runs next, on the core that is
+// free.
+#include "plan/price.h"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "plan/graph.h"
+#include "plan/shape.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+
+bool is_valid(const Costs& costs) {
+  return costs.step_overhead_us >= 0 && costs.link_latency_us >= 0 && costs.switch_us >= 0 &&
+         costs.link_bytes_per_us > 0 && costs.memory_bytes_per_us > 0 && costs.cores > 0;
+}
+
+class Schedule {
+ public:
+  Schedule(std::span<const Plan> plans, const PlanGraph& graph, uint64_t block_bytes, const Costs& costs)
+      : plan_(plans[0]),
+        graph_(graph),
+        block_bytes_(block_bytes),
+        costs_(costs),
+        cores_(std::min<size_t>(costs.cores, plans.size())),
+        is_shared_(plans.size() > cores_.size()),
+        ready_(plans.size()),
+        on_core_(plans.size(), 0),
+        end_us_(graph.events().size(), 0),
+        depth_(graph.events().size(), 0),
+        missing_(graph.events().size(), 0) {}
+
+  Price run() {
+    find_followers();
+    for (uint32_t event = 0; event < missing_.size(); ++event) {
+      if (missing_[event] == 0) add_ready(event);
+    }
+    for (size_t left = missing_.size(); left > 0;) {
+      Core& core = *std::min_element(cores_.begin(), cores_.end(), is_free_earlier);
+      if (!has_work(core)) change_rank(core);
+      if (!has_work(core)) continue;
+      run_step(core);
+      --left;
+    }
+    return price_;
+  }
+
+ private:
+  struct Core {
+    double free_us = 0;
+    uint32_t rank = kNone;  ///< that ran last
+  };
+
+  /// Turns "waits for" around, to learn which steps become ready.
+  void find_followers() {
+    const auto for_each_wait = [&](const auto& body) {
+      for (uint32_t event = 0; event < missing_.size(); ++event) {
+        if (event > graph_.lane_begin(graph_.events()[event].lane)) body(event - 1, event);
+        for (const GraphMessage& message : graph_.received(event)) body(message.sender, event);
+      }
+    };
+    followers_first_.assign(missing_.size() + 1, 0);
+    for_each_wait([&](uint32_t before, uint32_t after) {
+      ++followers_first_[before + 1];
+      ++missing_[after];
+    });
+    for (size_t i = 1; i < followers_first_.size(); ++i) followers_first_[i] += followers_first_[i - 1];
+    followers_.resize(followers_first_.back());
+    std::vector<uint32_t> place(followers_first_.begin(), followers_first_.end() - 1);
+    for_each_wait([&](uint32_t before, uint32_t after) { followers_[place[before]++] = after; });
+  }
+
+  double ready_time(uint32_t event) const {
+    double ready_us = 0;
+    if (event > graph_.lane_begin(graph_.events()[event].lane)) ready_us = end_us_[event - 1];
+    for (const GraphMessage& message : graph_.received(event)) {
+      ready_us = std::max(ready_us, end_us_[message.sender] + costs_.link_latency_us);
+    }
+    return ready_us;
+  }
+
+  void add_ready(uint32_t event) {
+    const uint32_t rank = graph_.events()[event].rank;
+    stop_waiting(rank);
+    ready_[rank].push({ready_time(event), event});
+    start_waiting(rank);
+  }
+
+  void stop_waiting(uint32_t rank) {
+    if (!on_core_[rank] && !ready_[rank].empty()) waiting_.erase({ready_[rank].top().first, rank});
+  }
+  void start_waiting(uint32_t rank) {
+    if (!on_core_[rank] && !ready_[rank].empty()) waiting_.insert({ready_[rank].top().first, rank});
+  }
+
+  static bool is_free_earlier(const Core& a, const Core& b) { return a.free_us < b.free_us; }
+
+  /// Whether the core's rank has a step to run now.
+  bool has_work(const Core& core) const {
+    return core.rank != kNone && !ready_[core.rank].empty() && ready_[core.rank].top().first <= core.free_us;
+  }
+
+  /// Gives the core to the rank that has waited longest; if none waits, lets time pass until something
+  /// happens.
+  void change_rank(Core& core) {
+    const double now_us = core.free_us;
+    if (!waiting_.empty() && waiting_.begin()->first <= now_us) {
+      const uint32_t rank = waiting_.begin()->second;
+      stop_waiting(rank);
+      on_core_[rank] = 1;
+      if (core.rank != kNone) {
+        on_core_[core.rank] = 0;
+        start_waiting(core.rank);
+        if (is_shared_) core.free_us += costs_.switch_us;
+      }
+      core.rank = rank;
+      return;
+    }
+    double next_us = waiting_.empty() ? std::numeric_limits<double>::max() : waiting_.begin()->first;
+    for (const Core& other : cores_) {
+      if (other.free_us > now_us) next_us = std::min(next_us, other.free_us);
+      if (other.rank == kNone || ready_[other.rank].empty()) continue;
+      const double ready_us = ready_[other.rank].top().first;
+      if (ready_us > now_us) next_us = std::min(next_us, ready_us);
+    }
+    core.free_us = next_us;
+  }
+
+  void run_step(Core& core) {
+    const uint32_t event = ready_[core.rank].top().second;
+    ready_[core.rank].pop();
+    core.free_us += duration(event);
+    end_us_[event] = core.free_us;
+    price_.microseconds = std::max(price_.microseconds, core.free_us);
+    for (uint32_t i = followers_first_[event]; i < followers_first_[event + 1]; ++i) {
+      const uint32_t follower = followers_[i];
+      depth_[follower] = std::max(depth_[follower], depth_[event] + 1);
+      if (--missing_[follower] == 0) add_ready(follower);
+    }
+    price_.critical_steps = std::max(price_.critical_steps, depth_[event] + 1);
+  }
+
+  double duration(uint32_t event) {
+    const Step& step = *graph_.events()[event].step;
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < step.chunk_count; ++k) bytes += chunk_bytes(step.first_chunk + k);
+    const uint64_t arrived = bytes * graph_.received(event).size();
+    const uint64_t touched = bytes * (step.sources.size() + step.sinks.size()) - arrived;
+    price_.link_bytes += arrived;
+    price_.memory_bytes += touched;
+    return costs_.step_overhead_us + static_cast<double>(touched) / costs_.memory_bytes_per_us +
+           static_cast<double>(arrived) / costs_.link_bytes_per_us;
+  }
+
+  uint64_t chunk_bytes(uint32_t chunk) const {
+    const uint64_t cut = plan_.chunks_per_block;
+    const uint64_t index = chunk % cut;
+    return block_bytes_ / cut + (index < block_bytes_ % cut ? 1 : 0);
+  }
+
+  /// When, and what (an event; in waiting_ a rank).
+  using Ready = std::pair<double, uint32_t>;
+
+  const Plan& plan_;
+  const PlanGraph& graph_;
+  uint64_t block_bytes_;
+  const Costs& costs_;
+  std::vector<Core> cores_;
+  bool is_shared_;
+  /// By rank: its steps that only wait for the rank, the first to become so on top.
+  std::vector<std::priority_queue<Ready, std::vector<Ready>, std::greater<>>> ready_;
+  std::vector<char> on_core_;  ///< by rank
+  std::set<Ready> waiting_;    ///< ranks that have a step and no core
+  std::vector<double> end_us_;
+  std::vector<uint32_t> depth_;    ///< steps on the longest chain before this one
+  std::vector<uint32_t> missing_;  ///< predecessors that have not run
+  std::vector<uint32_t> followers_;
+  std::vector<uint32_t> followers_first_;
+  Price price_;
+};
+
+}  // namespace
+
+Result<Price> price_plans(std::span<const Plan> plans, uint64_t block_bytes, const Costs& costs) {
+  if (!is_valid(costs))
+    return Status(Code::kInvalidArgument, "a cost is negative, or a bandwidth or the cores are 0");
+  TUTTI_TRY(check_shape(plans));
+  const auto graph = PlanGraph::build(plans);
+  if (!graph) return graph.status();
+  return Schedule(plans, *graph, block_bytes, costs).run();
+}
+
+}  // namespace tutti

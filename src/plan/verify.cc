@@ -1,0 +1,65 @@
+#include "plan/verify.h"
+
+#include <string>
+
+#include "plan/graph.h"
+#include "plan/races.h"
+#include "plan/shape.h"
+#include "plan/slots.h"
+#include "plan/symbolic.h"
+
+namespace tutti {
+namespace {
+
+const char* association_name(PlanAssociation association) {
+  switch (association) {
+    case PlanAssociation::kNone: return "none";
+    case PlanAssociation::kAny: return "any";
+    case PlanAssociation::kCanonical: return "canonical";
+  }
+  return "unknown";
+}
+
+/// One rank reduces nothing, so that every statement is true of it.
+Status check_association(const Plan& plan, PlanAssociation found) {
+  if (plan.association == found || plan.rank_count == 1) return {};
+  return {Code::kInvalidArgument, format("the plans state the association '%s', but it is '%s'",
+                                         association_name(plan.association), association_name(found))};
+}
+
+/// What races as copies races by reference as well, so the first is run only to name the defect better.
+Status check_all_races(std::span<const Plan> plans, const PlanGraph& graph, bool in_place,
+                       bool by_reference) {
+  Status status = check_races(plans, graph, {.in_place = in_place, .by_reference = by_reference});
+  if (status.is_ok() || !by_reference) return status;
+  TUTTI_TRY(check_races(plans, graph, {.in_place = in_place}));
+  return status;
+}
+
+}  // namespace
+
+Status verify_plans(std::span<const Plan> plans, const VerifyOptions& options) {
+  TUTTI_TRY(check_shape(plans));
+  const auto graph = PlanGraph::build(plans);
+  if (!graph) return graph.status();
+  TUTTI_TRY(check_slots(*graph, plans[0].slots_needed));
+  auto found = PlanAssociation::kNone;
+  for (const bool in_place : {false, true}) {
+    if (in_place && !options.in_place) break;
+    TUTTI_TRY(check_values(plans, *graph, {.in_place = in_place, .variable_counts = options.variable_counts},
+                           &found));
+    TUTTI_TRY(check_all_races(plans, *graph, in_place, options.by_reference));
+  }
+  return check_association(plans[0], found);
+}
+
+Result<PlanAssociation> find_association(std::span<const Plan> plans) {
+  TUTTI_TRY(check_shape(plans));
+  const auto graph = PlanGraph::build(plans);
+  if (!graph) return graph.status();
+  auto found = PlanAssociation::kNone;
+  TUTTI_TRY(check_values(plans, *graph, {}, &found));
+  return found;
+}
+
+}  // namespace tutti

@@ -1,0 +1,150 @@
+// Copying bytes from one source to one or more sinks, once per SIMD target.
+//
+// Included once per target by foreach_target.h, hence the unusual guard.
+#if defined(TUTTI_REDUCE_COPY_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_REDUCE_COPY_INL_H_
+#undef TUTTI_REDUCE_COPY_INL_H_
+#else
+#define TUTTI_REDUCE_COPY_INL_H_
+#endif
+
+#include <bit>
+#include <cstring>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "reduce/scalar.h"
+#include "reduce/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::reduce::HWY_NAMESPACE {
+
+/// Which sinks get non-temporal stores, and after how many bytes they are aligned for them.
+struct StreamPlan {
+  uint32_t sinks = 0;
+  size_t head_bytes = 0;
+
+  /// Of the sinks that the job wants streamed, the first decides the head; those that are not aligned like
+  /// it, or all when no whole number of elements aligns it, are written with ordinary stores.
+  HWY_INLINE StreamPlan(const Job& job, size_t bytes, size_t element_bytes, size_t vector_bytes) {
+    const uint32_t wanted = job.streaming_sinks & ((1u << job.sink_count) - 1);
+    if (wanted == 0) return;
+    const auto first = reinterpret_cast<uintptr_t>(job.sinks[std::countr_zero(wanted)]);
+    const size_t head = (0 - first) & (vector_bytes - 1);
+    if (head % element_bytes != 0 || bytes < head + vector_bytes) return;
+    head_bytes = head;
+    for (uint32_t m = 0; m < job.sink_count; ++m) {
+      const size_t skew = reinterpret_cast<uintptr_t>(job.sinks[m]) - first;
+      if ((wanted >> m & 1) != 0 && skew % vector_bytes == 0) sinks |= 1u << m;
+    }
+  }
+};
+
+/// One fixed-size move from each end of [0, bytes): together they cover it when kBytes <= bytes <= 2 *
+/// kBytes. Both loads come before the stores, so that a sink may be the source.
+template <size_t kBytes>
+HWY_INLINE void move_both_ends(const uint8_t* source, uint8_t* sink, size_t bytes) {
+  struct Chunk {
+    uint8_t bytes[kBytes];
+  };
+  Chunk head, tail;
+  std::memcpy(&head, source, kBytes);
+  std::memcpy(&tail, source + bytes - kBytes, kBytes);
+  std::memcpy(sink, &head, kBytes);
+  std::memcpy(sink + bytes - kBytes, &tail, kBytes);
+}
+
+inline constexpr size_t kSmallMoveBytes = 64;
+
+/// Moves up to kMaxBytes without a call.
+template <size_t kMaxBytes>
+HWY_INLINE void move_small(const uint8_t* source, uint8_t* sink, size_t bytes) {
+  static_assert(kMaxBytes <= kSmallMoveBytes);
+  if constexpr (kMaxBytes >= 32) {
+    if (bytes >= 32) return move_both_ends<32>(source, sink, bytes);
+  }
+  if constexpr (kMaxBytes >= 16) {
+    if (bytes >= 16) return move_both_ends<16>(source, sink, bytes);
+  }
+  if (bytes >= 8) return move_both_ends<8>(source, sink, bytes);
+  if (bytes >= 4) return move_both_ends<4>(source, sink, bytes);
+  if (bytes >= 2) return move_both_ends<2>(source, sink, bytes);
+  if (bytes == 1) *sink = *source;
+}
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+
+inline void copy_bytes(const Job& job, size_t bytes) {
+  for (uint32_t m = 0; m < job.sink_count; ++m) {
+    if (job.sinks[m] != job.sources[0]) std::memcpy(job.sinks[m], job.sources[0], bytes);
+  }
+}
+
+#else
+
+/// [begin, end) to the sinks that stream, with non-temporal stores, and to the others with ordinary ones.
+inline HWY_NOINLINE void copy_streaming(const Job& job, size_t bytes) {
+  const uint8_t* source = source_bytes(job, 0);
+  const StreamPlan plan(job, bytes, 1, kVectorBytes);
+  size_t offset = plan.head_bytes;
+  for (uint32_t m = 0; m < job.sink_count; ++m) std::memmove(job.sinks[m], source, offset);
+  for (; offset + kVectorBytes <= bytes; offset += kVectorBytes) {
+    const auto vector = hn::LoadU(Tag<uint8_t>(), source + offset);
+    for (uint32_t m = 0; m < job.sink_count; ++m) {
+      if (plan.sinks >> m & 1) {
+        hn::Stream(vector, Tag<uint8_t>(), sink_bytes(job, m) + offset);
+      } else {
+        hn::StoreU(vector, Tag<uint8_t>(), sink_bytes(job, m) + offset);
+      }
+    }
+  }
+  for (uint32_t m = 0; m < job.sink_count; ++m) {
+    std::memmove(sink_bytes(job, m) + offset, source + offset, bytes - offset);
+  }
+  if (plan.sinks != 0) hwy::FlushStream();
+}
+
+/// One pass over the source for all sinks.
+inline HWY_NOINLINE void copy_to_many(const Job& job, size_t bytes) {
+  constexpr size_t kUnits = 4;
+  const uint8_t* source = source_bytes(job, 0);
+  const Tag<uint8_t> d;
+  size_t offset = 0;
+  for (; offset + kUnits * kVectorBytes <= bytes; offset += kUnits * kVectorBytes) {
+    ByteVector vectors[kUnits];
+    for (size_t u = 0; u < kUnits; ++u) vectors[u] = hn::LoadU(d, source + offset + u * kVectorBytes);
+    for (uint32_t m = 0; m < job.sink_count; ++m) {
+      uint8_t* sink = sink_bytes(job, m) + offset;
+      for (size_t u = 0; u < kUnits; ++u) hn::StoreU(vectors[u], d, sink + u * kVectorBytes);
+    }
+  }
+  for (; offset + kVectorBytes <= bytes; offset += kVectorBytes) {
+    const ByteVector vector = hn::LoadU(d, source + offset);
+    for (uint32_t m = 0; m < job.sink_count; ++m) hn::StoreU(vector, d, sink_bytes(job, m) + offset);
+  }
+  for (uint32_t m = 0; m < job.sink_count; ++m) {
+    move_small<kSmallMoveBytes>(source + offset, sink_bytes(job, m) + offset, bytes - offset);
+  }
+}
+
+/// Out of line, so that short copies pay nothing for it. glibc's memcpy is the fastest copy to one sink above
+/// a cache line; below, its call is what costs.
+inline HWY_NOINLINE void copy_long(const Job& job, size_t bytes) {
+  if (job.streaming_sinks != 0) return copy_streaming(job, bytes);
+  if (job.sink_count > 1) return copy_to_many(job, bytes);
+  if (job.sinks[0] != job.sources[0]) std::memcpy(job.sinks[0], job.sources[0], bytes);
+}
+
+inline void copy_bytes(const Job& job, size_t bytes) {
+  if (bytes > kSmallMoveBytes) return copy_long(job, bytes);
+  HWY_UNROLL(1)
+  for (uint32_t m = 0; m < job.sink_count; ++m)
+    move_small<kSmallMoveBytes>(source_bytes(job, 0), sink_bytes(job, m), bytes);
+}
+
+#endif
+
+}  // namespace tutti::reduce::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,63 @@
+// find_kernel and what else depends on the target alone: the copy kernel and the target's name.
+#include "reduce/kernels.h"
+#include "reduce/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reduce/find.cc"
+#include "hwy/foreach_target.h"
+#include "reduce/copy-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::reduce::HWY_NAMESPACE {
+
+void copy_kernel(const Job& job) {
+  copy_bytes(job, job.count);
+}
+
+Kernel choose_copy() {
+  return copy_kernel;
+}
+const char* choose_name() {
+  return hwy::TargetName(HWY_TARGET);
+}
+
+}  // namespace tutti::reduce::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti::reduce {
+namespace {
+HWY_EXPORT(choose_copy);
+HWY_EXPORT(choose_name);
+}  // namespace
+
+Kernel find_copy_kernel() {
+  return HWY_DYNAMIC_DISPATCH(choose_copy)();
+}
+const char* target_name() {
+  return HWY_DYNAMIC_DISPATCH(choose_name)();
+}
+
+Kernel find_kernel(DataType type, ReduceOp op, Association association) {
+  switch (type) {
+    case DataType::kInt8:
+    case DataType::kUint8: return find_int8(type, op, association);
+    case DataType::kInt16:
+    case DataType::kUint16: return find_int16(type, op, association);
+    case DataType::kInt32:
+    case DataType::kUint32: return find_int32(type, op, association);
+    case DataType::kInt64:
+    case DataType::kUint64: return find_int64(type, op, association);
+    case DataType::kFloat16: return find_float16(type, op, association);
+    case DataType::kBfloat16: return find_bfloat16(type, op, association);
+    case DataType::kFloat32: return find_float32(type, op, association);
+    case DataType::kFloat64: return find_float64(type, op, association);
+    case DataType::kFloat8E4M3:
+    case DataType::kFloat8E5M2: return find_float8(type, op, association);
+    case DataType::kBool: return find_bool(type, op, association);
+  }
+  return nullptr;
+}
+
+}  // namespace tutti::reduce
+#endif

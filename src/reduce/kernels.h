@@ -1,0 +1,21 @@
+// The kernel tables behind find_kernel: one source file per element width or format, so that they build in
+// parallel. Each takes only the types of its name, returns null for operators that are undefined on them, and
+// chooses among the SIMD targets compiled in when it is called.
+#pragma once
+
+#include "reduce/reduce.h"
+
+namespace tutti::reduce {
+
+Kernel find_int8(DataType type, ReduceOp op, Association association);
+Kernel find_int16(DataType type, ReduceOp op, Association association);
+Kernel find_int32(DataType type, ReduceOp op, Association association);
+Kernel find_int64(DataType type, ReduceOp op, Association association);
+Kernel find_float16(DataType type, ReduceOp op, Association association);
+Kernel find_bfloat16(DataType type, ReduceOp op, Association association);
+Kernel find_float32(DataType type, ReduceOp op, Association association);
+Kernel find_float64(DataType type, ReduceOp op, Association association);
+Kernel find_float8(DataType type, ReduceOp op, Association association);
+Kernel find_bool(DataType type, ReduceOp op, Association association);
+
+}  // namespace tutti::reduce

@@ -1,0 +1,198 @@
+// Tests of the choice table: the built-in one serves every request, rows are read as documented, wrong
+// texts are refused with their line.
+#include "algorithms/choice.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/algorithms/make_plans.h"
+
+namespace tutti {
+namespace {
+
+const char* name_of(const Algorithm* algorithm) {
+  return algorithm == nullptr ? "none" : algorithm->name.data();
+}
+
+TEST(ChoiceTest, TheBuiltInTableServesEveryRequest) {
+  const ChoiceTable& table = ChoiceTable::built_in();
+  ASSERT_FALSE(table.rows().empty()) << "the embedded table does not parse";
+  for (int c = 0; c < static_cast<int>(Collective::kSendRecv); ++c) {
+    const auto collective = static_cast<Collective>(c);
+    for (uint32_t ranks = 1; ranks <= 64; ++ranks) {
+      for (uint64_t bytes = 0; bytes <= uint64_t{1} << 40; bytes = bytes == 0 ? 1 : bytes * 8) {
+        for (int bits = 0; bits < 32; ++bits) {
+          const Request request{.collective = collective,
+                                .rank_count = ranks,
+                                .root = ranks - 1,
+                                .block_bytes = bytes,
+                                .reproducible = (bits & 1) != 0,
+                                .variable_counts = (bits & 2) != 0 && has_variable_form(collective)};
+          const Facts facts{.can_publish = (bits & 4) != 0,
+                            .can_reference = (bits & 8) != 0,
+                            .cores = 2,
+                            .slots = (bits & 16) != 0 ? 1u : 8u};
+          uint32_t row = UINT32_MAX;
+          const Algorithm* chosen = table.choose(request, facts, &row);
+          ASSERT_NE(chosen, nullptr) << collective_name(collective) << " " << ranks << " ranks";
+          ASSERT_TRUE(chosen->supports(request, facts));
+          ASSERT_EQ(chosen->collective, collective);
+          ASSERT_LT(row, table.rows().size()) << "no row serves " << describe(*chosen, request);
+        }
+      }
+    }
+  }
+}
+
+// A row that can never decide is a mistake in the table.
+TEST(ChoiceTest, EveryRowOfTheBuiltInTableDecidesSomewhere) {
+  const ChoiceTable& table = ChoiceTable::built_in();
+  std::vector<bool> decided(table.rows().size(), false);
+  for (int c = 0; c < static_cast<int>(Collective::kSendRecv); ++c) {
+    const auto collective = static_cast<Collective>(c);
+    for (uint32_t ranks = 1; ranks <= 64; ++ranks) {
+      for (uint64_t bytes = 1; bytes <= uint64_t{1} << 30; bytes *= 2) {
+        for (int bits = 0; bits < 16; ++bits) {
+          const Request request{.collective = collective,
+                                .rank_count = ranks,
+                                .block_bytes = bytes,
+                                .reproducible = (bits & 1) != 0,
+                                .variable_counts = (bits & 2) != 0 && has_variable_form(collective)};
+          const Facts facts{.can_publish = (bits & 4) != 0, .slots = (bits & 8) != 0 ? 1u : 8u};
+          uint32_t row = 0;
+          (void)table.choose(request, facts, &row);
+          if (row < decided.size()) decided[row] = true;
+        }
+      }
+    }
+  }
+  for (size_t i = 0; i < decided.size(); ++i) {
+    const ChoiceRow& row = table.rows()[i];
+    EXPECT_TRUE(decided[i]) << "row " << i << ": " << collective_name(row.collective) << " " << row.algorithm;
+  }
+}
+
+TEST(ChoiceTest, ShortMessagesOfTwoRanksAreReducedInOneShotAndLongOnesInTwo) {
+  const ChoiceTable& table = ChoiceTable::built_in();
+  Request request{.collective = Collective::kAllReduce, .rank_count = 2, .block_bytes = 8};
+  EXPECT_STREQ(name_of(table.choose(request, {})), "direct_one_shot");
+  request.block_bytes = uint64_t{1} << 24;
+  EXPECT_STREQ(name_of(table.choose(request, {})), "direct_two_shot");
+}
+
+TEST(ChoiceTest, TheFirstRowThatMatchesAndIsSupportedDecides) {
+  const auto table = ChoiceTable::parse(
+      "# comment\n"
+      "\n"
+      "all_reduce 2..4 ..1K publish direct_one_shot  # short\r\n"
+      "all_reduce\t3 * any ring\n"
+      "all_reduce * 1M.. oversubscribed recursive_halving_doubling\n"
+      "all_reduce 4.. 2K..3K reference recursive_doubling");
+  ASSERT_TRUE(table.is_ok()) << table.status().text();
+  ASSERT_EQ(table->rows().size(), 4u);
+  const auto chosen = [&](uint32_t ranks, uint64_t bytes, const Facts& facts, bool reproducible = false) {
+    const Request request{.collective = Collective::kAllReduce,
+                          .rank_count = ranks,
+                          .block_bytes = bytes,
+                          .reproducible = reproducible};
+    uint32_t row = 0;
+    (void)table->choose(request, facts, &row);
+    return row;
+  };
+  const uint32_t none = 4;
+  EXPECT_EQ(chosen(2, 1024, {}), 0u);
+  EXPECT_EQ(chosen(2, 1025, {}), none);
+  EXPECT_EQ(chosen(5, 8, {}), none);
+  EXPECT_EQ(chosen(3, 1024, {.can_publish = false}), 1u);
+  EXPECT_EQ(chosen(3, 2048, {}, true), none) << "a ring of three is not canonical";
+  EXPECT_EQ(chosen(2, 1 << 20, {.cores = 1}), 2u);
+  EXPECT_EQ(chosen(2, 1 << 20, {.cores = 2}), none);
+  EXPECT_EQ(chosen(4, 1 << 20, {.host_count = 2, .cores = 2}), none);
+  EXPECT_EQ(chosen(4, 3072, {.can_reference = true, .cores = 8}), 3u);
+  EXPECT_EQ(chosen(4, 3073, {.can_reference = true, .cores = 8}), none);
+  EXPECT_EQ(chosen(4, 3072, {.cores = 8}), none);
+}
+
+// The message of a collective with a block a rank is all blocks.
+TEST(ChoiceTest, BytesAreThoseOfTheWholeMessage) {
+  const auto table = ChoiceTable::parse("all_gather * ..4K any bruck\nall_gather * * any ring");
+  ASSERT_TRUE(table.is_ok());
+  Request request{.collective = Collective::kAllGather, .rank_count = 4, .block_bytes = 1024};
+  EXPECT_STREQ(name_of(table->choose(request, {})), "bruck");
+  request.block_bytes = 1025;
+  EXPECT_STREQ(name_of(table->choose(request, {})), "ring");
+  request.block_bytes = UINT64_MAX / 2;
+  EXPECT_STREQ(name_of(table->choose(request, {})), "ring") << "the product must not wrap around";
+}
+
+TEST(ChoiceTest, WithoutARowTheFirstAlgorithmThatSupportsTheRequestServesIt) {
+  const auto empty = ChoiceTable::parse("");
+  ASSERT_TRUE(empty.is_ok());
+  uint32_t row = 7;
+  const Request request{.collective = Collective::kAllToAll, .rank_count = 3, .variable_counts = true};
+  EXPECT_STREQ(name_of(empty->choose(request, {}, &row)), "direct");
+  EXPECT_EQ(row, 0u);
+  EXPECT_EQ(empty->choose({.collective = Collective::kSendRecv, .rank_count = 2}, {}), nullptr);
+}
+
+TEST(ChoiceTest, AWrongTextIsRefusedWithItsLineAndWhatWasExpected) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"all_reduce * * any", "line 1: expected 5 columns"},
+      {"all_reduce * * any ring ring", "line 1: expected 5 columns"},
+      {"\n# x\nall_reduced * * any ring", "line 3: no collective 'all_reduced'"},
+      {"send_recv * * any ring", "line 1: no collective"},
+      {"all_reduce 0 * any ring", "expected ranks"},
+      {"all_reduce 4..2 * any ring", "expected ranks"},
+      {"all_reduce .. * any ring", "expected ranks"},
+      {"all_reduce -1 * any ring", "expected ranks"},
+      {"all_reduce 4294967296 * any ring", "expected ranks"},
+      {"all_reduce 8.. ..x any ring", "expected bytes"},
+      {"all_reduce * 1T any ring", "expected bytes"},
+      {"all_reduce * 1KK any ring", "expected bytes"},
+      {"all_reduce * 99999999999999999999 any ring", "expected bytes"},
+      {"all_reduce * 99999999999999999G any ring", "expected bytes"},
+      {"all_reduce * * sometimes ring", "as condition, not 'sometimes'"},
+      {"all_reduce * * any rings", "no algorithm 'rings' for all_reduce; there are: direct_one_shot, "},
+      {"all_reduce * * any chain", "no algorithm 'chain' for all_reduce"},
+      {"all_reduce * * any \x01\xff", "no algorithm '?\?'"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const auto table = ChoiceTable::parse(text);
+    ASSERT_FALSE(table.is_ok()) << text;
+    EXPECT_EQ(table.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(table.status().text().find(expected), std::string_view::npos)
+        << text << " -> " << table.status().text();
+  }
+}
+
+TEST(ChoiceTest, TooManyRowsAreRefused) {
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += "barrier * * any direct\n";
+  EXPECT_FALSE(ChoiceTable::parse(text).is_ok());
+}
+
+// Goal: no text crashes the parser or makes it run long. Method: seeded damage to the built-in rows and
+// pure noise.
+TEST(ChoiceTest, DamagedTextsParseOrFailButNeverCrash) {
+  constexpr uint32_t kSeed = 20240607;
+  std::mt19937 random(kSeed);
+  const std::string good =
+      "all_reduce 2..8 ..32K publish direct_one_shot\nbroadcast * 64K.. any chain\nbarrier 1 * any direct\n";
+  const std::string alphabet = "abz_.*#019KMG \t\r\n\0\xff-";
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = i % 4 == 0 ? std::string(random() % 200, ' ') : good;
+    const size_t damages = i % 4 == 0 ? text.size() : 1 + random() % 4;
+    for (size_t k = 0; k < damages; ++k) text[random() % text.size()] = alphabet[random() % alphabet.size()];
+    const auto table = ChoiceTable::parse(text);
+    if (table.is_ok()) {
+      const Request request{.collective = Collective::kBarrier, .rank_count = 3, .block_bytes = 1};
+      ASSERT_NE(table->choose(request, {}), nullptr);
+    } else {
+      ASSERT_FALSE(table.status().text().empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,540 @@
+// Bad input that one rank finds by itself: the code, a text that names argument and value, and a communicator
+// that works as before.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "tests/support/cluster.h"
+
+namespace tutti::test {
+namespace {
+
+struct Buffers {
+  std::vector<float> send = std::vector<float>(64, 1.0f);
+  std::vector<float> recv = std::vector<float>(64, 0.0f);
+  std::vector<size_t> counts;
+};
+
+struct BadCall {
+  const char* name;
+  std::function<tutti_result_t(const Rank&, Buffers&)> call;
+  tutti_result_t code;
+  std::vector<std::string> texts;
+};
+
+constexpr size_t kHuge = ~size_t{0} / 2;
+const tutti_stream_t kNow = TUTTI_BLOCKING;
+
+tutti_type_t bad_type() {
+  return static_cast<tutti_type_t>(TUTTI_TYPE_COUNT);
+}
+tutti_op_t bad_op(int value) {
+  return static_cast<tutti_op_t>(value);
+}
+
+std::vector<BadCall> bad_reductions() {
+  const auto all_reduce = [](auto send, auto recv, size_t count, tutti_type_t type, tutti_op_t op) {
+    return [=](const Rank& r, Buffers& b) {
+      return tutti_all_reduce(send(b), recv(b), count, type, op, r.comm, kNow);
+    };
+  };
+  const auto none = [](Buffers&) -> float* { return nullptr; };
+  const auto send = [](Buffers& b) { return b.send.data(); };
+  const auto recv = [](Buffers& b) { return b.recv.data(); };
+  const auto inside = [](Buffers& b) { return b.send.data() + 1; };
+  return {
+      {"null send",
+       all_reduce(none, recv, 4, TUTTI_FLOAT32, TUTTI_SUM),
+       TUTTI_INVALID_ARGUMENT,
+       {"send", "NULL"}},
+      {"null recv",
+       all_reduce(send, none, 4, TUTTI_FLOAT32, TUTTI_SUM),
+       TUTTI_INVALID_ARGUMENT,
+       {"recv", "NULL"}},
+      {"type", all_reduce(send, recv, 4, bad_type(), TUTTI_SUM), TUTTI_INVALID_ARGUMENT, {"type", "15"}},
+      {"op", all_reduce(send, recv, 4, TUTTI_FLOAT32, bad_op(77)), TUTTI_INVALID_ARGUMENT, {"op", "77"}},
+      {"avg of bool",
+       all_reduce(send, recv, 4, TUTTI_BOOL, TUTTI_AVG),
+       TUTTI_INVALID_ARGUMENT,
+       {"avg", "bool"}},
+      {"bits of float",
+       all_reduce(send, recv, 4, TUTTI_FLOAT16, TUTTI_BXOR),
+       TUTTI_INVALID_ARGUMENT,
+       {"float16"}},
+      {"overflow",
+       all_reduce(send, recv, kHuge, TUTTI_FLOAT32, TUTTI_SUM),
+       TUTTI_INVALID_ARGUMENT,
+       {"count", std::to_string(kHuge)}},
+      {"overlap",
+       all_reduce(send, inside, 4, TUTTI_FLOAT32, TUTTI_SUM),
+       TUTTI_INVALID_ARGUMENT,
+       {"send", "recv", "overlap"}},
+      {"null comm",
+       [](const Rank&, Buffers& b) {
+         return tutti_all_reduce(b.send.data(), b.recv.data(), 1, TUTTI_FLOAT32, TUTTI_SUM, nullptr, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"comm", "NULL"}},
+      {"stream kind",
+       [](const Rank& r, Buffers& b) {
+         return tutti_all_reduce(b.send.data(), b.recv.data(), 1, TUTTI_FLOAT32, TUTTI_SUM, r.comm,
+                                 tutti_stream_make_(9, nullptr));
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"stream", "9"}},
+      {"null stream",
+       [](const Rank& r, Buffers& b) {
+         return tutti_all_reduce(b.send.data(), b.recv.data(), 1, TUTTI_FLOAT32, TUTTI_SUM, r.comm,
+                                 tutti_stream_host(nullptr));
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"stream", "NULL"}},
+      {"CUDA stream",
+       [](const Rank& r, Buffers& b) {
+         return tutti_all_reduce(b.send.data(), b.recv.data(), 1, TUTTI_FLOAT32, TUTTI_SUM, r.comm,
+                                 tutti_stream_cuda(nullptr));
+       },
+       TUTTI_UNSUPPORTED,
+       {"CUDA"}},
+  };
+}
+
+std::vector<BadCall> bad_collectives() {
+  return {
+      {"root of reduce",
+       [](const Rank& r, Buffers& b) {
+         return tutti_reduce(b.send.data(), b.recv.data(), 1, TUTTI_FLOAT32, TUTTI_SUM, 2, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"root", "2", "0 to 1"}},
+      {"root of broadcast",
+       [](const Rank& r, Buffers& b) {
+         return tutti_broadcast(b.send.data(), b.recv.data(), 1, TUTTI_FLOAT32, -1, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"root", "-1"}},
+      {"root of gather",
+       [](const Rank& r, Buffers& b) {
+         return tutti_gather(b.send.data(), b.recv.data(), 1, TUTTI_FLOAT32, 99, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"root", "99"}},
+      {"root of scatter",
+       [](const Rank& r, Buffers& b) {
+         return tutti_scatter(b.send.data(), b.recv.data(), 1, TUTTI_FLOAT32, 99, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"root", "99"}},
+      {"all_gather overflows by its blocks",
+       [](const Rank& r, Buffers& b) {
+         return tutti_all_gather(b.send.data(), b.recv.data(), size_t{1} << 61, TUTTI_FLOAT32, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"count", "blocks"}},
+      {"all_gather overlap",
+       [](const Rank& r, Buffers& b) {
+         return tutti_all_gather(b.recv.data() + 1, b.recv.data(), 4, TUTTI_FLOAT32, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"overlap"}},
+      {"reduce_scatter overlap",
+       [](const Rank& r, Buffers& b) {
+         return tutti_reduce_scatter(b.send.data(), b.send.data() + 2, 4, TUTTI_FLOAT32, TUTTI_SUM, r.comm,
+                                     kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"overlap"}},
+      {"all_to_all null",
+       [](const Rank& r, Buffers& b) {
+         return tutti_all_to_all(b.send.data(), nullptr, 4, TUTTI_FLOAT32, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"recv"}},
+  };
+}
+
+std::vector<BadCall> bad_variable_collectives() {
+  return {
+      {"all_gather_v counts",
+       [](const Rank& r, Buffers& b) {
+         return tutti_all_gather_v(b.send.data(), b.recv.data(), nullptr, nullptr, TUTTI_FLOAT32, r.comm,
+                                   kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"counts", "NULL"}},
+      {"all_gather_v overflow",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {size_t{1} << 59, ~size_t{0} - 5};
+         return tutti_all_gather_v(b.send.data(), b.recv.data(), b.counts.data(), nullptr, TUTTI_UINT8,
+                                   r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"count"}},
+      {"all_gather_v overlap",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {4, 4};
+         return tutti_all_gather_v(b.recv.data() + 1, b.recv.data(), b.counts.data(), nullptr, TUTTI_FLOAT32,
+                                   r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"overlap"}},
+      {"all_to_all_v in place",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {4, 4};
+         return tutti_all_to_all_v(b.send.data(), b.counts.data(), nullptr, b.send.data(), b.counts.data(),
+                                   nullptr, TUTTI_FLOAT32, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"overlap"}},
+      {"all_to_all_v to itself",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {4, 4, 4, 4};
+         b.counts[static_cast<size_t>(r.rank())] = 5;
+         return tutti_all_to_all_v(b.send.data(), b.counts.data(), nullptr, b.recv.data(),
+                                   b.counts.data() + 2, nullptr, TUTTI_FLOAT32, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"send_counts", "recv_counts"}},
+  };
+}
+
+std::vector<BadCall> bad_messages() {
+  return {
+      {"peer",
+       [](const Rank& r, Buffers& b) { return tutti_send(b.send.data(), 1, TUTTI_INT8, 2, 0, r.comm, kNow); },
+       TUTTI_INVALID_ARGUMENT,
+       {"peer", "2"}},
+      {"negative peer",
+       [](const Rank& r, Buffers& b) {
+         return tutti_recv(b.recv.data(), 1, TUTTI_INT8, -1, 0, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"peer", "-1"}},
+      {"tag",
+       [](const Rank& r, Buffers& b) {
+         return tutti_send(b.send.data(), 1, TUTTI_INT8, 0, 65536, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"tag", "65536"}},
+      {"type of send",
+       [](const Rank& r, Buffers& b) { return tutti_send(b.send.data(), 1, bad_type(), 0, 0, r.comm, kNow); },
+       TUTTI_INVALID_ARGUMENT,
+       {"type"}},
+      {"null send",
+       [](const Rank& r, Buffers&) { return tutti_send(nullptr, 1, TUTTI_INT8, 1, 0, r.comm, kNow); },
+       TUTTI_INVALID_ARGUMENT,
+       {"send", "NULL"}},
+      {"null recv",
+       [](const Rank& r, Buffers&) { return tutti_recv(nullptr, 1, TUTTI_INT8, 1, 0, r.comm, kNow); },
+       TUTTI_INVALID_ARGUMENT,
+       {"recv", "NULL"}},
+      {"send to itself",
+       [](const Rank& r, Buffers& b) {
+         return tutti_send(b.send.data(), 1, TUTTI_INT8, r.rank(), 0, r.comm, kNow);
+       },
+       TUTTI_INVALID_USAGE,
+       {"itself", "group"}},
+      {"group end",
+       [](const Rank&, Buffers&) { return tutti_group_end(); },
+       TUTTI_INVALID_USAGE,
+       {"tutti_group_start"}},
+  };
+}
+
+std::vector<BadCall> bad_housekeeping() {
+  return {
+      {"version",
+       [](const Rank&, Buffers&) { return tutti_get_version(nullptr); },
+       TUTTI_INVALID_ARGUMENT,
+       {"version"}},
+      {"unique id",
+       [](const Rank&, Buffers&) { return tutti_get_unique_id(nullptr); },
+       TUTTI_INVALID_ARGUMENT,
+       {"id"}},
+      {"rank",
+       [](const Rank& r, Buffers&) { return tutti_comm_rank(r.comm, nullptr); },
+       TUTTI_INVALID_ARGUMENT,
+       {"rank"}},
+      {"count",
+       [](const Rank& r, Buffers&) { return tutti_comm_count(r.comm, nullptr); },
+       TUTTI_INVALID_ARGUMENT,
+       {"rank_count"}},
+      {"async error",
+       [](const Rank& r, Buffers&) { return tutti_comm_async_error(r.comm, nullptr); },
+       TUTTI_INVALID_ARGUMENT,
+       {"error"}},
+      {"explain",
+       [](const Rank& r, Buffers&) { return tutti_comm_explain(r.comm, nullptr, 10); },
+       TUTTI_INVALID_ARGUMENT,
+       {"text"}},
+      {"no room",
+       [](const Rank& r, Buffers& b) {
+         return tutti_comm_explain(r.comm, reinterpret_cast<char*>(b.recv.data()), 0);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"bytes"}},
+      {"split",
+       [](const Rank& r, Buffers&) { return tutti_comm_split(r.comm, 0, 0, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT,
+       {"new_comm"}},
+      {"color",
+       [](const Rank& r, Buffers&) {
+         tutti_comm_t* part = nullptr;
+         return tutti_comm_split(r.comm, -2, 0, &part, nullptr);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"color", "-2"}},
+  };
+}
+
+std::vector<BadCall> bad_operators_and_memory() {
+  return {
+      {"premul scalar",
+       [](const Rank& r, Buffers&) {
+         tutti_op_t op;
+         return tutti_op_create_premul_sum(&op, nullptr, TUTTI_FLOAT32, r.comm);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"scalar"}},
+      {"premul of bool",
+       [](const Rank& r, Buffers& b) {
+         tutti_op_t op;
+         return tutti_op_create_premul_sum(&op, b.send.data(), TUTTI_BOOL, r.comm);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"type", "14"}},
+      {"premul destroyed twice",
+       [](const Rank& r, Buffers&) { return tutti_op_destroy(bad_op(12), r.comm); },
+       TUTTI_INVALID_ARGUMENT,
+       {"op", "12"}},
+      {"memory that is not ours",
+       [](const Rank&, Buffers& b) { return tutti_mem_free(b.send.data()); },
+       TUTTI_INVALID_ARGUMENT,
+       {"tutti_mem_alloc"}},
+      {"too much memory",
+       [](const Rank&, Buffers&) {
+         void* memory = nullptr;
+         return tutti_mem_alloc(&memory, size_t{1} << 60);
+       },
+       TUTTI_OUT_OF_MEMORY,
+       {std::to_string(size_t{1} << 60)}},
+      {"registration",
+       [](const Rank& r, Buffers& b) { return tutti_comm_deregister(r.comm, b.send.data()); },
+       TUTTI_INVALID_ARGUMENT,
+       {"handle"}},
+      {"nothing to register",
+       [](const Rank& r, Buffers& b) {
+         void* handle = nullptr;
+         return tutti_comm_register(r.comm, b.send.data(), 0, &handle);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"bytes"}},
+  };
+}
+
+void expect_right_sum(Rank& rank, const std::string& after) {
+  std::vector<float> data(17, static_cast<float>(rank.rank() + 1));
+  rank.expect_ok(
+      tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_FLOAT32, TUTTI_SUM, rank.comm, kNow),
+      "all_reduce after " + after);
+  rank.expect_true(data[16] == 3.0f, "wrong sum after " + after);
+}
+
+// Goal: every bad argument is an error of its kind, found before anything is sent.
+// Method: only rank 0 makes the bad call; then both ranks make a good one, also as a group that the call
+// spoils.
+TEST(BadInputTest, IsNamedAndChangesNothing) {
+  std::vector<BadCall> calls = bad_reductions();
+  for (auto more : {bad_collectives(), bad_variable_collectives(), bad_messages(), bad_housekeeping(),
+                    bad_operators_and_memory()}) {
+    calls.insert(calls.end(), more.begin(), more.end());
+  }
+  EXPECT_EQ(run_cluster({},
+                        [&](Rank& rank) {
+                          Buffers buffers;
+                          for (const BadCall& bad : calls) {
+                            rank.at(bad.name);
+                            if (rank.rank() == 0) {
+                              rank.expect(bad.call(rank, buffers), bad.code, bad.name);
+                              rank.expect_text(bad.texts, bad.name);
+                              tutti_result_t state = TUTTI_INTERNAL_ERROR;
+                              rank.expect_ok(tutti_comm_async_error(rank.comm, &state), "async_error");
+                              rank.expect(state, TUTTI_SUCCESS, bad.name);
+                            }
+                            expect_right_sum(rank, bad.name);
+                          }
+                        }),
+            "");
+}
+
+// Goal: an argument error inside a group is returned by the call and by the end, and nothing of the group is
+// issued.
+TEST(BadInputTest, InsideAGroupSpoilsTheGroup) {
+  std::vector<BadCall> calls = bad_reductions();
+  for (auto more : {bad_collectives(), bad_variable_collectives(), bad_messages()})
+    calls.insert(calls.end(), more.begin(), more.end());
+  calls.pop_back();  // the unmatched end
+  calls.pop_back();  // a send to itself is judged at the end
+  EXPECT_EQ(
+      run_cluster({},
+                  [&](Rank& rank) {
+                    Buffers buffers;
+                    for (const BadCall& bad : calls) {
+                      rank.at(bad.name);
+                      if (rank.rank() == 0) {
+                        float value = 1;
+                        rank.expect_ok(tutti_group_start(), "start");
+                        rank.expect_ok(
+                            tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, kNow),
+                            "inside");
+                        rank.expect(bad.call(rank, buffers), bad.code, bad.name);
+                        rank.expect_ok(tutti_send(&value, 1, TUTTI_FLOAT32, 1, 0, rank.comm, kNow), "inside");
+                        rank.expect(tutti_group_end(), bad.code, std::string("end after ") + bad.name);
+                        rank.expect_text(bad.texts, bad.name);
+                        rank.expect_true(value == 1.0f, "a spoiled group ran");
+                      }
+                      expect_right_sum(rank, bad.name);
+                    }
+                  }),
+      "");
+}
+
+// Goal: creating with bad arguments is an error that leaves no communicator.
+TEST(BadInputTest, OfCreateIsNamed) {
+  EXPECT_EQ(
+      run_child([] {
+        std::string failures;
+        tutti_unique_id_t id;
+        if (tutti_get_unique_id(&id) != TUTTI_SUCCESS) return std::string("id");
+        tutti_comm_t* comm = nullptr;
+        const auto expect = [&](const char* name, tutti_result_t got, tutti_result_t wanted,
+                                const char* text) {
+          if (got != wanted || std::string(tutti_last_error()).find(text) == std::string::npos ||
+              comm != nullptr) {
+            failures += std::string(name) + ": " + tutti_error_string(got) + ": " + tutti_last_error() + "\n";
+          }
+        };
+        expect("null", tutti_comm_create(nullptr, 1, id, 0, nullptr), TUTTI_INVALID_ARGUMENT, "comm is NULL");
+        expect("no rank", tutti_comm_create(&comm, 0, id, 0, nullptr), TUTTI_INVALID_ARGUMENT,
+               "rank_count is 0");
+        expect("many", tutti_comm_create(&comm, 1 << 20, id, 0, nullptr), TUTTI_INVALID_ARGUMENT,
+               "rank_count is 1048576");
+        expect("rank", tutti_comm_create(&comm, 2, id, 2, nullptr), TUTTI_INVALID_ARGUMENT, "rank is 2");
+        expect("negative", tutti_comm_create(&comm, 2, id, -1, nullptr), TUTTI_INVALID_ARGUMENT,
+               "rank is -1");
+        tutti_config_t config = TUTTI_CONFIG_INIT;
+        config.size = 3;
+        expect("size", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_INVALID_ARGUMENT, "size is 3");
+        config = TUTTI_CONFIG_INIT;
+        config.device = 0;
+        expect("device", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_UNSUPPORTED, "device is 0");
+        config.device = -7;
+        expect("device", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_INVALID_ARGUMENT, "device is -7");
+        config = TUTTI_CONFIG_INIT;
+        config.threads = 17;
+        expect("threads", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_INVALID_ARGUMENT,
+               "threads is 17");
+        config = TUTTI_CONFIG_INIT;
+        config.reproducible = 2;
+        expect("reproducible", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_INVALID_ARGUMENT,
+               "reproducible");
+        expect("all", tutti_comm_create_all(nullptr, 2, nullptr), TUTTI_INVALID_ARGUMENT, "comms");
+        expect("none", tutti_comm_create_all(&comm, 0, nullptr), TUTTI_INVALID_ARGUMENT, "rank_count is 0");
+        return failures;
+      }),
+      "");
+}
+
+// Goal: a wrong environment variable is an error that names it, at the first call.
+TEST(BadInputTest, OfTheEnvironmentIsNamed) {
+  EXPECT_EQ(run_child(
+                [] {
+                  tutti_unique_id_t id;
+                  const tutti_result_t result = tutti_get_unique_id(&id);
+                  const std::string text = tutti_last_error();
+                  const bool named = text.find("TUTTI_SLOTS") != std::string::npos;
+                  return result == TUTTI_INVALID_ARGUMENT && named ? std::string() : "got: " + text;
+                },
+                {{"TUTTI_SLOTS", "7"}}),
+            "");
+}
+
+// Goal: a struct of an older or a newer header is read as far as both know it.
+TEST(ConfigTest, IsVersionedByItsSize) {
+  EXPECT_EQ(run_child([] {
+              std::string failures;
+              struct Newer {
+                tutti_config_t known = TUTTI_CONFIG_INIT;
+                uint64_t unknown = 0;
+              } newer;
+              newer.known.size = sizeof(newer);
+              tutti_config_t older = TUTTI_CONFIG_INIT;
+              older.size = offsetof(tutti_config_t, timeout_ms);
+              older.timeout_ms = 1;
+              tutti_comm_t* comms[2] = {};
+              for (const tutti_config_t* config : {&newer.known, &older}) {
+                if (tutti_comm_create_all(comms, 2, config) != TUTTI_SUCCESS)
+                  return std::string(tutti_last_error());
+                for (tutti_comm_t* comm : comms) {
+                  if (tutti_comm_destroy(comm) != TUTTI_SUCCESS) failures += tutti_last_error();
+                }
+              }
+              newer.unknown = 1;
+              comms[0] = comms[1] = nullptr;
+              if (tutti_comm_create_all(comms, 2, &newer.known) != TUTTI_UNSUPPORTED)
+                failures += "unknown field accepted\n";
+              if (comms[0] != nullptr || comms[1] != nullptr) failures += "a communicator was left\n";
+              return failures;
+            }),
+            "");
+}
+
+// Goal: a handle that is dead is refused, for every call, without a crash.
+TEST(UseAfterDestroyTest, IsRefused) {
+  EXPECT_EQ(run_child([] {
+              tutti_comm_t* comm = nullptr;
+              if (tutti_comm_create_all(&comm, 1, nullptr) != TUTTI_SUCCESS)
+                return std::string(tutti_last_error());
+              float value = 1;
+              if (tutti_comm_finalize(comm) != TUTTI_SUCCESS) return std::string("finalize");
+              if (tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM, comm, kNow) !=
+                  TUTTI_INVALID_USAGE) {
+                return std::string("after finalize");
+              }
+              if (tutti_comm_destroy(comm) != TUTTI_SUCCESS) return std::string("destroy");
+              int rank = 0;
+              tutti_result_t state;
+              const tutti_result_t results[] = {
+                  tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM, comm, kNow),
+                  tutti_barrier(comm, kNow),
+                  tutti_comm_rank(comm, &rank),
+                  tutti_comm_async_error(comm, &state),
+                  tutti_comm_finalize(comm),
+                  tutti_comm_destroy(comm),
+                  tutti_comm_abort(comm),
+              };
+              std::string failures;
+              for (const tutti_result_t result : results) {
+                if (result != TUTTI_INVALID_USAGE) failures += std::string(tutti_error_string(result)) + "; ";
+              }
+              if (tutti_comm_destroy(nullptr) != TUTTI_SUCCESS ||
+                  tutti_comm_abort(nullptr) != TUTTI_SUCCESS || tutti_mem_free(nullptr) != TUTTI_SUCCESS ||
+                  tutti_host_stream_destroy(nullptr) != TUTTI_SUCCESS) {
+                failures += "NULL is not accepted";
+              }
+              return failures;
+            }),
+            "");
+}
+
+TEST(ErrorStringTest, IsNeverNull) {
+  for (int code = -2; code < 40; ++code) {
+    const char* text = tutti_error_string(static_cast<tutti_result_t>(code));
+    ASSERT_NE(text, nullptr);
+    EXPECT_GT(std::strlen(text), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test

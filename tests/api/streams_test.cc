@@ -1,0 +1,207 @@
+// Host streams: calls return at once, run in order, across streams and communicators.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/support/cluster.h"
+
+namespace tutti::test {
+namespace {
+
+class StreamsTest : public testing::TestWithParam<std::vector<int>> {
+ protected:
+  static ClusterOptions options() {
+    ClusterOptions result;
+    result.layout = GetParam();
+    return result;
+  }
+};
+
+/// A stream that ends with the scope.
+class Stream {
+ public:
+  explicit Stream(Rank& rank) : rank_(rank) { rank.expect_ok(tutti_host_stream_create(&stream_), "stream"); }
+  ~Stream() { rank_.expect_ok(tutti_host_stream_destroy(stream_), "destroy stream"); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  tutti_stream_t tag() const { return tutti_stream_host(stream_); }
+  tutti_host_stream_t* get() const { return stream_; }
+
+ private:
+  Rank& rank_;
+  tutti_host_stream_t* stream_ = nullptr;
+};
+
+// Goal: operations of one communicator run in issue order across two streams and blocking calls.
+// Method: each doubles (a sum of two equal ranks) or takes the maximum of the same memory.
+TEST_P(StreamsTest, KeepIssueOrderOnOneCommunicator) {
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          const Stream one(rank);
+                          const Stream two(rank);
+                          std::vector<int64_t> data(10'000, 1);
+                          const auto sum = [&](tutti_stream_t stream) {
+                            rank.expect_ok(tutti_all_reduce(data.data(), data.data(), data.size(),
+                                                            TUTTI_INT64, TUTTI_SUM, rank.comm, stream),
+                                           "sum");
+                          };
+                          int64_t wanted = 1;
+                          for (int turn = 0; turn < 5; ++turn) {
+                            sum(one.tag());
+                            sum(two.tag());
+                            sum(two.tag());
+                            sum(TUTTI_BLOCKING);
+                            for (int i = 0; i < 4; ++i) wanted *= rank.count();
+                            rank.expect_true(data[9'999] == wanted,
+                                             "a blocking call did not wait for the streams");
+                          }
+                          rank.expect_ok(tutti_host_stream_synchronize(one.get()), "synchronize");
+                          rank.expect_ok(tutti_host_stream_query(one.get()), "query");
+                        }),
+            "");
+}
+
+// Goal: a call on a stream returns before its peers have come; query says so; arrays of counts are copied.
+TEST_P(StreamsTest, ReturnAtOnceAndCopyCounts) {
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          const Stream stream(rank);
+                          std::vector<float> send(100, 1.0f);
+                          std::vector<float> recv(static_cast<size_t>(rank.count()) * 100);
+                          if (rank.rank() != 0 || rank.count() == 1)
+                            rank.wait_value(0, rank.count() == 1 ? 0 : 1);
+                          {
+                            std::vector<size_t> counts(static_cast<size_t>(rank.count()), 100);
+                            rank.expect_ok(
+                                tutti_all_gather_v(send.data(), recv.data(), counts.data(), nullptr,
+                                                   TUTTI_FLOAT32, rank.comm, stream.tag()),
+                                "all_gather_v");
+                            std::fill(counts.begin(), counts.end(), 7);
+                          }
+                          if (rank.rank() == 0 && rank.count() > 1) {
+                            rank.expect(tutti_host_stream_query(stream.get()), TUTTI_IN_PROGRESS, "query");
+                            rank.add(0);
+                          }
+                          rank.expect_ok(tutti_host_stream_synchronize(stream.get()), "synchronize");
+                          rank.expect_true(recv.back() == 1.0f, "data");
+                        }),
+            "");
+}
+
+// Goal: several communicators work from several threads of a process at once, each with streams and blocking
+// calls.
+TEST_P(StreamsTest, SeveralCommunicatorsFromSeveralThreads) {
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          std::vector<tutti_comm_t*> comms(3);
+                          for (tutti_comm_t*& comm : comms) {
+                            if (!rank.expect_ok(tutti_comm_split(rank.comm, 0, 0, &comm, nullptr), "split"))
+                              return;
+                          }
+                          std::vector<std::thread> workers;
+                          for (tutti_comm_t* comm : comms) {
+                            workers.emplace_back([&rank, comm] {
+                              const Stream stream(rank);
+                              for (int turn = 0; turn < 20; ++turn) {
+                                std::vector<float> data(5'000, 1.0f);
+                                rank.expect_ok(
+                                    tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_FLOAT32,
+                                                     TUTTI_SUM, comm,
+                                                     turn % 2 == 0 ? stream.tag() : TUTTI_BLOCKING),
+                                    "all_reduce");
+                                rank.expect_ok(tutti_host_stream_synchronize(stream.get()), "synchronize");
+                                rank.expect_true(data[4'999] == static_cast<float>(rank.count()), "data");
+                              }
+                            });
+                          }
+                          for (std::thread& worker : workers) worker.join();
+                          for (tutti_comm_t* comm : comms)
+                            rank.expect_ok(tutti_comm_destroy(comm), "destroy");
+                        }),
+            "");
+}
+
+// Goal: one stream orders operations of several communicators; a group may be issued on a stream.
+TEST_P(StreamsTest, OneStreamOrdersSeveralCommunicators) {
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          tutti_comm_t* other = nullptr;
+                          if (!rank.expect_ok(tutti_comm_split(rank.comm, 0, 0, &other, nullptr), "split"))
+                            return;
+                          const Stream stream(rank);
+                          std::vector<int64_t> data(1'000, 1);
+                          int64_t wanted = 1;
+                          for (int turn = 0; turn < 8; ++turn) {
+                            rank.expect_ok(tutti_group_start(), "start");
+                            rank.expect_ok(
+                                tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_INT64,
+                                                 TUTTI_SUM, turn % 2 == 0 ? rank.comm : other, stream.tag()),
+                                "all_reduce");
+                            rank.expect_ok(tutti_group_end(), "end");
+                            wanted *= rank.count();
+                          }
+                          rank.expect_ok(tutti_host_stream_synchronize(stream.get()), "synchronize");
+                          rank.expect_true(data[999] == wanted, "order");
+                          rank.expect_ok(tutti_comm_destroy(other), "destroy");
+                        }),
+            "");
+}
+
+// Goal: an error of an operation on a stream is reported by synchronize, once, and by the next call.
+TEST_P(StreamsTest, ReportErrorsAtSynchronize) {
+  if (GetParam() == threads(1)) GTEST_SKIP() << "one rank cannot mismatch";
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          const Stream stream(rank);
+                          std::vector<float> data(100, 1.0f);
+                          const size_t count = rank.rank() == 0 ? 10 : 11;
+                          rank.expect_ok(tutti_all_reduce(data.data(), data.data(), count, TUTTI_FLOAT32,
+                                                          TUTTI_SUM, rank.comm, stream.tag()),
+                                         "issue");
+                          tutti_result_t result = tutti_host_stream_synchronize(stream.get());
+                          if (result == TUTTI_SUCCESS) result = tutti_barrier(rank.comm, TUTTI_BLOCKING);
+                          rank.expect(result, TUTTI_MISMATCH, "synchronize");
+                          rank.expect(tutti_barrier(rank.comm, TUTTI_BLOCKING), TUTTI_MISMATCH, "next call");
+                          rank.expect_ok(tutti_host_stream_synchronize(stream.get()), "a second synchronize");
+                        }),
+            "");
+}
+
+// Goal: destroying a communicator waits for what its streams hold; aborting does not.
+TEST_P(StreamsTest, DestroyWaitsAndAbortDoesNot) {
+  EXPECT_EQ(run_cluster(
+                options(),
+                [](Rank& rank) {
+                  const Stream stream(rank);
+                  std::vector<float> data(50'000, 1.0f);
+                  tutti_comm_t* other = nullptr;
+                  if (!rank.expect_ok(tutti_comm_split(rank.comm, 0, 0, &other, nullptr), "split")) return;
+                  rank.expect_ok(tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_FLOAT32,
+                                                  TUTTI_SUM, other, stream.tag()),
+                                 "all_reduce");
+                  rank.expect_ok(tutti_comm_destroy(other), "destroy");
+                  rank.expect_true(data[49'999] == static_cast<float>(rank.count()), "destroy did not wait");
+                  if (rank.count() == 1) return;
+                  if (rank.rank() == 0) {
+                    // The peers never come.
+                    rank.expect_ok(tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_FLOAT32,
+                                                    TUTTI_SUM, rank.comm, stream.tag()),
+                                   "all_reduce");
+                    rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
+                    rank.comm = nullptr;
+                    rank.expect(tutti_host_stream_synchronize(stream.get()), TUTTI_ABORTED, "synchronize");
+                    rank.add(0);
+                  } else {
+                    rank.wait_value(0, 1);
+                    rank.expect(tutti_barrier(rank.comm, TUTTI_BLOCKING), TUTTI_ABORTED, "the peers");
+                  }
+                }),
+            "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, StreamsTest,
+                         testing::Values(threads(1), threads(3), processes(2), mixed(3)),
+                         [](const auto& test) { return layout_name(test.param); });
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,215 @@
+// Meeting: what goes wrong while a communicator is created is an error on every rank that has come.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "tests/support/cluster.h"
+
+namespace tutti::test {
+namespace {
+
+ClusterOptions without_comm(std::vector<int> layout, uint64_t setup_timeout_ms = 0) {
+  ClusterOptions options;
+  options.layout = std::move(layout);
+  options.create = false;
+  options.config.setup_timeout_ms = setup_timeout_ms;
+  return options;
+}
+
+tutti_result_t create(Rank& rank, int rank_count, const tutti_unique_id_t& id, int number) {
+  const tutti_config_t config = rank.config();
+  const tutti_result_t result = tutti_comm_create(&rank.comm, rank_count, id, number, &config);
+  if (result != TUTTI_SUCCESS && result != TUTTI_IN_PROGRESS)
+    rank.expect_true(rank.comm == nullptr, "a failed create left a communicator");
+  return result;
+}
+
+/// After a failure the library still works.
+void expect_good_communicator(Rank& rank) {
+  if (!rank.renew()) return;
+  rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier after a failed set-up");
+}
+
+TEST(BootstrapTest, AbsentRanksAreNamedAtTheDeadline) {
+  EXPECT_EQ(run_cluster(without_comm(processes(2), 300),
+                        [](Rank& rank) {
+                          rank.expect(create(rank, 4, rank.id(), rank.rank() * 2), TUTTI_TIMEOUT, "create");
+                          rank.expect_text({"of 4 ranks", "1, 3"}, "create");
+                          expect_good_communicator(rank);
+                        }),
+            "");
+}
+
+TEST(BootstrapTest, ARankThatJoinsTwiceFailsAll) {
+  EXPECT_EQ(run_cluster(without_comm(mixed(3)),
+                        [](Rank& rank) {
+                          const int number = rank.rank() == 2 ? 1 : rank.rank();
+                          rank.expect(create(rank, 3, rank.id(), number), TUTTI_INVALID_ARGUMENT, "create");
+                          rank.expect_text({"rank 1", "twice"}, "create");
+                          expect_good_communicator(rank);
+                        }),
+            "");
+}
+
+TEST(BootstrapTest, DifferentRankCountsFailAll) {
+  EXPECT_EQ(run_cluster(without_comm(processes(2)),
+                        [](Rank& rank) {
+                          rank.expect(create(rank, 2 + rank.rank(), rank.id(), rank.rank()),
+                                      TUTTI_INVALID_ARGUMENT, "create");
+                          rank.expect_text({"2", "3", "ranks"}, "create");
+                          expect_good_communicator(rank);
+                        }),
+            "");
+}
+
+TEST(BootstrapTest, DifferentSettingsFailAll) {
+  EXPECT_EQ(run_cluster(without_comm(processes(2)),
+                        [](Rank& rank) {
+                          tutti_config_t config = rank.config();
+                          config.reproducible = rank.rank();
+                          const tutti_unique_id_t id = rank.id();
+                          rank.expect(tutti_comm_create(&rank.comm, 2, id, rank.rank(), &config),
+                                      TUTTI_INVALID_ARGUMENT, "create");
+                          rank.expect_text({"reproducible", "rank 1", "rank 0"}, "create");
+                          expect_good_communicator(rank);
+                        }),
+            "");
+}
+
+TEST(BootstrapTest, DamagedIdsAreRefused) {
+  EXPECT_EQ(run_cluster(without_comm(threads(1), 2000),
+                        [](Rank& rank) {
+                          tutti_unique_id_t zero;
+                          std::memset(&zero, 0, sizeof(zero));
+                          rank.expect(create(rank, 1, zero, 0), TUTTI_INVALID_ARGUMENT, "zeros");
+                          rank.expect_text({"id"}, "zeros");
+                          // Layout: magic (8), version (4), address length (4), key (32).
+                          tutti_unique_id_t other = rank.id();
+                          other.bytes[8] ^= 1;
+                          rank.expect(create(rank, 1, other, 0), TUTTI_VERSION_MISMATCH, "version");
+                          rank.expect_text({"version", std::to_string(TUTTI_VERSION_CODE)}, "version");
+                          other = rank.id();
+                          other.bytes[20] ^= 1;
+                          rank.expect(create(rank, 1, other, 0), TUTTI_INVALID_ARGUMENT, "key");
+                          rank.expect_text({"id", "key"}, "key");
+                          other = rank.id();
+                          other.bytes[15] = 1;
+                          rank.expect(create(rank, 1, other, 0), TUTTI_INVALID_ARGUMENT, "address length");
+                          other = rank.id();
+                          other.bytes[70] ^= 1;
+                          rank.expect(create(rank, 1, other, 0), TUTTI_PEER_LOST, "address");
+                          rank.expect_text({"nobody listens"}, "address");
+                          rank.expect_ok(create(rank, 1, rank.id(), 0), "the true id");
+                        }),
+            "");
+}
+
+// Goal: every damaged byte of an id is an error or, where the byte means nothing, harmless; never a hang or a
+// crash.
+TEST(BootstrapTest, AnyDamagedByteIsHarmless) {
+  EXPECT_EQ(run_cluster(without_comm(threads(1), 500),
+                        [](Rank& rank) {
+                          for (size_t i = 0; i < sizeof(tutti_unique_id_t); ++i) {
+                            tutti_unique_id_t id;
+                            rank.expect_ok(tutti_get_unique_id(&id), "id");
+                            id.bytes[i] = static_cast<char>(~id.bytes[i]);
+                            if (create(rank, 1, id, 0) != TUTTI_SUCCESS) continue;
+                            rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+                            rank.comm = nullptr;
+                          }
+                        }),
+            "");
+}
+
+// Goal: a rank that is killed during set-up fails the others long before the deadline, without SIGPIPE.
+TEST(BootstrapTest, ARankKilledDuringSetUpFailsAll) {
+  for (int delay_us : {0, 300, 1000, 3000}) {
+    ClusterOptions options = without_comm(processes(3), 2'000);
+    options.lost_processes = {2};
+    EXPECT_EQ(run_cluster(options,
+                          [delay_us](Rank& rank) {
+                            rank.meet();
+                            if (rank.rank() == 2) {
+                              if (fork() == 0) {
+                                usleep(static_cast<useconds_t>(delay_us));
+                                kill(getppid(), SIGKILL);
+                                _exit(0);
+                              }
+                            }
+                            tutti_result_t result = create(rank, 3, rank.id(), rank.rank());
+                            if (rank.rank() == 2) {
+                              for (;;) pause();
+                            }
+                            // It may have died just before it joined, or just after the end of set-up.
+                            if (result == TUTTI_SUCCESS) result = tutti_barrier(rank.comm, TUTTI_BLOCKING);
+                            rank.expect_true(result == TUTTI_PEER_LOST || result == TUTTI_TIMEOUT,
+                                             "set-up: " + std::string(tutti_error_string(result)));
+                            const std::string text = tutti_last_error();
+                            // A victim that came first and alone has closed the meeting.
+                            rank.expect_true(text.find("2") != std::string::npos ||
+                                                 text.find("nobody listens") != std::string::npos,
+                                             text);
+                            // The id's maker stays until the other has read why.
+                            rank.add(0);
+                            rank.wait_value(0, 2);
+                          }),
+              "")
+        << delay_us << " us";
+  }
+}
+
+TEST(BootstrapTest, NonBlockingCreateIsPolled) {
+  ClusterOptions options = without_comm(processes(2));
+  options.config.nonblocking = 1;
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          float value = 1;
+                          if (rank.rank() == 1) rank.wait_value(0, 1);
+                          rank.expect(create(rank, 2, rank.id(), rank.rank()), TUTTI_IN_PROGRESS, "create");
+                          tutti_result_t state = TUTTI_IN_PROGRESS;
+                          if (rank.rank() == 0) {
+                            rank.expect_ok(tutti_comm_async_error(rank.comm, &state), "async_error");
+                            rank.expect_true(state == TUTTI_IN_PROGRESS, "created without rank 1");
+                            rank.expect(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM,
+                                                         rank.comm, TUTTI_BLOCKING),
+                                        TUTTI_INVALID_USAGE, "a call during set-up");
+                            rank.add(0);
+                          }
+                          do {
+                            rank.expect_ok(tutti_comm_async_error(rank.comm, &state), "async_error");
+                          } while (state == TUTTI_IN_PROGRESS);
+                          rank.expect(state, TUTTI_SUCCESS, "state");
+                          rank.expect_ok(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM,
+                                                          rank.comm, TUTTI_BLOCKING),
+                                         "all_reduce");
+                          rank.expect_true(value == 2.0f, "wrong sum");
+                        }),
+            "");
+}
+
+// Goal: abort and destroy end a set-up that will never finish, without waiting for its deadline.
+TEST(BootstrapTest, AbortEndsANonBlockingCreate) {
+  ClusterOptions options = without_comm(threads(1), 100'000);
+  options.config.nonblocking = 1;
+  options.seconds = 30;
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          for (int turn = 0; turn < 2; ++turn) {
+                            tutti_unique_id_t id;
+                            rank.expect_ok(tutti_get_unique_id(&id), "id");
+                            rank.expect(create(rank, 2, id, 0), TUTTI_IN_PROGRESS, "create");
+                            const double start = seconds_now();
+                            rank.expect_ok(
+                                turn == 0 ? tutti_comm_abort(rank.comm) : tutti_comm_destroy(rank.comm),
+                                "end");
+                            rank.comm = nullptr;
+                            rank.expect_true(seconds_now() - start < 10, "waited for the deadline");
+                          }
+                        }),
+            "");
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,345 @@
+// What goes wrong at run time: killed ranks, ranks that exit, deadlines, abort, forks, signals.
+#include <gtest/gtest.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "tests/support/cluster.h"
+
+namespace tutti::test {
+namespace {
+
+tutti_result_t sum(Rank& rank, std::vector<float>& data) {
+  return tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
+                          TUTTI_BLOCKING);
+}
+
+/// Waits until the process is dead, though its parent has not asked yet.
+bool is_dead(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string word;
+  return !(file >> word >> word >> word) || word == "Z" || word == "X";
+}
+
+void wait_until_dead(Rank& rank, int process) {
+  const double deadline_s = seconds_now() + 20;
+  while (!is_dead(rank.pid_of_process(process)) && seconds_now() < deadline_s) std::this_thread::yield();
+}
+
+/// What rank 1 is doing when it is killed, and what the others wait in.
+struct Death {
+  const char* name;
+  size_t count;  ///< elements of the collective that is never finished; 0: survivors only poll async_error
+  bool in_the_call;  ///< the victim dies inside its call, at a time that varies
+};
+
+void PrintTo(const Death& death, std::ostream* out) {
+  *out << death.name;
+}
+
+class DeathTest : public testing::TestWithParam<Death> {};
+
+// Goal: a killed process is an error naming its rank on every survivor within 2 s, and nothing of it stays.
+// Method: four processes; descriptors and mappings of a survivor are counted before and after.
+TEST_P(DeathTest, GivesEverySurvivorAnErrorNamingTheRank) {
+  ClusterOptions options;
+  options.layout = processes(4);
+  options.create = false;
+  options.lost_processes = {1};
+  const Death death = GetParam();
+  const std::string failures = run_cluster(options, [death](Rank& rank) {
+    if (!rank.renew()) return;
+    std::vector<float> data(std::max<size_t>(death.count, 1), 1.0f);
+    rank.expect_ok(sum(rank, data), "before");
+    rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+    const Holdings before = holdings();
+    if (!rank.renew()) return;
+    rank.expect_ok(sum(rank, data), "before");
+    rank.meet();
+    if (rank.rank() == 1) {
+      if (death.in_the_call) {
+        std::thread([] { kill(getpid(), SIGKILL); }).detach();
+        while (sum(rank, data) == TUTTI_SUCCESS) {
+        }
+      }
+      kill(getpid(), SIGKILL);
+    }
+    tutti_result_t result = TUTTI_SUCCESS;
+    while (result == TUTTI_SUCCESS) {
+      if (death.count == 0) {
+        rank.expect_ok(tutti_comm_async_error(rank.comm, &result), "async_error");
+      } else {
+        result = sum(rank, data);
+      }
+      if (is_dead(rank.pid_of_process(1)) && result == TUTTI_SUCCESS) {
+        // From here on the 2 s count.
+        const double start = seconds_now();
+        while (result == TUTTI_SUCCESS && seconds_now() < start + 2 * patience_s(1)) {
+          rank.expect_ok(tutti_comm_async_error(rank.comm, &result), "async_error");
+        }
+        break;
+      }
+    }
+    rank.expect(result, TUTTI_PEER_LOST, "after the death");
+    rank.expect(sum(rank, data), TUTTI_PEER_LOST, "another call");
+    rank.expect_text({"rank 1"}, "another call");
+    rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+    rank.comm = nullptr;
+    // Fewer is fine: the control thread may not have closed the first set-up's socket when `before` was
+    // taken.
+    const Holdings after = holdings();
+    rank.expect_true(after.descriptors <= before.descriptors,
+                     "descriptors: " + std::to_string(before.descriptors) + " before, " +
+                         std::to_string(after.descriptors) + " after");
+    rank.expect_true(after.threads == before.threads, "threads have leaked");
+    rank.expect_true(after.mappings <= before.mappings + 2, "mappings have leaked");
+  });
+  EXPECT_EQ(failures, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Deaths, DeathTest,
+                         testing::Values(Death{"WhileOthersWait", 1000, false},
+                                         Death{"WhileOthersCompute", 0, false},
+                                         Death{"InsideALongCall", 1 << 20, true},
+                                         Death{"InsideAShortCall", 1, true}),
+                         [](const auto& test) { return test.param.name; });
+
+// Goal: a process that returns from main without destroying is no lost peer: what it has sent arrives.
+// Method: the root of a broadcast exits; only then do the others receive; the next collective names the rank.
+TEST(ExitTest, WithoutDestroyingLetsPeersFinish) {
+  ClusterOptions options;
+  options.layout = processes(3);
+  const std::string failures = run_cluster(options, [](Rank& rank) {
+    std::vector<float> data(10, static_cast<float>(rank.rank()));
+    rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "before");
+    if (rank.rank() == 2) {
+      rank.expect_ok(
+          tutti_broadcast(data.data(), data.data(), 10, TUTTI_FLOAT32, 2, rank.comm, TUTTI_BLOCKING),
+          "the root");
+      std::exit(0);
+    }
+    wait_until_dead(rank, 2);
+    rank.expect_ok(tutti_broadcast(nullptr, data.data(), 10, TUTTI_FLOAT32, 2, rank.comm, TUTTI_BLOCKING),
+                   "after the root's exit");
+    rank.expect_true(data[9] == 2.0f, "wrong data");
+    rank.expect(sum(rank, data), TUTTI_PEER_LOST, "the next collective");
+    rank.expect_text({"rank 2"}, "the next collective");
+  });
+  EXPECT_EQ(failures, "");
+}
+
+// Goal: a rank that is late by more than the deadline is an error on both sides, which says who waited for
+// whom.
+TEST(DeadlineTest, NamesWhoIsNotThere) {
+  for (const auto& layout : {threads(3), processes(3)}) {
+    ClusterOptions options;
+    options.layout = layout;
+    options.config.timeout_ms = 300;
+    const std::string failures = run_cluster(options, [](Rank& rank) {
+      std::vector<float> data(10, 1.0f);
+      rank.expect_ok(sum(rank, data), "before");
+      if (rank.rank() == 2) {
+        rank.wait_value(0, 2);
+      } else {
+        const double start = seconds_now();
+        rank.expect(sum(rank, data), TUTTI_TIMEOUT, "while rank 2 is late");
+        rank.expect_true(seconds_now() - start > 0.25, "too early");
+        rank.expect_text({"rank 2", "all_reduce(float32, sum, count 10)", "finished collective 1"},
+                         "verdict");
+        rank.add(0);
+      }
+      rank.expect(sum(rank, data), TUTTI_TIMEOUT, "afterwards");
+    });
+    EXPECT_EQ(failures, "") << layout_name(layout);
+  }
+}
+
+TEST(DeadlineTest, OfAReceiveNamesThePeer) {
+  ClusterOptions options;
+  options.config.timeout_ms = 300;
+  const std::string failures = run_cluster(options, [](Rank& rank) {
+    float value = 0;
+    if (rank.rank() == 0) {
+      rank.expect(tutti_recv(&value, 1, TUTTI_FLOAT32, 1, 0, rank.comm, TUTTI_BLOCKING), TUTTI_TIMEOUT,
+                  "recv");
+      rank.expect_text({"receive from rank 1", "send/recv"}, "recv");
+    }
+    rank.meet();
+  });
+  EXPECT_EQ(failures, "");
+}
+
+// Goal: a rank that is slow, but within the deadline, is no error: neither a mismatch nor a lost peer.
+// Method: the last rank comes 100 ms late to large messages that travel by reference from the heap.
+TEST(DeadlineTest, SlowRanksAreNoError) {
+  for (const char* algorithm : {"", "direct_one_shot", "direct", "ring"}) {
+    for (const auto& layout : {threads(4), processes(4)}) {
+      ClusterOptions options;
+      options.layout = layout;
+      options.environment = {{"TUTTI_ALGORITHM", algorithm}};
+      const std::string failures = run_cluster(options, [](Rank& rank) {
+        constexpr size_t kCount = 40'000;
+        void* memory = nullptr;
+        rank.expect_ok(tutti_mem_alloc(&memory, 8 * kCount * sizeof(float)), "mem_alloc");
+        auto* data = static_cast<float*>(memory);
+        for (int turn = 0; turn < 3; ++turn) {
+          rank.meet();
+          if (rank.rank() == (turn == 2 ? 0 : rank.count() - 1)) usleep(100'000);
+          rank.expect_ok(tutti_all_reduce(data, data + 4 * kCount, kCount, TUTTI_FLOAT32, TUTTI_SUM,
+                                          rank.comm, TUTTI_BLOCKING),
+                         "all_reduce");
+          rank.expect_ok(
+              tutti_all_gather(data, data + 4 * kCount, kCount, TUTTI_FLOAT32, rank.comm, TUTTI_BLOCKING),
+              "all_gather");
+          rank.expect_ok(tutti_broadcast(data, data, kCount, TUTTI_FLOAT32, 1, rank.comm, TUTTI_BLOCKING),
+                         "broadcast");
+        }
+        rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+        rank.comm = nullptr;
+        rank.expect_ok(tutti_mem_free(memory), "mem_free");
+      });
+      EXPECT_EQ(failures, "") << layout_name(layout) << " " << algorithm;
+    }
+  }
+}
+
+// Goal: abort from another thread wakes a blocked call, here and on every peer.
+TEST(AbortTest, WakesEveryWaitOnEveryRank) {
+  for (const auto& layout : {threads(3), processes(3)}) {
+    ClusterOptions options;
+    options.layout = layout;
+    const std::string failures = run_cluster(options, [](Rank& rank) {
+      std::vector<float> data(50'000, 1.0f);
+      rank.expect_ok(sum(rank, data), "before");
+      if (rank.rank() == 2) {
+        // Never comes: rank 0 aborts meanwhile.
+        rank.wait_value(0, 1);
+        rank.expect(sum(rank, data), TUTTI_ABORTED, "the late rank");
+        rank.expect_text({"rank 0"}, "the late rank");
+        return;
+      }
+      if (rank.rank() == 1) {
+        rank.expect(sum(rank, data), TUTTI_ABORTED, "the blocked peer");
+        return;
+      }
+      std::atomic<int> result{-1};
+      std::thread blocked([&] { result = sum(rank, data); });
+      usleep(30'000);
+      rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
+      rank.add(0);
+      blocked.join();
+      rank.expect_true(result == TUTTI_ABORTED, "the blocked call returned " + std::to_string(result));
+      rank.expect(sum(rank, data), TUTTI_INVALID_USAGE, "use after abort");
+      rank.comm = nullptr;
+    });
+    EXPECT_EQ(failures, "") << layout_name(layout);
+  }
+}
+
+/// All calls that a forked child may try: the text of the first that is not refused.
+std::string child_is_refused(tutti_comm_t* comm) {
+  float value = 1;
+  tutti_unique_id_t id;
+  void* memory = nullptr;
+  tutti_comm_t* other = nullptr;
+  if (tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM, comm, TUTTI_BLOCKING) !=
+      TUTTI_INVALID_USAGE) {
+    return "all_reduce";
+  }
+  if (std::string(tutti_last_error()).find("fork") == std::string::npos) return "text";
+  if (tutti_send(&value, 1, TUTTI_FLOAT32, 0, 0, comm, TUTTI_BLOCKING) != TUTTI_INVALID_USAGE) return "send";
+  if (tutti_get_unique_id(&id) != TUTTI_INVALID_USAGE) return "get_unique_id";
+  if (tutti_mem_alloc(&memory, 100) != TUTTI_INVALID_USAGE) return "mem_alloc";
+  if (tutti_comm_split(comm, 0, 0, &other, nullptr) != TUTTI_INVALID_USAGE) return "split";
+  if (tutti_comm_finalize(comm) != TUTTI_INVALID_USAGE) return "finalize";
+  if (tutti_comm_destroy(comm) != TUTTI_INVALID_USAGE) return "destroy";
+  if (tutti_comm_abort(comm) != TUTTI_INVALID_USAGE) return "abort";
+  return "";
+}
+
+// Goal: a forked child is refused with the reason, may exit, and the parent goes on.
+TEST(ForkTest, ChildIsRefusedAndTheParentGoesOn) {
+  ClusterOptions options;
+  options.layout = processes(2);
+  const std::string failures = run_cluster(options, [](Rank& rank) {
+    std::vector<float> data(10, 1.0f);
+    rank.expect_ok(sum(rank, data), "before");
+    const pid_t child = fork();
+    if (child == 0) {
+      const std::string accepted = child_is_refused(rank.comm);
+      if (!accepted.empty()) rank.fail("the child was not refused: " + accepted);
+      std::exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    rank.expect_true(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child died");
+    for (int i = 0; i < 3; ++i) rank.expect_ok(sum(rank, data), "after the child's end");
+  });
+  EXPECT_EQ(failures, "");
+}
+
+// Goal: a killed rank is noticed although a child that it has forked lives on.
+TEST(ForkTest, LivingChildDoesNotHideAKilledParent) {
+  ClusterOptions options;
+  options.layout = processes(2);
+  options.lost_processes = {1};
+  const std::string failures = run_cluster(options, [](Rank& rank) {
+    std::vector<float> data(10, 1.0f);
+    rank.expect_ok(sum(rank, data), "before");
+    if (rank.rank() == 1) {
+      if (fork() == 0) {
+        rank.wait_value(0, 1);
+        _exit(0);
+      }
+      kill(getpid(), SIGKILL);
+    }
+    rank.expect(sum(rank, data), TUTTI_PEER_LOST, "after the death");
+    rank.add(0);
+  });
+  EXPECT_EQ(failures, "");
+}
+
+std::atomic<int> ticks{0};
+
+// Goal: EINTR is harmless everywhere: set-up, blocking calls, streams, waiting, destroy.
+// Method: a timer interrupts each process every 300 us, by a handler that restarts no system call.
+TEST(SignalTest, StormsOfInterruptsAreHarmless) {
+  ClusterOptions options;
+  options.layout = processes(3);
+  options.create = false;
+  const std::string failures = run_cluster(options, [](Rank& rank) {
+    struct sigaction action {};
+    action.sa_handler = [](int) { ++ticks; };
+    sigaction(SIGALRM, &action, nullptr);
+    const itimerval interval{{0, 300}, {0, 300}};
+    setitimer(ITIMER_REAL, &interval, nullptr);
+    tutti_host_stream_t* stream = nullptr;
+    rank.expect_ok(tutti_host_stream_create(&stream), "stream");
+    for (int turn = 0; turn < 5; ++turn) {
+      if (!rank.renew()) break;
+      std::vector<float> data(30'000, 1.0f);
+      for (int i = 0; i < 20; ++i) rank.expect_ok(sum(rank, data), "all_reduce");
+      if (rank.rank() == turn % 3) usleep(20'000);
+      rank.expect_ok(tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_FLOAT32, TUTTI_MAX,
+                                      rank.comm, tutti_stream_host(stream)),
+                     "stream");
+      rank.expect_ok(tutti_host_stream_synchronize(stream), "synchronize");
+      rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+      rank.comm = nullptr;
+    }
+    rank.expect_ok(tutti_host_stream_destroy(stream), "destroy stream");
+    const itimerval never{};
+    setitimer(ITIMER_REAL, &never, nullptr);
+    rank.expect_true(ticks > 20, "the timer did not tick");
+  });
+  EXPECT_EQ(failures, "");
+}
+
+}  // namespace
+}  // namespace tutti::test

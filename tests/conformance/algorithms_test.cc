@@ -1,0 +1,119 @@
+// Every algorithm of the registry end to end, forced by TUTTI_ALGORITHM, over rank counts, layouts and counts
+// that need several rounds.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "algorithms/algorithm.h"
+#include "tests/conformance/trial.h"
+#include "tests/support/scope.h"
+
+namespace tutti::test {
+namespace {
+
+Kind kind_of(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce: return Kind::kAllReduce;
+    case Collective::kReduce: return Kind::kReduce;
+    case Collective::kBroadcast: return Kind::kBroadcast;
+    case Collective::kAllGather: return Kind::kAllGather;
+    case Collective::kReduceScatter: return Kind::kReduceScatter;
+    case Collective::kAllToAll: return Kind::kAllToAll;
+    case Collective::kGather: return Kind::kGather;
+    case Collective::kScatter: return Kind::kScatter;
+    default: return Kind::kBarrier;
+  }
+}
+
+/// Collectives that have an algorithm of the name, variable ones included.
+std::map<std::string, std::vector<Kind>> kinds_by_name() {
+  std::map<std::string, std::vector<Kind>> result;
+  for (const Algorithm& algorithm : algorithms()) {
+    auto& kinds = result[std::string(algorithm.name)];
+    kinds.push_back(kind_of(algorithm.collective));
+    if (algorithm.uniform_blocks) continue;
+    if (algorithm.collective == Collective::kAllGather) kinds.push_back(Kind::kAllGatherV);
+    if (algorithm.collective == Collective::kReduceScatter) kinds.push_back(Kind::kReduceScatterV);
+  }
+  return result;
+}
+
+std::vector<Trial> trials_of(const std::vector<Kind>& kinds, int ranks) {
+  // float32: one element, inline, one slot, odd and several rounds, many rounds.
+  const std::vector<uint64_t> counts = {1, 13, 1024, 4 * 1024 + 7, 50 * 1024 + 1};
+  std::vector<Trial> trials;
+  for (const Kind kind : kinds) {
+    for (const uint64_t count : counts) {
+      for (const bool in_place : {false, true}) {
+        Trial trial;
+        trial.kind = kind;
+        trial.count = count;
+        trial.in_place = in_place;
+        trial.root = static_cast<int>(trials.size()) % ranks;
+        trial.memory = static_cast<Memory>(trials.size() % 3);
+        trial.seed = trials.size();
+        trials.push_back(trial);
+      }
+      if (kind == Kind::kBarrier) break;
+    }
+  }
+  return trials;
+}
+
+/// Whether the last call ran the algorithm because it was forced.
+bool explains(Rank& rank, const std::string& name) {
+  char text[512];
+  if (!rank.expect_ok(tutti_comm_explain(rank.comm, text, sizeof(text)), "explain")) return false;
+  return std::string(text).find("algorithm " + name + ", by TUTTI_ALGORITHM") != std::string::npos;
+}
+
+/// Some algorithms are for powers of two or of their radix only.
+bool always_supported(const std::string& name) {
+  return name.find("recursive_") != 0;
+}
+
+class AlgorithmsTest : public testing::TestWithParam<std::string> {};
+
+// Goal: what the verifier has proved of a plan, the engine does, with the fewest and smallest slots there can
+// be. Method: each algorithm is forced; threads, processes and mixed layouts take turns over the rank counts.
+TEST_P(AlgorithmsTest, GivesTheRightResultEndToEnd) {
+  const std::vector<Kind> kinds = kinds_by_name()[GetParam()];
+  int turn = 0;
+  for (const int ranks : {2, 3, 4, 5, 8}) {
+    const std::vector<Trial> trials = trials_of(kinds, ranks);
+    for (const auto& layout : {threads(ranks), processes(ranks), mixed(ranks)}) {
+      if (++turn % 3 != 0 && !full_run()) continue;
+      for (const char* reference_bytes : {"512", "1000000000"}) {
+        ClusterOptions options;
+        options.layout = layout;
+        options.environment = {{"TUTTI_ALGORITHM", GetParam()},
+                               {"TUTTI_SLOT_BYTES", "4096"},
+                               {"TUTTI_SLOTS", "4"},
+                               {"TUTTI_REFERENCE_BYTES", reference_bytes}};
+        const std::string failures = run_cluster(options, [&](Rank& rank) {
+          int used = 0;
+          for (const Trial& trial : trials) {
+            run_trial(rank, trial);
+            used += explains(rank, GetParam()) ? 1 : 0;
+          }
+          rank.expect_true(used > 0 || !always_supported(GetParam()), GetParam() + " was never chosen");
+        });
+        EXPECT_EQ(failures, "") << ranks << " ranks, " << layout_name(layout) << ", references from "
+                                << reference_bytes;
+      }
+    }
+  }
+}
+
+std::vector<std::string> names() {
+  std::set<std::string> all;
+  for (const Algorithm& algorithm : algorithms()) all.insert(std::string(algorithm.name));
+  return {all.begin(), all.end()};
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, AlgorithmsTest, testing::ValuesIn(names()),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,58 @@
+// Trial: one call of one collective with data whose result is exact in any order, and its check.
+//
+// What every rank sends and what it must find is worked out from (seed, rank, block, index) alone, so that a
+// rank checks its result without asking another.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/support/cluster.h"
+
+namespace tutti::test {
+
+enum class Kind {
+  kAllReduce,
+  kReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kGather,
+  kScatter,
+  kBarrier,
+  kAllGatherV,
+  kReduceScatterV,
+  kAllToAllV,
+  kSendRecv,  ///< a group: every rank to every rank, itself included
+};
+inline constexpr int kKindCount = 13;
+inline constexpr int kPremulOp = 8;  ///< an operator made for the trial
+inline constexpr int kOpChoices = 9;
+
+enum class Memory { kMalloc, kShifted, kHeap };  ///< kShifted: aligned to one element only
+
+const char* kind_name(Kind kind);
+bool kind_reduces(Kind kind);
+/// Whether tutti.h defines the operator on the type.
+bool op_defined(int op, tutti_type_t type);
+
+struct Trial {
+  Kind kind = Kind::kAllReduce;
+  tutti_type_t type = TUTTI_FLOAT32;
+  int op = TUTTI_SUM;
+  int root = 0;
+  bool in_place = false;
+  uint64_t count = 0;
+  Memory memory = Memory::kMalloc;
+  uint64_t seed = 0;
+
+  std::string name() const;
+};
+
+/// Runs it on this rank and checks the result, the input and the bytes around both. At most one failure is
+/// reported.
+void run_trial(Rank& rank, const Trial& trial);
+
+}  // namespace tutti::test

@@ -1,0 +1,138 @@
+// Config: what the environment may say, and what a user is told when it says something else.
+#include "core/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+namespace {
+
+/// An environment made of given variables.
+Environment environment_of(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  };
+}
+
+// Goal: without variables, and with empty ones, every setting is its default.
+TEST(ConfigTest, EmptyEnvironmentGivesDefaults) {
+  const Config defaults;
+  for (const auto& environment :
+       {environment_of({}), environment_of({{"TUTTI_SLOTS", ""}, {"TUTTI_WAIT", ""}})}) {
+    const auto config = read_config(environment);
+    ASSERT_TRUE(config.is_ok()) << config.status().text();
+    EXPECT_EQ(config->timeout_ms, defaults.timeout_ms);
+    EXPECT_EQ(config->slots, defaults.slots);
+    EXPECT_EQ(config->wait, WaitMode::kAuto);
+    EXPECT_FALSE(config->reproducible);
+    EXPECT_EQ(config->algorithm, "");
+  }
+}
+
+// Goal: every variable reaches its field.
+TEST(ConfigTest, EveryVariableIsRead) {
+  const auto config = read_config(environment_of({{"TUTTI_TIMEOUT_MS", "1"},
+                                                  {"TUTTI_SETUP_TIMEOUT_MS", "2"},
+                                                  {"TUTTI_WAIT", "yield"},
+                                                  {"TUTTI_SLOT_BYTES", "4096"},
+                                                  {"TUTTI_SLOTS", "256"},
+                                                  {"TUTTI_REPRODUCIBLE", "1"},
+                                                  {"TUTTI_CHOICE_FILE", "/a/table"},
+                                                  {"TUTTI_ALGORITHM", "ring"},
+                                                  {"TUTTI_HEAP_BYTES", "1073741824"},
+                                                  {"TUTTI_REFERENCE_BYTES", "0"},
+                                                  {"TUTTI_PULL_BYTES", "65536"},
+                                                  {"TUTTI_STREAMING_BYTES", "18446744073709551615"}}));
+  ASSERT_TRUE(config.is_ok()) << config.status().text();
+  EXPECT_EQ(config->timeout_ms, 1u);
+  EXPECT_EQ(config->setup_timeout_ms, 2u);
+  EXPECT_EQ(config->wait, WaitMode::kYield);
+  EXPECT_EQ(config->slot_bytes, 4096u);
+  EXPECT_EQ(config->slots, 256u);
+  EXPECT_TRUE(config->reproducible);
+  EXPECT_EQ(config->choice_file, "/a/table");
+  EXPECT_EQ(config->algorithm, "ring");
+  EXPECT_EQ(config->heap_bytes, 1u << 30);
+  EXPECT_EQ(config->reference_bytes, 0u);
+  EXPECT_EQ(config->pull_bytes, 65536u);
+  EXPECT_EQ(config->streaming_bytes, UINT64_MAX);
+}
+
+// Goal: all modes of waiting have a name.
+TEST(ConfigTest, EveryWaitModeHasAName) {
+  const std::map<std::string, WaitMode> modes = {
+      {"auto", WaitMode::kAuto}, {"spin", WaitMode::kSpin}, {"yield", WaitMode::kYield}};
+  for (const auto& [name, mode] : modes) {
+    const auto config = read_config(environment_of({{"TUTTI_WAIT", name}}));
+    ASSERT_TRUE(config.is_ok()) << config.status().text();
+    EXPECT_EQ(config->wait, mode) << name;
+  }
+}
+
+// Goal: a value outside its range, or no number at all, is refused and not rounded, cut or ignored; the text
+// names the variable and the value.
+TEST(ConfigTest, WrongValuesAreRefusedByName) {
+  const std::multimap<std::string, std::string> wrong = {{"TUTTI_TIMEOUT_MS", "0"},
+                                                         {"TUTTI_TIMEOUT_MS", "-1"},
+                                                         {"TUTTI_TIMEOUT_MS", "10s"},
+                                                         {"TUTTI_TIMEOUT_MS", " 10"},
+                                                         {"TUTTI_TIMEOUT_MS", "0x10"},
+                                                         {"TUTTI_TIMEOUT_MS", "99999999999999999999"},
+                                                         {"TUTTI_SETUP_TIMEOUT_MS", "never"},
+                                                         {"TUTTI_SLOT_BYTES", "4095"},
+                                                         {"TUTTI_SLOT_BYTES", "5000"},
+                                                         {"TUTTI_SLOT_BYTES", "2097152"},
+                                                         {"TUTTI_SLOTS", "2"},
+                                                         {"TUTTI_SLOTS", "12"},
+                                                         {"TUTTI_REPRODUCIBLE", "yes"},
+                                                         {"TUTTI_REPRODUCIBLE", "2"},
+                                                         {"TUTTI_WAIT", "sleep"},
+                                                         {"TUTTI_HEAP_BYTES", "1e9"},
+                                                         {"TUTTI_REFERENCE_BYTES", "1.5"},
+                                                         {"TUTTI_STREAMING_BYTES", "+1"}};
+  for (const auto& [name, value] : wrong) {
+    const auto config = read_config(environment_of({{name, value}}));
+    ASSERT_FALSE(config.is_ok()) << name << "=" << value;
+    EXPECT_EQ(config.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(config.status().text().find(name), std::string_view::npos) << config.status().text();
+    EXPECT_NE(config.status().text().find('"' + value + '"'), std::string_view::npos)
+        << config.status().text();
+  }
+}
+
+// Goal: docs/configuration.md lists the variables that are read, and no other.
+// Method: an environment that notes every name it is asked for.
+TEST(ConfigTest, DocumentationListsEveryVariable) {
+  std::set<std::string> asked;
+  ASSERT_TRUE(read_config([&](const char* name) -> const char* {
+                asked.insert(name);
+                return nullptr;
+              }).is_ok());
+  std::set<std::string> listed;
+  std::ifstream file(std::string(TUTTI_DOCS) + "/configuration.md");
+  const std::regex row("^\\| `(TUTTI_[A-Z_]+)` \\|.*");
+  std::smatch match;
+  for (std::string line; std::getline(file, line);) {
+    if (std::regex_match(line, match, row)) listed.insert(match[1]);
+  }
+  EXPECT_EQ(asked, listed);
+}
+
+// Goal: the process's environment is the one that is read.
+TEST(ConfigTest, ProcessEnvironmentSeesVariables) {
+  ASSERT_EQ(setenv("TUTTI_TEST_VARIABLE", "seen", 1), 0);
+  EXPECT_STREQ(process_environment()("TUTTI_TEST_VARIABLE"), "seen");
+  ASSERT_EQ(unsetenv("TUTTI_TEST_VARIABLE"), 0);
+  EXPECT_EQ(process_environment()("TUTTI_TEST_VARIABLE"), nullptr);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,206 @@
+// Conformance of SendLink and RecvLink over one ring in memory, writer and readers on threads of their own.
+//
+// Goal: messages arrive once, whole and in order; a writer never has more messages out than slots; a slot is
+// not written before every reader gave it back; the 24-bit number may wrap. Method: numbered messages whose
+// bytes follow from the number; a count of messages in use that both sides keep. The suite is what the thread
+// sanitizer runs.
+#include "transports/link.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "tests/engine/raw_links.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr uint64_t kMessages = 600;
+constexpr uint16_t kSignature = 0xbeef;
+
+/// Sizes of all kinds: none, inline, the largest inline, a slot, a whole slot.
+uint64_t bytes_of(uint64_t number, uint32_t slot_bytes) {
+  const uint64_t sizes[] = {0, 1, kInlineBytes, kInlineBytes + 1, slot_bytes - 1, slot_bytes};
+  return sizes[number % std::size(sizes)];
+}
+
+std::byte byte_of(uint64_t number, uint64_t index) {
+  return static_cast<std::byte>(number * 31 + index * 7 + (number >> 8));
+}
+
+void write_message(SendLink& link, uint64_t count) {
+  std::byte* span = link.span(count);
+  for (uint64_t i = 0; i < count; ++i) span[i] = byte_of(link.next, i);
+  link.commit(kSignature, count);
+}
+
+/// Waits for the next message and checks all of it. False: something was wrong.
+bool read_message(RecvLink& link, uint64_t count) {
+  const uint64_t expected = flag::make(link.next, kSignature, count);
+  uint64_t word = link.word();
+  while ((word & flag::kAgreedMask) != expected) {
+    if ((word & flag::kNumberMask) == (expected & flag::kNumberMask)) return false;
+    sched_yield();
+    word = link.word();
+  }
+  const std::byte* span = link.span(word);
+  bool right = true;
+  for (uint64_t i = 0; i < count; ++i) right = right && span[i] == byte_of(link.next, i);
+  link.release();
+  return right;
+}
+
+struct Case {
+  uint32_t slots;
+  uint32_t slot_bytes;
+  uint64_t first_number;
+};
+
+class LinkTest : public testing::TestWithParam<Case> {
+ protected:
+  RingShape shape(uint32_t readers = 1) const {
+    return {.slots = GetParam().slots, .slot_bytes = GetParam().slot_bytes, .readers = readers};
+  }
+};
+
+TEST_P(LinkTest, MessagesOfAllSizesArriveOnceWholeAndInOrder) {
+  RingMemory memory(shape());
+  SendLink send = SendLink::at(memory.bytes(), shape());
+  RecvLink recv = RecvLink::at(memory.bytes(), shape(), 0);
+  if (GetParam().first_number != 0) begin_at(memory, shape(), GetParam().first_number, send, recv);
+  const uint64_t end = send.next + kMessages;
+  std::thread writer([&] {
+    while (send.next < end) {
+      if (send.can_write()) {
+        write_message(send, bytes_of(send.next, send.slot_bytes));
+      } else {
+        sched_yield();
+      }
+    }
+  });
+  uint64_t wrong = 0;
+  while (recv.next < end) wrong += read_message(recv, bytes_of(recv.next, recv.slot_bytes)) ? 0 : 1;
+  writer.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(send.released(), end);
+}
+
+TEST_P(LinkTest, AWriterHasAtMostAllSlotsOutAndGoesOnWithTheCredits) {
+  RingMemory memory(shape());
+  SendLink send = SendLink::at(memory.bytes(), shape());
+  RecvLink recv = RecvLink::at(memory.bytes(), shape(), 0);
+  if (GetParam().first_number != 0) begin_at(memory, shape(), GetParam().first_number, send, recv);
+  for (uint64_t i = 0; i < 3 * uint64_t{GetParam().slots}; ++i) {
+    while (send.can_write()) write_message(send, 8);
+    ASSERT_EQ(send.next - recv.next, GetParam().slots);
+    ASSERT_TRUE(read_message(recv, 8));
+    ASSERT_TRUE(send.can_write());
+  }
+}
+
+TEST_P(LinkTest, AReferenceIsReadWhereItLiesAndComesBackWithItsCredit) {
+  RingMemory memory(shape());
+  SendLink send = SendLink::at(memory.bytes(), shape());
+  RecvLink recv = RecvLink::at(memory.bytes(), shape(), 0);
+  if (GetParam().first_number != 0) begin_at(memory, shape(), GetParam().first_number, send, recv);
+  EXPECT_TRUE(send.references_returned());
+  const uint64_t value = 0x0123456789abcdef;
+  send.commit_reference(kSignature, sizeof(value), &value, Carriage::kReference);
+  EXPECT_FALSE(send.references_returned());
+  const uint64_t word = recv.word();
+  ASSERT_EQ(word & flag::kAgreedMask, flag::make(recv.next, kSignature, sizeof(value)));
+  EXPECT_EQ(flag::carriage(word), Carriage::kReference);
+  EXPECT_EQ(recv.span(word), reinterpret_cast<const std::byte*>(&value));
+  recv.release();
+  EXPECT_TRUE(send.references_returned());
+}
+
+TEST_P(LinkTest, AReferenceIsMovedIntoTheReadersMapping) {
+  RingMemory memory(shape());
+  SendLink send = SendLink::at(memory.bytes(), shape());
+  RecvLink recv = RecvLink::at(memory.bytes(), shape(), 0);
+  std::byte mapped[128];
+  recv.reference_offset = 64;
+  send.commit_reference(kSignature, 64, mapped + 32, Carriage::kReference);
+  EXPECT_EQ(recv.span(recv.word()), mapped + 96);
+  recv.reference_offset = 0 - uint64_t{32};
+  EXPECT_EQ(recv.span(recv.word()), mapped);
+}
+
+TEST_P(LinkTest, APublishedMessageReachesAllReadersAndItsSlotWaitsForTheLast) {
+  constexpr uint32_t kReaders = 4;
+  constexpr uint32_t kSelf = 1;
+  RingMemory memory(shape(kReaders));
+  SendLink send = SendLink::at(memory.bytes(), shape(kReaders));
+  send.self_reader = kSelf;
+  std::vector<RecvLink> readers;
+  for (uint32_t i = 0; i < kReaders; ++i) {
+    readers.push_back(RecvLink::at(memory.bytes(), shape(kReaders), i));
+    if (GetParam().first_number != 0)
+      begin_at(memory, shape(kReaders), GetParam().first_number, send, readers[i]);
+  }
+  const uint64_t end = send.next + kMessages / 4;
+  std::vector<uint64_t> wrong(kReaders);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < kReaders; ++i) {
+    if (i == kSelf) continue;
+    threads.emplace_back([&, i] {
+      RecvLink& link = readers[i];
+      while (link.next < end) wrong[i] += read_message(link, bytes_of(link.next, link.slot_bytes)) ? 0 : 1;
+    });
+  }
+  while (send.next < end) {
+    if (send.can_write()) {
+      write_message(send, bytes_of(send.next, send.slot_bytes));
+    } else {
+      sched_yield();
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<uint64_t>(kReaders, 0));
+  EXPECT_EQ(send.released(), end);
+}
+
+TEST_P(LinkTest, TheSlowestReaderHoldsThePublishedRing) {
+  RingMemory memory(shape(3));
+  SendLink send = SendLink::at(memory.bytes(), shape(3));
+  send.self_reader = 2;
+  RecvLink fast = RecvLink::at(memory.bytes(), shape(3), 0);
+  RecvLink slow = RecvLink::at(memory.bytes(), shape(3), 1);
+  while (send.can_write()) write_message(send, 8);
+  while (fast.next < send.next) ASSERT_TRUE(read_message(fast, 8));
+  EXPECT_FALSE(send.can_write());
+  ASSERT_TRUE(read_message(slow, 8));
+  EXPECT_TRUE(send.can_write());
+}
+
+// Cells of the wrapping case have been written by numbers just below, as in a link's life.
+INSTANTIATE_TEST_SUITE_P(Shapes, LinkTest,
+                         testing::Values(Case{1, 64, 0}, Case{2, 128, 0}, Case{16, 4096, 0},
+                                         Case{16, 256, (1u << 24) - 300}, Case{2, 64, (1u << 25) - 3}),
+                         [](const auto& tested) {
+                           return std::to_string(tested.param.slots) + "_slots_of_" +
+                                  std::to_string(tested.param.slot_bytes) + "_from_" +
+                                  std::to_string(tested.param.first_number);
+                         });
+
+TEST(FlagWordTest, HoldsNumberSignatureAndBytesApart) {
+  const uint64_t word = flag::make(41, 0xabcd, flag::kMaxBytes);
+  EXPECT_EQ(word & flag::kNumberMask, 42u);
+  EXPECT_EQ(flag::signature(word), 0xabcd);
+  EXPECT_EQ(flag::bytes(word), flag::kMaxBytes);
+  EXPECT_EQ(flag::carriage(word), Carriage::kInline);
+  EXPECT_EQ(flag::make(41 + (1u << 24), 0xabcd, flag::kMaxBytes), word);
+}
+
+TEST(FlagWordTest, AFreshCellHoldsNoEarlyMessage) {
+  for (uint64_t number = 0; number < 1000; ++number) {
+    ASSERT_NE(flag::make(number, 0, 0) & flag::kNumberMask, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test

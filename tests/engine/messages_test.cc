@@ -1,0 +1,220 @@
+// Goal: groups of sends and receives: order, sizes, empty messages, several to one peer, references, and
+// calls that do not match. Method: two ranks over raw rings, each advanced by hand; groups of many ranks over
+// the sim transport.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "engine/operation.h"
+#include "tests/engine/raw_links.h"
+#include "tests/sim/cluster.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr RingShape kShape{.slots = 4, .slot_bytes = 64};
+
+using Bytes = std::vector<std::byte>;
+
+Bytes pattern(size_t count, uint64_t seed) {
+  Bytes bytes(count);
+  SimRandom random(seed);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
+  return bytes;
+}
+
+/// Two ranks, one operation each.
+class TwoRanksTest : public testing::Test {
+ protected:
+  std::unique_ptr<Operation> bind(uint32_t rank, const std::vector<Message>& messages,
+                                  uint64_t reference_bytes = UINT64_MAX) {
+    auto operation = Operation::bind_messages(
+        messages,
+        {.reference_bytes = reference_bytes, .slots = kShape.slots, .slot_bytes = kShape.slot_bytes},
+        rank == 0 ? first_ : second_);
+    operation->start({}, 0);
+    return operation;
+  }
+
+  /// Turns for both until neither moves.
+  static void run(Operation& a, Operation& b, Progress& end_a, Progress& end_b) {
+    for (int idle = 0; idle < 2;) {
+      end_a = a.advance(1);
+      end_b = b.advance(1);
+      idle = end_a == Progress::kMoved || end_b == Progress::kMoved ? 0 : idle + 1;
+    }
+  }
+
+  RawNetwork network_{kShape};
+  RawLinks first_{network_, 0};
+  RawLinks second_{network_, 1};
+};
+
+TEST_F(TwoRanksTest, SeveralMessagesToOnePeerArriveInCallOrderWhateverTheirSizes) {
+  const size_t sizes[] = {5, 0, 64, 65, 0, 1000, 56, 57, 1};
+  std::vector<Bytes> sent;
+  std::vector<Bytes> got;
+  for (const size_t size : sizes) {
+    sent.push_back(pattern(size, size));
+    got.emplace_back(size);
+  }
+  std::vector<Message> sends;
+  std::vector<Message> receives;
+  for (size_t i = 0; i < sent.size(); ++i) {
+    sends.push_back(
+        {.buffer = sent[i].data(), .bytes = sent[i].size(), .peer = 1, .sending = true, .signature = 9});
+    receives.push_back({.buffer = got[i].data(), .bytes = got[i].size(), .peer = 0, .signature = 9});
+  }
+  for (const uint64_t reference_bytes : {UINT64_MAX, uint64_t{1}}) {
+    for (Bytes& bytes : got) std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    auto sender = bind(0, sends, reference_bytes);
+    auto receiver = bind(1, receives, reference_bytes);
+    Progress end_sender{};
+    Progress end_receiver{};
+    run(*sender, *receiver, end_sender, end_receiver);
+    EXPECT_EQ(end_sender, Progress::kDone);
+    EXPECT_EQ(end_receiver, Progress::kDone);
+    EXPECT_EQ(got, sent);
+  }
+}
+
+TEST_F(TwoRanksTest, BothDirectionsGoOnAtOnce) {
+  // Each sends more than its slots hold before it could receive: one lane a direction, or both would block.
+  Bytes a = pattern(5000, 1);
+  Bytes b = pattern(5000, 2);
+  Bytes from_a(5000);
+  Bytes from_b(5000);
+  auto first = bind(0, {{.buffer = a.data(), .bytes = 5000, .peer = 1, .sending = true},
+                        {.buffer = from_b.data(), .bytes = 5000, .peer = 1}});
+  auto second = bind(1, {{.buffer = b.data(), .bytes = 5000, .peer = 0, .sending = true},
+                         {.buffer = from_a.data(), .bytes = 5000, .peer = 0}});
+  Progress end_first{};
+  Progress end_second{};
+  run(*first, *second, end_first, end_second);
+  EXPECT_EQ(end_first, Progress::kDone);
+  EXPECT_EQ(end_second, Progress::kDone);
+  EXPECT_EQ(from_a, a);
+  EXPECT_EQ(from_b, b);
+}
+
+TEST_F(TwoRanksTest, ASendByReferenceIsDoneWhenTheReaderIsDoneWithIt) {
+  Bytes sent = pattern(64, 3);
+  Bytes got(64);
+  auto sender = bind(0, {{.buffer = sent.data(), .bytes = 64, .peer = 1, .sending = true}}, 1);
+  auto receiver = bind(1, {{.buffer = got.data(), .bytes = 64, .peer = 0}}, 1);
+  EXPECT_EQ(sender->advance(1), Progress::kMoved);
+  EXPECT_EQ(sender->advance(1), Progress::kBlocked);
+  EXPECT_TRUE(sender->holds_references());
+  EXPECT_TRUE(sender->obstacle().sending);
+  EXPECT_EQ(sender->obstacle().peer, 1u);
+  std::ranges::copy(pattern(64, 4), sent.begin());  // it is the buffer that the reader reads
+  EXPECT_EQ(receiver->advance(1), Progress::kDone);
+  EXPECT_EQ(got, sent);
+  EXPECT_FALSE(sender->holds_references());
+  EXPECT_EQ(sender->advance(1), Progress::kDone);
+}
+
+TEST_F(TwoRanksTest, ACopiedSendIsDoneBeforeItsReceive) {
+  Bytes sent = pattern(64, 3);
+  auto sender = bind(0, {{.buffer = sent.data(), .bytes = 64, .peer = 1, .sending = true}}, 65);
+  EXPECT_EQ(sender->advance(1), Progress::kDone);
+  EXPECT_FALSE(sender->holds_references());
+}
+
+TEST_F(TwoRanksTest, ABlockedOperationNamesItsObstacle) {
+  Bytes buffer(64 * 5);
+  auto receiver = bind(1, {{.buffer = buffer.data(), .bytes = 64, .peer = 0}});
+  EXPECT_EQ(receiver->advance(3), Progress::kBlocked);
+  EXPECT_EQ(receiver->obstacle().peer, 0u);
+  EXPECT_FALSE(receiver->obstacle().sending);
+  auto sender = bind(0, {{.buffer = buffer.data(), .bytes = 64 * 5, .peer = 1, .sending = true}});
+  EXPECT_EQ(sender->advance(3), Progress::kMoved);
+  EXPECT_EQ(sender->advance(3), Progress::kBlocked);
+  EXPECT_EQ(sender->obstacle().peer, 1u);
+  EXPECT_TRUE(sender->obstacle().sending);
+}
+
+TEST_F(TwoRanksTest, AMessageThatDoesNotMatchIsFoundAndNothingIsWritten) {
+  struct Odd {
+    uint64_t sent_bytes;
+    uint64_t received_bytes;
+    uint16_t signature;
+  };
+  for (const Odd& odd :
+       {Odd{8, 8, 6}, Odd{8, 9, 5}, Odd{0, 8, 5}, Odd{8, 0, 5}, Odd{0, 0, 6}, Odd{1000, 999, 5}}) {
+    RawNetwork network(kShape);
+    RawLinks first(network, 0);
+    RawLinks second(network, 1);
+    Bytes sent = pattern(1000, 1);
+    Bytes got(1000);
+    auto sender = Operation::bind_messages(
+        {{.buffer = sent.data(), .bytes = odd.sent_bytes, .peer = 1, .sending = true, .signature = 5}},
+        {.slots = kShape.slots, .slot_bytes = kShape.slot_bytes}, first);
+    auto receiver = Operation::bind_messages(
+        {{.buffer = got.data(), .bytes = odd.received_bytes, .peer = 0, .signature = odd.signature}},
+        {.slots = kShape.slots, .slot_bytes = kShape.slot_bytes}, second);
+    sender->start({}, 0);
+    receiver->start({}, 0);
+    Progress end_sender{};
+    Progress end_receiver{};
+    run(*sender, *receiver, end_sender, end_receiver);
+    EXPECT_EQ(end_receiver, Progress::kMismatch) << odd.sent_bytes << " to " << odd.received_bytes;
+    const Obstacle& obstacle = receiver->obstacle();
+    EXPECT_EQ(obstacle.peer, 0u);
+    EXPECT_EQ(flag::signature(obstacle.word), 5u);
+    EXPECT_EQ(flag::signature(obstacle.expected), odd.signature);
+    if (odd.sent_bytes < kShape.slot_bytes) {
+      EXPECT_EQ(got, Bytes(1000));
+    }
+  }
+}
+
+// Goal: an all-to-all of different counts, as the communicator carries it out. Method: P ranks, each pair its
+// own size, zero included, several seeds, by copy and by reference; sends listed before receives.
+TEST(ManyRanksTest, AnAllToAllOfDifferentCountsIsRight) {
+  for (uint32_t ranks = 2; ranks <= 9; ++ranks) {
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      SimRandom random(seed * 100 + ranks);
+      std::vector<std::vector<Bytes>> sent(ranks, std::vector<Bytes>(ranks));
+      std::vector<std::vector<Bytes>> got(ranks, std::vector<Bytes>(ranks));
+      for (uint32_t from = 0; from < ranks; ++from) {
+        for (uint32_t to = 0; to < ranks; ++to) {
+          if (from == to) continue;
+          sent[from][to] = pattern(random.one_in(3) ? 0 : random.below(700), random.next());
+          got[to][from].resize(sent[from][to].size());
+        }
+      }
+      SimCluster cluster(
+          {.rank_count = ranks, .seed = seed, .slots = 4, .slot_bytes = 64, .stall_ticks = 100});
+      for (uint32_t rank = 0; rank < ranks; ++rank) {
+        std::vector<Message> messages;
+        for (uint32_t peer = 0; peer < ranks; ++peer) {
+          Bytes& out = sent[rank][peer];
+          if (peer != rank)
+            messages.push_back({.buffer = out.data(), .bytes = out.size(), .peer = peer, .sending = true});
+        }
+        for (uint32_t peer = 0; peer < ranks; ++peer) {
+          Bytes& in = got[rank][peer];
+          if (peer != rank) messages.push_back({.buffer = in.data(), .bytes = in.size(), .peer = peer});
+        }
+        auto operation = Operation::bind_messages(
+            messages, {.reference_bytes = seed % 2 == 0 ? 1 : UINT64_MAX, .slots = 4, .slot_bytes = 64},
+            cluster.links(rank));
+        operation->start({}, 0);
+        cluster.set_operation(rank, std::move(operation));
+      }
+      const std::vector<std::vector<Bytes>> expected = sent;
+      const std::vector<Outcome> outcomes = cluster.run([&](uint32_t rank) {
+        for (uint32_t peer = 0; peer < ranks; ++peer) ASSERT_TRUE(got[rank][peer] == expected[peer][rank]);
+        for (Bytes& bytes : sent[rank]) bytes.assign(bytes.size(), std::byte{0xee});
+      });
+      ASSERT_TRUE(all_done(outcomes)) << describe(outcomes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,169 @@
+// Goal: however an operation is bound, in one piece or in rounds, slices and chunks, its result is the same,
+// and it sends exactly the messages that its geometry asks for. Method: one plan run over links of different
+// shapes in the sim transport; the number of messages tells how the engine cut the call. What the messages
+// carry is checked by Workload.
+#include "engine/operation.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "tests/engine/raw_links.h"
+#include "tests/sim/workload.h"
+
+namespace tutti::test {
+namespace {
+
+struct Shape {
+  uint32_t slots;
+  uint32_t slot_bytes;
+};
+
+RunSpec make_spec(Collective collective, const char* algorithm, uint32_t ranks, uint64_t block_bytes,
+                  Shape shape) {
+  RunSpec spec;
+  spec.algorithm = find_algorithm(collective, algorithm);
+  spec.request = {.collective = collective,
+                  .rank_count = ranks,
+                  .block_bytes = block_bytes,
+                  .type = DataType::kUint32,
+                  .op = ReduceOp::kSum};
+  spec.facts = {.can_publish = false, .slots = shape.slots / 2, .slot_bytes = shape.slot_bytes};
+  spec.sim = {.rank_count = ranks, .seed = 11, .slots = shape.slots, .slot_bytes = shape.slot_bytes};
+  return spec;
+}
+
+/// Runs it; every rank's output. `messages`: how many each rank sent.
+std::vector<std::vector<std::byte>> run(const RunSpec& spec, std::vector<uint64_t>* messages = nullptr) {
+  SimCluster cluster(spec.sim);
+  Workload workload(spec);
+  workload.start(cluster);
+  const std::vector<Outcome> outcomes = cluster.run([&](uint32_t rank) { workload.on_done(cluster, rank); });
+  EXPECT_EQ(workload.failure(), "") << describe(spec);
+  EXPECT_TRUE(workload.complete()) << describe(spec) << ": " << describe(outcomes);
+  std::vector<std::vector<std::byte>> outputs;
+  for (uint32_t rank = 0; rank < spec.request.rank_count; ++rank) {
+    outputs.push_back(workload.last_output(rank));
+    if (messages != nullptr) messages->push_back(cluster.network().messages_sent(rank));
+  }
+  return outputs;
+}
+
+TEST(OperationTest, TheShortPathAndRoundsOfSlicesGiveTheSameResult) {
+  // A slot that holds the whole message takes the short path; small slots take the general one, in many
+  // rounds.
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective == Collective::kBarrier) continue;
+    const std::string name(algorithm.name);
+    for (const uint32_t ranks : {2u, 4u, 5u, 8u}) {
+      const RunSpec whole = make_spec(algorithm.collective, name.c_str(), ranks, 1000, {16, 16384});
+      RunSpec cut = make_spec(algorithm.collective, name.c_str(), ranks, 1000, {4, 64});
+      cut.facts = whole.facts;  // the same plans
+      if (!algorithm.supports(whole.request, whole.facts)) continue;
+      if (algorithm.make(whole.request, whole.facts, 0).slots_needed > 2) continue;
+      EXPECT_EQ(run(whole), run(cut)) << describe(whole);
+    }
+  }
+}
+
+TEST(OperationTest, AMessageIsCutIntoSlices) {
+  struct Cut {
+    uint64_t bytes;
+    uint64_t messages;
+  };
+  for (const Cut& cut :
+       {Cut{4, 1}, Cut{56, 1}, Cut{60, 1}, Cut{64, 1}, Cut{68, 2}, Cut{128, 2}, Cut{6400, 100}}) {
+    std::vector<uint64_t> messages;
+    run(make_spec(Collective::kBroadcast, "direct", 2, cut.bytes, {4, 64}), &messages);
+    EXPECT_EQ(messages, (std::vector<uint64_t>{cut.messages, 0})) << cut.bytes << " bytes";
+  }
+}
+
+TEST(OperationTest, AdjacentChunksTravelAsOnePieceWhereTheyFitIntoOneRound) {
+  // Recursive doubling sends 1, then 2 blocks. Two blocks fit into one slot: two messages.
+  std::vector<uint64_t> messages;
+  run(make_spec(Collective::kAllGather, "recursive_doubling", 4, 64, {8, 128}), &messages);
+  EXPECT_EQ(messages, std::vector<uint64_t>(4, 2));
+  // Many rounds: each block by itself, 50 slices each.
+  messages.clear();
+  run(make_spec(Collective::kAllGather, "recursive_doubling", 4, 6400, {8, 128}), &messages);
+  EXPECT_EQ(messages, std::vector<uint64_t>(4, 3 * 50));
+}
+
+TEST(OperationTest, EmptyChunksSendNothing) {
+  // One element on five ranks: four of the five chunks are empty, and nobody sends a message for them.
+  std::vector<uint64_t> messages;
+  run(make_spec(Collective::kAllReduce, "ring", 5, 4, {8, 128}), &messages);
+  uint64_t all = 0;
+  for (const uint64_t count : messages) all += count;
+  EXPECT_EQ(all, 2u * 4u);
+}
+
+TEST(OperationTest, BlocksOfDifferentSizeAreNotMerged) {
+  RunSpec spec = make_spec(Collective::kAllGather, "recursive_doubling", 4, 64, {8, 128});
+  spec.request.variable_counts = true;
+  spec.block_counts = {16, 0, 3, 5};
+  std::vector<uint64_t> messages;
+  run(spec, &messages);
+  // Steps: own block, then two blocks; the empty block of rank 1 is no message.
+  EXPECT_EQ(messages, (std::vector<uint64_t>{2, 1, 3, 3}));
+}
+
+TEST(OperationTest, AnOperationCanBeRunAgainAndAgain) {
+  RunSpec spec = make_spec(Collective::kAllReduce, "ring", 3, 1000, {4, 128});
+  spec.iterations = 40;
+  run(spec);
+  spec.carriage = Carriage::kReference;
+  run(spec);
+}
+
+TEST(OperationTest, ACallOfAnotherSignatureIsAMismatchOnBothPaths) {
+  for (const Shape& shape : {Shape{16, 4096}, Shape{4, 64}}) {
+    const RunSpec spec = make_spec(Collective::kAllReduce, "recursive_doubling", 2, 1000, shape);
+    RawNetwork network({.slots = shape.slots, .slot_bytes = shape.slot_bytes});
+    RawLinks links[] = {RawLinks(network, 0), RawLinks(network, 1)};
+    std::vector<std::byte> memory[] = {std::vector<std::byte>(1000), std::vector<std::byte>(1000)};
+    std::unique_ptr<Operation> operations[2];
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const Plan plan = spec.algorithm->make(spec.request, spec.facts, rank);
+      operations[rank] = Operation::bind(
+          plan, Geometry::uniform(plan, 1000),
+          {.type = DataType::kUint32, .slots = shape.slots, .slot_bytes = shape.slot_bytes}, links[rank]);
+      operations[rank]->start({.input = memory[rank].data(), .output = memory[rank].data()},
+                              static_cast<uint16_t>(100 + rank));
+    }
+    EXPECT_EQ(operations[0]->advance(1), Progress::kMoved);
+    EXPECT_EQ(operations[1]->advance(1), Progress::kMismatch);
+    EXPECT_EQ(operations[1]->obstacle().peer, 0u);
+    EXPECT_EQ(flag::signature(operations[1]->obstacle().word), 100u);
+    EXPECT_EQ(flag::signature(operations[1]->obstacle().expected), 101u);
+    EXPECT_EQ(memory[1], std::vector<std::byte>(1000));
+  }
+}
+
+TEST(OperationTest, ABlockedOperationNamesPeerStepAndDirection) {
+  const RunSpec spec = make_spec(Collective::kBroadcast, "direct", 2, 640, {2, 64});
+  RawNetwork network({.slots = 2, .slot_bytes = 64});
+  RawLinks links[] = {RawLinks(network, 0), RawLinks(network, 1)};
+  std::vector<std::byte> memory(640);
+  std::unique_ptr<Operation> operations[2];
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const Plan plan = spec.algorithm->make(spec.request, spec.facts, rank);
+    operations[rank] =
+        Operation::bind(plan, Geometry::uniform(plan, 640),
+                        {.type = DataType::kUint32, .slots = 2, .slot_bytes = 64}, links[rank]);
+    operations[rank]->start({.input = memory.data(), .output = memory.data()}, 1);
+  }
+  EXPECT_EQ(operations[1]->advance(10), Progress::kBlocked);
+  EXPECT_EQ(operations[1]->obstacle().peer, 0u);
+  EXPECT_FALSE(operations[1]->obstacle().sending);
+  EXPECT_EQ(operations[0]->advance(10), Progress::kMoved);
+  EXPECT_EQ(operations[0]->advance(10), Progress::kBlocked);
+  EXPECT_EQ(operations[0]->obstacle().peer, 1u);
+  EXPECT_TRUE(operations[0]->obstacle().sending);
+}
+
+}  // namespace
+}  // namespace tutti::test

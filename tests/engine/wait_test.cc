@@ -1,0 +1,88 @@
+// Goal: a waiter spins or yields first, then sleeps longer and longer, and begins anew when something moved.
+// Method: turns counted, time read from the waiter's own answer.
+#include "engine/wait.h"
+
+#include <gtest/gtest.h>
+
+#include <ctime>
+
+#include "core/clock.h"
+#include "tests/support/scope.h"
+
+namespace tutti::test {
+namespace {
+
+/// Turns until the waiter has read a clock.
+uint32_t quiet_turns(Waiter& waiter) {
+  uint32_t turns = 0;
+  while (waiter.pause() == 0) ++turns;
+  return turns;
+}
+
+uint64_t thread_cpu_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
+class WaiterTest : public testing::TestWithParam<WaitMode> {};
+
+TEST_P(WaiterTest, AShortWaitReadsNoClock) {
+  Waiter waiter(GetParam());
+  EXPECT_GE(quiet_turns(waiter), 4u);
+  // The design promises 1,000 failed polls where a rank has a core for itself.
+  if (GetParam() == WaitMode::kSpin) {
+    Waiter again(GetParam());
+    EXPECT_GE(quiet_turns(again) * again.polls(), 1000u);
+  }
+}
+
+TEST_P(WaiterTest, AWaitBeginsAnewWhenSomethingMoved) {
+  Waiter waiter(GetParam());
+  const uint32_t turns = quiet_turns(waiter);
+  while (waiter.pause() < 3'000'000) {
+  }
+  waiter.moved();
+  EXPECT_EQ(quiet_turns(waiter), turns);
+  EXPECT_LT(waiter.pause(), 3'000'000u) << "the time of the wait before was not forgotten";
+}
+
+TEST_P(WaiterTest, TheTimeWaitedGrowsAndIsReal) {
+  Waiter waiter(GetParam());
+  quiet_turns(waiter);
+  const uint64_t began = now_ns();
+  uint64_t before = waiter.pause();
+  const uint64_t first = before;
+  while (before < 5'000'000) {
+    const uint64_t waited = waiter.pause();
+    ASSERT_GE(waited, before);
+    before = waited;
+  }
+  EXPECT_LE(before - first, now_ns() - began);
+}
+
+TEST(WaiterModeTest, OnlyASpinningWaiterLetsAnOperationPollManyTimes) {
+  EXPECT_EQ(Waiter(WaitMode::kYield).polls(), 1u);
+  EXPECT_GT(Waiter(WaitMode::kSpin).polls(), 1u);
+}
+
+TEST_P(WaiterTest, ALongWaitCostsLittleProcessorTime) {
+  if (!full_run()) GTEST_SKIP() << "waits for a second; TUTTI_TEST_FULL=1 runs it";
+  Waiter waiter(GetParam());
+  const uint64_t cpu_before = thread_cpu_ns();
+  uint64_t turns = 0;
+  while (waiter.pause() < 1'000'000'000) ++turns;
+  const uint64_t cpu_ns = thread_cpu_ns() - cpu_before;
+  RecordProperty("cpu_us", static_cast<int>(cpu_ns / 1000));
+  RecordProperty("turns", static_cast<int>(turns));
+  // Awake for its first 2 ms; then a wake-up each 1/16 of the time waited, at most 1 ms.
+  EXPECT_LT(cpu_ns, 50'000'000u) << turns << " turns";
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, WaiterTest, testing::Values(WaitMode::kSpin, WaitMode::kYield),
+                         [](const auto& tested) {
+                           return tested.param == WaitMode::kSpin ? "spin" : "yield";
+                         });
+
+}  // namespace
+}  // namespace tutti::test

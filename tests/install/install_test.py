@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""The installed tree: a small program builds and runs against it through pkg-config and CMake, shared and static;
+the shared library exports the C interface, all of it and nothing else; the tools start.
+
+Usage: install_test.py SOURCE_ROOT BUILD_ROOT. The tree is installed into a temporary folder that differs from its
+configured prefix, so paths that were baked in are found out.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+USER = pathlib.Path(__file__).resolve().parent / "user"
+
+
+class Installed:
+    """The staged tree: where its parts are."""
+
+    def __init__(self, stage):
+        options = json.loads((BUILD / "meson-info/intro-buildoptions.json").read_text(encoding="utf-8"))
+        values = {option["name"]: option["value"] for option in options}
+        self.prefix = pathlib.Path(stage + values["prefix"])
+        self.library = self.prefix / values["libdir"]
+        self.header = self.prefix / values["includedir"] / "tutti/tutti.h"
+        self.programs = self.prefix / values["bindir"]
+        self.environment = dict(os.environ, LD_LIBRARY_PATH=str(self.library),
+                                PKG_CONFIG_PATH=str(self.library / "pkgconfig"))
+        self.environment.pop("DESTDIR", None)
+
+    def flags(self, *arguments):
+        text = tap.command("pkg-config", f"--define-variable=prefix={self.prefix}", *arguments, "tutti",
+                           env=self.environment)
+        return text.split()
+
+
+def meson_command():
+    """The Meson that configured the build, which need not be the one on PATH."""
+    text = (BUILD / "build.ninja").read_text(encoding="utf-8")
+    match = re.search(r"^ command = (.+?) --internal regenerate", text, re.MULTILINE)
+    return match.group(1).split() if match else ["meson"]
+
+
+def build_and_run(tree, compiler, source, flags):
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / "user"
+        tap.command(*compiler, "-Wall", "-Wextra", "-Werror", source, "-o", program, *flags)
+        return tap.command(program, env=tree.environment, timeout=60)
+
+
+def header_version(tree):
+    return re.search(r"#define TUTTI_VERSION_CODE (\d+)", tree.header.read_text(encoding="utf-8")).group(1)
+
+
+def check_c_shared(tree):
+    """A C11 program, shared, by pkg-config"""
+    output = build_and_run(tree, ["gcc", "-std=c11"], USER / "smoke.c", tree.flags("--cflags", "--libs"))
+    assert output.strip() == header_version(tree), output
+
+
+def check_cpp_shared(tree):
+    """A C++20 program, shared, by pkg-config"""
+    build_and_run(tree, ["g++", "-std=c++20", "-x", "c++"], USER / "smoke.c", tree.flags("--cflags", "--libs"))
+
+
+def check_c_static(tree):
+    """A C11 program, static, by pkg-config; it does not load libtutti"""
+    flags = [str(tree.library / "libtutti.a") if flag == "-ltutti" else flag
+             for flag in tree.flags("--static", "--cflags", "--libs")]
+    without_shared = dict(tree.environment, LD_LIBRARY_PATH="")
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / "user"
+        tap.command("gcc", "-std=c11", "-DTUTTI_STATIC", USER / "smoke.c", "-o", program, *flags)
+        tap.command(program, env=without_shared, timeout=60)
+
+
+def check_cmake(tree):
+    """A CMake project, shared and static"""
+    if shutil.which("cmake") is None:
+        raise tap.Skip("no cmake")
+    with tempfile.TemporaryDirectory() as folder:
+        tap.command("cmake", "-S", USER, "-B", folder, f"-DCMAKE_PREFIX_PATH={tree.prefix}", "-DWANTED=0.1")
+        tap.command("cmake", "--build", folder)
+        for program in ("shared", "static"):
+            tap.command(pathlib.Path(folder) / program, env=tree.environment, timeout=60)
+
+
+def check_cmake_version(tree):
+    """CMake refuses a version that is not compatible"""
+    if shutil.which("cmake") is None:
+        raise tap.Skip("no cmake")
+    for wanted in ("0.2", "1.0", "9"):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(["cmake", "-S", str(USER), "-B", folder, f"-DWANTED={wanted}",
+                                   f"-DCMAKE_PREFIX_PATH={tree.prefix}"], capture_output=True, text=True, check=False)
+            assert done.returncode != 0 and "version" in done.stderr, f"{wanted} was accepted"
+
+
+def check_version(tree):
+    """tutti.pc, tutti.h and the project tell one version"""
+    text = tree.header.read_text(encoding="utf-8")
+    parts = [int(re.search(rf"#define TUTTI_VERSION_{part} (\d+)", text).group(1))
+             for part in ("MAJOR", "MINOR", "PATCH")]
+    assert ".".join(map(str, parts)) == tree.flags("--modversion")[0], (parts, tree.flags("--modversion"))
+    assert parts[0] * 10000 + parts[1] * 100 + parts[2] == int(header_version(tree)), header_version(tree)
+
+
+def check_exports(tree):
+    """The shared library exports what tutti.h declares, all of it and nothing else"""
+    listing = tap.command("nm", "-D", "--defined-only", "--format=posix", tree.library / "libtutti.so")
+    exported = {line.split("@")[0].split()[0] for line in listing.splitlines() if " A " not in line}
+    text = tree.header.read_text(encoding="utf-8")
+    declared = set(re.findall(r"^TUTTI_API[^;(]*?\b(tutti_\w+)\s*\(", text, re.MULTILINE))
+    assert declared, "no declarations found in tutti.h"
+    assert exported == declared, (f"declared, not exported: {sorted(declared - exported)}; "
+                                  f"exported, not declared: {sorted(exported - declared)}")
+
+
+def check_soname(tree):
+    """The shared library has a soname, and no run path of the build machine"""
+    dynamic = tap.command("readelf", "-d", tree.library / "libtutti.so")
+    assert "[libtutti.so.0]" in dynamic, dynamic
+    assert str(BUILD) not in dynamic, dynamic
+
+
+def check_paths(tree):
+    """No installed text file names the build folder"""
+    for path in tree.prefix.rglob("*"):
+        if path.suffix in (".pc", ".cmake", ".h"):
+            text = path.read_text(encoding="utf-8")
+            assert str(BUILD) not in text and str(SOURCE) not in text, path
+
+
+def check_tools(tree):
+    """The installed programs start"""
+    programs = sorted(tree.programs.iterdir()) if tree.programs.is_dir() else []
+    assert any(program.name == "all_reduce_perf" for program in programs), programs
+    assert any(program.name == "tutti-plan" for program in programs), programs
+    for program in programs:
+        tap.command(program, "--help", env=tree.environment, timeout=20)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as stage:
+        tap.command(*meson_command(), "install", "-C", BUILD, "--no-rebuild", "--destdir", stage)
+        tree = Installed(stage)
+        tap.run((name, lambda check=check: check(tree)) for name, check in tap.checks_of(globals()))
+
+
+if __name__ == "__main__":
+    main()

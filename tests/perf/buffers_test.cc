@@ -1,0 +1,71 @@
+// Rings of buffers: footprint, strides, rotation; and arenas of private memory.
+#include "perf/buffers.h"
+
+#include <gtest/gtest.h>
+
+namespace tutti::perf {
+namespace {
+
+constexpr size_t kMega = 1u << 20;
+
+// Goal: caches cannot hold what a run touches.
+TEST(BuffersTest, RingsOfAllRanksCoverFourCaches) {
+  for (const int ranks : {1, 2, 3, 8})
+    for (const size_t bytes : {size_t{8}, size_t{4096}, 5 * kMega, 40 * kMega, 200 * kMega}) {
+      const size_t footprint = ring_footprint(Options{}, 32 * kMega, ranks);
+      const RingLayout layout = ring_layout(bytes, 0, footprint, 1);
+      EXPECT_GE(layout.bytes() * static_cast<size_t>(ranks) + static_cast<size_t>(ranks), 128 * kMega);
+      EXPECT_GE(layout.stride_bytes, bytes);
+      EXPECT_EQ(layout.stride_bytes % 64, 0u);
+    }
+}
+
+TEST(BuffersTest, HotRunsUseOneSlot) {
+  Options options;
+  options.hot = true;
+  EXPECT_EQ(ring_layout(8, 0, ring_footprint(options, 32 * kMega, 2), 1).slot_count, 1u);
+}
+
+// Goal: operations of one group never share a buffer.
+TEST(BuffersTest, AGroupHasASlotForEachOfItsOperations) {
+  EXPECT_EQ(ring_layout(100, 0, 0, 5).slot_count, 5u);
+}
+
+TEST(BuffersTest, TheRingTurns) {
+  char send[512];
+  char recv[512];
+  const RingLayout layout = ring_layout(60, 4, 128, 1);
+  EXPECT_EQ(layout.stride_bytes, 64u);
+  Rings rings(send, recv, layout, 4);
+  EXPECT_EQ(rings.send(), send + 4);
+  rings.advance();
+  EXPECT_EQ(rings.send(), send + 68);
+  EXPECT_EQ(rings.recv(), recv + 68);
+  rings.advance();
+  EXPECT_EQ(rings.send(), send + 4);
+}
+
+TEST(BuffersTest, AnArenaIsWritableAndMoves) {
+  Result<Arena> made = Arena::create(3 * kMega, false);
+  ASSERT_TRUE(made.is_ok());
+  Arena arena = std::move(*made);
+  ASSERT_NE(arena.data(), nullptr);
+  arena.data()[0] = 1;
+  arena.data()[arena.bytes() - 1] = 2;
+  Arena other;
+  other = std::move(arena);
+  EXPECT_EQ(other.data()[0], 1);
+}
+
+TEST(BuffersTest, AnArenaBeyondTheMachineIsAnError) {
+  EXPECT_FALSE(Arena::create(size_t{1} << 62, false).is_ok());
+}
+
+TEST(BuffersTest, TheMachineIsRead) {
+  EXPECT_GE(last_level_cache_bytes(), 64u * 1024);
+  EXPECT_GT(available_memory_bytes(), kMega);
+  EXPECT_GT(resident_bytes(), 100u * 1024);
+}
+
+}  // namespace
+}  // namespace tutti::perf

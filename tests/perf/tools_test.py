@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""The perf tools as a user meets them: processes, threads, launchers, failures. Prints TAP.
+
+Usage: tools_test.py FOLDER, where FOLDER holds the tools.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+TOOLS = pathlib.Path(sys.argv[1])
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv", "gather",
+               "scatter", "sendrecv", "hypercube")
+WITHOUT_IN_PLACE = ("alltoallv", "sendrecv")
+# Small rings and few iterations: what is tested is that results are right, not how fast they come.
+QUICK = ("--hot", "-n", "3", "-T", "60")
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS",
+                      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "TUTTI_ID_FILE")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+
+
+def run(collective, *flags, environment=None, status=0):
+    """Runs a tool to its end; returns its output when it ends with `status`."""
+    words = [str(TOOLS / f"{collective}_perf"), *flags]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120,
+                          env={**ENVIRONMENT, **(environment or {})})
+    shown = f"{' '.join(words)}\nstatus {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == status, shown
+    return done
+
+
+def rows(output):
+    """The table's rows as lists of words."""
+    return [line.split() for line in output.splitlines() if line and not line.startswith("#")]
+
+
+def expect_right(collective, output, row_count):
+    table = rows(output)
+    assert len(table) == row_count, f"{len(table)} rows, expected {row_count}\n{output}"
+    for row in table:
+        assert len(row) == 14, f"{len(row)} columns\n{row}"
+        assert row[8] == "0", f"wrong elements\n{output}"
+        assert row[12] == ("N/A" if collective in WITHOUT_IN_PLACE else "0"), f"wrong elements in place\n{output}"
+        assert row[13] != "-", f"no algorithm\n{output}"
+    assert "# Out of bounds values : 0 OK" in output, output
+
+
+def right_with(*flags, skipped=()):
+    def check():
+        for collective in COLLECTIVES:
+            if collective in skipped:
+                continue
+            done = run(collective, *QUICK, "-b", "8", "-e", "64K", "-f", "8", *flags)
+            expect_right(collective, done.stdout, 5)
+    return check
+
+
+def check_hypercube_skips_other_rank_counts():
+    """hypercube_perf skips rank counts that are no power of two"""
+    done = run("hypercube", *QUICK, "-t", "3")
+    assert "nRanks 3 is not a power of 2, skipping" in done.stdout, done.stdout
+
+
+def check_every_type_and_operator():
+    """Every type with every operator is right, through every reducing tool"""
+    for collective in ("all_reduce", "reduce", "reduce_scatter"):
+        done = run(collective, *QUICK, "-b", "600", "-e", "600", "-o", "all", "-d", "all", "-t", "3")
+        # 8 integer types x 9 operators, 6 float types x 6, bool x 4.
+        expect_right(collective, done.stdout, 8 * 9 + 6 * 6 + 4)
+
+
+def check_every_root():
+    """Every root is right"""
+    for collective in ("broadcast", "reduce", "gather", "scatter"):
+        done = run(collective, *QUICK, "-b", "1K", "-e", "1K", "-r", "all", "-t", "3")
+        expect_right(collective, done.stdout, 3)
+        assert [row[4] for row in rows(done.stdout)] == ["0", "1", "2"], done.stdout
+
+
+def check_methods_of_measuring():
+    """Streams, barriers, groups, registration, misalignment, CPU time and cycles give right results"""
+    for flags in (("--stream",), ("--stream", "-z", "2"), ("-z", "1"), ("-z", "3"), ("-m", "3"), ("-R", "1"),
+                  ("-R", "2"), ("-u", "1"), ("-C", "1"), ("-N", "2"), ("-c", "2"), ("-w", "0"), ("--reproducible",),
+                  ("-a", "0"), ("-a", "2"), ("-a", "3"), ("-p", "1"), ("-M", "1")):
+        done = run("all_reduce", *QUICK, "-b", "1K", "-e", "64K", "-f", "64", "-t", "2", *flags)
+        expect_right("all_reduce", done.stdout, 4 if flags[0] == "-N" else 2)
+
+
+def check_rotating_buffers():
+    """The default, rotating over four caches with as many iterations as needed, is right"""
+    done = run("all_reduce", "-b", "8", "-e", "8", "-t", "2", "-T", "60")
+    expect_right("all_reduce", done.stdout, 1)
+
+
+def check_launcher():
+    """Processes of a launcher meet through TUTTI_ID_FILE, which is gone afterwards"""
+    with tempfile.TemporaryDirectory() as folder:
+        id_file = os.path.join(folder, "id")
+        words = [str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "64", "-e", "64"]
+        ranks = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env={**ENVIRONMENT, "RANK": str(rank), "WORLD_SIZE": "2", "TUTTI_ID_FILE": id_file})
+                 for rank in range(2)]
+        outputs = [rank.communicate(timeout=120) for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0, 0], outputs
+        expect_right("all_reduce", outputs[0][0], 1)
+        assert outputs[1] == ("", ""), f"only rank 0 speaks: {outputs[1]}"
+        assert os.listdir(folder) == [], os.listdir(folder)
+
+
+def check_json():
+    """The JSON file holds what the table holds, with samples of each iteration"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "out.json")
+        done = run("all_reduce", *QUICK, "-b", "8", "-e", "64", "-f", "8", "--procs", "2", "-J", path, "-I", "1", "-S",
+                   "1")
+        report = json.loads(pathlib.Path(path).read_text())
+        assert report["version"] == 3, report
+        assert [row["size"] for row in report["results"]] == [8, 64], report
+        assert len(report["results"][0]["out_of_place_per_iter"]["times_us"]) == 3, report
+        assert report["out_of_bounds"] == {"count": 0, "okay": "true"}, report
+        assert len({device["pid"] for device in report["config"]["devices"]}) == 2, report
+        # 5 + 2 x (4 + 4) columns, date, time, algorithm.
+        assert [len(row) for row in rows(done.stdout)] == [24, 24], done.stdout
+
+
+def check_mistakes():
+    """Mistakes end with status 2 and one line that names them"""
+    for flags, said in ((("-r", "5", "-t", "2"), "root 5"), (("-g", "2"), "-g 2"), (("-b", "x"), "minbytes")):
+        done = run("reduce", *flags, status=2)
+        assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    done = run("hypercube", "-m", "2", "-t", "2", status=2)
+    assert "-m 2" in done.stderr, done.stderr
+    done = run("all_reduce", environment={"RANK": "0", "WORLD_SIZE": "2"}, status=2)
+    assert "TUTTI_ID_FILE" in done.stderr, done.stderr
+
+
+def check_bandwidth_floor():
+    """A bandwidth below NCCL_TESTS_MIN_BW ends with status 1"""
+    done = run("all_reduce", *QUICK, "-b", "64", "-e", "64", "-t", "2", environment={"NCCL_TESTS_MIN_BW": "1e9"},
+               status=1)
+    assert "FAILED" in done.stdout, done.stdout
+
+
+def children_of(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def read_until(stream, mark):
+    """Waits for an event: the line that holds `mark`."""
+    text = ""
+    for line in stream:
+        text += line
+        if mark in line:
+            return text
+    raise AssertionError(f"ended without '{mark}':\n{text}")
+
+
+def endless_run(*flags):
+    """A tool with 3 processes that runs until something happens to it; returned once it is measuring."""
+    words = [str(TOOLS / "all_reduce_perf"), "--hot", "-b", "64", "-e", "64", "--procs", "3", "-N", "0", "-n", "1000",
+             *flags]
+    tool = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    read_until(tool.stdout, "(elements)")
+    workers = children_of(tool.pid)
+    assert len(workers) == 3, workers
+    return tool, workers
+
+
+def end_of(tool, workers):
+    """What the tool says on stderr until its end, which must come soon and leave no process."""
+    started = time.monotonic()
+    _, said = tool.communicate(timeout=60)
+    elapsed = time.monotonic() - started
+    assert tool.returncode == 3, (tool.returncode, said)
+    assert elapsed < 30, f"took {elapsed:.1f} s\n{said}"
+    assert not any(pathlib.Path(f"/proc/{worker}").exists() for worker in workers), workers
+    return said
+
+
+def check_killed_rank():
+    """A killed rank ends the run within seconds, is named, and leaves no process"""
+    tool, workers = endless_run()
+    os.kill(workers[1], signal.SIGKILL)
+    said = end_of(tool, workers)
+    assert f"rank 1, pid {workers[1]}, was killed by signal 9" in said, said
+
+
+def check_stopped_rank():
+    """A rank that stops is named when -T has passed, and leaves no process"""
+    tool, workers = endless_run("-T", "1")
+    os.kill(workers[2], signal.SIGSTOP)
+    said = end_of(tool, workers)
+    assert "rank 2" in said, said
+    assert f"rank 2, pid {workers[2]}, did not end by itself" in said, said
+
+
+CHECKS = [
+    ("Every tool is right with 2 processes", right_with("--procs", "2")),
+    ("Every tool is right with 1 rank", right_with()),
+    ("Every tool is right with 2 threads", right_with("-t", "2")),
+    ("Every tool is right with 3 threads", right_with("-t", "3", skipped=("hypercube",))),
+    ("Every tool is right with 2 processes of 2 threads", right_with("--procs", "2", "-t", "2")),
+    *tap.checks_of(globals()),
+]
+
+if __name__ == "__main__":
+    tap.run(CHECKS)

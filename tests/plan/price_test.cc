@@ -1,0 +1,106 @@
+// Goal: the predicted time follows from the steps as the model says, and orders algorithms as they are known
+// to be.
+#include "plan/price.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/plan/sample_plans.h"
+
+namespace tutti::test {
+namespace {
+
+Price price(const PlanSet& plans, uint64_t bytes, const Costs& costs = {}) {
+  const auto result = price_plans(plans, bytes, costs);
+  EXPECT_TRUE(result) << result.status().text();
+  return result ? *result : Price{};
+}
+
+// One message from rank 0 to rank 1: two steps, one latency, and each byte four times in memory or on the
+// link.
+TEST(PriceTest, OneMessageCostsWhatTheModelSays) {
+  const Costs costs{.step_overhead_us = 1,
+                    .link_latency_us = 10,
+                    .link_bytes_per_us = 100,
+                    .memory_bytes_per_us = 1000,
+                    .cores = 2,
+                    .switch_us = 0};
+  const Price result = price(star_gather(2, 1), 1000, costs);
+  // Rank 0: 1 + 2 * 1000/1000; latency 10; rank 1: 1 + 1000/100 + 1000/1000, then 1 + 2 * 1000/1000.
+  EXPECT_DOUBLE_EQ(result.microseconds, 3 + 10 + 12 + 3);
+  EXPECT_EQ(result.link_bytes, 1000u);
+  EXPECT_EQ(result.memory_bytes, 2000u + 2000u + 1000u);
+  EXPECT_EQ(result.critical_steps, 3u);
+}
+
+/// The largest fall of the time as bytes grow, as a ratio; 1: it never falls.
+double least_growth(const PlanSet& plans, const Costs& costs) {
+  double least = 1;
+  double last_us = 0;
+  for (uint64_t bytes = 0; bytes <= uint64_t{1} << 30; bytes = bytes * 3 + 1) {
+    const double us = price(plans, bytes, costs).microseconds;
+    if (last_us > 0) least = std::min(least, us / last_us);
+    last_us = us;
+  }
+  return least;
+}
+
+// Two lanes share their rank's thread as ranks share cores: see price.h on anomalies.
+TEST(PriceTest, MoreBytesNeverCostLess) {
+  for (const NamedPlans& sample : all_samples()) {
+    const bool shares = sample.plans[0].lanes.size() > 1;
+    EXPECT_GE(least_growth(sample.plans, {.cores = 8}), shares ? 0.9 : 1.0) << sample.name;
+    EXPECT_GE(least_growth(sample.plans, {.cores = 2, .switch_us = 0}), 0.9) << sample.name;
+  }
+}
+
+TEST(PriceTest, RingOvertakesOneShotOnLongMessages) {
+  const Costs costs{.cores = 8};
+  EXPECT_LT(price(one_shot_all_reduce(8), 64, costs).microseconds,
+            price(ring_all_reduce(8), 64, costs).microseconds);
+  EXPECT_GT(price(one_shot_all_reduce(8), 1 << 24, costs).microseconds,
+            price(ring_all_reduce(8), 1 << 24, costs).microseconds);
+}
+
+// A ring moves 2(P-1)/P of the message over every link; everybody reading everything moves P-1 messages a
+// rank.
+TEST(PriceTest, LinkBytesAreThoseOfTheAlgorithm) {
+  EXPECT_EQ(price(ring_all_reduce(4), 4000).link_bytes, 4u * 2 * 3 * 1000);
+  EXPECT_EQ(price(one_shot_all_reduce(4), 4000).link_bytes, 4u * 3 * 4000);
+  EXPECT_EQ(price(pairwise_all_to_all(4), 1000).link_bytes, 4u * 3 * 1000);
+}
+
+TEST(PriceTest, RanksWaitForCores) {
+  const PlanSet plans = pairwise_all_to_all(8);
+  double last_us = 0;
+  for (const uint32_t cores : {8u, 4u, 2u, 1u}) {
+    const double us = price(plans, 1 << 20, {.cores = cores, .switch_us = 0}).microseconds;
+    EXPECT_GT(us, last_us * 1.3) << cores << " cores";
+    last_us = us;
+  }
+}
+
+TEST(PriceTest, SwitchesCostOnlyWhereRanksShareCores) {
+  const PlanSet plans = ring_all_reduce(4);
+  const Costs dear{.cores = 4, .switch_us = 100};
+  EXPECT_LT(price(plans, 8, dear).microseconds, 100);
+  EXPECT_GT(price(plans, 8, {.cores = 2, .switch_us = 100}).microseconds, 100);
+}
+
+TEST(PriceTest, TheLongestChainIsCounted) {
+  EXPECT_EQ(price(chain_broadcast(5, 0, 1), 8).critical_steps, 5u);
+  EXPECT_EQ(price(chain_broadcast(5, 0, 3), 8).critical_steps, 7u);
+  EXPECT_EQ(price(doubling_all_reduce(8), 8).critical_steps, 6u);
+}
+
+TEST(PriceTest, WrongPlansAndCostsAreRefused) {
+  PlanSet plans = ring_all_reduce(3);
+  EXPECT_FALSE(price_plans(plans, 8, {.link_bytes_per_us = 0}));
+  EXPECT_FALSE(price_plans(plans, 8, {.cores = 0}));
+  plans[0].lanes[0].steps.pop_back();
+  EXPECT_EQ(price_plans(plans, 8).status().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,215 @@
+// tutti-plan: shows, proves and prices the plan of a collective, or a plan read from a file.
+//
+//   tutti-plan all_reduce -n 4 -s 1M               the plan that the choice table picks
+//   tutti-plan all_reduce -n 4 -s 1M -a ring       that of one algorithm
+//   tutti-plan --file my.plan                      exit status 1 and the reason when it is wrong
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "algorithms/choice.h"
+#include "plan/text.h"
+#include "tools/tutti_plan/report.h"
+
+namespace tutti::tool {
+namespace {
+
+constexpr uint32_t kMaxRanks = 4096;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
+constexpr int kRefused = 1;   // exit status: the plan is wrong
+constexpr int kBadUsage = 2;  // exit status: arguments, files
+
+struct Options {
+  std::string collective;
+  std::string algorithm;
+  std::string bytes = "1M";
+  std::string type = "float32";
+  std::string op = "sum";
+  std::string file;
+  int64_t rank = -1;
+  bool list = false;
+  bool summary_only = false;
+  bool no_publish = false;
+  bool out_of_place = false;
+  Request request;
+  Facts facts;
+  Costs costs;
+};
+
+int fail(int status, const std::string& text) {
+  std::cerr << "tutti-plan: " << text << "\n";
+  return status;
+}
+
+void declare(CLI::App& app, Options& options) {
+  app.add_option("collective", options.collective, "all_reduce, all_gather, ...: see --list");
+  app.add_option("-n,--ranks", options.request.rank_count, "rank count")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, kMaxRanks));
+  app.add_option("-s,--bytes", options.bytes,
+                 "message bytes, e.g. 64K; where a buffer holds a block for every rank: of all blocks")
+      ->capture_default_str();
+  app.add_option("-a,--algorithm", options.algorithm,
+                 "an algorithm of --list; default: as the choice table says");
+  app.add_option("--root", options.request.root, "root rank")->capture_default_str();
+  app.add_option("--type", options.type, "element type")->capture_default_str();
+  app.add_option("--op", options.op, "operator")->capture_default_str();
+  app.add_flag("--reproducible", options.request.reproducible, "canonical order of reduction");
+  app.add_flag("--in-place", options.request.in_place, "for equal send and receive buffers");
+  app.add_flag("--variable-counts", options.request.variable_counts, "for blocks of different sizes");
+  app.add_flag("--no-publish", options.no_publish, "ranks cannot read each other's published slots");
+  app.add_flag("--reference", options.facts.can_reference, "ranks can read each other's buffers");
+  app.add_option("--rank", options.rank, "print this rank's part only (all ranks are proved)");
+  app.add_flag("--summary", options.summary_only, "do not print steps");
+  app.add_flag("--list", options.list, "list the algorithms");
+  app.add_option("--file", options.file, "prove the plans of a text file ('-': standard input)");
+  app.add_flag("--out-of-place", options.out_of_place,
+               "--file: do not ask that the plans are right in place");
+  app.add_option("--cores", options.costs.cores, "cores that the ranks share")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--overhead-us", options.costs.step_overhead_us, "cost of a step")->capture_default_str();
+  app.add_option("--latency-us", options.costs.link_latency_us, "cost of a message")->capture_default_str();
+  app.add_option("--switch-us", options.costs.switch_us, "cost of giving a core away")->capture_default_str();
+  app.add_option("--link-bytes-per-us", options.costs.link_bytes_per_us, "bandwidth of a link")
+      ->capture_default_str();
+  app.add_option("--memory-bytes-per-us", options.costs.memory_bytes_per_us, "bandwidth of a core to memory")
+      ->capture_default_str();
+  app.footer(
+      "Exit status: 0 proved, 1 the plan is wrong, 2 wrong arguments.\n"
+      "The default costs are those of two cores of an EPYC (Zen 5); ./dev bench measures the latency of a\n"
+      "cache line and the copy bandwidth of this machine.");
+}
+
+int report_file(const Options& options) {
+  std::ostringstream text;
+  if (options.file == "-") {
+    text << std::cin.rdbuf();
+  } else {
+    std::ifstream stream(options.file, std::ios::binary);
+    if (!stream) return fail(kBadUsage, "cannot read " + options.file);
+    text << stream.rdbuf();
+  }
+  if (text.view().size() > kMaxFileBytes) return fail(kBadUsage, options.file + " is larger than 1 GiB");
+  const auto plans = parse_plans(text.view());
+  if (!plans) return fail(kRefused, "refused: " + options.file + " " + std::string(plans.status().text()));
+  const auto bytes = parse_bytes(options.bytes);
+  if (!bytes) return fail(kBadUsage, "'" + options.bytes + "' is not a number of bytes");
+  const Plan& plan = plans->front();
+  const uint64_t blocks = std::max(input_blocks(plan.collective, plan.rank_count),
+                                   output_blocks(plan.collective, plan.rank_count));
+  const Report report = report_plans(*plans, {.block_bytes = *bytes / blocks,
+                                              .verify = {.in_place = !options.out_of_place,
+                                                         .variable_counts = options.request.variable_counts},
+                                              .costs = options.costs});
+  (report.is_right ? std::cout : std::cerr) << report.text;
+  return report.is_right ? 0 : kRefused;
+}
+
+/// Completes the request from the words of the command line. Empty text: done.
+std::string complete_request(Options& options) {
+  Request& request = options.request;
+  const auto collective = collective_from_name(options.collective);
+  if (!collective || *collective == Collective::kSendRecv) {
+    return options.collective.empty()
+               ? "name a collective, e.g. tutti-plan all_reduce -n 4 (or --list, --file)"
+               : "'" + options.collective + "' is not a collective; see --list";
+  }
+  const auto type = type_from_name(options.type);
+  if (!type) return "'" + options.type + "' is not a type, e.g. float32";
+  const auto op = op_from_name(options.op);
+  if (!op) return "'" + options.op + "' is not an operator, e.g. sum";
+  if (!is_defined(*op, *type)) return options.op + " is not defined on " + options.type;
+  const auto bytes = parse_bytes(options.bytes);
+  if (!bytes) return "'" + options.bytes + "' is not a number of bytes";
+  if (request.root >= request.rank_count)
+    return format("root %u is not one of %u ranks", request.root, request.rank_count);
+  if (options.rank >= int64_t{request.rank_count}) return "--rank names no rank";
+  request.collective = *collective;
+  request.type = *type;
+  request.op = *op;
+  request.block_bytes = *bytes / std::max(input_blocks(*collective, request.rank_count),
+                                          output_blocks(*collective, request.rank_count));
+  options.facts.can_publish = !options.no_publish;
+  options.facts.cores = options.costs.cores;
+  return "";
+}
+
+/// The algorithm, and in `why` the reason. Null: `why` says what is wrong.
+const Algorithm* choose(const Options& options, std::string& why) {
+  const Request& request = options.request;
+  if (options.algorithm.empty()) {
+    const ChoiceTable& table = ChoiceTable::built_in();
+    uint32_t row = 0;
+    const Algorithm* chosen = table.choose(request, options.facts, &row);
+    why = row < table.rows().size()
+              ? format("row %u of the choice table", row + 1)
+              : "no row of the choice table; the first algorithm that supports the request";
+    return chosen;
+  }
+  const Algorithm* named = find_algorithm(request.collective, options.algorithm);
+  why = named == nullptr ? options.collective + " has no algorithm '" + options.algorithm + "'; see --list"
+                         : "the command line";
+  if (named != nullptr && !named->supports(request, options.facts)) {
+    why = options.algorithm + " does not support this request";
+    return nullptr;
+  }
+  return named;
+}
+
+int report_request(const Options& options) {
+  const Request& request = options.request;
+  std::string why;
+  const Algorithm* algorithm = choose(options, why);
+  if (algorithm == nullptr) return fail(kBadUsage, why);
+  std::vector<Plan> plans;
+  for (uint32_t rank = 0; rank < request.rank_count; ++rank) {
+    plans.push_back(algorithm->make(request, options.facts, rank));
+  }
+  std::cout << "# " << options.collective << " of " << request.rank_count << " ranks, " << options.bytes
+            << " bytes: " << algorithm->name << ", chosen by " << why << "\n";
+  const Report report = report_plans(
+      plans, {.block_bytes = request.block_bytes,
+              .verify = {.in_place = request.in_place, .variable_counts = request.variable_counts},
+              .costs = options.costs});
+  (report.is_right ? std::cout : std::cerr) << report.text;
+  if (!options.summary_only) {
+    const std::span<const Plan> all(plans);
+    std::cout << print_plans(options.rank < 0 ? all : all.subspan(static_cast<size_t>(options.rank), 1));
+  }
+  return report.is_right ? 0 : kRefused;
+}
+
+int run(Options& options) {
+  if (options.list) {
+    std::cout << list_algorithms();
+    return 0;
+  }
+  if (!options.file.empty()) return report_file(options);
+  const std::string defect = complete_request(options);
+  return defect.empty() ? report_request(options) : fail(kBadUsage, defect);
+}
+
+}  // namespace
+}  // namespace tutti::tool
+
+int main(int argc, char** argv) {
+  CLI::App app("Shows, proves and prices the plan of a collective, or plans read from a file.");
+  tutti::tool::Options options;
+  options.request.rank_count = 2;
+  tutti::tool::declare(app, options);
+  try {
+    app.parse(argc, argv);
+    return tutti::tool::run(options);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : tutti::tool::kBadUsage;
+  } catch (const std::exception& error) {
+    return tutti::tool::fail(tutti::tool::kBadUsage, error.what());
+  }
+}

@@ -1,0 +1,86 @@
+#include "tools/tutti_plan/report.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "algorithms/algorithm.h"
+
+namespace tutti::tool {
+namespace {
+
+struct Counts {
+  size_t lanes = 0;
+  size_t steps = 0;
+  size_t most_steps = 0;  ///< of a rank
+};
+
+Counts count(std::span<const Plan> plans) {
+  Counts counts;
+  for (const Plan& plan : plans) {
+    size_t steps = 0;
+    for (const Lane& lane : plan.lanes) steps += lane.steps.size();
+    counts.lanes += plan.lanes.size();
+    counts.steps += steps;
+    counts.most_steps = std::max(counts.most_steps, steps);
+  }
+  return counts;
+}
+
+std::string proof_text(const VerifyOptions& options) {
+  return format("verified: right result, no deadlock with the stated slots, no race (out of place%s%s%s)",
+                options.in_place ? ", in place" : "", options.by_reference ? ", by reference" : "",
+                options.variable_counts ? ", any counts" : "");
+}
+
+}  // namespace
+
+Report report_plans(std::span<const Plan> plans, const ReportOptions& options) {
+  const Status status = verify_plans(plans, options.verify);
+  if (!status.is_ok()) return {false, "# REFUSED: " + std::string(status.text()) + "\n"};
+  Report report{true, "# " + proof_text(options.verify) + "\n"};
+  const Counts counts = count(plans);
+  report.text += format("# %zu ranks, %zu lanes, %zu steps (at most %zu a rank)\n", plans.size(),
+                        counts.lanes, counts.steps, counts.most_steps);
+  const auto price = price_plans(plans, options.block_bytes, options.costs);
+  if (!price) return {false, report.text + "# no price: " + std::string(price.status().text()) + "\n"};
+  report.text += format("# %llu bytes over links, %llu bytes read and written in memory\n",
+                        static_cast<unsigned long long>(price->link_bytes),
+                        static_cast<unsigned long long>(price->memory_bytes));
+  report.text += format("# predicted time %.2f us on %u cores, %u steps on the longest chain\n",
+                        price->microseconds, options.costs.cores, price->critical_steps);
+  return report;
+}
+
+std::optional<uint64_t> parse_bytes(const std::string& text) {
+  if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
+  double value = 0;
+  // from_chars reads no locale, no sign and no hexadecimal.
+  const char* end =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed).ptr;
+  switch (*end) {
+    case 'G':
+    case 'g': value *= 1024; [[fallthrough]];
+    case 'M':
+    case 'm': value *= 1024; [[fallthrough]];
+    case 'K':
+    case 'k':
+      value *= 1024;
+      ++end;
+      break;
+    default: break;
+  }
+  if (*end != '\0' || !(value < 9.2e18)) return std::nullopt;
+  return static_cast<uint64_t>(value);
+}
+
+std::string list_algorithms() {
+  std::string out;
+  for (const Algorithm& algorithm : algorithms()) {
+    out += format("%-15s %s%s\n", std::string(collective_name(algorithm.collective)).c_str(),
+                  std::string(algorithm.name).c_str(),
+                  algorithm.uniform_blocks ? " (blocks of equal size)" : "");
+  }
+  return out;
+}
+
+}  // namespace tutti::tool

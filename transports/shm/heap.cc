@@ -1,0 +1,92 @@
+#include "transports/shm/heap.h"
+
+#include <sys/mman.h>
+
+#include <iterator>
+
+namespace tutti {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kHugeBytes = 2u << 20;
+
+size_t round_up(size_t value, size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
+  bytes = round_up(bytes, kHugeBytes);
+  auto file = create_memory("tutti-heap", bytes);
+  TUTTI_TRY(file.status());
+  auto mapping = map_memory(*file, bytes);
+  TUTTI_TRY(mapping.status());
+  auto* heap = new SymmetricHeap;
+  heap->file_ = std::move(*file);
+  heap->mapping_ = std::move(*mapping);
+  heap->free_.emplace(0, bytes);
+  return heap;
+}
+
+Result<void*> SymmetricHeap::allocate(size_t bytes) {
+  // Large allocations get whole huge pages where the kernel has them: peers map them as one entry.
+  const size_t unit = bytes >= kHugeBytes ? kHugeBytes : kPageBytes;
+  const bool overflows = bytes > mapping_.bytes();
+  const size_t wanted = overflows ? 0 : round_up(bytes, unit);
+  const std::scoped_lock lock(mutex_);
+  for (auto it = free_.begin(); !overflows && it != free_.end(); ++it) {
+    const size_t start = round_up(it->first, unit);
+    const size_t end = it->first + it->second;
+    if (start + wanted > end) continue;
+    const size_t before = start - it->first;
+    const size_t after = end - start - wanted;
+    const size_t hole = it->first;
+    free_.erase(it);
+    if (before > 0) free_.emplace(hole, before);
+    if (after > 0) free_.emplace(start + wanted, after);
+    used_.emplace(start, wanted);
+    std::byte* address = mapping_.base() + start;
+    if (unit == kHugeBytes) madvise(address, wanted, MADV_HUGEPAGE);
+    return static_cast<void*>(address);
+  }
+  size_t total = 0;
+  for (const auto& [offset, length] : free_) total += length;
+  return Status(Code::kOutOfMemory,
+                format("the symmetric heap cannot give %zu bytes: %zu of %zu are free, in %zu pieces; "
+                       "TUTTI_HEAP_BYTES sets its size",
+                       bytes, total, mapping_.bytes(), free_.size()));
+}
+
+Status SymmetricHeap::free(void* pointer) {
+  const std::scoped_lock lock(mutex_);
+  const auto offset = static_cast<size_t>(static_cast<std::byte*>(pointer) - mapping_.base());
+  const auto found = used_.find(offset);
+  if (found == used_.end()) {
+    return {Code::kInvalidArgument,
+            format("pointer %p is not memory that tutti_mem_alloc gave and tutti_mem_free has not taken back",
+                   pointer)};
+  }
+  size_t bytes = found->second;
+  used_.erase(found);
+  // Back to the system, and zero when it is next touched.
+  madvise(pointer, bytes, MADV_REMOVE);
+  size_t start = offset;
+  auto next = free_.lower_bound(offset);
+  if (next != free_.end() && next->first == offset + bytes) {
+    bytes += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == start) {
+      start = previous->first;
+      bytes += previous->second;
+      free_.erase(previous);
+    }
+  }
+  free_.emplace(start, bytes);
+  return Status::ok();
+}
+
+}  // namespace tutti

@@ -1,0 +1,62 @@
+// Shared memory of one process: anonymous files (memfd) that peers map after they were handed the
+// descriptor. Nothing has a name, so nothing is left behind after kill -9 and /dev/shm may be full.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/result.h"
+
+namespace tutti {
+
+/// Owns a file descriptor.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor() { reset(); }
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  int release();
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// A mapping of shared memory; unmapped at the end.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(std::byte* base, size_t bytes) : base_(base), bytes_(bytes) {}
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { reset(); }
+
+  std::byte* base() const { return base_; }
+  size_t bytes() const { return bytes_; }
+  void reset();
+
+ private:
+  std::byte* base_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+/// A sparse anonymous file of `bytes`: pages exist when they are first touched.
+/// Errors: kSystemError, kOutOfMemory.
+Result<FileDescriptor> create_memory(const char* name, size_t bytes);
+
+/// Maps all of it, readable and writable. Errors: kSystemError, kOutOfMemory.
+Result<Mapping> map_memory(const FileDescriptor& file, size_t bytes);
+
+/// Touches the pages of [address, address + bytes) now, so that the first use is not slow. A hint.
+void prefault(std::byte* address, size_t bytes);
+
+}  // namespace tutti

@@ -1,0 +1,26 @@
+#include "transports/shm/segment.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace tutti {
+
+void raise_alert(Alert& alert, Code code, uint32_t from, std::string_view text) {
+  uint32_t quiet = Alert::kQuiet;
+  if (!alert.state.compare_exchange_strong(quiet, Alert::kClaimed)) return;
+  alert.code.store(static_cast<int32_t>(code), std::memory_order_relaxed);
+  alert.from.store(from, std::memory_order_relaxed);
+  const size_t length = std::min(text.size(), sizeof(alert.text) - 1);
+  std::memcpy(alert.text, text.data(), length);
+  alert.text[length] = '\0';
+  alert.state.store(Alert::kRaised, std::memory_order_release);
+}
+
+Status alert_status(const Alert& alert) {
+  if (alert.state.load(std::memory_order_acquire) != Alert::kRaised) return Status::ok();
+  const size_t length = strnlen(alert.text, sizeof(alert.text));
+  return {static_cast<Code>(alert.code.load(std::memory_order_relaxed)), std::string(alert.text, length)};
+}
+
+}  // namespace tutti
