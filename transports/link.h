@@ -64,10 +64,13 @@ inline uint64_t bytes(uint64_t word) {
 }
 }  // namespace flag
 
+/// How often a reader tells the writer of freed slots while the ring goes round once.
+inline constexpr uint32_t kCreditsPerRing = 4;
+
 /// The shape of a ring; equal on all ranks of a communicator.
 struct RingShape {
-  uint32_t slots = 16;  ///< power of two
-  uint32_t slot_bytes = 32768;
+  uint32_t slots = 32;  ///< power of two
+  uint32_t slot_bytes = 16384;
   uint32_t readers = 1;
 
   size_t cells_bytes() const { return slots * sizeof(Cell); }
@@ -176,9 +179,13 @@ struct RecvLink {
   uint32_t peer = 0;  ///< rank
   /// Added to an address that the writer refers to, to reach the same memory here (modulo 2^64).
   uint64_t reference_offset = 0;
+  uint32_t credit_mask = 0;     ///< credits are given back every credit_mask + 1 messages
   int pull_pid = 0;             ///< the writer's process, when it can be pulled from
-  std::byte* bounce = nullptr;  ///< slot_bytes, for what is pulled and then reduced
-  uint64_t next = 0;            ///< number of the next message
+  std::byte* bounce = nullptr;  ///< bounce_bytes, for what is pulled and then reduced
+  uint64_t bounce_bytes = 0;
+  const std::byte* pulled = nullptr;  ///< where message `next` lies, when it has been pulled ahead
+  uint64_t pulled_end = 0;            ///< messages below this number have been pulled
+  uint64_t next = 0;                  ///< number of the next message
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {
     RecvLink link;
@@ -187,16 +194,17 @@ struct RecvLink {
     link.slots = ring + shape.header_bytes();
     link.slot_mask = shape.slots - 1;
     link.slot_bytes = shape.slot_bytes;
+    link.credit_mask = shape.slots < kCreditsPerRing ? 0 : shape.slots / kCreditsPerRing - 1;
     return link;
   }
 
-  const Cell& cell() const { return cells[next & slot_mask]; }
-  uint64_t word() const { return cell().word.load(std::memory_order_acquire); }
+  const Cell& cell(uint64_t ahead = 0) const { return cells[(next + ahead) & slot_mask]; }
+  uint64_t word(uint64_t ahead = 0) const { return cell(ahead).word.load(std::memory_order_acquire); }
 
   /// The address in the message whose word was seen: carriage kReference or kPull.
-  uint64_t address() const {
+  uint64_t address(uint64_t ahead = 0) const {
     uint64_t value = 0;
-    std::memcpy(&value, cell().payload, sizeof(value));
+    std::memcpy(&value, cell(ahead).payload, sizeof(value));
     return value;
   }
   /// The payload of the message whose word was seen; not of one that must be pulled.
@@ -210,10 +218,14 @@ struct RecvLink {
     // The writer's address, moved into this process's mapping of the same memory.
     return reinterpret_cast<const std::byte*>(address() + reference_offset);
   }
-  /// Gives the message's slot back.
-  void release() {
+  /// Gives back the slot of the message whose word was seen. The writer hears of slots a quarter of the ring
+  /// late, so that a stream of messages moves the credit's line seldom; a plan needs half the ring at most.
+  /// Of references it hears when the last one that was pulled together has been used.
+  void release(uint64_t word) {
     ++next;
-    credit->released.store(next, std::memory_order_release);
+    const bool refers = flag::carriage(word) >= Carriage::kReference;
+    if (refers ? next >= pulled_end : (next & credit_mask) == 0)
+      credit->released.store(next, std::memory_order_release);
   }
 };
 

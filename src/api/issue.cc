@@ -226,6 +226,11 @@ Status issue(tutti_comm* handle, MessageCall call, tutti_stream_t stream) {
 Status issue(tutti_comm* handle, const Message& message, uint32_t tag, tutti_stream_t stream) {
   handle->repeat.valid = false;
   if (group_depth == 0) {
+    if (stream.kind == 0 && message.peer != handle->comm->rank()) [[likely]] {
+      wait_for_queue(handle);
+      const Busy busy(handle);
+      return handle->comm->run(message);
+    }
     MessageCall call{.messages = {message}, .collective = false, .shape = {}};
     TUTTI_TRY(check_self_messages(call, handle->comm->rank()));
     return issue_any(handle, std::move(call), stream);

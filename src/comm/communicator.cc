@@ -2,6 +2,7 @@
 #include "comm/communicator.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 
@@ -14,6 +15,10 @@ namespace {
 // Bindings kept per communicator. A training step has a few dozen shapes; past the limit all are dropped,
 // which costs each one binding.
 constexpr size_t kMaxBound = 512;
+// Slices of a pulled message below this size cost less when they are copied twice.
+constexpr uint64_t kLeastPulledSlice = 4096;
+// Groups of messages kept bound: both directions of a few peers.
+constexpr size_t kMaxBoundMessages = 16;
 
 uint64_t largest_block(const VariableBlocks& blocks) {
   const auto& all = blocks.input.size() > blocks.output.size() ? blocks.input : blocks.output;
@@ -28,6 +33,9 @@ uint64_t block_bytes(const CallShape& shape) {
 
 /// Carries out the messages of a rank to itself, pairwise in order, and takes them off the list.
 void copy_to_self(std::vector<Message>& messages, uint32_t rank) {
+  if (std::none_of(messages.begin(), messages.end(), [rank](const Message& m) { return m.peer == rank; })) {
+    return;
+  }
   std::vector<const Message*> sends;
   size_t next = 0;
   for (const Message& message : messages) {
@@ -57,6 +65,14 @@ Status Communicator::run(const Call& call) {
 
 Status Communicator::run(const MessageCall& call) {
   TUTTI_TRY(begin(call));
+  return drive();
+}
+
+Status Communicator::run(const Message& message) {
+  if (has_error()) return error();
+  message_list_.assign(1, message);
+  messages_are_collective_ = false;
+  begin_messages();
   return drive();
 }
 
@@ -106,15 +122,14 @@ void Communicator::start(Bound& bound, const void* send, void* recv) {
   current_->start(buffers, call_signature(bound.signature_seed, sequence_));
 }
 
-/// Which of the two is faster depends on whether the ranks' cores share a cache, which nothing tells on a
-/// virtual machine, and which changes while it runs. So both are timed: in the first calls, then now and
-/// then.
+/// Which of the two is faster depends on how the ranks' cores share caches, which nothing tells on a virtual
+/// machine, and which changes while it runs. So both are timed: in the first calls, then ever more seldom.
 void Communicator::choose_carriage(Bound& bound) {
   constexpr uint32_t kFirstTrials = 6;
-  constexpr uint32_t kTrialEvery = 16;
   const uint32_t call = bound.calls++;
   const bool faster = bound.usual_ns[1] < bound.usual_ns[0];
-  bound.pulls = call < kFirstTrials ? call % 2 != 0 : (call % kTrialEvery == 0 ? !faster : faster);
+  const bool again = call >= 2 * kFirstTrials && std::has_single_bit(call);
+  bound.pulls = call < kFirstTrials ? call % 2 != 0 : again != faster;
   bound.operation->allow_pulling(bound.pulls);
   bound.began_ns = now_ns();
 }
@@ -128,25 +143,44 @@ void Communicator::note_duration(Bound& bound) {
 
 Status Communicator::begin(const MessageCall& call) {
   if (has_error()) return error();
-  std::vector<Message> messages = call.messages;
+  message_list_ = call.messages;
   messages_are_collective_ = call.collective;
   if (call.collective) {
     const uint64_t word = agreed_word(call.shape);
     enter(word, call.shape.count);
     const uint16_t signature = call_signature(signature_seed(word, call.shape.count), sequence_);
-    for (Message& message : messages) message.signature = signature ^ bytes_signature(message.bytes);
+    for (Message& message : message_list_) message.signature = signature ^ bytes_signature(message.bytes);
   }
-  copy_to_self(messages, rank_);
-  for (Message& message : messages) {
+  begin_messages();
+  return Status::ok();
+}
+
+/// Begins the messages of message_list_.
+void Communicator::begin_messages() {
+  copy_to_self(message_list_, rank_);
+  for (Message& message : message_list_) {
     // NULL is a legal address of nothing, but not for memcpy.
     if (message.bytes == 0) message.buffer = barrier_bytes_.data();
+    message.shared = process_.heap().contains(message.buffer, message.bytes);
   }
-  for (Message& message : messages) message.shared = process_.heap().contains(message.buffer, message.bytes);
-  messages_ = Operation::bind_messages(messages, bind_options(), links_);
-  current_ = messages_.get();
+  messages_ = bind_messages();
+  current_ = messages_;
   header_->status.in_messages.store(1, std::memory_order_relaxed);
   current_->start({}, 0);
-  return Status::ok();
+}
+
+Operation* Communicator::bind_messages() {
+  for (const auto& bound : bound_messages_) {
+    if (bound->rebind_messages(message_list_)) return bound.get();
+  }
+  auto fresh = Operation::bind_messages(message_list_, bind_options(), links_);
+  if (bound_messages_.size() < kMaxBoundMessages) {
+    bound_messages_.push_back(std::move(fresh));
+    return bound_messages_.back().get();
+  }
+  auto& oldest = bound_messages_[oldest_bound_messages_++ % kMaxBoundMessages];
+  oldest = std::move(fresh);
+  return oldest.get();
 }
 
 /// Marks the call on the status page and counts it. Plain stores to a line that peers read only when they
@@ -161,7 +195,7 @@ void Communicator::enter(uint64_t word, uint64_t count) {
 Status Communicator::finish(Progress progress) {
   if (progress == Progress::kMismatch) [[unlikely]]
     return fail(mismatch_with(current_->obstacle().peer));
-  if (current_ == messages_.get()) header_->status.in_messages.store(0, std::memory_order_relaxed);
+  if (current_ == messages_) header_->status.in_messages.store(0, std::memory_order_relaxed);
   if (last_ != nullptr && last_->tries_pulling && current_ == last_->operation.get()) note_duration(*last_);
   header_->status.completed.store(sequence_, std::memory_order_release);
   waiter_.moved();
@@ -227,7 +261,6 @@ BindOptions Communicator::bind_options() const {
   return {.reproducible = options_.reproducible,
           .streaming_bytes = config.streaming_bytes,
           .reference_bytes = config.reference_bytes,
-          .pull_bytes = config.pull_bytes,
           .slots = shape_.slots,
           .slot_bytes = shape_.slot_bytes};
 }
@@ -263,7 +296,9 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
   options.op = request.op;
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = std::max(bound->input_bytes, bound->output_bytes);
-  bound->tries_pulling = !one_process_ && rank_count_ > 1 && options.message_bytes >= options.pull_bytes;
+  bound->tries_pulling =
+      !one_process_ && rank_count_ > 1 && options.message_bytes >= process_.config().pull_bytes;
+  if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
   bound->operation = Operation::bind(plan, geometry, options, links_);
   return bound;
 }

@@ -81,6 +81,7 @@ class Communicator {
   /// algorithm).
   Status run(const Call& call);
   Status run(const MessageCall& call);
+  Status run(const Message& message);
   /// Runs the last collective's shape again, on other buffers: the short path. Only right after a `run` or
   /// `run_again` of a collective that succeeded, by the same thread.
   Status run_again(const void* send, void* recv);
@@ -141,6 +142,8 @@ class Communicator {
   Result<std::unique_ptr<Bound>> bind(const Call& call);
   Status find_bound(const Call& call);
   BindOptions bind_options() const;
+  void begin_messages();
+  Operation* bind_messages();
   void enter(uint64_t word, uint64_t count);
   void start(Bound& bound, const void* send, void* recv);
   static void choose_carriage(Bound& bound);
@@ -153,7 +156,7 @@ class Communicator {
   Status check_peer(uint32_t peer);
   bool waits_crossed(const StatusPage& theirs, uint64_t their_sequence);
   Status crossed_with(uint32_t peer) const;
-  bool in_collective() const { return current_ != messages_.get() || messages_are_collective_; }
+  bool in_collective() const { return current_ != messages_ || messages_are_collective_; }
   Status deadline_verdict(uint64_t waited_ns);
   std::string describe_peer(uint32_t peer) const;
   Status fail(const Status& why);
@@ -182,8 +185,12 @@ class Communicator {
   Bound* last_ = nullptr;
   std::unordered_map<CallShape, std::unique_ptr<Bound>, ShapeHash> bound_;
   std::unique_ptr<Bound> variable_;
-  std::unique_ptr<Operation> messages_;
+  Operation* messages_ = nullptr;         ///< the last group of messages
   bool messages_are_collective_ = false;  ///< messages_ is an all_to_all_v
+  std::vector<Message> message_list_;     ///< of the last group
+  /// Groups of messages bound lately: one of the same peers and directions is bound anew without allocating.
+  std::vector<std::unique_ptr<Operation>> bound_messages_;
+  size_t oldest_bound_messages_ = 0;
   std::array<std::byte, 64> barrier_bytes_{};
 };
 

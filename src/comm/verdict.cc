@@ -102,7 +102,7 @@ Status Communicator::mismatch_with(uint32_t peer) {
   const StatusPage& theirs = links_.peers()[peer].segment->header().status;
   const bool same_call =
       theirs.call.load() == mine.call.load() && theirs.sequence.load() == mine.sequence.load();
-  if (current_ == messages_.get() && (!messages_are_collective_ || same_call)) {
+  if (current_ == messages_ && (!messages_are_collective_ || same_call)) {
     return {
         Code::kMismatch,
         format("a message from rank %u to rank %u does not match: its first part has %llu bytes, %llu were "

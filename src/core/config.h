@@ -28,9 +28,12 @@ struct Config {
   /// TUTTI_WAIT: auto, spin or yield.
   WaitMode wait = WaitMode::kAuto;
   /// TUTTI_SLOT_BYTES: largest slice of a message that travels as one slot; power of two, 4 KiB..1 MiB.
-  uint32_t slot_bytes = 32768;
+  /// 16 KiB keeps the copy into a slot and the copy out of it apart in time but both in the caches: 8, 16 and
+  /// 32 KiB were within 10 % of each other from 2 MiB on, 32 KiB lost 20 to 40 % at 32 KiB to 256 KiB
+  /// (`./dev bench`, 2 ranks, far cores).
+  uint32_t slot_bytes = 16384;
   /// TUTTI_SLOTS: slots of a link; power of two, 4..256. Half of them serve one round.
-  uint32_t slots = 16;
+  uint32_t slots = 32;
   /// TUTTI_REPRODUCIBLE: 1 = same bits for any algorithm, placement and message size.
   bool reproducible = false;
   /// TUTTI_CHOICE_FILE: table that chooses algorithms instead of the built-in one.
@@ -41,11 +44,11 @@ struct Config {
   uint64_t heap_bytes = 0;
   /// TUTTI_REFERENCE_BYTES: messages of at least this size travel by reference where both sides can.
   uint64_t reference_bytes = 16384;
-  /// TUTTI_PULL_BYTES: slices of at least this size may be copied out of the sender's process where the
-  /// kernel allows it and memory is not shared; more than a slot = never. Between cores that share a cache
-  /// staging through slots was up to 3 times faster, between cores that do not, pulling was up to 1.9 times
-  /// faster (`./dev bench`, 16 MiB all_reduce), so a communicator times both.
-  uint64_t pull_bytes = 32768;
+  /// TUTTI_PULL_BYTES: collectives of at least this size may copy out of the sender's process where the
+  /// kernel allows it and memory is not shared. Staging through slots was as fast or faster between the cores
+  /// that were measured, near ones and far ones (docs/performance.md), but no other machine is known, so a
+  /// communicator times both for its large calls.
+  uint64_t pull_bytes = 1u << 20;
   /// TUTTI_STREAMING_BYTES: results of at least this size are written with non-temporal stores.
   uint64_t streaming_bytes = 8u << 20;
 };

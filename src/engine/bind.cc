@@ -161,27 +161,48 @@ uint64_t Operation::end_offset(const BoundEnd& end, uint32_t k, uint64_t start) 
   return end.address;
 }
 
-std::unique_ptr<Operation> Operation::bind_messages(const std::vector<Message>& messages,
+std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> messages,
                                                     const BindOptions& options, LinkTable& links) {
+  constexpr uint32_t kNotPlaced = UINT32_MAX;
   std::unique_ptr<Operation> operation(new Operation);
   operation->slice_bytes_ = options.slot_bytes;
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
-  std::vector<bool> placed(messages.size(), false);
+  operation->message_steps_.assign(messages.size(), kNotPlaced);
   for (size_t first = 0; first < messages.size(); ++first) {
-    if (placed[first]) continue;
+    if (operation->message_steps_[first] != kNotPlaced) continue;
     BoundLane lane;
     lane.first_step = static_cast<uint32_t>(operation->steps_.size());
     for (size_t i = first; i < messages.size(); ++i) {
       const Message& message = messages[i];
       if (message.peer != messages[first].peer || message.sending != messages[first].sending) continue;
-      placed[i] = true;
+      operation->message_steps_[i] = lane.first_step + lane.step_count++;
       operation->bind_message(message, links);
-      ++lane.step_count;
     }
     operation->lanes_.push_back(lane);
   }
+  operation->short_ = operation->messages_are_short();
   return operation;
+}
+
+bool Operation::rebind_messages(std::span<const Message> messages) {
+  if (messages.size() != message_steps_.size()) return false;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const BoundEnd* ends = &ends_[steps_[message_steps_[i]].first_end];
+    const bool sending = ends[1].send != nullptr;
+    if (messages[i].sending != sending) return false;
+    if (messages[i].peer != (sending ? ends[1].send->peer : ends[0].recv->peer)) return false;
+  }
+  for (size_t i = 0; i < messages.size(); ++i) place_message(messages[i], message_steps_[i]);
+  short_ = messages_are_short();
+  return true;
+}
+
+/// Whether all are one slice each, in one direction.
+bool Operation::messages_are_short() const {
+  return lanes_.size() == 1 && std::all_of(steps_.begin(), steps_.end(), [this](const BoundStep& step) {
+           return step.merged_bytes > 0 && step.merged_bytes <= slice_bytes_;
+         });
 }
 
 void Operation::bind_message(const Message& message, LinkTable& links) {
@@ -191,17 +212,13 @@ void Operation::bind_message(const Message& message, LinkTable& links) {
   step.sink_count = 1;
   step.merged = true;
   step.send_empty = true;
-  step.merged_bytes = message.bytes;
-  step.signature = message.signature;
   step.kernel = reduce::find_copy_kernel();
   step.copies = true;
   step.job.source_count = 1;
   step.job.sink_count = 1;
   step.refer = message.sending;
-  step.shared = message.shared;
   BoundEnd memory;
   memory.base = kAbsoluteBase;
-  memory.address = reinterpret_cast<uint64_t>(message.buffer);
   BoundEnd link;
   if (message.sending) {
     link.send = links.send_link(message.peer, kMessageChannel);
@@ -210,9 +227,20 @@ void Operation::bind_message(const Message& message, LinkTable& links) {
   }
   ends_.push_back(message.sending ? memory : link);
   ends_.push_back(message.sending ? link : memory);
-  offsets_.push_back(message.sending ? memory.address : 0);
-  offsets_.push_back(message.sending ? 0 : memory.address);
+  offsets_.resize(ends_.size());
   steps_.push_back(step);
+  place_message(message, static_cast<uint32_t>(steps_.size() - 1));
+}
+
+/// What differs between two messages of one peer and direction.
+void Operation::place_message(const Message& message, uint32_t step_number) {
+  BoundStep& step = steps_[step_number];
+  step.merged_bytes = message.bytes;
+  step.signature = message.signature;
+  step.shared = message.shared;
+  const uint32_t memory = step.first_end + (message.sending ? 0 : 1);
+  ends_[memory].address = reinterpret_cast<uint64_t>(message.buffer);
+  offsets_[memory] = ends_[memory].address;
 }
 
 }  // namespace tutti

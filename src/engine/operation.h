@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/result.h"
@@ -48,8 +49,8 @@ struct BindOptions {
   uint64_t reference_bytes =
       UINT64_MAX;                    ///< slices of this size on travel by reference, where memory is shared
   uint64_t pull_bytes = UINT64_MAX;  ///< slices of this size on are pulled by the reader, where it can
-  uint32_t slots = 16;               ///< of every link
-  uint32_t slot_bytes = 32768;
+  uint32_t slots = 32;               ///< of every link
+  uint32_t slot_bytes = 16384;
 };
 
 /// What a run works on.
@@ -77,8 +78,11 @@ class Operation {
                                          const BindOptions& options, LinkTable& links);
   /// Binds a group of messages: one lane per peer and direction, in call order. Of the options only
   /// reference_bytes and slot_bytes count.
-  static std::unique_ptr<Operation> bind_messages(const std::vector<Message>& messages,
+  static std::unique_ptr<Operation> bind_messages(std::span<const Message> messages,
                                                   const BindOptions& options, LinkTable& links);
+  /// Takes an operation of messages for other ones between the same peers, in the same directions and order.
+  /// False when they are not. Allocates nothing.
+  bool rebind_messages(std::span<const Message> messages);
 
   /// Begins a run on these buffers. `signature` is agreed by the ranks and differs from call to call.
   void start(const Buffers& buffers, uint16_t signature);
@@ -144,16 +148,19 @@ class Operation {
   static void find_reference(const Step& step, BoundStep& bound);
   void merge_step(BoundStep& bound);
   void bind_message(const Message& message, LinkTable& links);
+  void place_message(const Message& message, uint32_t step_number);
+  bool messages_are_short() const;
   uint64_t end_offset(const BoundEnd& end, uint32_t k, uint64_t start) const;
 
   void next_piece(BoundLane& lane, const BoundStep& step);
   bool next_step(BoundLane& lane);
   Progress advance_short(uint32_t polls);
   Progress advance_lane(BoundLane& lane, uint32_t polls);
-  Progress run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes);
+  Progress run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t left);
   void write_some(const BoundStep& step, uint64_t bytes, bool refers);
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
-  bool pull_sources(const BoundStep& step, reduce::Job& job, uint64_t bytes);
+  bool pull_sources(BoundStep& step, uint64_t bytes, uint64_t left);
+  bool pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room) const;
   Progress not_arrived(const BoundStep& step, const RecvLink& link, uint64_t word, uint64_t expected);
   bool references_returned();
   uint32_t step_number(const BoundStep& step) const { return static_cast<uint32_t>(&step - steps_.data()); }
@@ -163,6 +170,7 @@ class Operation {
   std::vector<BoundEnd> ends_;
   std::vector<uint64_t> offsets_;  ///< of merged ends, as ends_
   std::vector<BoundLane> lanes_;
+  std::vector<uint32_t> message_steps_;  ///< by message: its step
   std::vector<std::byte> scratch_;
   std::vector<SendLink*> reference_links_;
   uint32_t round_count_ = 1;

@@ -132,7 +132,7 @@ struct Facts {
   uint32_t host_count = 1;
   uint32_t cores = 1;  ///< cores that the ranks of a host share
   uint32_t slots = 8;  ///< slots a link has for one round
-  uint64_t slot_bytes = 32768;
+  uint64_t slot_bytes = 16384;
 };
 
 /// Blocks of the send and receive buffers: 1 or rank_count.

@@ -49,7 +49,7 @@ bool read_message(RecvLink& link, uint64_t count) {
   const std::byte* span = link.span(word);
   bool right = true;
   for (uint64_t i = 0; i < count; ++i) right = right && span[i] == byte_of(link.next, i);
-  link.release();
+  link.release(link.word());
   return right;
 }
 
@@ -114,7 +114,7 @@ TEST_P(LinkTest, AReferenceIsReadWhereItLiesAndComesBackWithItsCredit) {
   ASSERT_EQ(word & flag::kAgreedMask, flag::make(recv.next, kSignature, sizeof(value)));
   EXPECT_EQ(flag::carriage(word), Carriage::kReference);
   EXPECT_EQ(recv.span(word), reinterpret_cast<const std::byte*>(&value));
-  recv.release();
+  recv.release(recv.word());
   EXPECT_TRUE(send.references_returned());
 }
 

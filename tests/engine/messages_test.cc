@@ -151,10 +151,12 @@ TEST_F(TwoRanksTest, AMessageThatDoesNotMatchIsFoundAndNothingIsWritten) {
     Bytes sent = pattern(1000, 1);
     Bytes got(1000);
     auto sender = Operation::bind_messages(
-        {{.buffer = sent.data(), .bytes = odd.sent_bytes, .peer = 1, .sending = true, .signature = 5}},
+        std::vector<Message>{
+            {.buffer = sent.data(), .bytes = odd.sent_bytes, .peer = 1, .sending = true, .signature = 5}},
         {.slots = kShape.slots, .slot_bytes = kShape.slot_bytes}, first);
     auto receiver = Operation::bind_messages(
-        {{.buffer = got.data(), .bytes = odd.received_bytes, .peer = 0, .signature = odd.signature}},
+        std::vector<Message>{
+            {.buffer = got.data(), .bytes = odd.received_bytes, .peer = 0, .signature = odd.signature}},
         {.slots = kShape.slots, .slot_bytes = kShape.slot_bytes}, second);
     sender->start({}, 0);
     receiver->start({}, 0);

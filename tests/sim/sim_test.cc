@@ -34,7 +34,7 @@ std::string read_all(RecvLink& link) {
     std::memcpy(&number, link.span(word), sizeof(number));
     EXPECT_EQ(number, link.next);
     text += format("%llu ", static_cast<unsigned long long>(number));
-    link.release();
+    link.release(word);
   }
 }
 
@@ -113,8 +113,9 @@ TEST(SimClusterTest, ADeadlockIsFoundAndEveryRankNamesWhomItWaitsFor) {
   std::byte buffer[8] = {};
   for (uint32_t rank = 0; rank < 3; ++rank) {
     auto operation = Operation::bind_messages(
-        {{.buffer = buffer, .bytes = 8, .peer = (rank + 1) % 3, .sending = false, .signature = 1}}, {},
-        cluster.links(rank));
+        std::vector<Message>{
+            {.buffer = buffer, .bytes = 8, .peer = (rank + 1) % 3, .sending = false, .signature = 1}},
+        {}, cluster.links(rank));
     operation->start({}, 0);
     cluster.set_operation(rank, std::move(operation));
   }

@@ -55,8 +55,8 @@ struct SegmentHeader {
 struct SegmentShape {
   uint32_t rank_count = 1;
   uint32_t channels = 5;
-  uint32_t slots = 16;
-  uint32_t slot_bytes = 32768;
+  uint32_t slots = 32;
+  uint32_t slot_bytes = 16384;
 
   RingShape publish_ring() const { return {.slots = slots, .slot_bytes = slot_bytes, .readers = rank_count}; }
   RingShape peer_ring() const { return {.slots = slots, .slot_bytes = slot_bytes, .readers = 1}; }

@@ -68,8 +68,9 @@ std::unique_ptr<SimNetwork::Wire> SimNetwork::make_wire(uint32_t writer, uint32_
   wire->link.next = options_.first_number;
   wire->link.credit->released.store(options_.first_number);
   if (options_.pull) {
-    wire->bounce.resize(options_.slot_bytes);
+    wire->bounce.resize(size_t{3} * options_.slot_bytes);
     wire->link.bounce = wire->bounce.data();
+    wire->link.bounce_bytes = wire->bounce.size();
     wire->link.pull_pid = getpid();
   }
   wire->cells = reinterpret_cast<Cell*>(wire->ring.get());
