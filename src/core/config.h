@@ -49,8 +49,10 @@ struct Config {
   /// that were measured, near ones and far ones (docs/performance.md), but no other machine is known, so a
   /// communicator times both for its large calls.
   uint64_t pull_bytes = 1u << 20;
-  /// TUTTI_STREAMING_BYTES: results of at least this size are written with non-temporal stores.
-  uint64_t streaming_bytes = 8u << 20;
+  /// TUTTI_STREAMING_BYTES: results of at least this size are written with non-temporal stores. From 1 MiB,
+  /// a core's second cache, on that took 5 to 30 % less time where the result was not in a cache and as much
+  /// where it was; at 256 KiB it took 20 to 40 % more where it was (`./dev bench`, with and without --hot).
+  uint64_t streaming_bytes = 1u << 20;
 };
 
 using Environment = std::function<const char*(const char* name)>;

@@ -13,6 +13,16 @@ bool scales_input(ReduceOp op) {
   return op == ReduceOp::kPremulSum;
 }
 
+/// How a piece of a known size is cut: into four, so that the copy into the slots and the copy out of them
+/// overlap, but neither into slices so short that their flags count nor into ones longer than a slot.
+uint64_t slice_bytes_for(uint64_t bytes, uint64_t slot_bytes) {
+  constexpr uint64_t kLeastSlice = 8192;
+  constexpr uint64_t kSlicesPerPiece = 4;
+  if (bytes <= kLeastSlice) return slot_bytes;
+  const uint64_t part = (bytes / kSlicesPerPiece + kLeastSlice - 1) / kLeastSlice * kLeastSlice;
+  return std::clamp(part, std::min(kLeastSlice, slot_bytes), slot_bytes);
+}
+
 }  // namespace
 
 std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geometry,
@@ -21,10 +31,10 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
   operation->geometry_ = geometry;
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
-  operation->slice_bytes_ = options.slot_bytes;
-  const uint64_t slices = std::max(1u, options.slots / 2 / std::max(1u, plan.slots_needed));
-  operation->round_bytes_ = slices * options.slot_bytes;
   const uint64_t largest = geometry.largest_chunk_bytes();
+  operation->slice_bytes_ = slice_bytes_for(largest, options.slot_bytes);
+  const uint64_t slices = std::max(1u, options.slots / 2 / std::max(1u, plan.slots_needed));
+  operation->round_bytes_ = slices * operation->slice_bytes_;
   operation->round_count_ = static_cast<uint32_t>(
       std::max<uint64_t>(1, (largest + operation->round_bytes_ - 1) / operation->round_bytes_));
   const bool merges = operation->round_count_ == 1 && geometry.contiguous() &&
@@ -41,7 +51,7 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
     for (const Step& step : lane.steps) {
       operation->bind_step(plan, step, options, links);
       if (merges) operation->merge_step(operation->steps_.back());
-      is_short = is_short && operation->steps_.back().merged_bytes <= options.slot_bytes;
+      is_short = is_short && operation->steps_.back().merged_bytes <= operation->slice_bytes_;
     }
     operation->lanes_.push_back(bound);
   }
@@ -60,6 +70,7 @@ void Operation::bind_step(const Plan& plan, const Step& step, const BindOptions&
   for (const End& end : step.sinks) ends_.push_back(bind_end(end, true, links));
   offsets_.resize(ends_.size());
   choose_kernel(plan, step, options, bound);
+  bound.slice_bytes = slice_bytes_;
   steps_.push_back(bound);
 }
 
@@ -165,7 +176,8 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
                                                     const BindOptions& options, LinkTable& links) {
   constexpr uint32_t kNotPlaced = UINT32_MAX;
   std::unique_ptr<Operation> operation(new Operation);
-  operation->slice_bytes_ = options.slot_bytes;
+  operation->slot_bytes_ = options.slot_bytes;
+  operation->streaming_bytes_ = options.streaming_bytes;
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
   operation->message_steps_.assign(messages.size(), kNotPlaced);
@@ -201,7 +213,7 @@ bool Operation::rebind_messages(std::span<const Message> messages) {
 /// Whether all are one slice each, in one direction.
 bool Operation::messages_are_short() const {
   return lanes_.size() == 1 && std::all_of(steps_.begin(), steps_.end(), [this](const BoundStep& step) {
-           return step.merged_bytes > 0 && step.merged_bytes <= slice_bytes_;
+           return step.merged_bytes > 0 && step.merged_bytes <= step.slice_bytes;
          });
 }
 
@@ -236,6 +248,8 @@ void Operation::bind_message(const Message& message, LinkTable& links) {
 void Operation::place_message(const Message& message, uint32_t step_number) {
   BoundStep& step = steps_[step_number];
   step.merged_bytes = message.bytes;
+  step.slice_bytes = slice_bytes_for(message.bytes, slot_bytes_);
+  step.job.streaming_sinks = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
   step.signature = message.signature;
   step.shared = message.shared;
   const uint32_t memory = step.first_end + (message.sending ? 0 : 1);

@@ -76,7 +76,7 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
     bool empty = lane.piece_bytes == 0 && step.send_empty;
     while (lane.done_bytes < lane.piece_bytes || empty) {
       const uint64_t left = lane.piece_bytes - lane.done_bytes;
-      const uint64_t bytes = std::min(slice_bytes_, left);
+      const uint64_t bytes = std::min(step.slice_bytes, left);
       for (uint32_t poll = 0;; ++poll) {
         const Progress slice = run_slice(step, lane.offsets.data(), lane.done_bytes, bytes, left);
         if (slice == Progress::kMoved) break;
@@ -207,16 +207,15 @@ bool Operation::pull_sources(BoundStep& step, uint64_t bytes, uint64_t left) {
   return true;
 }
 
-/// Pulls the message that has come, of `bytes`, and with it those of the same piece that have come too and
-/// lie next to it, up to `room` bytes: a system call costs as much as copying 15 KiB.
-bool Operation::pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left,
-                           uint64_t room) const {
+/// Pulls the message that has come, a slice of `bytes`, and with it those of the same piece that have come
+/// too and lie next to it, up to `room` bytes: a system call costs as much as copying 15 KiB.
+bool Operation::pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room) {
   const uint64_t word = link.word();
   const uint64_t address = link.address();
   uint64_t total = bytes;
   uint64_t count = 1;
   while (total < left && count <= link.slot_mask) {
-    const uint64_t more = std::min(slice_bytes_, left - total);
+    const uint64_t more = std::min(bytes, left - total);
     const uint64_t expected = flag::make(link.next + count, flag::signature(word), more) |
                               static_cast<uint64_t>(Carriage::kPull) << flag::kCarriageShift;
     if (total + more > room || link.word(count) != expected || link.address(count) != address + total) break;

@@ -76,8 +76,8 @@ class Operation {
   /// Binds one rank's plan. Errors: kOutOfMemory.
   static std::unique_ptr<Operation> bind(const Plan& plan, const Geometry& geometry,
                                          const BindOptions& options, LinkTable& links);
-  /// Binds a group of messages: one lane per peer and direction, in call order. Of the options only
-  /// reference_bytes and slot_bytes count.
+  /// Binds a group of messages: one lane per peer and direction, in call order. Of the options only the
+  /// limits in bytes count.
   static std::unique_ptr<Operation> bind_messages(std::span<const Message> messages,
                                                   const BindOptions& options, LinkTable& links);
   /// Takes an operation of messages for other ones between the same peers, in the same directions and order.
@@ -123,6 +123,7 @@ class Operation {
     uint32_t first_chunk = 0;
     uint32_t chunk_count = 0;
     uint64_t merged_bytes = 0;
+    uint64_t slice_bytes = 0;
     reduce::Kernel kernel = nullptr;
     uint8_t element_shift = 0;  ///< log2 of the bytes that the kernel counts by
     reduce::Job job;            ///< all but pointers and count are set at binding
@@ -160,7 +161,7 @@ class Operation {
   void write_some(const BoundStep& step, uint64_t bytes, bool refers);
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
   bool pull_sources(BoundStep& step, uint64_t bytes, uint64_t left);
-  bool pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room) const;
+  static bool pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room);
   Progress not_arrived(const BoundStep& step, const RecvLink& link, uint64_t word, uint64_t expected);
   bool references_returned();
   uint32_t step_number(const BoundStep& step) const { return static_cast<uint32_t>(&step - steps_.data()); }
@@ -176,6 +177,8 @@ class Operation {
   uint32_t round_count_ = 1;
   uint64_t round_bytes_ = 0;
   uint64_t slice_bytes_ = 0;
+  uint64_t slot_bytes_ = 0;                ///< messages
+  uint64_t streaming_bytes_ = UINT64_MAX;  ///< messages
   uint64_t scratch_stride_ = 0;
   uint64_t reference_bytes_ = UINT64_MAX;
   uint64_t pull_bytes_ = UINT64_MAX;
