@@ -88,11 +88,23 @@ bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) {
   return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
+/// What a call says besides buffers and count, in two words.
+uint64_t pair(uint32_t low, uint32_t high) {
+  return static_cast<uint64_t>(high) << 32 | low;
+}
+uint64_t collective_and_type(const Arguments& a) {
+  return pair(static_cast<uint32_t>(a.collective), static_cast<uint32_t>(a.type));
+}
+uint64_t op_and_root(const Arguments& a) {
+  return pair(static_cast<uint32_t>(a.op), static_cast<uint32_t>(a.root));
+}
+
 /// Whether this is the communicator's last collective again, on buffers that need no further check.
 bool repeats(const tutti_comm* handle, const Arguments& a, tutti_stream_t stream) {
+  if (!usable(handle)) return false;
   const tutti_comm::Repeat& last = handle->repeat;
-  if (!can_repeat(handle, stream) || last.count != a.count || last.collective != a.collective ||
-      last.type != a.type || last.op != a.op || last.root != a.root) {
+  if (!last.valid || stream.kind != 0 || group_depth != 0 || last.count != a.count ||
+      last.collective_and_type != collective_and_type(a) || last.op_and_root != op_and_root(a)) {
     return false;
   }
   if (last.in_place) {
@@ -145,10 +157,7 @@ Status check_buffers(const Call& call, const BufferUse& use, bool& in_place) {
 }
 
 /// Checks and issues a collective with equal blocks.
-Status collective(const Arguments& arguments, tutti_comm* handle, tutti_stream_t stream) {
-  if (usable(handle) && repeats(handle, arguments, stream)) [[likely]] {
-    return repeat(handle, arguments.send, arguments.recv);
-  }
+Status check_and_issue(const Arguments& arguments, tutti_comm* handle, tutti_stream_t stream) {
   TUTTI_TRY(check_ready(handle));
   TUTTI_TRY(check_stream(stream));
   Call call{.shape = {}, .send = arguments.send, .recv = arguments.recv, .blocks = nullptr};
@@ -165,10 +174,8 @@ Status collective(const Arguments& arguments, tutti_comm* handle, tutti_stream_t
   const bool ran = !in_group() && stream.kind == 0;
   handle->repeat = {ran,
                     in_place,
-                    arguments.collective,
-                    arguments.type,
-                    arguments.op,
-                    arguments.root,
+                    collective_and_type(arguments),
+                    op_and_root(arguments),
                     arguments.count,
                     use.send_bytes,
                     use.recv_bytes,
@@ -185,6 +192,19 @@ tutti_result_t guarded_call(Body&& body) noexcept {
       spoil_group(status);
     return status;
   });
+}
+
+/// Out of line, so that the short path carries nothing of it.
+[[gnu::noinline]] tutti_result_t collective_checked(const Arguments& arguments, tutti_comm* handle,
+                                                    tutti_stream_t stream) noexcept {
+  return guarded_call([&] { return check_and_issue(arguments, handle, stream); });
+}
+
+inline tutti_result_t collective(const Arguments& arguments, tutti_comm* handle,
+                                 tutti_stream_t stream) noexcept {
+  if (repeats(handle, arguments, stream)) [[likely]]
+    return repeat(handle, arguments.send, arguments.recv);
+  return collective_checked(arguments, handle, stream);
 }
 
 /// The blocks of one side of a variable-count call, in bytes.
@@ -308,66 +328,48 @@ extern "C" {
 
 TUTTI_API tutti_result_t tutti_all_reduce(const void* send, void* recv, size_t count, tutti_type_t type,
                                           tutti_op_t op, tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
-    return collective({Collective::kAllReduce, send, recv, count, type, op, 0}, comm, stream);
-  });
+  return collective({Collective::kAllReduce, send, recv, count, type, op, 0}, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_reduce(const void* send, void* recv, size_t count, tutti_type_t type,
                                       tutti_op_t op, int root, tutti_comm_t* comm,
                                       tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
-    return collective({Collective::kReduce, send, recv, count, type, op, root}, comm, stream);
-  });
+  return collective({Collective::kReduce, send, recv, count, type, op, root}, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_broadcast(const void* send, void* recv, size_t count, tutti_type_t type,
                                          int root, tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
-    return collective({Collective::kBroadcast, send, recv, count, type, TUTTI_SUM, root}, comm, stream);
-  });
+  return collective({Collective::kBroadcast, send, recv, count, type, TUTTI_SUM, root}, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_all_gather(const void* send, void* recv, size_t count, tutti_type_t type,
                                           tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
-    return collective({Collective::kAllGather, send, recv, count, type, TUTTI_SUM, 0}, comm, stream);
-  });
+  return collective({Collective::kAllGather, send, recv, count, type, TUTTI_SUM, 0}, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_reduce_scatter(const void* send, void* recv, size_t count, tutti_type_t type,
                                               tutti_op_t op, tutti_comm_t* comm,
                                               tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
-    return collective({Collective::kReduceScatter, send, recv, count, type, op, 0}, comm, stream);
-  });
+  return collective({Collective::kReduceScatter, send, recv, count, type, op, 0}, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_all_to_all(const void* send, void* recv, size_t count, tutti_type_t type,
                                           tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
-    return collective({Collective::kAllToAll, send, recv, count, type, TUTTI_SUM, 0}, comm, stream);
-  });
+  return collective({Collective::kAllToAll, send, recv, count, type, TUTTI_SUM, 0}, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_gather(const void* send, void* recv, size_t count, tutti_type_t type, int root,
                                       tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
-    return collective({Collective::kGather, send, recv, count, type, TUTTI_SUM, root}, comm, stream);
-  });
+  return collective({Collective::kGather, send, recv, count, type, TUTTI_SUM, root}, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_scatter(const void* send, void* recv, size_t count, tutti_type_t type,
                                        int root, tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
-    return collective({Collective::kScatter, send, recv, count, type, TUTTI_SUM, root}, comm, stream);
-  });
+  return collective({Collective::kScatter, send, recv, count, type, TUTTI_SUM, root}, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
-    return collective({Collective::kBarrier, nullptr, nullptr, 0, TUTTI_UINT8, TUTTI_SUM, 0}, comm, stream);
-  });
+  return collective({Collective::kBarrier, nullptr, nullptr, 0, TUTTI_UINT8, TUTTI_SUM, 0}, comm, stream);
 }
 
 TUTTI_API tutti_result_t tutti_all_gather_v(const void* send, void* recv, const size_t* counts,

@@ -31,10 +31,8 @@ struct tutti_comm {
   struct Repeat {
     bool valid = false;
     bool in_place = false;
-    tutti::Collective collective{};
-    tutti_type_t type{};
-    tutti_op_t op{};
-    int root = 0;
+    uint64_t collective_and_type = 0;
+    uint64_t op_and_root = 0;
     uint64_t count = 0;
     uint64_t send_bytes = 0;  ///< 0: send is ignored
     uint64_t recv_bytes = 0;

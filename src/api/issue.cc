@@ -22,9 +22,6 @@ struct Group {
   std::vector<std::vector<uint32_t>> tags;
 };
 
-// Initial-exec: a plain load on every call, no run-time look-up.
-[[gnu::tls_model("initial-exec")]] thread_local int group_depth = 0;
-
 Group& group() {
   thread_local Group current;
   return current;
@@ -188,13 +185,13 @@ Status issue_any(tutti_comm* handle, Anything call, tutti_stream_t stream) {
 
 }  // namespace
 
-bool can_repeat(const tutti_comm* handle, tutti_stream_t stream) {
-  return handle->repeat.valid && group_depth == 0 && stream.kind == 0;
-}
+constinit thread_local int group_depth = 0;
 
-Status repeat(tutti_comm* handle, const void* send, void* recv) {
-  const Busy busy(handle);
-  return handle->comm->run_again(send, recv);
+tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept {
+  return guarded([&] {
+    const Busy busy(handle);
+    return handle->comm->run_again(send, recv);
+  });
 }
 
 Status check_stream(tutti_stream_t stream) {

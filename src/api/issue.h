@@ -10,11 +10,12 @@ namespace tutti {
 /// The stream is one that this build and the arguments allow.
 Status check_stream(tutti_stream_t stream);
 
-/// Runs the communicator's last collective again, blocking, in the calling thread.
-/// Only when can_repeat.
-Status repeat(tutti_comm* handle, const void* send, void* recv);
-/// Nothing stands between the call and its run: no group, no stream, no queue.
-bool can_repeat(const tutti_comm* handle, tutti_stream_t stream);
+/// Runs the communicator's last collective again, blocking, in the calling thread: the short path. Only when
+/// nothing stands between the call and its run: no group, no stream, no queue.
+tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept;
+
+/// Groups that the calling thread has open. Initial-exec: a plain load on every call, no run-time look-up.
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local int group_depth;
 
 /// Issues a checked collective. Inside a group it is only recorded.
 Status issue(tutti_comm* handle, Call call, tutti_stream_t stream);

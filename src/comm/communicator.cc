@@ -80,8 +80,16 @@ Status Communicator::run_again(const void* send, void* recv) {
   if (has_error()) [[unlikely]]
     return error();
   header_->status.sequence.store(++sequence_, std::memory_order_release);
-  start(*last_, send, recv);
-  return drive();
+  if (!last_->is_short) {
+    start(*last_, send, recv);
+    return drive();
+  }
+  current_ = last_->operation.get();
+  const uint16_t signature = call_signature(last_->signature_seed, sequence_);
+  if (current_->start_short(send, recv, signature, waiter_.polls()) != Progress::kDone) return drive();
+  header_->status.completed.store(sequence_, std::memory_order_release);
+  waiter_.moved();
+  return Status::ok();
 }
 
 /// Runs the current operation to its end in the calling thread.
@@ -300,6 +308,7 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
       !one_process_ && rank_count_ > 1 && options.message_bytes >= process_.config().pull_bytes;
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
   bound->operation = Operation::bind(plan, geometry, options, links_);
+  bound->is_short = bound->operation->is_short() && !barrier;
   return bound;
 }
 

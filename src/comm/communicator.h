@@ -122,6 +122,7 @@ class Communicator {
     const Algorithm* algorithm = nullptr;
     uint32_t choice_row = 0;
     std::unique_ptr<Operation> operation;
+    bool is_short = false;  ///< Operation::is_short, on the caller's buffers
     /// Large calls between processes: staging through slots [0] and pulling [1] are tried in turn, and the
     /// faster one is kept until the next trial. Each rank decides for what it sends.
     bool tries_pulling = false;

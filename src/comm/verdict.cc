@@ -10,7 +10,7 @@ namespace {
 // How often a waiting rank looks at its peers' status pages; also how long a wait must last before it does.
 constexpr uint64_t kCheckEveryNs = 20'000'000;
 // How long a failed rank waits for peers that may still read its buffers. Peers notice an alert within a
-// sleep of the waiter (1 ms) or one slice; a peer that computes holds no reference.
+// sleep of the waiter (2 ms) or one slice; a peer that computes holds no reference.
 constexpr uint64_t kReferencePatienceMs = 10'000;
 // How long the text of an alert may take to be written by a live peer.
 constexpr uint64_t kAlertPatienceMs = 200;

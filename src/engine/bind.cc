@@ -56,6 +56,10 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
     operation->lanes_.push_back(bound);
   }
   operation->short_ = is_short && operation->lanes_.size() == 1;
+  const uint64_t least_referred = std::min(options.reference_bytes, options.pull_bytes);
+  operation->may_refer_ = std::any_of(
+      operation->steps_.begin(), operation->steps_.end(),
+      [&](const BoundStep& step) { return step.refer && step.merged_bytes >= least_referred; });
   return operation;
 }
 

@@ -25,6 +25,15 @@ void Operation::start(const Buffers& buffers, uint16_t signature) {
   reference_links_.clear();
 }
 
+Progress Operation::start_short(const void* input, void* output, uint16_t signature, uint32_t polls) {
+  bases_[kInputBase] = static_cast<std::byte*>(const_cast<void*>(input));
+  bases_[kOutputBase] = static_cast<std::byte*>(output);
+  signature_ = signature;
+  lanes_left_ = 1;
+  lanes_[0].step = 0;
+  return advance_short(polls);
+}
+
 Progress Operation::advance(uint32_t polls) {
   if (short_) return advance_short(polls);
   bool moved = false;
@@ -123,8 +132,8 @@ bool Operation::next_step(BoundLane& lane) {
 
 /// Runs one slice of a step if all its ends are ready: the hot function of the engine. `left` bytes of the
 /// piece, this slice among them, are still to be done.
-Progress Operation::run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes,
-                              uint64_t left) {
+[[gnu::always_inline]] inline Progress Operation::run_slice(BoundStep& step, const uint64_t* offsets,
+                                                            uint64_t shift, uint64_t bytes, uint64_t left) {
   const BoundEnd* ends = &ends_[step.first_end];
   const uint32_t source_count = step.source_count;
   const uint32_t end_count = source_count + step.sink_count;

@@ -87,6 +87,11 @@ class Operation {
   /// Begins a run on these buffers. `signature` is agreed by the ranks and differs from call to call.
   void start(const Buffers& buffers, uint16_t signature);
 
+  /// For an operation that is_short: start and advance in one, the short path of a repeated call.
+  Progress start_short(const void* input, void* output, uint16_t signature, uint32_t polls);
+  /// Whether it has one lane, whose every step is one slice too short to travel by reference.
+  bool is_short() const { return short_ && !may_refer_; }
+
   /// Runs until done or blocked; polls a link that is not ready up to `polls` times before it gives
   /// up on it (for an operation of several lanes: once).
   Progress advance(uint32_t polls);
@@ -185,6 +190,7 @@ class Operation {
   bool pulling_ = true;
   uint32_t lanes_left_ = 0;
   bool short_ = false;
+  bool may_refer_ = false;  ///< some step's slices may travel by reference
   uint16_t signature_ = 0;
   std::array<std::byte*, 4> bases_{};
   std::array<bool, 4> shared_{};

@@ -16,7 +16,7 @@ constexpr uint32_t kTurnsPerYield = 32;
 // How long a wait stays awake. Longer than the skew of ranks that compute alike, shorter than anyone
 // would notice in the process's CPU time.
 constexpr uint64_t kAwakeNs = 2'000'000;
-constexpr uint64_t kLongestSleepNs = 1'000'000;
+constexpr uint64_t kLongestSleepNs = 2'000'000;
 constexpr uint64_t kShortestSleepNs = 20'000;
 
 void sleep_ns(uint64_t ns) {
