@@ -11,8 +11,7 @@ End buffer(EndKind kind, Chunks chunks) {
 }
 
 End link(uint32_t peer, Carry carry, uint8_t channel) {
-  return {
-      .kind = EndKind::kLink, .reference_ok = carry == Carry::kReference, .channel = channel, .peer = peer};
+  return {.kind = EndKind::kLink, .reference_ok = carry != Carry::kCopy, .channel = channel, .peer = peer};
 }
 
 /// Ranks under each child of the root of a tree of fan-in kFanIn over `rank_count` ranks.
@@ -34,13 +33,16 @@ End scratch(Chunks chunks) {
   return buffer(EndKind::kScratch, chunks);
 }
 End to(uint32_t peer, Carry carry, uint8_t channel) {
-  return link(peer, carry, channel);
+  End end = link(peer, carry, channel);
+  end.place_ok = carry == Carry::kPlace;
+  return end;
 }
 End from(uint32_t peer, Carry carry, uint8_t channel) {
   return link(peer, carry, channel);
 }
 End publish(Carry carry) {
-  return {.kind = EndKind::kPublish, .reference_ok = carry == Carry::kReference};
+  return {
+      .kind = EndKind::kPublish, .reference_ok = carry != Carry::kCopy, .place_ok = carry == Carry::kPlace};
 }
 End published_by(uint32_t peer, Carry carry) {
   return link(peer, carry, kPublishChannel);

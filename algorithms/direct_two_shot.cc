@@ -40,11 +40,15 @@ Plan make_direct_two_shot(const Request& request, const Facts& facts, uint32_t r
   const auto operand = [&](uint32_t from_rank) {
     return from_rank == rank ? input(own) : from(from_rank, Carry::kReference);
   };
+  // One step writes the result to the output and shows it, so it may store it in the readers' outputs as
+  // well.
+  const bool one_step = facts.can_publish || rank_count <= kMaxStepSinks;
+  const Carry carry = one_step ? Carry::kPlace : Carry::kReference;
   std::vector<End> readers;
   if (facts.can_publish) {
-    readers.push_back(publish(Carry::kReference));
+    readers.push_back(publish(carry));
   } else {
-    for (uint32_t i = 1; i < rank_count; ++i) readers.push_back(to(peer(i), Carry::kReference));
+    for (uint32_t i = 1; i < rank_count; ++i) readers.push_back(to(peer(i), carry));
   }
   const size_t with_result = std::min<size_t>(readers.size(), kMaxStepSinks - 1);
   std::vector<End> sinks{output(own)};

@@ -26,7 +26,7 @@ inline constexpr uint32_t kInlineBytes = 56;
 enum class Carriage : uint8_t {
   kInline = 0,
   kSlot = 1,
-  kReference = 2,  ///< an address that the reader can load from
+  kReference = 2,  ///< an address that the reader can load from; 0: it has been stored in the reader's buffer
   kPull = 3,       ///< an address of the writer's process, which the reader asks the system to copy from
 };
 
@@ -40,6 +40,17 @@ static_assert(sizeof(Cell) == kLineBytes);
 struct alignas(kLineBytes) Credit {
   std::atomic<uint64_t> released;
   std::atomic<uint32_t> can_pull;  ///< 1: the reader has shown that it can read the writer's process
+};
+
+/// What a reference says of a message that the writer has stored in the readers' buffers: see Window.
+inline constexpr uint64_t kPlacedAddress = 0;
+
+/// Where a rank's receive buffer lies while it is in one call: an offer to its peers to store their results
+/// there, good until the rank has read the last message of that call. Written by its owner alone.
+struct alignas(kLineBytes) Window {
+  std::atomic<uint64_t> call;     ///< the sequence number of the collective; written last
+  std::atomic<uint64_t> address;  ///< in the owner's process
+  std::atomic<uint32_t> in_heap;  ///< 1: in the symmetric heap, which peers in other processes have mapped
 };
 
 /// The flag word: number (24 bits) | signature (16) | bytes (22) | carriage (2).
@@ -150,6 +161,12 @@ struct SendLink {
     std::memcpy(cell().payload, &address, sizeof(address));
     publish(flag::make(next, signature, bytes), carriage);
     last_reference = next;
+  }
+  /// The bytes are already where every reader wants them.
+  void commit_placed(uint16_t signature, uint64_t bytes) {
+    const uint64_t nowhere = kPlacedAddress;
+    std::memcpy(cell().payload, &nowhere, sizeof(nowhere));
+    publish(flag::make(next, signature, bytes), Carriage::kReference);
   }
   bool can_pull() {
     if (readers_pull) return true;

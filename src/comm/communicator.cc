@@ -126,8 +126,19 @@ void Communicator::start(Bound& bound, const void* send, void* recv) {
     buffers.input_shared = process_.heap().contains(buffers.input, bound.input_bytes);
     buffers.output_shared = process_.heap().contains(buffers.output, bound.output_bytes);
   }
+  if (current_->places()) open_window(buffers);
   if (bound.tries_pulling) choose_carriage(bound);
   current_->start(buffers, call_signature(bound.signature_seed, sequence_));
+}
+
+/// Offers the receive buffer of this call to the peers, if they can write it.
+void Communicator::open_window(Buffers& buffers) {
+  if (!one_process_ && !buffers.output_shared) return;
+  Window& window = header_->window;
+  window.address.store(reinterpret_cast<uint64_t>(buffers.output), std::memory_order_relaxed);
+  window.in_heap.store(buffers.output_shared ? 1 : 0, std::memory_order_relaxed);
+  window.call.store(sequence_, std::memory_order_release);
+  buffers.call = sequence_;
 }
 
 /// Which of the two is faster depends on how the ranks' cores share caches, which nothing tells on a virtual
@@ -304,6 +315,7 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
   options.op = request.op;
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = std::max(bound->input_bytes, bound->output_bytes);
+  options.places = options.message_bytes >= process_.config().placing_bytes;
   bound->tries_pulling =
       !one_process_ && rank_count_ > 1 && options.message_bytes >= process_.config().pull_bytes;
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;

@@ -47,6 +47,7 @@ class SegmentLinks final : public LinkTable {
   RecvLink* recv_link(uint32_t peer, uint32_t channel) override;
   SendLink* publish_link() override;
   RecvLink* published_by(uint32_t peer) override;
+  PeerWindow window(uint32_t peer) override;
   const std::vector<Peer>& peers() const { return peers_; }
 
  private:
@@ -147,6 +148,7 @@ class Communicator {
   Operation* bind_messages();
   void enter(uint64_t word, uint64_t count);
   void start(Bound& bound, const void* send, void* recv);
+  void open_window(Buffers& buffers);
   static void choose_carriage(Bound& bound);
   static void note_duration(Bound& bound);
   Status drive();

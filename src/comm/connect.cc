@@ -261,4 +261,11 @@ RecvLink* SegmentLinks::published_by(uint32_t peer) {
   return link.get();
 }
 
+PeerWindow SegmentLinks::window(uint32_t peer) {
+  const Peer& at = peers_[peer];
+  return {.window = &at.segment->header().window,
+          .reference_offset = at.reference_offset,
+          .same_process = at.same_process};
+}
+
 }  // namespace tutti

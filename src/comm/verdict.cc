@@ -167,14 +167,15 @@ Status Communicator::fail(const Status& why) {
   return error();
 }
 
-/// Waits until no live peer can be reading this call's buffers any more.
+/// Waits until no live peer can be reading this call's buffers, or writing to the one it offered, any more.
 void Communicator::drain_references() {
   header_->status.in_messages.store(0, std::memory_order_release);
   header_->status.completed.store(sequence_, std::memory_order_release);
   if (current_ == nullptr) return;
   Waiter waiter(WaitMode::kYield);
   const uint64_t deadline_ns = deadline_after_ms(kReferencePatienceMs);
-  while (current_->holds_references() && now_ns() < deadline_ns) {
+  const bool offers = current_->places() && header_->window.call.load(std::memory_order_relaxed) == sequence_;
+  while ((offers || current_->holds_references()) && now_ns() < deadline_ns) {
     const bool anyone_reads =
         std::any_of(links_.peers().begin(), links_.peers().end(), [this](const auto& peer) {
           return peer.segment != segment_ && peer.segment->header().status.may_read_peers();

@@ -57,9 +57,9 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
   }
   operation->short_ = is_short && operation->lanes_.size() == 1;
   const uint64_t least_referred = std::min(options.reference_bytes, options.pull_bytes);
-  operation->may_refer_ = std::any_of(
-      operation->steps_.begin(), operation->steps_.end(),
-      [&](const BoundStep& step) { return step.refer && step.merged_bytes >= least_referred; });
+  operation->may_refer_ =
+      std::any_of(operation->steps_.begin(), operation->steps_.end(),
+                  [&](const BoundStep& step) { return step.refer && step.merged_bytes >= least_referred; });
   return operation;
 }
 
@@ -74,6 +74,7 @@ void Operation::bind_step(const Plan& plan, const Step& step, const BindOptions&
   for (const End& end : step.sinks) ends_.push_back(bind_end(end, true, links));
   offsets_.resize(ends_.size());
   choose_kernel(plan, step, options, bound);
+  if (options.places) find_windows(plan, step, links, bound);
   bound.slice_bytes = slice_bytes_;
   steps_.push_back(bound);
 }
@@ -151,6 +152,30 @@ void Operation::find_reference(const Step& step, BoundStep& bound) {
     bound.refer = step.sinks[i].kind == EndKind::kOutput;
     bound.refer_end = static_cast<uint8_t>(step.sources.size() + i);
   }
+}
+
+/// The windows of all that the step sends its result to, if the plan allows to place it there. Only
+/// all_reduce has equal receive buffers on all ranks and reduces into them.
+void Operation::find_windows(const Plan& plan, const Step& step, LinkTable& links, BoundStep& bound) {
+  if (!bound.refer || bound.refer_end < bound.source_count || plan.collective != Collective::kAllReduce)
+    return;
+  std::vector<PeerWindow> windows;
+  size_t written = 0;
+  for (const End& sink : step.sinks) {
+    const bool sends = sink.kind == EndKind::kLink || sink.kind == EndKind::kPublish;
+    written += sends ? 0 : 1;
+    if (sends && !sink.place_ok) return;
+    for (uint32_t peer = 0; peer < plan.rank_count; ++peer) {
+      const bool reads = sink.kind == EndKind::kPublish ? peer != plan.rank : peer == sink.peer;
+      if (sends && reads) windows.push_back(links.window(peer));
+    }
+  }
+  if (written + windows.size() > reduce::kMaxSinks) return;
+  if (std::any_of(windows.begin(), windows.end(), [](const PeerWindow& w) { return w.window == nullptr; }))
+    return;
+  bound.first_window = static_cast<uint32_t>(windows_.size());
+  bound.window_count = static_cast<uint32_t>(windows.size());
+  windows_.insert(windows_.end(), windows.begin(), windows.end());
 }
 
 /// One round and adjacent chunks: the step's chunks travel as one piece.

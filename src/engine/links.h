@@ -13,6 +13,22 @@ inline constexpr uint32_t kPlanChannels = 4;
 inline constexpr uint32_t kMessageChannel = kPlanChannels;
 inline constexpr uint32_t kLinkChannels = kPlanChannels + 1;
 
+/// A peer's Window, and how what it says is reached from here.
+struct PeerWindow {
+  const Window* window = nullptr;
+  uint64_t reference_offset = 0;  ///< added to an address in the peer's symmetric heap
+  bool same_process = false;
+
+  /// Where the peer's receive buffer of call number `call` begins; null while it cannot be written from here.
+  std::byte* open(uint64_t call) const {
+    if (window == nullptr || window->call.load(std::memory_order_acquire) != call) return nullptr;
+    const uint64_t address = window->address.load(std::memory_order_relaxed);
+    if (same_process) return reinterpret_cast<std::byte*>(address);
+    if (window->in_heap.load(std::memory_order_relaxed) == 0) return nullptr;
+    return reinterpret_cast<std::byte*>(address + reference_offset);
+  }
+};
+
 class LinkTable {
  public:
   virtual ~LinkTable() = default;
@@ -21,6 +37,8 @@ class LinkTable {
   virtual RecvLink* recv_link(uint32_t peer, uint32_t channel) = 0;
   virtual SendLink* publish_link() = 0;
   virtual RecvLink* published_by(uint32_t peer) = 0;
+  /// Never open where memory is not shared.
+  virtual PeerWindow window(uint32_t /*peer*/) { return {}; }
 };
 
 }  // namespace tutti

@@ -14,6 +14,7 @@ void Operation::start(const Buffers& buffers, uint16_t signature) {
   shared_[kInputBase] = buffers.input_shared;
   shared_[kOutputBase] = buffers.output_shared;
   signature_ = signature;
+  call_ = buffers.call;
   lanes_left_ = static_cast<uint32_t>(lanes_.size());
   for (BoundLane& lane : lanes_) {
     lane.step = 0;
@@ -140,6 +141,7 @@ bool Operation::next_step(BoundLane& lane) {
   const uint16_t signature = signature_ ^ step.signature;
   reduce::Job& job = step.job;
   bool pulls = false;
+  bool placed = false;
   bool onto_itself = false;
   for (uint32_t i = 0; i < source_count; ++i) {
     RecvLink* link = ends[i].recv;
@@ -152,6 +154,7 @@ bool Operation::next_step(BoundLane& lane) {
     if ((word & flag::kAgreedMask) != expected) return not_arrived(step, *link, word, expected);
     job.sources[i] = link->span(word);
     pulls = pulls || flag::carriage(word) == Carriage::kPull;
+    placed = placed || (flag::carriage(word) == Carriage::kReference && link->address() == kPlacedAddress);
   }
   for (uint32_t i = source_count; i < end_count; ++i) {
     SendLink* link = ends[i].send;
@@ -166,13 +169,17 @@ bool Operation::next_step(BoundLane& lane) {
     }
     job.sinks[i - source_count] = link->span(bytes);
   }
+  if (placed) {
+    job.sources[0] = output_place(step);
+    onto_itself = true;
+  }
   if (pulls) {
     if (!pull_sources(step, bytes, left)) return Progress::kBlocked;
     onto_itself = onto_itself || job.sinks[0] == job.sources[0];
   }
   const bool refers = step.refer && bytes >= std::min(reference_bytes_, pull_bytes_);
   if (refers || (onto_itself && step.copies)) {
-    write_some(step, bytes, refers);
+    if (step.window_count == 0 || !place_result(step, bytes)) write_some(step, bytes, refers);
   } else {
     job.count = bytes >> step.element_shift;
     step.kernel(job);
@@ -184,6 +191,15 @@ bool Operation::next_step(BoundLane& lane) {
     if (ends[i].recv != nullptr) ends[i].recv->release(ends[i].recv->word());
   }
   return Progress::kMoved;
+}
+
+/// Where a step that copies a message puts it in the receive buffer: there it lies already when it was
+/// placed.
+void* Operation::output_place(const BoundStep& step) const {
+  const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
+  uint32_t i = 0;
+  while (i + 1 < step.sink_count && (sinks[i].send != nullptr || sinks[i].base != kOutputBase)) ++i;
+  return step.job.sinks[i];
 }
 
 /// A source is not the message that the step expects: not yet, or never.
@@ -280,6 +296,35 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers) {
       reference_links_.push_back(link);
     }
   }
+}
+
+/// Stores the result where its receivers want it as well as in the own buffer, and tells them. False: one of
+/// them does not offer its buffer in this call.
+bool Operation::place_result(const BoundStep& step, uint64_t bytes) {
+  const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
+  const uint32_t own = step.refer_end - step.source_count;
+  const auto offset = static_cast<std::byte*>(step.job.sinks[own]) - bases_[kOutputBase];
+  const uint32_t streams = step.job.streaming_sinks >> own & 1u;
+  reduce::Job job = step.job;
+  job.sink_count = 0;
+  job.streaming_sinks = 0;
+  job.count = bytes >> step.element_shift;
+  for (uint32_t i = 0; i < step.window_count; ++i) {
+    std::byte* const buffer = windows_[step.first_window + i].open(call_);
+    if (buffer == nullptr) return false;
+    job.streaming_sinks |= streams << job.sink_count;
+    job.sinks[job.sink_count++] = buffer + offset;
+  }
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
+    if (sinks[i].send != nullptr) continue;
+    job.streaming_sinks |= (step.job.streaming_sinks >> i & 1u) << job.sink_count;
+    job.sinks[job.sink_count++] = step.job.sinks[i];
+  }
+  step.kernel(job);
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
+    if (sinks[i].send != nullptr) sinks[i].send->commit_placed(signature_ ^ step.signature, bytes);
+  }
+  return true;
 }
 
 bool Operation::references_returned() {

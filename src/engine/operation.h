@@ -49,7 +49,8 @@ struct BindOptions {
   uint64_t reference_bytes =
       UINT64_MAX;                    ///< slices of this size on travel by reference, where memory is shared
   uint64_t pull_bytes = UINT64_MAX;  ///< slices of this size on are pulled by the reader, where it can
-  uint32_t slots = 32;               ///< of every link
+  bool places = false;  ///< results may be placed in receivers' buffers, where their windows are open
+  uint32_t slots = 32;  ///< of every link
   uint32_t slot_bytes = 16384;
 };
 
@@ -59,6 +60,7 @@ struct Buffers {
   void* output = nullptr;
   bool input_shared = false;  ///< every peer can read it (symmetric heap)
   bool output_shared = false;
+  uint64_t call = 0;  ///< of the collective, for windows; 0: results are not placed
 };
 
 /// One send or receive of a group.
@@ -99,6 +101,9 @@ class Operation {
   /// Whether slices of BindOptions::pull_bytes on may be left for the reader to pull; before `start`.
   void allow_pulling(bool allowed) { pulling_ = allowed; }
 
+  /// Whether results may be placed: then the caller opens its Window before `start`.
+  bool places() const { return !windows_.empty(); }
+
   const Obstacle& obstacle() const { return obstacle_; }
   /// Whether peers may still read this call's buffers.
   bool holds_references() const;
@@ -124,6 +129,8 @@ class Operation {
     bool refer = false;       ///< links may carry a reference to the end `refer_end`
     bool shared = false;      ///< messages: every peer can read the source
     uint8_t refer_end = 0;    ///< the one source of a copy, or a sink in the receive buffer
+    uint32_t first_window = 0;
+    uint32_t window_count = 0;  ///< not 0: the result may be placed in these receivers' buffers
     uint16_t signature = 0;
     uint32_t first_chunk = 0;
     uint32_t chunk_count = 0;
@@ -152,6 +159,7 @@ class Operation {
   BoundEnd bind_end(const End& end, bool is_sink, LinkTable& links) const;
   void choose_kernel(const Plan& plan, const Step& step, const BindOptions& options, BoundStep& bound) const;
   static void find_reference(const Step& step, BoundStep& bound);
+  void find_windows(const Plan& plan, const Step& step, LinkTable& links, BoundStep& bound);
   void merge_step(BoundStep& bound);
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
@@ -164,6 +172,8 @@ class Operation {
   Progress advance_lane(BoundLane& lane, uint32_t polls);
   Progress run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t left);
   void write_some(const BoundStep& step, uint64_t bytes, bool refers);
+  bool place_result(const BoundStep& step, uint64_t bytes);
+  void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
   bool pull_sources(BoundStep& step, uint64_t bytes, uint64_t left);
   static bool pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room);
@@ -179,6 +189,8 @@ class Operation {
   std::vector<uint32_t> message_steps_;  ///< by message: its step
   std::vector<std::byte> scratch_;
   std::vector<SendLink*> reference_links_;
+  std::vector<PeerWindow> windows_;
+  uint64_t call_ = 0;
   uint32_t round_count_ = 1;
   uint64_t round_bytes_ = 0;
   uint64_t slice_bytes_ = 0;

@@ -17,6 +17,7 @@ struct MessageEnd {
   uint32_t event = 0;
   uint32_t place = 0;
   bool by_reference = false;
+  bool placed = false;
 };
 
 uint64_t link_key(uint32_t from, uint32_t to, uint8_t channel) {
@@ -44,7 +45,7 @@ void add_receives(uint32_t event, const GraphEvent& at, std::vector<MessageEnd>&
   for (const End& end : at.step->sources) {
     if (end.kind != EndKind::kLink) continue;
     const auto place = static_cast<uint32_t>(receives.size());
-    receives.push_back({link_key(end.peer, at.rank, end.channel), event, place, false});
+    receives.push_back({link_key(end.peer, at.rank, end.channel), event, place, false, false});
   }
 }
 
@@ -57,7 +58,7 @@ void add_sends(uint32_t event, const GraphEvent& at, uint32_t rank_count, std::v
       if (to == at.rank) continue;
       const auto place = static_cast<uint32_t>(sends.size());
       sends.push_back({link_key(at.rank, to, publishes ? kPublishChannel : end.channel), event, place,
-                       may_refer(*at.step, end)});
+                       may_refer(*at.step, end), end.place_ok});
     }
   }
 }
@@ -143,7 +144,7 @@ Status PlanGraph::match_messages(uint32_t rank_count) {
     TUTTI_TRY(check_meeting(sends[i].event, receives[i].event));
     const auto link = static_cast<uint32_t>(links_.size() - 1);
     sent_[sends[i].place] = link;
-    received_[receives[i].place] = {link, sends[i].event, sends[i].by_reference};
+    received_[receives[i].place] = {link, sends[i].event, sends[i].by_reference, sends[i].placed};
   }
   return {};
 }

@@ -29,6 +29,7 @@ struct GraphMessage {
   uint32_t link = 0;
   uint32_t sender = 0;        ///< event
   bool by_reference = false;  ///< the sender may send a reference: see may_refer
+  bool placed = false;        ///< the sender may store the message where the receiver's step copies it
 };
 
 /// Whether an engine may send a reference on `sink`, a link or publish sink of `step`.

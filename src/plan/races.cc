@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "plan/memory_map.h"
@@ -40,7 +41,9 @@ class AccessLog {
         options_(options),
         memory_(plans[0], options.in_place),
         writes_(memory_.size()),
-        first_read_(memory_.size(), kNone) {}
+        first_read_(memory_.size(), kNone) {
+    if (options.placed) find_placements();
+  }
 
   Status add_round(uint32_t round) {
     round_ = round;
@@ -71,8 +74,26 @@ class AccessLog {
     return round_ * static_cast<uint32_t>(graph_.events().size()) + event;
   }
 
+  /// Which steps' messages their senders place.
+  void find_placements() {
+    first_placement_.assign(graph_.events().size(), kNone);
+    for (uint32_t event = 0; event < graph_.events().size(); ++event) {
+      for (const GraphMessage& message : graph_.received(event)) {
+        if (!message.placed) continue;
+        placements_.push_back({event, first_placement_[message.sender]});
+        first_placement_[message.sender] = static_cast<uint32_t>(placements_.size() - 1);
+      }
+    }
+  }
+
+  bool is_placed(uint32_t event) const {
+    const auto messages = graph_.received(event);
+    return options_.placed && messages.size() == 1 && messages[0].placed;
+  }
+
   void add_reads(uint32_t event) {
     const GraphEvent& at = graph_.events()[event];
+    if (is_placed(event)) return read_all(event, at.rank, output_of(*at.step));
     auto message = graph_.received(event).begin();
     for (const End& source : at.step->sources) {
       if (source.kind != EndKind::kLink) {
@@ -89,13 +110,30 @@ class AccessLog {
 
   void add_writes(uint32_t event) {
     const GraphEvent& at = graph_.events()[event];
+    bool there_already = is_placed(event);
     for (const End& sink : at.step->sinks) {
       if (sink.kind != EndKind::kOutput && sink.kind != EndKind::kScratch) continue;
+      if (sink.kind == EndKind::kOutput && std::exchange(there_already, false)) continue;
       for (uint32_t k = 0; k < sink.chunk_count; ++k) {
         const uint32_t location = memory_.at(at.rank, sink.kind, sink.first_chunk + k);
         if (watched(location) && !is_self_copy(at, location, k)) write(location, {node(event), k});
       }
     }
+    if (!options_.placed) return;
+    for (uint32_t i = first_placement_[event]; i != kNone; i = placements_[i].next) {
+      const GraphEvent& receiver = graph_.events()[placements_[i].receiver];
+      const End& chunks = output_of(*receiver.step);
+      for (uint32_t k = 0; k < chunks.chunk_count; ++k) {
+        const uint32_t location = memory_.at(receiver.rank, chunks.kind, chunks.first_chunk + k);
+        if (watched(location)) write(location, {node(event), k});
+      }
+    }
+  }
+
+  /// The first output end that a step writes; it has one: check_placements.
+  static const End& output_of(const Step& step) {
+    return *std::find_if(step.sinks.begin(), step.sinks.end(),
+                         [](const End& end) { return end.kind == EndKind::kOutput; });
   }
 
   bool watched(uint32_t location) const { return round_ == 0 || memory_.is_scratch(location); }
@@ -148,6 +186,13 @@ class AccessLog {
   std::vector<Access> writes_;        ///< the last, by location
   std::vector<uint32_t> first_read_;  ///< since the last write, by location: a list in reads_
   std::vector<Read> reads_;
+  /// A step that reads a placed message; a list by sender.
+  struct Placement {
+    uint32_t receiver = kNone;
+    uint32_t next = kNone;
+  };
+  std::vector<Placement> placements_;
+  std::vector<uint32_t> first_placement_;
   std::vector<Requirement> requirements_;
   uint32_t round_ = 0;
   uint32_t shifted_ = kNone;
@@ -246,12 +291,39 @@ Status race(const PlanGraph& graph, const Requirement& requirement, const RaceOp
                                       graph.name(requirement.after % event_count) + next_round +
                                       " touch one chunk in no certain order" +
                                       (options.in_place ? " (in place)" : "") +
-                                      (options.by_reference ? " (by reference)" : "")};
+                                      (options.placed         ? " (placed)"
+                                       : options.by_reference ? " (by reference)"
+                                                              : "")};
+}
+
+/// Every placed message is copied by a step that does nothing else with it before, to the chunks where its
+/// sender writes it.
+Status check_placements(const PlanGraph& graph) {
+  const auto output_of = [](const Step& step) {
+    return std::find_if(step.sinks.begin(), step.sinks.end(),
+                        [](const End& end) { return end.kind == EndKind::kOutput; });
+  };
+  for (uint32_t event = 0; event < graph.events().size(); ++event) {
+    for (const GraphMessage& message : graph.received(event)) {
+      if (!message.placed) continue;
+      const Step& sender = *graph.events()[message.sender].step;
+      const Step& receiver = *graph.events()[event].step;
+      const auto target = output_of(receiver);
+      if (receiver.sources.size() == 1 && target != receiver.sinks.end() && !receiver.finish &&
+          target->first_chunk == output_of(sender)->first_chunk) {
+        continue;
+      }
+      return {Code::kInvalidArgument, graph.name(message.sender) + " may place what " + graph.name(event) +
+                                          " does not copy to the same chunks of its output"};
+    }
+  }
+  return {};
 }
 
 }  // namespace
 
 Status check_races(std::span<const Plan> plans, const PlanGraph& graph, const RaceOptions& options) {
+  if (options.placed) TUTTI_TRY(check_placements(graph));
   const uint32_t round_count = plans[0].scratch_chunks > 0 && has_parallel_lanes(graph) ? 2 : 1;
   AccessLog log(plans, graph, options);
   for (uint32_t round = 0; round < round_count; ++round) TUTTI_TRY(log.add_round(round));

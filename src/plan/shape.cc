@@ -79,8 +79,18 @@ class StepShape {
     return {};
   }
 
+  /// Whether 'place' has a meaning on the step's sinks.
+  bool may_place() const {
+    return std::any_of(step_.sinks.begin(), step_.sinks.end(),
+                       [](const End& end) { return end.kind == EndKind::kOutput; }) &&
+           std::none_of(step_.sinks.begin(), step_.sinks.end(), [](const End& end) {
+             return end.place_ok && (is_buffer(end.kind) || !end.reference_ok);
+           });
+  }
+
   std::string check_sources() const {
     for (const End& end : step_.sources) {
+      if (end.place_ok) return "has 'place' on a source";
       if (end.kind == EndKind::kPublish) return "has publish as a source; read link RANK@255";
       if (end.kind == EndKind::kInput && !may_read_input(plan_)) {
         return format("reads the input, which only root %u has", plan_.root);
@@ -95,6 +105,7 @@ class StepShape {
     for (const End& end : step_.sinks) {
       if (end.kind == EndKind::kInput) return "writes the input";
       if (is_buffer(end.kind) && end.reference_ok) return "has 'ref' on a buffer that it writes";
+      if (end.place_ok && !may_place()) return "has 'place', but it writes no output, or not as a reference";
       if (end.kind == EndKind::kOutput && !may_write_output(plan_)) {
         return format("writes the output, which only root %u has", plan_.root);
       }

@@ -27,13 +27,23 @@ Status check_association(const Plan& plan, PlanAssociation found) {
                                          association_name(plan.association), association_name(found))};
 }
 
+bool places(const PlanGraph& graph) {
+  for (uint32_t event = 0; event < graph.events().size(); ++event) {
+    for (const GraphMessage& message : graph.received(event)) {
+      if (message.placed) return true;
+    }
+  }
+  return false;
+}
+
 /// What races as copies races by reference as well, so the first is run only to name the defect better.
 Status check_all_races(std::span<const Plan> plans, const PlanGraph& graph, bool in_place,
                        bool by_reference) {
   Status status = check_races(plans, graph, {.in_place = in_place, .by_reference = by_reference});
-  if (status.is_ok() || !by_reference) return status;
-  TUTTI_TRY(check_races(plans, graph, {.in_place = in_place}));
-  return status;
+  if (!status && by_reference) TUTTI_TRY(check_races(plans, graph, {.in_place = in_place}));
+  TUTTI_TRY(std::move(status));
+  if (!by_reference || !places(graph)) return {};
+  return check_races(plans, graph, {.in_place = in_place, .by_reference = true, .placed = true});
 }
 
 }  // namespace

@@ -64,6 +64,8 @@ class LinkTest : public testing::TestWithParam<Case> {
   RingShape shape(uint32_t readers = 1) const {
     return {.slots = GetParam().slots, .slot_bytes = GetParam().slot_bytes, .readers = readers};
   }
+  /// Messages after which a writer surely hears of a freed slot.
+  static uint64_t credits_together() { return std::max(1u, GetParam().slots / kCreditsPerRing); }
 };
 
 TEST_P(LinkTest, MessagesOfAllSizesArriveOnceWholeAndInOrder) {
@@ -85,7 +87,7 @@ TEST_P(LinkTest, MessagesOfAllSizesArriveOnceWholeAndInOrder) {
   while (recv.next < end) wrong += read_message(recv, bytes_of(recv.next, recv.slot_bytes)) ? 0 : 1;
   writer.join();
   EXPECT_EQ(wrong, 0u);
-  EXPECT_EQ(send.released(), end);
+  EXPECT_LT(end - send.released(), credits_together());
 }
 
 TEST_P(LinkTest, AWriterHasAtMostAllSlotsOutAndGoesOnWithTheCredits) {
@@ -95,9 +97,12 @@ TEST_P(LinkTest, AWriterHasAtMostAllSlotsOutAndGoesOnWithTheCredits) {
   if (GetParam().first_number != 0) begin_at(memory, shape(), GetParam().first_number, send, recv);
   for (uint64_t i = 0; i < 3 * uint64_t{GetParam().slots}; ++i) {
     while (send.can_write()) write_message(send, 8);
-    ASSERT_EQ(send.next - recv.next, GetParam().slots);
-    ASSERT_TRUE(read_message(recv, 8));
-    ASSERT_TRUE(send.can_write());
+    ASSERT_LE(send.next - recv.next, GetParam().slots);
+    ASSERT_GT(send.next - recv.next + credits_together(), GetParam().slots);
+    for (uint64_t read = 0; !send.can_write(); ++read) {
+      ASSERT_LT(read, credits_together());
+      ASSERT_TRUE(read_message(recv, 8));
+    }
   }
 }
 
@@ -161,7 +166,7 @@ TEST_P(LinkTest, APublishedMessageReachesAllReadersAndItsSlotWaitsForTheLast) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, std::vector<uint64_t>(kReaders, 0));
-  EXPECT_EQ(send.released(), end);
+  EXPECT_LT(end - send.released(), credits_together());
 }
 
 TEST_P(LinkTest, TheSlowestReaderHoldsThePublishedRing) {
@@ -173,7 +178,7 @@ TEST_P(LinkTest, TheSlowestReaderHoldsThePublishedRing) {
   while (send.can_write()) write_message(send, 8);
   while (fast.next < send.next) ASSERT_TRUE(read_message(fast, 8));
   EXPECT_FALSE(send.can_write());
-  ASSERT_TRUE(read_message(slow, 8));
+  for (uint64_t read = 0; read < credits_together(); ++read) ASSERT_TRUE(read_message(slow, 8));
   EXPECT_TRUE(send.can_write());
 }
 

@@ -33,6 +33,7 @@ struct Rank {
 struct Slice {
   Word word = 0;
   const Word* reference = nullptr;
+  bool placed = false;  ///< it lies where the receiver's step writes its output
 };
 
 struct LaneState {
@@ -214,8 +215,11 @@ class ConcreteRun {
           defect_ = "a step reads a link twice";
           return;
         }
-        operand = link.front().reference != nullptr ? *link.front().reference : link.front().word;
+        const Slice slice = link.front();
         link.pop_front();
+        const Word* there = slice.placed ? output_place(state, step) : slice.reference;
+        if (!defect_.empty()) return;
+        operand = there != nullptr ? *there : slice.word;
       } else {
         source_word = place(state, source);
         if (source_word == nullptr) return;
@@ -228,6 +232,24 @@ class ConcreteRun {
     const bool copies = step.sources.size() == 1 && step.sources[0].kind != EndKind::kLink &&
                         source_word != nullptr && *source_word == value;
     write(state, step, value, copies ? source_word : nullptr);
+  }
+
+  static const End* output_of(const Step& step) {
+    const auto found = std::find_if(step.sinks.begin(), step.sinks.end(),
+                                    [](const End& end) { return end.kind == EndKind::kOutput; });
+    return found == step.sinks.end() ? nullptr : &*found;
+  }
+
+  Word* output_place(const LaneState& state, const Step& step) {
+    const End* sink = output_of(step);
+    if (sink == nullptr) defect_ = "a placed message is not wanted in the output";
+    return sink == nullptr ? nullptr : place(state, *sink);
+  }
+
+  /// Stores a result in the output of rank `to`, at the chunk where `sink` puts it in the own one.
+  void store_in(uint32_t to, LaneState state, const End& sink, Word value) {
+    state.rank = to;
+    if (Word* word = place(state, sink); word != nullptr) *word = value;
   }
 
   /// `source_word`: in a step that copies, where the value lies.
@@ -245,7 +267,10 @@ class ConcreteRun {
       const bool allowed = sink.reference_ok || (source_word != nullptr && step.sources[0].reference_ok);
       for (const LinkKey& key : sink_links(state.rank, sink)) {
         Slice slice{.word = value};
-        if (options_.by_reference && allowed && !referable.empty()) {
+        if (options_.placed && sink.place_ok) {
+          store_in(std::get<1>(key), state, *output_of(step), value);
+          slice.placed = true;
+        } else if (options_.by_reference && allowed && !referable.empty()) {
           slice.reference = referable[random_() % referable.size()];
         }
         links_[key].push_back(slice);
@@ -299,6 +324,18 @@ class ConcreteRun {
   std::string defect_;
 };
 
+bool places(std::span<const Plan> plans) {
+  for (const Plan& plan : plans) {
+    for (const Lane& lane : plan.lanes) {
+      for (const Step& step : lane.steps) {
+        if (std::any_of(step.sinks.begin(), step.sinks.end(), [](const End& end) { return end.place_ok; }))
+          return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string run_concretely(std::span<const Plan> plans, const RunOptions& options) {
@@ -307,9 +344,10 @@ std::string run_concretely(std::span<const Plan> plans, const RunOptions& option
 
 std::string run_many_ways(std::span<const Plan> plans, bool in_place, uint32_t schedules, uint64_t seed) {
   for (uint32_t i = 0; i < schedules; ++i) {
-    for (uint32_t way = 0; way < 16; ++way) {
+    for (uint32_t way = 0; way < (places(plans) ? 32u : 16u); ++way) {
       const RunOptions options{.in_place = (way & 1) != 0,
                                .by_reference = (way & 2) != 0,
+                               .placed = (way & 16) != 0,
                                .premultiplied = (way & 8) != 0,
                                .slices = (way & 4) != 0 ? 2u : 1u,
                                .seed = seed + i};

@@ -212,6 +212,30 @@ bool refer_everywhere(PlanSet& plans, Random&) {
   return true;
 }
 
+bool place_once(PlanSet& plans, Random& random) {
+  Step* step = pick_step(plans, random);
+  if (step == nullptr) return false;
+  for (End& sink : step->sinks) {
+    if (!is_buffer(sink)) sink.reference_ok = sink.place_ok = true;
+  }
+  return true;
+}
+
+bool place_everywhere(PlanSet& plans, Random&) {
+  for (Plan& plan : plans) {
+    for (Lane& lane : plan.lanes) {
+      for (Step& step : lane.steps) {
+        const bool writes_output = std::any_of(step.sinks.begin(), step.sinks.end(),
+                                               [](const End& end) { return end.kind == EndKind::kOutput; });
+        for (End& sink : step.sinks) {
+          if (writes_output && !is_buffer(sink)) sink.reference_ok = sink.place_ok = true;
+        }
+      }
+    }
+  }
+  return true;
+}
+
 bool state_fewer_slots(PlanSet& plans, Random&) {
   if (plans[0].slots_needed == 1) return false;
   for (Plan& plan : plans) --plan.slots_needed;
@@ -292,6 +316,8 @@ constexpr std::array kMutations = {
     Mutation{"add a sink", add_sink},
     Mutation{"refer once", refer_once},
     Mutation{"refer everywhere", refer_everywhere},
+    Mutation{"place once", place_once},
+    Mutation{"place everywhere", place_everywhere},
     Mutation{"state fewer slots", state_fewer_slots},
     Mutation{"split a lane", split_lane},
     Mutation{"split the lanes of all ranks", split_lanes_everywhere},

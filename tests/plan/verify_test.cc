@@ -307,6 +307,57 @@ TEST(VerifyTest, AReferredChunkIsNotOverwritten) {
   EXPECT_THAT(defect(plans, {.in_place = false}), HasSubstr("(by reference)"));
 }
 
+/// Two-shot all-reduce of two ranks in two chunks; each rank places its result.
+PlanSet placing_plans() {
+  PlanSet plans = empty_plans(Collective::kAllReduce, 2, "placing");
+  for (Plan& plan : plans) {
+    plan.association = PlanAssociation::kCanonical;
+    plan.chunks_per_block = 2;
+    plan.slots_needed = 2;
+    const uint32_t own = plan.rank;
+    const uint32_t peer = 1 - own;
+    const std::vector<End> ordered =
+        own == 0 ? std::vector{input(own), link(peer)} : std::vector{link(peer), input(own)};
+    plan.lanes[0].steps = {step({input(peer)}, {link(peer)}, peer),
+                           finish(ordered, {output(own), link(peer)}, own),
+                           step({link(peer)}, {output(peer)}, peer)};
+    End& result = plan.lanes[0].steps[1].sinks[1];
+    result.reference_ok = result.place_ok = true;
+  }
+  return plans;
+}
+
+TEST(VerifyTest, AResultIsPlacedOnlyWhereTheReceiverCopiesIt) {
+  EXPECT_EQ(defect(placing_plans()), "");
+  PlanSet elsewhere = placing_plans();
+  for (Plan& plan : elsewhere) plan.scratch_chunks = 1;
+  step_at(elsewhere, 1, 2) = step({link(0)}, {scratch(0)}, 0);
+  elsewhere[1].lanes[0].steps.push_back(step({scratch(0)}, {output(0)}, 0));
+  EXPECT_THAT(defect(elsewhere), HasSubstr("does not copy to the same chunks"));
+  step_at(elsewhere, 0, 1).sinks[1].place_ok = false;
+  EXPECT_EQ(defect(elsewhere), "");
+}
+
+TEST(VerifyTest, AResultIsNotPlacedOverWhatTheReceiverStillNeeds) {
+  // Rank 1 keeps a copy of its input in the output until the result has come.
+  PlanSet plans = placing_plans();
+  auto& steps = plans[1].lanes[0].steps;
+  steps.insert(steps.begin() + 2, step({input(0)}, {output(0)}, 0));
+  EXPECT_THAT(defect(plans, {.in_place = false}), HasSubstr("(placed)"));
+  step_at(plans, 0, 1).sinks[1].place_ok = false;
+  EXPECT_EQ(defect(plans, {.in_place = false}), "");
+}
+
+TEST(VerifyTest, OnlyAStepThatWritesTheOutputPlaces) {
+  PlanSet plans = placing_plans();
+  step_at(plans, 0, 0).sinks[0].reference_ok = true;
+  step_at(plans, 0, 0).sinks[0].place_ok = true;
+  EXPECT_THAT(defect(plans), HasSubstr("has 'place'"));
+  plans = placing_plans();
+  step_at(plans, 0, 1).sinks[1].reference_ok = false;
+  EXPECT_THAT(defect(plans), HasSubstr("has 'place'"));
+}
+
 // Lanes of one rank are ordered by messages alone.
 TEST(VerifyTest, LanesThatShareAChunkRace) {
   PlanSet plans = chain_broadcast(2, 0, 1);

@@ -49,7 +49,9 @@ struct alignas(kLineBytes) Alert {
 struct SegmentHeader {
   StatusPage status;
   Alert alert;
+  Window window;
 };
+static_assert(sizeof(SegmentHeader) <= 4096);
 
 /// Rings of one rank: one published ring, and per channel one ring to every rank.
 struct SegmentShape {
