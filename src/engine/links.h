@@ -13,6 +13,14 @@ inline constexpr uint32_t kPlanChannels = 4;
 inline constexpr uint32_t kMessageChannel = kPlanChannels;
 inline constexpr uint32_t kLinkChannels = kPlanChannels + 1;
 
+/// Each further stripe of an operation has plan channels of its own, behind those of the first.
+inline constexpr uint32_t channels_of_stripes(uint32_t stripes) {
+  return kLinkChannels + (stripes - 1) * kPlanChannels;
+}
+inline constexpr uint32_t channel_of_stripe(uint32_t stripe, uint32_t channel) {
+  return stripe == 0 ? channel : channels_of_stripes(stripe) + channel;
+}
+
 class LinkTable {
  public:
   virtual ~LinkTable() = default;
