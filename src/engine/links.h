@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
+#include "plan/plan.h"
 #include "transports/link.h"
 
 namespace tutti {
 
-/// Channels that a plan may use, and the one that sends and receives have for themselves.
-inline constexpr uint32_t kPlanChannels = 4;
+/// Besides the channels of plans, the one that sends and receives have for themselves.
 inline constexpr uint32_t kMessageChannel = kPlanChannels;
 inline constexpr uint32_t kLinkChannels = kPlanChannels + 1;
 
