@@ -164,7 +164,8 @@ typedef struct tutti_config_t {
   int device;          /* -1: host memory only. 0..: CUDA device (TUTTI_UNSUPPORTED without CUDA) */
   int nonblocking;     /* 1: tutti_comm_create returns TUTTI_IN_PROGRESS; poll tutti_comm_async_error */
   int reproducible;    /* 1: same bits for any algorithm, placement, message size. Agreed by all ranks */
-  int threads;         /* threads that work on one operation of this rank; 0 or 1 in this version */
+  int threads;         /* threads that work on one long operation of this rank, 1..16; 0: default (1).
+                          Agreed by all ranks */
   uint64_t timeout_ms; /* deadline of one operation; 0: default (600,000) */
   uint64_t setup_timeout_ms; /* deadline of set-up; 0: default (120,000) */
 } tutti_config_t;

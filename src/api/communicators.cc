@@ -36,19 +36,15 @@ Status read_comm_config(const tutti_config_t* given, const Config& config, CommO
   if (all.device >= 0) {
     return {Code::kUnsupported, format("config.device is %d: this build has no CUDA engine", all.device)};
   }
-  if (all.threads < 0 || all.threads > 16) {
+  if (all.threads < 0 || all.threads > static_cast<int>(kMaxThreads)) {
     return {Code::kInvalidArgument,
-            format("config.threads is %d: it must be 0 (default) to 16", all.threads)};
-  }
-  if (all.threads > 1) {
-    return {Code::kUnsupported,
-            format("config.threads is %d: this version works on an operation with one thread a rank",
-                   all.threads)};
+            format("config.threads is %d: it must be 0 (default) to %u", all.threads, kMaxThreads)};
   }
   if ((all.nonblocking | 1) != 1 || (all.reproducible | 1) != 1) {
     return {Code::kInvalidArgument, "config.nonblocking and config.reproducible must be 0 or 1"};
   }
   options.reproducible = all.reproducible != 0 || config.reproducible;
+  options.threads = all.threads > 0 ? static_cast<uint32_t>(all.threads) : config.threads;
   options.timeout_ms = all.timeout_ms > 0 ? all.timeout_ms : config.timeout_ms;
   options.setup_timeout_ms = all.setup_timeout_ms > 0 ? all.setup_timeout_ms : config.setup_timeout_ms;
   nonblocking = all.nonblocking != 0;
@@ -178,6 +174,7 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
   const auto place = std::find(members.begin(), members.end(), comm.rank()) - members.begin();
   tutti_config_t inherited = TUTTI_CONFIG_INIT;
   inherited.reproducible = comm.options().reproducible ? 1 : 0;
+  inherited.threads = static_cast<int>(comm.options().threads);
   inherited.timeout_ms = comm.options().timeout_ms;
   inherited.setup_timeout_ms = comm.options().setup_timeout_ms;
   return create_comm(result, static_cast<int>(members.size()), leader.id, static_cast<int>(place),

@@ -116,7 +116,6 @@ Status Communicator::begin(const Call& call) {
 /// Begins a run of a bound operation that has been entered on the status page.
 void Communicator::start(Bound& bound, const void* send, void* recv) {
   current_ = bound.operation.get();
-  if (current_ == nullptr) return;  // nothing to move: every rank knows that
   Buffers buffers{.input = send, .output = recv};
   if (bound.shape.collective == Collective::kBarrier) {
     buffers.input = barrier_bytes_.data();
@@ -127,8 +126,42 @@ void Communicator::start(Bound& bound, const void* send, void* recv) {
     buffers.output_shared = process_.heap().contains(buffers.output, bound.output_bytes);
   }
   if (current_->places()) open_window(buffers);
+  const uint16_t signature = call_signature(bound.signature_seed, sequence_);
+  if (bound.is_long) [[unlikely]]
+    return start_long(bound, buffers, signature);
+  current_->start(buffers, signature);
+}
+
+void Communicator::start_long(Bound& bound, const Buffers& buffers, uint16_t signature) {
   if (bound.tries_pulling) choose_carriage(bound);
-  current_->start(buffers, call_signature(bound.signature_seed, sequence_));
+  bound.operation->start(buffers, signature);
+  if (bound.stripes.empty()) return;
+  striped_ = true;
+  waiter_ = Waiter(wait_mode());
+  for (const auto& stripe : bound.stripes) stripe->start(buffers, signature);
+  workers_->begin(*bound.operation, bound.stripes, wait_mode());
+}
+
+void Communicator::finish_long(Bound& bound) {
+  if (bound.tries_pulling) note_duration(bound);
+  striped_ = false;
+  waiter_ = Waiter(wait_mode());
+}
+
+Progress Communicator::poll_stripes() {
+  const Progress progress = workers_->advance(waiter_.polls());
+  if (progress == Progress::kMismatch) current_ = workers_->stuck();
+  return progress;
+}
+
+WaitMode Communicator::wait_mode() const {
+  if (beside_callers_) return WaitMode::kYield;
+  return striped_ ? striped_wait_mode_ : wait_mode_;
+}
+
+void Communicator::wait_beside_callers(bool beside) {
+  beside_callers_ = beside;
+  waiter_ = Waiter(wait_mode());
 }
 
 /// Offers the receive buffer of this call to the peers, if they can write it.
@@ -150,6 +183,7 @@ void Communicator::choose_carriage(Bound& bound) {
   const bool again = call >= 2 * kFirstTrials && std::has_single_bit(call);
   bound.pulls = call < kFirstTrials ? call % 2 != 0 : again != faster;
   bound.operation->allow_pulling(bound.pulls);
+  for (const auto& stripe : bound.stripes) stripe->allow_pulling(bound.pulls);
   bound.began_ns = now_ns();
 }
 
@@ -215,7 +249,7 @@ Status Communicator::finish(Progress progress) {
   if (progress == Progress::kMismatch) [[unlikely]]
     return fail(mismatch_with(current_->obstacle().peer));
   if (current_ == messages_) header_->status.in_messages.store(0, std::memory_order_relaxed);
-  if (last_ != nullptr && last_->tries_pulling && current_ == last_->operation.get()) note_duration(*last_);
+  if (last_ != nullptr && last_->is_long && current_ == last_->operation.get()) finish_long(*last_);
   header_->status.completed.store(sequence_, std::memory_order_release);
   waiter_.moved();
   return Status::ok();
@@ -303,11 +337,7 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
   auto algorithm = choose(request, &bound->choice_row);
   TUTTI_TRY(algorithm.status());
   bound->algorithm = *algorithm;
-  if (bytes == 0) return bound;
   const Plan plan = bound->algorithm->make(request, facts(), rank_);
-  const Geometry geometry = call.blocks != nullptr
-                                ? Geometry::variable(plan, call.blocks->input, call.blocks->output)
-                                : Geometry::uniform(plan, bytes);
   bound->input_bytes = bytes * input_blocks(plan.collective, rank_count_);
   bound->output_bytes = bytes * output_blocks(plan.collective, rank_count_);
   BindOptions options = bind_options();
@@ -319,9 +349,28 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
   bound->tries_pulling =
       !one_process_ && rank_count_ > 1 && options.message_bytes >= process_.config().pull_bytes;
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
-  bound->operation = Operation::bind(plan, geometry, options, links_);
-  bound->is_short = bound->operation->is_short() && !barrier;
+  // Of a variable-count call only `bytes` is known to every rank.
+  const uint32_t count = stripe_count(call.blocks != nullptr ? bytes : options.message_bytes);
+  for (uint32_t index = 0; index < count; ++index) {
+    const Stripe stripe{index, count};
+    const Geometry geometry = call.blocks != nullptr
+                                  ? Geometry::variable(plan, call.blocks->input, call.blocks->output, stripe)
+                                  : Geometry::uniform(plan, bytes, stripe);
+    if (index == 0) {
+      bound->operation = Operation::bind(plan, geometry, options, links_);
+    } else {
+      bound->stripes.push_back(Operation::bind(plan, geometry, options, *stripe_links_[index - 1]));
+    }
+  }
+  bound->is_long = bound->tries_pulling || count > 1;
+  bound->is_short = bound->operation->is_short() && !barrier && count == 1;
   return bound;
+}
+
+/// How many threads work on a call of so many bytes: agreed by all ranks, as both settings are.
+uint32_t Communicator::stripe_count(uint64_t call_bytes) const {
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(call_bytes / process_.config().stripe_bytes, 1, options_.threads));
 }
 
 std::string Communicator::explain() const {
@@ -332,6 +381,7 @@ std::string Communicator::explain() const {
   text += process_.config().algorithm == last_->algorithm->name
               ? ", by TUTTI_ALGORITHM"
               : format(", by row %u of the choice table", last_->choice_row);
+  if (!last_->stripes.empty()) text += format(", %zu threads a rank", last_->stripes.size() + 1);
   const Request request{.collective = shape.collective,
                         .rank_count = rank_count_,
                         .root = shape.root,

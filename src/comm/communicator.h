@@ -17,6 +17,7 @@
 #include "comm/bootstrap.h"
 #include "comm/call.h"
 #include "comm/process.h"
+#include "comm/workers.h"
 #include "core/result.h"
 #include "engine/links.h"
 #include "engine/operation.h"
@@ -28,11 +29,12 @@ namespace tutti {
 /// What the creator of a communicator decides; the rest comes from the process's Config.
 struct CommOptions {
   bool reproducible = false;
+  uint32_t threads = 1;  ///< that work on one operation
   uint64_t timeout_ms = 600'000;
   uint64_t setup_timeout_ms = 120'000;
 };
 
-/// The links of one rank, over the segments of its host.
+/// The links of one rank for one stripe of its operations, over the segments of its host.
 class SegmentLinks final : public LinkTable {
  public:
   struct Peer {
@@ -42,7 +44,7 @@ class SegmentLinks final : public LinkTable {
     int pull_pid = 0;  ///< 0: its memory cannot be pulled
   };
 
-  void connect(const SegmentShape& shape, uint32_t rank, std::vector<Peer> peers);
+  void connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe, std::vector<Peer> peers);
   SendLink* send_link(uint32_t peer, uint32_t channel) override;
   RecvLink* recv_link(uint32_t peer, uint32_t channel) override;
   SendLink* publish_link() override;
@@ -57,6 +59,7 @@ class SegmentLinks final : public LinkTable {
 
   SegmentShape shape_;
   uint32_t rank_ = 0;
+  uint32_t stripe_ = 0;
   std::vector<Peer> peers_;
   std::vector<std::unique_ptr<Bounce>> bounces_;
   std::unique_ptr<SendLink> publish_;
@@ -91,12 +94,12 @@ class Communicator {
   /// not kMoved or kBlocked, then finish.
   Status begin(const Call& call);
   Status begin(const MessageCall& call);
-  Progress poll() { return current_ == nullptr ? Progress::kDone : current_->advance(waiter_.polls()); }
+  Progress poll() { return striped_ ? poll_stripes() : current_->advance(waiter_.polls()); }
   /// Between polls that moved nothing. A failure ends the operation.
   Status wait();
   void moved() { waiter_.moved(); }
   /// While true the calls come from a progress thread beside computing callers: it never spins.
-  void wait_beside_callers(bool beside) { waiter_ = Waiter(beside ? WaitMode::kYield : wait_mode_); }
+  void wait_beside_callers(bool beside);
   Status finish(Progress progress);
 
   /// What put the communicator in error; ok if nothing has. Any thread.
@@ -123,7 +126,9 @@ class Communicator {
     const Algorithm* algorithm = nullptr;
     uint32_t choice_row = 0;
     std::unique_ptr<Operation> operation;
-    bool is_short = false;  ///< Operation::is_short, on the caller's buffers
+    bool is_short = false;                            ///< Operation::is_short, on the caller's buffers
+    std::vector<std::unique_ptr<Operation>> stripes;  ///< of the other threads; none: one thread does it all
+    bool is_long = false;                             ///< is timed or has stripes
     /// Large calls between processes: staging through slots [0] and pulling [1] are tried in turn, and the
     /// faster one is kept until the next trial. Each rank decides for what it sends.
     bool tries_pulling = false;
@@ -138,6 +143,8 @@ class Communicator {
 
   Communicator(Process& process, uint32_t rank_count, uint32_t rank, const CommOptions& options);
   Status connect(Meeting& meeting, std::vector<Introduction> introductions);
+  Status start_workers();
+  void choose_waiting();
   Status watch_life(std::vector<Introduction>& introductions);
   Facts facts() const;
   Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;
@@ -146,15 +153,22 @@ class Communicator {
   BindOptions bind_options() const;
   void begin_messages();
   Operation* bind_messages();
+  uint32_t stripe_count(uint64_t call_bytes) const;
   void enter(uint64_t word, uint64_t count);
   void start(Bound& bound, const void* send, void* recv);
   void open_window(Buffers& buffers);
+  void start_long(Bound& bound, const Buffers& buffers, uint16_t signature);
+  void finish_long(Bound& bound);
+  Progress poll_stripes();
+  WaitMode wait_mode() const;
   static void choose_carriage(Bound& bound);
   static void note_duration(Bound& bound);
   Status drive();
 
   // verdict.cc
   Status check_progress(uint64_t waited_ns);
+  Status check_stripes(uint64_t waited_ns);
+  Status check_obstacle(uint64_t waited_ns);
   Status mismatch_with(uint32_t peer);
   Status check_peer(uint32_t peer);
   bool waits_crossed(const StatusPage& theirs, uint64_t their_sequence);
@@ -164,6 +178,7 @@ class Communicator {
   std::string describe_peer(uint32_t peer) const;
   Status fail(const Status& why);
   void drain_references();
+  bool holds_references() const;
 
   Process& process_;
   uint32_t rank_count_;
@@ -176,15 +191,22 @@ class Communicator {
   std::unique_ptr<SegmentHeader> own_header_;
   std::shared_ptr<Segment> segment_;
   SegmentLinks links_;
+  std::vector<std::unique_ptr<SegmentLinks>> stripe_links_;  ///< of the stripes that workers_ run
+  std::unique_ptr<Workers> workers_;                         ///< null where one thread does it all
   std::vector<FileDescriptor> lives_;
 
   uint64_t sequence_ = 0;
   WaitMode wait_mode_ = WaitMode::kYield;
+  WaitMode striped_wait_mode_ = WaitMode::kYield;  ///< while several threads of every rank work
+  bool beside_callers_ = false;
   Waiter waiter_{WaitMode::kYield};
   uint64_t last_check_ns_ = 0;
   std::optional<uint32_t>
       crossed_beat_;  ///< of the peer, when the two were first seen to wait for each other
+  /// What the caller's thread runs, and a verdict looks at: of a striped operation its own stripe, or the one
+  /// that is stuck.
   Operation* current_ = nullptr;
+  bool striped_ = false;  ///< workers_ run the other stripes of the operation
   Bound* last_ = nullptr;
   std::unordered_map<CallShape, std::unique_ptr<Bound>, ShapeHash> bound_;
   std::unique_ptr<Bound> variable_;

@@ -25,6 +25,8 @@ struct RankFacts {
   uint32_t slot_bytes = 0;
   uint32_t cores = 0;
   uint32_t reproducible = 0;
+  uint32_t threads = 0;
+  uint64_t stripe_bytes = 0;
 };
 
 // What is pulled and then reduced: small enough to stay in a core's second cache, large enough that the
@@ -43,9 +45,9 @@ RankFacts facts_of(const Introduction& introduction) {
 
 /// Settings that must be equal: the error names the first that is not, and both values.
 Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
-  const auto differ = [rank](const char* what, uint32_t value, uint32_t reference) {
+  const auto differ = [rank](const char* what, unsigned long long value, unsigned long long reference) {
     return Status(Code::kInvalidArgument,
-                  format("%s is %u on rank %u and %u on rank 0: it must be the same on all ranks", what,
+                  format("%s is %llu on rank %u and %llu on rank 0: it must be the same on all ranks", what,
                          value, rank, reference));
   };
   if (theirs.slots != first.slots) return differ("TUTTI_SLOTS", theirs.slots, first.slots);
@@ -54,6 +56,12 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   }
   if (theirs.reproducible != first.reproducible) {
     return differ("the setting \"reproducible\"", theirs.reproducible, first.reproducible);
+  }
+  if (theirs.threads != first.threads) {
+    return differ("the number of threads (config.threads or TUTTI_THREADS)", theirs.threads, first.threads);
+  }
+  if (theirs.stripe_bytes != first.stripe_bytes) {
+    return differ("TUTTI_STRIPE_BYTES", theirs.stripe_bytes, first.stripe_bytes);
   }
   return Status::ok();
 }
@@ -68,7 +76,9 @@ int pull_pid(const RankFacts& theirs) {
 
 /// Before the first message: cells and credits are touched here, so that the first call does not pay for it.
 void prefault_rings(const Segment& segment, const SegmentShape& shape) {
-  prefault(segment.publish_ring(), shape.publish_ring().header_bytes());
+  for (uint32_t i = 0; i < shape.published; ++i) {
+    prefault(segment.publish_ring(i), shape.publish_ring().header_bytes());
+  }
 }
 
 }  // namespace
@@ -77,7 +87,8 @@ Communicator::Communicator(Process& process, uint32_t rank_count, uint32_t rank,
     : process_(process), rank_count_(rank_count), rank_(rank), options_(options) {
   const Config& config = process.config();
   shape_ = {.rank_count = rank_count,
-            .channels = kLinkChannels,
+            .published = options.threads,
+            .channels = channels_of_stripes(options.threads),
             .slots = config.slots,
             .slot_bytes = config.slot_bytes};
 }
@@ -91,7 +102,14 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
   // Meet: from here on every rank learns of a failure of any other.
   auto meeting = Meeting::join(id, rank_count, rank, deadline_ns, stop);
   TUTTI_TRY(meeting.status());
+  const Status hired = comm->start_workers();
+  if (!hired) {
+    meeting->fail(hired);
+    return hired;
+  }
   if (rank_count == 1) {
+    comm->cores_ = usable_cores();
+    comm->choose_waiting();
     comm->own_header_ = std::make_unique<SegmentHeader>();
     comm->header_ = comm->own_header_.get();
     TUTTI_TRY(meeting->all_gather({}, {}, true).status());
@@ -123,7 +141,9 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
                         .slots = comm->shape_.slots,
                         .slot_bytes = comm->shape_.slot_bytes,
                         .cores = usable_cores(),
-                        .reproducible = options.reproducible ? 1u : 0u};
+                        .reproducible = options.reproducible ? 1u : 0u,
+                        .threads = options.threads,
+                        .stripe_bytes = process.config().stripe_bytes};
   const std::array<int, 3> files = {memory->get(), process.heap().fd(), process.life_fd()};
   auto introductions = meeting->all_gather(as_bytes(facts), files, false);
   TUTTI_TRY(introductions.status());
@@ -139,19 +159,32 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
   return comm;
 }
 
+/// The threads that help the caller, and their places for links.
+Status Communicator::start_workers() {
+  if (options_.threads == 1) return Status::ok();
+  auto workers = Workers::start(options_.threads - 1);
+  TUTTI_TRY(workers.status());
+  workers_ = std::move(*workers);
+  for (uint32_t i = 1; i < options_.threads; ++i) stripe_links_.push_back(std::make_unique<SegmentLinks>());
+  return Status::ok();
+}
+
 Status Communicator::connect(Meeting& /*meeting*/, std::vector<Introduction> introductions) {
   const RankFacts first = facts_of(introductions[0]);
+  // All ranks find the same difference, before any looks for what another that has found it may have dropped.
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+    TUTTI_TRY(compare(peer, facts_of(introductions[peer]), first));
+  }
   std::vector<SegmentLinks::Peer> peers(rank_count_);
   cores_ = first.cores;
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
     const RankFacts theirs = facts_of(introductions[peer]);
-    TUTTI_TRY(compare(peer, theirs, first));
     cores_ = std::min(cores_, theirs.cores);
     if (theirs.process == process_.token()) {
       peers[peer].segment = process_.find_segment(theirs.segment_key);
       peers[peer].same_process = true;
       if (peers[peer].segment == nullptr)
-        return {Code::kInternal, "a thread's segment is not in its process"};
+        return {Code::kPeerLost, format("rank %u, a thread of this process, has failed in its set-up", peer)};
       continue;
     }
     one_process_ = false;
@@ -167,12 +200,22 @@ Status Communicator::connect(Meeting& /*meeting*/, std::vector<Introduction> int
     peers[peer].pull_pid = pull_pid(theirs);
     peers[peer].reference_offset = reinterpret_cast<uint64_t>((*heap)->mapping.base()) - theirs.heap_base;
   }
-  links_.connect(shape_, rank_, std::move(peers));
-  const WaitMode wanted = process_.config().wait;
-  wait_mode_ =
-      wanted != WaitMode::kAuto ? wanted : (rank_count_ <= cores_ ? WaitMode::kSpin : WaitMode::kYield);
-  waiter_ = Waiter(wait_mode_);
+  for (uint32_t i = 0; i < stripe_links_.size(); ++i) stripe_links_[i]->connect(shape_, rank_, i + 1, peers);
+  links_.connect(shape_, rank_, 0, std::move(peers));
+  choose_waiting();
   return watch_life(introductions);
+}
+
+/// Spins only where every thread that may be at work has a core.
+void Communicator::choose_waiting() {
+  const auto mode_of = [this](uint32_t threads) {
+    const WaitMode wanted = process_.config().wait;
+    if (wanted != WaitMode::kAuto) return wanted;
+    return rank_count_ * threads <= cores_ ? WaitMode::kSpin : WaitMode::kYield;
+  };
+  wait_mode_ = mode_of(1);
+  striped_wait_mode_ = mode_of(options_.threads);
+  waiter_ = Waiter(wait_mode_);
 }
 
 /// Watches one life descriptor of every other process.
@@ -201,17 +244,19 @@ Communicator::~Communicator() {
   for (const FileDescriptor& life : lives_) process_.control().forget(life.get());
 }
 
-void SegmentLinks::connect(const SegmentShape& shape, uint32_t rank, std::vector<Peer> peers) {
+void SegmentLinks::connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe,
+                           std::vector<Peer> peers) {
   shape_ = shape;
   rank_ = rank;
+  stripe_ = stripe;
   peers_ = std::move(peers);
 }
 
 SendLink* SegmentLinks::send_link(uint32_t peer, uint32_t channel) {
   auto& link = send_[uint64_t{channel} << 32 | peer];
   if (link == nullptr) {
-    link = std::make_unique<SendLink>(
-        SendLink::at(peers_[rank_].segment->peer_ring(channel, peer), shape_.peer_ring()));
+    link = std::make_unique<SendLink>(SendLink::at(
+        peers_[rank_].segment->peer_ring(channel_of_stripe(stripe_, channel), peer), shape_.peer_ring()));
     link->peer = peer;
     link->same_process = peers_[peer].same_process;
   }
@@ -221,8 +266,8 @@ SendLink* SegmentLinks::send_link(uint32_t peer, uint32_t channel) {
 RecvLink* SegmentLinks::recv_link(uint32_t peer, uint32_t channel) {
   auto& link = recv_[uint64_t{channel} << 32 | peer];
   if (link == nullptr) {
-    link =
-        open_recv(peer, RecvLink::at(peers_[peer].segment->peer_ring(channel, rank_), shape_.peer_ring(), 0));
+    std::byte* ring = peers_[peer].segment->peer_ring(channel_of_stripe(stripe_, channel), rank_);
+    link = open_recv(peer, RecvLink::at(ring, shape_.peer_ring(), 0));
   }
   return link.get();
 }
@@ -244,7 +289,7 @@ std::unique_ptr<RecvLink> SegmentLinks::open_recv(uint32_t peer, RecvLink link) 
 SendLink* SegmentLinks::publish_link() {
   if (publish_ == nullptr) {
     publish_ = std::make_unique<SendLink>(
-        SendLink::at(peers_[rank_].segment->publish_ring(), shape_.publish_ring()));
+        SendLink::at(peers_[rank_].segment->publish_ring(stripe_), shape_.publish_ring()));
     publish_->peer = rank_;
     publish_->self_reader = rank_;
     publish_->same_process =
@@ -256,7 +301,8 @@ SendLink* SegmentLinks::publish_link() {
 RecvLink* SegmentLinks::published_by(uint32_t peer) {
   auto& link = published_[peer];
   if (link == nullptr) {
-    link = open_recv(peer, RecvLink::at(peers_[peer].segment->publish_ring(), shape_.publish_ring(), rank_));
+    std::byte* ring = peers_[peer].segment->publish_ring(stripe_);
+    link = open_recv(peer, RecvLink::at(ring, shape_.publish_ring(), rank_));
   }
   return link.get();
 }

@@ -238,9 +238,16 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     const bool any_left = std::any_of(connections_.begin(), connections_.end(),
                                       [](const auto& entry) { return entry.second.joined; });
     if (was_rank && !any_left) {
+      // Ranks that have connected, but not been read yet, learn why nobody serves them.
+      if (!failure_.is_ok()) accept();
       control_.forget(listener_.get());
       listener_.reset();
-      for (auto& [other, connection] : connections_) control_.forget(other);
+      for (auto& [other, connection] : connections_) {
+        if (!failure_.is_ok() && !connection.refused) {
+          send(connection, Kind::kFail, failure_.code(), std::string(failure_.text()));
+        }
+        control_.forget(other);
+      }
       connections_.clear();
     }
   }

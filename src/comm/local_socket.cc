@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/clock.h"
 
@@ -119,6 +120,7 @@ Result<LocalMessage> local_receive(int fd, uint64_t deadline_ns) {
   LocalMessage result;
   result.bytes.resize(kMaxMessageBytes);
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxMessageFiles * sizeof(int))> control{};
+  bool was_reset = false;
   for (;;) {
     iovec part{result.bytes.data(), result.bytes.size()};
     msghdr message{};
@@ -134,6 +136,9 @@ Result<LocalMessage> local_receive(int fd, uint64_t deadline_ns) {
           return Status(Code::kTimeout, "no message before the deadline");
         continue;
       }
+      // A peer that closes without having read all resets the connection, and the kernel says so before it
+      // hands out what that peer sent last: often why.
+      if (errno == ECONNRESET && !std::exchange(was_reset, true)) continue;
       if (errno == ECONNRESET) return Status(Code::kPeerLost, "a peer closed its set-up connection");
       return system_error("receiving from a Unix socket", errno);
     }

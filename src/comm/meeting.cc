@@ -26,6 +26,13 @@ std::string body_text(const LocalMessage& message) {
           message.bytes.size() - sizeof(Header)};
 }
 
+/// What a message of kind kFail says.
+Status failure_in(const LocalMessage& message) {
+  Header header;
+  std::memcpy(&header, message.bytes.data(), sizeof(header));
+  return {static_cast<Code>(header.code), body_text(message)};
+}
+
 }  // namespace
 
 Status check_unique_id(const UniqueId& id) {
@@ -68,7 +75,11 @@ Result<Meeting> Meeting::join(const UniqueId& id, uint32_t rank_count, uint32_t 
   hello.rank_count = rank_count;
   hello.rank = rank;
   hello.key = id.key;
-  TUTTI_TRY(local_send(connection->get(), as_bytes(hello), {}, deadline_ns));
+  if (const Status sent = local_send(connection->get(), as_bytes(hello), {}, deadline_ns); !sent) {
+    // A hub that has closed has often said why first.
+    const auto message = local_receive(connection->get(), deadline_ns);
+    return message && message->bytes.size() > sizeof(Header) ? failure_in(*message) : sent;
+  }
   if (stop != nullptr && !stop->arm(connection->get())) {
     return Status(Code::kAborted, "the set-up was ended by abort or destroy");
   }
@@ -104,7 +115,7 @@ Result<std::vector<Introduction>> Meeting::all_gather(std::span<const std::byte>
     }
     Header reply;
     std::memcpy(&reply, message->bytes.data(), sizeof(reply));
-    if (reply.kind == Kind::kFail) return Status(static_cast<Code>(reply.code), body_text(*message));
+    if (reply.kind == Kind::kFail) return failure_in(*message);
     const bool fits = reply.kind == Kind::kGather && reply.first_rank == received && reply.count > 0 &&
                       reply.count <= rank_count_ - received &&
                       message->bytes.size() == sizeof(reply) + size_t{reply.count} * reply.blob_bytes &&

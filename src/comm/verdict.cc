@@ -1,5 +1,6 @@
 // Verdicts: what a rank that waits too long finds out from its peers' status pages, and how it tells them.
 #include <algorithm>
+#include <utility>
 
 #include "comm/communicator.h"
 #include "core/clock.h"
@@ -33,6 +34,23 @@ Status Communicator::check_progress(uint64_t waited_ns) {
   }
   if (waited_ns < last_check_ns_ + kCheckEveryNs) return Status::ok();
   last_check_ns_ = waited_ns;
+  return striped_ ? check_stripes(waited_ns) : check_obstacle(waited_ns);
+}
+
+/// The stripes come back to this thread while it looks at what they wait for.
+Status Communicator::check_stripes(uint64_t waited_ns) {
+  if (workers_->recall()) {
+    waiter_.moved();
+  } else {
+    Operation* own = std::exchange(current_, workers_->stuck());
+    TUTTI_TRY(check_obstacle(waited_ns));
+    current_ = own;
+  }
+  workers_->resume();
+  return Status::ok();
+}
+
+Status Communicator::check_obstacle(uint64_t waited_ns) {
   const Obstacle& obstacle = current_->obstacle();
   StatusPage& mine = header_->status;
   mine.waits_for.store(obstacle.peer + 1, std::memory_order_relaxed);
@@ -155,7 +173,9 @@ Status Communicator::fail(const Status& why) {
     if (peer != rank_)
       raise_alert(links_.peers()[peer].segment->header().alert, why.code(), rank_, why.text());
   }
+  if (striped_) workers_->recall();
   drain_references();
+  striped_ = false;
   // The first failure that reached this rank is the one that all its calls report. A peer that died while it
   // wrote the alert's text never raises it: then this failure takes its place.
   const uint64_t deadline_ns = deadline_after_ms(kAlertPatienceMs);
@@ -171,11 +191,10 @@ Status Communicator::fail(const Status& why) {
 void Communicator::drain_references() {
   header_->status.in_messages.store(0, std::memory_order_release);
   header_->status.completed.store(sequence_, std::memory_order_release);
-  if (current_ == nullptr) return;
   Waiter waiter(WaitMode::kYield);
   const uint64_t deadline_ns = deadline_after_ms(kReferencePatienceMs);
   const bool offers = current_->places() && header_->window.call.load(std::memory_order_relaxed) == sequence_;
-  while ((offers || current_->holds_references()) && now_ns() < deadline_ns) {
+  while ((offers || holds_references()) && now_ns() < deadline_ns) {
     const bool anyone_reads =
         std::any_of(links_.peers().begin(), links_.peers().end(), [this](const auto& peer) {
           return peer.segment != segment_ && peer.segment->header().status.may_read_peers();
@@ -183,6 +202,10 @@ void Communicator::drain_references() {
     if (!anyone_reads) return;
     waiter.pause();
   }
+}
+
+bool Communicator::holds_references() const {
+  return striped_ ? workers_->holds_references() : current_->holds_references();
 }
 
 void Communicator::abort() {
@@ -203,6 +226,7 @@ void Communicator::peer_lost(uint32_t rank) {
 }
 
 void Communicator::leave() {
+  workers_.reset();
   header_->status.has_left.store(StatusPage::kLeft, std::memory_order_release);
 }
 

@@ -66,6 +66,8 @@ Result<Config> read_config(const Environment& environment) {
   TUTTI_TRY(read_number(environment, "TUTTI_SLOT_BYTES", {4096, 1u << 20, true}, config.slot_bytes));
   TUTTI_TRY(read_number(environment, "TUTTI_SLOTS", {4, 256, true}, config.slots));
   TUTTI_TRY(read_number(environment, "TUTTI_REPRODUCIBLE", {0, 1}, config.reproducible));
+  TUTTI_TRY(read_number(environment, "TUTTI_THREADS", {1, kMaxThreads}, config.threads));
+  TUTTI_TRY(read_number(environment, "TUTTI_STRIPE_BYTES", {64, UINT64_MAX}, config.stripe_bytes));
   TUTTI_TRY(read_number(environment, "TUTTI_HEAP_BYTES", {0, 1ull << 46}, config.heap_bytes));
   TUTTI_TRY(read_number(environment, "TUTTI_REFERENCE_BYTES", {0, UINT64_MAX}, config.reference_bytes));
   TUTTI_TRY(read_number(environment, "TUTTI_PULL_BYTES", {0, UINT64_MAX}, config.pull_bytes));

@@ -20,6 +20,9 @@ enum class WaitMode : uint8_t {
   kYield,  ///< give the core away between polls; after a while sleep between polls
 };
 
+/// More threads of one rank than a socket's memory needs would only wait for each other.
+inline constexpr uint32_t kMaxThreads = 16;
+
 struct Config {
   /// TUTTI_TIMEOUT_MS: deadline of one operation.
   uint64_t timeout_ms = 600'000;
@@ -36,6 +39,11 @@ struct Config {
   uint32_t slots = 32;
   /// TUTTI_REPRODUCIBLE: 1 = same bits for any algorithm, placement and message size.
   bool reproducible = false;
+  /// TUTTI_THREADS: threads that work on one operation of a rank: the caller's, and workers of the
+  /// communicator; 1..kMaxThreads, equal on all ranks.
+  uint32_t threads = 1;
+  /// TUTTI_STRIPE_BYTES: a further thread takes part for every so many bytes of a call; equal on all ranks.
+  uint64_t stripe_bytes = 1u << 20;
   /// TUTTI_CHOICE_FILE: table that chooses algorithms instead of the built-in one.
   std::string choice_file;
   /// TUTTI_ALGORITHM: an algorithm's name; used wherever it supports the call, for experiments.

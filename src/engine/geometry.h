@@ -2,7 +2,8 @@
 //
 // A block is cut into chunks whose starts are 64-byte aligned relative to the block, so that two ranks never
 // write one cache line; the last chunks of a small block may be short or empty. The cut depends on the
-// block's bytes alone, so every rank that knows a block cuts it alike.
+// block's bytes alone, so every rank that knows a block cuts it alike. Where several threads work on a call,
+// each has a stripe of every block, cut by the same rule, and cuts its stripe into chunks.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,19 @@ struct Extent {
   uint64_t bytes = 0;
 };
 
+/// One of `count` parts of every block; the last ones of a small block are empty.
+struct Stripe {
+  uint32_t index = 0;
+  uint32_t count = 1;
+};
+
 class Geometry {
  public:
   /// Every block has `block_bytes`; blocks follow one another.
-  static Geometry uniform(const Plan& plan, uint64_t block_bytes);
+  static Geometry uniform(const Plan& plan, uint64_t block_bytes, Stripe stripe = {});
   /// Blocks of their own sizes and places. `input` and `output` have as many blocks as the collective has.
-  static Geometry variable(const Plan& plan, std::vector<Extent> input, std::vector<Extent> output);
+  static Geometry variable(const Plan& plan, std::vector<Extent> input, std::vector<Extent> output,
+                           Stripe stripe = {});
 
   Extent input_chunk(uint32_t chunk) const { return chunk_of(input_, chunk); }
   Extent output_chunk(uint32_t chunk) const { return chunk_of(output_, chunk); }
@@ -40,12 +48,13 @@ class Geometry {
 
  private:
   struct Side {
-    uint64_t block_bytes = 0;    ///< uniform
+    Extent block;                ///< uniform: the first block's part that is cut
+    uint64_t stride = 0;         ///< uniform: from block to block
     std::vector<Extent> blocks;  ///< variable: not empty
   };
 
   Extent chunk_of(const Side& side, uint32_t chunk) const;
-  uint64_t chunk_bytes(uint64_t block_bytes) const;
+  uint64_t largest_chunk_bytes(uint64_t block_bytes) const;
 
   Side input_;
   Side output_;

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
+#include "plan/plan.h"
 #include "transports/link.h"
 
 namespace tutti {
 
-/// Channels that a plan may use, and the one that sends and receives have for themselves.
-inline constexpr uint32_t kPlanChannels = 4;
+/// Besides the channels of plans, the one that sends and receives have for themselves.
 inline constexpr uint32_t kMessageChannel = kPlanChannels;
 inline constexpr uint32_t kLinkChannels = kPlanChannels + 1;
 
@@ -28,6 +28,14 @@ struct PeerWindow {
     return reinterpret_cast<std::byte*>(address + reference_offset);
   }
 };
+
+/// Each further stripe of an operation has plan channels of its own, behind those of the first.
+inline constexpr uint32_t channels_of_stripes(uint32_t stripes) {
+  return kLinkChannels + (stripes - 1) * kPlanChannels;
+}
+inline constexpr uint32_t channel_of_stripe(uint32_t stripe, uint32_t channel) {
+  return stripe == 0 ? channel : channels_of_stripes(stripe) + channel;
+}
 
 class LinkTable {
  public:

@@ -42,7 +42,9 @@ enum class EndKind : uint8_t {
   kPublish,
 };
 
-/// The channel of published messages; ordinary channels are 0..kPublishChannel-1.
+/// Ordinary channels are 0..kPlanChannels-1: so many links has every pair of ranks for a plan.
+inline constexpr uint32_t kPlanChannels = 4;
+/// The channel of published messages.
 inline constexpr uint8_t kPublishChannel = 255;
 
 struct End {

@@ -138,6 +138,9 @@ class StepShape {
     if (end.peer >= plan_.rank_count)
       return format("has a link to rank %u of %u", end.peer, plan_.rank_count);
     if (end.peer == plan_.rank) return "has a link to its own rank";
+    if (end.channel >= kPlanChannels && end.channel != kPublishChannel) {
+      return format("has a link on channel %u; a plan has channels 0 to %u", end.channel, kPlanChannels - 1);
+    }
     return {};
   }
 

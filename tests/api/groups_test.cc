@@ -21,13 +21,9 @@ std::vector<float> tokens(int from, int to, int message, size_t count) {
   return data;
 }
 
-class GroupsTest : public testing::TestWithParam<std::vector<int>> {
+class GroupsTest : public testing::TestWithParam<Arrangement> {
  protected:
-  static ClusterOptions options() {
-    ClusterOptions result;
-    result.layout = GetParam();
-    return result;
-  }
+  static ClusterOptions options() { return GetParam().options(); }
 };
 
 // Goal: many messages between all ranks, itself included, progress at once, in call order per pair and tag.
@@ -194,8 +190,11 @@ TEST_P(GroupsTest, MessagesToOneselfMustMatch) {
             "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, GroupsTest, testing::Values(threads(1), threads(2), processes(3), mixed(4)),
-                         [](const auto& test) { return layout_name(test.param); });
+INSTANTIATE_TEST_SUITE_P(Layouts, GroupsTest,
+                         testing::Values(Arrangement{threads(1)}, Arrangement{threads(2)},
+                                         Arrangement{threads(2), 2}, Arrangement{processes(3)},
+                                         Arrangement{mixed(4)}, Arrangement{mixed(4), 3}),
+                         [](const auto& test) { return test.param.name(); });
 
 // Goal: one thread drives all ranks of create_all inside a group, for collectives and messages.
 TEST(OneThreadTest, DrivesAllRanksOfAProcess) {

@@ -10,13 +10,9 @@
 namespace tutti::test {
 namespace {
 
-class LifecycleTest : public testing::TestWithParam<std::vector<int>> {
+class LifecycleTest : public testing::TestWithParam<Arrangement> {
  protected:
-  static ClusterOptions options() {
-    ClusterOptions result;
-    result.layout = GetParam();
-    return result;
-  }
+  static ClusterOptions options() { return GetParam().options(); }
 };
 
 float sum_of_ranks(Rank& rank, tutti_comm_t* comm, float mine) {
@@ -198,8 +194,10 @@ TEST_P(LifecycleTest, ExplainsItsLastOperation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, LifecycleTest,
-                         testing::Values(threads(1), threads(4), processes(3), mixed(5)),
-                         [](const auto& test) { return layout_name(test.param); });
+                         testing::Values(Arrangement{threads(1)}, Arrangement{threads(1), 3},
+                                         Arrangement{threads(4)}, Arrangement{processes(3)},
+                                         Arrangement{processes(3), 2}, Arrangement{mixed(5)}),
+                         [](const auto& test) { return test.param.name(); });
 
 /// Sparse memory of many elements, of which only the last are touched by the test.
 class Sparse {

@@ -8,13 +8,9 @@
 namespace tutti::test {
 namespace {
 
-class StreamsTest : public testing::TestWithParam<std::vector<int>> {
+class StreamsTest : public testing::TestWithParam<Arrangement> {
  protected:
-  static ClusterOptions options() {
-    ClusterOptions result;
-    result.layout = GetParam();
-    return result;
-  }
+  static ClusterOptions options() { return GetParam().options(); }
 };
 
 /// A stream that ends with the scope.
@@ -149,7 +145,7 @@ TEST_P(StreamsTest, OneStreamOrdersSeveralCommunicators) {
 
 // Goal: an error of an operation on a stream is reported by synchronize, once, and by the next call.
 TEST_P(StreamsTest, ReportErrorsAtSynchronize) {
-  if (GetParam() == threads(1)) GTEST_SKIP() << "one rank cannot mismatch";
+  if (GetParam().layout == threads(1)) GTEST_SKIP() << "one rank cannot mismatch";
   EXPECT_EQ(run_cluster(options(),
                         [](Rank& rank) {
                           const Stream stream(rank);
@@ -200,8 +196,10 @@ TEST_P(StreamsTest, DestroyWaitsAndAbortDoesNot) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, StreamsTest,
-                         testing::Values(threads(1), threads(3), processes(2), mixed(3)),
-                         [](const auto& test) { return layout_name(test.param); });
+                         testing::Values(Arrangement{threads(1)}, Arrangement{threads(3)},
+                                         Arrangement{threads(3), 2}, Arrangement{processes(2)},
+                                         Arrangement{mixed(3)}, Arrangement{mixed(3), 3}),
+                         [](const auto& test) { return test.param.name(); });
 
 }  // namespace
 }  // namespace tutti::test

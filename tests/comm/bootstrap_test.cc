@@ -78,6 +78,22 @@ TEST(BootstrapTest, DifferentSettingsFailAll) {
             "");
 }
 
+TEST(BootstrapTest, DifferentNumbersOfThreadsFailAll) {
+  for (const auto& layout : {processes(2), threads(2)}) {
+    EXPECT_EQ(run_cluster(without_comm(layout),
+                          [](Rank& rank) {
+                            tutti_config_t config = rank.config();
+                            config.threads = 2 + rank.rank();
+                            const tutti_unique_id_t id = rank.id();
+                            rank.expect(tutti_comm_create(&rank.comm, 2, id, rank.rank(), &config),
+                                        TUTTI_INVALID_ARGUMENT, "create");
+                            rank.expect_text({"threads", "is 3 on rank 1", "2 on rank 0"}, "create");
+                            expect_good_communicator(rank);
+                          }),
+              "");
+  }
+}
+
 TEST(BootstrapTest, DamagedIdsAreRefused) {
   EXPECT_EQ(run_cluster(without_comm(threads(1), 2000),
                         [](Rank& rank) {

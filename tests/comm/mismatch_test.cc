@@ -131,13 +131,12 @@ void expect_mismatch(Rank& rank, const Mismatch& mismatch, bool is_odd) {
   rank.expect_true(asynchronous == TUTTI_MISMATCH, mismatch.name + ": async_error does not know");
 }
 
-class MismatchTest : public testing::TestWithParam<std::vector<int>> {};
+class MismatchTest : public testing::TestWithParam<Arrangement> {};
 
 // Goal: a call that does not match the peers' is an error on every rank, with both calls in the text.
 // Method: after a correct call one rank, each in turn, makes another call than the rest.
 TEST_P(MismatchTest, IsAnErrorOnEveryRank) {
-  ClusterOptions options;
-  options.layout = GetParam();
+  ClusterOptions options = GetParam().options();
   options.create = false;
   options.seconds = 120;
   const std::vector<Mismatch> cases = mismatches();
@@ -173,8 +172,7 @@ struct Message {
 // Method: counts that differ in the first slice, in a later one, and by whole slices; in groups, so that
 // neither waits.
 TEST_P(MismatchTest, OfMessagesIsAnErrorOnBothRanks) {
-  ClusterOptions options;
-  options.layout = GetParam();
+  ClusterOptions options = GetParam().options();
   options.create = false;
   const std::vector<Message> cases = {
       {"count", 10, 11, TUTTI_FLOAT32, 3},       {"none", 0, 1, TUTTI_FLOAT32, 3},
@@ -209,8 +207,7 @@ TEST_P(MismatchTest, OfMessagesIsAnErrorOnBothRanks) {
 // Goal: a send or receive on one rank against a collective on the other is an error on both, long before the
 // deadline.
 TEST_P(MismatchTest, OfAMessageAndACollectiveIsAnErrorOnEveryRank) {
-  ClusterOptions options;
-  options.layout = GetParam();
+  ClusterOptions options = GetParam().options();
   EXPECT_EQ(
       run_cluster(options,
                   [](Rank& rank) {
@@ -232,8 +229,7 @@ TEST_P(MismatchTest, OfAMessageAndACollectiveIsAnErrorOnEveryRank) {
 // Goal: ranks that exchange messages while others already wait in the next collective are no error, however
 // long.
 TEST_P(MismatchTest, MessagesBeforeACollectiveAreNoError) {
-  ClusterOptions options;
-  options.layout = GetParam();
+  ClusterOptions options = GetParam().options();
   EXPECT_EQ(
       run_cluster(
           options,
@@ -255,8 +251,7 @@ TEST_P(MismatchTest, MessagesBeforeACollectiveAreNoError) {
 // Goal: waiting for a rank that has left is an error that names it, for collectives and messages, on all
 // ranks.
 TEST_P(MismatchTest, ARankThatLeavesIsNamed) {
-  ClusterOptions options;
-  options.layout = GetParam();
+  ClusterOptions options = GetParam().options();
   EXPECT_EQ(run_cluster(options,
                         [](Rank& rank) {
                           Memory memory;
@@ -270,8 +265,10 @@ TEST_P(MismatchTest, ARankThatLeavesIsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, MismatchTest,
-                         testing::Values(threads(2), processes(2), processes(3), mixed(4)),
-                         [](const auto& test) { return layout_name(test.param); });
+                         testing::Values(Arrangement{threads(2)}, Arrangement{threads(2), 2},
+                                         Arrangement{processes(2)}, Arrangement{processes(3)},
+                                         Arrangement{processes(3), 3}, Arrangement{mixed(4)}),
+                         [](const auto& test) { return test.param.name(); });
 
 }  // namespace
 }  // namespace tutti::test

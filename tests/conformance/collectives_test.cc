@@ -1,5 +1,6 @@
 // Every collective end to end: a pairwise-covering sample of collective x type x operator x root x in place x
-// count x memory x ranks x layout x references x reproducible mode; the whole product with TUTTI_TEST_FULL=1.
+// count x memory x ranks x layout x references x reproducible mode x threads a rank; the whole product with
+// TUTTI_TEST_FULL=1.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,6 +18,7 @@ constexpr uint64_t kSlotBytes = 4096;
 constexpr uint64_t kSlots = 4;
 constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 8};
 constexpr int kCountClasses = 11;
+constexpr int kMaxThreads = 3;
 
 /// Around every boundary of the transport: the inline limit (56 bytes), a slot, all slots of a link, many
 /// rounds.
@@ -44,6 +46,7 @@ struct Setting {
   int layout = 0;
   bool references = false;
   bool reproducible = false;
+  int threads_a_rank = 1;
 
   auto operator<=>(const Setting&) const = default;
 
@@ -52,14 +55,17 @@ struct Setting {
     result.layout = layout == 0 ? threads(ranks) : layout == 1 ? processes(ranks) : mixed(ranks);
     result.environment = {{"TUTTI_SLOT_BYTES", std::to_string(kSlotBytes)},
                           {"TUTTI_SLOTS", std::to_string(kSlots)},
+                          {"TUTTI_STRIPE_BYTES", "256"},
                           {"TUTTI_REFERENCE_BYTES", references ? "512" : "1000000000"}};
+    result.config.threads = threads_a_rank;
     result.config.reproducible = reproducible ? 1 : 0;
     result.seconds = full_run() ? 3600 : 120;
     return result;
   }
   std::string name() const {
     return std::to_string(ranks) + " ranks, " + layout_name(options().layout) +
-           (references ? ", references" : "") + (reproducible ? ", reproducible" : "");
+           (references ? ", references" : "") + (reproducible ? ", reproducible" : "") + ", " +
+           std::to_string(threads_a_rank) + " threads";
   }
 };
 
@@ -78,18 +84,20 @@ Trial trial_of(const std::vector<int>& row, uint64_t seed) {
   return trial;
 }
 
-/// collective, type, operator, root, in place, count, memory, ranks, layout, references, reproducible.
+/// collective, type, operator, root, in place, count, memory, ranks, layout, references, reproducible,
+/// threads.
 std::vector<int> factor_sizes() {
   return {kKindCount, TUTTI_TYPE_COUNT,
           kOpChoices, 3,
           2,          kCountClasses,
           3,          static_cast<int>(std::size(kRankCounts)),
           3,          2,
-          2};
+          2,          kMaxThreads};
 }
 
 /// The whole product of collective, type, operator, in place, count, ranks and layout, where they mean
-/// something; root, memory, references and mode take turns (they would multiply 200,000 trials by 36).
+/// something; root, memory, references, mode and threads take turns (they would multiply 200,000 trials by
+/// 108).
 std::vector<std::vector<int>> full_rows() {
   std::vector<std::vector<int>> rows;
   const std::vector<int> sizes = factor_sizes();
@@ -105,6 +113,7 @@ std::vector<std::vector<int>> full_rows() {
       rows.back()[6] = static_cast<int>(turn / 3 % 3);
       rows.back()[9] = static_cast<int>(turn / 9 % 2);
       rows.back()[10] = static_cast<int>(turn / 18 % 2);
+      rows.back()[11] = static_cast<int>(turn / 36 % kMaxThreads);
     }
     more = false;
     for (const size_t factor : whole) {
@@ -122,7 +131,8 @@ std::map<Setting, std::vector<Trial>> plan_trials() {
   std::map<Setting, std::vector<Trial>> plan;
   const auto rows = full_run() ? full_rows() : pairwise_rows(factor_sizes(), kSeed);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const Setting setting{kRankCounts[rows[i][7]], rows[i][8], rows[i][9] != 0, rows[i][10] != 0};
+    const Setting setting{kRankCounts[rows[i][7]], rows[i][8], rows[i][9] != 0, rows[i][10] != 0,
+                          rows[i][11] + 1};
     plan[setting].push_back(trial_of(rows[i], kSeed + i));
   }
   return plan;

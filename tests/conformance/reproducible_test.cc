@@ -157,7 +157,8 @@ class ReproducibleTest : public testing::TestWithParam<std::string> {};
 
 // Goal: the bits of reproducible mode are those of the canonical tree.
 // Method: an independent tree in this file; each algorithm forced where it supports the mode, over rank
-// counts that are and are not powers of two, threads and processes, small and large slots.
+// counts that are and are not powers of two, threads and processes, small and large slots, one to three
+// threads a rank.
 TEST_P(ReproducibleTest, GivesTheBitsOfTheCanonicalTree) {
   int turn = 0;
   for (const int ranks : {3, 4, 5, 8}) {
@@ -167,6 +168,8 @@ TEST_P(ReproducibleTest, GivesTheBitsOfTheCanonicalTree) {
       options.layout = layout;
       options.config.reproducible = 1;
       options.environment = {{"TUTTI_ALGORITHM", GetParam() == "default" ? "" : GetParam()},
+                             {"TUTTI_THREADS", std::to_string(1 + turn / 2 % 3)},
+                             {"TUTTI_STRIPE_BYTES", "1024"},
                              {"TUTTI_SLOT_BYTES", turn % 3 == 0 ? "32768" : "4096"},
                              {"TUTTI_REFERENCE_BYTES", turn % 4 < 2 ? "512" : "1000000000"}};
       const std::string failures = run_cluster(options, [](Rank& rank) {

@@ -15,13 +15,18 @@ namespace {
 constexpr size_t kGuardBytes = 64;
 constexpr int kGuardValue = 0xa5;
 
+/// Elements from the start of the buffer to the end of its last block.
+uint64_t extent_of(const std::vector<Block>& blocks) {
+  uint64_t end = 0;
+  for (const Block& block : blocks) end = std::max(end, block.offset + block.count);
+  return end;
+}
+
 /// Memory with guard bytes before, between and after its blocks.
 class Buffer {
  public:
   Buffer(const Trial& trial, const std::vector<Block>& blocks) : element_(tutti_type_bytes(trial.type)) {
-    uint64_t end = 0;
-    for (const Block& block : blocks) end = std::max(end, block.offset + block.count);
-    bytes_ = end * element_ + 2 * kGuardBytes + element_;
+    bytes_ = extent_of(blocks) * element_ + 2 * kGuardBytes + element_;
     if (trial.memory == Memory::kHeap) {
       void* pointer = nullptr;
       if (tutti_mem_alloc(&pointer, bytes_) == TUTTI_SUCCESS) whole_ = static_cast<std::byte*>(pointer);
@@ -100,7 +105,7 @@ class Run {
   }
 
  private:
-  bool send_is_larger() const { return sends_.size() > recvs_.size(); }
+  bool send_is_larger() const { return extent_of(sends_) > extent_of(recvs_); }
 
   /// Where the smaller buffer lies in the larger one. False: the collective has no in place here.
   bool place() {

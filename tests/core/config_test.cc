@@ -45,6 +45,8 @@ TEST(ConfigTest, EveryVariableIsRead) {
                                                   {"TUTTI_SLOT_BYTES", "4096"},
                                                   {"TUTTI_SLOTS", "256"},
                                                   {"TUTTI_REPRODUCIBLE", "1"},
+                                                  {"TUTTI_THREADS", "16"},
+                                                  {"TUTTI_STRIPE_BYTES", "64"},
                                                   {"TUTTI_CHOICE_FILE", "/a/table"},
                                                   {"TUTTI_ALGORITHM", "ring"},
                                                   {"TUTTI_HEAP_BYTES", "1073741824"},
@@ -58,6 +60,8 @@ TEST(ConfigTest, EveryVariableIsRead) {
   EXPECT_EQ(config->slot_bytes, 4096u);
   EXPECT_EQ(config->slots, 256u);
   EXPECT_TRUE(config->reproducible);
+  EXPECT_EQ(config->threads, 16u);
+  EXPECT_EQ(config->stripe_bytes, 64u);
   EXPECT_EQ(config->choice_file, "/a/table");
   EXPECT_EQ(config->algorithm, "ring");
   EXPECT_EQ(config->heap_bytes, 1u << 30);
@@ -92,6 +96,10 @@ TEST(ConfigTest, WrongValuesAreRefusedByName) {
                                                          {"TUTTI_SLOT_BYTES", "2097152"},
                                                          {"TUTTI_SLOTS", "2"},
                                                          {"TUTTI_SLOTS", "12"},
+                                                         {"TUTTI_THREADS", "0"},
+                                                         {"TUTTI_THREADS", "17"},
+                                                         {"TUTTI_THREADS", "two"},
+                                                         {"TUTTI_STRIPE_BYTES", "63"},
                                                          {"TUTTI_REPRODUCIBLE", "yes"},
                                                          {"TUTTI_REPRODUCIBLE", "2"},
                                                          {"TUTTI_WAIT", "sleep"},

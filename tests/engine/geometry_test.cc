@@ -105,6 +105,50 @@ TEST(GeometryTest, VariableBlocksLieWhereTheyAreSaidToLie) {
   EXPECT_FALSE(geometry.equal_chunks());
 }
 
+// Goal: the stripes of a block are the block, and each is cut into chunks as a block is.
+// Method: all block sizes, 1 to 5 stripes of 1 to 5 chunks, in the last of three blocks.
+TEST(GeometryTest, StripesCoverEveryBlockExactlyAndStartAtCacheLines) {
+  for (uint32_t chunks = 1; chunks <= 5; ++chunks) {
+    const Plan plan = make_plan(Collective::kAllToAll, 3, chunks);
+    for (const uint64_t bytes : block_sizes()) {
+      for (uint32_t count = 1; count <= 5; ++count) {
+        uint64_t covered = 0;
+        for (uint32_t index = 0; index < count; ++index) {
+          const Geometry uniform = Geometry::uniform(plan, bytes, {index, count});
+          const Geometry variable = Geometry::variable(plan, {{0, 9}, {9, 0}, {2 * bytes, bytes}},
+                                                       {{0, 0}, {0, 5}, {2 * bytes, bytes}}, {index, count});
+          const uint64_t start = uniform.input_chunk(2 * chunks).offset;
+          ASSERT_EQ(start, 2 * bytes + covered);
+          uint64_t stripe_bytes = 0;
+          for (uint32_t i = 0; i < chunks; ++i) stripe_bytes += uniform.input_chunk(2 * chunks + i).bytes;
+          if (stripe_bytes > 0) {
+            ASSERT_EQ(covered % 64, 0u);
+          }
+          const Extent stripe{start, stripe_bytes};
+          for (const Geometry& geometry : {uniform, variable}) {
+            expect_chunks_cover(stripe, chunks,
+                                [&](uint32_t i) { return geometry.input_chunk(2 * chunks + i); });
+            expect_chunks_cover(stripe, chunks,
+                                [&](uint32_t i) { return geometry.output_chunk(2 * chunks + i); });
+          }
+          ASSERT_EQ(uniform.largest_chunk_bytes(), uniform.input_chunk(0).bytes);
+          covered += stripe_bytes;
+        }
+        ASSERT_EQ(covered, bytes) << bytes << " bytes in " << count << " stripes of " << chunks << " chunks";
+      }
+    }
+  }
+}
+
+// Goal: chunks of neighbouring blocks travel as one piece only where they are adjacent.
+TEST(GeometryTest, StripesOfSeveralBlocksAreNotContiguous) {
+  const Plan one = make_plan(Collective::kAllReduce, 3, 3);
+  const Plan several = make_plan(Collective::kAllGather, 3, 1);
+  EXPECT_TRUE(Geometry::uniform(one, 1000, {1, 2}).contiguous());
+  EXPECT_TRUE(Geometry::uniform(several, 1000, {0, 1}).contiguous());
+  EXPECT_FALSE(Geometry::uniform(several, 1000, {0, 2}).contiguous());
+}
+
 TEST(GeometryTest, TheAgreedSideIsTheOneThatEveryRankKnowsWhole) {
   const std::vector<Extent> many = {{0, 10}, {10, 20}, {30, 0}};
   const Geometry gather = Geometry::variable(make_plan(Collective::kAllGather, 3, 1), {{0, 20}}, many);

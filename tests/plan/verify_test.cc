@@ -107,6 +107,8 @@ TEST(VerifyTest, StepsMustHaveAShape) {
       {step({input(0)}, {output(0)}, 4), "covers chunks 4.. + 1 of 4"},
       {step({link(4)}, {output(0)}, 0), "a link to rank 4 of 4"},
       {step({link(1)}, {output(0)}, 0), "a link to its own rank"},
+      {step({link(2, 4)}, {output(0)}, 0), "a link on channel 4; a plan has channels 0 to 3"},
+      {step({input(0)}, {link(2, 254)}, 0), "a link on channel 254"},
       {step({input(0)}, {published(2)}, 0), "the channel of published messages"},
       {step({input(0)}, {ref(output(0))}, 0), "'ref' on a buffer that it writes"},
       {step({input(0)}, {output(0), output(0)}, 0), "writes to one place twice"},

@@ -15,7 +15,7 @@ TEST(SegmentShapeTest, RingsLieApartAndInsideTheSegment) {
     const SegmentShape shape{.rank_count = ranks, .channels = 5, .slots = 4, .slot_bytes = 4096};
     size_t end = shape.header_bytes();
     EXPECT_GE(end, sizeof(SegmentHeader));
-    EXPECT_EQ(shape.publish_offset(), end);
+    EXPECT_EQ(shape.publish_offset(0), end);
     end += shape.publish_ring().ring_bytes();
     for (uint32_t channel = 0; channel < shape.channels; ++channel) {
       for (uint32_t reader = 0; reader < ranks; ++reader) {

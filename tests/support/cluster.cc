@@ -346,6 +346,22 @@ std::string layout_name(const std::vector<int>& layout) {
   return name;
 }
 
+ClusterOptions Arrangement::options() const {
+  ClusterOptions result;
+  result.layout = layout;
+  result.config.threads = threads_a_rank;
+  result.environment = {{"TUTTI_STRIPE_BYTES", "64"}};
+  return result;
+}
+
+std::string Arrangement::name() const {
+  return layout_name(layout) + (threads_a_rank == 1 ? "" : "_by" + std::to_string(threads_a_rank));
+}
+
+void PrintTo(const Arrangement& arrangement, std::ostream* out) {
+  *out << arrangement.name();
+}
+
 Holdings holdings() {
   Holdings result;
   for (const auto& [path, count] :
@@ -363,6 +379,15 @@ Holdings holdings() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) ++result.mappings;
   return result;
+}
+
+bool threads_fall_to(int count) {
+  const double deadline_s = seconds_now() + patience_s(5);
+  while (holdings().threads > count) {
+    if (seconds_now() > deadline_s) return false;
+    nap();
+  }
+  return true;
 }
 
 }  // namespace tutti::test

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,6 +105,18 @@ std::vector<int> mixed(int rank_count);
 /// "p1+1+1", "t3".
 std::string layout_name(const std::vector<int>& layout);
 
+/// What tests of a whole communicator vary.
+struct Arrangement {
+  std::vector<int> layout;
+  int threads_a_rank = 1;  ///< that work on one operation, from 64 bytes a thread on
+
+  friend bool operator==(const Arrangement&, const Arrangement&) = default;
+  ClusterOptions options() const;
+  /// "p1_1_1", "t3_by2": a legal name of a test.
+  std::string name() const;
+};
+void PrintTo(const Arrangement& arrangement, std::ostream* out);
+
 /// What this process holds: for tests of leaks.
 double seconds_now();
 /// The address sanitizer keeps freed memory for a while: resident memory says nothing then.
@@ -116,5 +129,8 @@ struct Holdings {
   int mappings = 0;
 };
 Holdings holdings();
+/// Whether the process comes down to at most so many threads: one that has been joined is listed a little
+/// longer.
+bool threads_fall_to(int count);
 
 }  // namespace tutti::test

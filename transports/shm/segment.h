@@ -53,9 +53,10 @@ struct SegmentHeader {
 };
 static_assert(sizeof(SegmentHeader) <= 4096);
 
-/// Rings of one rank: one published ring, and per channel one ring to every rank.
+/// Rings of one rank: published rings, and per channel one ring to every rank.
 struct SegmentShape {
   uint32_t rank_count = 1;
+  uint32_t published = 1;
   uint32_t channels = 5;
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
@@ -63,9 +64,9 @@ struct SegmentShape {
   RingShape publish_ring() const { return {.slots = slots, .slot_bytes = slot_bytes, .readers = rank_count}; }
   RingShape peer_ring() const { return {.slots = slots, .slot_bytes = slot_bytes, .readers = 1}; }
   size_t header_bytes() const { return 4096; }
-  size_t publish_offset() const { return header_bytes(); }
+  size_t publish_offset(uint32_t index) const { return header_bytes() + index * publish_ring().ring_bytes(); }
   size_t peer_offset(uint32_t channel, uint32_t reader) const {
-    return publish_offset() + publish_ring().ring_bytes() +
+    return publish_offset(published) +
            (static_cast<size_t>(channel) * rank_count + reader) * peer_ring().ring_bytes();
   }
   size_t bytes() const { return peer_offset(channels, 0); }
@@ -78,7 +79,7 @@ class Segment {
   Segment(Mapping mapping, const SegmentShape& shape) : mapping_(std::move(mapping)), shape_(shape) {}
 
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(mapping_.base()); }
-  std::byte* publish_ring() const { return mapping_.base() + shape_.publish_offset(); }
+  std::byte* publish_ring(uint32_t index) const { return mapping_.base() + shape_.publish_offset(index); }
   std::byte* peer_ring(uint32_t channel, uint32_t reader) const {
     return mapping_.base() + shape_.peer_offset(channel, reader);
   }

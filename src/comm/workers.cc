@@ -1,0 +1,162 @@
+#include "comm/workers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <system_error>
+#include <thread>
+
+#include "transports/link.h"
+
+namespace tutti {
+namespace {
+
+// How long a worker without work stays awake: the pause between two calls of a loop. Waking it takes 10 to
+// 100 us (a futex).
+constexpr uint64_t kLingerNs = 100'000;
+
+}  // namespace
+
+/// What is not atomic belongs to the worker while `state` is kWorking or kRecalled, else to the caller.
+struct alignas(kLineBytes) Workers::Worker {
+  enum State : uint32_t { kIdle, kWorking, kRecalled, kEnding };
+
+  std::atomic<uint32_t> state{kIdle};
+  Operation* operation = nullptr;
+  Waiter waiter{WaitMode::kYield};
+  WaitMode mode = WaitMode::kYield;
+  Progress progress = Progress::kDone;
+  bool moved = false;  ///< or ended, since it was given
+  std::thread thread;
+
+  bool is_idle() const { return state.load(std::memory_order_acquire) == kIdle; }
+  bool has_ended() const { return progress == Progress::kDone || progress == Progress::kMismatch; }
+};
+
+Workers::Workers() = default;
+
+Result<std::unique_ptr<Workers>> Workers::start(uint32_t count) {
+  std::unique_ptr<Workers> workers(new Workers);
+  // The application's signals are the application's.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Status status;
+  try {
+    for (uint32_t i = 0; i < count; ++i) {
+      workers->workers_.push_back(std::make_unique<Worker>());
+      Worker& worker = *workers->workers_.back();
+      worker.thread = std::thread([&worker] { work(worker); });
+    }
+  } catch (const std::system_error& error) {
+    workers->workers_.pop_back();
+    status = system_error(format("starting worker thread %zu of %u", workers->workers_.size() + 1, count),
+                          error.code().value());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  TUTTI_TRY(status);
+  return workers;
+}
+
+Workers::~Workers() {
+  for (const auto& worker : workers_) {
+    worker->state.store(Worker::kEnding, std::memory_order_release);
+    worker->state.notify_one();
+  }
+  for (const auto& worker : workers_) worker->thread.join();
+}
+
+/// A worker's life.
+void Workers::work(Worker& worker) {
+  Waiter idle(WaitMode::kYield);
+  for (;;) {
+    while (worker.is_idle() && idle.pause() < kLingerNs) {
+    }
+    worker.state.wait(Worker::kIdle, std::memory_order_acquire);
+    if (worker.state.load(std::memory_order_acquire) == Worker::kEnding) return;
+    for (;;) {
+      worker.progress = worker.operation->advance(worker.waiter.polls());
+      worker.moved = worker.moved || worker.progress != Progress::kBlocked;
+      if (worker.has_ended() || worker.state.load(std::memory_order_acquire) == Worker::kRecalled) break;
+      if (worker.progress == Progress::kMoved) worker.waiter.moved();
+      worker.waiter.pause();
+    }
+    idle = Waiter(worker.mode);
+    worker.state.store(Worker::kIdle, std::memory_order_release);
+  }
+}
+
+void Workers::give(Worker& worker) {
+  worker.state.store(Worker::kWorking, std::memory_order_release);
+  worker.state.notify_one();
+}
+
+void Workers::begin(Operation& own, std::span<const std::unique_ptr<Operation>> others, WaitMode mode) {
+  own_ = &own;
+  own_done_ = false;
+  stuck_ = nullptr;
+  busy_ = others.size();
+  for (size_t i = 0; i < busy_; ++i) {
+    Worker& worker = *workers_[i];
+    worker.operation = others[i].get();
+    worker.waiter = Waiter(mode);
+    worker.mode = mode;
+    worker.moved = false;
+    give(worker);
+  }
+}
+
+Progress Workers::advance(uint32_t polls) {
+  Progress progress = Progress::kBlocked;
+  if (!own_done_) {
+    progress = own_->advance(polls);
+    own_done_ = progress == Progress::kDone;
+    if (progress == Progress::kMismatch) {
+      stuck_ = own_;
+      return progress;
+    }
+  }
+  bool all_done = own_done_;
+  for (const auto& worker : busy()) {
+    const bool idle = worker->is_idle();
+    if (idle && worker->progress == Progress::kMismatch) {
+      stuck_ = worker->operation;
+      return Progress::kMismatch;
+    }
+    all_done = all_done && idle && worker->progress == Progress::kDone;
+  }
+  if (all_done) return Progress::kDone;
+  return progress == Progress::kDone ? Progress::kMoved : progress;
+}
+
+bool Workers::recall() {
+  for (const auto& worker : busy()) {
+    uint32_t working = Worker::kWorking;
+    worker->state.compare_exchange_strong(working, Worker::kRecalled, std::memory_order_acq_rel);
+  }
+  bool moved = false;
+  stuck_ = own_done_ ? nullptr : own_;
+  for (const auto& worker : busy()) {
+    for (Waiter waiter(WaitMode::kYield); !worker->is_idle();) waiter.pause();
+    moved = moved || worker->moved;
+    if (stuck_ == nullptr && worker->progress != Progress::kDone) stuck_ = worker->operation;
+  }
+  return moved;
+}
+
+void Workers::resume() {
+  for (const auto& worker : busy()) {
+    worker->moved = false;
+    if (!worker->has_ended()) give(*worker);
+  }
+}
+
+bool Workers::holds_references() const {
+  const auto others = busy();
+  return own_->holds_references() || std::any_of(others.begin(), others.end(), [](const auto& worker) {
+           return worker->operation->holds_references();
+         });
+}
+
+}  // namespace tutti
