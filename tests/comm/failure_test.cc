@@ -209,7 +209,17 @@ TEST(DeadlineTest, SlowRanksAreNoError) {
   }
 }
 
+/// A call that rank 2 never completes; rank 1 has its part of it only once this rank is inside.
+tutti_result_t send_to_1_and_wait_for_2(Rank& rank, std::vector<float>& data) {
+  float never = 0;
+  tutti_group_start();
+  tutti_send(data.data(), data.size(), TUTTI_FLOAT32, 1, 0, rank.comm, TUTTI_BLOCKING);
+  tutti_recv(&never, 1, TUTTI_FLOAT32, 2, 0, rank.comm, TUTTI_BLOCKING);
+  return tutti_group_end();
+}
+
 // Goal: abort from another thread wakes a blocked call, here and on every peer.
+// Method: rank 0 is known to be inside its call when rank 1 has received from it.
 TEST(AbortTest, WakesEveryWaitOnEveryRank) {
   for (const auto& layout : {threads(3), processes(3)}) {
     ClusterOptions options;
@@ -225,12 +235,15 @@ TEST(AbortTest, WakesEveryWaitOnEveryRank) {
         return;
       }
       if (rank.rank() == 1) {
+        rank.expect_ok(tutti_recv(data.data(), data.size(), TUTTI_FLOAT32, 0, 0, rank.comm, TUTTI_BLOCKING),
+                       "recv");
+        rank.add(1);
         rank.expect(sum(rank, data), TUTTI_ABORTED, "the blocked peer");
         return;
       }
       std::atomic<int> result{-1};
-      std::thread blocked([&] { result = sum(rank, data); });
-      usleep(30'000);
+      std::thread blocked([&] { result = send_to_1_and_wait_for_2(rank, data); });
+      rank.wait_value(1, 1);
       rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
       rank.add(0);
       blocked.join();
