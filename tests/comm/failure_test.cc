@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/support/cluster.h"
+#include "tests/support/scope.h"
 
 namespace tutti::test {
 namespace {
@@ -28,7 +29,7 @@ bool is_dead(pid_t pid) {
 }
 
 void wait_until_dead(Rank& rank, int process) {
-  const double deadline_s = seconds_now() + 20;
+  const double deadline_s = seconds_now() + patience_s(20);
   while (!is_dead(rank.pid_of_process(process)) && seconds_now() < deadline_s) std::this_thread::yield();
 }
 
@@ -91,14 +92,12 @@ TEST_P(DeathTest, GivesEverySurvivorAnErrorNamingTheRank) {
     rank.expect_text({"rank 1"}, "another call");
     rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
     rank.comm = nullptr;
-    // Fewer is fine: the control thread may not have closed the first set-up's socket when `before` was
-    // taken.
-    const Holdings after = holdings();
+    const Holdings after = settled_holdings(before);
     rank.expect_true(after.descriptors <= before.descriptors,
                      "descriptors: " + std::to_string(before.descriptors) + " before, " +
                          std::to_string(after.descriptors) + " after");
-    rank.expect_true(after.threads == before.threads, "threads have leaked");
-    rank.expect_true(after.mappings <= before.mappings + 2, "mappings have leaked");
+    rank.expect_true(after.threads <= before.threads, "threads have leaked");
+    rank.expect_true(sanitized() || after.mappings <= before.mappings + 2, "mappings have leaked");
   });
   EXPECT_EQ(failures, "");
 }
@@ -140,16 +139,18 @@ TEST(DeadlineTest, NamesWhoIsNotThere) {
   for (const auto& layout : {threads(3), processes(3)}) {
     ClusterOptions options;
     options.layout = layout;
-    options.config.timeout_ms = 300;
-    const std::string failures = run_cluster(options, [](Rank& rank) {
+    const int timeout_s = patience_s(1);
+    options.config.timeout_ms = static_cast<uint64_t>(timeout_s) * 1000;
+    const std::string failures = run_cluster(options, [timeout_s](Rank& rank) {
       std::vector<float> data(10, 1.0f);
+      rank.meet();
       rank.expect_ok(sum(rank, data), "before");
       if (rank.rank() == 2) {
         rank.wait_value(0, 2);
       } else {
         const double start = seconds_now();
         rank.expect(sum(rank, data), TUTTI_TIMEOUT, "while rank 2 is late");
-        rank.expect_true(seconds_now() - start > 0.25, "too early");
+        rank.expect_true(seconds_now() - start > 0.9 * timeout_s, "too early");
         rank.expect_text({"rank 2", "all_reduce(float32, sum, count 10)", "finished collective 1"},
                          "verdict");
         rank.add(0);

@@ -23,6 +23,8 @@
 #include <numeric>
 #include <thread>
 
+#include "tests/support/scope.h"
+
 extern "C" int __lsan_do_recoverable_leak_check() __attribute__((weak));
 
 namespace tutti::test {
@@ -178,12 +180,8 @@ double seconds_now() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-bool keeps_freed_memory() {
-  return __lsan_do_recoverable_leak_check != nullptr;
-}
-
 int patience_s(int seconds) {
-  return seconds * (keeps_freed_memory() ? 4 : 1);
+  return seconds * (sanitized() ? 4 : 1);
 }
 
 Rank::Rank(ClusterShared& shared, const ClusterOptions& options, int rank, int rank_count, int process)
@@ -363,6 +361,17 @@ Holdings holdings() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) ++result.mappings;
   return result;
+}
+
+Holdings settled_holdings(const Holdings& before) {
+  const double deadline_s = seconds_now() + patience_s(5);
+  Holdings now = holdings();
+  while ((now.descriptors > before.descriptors || now.threads > before.threads) &&
+         seconds_now() < deadline_s) {
+    nap();
+    now = holdings();
+  }
+  return now;
 }
 
 }  // namespace tutti::test

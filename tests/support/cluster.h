@@ -104,11 +104,9 @@ std::vector<int> mixed(int rank_count);
 /// "p1+1+1", "t3".
 std::string layout_name(const std::vector<int>& layout);
 
-/// What this process holds: for tests of leaks.
 double seconds_now();
-/// The address sanitizer keeps freed memory for a while: resident memory says nothing then.
-bool keeps_freed_memory();
 
+/// What this process holds: for tests of leaks.
 struct Holdings {
   int descriptors = 0;
   int threads = 0;
@@ -116,5 +114,9 @@ struct Holdings {
   int mappings = 0;
 };
 Holdings holdings();
+/// What it holds once it has no more descriptors and threads than `before`, or after some seconds: the
+/// control thread closes its side of a set-up a little later, and the kernel lists a thread that has been
+/// joined until it has quite gone.
+Holdings settled_holdings(const Holdings& before);
 
 }  // namespace tutti::test
