@@ -65,7 +65,7 @@ TEST(RingTest, AWriterStopsWhenItHasNoSlotAndGoesOnWhenOneComesBack) {
     send.commit(7, 0);
   }
   EXPECT_FALSE(send.can_write());
-  recv.release();
+  recv.release(recv.word());
   EXPECT_TRUE(send.can_write());
 }
 
@@ -85,11 +85,11 @@ TEST(RingTest, APublishedRingWaitsForItsSlowestReader) {
   for (int i = 0; i < 4; ++i) {
     ASSERT_TRUE(send.can_write());
     send.commit(0, 1);
-    quick.release();
+    quick.release(quick.word());
   }
   EXPECT_FALSE(send.can_write());
   EXPECT_EQ(send.slowest_reader(), 2u);
-  slow.release();
+  slow.release(slow.word());
   EXPECT_TRUE(send.can_write());
 }
 
@@ -119,7 +119,7 @@ TEST(RingTest, CarriesDataBetweenThreads) {
       std::memcpy(&value, source + at, sizeof(value));
       wrong += value != number ? 1 : 0;
     }
-    recv.release();
+    recv.release(recv.word());
   }
   writer.join();
   EXPECT_EQ(wrong, 0u);

@@ -23,6 +23,8 @@
 #include <numeric>
 #include <thread>
 
+#include "tests/support/scope.h"
+
 extern "C" int __lsan_do_recoverable_leak_check() __attribute__((weak));
 
 namespace tutti::test {
@@ -178,12 +180,8 @@ double seconds_now() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-bool keeps_freed_memory() {
-  return __lsan_do_recoverable_leak_check != nullptr;
-}
-
 int patience_s(int seconds) {
-  return seconds * (keeps_freed_memory() ? 4 : 1);
+  return seconds * (sanitized() ? 4 : 1);
 }
 
 Rank::Rank(ClusterShared& shared, const ClusterOptions& options, int rank, int rank_count, int process)
@@ -381,13 +379,15 @@ Holdings holdings() {
   return result;
 }
 
-bool threads_fall_to(int count) {
+Holdings settled_holdings(const Holdings& before) {
   const double deadline_s = seconds_now() + patience_s(5);
-  while (holdings().threads > count) {
-    if (seconds_now() > deadline_s) return false;
+  Holdings now = holdings();
+  while ((now.descriptors > before.descriptors || now.threads > before.threads) &&
+         seconds_now() < deadline_s) {
     nap();
+    now = holdings();
   }
-  return true;
+  return now;
 }
 
 }  // namespace tutti::test

@@ -117,11 +117,9 @@ struct Arrangement {
 };
 void PrintTo(const Arrangement& arrangement, std::ostream* out);
 
-/// What this process holds: for tests of leaks.
 double seconds_now();
-/// The address sanitizer keeps freed memory for a while: resident memory says nothing then.
-bool keeps_freed_memory();
 
+/// What this process holds: for tests of leaks.
 struct Holdings {
   int descriptors = 0;
   int threads = 0;
@@ -129,8 +127,9 @@ struct Holdings {
   int mappings = 0;
 };
 Holdings holdings();
-/// Whether the process comes down to at most so many threads: one that has been joined is listed a little
-/// longer.
-bool threads_fall_to(int count);
+/// What it holds once it has no more descriptors and threads than `before`, or after some seconds: the
+/// control thread closes its side of a set-up a little later, and the kernel lists a thread that has been
+/// joined until it has quite gone.
+Holdings settled_holdings(const Holdings& before);
 
 }  // namespace tutti::test

@@ -1,4 +1,4 @@
-// Scope of a test run, from the environment that `./dev test full` sets.
+// Scope of a test run, from the environment that `./dev test full` sets and from what the compiler was told.
 #include "tests/support/scope.h"
 
 #include <string_view>
@@ -10,6 +10,16 @@ namespace tutti::test {
 bool full_run() {
   const char* value = process_environment()("TUTTI_TEST_FULL");
   return value != nullptr && std::string_view(value) == "1";
+}
+
+bool sanitized() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#elif defined(__has_feature)
+  return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+  return false;
+#endif
 }
 
 }  // namespace tutti::test

@@ -1,9 +1,12 @@
-// How much of a conformance product a test run covers: a pairwise-covering sample, or all of it.
+// Scope of a test run: how much of a conformance product it covers, and what a sanitizer leaves of its time.
 #pragma once
 
 namespace tutti::test {
 
 /// True under `./dev test full` (the environment variable TUTTI_TEST_FULL is 1): run the whole product.
 bool full_run();
+/// True where an address or thread sanitizer is compiled in: everything is several times slower, and neither
+/// resident memory nor mappings say anything about leaks (freed memory is kept for a while, shadows stay).
+bool sanitized();
 
 }  // namespace tutti::test
