@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -140,6 +141,40 @@ TEST(TcpEngineTest, EveryAlgorithmGivesTheRightResultOverPumps) {
       }
     }
   }
+}
+
+TEST(TcpEngineTest, WhatIsOnlyReceivedIsDeliveredStraightIntoItsBuffer) {
+  constexpr RingShape kShape{.slots = 8, .slot_bytes = 1024};
+  StreamPair streams = connect_streams(Wire::kUnix, 2);
+  PumpLinks links[2];
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    auto side = std::make_unique<Side>(1 - rank, kShape, kLinkChannels, 0);
+    side->connect(std::move(streams.ends[rank]), {});
+    links[rank].sides[1 - rank] = std::move(side);
+  }
+  Bytes sent = message_bytes(3, 0, 0, 0, 50'000);
+  Bytes got(sent.size());
+  const BindOptions options{.slots = kShape.slots, .slot_bytes = kShape.slot_bytes};
+  const Message out{.buffer = sent.data(), .bytes = sent.size(), .peer = 1, .sending = true};
+  const Message in{.buffer = got.data(), .bytes = got.size(), .peer = 0};
+  auto sender = Operation::bind_messages(std::span(&out, 1), options, links[0]);
+  auto reader = Operation::bind_messages(std::span(&in, 1), options, links[1]);
+  sender->start({}, 1);
+  reader->start({}, 1);
+  EXPECT_EQ(reader->advance(1), Progress::kBlocked) << "and it has made its offer";
+  Side& writing = *links[0].sides[1];
+  Side& reading = *links[1].sides[0];
+  for (int turn = 0; reader->advance(1) != Progress::kDone; ++turn) {
+    ASSERT_LT(turn, 100'000);
+    (void)sender->advance(1);
+    writing.pump().advance();
+    reading.pump().advance();
+  }
+  EXPECT_EQ(got, sent);
+  const std::byte* slots = reading.recv(kMessageChannel).slots;
+  EXPECT_EQ(Bytes(slots, slots + size_t{kShape.slots} * kShape.slot_bytes),
+            Bytes(size_t{kShape.slots} * kShape.slot_bytes))
+      << "no slot was written";
 }
 
 }  // namespace
