@@ -20,9 +20,9 @@ struct TcpOptions {
   RingShape shape;    ///< of all rings, here and at the peer; one reader
   uint16_t epoch = 0;
   /// Writes of at least this size are made without copy (MSG_ZEROCOPY), until the kernel reports that it
-  /// copies all the same, as it does for a peer on the same machine. The kernel's documentation puts the
-  /// point where pinning pages is cheaper than copying at about 10 KiB; notifications and waiting for the
-  /// peer's acknowledgement before a slot comes back move it up.
+  /// copies all the same, as it does for a peer on the same machine. Not measured, for want of a second
+  /// machine: above the 10 KiB from which on pinning pages costs less than copying by the kernel's
+  /// documentation (networking/msg_zerocopy), since slots then also wait for the peer's acknowledgement.
   uint64_t in_place_bytes = 65536;
   /// A host that does not answer for this long is taken for gone (looked at in prepare_wait).
   uint64_t silence_ms = 10'000;
