@@ -186,6 +186,25 @@ struct SendLink {
   }
 };
 
+/// Where a reader wants the payloads of its next messages, one after the other: a transport that can
+/// deliver straight into memory does, and publishes them as references to that very place. The memory may be
+/// written until the last of these messages has been read, or the offer was withdrawn (Pump::withdraw).
+struct Offer {
+  uint64_t first = 0;  ///< number of the message whose payload begins at `address`
+  std::byte* address = nullptr;
+  uint64_t bytes = 0;        ///< of all messages of the offer; 0: nothing is offered
+  uint64_t slice_bytes = 1;  ///< of every message but the last one
+
+  /// Where the payload of a message lies; null where the offer does not hold a message of that size there.
+  std::byte* place(uint64_t number, uint64_t message_bytes) const {
+    const uint64_t index = number - first;  // wraps to a huge one before the first
+    if (index >= (bytes + slice_bytes - 1) / slice_bytes) return nullptr;
+    const uint64_t start = index * slice_bytes;
+    const uint64_t expected = bytes - start < slice_bytes ? bytes - start : slice_bytes;
+    return message_bytes == expected ? address + start : nullptr;
+  }
+};
+
 /// The reading end. Used by one thread at a time.
 struct RecvLink {
   const Cell* cells = nullptr;
@@ -202,6 +221,7 @@ struct RecvLink {
   uint64_t bounce_bytes = 0;
   const std::byte* pulled = nullptr;  ///< where message `next` lies, when it has been pulled ahead
   uint64_t pulled_end = 0;            ///< messages below this number have been pulled
+  Offer* offer = nullptr;             ///< null: the transport takes no offers
   uint64_t next = 0;                  ///< number of the next message
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {

@@ -151,7 +151,10 @@ bool Operation::next_step(BoundLane& lane) {
     }
     const uint64_t expected = flag::make(link->next, signature, bytes);
     const uint64_t word = link->word();
-    if ((word & flag::kAgreedMask) != expected) return not_arrived(step, *link, word, expected);
+    if ((word & flag::kAgreedMask) != expected) {
+      if (link->offer != nullptr) offer(step, *link, offsets, shift, left);
+      return not_arrived(step, *link, word, expected);
+    }
     job.sources[i] = link->span(word);
     pulls = pulls || flag::carriage(word) == Carriage::kPull;
     placed = placed || (flag::carriage(word) == Carriage::kReference && link->address() == kPlacedAddress);
@@ -200,6 +203,17 @@ void* Operation::output_place(const BoundStep& step) const {
   uint32_t i = 0;
   while (i + 1 < step.sink_count && (sinks[i].send != nullptr || sinks[i].base != kOutputBase)) ++i;
   return step.job.sinks[i];
+}
+
+/// The rest of a piece that a step only receives may be delivered to where it copies it.
+void Operation::offer(const BoundStep& step, const RecvLink& link, const uint64_t* offsets, uint64_t shift,
+                      uint64_t left) {
+  const BoundEnd* ends = &ends_[step.first_end];
+  if (!step.copies || step.sink_count != 1 || ends[1].send != nullptr) return;
+  *link.offer = {.first = link.next,
+                 .address = bases_[ends[1].base] + offsets[1] + shift,
+                 .bytes = left,
+                 .slice_bytes = step.slice_bytes};
 }
 
 /// A source is not the message that the step expects: not yet, or never.

@@ -177,6 +177,8 @@ class Operation {
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
   bool pull_sources(BoundStep& step, uint64_t bytes, uint64_t left);
   static bool pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room);
+  void offer(const BoundStep& step, const RecvLink& link, const uint64_t* offsets, uint64_t shift,
+             uint64_t left);
   Progress not_arrived(const BoundStep& step, const RecvLink& link, uint64_t word, uint64_t expected);
   bool references_returned();
   uint32_t step_number(const BoundStep& step) const { return static_cast<uint32_t>(&step - steps_.data()); }

@@ -52,21 +52,30 @@ bool all_done(const std::vector<Outcome>& outcomes);
 /// a stopped rank.
 bool waits_lead_to_stopped(const std::vector<Outcome>& outcomes);
 
-class SimCluster {
+/// Ranks with links and an operation each, whatever carries the links.
+class RankSet {
+ public:
+  virtual ~RankSet() = default;
+  virtual LinkTable& links(uint32_t rank) = 0;
+  /// The rank's next operation, bound to links(rank) and started by the caller.
+  virtual void set_operation(uint32_t rank, std::unique_ptr<Operation> operation) = 0;
+  virtual Operation& operation(uint32_t rank) = 0;
+  /// The rank's operation has been started again: for `on_done`.
+  virtual void restart(uint32_t rank) = 0;
+  /// Whether the rank has had a turn since its operation was set.
+  virtual bool has_begun(uint32_t rank) const = 0;
+};
+
+class SimCluster final : public RankSet {
  public:
   explicit SimCluster(const SimOptions& options);
 
   SimNetwork& network() { return network_; }
-  LinkTable& links(uint32_t rank) { return *links_[rank]; }
-
-  /// The rank's next operation, bound to links(rank) and started by the caller.
-  void set_operation(uint32_t rank, std::unique_ptr<Operation> operation);
-  Operation& operation(uint32_t rank) { return *operations_[rank]; }
-
-  /// The rank's operation has been started again: for `on_done`.
-  void restart(uint32_t rank);
-  /// Whether the rank has had a turn since its operation was set.
-  bool has_begun(uint32_t rank) const { return begun_[rank]; }
+  LinkTable& links(uint32_t rank) override { return *links_[rank]; }
+  void set_operation(uint32_t rank, std::unique_ptr<Operation> operation) override;
+  Operation& operation(uint32_t rank) override { return *operations_[rank]; }
+  void restart(uint32_t rank) override;
+  bool has_begun(uint32_t rank) const override { return begun_[rank]; }
 
   /// Runs all operations until nothing can happen any more. `on_done` is called at the very moment a rank's
   /// operation is done. May be called again after set_operation or SimNetwork::revive_rank.

@@ -131,7 +131,7 @@ Workload::Bytes Workload::result(uint32_t iteration, uint32_t rank, uint32_t blo
   return {};
 }
 
-void Workload::start(SimCluster& cluster) {
+void Workload::start(RankSet& cluster) {
   const Request& request = spec_.request;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     const Plan plan = spec_.algorithm->make(request, spec_.facts, rank);
@@ -154,7 +154,7 @@ void Workload::start(SimCluster& cluster) {
 }
 
 /// Fills the rank's memory for its current iteration and starts the operation.
-void Workload::begin(SimCluster& cluster, uint32_t rank) {
+void Workload::begin(RankSet& cluster, uint32_t rank) {
   Rank& here = ranks_[rank];
   std::fill(here.memory.begin(), here.memory.end(), kGuard);
   for (uint32_t block = 0; block < here.input.size(); ++block) {
@@ -174,7 +174,7 @@ void Workload::begin(SimCluster& cluster, uint32_t rank) {
       buffers, rank == disagreeing_rank_ ? static_cast<uint16_t>(signature ^ 0x5a5a) : signature);
 }
 
-void Workload::on_done(SimCluster& cluster, uint32_t rank) {
+void Workload::on_done(RankSet& cluster, uint32_t rank) {
   Rank& here = ranks_[rank];
   if (spec_.request.collective == Collective::kBarrier) {
     for (uint32_t other = 0; other < ranks_.size(); ++other) {

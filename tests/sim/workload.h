@@ -1,4 +1,4 @@
-// Workload: one collective on all ranks of a SimCluster, several times in a row, with data whose result is
+// Workload: one collective on all ranks of a RankSet, several times in a row, with data whose result is
 // known from the definition of the collective alone.
 //
 // Every rank goes on to its next run the moment it is done with one, after its result was checked and all its
@@ -38,11 +38,11 @@ class Workload {
   explicit Workload(const RunSpec& spec);
 
   /// Binds every rank's operation and starts its first run.
-  void start(SimCluster& cluster);
+  void start(RankSet& cluster);
   /// Gives a rank another signature than the others have; before start().
   void disagree(uint32_t rank) { disagreeing_rank_ = rank; }
   /// For SimCluster::run: checks the rank's result, overwrites its memory, starts its next run.
-  void on_done(SimCluster& cluster, uint32_t rank);
+  void on_done(RankSet& cluster, uint32_t rank);
 
   /// What was wrong first; empty: nothing.
   const std::string& failure() const { return failure_; }
@@ -66,7 +66,7 @@ class Workload {
   };
 
   void lay_out(uint32_t rank);
-  void begin(SimCluster& cluster, uint32_t rank);
+  void begin(RankSet& cluster, uint32_t rank);
   std::vector<Extent> blocks(bool output, uint32_t rank) const;
   size_t block_bytes(uint32_t block) const;
   Bytes operand(uint32_t iteration, uint32_t rank, uint32_t block, size_t bytes) const;

@@ -1,0 +1,255 @@
+// Goal: what the pump promises beyond moving messages: few frames and system calls, credits that ride along,
+// connections with room, places that were offered, memory that is kept as long as it is needed. Method: two
+// ranks over scripted streams, whose bytes and answers the test sees and decides.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/tcp/alone.h"
+
+namespace tutti::test {
+namespace {
+
+TEST(PumpTest, ManySmallMessagesLeaveInOneWrite) {
+  Alone rank;
+  for (uint32_t channel = 0; channel < 5; ++channel) {
+    for (int i = 0; i < 8; ++i) rank.commit(channel, 8);
+  }
+  EXPECT_FALSE(rank.side.pump().drained());
+  EXPECT_TRUE(rank.side.pump().advance());
+  EXPECT_TRUE(rank.side.pump().drained());
+  ASSERT_EQ(rank.streams[0]->writes.size(), 1u);
+  EXPECT_EQ(rank.streams[0]->writes[0].bytes, 5 * (tcp::kHeaderBytes + 8 * 8)) << "one header a run";
+}
+
+TEST(PumpTest, NothingIsSentThatThePeerHasNoSlotFor) {
+  Alone rank;
+  Alone peer;
+  size_t sent = 0;
+  for (int i = 0; i < 30; ++i) {
+    while (rank.side.send(0).can_write()) rank.commit(0, 100);
+    rank.side.pump().advance();
+    sent += rank.take_written().size();
+  }
+  EXPECT_EQ(sent, tcp::kHeaderBytes + 8 * 100) << "8 slots";
+  EXPECT_FALSE(rank.side.pump().drained());
+  EXPECT_EQ(rank.side.send(0).next, 16u) << "the ring here fills up behind them";
+}
+
+TEST(PumpTest, CreditsRideOnMessages) {
+  Alone first;
+  Alone second;
+  Alone* ranks[] = {&first, &second};
+  for (int i = 0; i < 1000; ++i) {
+    Alone& from = *ranks[i % 2];
+    Alone& to = *ranks[1 - i % 2];
+    ASSERT_TRUE(from.side.send(0).can_write());
+    from.commit(0, 8);
+    from.side.pump().advance();
+    Bytes bytes = from.take_written();
+    ASSERT_EQ(bytes.size(), tcp::kHeaderBytes + 8) << i;
+    to.streams[0]->feed(bytes);
+    to.side.pump().advance();
+    ASSERT_TRUE(to.arrived(0));
+    to.release(0);
+  }
+}
+
+TEST(PumpTest, CreditsTravelAloneOnceForHalfAWindow) {
+  Alone sender;
+  Alone reader;
+  size_t credits = 0;
+  for (int i = 0; i < 400; ++i) {
+    ASSERT_TRUE(sender.side.send(2).can_write());
+    sender.commit(2, 500);
+    sender.side.pump().advance();
+    reader.streams[0]->feed(sender.take_written());
+    reader.side.pump().advance();
+    ASSERT_TRUE(reader.arrived(2));
+    reader.release(2);
+    reader.side.pump().advance();
+    const Bytes back = reader.take_written();
+    credits += back.size() / tcp::kHeaderBytes;
+    sender.streams[0]->feed(back);
+    sender.side.pump().advance();
+  }
+  EXPECT_EQ(credits, 400u / 4) << "8 slots";
+}
+
+TEST(PumpTest, AFullConnectionIsPassedByAndOrderIsRestored) {
+  Alone sender(2);
+  Alone reader(2);
+  sender.commit(1, 900, 9);
+  sender.streams[0]->write_answers = {100, -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN};
+  sender.side.pump().advance();
+  for (int i = 1; i < 4; ++i) sender.commit(1, 900, 9);
+  sender.side.pump().advance();
+  EXPECT_EQ(sender.streams[0]->written.size(), 100u);
+  EXPECT_EQ(sender.streams[1]->written.size(), tcp::kHeaderBytes + 3 * 900);
+  EXPECT_FALSE(sender.side.pump().drained());
+
+  reader.streams[0]->feed(sender.take_written(0));
+  reader.streams[1]->feed(sender.take_written(1));
+  reader.side.pump().advance();
+  EXPECT_FALSE(reader.arrived(1)) << "the first is not whole; the others wait behind it";
+  sender.streams[0]->write_answers.clear();
+  sender.side.pump().advance();
+  EXPECT_TRUE(sender.side.pump().drained());
+  reader.streams[0]->feed(sender.take_written(0));
+  reader.side.pump().advance();
+  for (uint64_t number = 0; number < 4; ++number) {
+    ASSERT_TRUE(reader.arrived(1)) << number;
+    const std::byte* span = reader.side.recv(1).span(reader.side.recv(1).word());
+    EXPECT_EQ(Bytes(span, span + 900), message_bytes(9, 0, 1, number, 900)) << number;
+    reader.release(1);
+  }
+}
+
+TEST(PumpTest, LargeMessagesTakeTurnsOnTheConnections) {
+  Alone rank(3, {.shape = {.slots = 16, .slot_bytes = 65536}, .in_place_bytes = UINT64_MAX});
+  for (int i = 0; i < 6; ++i) rank.commit(0, 65536);
+  rank.side.pump().advance();
+  for (const ScriptedStream* stream : rank.streams) {
+    EXPECT_EQ(stream->written.size(), 2 * (tcp::kHeaderBytes + 65536));
+  }
+}
+
+TEST(PumpTest, AnOfferedPlaceIsReadIntoDirectly) {
+  Alone sender;
+  Alone reader;
+  // Three messages, the last of them short, after one that was not offered a place.
+  const size_t sizes[] = {1000, 600, 600, 300};
+  for (const size_t size : sizes) sender.commit(0, size, 4);
+  sender.side.pump().advance();
+  Bytes target(1500);
+  reader.side.offer(0) = {.first = 1, .address = target.data(), .bytes = 1500, .slice_bytes = 600};
+  reader.streams[0]->feed(sender.take_written());
+  reader.side.pump().advance();
+  size_t offset = 0;
+  for (uint64_t number = 0; number < 4; ++number) {
+    ASSERT_TRUE(reader.arrived(0)) << number;
+    const uint64_t word = reader.side.recv(0).word();
+    const std::byte* span = reader.side.recv(0).span(word);
+    EXPECT_EQ(Bytes(span, span + sizes[number]), message_bytes(4, 0, 0, number, sizes[number]));
+    EXPECT_EQ(flag::carriage(word), number == 0 ? Carriage::kSlot : Carriage::kReference);
+    if (number > 0) {
+      EXPECT_EQ(span, target.data() + offset);
+      offset += sizes[number];
+    }
+    reader.release(0);
+  }
+}
+
+TEST(PumpTest, AMessageOfAnotherSizeThanOfferedGoesToItsSlot) {
+  Alone sender;
+  Alone reader;
+  sender.commit(0, 700);
+  sender.side.pump().advance();
+  Bytes target(600);
+  reader.side.offer(0) = {.first = 0, .address = target.data(), .bytes = 600, .slice_bytes = 600};
+  reader.streams[0]->feed(sender.take_written());
+  reader.side.pump().advance();
+  ASSERT_TRUE(reader.arrived(0));
+  EXPECT_EQ(flag::carriage(reader.side.recv(0).word()), Carriage::kSlot);
+  EXPECT_EQ(target, Bytes(600));
+}
+
+TEST(PumpTest, AWithdrawnOfferIsNotWrittenToAnyMore) {
+  for (const size_t before : {16u, 17u, 500u, 1300u}) {
+    Alone sender;
+    Alone reader;
+    sender.commit(0, 900, 6);
+    sender.commit(0, 900, 6);
+    sender.side.pump().advance();
+    const Bytes sent = sender.take_written();
+    Bytes target(1800);
+    reader.side.offer(0) = {.first = 0, .address = target.data(), .bytes = 1800, .slice_bytes = 900};
+    reader.streams[0]->feed(Bytes(sent.begin(), sent.begin() + static_cast<ptrdiff_t>(before)));
+    reader.side.pump().advance();
+    reader.side.offer(0) = {};
+    reader.side.pump().withdraw();
+    const Bytes after_withdrawal = target;
+    reader.streams[0]->feed(Bytes(sent.begin() + static_cast<ptrdiff_t>(before), sent.end()));
+    reader.side.pump().advance();
+    EXPECT_EQ(target, after_withdrawal) << before;
+    for (uint64_t number = 0; number < 2; ++number) {
+      ASSERT_TRUE(reader.arrived(0)) << before;
+      const std::byte* span = reader.side.recv(0).span(reader.side.recv(0).word());
+      EXPECT_EQ(Bytes(span, span + 900), message_bytes(6, 0, 0, number, 900)) << before;
+      reader.release(0);
+    }
+  }
+}
+
+TEST(PumpTest, ReferencesAreReturnedWhenTheKernelHasTakenAllOfThem) {
+  Alone rank(1, {.in_place_bytes = UINT64_MAX});
+  const Bytes payload(1000);
+  rank.side.send(0).commit_reference(1, 1000, payload.data(), Carriage::kReference);
+  rank.streams[0]->write_answers = {500, 515, -EAGAIN};
+  rank.side.pump().advance();
+  EXPECT_FALSE(rank.side.send(0).references_returned());
+  rank.side.pump().advance();
+  EXPECT_FALSE(rank.side.send(0).references_returned()) << "one byte is missing";
+  rank.side.pump().advance();
+  rank.side.pump().advance();
+  EXPECT_TRUE(rank.side.send(0).references_returned());
+}
+
+TEST(PumpTest, WithoutCopyReferencesAreReturnedWhenTheirWritesAreCompleted) {
+  Alone rank(1, {.in_place_bytes = 1});
+  const Bytes payload(1000);
+  ScriptedStream& stream = *rank.streams[0];
+  for (int i = 0; i < 4; ++i) {
+    rank.side.send(0).commit_reference(1, 1000, payload.data(), Carriage::kReference);
+    rank.side.pump().advance();
+  }
+  ASSERT_EQ(stream.writes.size(), 4u);
+  EXPECT_TRUE(stream.writes[3].without_copy);
+  EXPECT_TRUE(rank.side.pump().drained()) << "it will arrive";
+  EXPECT_EQ(rank.side.send(0).released(), 0u);
+  // Reports may come out of order and in ranges.
+  stream.completions = {{.first = 1, .last = 2}};
+  rank.side.pump().advance();
+  EXPECT_EQ(rank.side.send(0).released(), 0u);
+  stream.completions = {{.first = 0, .last = 0}};
+  rank.side.pump().advance();
+  EXPECT_EQ(rank.side.send(0).released(), 3u);
+  EXPECT_FALSE(rank.side.send(0).references_returned());
+  stream.completions = {{.first = 3, .last = 3, .copied = true}};
+  rank.side.pump().advance();
+  EXPECT_TRUE(rank.side.send(0).references_returned());
+  // The kernel copied: from here on it is told to.
+  rank.side.send(0).commit_reference(1, 1000, payload.data(), Carriage::kReference);
+  rank.side.pump().advance();
+  EXPECT_FALSE(stream.writes.back().without_copy);
+  EXPECT_TRUE(rank.side.send(0).references_returned());
+}
+
+TEST(PumpTest, ASilentStreamIsReadAgainAfterAWaitIsPrepared) {
+  Alone sender;
+  Alone reader;
+  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(reader.side.pump().advance());
+  sender.commit(0, 8);
+  sender.side.pump().advance();
+  reader.streams[0]->feed(sender.take_written());
+  std::vector<pollfd> polls;
+  reader.side.pump().prepare_wait(polls);
+  ASSERT_EQ(polls.size(), 1u);
+  EXPECT_EQ(polls[0].events, POLLIN);
+  EXPECT_TRUE(reader.side.pump().advance());
+  EXPECT_TRUE(reader.arrived(0));
+}
+
+TEST(PumpTest, AWaitIsForRoomWhereBytesAreLeft) {
+  Alone rank;
+  rank.commit(0, 500);
+  rank.streams[0]->write_answers = {-EAGAIN};
+  rank.side.pump().advance();
+  std::vector<pollfd> polls;
+  rank.side.pump().prepare_wait(polls);
+  ASSERT_EQ(polls.size(), 1u);
+  EXPECT_EQ(polls[0].events, POLLIN | POLLOUT);
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,94 @@
+#include "transports/tcp/inbox.h"
+
+#include <cstring>
+
+namespace tutti::tcp {
+
+Inbox::Inbox(std::span<const PumpChannel> channels, const RingShape& shape)
+    : channels_(channels.size()), mask_(shape.slots - 1), slot_bytes_(shape.slot_bytes) {
+  for (size_t i = 0; i < channels.size(); ++i) {
+    const SendLink link = SendLink::at(channels[i].incoming, shape);
+    Channel& channel = channels_[i];
+    channel.cells = link.cells;
+    channel.credit = link.credits;
+    channel.slots = link.slots;
+    channel.offer = channels[i].offer;
+    channel.reported = link.credits->released.load(std::memory_order_acquire);
+    channel.claims.resize(shape.slots);
+  }
+}
+
+uint64_t Inbox::given_back(uint32_t index) const {
+  return channels_[index].credit->released.load(std::memory_order_acquire);
+}
+
+uint64_t Inbox::unreported(uint32_t index) const {
+  return given_back(index) - channels_[index].reported;
+}
+
+uint64_t Inbox::report(uint32_t index) {
+  return channels_[index].reported = given_back(index);
+}
+
+std::byte* Inbox::slot(const Channel& channel, uint64_t number) const {
+  return channel.slots + (number & mask_) * static_cast<size_t>(slot_bytes_);
+}
+
+Result<uint64_t> Inbox::claim(const Frame& frame) {
+  Channel& channel = channels_[frame.channel];
+  const uint64_t oldest = given_back(frame.channel);
+  const uint64_t ahead = distance(oldest, frame.number);
+  if (ahead + frame.count > mask_ + 1) {
+    return Status(Code::kPeerLost,
+                  format("messages %llu to %llu of channel %u, where only %u have room",
+                         static_cast<unsigned long long>(ahead),
+                         static_cast<unsigned long long>(ahead + frame.count - 1), frame.channel, mask_ + 1));
+  }
+  const uint64_t first = oldest + ahead;
+  for (uint64_t number = first; number < first + frame.count; ++number) {
+    Claim& claim = channel.claims[number & mask_];
+    if (claim.number_plus_1 == number + 1) {
+      return Status(Code::kPeerLost, format("message %llu of channel %u twice",
+                                            static_cast<unsigned long long>(number), frame.channel));
+    }
+    claim = {.number_plus_1 = number + 1};
+  }
+  return first;
+}
+
+std::byte* Inbox::place(uint32_t index, uint64_t number, uint32_t bytes) {
+  Channel& channel = channels_[index];
+  Claim& claim = channel.claims[number & mask_];
+  if (claim.place != nullptr) return claim.place;
+  if (bytes <= kInlineBytes) {
+    claim.place = channel.cells[number & mask_].payload;
+  } else {
+    if (channel.offer != nullptr) claim.place = channel.offer->place(number, bytes);
+    if (claim.place == nullptr) claim.place = slot(channel, number);
+  }
+  return claim.place;
+}
+
+void Inbox::publish(uint32_t index, uint64_t number, uint16_t signature, uint32_t bytes) {
+  Channel& channel = channels_[index];
+  Cell& cell = channel.cells[number & mask_];
+  Carriage carriage = Carriage::kInline;
+  if (bytes > kInlineBytes) {
+    const std::byte* place = channel.claims[number & mask_].place;
+    carriage = place == slot(channel, number) ? Carriage::kSlot : Carriage::kReference;
+    if (carriage == Carriage::kReference) std::memcpy(cell.payload, &place, sizeof(place));
+  }
+  cell.word.store(flag::make(number, signature, bytes) | static_cast<uint64_t>(carriage)
+                                                             << flag::kCarriageShift,
+                  std::memory_order_release);
+}
+
+void Inbox::move_to_slot(uint32_t index, uint64_t number, uint32_t bytes, uint64_t done) {
+  Channel& channel = channels_[index];
+  Claim& claim = channel.claims[number & mask_];
+  if (bytes <= kInlineBytes || claim.place == slot(channel, number)) return;
+  if (claim.place != nullptr && done > 0) std::memcpy(slot(channel, number), claim.place, done);
+  claim.place = slot(channel, number);
+}
+
+}  // namespace tutti::tcp

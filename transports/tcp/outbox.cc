@@ -1,0 +1,171 @@
+#include "transports/tcp/outbox.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::tcp {
+
+Outbox::Outbox(std::span<const PumpChannel> channels, const RingShape& shape, uint16_t epoch)
+    : channels_(channels.size()), mask_(shape.slots - 1), slot_bytes_(shape.slot_bytes), epoch_(epoch) {
+  for (size_t i = 0; i < channels.size(); ++i) {
+    const RecvLink link = RecvLink::at(channels[i].outgoing, shape, 0);
+    Channel& channel = channels_[i];
+    channel.cells = link.cells;
+    channel.credit = link.credit;
+    channel.slots = link.slots;
+    channel.taken = channel.released = link.credit->released.load(std::memory_order_acquire);
+    channel.limit = channel.taken + shape.slots;
+    channel.heads.resize(shape.slots * kHeadBytes);
+    channel.is_complete.resize(shape.slots);
+  }
+}
+
+bool Outbox::arrived(const Channel& channel, uint64_t number, uint64_t& word) const {
+  word = channel.cells[number & mask_].word.load(std::memory_order_acquire);
+  return (word & flag::kNumberMask) == ((number + 1) & flag::kNumberMask);
+}
+
+bool Outbox::ready(uint32_t index) const {
+  const Channel& channel = channels_[index];
+  uint64_t word = 0;
+  return arrived(channel, channel.taken, word) && channel.taken < channel.limit;
+}
+
+uint32_t Outbox::next_bytes(uint32_t index) const {
+  const Channel& channel = channels_[index];
+  uint64_t word = 0;
+  arrived(channel, channel.taken, word);
+  return static_cast<uint32_t>(flag::bytes(word));
+}
+
+OutFrame Outbox::take(uint32_t index, uint64_t payload_bytes_most, uint64_t credit) {
+  Channel& channel = channels_[index];
+  const uint64_t first = channel.taken;
+  uint64_t word = 0;
+  arrived(channel, first, word);
+  const uint64_t alike = word & flag::kAgreedMask & ~flag::kNumberMask;
+  const auto bytes = static_cast<uint32_t>(flag::bytes(word));
+  uint64_t most = std::min<uint64_t>(kMaxRun, channel.limit - first);
+  // Packed payloads lie in the heads of their slots, one after the other.
+  if (is_packed(bytes)) most = std::min<uint64_t>(most, mask_ + 1 - (first & mask_));
+  if (bytes != 0) most = std::min(most, std::max<uint64_t>(1, payload_bytes_most / bytes));
+  uint64_t next = first + 1;
+  while (next < first + most && arrived(channel, next, word) &&
+         (word & flag::kAgreedMask & ~flag::kNumberMask) == alike) {
+    ++next;
+  }
+  channel.taken = next;
+  const auto count = static_cast<uint32_t>(next - first);
+  std::byte* head = channel.heads.data() + (first & mask_) * kHeadBytes;
+  encode({.kind = FrameKind::kData,
+          .channel = index,
+          .count = count,
+          .number = first,
+          .signature = flag::signature(alike),
+          .bytes = bytes,
+          .credit = static_cast<uint32_t>(credit & flag::kNumberMask),
+          .epoch = epoch_},
+         head);
+  if (is_packed(bytes)) {
+    std::byte* packed = head + kHeaderBytes;
+    for (uint64_t number = first; number < next; ++number, packed += bytes) {
+      std::memcpy(packed, payload(channel, number), bytes);
+    }
+  }
+  return {.channel = index,
+          .count = count,
+          .first = first,
+          .bytes = kHeaderBytes + uint64_t{count} * bytes,
+          .message_bytes = bytes};
+}
+
+OutFrame Outbox::make_credit(uint32_t index, uint64_t credit) {
+  Channel& channel = channels_[index];
+  channel.credit_queued = true;
+  encode({.kind = FrameKind::kCredit,
+          .channel = index,
+          .credit = static_cast<uint32_t>(credit & flag::kNumberMask),
+          .epoch = epoch_},
+         channel.credit_head);
+  return {.channel = index, .bytes = kHeaderBytes};
+}
+
+const std::byte* Outbox::payload(const Channel& channel, uint64_t number) const {
+  const Cell& cell = channel.cells[number & mask_];
+  const uint64_t word = cell.word.load(std::memory_order_relaxed);
+  switch (flag::carriage(word)) {
+    case Carriage::kInline: return cell.payload;
+    case Carriage::kSlot: return channel.slots + (number & mask_) * static_cast<size_t>(slot_bytes_);
+    case Carriage::kReference:
+    case Carriage::kPull: break;
+  }
+  uint64_t address = 0;  // of this process
+  std::memcpy(&address, cell.payload, sizeof(address));
+  return reinterpret_cast<const std::byte*>(address);
+}
+
+size_t Outbox::gather(const OutFrame& frame, uint64_t skip, iovec* pieces, size_t room) const {
+  const Channel& channel = channels_[frame.channel];
+  const std::byte* head =
+      frame.count == 0 ? channel.credit_head : channel.heads.data() + (frame.first & mask_) * kHeadBytes;
+  const uint64_t in_head = is_packed(frame.message_bytes) ? frame.bytes : kHeaderBytes;
+  size_t used = 0;
+  if (skip < in_head) {
+    if (room == 0) return 0;
+    pieces[used++] = {const_cast<std::byte*>(head) + skip, in_head - skip};
+    skip = in_head;
+  }
+  if (in_head == frame.bytes) return used;
+  uint64_t index = (skip - kHeaderBytes) / frame.message_bytes;
+  uint64_t within = (skip - kHeaderBytes) % frame.message_bytes;
+  const size_t first_payload = used;
+  for (; index < frame.count; ++index, within = 0) {
+    std::byte* start = const_cast<std::byte*>(payload(channel, frame.first + index)) + within;
+    const uint64_t bytes = frame.message_bytes - within;
+    // Slices of one buffer, and full slots, lie one after the other.
+    if (used > first_payload &&
+        static_cast<std::byte*>(pieces[used - 1].iov_base) + pieces[used - 1].iov_len == start) {
+      pieces[used - 1].iov_len += bytes;
+      continue;
+    }
+    if (used == room) break;
+    pieces[used++] = {start, bytes};
+  }
+  return used;
+}
+
+void Outbox::complete(const OutFrame& frame) {
+  Channel& channel = channels_[frame.channel];
+  if (frame.count == 0) {
+    channel.credit_queued = false;
+    return;
+  }
+  for (uint64_t number = frame.first; number < frame.first + frame.count; ++number) {
+    channel.is_complete[number & mask_] = 1;
+  }
+  while (channel.released < channel.taken && channel.is_complete[channel.released & mask_] != 0) {
+    channel.is_complete[channel.released++ & mask_] = 0;
+  }
+  channel.credit->released.store(channel.released, std::memory_order_release);
+}
+
+bool Outbox::accept_credit(uint32_t index, uint32_t credit, bool may_be_late) {
+  Channel& channel = channels_[index];
+  const uint64_t given_back = channel.limit - (mask_ + 1);
+  const uint64_t more = distance(given_back, credit);
+  if (more <= channel.taken - given_back) {
+    channel.limit += more;
+    return true;
+  }
+  return may_be_late && more > flag::kNumberMask / 2;
+}
+
+bool Outbox::has_waiting() const {
+  for (const Channel& channel : channels_) {
+    uint64_t word = 0;
+    if (arrived(channel, channel.taken, word)) return true;
+  }
+  return false;
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,57 @@
+// Receiver: the bytes of one connection become messages in the inbox.
+//
+// Says where the next bytes shall be read to (the rest of the current frame's payloads, then a small buffer
+// for what follows), so that large payloads lie in their places when the read returns, and many small frames
+// come with one read.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/result.h"
+#include "transports/tcp/frame.h"
+#include "transports/tcp/inbox.h"
+#include "transports/tcp/outbox.h"
+
+namespace tutti::tcp {
+
+class Receiver {
+ public:
+  /// `may_be_late`: other connections carry frames of the same channels.
+  Receiver(Inbox& inbox, Outbox& outbox, const FrameLimits& limits, bool may_be_late)
+      : inbox_(inbox), outbox_(outbox), limits_(limits), may_be_late_(may_be_late) {}
+
+  /// Where to read to; how many of `room` (at least 2) pieces. Valid until the next call of any function.
+  size_t gather(iovec* pieces, size_t room);
+  /// The first `bytes` bytes of those pieces have come. Errors: kPeerLost, when they are no frames that may
+  /// come here.
+  Status take(size_t bytes);
+  /// Whether a frame has come in part.
+  bool inside() const { return messages_left_ > 0 || end_ > 0; }
+  /// Forgets what was offered: the current frame goes on in slots.
+  void withdraw();
+
+ private:
+  static constexpr size_t kBufferBytes = 4096;
+
+  Status begin_frame(const std::byte* header);
+  void pass(uint64_t bytes);
+  void publish_one();
+
+  Inbox& inbox_;
+  Outbox& outbox_;
+  FrameLimits limits_;
+  bool may_be_late_;
+  Frame frame_;                 ///< the current one
+  uint32_t messages_left_ = 0;  ///< of it, with the one that is coming
+  uint64_t number_ = 0;         ///< of the message that is coming
+  uint64_t done_ = 0;           ///< bytes of it in their place
+  uint64_t straight_ = 0;       ///< payload bytes that the last gather() asked for
+  size_t end_ = 0;              ///< of what is in the buffer: less than a header, between two reads
+  std::array<std::byte, kBufferBytes> buffer_;
+};
+
+}  // namespace tutti::tcp

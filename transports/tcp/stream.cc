@@ -1,0 +1,155 @@
+#include "transports/tcp/stream.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/errqueue.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tutti::tcp {
+namespace {
+
+/// Repetitions of data, or probes of a closed window, without an answer that make silence: what was sent just
+/// now after a long pause has not been answered either.
+constexpr uint32_t kUnanswered = 2;
+
+class SocketStream final : public Stream {
+ public:
+  SocketStream(FileDescriptor socket, bool is_tcp, bool in_place)
+      : socket_(std::move(socket)),
+        address_(peer_address(socket_.get())),
+        is_tcp_(is_tcp),
+        in_place_(in_place) {}
+
+  ssize_t write(const iovec* pieces, size_t count, bool without_copy) override {
+    const int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (without_copy ? MSG_ZEROCOPY : 0);
+    ssize_t done = 0;
+    if (count == 1) {
+      done = ::send(socket_.get(), pieces->iov_base, pieces->iov_len, flags);
+    } else {
+      msghdr message{};
+      message.msg_iov = const_cast<iovec*>(pieces);  // the kernel only reads them
+      message.msg_iovlen = count;
+      done = ::sendmsg(socket_.get(), &message, flags);
+    }
+    return done >= 0 ? done : -errno;
+  }
+
+  ssize_t read(const iovec* pieces, size_t count) override {
+    ssize_t done = 0;
+    if (count == 1) {
+      done = ::recv(socket_.get(), pieces->iov_base, pieces->iov_len, MSG_DONTWAIT);
+    } else {
+      msghdr message{};
+      message.msg_iov = const_cast<iovec*>(pieces);
+      message.msg_iovlen = count;
+      done = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    }
+    return done >= 0 ? done : -errno;
+  }
+
+  bool can_write_in_place() const override { return in_place_; }
+
+  bool next_completion(Completion& completion) override {
+    alignas(cmsghdr) char control[256];
+    msghdr message{};
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    if (::recvmsg(socket_.get(), &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return false;
+    for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+      sock_extended_err report{};
+      if (part->cmsg_len < CMSG_LEN(sizeof(report))) continue;
+      std::memcpy(&report, CMSG_DATA(part), sizeof(report));
+      if (report.ee_errno != 0 || report.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
+      completion = {.first = report.ee_info,
+                    .last = report.ee_data,
+                    .copied = (report.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0};
+      return true;
+    }
+    return false;
+  }
+
+  void finish() override { ::shutdown(socket_.get(), SHUT_WR); }
+
+  uint64_t silent_ms() const override {
+    if (!is_tcp_) return 0;
+    tcp_info info{};
+    socklen_t bytes = sizeof(info);
+    if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return 0;
+    const bool owed = info.tcpi_retransmits >= kUnanswered || info.tcpi_probes >= kUnanswered;
+    return owed ? info.tcpi_last_ack_recv : 0;
+  }
+
+  int descriptor() const override { return socket_.get(); }
+  const std::string& address() const override { return address_; }
+
+ private:
+  FileDescriptor socket_;
+  std::string address_;
+  bool is_tcp_;
+  bool in_place_;
+};
+
+bool set(int socket, int level, int name, int value) {
+  return ::setsockopt(socket, level, name, &value, sizeof(value)) == 0;
+}
+
+/// Keepalive in whole seconds: the first probe after half the time, the rest of it shared by three more.
+bool set_keepalive(int socket, uint32_t keepalive_ms) {
+  const int seconds = static_cast<int>(std::max(2u, (keepalive_ms + 999) / 1000));
+  return set(socket, SOL_SOCKET, SO_KEEPALIVE, 1) &&
+         set(socket, IPPROTO_TCP, TCP_KEEPIDLE, (seconds + 1) / 2) &&
+         set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 6)) &&
+         set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const SocketOptions& options) {
+  const int fd = socket.get();
+  int domain = 0;
+  socklen_t bytes = sizeof(domain);
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0) {
+    return system_error("connection to " + peer_address(fd) + ": not a socket", errno);
+  }
+  const bool is_tcp = domain == AF_INET || domain == AF_INET6;
+  const int flags = ::fcntl(fd, F_GETFL);
+  bool set_up = flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+  if (options.buffer_bytes != 0) {
+    const int buffer_bytes = static_cast<int>(std::min<uint32_t>(options.buffer_bytes, INT32_MAX));
+    set_up = set_up && set(fd, SOL_SOCKET, SO_SNDBUF, buffer_bytes) &&
+             set(fd, SOL_SOCKET, SO_RCVBUF, buffer_bytes);
+  }
+  if (is_tcp) {
+    set_up = set_up && set(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set_keepalive(fd, options.keepalive_ms);
+  }
+  if (!set_up) return system_error("setting up the connection to " + peer_address(fd), errno);
+  // A kernel without it copies: nothing is lost but time.
+  const bool in_place = is_tcp && set(fd, SOL_SOCKET, SO_ZEROCOPY, 1);
+  return std::unique_ptr<Stream>(std::make_unique<SocketStream>(std::move(socket), is_tcp, in_place));
+}
+
+std::string peer_address(int socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof(address);
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "unknown address";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    return format("%s:%u", text, ntohs(v4.sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+    return format("[%s]:%u", text, ntohs(v6.sin6_port));
+  }
+  return "unix";
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,154 @@
+#include "transports/tcp/tcp_pump.h"
+
+#include <cassert>
+#include <string>
+
+namespace tutti::tcp {
+namespace {
+
+/// Messages from this size on take turns on the connections.
+constexpr uint32_t kLargeBytes = 8192;
+/// Payload of one frame: with several connections less, so that all of them have something to do.
+constexpr uint64_t kRunBytesMost = 256 * 1024;
+constexpr uint64_t kSharedRunBytesMost = 64 * 1024;
+
+}  // namespace
+
+TcpPump::TcpPump(std::span<const PumpChannel> channels, std::vector<std::unique_ptr<Stream>> streams,
+                 const TcpOptions& options)
+    : options_(options),
+      outbox_(channels, options.shape, options.epoch),
+      inbox_(channels, options.shape),
+      run_bytes_most_(streams.size() > 1 ? kSharedRunBytesMost : kRunBytesMost) {
+  assert(!streams.empty() && channels.size() <= kMaxChannels && options.shape.readers == 1);
+  const FrameLimits limits{.channels = static_cast<uint32_t>(channels.size()),
+                           .slots = options.shape.slots,
+                           .slot_bytes = options.shape.slot_bytes,
+                           .epoch = options.epoch};
+  const bool may_be_late = streams.size() > 1;
+  for (std::unique_ptr<Stream>& stream : streams) {
+    connections_.push_back(std::make_unique<Connection>(std::move(stream), inbox_, outbox_, limits,
+                                                        may_be_late, options.in_place_bytes));
+  }
+}
+
+bool TcpPump::advance() {
+  if (state_ != PeerState::kOpen) return false;
+  bool moved = send();
+  for (const auto& connection : connections_) {
+    if (connection->worth_reading()) moved |= connection->receive();
+    moved |= connection->collect_completions();
+  }
+  settle();
+  return moved;
+}
+
+bool TcpPump::send() {
+  bool moved = false;
+  for (const auto& connection : connections_) {
+    if (connection->has_unsent()) moved |= connection->flush();
+  }
+  const uint32_t channels = outbox_.channel_count();
+  // One run of every channel in turn: none waits for all of another's.
+  for (bool more = true; more;) {
+    more = false;
+    for (uint32_t channel = 0; channel < channels; ++channel) {
+      if (outbox_.ready(channel)) more |= queue_run(channel, moved);
+    }
+  }
+  queue_credits();
+  for (const auto& connection : connections_) {
+    if (connection->has_unsent()) moved |= connection->flush();
+  }
+  return moved;
+}
+
+/// The connection for a frame; null: none has room.
+Connection* TcpPump::choose(bool large) {
+  const size_t count = connections_.size();
+  const size_t start = large ? next_ : 0;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t index = (start + i) % count;
+    if (!connections_[index]->has_room()) continue;
+    if (large) next_ = (index + 1) % count;
+    return connections_[index].get();
+  }
+  return nullptr;
+}
+
+bool TcpPump::queue_run(uint32_t channel, bool& moved) {
+  Connection* connection = choose(outbox_.next_bytes(channel) >= kLargeBytes);
+  if (connection == nullptr) return false;
+  connection->queue(outbox_.take(channel, run_bytes_most_, inbox_.report(channel)));
+  if (connection->has_batch()) moved |= connection->flush();
+  return true;
+}
+
+/// Credits that no message carries, when half of the window has not been reported: the peer can go
+/// on for the other half meanwhile.
+void TcpPump::queue_credits() {
+  for (uint32_t channel = 0; channel < inbox_.channel_count(); ++channel) {
+    if (inbox_.unreported(channel) * 2 < options_.shape.slots || !outbox_.credit_free(channel)) continue;
+    Connection* connection = choose(false);
+    if (connection == nullptr) break;
+    connection->queue(outbox_.make_credit(channel, inbox_.report(channel)));
+  }
+}
+
+/// Draws the conclusions from the connections' states.
+void TcpPump::settle() {
+  size_t ended = 0;
+  for (const auto& connection : connections_) {
+    const PeerState state = connection->state();
+    if (state == PeerState::kTorn) return fail(*connection);
+    if (state == PeerState::kEnded) ++ended;
+  }
+  if (ended < connections_.size()) return;
+  state_ = PeerState::kEnded;
+  status_ = Status(Code::kPeerLost, format("rank %u (%s) has closed its connections", options_.peer,
+                                           connections_[0]->stream().address().c_str()));
+}
+
+void TcpPump::fail(const Connection& failed) {
+  size_t number = 0;
+  while (connections_[number].get() != &failed) ++number;
+  state_ = PeerState::kTorn;
+  status_ =
+      Status(Code::kPeerLost, format("rank %u (%s, connection %zu of %zu) is lost: ", options_.peer,
+                                     failed.stream().address().c_str(), number + 1, connections_.size()) +
+                                  failed.reason());
+}
+
+bool TcpPump::drained() const {
+  for (const auto& connection : connections_) {
+    if (connection->has_unsent()) return false;
+  }
+  return !outbox_.has_waiting();
+}
+
+void TcpPump::prepare_wait(std::vector<pollfd>& polls) {
+  if (state_ != PeerState::kOpen) return;
+  for (const auto& connection : connections_) {
+    if (connection->state() != PeerState::kOpen) continue;
+    connection->wake();
+    const uint64_t silent_ms = connection->stream().silent_ms();
+    if (silent_ms > options_.silence_ms) {
+      connection->tear(
+          format("its host has not answered for %llu ms", static_cast<unsigned long long>(silent_ms)));
+      settle();
+      return;
+    }
+    const short events = static_cast<short>(POLLIN | (connection->has_unsent() ? POLLOUT : 0));
+    polls.push_back({.fd = connection->stream().descriptor(), .events = events, .revents = 0});
+  }
+}
+
+void TcpPump::withdraw() {
+  for (const auto& connection : connections_) connection->withdraw();
+}
+
+void TcpPump::finish() {
+  for (const auto& connection : connections_) connection->finish();
+}
+
+}  // namespace tutti::tcp
