@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "core/result.h"
-#include "transports/shm/memory.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 

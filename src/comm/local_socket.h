@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/result.h"
-#include "transports/shm/memory.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 

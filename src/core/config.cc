@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 
 namespace tutti {
@@ -55,6 +56,70 @@ void read_text(const Environment& environment, const char* name, std::string& va
   if (const char* text = environment(name); text != nullptr) value = text;
 }
 
+/// The first variable of several spellings that is set.
+void read_interfaces(const Environment& environment, std::string& filter) {
+  std::string gloo;
+  read_text(environment, "GLOO_SOCKET_IFNAME", gloo);
+  if (!gloo.empty()) filter = "=" + gloo;
+  for (const char* name : {"NCCL_SOCKET_IFNAME", "TUTTI_SOCKET_IFNAME"}) {
+    std::string value;
+    read_text(environment, name, value);
+    if (!value.empty()) filter = value;
+  }
+}
+
+Status read_ports(const Environment& environment, Config& config) {
+  std::string text;
+  read_text(environment, "TUTTI_PORT_RANGE", text);
+  if (text.empty()) return Status::ok();
+  const char* end = text.data() + text.size();
+  const auto [dash, first_error] = std::from_chars(text.data(), end, config.port_first);
+  if (first_error == std::errc() && dash != end && *dash == '-') {
+    const auto [stop, last_error] = std::from_chars(dash + 1, end, config.port_last);
+    if (last_error == std::errc() && stop == end && config.port_first > 0 &&
+        config.port_first <= config.port_last) {
+      return Status::ok();
+    }
+  }
+  return {
+      Code::kInvalidArgument,
+      format("environment variable TUTTI_PORT_RANGE is \"%s\"; it must be two ports FIRST-LAST, from 1 to "
+             "65535",
+             text.c_str())};
+}
+
+Status read_key(const Environment& environment, std::string& key) {
+  constexpr size_t kLeastCharacters = 16;
+  constexpr size_t kMostCharacters = 4096;
+  const char* source = "TUTTI_KEY";
+  read_text(environment, source, key);
+  std::string path;
+  read_text(environment, "TUTTI_KEY_FILE", path);
+  if (key.empty() && !path.empty()) {
+    source = "TUTTI_KEY_FILE";
+    std::ifstream file(path);
+    key.resize(kMostCharacters);
+    file.read(key.data(), kMostCharacters);
+    key.resize(static_cast<size_t>(file.gcount()));
+    while (!key.empty() && (key.back() == '\n' || key.back() == '\r')) key.pop_back();
+    if (key.empty()) {
+      return {
+          Code::kInvalidArgument,
+          format("environment variable TUTTI_KEY_FILE is \"%s\", which cannot be read or is empty: name a "
+                 "file that holds the key",
+                 path.c_str())};
+    }
+  }
+  if (!key.empty() && key.size() < kLeastCharacters) {
+    // The key itself is not repeated: messages end up in logs.
+    return {Code::kInvalidArgument,
+            format("the key of %s has %zu characters; a secret needs at least %zu, such as the output of "
+                   "`openssl rand -hex 32`",
+                   source, key.size(), kLeastCharacters)};
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<Config> read_config(const Environment& environment) {
@@ -75,6 +140,9 @@ Result<Config> read_config(const Environment& environment) {
   TUTTI_TRY(read_number(environment, "TUTTI_STREAMING_BYTES", {0, UINT64_MAX}, config.streaming_bytes));
   read_text(environment, "TUTTI_CHOICE_FILE", config.choice_file);
   read_text(environment, "TUTTI_ALGORITHM", config.algorithm);
+  read_interfaces(environment, config.socket_ifname);
+  TUTTI_TRY(read_ports(environment, config));
+  TUTTI_TRY(read_key(environment, config.key));
   return config;
 }
 

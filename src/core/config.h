@@ -64,6 +64,16 @@ struct Config {
   /// a core's second cache, on that took 5 to 30 % less time where the result was not in a cache and as much
   /// where it was; at 256 KiB it took 20 to 40 % more where it was (`./dev bench`, with and without --hot).
   uint64_t streaming_bytes = 1u << 20;
+  /// TUTTI_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME: which network interfaces serve;
+  /// empty = all but loopback and docker. Prefixes separated by commas; "=" in front: whole names; "^": all
+  /// but these; Gloo's spelling is of whole names and is kept here with a "=" in front.
+  std::string socket_ifname;
+  /// TUTTI_PORT_RANGE: "first-last", the ports to listen on; port_first 0 = any free port.
+  uint16_t port_first = 0;
+  uint16_t port_last = 0;
+  /// TUTTI_KEY, else the contents of the file TUTTI_KEY_FILE: the secret that ranks prove to each other where
+  /// no unique id carries one; at least 16 characters, or empty.
+  std::string key;
 };
 
 using Environment = std::function<const char*(const char* name)>;

@@ -126,12 +126,51 @@ TEST(ConfigTest, DocumentationListsEveryVariable) {
               }).is_ok());
   std::set<std::string> listed;
   std::ifstream file(std::string(TUTTI_DOCS) + "/configuration.md");
-  const std::regex row("^\\| `(TUTTI_[A-Z_]+)` \\|.*");
+  const std::regex row("^\\| `([A-Z]+_[A-Z_]+)` \\|.*");
   std::smatch match;
   for (std::string line; std::getline(file, line);) {
     if (std::regex_match(line, match, row)) listed.insert(match[1]);
   }
   EXPECT_EQ(asked, listed);
+}
+
+// Goal: the three spellings of the interfaces have an order, and Gloo's whole names stay whole names.
+TEST(ConfigTest, InterfaceFiltersOfOtherLibrariesAreTaken) {
+  const auto filter = [](std::map<std::string, std::string> variables) {
+    return read_config(environment_of(std::move(variables)))->socket_ifname;
+  };
+  EXPECT_EQ(filter({{"GLOO_SOCKET_IFNAME", "eth0,eth1"}}), "=eth0,eth1");
+  EXPECT_EQ(filter({{"GLOO_SOCKET_IFNAME", "eth0"}, {"NCCL_SOCKET_IFNAME", "^docker"}}), "^docker");
+  EXPECT_EQ(filter({{"TUTTI_SOCKET_IFNAME", "ib"}, {"NCCL_SOCKET_IFNAME", "eth"}}), "ib");
+}
+
+TEST(ConfigTest, PortRangesAreReadOrRefused) {
+  const auto config = read_config(environment_of({{"TUTTI_PORT_RANGE", "5000-65535"}}));
+  ASSERT_TRUE(config.is_ok()) << config.status().text();
+  EXPECT_EQ(config->port_first, 5000);
+  EXPECT_EQ(config->port_last, 65535);
+  for (const char* wrong : {"5000", "0-10", "10-9", "1-65536", "1-2-3", "a-b", "5000-"}) {
+    const auto refused = read_config(environment_of({{"TUTTI_PORT_RANGE", wrong}}));
+    ASSERT_FALSE(refused.is_ok()) << wrong;
+    EXPECT_NE(refused.status().text().find("TUTTI_PORT_RANGE"), std::string_view::npos);
+  }
+}
+
+// Goal: a key comes from the variable or from the file; a short one is refused without being repeated.
+TEST(ConfigTest, KeysAreReadFromVariableOrFile) {
+  const std::string path = testing::TempDir() + "tutti_config_test_key";
+  std::ofstream(path) << "a key of many characters\n";
+  EXPECT_EQ(read_config(environment_of({{"TUTTI_KEY_FILE", path}}))->key, "a key of many characters");
+  EXPECT_EQ(read_config(environment_of({{"TUTTI_KEY_FILE", path}, {"TUTTI_KEY", "0123456789abcdef"}}))->key,
+            "0123456789abcdef");
+  std::remove(path.c_str());
+  const auto missing = read_config(environment_of({{"TUTTI_KEY_FILE", path}}));
+  ASSERT_FALSE(missing.is_ok());
+  EXPECT_NE(missing.status().text().find(path), std::string_view::npos);
+  const auto short_key = read_config(environment_of({{"TUTTI_KEY", "hunter2"}}));
+  ASSERT_FALSE(short_key.is_ok());
+  EXPECT_NE(short_key.status().text().find("TUTTI_KEY"), std::string_view::npos);
+  EXPECT_EQ(short_key.status().text().find("hunter2"), std::string_view::npos);
 }
 
 // Goal: the process's environment is the one that is read.
