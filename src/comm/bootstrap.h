@@ -5,33 +5,18 @@
 // descriptors. What any rank reports as a failure reaches all of them, with its text.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "comm/control.h"
 #include "comm/local_socket.h"
 #include "core/result.h"
+#include "meet/stop.h"
+#include "meet/unique_id.h"
 
 namespace tutti {
-
-/// The 128 bytes of a unique id.
-struct UniqueId {
-  std::array<char, 8> magic{};
-  uint32_t version = 0;  ///< kVersionCode of the maker
-  uint32_t address_bytes = 0;
-  std::array<std::byte, 32> key{};
-  std::array<std::byte, 16> nonce{};
-  std::array<char, 64> address{};  ///< of the hub's socket in the abstract name space
-};
-static_assert(sizeof(UniqueId) == 128);
-
-/// Errors: kInvalidArgument: not an id; kVersionMismatch: of another version.
-Status check_unique_id(const UniqueId& id);
 
 /// Serves one id until all its ranks have met and left, or for ever if they never come.
 class Hub {
@@ -45,21 +30,6 @@ class Hub {
 struct Introduction {
   std::vector<std::byte> bytes;
   std::vector<FileDescriptor> files;
-};
-
-/// Lets another thread end a set-up that waits.
-class SetUpStop {
- public:
-  /// From now on `stop` hangs up this connection. False when it has been called already.
-  bool arm(int fd);
-  void disarm();
-  /// Any thread. The set-up fails soon, if it has not ended; so does one that begins later.
-  void stop();
-
- private:
-  std::mutex mutex_;
-  int fd_ = -1;
-  bool stopped_ = false;
 };
 
 /// One rank's connection to the hub.

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <thread>
 
-#include "core/result.h"
 #include "core/file_descriptor.h"
+#include "core/result.h"
 
 namespace tutti {
 

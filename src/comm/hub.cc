@@ -1,7 +1,6 @@
 // The hub: collects the ranks of one unique id and serves their all-gathers, driven by events on the control
 // thread.
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,15 +21,6 @@ using bootstrap::Kind;
 
 // A rank that does not read for this long is given up.
 constexpr uint64_t kSendPatienceMs = 2000;
-
-/// Compares secrets in a time that does not depend on where they differ.
-bool equal_secrets(std::span<const std::byte> a, std::span<const std::byte> b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    difference |= std::to_integer<unsigned>(a[i] ^ b[i]);
-  }
-  return difference == 0;
-}
 
 /// Serves one id. Owned by the handlers that the control thread holds for its sockets.
 class HubServer : public std::enable_shared_from_this<HubServer> {
@@ -262,28 +252,15 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
   std::map<int, Connection> connections_;
 };
 
-std::string hex(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) text += format("%02x", std::to_integer<unsigned>(byte));
-  return text;
-}
-
 }  // namespace
 
 Result<UniqueId> Hub::open(ControlThread& control) {
-  UniqueId id;
-  std::memcpy(id.magic.data(), "TUTTI-ID", id.magic.size());
-  id.version = kVersionCode;
-  if (getrandom(id.key.data(), id.key.size(), 0) != static_cast<ssize_t>(id.key.size()) ||
-      getrandom(id.nonce.data(), id.nonce.size(), 0) != static_cast<ssize_t>(id.nonce.size())) {
-    return system_error("getrandom", errno);
-  }
-  const std::string address = "tutti-" + hex(id.nonce);
-  id.address_bytes = static_cast<uint32_t>(address.size());
-  std::memcpy(id.address.data(), address.data(), address.size());
-  auto listener = local_listen(address);
+  // One host only, for now: no network address.
+  auto id = make_unique_id({});
+  TUTTI_TRY(id.status());
+  auto listener = local_listen(local_name_of(*id));
   TUTTI_TRY(listener.status());
-  const auto server = std::make_shared<HubServer>(control, id, std::move(*listener));
+  const auto server = std::make_shared<HubServer>(control, *id, std::move(*listener));
   TUTTI_TRY(server->listen());
   return id;
 }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/result.h"
 #include "core/file_descriptor.h"
+#include "core/result.h"
 
 namespace tutti {
 

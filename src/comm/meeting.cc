@@ -35,40 +35,9 @@ Status failure_in(const LocalMessage& message) {
 
 }  // namespace
 
-Status check_unique_id(const UniqueId& id) {
-  if (std::memcmp(id.magic.data(), "TUTTI-ID", id.magic.size()) != 0 ||
-      id.address_bytes > id.address.size()) {
-    return {Code::kInvalidArgument, "argument id is not a unique id made by tutti_get_unique_id"};
-  }
-  if (id.version != kVersionCode) {
-    return {Code::kVersionMismatch,
-            format("the unique id was made by tutti version %u, this is version %u: run "
-                   "one version on all ranks",
-                   id.version, kVersionCode)};
-  }
-  return Status::ok();
-}
-
-bool SetUpStop::arm(int fd) {
-  const std::scoped_lock lock(mutex_);
-  fd_ = fd;
-  return !stopped_;
-}
-
-void SetUpStop::disarm() {
-  const std::scoped_lock lock(mutex_);
-  fd_ = -1;
-}
-
-void SetUpStop::stop() {
-  const std::scoped_lock lock(mutex_);
-  stopped_ = true;
-  if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
-}
-
 Result<Meeting> Meeting::join(const UniqueId& id, uint32_t rank_count, uint32_t rank, uint64_t deadline_ns,
                               SetUpStop* stop) {
-  auto connection = local_connect(std::string(id.address.data(), id.address_bytes));
+  auto connection = local_connect(local_name_of(id));
   TUTTI_TRY(connection.status());
   Join hello;
   hello.version = kVersionCode;

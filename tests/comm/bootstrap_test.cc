@@ -104,7 +104,7 @@ TEST(BootstrapTest, DamagedIdsAreRefused) {
                           std::memset(&zero, 0, sizeof(zero));
                           rank.expect(create(rank, 1, zero, 0), TUTTI_INVALID_ARGUMENT, "zeros");
                           rank.expect_text({"id"}, "zeros");
-                          // Layout: magic (8), version (4), address length (4), key (32).
+                          // Layout: magic (8), version (4), zero (4), key (32), nonce (16), addresses.
                           tutti_unique_id_t other = rank.id();
                           other.bytes[8] ^= 1;
                           rank.expect(create(rank, 1, other, 0), TUTTI_VERSION_MISMATCH, "version");
@@ -115,11 +115,11 @@ TEST(BootstrapTest, DamagedIdsAreRefused) {
                           rank.expect_text({"id", "key"}, "key");
                           other = rank.id();
                           other.bytes[15] = 1;
-                          rank.expect(create(rank, 1, other, 0), TUTTI_INVALID_ARGUMENT, "address length");
+                          rank.expect(create(rank, 1, other, 0), TUTTI_INVALID_ARGUMENT, "reserved bytes");
                           other = rank.id();
-                          other.bytes[70] ^= 1;
-                          rank.expect(create(rank, 1, other, 0), TUTTI_PEER_LOST, "address");
-                          rank.expect_text({"nobody listens"}, "address");
+                          other.bytes[50] ^= 1;
+                          rank.expect(create(rank, 1, other, 0), TUTTI_PEER_LOST, "nonce");
+                          rank.expect_text({"nobody listens"}, "nonce");
                           rank.expect_ok(create(rank, 1, rank.id(), 0), "the true id");
                         }),
             "");

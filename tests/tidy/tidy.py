@@ -30,9 +30,10 @@ MAY_INCLUDE = {
     "reduce": {"core"},
     "algorithms": {"core", "plan", "topology"},
     "transports": {"core"},
+    "meet": {"core"},
     "engine": {"core", "plan", "topology", "reduce", "algorithms", "transports"},
 }
-MAY_INCLUDE["comm"] = MAY_INCLUDE["engine"] | {"engine"}
+MAY_INCLUDE["comm"] = MAY_INCLUDE["engine"] | {"engine", "meet"}
 MAY_INCLUDE["api"] = MAY_INCLUDE["comm"] | {"comm", "include"}
 TOP_LAYERS = ("plugins", "perf", "trainer", "tools", "tests")
 for _top in TOP_LAYERS:

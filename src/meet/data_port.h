@@ -1,0 +1,68 @@
+// DataPort: authenticated sockets between the ranks of a communicator, for a transport. Every rank opens one,
+// names its endpoints in the meeting's all-gather, and then asks for the connections it shares with peers; of
+// two ranks the lower one connects. All requests of a call are served at once, in whatever order the peers
+// make theirs: no order of calls can deadlock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/file_descriptor.h"
+#include "core/result.h"
+#include "meet/dialer.h"
+#include "meet/endpoint.h"
+#include "meet/event_loop.h"
+#include "meet/gate.h"
+#include "meet/stop.h"
+
+namespace tutti {
+
+/// One connection between this rank and a peer; both ask for it by the same channel.
+struct DataRequest {
+  uint32_t peer = 0;
+  uint32_t channel = 0;
+  PackedEndpoints endpoints{};  ///< of the peer's DataPort
+};
+
+class DataPort {
+ public:
+  /// Listens. Errors: kInvalidArgument (interfaces), kSystemError.
+  static Result<std::unique_ptr<DataPort>> open(uint32_t rank, const Credentials& credentials,
+                                                const ListenOptions& listen);
+  ~DataPort();
+  DataPort(const DataPort&) = delete;
+  DataPort& operator=(const DataPort&) = delete;
+
+  /// What peers put into their requests.
+  const PackedEndpoints& endpoints() const { return endpoints_; }
+
+  /// One connected socket per request, in the order of the requests: non-blocking, TCP_NODELAY set, both
+  /// sides proved; nothing has been read from it beyond the handshake. Blocks until all are there; peers
+  /// whose call comes later are waited for. Not thread-safe. On failure all connections of this call are
+  /// closed. Errors: kTimeout naming the peers that did not come, kPeerLost naming every address and why,
+  /// kInvalidArgument (a request twice, or for this rank itself), kAborted (by `stop`, which may be null).
+  Result<std::vector<FileDescriptor>> connect(std::span<const DataRequest> requests, uint64_t deadline_ns,
+                                              SetUpStop* stop);
+
+ private:
+  /// (peer, channel)
+  using Name = std::pair<uint32_t, uint32_t>;
+
+  DataPort(uint32_t rank, const Credentials& credentials) : rank_(rank), credentials_(credentials) {}
+  std::unique_ptr<Dialer> dial(const DataRequest& request, uint64_t deadline_ns);
+  Status check(std::span<const DataRequest> requests) const;
+  Status absent(std::span<const DataRequest> requests) const;
+
+  uint32_t rank_;
+  Credentials credentials_;
+  PackedEndpoints endpoints_{};
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<Gate> gate_;
+  std::map<Name, FileDescriptor> arrived_;  ///< also before they are asked for
+  Status failure_;                          ///< of the call under way
+};
+
+}  // namespace tutti

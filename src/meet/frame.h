@@ -1,0 +1,69 @@
+// Frames: what ranks say to each other after the handshake, during the meeting. A header of fixed size, then
+// a body whose size the reader bounds before it believes it. Pure: bytes in, frames out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace tutti {
+
+enum class FrameKind : uint32_t {
+  kJoin = 1,     ///< rank -> meeting point: first = rank, count = rank count; body: packed endpoints
+  kParent = 2,   ///< meeting point -> rank: body: its parent's packed endpoints; empty for the tree's root
+  kLeave = 3,    ///< rank -> meeting point: it needs nothing more
+  kAbsent = 4,   ///< rank -> meeting point: who is missing? Answered when nobody is, else everybody fails
+  kUp = 5,       ///< child -> parent: blobs of ranks [first, first + count); number: of the exchange
+  kDown = 6,     ///< parent -> child: blobs of all ranks
+  kMissing = 7,  ///< child -> parent: its deadline has passed; body: text that lists ranks that have not come
+  kFail = 8,     ///< any: the meeting has failed; code and text
+};
+
+struct FrameHeader {
+  FrameKind kind = FrameKind::kFail;
+  uint32_t body_bytes = 0;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  uint32_t number = 0;
+  uint32_t code = 0;
+};
+inline constexpr size_t kFrameHeaderBytes = 24;
+/// Longest text of a failure.
+inline constexpr size_t kMaxFrameText = 4096;
+
+std::array<std::byte, kFrameHeaderBytes> encode(const FrameHeader& header);
+
+struct Frame {
+  FrameHeader header;
+  std::vector<std::byte> body;
+  std::string text() const { return {reinterpret_cast<const char*>(body.data()), body.size()}; }
+  /// A kFail's failure; its code is one of ours whatever the peer said.
+  Status failure() const;
+};
+
+/// Cuts a stream into frames.
+class FrameReader {
+ public:
+  /// `body_bytes_max`: of frames that carry blobs; texts may be kMaxFrameText long in any case.
+  explicit FrameReader(size_t body_bytes_max) : body_bytes_max_(body_bytes_max) {}
+
+  /// Takes bytes and appends the frames that they complete. Errors: kMismatch: no frame of ours; nothing can
+  /// be read after that.
+  Status feed(std::span<const std::byte> bytes, std::vector<Frame>& frames);
+
+ private:
+  Status begin_body();
+
+  size_t body_bytes_max_;
+  std::array<std::byte, kFrameHeaderBytes> header_{};
+  size_t header_bytes_ = 0;
+  Frame frame_;  ///< under way once its header is whole
+};
+
+}  // namespace tutti

@@ -1,0 +1,84 @@
+// Gate: the listening side of authenticated connections. Lets in who proves knowledge of the key, and holds
+// off everybody else at a bounded price: so many connections that have proved nothing, each for so long.
+//
+// When there is no room, the stranger that has been here longest goes: a rank of ours needs one round trip,
+// and a flood of n connections a second leaves each (pending_max / n) seconds. A rank that was turned away
+// tries again.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "core/file_descriptor.h"
+#include "meet/endpoint.h"
+#include "meet/event_loop.h"
+#include "meet/handshake.h"
+
+namespace tutti {
+
+struct GateOptions {
+  Credentials credentials;
+  /// Whether a connection that has proved itself is awaited.
+  AcceptorHandshake::Judge judge;
+  /// Called with each connection that is let in: non-blocking, TCP_NODELAY set.
+  std::function<void(const Claim&, FileDescriptor)> on_peer;
+  /// Called once, at the first connection that is refused, with what it was; may be empty.
+  std::function<void(const std::string&)> on_refused;
+  /// Connections that have proved nothing yet.
+  uint32_t pending_max = 256;
+  uint64_t proof_timeout_ms = 5000;
+};
+
+/// What a gate has seen.
+struct GateCounts {
+  uint64_t accepted = 0;   ///< proved and awaited
+  uint64_t refused = 0;    ///< wrong proof, not awaited, closed or broke before the proof
+  uint64_t timed_out = 0;  ///< said too little for too long
+  uint64_t displaced = 0;  ///< had to make room
+};
+
+class Gate {
+ public:
+  /// `listener` is non-blocking. Errors: kSystemError.
+  static Result<std::unique_ptr<Gate>> open(EventLoop& loop, FileDescriptor listener, GateOptions options);
+  ~Gate();
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  const GateCounts& counts() const { return counts_; }
+  size_t pending_count() const { return pending_.size(); }
+
+ private:
+  struct Pending {
+    FileDescriptor socket;
+    std::string peer;  ///< its address: cannot be asked for once it has gone
+    AcceptorHandshake handshake;
+    EventLoop::Timer deadline;
+  };
+  using Place = std::list<Pending>::iterator;
+
+  Gate(EventLoop& loop, FileDescriptor listener, GateOptions options)
+      : loop_(loop), listener_(std::move(listener)), options_(std::move(options)) {}
+  void accept();
+  /// Gives room by closing the oldest stranger; false when there is none.
+  bool displace();
+  void pause();
+  void admit(FileDescriptor socket, std::string peer);
+  void ready(Place place);
+  /// False when the connection has broken.
+  bool write(Pending& pending);
+  void end(Place place);
+  void refuse(Place place, uint64_t& count, const std::string& why);
+
+  EventLoop& loop_;
+  FileDescriptor listener_;
+  GateOptions options_;
+  GateCounts counts_;
+  EventLoop::Timer resume_;
+  std::list<Pending> pending_;  ///< oldest first
+};
+
+}  // namespace tutti

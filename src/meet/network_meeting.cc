@@ -1,0 +1,153 @@
+#include "meet/network_meeting.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t kFlushNs = 1'000'000'000;
+constexpr std::string_view kScheme = "tutti://";
+
+}  // namespace
+
+/// Destroyed from the last to the first: members use the loop.
+struct NetworkMeeting::Parts {
+  uint32_t rank_count = 0;
+  uint64_t deadline_ns = 0;
+  std::unique_ptr<EventLoop> loop;
+  std::unique_ptr<StopWatch> stop;
+  std::unique_ptr<Rendezvous> point;
+  std::unique_ptr<Member> member;
+};
+
+Result<MeetingPoint> meeting_point_of(const UniqueId& id) {
+  TUTTI_TRY(check_unique_id(id));
+  auto endpoints = unpack_endpoints(id.endpoints);
+  TUTTI_TRY(endpoints.status());
+  if (endpoints->empty()) {
+    return Status(Code::kInvalidArgument, "argument id names no network address: it is of one host only");
+  }
+  const auto own = list_interface_addresses();
+  MeetingPoint point;
+  point.credentials = credentials_of(id);
+  point.endpoints = own ? with_scopes(std::move(*endpoints), *own) : std::move(*endpoints);
+  return point;
+}
+
+Result<MeetingPoint> meeting_point_of_url(std::string_view url, std::string_view secret, bool serve) {
+  if (!url.starts_with(kScheme)) {
+    return Status(Code::kInvalidArgument, format("\"%.*s\" is no meeting point: it must be tutti://HOST:PORT",
+                                                 static_cast<int>(url.size()), url.data()));
+  }
+  auto name = parse_host_port(url.substr(kScheme.size()));
+  TUTTI_TRY(name.status());
+  if (secret.empty()) {
+    return Status(
+        Code::kInvalidArgument,
+        format("the meeting point %.*s needs a key: set TUTTI_KEY or TUTTI_KEY_FILE to the same on all "
+               "ranks",
+               static_cast<int>(url.size()), url.data()));
+  }
+  MeetingPoint point;
+  point.credentials = credentials_from_text(secret, name->text());
+  point.patient = true;
+  if (serve) {
+    auto listener = listen_at({.interfaces = "", .port_first = name->port, .port_last = name->port});
+    TUTTI_TRY(listener.status());
+    // The server itself needs no name service to find itself.
+    point.endpoints = listener->endpoints;
+    point.serve = std::move(*listener);
+  } else {
+    point.name = std::move(*name);
+  }
+  return point;
+}
+
+NetworkMeeting::~NetworkMeeting() = default;
+NetworkMeeting::NetworkMeeting(NetworkMeeting&&) noexcept = default;
+
+Result<NetworkMeeting> NetworkMeeting::join(MeetingPoint point, const NetworkMeetingOptions& options) {
+  NetworkMeeting meeting;
+  meeting.parts_ = std::make_unique<Parts>();
+  Parts& parts = *meeting.parts_;
+  parts.rank_count = options.rank_count;
+  parts.deadline_ns = options.deadline_ns;
+  auto loop = EventLoop::create();
+  TUTTI_TRY(loop.status());
+  parts.loop = std::move(*loop);
+  auto stop = StopWatch::start(*parts.loop, options.stop);
+  TUTTI_TRY(stop.status());
+  parts.stop = std::move(*stop);
+  if (point.serve) {
+    RendezvousOptions serve;
+    serve.credentials = point.credentials;
+    serve.listener = std::move(*point.serve);
+    auto served = Rendezvous::open(*parts.loop, std::move(serve));
+    TUTTI_TRY(served.status());
+    parts.point = std::move(*served);
+  }
+  MemberOptions member_options;
+  member_options.credentials = point.credentials;
+  member_options.point = std::move(point.endpoints);
+  member_options.point_name = std::move(point.name);
+  member_options.patient = point.patient;
+  member_options.rank_count = options.rank_count;
+  member_options.rank = options.rank;
+  member_options.deadline_ns = options.deadline_ns;
+  member_options.listen = options.listen;
+  auto member = Member::start(*parts.loop, std::move(member_options));
+  TUTTI_TRY(member.status());
+  parts.member = std::move(*member);
+  meeting.run_until([&] { return parts.member->is_known() || !parts.member->failure().is_ok(); });
+  if (parts.stop->is_stopped()) return stopped_status();
+  TUTTI_TRY(parts.member->failure());
+  return meeting;
+}
+
+void NetworkMeeting::run_until(const std::function<bool()>& done) {
+  parts_->loop->run_until([&] { return parts_->stop->is_stopped() || done(); });
+}
+
+Result<std::vector<std::vector<std::byte>>> NetworkMeeting::all_gather(std::span<const std::byte> blob,
+                                                                       bool last) {
+  // Shared: a meeting that is stopped may answer after this call has returned.
+  const auto result = std::make_shared<std::optional<Result<Member::Table>>>();
+  parts_->member->all_gather(blob, last,
+                             [result](Result<Member::Table> table) { *result = std::move(table); });
+  run_until([&] { return result->has_value(); });
+  if (parts_->stop->is_stopped()) {
+    // The others should not wait for the deadline.
+    fail(stopped_status());
+    return stopped_status();
+  }
+  TUTTI_TRY((*result)->status());
+  // Others wait for what goes through this rank.
+  run_until_late(std::max(parts_->deadline_ns, parts_->loop->now() + kFlushNs),
+                 [this] { return parts_->stop->is_stopped() || parts_->member->is_drained(); });
+  std::vector<std::vector<std::byte>> all(parts_->rank_count);
+  const std::vector<std::byte>& table = ****result;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const auto start = table.begin() + static_cast<std::ptrdiff_t>(rank * blob.size());
+    all[rank].assign(start, start + static_cast<std::ptrdiff_t>(blob.size()));
+  }
+  return all;
+}
+
+void NetworkMeeting::fail(const Status& why) {
+  parts_->member->fail(why);
+  run_until_late(parts_->loop->now() + kFlushNs,
+                 [this] { return !parts_->member->failure().is_ok() && parts_->member->is_drained(); });
+}
+
+/// Runs until `done`, or until it is late.
+void NetworkMeeting::run_until_late(uint64_t late_ns, const std::function<bool()>& done) {
+  bool late = false;
+  EventLoop& loop = *parts_->loop;
+  EventLoop::Timer timer = loop.call_at(late_ns, [&late] { late = true; });
+  loop.run_until([&] { return late || done(); });
+  loop.cancel(timer);
+}
+
+}  // namespace tutti

@@ -1,0 +1,81 @@
+// Rendezvous: the meeting point. Every rank comes once, says where it listens, and is told where its parent
+// in the tree (tree.h) listens as soon as that has come; what the ranks then have to say goes through the
+// tree. Until a rank has its first all-gather behind it, it stays connected here, and the rendezvous is the
+// judge of what went wrong: all ranks read about the same, first failure; at the deadline the ranks that have
+// not come are named.
+//
+// Per rank: one connection, three small frames. docs/decisions/0003-meeting-tree.md tells why one process
+// serves.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meet/endpoint.h"
+#include "meet/event_loop.h"
+#include "meet/frame_socket.h"
+#include "meet/gate.h"
+
+namespace tutti {
+
+inline constexpr uint32_t kMeetingRanksMax = 1u << 16;
+
+struct RendezvousOptions {
+  Credentials credentials;
+  Listener listener;
+  /// Called once when all ranks that came have left. May destroy the rendezvous. May be empty.
+  std::function<void()> on_end;
+  /// See GateOptions. May be empty.
+  std::function<void(const std::string&)> on_refused;
+  uint32_t pending_max = 1024;
+  uint64_t proof_timeout_ms = 5000;
+};
+
+class Rendezvous {
+ public:
+  static Result<std::unique_ptr<Rendezvous>> open(EventLoop& loop, RendezvousOptions options);
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  const GateCounts& gate_counts() const { return gate_->counts(); }
+  size_t pending_count() const { return gate_->pending_count(); }
+  /// Frames sent to ranks.
+  uint64_t sent_count() const { return sent_count_; }
+
+ private:
+  struct Visitor {
+    std::unique_ptr<FrameSocket> socket;
+    uint32_t rank = 0;
+    bool joined = false;
+    bool left = false;
+  };
+
+  Rendezvous(EventLoop& loop, RendezvousOptions& options) : loop_(loop), on_end_(std::move(options.on_end)) {}
+  void admit(const Claim& claim, FileDescriptor socket);
+  void handle(uint64_t number, Frame frame);
+  void join(Visitor& visitor, const Frame& frame);
+  void introduce(uint32_t rank);
+  void answer_absent(Visitor& visitor);
+  void lose(uint64_t number);
+  void fail(Code code, const std::string& text);
+  void send(Visitor& visitor, FrameHeader header, FrameSocket::Body body = nullptr);
+  void tell_failure(Visitor& visitor);
+  std::string absent() const;
+
+  EventLoop& loop_;
+  std::function<void()> on_end_;
+  std::unique_ptr<Gate> gate_;
+  uint32_t rank_count_ = 0;               ///< 0 until the first rank has joined
+  std::map<uint64_t, Visitor> visitors_;  ///< by order of arrival
+  uint64_t arrivals_ = 0;
+  std::map<uint32_t, uint64_t> visitor_of_rank_;  ///< of joined ranks that are still connected
+  std::vector<FrameSocket::Body> endpoints_;      ///< by rank; empty: has not come
+  Status failure_;
+  uint64_t sent_count_ = 0;
+};
+
+}  // namespace tutti
