@@ -6,14 +6,15 @@
 // the others, waits for all of them, and when one dies says which rank, gives the others a moment to report
 // the error themselves, and ends what is left. Workers die with their supervisor (PR_SET_PDEATHSIG).
 //
-// Launchers: rank and size are read from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*; the id travels
-// in the file named by TUTTI_ID_FILE, which rank 0 creates exclusively and removes once everybody has joined.
+// Launchers: rank and size are found by meet/launcher.h; the id travels as meet/share.h does it, or in the
+// file named by TUTTI_ID_FILE, which rank 0 creates exclusively and removes once everybody has joined.
 #pragma once
 
 #include <chrono>
 #include <string>
 
 #include "core/result.h"
+#include "meet/launcher.h"
 #include "perf/options.h"
 #include "tutti/tutti.h"
 
@@ -21,17 +22,18 @@ namespace tutti::perf {
 
 /// Where this process stands among the processes of the run.
 struct Place {
-  enum class Channel { kNone, kPipe, kFile };
+  enum class Channel { kNone, kPipe, kFile, kLauncher };
 
   int process = 0;
   int process_count = 1;
   Channel channel = Channel::kNone;
   int pipe_descriptor = -1;  ///< kPipe: the write end in process 0, the read end elsewhere; owned
   std::string id_path;       ///< kFile
+  LaunchPlace launch;        ///< kLauncher
 };
 
 /// This process' place: a worker of our own supervisor, a process of a launcher, or alone.
-/// kInvalidUsage: the environment contradicts itself or lacks TUTTI_ID_FILE.
+/// kInvalidUsage: the environment contradicts itself.
 Result<Place> find_place(const Options& options, GetEnv get_env);
 
 /// True in a process that must supervise instead of measure: --procs was given and it is not a worker yet.
@@ -43,8 +45,10 @@ bool is_supervisor(const Options& options, GetEnv get_env);
 int supervise(const Options& options, char** argv, std::chrono::milliseconds grace);
 
 /// Process 0 hands its id to the others; they wait for it until `deadline`.
-/// kPeerLost: process 0 ended first. kTimeout: it never wrote the id. kSystemError.
-Status share_id(const Place& place, tutti_unique_id_t* id, std::chrono::steady_clock::time_point deadline);
+/// kPeerLost: process 0 ended first. kTimeout: it never wrote the id. kInvalidUsage: the launcher offers no
+/// way and TUTTI_ID_FILE is not set. kSystemError.
+Status share_id(const Place& place, GetEnv get_env, tutti_unique_id_t* id,
+                std::chrono::steady_clock::time_point deadline);
 
 /// Called by process 0 when every rank has joined: the id file may go.
 void forget_id(const Place& place);

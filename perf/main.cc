@@ -37,5 +37,5 @@ int main(int argc, char** argv) {
     return kExitUsage;
   }
   Reporter reporter(parsed.options, test.name, texts(argv), texts(environ));
-  return run_process(parsed.options, test, *place, reporter);
+  return run_process(parsed.options, test, *place, get_environment, reporter);
 }

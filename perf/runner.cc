@@ -55,7 +55,8 @@ std::vector<Subject> list_subjects(const Options& options, const CollectiveTest&
   return subjects;
 }
 
-int run_process(const Options& options, const CollectiveTest& test, const Place& place, Reporter& reporter) {
+int run_process(const Options& options, const CollectiveTest& test, const Place& place, GetEnv get_env,
+                Reporter& reporter) {
   const int rank_count = place.process_count * options.threads;
   const bool first = place.process == 0;
   if (const std::string mistake = check_against_ranks(options, test, rank_count); !mistake.empty()) {
@@ -69,11 +70,11 @@ int run_process(const Options& options, const CollectiveTest& test, const Place&
 
   tutti_unique_id_t id{};
   Status named = first ? check(tutti_get_unique_id(&id), "making a unique id") : Status::ok();
-  if (named) named = share_id(place, &id, std::chrono::steady_clock::now() + kIdDeadline);
+  if (named) named = share_id(place, get_env, &id, std::chrono::steady_clock::now() + kIdDeadline);
   const int first_rank = place.process * options.threads;
   if (!named) {
     std::fprintf(stderr, "%s\n", failure_text(first_rank, named).c_str());
-    return kExitFailure;
+    return named.code() == Code::kInvalidUsage ? kExitUsage : kExitFailure;
   }
 
   const std::chrono::milliseconds limit = options.timeout_s > 0

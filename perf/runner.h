@@ -23,6 +23,7 @@ struct Subject {
 std::vector<Subject> list_subjects(const Options& options, const CollectiveTest& test, int rank_count);
 
 /// Makes this process' ranks, runs, reports from rank 0; returns the exit status. Errors are on stderr.
-int run_process(const Options& options, const CollectiveTest& test, const Place& place, Reporter& reporter);
+int run_process(const Options& options, const CollectiveTest& test, const Place& place, GetEnv get_env,
+                Reporter& reporter);
 
 }  // namespace tutti::perf

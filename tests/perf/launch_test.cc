@@ -8,8 +8,6 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <thread>
 
 #include "perf/worker_environment.h"
 
@@ -67,10 +65,18 @@ TEST(LaunchTest, LaunchersGiveRankSizeAndFile) {
   EXPECT_EQ(find_place({}, lone_slurm)->channel, Place::Channel::kNone);
 }
 
-TEST(LaunchTest, MissingOrContradictoryVariablesAreNamed) {
-  const Result<Place> missing = find_place({}, without_file);
-  ASSERT_FALSE(missing.is_ok());
-  EXPECT_THAT(std::string(missing.status().text()), testing::HasSubstr("TUTTI_ID_FILE"));
+TEST(LaunchTest, WithoutAFileTheLauncherCarriesTheId) {
+  const Result<Place> place = find_place({}, without_file);
+  ASSERT_TRUE(place.is_ok());
+  EXPECT_EQ(place->channel, Place::Channel::kLauncher);
+  // This environment lacks the process manager's descriptor, so nothing is left but a file.
+  tutti_unique_id_t id{};
+  const Status status = share_id(*place, without_file, &id, Clock::now());
+  EXPECT_EQ(status.code(), Code::kInvalidUsage);
+  EXPECT_THAT(std::string(status.text()), testing::HasSubstr("TUTTI_ID_FILE"));
+}
+
+TEST(LaunchTest, ContradictoryVariablesAreNamed) {
   const Result<Place> wrong = find_place({}, contradictory);
   ASSERT_FALSE(wrong.is_ok());
   EXPECT_THAT(std::string(wrong.status().text()), testing::HasSubstr("WORLD_SIZE"));
@@ -99,80 +105,59 @@ TEST(LaunchTest, ThePipeCarriesTheIdToEveryProcess) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   const auto place = [&](int process, int descriptor) {
-    return Place{.process = process,
-                 .process_count = 3,
-                 .channel = Place::Channel::kPipe,
-                 .pipe_descriptor = descriptor,
-                 .id_path = ""};
+    Place one;
+    one.process = process;
+    one.process_count = 3;
+    one.channel = Place::Channel::kPipe;
+    one.pipe_descriptor = descriptor;
+    return one;
   };
   tutti_unique_id_t id = sample_id();
-  ASSERT_TRUE(share_id(place(0, ends[1]), &id, {}).is_ok());
+  ASSERT_TRUE(share_id(place(0, ends[1]), nothing, &id, {}).is_ok());
   ::close(ends[1]);
   for (int process = 1; process < 3; ++process) {
     tutti_unique_id_t got{};
-    ASSERT_TRUE(share_id(place(process, ends[0]), &got, {}).is_ok());
+    ASSERT_TRUE(share_id(place(process, ends[0]), nothing, &got, {}).is_ok());
     EXPECT_EQ(std::memcmp(&got, &id, sizeof(id)), 0);
   }
   // Nobody wrote for a third reader: it learns that process 0 is gone instead of waiting.
   tutti_unique_id_t none{};
-  EXPECT_EQ(share_id(place(2, ends[0]), &none, {}).code(), Code::kPeerLost);
+  EXPECT_EQ(share_id(place(2, ends[0]), nothing, &none, {}).code(), Code::kPeerLost);
   ::close(ends[0]);
 }
 
-class IdFileTest : public testing::Test {
- protected:
-  void SetUp() override {
-    char name[] = "/tmp/tutti_id_test.XXXXXX";
-    ASSERT_NE(::mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  Place place(int process) const {
-    return {.process = process,
-            .process_count = 2,
-            .channel = Place::Channel::kFile,
-            .pipe_descriptor = -1,
-            .id_path = (folder_ / "id").string()};
-  }
-
-  std::filesystem::path folder_;
-};
-
-TEST_F(IdFileTest, TheFileCarriesTheIdAndGoesWhenForgotten) {
+TEST(LaunchTest, AFileCarriesTheIdWhereOneIsNamed) {
+  char folder[] = "/tmp/tutti_id_test.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const auto place = [&](int process) {
+    Place one;
+    one.process = process;
+    one.process_count = 2;
+    one.channel = Place::Channel::kFile;
+    one.id_path = std::string(folder) + "/id";
+    return one;
+  };
   tutti_unique_id_t id = sample_id();
   tutti_unique_id_t got{};
-  Status read;
-  std::thread reader([&] { read = share_id(place(1), &got, Clock::now() + std::chrono::seconds(20)); });
-  const Status written = share_id(place(0), &id, Clock::now());
-  reader.join();
-  ASSERT_TRUE(written.is_ok()) << written.text();
-  ASSERT_TRUE(read.is_ok()) << read.text();
+  ASSERT_TRUE(share_id(place(0), nothing, &id, Clock::now()).is_ok());
+  ASSERT_TRUE(share_id(place(1), nothing, &got, Clock::now()).is_ok());
   EXPECT_EQ(std::memcmp(&got, &id, sizeof(id)), 0);
   forget_id(place(1));
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "id"));
+  EXPECT_FALSE(std::filesystem::is_empty(folder));
   forget_id(place(0));
-  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
 }
 
-// Goal: the id of an earlier run is never taken for this run's.
-TEST_F(IdFileTest, AFileOfAnEarlierRunIsRefusedByRankZero) {
-  std::ofstream(folder_ / "id") << "old";
-  tutti_unique_id_t id = sample_id();
-  const Status status = share_id(place(0), &id, Clock::now());
-  EXPECT_EQ(status.code(), Code::kInvalidUsage);
-  EXPECT_THAT(std::string(status.text()), testing::HasSubstr("remove it"));
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
-}
-
-TEST_F(IdFileTest, AFileThatNeverComesIsATimeout) {
+// Goal: the id's deadline is on the library's clock: one that has passed ends the wait at once.
+TEST(LaunchTest, AFileThatNeverComesIsATimeout) {
+  Place place;
+  place.process = 1;
+  place.process_count = 2;
+  place.channel = Place::Channel::kFile;
+  place.id_path = "/tmp/tutti_id_test.none/id";
   tutti_unique_id_t id{};
-  EXPECT_EQ(share_id(place(1), &id, Clock::now()).code(), Code::kTimeout);
-}
-
-TEST_F(IdFileTest, AFileWithOtherContentsIsRefused) {
-  std::ofstream(folder_ / "id") << "short";
-  tutti_unique_id_t id{};
-  EXPECT_EQ(share_id(place(1), &id, Clock::now()).code(), Code::kInvalidUsage);
+  EXPECT_EQ(share_id(place, nothing, &id, Clock::now()).code(), Code::kTimeout);
 }
 
 }  // namespace

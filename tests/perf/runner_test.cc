@@ -53,7 +53,8 @@ Outcome run_two_threads(const CollectiveTest& test, Options options = {}) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   Reporter reporter(options, test.name, {}, {});
-  const int status = run_process(options, test, Place{}, reporter);
+  const int status = run_process(
+      options, test, Place{}, [](const char*) -> const char* { return nullptr; }, reporter);
   return {status, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
 }
 

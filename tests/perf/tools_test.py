@@ -7,7 +7,9 @@ Usage: tools_test.py FOLDER, where FOLDER holds the tools.
 import json
 import os
 import pathlib
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,9 +24,9 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduc
 WITHOUT_IN_PLACE = ("alltoallv", "sendrecv")
 # Small rings and few iterations: what is tested is that results are right, not how fast they come.
 QUICK = ("--hot", "-n", "3", "-T", "60")
-LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS",
-                      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "TUTTI_ID_FILE")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
+                     "OMPI_", "JOB_COMPLETION_INDEX", "TUTTI_")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
 
 
 def run(collective, *flags, environment=None, status=0):
@@ -113,6 +115,54 @@ def check_launcher():
         expect_right("all_reduce", outputs[0][0], 1)
         assert outputs[1] == ("", ""), f"only rank 0 speaks: {outputs[1]}"
         assert os.listdir(folder) == [], os.listdir(folder)
+
+
+def run_as_ranks(*environments):
+    """Starts one tool per environment; the outputs of all when each ends well."""
+    words = [str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "64", "-e", "64"]
+    ranks = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**ENVIRONMENT, **environment}) for environment in environments]
+    outputs = [rank.communicate(timeout=120) for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), outputs
+    return outputs
+
+
+def check_torchrun_environment():
+    """Processes with torchrun's variables meet: on one host by themselves, else at MASTER_ADDR with a key"""
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()),
+           "TORCHELASTIC_RUN_ID": f"tutti-test-{os.getpid()}"}
+    on_one_host = [{**job, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2"} for rank in "01"]
+    expect_right("all_reduce", run_as_ranks(*on_one_host)[0][0], 1)
+    by_network = [{**job, "RANK": rank, "TUTTI_KEY": "a key of the perf tools' test"} for rank in "01"]
+    expect_right("all_reduce", run_as_ranks(*by_network)[0][0], 1)
+
+
+def free_port():
+    """A port whose successor was free as well a moment ago: rank 0 listens one above MASTER_PORT."""
+    for _ in range(100):
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("", port + 1))
+                return port
+            except (OSError, OverflowError):
+                continue
+    raise AssertionError("no two free ports in a row")
+
+
+def mpi_launcher(*words):
+    def check():
+        if shutil.which(words[0]) is None:
+            raise tap.Skip(f"{words[0]} is not installed")
+        for count in ("1", "2", "3"):
+            command = [*words, "-n", count, str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "64", "-e", "64"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120,
+                                  env={**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+            assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+            expect_right("all_reduce", done.stdout, 1)
+    return check
 
 
 def check_json():
@@ -208,6 +258,8 @@ CHECKS = [
     ("Every tool is right with 2 threads", right_with("-t", "2")),
     ("Every tool is right with 3 threads", right_with("-t", "3", skipped=("hypercube",))),
     ("Every tool is right with 2 processes of 2 threads", right_with("--procs", "2", "-t", "2")),
+    ("The tools run unchanged under Open MPI", mpi_launcher("mpirun.openmpi", "--oversubscribe")),
+    ("The tools run unchanged under MPICH", mpi_launcher("mpiexec.hydra")),
     *tap.checks_of(globals()),
 ]
 
