@@ -100,7 +100,7 @@ void add_rank_flags(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option(
          "--procs", options.processes,
          "start this many local processes; without it the launcher's environment (RANK and WORLD_SIZE "
-         "or those of mpirun, PMI, srun, with TUTTI_ID_FILE naming a file all can reach) or one")
+         "or those of mpirun, mpiexec, srun, torchrun) or one")
       ->check(CLI::Range(1, 4096));
   app.add_option("-g,--ngpus", raw.gpus, "accepted only as 1: ranks live in host memory")
       ->capture_default_str();

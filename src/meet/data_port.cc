@@ -51,6 +51,10 @@ Status DataPort::check(std::span<const DataRequest> requests) const {
             format("channel %u to rank %u is asked for twice", twice->second, twice->first)};
   }
   for (const Name& name : names) {
+    if (served_.contains(name)) {
+      return {Code::kInvalidArgument,
+              format("channel %u to rank %u has been connected before", name.second, name.first)};
+    }
     if (name.first == rank_) {
       return {Code::kInvalidArgument, format("rank %u asks for a connection to itself", rank_)};
     }
@@ -121,6 +125,7 @@ Result<std::vector<FileDescriptor>> DataPort::connect(std::span<const DataReques
     const auto found = arrived_.find({request.peer, request.channel});
     if (found == arrived_.end()) continue;
     sockets.push_back(std::move(found->second));
+    served_.insert(found->first);
     arrived_.erase(found);
   }
   if (!end) return end;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -20,7 +21,8 @@
 
 namespace tutti {
 
-/// One connection between this rank and a peer; both ask for it by the same channel.
+/// One connection between this rank and a peer; both ask for it by the same channel. A channel serves once: a
+/// broken connection is replaced by one of another channel.
 struct DataRequest {
   uint32_t peer = 0;
   uint32_t channel = 0;
@@ -62,6 +64,7 @@ class DataPort {
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<Gate> gate_;
   std::map<Name, FileDescriptor> arrived_;  ///< also before they are asked for
+  std::set<Name> served_;                   ///< handed out: what comes later in their name is stale
   Status failure_;                          ///< of the call under way
 };
 

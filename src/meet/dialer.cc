@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -73,13 +74,18 @@ void Dialer::begin_resolving() {
   // Detached: the name service has no deadline, this dialer has one. It touches nothing but what it owns.
   std::thread([resolution, resolve = options_.resolve, name = options_.name] {
     resolution->result = resolve(name);
-    eventfd_write(resolution->done.get(), 1);
+    const uint64_t one = 1;
+    // Cannot fail: the counter of a new descriptor has room.
+    (void)!write(resolution->done.get(), &one, sizeof(one));
   }).detach();
 }
 
 void Dialer::end_resolving() {
   loop_.forget(resolution_->done.get());
   const auto resolution = std::move(resolution_);
+  uint64_t one = 0;
+  // Orders the reading of the result after its writing, for whoever checks that (thread sanitizer).
+  (void)!read(resolution->done.get(), &one, sizeof(one));
   if (!resolution->result) {
     last_ = resolution->result.status();
     reasons_.emplace_back(last_.text());
@@ -168,7 +174,8 @@ Status Dialer::advance(Attempt& attempt, uint32_t events) {
 void Dialer::ready(Place place, uint32_t events) {
   const Status status = advance(*place, events);
   if (!status) {
-    if (place->handshake->refusal_is_proved()) {
+    // With another address under way it may be that one which is there already.
+    if (place->handshake->refusal_is_proved() && attempts_.size() == 1) {
       const Status verdict(status.code(),
                            format("%s at %s: %s", options_.who.c_str(), place->endpoint.text().c_str(),
                                   std::string(status.text()).c_str()));

@@ -159,6 +159,10 @@ void Member::link_parent(FileDescriptor socket) {
   if (!stream) return report(stream.status());
   parent_ = std::move(*stream);
   ++connections_;
+  if (!failure_) {
+    parent_->send({.kind = FrameKind::kFail, .code = static_cast<uint32_t>(failure_.code())},
+                  body_of(failure_.text()));
+  }
   go_up();
 }
 

@@ -292,6 +292,23 @@ TEST(DataPortTest, PeersThatDoNotComeAreNamed) {
   }
 }
 
+// Goal: a connection that comes late in the name of one that was handed out is never taken for another.
+TEST(DataPortTest, AChannelServesOnce) {
+  const Credentials credentials = credentials_from_text(kSecret, "data");
+  std::array<std::unique_ptr<DataPort>, 2> ports;
+  for (uint32_t rank : {0u, 1u})
+    ports[rank] = std::move(*DataPort::open(rank, credentials, {.interfaces = "=lo"}));
+  for (const bool again : {false, true}) {
+    const auto statuses = run_ranks(2, [&](uint32_t rank) -> Status {
+      const std::vector<DataRequest> requests = {{1 - rank, 7, ports[1 - rank]->endpoints()}};
+      return ports[rank]->connect(requests, deadline_after_ms(60'000), nullptr).status();
+    });
+    for (const Status& status : statuses) {
+      EXPECT_EQ(status.code(), again ? Code::kInvalidArgument : Code::kOk) << status.text();
+    }
+  }
+}
+
 TEST(DataPortTest, SenselessRequestsAreRefused) {
   auto port = DataPort::open(1, credentials_from_text(kSecret, "data"), {.interfaces = "=lo"});
   const std::vector<DataRequest> twice = {{0, 4, {}}, {0, 4, {}}};
