@@ -23,7 +23,8 @@ struct RankFacts {
   uint64_t heap_bytes = 0;
   uint32_t slots = 0;
   uint32_t slot_bytes = 0;
-  uint32_t cores = 0;
+  CpuSet cpus;  ///< that its thread may use; launchers bind each rank to some
+  uint32_t cpu_quota = 0;
   uint32_t reproducible = 0;
   uint32_t threads = 0;
   uint64_t stripe_bytes = 0;
@@ -108,7 +109,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
     return hired;
   }
   if (rank_count == 1) {
-    comm->cores_ = usable_cores();
+    comm->cores_ = core_count(usable_cpus(), cpu_quota());
     comm->choose_waiting();
     comm->own_header_ = std::make_unique<SegmentHeader>();
     comm->header_ = comm->own_header_.get();
@@ -140,7 +141,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
                         .heap_bytes = process.heap().bytes(),
                         .slots = comm->shape_.slots,
                         .slot_bytes = comm->shape_.slot_bytes,
-                        .cores = usable_cores(),
+                        .cpus = usable_cpus(),
+                        .cpu_quota = cpu_quota(),
                         .reproducible = options.reproducible ? 1u : 0u,
                         .threads = options.threads,
                         .stripe_bytes = process.config().stripe_bytes};
@@ -176,10 +178,12 @@ Status Communicator::connect(Meeting& /*meeting*/, std::vector<Introduction> int
     TUTTI_TRY(compare(peer, facts_of(introductions[peer]), first));
   }
   std::vector<SegmentLinks::Peer> peers(rank_count_);
-  cores_ = first.cores;
+  CpuSet cpus;
+  uint32_t quota = first.cpu_quota;
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
     const RankFacts theirs = facts_of(introductions[peer]);
-    cores_ = std::min(cores_, theirs.cores);
+    cpus |= theirs.cpus;
+    if (theirs.cpu_quota != 0) quota = quota == 0 ? theirs.cpu_quota : std::min(quota, theirs.cpu_quota);
     if (theirs.process == process_.token()) {
       peers[peer].segment = process_.find_segment(theirs.segment_key);
       peers[peer].same_process = true;
@@ -200,6 +204,7 @@ Status Communicator::connect(Meeting& /*meeting*/, std::vector<Introduction> int
     peers[peer].pull_pid = pull_pid(theirs);
     peers[peer].reference_offset = reinterpret_cast<uint64_t>((*heap)->mapping.base()) - theirs.heap_base;
   }
+  cores_ = core_count(cpus, quota);
   for (uint32_t i = 0; i < stripe_links_.size(); ++i) stripe_links_[i]->connect(shape_, rank_, i + 1, peers);
   links_.connect(shape_, rank_, 0, std::move(peers));
   choose_waiting();

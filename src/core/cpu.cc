@@ -19,16 +19,24 @@ uint32_t quota_cores(std::string_view cpu_max) {
   return static_cast<uint32_t>(std::min<uint64_t>((quota + period - 1) / period, UINT32_MAX));
 }
 
-uint32_t usable_cores() {
+CpuSet usable_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  uint32_t cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 1;
+  CpuSet cpus;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
+  for (size_t cpu = 0; cpu < cpus.size(); ++cpu) cpus[cpu] = CPU_ISSET(cpu, &set);
+  return cpus;
+}
+
+uint32_t cpu_quota() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::string line;
-  if (std::getline(file, line)) {
-    if (const uint32_t quota = quota_cores(line); quota > 0) cores = std::min(cores, quota);
-  }
-  return std::max(1u, cores);
+  return std::getline(file, line) ? quota_cores(line) : 0;
+}
+
+uint32_t core_count(const CpuSet& cpus, uint32_t quota) {
+  const auto cores = std::max(1u, static_cast<uint32_t>(cpus.count()));
+  return quota == 0 ? cores : std::min(cores, quota);
 }
 
 }  // namespace tutti

@@ -1,13 +1,23 @@
-// How many cores this process may use.
+// Which cores this process may use.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <string_view>
 
 namespace tutti {
 
-/// min(affinity mask, cgroup v2 quota rounded up), at least 1.
-uint32_t usable_cores();
+/// CPUs by number; those above 1023 are left out.
+using CpuSet = std::bitset<1024>;
+
+/// The affinity mask of the calling thread.
+CpuSet usable_cpus();
+
+/// The process's cgroup v2 quota in cores, rounded up; 0: no limit.
+uint32_t cpu_quota();
+
+/// Cores that threads on these CPUs with this quota may keep busy, at least 1.
+uint32_t core_count(const CpuSet& cpus, uint32_t quota);
 
 /// The quota of a cpu.max line ("max 100000", "150000 100000") in cores, rounded up; 0: no limit or
 /// unreadable.
