@@ -20,6 +20,8 @@ namespace tutti::test {
 namespace {
 
 constexpr size_t kCount = 100'000;
+// A deadline that is waited for, yet long enough for the calls before it on a loaded machine.
+const auto kShortTimeoutMs = static_cast<uint64_t>(patience_s(1)) * 1000;
 
 tutti_result_t sum(Rank& rank, float* data, size_t count) {
   return tutti_all_reduce(data, data, count, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, TUTTI_BLOCKING);
@@ -158,8 +160,7 @@ TEST(StripesTest, AFailedCallLeavesItsBuffersAlone) {
     for (const Arrangement& arrangement :
          {Arrangement{threads(3), 2}, Arrangement{processes(3), 2}, Arrangement{processes(3), 4}}) {
       ClusterOptions options = arrangement.options();
-      options.config.timeout_ms = 500;
-      if (failure.result != TUTTI_TIMEOUT) options.config.timeout_ms = 100'000;
+      options.config.timeout_ms = failure.result == TUTTI_TIMEOUT ? kShortTimeoutMs : 100'000;
       EXPECT_EQ(run_cluster(options,
                             [&failure](Rank& rank) {
                               std::vector<float> warm(kCount, 1.0f);
@@ -260,7 +261,7 @@ std::string run_with_a_held_worker(const tutti_config_t& config,
 TEST(StripesTest, AStripeThatDoesNotComeIsNamedAtTheDeadline) {
   tutti_config_t config = TUTTI_CONFIG_INIT;
   config.threads = 2;
-  config.timeout_ms = 300;
+  config.timeout_ms = kShortTimeoutMs;
   const std::string failures = run_with_a_held_worker(config, [](Rank& rank, Hold* hold) {
     std::vector<float> data(kCount, 1.0f);
     rank.expect(sum(rank, data.data(), kCount), TUTTI_TIMEOUT, "all_reduce");
