@@ -268,7 +268,12 @@ class ConcreteRun {
       for (const LinkKey& key : sink_links(state.rank, sink)) {
         Slice slice{.word = value};
         if (options_.placed && sink.place_ok) {
-          store_in(std::get<1>(key), state, *output_of(step), value);
+          const End* own = output_of(step);
+          if (own == nullptr) {
+            defect_ = "a step places what it does not write";
+            return;
+          }
+          store_in(std::get<1>(key), state, *own, value);
           slice.placed = true;
         } else if (options_.by_reference && allowed && !referable.empty()) {
           slice.reference = referable[random_() % referable.size()];
