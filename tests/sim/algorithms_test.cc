@@ -13,7 +13,7 @@ namespace {
 
 /// Seeds of each combination.
 uint64_t seed_count() {
-  return full_run() ? 60 : 4;
+  return runs_of_scope(4, 60);
 }
 
 class SimAlgorithmTest : public testing::TestWithParam<const Algorithm*> {};
@@ -34,7 +34,7 @@ TEST_P(SimAlgorithmTest, EveryRankGetsTheRightResult) {
       }
     }
   }
-  EXPECT_GT(runs, 30u);
+  EXPECT_GT(runs, runs_of_scope(30, 30));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SimAlgorithmTest, testing::ValuesIn(all_algorithms()),

@@ -23,7 +23,7 @@ TEST_P(SameBitsTest, EveryAlgorithmGivesTheBitsOfTheCanonicalTree) {
   for (const Algorithm* algorithm : all_algorithms()) {
     if (!reduces(algorithm->collective)) continue;
     for (const uint32_t ranks : kRankCounts) {
-      for (uint64_t repeat = 0; repeat < (full_run() ? 60u : 6u); ++repeat) {
+      for (uint64_t repeat = 0; repeat < runs_of_scope(6, 60); ++repeat) {
         RunSpec spec = make_spec(
             *algorithm, {.rank_count = ranks, .seed = run_seed(base_seed() + repeat, *algorithm, ranks, 9)});
         spec.request.reproducible = true;

@@ -25,7 +25,7 @@ class SimVariableCountsTest : public testing::TestWithParam<const Algorithm*> {}
 TEST_P(SimVariableCountsTest, EveryRankGetsTheRightResult) {
   size_t runs = 0;
   for (const uint32_t ranks : kRankCounts) {
-    for (uint64_t repeat = 0; repeat < (full_run() ? 300u : 20u); ++repeat) {
+    for (uint64_t repeat = 0; repeat < runs_of_scope(20, 300); ++repeat) {
       RunSpec spec = make_spec(
           *GetParam(), {.rank_count = ranks, .seed = run_seed(base_seed() + repeat, *GetParam(), ranks, 5)});
       SimRandom random(spec.sim.seed);
@@ -42,7 +42,7 @@ TEST_P(SimVariableCountsTest, EveryRankGetsTheRightResult) {
       ASSERT_EQ(run_to_the_end(spec), "") << replay_command();
     }
   }
-  EXPECT_GT(runs, 50u);
+  EXPECT_GT(runs, runs_of_scope(50, 50));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SimVariableCountsTest, testing::ValuesIn(with_variable_counts()),

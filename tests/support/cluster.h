@@ -119,6 +119,10 @@ void PrintTo(const Arrangement& arrangement, std::ostream* out);
 
 double seconds_now();
 
+/// For a child forked from a process with threads, before it exits: what only the stacks of those threads
+/// held is no leak of the child, but the address sanitizer would take it for one.
+void skip_leak_check();
+
 /// What this process holds: for tests of leaks.
 struct Holdings {
   int descriptors = 0;

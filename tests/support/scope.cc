@@ -1,6 +1,7 @@
 // Scope of a test run, from the environment that `./dev test full` sets and from what the compiler was told.
 #include "tests/support/scope.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "core/config.h"
@@ -20,6 +21,11 @@ bool sanitized() {
 #else
   return false;
 #endif
+}
+
+uint32_t runs_of_scope(uint32_t usual, uint32_t full) {
+  if (full_run()) return full;
+  return sanitized() ? std::max(1u, usual / 4) : usual;
 }
 
 }  // namespace tutti::test
