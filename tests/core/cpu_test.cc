@@ -1,3 +1,4 @@
+// Counting usable cores: affinity masks of ranks together, quotas.
 #include "core/cpu.h"
 
 #include <gtest/gtest.h>
