@@ -21,8 +21,9 @@ struct Chunks {
   uint32_t end() const { return first + count; }
 };
 
-/// Whether a message may travel as a reference to the chunk it was taken from (End::reference_ok), or may also
-/// be stored where the receiver copies it (End::place_ok); a source says of kPlace the same as of kReference.
+/// Whether a message may travel as a reference to the chunk it was taken from (End::reference_ok), or may
+/// also be stored where the receiver copies it (End::place_ok); a source says of kPlace the same as of
+/// kReference.
 enum class Carry : uint8_t { kCopy, kReference, kPlace };
 
 End input(Chunks chunks);

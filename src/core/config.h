@@ -57,8 +57,8 @@ struct Config {
   /// that were measured, near ones and far ones (docs/performance.md), but no other machine is known, so a
   /// communicator times both for its large calls.
   uint64_t pull_bytes = 1u << 20;
-  /// TUTTI_PLACING_BYTES: results of at least this size are stored straight into the receivers' buffers, where
-  /// the plan allows it and they lie in shared memory.
+  /// TUTTI_PLACING_BYTES: results of at least this size are stored straight into the receivers' buffers,
+  /// where the plan allows it and they lie in shared memory.
   uint64_t placing_bytes = 1u << 20;
   /// TUTTI_STREAMING_BYTES: results of at least this size are written with non-temporal stores. From 1 MiB,
   /// a core's second cache, on that took 5 to 30 % less time where the result was not in a cache and as much

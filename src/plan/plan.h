@@ -54,10 +54,11 @@ struct End {
   /// scratch). The plan promises that these chunks are not written until something that happens after the
   /// receiver's step. On a link source it says the same of what arrives, and changes nothing.
   bool reference_ok = false;
-  /// On a link or publish sink that has reference_ok, of a step that also writes the receive buffer: the engine
-  /// may also store the step's result straight into the receivers' receive buffers, at the chunks where the
-  /// step writes it in its own. The plan promises that every receiver's step copies the message just there,
-  /// and that whatever else touches these chunks of the receiver comes after that step, or before this one.
+  /// On a link or publish sink that has reference_ok, of a step that also writes the receive buffer: the
+  /// engine may also store the step's result straight into the receivers' receive buffers, at the chunks
+  /// where the step writes it in its own. The plan promises that every receiver's step copies the message
+  /// just there, and that whatever else touches these chunks of the receiver comes after that step, or before
+  /// this one.
   bool place_ok = false;
   uint8_t channel = 0;       ///< links
   uint32_t peer = 0;         ///< links: the other rank

@@ -14,8 +14,8 @@ static int sum_of_two(tutti_comm_t** comms) {
   float recv[2][3] = {{0, 0, 0}, {0, 0, 0}};
   if (failed("group_start", tutti_group_start())) return 1;
   for (int rank = 0; rank < 2; ++rank) {
-    tutti_result_t result = tutti_all_reduce(send[rank], recv[rank], 3, TUTTI_FLOAT32, TUTTI_SUM, comms[rank],
-                                             TUTTI_BLOCKING);
+    tutti_result_t result =
+        tutti_all_reduce(send[rank], recv[rank], 3, TUTTI_FLOAT32, TUTTI_SUM, comms[rank], TUTTI_BLOCKING);
     if (failed("all_reduce", result)) return 1;
   }
   if (failed("group_end", tutti_group_end())) return 1;
