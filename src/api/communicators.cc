@@ -220,7 +220,7 @@ TUTTI_API size_t tutti_type_bytes(tutti_type_t type) noexcept {
 TUTTI_API tutti_result_t tutti_host_stream_create(tutti_host_stream_t** stream) noexcept {
   return guarded([&]() -> Status {
     if (stream == nullptr) return null_argument("stream");
-    *stream = new tutti_host_stream;
+    *stream = std::make_unique<tutti_host_stream>().release();
     return Status::ok();
   });
 }

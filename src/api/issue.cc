@@ -148,6 +148,7 @@ Status run_together(std::vector<Work>& work) {
     found->queue.push_back(&one);
   }
   std::vector<std::unique_ptr<Busy>> busy;
+  busy.reserve(runners.size());
   for (const Runner& runner : runners) busy.push_back(std::make_unique<Busy>(runner.handle));
   for (bool left = true; left;) {
     bool moved = false;
