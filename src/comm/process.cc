@@ -6,10 +6,15 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <fstream>
 #include <sstream>
+#include <string_view>
+
+#include "algorithms/algorithm.h"
+#include "core/result.h"
 
 namespace tutti {
 namespace {
@@ -21,6 +26,10 @@ std::atomic<int> life_write_fd{-1};
 void close_life_in_child() {
   const int fd = life_write_fd.exchange(-1);
   if (fd >= 0) close(fd);
+}
+
+bool is_algorithm(std::string_view name) {
+  return std::ranges::any_of(algorithms(), [&](const Algorithm& known) { return known.name == name; });
 }
 
 Result<ChoiceTable> load_choice(const std::string& path) {
@@ -57,6 +66,12 @@ Status Process::prepare() {
   auto config = read_config(process_environment());
   TUTTI_TRY(config.status());
   config_ = std::move(*config);
+  if (!config_.algorithm.empty() && !is_algorithm(config_.algorithm)) {
+    return {Code::kInvalidArgument,
+            format("environment variable TUTTI_ALGORITHM is \"%s\"; no collective has "
+                   "an algorithm of that name: tutti-plan --list shows them",
+                   config_.algorithm.c_str())};
+  }
   auto choice = load_choice(config_.choice_file);
   TUTTI_TRY(choice.status());
   choice_ = std::move(*choice);
