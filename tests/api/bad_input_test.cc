@@ -330,6 +330,13 @@ std::vector<BadCall> bad_operators_and_memory() {
        },
        TUTTI_INVALID_ARGUMENT,
        {"bytes"}},
+      {"registration past the end of the address space",
+       [](const Rank& r, Buffers& b) {
+         void* handle = nullptr;
+         return tutti_comm_register(r.comm, b.send.data(), SIZE_MAX, &handle);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"bytes", std::to_string(SIZE_MAX)}},
   };
 }
 
