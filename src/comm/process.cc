@@ -37,7 +37,14 @@ Result<ChoiceTable> load_choice(const std::string& path) {
   std::ifstream file(path);
   if (!file) return system_error("opening TUTTI_CHOICE_FILE " + path, errno);
   std::ostringstream text;
-  text << file.rdbuf();
+  // A folder opens like a file; only reading fails. An empty table would leave every call to the fallback.
+  if (!(text << file.rdbuf())) {
+    return Status(
+        Code::kInvalidArgument,
+        format("environment variable TUTTI_CHOICE_FILE is \"%s\", which cannot be read or is empty: name "
+               "a table in the form of algorithms/choice.txt",
+               path.c_str()));
+  }
   return ChoiceTable::parse(text.str());
 }
 

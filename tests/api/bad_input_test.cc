@@ -455,8 +455,8 @@ TEST(BadInputTest, OfCreateIsNamed) {
 
 // Goal: a wrong environment variable is an error that names it, at the first call.
 TEST(BadInputTest, OfTheEnvironmentIsNamed) {
-  const std::vector<std::pair<std::string, std::string>> wrong = {{"TUTTI_SLOTS", "7"},
-                                                                  {"TUTTI_ALGORITHM", "no_such_name"}};
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"TUTTI_SLOTS", "7"}, {"TUTTI_ALGORITHM", "no_such_name"}, {"TUTTI_CHOICE_FILE", "/"}};
   for (const auto& [name, value] : wrong) {
     EXPECT_EQ(run_child(
                   [&name = name, &value = value] {
