@@ -28,6 +28,14 @@ struct RawOptions {
   int device_ctas = 16;
 };
 
+// Not CLI11's PositiveNumber and NonNegativeNumber: their message names an upper bound of 309 digits.
+CLI::Validator positive() {
+  return CLI::Range(1, std::numeric_limits<int>::max()).description("POSITIVE");
+}
+CLI::Validator non_negative() {
+  return CLI::Range(0, std::numeric_limits<int>::max()).description("NONNEGATIVE");
+}
+
 void add_size_flags(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option("-b,--minbytes", raw.min_bytes, "smallest message (K, M, G)")->capture_default_str();
   app.add_option("-e,--maxbytes", raw.max_bytes, "largest message (K, M, G)")->capture_default_str();
@@ -38,22 +46,22 @@ void add_size_flags(CLI::App& app, Options& options, RawOptions& raw) {
 void add_loop_flags(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option("-n,--iters", raw.iterations,
                  "timed iterations; without it 20, and more for operations so short that 20 say nothing")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   app.add_option("-m,--agg_iters", options.aggregate, "operations of one iteration, fused in a group")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   app.add_option("-w,--warmup_iters", options.warmups, "iterations before the timed ones")
-      ->check(CLI::NonNegativeNumber)
+      ->check(non_negative())
       ->capture_default_str();
   app.add_option("-N,--run_cycles", options.cycles, "run and print everything this many times; 0: for ever")
-      ->check(CLI::NonNegativeNumber)
+      ->check(non_negative())
       ->capture_default_str();
   app.add_option("-c,--check", options.checks,
                  "checks of the result per row, after the timing; 0: none (N/A)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(non_negative())
       ->capture_default_str();
   app.add_option("-T,--timeout", options.timeout_s, "seconds that one row may take; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
+      ->check(non_negative())
       ->capture_default_str();
 }
 
@@ -86,7 +94,7 @@ void add_method_flags(CLI::App& app, Options& options) {
   app.add_option("-I,--per_iter_timing", options.per_iteration,
                  "1: time each iteration by itself: min, max, p99, variation (implies a wait after each)");
   app.add_option("-K,--skip_samples", options.skip_samples, "leading iterations left out of -I's statistics")
-      ->check(CLI::NonNegativeNumber);
+      ->check(non_negative());
   app.add_flag(
       "--hot", options.hot,
       "reuse one buffer, so that caches flatter the numbers; default: rotate over 4x the last cache");

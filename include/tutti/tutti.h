@@ -249,7 +249,8 @@ TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle)
  * not overlap. Pointers of empty buffers may be NULL. All may block up to the deadline when
  * `stream` is TUTTI_BLOCKING. Common errors: TUTTI_INVALID_ARGUMENT (NULL pointer, count whose bytes
  * overflow, unknown type or operator, root outside [0, P), overlap), TUTTI_INVALID_USAGE (destroyed,
- * finalized, forked, in error), TUTTI_MISMATCH, TUTTI_PEER_LOST, TUTTI_TIMEOUT, TUTTI_ABORTED. */
+ * finalized, forked), TUTTI_MISMATCH, TUTTI_PEER_LOST, TUTTI_TIMEOUT, TUTTI_ABORTED (also of every call
+ * after the one that put the communicator in error). */
 
 /* recv[i] = op over ranks of send[i]; send, recv: [count]. In place: send == recv. */
 TUTTI_API tutti_result_t tutti_all_reduce(const void* send, void* recv, size_t count, tutti_type_t type,

@@ -444,6 +444,10 @@ TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, s
     if (buffer == nullptr) return null_argument("buffer");
     TUTTI_TRY(check_ready(comm));
     if (bytes == 0) return {Code::kInvalidArgument, "argument bytes is 0: there is nothing to register"};
+    if (bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(buffer)) {
+      return {Code::kInvalidArgument,
+              format("argument bytes is %zu: from buffer %p on there is no such room", bytes, buffer)};
+    }
     auto registration = std::make_unique<char>();
     *handle = registration.get();
     comm->registrations.emplace(*handle, std::move(registration));

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "comm/communicator.h"
@@ -28,6 +29,7 @@ struct RankFacts {
   uint32_t reproducible = 0;
   uint32_t threads = 0;
   uint64_t stripe_bytes = 0;
+  uint64_t choice = 0;  ///< hash of what chooses algorithms
 };
 
 // What is pulled and then reduced: small enough to stay in a core's second cache, large enough that the
@@ -42,6 +44,25 @@ RankFacts facts_of(const Introduction& introduction) {
   RankFacts facts;
   std::memcpy(&facts, introduction.bytes.data(), std::min(sizeof(facts), introduction.bytes.size()));
   return facts;
+}
+
+/// Ranks that chose by different tables or names would run parts of different algorithms.
+uint64_t hash_of_choice(const Process& process) {
+  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  const auto add = [&hash](const void* data, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i)
+      hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3ull;
+  };
+  const auto add_name = [&](const std::string& name) { add(name.c_str(), name.size() + 1); };
+  add_name(process.config().algorithm);
+  for (const ChoiceRow& row : process.choice().rows()) {
+    const std::array<uint64_t, 6> numbers = {
+        static_cast<uint64_t>(row.collective), row.ranks_min, row.ranks_max, row.bytes_min, row.bytes_max,
+        static_cast<uint64_t>(row.condition)};
+    add(numbers.data(), sizeof(numbers));
+    add_name(row.algorithm);
+  }
+  return hash;
 }
 
 /// Settings that must be equal: the error names the first that is not, and both values.
@@ -63,6 +84,12 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   }
   if (theirs.stripe_bytes != first.stripe_bytes) {
     return differ("TUTTI_STRIPE_BYTES", theirs.stripe_bytes, first.stripe_bytes);
+  }
+  if (theirs.choice != first.choice) {
+    return {Code::kInvalidArgument,
+            format("rank %u and rank 0 choose algorithms differently: TUTTI_ALGORITHM and the rows of "
+                   "TUTTI_CHOICE_FILE must be the same on all ranks",
+                   rank)};
   }
   return Status::ok();
 }
@@ -145,7 +172,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
                         .cpu_quota = cpu_quota(),
                         .reproducible = options.reproducible ? 1u : 0u,
                         .threads = options.threads,
-                        .stripe_bytes = process.config().stripe_bytes};
+                        .stripe_bytes = process.config().stripe_bytes,
+                        .choice = hash_of_choice(process)};
   const std::array<int, 3> files = {memory->get(), process.heap().fd(), process.life_fd()};
   auto introductions = meeting->all_gather(as_bytes(facts), files, false);
   TUTTI_TRY(introductions.status());

@@ -6,10 +6,15 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <fstream>
 #include <sstream>
+#include <string_view>
+
+#include "algorithms/algorithm.h"
+#include "core/result.h"
 
 namespace tutti {
 namespace {
@@ -23,12 +28,23 @@ void close_life_in_child() {
   if (fd >= 0) close(fd);
 }
 
+bool is_algorithm(std::string_view name) {
+  return std::ranges::any_of(algorithms(), [&](const Algorithm& known) { return known.name == name; });
+}
+
 Result<ChoiceTable> load_choice(const std::string& path) {
   if (path.empty()) return ChoiceTable::built_in();
   std::ifstream file(path);
   if (!file) return system_error("opening TUTTI_CHOICE_FILE " + path, errno);
   std::ostringstream text;
-  text << file.rdbuf();
+  // A folder opens like a file; only reading fails. An empty table would leave every call to the fallback.
+  if (!(text << file.rdbuf())) {
+    return Status(
+        Code::kInvalidArgument,
+        format("environment variable TUTTI_CHOICE_FILE is \"%s\", which cannot be read or is empty: name "
+               "a table in the form of algorithms/choice.txt",
+               path.c_str()));
+  }
   return ChoiceTable::parse(text.str());
 }
 
@@ -57,6 +73,12 @@ Status Process::prepare() {
   auto config = read_config(process_environment());
   TUTTI_TRY(config.status());
   config_ = std::move(*config);
+  if (!config_.algorithm.empty() && !is_algorithm(config_.algorithm)) {
+    return {Code::kInvalidArgument,
+            format("environment variable TUTTI_ALGORITHM is \"%s\"; no collective has "
+                   "an algorithm of that name: tutti-plan --list shows them",
+                   config_.algorithm.c_str())};
+  }
   auto choice = load_choice(config_.choice_file);
   TUTTI_TRY(choice.status());
   choice_ = std::move(*choice);

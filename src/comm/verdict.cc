@@ -128,6 +128,14 @@ Status Communicator::mismatch_with(uint32_t peer) {
                "receive, with the same count, type and tag, in the same order",
                peer, rank_, as_ull(flag::bytes(obstacle.word)), as_ull(flag::bytes(obstacle.expected)))};
   }
+  if (same_call && theirs.count.load() == mine.count.load()) {
+    return {
+        Code::kMismatch,
+        format("rank %u and rank %u are both in collective %llu, %s, but differ in what this does not show: "
+               "an array of counts, or an earlier call whose arguments differed, such as another root; all "
+               "ranks must make the same calls with the same arguments in the same order",
+               rank_, peer, as_ull(sequence_), describe_call(mine.call, mine.count).c_str())};
+  }
   return {
       Code::kMismatch,
       format(

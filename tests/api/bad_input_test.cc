@@ -330,6 +330,13 @@ std::vector<BadCall> bad_operators_and_memory() {
        },
        TUTTI_INVALID_ARGUMENT,
        {"bytes"}},
+      {"registration past the end of the address space",
+       [](const Rank& r, Buffers& b) {
+         void* handle = nullptr;
+         return tutti_comm_register(r.comm, b.send.data(), SIZE_MAX, &handle);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"bytes", std::to_string(SIZE_MAX)}},
   };
 }
 
@@ -448,16 +455,20 @@ TEST(BadInputTest, OfCreateIsNamed) {
 
 // Goal: a wrong environment variable is an error that names it, at the first call.
 TEST(BadInputTest, OfTheEnvironmentIsNamed) {
-  EXPECT_EQ(run_child(
-                [] {
-                  tutti_unique_id_t id;
-                  const tutti_result_t result = tutti_get_unique_id(&id);
-                  const std::string text = tutti_last_error();
-                  const bool named = text.find("TUTTI_SLOTS") != std::string::npos;
-                  return result == TUTTI_INVALID_ARGUMENT && named ? std::string() : "got: " + text;
-                },
-                {{"TUTTI_SLOTS", "7"}}),
-            "");
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"TUTTI_SLOTS", "7"}, {"TUTTI_ALGORITHM", "no_such_name"}, {"TUTTI_CHOICE_FILE", "/"}};
+  for (const auto& [name, value] : wrong) {
+    EXPECT_EQ(run_child(
+                  [&name = name, &value = value] {
+                    tutti_unique_id_t id;
+                    const tutti_result_t result = tutti_get_unique_id(&id);
+                    const std::string text = tutti_last_error();
+                    const bool named = text.find(name + " is \"" + value) != std::string::npos;
+                    return result == TUTTI_INVALID_ARGUMENT && named ? std::string() : "got: " + text;
+                  },
+                  {{name, value}}),
+              "");
+  }
 }
 
 // Goal: a struct of an older or a newer header is read as far as both know it.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/support/cluster.h"
@@ -95,6 +96,23 @@ TEST(BootstrapTest, DifferentNumbersOfThreadsFailAll) {
                           }),
               "");
   }
+}
+
+// Goal: ranks that would run parts of different algorithms are told so, and do not wait for each other.
+TEST(BootstrapTest, DifferentAlgorithmsAreRefused) {
+  ClusterOptions options;
+  options.layout = processes(2);
+  options.create = false;
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          // Rank 1 has not called tutti yet.
+                          if (rank.rank() == 1) setenv("TUTTI_ALGORITHM", "ring", 1);
+                          rank.expect(tutti_comm_create(&rank.comm, 2, rank.id(), rank.rank(), nullptr),
+                                      TUTTI_INVALID_ARGUMENT, "create");
+                          rank.expect_text({"rank 1", "TUTTI_ALGORITHM", "TUTTI_CHOICE_FILE"}, "create");
+                          rank.meet();  // rank 0 answers until both know
+                        }),
+            "");
 }
 
 TEST(BootstrapTest, DamagedIdsAreRefused) {

@@ -64,6 +64,15 @@ Call all_gather_v(size_t first, size_t step) {
                               TUTTI_BLOCKING);
   };
 }
+/// Rank `big` contributes one element more than the others: the sum says nothing about who it is.
+Call one_more(size_t big) {
+  return [=](const Rank& r, Memory& m) {
+    std::vector<size_t> counts(static_cast<size_t>(r.count()), 3000);
+    ++counts[big];
+    return tutti_all_gather_v(m.send.data(), m.recv.data(), counts.data(), nullptr, TUTTI_FLOAT32, r.comm,
+                              TUTTI_BLOCKING);
+  };
+}
 /// Sends and expects `count` elements everywhere, but `self` to itself.
 Call all_to_all_v(size_t count) {
   return [=](const Rank& r, Memory& m) {
@@ -97,6 +106,7 @@ std::vector<Mismatch> mismatches() {
        both(all_reduce(8), all_reduce(9)),
        {"count 8"}},
       {"variable", all_gather(20), all_gather_v(20, 0), {"all_gather"}},
+      {"order_of_counts_of_all_gather_v", one_more(0), one_more(1), {"array of counts"}},
       {"counts_of_all_gather_v", all_gather_v(100, 1), all_gather_v(103, 1), {"all_gather_v"}},
       {"all_to_all_v_with_broadcast", all_to_all_v(10), broadcast(10, 1), {"rank"}},
       {"counts_of_all_to_all_v", all_to_all_v(9000), all_to_all_v(9001), {"rank"}},

@@ -83,6 +83,17 @@ TEST_F(JsonTest, AFolderThatIsNotThereIsAnError) {
   EXPECT_NE(std::string(report.status().text()).find("no/such/out.json"), std::string::npos);
 }
 
+// Goal: a report that is passed on does not let its reader join the ranks of the next run.
+TEST_F(JsonTest, TheKeyOfTheRanksIsNotShown) {
+  Result<JsonReport> report = JsonReport::create(path("out.json"));
+  ASSERT_TRUE(report.is_ok());
+  report->begin({}, {}, {"TUTTI_KEY=0123456789abcdef", "TUTTI_KEY_FILE=/etc/key"}, 100, {});
+  ASSERT_TRUE(report->finish({}, {}).is_ok());
+  const nlohmann::json json = load(path("out.json"));
+  EXPECT_EQ(json["env"][0], "TUTTI_KEY=(not shown)");
+  EXPECT_EQ(json["env"][1], "TUTTI_KEY_FILE=/etc/key");
+}
+
 // Goal: a run that dies leaves its rows.
 TEST_F(JsonTest, RowsAreOnDiskBeforeTheEnd) {
   Result<JsonReport> report = JsonReport::create(path("out.json"));

@@ -191,9 +191,10 @@ TEST(OptionsTest, WhatCannotBeDoneOnTheHostIsRefused) {
         Case{{"-b", "9", "-e", "8"}, "9 > 8"}, Case{{"-b", "x"}, "minbytes"},
         Case{{"-o", "median"}, "median"}, Case{{"-d", "int7"}, "int7"},
         Case{{"-o", "band", "-d", "float"}, "not defined"}, Case{{"-r", "x"}, "invalid root"},
-        Case{{"-n", "0"}, "iters"}, Case{{"-a", "4"}, "average"},
-        Case{{"-b", "8", "-e", "16", "-i", "0"}, "step"}, Case{{"-K", "20"}, "-K"},
-        Case{{"-b", "0", "-f", "2"}, "-f"}, Case{{"--nonsense"}, "nonsense"}}) {
+        Case{{"-n", "0"}, "iters: Value 0 not in range 1 to 2147483647"},
+        Case{{"-w", "-1"}, "warmup_iters: Value -1 not in range 0 to 2147483647"},
+        Case{{"-a", "4"}, "average"}, Case{{"-b", "8", "-e", "16", "-i", "0"}, "step"},
+        Case{{"-K", "20"}, "-K"}, Case{{"-b", "0", "-f", "2"}, "-f"}, Case{{"--nonsense"}, "nonsense"}}) {
     const ParsedOptions parsed = parse(wrong.words);
     EXPECT_FALSE(parsed.run) << wrong.said;
     EXPECT_EQ(parsed.exit_code, 2);

@@ -4,7 +4,9 @@
 //   tutti-plan all_reduce -n 4 -s 1M -a ring       that of one algorithm
 //   tutti-plan --file my.plan                      exit status 1 and the reason when it is wrong
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -47,6 +49,18 @@ int fail(int status, const std::string& text) {
   return status;
 }
 
+/// CLI11's own PositiveNumber lets NaN pass, and its message names an upper bound of 309 digits.
+CLI::Validator number(bool may_be_zero) {
+  const std::string rule = may_be_zero ? "a number from 0 on" : "a number above 0";
+  const auto check = [=](std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    const bool is_number = end != text.c_str() && *end == '\0' && std::isfinite(value);
+    return is_number && (may_be_zero ? value >= 0 : value > 0) ? std::string() : text + " is not " + rule;
+  };
+  return CLI::Validator(check, may_be_zero ? "NONNEGATIVE" : "POSITIVE");
+}
+
 void declare(CLI::App& app, Options& options) {
   app.add_option("collective", options.collective, "all_reduce, all_gather, ...: see --list");
   app.add_option("-n,--ranks", options.request.rank_count, "rank count")
@@ -73,14 +87,22 @@ void declare(CLI::App& app, Options& options) {
                "--file: do not ask that the plans are right in place");
   app.add_option("--cores", options.costs.cores, "cores that the ranks share")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--overhead-us", options.costs.step_overhead_us, "cost of a step")->capture_default_str();
-  app.add_option("--latency-us", options.costs.link_latency_us, "cost of a message")->capture_default_str();
-  app.add_option("--switch-us", options.costs.switch_us, "cost of giving a core away")->capture_default_str();
+      ->check(number(false));
+  app.add_option("--overhead-us", options.costs.step_overhead_us, "cost of a step")
+      ->capture_default_str()
+      ->check(number(true));
+  app.add_option("--latency-us", options.costs.link_latency_us, "cost of a message")
+      ->capture_default_str()
+      ->check(number(true));
+  app.add_option("--switch-us", options.costs.switch_us, "cost of giving a core away")
+      ->capture_default_str()
+      ->check(number(true));
   app.add_option("--link-bytes-per-us", options.costs.link_bytes_per_us, "bandwidth of a link")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(number(false));
   app.add_option("--memory-bytes-per-us", options.costs.memory_bytes_per_us, "bandwidth of a core to memory")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(number(false));
   app.footer(
       "Exit status: 0 proved, 1 the plan is wrong, 2 wrong arguments.\n"
       "The default costs are those of two cores of an EPYC (Zen 5); ./dev bench measures the latency of a\n"
