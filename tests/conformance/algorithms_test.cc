@@ -86,7 +86,7 @@ TEST_P(AlgorithmsTest, GivesTheRightResultEndToEnd) {
     const std::vector<Trial> trials = trials_of(kinds, ranks);
     const int chosen = turn++ % 3;
     int place = 0;
-    for (const auto& layout : {threads(ranks), processes(ranks), mixed(ranks)}) {
+    for (const auto& layout : {threads(ranks), processes(ranks), mixed_or_threads(ranks)}) {
       if (place++ != chosen && !full_run()) continue;
       for (const char* reference_bytes : {"512", "1000000000"}) {
         ClusterOptions options;

@@ -52,7 +52,7 @@ struct Setting {
 
   ClusterOptions options() const {
     ClusterOptions result;
-    result.layout = layout == 0 ? threads(ranks) : layout == 1 ? processes(ranks) : mixed(ranks);
+    result.layout = layout == 0 ? threads(ranks) : layout == 1 ? processes(ranks) : mixed_or_threads(ranks);
     result.environment = {{"TUTTI_SLOT_BYTES", std::to_string(kSlotBytes)},
                           {"TUTTI_SLOTS", std::to_string(kSlots)},
                           {"TUTTI_STRIPE_BYTES", "256"},

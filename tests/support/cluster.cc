@@ -347,6 +347,10 @@ std::vector<int> mixed(int rank_count) {
   return layout;
 }
 
+std::vector<int> mixed_or_threads(int rank_count) {
+  return thread_sanitized() ? threads(rank_count) : mixed(rank_count);
+}
+
 std::string layout_name(const std::vector<int>& layout) {
   std::string name = layout.size() == 1 ? "t" : "p";
   for (size_t i = 0; i < layout.size(); ++i) name += (i == 0 ? "" : "_") + std::to_string(layout[i]);

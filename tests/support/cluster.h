@@ -102,6 +102,9 @@ std::string run_child(const std::function<std::string()>& body,
 std::vector<int> processes(int rank_count);
 std::vector<int> threads(int rank_count);
 std::vector<int> mixed(int rank_count);
+/// mixed(), but threads under the thread sanitizer: where one thread's write follows another's read only by
+/// way of a third rank in another process, which it does not see, it would report a race.
+std::vector<int> mixed_or_threads(int rank_count);
 /// "p1+1+1", "t3".
 std::string layout_name(const std::vector<int>& layout);
 

@@ -13,13 +13,23 @@ bool full_run() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-bool sanitized() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+bool thread_sanitized() {
+#if defined(__SANITIZE_THREAD__)
   return true;
 #elif defined(__has_feature)
-  return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+  return __has_feature(thread_sanitizer);
 #else
   return false;
+#endif
+}
+
+bool sanitized() {
+#if defined(__SANITIZE_ADDRESS__)
+  return true;
+#elif defined(__has_feature)
+  return __has_feature(address_sanitizer) || thread_sanitized();
+#else
+  return thread_sanitized();
 #endif
 }
 
