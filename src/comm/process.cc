@@ -19,6 +19,10 @@
 namespace tutti {
 namespace {
 
+// Where address space is short the heap shrinks by this factor until it fits, down to this size.
+constexpr size_t kHeapShrink = 16;
+constexpr size_t kLeastHeapBytes = 64u << 20;
+
 // The write end of the life pipe, for the fork handler, which may use nothing but this.
 std::atomic<int> life_write_fd{-1};
 
@@ -101,7 +105,17 @@ Status Process::prepare() {
     heap_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   }
   auto heap = SymmetricHeap::create(heap_bytes);
-  TUTTI_TRY(heap.status());
+  // A limit on address space (ulimit -v) must not stop programs that never ask for memory of the heap. Peers
+  // map it too, so it then takes a part of what is left.
+  while (!heap && config_.heap_bytes == 0 && heap_bytes > kLeastHeapBytes) {
+    heap_bytes /= kHeapShrink;
+    heap = SymmetricHeap::create(heap_bytes);
+  }
+  if (!heap) {
+    return {heap.status().code(),
+            format("%s; TUTTI_HEAP_BYTES sets how much address space tutti_mem_alloc's memory takes",
+                   std::string(heap.status().text()).c_str())};
+  }
   heap_ = *heap;
   auto control = ControlThread::start();
   TUTTI_TRY(control.status());

@@ -121,12 +121,17 @@ Status Communicator::mismatch_with(uint32_t peer) {
   const bool same_call =
       theirs.call.load() == mine.call.load() && theirs.sequence.load() == mine.sequence.load();
   if (current_ == messages_ && (!messages_are_collective_ || same_call)) {
+    const uint64_t sent = flag::bytes(obstacle.word);
+    const uint64_t expected = flag::bytes(obstacle.expected);
+    const std::string what = sent == expected ? "its type, its tag or its count is another one than expected"
+                                              : format("its first part has %llu bytes, %llu were expected",
+                                                       as_ull(sent), as_ull(expected));
     return {
         Code::kMismatch,
-        format("a message from rank %u to rank %u does not match: its first part has %llu bytes, %llu were "
-               "expected, or its count, type or tag differs; what one rank of a pair sends the other must "
-               "receive, with the same count, type and tag, in the same order",
-               peer, rank_, as_ull(flag::bytes(obstacle.word)), as_ull(flag::bytes(obstacle.expected)))};
+        format(
+            "a message from rank %u to rank %u does not match: %s; what one rank of a pair sends the other "
+            "must receive, with the same count, type and tag, in the same order",
+            peer, rank_, what.c_str())};
   }
   if (same_call && theirs.count.load() == mine.count.load()) {
     return {

@@ -1,5 +1,6 @@
 // Meeting: what goes wrong while a communicator is created is an error on every rank that has come.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -7,6 +8,7 @@
 #include <cstring>
 
 #include "tests/support/cluster.h"
+#include "tests/support/scope.h"
 
 namespace tutti::test {
 namespace {
@@ -246,6 +248,28 @@ TEST(BootstrapTest, AbortEndsANonBlockingCreate) {
                           }
                         }),
             "");
+}
+
+/// Creates a communicator of one rank in 3 GiB of address space; the error's text, or nothing.
+std::string create_in_little_address_space() {
+  const rlimit limit{3u << 30, 3u << 30};
+  setrlimit(RLIMIT_AS, &limit);
+  tutti_unique_id_t id;
+  tutti_comm_t* comm = nullptr;
+  if (tutti_get_unique_id(&id) != TUTTI_SUCCESS ||
+      tutti_comm_create(&comm, 1, id, 0, nullptr) != TUTTI_SUCCESS)
+    return tutti_last_error();
+  return tutti_comm_destroy(comm) == TUTTI_SUCCESS ? "" : tutti_last_error();
+}
+
+// Goal: a limit on address space shrinks the heap that nobody asked for; a heap that was asked for is refused
+// with the name of its setting.
+TEST(BootstrapTest, AddressSpaceMayBeLimited) {
+  if (sanitized()) GTEST_SKIP() << "sanitizers need address space of their own";
+  EXPECT_EQ(run_child(create_in_little_address_space), "");
+  EXPECT_NE(run_child(create_in_little_address_space, {{"TUTTI_HEAP_BYTES", "8589934592"}})
+                .find("TUTTI_HEAP_BYTES"),
+            std::string::npos);
 }
 
 }  // namespace
