@@ -12,8 +12,9 @@ namespace {
 
 // Turns without a clock: a spinning turn is 256 polls (about 1-2 us), a yielding one a system call (0.4 us).
 constexpr uint32_t kQuietTurns = 16;
-// A spinning rank gives its core away about every 10 us of waiting: its peer may be waiting for this very core when
-// other programs keep the machine busy. 8 bytes between 2 ranks beside a compiler: see docs/performance.md.
+// A spinning rank gives its core away about every 10 us of waiting: its peer may be waiting for this very
+// core when other programs keep the machine busy. 8 bytes between 2 ranks beside a compiler: see
+// docs/performance.md.
 constexpr uint32_t kTurnsPerYield = 8;
 // How long a wait stays awake. Longer than the skew of ranks that compute alike, shorter than anyone
 // would notice in the process's CPU time.
