@@ -255,7 +255,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
 }  // namespace
 
 Result<UniqueId> Hub::open(ControlThread& control) {
-  // One host only, for now: no network address.
+  // A hub serves the ranks of its own host, by a name that only this host has: no network address.
   auto id = make_unique_id({});
   TUTTI_TRY(id.status());
   auto listener = local_listen(local_name_of(*id));

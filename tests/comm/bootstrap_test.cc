@@ -100,21 +100,31 @@ TEST(BootstrapTest, DifferentNumbersOfThreadsFailAll) {
   }
 }
 
-// Goal: ranks that would run parts of different algorithms are told so, and do not wait for each other.
-TEST(BootstrapTest, DifferentAlgorithmsAreRefused) {
-  ClusterOptions options;
-  options.layout = processes(2);
-  options.create = false;
-  EXPECT_EQ(run_cluster(options,
-                        [](Rank& rank) {
-                          // Rank 1 has not called tutti yet.
-                          if (rank.rank() == 1) setenv("TUTTI_ALGORITHM", "ring", 1);
-                          rank.expect(tutti_comm_create(&rank.comm, 2, rank.id(), rank.rank(), nullptr),
-                                      TUTTI_INVALID_ARGUMENT, "create");
-                          rank.expect_text({"rank 1", "TUTTI_ALGORITHM", "TUTTI_CHOICE_FILE"}, "create");
-                          rank.meet();  // rank 0 answers until both know
-                        }),
-            "");
+// Goal: ranks that would run different plans, or cut them differently, are told so and do not wait for each
+// other.
+TEST(BootstrapTest, DifferentEnvironmentsAreRefused) {
+  struct Difference {
+    const char* name;
+    const char* value;
+    std::vector<std::string> text;
+  };
+  for (const Difference& difference :
+       {Difference{"TUTTI_ALGORITHM", "ring", {"rank 1", "TUTTI_ALGORITHM", "TUTTI_CHOICE_FILE"}},
+        Difference{
+            "TUTTI_STRIPE_BYTES", "5000", {"TUTTI_STRIPE_BYTES", "5000 on rank 1", "1048576 on rank 0"}}}) {
+    EXPECT_EQ(run_cluster(without_comm(processes(2)),
+                          [&difference](Rank& rank) {
+                            const tutti_config_t config = rank.config();
+                            // Rank 1 has not called tutti yet.
+                            if (rank.rank() == 1) setenv(difference.name, difference.value, 1);
+                            rank.expect(tutti_comm_create(&rank.comm, 2, rank.id(), rank.rank(), &config),
+                                        TUTTI_INVALID_ARGUMENT, "create");
+                            rank.expect_text(difference.text, "create");
+                            rank.meet();  // rank 0 answers until both know
+                          }),
+              "")
+        << difference.name;
+  }
 }
 
 TEST(BootstrapTest, DamagedIdsAreRefused) {
