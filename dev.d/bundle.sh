@@ -28,7 +28,8 @@ bundle_licences() {
   shift
   command -v dpkg-query >/dev/null || return 0
   for library in "$@"; do
-    package=$(dpkg-query -S "$(readlink -f "$library")" 2>/dev/null | cut -d: -f1 | head -n1)
+    # Where /lib is a link to /usr/lib, a package may have registered either path; no package: no terms to copy.
+    package=$(dpkg-query -S "$(readlink -f "$library")" "/lib/${library#*/lib/}" 2>/dev/null | cut -d: -f1 | head -n1) || true
     if [[ -n $package && -r /usr/share/doc/$package/copyright ]]; then
       cp "/usr/share/doc/$package/copyright" "$folder/$package.txt"
     fi
