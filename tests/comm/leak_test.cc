@@ -29,6 +29,7 @@ std::string leaks(const std::function<bool()>& cycle, int warm_up, int cycles) {
   };
   compare("descriptors", before.descriptors, after.descriptors, 0);
   compare("threads", before.threads, after.threads, 0);
+  compare("shared mappings", before.shared_mappings, after.shared_mappings, 0);
   if (sanitized()) return text;
   compare("mappings", before.mappings, after.mappings, 8);
   compare("resident kB", before.resident_kb, after.resident_kb, 2048);

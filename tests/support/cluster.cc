@@ -392,15 +392,23 @@ Holdings holdings() {
   statm >> total >> resident;
   result.resident_kb = resident * (sysconf(_SC_PAGESIZE) / 1024);
   std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) ++result.mappings;
+  for (std::string line; std::getline(maps, line);) {
+    ++result.mappings;
+    // "start-end rwxs ...": the letter of what is shared, as all memory that ranks meet in is.
+    const size_t permissions = line.find(' ') + 1;
+    if (permissions + 3 < line.size() && line[permissions + 3] == 's') ++result.shared_mappings;
+  }
   return result;
 }
 
 Holdings settled_holdings(const Holdings& before) {
   const double deadline_s = seconds_now() + patience_s(5);
   Holdings now = holdings();
-  while ((now.descriptors > before.descriptors || now.threads > before.threads) &&
-         seconds_now() < deadline_s) {
+  const auto holds_more = [&before, &now] {
+    return now.descriptors > before.descriptors || now.threads > before.threads ||
+           now.shared_mappings > before.shared_mappings;
+  };
+  while (holds_more() && seconds_now() < deadline_s) {
     nap();
     now = holdings();
   }

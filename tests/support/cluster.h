@@ -131,12 +131,13 @@ struct Holdings {
   int descriptors = 0;
   int threads = 0;
   long resident_kb = 0;
-  int mappings = 0;
+  int mappings = 0;  ///< of any kind: the C library keeps some of its own (arenas, stacks of ended threads)
+  int shared_mappings = 0;
 };
 Holdings holdings();
-/// What it holds once it has no more descriptors and threads than `before`, or after some seconds: the
-/// control thread closes its side of a set-up a little later, and the kernel lists a thread that has been
-/// joined until it has quite gone.
+/// What it holds once it has no more descriptors, threads and shared mappings than `before`, or after some
+/// seconds: the control thread closes its side of a set-up a little later, and the kernel lists a thread that
+/// has been joined until it has quite gone.
 Holdings settled_holdings(const Holdings& before);
 
 }  // namespace tutti::test
