@@ -58,6 +58,14 @@ Result<Process*> original_process() {
   return process;
 }
 
+/// A new id, served from here: for ranks of any hosts, or of this one.
+Result<UniqueId> open_hub(Process& process, bool network) {
+  const Config& config = process.config();
+  if (!network) return Hub::open(process.control(), std::nullopt);
+  return Hub::open(process.control(),
+                   ListenOptions{config.socket_ifname, config.port_first, config.port_last});
+}
+
 UniqueId id_of(const tutti_unique_id_t& id) {
   UniqueId result;
   std::memcpy(&result, id.bytes, sizeof(result));
@@ -159,7 +167,7 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
                    [&](uint32_t a, uint32_t b) { return (*items)[a].key < (*items)[b].key; });
   SplitId mine;
   if (color != TUTTI_NO_COLOR && members[0] == comm.rank()) {
-    auto id = Hub::open(comm.process().control());
+    auto id = open_hub(comm.process(), comm.host_count() > 1);
     mine.code = static_cast<int32_t>(id.status().code());
     if (id) mine.id = *id;
   }
@@ -255,7 +263,7 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) noexcept {
     if (id == nullptr) return null_argument("id");
     auto process = original_process();
     TUTTI_TRY(process.status());
-    auto made = Hub::open((*process)->control());
+    auto made = open_hub(**process, true);
     TUTTI_TRY(made.status());
     std::memcpy(id->bytes, &*made, sizeof(id->bytes));
     return Status::ok();
@@ -277,7 +285,7 @@ TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_co
     }
     auto process = original_process();
     TUTTI_TRY(process.status());
-    auto id = Hub::open((*process)->control());
+    auto id = open_hub(**process, false);
     TUTTI_TRY(id.status());
     std::vector<Status> results(static_cast<size_t>(rank_count));
     std::vector<std::thread> threads;

@@ -13,10 +13,11 @@ inline constexpr uint32_t kMaxBlobBytes = 512;
 inline constexpr uint32_t kMaxBlobFiles = 4;
 
 enum class Kind : uint32_t {
-  kJoin = 1,    ///< rank -> hub: Join
-  kGather = 2,  ///< rank -> hub: Header, blob; hub -> rank: Header, then per rank its blob
-  kFail = 3,    ///< both ways: Header (code), text
-  kAbsent = 4,  ///< rank -> hub: who is missing? hub -> rank: Header, text
+  kJoin = 1,       ///< rank -> hub: Join
+  kGather = 2,     ///< rank -> hub: Header, blob; hub -> rank: Header, then per rank its blob
+  kFail = 3,       ///< both ways: Header (code), text
+  kAbsent = 4,     ///< rank -> hub: who is missing? hub -> rank: Header, text
+  kElsewhere = 5,  ///< hub -> rank: Header: go to the network addresses of the id
 };
 
 struct Header {

@@ -137,7 +137,7 @@ void Communicator::start_long(Bound& bound, const Buffers& buffers, uint16_t sig
   bound.operation->start(buffers, signature);
   if (bound.stripes.empty()) return;
   striped_ = true;
-  waiter_ = Waiter(wait_mode());
+  waiter_ = make_waiter();
   for (const auto& stripe : bound.stripes) stripe->start(buffers, signature);
   workers_->begin(*bound.operation, bound.stripes, wait_mode());
 }
@@ -145,13 +145,24 @@ void Communicator::start_long(Bound& bound, const Buffers& buffers, uint16_t sig
 void Communicator::finish_long(Bound& bound) {
   if (bound.tries_pulling) note_duration(bound);
   striped_ = false;
-  waiter_ = Waiter(wait_mode());
+  waiter_ = make_waiter();
 }
 
 Progress Communicator::poll_stripes() {
   const Progress progress = workers_->advance(waiter_.polls());
   if (progress == Progress::kMismatch) current_ = workers_->stuck();
   return progress;
+}
+
+/// The engine and the pumps in turn. An operation is left when the network has taken all of it: what it sent
+/// arrives though this rank computes.
+Progress Communicator::poll_remote() {
+  const Progress progress = draining_ ? Progress::kDone : current_->advance(1);
+  if (progress == Progress::kMismatch) return progress;
+  const bool moved = remote_->advance();
+  draining_ = progress == Progress::kDone && remote_->undrained_peer();
+  if (progress == Progress::kDone && !draining_) return progress;
+  return moved || progress == Progress::kMoved ? Progress::kMoved : Progress::kBlocked;
 }
 
 WaitMode Communicator::wait_mode() const {
@@ -161,7 +172,7 @@ WaitMode Communicator::wait_mode() const {
 
 void Communicator::wait_beside_callers(bool beside) {
   beside_callers_ = beside;
-  waiter_ = Waiter(wait_mode());
+  waiter_ = make_waiter();
 }
 
 /// Offers the receive buffer of this call to the peers, if they can write it.
@@ -264,9 +275,9 @@ Status Communicator::wait() {
 }
 
 Facts Communicator::facts() const {
-  return {.can_publish = true,
+  return {.can_publish = host_count_ == 1,
           .can_reference = one_process_,
-          .host_count = 1,
+          .host_count = host_count_,
           .cores = cores_,
           .slots = shape_.slots / 2,
           .slot_bytes = shape_.slot_bytes};
@@ -363,12 +374,14 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
     }
   }
   bound->is_long = bound->tries_pulling || count > 1;
-  bound->is_short = bound->operation->is_short() && !barrier && count == 1;
+  bound->is_short = bound->operation->is_short() && !barrier && count == 1 && remote_ == nullptr;
   return bound;
 }
 
-/// How many threads work on a call of so many bytes: agreed by all ranks, as both settings are.
+/// How many threads work on a call of so many bytes: agreed by all ranks, as both settings are. One where
+/// pumps carry links: they belong to one thread.
 uint32_t Communicator::stripe_count(uint64_t call_bytes) const {
+  if (host_count_ > 1) return 1;
   return static_cast<uint32_t>(
       std::clamp<uint64_t>(call_bytes / process_.config().stripe_bytes, 1, options_.threads));
 }

@@ -16,7 +16,12 @@
 #include "algorithms/choice.h"
 #include "comm/bootstrap.h"
 #include "comm/call.h"
+#include "comm/control_plane.h"
+#include "comm/file_server.h"
 #include "comm/process.h"
+#include "comm/rank_links.h"
+#include "comm/remote_links.h"
+#include "comm/status_copy.h"
 #include "comm/workers.h"
 #include "core/result.h"
 #include "engine/links.h"
@@ -26,46 +31,23 @@
 
 namespace tutti {
 
+struct RankFacts;
+class SetUp;
+
+/// What a verdict needs to know of a peer.
+struct PeerLook {
+  StatusCopy page;
+  bool has_answered = true;  ///< the page says anything yet
+  /// All that the peer sent before the look is on this host.
+  bool is_settled = true;
+};
+
 /// What the creator of a communicator decides; the rest comes from the process's Config.
 struct CommOptions {
   bool reproducible = false;
   uint32_t threads = 1;  ///< that work on one operation
   uint64_t timeout_ms = 600'000;
   uint64_t setup_timeout_ms = 120'000;
-};
-
-/// The links of one rank for one stripe of its operations, over the segments of its host.
-class SegmentLinks final : public LinkTable {
- public:
-  struct Peer {
-    std::shared_ptr<Segment> segment;
-    bool same_process = false;
-    uint64_t reference_offset = 0;
-    int pull_pid = 0;  ///< 0: its memory cannot be pulled
-  };
-
-  void connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe, std::vector<Peer> peers);
-  SendLink* send_link(uint32_t peer, uint32_t channel) override;
-  RecvLink* recv_link(uint32_t peer, uint32_t channel) override;
-  SendLink* publish_link() override;
-  RecvLink* published_by(uint32_t peer) override;
-  PeerWindow window(uint32_t peer) override;
-  const std::vector<Peer>& peers() const { return peers_; }
-
- private:
-  using Bounce = std::vector<std::byte>;
-
-  std::unique_ptr<RecvLink> open_recv(uint32_t peer, RecvLink link);
-
-  SegmentShape shape_;
-  uint32_t rank_ = 0;
-  uint32_t stripe_ = 0;
-  std::vector<Peer> peers_;
-  std::vector<std::unique_ptr<Bounce>> bounces_;
-  std::unique_ptr<SendLink> publish_;
-  std::unordered_map<uint64_t, std::unique_ptr<SendLink>> send_;  ///< key: channel, peer
-  std::unordered_map<uint64_t, std::unique_ptr<RecvLink>> recv_;
-  std::unordered_map<uint32_t, std::unique_ptr<RecvLink>> published_;
 };
 
 class Communicator {
@@ -78,6 +60,7 @@ class Communicator {
 
   uint32_t rank() const { return rank_; }
   uint32_t rank_count() const { return rank_count_; }
+  uint32_t host_count() const { return host_count_; }
   const CommOptions& options() const { return options_; }
   Process& process() { return process_; }
 
@@ -94,7 +77,11 @@ class Communicator {
   /// not kMoved or kBlocked, then finish.
   Status begin(const Call& call);
   Status begin(const MessageCall& call);
-  Progress poll() { return striped_ ? poll_stripes() : current_->advance(waiter_.polls()); }
+  Progress poll() {
+    if (remote_ != nullptr) [[unlikely]]
+      return poll_remote();
+    return striped_ ? poll_stripes() : current_->advance(waiter_.polls());
+  }
   /// Between polls that moved nothing. A failure ends the operation.
   Status wait();
   void moved() { waiter_.moved(); }
@@ -107,7 +94,7 @@ class Communicator {
   bool has_error() const { return header_->alert.state.load(std::memory_order_acquire) == Alert::kRaised; }
   /// Wakes every wait of every rank. Any thread.
   void abort();
-  /// A peer's process has ended. Called on the control thread.
+  /// The process of a peer on this host has ended. Called on the control thread.
   void peer_lost(uint32_t rank);
   /// No call will follow: peers that wait for one are told.
   void leave();
@@ -142,10 +129,17 @@ class Communicator {
   };
 
   Communicator(Process& process, uint32_t rank_count, uint32_t rank, const CommOptions& options);
-  Status connect(Meeting& meeting, std::vector<Introduction> introductions);
+  Status prepare(SetUp& setup);
+  RankFacts describe(const PackedEndpoints& data, const FileSecret& secret) const;
+  Status connect(SetUp& setup, std::vector<Introduction>& introductions);
+  Status map_peer(uint32_t peer, const RankFacts& theirs, const Introduction& introduction,
+                  RankLinks::Peer& result);
+  Status connect_hosts(SetUp& setup, const std::vector<RankFacts>& facts);
+  Status open_control_plane();
   Status start_workers();
-  void choose_waiting();
-  Status watch_life(std::vector<Introduction>& introductions);
+  void count_cores(const std::vector<RankFacts>& facts);
+  void choose_waiting(uint32_t ranks_here);
+  Status watch_life(const std::vector<RankFacts>& facts, std::vector<Introduction>& introductions);
   Facts facts() const;
   Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;
   Result<std::unique_ptr<Bound>> bind(const Call& call);
@@ -160,7 +154,9 @@ class Communicator {
   void start_long(Bound& bound, const Buffers& buffers, uint16_t signature);
   void finish_long(Bound& bound);
   Progress poll_stripes();
+  Progress poll_remote();
   WaitMode wait_mode() const;
+  Waiter make_waiter() { return Waiter(wait_mode(), remote_.get()); }
   static void choose_carriage(Bound& bound);
   static void note_duration(Bound& bound);
   Status drive();
@@ -171,11 +167,17 @@ class Communicator {
   Status check_obstacle(uint64_t waited_ns);
   Status mismatch_with(uint32_t peer);
   Status check_peer(uint32_t peer);
-  bool waits_crossed(const StatusPage& theirs, uint64_t their_sequence);
+  Status check_way(uint32_t peer);
+  PeerLook look_at(uint32_t peer);
+  PeerLook ask(uint32_t peer);
+  Obstacle obstacle() const;
+  bool is_remote(uint32_t peer) const { return links_.peers()[peer].is_remote; }
+  void remote_lost(uint32_t rank, const Status& why);
+  bool waits_crossed(uint32_t peer, const PeerLook& theirs);
   Status crossed_with(uint32_t peer) const;
   bool in_collective() const { return current_ != messages_ || messages_are_collective_; }
   Status deadline_verdict(uint64_t waited_ns);
-  std::string describe_peer(uint32_t peer) const;
+  std::string describe_peer(uint32_t peer);
   Status fail(const Status& why);
   void drain_references();
   bool holds_references() const;
@@ -184,15 +186,21 @@ class Communicator {
   uint32_t rank_count_;
   uint32_t rank_;
   CommOptions options_;
-  uint32_t cores_ = 1;
+  uint32_t cores_ = 1;             ///< of the host that has fewest
+  uint32_t own_cores_ = 1;         ///< of this machine
+  std::vector<uint32_t> host_of_;  ///< by rank, numbered in the order of their lowest ranks
+  uint32_t host_count_ = 1;
   bool one_process_ = true;  ///< all ranks are threads of this process
   SegmentShape shape_;
   SegmentHeader* header_ = nullptr;  ///< of this rank: in its segment, or own_header_
   std::unique_ptr<SegmentHeader> own_header_;
   std::shared_ptr<Segment> segment_;
-  SegmentLinks links_;
-  std::vector<std::unique_ptr<SegmentLinks>> stripe_links_;  ///< of the stripes that workers_ run
-  std::unique_ptr<Workers> workers_;                         ///< null where one thread does it all
+  std::unique_ptr<RemoteLinks> remote_;            ///< null where all ranks are on one host
+  std::shared_ptr<ControlPlane> plane_;            ///< as remote_
+  std::vector<ControlPlane::Peer> control_peers_;  ///< during set-up
+  RankLinks links_;
+  std::vector<std::unique_ptr<RankLinks>> stripe_links_;  ///< of the stripes that workers_ run
+  std::unique_ptr<Workers> workers_;                      ///< null where one thread does it all
   std::vector<FileDescriptor> lives_;
 
   uint64_t sequence_ = 0;
@@ -206,7 +214,9 @@ class Communicator {
   /// What the caller's thread runs, and a verdict looks at: of a striped operation its own stripe, or the one
   /// that is stuck.
   Operation* current_ = nullptr;
-  bool striped_ = false;  ///< workers_ run the other stripes of the operation
+  bool draining_ = false;    ///< current_ is done, but the network has not taken all of it
+  uint32_t torn_looks_ = 0;  ///< at a way that is torn, while nobody has said why
+  bool striped_ = false;     ///< workers_ run the other stripes of the operation
   Bound* last_ = nullptr;
   std::unordered_map<CallShape, std::unique_ptr<Bound>, ShapeHash> bound_;
   std::unique_ptr<Bound> variable_;

@@ -1,5 +1,4 @@
 // Creating a communicator, as its phases: meet, describe, choose, connect, allocate.
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +6,8 @@
 #include <cstring>
 
 #include "comm/communicator.h"
+#include "comm/rank_facts.h"
+#include "comm/set_up.h"
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "transports/shm/pull.h"
@@ -14,27 +15,20 @@
 namespace tutti {
 namespace {
 
-/// What a rank tells the others of itself: facts, never decisions.
-struct RankFacts {
-  Process::Token process{};
-  uint64_t segment_key = 0;    ///< finds the segment inside its process
-  uint64_t token_address = 0;  ///< of `process` in its memory, for peers to prove that they can pull
-  int64_t pid = 0;
-  uint64_t heap_base = 0;
-  uint64_t heap_bytes = 0;
-  uint32_t slots = 0;
-  uint32_t slot_bytes = 0;
-  CpuSet cpus;  ///< that its thread may use; launchers bind each rank to some
-  uint32_t cpu_quota = 0;
-  uint32_t reproducible = 0;
-  uint32_t threads = 0;
-  uint64_t stripe_bytes = 0;
-  uint64_t choice = 0;  ///< hash of what chooses algorithms
-};
+// Data connections between two ranks have channels from 0 on; this is the one of their control connection.
+constexpr uint32_t kControlChannel = kMaxConnections;
 
-// What is pulled and then reduced: small enough to stay in a core's second cache, large enough that the
-// system call's microsecond is a tenth of its copy.
-constexpr uint32_t kBounceSlots = 4;
+/// A rank's files, at its process's file server for as long as the set-up takes.
+struct FileOffer {
+  explicit FileOffer(FileServer& to) : server(to) {}
+  FileOffer(const FileOffer&) = delete;
+  FileOffer& operator=(const FileOffer&) = delete;
+  ~FileOffer() { server.withdraw(secret); }
+  void open(std::span<const int> files) { server.offer(secret, {files.begin(), files.end()}); }
+
+  FileServer& server;
+  FileSecret secret{};
+};
 
 std::span<const std::byte> as_bytes(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
@@ -82,6 +76,9 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   if (theirs.threads != first.threads) {
     return differ("the number of threads (config.threads or TUTTI_THREADS)", theirs.threads, first.threads);
   }
+  if (theirs.connections != first.connections) {
+    return differ("TUTTI_CONNECTIONS", theirs.connections, first.connections);
+  }
   if (theirs.stripe_bytes != first.stripe_bytes) {
     return differ("TUTTI_STRIPE_BYTES", theirs.stripe_bytes, first.stripe_bytes);
   }
@@ -125,68 +122,85 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
                                                            uint32_t rank_count, uint32_t rank,
                                                            const CommOptions& options, SetUpStop* stop) {
   std::unique_ptr<Communicator> comm(new Communicator(process, rank_count, rank, options));
-  const uint64_t deadline_ns = deadline_after_ms(options.setup_timeout_ms);
-
   // Meet: from here on every rank learns of a failure of any other.
-  auto meeting = Meeting::join(id, rank_count, rank, deadline_ns, stop);
-  TUTTI_TRY(meeting.status());
-  const Status hired = comm->start_workers();
-  if (!hired) {
-    meeting->fail(hired);
-    return hired;
+  auto setup = SetUp::join({.id = id,
+                            .rank_count = rank_count,
+                            .rank = rank,
+                            .deadline_ns = deadline_after_ms(options.setup_timeout_ms),
+                            .stop = stop},
+                           process.config());
+  TUTTI_TRY(setup.status());
+  const Status prepared = comm->prepare(*setup);
+  if (!prepared) {
+    // What another rank has said is not repeated: the first failure that is heard of is everybody's.
+    setup->fail(prepared);
+    return prepared;
   }
-  if (rank_count == 1) {
-    comm->cores_ = core_count(usable_cpus(), cpu_quota());
-    comm->choose_waiting();
-    comm->own_header_ = std::make_unique<SegmentHeader>();
-    comm->header_ = comm->own_header_.get();
-    TUTTI_TRY(meeting->all_gather({}, {}, true).status());
-    return comm;
+  return comm;
+}
+
+/// All phases after joining the meeting.
+Status Communicator::prepare(SetUp& setup) {
+  TUTTI_TRY(start_workers());
+  if (rank_count_ == 1) {
+    cores_ = core_count(usable_cpus(), cpu_quota());
+    choose_waiting(1);
+    own_header_ = std::make_unique<SegmentHeader>();
+    header_ = own_header_.get();
+    return setup.finish();
   }
 
   // Describe: this rank's shared memory exists, empty.
-  auto memory = create_memory("tutti-segment", comm->shape_.bytes());
-  if (!memory) {
-    meeting->fail(memory.status());
-    return memory.status();
-  }
-  auto mapping = map_memory(*memory, comm->shape_.bytes());
-  if (!mapping) {
-    meeting->fail(mapping.status());
-    return mapping.status();
-  }
-  comm->segment_ = std::make_shared<Segment>(std::move(*mapping), comm->shape_);
-  comm->header_ = &comm->segment_->header();
-  prefault_rings(*comm->segment_, comm->shape_);
-  const auto key = reinterpret_cast<uint64_t>(comm->header_);
-  process.add_segment(key, comm->segment_);
-  const RankFacts facts{.process = process.token(),
-                        .segment_key = key,
-                        .token_address = reinterpret_cast<uint64_t>(process.token().data()),
-                        .pid = getpid(),
-                        .heap_base = reinterpret_cast<uint64_t>(process.heap().base()),
-                        .heap_bytes = process.heap().bytes(),
-                        .slots = comm->shape_.slots,
-                        .slot_bytes = comm->shape_.slot_bytes,
-                        .cpus = usable_cpus(),
-                        .cpu_quota = cpu_quota(),
-                        .reproducible = options.reproducible ? 1u : 0u,
-                        .threads = options.threads,
-                        .stripe_bytes = process.config().stripe_bytes,
-                        .choice = hash_of_choice(process)};
-  const std::array<int, 3> files = {memory->get(), process.heap().fd(), process.life_fd()};
-  auto introductions = meeting->all_gather(as_bytes(facts), files, false);
+  auto memory = create_memory("tutti-segment", shape_.bytes());
+  TUTTI_TRY(memory.status());
+  auto mapping = map_memory(*memory, shape_.bytes());
+  TUTTI_TRY(mapping.status());
+  segment_ = std::make_shared<Segment>(std::move(*mapping), shape_);
+  header_ = &segment_->header();
+  prefault_rings(*segment_, shape_);
+  process_.add_segment(reinterpret_cast<uint64_t>(header_), segment_);
+  auto server = process_.file_server();
+  TUTTI_TRY(server.status());
+  FileOffer offer(**server);
+  TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(offer.secret))));
+  const std::array<int, kRankFiles> files = {memory->get(), process_.heap().fd(), process_.life_fd()};
+  const auto announce = [&](const PackedEndpoints& data) {
+    offer.open(files);
+    const RankFacts facts = describe(data, offer.secret);
+    const auto bytes = as_bytes(facts);
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  };
+  auto introductions = setup.introduce(announce, files);
   TUTTI_TRY(introductions.status());
 
   // Choose and connect: nothing that follows depends on when ranks do it.
-  const Status connected = comm->connect(*meeting, std::move(*introductions));
-  if (!connected) {
-    meeting->fail(connected);
-    return connected;
-  }
-  // Every rank has what it needs: from here on a rank that ends is found by its life descriptor.
-  TUTTI_TRY(meeting->all_gather({}, {}, true).status());
-  return comm;
+  TUTTI_TRY(connect(setup, *introductions));
+  // Every rank has what it needs: from here on a rank that ends is found by its life descriptor, or its
+  // control connection.
+  return setup.finish();
+}
+
+RankFacts Communicator::describe(const PackedEndpoints& data, const FileSecret& secret) const {
+  const Config& config = process_.config();
+  return {.process = process_.token(),
+          .machine = process_.place().machine,
+          .host = process_.place().host,
+          .data = data,
+          .secret = secret,
+          .segment_key = reinterpret_cast<uint64_t>(header_),
+          .token_address = reinterpret_cast<uint64_t>(process_.token().data()),
+          .pid = getpid(),
+          .heap_base = reinterpret_cast<uint64_t>(process_.heap().base()),
+          .heap_bytes = process_.heap().bytes(),
+          .slots = shape_.slots,
+          .slot_bytes = shape_.slot_bytes,
+          .cpus = usable_cpus(),
+          .cpu_quota = cpu_quota(),
+          .reproducible = options_.reproducible ? 1u : 0u,
+          .threads = options_.threads,
+          .connections = config.connections,
+          .stripe_bytes = config.stripe_bytes,
+          .choice = hash_of_choice(process_)};
 }
 
 /// The threads that help the caller, and their places for links.
@@ -195,74 +209,179 @@ Status Communicator::start_workers() {
   auto workers = Workers::start(options_.threads - 1);
   TUTTI_TRY(workers.status());
   workers_ = std::move(*workers);
-  for (uint32_t i = 1; i < options_.threads; ++i) stripe_links_.push_back(std::make_unique<SegmentLinks>());
+  for (uint32_t i = 1; i < options_.threads; ++i) stripe_links_.push_back(std::make_unique<RankLinks>());
   return Status::ok();
 }
 
-Status Communicator::connect(Meeting& /*meeting*/, std::vector<Introduction> introductions) {
-  const RankFacts first = facts_of(introductions[0]);
+Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introductions) {
+  std::vector<RankFacts> facts;
+  for (const Introduction& introduction : introductions) facts.push_back(facts_of(introduction));
   // All ranks find the same difference, before any looks for what another that has found it may have dropped.
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) TUTTI_TRY(compare(peer, facts[peer], facts[0]));
+  std::vector<uint64_t> hosts;
+  for (const RankFacts& theirs : facts) hosts.push_back(theirs.host);
+  // Ranks that met at one hub share their host, whatever they say.
+  host_of_ = setup.is_network() ? number_hosts(hosts) : std::vector<uint32_t>(rank_count_, 0);
+  host_count_ = *std::max_element(host_of_.begin(), host_of_.end()) + 1;
+  count_cores(facts);
+
+  std::vector<RankLinks::Peer> peers(rank_count_);
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
-    TUTTI_TRY(compare(peer, facts_of(introductions[peer]), first));
-  }
-  std::vector<SegmentLinks::Peer> peers(rank_count_);
-  CpuSet cpus;
-  uint32_t quota = first.cpu_quota;
-  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
-    const RankFacts theirs = facts_of(introductions[peer]);
-    cpus |= theirs.cpus;
-    if (theirs.cpu_quota != 0) quota = quota == 0 ? theirs.cpu_quota : std::min(quota, theirs.cpu_quota);
-    if (theirs.process == process_.token()) {
-      peers[peer].segment = process_.find_segment(theirs.segment_key);
-      peers[peer].same_process = true;
-      if (peers[peer].segment == nullptr)
-        return {Code::kPeerLost, format("rank %u, a thread of this process, has failed in its set-up", peer)};
+    if (host_of_[peer] != host_of_[rank_]) {
+      auto page = map_plain(sizeof(SegmentHeader));
+      TUTTI_TRY(page.status());
+      peers[peer] = {.segment = std::make_shared<Segment>(std::move(*page), shape_), .is_remote = true};
+      one_process_ = false;
       continue;
     }
-    one_process_ = false;
-    auto mapping = map_memory(introductions[peer].files[0], shape_.bytes());
-    TUTTI_TRY(mapping.status());
-    auto heap = process_.peer_heap(theirs.process, introductions[peer].files[1], theirs.heap_bytes);
-    TUTTI_TRY(heap.status());
-    // The links keep the heap mapped: its life is tied to the segment's.
-    auto* both =
-        new std::pair<Segment, std::shared_ptr<PeerHeap>>(Segment(std::move(*mapping), shape_), *heap);
-    const std::shared_ptr<std::pair<Segment, std::shared_ptr<PeerHeap>>> owner(both);
-    peers[peer].segment = std::shared_ptr<Segment>(owner, &owner->first);
-    peers[peer].pull_pid = pull_pid(theirs);
-    peers[peer].reference_offset = reinterpret_cast<uint64_t>((*heap)->mapping.base()) - theirs.heap_base;
+    if (introductions[peer].files.empty() && facts[peer].process != process_.token()) {
+      auto files = fetch_files(Process::file_server_name(facts[peer].process), facts[peer].secret, kRankFiles,
+                               setup.deadline_ns());
+      if (!files) {
+        return {files.status().code(), format("rank %u cannot reach rank %u, which is on its host: %s", rank_,
+                                              peer, std::string(files.status().text()).c_str())};
+      }
+      introductions[peer].files = std::move(*files);
+    }
+    TUTTI_TRY(map_peer(peer, facts[peer], introductions[peer], peers[peer]));
   }
-  cores_ = core_count(cpus, quota);
-  for (uint32_t i = 0; i < stripe_links_.size(); ++i) stripe_links_[i]->connect(shape_, rank_, i + 1, peers);
-  links_.connect(shape_, rank_, 0, std::move(peers));
-  choose_waiting();
-  return watch_life(introductions);
+  TUTTI_TRY(connect_hosts(setup, facts));
+  for (uint32_t i = 0; i < stripe_links_.size(); ++i) {
+    stripe_links_[i]->connect(shape_, rank_, i + 1, peers, remote_.get());
+  }
+  links_.connect(shape_, rank_, 0, std::move(peers), remote_.get());
+  TUTTI_TRY(open_control_plane());
+  return watch_life(facts, introductions);
+}
+
+/// A peer on this host: its memory is mapped here, or is here.
+Status Communicator::map_peer(uint32_t peer, const RankFacts& theirs, const Introduction& introduction,
+                              RankLinks::Peer& result) {
+  if (theirs.process == process_.token()) {
+    result.segment = process_.find_segment(theirs.segment_key);
+    result.same_process = true;
+    if (result.segment == nullptr)
+      return {Code::kPeerLost, format("rank %u, a thread of this process, has failed in its set-up", peer)};
+    return Status::ok();
+  }
+  one_process_ = false;
+  auto mapping = map_memory(introduction.files[kSegmentFile], shape_.bytes());
+  TUTTI_TRY(mapping.status());
+  auto heap = process_.peer_heap(theirs.process, introduction.files[kHeapFile], theirs.heap_bytes);
+  TUTTI_TRY(heap.status());
+  // The links keep the heap mapped: its life is tied to the segment's.
+  auto* both = new std::pair<Segment, std::shared_ptr<PeerHeap>>(Segment(std::move(*mapping), shape_), *heap);
+  const std::shared_ptr<std::pair<Segment, std::shared_ptr<PeerHeap>>> owner(both);
+  result.segment = std::shared_ptr<Segment>(owner, &owner->first);
+  result.pull_pid = pull_pid(theirs);
+  result.reference_offset = reinterpret_cast<uint64_t>((*heap)->mapping.base()) - theirs.heap_base;
+  return Status::ok();
+}
+
+/// Connects to every rank of other hosts: some connections for data, one for control.
+Status Communicator::connect_hosts(SetUp& setup, const std::vector<RankFacts>& facts) {
+  if (host_count_ == 1) return Status::ok();
+  const uint32_t connections = process_.config().connections;
+  std::vector<DataRequest> requests;
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+    if (host_of_[peer] == host_of_[rank_]) continue;
+    for (uint32_t i = 0; i < connections; ++i) requests.push_back({peer, i, facts[peer].data});
+    requests.push_back({peer, kControlChannel, facts[peer].data});
+  }
+  auto sockets = setup.connect(requests);
+  TUTTI_TRY(sockets.status());
+  std::vector<RemoteLinks::Peer> peers;
+  for (size_t i = 0; i < requests.size(); i += connections + 1) {
+    RemoteLinks::Peer& peer = peers.emplace_back();
+    peer.rank = requests[i].peer;
+    const auto start = sockets->begin() + static_cast<std::ptrdiff_t>(i);
+    const auto control = start + static_cast<std::ptrdiff_t>(connections);
+    std::move(start, control, std::back_inserter(peer.sockets));
+    control_peers_.push_back({requests[i].peer, std::move(*control)});
+  }
+  auto remote = RemoteLinks::open(
+      std::move(peers),
+      {.rank_count = rank_count_, .shape = shape_.peer_ring(), .silence_ms = process_.config().heartbeat_ms});
+  TUTTI_TRY(remote.status());
+  remote_ = std::move(*remote);
+  waiter_ = make_waiter();
+  return Status::ok();
+}
+
+/// Cores of this host, for waiting, and of the host that has fewest, which all ranks choose algorithms by.
+void Communicator::count_cores(const std::vector<RankFacts>& facts) {
+  const auto cores_of = [&](auto&& is_there) {
+    CpuSet cpus;
+    uint32_t quota = 0;
+    for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+      if (!is_there(rank)) continue;
+      cpus |= facts[rank].cpus;
+      const uint32_t theirs = facts[rank].cpu_quota;
+      if (theirs != 0) quota = quota == 0 ? theirs : std::min(quota, theirs);
+    }
+    return core_count(cpus, quota);
+  };
+  cores_ = UINT32_MAX;
+  for (uint32_t host = 0; host < host_count_; ++host) {
+    cores_ = std::min(cores_, cores_of([&](uint32_t rank) { return host_of_[rank] == host; }));
+  }
+  // Emulated hosts share the cores of one machine.
+  const auto is_here = [&](uint32_t rank) { return facts[rank].machine == facts[rank_].machine; };
+  uint32_t ranks_here = 0;
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) ranks_here += is_here(rank) ? 1 : 0;
+  own_cores_ = cores_of(is_here);
+  choose_waiting(ranks_here);
 }
 
 /// Spins only where every thread that may be at work has a core.
-void Communicator::choose_waiting() {
-  const auto mode_of = [this](uint32_t threads) {
+void Communicator::choose_waiting(uint32_t ranks_here) {
+  const auto mode_of = [this, ranks_here](uint32_t threads) {
     const WaitMode wanted = process_.config().wait;
     if (wanted != WaitMode::kAuto) return wanted;
-    return rank_count_ * threads <= cores_ ? WaitMode::kSpin : WaitMode::kYield;
+    return ranks_here * threads <= own_cores_ ? WaitMode::kSpin : WaitMode::kYield;
   };
   wait_mode_ = mode_of(1);
   striped_wait_mode_ = mode_of(options_.threads);
-  waiter_ = Waiter(wait_mode_);
+  waiter_ = make_waiter();
+}
+
+Status Communicator::open_control_plane() {
+  if (control_peers_.empty()) return Status::ok();
+  auto plane = ControlPlane::open(
+      process_.control(), std::move(control_peers_), process_.config().heartbeat_ms,
+      {.on_alert = [this](uint32_t from,
+                          const Status& why) { raise_alert(header_->alert, why.code(), from, why.text()); },
+       .on_left =
+           [this](uint32_t peer) {
+             links_.peers()[peer].segment->header().status.has_left.store(StatusPage::kLeft);
+           },
+       .on_lost = [this](uint32_t peer, const Status& why) { remote_lost(peer, why); },
+       .report =
+           [this](uint32_t peer) {
+             StatusCopy copy = StatusCopy::of(header_->status);
+             copy.unsent_bytes = remote_->unsent_bytes(peer);
+             return copy;
+           }});
+  TUTTI_TRY(plane.status());
+  plane_ = std::move(*plane);
+  process_.add_plane(plane_);
+  return Status::ok();
 }
 
 /// Watches one life descriptor of every other process.
-Status Communicator::watch_life(std::vector<Introduction>& introductions) {
+Status Communicator::watch_life(const std::vector<RankFacts>& facts,
+                                std::vector<Introduction>& introductions) {
   std::vector<Process::Token> seen = {process_.token()};
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
-    const Process::Token token = facts_of(introductions[peer]).process;
-    if (std::find(seen.begin(), seen.end(), token) != seen.end()) continue;
+    const Process::Token& token = facts[peer].process;
+    if (introductions[peer].files.empty() || std::find(seen.begin(), seen.end(), token) != seen.end())
+      continue;
     seen.push_back(token);
     std::vector<uint32_t> ranks;
     for (uint32_t other = peer; other < rank_count_; ++other) {
-      if (facts_of(introductions[other]).process == token) ranks.push_back(other);
+      if (facts[other].process == token) ranks.push_back(other);
     }
-    FileDescriptor life = std::move(introductions[peer].files[2]);
+    FileDescriptor life = std::move(introductions[peer].files[kLifeFile]);
     const int fd = life.get();
     TUTTI_TRY(process_.control().watch(fd, 0, [this, ranks, fd](uint32_t) {
       process_.control().forget(fd);
@@ -274,77 +393,8 @@ Status Communicator::watch_life(std::vector<Introduction>& introductions) {
 }
 
 Communicator::~Communicator() {
+  if (plane_ != nullptr) plane_->close();
   for (const FileDescriptor& life : lives_) process_.control().forget(life.get());
-}
-
-void SegmentLinks::connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe,
-                           std::vector<Peer> peers) {
-  shape_ = shape;
-  rank_ = rank;
-  stripe_ = stripe;
-  peers_ = std::move(peers);
-}
-
-SendLink* SegmentLinks::send_link(uint32_t peer, uint32_t channel) {
-  auto& link = send_[uint64_t{channel} << 32 | peer];
-  if (link == nullptr) {
-    link = std::make_unique<SendLink>(SendLink::at(
-        peers_[rank_].segment->peer_ring(channel_of_stripe(stripe_, channel), peer), shape_.peer_ring()));
-    link->peer = peer;
-    link->same_process = peers_[peer].same_process;
-  }
-  return link.get();
-}
-
-RecvLink* SegmentLinks::recv_link(uint32_t peer, uint32_t channel) {
-  auto& link = recv_[uint64_t{channel} << 32 | peer];
-  if (link == nullptr) {
-    std::byte* ring = peers_[peer].segment->peer_ring(channel_of_stripe(stripe_, channel), rank_);
-    link = open_recv(peer, RecvLink::at(ring, shape_.peer_ring(), 0));
-  }
-  return link.get();
-}
-
-/// Completes a reading end, and tells the writer what this rank can do.
-std::unique_ptr<RecvLink> SegmentLinks::open_recv(uint32_t peer, RecvLink link) {
-  link.peer = peer;
-  link.reference_offset = peers_[peer].reference_offset;
-  if (peers_[peer].pull_pid != 0) {
-    link.pull_pid = peers_[peer].pull_pid;
-    bounces_.push_back(std::make_unique<Bounce>(size_t{kBounceSlots} * shape_.slot_bytes));
-    link.bounce = bounces_.back()->data();
-    link.bounce_bytes = bounces_.back()->size();
-    link.credit->can_pull.store(1, std::memory_order_relaxed);
-  }
-  return std::make_unique<RecvLink>(link);
-}
-
-SendLink* SegmentLinks::publish_link() {
-  if (publish_ == nullptr) {
-    publish_ = std::make_unique<SendLink>(
-        SendLink::at(peers_[rank_].segment->publish_ring(stripe_), shape_.publish_ring()));
-    publish_->peer = rank_;
-    publish_->self_reader = rank_;
-    publish_->same_process =
-        std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.same_process; });
-  }
-  return publish_.get();
-}
-
-RecvLink* SegmentLinks::published_by(uint32_t peer) {
-  auto& link = published_[peer];
-  if (link == nullptr) {
-    std::byte* ring = peers_[peer].segment->publish_ring(stripe_);
-    link = open_recv(peer, RecvLink::at(ring, shape_.publish_ring(), rank_));
-  }
-  return link.get();
-}
-
-PeerWindow SegmentLinks::window(uint32_t peer) {
-  const Peer& at = peers_[peer];
-  return {.window = &at.segment->header().window,
-          .reference_offset = at.reference_offset,
-          .same_process = at.same_process};
 }
 
 }  // namespace tutti

@@ -27,6 +27,8 @@ class ControlThread {
   /// After it returns the handler is not running and will not run. Any thread; on the control thread
   /// itself it may be called from within a handler. Call it before `fd` is closed.
   void forget(int fd);
+  /// While the result lives no handler runs. Any thread; on the control thread itself, too.
+  std::unique_lock<std::recursive_mutex> hold() { return std::unique_lock(running_); }
 
  private:
   ControlThread() = default;

@@ -11,6 +11,8 @@
 #include "comm/bootstrap_messages.h"
 #include "core/clock.h"
 #include "core/version.h"
+#include "meet/event_loop.h"
+#include "meet/rendezvous.h"
 
 namespace tutti {
 namespace {
@@ -31,6 +33,25 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
   Status listen() {
     return control_.watch(listener_.get(), EPOLLIN,
                           [self = shared_from_this()](uint32_t) { self->accept(); });
+  }
+
+  /// Serves ranks that come over the network, too.
+  Status listen_to_network(Listener listener) {
+    auto loop = EventLoop::create();
+    TUTTI_TRY(loop.status());
+    loop_ = std::move(*loop);
+    RendezvousOptions options;
+    options.credentials = credentials_of(id_);
+    options.listener = std::move(listener);
+    options.on_begin = [this] { send_elsewhere(); };
+    options.on_end = [this] { network_over_ = true; };
+    auto point = Rendezvous::open(*loop_, std::move(options));
+    TUTTI_TRY(point.status());
+    point_ = std::move(*point);
+    return control_.watch(loop_->descriptor(), EPOLLIN, [self = shared_from_this()](uint32_t) {
+      self->loop_->run_ready();
+      if (self->network_over_) self->close();
+    });
   }
 
  private:
@@ -90,7 +111,8 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
                  std::string(reinterpret_cast<const char*>(body.data()), body.size()));
         return true;
       case Kind::kAbsent: send(connection, Kind::kAbsent, Code::kOk, absent()); return true;
-      case Kind::kJoin: break;
+      case Kind::kJoin:
+      case Kind::kElsewhere: break;
     }
     return false;
   }
@@ -125,6 +147,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     }
     connection.joined = true;
     connection.rank = hello.rank;
+    if (elsewhere_) send(connection, Kind::kElsewhere, Code::kOk, "");
     if (!failure_.is_ok()) send(connection, Kind::kFail, failure_.code(), std::string(failure_.text()));
     return true;
   }
@@ -137,11 +160,21 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     return true;
   }
 
+  /// A rank has come over the network: the ranks of this host go there too.
+  void send_elsewhere() {
+    elsewhere_ = true;
+    for (auto& [fd, connection] : connections_) {
+      if (connection.joined) send(connection, Kind::kElsewhere, Code::kOk, "");
+    }
+  }
+
   void gather() {
+    if (elsewhere_) return;
     uint32_t ready = 0;
     for (const auto& [fd, connection] : connections_)
       ready += connection.joined && connection.waiting ? 1 : 0;
     if (ready < rank_count_) return;
+    close_network();
     std::vector<Connection*> by_rank(rank_count_);
     for (auto& [fd, connection] : connections_) {
       if (connection.joined) by_rank[connection.rank] = &connection;
@@ -214,7 +247,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
   /// The connection has closed: a rank that leaves before everybody has all it needs has failed.
   void lose(int fd) {
     const Connection& connection = connections_.at(fd);
-    if (connection.joined && !finished_) {
+    if (connection.joined && !finished_ && !elsewhere_) {
       fail_all(Code::kPeerLost, format("rank %u ended while the communicator was set up", connection.rank));
     }
     drop(fd);
@@ -227,19 +260,30 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     connections_.erase(fd);
     const bool any_left = std::any_of(connections_.begin(), connections_.end(),
                                       [](const auto& entry) { return entry.second.joined; });
-    if (was_rank && !any_left) {
-      // Ranks that have connected, but not been read yet, learn why nobody serves them.
-      if (!failure_.is_ok()) accept();
-      control_.forget(listener_.get());
-      listener_.reset();
-      for (auto& [other, connection] : connections_) {
-        if (!failure_.is_ok() && !connection.refused) {
-          send(connection, Kind::kFail, failure_.code(), std::string(failure_.text()));
-        }
-        control_.forget(other);
+    if (was_rank && !any_left && !elsewhere_) close();
+  }
+
+  void close() {
+    const auto self = shared_from_this();
+    close_network();
+    // Ranks that have connected, but not been read yet, learn why nobody serves them.
+    if (!failure_.is_ok()) accept();
+    control_.forget(listener_.get());
+    listener_.reset();
+    for (auto& [other, connection] : connections_) {
+      if (!failure_.is_ok() && !connection.refused) {
+        send(connection, Kind::kFail, failure_.code(), std::string(failure_.text()));
       }
-      connections_.clear();
+      control_.forget(other);
     }
+    connections_.clear();
+  }
+
+  void close_network() {
+    if (loop_ == nullptr) return;
+    control_.forget(loop_->descriptor());
+    point_.reset();
+    loop_.reset();
   }
 
   ControlThread& control_;
@@ -250,17 +294,32 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
   bool finished_ = false;  ///< the last all-gather is done: ranks leave in good order
   Status failure_;
   std::map<int, Connection> connections_;
+  std::unique_ptr<EventLoop> loop_;  ///< of point_; null: this host only
+  std::unique_ptr<Rendezvous> point_;
+  bool elsewhere_ = false;  ///< ranks meet at point_
+  bool network_over_ = false;
 };
+
+/// Where ranks of other hosts may come to; no endpoints where this host has no network.
+Result<Listener> listen_to(const std::optional<ListenOptions>& network) {
+  if (!network) return Listener();
+  auto listener = listen_at(*network);
+  const bool is_wish = network->port_first != 0;
+  if (!listener && listener.status().code() == Code::kSystemError && !is_wish) return Listener();
+  return listener;
+}
 
 }  // namespace
 
-Result<UniqueId> Hub::open(ControlThread& control) {
-  // A hub serves the ranks of its own host, by a name that only this host has: no network address.
-  auto id = make_unique_id({});
+Result<UniqueId> Hub::open(ControlThread& control, const std::optional<ListenOptions>& network) {
+  auto point = listen_to(network);
+  TUTTI_TRY(point.status());
+  auto id = make_unique_id(point->endpoints);
   TUTTI_TRY(id.status());
   auto listener = local_listen(local_name_of(*id));
   TUTTI_TRY(listener.status());
   const auto server = std::make_shared<HubServer>(control, *id, std::move(*listener));
+  if (!point->endpoints.empty()) TUTTI_TRY(server->listen_to_network(std::move(*point)));
   TUTTI_TRY(server->listen());
   return id;
 }

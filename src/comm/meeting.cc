@@ -85,6 +85,10 @@ Result<std::vector<Introduction>> Meeting::all_gather(std::span<const std::byte>
     Header reply;
     std::memcpy(&reply, message->bytes.data(), sizeof(reply));
     if (reply.kind == Kind::kFail) return failure_in(*message);
+    if (reply.kind == Kind::kElsewhere) {
+      elsewhere_ = true;
+      return Status(Code::kInvalidUsage, "the ranks are on several hosts");
+    }
     const bool fits = reply.kind == Kind::kGather && reply.first_rank == received && reply.count > 0 &&
                       reply.count <= rank_count_ - received &&
                       message->bytes.size() == sizeof(reply) + size_t{reply.count} * reply.blob_bytes &&

@@ -89,6 +89,7 @@ Status Process::prepare() {
   if (getrandom(token_.data(), token_.size(), 0) != static_cast<ssize_t>(token_.size())) {
     return system_error("getrandom", errno);
   }
+  place_ = find_place(config_.host_id);
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return system_error("mmap", errno);
   if (madvise(page, 4096, MADV_WIPEONFORK) != 0) return system_error("madvise(MADV_WIPEONFORK)", errno);
@@ -148,6 +149,31 @@ void Process::leave_all() {
   for (const auto& [key, segment] : segments_) {
     if (const auto live = segment.lock()) live->header().status.has_left.store(StatusPage::kLeft);
   }
+  for (const auto& plane : planes_) {
+    if (const auto live = plane.lock()) live->leave_at_exit();
+  }
+}
+
+void Process::add_plane(const std::shared_ptr<ControlPlane>& plane) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(planes_, [](const auto& entry) { return entry.expired(); });
+  planes_.push_back(plane);
+}
+
+std::string Process::file_server_name(const Token& token) {
+  std::string name = "tutti-files-";
+  for (const std::byte byte : token) name += format("%02x", std::to_integer<unsigned>(byte));
+  return name;
+}
+
+Result<FileServer*> Process::file_server() {
+  const std::scoped_lock lock(mutex_);
+  if (file_server_ == nullptr) {
+    auto server = FileServer::start(*control_, file_server_name(token_));
+    TUTTI_TRY(server.status());
+    file_server_ = std::move(*server);
+  }
+  return file_server_.get();
 }
 
 Result<std::shared_ptr<PeerHeap>> Process::peer_heap(const Token& token, const FileDescriptor& file,

@@ -11,9 +11,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "algorithms/choice.h"
 #include "comm/control.h"
+#include "comm/control_plane.h"
+#include "comm/file_server.h"
+#include "comm/hosts.h"
 #include "core/config.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/memory.h"
@@ -51,6 +56,14 @@ class Process {
   /// Keeps the segments of this process's ranks, so that its other ranks share the mapping.
   void add_segment(uint64_t key, std::shared_ptr<Segment> segment);
   std::shared_ptr<Segment> find_segment(uint64_t key);
+  /// Keeps in mind whom to tell when the process exits.
+  void add_plane(const std::shared_ptr<ControlPlane>& plane);
+  /// Where this process runs.
+  const Place& place() const { return place_; }
+  /// Hands files to peers; made at the first call. Errors: kSystemError.
+  Result<FileServer*> file_server();
+  /// Where the file server of the process `token` is found.
+  static std::string file_server_name(const Token& token);
   /// The process exits in good order: peers that still finish an operation need nothing more of it.
   void leave_all();
   /// The heap of the process `token`, mapped once for all communicators. `file` is its heap descriptor.
@@ -66,12 +79,15 @@ class Process {
   std::unique_ptr<ControlThread> control_;
   SymmetricHeap* heap_ = nullptr;
   Token token_{};
+  Place place_;
   FileDescriptor life_read_;
   FileDescriptor life_write_;
   const volatile char* original_ = nullptr;  ///< a page that fork() gives to the child empty
   std::mutex mutex_;
   std::map<uint64_t, std::weak_ptr<Segment>> segments_;
   std::map<Token, std::weak_ptr<PeerHeap>> peer_heaps_;
+  std::vector<std::weak_ptr<ControlPlane>> planes_;
+  std::unique_ptr<FileServer> file_server_;
 };
 
 }  // namespace tutti

@@ -13,6 +13,8 @@ constexpr uint64_t kCheckEveryNs = 20'000'000;
 // How long a failed rank waits for peers that may still read its buffers. Peers notice an alert within a
 // sleep of the waiter (2 ms) or one slice; a peer that computes holds no reference.
 constexpr uint64_t kReferencePatienceMs = 10'000;
+// How long a rank waits for a peer on another host to say what it is doing, to name it in an error.
+constexpr uint64_t kAnswerPatienceMs = 500;
 // How long the text of an alert may take to be written by a live peer.
 constexpr uint64_t kAlertPatienceMs = 200;
 
@@ -51,7 +53,7 @@ Status Communicator::check_stripes(uint64_t waited_ns) {
 }
 
 Status Communicator::check_obstacle(uint64_t waited_ns) {
-  const Obstacle& obstacle = current_->obstacle();
+  const Obstacle obstacle = this->obstacle();
   StatusPage& mine = header_->status;
   mine.waits_for.store(obstacle.peer + 1, std::memory_order_relaxed);
   mine.step.store(obstacle.step, std::memory_order_relaxed);
@@ -61,48 +63,96 @@ Status Communicator::check_obstacle(uint64_t waited_ns) {
   return Status::ok();
 }
 
+/// What the operation waits for: a message, room for one, or the network to take the last of it.
+Obstacle Communicator::obstacle() const {
+  if (!draining_) return current_->obstacle();
+  const auto peer = remote_->undrained_peer();
+  return {
+      .peer = peer.value_or(current_->obstacle().peer), .step = current_->obstacle().step, .sending = true};
+}
+
+/// What is known of a peer now. Of one on another host: what it last answered; each look asks anew.
+PeerLook Communicator::look_at(uint32_t peer) {
+  if (!is_remote(peer)) return {.page = StatusCopy::of(links_.peers()[peer].segment->header().status)};
+  const ControlPlane::View view = plane_->view(peer);
+  plane_->ask(peer);
+  PeerLook look{.page = view.copy, .has_answered = view.answers > 0};
+  // Left and lost are told without being asked for; who leaves has waited for its messages to arrive.
+  const uint32_t left =
+      links_.peers()[peer].segment->header().status.has_left.load(std::memory_order_acquire);
+  if (left != StatusPage::kHere) look.page.has_left = left;
+  look.is_settled = left != StatusPage::kHere || (look.has_answered && look.page.unsent_bytes == 0);
+  return look;
+}
+
+/// What a peer is doing now: of one on another host, what it answers to a question of now.
+PeerLook Communicator::ask(uint32_t peer) {
+  if (!is_remote(peer)) return look_at(peer);
+  const uint64_t answers = plane_->view(peer).answers;
+  PeerLook look = look_at(peer);
+  const uint64_t deadline_ns = deadline_after_ms(kAnswerPatienceMs);
+  for (Waiter waiter(WaitMode::kYield); now_ns() < deadline_ns && !has_error();) {
+    const ControlPlane::View view = plane_->view(peer);
+    if (view.answers > answers) return {.page = view.copy, .is_settled = view.copy.unsent_bytes == 0};
+    if (look.page.has_left != StatusPage::kHere) break;
+    waiter.pause();
+  }
+  return look;
+}
+
+/// Whether the way to a peer on another host is torn, though the peer may live. Its rank's control connection
+/// often says more about why, a little later.
+Status Communicator::check_way(uint32_t peer) {
+  constexpr uint32_t kLooks = 5;
+  if (!is_remote(peer) || remote_->state(peer) != PeerState::kTorn) {
+    torn_looks_ = 0;
+    return Status::ok();
+  }
+  return ++torn_looks_ < kLooks ? Status::ok() : fail(remote_->status(peer));
+}
+
 /// Whether the peer that this rank waits for can still come.
 Status Communicator::check_peer(uint32_t peer) {
+  TUTTI_TRY(check_way(peer));
   const StatusPage& mine = header_->status;
-  const StatusPage& theirs = links_.peers()[peer].segment->header().status;
-  // The page's call is that of `sequence` only if the peer had not finished it after the call was read.
-  const uint64_t sequence = theirs.sequence.load(std::memory_order_acquire);
-  const uint64_t call = theirs.call.load(std::memory_order_acquire);
-  const uint64_t count = theirs.count.load(std::memory_order_acquire);
-  const uint32_t left = theirs.has_left.load(std::memory_order_acquire);
-  const bool passed = in_collective() && theirs.completed.load(std::memory_order_acquire) >= sequence_;
-  if (left != StatusPage::kHere || passed) {
-    // Everything the peer wrote is visible by now: look once more before believing it.
+  const PeerLook look = look_at(peer);
+  const StatusCopy& theirs = look.page;
+  const bool left = theirs.has_left != StatusPage::kHere;
+  const bool passed = in_collective() && theirs.completed >= sequence_;
+  if ((left || passed) && !draining_) {
+    if (!look.is_settled) return Status::ok();
+    // Everything the peer sent is on this host by now: look once more before believing it.
+    if (is_remote(peer)) remote_->advance_fully(peer);
     const Progress again = current_->advance(1);
     if (again != Progress::kBlocked || current_->obstacle().peer != peer) return Status::ok();
     if (passed) return fail(mismatch_with(peer));
-    if (left == StatusPage::kDied) return fail(ended(peer));
+    if (theirs.has_left == StatusPage::kDied) return fail(ended(peer));
     return fail(
         {Code::kPeerLost,
          format("rank %u waits in %s for rank %u, which has left: it has finalized or destroyed "
                 "the communicator, or its process has exited",
                 rank_, in_collective() ? describe_call(mine.call, mine.count).c_str() : "send/recv", peer)});
   }
-  if (in_collective() && sequence == sequence_ && (call != mine.call.load() || count != mine.count.load())) {
+  if (in_collective() && look.has_answered && theirs.sequence == sequence_ &&
+      (theirs.call != mine.call.load() || theirs.count != mine.count.load())) {
     return fail(mismatch_with(peer));
   }
-  if (waits_crossed(theirs, sequence)) return fail(crossed_with(peer));
+  if (waits_crossed(peer, look)) return fail(crossed_with(peer));
   return Status::ok();
 }
 
 /// Whether this rank waits in a collective for a rank that has not entered it and waits for this one in a
 /// send or receive: neither can ever come. Three looks of the peer after this rank saw it prove that it
-/// has seen everything that this rank has sent.
-bool Communicator::waits_crossed(const StatusPage& theirs, uint64_t their_sequence) {
-  if (!in_collective() || their_sequence >= sequence_ ||
-      theirs.in_messages.load(std::memory_order_acquire) == 0 ||
-      theirs.waits_for.load(std::memory_order_acquire) != rank_ + 1) {
+/// has seen everything that this rank has sent, once that is on its host.
+bool Communicator::waits_crossed(uint32_t peer, const PeerLook& look) {
+  const StatusCopy& theirs = look.page;
+  if (!in_collective() || !look.has_answered || theirs.sequence >= sequence_ || theirs.in_messages == 0 ||
+      theirs.waits_for != rank_ + 1 || (is_remote(peer) && remote_->unsent_bytes(peer) > 0)) {
     crossed_beat_.reset();
     return false;
   }
-  const uint32_t beat = theirs.beat.load(std::memory_order_acquire);
-  if (!crossed_beat_) crossed_beat_ = beat;
-  return beat - *crossed_beat_ >= 3;
+  if (!crossed_beat_) crossed_beat_ = theirs.beat;
+  return theirs.beat - *crossed_beat_ >= 3;
 }
 
 Status Communicator::crossed_with(uint32_t peer) const {
@@ -117,9 +167,8 @@ Status Communicator::crossed_with(uint32_t peer) const {
 Status Communicator::mismatch_with(uint32_t peer) {
   const StatusPage& mine = header_->status;
   const Obstacle& obstacle = current_->obstacle();
-  const StatusPage& theirs = links_.peers()[peer].segment->header().status;
-  const bool same_call =
-      theirs.call.load() == mine.call.load() && theirs.sequence.load() == mine.sequence.load();
+  const StatusCopy theirs = ask(peer).page;
+  const bool same_call = theirs.call == mine.call.load() && theirs.sequence == mine.sequence.load();
   if (current_ == messages_ && (!messages_are_collective_ || same_call)) {
     const uint64_t sent = flag::bytes(obstacle.word);
     const uint64_t expected = flag::bytes(obstacle.expected);
@@ -133,7 +182,7 @@ Status Communicator::mismatch_with(uint32_t peer) {
             "must receive, with the same count, type and tag, in the same order",
             peer, rank_, what.c_str())};
   }
-  if (same_call && theirs.count.load() == mine.count.load()) {
+  if (same_call && theirs.count == mine.count.load()) {
     return {
         Code::kMismatch,
         format("rank %u and rank %u are both in collective %llu, %s, but differ in what this does not show: "
@@ -147,29 +196,27 @@ Status Communicator::mismatch_with(uint32_t peer) {
           "rank %u is in collective %llu, %s; rank %u is in or past collective %llu, %s: all ranks must make "
           "the same calls with the same arguments in the same order",
           rank_, as_ull(sequence_), describe_call(mine.call, mine.count).c_str(), peer,
-          as_ull(theirs.sequence.load()), describe_call(theirs.call, theirs.count).c_str())};
+          as_ull(theirs.sequence), describe_call(theirs.call, theirs.count).c_str())};
 }
 
-std::string Communicator::describe_peer(uint32_t peer) const {
-  const StatusPage& page = links_.peers()[peer].segment->header().status;
-  const uint64_t sequence = page.sequence.load(std::memory_order_acquire);
-  const uint64_t completed = page.completed.load(std::memory_order_acquire);
-  if (page.has_left.load() != StatusPage::kHere) return format("rank %u has left the communicator", peer);
-  if (sequence == 0) return format("rank %u has made no collective call", peer);
+std::string Communicator::describe_peer(uint32_t peer) {
+  const PeerLook look = ask(peer);
+  const StatusCopy& page = look.page;
+  if (page.has_left != StatusPage::kHere) return format("rank %u has left the communicator", peer);
+  if (!look.has_answered) return format("rank %u, on another host, does not answer", peer);
+  if (page.sequence == 0) return format("rank %u has made no collective call", peer);
   const std::string call = describe_call(page.call, page.count);
-  if (completed >= sequence) {
-    return format("rank %u has finished collective %llu, %s, and made no further one", peer, as_ull(sequence),
-                  call.c_str());
+  if (page.completed >= page.sequence) {
+    return format("rank %u has finished collective %llu, %s, and made no further one", peer,
+                  as_ull(page.sequence), call.c_str());
   }
-  std::string text = format("rank %u is in collective %llu, %s", peer, as_ull(sequence), call.c_str());
-  if (const uint32_t waits = page.waits_for.load(); waits != 0) {
-    text += format(", step %u, waiting for rank %u", page.step.load(), waits - 1);
-  }
+  std::string text = format("rank %u is in collective %llu, %s", peer, as_ull(page.sequence), call.c_str());
+  if (page.waits_for != 0) text += format(", step %u, waiting for rank %u", page.step, page.waits_for - 1);
   return text;
 }
 
 Status Communicator::deadline_verdict(uint64_t waited_ns) {
-  const Obstacle& obstacle = current_->obstacle();
+  const Obstacle obstacle = this->obstacle();
   const StatusPage& mine = header_->status;
   std::string text = format("no progress for %.1f s: rank %u waits at step %u of %s to %s rank %u; ",
                             static_cast<double>(waited_ns) / 1e9, rank_, obstacle.step,
@@ -186,7 +233,10 @@ Status Communicator::fail(const Status& why) {
     if (peer != rank_)
       raise_alert(links_.peers()[peer].segment->header().alert, why.code(), rank_, why.text());
   }
+  if (plane_ != nullptr) plane_->raise(rank_, why.code(), why.text());
   if (striped_) workers_->recall();
+  if (remote_ != nullptr) remote_->withdraw();
+  draining_ = false;
   drain_references();
   striped_ = false;
   // The first failure that reached this rank is the one that all its calls report. A peer that died while it
@@ -210,7 +260,8 @@ void Communicator::drain_references() {
   while ((offers || holds_references()) && now_ns() < deadline_ns) {
     const bool anyone_reads =
         std::any_of(links_.peers().begin(), links_.peers().end(), [this](const auto& peer) {
-          return peer.segment != segment_ && peer.segment->header().status.may_read_peers();
+          return peer.segment != segment_ && !peer.is_remote &&
+                 peer.segment->header().status.may_read_peers();
         });
     if (!anyone_reads) return;
     waiter.pause();
@@ -226,6 +277,7 @@ void Communicator::abort() {
   raise_alert(header_->alert, Code::kAborted, rank_, text);
   for (const auto& peer : links_.peers())
     raise_alert(peer.segment->header().alert, Code::kAborted, rank_, text);
+  if (plane_ != nullptr) plane_->raise(rank_, Code::kAborted, text);
 }
 
 void Communicator::peer_lost(uint32_t rank) {
@@ -238,8 +290,16 @@ void Communicator::peer_lost(uint32_t rank) {
   raise_alert(header_->alert, why.code(), rank, why.text());
 }
 
+/// A rank on another host has gone without a word. Called on the control thread.
+void Communicator::remote_lost(uint32_t rank, const Status& why) {
+  links_.peers()[rank].segment->header().status.has_left.store(StatusPage::kDied);
+  raise_alert(header_->alert, why.code(), rank, why.text());
+}
+
 void Communicator::leave() {
   workers_.reset();
+  if (remote_ != nullptr && !has_error()) remote_->finish(deadline_after_ms(options_.timeout_ms));
+  if (plane_ != nullptr) plane_->leave();
   header_->status.has_left.store(StatusPage::kLeft, std::memory_order_release);
 }
 

@@ -141,6 +141,9 @@ Result<Config> read_config(const Environment& environment) {
   read_text(environment, "TUTTI_CHOICE_FILE", config.choice_file);
   read_text(environment, "TUTTI_ALGORITHM", config.algorithm);
   read_interfaces(environment, config.socket_ifname);
+  read_text(environment, "TUTTI_HOSTID", config.host_id);
+  TUTTI_TRY(read_number(environment, "TUTTI_HEARTBEAT_MS", {0, kYearMs}, config.heartbeat_ms));
+  TUTTI_TRY(read_number(environment, "TUTTI_CONNECTIONS", {1, kMaxConnections}, config.connections));
   TUTTI_TRY(read_ports(environment, config));
   TUTTI_TRY(read_key(environment, config.key));
   return config;

@@ -23,6 +23,9 @@ enum class WaitMode : uint8_t {
 /// More threads of one rank than a socket's memory needs would only wait for each other.
 inline constexpr uint32_t kMaxThreads = 16;
 
+/// More connections than this between two ranks gain nothing on any network.
+inline constexpr uint32_t kMaxConnections = 16;
+
 struct Config {
   /// TUTTI_TIMEOUT_MS: deadline of one operation.
   uint64_t timeout_ms = 600'000;
@@ -71,6 +74,14 @@ struct Config {
   /// TUTTI_PORT_RANGE: "first-last", the ports to listen on; port_first 0 = any free port.
   uint16_t port_first = 0;
   uint16_t port_last = 0;
+  /// TUTTI_HOSTID: processes that name different ones share no memory, as if they ran on different hosts; for
+  /// tests that emulate hosts on one machine.
+  std::string host_id;
+  /// TUTTI_HEARTBEAT_MS: a rank on another host that gives no sign of life for so long is lost; 0: none is
+  /// asked for.
+  uint64_t heartbeat_ms = 10'000;
+  /// TUTTI_CONNECTIONS: TCP connections that carry the data of two ranks; 1..16, equal on all ranks.
+  uint32_t connections = 1;
   /// TUTTI_KEY, else the contents of the file TUTTI_KEY_FILE: the secret that ranks prove to each other where
   /// no unique id carries one; at least 16 characters, or empty.
   std::string key;

@@ -40,7 +40,12 @@ uint64_t Waiter::pause() {
   if (turns_ == kQuietTurns) began_ns_ = now;
   const uint64_t waited = now - began_ns_ + 1;
   if (waited > kAwakeNs) {
-    sleep_ns(std::clamp(waited / 16, kShortestSleepNs, kLongestSleepNs));
+    const uint64_t ns = std::clamp(waited / 16, kShortestSleepNs, kLongestSleepNs);
+    if (sleeper_ != nullptr) {
+      sleeper_->sleep(ns);
+    } else {
+      sleep_ns(ns);
+    }
   } else if (yields) {
     sched_yield();
   }

@@ -13,9 +13,17 @@
 
 namespace tutti {
 
+/// Sleeps in place of the clock, for ranks that something else than time may wake.
+class Sleeper {
+ public:
+  virtual ~Sleeper() = default;
+  virtual void sleep(uint64_t ns) = 0;
+};
+
 class Waiter {
  public:
-  explicit Waiter(WaitMode mode) : mode_(mode) {}
+  /// `sleeper`: null, or outlives the waiter.
+  explicit Waiter(WaitMode mode, Sleeper* sleeper = nullptr) : mode_(mode), sleeper_(sleeper) {}
 
   /// Polls that an operation may make before it comes back here.
   uint32_t polls() const { return mode_ == WaitMode::kSpin ? kSpinPolls : 1; }
@@ -31,6 +39,7 @@ class Waiter {
   static constexpr uint32_t kSpinPolls = 256;
 
   WaitMode mode_;
+  Sleeper* sleeper_;
   uint32_t turns_ = 0;
   uint64_t began_ns_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "meet/data_port.h"
 
+#include <sys/epoll.h>
+
 #include <algorithm>
 #include <string>
 
@@ -97,12 +99,17 @@ Status DataPort::absent(std::span<const DataRequest> requests) const {
 }
 
 Result<std::vector<FileDescriptor>> DataPort::connect(std::span<const DataRequest> requests,
-                                                      uint64_t deadline_ns, SetUpStop* stop) {
+                                                      uint64_t deadline_ns, NetworkMeeting* meeting) {
   TUTTI_TRY(check(requests));
   failure_ = Status::ok();
   bool late = false;
-  auto watch = StopWatch::start(*loop_, stop);
-  TUTTI_TRY(watch.status());
+  if (meeting != nullptr) {
+    TUTTI_TRY(meeting->check());
+    TUTTI_TRY(loop_->watch(meeting->descriptor(), EPOLLIN, [this, meeting](uint32_t) {
+      const Status health = meeting->check();
+      if (failure_) failure_ = health;
+    }));
+  }
   EventLoop::Timer timer = loop_->call_at(deadline_ns, [&late] { late = true; });
   std::vector<std::unique_ptr<Dialer>> dialers;
   for (const DataRequest& request : requests) {
@@ -114,12 +121,12 @@ Result<std::vector<FileDescriptor>> DataPort::connect(std::span<const DataReques
       return arrived_.contains({request.peer, request.channel});
     });
   };
-  loop_->run_until([&] { return late || !failure_ || (*watch)->is_stopped() || complete(); });
+  loop_->run_until([&] { return late || !failure_ || complete(); });
   loop_->cancel(timer);
+  if (meeting != nullptr) loop_->forget(meeting->descriptor());
   dialers.clear();
   Status end = failure_;
   if (!complete() && late && end) end = absent(requests);
-  if ((*watch)->is_stopped()) end = stopped_status();
   std::vector<FileDescriptor> sockets;
   for (const DataRequest& request : requests) {
     const auto found = arrived_.find({request.peer, request.channel});

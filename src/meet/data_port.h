@@ -17,7 +17,7 @@
 #include "meet/endpoint.h"
 #include "meet/event_loop.h"
 #include "meet/gate.h"
-#include "meet/stop.h"
+#include "meet/network_meeting.h"
 
 namespace tutti {
 
@@ -45,9 +45,10 @@ class DataPort {
   /// sides proved; nothing has been read from it beyond the handshake. Blocks until all are there; peers
   /// whose call comes later are waited for. Not thread-safe. On failure all connections of this call are
   /// closed. Errors: kTimeout naming the peers that did not come, kPeerLost naming every address and why,
-  /// kInvalidArgument (a request twice, or for this rank itself), kAborted (by `stop`, which may be null).
+  /// kInvalidArgument (a request twice, or for this rank itself), and those of `meeting` (may be null), whose
+  /// failure or stop ends this call too.
   Result<std::vector<FileDescriptor>> connect(std::span<const DataRequest> requests, uint64_t deadline_ns,
-                                              SetUpStop* stop);
+                                              NetworkMeeting* meeting);
 
  private:
   /// (peer, channel)

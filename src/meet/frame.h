@@ -1,5 +1,6 @@
-// Frames: what ranks say to each other after the handshake, during the meeting. A header of fixed size, then
-// a body whose size the reader bounds before it believes it. Pure: bytes in, frames out.
+// Frames: what ranks say to each other after the handshake, during the meeting and, beside their data, as
+// long as the communicator lives. A header of fixed size, then a body whose size the reader bounds before it
+// believes it. Pure: bytes in, frames out.
 #pragma once
 
 #include <array>
@@ -23,6 +24,12 @@ enum class FrameKind : uint32_t {
   kDown = 6,     ///< parent -> child: blobs of all ranks
   kMissing = 7,  ///< child -> parent: its deadline has passed; body: text that lists ranks that have not come
   kFail = 8,     ///< any: the meeting has failed; code and text
+  // Between the ranks of a communicator (comm/control_plane.h):
+  kAlert = 9,    ///< the communicator has failed; first = rank that found out, code and text
+  kLeft = 10,    ///< the sender makes no further call
+  kAsk = 11,     ///< what are you doing?
+  kReport = 12,  ///< the answer; body: an encoded StatusCopy
+  kBeat = 13,    ///< the sender lives
 };
 
 struct FrameHeader {
@@ -43,7 +50,7 @@ struct Frame {
   FrameHeader header;
   std::vector<std::byte> body;
   std::string text() const { return {reinterpret_cast<const char*>(body.data()), body.size()}; }
-  /// A kFail's failure; its code is one of ours whatever the peer said.
+  /// The failure of a kFail or kAlert; its code is one of ours whatever the peer said.
   Status failure() const;
 };
 

@@ -146,7 +146,8 @@ Status AcceptorHandshake::feed(std::span<const std::byte> bytes) {
   if (!take(bytes)) return Status::ok();
   const Mac proof =
       prove(credentials_.key, kConnectorLabel, {challenge_, std::span(in_).first(kResponseProofAt)});
-  if (!equal_secrets(proof, std::span(in_).subspan(kResponseProofAt))) {
+  const bool is_ours = equal_secrets(credentials_.tag, std::span(in_).subspan(8, credentials_.tag.size()));
+  if (!is_ours || !equal_secrets(proof, std::span(in_).subspan(kResponseProofAt))) {
     return refuse(Verdict::kNotProved, {Code::kInvalidArgument, "does not know the key of this meeting"});
   }
   // From here on it is a holder of the key that speaks.

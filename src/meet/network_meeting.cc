@@ -141,6 +141,16 @@ void NetworkMeeting::fail(const Status& why) {
                  [this] { return !parts_->member->failure().is_ok() && parts_->member->is_drained(); });
 }
 
+int NetworkMeeting::descriptor() const {
+  return parts_->loop->descriptor();
+}
+
+Status NetworkMeeting::check() {
+  while (parts_->loop->run_ready()) {
+  }
+  return parts_->stop->is_stopped() ? stopped_status() : parts_->member->failure();
+}
+
 /// Runs until `done`, or until it is late.
 void NetworkMeeting::run_until_late(uint64_t late_ns, const std::function<bool()>& done) {
   bool late = false;

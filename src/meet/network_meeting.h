@@ -66,6 +66,11 @@ class NetworkMeeting {
   /// Tells all ranks that this one gives up, and why. Blocks for a second at most.
   void fail(const Status& why);
 
+  /// For who waits for something else meanwhile: readable when check() has something to do.
+  int descriptor() const;
+  /// Deals with what has come, without waiting. Errors: what `fail` said on another rank; kAborted.
+  Status check();
+
  private:
   NetworkMeeting() = default;
   void run_until(const std::function<bool()>& done);

@@ -58,6 +58,7 @@ void Rendezvous::join(Visitor& visitor, const Frame& frame) {
   const uint32_t rank = frame.header.first;
   const uint32_t rank_count = frame.header.count;
   visitor.joined = true;
+  if (const auto on_begin = std::exchange(on_begin_, nullptr)) on_begin();
   if (!failure_) return tell_failure(visitor);
   // A wrong set-up is everybody's failure: nobody should wait for the deadline.
   const auto refuse = [&](const std::string& text) { fail(Code::kInvalidArgument, text); };

@@ -26,6 +26,8 @@ inline constexpr uint32_t kMeetingRanksMax = 1u << 16;
 struct RendezvousOptions {
   Credentials credentials;
   Listener listener;
+  /// Called when the first rank has come. May be empty.
+  std::function<void()> on_begin;
   /// Called once when all ranks that came have left. May destroy the rendezvous. May be empty.
   std::function<void()> on_end;
   /// See GateOptions. May be empty.
@@ -54,7 +56,8 @@ class Rendezvous {
     bool left = false;
   };
 
-  Rendezvous(EventLoop& loop, RendezvousOptions& options) : loop_(loop), on_end_(std::move(options.on_end)) {}
+  Rendezvous(EventLoop& loop, RendezvousOptions& options)
+      : loop_(loop), on_begin_(std::move(options.on_begin)), on_end_(std::move(options.on_end)) {}
   void admit(const Claim& claim, FileDescriptor socket);
   void handle(uint64_t number, Frame frame);
   void join(Visitor& visitor, const Frame& frame);
@@ -67,6 +70,7 @@ class Rendezvous {
   std::string absent() const;
 
   EventLoop& loop_;
+  std::function<void()> on_begin_;
   std::function<void()> on_end_;
   std::unique_ptr<Gate> gate_;
   uint32_t rank_count_ = 0;               ///< 0 until the first rank has joined

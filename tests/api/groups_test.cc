@@ -193,7 +193,8 @@ TEST_P(GroupsTest, MessagesToOneselfMustMatch) {
 INSTANTIATE_TEST_SUITE_P(Layouts, GroupsTest,
                          testing::Values(Arrangement{threads(1)}, Arrangement{threads(2)},
                                          Arrangement{threads(2), 2}, Arrangement{processes(3)},
-                                         Arrangement{mixed(4)}, Arrangement{mixed(4), 3}),
+                                         Arrangement{mixed(4)}, Arrangement{mixed(4), 3},
+                                         Arrangement{mixed(4), 1, 2}),
                          [](const auto& test) { return test.param.name(); });
 
 // Goal: one thread drives all ranks of create_all inside a group, for collectives and messages.

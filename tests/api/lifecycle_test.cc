@@ -196,7 +196,8 @@ TEST_P(LifecycleTest, ExplainsItsLastOperation) {
 INSTANTIATE_TEST_SUITE_P(Layouts, LifecycleTest,
                          testing::Values(Arrangement{threads(1)}, Arrangement{threads(1), 3},
                                          Arrangement{threads(4)}, Arrangement{processes(3)},
-                                         Arrangement{processes(3), 2}, Arrangement{mixed(5)}),
+                                         Arrangement{processes(3), 2}, Arrangement{mixed(5)},
+                                         Arrangement{processes(3), 1, 2}),
                          [](const auto& test) { return test.param.name(); });
 
 /// Sparse memory of many elements, of which only the last are touched by the test.

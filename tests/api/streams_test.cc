@@ -198,7 +198,8 @@ TEST_P(StreamsTest, DestroyWaitsAndAbortDoesNot) {
 INSTANTIATE_TEST_SUITE_P(Layouts, StreamsTest,
                          testing::Values(Arrangement{threads(1)}, Arrangement{threads(3)},
                                          Arrangement{threads(3), 2}, Arrangement{processes(2)},
-                                         Arrangement{mixed(3)}, Arrangement{mixed(3), 3}),
+                                         Arrangement{mixed(3)}, Arrangement{mixed(3), 3},
+                                         Arrangement{processes(3), 1, 2}),
                          [](const auto& test) { return test.param.name(); });
 
 }  // namespace

@@ -38,6 +38,7 @@ struct Death {
   size_t count;  ///< elements of the collective that is never finished; 0: survivors only poll async_error
   bool in_the_call;  ///< the victim dies inside its call, at a time that varies
   int threads_a_rank = 1;
+  int hosts = 1;
 };
 
 void PrintTo(const Death& death, std::ostream* out) {
@@ -50,7 +51,7 @@ class DeathTest : public testing::TestWithParam<Death> {};
 // Method: four processes; descriptors and shared mappings of a survivor are counted before and after.
 TEST_P(DeathTest, GivesEverySurvivorAnErrorNamingTheRank) {
   const Death death = GetParam();
-  ClusterOptions options = Arrangement{processes(4), death.threads_a_rank}.options();
+  ClusterOptions options = Arrangement{processes(4), death.threads_a_rank, death.hosts}.options();
   options.create = false;
   options.lost_processes = {1};
   const std::string failures = run_cluster(options, [death](Rank& rank) {
@@ -107,7 +108,11 @@ INSTANTIATE_TEST_SUITE_P(
     Deaths, DeathTest,
     testing::Values(Death{"WhileOthersWait", 1000, false}, Death{"WhileOthersCompute", 0, false},
                     Death{"WhileThreadsWait", 1000, false, 3}, Death{"InsideALongCall", 1 << 20, true},
-                    Death{"InsideALongCallOfThreads", 1 << 20, true, 2}, Death{"InsideAShortCall", 1, true}),
+                    Death{"InsideALongCallOfThreads", 1 << 20, true, 2}, Death{"InsideAShortCall", 1, true},
+                    Death{"OnHostsWhileOthersWait", 1000, false, 1, 2},
+                    Death{"OnHostsWhileOthersCompute", 0, false, 1, 2},
+                    Death{"OnHostsInsideALongCall", 1 << 20, true, 1, 2},
+                    Death{"OnHostsInsideAShortCall", 1, true, 1, 4}),
     [](const auto& test) { return test.param.name; });
 
 // Goal: a process that returns from main without destroying is no lost peer: what it has sent arrives.
@@ -181,8 +186,8 @@ TEST(DeadlineTest, OfAReceiveNamesThePeer) {
 // Method: the last rank comes 100 ms late to large messages that travel by reference from the heap.
 TEST(DeadlineTest, SlowRanksAreNoError) {
   for (const char* algorithm : {"", "direct_one_shot", "direct", "ring"}) {
-    for (const Arrangement& arrangement :
-         {Arrangement{threads(4)}, Arrangement{processes(4)}, Arrangement{processes(4), 2}}) {
+    for (const Arrangement& arrangement : {Arrangement{threads(4)}, Arrangement{processes(4)},
+                                           Arrangement{processes(4), 2}, Arrangement{processes(4), 1, 2}}) {
       ClusterOptions options = arrangement.options();
       options.environment.emplace_back("TUTTI_ALGORITHM", algorithm);
       const std::string failures = run_cluster(options, [](Rank& rank) {
@@ -223,8 +228,9 @@ tutti_result_t send_to_1_and_wait_for_2(Rank& rank, std::vector<float>& data) {
 // Goal: abort from another thread wakes a blocked call, here and on every peer.
 // Method: rank 0 is known to be inside its call when rank 1 has received from it.
 TEST(AbortTest, WakesEveryWaitOnEveryRank) {
-  for (const Arrangement& arrangement : {Arrangement{threads(3)}, Arrangement{threads(3), 2},
-                                         Arrangement{processes(3)}, Arrangement{processes(3), 3}}) {
+  for (const Arrangement& arrangement :
+       {Arrangement{threads(3)}, Arrangement{threads(3), 2}, Arrangement{processes(3)},
+        Arrangement{processes(3), 3}, Arrangement{processes(3), 1, 2}, Arrangement{processes(3), 1, 3}}) {
     ClusterOptions options = arrangement.options();
     const std::string failures = run_cluster(options, [](Rank& rank) {
       std::vector<float> data(50'000, 1.0f);

@@ -277,7 +277,8 @@ TEST_P(MismatchTest, ARankThatLeavesIsNamed) {
 INSTANTIATE_TEST_SUITE_P(Layouts, MismatchTest,
                          testing::Values(Arrangement{threads(2)}, Arrangement{threads(2), 2},
                                          Arrangement{processes(2)}, Arrangement{processes(3)},
-                                         Arrangement{processes(3), 3}, Arrangement{mixed(4)}),
+                                         Arrangement{processes(3), 3}, Arrangement{mixed(4)},
+                                         Arrangement{processes(2), 1, 2}, Arrangement{processes(4), 1, 2}),
                          [](const auto& test) { return test.param.name(); });
 
 }  // namespace

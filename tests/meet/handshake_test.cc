@@ -107,6 +107,16 @@ TEST(HandshakeTest, AWrongKeyIsRefusedAndTheClaimNeverLookedAt) {
   EXPECT_FALSE(asked);
 }
 
+// Goal: one key may serve several meetings: who comes to another one than it asked for is refused.
+TEST(HandshakeTest, AnotherMeetingIsRefused) {
+  Credentials other = credentials_of("key");
+  other.tag[0] ^= std::byte{1};
+  ConnectorHandshake connector(other, kClaim, nonce_of(1));
+  AcceptorHandshake acceptor(credentials_of("key"), nonce_of(2), accept_all);
+  ASSERT_TRUE(connector.feed(output_of(acceptor)).is_ok());
+  EXPECT_EQ(acceptor.feed(output_of(connector)).code(), Code::kInvalidArgument);
+}
+
 // Goal: an acceptor that accepts everybody without knowing the key gains nothing.
 TEST(HandshakeTest, AnAcceptorWithoutTheKeyIsRefused) {
   Pair pair;

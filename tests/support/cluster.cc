@@ -144,6 +144,10 @@ void run_rank(ClusterShared& shared, const ClusterOptions& options, const RankBo
                               int process, int first_rank, int count) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
+  if (!options.hosts.empty()) {
+    setenv("TUTTI_HOSTID", std::to_string(options.hosts[static_cast<size_t>(process)]).c_str(), 1);
+    setenv("TUTTI_SOCKET_IFNAME", "=lo", 1);
+  }
   const int mine = options.layout[static_cast<size_t>(process)];
   std::vector<std::thread> others;
   for (int i = 1; i < mine; ++i) {
@@ -362,11 +366,15 @@ ClusterOptions Arrangement::options() const {
   result.layout = layout;
   result.config.threads = threads_a_rank;
   result.environment = {{"TUTTI_STRIPE_BYTES", "64"}};
+  for (size_t i = 0; hosts > 1 && i < layout.size(); ++i) {
+    result.hosts.push_back(static_cast<int>(i * static_cast<size_t>(hosts) / layout.size()));
+  }
   return result;
 }
 
 std::string Arrangement::name() const {
-  return layout_name(layout) + (threads_a_rank == 1 ? "" : "_by" + std::to_string(threads_a_rank));
+  return layout_name(layout) + (threads_a_rank == 1 ? "" : "_by" + std::to_string(threads_a_rank)) +
+         (hosts == 1 ? "" : "_on" + std::to_string(hosts));
 }
 
 void PrintTo(const Arrangement& arrangement, std::ostream* out) {

@@ -27,6 +27,9 @@ int patience_s(int seconds);
 struct ClusterOptions {
   /// Ranks of each process: {1, 1, 1} three processes, {3} three threads, {2, 1} mixed.
   std::vector<int> layout = {1, 1};
+  /// The emulated host of each process, by number: ranks of different ones meet over the loopback network.
+  /// Empty: all on this one.
+  std::vector<int> hosts = {};
   /// Set in every child before its first call.
   std::vector<std::pair<std::string, std::string>> environment = {};
   tutti_config_t config = TUTTI_CONFIG_INIT;
@@ -112,10 +115,11 @@ std::string layout_name(const std::vector<int>& layout);
 struct Arrangement {
   std::vector<int> layout;
   int threads_a_rank = 1;  ///< that work on one operation, from 64 bytes a thread on
+  int hosts = 1;           ///< emulated; each has as many of the processes as the others, or one more
 
   friend bool operator==(const Arrangement&, const Arrangement&) = default;
   ClusterOptions options() const;
-  /// "p1_1_1", "t3_by2": a legal name of a test.
+  /// "p1_1_1", "t3_by2", "p1_1_on2": a legal name of a test.
   std::string name() const;
 };
 void PrintTo(const Arrangement& arrangement, std::ostream* out);

@@ -41,6 +41,13 @@ Result<Mapping> map_memory(const FileDescriptor& file, size_t bytes) {
   return Mapping(static_cast<std::byte*>(base), bytes);
 }
 
+Result<Mapping> map_plain(size_t bytes) {
+  constexpr int kKind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kKind, -1, 0);
+  if (base == MAP_FAILED) return system_error(format("mapping %zu bytes of memory", bytes), errno);
+  return Mapping(static_cast<std::byte*>(base), bytes);
+}
+
 void prefault(std::byte* address, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
   madvise(address, bytes, MADV_POPULATE_WRITE);

@@ -37,6 +37,10 @@ Result<FileDescriptor> create_memory(const char* name, size_t bytes);
 /// Maps all of it, readable and writable. Errors: kSystemError, kOutOfMemory.
 Result<Mapping> map_memory(const FileDescriptor& file, size_t bytes);
 
+/// Zeroed memory of this process alone, whose pages exist when they are first touched. Errors: kSystemError,
+/// kOutOfMemory.
+Result<Mapping> map_plain(size_t bytes);
+
 /// Touches the pages of [address, address + bytes) now, so that the first use is not slow. A hint.
 void prefault(std::byte* address, size_t bytes);
 

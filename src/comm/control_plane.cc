@@ -1,0 +1,210 @@
+#include "comm/control_plane.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "core/clock.h"
+#include "meet/wire.h"
+
+namespace tutti {
+namespace {
+
+// Beats in the time after which a silent peer is lost.
+constexpr uint64_t kBeatsInTime = 4;
+// How long a process that exits waits for its peers' hosts to confirm what it has sent.
+constexpr uint64_t kFarewellNs = 1'000'000'000;
+
+FrameSocket::Body body_of(std::span<const std::byte> bytes) {
+  return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+std::array<std::byte, kStatusCopyBytes> encode(const StatusCopy& copy) {
+  const std::array<uint64_t, 5> wide = {copy.sequence, copy.completed, copy.call, copy.count,
+                                        copy.unsent_bytes};
+  const std::array<uint32_t, 5> narrow = {copy.waits_for, copy.step, copy.beat, copy.in_messages,
+                                          copy.has_left};
+  std::array<std::byte, kStatusCopyBytes> bytes{};
+  size_t at = 0;
+  const auto put = [&](uint64_t value) {
+    put_u32(std::span<std::byte, 4>(bytes.data() + at, 4), static_cast<uint32_t>(value));
+    at += 4;
+  };
+  for (const uint64_t value : wide) {
+    put(value);
+    put(value >> 32);
+  }
+  for (const uint32_t value : narrow) put(value);
+  return bytes;
+}
+
+StatusCopy decode_status(std::span<const std::byte, kStatusCopyBytes> bytes) {
+  StatusCopy copy;
+  size_t at = 0;
+  const auto get = [&] {
+    const uint32_t value = get_u32(std::span<const std::byte, 4>(bytes.data() + at, 4));
+    at += 4;
+    return value;
+  };
+  for (uint64_t* value : {&copy.sequence, &copy.completed, &copy.call, &copy.count, &copy.unsent_bytes}) {
+    const uint64_t low = get();
+    *value = low | uint64_t{get()} << 32;
+  }
+  for (uint32_t* value : {&copy.waits_for, &copy.step, &copy.beat, &copy.in_messages, &copy.has_left}) {
+    *value = get();
+  }
+  return copy;
+}
+
+Result<std::shared_ptr<ControlPlane>> ControlPlane::open(ControlThread& control, std::vector<Peer> peers,
+                                                         uint64_t heartbeat_ms, Handlers handlers) {
+  std::shared_ptr<ControlPlane> plane(new ControlPlane(control, heartbeat_ms, std::move(handlers)));
+  auto loop = EventLoop::create();
+  TUTTI_TRY(loop.status());
+  const auto hold = control.hold();
+  plane->loop_ = std::move(*loop);
+  for (Peer& peer : peers) TUTTI_TRY(plane->connect(std::move(peer)));
+  plane->last_beat_ns_ = plane->loop_->now();
+  if (heartbeat_ms > 0) plane->schedule_beat();
+  TUTTI_TRY(control.watch(plane->loop_->descriptor(), EPOLLIN,
+                          [raw = plane.get()](uint32_t) { raw->loop_->run_ready(); }));
+  return plane;
+}
+
+Status ControlPlane::connect(Peer peer) {
+  const uint32_t rank = peer.rank;
+  auto socket = FrameSocket::open(
+      *loop_, std::move(peer.socket), 0,
+      {.on_frame = [this, rank](const Frame& frame) { handle(rank, frame); },
+       .on_closed =
+           [this, rank](const Status& why) {
+             lose(rank, {Code::kPeerLost, format("the process of rank %u has ended, or its host is gone (%s)",
+                                                 rank, std::string(why.text()).c_str())});
+           }});
+  TUTTI_TRY(socket.status());
+  Link& link = links_[rank];
+  link.socket = std::move(*socket);
+  link.heard_ns = loop_->now();
+  return Status::ok();
+}
+
+ControlPlane::~ControlPlane() {
+  close();
+}
+
+void ControlPlane::close() {
+  const auto hold = control_.hold();
+  if (loop_ == nullptr) return;
+  control_.forget(loop_->descriptor());
+  links_.clear();
+  loop_.reset();
+}
+
+void ControlPlane::handle(uint32_t peer, const Frame& frame) {
+  Link& link = links_.at(peer);
+  link.heard_ns = loop_->now();
+  switch (frame.header.kind) {
+    case FrameKind::kAlert: return handlers_.on_alert(frame.header.first, frame.failure());
+    case FrameKind::kLeft: link.has_left = true; return handlers_.on_left(peer);
+    case FrameKind::kAsk: return answer(peer, frame.header.number);
+    case FrameKind::kReport:
+      if (frame.body.size() == kStatusCopyBytes) {
+        link.view.copy = decode_status(std::span<const std::byte, kStatusCopyBytes>(frame.body));
+        ++link.view.answers;
+      }
+      return;
+    case FrameKind::kBeat: return;
+    default: return lose(peer, {Code::kPeerLost, format("rank %u sends what no rank sends", peer)});
+  }
+}
+
+void ControlPlane::answer(uint32_t peer, uint32_t number) {
+  const auto bytes = encode(handlers_.report(peer));
+  links_.at(peer).socket->send({.kind = FrameKind::kReport, .number = number}, body_of(bytes));
+}
+
+void ControlPlane::lose(uint32_t peer, const Status& why) {
+  Link& link = links_.at(peer);
+  if (link.socket == nullptr) return;
+  link.socket.reset();
+  if (!link.has_left) handlers_.on_lost(peer, why);
+}
+
+void ControlPlane::broadcast(const FrameHeader& header, const FrameSocket::Body& body) {
+  const auto hold = control_.hold();
+  for (auto& [rank, link] : links_) {
+    if (link.socket != nullptr) link.socket->send(header, body);
+  }
+}
+
+void ControlPlane::raise(uint32_t from, Code code, std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text)).first(std::min(text.size(), kMaxFrameText));
+  broadcast({.kind = FrameKind::kAlert, .first = from, .code = static_cast<uint32_t>(code)}, body_of(bytes));
+}
+
+void ControlPlane::leave() {
+  const auto hold = control_.hold();
+  if (std::exchange(left_, true)) return;
+  broadcast({.kind = FrameKind::kLeft}, nullptr);
+}
+
+void ControlPlane::ask(uint32_t peer) {
+  const auto hold = control_.hold();
+  const auto found = links_.find(peer);
+  if (found != links_.end() && found->second.socket != nullptr)
+    found->second.socket->send({.kind = FrameKind::kAsk});
+}
+
+ControlPlane::View ControlPlane::view(uint32_t peer) {
+  const auto hold = control_.hold();
+  const auto found = links_.find(peer);
+  return found == links_.end() ? View() : found->second.view;
+}
+
+void ControlPlane::leave_at_exit() {
+  const uint64_t deadline_ns = now_ns() + kFarewellNs;
+  const auto hold = control_.hold();
+  if (loop_ == nullptr || left_) return;
+  const auto is_on_the_way = [this](const auto& entry) {
+    return entry.second.socket != nullptr && !entry.second.has_left &&
+           handlers_.report(entry.first).unsent_bytes > 0;
+  };
+  while (std::any_of(links_.begin(), links_.end(), is_on_the_way) && now_ns() < deadline_ns) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  leave();
+}
+
+void ControlPlane::schedule_beat() {
+  beat_ = loop_->call_at(loop_->now() + heartbeat_ns_ / kBeatsInTime, [this] { beat(); });
+}
+
+/// Says that this rank lives, and looks who has not said so for too long.
+void ControlPlane::beat() {
+  const uint64_t now = loop_->now();
+  // A process that was itself stopped has heard nobody: it begins to count anew.
+  const bool was_stopped = now - last_beat_ns_ > 2 * heartbeat_ns_ / kBeatsInTime;
+  last_beat_ns_ = now;
+  std::vector<uint32_t> silent;
+  for (auto& [rank, link] : links_) {
+    if (link.socket == nullptr) continue;
+    if (was_stopped) link.heard_ns = now;
+    if (now - link.heard_ns > heartbeat_ns_ && !link.has_left) silent.push_back(rank);
+    link.socket->send({.kind = FrameKind::kBeat});
+  }
+  for (const uint32_t rank : silent) {
+    lose(rank,
+         {Code::kPeerLost,
+          format("rank %u has given no sign of life for %.1f s: its host cannot be reached, or its process "
+                 "is stopped",
+                 rank, static_cast<double>(heartbeat_ns_) / 1e9)});
+  }
+  schedule_beat();
+}
+
+}  // namespace tutti

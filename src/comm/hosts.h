@@ -1,0 +1,27 @@
+// Hosts: which ranks share memory, from what each says of the place it runs at.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tutti {
+
+/// Where a process runs. Equal numbers: the same place.
+struct Place {
+  /// The running kernel: its ranks compete for cores.
+  uint64_t machine = 0;
+  /// Where memory can be shared: one machine, one network name space (in which ranks find each other's Unix
+  /// sockets), one user; and, where tests emulate hosts, one TUTTI_HOSTID.
+  uint64_t host = 0;
+};
+
+/// Of this process; `host_id` as in Config. Never fails: what cannot be read counts as the same everywhere,
+/// and sharing memory is tried before it is believed.
+Place find_place(const std::string& host_id);
+
+/// Numbers places in the order in which ranks name them: rank 0 is on host 0.
+std::vector<uint32_t> number_hosts(std::span<const uint64_t> host_of_rank);
+
+}  // namespace tutti

@@ -1,0 +1,45 @@
+// RankFacts: what a rank tells the others of itself when they meet: facts, never decisions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/bootstrap.h"
+#include "comm/file_server.h"
+#include "comm/process.h"
+#include "core/cpu.h"
+#include "meet/endpoint.h"
+
+namespace tutti {
+
+struct RankFacts {
+  Process::Token process{};
+  uint64_t machine = 0;
+  uint64_t host = 0;
+  PackedEndpoints data{};      ///< of its data port; none where it was met on this host
+  FileSecret secret{};         ///< under which its process's file server offers its files; as `data`
+  uint64_t segment_key = 0;    ///< finds the segment inside its process
+  uint64_t token_address = 0;  ///< of `process` in its memory, for peers to prove that they can pull
+  int64_t pid = 0;
+  uint64_t heap_base = 0;
+  uint64_t heap_bytes = 0;
+  uint32_t slots = 0;
+  uint32_t slot_bytes = 0;
+  CpuSet cpus;  ///< that its thread may use; launchers bind each rank to some
+  uint32_t cpu_quota = 0;
+  uint32_t reproducible = 0;
+  uint32_t threads = 0;
+  uint32_t connections = 0;
+  uint64_t stripe_bytes = 0;
+  uint64_t choice = 0;  ///< hash of what chooses algorithms
+};
+static_assert(sizeof(RankFacts) <= 512);
+
+/// Files of an introduction, in this order.
+inline constexpr size_t kSegmentFile = 0;
+inline constexpr size_t kHeapFile = 1;
+inline constexpr size_t kLifeFile = 2;
+inline constexpr size_t kRankFiles = 3;
+
+}  // namespace tutti

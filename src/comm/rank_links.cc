@@ -1,0 +1,89 @@
+#include "comm/rank_links.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti {
+namespace {
+
+// What is pulled and then reduced: small enough to stay in a core's second cache, large enough that the
+// system call's microsecond is a tenth of its copy.
+constexpr uint32_t kBounceSlots = 4;
+
+}  // namespace
+
+void RankLinks::connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe, std::vector<Peer> peers,
+                        RemoteLinks* remote) {
+  shape_ = shape;
+  rank_ = rank;
+  stripe_ = stripe;
+  peers_ = std::move(peers);
+  remote_ = remote;
+}
+
+SendLink* RankLinks::send_link(uint32_t peer, uint32_t channel) {
+  if (peers_[peer].is_remote) return &remote_->send_link(peer, channel);
+  auto& link = send_[uint64_t{channel} << 32 | peer];
+  if (link == nullptr) {
+    link = std::make_unique<SendLink>(SendLink::at(
+        peers_[rank_].segment->peer_ring(channel_of_stripe(stripe_, channel), peer), shape_.peer_ring()));
+    link->peer = peer;
+    link->same_process = peers_[peer].same_process;
+  }
+  return link.get();
+}
+
+RecvLink* RankLinks::recv_link(uint32_t peer, uint32_t channel) {
+  if (peers_[peer].is_remote) return &remote_->recv_link(peer, channel);
+  auto& link = recv_[uint64_t{channel} << 32 | peer];
+  if (link == nullptr) {
+    std::byte* ring = peers_[peer].segment->peer_ring(channel_of_stripe(stripe_, channel), rank_);
+    link = open_recv(peer, RecvLink::at(ring, shape_.peer_ring(), 0));
+  }
+  return link.get();
+}
+
+/// Completes a reading end, and tells the writer what this rank can do.
+std::unique_ptr<RecvLink> RankLinks::open_recv(uint32_t peer, RecvLink link) {
+  link.peer = peer;
+  link.reference_offset = peers_[peer].reference_offset;
+  if (peers_[peer].pull_pid != 0) {
+    link.pull_pid = peers_[peer].pull_pid;
+    bounces_.push_back(std::make_unique<Bounce>(size_t{kBounceSlots} * shape_.slot_bytes));
+    link.bounce = bounces_.back()->data();
+    link.bounce_bytes = bounces_.back()->size();
+    link.credit->can_pull.store(1, std::memory_order_relaxed);
+  }
+  return std::make_unique<RecvLink>(link);
+}
+
+SendLink* RankLinks::publish_link() {
+  if (publish_ == nullptr) {
+    publish_ = std::make_unique<SendLink>(
+        SendLink::at(peers_[rank_].segment->publish_ring(stripe_), shape_.publish_ring()));
+    publish_->peer = rank_;
+    publish_->self_reader = rank_;
+    publish_->same_process =
+        std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.same_process; });
+  }
+  return publish_.get();
+}
+
+RecvLink* RankLinks::published_by(uint32_t peer) {
+  auto& link = published_[peer];
+  if (link == nullptr) {
+    std::byte* ring = peers_[peer].segment->publish_ring(stripe_);
+    link = open_recv(peer, RecvLink::at(ring, shape_.publish_ring(), rank_));
+  }
+  return link.get();
+}
+
+PeerWindow RankLinks::window(uint32_t peer) {
+  const Peer& at = peers_[peer];
+  if (at.is_remote) return {};
+  return {.window = &at.segment->header().window,
+          .reference_offset = at.reference_offset,
+          .same_process = at.same_process};
+}
+
+}  // namespace tutti

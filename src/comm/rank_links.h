@@ -1,0 +1,56 @@
+// RankLinks: the ends of one rank's links: rings in the segments of its host, and for ranks of other hosts
+// the local rings that pumps carry.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "comm/remote_links.h"
+#include "engine/links.h"
+#include "transports/shm/segment.h"
+
+namespace tutti {
+
+/// Those of one stripe of the rank's operations.
+class RankLinks final : public LinkTable {
+ public:
+  struct Peer {
+    /// Of a rank on another host only the header is there: what this rank knows of its status.
+    std::shared_ptr<Segment> segment;
+    bool is_remote = false;
+    bool same_process = false;
+    uint64_t reference_offset = 0;
+    int pull_pid = 0;  ///< 0: its memory cannot be pulled
+  };
+
+  /// `remote` (null where all ranks are on one host) outlives the links, and serves stripe 0 only.
+  void connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe, std::vector<Peer> peers,
+               RemoteLinks* remote);
+  SendLink* send_link(uint32_t peer, uint32_t channel) override;
+  RecvLink* recv_link(uint32_t peer, uint32_t channel) override;
+  SendLink* publish_link() override;
+  RecvLink* published_by(uint32_t peer) override;
+  PeerWindow window(uint32_t peer) override;
+  const std::vector<Peer>& peers() const { return peers_; }
+
+ private:
+  using Bounce = std::vector<std::byte>;
+
+  std::unique_ptr<RecvLink> open_recv(uint32_t peer, RecvLink link);
+
+  SegmentShape shape_;
+  uint32_t rank_ = 0;
+  uint32_t stripe_ = 0;
+  std::vector<Peer> peers_;
+  RemoteLinks* remote_ = nullptr;
+  std::vector<std::unique_ptr<Bounce>> bounces_;
+  std::unique_ptr<SendLink> publish_;
+  std::unordered_map<uint64_t, std::unique_ptr<SendLink>> send_;  ///< key: channel, peer
+  std::unordered_map<uint64_t, std::unique_ptr<RecvLink>> recv_;
+  std::unordered_map<uint32_t, std::unique_ptr<RecvLink>> published_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,128 @@
+#include "comm/remote_links.h"
+
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <utility>
+
+#include "core/clock.h"
+#include "engine/links.h"
+#include "transports/tcp/tcp_pump.h"
+
+namespace tutti {
+Result<std::unique_ptr<RemoteLinks>> RemoteLinks::open(std::vector<Peer> peers,
+                                                       const RemoteOptions& options) {
+  std::unique_ptr<RemoteLinks> links(new RemoteLinks);
+  links->place_of_.resize(options.rank_count);
+  for (Peer& peer : peers) {
+    links->place_of_[peer.rank] = links->remotes_.size();
+    auto remote = make(std::move(peer), options);
+    TUTTI_TRY(remote.status());
+    links->remotes_.push_back(std::move(*remote));
+  }
+  return links;
+}
+
+Result<std::unique_ptr<RemoteLinks::Remote>> RemoteLinks::make(Peer peer, const RemoteOptions& options) {
+  auto remote = std::make_unique<Remote>();
+  remote->rank = peer.rank;
+  const size_t ring_bytes = options.shape.ring_bytes();
+  auto memory = map_plain(2 * kLinkChannels * ring_bytes);
+  TUTTI_TRY(memory.status());
+  remote->memory = std::move(*memory);
+  remote->offers.resize(kLinkChannels);
+  std::vector<PumpChannel> channels;
+  for (uint32_t i = 0; i < kLinkChannels; ++i) {
+    std::byte* outgoing = remote->memory.base() + 2 * i * ring_bytes;
+    std::byte* incoming = outgoing + ring_bytes;
+    SendLink& send = remote->send.emplace_back(SendLink::at(outgoing, options.shape));
+    RecvLink& recv = remote->recv.emplace_back(RecvLink::at(incoming, options.shape, 0));
+    send.peer = recv.peer = peer.rank;
+    send.same_process = true;  // the pump reads what the link refers to
+    recv.offer = &remote->offers[i];
+    channels.push_back({.outgoing = outgoing, .incoming = incoming, .offer = recv.offer});
+  }
+  std::vector<std::unique_ptr<tcp::Stream>> streams;
+  for (FileDescriptor& socket : peer.sockets) {
+    remote->watched.emplace_back(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+    if (!remote->watched.back().is_open()) return system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
+    auto stream = tcp::make_socket_stream(std::move(socket), {});
+    TUTTI_TRY(stream.status());
+    streams.push_back(std::move(*stream));
+  }
+  tcp::TcpOptions pump{.peer = peer.rank, .shape = options.shape};
+  pump.silence_ms = options.silence_ms > 0 ? options.silence_ms : UINT64_MAX;
+  remote->pump = std::make_unique<tcp::TcpPump>(channels, std::move(streams), pump);
+  return remote;
+}
+
+bool RemoteLinks::advance() {
+  bool moved = false;
+  for (const auto& remote : remotes_) moved |= remote->pump->advance();
+  return moved;
+}
+
+void RemoteLinks::advance_fully(uint32_t peer) {
+  Pump& pump = *at(peer).pump;
+  // A quiet connection is read again after this.
+  polls_.clear();
+  pump.prepare_wait(polls_);
+  while (pump.advance()) {
+  }
+}
+
+std::optional<uint32_t> RemoteLinks::undrained_peer() const {
+  for (const auto& remote : remotes_) {
+    if (remote->pump->state() == PeerState::kOpen && !remote->pump->drained()) return remote->rank;
+  }
+  return std::nullopt;
+}
+
+void RemoteLinks::sleep(uint64_t ns) {
+  polls_.clear();
+  for (const auto& remote : remotes_) remote->pump->prepare_wait(polls_);
+  const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  ppoll(polls_.data(), polls_.size(), &time, nullptr);  // an early return only means an early look
+}
+
+void RemoteLinks::withdraw() {
+  for (const auto& remote : remotes_) {
+    std::fill(remote->offers.begin(), remote->offers.end(), Offer());
+    remote->pump->withdraw();
+  }
+}
+
+void RemoteLinks::finish(uint64_t deadline_ns) {
+  constexpr uint64_t kLookNs = 1'000'000;
+  while (undrained_peer() && now_ns() < deadline_ns) {
+    if (!advance()) sleep(kLookNs);
+  }
+  for (const auto& remote : remotes_) {
+    if (remote->pump->state() == PeerState::kOpen && remote->pump->drained()) remote->pump->finish();
+  }
+  // What comes now is read: a socket that is closed with something unread costs its peer what is on the way.
+  while (!all_received() && now_ns() < deadline_ns) {
+    if (!advance()) sleep(kLookNs);
+  }
+}
+
+bool RemoteLinks::all_received() const {
+  return std::all_of(remotes_.begin(), remotes_.end(), [this](const auto& remote) {
+    return remote->pump->state() != PeerState::kOpen || unsent_bytes(remote->rank) == 0;
+  });
+}
+
+uint64_t RemoteLinks::unsent_bytes(uint32_t peer) const {
+  uint64_t sum = 0;
+  for (const FileDescriptor& socket : at(peer).watched) {
+    int bytes = 0;
+    if (ioctl(socket.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0) sum += static_cast<uint64_t>(bytes);
+  }
+  return sum;
+}
+
+}  // namespace tutti

@@ -1,0 +1,84 @@
+// RemoteLinks: the links of one rank to the ranks of other hosts: for each of them rings in plain memory and
+// the pump that carries them.
+//
+// Used by the thread that drives the rank's operations, but for unsent_bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/file_descriptor.h"
+#include "core/result.h"
+#include "engine/wait.h"
+#include "transports/pump.h"
+#include "transports/shm/memory.h"
+
+namespace tutti {
+
+/// How the links to remote peers are made.
+struct RemoteOptions {
+  uint32_t rank_count = 0;
+  RingShape shape;          ///< of every ring, on all ranks
+  uint64_t silence_ms = 0;  ///< Config::heartbeat_ms; 0: a silent host is waited for
+};
+
+class RemoteLinks final : public Sleeper {
+ public:
+  /// A rank on another host, and the connected sockets between it and this rank.
+  struct Peer {
+    uint32_t rank = 0;
+    std::vector<FileDescriptor> sockets;
+  };
+
+  /// Errors: kSystemError, kOutOfMemory.
+  static Result<std::unique_ptr<RemoteLinks>> open(std::vector<Peer> peers, const RemoteOptions& options);
+
+  SendLink& send_link(uint32_t peer, uint32_t channel) { return at(peer).send[channel]; }
+  RecvLink& recv_link(uint32_t peer, uint32_t channel) { return at(peer).recv[channel]; }
+
+  /// Moves what can be moved without blocking; true when anything moved.
+  bool advance();
+  /// Moves all that has reached this host from `peer`.
+  void advance_fully(uint32_t peer);
+  /// A peer to which something is yet to be given to the network; none: an operation may be left.
+  std::optional<uint32_t> undrained_peer() const;
+  /// How the way to a peer stands (Pump::state, Pump::status).
+  PeerState state(uint32_t peer) const { return at(peer).pump->state(); }
+  const Status& status(uint32_t peer) const { return at(peer).pump->status(); }
+  /// Sleeps until the network has something for this rank, or for so long.
+  void sleep(uint64_t ns) override;
+
+  /// After a failure: nothing is written to the buffers of operations any more.
+  void withdraw();
+  /// Says that nothing more will be sent, and waits until the peers' hosts have what was, until the deadline.
+  void finish(uint64_t deadline_ns);
+
+  /// What `peer`'s host has not confirmed of what the network was given; any thread.
+  uint64_t unsent_bytes(uint32_t peer) const;
+
+ private:
+  struct Remote {
+    uint32_t rank = 0;
+    Mapping memory;  ///< of the rings
+    std::vector<SendLink> send;
+    std::vector<RecvLink> recv;
+    std::vector<Offer> offers;
+    std::vector<FileDescriptor> watched;  ///< further descriptors of the pump's sockets, for unsent_bytes
+    std::unique_ptr<Pump> pump;
+  };
+
+  RemoteLinks() = default;
+  Remote& at(uint32_t peer) { return *remotes_[place_of_[peer]]; }
+  const Remote& at(uint32_t peer) const { return *remotes_[place_of_[peer]]; }
+  static Result<std::unique_ptr<Remote>> make(Peer peer, const RemoteOptions& options);
+  bool all_received() const;
+
+  std::vector<std::unique_ptr<Remote>> remotes_;
+  std::vector<size_t> place_of_;  ///< by rank
+  std::vector<pollfd> polls_;
+};
+
+}  // namespace tutti

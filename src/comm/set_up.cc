@@ -1,0 +1,68 @@
+#include "comm/set_up.h"
+
+#include <utility>
+
+namespace tutti {
+
+Result<SetUp> SetUp::join(const SetUpOptions& options, const Config& config) {
+  SetUp setup(options, config);
+  const auto endpoints = unpack_endpoints(options.id.endpoints);
+  const bool has_network = endpoints && !endpoints->empty();
+  // A rank that was told to be on another host is met there.
+  if (config.host_id.empty() || !has_network) {
+    auto local =
+        Meeting::join(options.id, options.rank_count, options.rank, options.deadline_ns, options.stop);
+    if (local) {
+      setup.local_.emplace(std::move(*local));
+      return setup;
+    }
+    if (local.status().code() != Code::kPeerLost || !has_network) return local.status();
+  }
+  TUTTI_TRY(setup.join_network());
+  return setup;
+}
+
+Status SetUp::join_network() {
+  auto point = meeting_point_of(options_.id);
+  TUTTI_TRY(point.status());
+  auto port = DataPort::open(options_.rank, point->credentials, listen_);
+  TUTTI_TRY(port.status());
+  port_ = std::move(*port);
+  auto meeting = NetworkMeeting::join(std::move(*point), {.rank_count = options_.rank_count,
+                                                          .rank = options_.rank,
+                                                          .deadline_ns = options_.deadline_ns,
+                                                          .listen = listen_,
+                                                          .stop = options_.stop});
+  TUTTI_TRY(meeting.status());
+  network_.emplace(std::move(*meeting));
+  return Status::ok();
+}
+
+Result<std::vector<Introduction>> SetUp::introduce(const Announce& announce, std::span<const int> files) {
+  if (local_) {
+    auto all = local_->all_gather(announce({}), files, false);
+    if (all || !local_->is_elsewhere()) return all;
+    local_.reset();
+    TUTTI_TRY(join_network());
+  }
+  auto blobs = network_->all_gather(announce(port_->endpoints()), false);
+  TUTTI_TRY(blobs.status());
+  std::vector<Introduction> all(blobs->size());
+  for (size_t rank = 0; rank < all.size(); ++rank) all[rank].bytes = std::move((*blobs)[rank]);
+  return all;
+}
+
+Result<std::vector<FileDescriptor>> SetUp::connect(std::span<const DataRequest> requests) {
+  return port_->connect(requests, options_.deadline_ns, &*network_);
+}
+
+Status SetUp::finish() {
+  return local_ ? local_->all_gather({}, {}, true).status() : network_->all_gather({}, true).status();
+}
+
+void SetUp::fail(const Status& why) {
+  if (local_) return local_->fail(why);
+  if (network_) network_->fail(why);
+}
+
+}  // namespace tutti

@@ -1,0 +1,69 @@
+// SetUp: a rank's part in the meeting of a new communicator, wherever its peers are: at the hub of this host
+// while all come there, else over the network.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/bootstrap.h"
+#include "core/config.h"
+#include "core/result.h"
+#include "meet/data_port.h"
+#include "meet/network_meeting.h"
+#include "meet/stop.h"
+#include "meet/unique_id.h"
+
+namespace tutti {
+
+struct SetUpOptions {
+  UniqueId id;
+  uint32_t rank_count = 0;
+  uint32_t rank = 0;
+  uint64_t deadline_ns = 0;
+  SetUpStop* stop = nullptr;  ///< may be null; outlives the set-up
+};
+
+class SetUp {
+ public:
+  /// Where a rank's files and data sockets are found by those that it meets over the network.
+  using Announce = std::function<std::vector<std::byte>(const PackedEndpoints& data_endpoints)>;
+
+  /// Blocks until the meeting knows this rank. Errors: as Meeting::join and NetworkMeeting::join.
+  static Result<SetUp> join(const SetUpOptions& options, const Config& config);
+
+  /// What every rank says of itself, by rank: `announce` makes this rank's words, once or, when it turns out
+  /// that the ranks are on several hosts, twice. On one host with the `files` of each. Errors: as
+  /// Meeting::all_gather.
+  Result<std::vector<Introduction>> introduce(const Announce& announce, std::span<const int> files);
+
+  /// Whether it met over the network; known after introduce().
+  bool is_network() const { return network_.has_value(); }
+  uint64_t deadline_ns() const { return options_.deadline_ns; }
+
+  /// Connects to peers that were met over the network. Errors: as DataPort::connect, and what `fail` said on
+  /// another rank meanwhile.
+  Result<std::vector<FileDescriptor>> connect(std::span<const DataRequest> requests);
+
+  /// All ranks are ready. Ends the meeting.
+  Status finish();
+
+  /// Tells all ranks that this one gives up, and why.
+  void fail(const Status& why);
+
+ private:
+  explicit SetUp(const SetUpOptions& options, const Config& config)
+      : options_(options), listen_{config.socket_ifname, config.port_first, config.port_last} {}
+  Status join_network();
+
+  SetUpOptions options_;
+  ListenOptions listen_;
+  std::optional<Meeting> local_;
+  std::optional<NetworkMeeting> network_;
+  std::unique_ptr<DataPort> port_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,48 @@
+// StatusCopy: a rank's status page as it was at one moment, for ranks that cannot map it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transports/shm/segment.h"
+
+namespace tutti {
+
+struct StatusCopy {
+  uint64_t sequence = 0;
+  uint64_t completed = 0;
+  uint64_t call = 0;
+  uint64_t count = 0;
+  uint64_t unsent_bytes = 0;  ///< that the network has from this rank and its reader's host has not confirmed
+  uint32_t waits_for = 0;
+  uint32_t step = 0;
+  uint32_t beat = 0;
+  uint32_t in_messages = 0;
+  uint32_t has_left = 0;
+
+  /// The page's call is that of `sequence` only if the rank had not finished it after the call was read: so
+  /// `completed` is read last.
+  static StatusCopy of(const StatusPage& page) {
+    StatusCopy copy;
+    copy.sequence = page.sequence.load(std::memory_order_acquire);
+    copy.call = page.call.load(std::memory_order_acquire);
+    copy.count = page.count.load(std::memory_order_acquire);
+    copy.waits_for = page.waits_for.load(std::memory_order_acquire);
+    copy.step = page.step.load(std::memory_order_acquire);
+    copy.in_messages = page.in_messages.load(std::memory_order_acquire);
+    copy.beat = page.beat.load(std::memory_order_acquire);
+    copy.has_left = page.has_left.load(std::memory_order_acquire);
+    copy.completed = page.completed.load(std::memory_order_acquire);
+    return copy;
+  }
+};
+
+inline constexpr size_t kStatusCopyBytes = 60;
+
+/// For another host, of whatever byte order.
+std::array<std::byte, kStatusCopyBytes> encode(const StatusCopy& copy);
+StatusCopy decode_status(std::span<const std::byte, kStatusCopyBytes> bytes);
+
+}  // namespace tutti
