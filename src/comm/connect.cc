@@ -294,6 +294,7 @@ Status Communicator::connect_hosts(SetUp& setup, const std::vector<RankFacts>& f
   for (size_t i = 0; i < requests.size(); i += connections + 1) {
     RemoteLinks::Peer& peer = peers.emplace_back();
     peer.rank = requests[i].peer;
+    peer.is_near = facts[peer.rank].machine == facts[rank_].machine;
     const auto start = sockets->begin() + static_cast<std::ptrdiff_t>(i);
     const auto control = start + static_cast<std::ptrdiff_t>(connections);
     std::move(start, control, std::back_inserter(peer.sockets));

@@ -55,6 +55,9 @@ Result<std::unique_ptr<RemoteLinks::Remote>> RemoteLinks::make(Peer peer, const 
     streams.push_back(std::move(*stream));
   }
   tcp::TcpOptions pump{.peer = peer.rank, .shape = options.shape};
+  // Within one kernel a write without copy is done when the peer has read all that shares a packet with it,
+  // which may be in a later call only; and the kernel copies all the same.
+  if (peer.is_near) pump.in_place_bytes = UINT64_MAX;
   pump.silence_ms = options.silence_ms > 0 ? options.silence_ms : UINT64_MAX;
   remote->pump = std::make_unique<tcp::TcpPump>(channels, std::move(streams), pump);
   return remote;

@@ -30,6 +30,8 @@ class RemoteLinks final : public Sleeper {
   /// A rank on another host, and the connected sockets between it and this rank.
   struct Peer {
     uint32_t rank = 0;
+    /// Runs on this machine, though on another (emulated) host.
+    bool is_near = false;
     std::vector<FileDescriptor> sockets;
   };
 
