@@ -28,7 +28,7 @@ QUICK_SIZES = [8, 4 << 10, 256 << 10, 16 << 20]
 OUTPUTS = ["peers.json", "limits.json", "peers.txt", "peers.svg"]
 # mpich-gather is left out: release-gather is MPICH's own choice where it helps, asking for it measured the same.
 DEFAULT_LIBRARIES = {"shm": ["tutti", "openmpi", "openmpi-ucx", "openmpi-sm", "mpich", "gloo", "gloo-bcube"],
-                     "tcp": ["openmpi", "mpich", "gloo"]}
+                     "tcp": ["tutti", "openmpi", "mpich", "gloo"]}
 # With more ranks than cores, a library whose call takes longer gets one turn a cell: a full run stays bounded.
 SLOW_CALL_US = 20e3
 # The host of a virtual machine places two cores near (50-60 ns a cache line) or far (250 ns), and moves them.

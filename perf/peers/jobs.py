@@ -33,7 +33,7 @@ class Launch:
     """
 
     def __init__(self, name, library, driver, note, launcher="", arguments=None, environment=None, options="",
-                 pin=True, spins=False):
+                 pin=True, spins=False, rank_environment=None):
         self.name = name
         self.library = library
         self.driver = driver
@@ -44,6 +44,7 @@ class Launch:
         self.options = options
         self.pin = pin
         self.spins = spins
+        self.rank_environment = rank_environment or (lambda rank: {})
 
     def missing(self, build_dir):
         """Why this cannot run here, or None."""
@@ -99,6 +100,8 @@ LAUNCHES = {
         Launch("gloo-bcube", "gloo", "gloo_driver", "TCP over loopback, bcube all-reduce", options="bcube", pin=False),
     ],
     "tcp": [
+        Launch("tutti", "tutti", "tutti_driver", "defaults, every rank on a host of its own (TUTTI_HOSTID)",
+               rank_environment=lambda rank: {"TUTTI_HOSTID": str(rank), "TUTTI_SOCKET_IFNAME": "=lo"}),
         Launch("openmpi", "openmpi", "openmpi_driver", "btl self,tcp over lo", "mpirun.openmpi", _openmpi("tcp", [])),
         Launch("mpich", "mpich", "mpich_driver", "ch4:ucx, UCX over tcp on lo", "mpiexec.mpich", _mpich,
                lambda ranks, cores: {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo", "MPIR_CVAR_NOLOCAL": "1"},
@@ -146,14 +149,14 @@ class Job:
             driver += ["--options", launch.options]
         environment = {**os.environ, **launch.environment(self.ranks, cores)}
         if launch.launcher:
-            commands = [prefix + [launch.launcher] + launch.arguments(self.ranks, cores) + driver]
+            commands = [(prefix + [launch.launcher] + launch.arguments(self.ranks, cores) + driver, {})]
         else:
-            commands = [prefix + driver + ["--rank", str(rank), "--ranks", str(self.ranks)]
-                        for rank in range(self.ranks)]
+            commands = [(prefix + driver + ["--rank", str(rank), "--ranks", str(self.ranks)],
+                         launch.rank_environment(rank)) for rank in range(self.ranks)]
         with open(os.path.join(self.dir, "log"), "wb") as log:
-            for command in commands:
+            for command, own in commands:
                 self.processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                                       env=environment, start_new_session=True))
+                                                       env={**environment, **own}, start_new_session=True))
         self.version = self._reply(START_LIMIT_S)["version"]
 
     def request(self, verb, limit_s=60, **words):
