@@ -113,13 +113,14 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
   return Status::ok();
 }
 
-/// Gathers one fixed-size item of every rank through the communicator itself.
+/// Gathers one fixed-size item of every rank through the communicator itself, for comm_split.
 template <class Item>
 Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine) {
   Communicator& comm = *handle->comm;
   std::vector<Item> all(comm.rank_count());
   Call call;
-  call.shape = {.collective = Collective::kAllGather, .type = DataType::kUint8, .count = sizeof(Item)};
+  call.shape = {
+      .collective = Collective::kAllGather, .type = DataType::kUint8, .splits = true, .count = sizeof(Item)};
   call.send = &mine;
   call.recv = all.data();
   TUTTI_TRY(issue(handle, call, TUTTI_BLOCKING));

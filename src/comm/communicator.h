@@ -170,6 +170,7 @@ class Communicator {
   Status check_stripes(uint64_t waited_ns);
   Status check_obstacle(uint64_t waited_ns);
   Status mismatch_with(uint32_t peer);
+  std::string message_difference(uint32_t peer) const;
   Status check_peer(uint32_t peer);
   bool waits_crossed(const StatusPage& theirs, uint64_t their_sequence);
   Status crossed_with(uint32_t peer) const;

@@ -199,6 +199,43 @@ std::vector<BadCall> bad_variable_collectives() {
   };
 }
 
+std::vector<BadCall> overflowing_variable_collectives() {
+  return {
+      {"all_gather_v counts that overflow together",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {size_t{1} << 60, size_t{1} << 60};
+         return tutti_all_gather_v(b.send.data(), b.recv.data(), b.counts.data(), nullptr, TUTTI_FLOAT32,
+                                   r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"counts[0] to [1]", std::to_string(size_t{1} << 61)}},
+      {"all_gather_v displacement",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {1, 1, 0, kHuge};
+         return tutti_all_gather_v(b.send.data(), b.recv.data(), b.counts.data(), b.counts.data() + 2,
+                                   TUTTI_FLOAT32, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"argument displacements[1] is " + std::to_string(kHuge)}},
+      {"reduce_scatter_v displacement",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {1, 1, kHuge, 0};
+         return tutti_reduce_scatter_v(b.send.data(), b.recv.data(), b.counts.data(), b.counts.data() + 2,
+                                       TUTTI_FLOAT32, TUTTI_SUM, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"argument displacements[0] is " + std::to_string(kHuge)}},
+      {"all_to_all_v displacement",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {1, 1, 0, kHuge};
+         return tutti_all_to_all_v(b.send.data(), b.counts.data(), nullptr, b.recv.data(), b.counts.data(),
+                                   b.counts.data() + 2, TUTTI_FLOAT32, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"argument recv_displacements[1] is " + std::to_string(kHuge)}},
+  };
+}
+
 std::vector<BadCall> bad_messages() {
   return {
       {"peer",
@@ -234,7 +271,13 @@ std::vector<BadCall> bad_messages() {
          return tutti_send(b.send.data(), 1, TUTTI_INT8, r.rank(), 0, r.comm, kNow);
        },
        TUTTI_INVALID_USAGE,
-       {"itself", "group"}},
+       {"rank 0 sends to itself", "tutti_recv", "tutti_group_start"}},
+      {"receive from itself",
+       [](const Rank& r, Buffers& b) {
+         return tutti_recv(b.recv.data(), 1, TUTTI_INT8, r.rank(), 0, r.comm, kNow);
+       },
+       TUTTI_INVALID_USAGE,
+       {"rank 0 receives from itself", "tutti_send", "tutti_group_start"}},
       {"group end",
        [](const Rank&, Buffers&) { return tutti_group_end(); },
        TUTTI_INVALID_USAGE,
@@ -353,8 +396,8 @@ void expect_right_sum(Rank& rank, const std::string& after) {
 // spoils.
 TEST(BadInputTest, IsNamedAndChangesNothing) {
   std::vector<BadCall> calls = bad_reductions();
-  for (auto more : {bad_collectives(), bad_variable_collectives(), bad_messages(), bad_housekeeping(),
-                    bad_operators_and_memory()}) {
+  for (auto more : {bad_collectives(), bad_variable_collectives(), overflowing_variable_collectives(),
+                    bad_messages(), bad_housekeeping(), bad_operators_and_memory()}) {
     calls.insert(calls.end(), more.begin(), more.end());
   }
   EXPECT_EQ(run_cluster({},
@@ -379,10 +422,11 @@ TEST(BadInputTest, IsNamedAndChangesNothing) {
 // issued.
 TEST(BadInputTest, InsideAGroupSpoilsTheGroup) {
   std::vector<BadCall> calls = bad_reductions();
-  for (auto more : {bad_collectives(), bad_variable_collectives(), bad_messages()})
+  for (auto more :
+       {bad_collectives(), bad_variable_collectives(), overflowing_variable_collectives(), bad_messages()})
     calls.insert(calls.end(), more.begin(), more.end());
-  calls.pop_back();  // the unmatched end
-  calls.pop_back();  // a send to itself is judged at the end
+  // The unmatched end, and messages to itself, which are judged at the end.
+  calls.resize(calls.size() - 3);
   EXPECT_EQ(
       run_cluster({},
                   [&](Rank& rank) {
