@@ -2,6 +2,7 @@
 #include "perf/json.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -145,6 +146,18 @@ Result<JsonReport> JsonReport::create(const std::string& path) {
     if (errno != EEXIST) return system_error("creating " + document->path, errno);
   }
   return Status(Code::kSystemError, path + " and its numbered forms all exist already; remove some");
+}
+
+Status JsonReport::check(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
+    return {Code::kInvalidArgument, "-J " + path + " is a folder: name a file"};
+  }
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    return system_error("-J " + path + ": writing to " + folder, errno);
+  return Status::ok();
 }
 
 const std::string& JsonReport::path() const {

@@ -18,6 +18,8 @@ class JsonReport {
  public:
   /// Creates the file. kSystemError when it cannot be created under any suffix.
   static Result<JsonReport> create(const std::string& path);
+  /// What `create` would say of the path now, as far as that can be told without leaving a file.
+  static Status check(const std::string& path);
   JsonReport(JsonReport&&) noexcept;
   JsonReport& operator=(JsonReport&&) noexcept;
   ~JsonReport();

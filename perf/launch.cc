@@ -58,6 +58,19 @@ bool is_supervisor(const Options& options, GetEnv get_env) {
   return options.processes > 0 && get_env(kWorkerVariable) == nullptr;
 }
 
+Status check_alone(const Options& options, GetEnv get_env) {
+  const auto launch = find_launch_place(get_env);
+  // What contradicts itself is of no launcher; --procs needs none.
+  if (!launch || !*launch || (*launch)->rank_count == 1) return Status::ok();
+  // A batch script of Slurm has the variables of a rank, but is the only process of its kind.
+  if ((*launch)->launcher == "Slurm" && get_env("SLURM_STEP_ID") == nullptr) return Status::ok();
+  return {Code::kInvalidUsage,
+          format("--procs %d is refused under %s (this is rank %u of %u): each of its processes would start "
+                 "%d ranks of a run of its own; leave --procs away, or start one process",
+                 options.processes, (*launch)->launcher.c_str(), (*launch)->rank, (*launch)->rank_count,
+                 options.processes)};
+}
+
 Result<Place> find_place(const Options& options, GetEnv get_env) {
   if (const char* text = get_env(kWorkerVariable); text != nullptr && options.processes > 0) {
     Place place;

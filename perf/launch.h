@@ -39,6 +39,10 @@ Result<Place> find_place(const Options& options, GetEnv get_env);
 /// True in a process that must supervise instead of measure: --procs was given and it is not a worker yet.
 bool is_supervisor(const Options& options, GetEnv get_env);
 
+/// Of a supervisor. kInvalidUsage: a launcher has started it as one of several, each of which would start all
+/// ranks again.
+Status check_alone(const Options& options, GetEnv get_env);
+
 /// Starts options.processes workers with the same arguments, waits for all; returns the exit status: 0, the
 /// first failing worker's, or kExitFailure when that died by a signal. All children are reaped before it
 /// returns.

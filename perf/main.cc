@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "perf/json.h"
 #include "perf/launch.h"
 #include "perf/runner.h"
 
@@ -30,12 +31,21 @@ int main(int argc, char** argv) {
     std::fprintf(parsed.exit_code == 0 ? stdout : stderr, "%s\n", parsed.text.c_str());
     return parsed.exit_code;
   }
-  if (is_supervisor(parsed.options, get_environment)) return supervise(parsed.options, argv, kGrace);
-  const tutti::Result<Place> place = find_place(parsed.options, get_environment);
-  if (!place) {
-    std::fprintf(stderr, "%s: %s\n", test.name, std::string(place.status().text()).c_str());
+  const auto refuse = [&test](const tutti::Status& why) {
+    std::fprintf(stderr, "%s: %s\n", test.name, std::string(why.text()).c_str());
     return kExitUsage;
+  };
+  // Before anything is started or measured: whoever writes the report can.
+  const std::string& json_path = parsed.options.json_path;
+  const tutti::Status writable = json_path.empty() ? tutti::Status::ok() : JsonReport::check(json_path);
+  if (is_supervisor(parsed.options, get_environment)) {
+    for (const tutti::Status& status : {check_alone(parsed.options, get_environment), writable})
+      if (!status) return refuse(status);
+    return supervise(parsed.options, argv, kGrace);
   }
+  const tutti::Result<Place> place = find_place(parsed.options, get_environment);
+  if (!place) return refuse(place.status());
+  if (place->process == 0 && !writable) return refuse(writable);
   Reporter reporter(parsed.options, test.name, texts(argv), texts(environ));
   return run_process(parsed.options, test, *place, get_environment, reporter);
 }

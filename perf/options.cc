@@ -19,6 +19,7 @@ struct RawOptions {
   std::string op = "sum";
   std::string type = "float";
   std::string root = "0";
+  std::string per_iteration = "0";  ///< empty: the flag without a number
   int gpus = 1;
   int iterations = 0;
   int cuda_graph = 0;
@@ -74,7 +75,7 @@ void add_subject_flags(CLI::App& app, RawOptions& raw) {
   app.add_option("-r,--root", raw.root, "root rank, or all")->capture_default_str();
 }
 
-void add_method_flags(CLI::App& app, Options& options) {
+void add_method_flags(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option("-z,--blocking", options.blocking,
                  "0: blocking calls back to back (with --stream: one wait at the end); 1: barrier after each "
                  "iteration, timed; 2: wait after each, no barrier; 3: barrier after each, not timed")
@@ -91,8 +92,11 @@ void add_method_flags(CLI::App& app, Options& options) {
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
   app.add_option("-u,--unalign", options.misalign_elements, "shift every buffer by this many elements");
-  app.add_option("-I,--per_iter_timing", options.per_iteration,
-                 "1: time each iteration by itself: min, max, p99, variation (implies a wait after each)");
+  app.add_option(
+         "-I,--per_iter_timing", raw.per_iteration,
+         "1, or no number: time each iteration by itself: min, max, p99, variation (implies a wait after "
+         "each)")
+      ->expected(0, 1);
   app.add_option("-K,--skip_samples", options.skip_samples, "leading iterations left out of -I's statistics")
       ->check(non_negative());
   app.add_flag(
@@ -196,6 +200,13 @@ std::string read_subject(const RawOptions& raw, Options& options) {
   return "";
 }
 
+std::string read_method(const RawOptions& raw, Options& options) {
+  if (raw.per_iteration != "0" && raw.per_iteration != "1" && !raw.per_iteration.empty())
+    return "invalid value '" + raw.per_iteration + "' (-I): 0, 1 or nothing";
+  options.per_iteration = raw.per_iteration != "0";
+  return "";
+}
+
 std::string read_device_flags(const CLI::App& app, const RawOptions& raw, Options& options) {
   if (raw.gpus != 1)
     return "-g " + std::to_string(raw.gpus) + " is refused: ranks live in host memory; use -t or --procs";
@@ -278,7 +289,7 @@ ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env) {
   add_size_flags(app, options, raw);
   add_loop_flags(app, options, raw);
   add_subject_flags(app, raw);
-  add_method_flags(app, options);
+  add_method_flags(app, options, raw);
   add_report_flags(app, options);
   add_device_flags(app, raw);
   try {
@@ -290,8 +301,9 @@ ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env) {
     return refuse(mistake.what());
   }
   if (app.count("-n") > 0) options.iterations = raw.iterations;
-  for (const std::string& mistake : {read_device_flags(app, raw, options), read_sizes(raw, options),
-                                     read_subject(raw, options), read_environment(get_env, options)})
+  for (const std::string& mistake :
+       {read_device_flags(app, raw, options), read_sizes(raw, options), read_subject(raw, options),
+        read_method(raw, options), read_environment(get_env, options)})
     if (!mistake.empty()) return refuse(mistake);
   if (options.skip_samples > 0 && options.skip_samples >= options.iterations.value_or(kDefaultIterations))
     return refuse("-K leaves no iteration for -I's statistics: it must be below -n");

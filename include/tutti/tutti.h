@@ -181,7 +181,8 @@ typedef struct tutti_config_t {
 #endif
 
 /* Fills *id and starts listening in this process for the ranks that will use it; local.
- * The process must live until all ranks have joined. */
+ * The process must live until all ranks have joined. Listening takes a file descriptor, given back when the
+ * ranks have met or failed to: an id that no rank uses keeps its descriptor until the process ends. */
 TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCEPT;
 
 /* Joins a communicator of rank_count ranks as `rank`. Blocks until all have joined or the set-up
@@ -203,10 +204,15 @@ TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_co
 TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key, tutti_comm_t** new_comm,
                                           const tutti_config_t* config) TUTTI_NOEXCEPT;
 
-/* Waits until everything issued on this rank is complete. No operation is accepted afterwards. */
+/* Waits until everything issued on this rank is complete. Afterwards collectives, send, recv, split, register
+ * and op_create are refused with TUTTI_INVALID_USAGE; what only asks or gives back goes on: rank, count,
+ * explain, async_error, deregister, op_destroy, destroy, abort.
+ * Returns the first error of the operations that this rank had issued on streams, whether or not a stream has
+ * reported it too; the communicator is finalized all the same. Errors of blocking calls were returned by
+ * these calls. */
 TUTTI_API tutti_result_t tutti_comm_finalize(tutti_comm_t* comm) TUTTI_NOEXCEPT;
-/* Finalizes if needed, then frees; the handle is dead even when an error is returned.
- * Not collective: peers need not call it at the same time. NULL is accepted. */
+/* Finalizes if needed, then frees; the handle is dead even when an error is returned: that of finalize, if
+ * nobody has called it before. Not collective: peers need not call it at the same time. NULL is accepted. */
 TUTTI_API tutti_result_t tutti_comm_destroy(tutti_comm_t* comm) TUTTI_NOEXCEPT;
 /* Wakes every wait on this communicator, on all ranks, with TUTTI_ABORTED, then frees this rank's
  * part. May be called from another thread than the one that waits; that thread's call has returned
@@ -284,8 +290,9 @@ TUTTI_API tutti_result_t tutti_scatter(const void* send, void* recv, size_t coun
 /* Returns when every rank has called it. */
 TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
 
-/* Variable counts. counts and displacements: [P], in elements, equal on all ranks for the first two.
- * displacements may be NULL: blocks follow one another.
+/* Variable counts. counts and displacements: [P], in elements; counts are equal on all ranks for the first
+ * two. displacements say where the blocks lie in this rank's own buffer and may differ from rank to rank;
+ * NULL: blocks follow one another.
  * recv[displacements[r] ...) = rank r's send, [counts[r]]. In place: send == recv + displacements[rank]. */
 TUTTI_API tutti_result_t tutti_all_gather_v(const void* send, void* recv, const size_t* counts,
                                             const size_t* displacements, tutti_type_t type,

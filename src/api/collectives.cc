@@ -69,17 +69,19 @@ Status make_shape(tutti_comm* handle, const Arguments& arguments, CallShape& sha
   return Status::ok();
 }
 
-/// The bytes of `blocks` blocks, or an error when they do not fit the address space.
-Status check_bytes(uint64_t count, uint64_t blocks, DataType type) {
+/// Whether `blocks` blocks of `count` elements fit the address space.
+bool bytes_fit(uint64_t count, uint64_t blocks, DataType type) {
   uint64_t bytes = 0;
-  if (__builtin_mul_overflow(count, blocks, &bytes) ||
-      __builtin_mul_overflow(bytes, type_bytes(type), &bytes) || bytes > (1ull << 62)) {
-    return {Code::kInvalidArgument,
-            format("argument count is %llu: with %llu blocks of %zu-byte elements its bytes overflow",
-                   static_cast<unsigned long long>(count), static_cast<unsigned long long>(blocks),
-                   type_bytes(type))};
-  }
-  return Status::ok();
+  return !__builtin_mul_overflow(count, blocks, &bytes) &&
+         !__builtin_mul_overflow(bytes, type_bytes(type), &bytes) && bytes <= (1ull << 62);
+}
+
+Status check_count(uint64_t count, uint64_t blocks, DataType type) {
+  if (bytes_fit(count, blocks, type)) return Status::ok();
+  return {Code::kInvalidArgument,
+          format("argument count is %llu: with %llu blocks of %zu-byte elements its bytes overflow",
+                 static_cast<unsigned long long>(count), static_cast<unsigned long long>(blocks),
+                 type_bytes(type))};
 }
 
 bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) {
@@ -163,7 +165,7 @@ Status check_and_issue(const Arguments& arguments, tutti_comm* handle, tutti_str
   Call call{.shape = {}, .send = arguments.send, .recv = arguments.recv, .blocks = nullptr};
   TUTTI_TRY(make_shape(handle, arguments, call.shape));
   const uint32_t ranks = handle->comm->rank_count();
-  TUTTI_TRY(check_bytes(
+  TUTTI_TRY(check_count(
       call.shape.count,
       std::max(input_blocks(call.shape.collective, ranks), output_blocks(call.shape.collective, ranks)),
       call.shape.type));
@@ -207,20 +209,37 @@ inline tutti_result_t collective(const Arguments& arguments, tutti_comm* handle,
   return collective_checked(arguments, handle, stream);
 }
 
-/// The blocks of one side of a variable-count call, in bytes.
-Status make_blocks(const char* name, const size_t* counts, const size_t* displacements, uint32_t ranks,
-                   DataType type, std::vector<Extent>& blocks, uint64_t& total) {
-  if (counts == nullptr) return null_argument(name);
-  uint64_t next = 0;
+/// One side of a variable-count call, as the caller said it.
+struct Table {
+  const char* counts_name;
+  const size_t* counts;
+  const char* displacements_name;
+  const size_t* displacements;  ///< may be null
+};
+
+Status too_large(const std::string& what, uint64_t value, DataType type) {
+  return {Code::kInvalidArgument,
+          format("argument %s is %llu: so many %zu-byte elements are more than the address space holds",
+                 what.c_str(), static_cast<unsigned long long>(value), type_bytes(type))};
+}
+
+/// The blocks of one side of a variable-count call, in bytes; `total` counts their elements.
+Status make_blocks(const Table& table, uint32_t ranks, DataType type, std::vector<Extent>& blocks,
+                   uint64_t& total) {
+  if (table.counts == nullptr) return null_argument(table.counts_name);
+  total = 0;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    TUTTI_TRY(check_bytes(counts[rank], 1, type));
-    const uint64_t start = displacements != nullptr ? displacements[rank] : next;
-    TUTTI_TRY(check_bytes(start, 1, type));
-    next = start + counts[rank];
-    if (__builtin_add_overflow(total, counts[rank], &total)) return check_bytes(UINT64_MAX, 1, type);
-    blocks.push_back({start * type_bytes(type), counts[rank] * type_bytes(type)});
+    const uint64_t count = table.counts[rank];
+    if (!bytes_fit(count, 1, type)) return too_large(format("%s[%u]", table.counts_name, rank), count, type);
+    const uint64_t start = table.displacements != nullptr ? table.displacements[rank] : total;
+    if (!bytes_fit(start, 1, type))
+      return too_large(format("%s[%u]", table.displacements_name, rank), start, type);
+    total += count;
+    if (!bytes_fit(total, 1, type))
+      return too_large(format("%s[0] to [%u] together", table.counts_name, rank), total, type);
+    blocks.push_back({start * type_bytes(type), count * type_bytes(type)});
   }
-  return check_bytes(total, 1, type);
+  return Status::ok();
 }
 
 /// all_gather_v and reduce_scatter_v: one side has one block, the other a table.
@@ -236,8 +255,8 @@ Status variable_collective(const Arguments& arguments, const size_t* counts, con
   auto blocks = std::make_shared<VariableBlocks>();
   const bool gathers = arguments.collective == Collective::kAllGather;
   std::vector<Extent>& table = gathers ? blocks->output : blocks->input;
-  call.shape.count = 0;
-  TUTTI_TRY(make_blocks("counts", counts, displacements, ranks, call.shape.type, table, call.shape.count));
+  TUTTI_TRY(make_blocks({"counts", counts, "displacements", displacements}, ranks, call.shape.type, table,
+                        call.shape.count));
   (gathers ? blocks->input : blocks->output) = {{0, table[rank].bytes}};
   const void* many = gathers ? arguments.recv : arguments.send;
   const void* one = gathers ? arguments.send : arguments.recv;
@@ -268,9 +287,10 @@ Status all_to_all_v(const void* send, const size_t* send_counts, const size_t* s
   std::vector<Extent> in;
   uint64_t sent = 0;
   uint64_t received = 0;
-  TUTTI_TRY(make_blocks("send_counts", send_counts, send_displacements, ranks, call.shape.type, out, sent));
-  TUTTI_TRY(
-      make_blocks("recv_counts", recv_counts, recv_displacements, ranks, call.shape.type, in, received));
+  TUTTI_TRY(make_blocks({"send_counts", send_counts, "send_displacements", send_displacements}, ranks,
+                        call.shape.type, out, sent));
+  TUTTI_TRY(make_blocks({"recv_counts", recv_counts, "recv_displacements", recv_displacements}, ranks,
+                        call.shape.type, in, received));
   if (sent > 0 && send == nullptr) return null_argument("send");
   if (received > 0 && recv == nullptr) return null_argument("recv");
   if (out[rank].bytes != in[rank].bytes) {
@@ -310,16 +330,18 @@ Status point_to_point(void* buffer, size_t count, tutti_type_t type, int peer, i
   }
   if (tag < 0 || tag > 65535) return bad_argument("tag", tag, "it must be 0 to 65535");
   const auto data_type = static_cast<DataType>(type);
-  TUTTI_TRY(check_bytes(count, 1, data_type));
+  TUTTI_TRY(check_count(count, 1, data_type));
   if (count > 0 && buffer == nullptr) return null_argument(sending ? "send" : "recv");
   const Message message{
       .buffer = buffer,
       .bytes = count * type_bytes(data_type),
       .peer = static_cast<uint32_t>(peer),
       .sending = sending,
-      .signature = message_signature(data_type, static_cast<uint32_t>(tag), count * type_bytes(data_type)),
-      .shared = false};
-  return issue(handle, message, static_cast<uint32_t>(tag), stream);
+      .signature = message_signature(data_type, static_cast<uint16_t>(tag), count * type_bytes(data_type)),
+      .shared = false,
+      .type = data_type,
+      .tag = static_cast<uint16_t>(tag)};
+  return issue(handle, message, stream);
 }
 
 }  // namespace

@@ -121,13 +121,14 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
   return Status::ok();
 }
 
-/// Gathers one fixed-size item of every rank through the communicator itself.
+/// Gathers one fixed-size item of every rank through the communicator itself, for comm_split.
 template <class Item>
 Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine) {
   Communicator& comm = *handle->comm;
   std::vector<Item> all(comm.rank_count());
   Call call;
-  call.shape = {.collective = Collective::kAllGather, .type = DataType::kUint8, .count = sizeof(Item)};
+  call.shape = {
+      .collective = Collective::kAllGather, .type = DataType::kUint8, .splits = true, .count = sizeof(Item)};
   call.send = &mine;
   call.recv = all.data();
   TUTTI_TRY(issue(handle, call, TUTTI_BLOCKING));
@@ -189,11 +190,16 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
                      config != nullptr ? config : &inherited);
 }
 
+/// The calls that queued operations on streams have returned long ago: what failed is said here.
 Status finalize_comm(tutti_comm* handle) {
-  if (handle->progress != nullptr) handle->progress->wait_idle();
+  Status failure;
+  if (handle->progress != nullptr) {
+    handle->progress->wait_idle();
+    failure = handle->progress->take_failure();
+  }
   if (handle->comm != nullptr) handle->comm->leave();
   handle->state.store(tutti_comm::State::kFinalized, std::memory_order_release);
-  return Status::ok();
+  return failure;
 }
 
 /// What async_error reports, as a status.
@@ -326,9 +332,9 @@ TUTTI_API tutti_result_t tutti_comm_destroy(tutti_comm_t* comm) noexcept {
     if (comm->comm != nullptr && !comm->comm->process().is_original()) return Process::forked();
     comm->setup_stop->stop();
     if (comm->setup.joinable()) comm->setup.join();
-    TUTTI_TRY(finalize_comm(comm));
+    const Status failure = finalize_comm(comm);
     recycle_handle(comm);
-    return Status::ok();
+    return failure;
   });
 }
 
@@ -364,7 +370,7 @@ TUTTI_API tutti_result_t tutti_comm_async_error(tutti_comm_t* comm, tutti_result
 TUTTI_API tutti_result_t tutti_comm_rank(const tutti_comm_t* comm, int* rank) noexcept {
   return guarded([&]() -> Status {
     if (rank == nullptr) return null_argument("rank");
-    TUTTI_TRY(check_ready(comm));
+    TUTTI_TRY(check_made(comm));
     *rank = static_cast<int>(comm->comm->rank());
     return Status::ok();
   });
@@ -373,7 +379,7 @@ TUTTI_API tutti_result_t tutti_comm_rank(const tutti_comm_t* comm, int* rank) no
 TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_count) noexcept {
   return guarded([&]() -> Status {
     if (rank_count == nullptr) return null_argument("rank_count");
-    TUTTI_TRY(check_ready(comm));
+    TUTTI_TRY(check_made(comm));
     *rank_count = static_cast<int>(comm->comm->rank_count());
     return Status::ok();
   });
@@ -382,7 +388,7 @@ TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_co
 TUTTI_API tutti_result_t tutti_comm_explain(const tutti_comm_t* comm, char* text, size_t bytes) noexcept {
   return guarded([&]() -> Status {
     if (text == nullptr) return null_argument("text");
-    TUTTI_TRY(check_ready(comm));
+    TUTTI_TRY(check_made(comm));
     if (bytes == 0) return {Code::kInvalidArgument, "argument bytes is 0: the text needs room"};
     const std::string line = comm->comm->explain();
     const size_t length = std::min(line.size(), bytes - 1);
@@ -412,7 +418,7 @@ TUTTI_API tutti_result_t tutti_op_create_premul_sum(tutti_op_t* op, const void* 
 
 TUTTI_API tutti_result_t tutti_op_destroy(tutti_op_t op, tutti_comm_t* comm) noexcept {
   return guarded([&]() -> Status {
-    TUTTI_TRY(check_ready(comm));
+    TUTTI_TRY(check_made(comm));
     comm->repeat.valid = false;
     if (comm->premul_ops.erase(op) == 0) {
       return {Code::kInvalidArgument,
@@ -465,7 +471,7 @@ TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, s
 
 TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle) noexcept {
   return guarded([&]() -> Status {
-    TUTTI_TRY(check_ready(comm));
+    TUTTI_TRY(check_made(comm));
     if (comm->registrations.erase(handle) == 0) {
       return {Code::kInvalidArgument, "argument handle is not a registration of this communicator"};
     }

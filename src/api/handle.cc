@@ -81,20 +81,28 @@ Status check_handle(const tutti_comm* handle) {
   return Status::ok();
 }
 
-Status check_ready(const tutti_comm* handle) {
+Status check_made(const tutti_comm* handle) {
   TUTTI_TRY(check_handle(handle));
   switch (handle->state.load(std::memory_order_acquire)) {
-    case tutti_comm::State::kReady: break;
+    case tutti_comm::State::kReady:
+    case tutti_comm::State::kFinalized: break;
     case tutti_comm::State::kCreating:
       return {Code::kInvalidUsage,
               "the communicator is still being created: poll tutti_comm_async_error until it is not "
               "TUTTI_IN_PROGRESS"};
     case tutti_comm::State::kFailed: return handle->setup_failure;
-    case tutti_comm::State::kFinalized:
-      return {Code::kInvalidUsage, "the communicator is finalized: only destroy and abort are legal"};
   }
   if (!handle->comm->process().is_original()) [[unlikely]]
     return Process::forked();
+  return Status::ok();
+}
+
+Status check_ready(const tutti_comm* handle) {
+  TUTTI_TRY(check_made(handle));
+  if (handle->state.load(std::memory_order_relaxed) == tutti_comm::State::kFinalized) {
+    return {Code::kInvalidUsage,
+            "the communicator is finalized: it takes no operation any more; ask it, destroy it or abort it"};
+  }
   return Status::ok();
 }
 

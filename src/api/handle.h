@@ -87,7 +87,9 @@ void recycle_handle(tutti_comm* handle);
 
 /// Ok when the handle names a communicator that exists (in whatever state).
 Status check_handle(const tutti_comm* handle);
-/// Ok when operations may be issued on it: ready, not finalized, not in a forked child.
+/// Ok when there is a communicator to ask: ready or finalized, not in a forked child.
+Status check_made(const tutti_comm* handle);
+/// Ok when operations may be issued on it: made and not finalized.
 Status check_ready(const tutti_comm* handle);
 
 /// What check_ready finds out, for the short path.

@@ -18,8 +18,6 @@ struct Work {
 struct Group {
   Status spoiled;
   std::vector<Work> work;
-  /// Tags of the messages of work[i], in step with its MessageCall.
-  std::vector<std::vector<uint32_t>> tags;
 };
 
 Group& group() {
@@ -89,15 +87,18 @@ Status check_self_messages(const MessageCall& call, uint32_t rank) {
   return Status::ok();
 }
 
+/// What a send to the own rank, or a receive from it, gets outside a group.
+Status alone_with_itself(const Message& message) {
+  return {Code::kInvalidUsage,
+          format("rank %u %s itself outside a group, where nothing can meet that: call tutti_send and "
+                 "tutti_recv, of the same count, type and tag, between tutti_group_start and tutti_group_end",
+                 message.peer, message.sending ? "sends to" : "receives from")};
+}
+
 /// Within a group messages of one peer and direction meet in order of tag, then of call.
-void sort_by_tag(MessageCall& call, const std::vector<uint32_t>& tags) {
-  std::vector<size_t> order(tags.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return tags[a] < tags[b]; });
-  std::vector<Message> sorted;
-  sorted.reserve(order.size());
-  for (const size_t i : order) sorted.push_back(call.messages[i]);
-  call.messages = std::move(sorted);
+void sort_by_tag(MessageCall& call) {
+  std::stable_sort(call.messages.begin(), call.messages.end(),
+                   [](const Message& a, const Message& b) { return a.tag < b.tag; });
 }
 
 /// One communicator's blocking work of a group, driven step by step beside the others'.
@@ -172,7 +173,6 @@ Status issue_any(tutti_comm* handle, Anything call, tutti_stream_t stream) {
   handle->repeat.valid = false;
   if (group_depth > 0) [[unlikely]] {
     group().work.push_back({handle, stream, std::move(call)});
-    group().tags.emplace_back();
     return Status::ok();
   }
   if (stream.kind != 0) [[unlikely]] {
@@ -221,7 +221,7 @@ Status issue(tutti_comm* handle, MessageCall call, tutti_stream_t stream) {
   return issue_any(handle, std::move(call), stream);
 }
 
-Status issue(tutti_comm* handle, const Message& message, uint32_t tag, tutti_stream_t stream) {
+Status issue(tutti_comm* handle, const Message& message, tutti_stream_t stream) {
   handle->repeat.valid = false;
   if (group_depth == 0) {
     if (stream.kind == 0 && message.peer != handle->comm->rank()) [[likely]] {
@@ -229,23 +229,19 @@ Status issue(tutti_comm* handle, const Message& message, uint32_t tag, tutti_str
       const Busy busy(handle);
       return handle->comm->run(message);
     }
-    MessageCall call{.messages = {message}, .collective = false, .shape = {}};
-    TUTTI_TRY(check_self_messages(call, handle->comm->rank()));
-    return issue_any(handle, std::move(call), stream);
+    if (message.peer == handle->comm->rank()) return alone_with_itself(message);
+    return issue_any(handle, MessageCall{.messages = {message}, .collective = false, .shape = {}}, stream);
   }
   Group& current = group();
-  for (size_t i = 0; i < current.work.size(); ++i) {
-    Work& work = current.work[i];
+  for (Work& work : current.work) {
     auto* call = std::get_if<MessageCall>(&work.what);
     if (call == nullptr || call->collective || work.handle != handle || !same_stream(work.stream, stream))
       continue;
     call->messages.push_back(message);
-    current.tags[i].push_back(tag);
     return Status::ok();
   }
   current.work.push_back(
       {handle, stream, MessageCall{.messages = {message}, .collective = false, .shape = {}}});
-  current.tags.push_back({tag});
   return Status::ok();
 }
 
@@ -268,12 +264,11 @@ Status group_end() {
   Group all = std::exchange(group(), Group{});
   TUTTI_TRY(all.spoiled);
   std::vector<Work> blocking;
-  for (size_t i = 0; i < all.work.size(); ++i) {
-    Work& work = all.work[i];
+  for (Work& work : all.work) {
     TUTTI_TRY(check_ready(work.handle));
     auto* call = std::get_if<MessageCall>(&work.what);
     if (call == nullptr || call->collective) continue;
-    sort_by_tag(*call, all.tags[i]);
+    sort_by_tag(*call);
     TUTTI_TRY(check_self_messages(*call, work.handle->comm->rank()));
   }
   // Ranks may mix sends and collectives in different orders inside a group: all run the messages first.

@@ -22,7 +22,7 @@ Status issue(tutti_comm* handle, Call call, tutti_stream_t stream);
 /// The same for an all_to_all_v, which is made of messages.
 Status issue(tutti_comm* handle, MessageCall call, tutti_stream_t stream);
 /// Issues one send or receive; in a group those of one communicator and stream run together.
-Status issue(tutti_comm* handle, const Message& message, uint32_t tag, tutti_stream_t stream);
+Status issue(tutti_comm* handle, const Message& message, tutti_stream_t stream);
 
 /// Groups of the calling thread.
 void group_start();

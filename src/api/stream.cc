@@ -74,6 +74,11 @@ void ProgressThread::wait_idle() {
   changed_.wait(lock, [&] { return pending_.load() == 0; });
 }
 
+Status ProgressThread::take_failure() {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(failure_, Status::ok());
+}
+
 void ProgressThread::loop() {
   for (;;) {
     Task task;
@@ -93,6 +98,7 @@ void ProgressThread::loop() {
     {
       // Idle before complete: whoever has synchronized may use the communicator from its own thread.
       const std::scoped_lock lock(mutex_);
+      if (failure_.is_ok()) failure_ = status;
       pending_.fetch_sub(1, std::memory_order_release);
       changed_.notify_all();
     }

@@ -52,6 +52,8 @@ class ProgressThread {
   void push(Task task);
   /// Blocks until the queue is empty and nothing runs.
   void wait_idle();
+  /// The first failure of a task so far; ok when asked again.
+  Status take_failure();
   /// Tasks queued or running. Any thread.
   uint32_t pending() const { return pending_.load(std::memory_order_acquire); }
 
@@ -63,6 +65,7 @@ class ProgressThread {
   std::deque<Task> queue_;
   std::atomic<uint32_t> pending_{0};
   bool stopping_ = false;
+  Status failure_;
   std::thread thread_;
 };
 

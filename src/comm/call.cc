@@ -6,6 +6,10 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kVariableBit = 1ull << 24;
+constexpr uint64_t kSplitBit = 1ull << 25;
+// In a message's signature its type is above most tags that people use.
+constexpr uint32_t kTypeShift = 12;
+static_assert(kDataTypeCount <= 1 << (16 - kTypeShift));
 
 /// The finaliser of MurmurHash3 (Appleby, public domain): every input bit changes every output bit with even
 /// odds.
@@ -23,7 +27,8 @@ uint64_t agreed_word(const CallShape& shape) {
   const bool op_counts = reduces(shape.collective);
   const bool root_counts = has_root(shape.collective);
   return static_cast<uint64_t>(shape.collective) | static_cast<uint64_t>(shape.type) << 8 |
-         (shape.variable ? kVariableBit : 0) | (op_counts ? static_cast<uint64_t>(shape.op) << 16 : 0) |
+         (shape.variable ? kVariableBit : 0) | (shape.splits ? kSplitBit : 0) |
+         (op_counts ? static_cast<uint64_t>(shape.op) << 16 : 0) |
          (root_counts ? static_cast<uint64_t>(shape.root) << 32 : 0);
 }
 
@@ -35,12 +40,27 @@ uint16_t bytes_signature(uint64_t bytes) {
   return static_cast<uint16_t>(mix(bytes));
 }
 
-uint16_t message_signature(DataType type, uint32_t tag, uint64_t bytes) {
-  const auto kind = static_cast<uint16_t>(mix(0x70327032ull << 32 | static_cast<uint64_t>(type) << 24 | tag));
-  return kind ^ bytes_signature(bytes);
+uint16_t message_signature(DataType type, uint16_t tag, uint64_t bytes) {
+  const auto type_bits = static_cast<uint16_t>(static_cast<uint32_t>(type) << kTypeShift);
+  return type_bits ^ tag ^ bytes_signature(bytes);
+}
+
+std::string describe_other_message(const Message& expected, uint16_t signature) {
+  // What the two have in common is gone from the difference. Tags that differ by a multiple of 4096 look like
+  // types.
+  const auto difference = static_cast<uint16_t>(signature ^ expected.signature);
+  const uint32_t type = static_cast<uint32_t>(expected.type) ^ difference >> kTypeShift;
+  const std::string wanted(type_name(expected.type));
+  if (difference % (1u << kTypeShift) == 0 && type < kDataTypeCount) {
+    return format("its type is %s, %s was expected",
+                  std::string(type_name(static_cast<DataType>(type))).c_str(), wanted.c_str());
+  }
+  return format("its tag is %u (if it is %s), tag %u was expected", expected.tag ^ difference, wanted.c_str(),
+                expected.tag);
 }
 
 std::string describe_call(uint64_t word, uint64_t count) {
+  if ((word & kSplitBit) != 0) return "comm_split()";
   const auto collective = static_cast<Collective>(word & 0xff);
   std::string text(collective_name(collective));
   if (collective == Collective::kBarrier) return text + "()";

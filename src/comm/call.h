@@ -26,6 +26,7 @@ struct CallShape {
   bool in_place = false;
   uint32_t root = 0;
   bool variable = false;    ///< all_gather_v, reduce_scatter_v, all_to_all_v
+  bool splits = false;      ///< an all_gather of comm_split's own
   uint64_t count = 0;       ///< as the C call counts; variable: of all blocks that every rank knows
   uint64_t scale_bits = 0;  ///< kPremulSum
 
@@ -55,8 +56,11 @@ uint64_t signature_seed(uint64_t word, uint64_t count);
 inline uint16_t call_signature(uint64_t seed, uint64_t sequence) {
   return static_cast<uint16_t>((seed + sequence) * 0x9e3779b97f4a7c15ull >> 48);
 }
-/// The signature of a point-to-point message.
-uint16_t message_signature(DataType type, uint32_t tag, uint64_t bytes);
+/// The signature of a point-to-point message. Type and tag can be told from it: see describe_other_message.
+uint16_t message_signature(DataType type, uint16_t tag, uint64_t bytes);
+/// "its tag is 4, tag 3 was expected": what a message with this signature has instead of `expected`'s type or
+/// tag, if it has as many bytes.
+std::string describe_other_message(const Message& expected, uint16_t signature);
 /// The part of a message's signature that is for all its bytes: the flag words show those of one slice.
 uint16_t bytes_signature(uint64_t bytes);
 /// "all_reduce(float32, sum, count 1024)" from a status page.

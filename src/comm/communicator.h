@@ -166,6 +166,7 @@ class Communicator {
   Status check_stripes(uint64_t waited_ns);
   Status check_obstacle(uint64_t waited_ns);
   Status mismatch_with(uint32_t peer);
+  std::string message_difference(uint32_t peer) const;
   Status check_peer(uint32_t peer);
   Status check_way(uint32_t peer);
   PeerLook look_at(uint32_t peer);

@@ -168,21 +168,15 @@ Status Communicator::crossed_with(uint32_t peer) const {
 
 Status Communicator::mismatch_with(uint32_t peer) {
   const StatusPage& mine = header_->status;
-  const Obstacle& obstacle = current_->obstacle();
   const StatusCopy theirs = ask(peer).page;
   const bool same_call = theirs.call == mine.call.load() && theirs.sequence == mine.sequence.load();
   if (current_ == messages_ && (!messages_are_collective_ || same_call)) {
-    const uint64_t sent = flag::bytes(obstacle.word);
-    const uint64_t expected = flag::bytes(obstacle.expected);
-    const std::string what = sent == expected ? "its type, its tag or its count is another one than expected"
-                                              : format("its first part has %llu bytes, %llu were expected",
-                                                       as_ull(sent), as_ull(expected));
     return {
         Code::kMismatch,
         format(
             "a message from rank %u to rank %u does not match: %s; what one rank of a pair sends the other "
             "must receive, with the same count, type and tag, in the same order",
-            peer, rank_, what.c_str())};
+            peer, rank_, message_difference(peer).c_str())};
   }
   if (same_call && theirs.count == mine.count.load()) {
     return {
@@ -199,6 +193,24 @@ Status Communicator::mismatch_with(uint32_t peer) {
           "the same calls with the same arguments in the same order",
           rank_, as_ull(sequence_), describe_call(mine.call, mine.count).c_str(), peer,
           as_ull(theirs.sequence), describe_call(theirs.call, theirs.count).c_str())};
+}
+
+/// In what the message that came from the peer differs from the one that was expected: the flag word shows
+/// the bytes of its first part only.
+std::string Communicator::message_difference(uint32_t peer) const {
+  const uint64_t came = current_->obstacle().word;
+  const uint64_t wanted = current_->obstacle().expected;
+  if (flag::bytes(came) != flag::bytes(wanted)) {
+    return format("its first part has %llu bytes, %llu were expected", as_ull(flag::bytes(came)),
+                  as_ull(flag::bytes(wanted)));
+  }
+  const auto expected = std::find_if(message_list_.begin(), message_list_.end(), [&](const Message& message) {
+    return !message.sending && message.peer == peer && message.signature == flag::signature(wanted);
+  });
+  if (messages_are_collective_ || expected == message_list_.end()) return "its count is not the expected one";
+  const std::string difference = describe_other_message(*expected, flag::signature(came));
+  if (expected->bytes == flag::bytes(wanted)) return difference;
+  return "its count is not the expected one, or " + difference;
 }
 
 std::string Communicator::describe_peer(uint32_t peer) {

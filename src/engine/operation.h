@@ -69,8 +69,10 @@ struct Message {
   uint64_t bytes = 0;
   uint32_t peer = 0;
   bool sending = false;
-  uint16_t signature = 0;  ///< of type and tag
+  uint16_t signature = 0;  ///< of type, tag and bytes
   bool shared = false;     ///< the peer can read the buffer (symmetric heap)
+  DataType type = DataType::kUint8;
+  uint16_t tag = 0;
 };
 
 class Operation {

@@ -199,6 +199,43 @@ std::vector<BadCall> bad_variable_collectives() {
   };
 }
 
+std::vector<BadCall> overflowing_variable_collectives() {
+  return {
+      {"all_gather_v counts that overflow together",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {size_t{1} << 60, size_t{1} << 60};
+         return tutti_all_gather_v(b.send.data(), b.recv.data(), b.counts.data(), nullptr, TUTTI_FLOAT32,
+                                   r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"counts[0] to [1]", std::to_string(size_t{1} << 61)}},
+      {"all_gather_v displacement",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {1, 1, 0, kHuge};
+         return tutti_all_gather_v(b.send.data(), b.recv.data(), b.counts.data(), b.counts.data() + 2,
+                                   TUTTI_FLOAT32, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"argument displacements[1] is " + std::to_string(kHuge)}},
+      {"reduce_scatter_v displacement",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {1, 1, kHuge, 0};
+         return tutti_reduce_scatter_v(b.send.data(), b.recv.data(), b.counts.data(), b.counts.data() + 2,
+                                       TUTTI_FLOAT32, TUTTI_SUM, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"argument displacements[0] is " + std::to_string(kHuge)}},
+      {"all_to_all_v displacement",
+       [](const Rank& r, Buffers& b) {
+         b.counts = {1, 1, 0, kHuge};
+         return tutti_all_to_all_v(b.send.data(), b.counts.data(), nullptr, b.recv.data(), b.counts.data(),
+                                   b.counts.data() + 2, TUTTI_FLOAT32, r.comm, kNow);
+       },
+       TUTTI_INVALID_ARGUMENT,
+       {"argument recv_displacements[1] is " + std::to_string(kHuge)}},
+  };
+}
+
 std::vector<BadCall> bad_messages() {
   return {
       {"peer",
@@ -234,7 +271,13 @@ std::vector<BadCall> bad_messages() {
          return tutti_send(b.send.data(), 1, TUTTI_INT8, r.rank(), 0, r.comm, kNow);
        },
        TUTTI_INVALID_USAGE,
-       {"itself", "group"}},
+       {"rank 0 sends to itself", "tutti_recv", "tutti_group_start"}},
+      {"receive from itself",
+       [](const Rank& r, Buffers& b) {
+         return tutti_recv(b.recv.data(), 1, TUTTI_INT8, r.rank(), 0, r.comm, kNow);
+       },
+       TUTTI_INVALID_USAGE,
+       {"rank 0 receives from itself", "tutti_send", "tutti_group_start"}},
       {"group end",
        [](const Rank&, Buffers&) { return tutti_group_end(); },
        TUTTI_INVALID_USAGE,
@@ -353,8 +396,8 @@ void expect_right_sum(Rank& rank, const std::string& after) {
 // spoils.
 TEST(BadInputTest, IsNamedAndChangesNothing) {
   std::vector<BadCall> calls = bad_reductions();
-  for (auto more : {bad_collectives(), bad_variable_collectives(), bad_messages(), bad_housekeeping(),
-                    bad_operators_and_memory()}) {
+  for (auto more : {bad_collectives(), bad_variable_collectives(), overflowing_variable_collectives(),
+                    bad_messages(), bad_housekeeping(), bad_operators_and_memory()}) {
     calls.insert(calls.end(), more.begin(), more.end());
   }
   EXPECT_EQ(run_cluster({},
@@ -379,10 +422,11 @@ TEST(BadInputTest, IsNamedAndChangesNothing) {
 // issued.
 TEST(BadInputTest, InsideAGroupSpoilsTheGroup) {
   std::vector<BadCall> calls = bad_reductions();
-  for (auto more : {bad_collectives(), bad_variable_collectives(), bad_messages()})
+  for (auto more :
+       {bad_collectives(), bad_variable_collectives(), overflowing_variable_collectives(), bad_messages()})
     calls.insert(calls.end(), more.begin(), more.end());
-  calls.pop_back();  // the unmatched end
-  calls.pop_back();  // a send to itself is judged at the end
+  // The unmatched end, and messages to itself, which are judged at the end.
+  calls.resize(calls.size() - 3);
   EXPECT_EQ(
       run_cluster({},
                   [&](Rank& rank) {
@@ -496,6 +540,59 @@ TEST(ConfigTest, IsVersionedByItsSize) {
               if (tutti_comm_create_all(comms, 2, &newer.known) != TUTTI_UNSUPPORTED)
                 failures += "unknown field accepted\n";
               if (comms[0] != nullptr || comms[1] != nullptr) failures += "a communicator was left\n";
+              return failures;
+            }),
+            "");
+}
+
+/// "" when the result is the wanted one.
+std::string unless(tutti_result_t result, tutti_result_t wanted, const char* name) {
+  if (result == wanted) return "";
+  return std::string(name) + ": " + tutti_error_string(result) + ": " + tutti_last_error() + "\n";
+}
+
+// Goal: a finalized communicator refuses operations only: it can be asked, and what it holds be given back.
+TEST(UseAfterFinalizeTest, OnlyOperationsAreRefused) {
+  EXPECT_EQ(run_child([] {
+              tutti_comm_t* comm = nullptr;
+              if (tutti_comm_create_all(&comm, 1, nullptr) != TUTTI_SUCCESS)
+                return std::string(tutti_last_error());
+              float value = 2;
+              void* registration = nullptr;
+              tutti_op_t op = TUTTI_SUM;
+              std::string failures =
+                  unless(tutti_comm_register(comm, &value, sizeof(value), &registration), TUTTI_SUCCESS,
+                         "register") +
+                  unless(tutti_op_create_premul_sum(&op, &value, TUTTI_FLOAT32, comm), TUTTI_SUCCESS, "op") +
+                  unless(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, op, comm, kNow), TUTTI_SUCCESS,
+                         "call") +
+                  unless(tutti_comm_finalize(comm), TUTTI_SUCCESS, "finalize");
+              void* late = nullptr;
+              tutti_op_t late_op = TUTTI_SUM;
+              tutti_comm_t* part = nullptr;
+              failures += unless(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, op, comm, kNow),
+                                 TUTTI_INVALID_USAGE, "repeated call") +
+                          unless(tutti_barrier(comm, kNow), TUTTI_INVALID_USAGE, "barrier") +
+                          unless(tutti_comm_split(comm, 0, 0, &part, nullptr), TUTTI_INVALID_USAGE, "split") +
+                          unless(tutti_comm_register(comm, &value, sizeof(value), &late), TUTTI_INVALID_USAGE,
+                                 "register") +
+                          unless(tutti_op_create_premul_sum(&late_op, &value, TUTTI_FLOAT32, comm),
+                                 TUTTI_INVALID_USAGE, "late op") +
+                          unless(tutti_comm_finalize(comm), TUTTI_INVALID_USAGE, "second finalize");
+              int rank = -1;
+              int count = -1;
+              char text[200] = "";
+              tutti_result_t state = TUTTI_INTERNAL_ERROR;
+              failures += unless(tutti_comm_rank(comm, &rank), TUTTI_SUCCESS, "rank") +
+                          unless(tutti_comm_count(comm, &count), TUTTI_SUCCESS, "count") +
+                          unless(tutti_comm_explain(comm, text, sizeof(text)), TUTTI_SUCCESS, "explain") +
+                          unless(tutti_comm_async_error(comm, &state), TUTTI_SUCCESS, "async_error") +
+                          unless(tutti_comm_deregister(comm, registration), TUTTI_SUCCESS, "deregister") +
+                          unless(tutti_op_destroy(op, comm), TUTTI_SUCCESS, "op_destroy") +
+                          unless(tutti_comm_destroy(comm), TUTTI_SUCCESS, "destroy");
+              if (rank != 0 || count != 1 || state != TUTTI_SUCCESS) failures += "wrong answers\n";
+              if (std::string(text).find("all_reduce") == std::string::npos)
+                failures += std::string("explain: ") + text;
               return failures;
             }),
             "");

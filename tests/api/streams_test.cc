@@ -28,6 +28,11 @@ class Stream {
   tutti_host_stream_t* stream_ = nullptr;
 };
 
+void expect_destroy(Rank& rank, tutti_result_t wanted) {
+  rank.expect(tutti_comm_destroy(rank.comm), wanted, "destroy");
+  rank.comm = nullptr;
+}
+
 // Goal: operations of one communicator run in issue order across two streams and blocking calls.
 // Method: each doubles (a sum of two equal ranks) or takes the maximum of the same memory.
 TEST_P(StreamsTest, KeepIssueOrderOnOneCommunicator) {
@@ -155,10 +160,45 @@ TEST_P(StreamsTest, ReportErrorsAtSynchronize) {
                                                           TUTTI_SUM, rank.comm, stream.tag()),
                                          "issue");
                           tutti_result_t result = tutti_host_stream_synchronize(stream.get());
-                          if (result == TUTTI_SUCCESS) result = tutti_barrier(rank.comm, TUTTI_BLOCKING);
+                          const bool failed = result != TUTTI_SUCCESS;
+                          if (!failed) result = tutti_barrier(rank.comm, TUTTI_BLOCKING);
                           rank.expect(result, TUTTI_MISMATCH, "synchronize");
                           rank.expect(tutti_barrier(rank.comm, TUTTI_BLOCKING), TUTTI_MISMATCH, "next call");
                           rank.expect_ok(tutti_host_stream_synchronize(stream.get()), "a second synchronize");
+                          expect_destroy(rank, failed ? TUTTI_MISMATCH : TUTTI_SUCCESS);
+                        }),
+            "");
+}
+
+// Goal: an operation on a stream that failed is reported by destroy, even if nobody has looked at the stream;
+// by finalize, if that came first, and then not again.
+// Method: rank 0 reduces another count than the rest, twice: who gets through the first fails in the second.
+TEST_P(StreamsTest, ReportErrorsAtDestroy) {
+  if (GetParam().layout == threads(1)) GTEST_SKIP() << "one rank cannot mismatch";
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          const Stream stream(rank);
+                          std::vector<float> data(100'000, 1.0f);
+                          const size_t count = rank.rank() == 0 ? 100'000 : 99'999;
+                          for (int call = 0; call < 2; ++call) {
+                            rank.expect_ok(tutti_all_reduce(data.data(), data.data(), count, TUTTI_FLOAT32,
+                                                            TUTTI_SUM, rank.comm, stream.tag()),
+                                           "issue");
+                          }
+                          // Nobody leaves before all know.
+                          for (tutti_result_t state = TUTTI_SUCCESS; state == TUTTI_SUCCESS;
+                               std::this_thread::yield())
+                            rank.expect_ok(tutti_comm_async_error(rank.comm, &state), "async_error");
+                          rank.meet();
+                          if (rank.rank() == 0) {
+                            rank.expect(tutti_comm_finalize(rank.comm), TUTTI_MISMATCH, "finalize");
+                            rank.expect_text({"rank ", "count"}, "finalize");
+                            expect_destroy(rank, TUTTI_SUCCESS);
+                          } else {
+                            expect_destroy(rank, TUTTI_MISMATCH);
+                            rank.expect_text({"rank ", "count"}, "destroy");
+                          }
+                          rank.expect(tutti_host_stream_synchronize(stream.get()), TUTTI_MISMATCH, "stream");
                         }),
             "");
 }

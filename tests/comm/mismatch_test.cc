@@ -81,6 +81,12 @@ Call all_to_all_v(size_t count) {
                               TUTTI_FLOAT32, r.comm, TUTTI_BLOCKING);
   };
 }
+Call split() {
+  return [](const Rank& r, Memory&) {
+    tutti_comm_t* part = nullptr;
+    return tutti_comm_split(r.comm, 0, 0, &part, nullptr);
+  };
+}
 Call both(Call first, Call second) {
   return [=](const Rank& r, Memory& m) {
     const tutti_result_t result = first(r, m);
@@ -110,6 +116,14 @@ std::vector<Mismatch> mismatches() {
       {"counts_of_all_gather_v", all_gather_v(100, 1), all_gather_v(103, 1), {"all_gather_v"}},
       {"all_to_all_v_with_broadcast", all_to_all_v(10), broadcast(10, 1), {"rank"}},
       {"counts_of_all_to_all_v", all_to_all_v(9000), all_to_all_v(9001), {"rank"}},
+      {"split", all_reduce(64), split(), {"comm_split()"}},
+      {"split_with_what_carries_it",
+       [](const Rank& r, Memory& m) {
+         // As many bytes of the same type as a color and a key.
+         return tutti_all_gather(m.send.data(), m.recv.data(), 8, TUTTI_UINT8, r.comm, TUTTI_BLOCKING);
+       },
+       split(),
+       {"comm_split()"}},
       {"slices_of_all_to_all_v", all_to_all_v(8192), all_to_all_v(16384), {"rank"}},
   };
 }
@@ -176,6 +190,7 @@ struct Message {
   size_t recv_count;
   tutti_type_t recv_type;
   int recv_tag;
+  std::string text;  ///< what the receiver says of the difference
 };
 
 // Goal: a receive that differs from its send in count, type or tag is an error on both ranks.
@@ -185,33 +200,40 @@ TEST_P(MismatchTest, OfMessagesIsAnErrorOnBothRanks) {
   ClusterOptions options = GetParam().options();
   options.create = false;
   const std::vector<Message> cases = {
-      {"count", 10, 11, TUTTI_FLOAT32, 3},       {"none", 0, 1, TUTTI_FLOAT32, 3},
-      {"slices", 16384, 8192, TUTTI_FLOAT32, 3}, {"later slice", 8193, 8194, TUTTI_FLOAT32, 3},
-      {"type", 10, 10, TUTTI_INT32, 3},          {"tag", 10, 10, TUTTI_FLOAT32, 4}};
-  EXPECT_EQ(run_cluster(options,
-                        [&](Rank& rank) {
-                          for (const Message& message : cases) {
-                            if (!rank.renew()) return;
-                            rank.at(message.name);
-                            Memory memory;
-                            tutti_result_t result = TUTTI_SUCCESS;
-                            if (rank.rank() == 0) {
-                              result = tutti_send(memory.send.data(), message.send_count, TUTTI_FLOAT32, 1, 3,
-                                                  rank.comm, TUTTI_BLOCKING);
-                            } else if (rank.rank() == 1) {
-                              result = tutti_recv(memory.recv.data(), message.recv_count, message.recv_type,
-                                                  0, message.recv_tag, rank.comm, TUTTI_BLOCKING);
-                              rank.expect(result, TUTTI_MISMATCH, "recv, " + message.name);
-                              rank.expect_text({"rank 0", "rank 1", "count, type and tag"}, message.name);
-                            }
-                            if (result == TUTTI_SUCCESS) result = tutti_barrier(rank.comm, TUTTI_BLOCKING);
-                            rank.expect(result, TUTTI_MISMATCH, message.name);
-                            rank.meet();
-                            rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
-                            rank.comm = nullptr;
-                          }
-                        }),
-            "");
+      {"count", 10, 11, TUTTI_FLOAT32, 3, "its first part has 40 bytes, 44 were expected"},
+      {"none", 0, 1, TUTTI_FLOAT32, 3, "its first part has 0 bytes, 4 were expected"},
+      {"slices", 16384, 8192, TUTTI_FLOAT32, 3, "its first part has 16384 bytes, 8192 were expected"},
+      {"later slice", 8193, 8194, TUTTI_FLOAT32, 3, "its count"},
+      {"type", 10, 10, TUTTI_INT32, 3, "its type is float32, int32 was expected"},
+      {"tag", 10, 10, TUTTI_FLOAT32, 4, "its tag is 3 (if it is float32), tag 4 was expected"},
+      {"large tag", 10, 10, TUTTI_FLOAT32, 65535, "its tag is 3 (if it is float32), tag 65535 was expected"},
+      {"tag of a long one", 70'000, 70'000, TUTTI_FLOAT32, 2, "its tag is 3 (if it is float32), tag 2 was"}};
+  EXPECT_EQ(
+      run_cluster(
+          options,
+          [&](Rank& rank) {
+            for (const Message& message : cases) {
+              if (!rank.renew()) return;
+              rank.at(message.name);
+              Memory memory;
+              tutti_result_t result = TUTTI_SUCCESS;
+              if (rank.rank() == 0) {
+                result = tutti_send(memory.send.data(), message.send_count, TUTTI_FLOAT32, 1, 3, rank.comm,
+                                    TUTTI_BLOCKING);
+              } else if (rank.rank() == 1) {
+                result = tutti_recv(memory.recv.data(), message.recv_count, message.recv_type, 0,
+                                    message.recv_tag, rank.comm, TUTTI_BLOCKING);
+                rank.expect(result, TUTTI_MISMATCH, "recv, " + message.name);
+                rank.expect_text({"rank 0", "rank 1", message.text, "count, type and tag"}, message.name);
+              }
+              if (result == TUTTI_SUCCESS) result = tutti_barrier(rank.comm, TUTTI_BLOCKING);
+              rank.expect(result, TUTTI_MISMATCH, message.name);
+              rank.meet();
+              rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+              rank.comm = nullptr;
+            }
+          }),
+      "");
 }
 
 // Goal: a send or receive on one rank against a collective on the other is an error on both, long before the

@@ -21,13 +21,14 @@ uint64_t variable_count(const Trial& trial, int from, int to) {
   }
 }
 
-/// Blocks back to front with gaps, so that displacements matter.
-std::vector<Block> scattered(const std::vector<uint64_t>& counts) {
+/// Blocks back to front from another one on each rank, with gaps: displacements matter, and differ.
+std::vector<Block> scattered(const std::vector<uint64_t>& counts, int rank) {
   std::vector<Block> blocks(counts.size());
   uint64_t next = kGap;
-  for (size_t i = counts.size(); i-- > 0;) {
+  for (size_t left = counts.size(); left > 0; --left) {
+    const size_t i = (left - 1 + static_cast<size_t>(rank)) % counts.size();
     blocks[i] = {next, counts[i]};
-    next += counts[i] + kGap;
+    next += counts[i] + kGap + static_cast<uint64_t>(rank);
   }
   return blocks;
 }
@@ -131,7 +132,7 @@ std::vector<Block> send_blocks(const Trial& trial, int rank, int ranks) {
   for (int to = 0; to < ranks; ++to) {
     counts.push_back(variable_count(trial, trial.kind == Kind::kAllToAllV ? rank : 0, to));
   }
-  return scattered(counts);
+  return scattered(counts, rank);
 }
 
 std::vector<Block> recv_blocks(const Trial& trial, int rank, int ranks) {
@@ -156,7 +157,7 @@ std::vector<Block> recv_blocks(const Trial& trial, int rank, int ranks) {
     counts.push_back(trial.kind == Kind::kAllToAllV ? variable_count(trial, from, rank)
                                                     : variable_count(trial, 0, from));
   }
-  return scattered(counts);
+  return scattered(counts, rank);
 }
 
 void fill_block(const Trial& trial, int rank, int ranks, int block, uint64_t count, std::byte* target) {

@@ -95,6 +95,26 @@ TEST(LaunchTest, AWorkerKnowsItsPlaceAndDoesNotSupervise) {
   EXPECT_FALSE(find_place(options, broken_worker).is_ok());
 }
 
+const char* slurm_script(const char* name) {
+  return find({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}, name);
+}
+const char* slurm_step(const char* name) {
+  return find({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}}, name);
+}
+
+// Goal: --procs under a launcher, which would be many runs instead of one, is refused; alone it is not.
+TEST(LaunchTest, ASupervisorIsTheOnlyOne) {
+  Options options;
+  options.processes = 3;
+  for (const GetEnv several : {torchrun, mpirun, without_file, slurm_step}) {
+    const Status status = check_alone(options, several);
+    EXPECT_EQ(status.code(), Code::kInvalidUsage);
+    EXPECT_THAT(std::string(status.text()), testing::HasSubstr("--procs 3"));
+  }
+  for (const GetEnv one : {nothing, lone_slurm, slurm_script, contradictory})
+    EXPECT_TRUE(check_alone(options, one).is_ok());
+}
+
 tutti_unique_id_t sample_id() {
   tutti_unique_id_t id;
   for (size_t i = 0; i < sizeof(id.bytes); ++i) id.bytes[i] = static_cast<char>(i * 7);

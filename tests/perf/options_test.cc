@@ -126,6 +126,16 @@ TEST(OptionsTest, SwitchesGivenAsZeroAreOff) {
   EXPECT_FALSE(parsed.options.per_iteration);
 }
 
+// Goal: -I is on by itself, at the end of the line and before another flag.
+TEST(OptionsTest, PerIterationTimingNeedsNoNumber) {
+  EXPECT_TRUE(parse({"-I"}).options.per_iteration);
+  const ParsedOptions parsed = parse({"-I", "-n", "7"});
+  ASSERT_TRUE(parsed.run) << parsed.text;
+  EXPECT_TRUE(parsed.options.per_iteration);
+  EXPECT_EQ(parsed.options.iterations, 7);
+  EXPECT_FALSE(parse({"-I", "2000x"}).run);
+}
+
 TEST(OptionsTest, OwnFlagsAreRead) {
   const ParsedOptions parsed =
       parse({"--procs", "4", "--hot", "--stream", "--reproducible", "--no-algorithm-column"});

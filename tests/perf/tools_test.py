@@ -155,13 +155,18 @@ def mpi_launcher(*words):
     def check():
         if shutil.which(words[0]) is None:
             raise tap.Skip(f"{words[0]} is not installed")
-        for count in ("1", "2", "3"):
-            command = [*words, "-n", count, str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "64", "-e", "64"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120,
+        def launch(count, *flags):
+            command = [*words, "-n", count, str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "64", "-e", "64", *flags]
+            return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120,
                                   env={**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1",
                                        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
-            assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+        for count in ("1", "2", "3"):
+            done = launch(count)
+            assert done.returncode == 0, f"{words} {count}\n{done.stdout}{done.stderr}"
             expect_right("all_reduce", done.stdout, 1)
+        done = launch("2", "--procs", "2")
+        assert done.returncode != 0 and "--procs 2 is refused under " in done.stderr, done.stdout + done.stderr
+        assert rows(done.stdout) == [], done.stdout
     return check
 
 
@@ -190,6 +195,20 @@ def check_mistakes():
     assert "-m 2" in done.stderr, done.stderr
     done = run("all_reduce", environment={"RANK": "0", "WORLD_SIZE": "2"}, status=2)
     assert "TUTTI_ID_FILE" in done.stderr, done.stderr
+    done = run("all_reduce", "--procs", "2", environment={"RANK": "0", "WORLD_SIZE": "2"}, status=2)
+    assert "--procs 2 is refused" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def check_report_path():
+    """A report that cannot be written is found before anything is started"""
+    with tempfile.TemporaryDirectory() as folder:
+        for path, said in ((folder, "is a folder"), (folder + "/", "is a folder"),
+                           (folder + "/none/out.json", "No such file or directory")):
+            for ranks in (("-t", "2"), ("--procs", "2")):
+                done = run("all_reduce", *QUICK, "-J", path, *ranks, status=2)
+                assert done.stdout == "" and f"-J {path}" in done.stderr and said in done.stderr, done.stderr
+                assert done.stderr.count("\n") == 1, done.stderr
+        assert os.listdir(folder) == [], os.listdir(folder)
 
 
 def check_bandwidth_floor():

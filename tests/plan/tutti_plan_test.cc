@@ -19,7 +19,7 @@ TEST(TuttiPlanTest, RightPlansAreProvedAndPriced) {
   const PlanSet plans = ring_all_reduce(4);
   const auto report = report_plans(plans, {.block_bytes = 4000});
   EXPECT_TRUE(report.is_right);
-  EXPECT_THAT(report.text, HasSubstr("no race (out of place, in place, by reference)"));
+  EXPECT_THAT(report.text, HasSubstr("no race (out of place, in place, by reference)\n"));
   EXPECT_THAT(report.text, HasSubstr("4 ranks, 4 lanes, 28 steps (at most 7 a rank)"));
   EXPECT_THAT(report.text, HasSubstr("24000 bytes over links"));
   EXPECT_THAT(report.text, HasSubstr("predicted time"));

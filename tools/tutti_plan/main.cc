@@ -61,14 +61,11 @@ CLI::Validator number(bool may_be_zero) {
   return CLI::Validator(check, may_be_zero ? "NONNEGATIVE" : "POSITIVE");
 }
 
-void declare(CLI::App& app, Options& options) {
+void declare_request(CLI::App& app, Options& options) {
   app.add_option("collective", options.collective, "all_reduce, all_gather, ...: see --list");
   app.add_option("-n,--ranks", options.request.rank_count, "rank count")
       ->capture_default_str()
       ->check(CLI::Range(1u, kMaxRanks));
-  app.add_option("-s,--bytes", options.bytes,
-                 "message bytes, e.g. 64K; where a buffer holds a block for every rank: of all blocks")
-      ->capture_default_str();
   app.add_option("-a,--algorithm", options.algorithm,
                  "an algorithm of --list; default: as the choice table says");
   app.add_option("--root", options.request.root, "root rank")->capture_default_str();
@@ -76,15 +73,30 @@ void declare(CLI::App& app, Options& options) {
   app.add_option("--op", options.op, "operator")->capture_default_str();
   app.add_flag("--reproducible", options.request.reproducible, "canonical order of reduction");
   app.add_flag("--in-place", options.request.in_place, "for equal send and receive buffers");
-  app.add_flag("--variable-counts", options.request.variable_counts, "for blocks of different sizes");
   app.add_flag("--no-publish", options.no_publish, "ranks cannot read each other's published slots");
   app.add_flag("--reference", options.facts.can_reference, "ranks can read each other's buffers");
   app.add_option("--rank", options.rank, "print this rank's part only (all ranks are proved)");
   app.add_flag("--summary", options.summary_only, "do not print steps");
   app.add_flag("--list", options.list, "list the algorithms");
-  app.add_option("--file", options.file, "prove the plans of a text file ('-': standard input)");
-  app.add_flag("--out-of-place", options.out_of_place,
-               "--file: do not ask that the plans are right in place");
+}
+
+/// To be called when the options of a request are all there is: a file says all these things itself.
+void declare_file(CLI::App& app, Options& options) {
+  const std::vector<CLI::Option*> of_requests = app.get_options();
+  CLI::Option* file =
+      app.add_option("--file", options.file, "prove the plans of a text file ('-': standard input)");
+  for (CLI::Option* option : of_requests) {
+    if (option != app.get_help_ptr()) file->excludes(option);
+  }
+  app.add_flag("--out-of-place", options.out_of_place, "--file: do not ask that the plans are right in place")
+      ->needs(file);
+}
+
+void declare_sizes_and_costs(CLI::App& app, Options& options) {
+  app.add_option("-s,--bytes", options.bytes,
+                 "message bytes, e.g. 64K; where a buffer holds a block for every rank: of all blocks")
+      ->capture_default_str();
+  app.add_flag("--variable-counts", options.request.variable_counts, "for blocks of different sizes");
   app.add_option("--cores", options.costs.cores, "cores that the ranks share")
       ->capture_default_str()
       ->check(number(false));
@@ -115,7 +127,9 @@ int report_file(const Options& options) {
     text << std::cin.rdbuf();
   } else {
     std::ifstream stream(options.file, std::ios::binary);
-    if (!stream) return fail(kBadUsage, "cannot read " + options.file);
+    // A folder opens like a file; only reading it fails.
+    stream.peek();
+    if (!stream.is_open() || stream.bad()) return fail(kBadUsage, "cannot read " + options.file);
     text << stream.rdbuf();
   }
   if (text.view().size() > kMaxFileBytes) return fail(kBadUsage, options.file + " is larger than 1 GiB");
@@ -225,7 +239,9 @@ int main(int argc, char** argv) {
   CLI::App app("Shows, proves and prices the plan of a collective, or plans read from a file.");
   tutti::tool::Options options;
   options.request.rank_count = 2;
-  tutti::tool::declare(app, options);
+  tutti::tool::declare_request(app, options);
+  tutti::tool::declare_file(app, options);
+  tutti::tool::declare_sizes_and_costs(app, options);
   try {
     app.parse(argc, argv);
     return tutti::tool::run(options);

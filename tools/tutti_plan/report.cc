@@ -26,9 +26,22 @@ Counts count(std::span<const Plan> plans) {
   return counts;
 }
 
-std::string proof_text(const VerifyOptions& options) {
-  return format("verified: right result, no deadlock with the stated slots, no race (out of place%s%s%s)",
+bool places(std::span<const Plan> plans) {
+  for (const Plan& plan : plans) {
+    for (const Lane& lane : plan.lanes) {
+      for (const Step& step : lane.steps) {
+        if (std::any_of(step.sinks.begin(), step.sinks.end(), [](const End& end) { return end.place_ok; }))
+          return true;
+      }
+    }
+  }
+  return false;
+}
+
+std::string proof_text(std::span<const Plan> plans, const VerifyOptions& options) {
+  return format("verified: right result, no deadlock with the stated slots, no race (out of place%s%s%s%s)",
                 options.in_place ? ", in place" : "", options.by_reference ? ", by reference" : "",
+                options.by_reference && places(plans) ? ", placed" : "",
                 options.variable_counts ? ", any counts" : "");
 }
 
@@ -37,7 +50,7 @@ std::string proof_text(const VerifyOptions& options) {
 Report report_plans(std::span<const Plan> plans, const ReportOptions& options) {
   const Status status = verify_plans(plans, options.verify);
   if (!status.is_ok()) return {false, "# REFUSED: " + std::string(status.text()) + "\n"};
-  Report report{true, "# " + proof_text(options.verify) + "\n"};
+  Report report{true, "# " + proof_text(plans, options.verify) + "\n"};
   const Counts counts = count(plans);
   report.text += format("# %zu ranks, %zu lanes, %zu steps (at most %zu a rank)\n", plans.size(),
                         counts.lanes, counts.steps, counts.most_steps);

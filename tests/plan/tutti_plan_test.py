@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""The command line of tutti-plan: what it prints, proves and refuses, and its exit status. Prints TAP.
+
+Usage: tutti_plan_test.py PROGRAM
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+PROGRAM = sys.argv[1]
+PROVED = "# verified: right result, no deadlock with the stated slots, no race (out of place"
+
+
+def run(*flags, status=0, text=None):
+    """Runs the tool; its output and what it said on stderr when it ends with `status`."""
+    done = subprocess.run([PROGRAM, *flags], input=text, capture_output=True, text=True, check=False, timeout=60)
+    shown = f"tutti-plan {' '.join(flags)}\nstatus {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == status, shown
+    assert (done.stderr == "") == (status == 0), shown
+    return done.stdout, done.stderr
+
+
+def expect_mistake(*flags, said):
+    """Wrong usage: status 2, nothing on stdout, and `said` in the reason."""
+    output, reason = run(*flags, status=2)
+    assert output == "" and said in reason, f"{flags}: {output}{reason}"
+
+
+def check_request():
+    """A request is chosen, proved and priced, and its plans are printed"""
+    output, _ = run("all_reduce", "-n", "4", "-s", "1M", "-a", "ring")
+    head = "# all_reduce of 4 ranks, 1M bytes: ring, chosen by the command line\n"
+    assert output.startswith(head + PROVED), output
+    assert "# 4 ranks, " in output and "# predicted time " in output, output
+    assert output.count("\nrank ") == 4 and "\ntutti plan 1\n" in output, output
+    output, _ = run("all_reduce", "-n", "3")
+    assert "of the choice table\n" in output, output
+
+
+def check_parts():
+    """Of a plan only one rank, or only what is said of it, may be printed"""
+    output, _ = run("broadcast", "-n", "3", "--root", "1", "--rank", "2")
+    assert output.count("\nrank ") == 1 and "\nrank 2\n" in output, output
+    output, _ = run("barrier", "-n", "3", "--summary")
+    assert all(line.startswith("# ") for line in output.splitlines()), output
+
+
+def check_what_is_proved():
+    """The line of the proof names all that was proved, results placed in receivers' buffers included"""
+    def proof(*flags):
+        output, _ = run(*flags, "--summary")
+        return next(line for line in output.splitlines() if line.startswith(PROVED))[len(PROVED):]
+    two_shot = ("all_reduce", "-n", "2", "-a", "direct_two_shot", "--reference")
+    assert proof(*two_shot) == ", by reference, placed)", proof(*two_shot)
+    assert proof(*two_shot, "--in-place") == ", in place, by reference, placed)"
+    assert proof("all_gather", "-n", "2", "-a", "ring", "--variable-counts") == ", by reference, any counts)"
+
+
+def check_list():
+    """Every algorithm of the list proves a plan of three ranks, or says that it does not support that"""
+    output, _ = run("--list")
+    lines = [line.split() for line in output.splitlines()]
+    assert len(lines) > 20, output
+    for collective, algorithm, *_ in lines:
+        done = subprocess.run([PROGRAM, collective, "-n", "3", "-a", algorithm, "--summary"], capture_output=True,
+                              text=True, check=False, timeout=60)
+        refused = done.returncode == 2 and "does not support this request" in done.stderr
+        assert refused or (done.returncode == 0 and PROVED in done.stdout), done
+
+
+def check_file():
+    """What is printed is proved again when it is read, from a file and from standard input"""
+    plan, _ = run("reduce_scatter", "-n", "4", "-a", "ring")
+    output, _ = run("--file", "-", text=plan)
+    assert output.startswith(PROVED + ", in place, by reference)"), output
+    assert "\nrank " not in output, output
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "my.plan"
+        path.write_text(plan)
+        output, _ = run("--file", str(path), "--out-of-place", "-s", "4K", "--cores", "2")
+        assert output.startswith(PROVED + ", by reference)") and "on 2 cores" in output, output
+
+
+def check_broken_plan():
+    """A plan that is wrong, or no plan, is refused with the reason and status 1"""
+    plan, _ = run("all_reduce", "-n", "2", "-a", "ring")
+    output, reason = run("--file", "-", status=1, text=plan.replace(", finish", ""))
+    assert output == "" and reason.startswith("# REFUSED: output chunk 0 of rank 0 holds"), output + reason
+    lines = plan.splitlines()
+    lines.insert(next(i for i, line in enumerate(lines) if " -> " in line), "  input 0 -> nowhere")
+    output, reason = run("--file", "-", status=1, text="\n".join(lines))
+    assert output == "" and "refused: - line " in reason and "nowhere" in reason, output + reason
+    output, reason = run("--file", "-", status=1, text="")
+    assert output == "" and "refused: - " in reason, output + reason
+
+
+def check_unreadable_file():
+    """A file that is not there, or is a folder, is wrong usage"""
+    with tempfile.TemporaryDirectory() as folder:
+        expect_mistake("--file", folder, said="cannot read " + folder)
+        expect_mistake("--file", folder + "/none", said="cannot read " + folder + "/none")
+
+
+def check_wrong_usage():
+    """Wrong usage ends with status 2 and a line that names it"""
+    expect_mistake(said="name a collective")
+    expect_mistake("some_reduce", said="'some_reduce' is not a collective")
+    expect_mistake("all_reduce", "-a", "none", said="no algorithm 'none'")
+    expect_mistake("all_reduce", "-n", "0", said="--ranks")
+    expect_mistake("all_reduce", "-s", "many", said="'many'")
+    expect_mistake("broadcast", "--root", "2", said="root 2")
+    expect_mistake("all_reduce", "--type", "float7", said="'float7'")
+    expect_mistake("all_reduce", "--out-of-place", said="--out-of-place requires --file")
+    expect_mistake("all_reduce", "gather", said="gather")
+    expect_mistake("--no-such-flag", said="--no-such-flag")
+
+
+def check_file_and_request():
+    """A file says itself what a request says: both together are wrong usage, whatever the file holds"""
+    for flags in (("all_reduce",), ("-n", "4"), ("-a", "ring"), ("--root", "0"), ("--in-place",), ("--rank", "1"),
+                  ("--list",)):
+        output, reason = run(*flags, "--file", "-", status=2, text="")
+        assert output == "" and " excludes " in reason and "--file" in reason, f"{flags}: {output}{reason}"
+
+
+if __name__ == "__main__":
+    tap.run(tap.checks_of(globals()))
