@@ -11,7 +11,7 @@
 // send to each other before any of them waits, and one message a link is enough. They begin with the next
 // host's blocks and end with their own, so that the network has work from the first batch on.
 //
-// Long messages are cut into stripes, one lane each: while one lane waits for the network, another works
+// Long messages are cut into parts, one lane each: while one lane waits for the network, another works
 // inside the host.
 #include <algorithm>
 
@@ -22,18 +22,17 @@
 namespace tutti::generators {
 namespace {
 
-/// A block that is cut leaves its stripes this many slots at least: so many travel while the first of them is
-/// worked on.
-constexpr uint64_t kStripeSlots = 4;
+/// A part is this many slots long at least: shorter ones would make more messages, not more that travel at
+/// once.
+constexpr uint64_t kPartSlots = 4;
 
 /// The step that completes a block sends it to the ranks from which it receives.
 constexpr uint32_t kAllReduceSlots = 2;
 
-uint32_t stripe_count(const Request& request, const Facts& facts) {
+uint32_t part_count(const Request& request, const Facts& facts) {
   const uint64_t cut = request.collective == Collective::kAllReduce ? request.rank_count : 1;
-  const uint64_t stripes =
-      request.block_bytes / cut / (kStripeSlots * std::max<uint64_t>(1, facts.slot_bytes));
-  return floor_power(static_cast<uint32_t>(std::clamp<uint64_t>(stripes, 1, kPlanChannels)));
+  const uint64_t parts = request.block_bytes / cut / (kPartSlots * std::max<uint64_t>(1, facts.slot_bytes));
+  return floor_power(static_cast<uint32_t>(std::clamp<uint64_t>(parts, 1, kPlanChannels)));
 }
 
 class Hierarchical {
@@ -43,20 +42,20 @@ class Hierarchical {
         rank_(rank),
         hosts_(request, facts),
         host_(hosts_.host_of(rank)),
-        stripes_(stripe_count(request, facts)),
+        parts_(part_count(request, facts)),
         builder_(request, rank) {
     const bool is_all_reduce = collective_ == Collective::kAllReduce;
     scratch_chunks_ = std::max(Builder::tree_scratch_chunks(hosts_.most_ranks()),
                                Builder::tree_scratch_chunks(hosts_.count()));
     if (collective_ == Collective::kAllGather) scratch_chunks_ = 0;
-    builder_.chunks_per_block(stripes_ * (is_all_reduce ? request.rank_count : 1))
-        .scratch_chunks(stripes_ * scratch_chunks_)
+    builder_.chunks_per_block(parts_ * (is_all_reduce ? request.rank_count : 1))
+        .scratch_chunks(parts_ * scratch_chunks_)
         .slots_needed(is_all_reduce ? kAllReduceSlots : 1)
         .canonical(hosts_are_canonical(facts));
   }
 
   Plan make() {
-    for (stripe_ = 0; stripe_ < stripes_; ++stripe_) {
+    for (part_ = 0; part_ < parts_; ++part_) {
       builder_.next_lane();
       if (collective_ != Collective::kAllGather) reduce_for_others();
       complete_own();
@@ -66,26 +65,24 @@ class Hierarchical {
   }
 
  private:
-  /// The stripe of a rank's block.
-  Chunks chunk(uint32_t owner) const { return {owner * stripes_ + stripe_, 1}; }
-  /// The stripe of a buffer of one block.
-  Chunks only_chunk() const { return {stripe_, 1}; }
+  /// The lane's part of a rank's block.
+  Chunks chunk(uint32_t owner) const { return {owner * parts_ + part_, 1}; }
+  /// The lane's part of a buffer of one block.
+  Chunks only_chunk() const { return {part_, 1}; }
   End own_input() const { return input(collective_ == Collective::kAllGather ? only_chunk() : chunk(rank_)); }
   End own_output() const {
     return output(collective_ == Collective::kReduceScatter ? only_chunk() : chunk(rank_));
   }
 
-  End send_to(uint32_t peer, Carry carry) const { return to(peer, carry, static_cast<uint8_t>(stripe_)); }
-  End receive_from(uint32_t peer) const {
-    return from(peer, Carry::kReference, static_cast<uint8_t>(stripe_));
-  }
+  End send_to(uint32_t peer, Carry carry) const { return to(peer, carry, static_cast<uint8_t>(part_)); }
+  End receive_from(uint32_t peer) const { return from(peer, Carry::kReference, static_cast<uint8_t>(part_)); }
 
   std::span<const uint32_t> local_ranks() const { return hosts_.ranks(host_); }
-  std::vector<End> to_local_peers(Carry carry) const {
+  std::vector<End> to_local_peers() const {
     std::vector<End> sinks;
     const uint32_t size = hosts_.size(host_);
     for (uint32_t i = 1; i < size; ++i) {
-      sinks.push_back(send_to(local_ranks()[(hosts_.number(rank_) + i) % size], carry));
+      sinks.push_back(send_to(local_ranks()[(hosts_.number(rank_) + i) % size], Carry::kPlace));
     }
     return sinks;
   }
@@ -121,7 +118,7 @@ class Hierarchical {
     builder_.reduce_in_order(chunk(owner),
                              {.count = hosts_.size(host_),
                               .end = operand,
-                              .scratch_first = stripe_ * scratch_chunks_,
+                              .scratch_first = part_ * scratch_chunks_,
                               .finish = is_complete},
                              std::move(sinks));
   }
@@ -144,10 +141,9 @@ class Hierarchical {
   void complete_own() {
     std::vector<End> readers;
     if (collective_ != Collective::kReduceScatter) {
-      each_other_host([&](uint32_t host) {
-        readers.push_back(send_to(hosts_.counterpart(host, rank_), Carry::kReference));
-      });
-      const std::vector<End> peers = to_local_peers(Carry::kPlace);
+      each_other_host(
+          [&](uint32_t host) { readers.push_back(send_to(hosts_.counterpart(host, rank_), Carry::kPlace)); });
+      const std::vector<End> peers = to_local_peers();
       readers.insert(readers.end(), peers.begin(), peers.end());
     }
     std::vector<End> sinks = first_sinks(readers);
@@ -173,7 +169,7 @@ class Hierarchical {
     };
     builder_.reduce_in_order(
         chunk(rank_),
-        {.count = hosts_.count(), .end = operand, .scratch_first = stripe_ * scratch_chunks_, .finish = true},
+        {.count = hosts_.count(), .end = operand, .scratch_first = part_ * scratch_chunks_, .finish = true},
         std::move(sinks));
   }
 
@@ -182,7 +178,7 @@ class Hierarchical {
     const auto count = static_cast<ptrdiff_t>(std::min<size_t>(readers.size(), kMaxStepSinks - 1));
     std::vector<End> sinks(readers.begin(), readers.begin() + count);
     readers.erase(readers.begin(), readers.begin() + count);
-    // Only they can be placed.
+    // What they take is not what the others' step writes.
     for (End& reader : readers) reader.place_ok = false;
     return sinks;
   }
@@ -201,7 +197,7 @@ class Hierarchical {
   }
 
   void hand_on(uint32_t owner) {
-    std::vector<End> readers = to_local_peers(Carry::kPlace);
+    std::vector<End> readers = to_local_peers();
     std::vector<End> sinks = first_sinks(readers);
     sinks.insert(sinks.begin(), output(chunk(owner)));
     builder_.step(chunk(owner), {receive_from(owner)}, std::move(sinks));
@@ -220,9 +216,9 @@ class Hierarchical {
   uint32_t rank_;
   Hosts hosts_;
   uint32_t host_;
-  uint32_t stripes_;
-  uint32_t stripe_ = 0;
-  uint32_t scratch_chunks_ = 0;  ///< of a stripe
+  uint32_t parts_;
+  uint32_t part_ = 0;
+  uint32_t scratch_chunks_ = 0;  ///< of a lane
   Builder builder_;
 };
 
@@ -241,8 +237,8 @@ bool supports_hierarchical_all_reduce(const Request& request, const Facts& facts
 /// exchanges, all-gather inside the hosts. Shapes: input and output are [count] of T; in place allowed; the
 /// last chunks may be short or empty. Cost: on H hosts of k ranks, 2 latencies inside a host and 2 between
 /// hosts; a host sends and receives 2(H-1)/H of the message, a 1/k of that by each rank. To 8 hosts of at
-/// most 8 ranks a rank has 2P + 1 - [H=1 or k=1] steps a stripe while its result has 7 readers or fewer.
-/// Scratch: as direct one-shot over the ranks of a host, or over the hosts, a stripe.
+/// most 8 ranks a rank has 2P + 1 - [H=1 or k=1] steps a lane while its result has 7 readers or fewer.
+/// Scratch: as direct one-shot over the ranks of a host, or over the hosts, for each lane.
 /// Association: canonical where hosts are parts of the canonical tree (hosts_are_canonical).
 /// Errors: none of its own.
 /// Source: the two-level algorithm of Traeff & Hunold, "Decomposing MPI collectives for exploiting multi-lane
