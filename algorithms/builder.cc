@@ -14,11 +14,11 @@ End link(uint32_t peer, Carry carry, uint8_t channel) {
   return {.kind = EndKind::kLink, .reference_ok = carry != Carry::kCopy, .channel = channel, .peer = peer};
 }
 
-/// Ranks under each child of the root of a tree of fan-in kFanIn over `rank_count` ranks.
-uint32_t root_child_ranks(uint32_t rank_count) {
-  uint32_t child_ranks = 1;
-  while (uint64_t{child_ranks} * kFanIn < rank_count) child_ranks *= kFanIn;
-  return child_ranks;
+/// Operands under each child of the root of a tree of fan-in kFanIn over `count` operands.
+uint32_t root_child_count(uint32_t count) {
+  uint32_t child_count = 1;
+  while (uint64_t{child_count} * kFanIn < count) child_count *= kFanIn;
+  return child_count;
 }
 
 }  // namespace
@@ -160,39 +160,42 @@ void Builder::spread(Chunks data, const End& source, const std::vector<End>& sin
   }
 }
 
-uint32_t Builder::tree_scratch_chunks(uint32_t rank_count) {
+uint32_t Builder::tree_scratch_chunks(uint32_t count) {
   uint32_t chunks = 0;
-  uint32_t level_ranks = rank_count;
-  for (uint32_t child = root_child_ranks(rank_count); child > 1; child /= kFanIn) {
-    chunks += (level_ranks + child - 1) / child;
-    level_ranks = child;
+  uint32_t level_count = count;
+  for (uint32_t child = root_child_count(count); child > 1; child /= kFanIn) {
+    chunks += (level_count + child - 1) / child;
+    level_count = child;
   }
   return chunks;
 }
 
 void Builder::reduce_in_rank_order(Chunks data, const std::function<End(uint32_t)>& operand,
                                    std::vector<End> sinks) {
-  const uint32_t rank_count = plan_.rank_count;
-  reduce_range(data, operand, {0, rank_count}, root_child_ranks(rank_count), 0, std::move(sinks), true);
+  reduce_in_order(data, {.count = plan_.rank_count, .end = operand, .finish = true}, std::move(sinks));
 }
 
-void Builder::reduce_range(Chunks data, const std::function<End(uint32_t)>& operand,
-                           std::pair<uint32_t, uint32_t> ranks, uint32_t child_ranks, uint32_t scratch_level,
-                           std::vector<End> sinks, bool last) {
-  const auto [begin, end] = ranks;
-  while (child_ranks > 1 && end - begin <= child_ranks) child_ranks /= kFanIn;
-  const uint32_t children = (end - begin + child_ranks - 1) / child_ranks;
+void Builder::reduce_in_order(Chunks data, const Operands& operands, std::vector<End> sinks) {
+  reduce_range(data, operands, {0, operands.count}, root_child_count(operands.count), operands.scratch_first,
+               std::move(sinks), operands.finish);
+}
+
+void Builder::reduce_range(Chunks data, const Operands& operands, std::pair<uint32_t, uint32_t> range,
+                           uint32_t child_count, uint32_t scratch_level, std::vector<End> sinks, bool last) {
+  const auto [begin, end] = range;
+  while (child_count > 1 && end - begin <= child_count) child_count /= kFanIn;
+  const uint32_t children = (end - begin + child_count - 1) / child_count;
   std::vector<End> sources;
   for (uint32_t i = 0; i < children; ++i) {
-    const uint32_t child_begin = begin + i * child_ranks;
-    const uint32_t child_end = std::min(end, child_begin + child_ranks);
+    const uint32_t child_begin = begin + i * child_count;
+    const uint32_t child_end = std::min(end, child_begin + child_count);
     if (child_end - child_begin == 1) {
-      sources.push_back(operand(child_begin));
+      sources.push_back(operands.end(child_begin));
       continue;
     }
     // A level's children share the scratch of the levels below: they are reduced one after another.
     const End partial = scratch({scratch_level + i, 1});
-    reduce_range(data, operand, {child_begin, child_end}, child_ranks / kFanIn, scratch_level + children,
+    reduce_range(data, operands, {child_begin, child_end}, child_count / kFanIn, scratch_level + children,
                  {partial}, false);
     sources.push_back(partial);
   }

@@ -125,15 +125,24 @@ class Builder {
   /// through scratch [0, tree_scratch_chunks). The last step has the sinks and, when the collective
   /// reduces, finishes.
   void reduce_in_rank_order(Chunks data, const std::function<End(uint32_t)>& operand, std::vector<End> sinks);
-  static uint32_t tree_scratch_chunks(uint32_t rank_count);
+
+  /// Reduces one chunk of `count` >= 1 operands in the canonical tree over their numbers, as
+  /// reduce_in_rank_order does, through scratch [scratch_first, scratch_first + tree_scratch_chunks(count)).
+  struct Operands {
+    uint32_t count = 1;
+    std::function<End(uint32_t)> end;
+    uint32_t scratch_first = 0;
+    bool finish = false;  ///< the reduction is complete then
+  };
+  void reduce_in_order(Chunks data, const Operands& operands, std::vector<End> sinks);
+  static uint32_t tree_scratch_chunks(uint32_t count);
 
   /// Drops lanes without steps.
   Plan take();
 
  private:
-  void reduce_range(Chunks data, const std::function<End(uint32_t)>& operand,
-                    std::pair<uint32_t, uint32_t> ranks, uint32_t child_ranks, uint32_t scratch_level,
-                    std::vector<End> sinks, bool last);
+  void reduce_range(Chunks data, const Operands& operands, std::pair<uint32_t, uint32_t> range,
+                    uint32_t child_count, uint32_t scratch_level, std::vector<End> sinks, bool last);
 
   Plan plan_;
 };

@@ -21,9 +21,10 @@ struct ConditionName {
   Condition condition;
   std::string_view name;
 };
-constexpr std::array<ConditionName, 4> kConditionNames = {{{Condition::kAny, "any"},
+constexpr std::array<ConditionName, 5> kConditionNames = {{{Condition::kAny, "any"},
                                                            {Condition::kPublish, "publish"},
                                                            {Condition::kReference, "reference"},
+                                                           {Condition::kHosts, "hosts"},
                                                            {Condition::kOversubscribed, "oversubscribed"}}};
 
 bool is_blank(char c) {
@@ -129,7 +130,7 @@ std::string parse_row(const std::vector<std::string_view>& words, ChoiceRow* row
 
   const auto condition = parse_condition(words[3]);
   if (!condition)
-    return "expected any, publish, reference or oversubscribed as condition, not " + quoted(words[3]);
+    return "expected any, publish, reference, hosts or oversubscribed as condition, not " + quoted(words[3]);
   row->condition = *condition;
 
   if (find_algorithm(row->collective, words[4]) == nullptr) {
@@ -145,6 +146,7 @@ bool holds(Condition condition, const Request& request, const Facts& facts) {
     case Condition::kAny: return true;
     case Condition::kPublish: return facts.can_publish;
     case Condition::kReference: return facts.can_reference;
+    case Condition::kHosts: return facts.host_count > 1;
     case Condition::kOversubscribed: {
       const uint32_t hosts = std::max(1u, facts.host_count);
       return (request.rank_count + hosts - 1) / hosts > facts.cores;

@@ -21,8 +21,15 @@ struct ChoiceRow {
   uint32_t ranks_max = UINT32_MAX;
   uint64_t bytes_min = 0;  ///< of Request::block_bytes times the blocks (the message)
   uint64_t bytes_max = UINT64_MAX;
-  /// On the facts. kAny: do not care; kOversubscribed: more ranks than cores on a host.
-  enum class Condition : uint8_t { kAny, kPublish, kReference, kOversubscribed } condition = Condition::kAny;
+  /// On the facts. kAny: do not care; kHosts: several hosts; kOversubscribed: more ranks than cores on a
+  /// host.
+  enum class Condition : uint8_t {
+    kAny,
+    kPublish,
+    kReference,
+    kHosts,
+    kOversubscribed
+  } condition = Condition::kAny;
   std::string algorithm;
 };
 

@@ -83,4 +83,20 @@ Plan make_pairwise_all_to_all(const Request& request, const Facts& facts, uint32
 // dissemination.cc
 Plan make_dissemination_barrier(const Request& request, const Facts& facts, uint32_t rank);
 
+// hierarchical.cc
+bool supports_hierarchical(const Request& request, const Facts& facts);
+bool supports_hierarchical_all_reduce(const Request& request, const Facts& facts);
+Plan make_hierarchical_all_reduce(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_hierarchical_reduce_scatter(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_hierarchical_all_gather(const Request& request, const Facts& facts, uint32_t rank);
+
+// hierarchical_leaders.cc
+bool supports_hierarchical_chain_reduce(const Request& request, const Facts& facts);
+Plan make_hierarchical_leaders_all_reduce(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_hierarchical_barrier(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_hierarchical_binomial_reduce(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_hierarchical_chain_reduce(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_hierarchical_binomial_broadcast(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_hierarchical_chain_broadcast(const Request& request, const Facts& facts, uint32_t rank);
+
 }  // namespace tutti::generators

@@ -70,25 +70,39 @@ constexpr std::array kAlgorithms = {
     row<"recursive_multiplying_4", make_recursive_multiplying_4, supports_recursive_multiplying_4>(
         Collective::kAllReduce),
     row<"double_binary_tree", make_double_binary_tree, supports_double_binary_tree>(Collective::kAllReduce),
+    row<"hierarchical", make_hierarchical_all_reduce, supports_hierarchical_all_reduce>(
+        Collective::kAllReduce),
+    row<"hierarchical_leaders", make_hierarchical_leaders_all_reduce, supports_hierarchical>(
+        Collective::kAllReduce),
 
     row<"direct", make_direct_reduce>(Collective::kReduce),
     row<"binomial", make_binomial_reduce>(Collective::kReduce),
     row<"chain", make_chain_reduce, supports_chain>(Collective::kReduce),
+    row<"hierarchical_binomial", make_hierarchical_binomial_reduce, supports_hierarchical>(
+        Collective::kReduce),
+    row<"hierarchical_chain", make_hierarchical_chain_reduce, supports_hierarchical_chain_reduce>(
+        Collective::kReduce),
 
     row<"direct", make_direct_broadcast>(Collective::kBroadcast),
     row<"binomial", make_binomial_broadcast>(Collective::kBroadcast),
     row<"chain", make_chain_broadcast>(Collective::kBroadcast),
     row<"scatter_all_gather", make_scatter_all_gather, supports_scatter_all_gather>(Collective::kBroadcast),
+    row<"hierarchical_binomial", make_hierarchical_binomial_broadcast, supports_hierarchical>(
+        Collective::kBroadcast),
+    row<"hierarchical_chain", make_hierarchical_chain_broadcast, supports_hierarchical>(
+        Collective::kBroadcast),
 
     row<"direct", make_direct_all_gather>(Collective::kAllGather),
     row<"ring", make_ring_all_gather, supports_ring>(Collective::kAllGather),
     row<"recursive_doubling", make_recursive_doubling_all_gather>(Collective::kAllGather),
     row<"bruck", make_bruck_all_gather>(Collective::kAllGather),
+    row<"hierarchical", make_hierarchical_all_gather, supports_hierarchical>(Collective::kAllGather),
 
     row<"direct", make_direct_reduce_scatter>(Collective::kReduceScatter),
     row<"ring", make_ring_reduce_scatter, supports_ring>(Collective::kReduceScatter),
     row<"recursive_halving", make_recursive_halving, supports_recursive_halving>(Collective::kReduceScatter,
                                                                                  kUniformBlocks),
+    row<"hierarchical", make_hierarchical_reduce_scatter, supports_hierarchical>(Collective::kReduceScatter),
 
     row<"direct", make_direct_all_to_all>(Collective::kAllToAll),
     row<"pairwise", make_pairwise_all_to_all>(Collective::kAllToAll),
@@ -102,6 +116,7 @@ constexpr std::array kAlgorithms = {
 
     row<"direct", make_direct_one_shot>(Collective::kBarrier),
     row<"dissemination", make_dissemination_barrier>(Collective::kBarrier),
+    row<"hierarchical", make_hierarchical_barrier, supports_hierarchical>(Collective::kBarrier),
 };
 
 }  // namespace

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -133,11 +134,15 @@ struct Request {
   bool variable_counts = false;
 };
 
-/// Facts about the communicator that every rank knows and agrees on.
+/// Facts about the communicator that every rank knows and agrees on. On several hosts nobody can publish and
+/// not every pair can reference.
 struct Facts {
   bool can_publish = true;     ///< every rank reads every other rank's published slots (one host)
   bool can_reference = false;  ///< every pair can load and store the call's buffers (threads, symmetric heap)
   uint32_t host_count = 1;
+  /// Each rank's host, 0..host_count-1, numbered in the order of their lowest rank; empty: one host, or it is
+  /// not known who shares one. Borrowed: must outlive the facts.
+  std::span<const uint32_t> host_of = {};
   uint32_t cores = 1;  ///< cores that the ranks of a host share
   uint32_t slots = 8;  ///< slots a link has for one round
   uint64_t slot_bytes = 16384;

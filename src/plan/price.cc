@@ -43,7 +43,7 @@ class Schedule {
       if (missing_[event] == 0) add_ready(event);
     }
     for (size_t left = missing_.size(); left > 0;) {
-      Core& core = *std::min_element(cores_.begin(), cores_.end(), is_free_earlier);
+      Core& core = next_core();
       if (!has_work(core)) change_rank(core);
       if (!has_work(core)) continue;
       run_step(core);
@@ -100,7 +100,15 @@ class Schedule {
     if (!on_core_[rank] && !ready_[rank].empty()) waiting_.insert({ready_[rank].top().first, rank});
   }
 
-  static bool is_free_earlier(const Core& a, const Core& b) { return a.free_us < b.free_us; }
+  /// The core that is free first; of several, one that has work now, for it may make work for the others.
+  Core& next_core() {
+    const auto free_us = [](const Core& core) { return core.free_us; };
+    Core& first = *std::ranges::min_element(cores_, {}, free_us);
+    for (Core& core : cores_) {
+      if (core.free_us == first.free_us && has_work(core)) return core;
+    }
+    return first;
+  }
 
   /// Whether the core's rank has a step to run now.
   bool has_work(const Core& core) const {

@@ -4,12 +4,27 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
+#include <vector>
 
 #include "tests/algorithms/make_plans.h"
+#include "tests/support/placements.h"
 
 namespace tutti {
 namespace {
+
+/// One host, hosts of two neighbours, or hosts of every other rank.
+std::array<test::Placement, 3> some_placements(uint32_t ranks) {
+  std::vector<uint32_t> neighbours;
+  std::vector<uint32_t> every_other;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    neighbours.push_back(rank / 2);
+    every_other.push_back(rank % 2);
+  }
+  return {{test::place_contiguous({ranks}), test::place("neighbours", neighbours),
+           test::place("every other", every_other)}};
+}
 
 const char* name_of(const Algorithm* algorithm) {
   return algorithm == nullptr ? "none" : algorithm->name.data();
@@ -21,18 +36,20 @@ TEST(ChoiceTest, TheBuiltInTableServesEveryRequest) {
   for (int c = 0; c < static_cast<int>(Collective::kSendRecv); ++c) {
     const auto collective = static_cast<Collective>(c);
     for (uint32_t ranks = 1; ranks <= 64; ++ranks) {
+      const auto placements = some_placements(ranks);
       for (uint64_t bytes = 0; bytes <= uint64_t{1} << 40; bytes = bytes == 0 ? 1 : bytes * 8) {
-        for (int bits = 0; bits < 32; ++bits) {
+        for (uint32_t bits = 0; bits < 16 * placements.size(); ++bits) {
           const Request request{.collective = collective,
                                 .rank_count = ranks,
                                 .root = ranks - 1,
                                 .block_bytes = bytes,
                                 .reproducible = (bits & 1) != 0,
                                 .variable_counts = (bits & 2) != 0 && has_variable_form(collective)};
-          const Facts facts{.can_publish = (bits & 4) != 0,
-                            .can_reference = (bits & 8) != 0,
-                            .cores = 2,
-                            .slots = (bits & 16) != 0 ? 1u : 8u};
+          const test::Placement& placement = placements[bits / 16];
+          Facts facts = placement.facts((bits & 4) != 0 ? 1 : 8);
+          facts.can_publish = placement.host_count == 1 && (bits & 8) != 0;
+          facts.can_reference = facts.can_publish;
+          facts.cores = 2;
           uint32_t row = UINT32_MAX;
           const Algorithm* chosen = table.choose(request, facts, &row);
           ASSERT_NE(chosen, nullptr) << collective_name(collective) << " " << ranks << " ranks";
@@ -52,14 +69,17 @@ TEST(ChoiceTest, EveryRowOfTheBuiltInTableDecidesSomewhere) {
   for (int c = 0; c < static_cast<int>(Collective::kSendRecv); ++c) {
     const auto collective = static_cast<Collective>(c);
     for (uint32_t ranks = 1; ranks <= 64; ++ranks) {
+      const auto placements = some_placements(ranks);
       for (uint64_t bytes = 1; bytes <= uint64_t{1} << 30; bytes *= 2) {
-        for (int bits = 0; bits < 16; ++bits) {
+        for (uint32_t bits = 0; bits < 16 * placements.size(); ++bits) {
           const Request request{.collective = collective,
                                 .rank_count = ranks,
                                 .block_bytes = bytes,
                                 .reproducible = (bits & 1) != 0,
                                 .variable_counts = (bits & 2) != 0 && has_variable_form(collective)};
-          const Facts facts{.can_publish = (bits & 4) != 0, .slots = (bits & 8) != 0 ? 1u : 8u};
+          const test::Placement& placement = placements[bits / 16];
+          Facts facts = placement.facts((bits & 4) != 0 ? 1 : 8);
+          facts.can_publish = placement.host_count == 1 && (bits & 8) != 0;
           uint32_t row = 0;
           (void)table.choose(request, facts, &row);
           if (row < decided.size()) decided[row] = true;
@@ -81,6 +101,36 @@ TEST(ChoiceTest, ShortMessagesOfTwoRanksAreReducedInOneShotAndLongOnesInTwo) {
   EXPECT_STREQ(name_of(table.choose(request, {})), "direct_two_shot");
 }
 
+TEST(ChoiceTest, OnSeveralHostsHierarchicalAlgorithmsAreChosen) {
+  const ChoiceTable& table = ChoiceTable::built_in();
+  const test::Placement placement = test::place_contiguous({4, 4});
+  const auto chosen = [&](Collective collective, uint64_t bytes) {
+    return std::string(name_of(
+        table.choose({.collective = collective, .rank_count = 8, .block_bytes = bytes}, placement.facts())));
+  };
+  EXPECT_EQ(chosen(Collective::kAllReduce, 8), "hierarchical_leaders");
+  EXPECT_EQ(chosen(Collective::kAllReduce, 1 << 24), "hierarchical");
+  EXPECT_EQ(chosen(Collective::kReduce, 8), "hierarchical_binomial");
+  EXPECT_EQ(chosen(Collective::kReduce, 1 << 24), "hierarchical_chain");
+  EXPECT_EQ(chosen(Collective::kBroadcast, 8), "hierarchical_binomial");
+  EXPECT_EQ(chosen(Collective::kBroadcast, 1 << 24), "hierarchical_chain");
+  EXPECT_EQ(chosen(Collective::kAllGather, 1 << 20), "hierarchical");
+  EXPECT_EQ(chosen(Collective::kReduceScatter, 1 << 20), "hierarchical");
+  EXPECT_EQ(chosen(Collective::kBarrier, 1), "hierarchical");
+}
+
+// In turns on two hosts no host's sum is a part of the canonical tree, and what does not know its hosts
+// cannot use them.
+TEST(ChoiceTest, WhereHierarchicalAlgorithmsCannotServeFlatOnesDo) {
+  const ChoiceTable& table = ChoiceTable::built_in();
+  const test::Placement placement = test::place_cyclic(2, 4);
+  Request request{.collective = Collective::kAllReduce, .rank_count = 8, .block_bytes = 1 << 24};
+  EXPECT_STREQ(name_of(table.choose(request, placement.facts())), "hierarchical");
+  EXPECT_STREQ(name_of(table.choose(request, {.can_publish = false, .host_count = 2})), "ring");
+  request.reproducible = true;
+  EXPECT_STREQ(name_of(table.choose(request, placement.facts())), "recursive_halving_doubling");
+}
+
 TEST(ChoiceTest, TheFirstRowThatMatchesAndIsSupportedDecides) {
   const auto table = ChoiceTable::parse(
       "# comment\n"
@@ -88,9 +138,10 @@ TEST(ChoiceTest, TheFirstRowThatMatchesAndIsSupportedDecides) {
       "all_reduce 2..4 ..1K publish direct_one_shot  # short\r\n"
       "all_reduce\t3 * any ring\n"
       "all_reduce * 1M.. oversubscribed recursive_halving_doubling\n"
-      "all_reduce 4.. 2K..3K reference recursive_doubling");
+      "all_reduce 4.. 2K..3K reference recursive_doubling\n"
+      "all_reduce 9 * hosts double_binary_tree");
   ASSERT_TRUE(table.is_ok()) << table.status().text();
-  ASSERT_EQ(table->rows().size(), 4u);
+  ASSERT_EQ(table->rows().size(), 5u);
   const auto chosen = [&](uint32_t ranks, uint64_t bytes, const Facts& facts, bool reproducible = false) {
     const Request request{.collective = Collective::kAllReduce,
                           .rank_count = ranks,
@@ -100,7 +151,7 @@ TEST(ChoiceTest, TheFirstRowThatMatchesAndIsSupportedDecides) {
     (void)table->choose(request, facts, &row);
     return row;
   };
-  const uint32_t none = 4;
+  const uint32_t none = 5;
   EXPECT_EQ(chosen(2, 1024, {}), 0u);
   EXPECT_EQ(chosen(2, 1025, {}), none);
   EXPECT_EQ(chosen(5, 8, {}), none);
@@ -112,6 +163,8 @@ TEST(ChoiceTest, TheFirstRowThatMatchesAndIsSupportedDecides) {
   EXPECT_EQ(chosen(4, 3072, {.can_reference = true, .cores = 8}), 3u);
   EXPECT_EQ(chosen(4, 3073, {.can_reference = true, .cores = 8}), none);
   EXPECT_EQ(chosen(4, 3072, {.cores = 8}), none);
+  EXPECT_EQ(chosen(9, 8, {.host_count = 2, .cores = 8}), 4u);
+  EXPECT_EQ(chosen(9, 8, {.host_count = 1, .cores = 8}), none);
 }
 
 // The message of a collective with a block a rank is all blocks.

@@ -15,6 +15,7 @@
 #include "tests/plan/concrete_run.h"
 #include "tests/plan/mutations.h"
 #include "tests/plan/sample_plans.h"
+#include "tests/support/placements.h"
 #include "tests/support/scope.h"
 
 namespace tutti::test {
@@ -89,21 +90,35 @@ TEST(MutationTest, NoHarmfulMutantOfASampleIsAccepted) {
   record(tallies);
 }
 
+/// One host; for algorithms that look at them, several.
+std::vector<Placement> placements_for(const Algorithm& algorithm) {
+  if (is_hierarchical(algorithm)) {
+    return {place_contiguous({1, 1}), place_contiguous({2, 1}), place_contiguous({1, 2, 1}),
+            place_cyclic(2, 2)};
+  }
+  return {place_contiguous({2}), place_contiguous({3}), place_contiguous({5}), place_contiguous({8})};
+}
+
 class AlgorithmMutationTest : public ::testing::TestWithParam<Collective> {};
 
 TEST_P(AlgorithmMutationTest, NoHarmfulMutantIsAccepted) {
   Tallies tallies;
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective != GetParam()) continue;
-    for (const uint32_t rank_count : {2u, 3u, 5u, 8u}) {
+    for (const Placement& placement : placements_for(algorithm)) {
       for (const bool in_place : {false, true}) {
-        Request request{.collective = GetParam(), .rank_count = rank_count, .block_bytes = 1 << 20};
+        const uint32_t rank_count = placement.rank_count();
+        // Hierarchical plans of long messages have several lanes, which are alike: one placement has them.
+        const bool is_long = !is_hierarchical(algorithm) || rank_count == 2;
+        Request request{
+            .collective = GetParam(), .rank_count = rank_count, .block_bytes = is_long ? 1u << 20 : 1u << 10};
         request.in_place = in_place;
         request.root = rank_count - 1;
-        const Facts facts{.can_publish = rank_count % 2 == 1};
+        Facts facts = placement.facts();
+        facts.can_publish = placement.host_count == 1 && rank_count % 2 == 1;
         if (!algorithm.supports(request, facts)) continue;
         NamedPlans plans;
-        plans.name = std::string(algorithm.name) + format(" of %u", rank_count);
+        plans.name = std::string(algorithm.name) + " of " + placement.name;
         plans.in_place = in_place;
         for (uint32_t rank = 0; rank < rank_count; ++rank)
           plans.plans.push_back(algorithm.make(request, facts, rank));

@@ -88,6 +88,17 @@ TEST(PriceTest, SwitchesCostOnlyWhereRanksShareCores) {
   EXPECT_GT(price(plans, 8, {.cores = 2, .switch_us = 100}).microseconds, 100);
 }
 
+// Both ranks end a step at one moment, and one of them knows nothing yet that it could wait for: that its
+// message comes is decided by the step that the other starts just then. It used to wait forever.
+TEST(PriceTest, ACoreWithoutWorkWaitsForOneThatIsFreeAtTheSameTime) {
+  PlanSet plans = empty_plans(Collective::kGather, 2, "tie");
+  for (Plan& plan : plans) plan.scratch_chunks = 1;
+  plans[0].lanes[0].steps = {step({input(0)}, {output(0)}, 0), step({link(1)}, {output(1)}, 1)};
+  plans[1].lanes[0].steps = {step({input(0)}, {scratch(0)}, 1), step({scratch(0)}, {link(0)}, 1)};
+  const Costs costs{.step_overhead_us = 1, .link_latency_us = 10, .cores = 2};
+  EXPECT_DOUBLE_EQ(price(plans, 0, costs).microseconds, 1 + 1 + 10 + 1);
+}
+
 TEST(PriceTest, TheLongestChainIsCounted) {
   EXPECT_EQ(price(chain_broadcast(5, 0, 1), 8).critical_steps, 5u);
   EXPECT_EQ(price(chain_broadcast(5, 0, 3), 8).critical_steps, 7u);

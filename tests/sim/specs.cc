@@ -59,6 +59,27 @@ void draw_links(SimRandom& random, SimOptions& sim) {
   sim.stall_ticks = random.one_in(2) ? 500 : 0;
 }
 
+/// Ranks on one to as many hosts as there are ranks: in blocks, in turns or anywhere.
+void draw_hosts(SimRandom& random, RunSpec& spec) {
+  const uint32_t ranks = spec.sim.rank_count;
+  const auto hosts = static_cast<uint32_t>(1 + random.below(ranks));
+  const uint64_t order = random.below(3);
+  std::vector<uint32_t> labels;
+  std::string name;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    const uint64_t anywhere = random.below(hosts);
+    labels.push_back(order == 0   ? rank * hosts / ranks
+                     : order == 1 ? rank % hosts
+                                  : static_cast<uint32_t>(anywhere));
+    name += (rank == 0 ? "" : ",") + std::to_string(labels.back());
+  }
+  const auto placement = std::make_shared<const Placement>(place(name, labels));
+  spec.placement = placement;
+  spec.facts.host_count = placement->host_count;
+  spec.facts.host_of = placement->host_of;
+  if (placement->host_count > 1) spec.facts.can_publish = spec.facts.can_reference = false;
+}
+
 }  // namespace
 
 uint64_t base_seed() {
@@ -97,6 +118,7 @@ RunSpec make_spec(const Algorithm& algorithm, const SpecOptions& options) {
   spec.facts.can_reference = spec.carriage == Carriage::kReference;
   spec.facts.slots = spec.sim.slots / 2;
   spec.facts.slot_bytes = spec.sim.slot_bytes;
+  if (is_hierarchical(algorithm)) draw_hosts(random, spec);
   Request& request = spec.request;
   request.collective = algorithm.collective;
   request.rank_count = options.rank_count;

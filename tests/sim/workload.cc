@@ -45,6 +45,7 @@ std::string describe(const RunSpec& spec) {
          (request.variable_counts ? ", variable counts" : "") +
          (spec.carriage == Carriage::kReference ? ", by reference" : "") +
          (spec.carriage == Carriage::kPull ? ", pulled" : "") + (spec.facts.can_publish ? ", publish" : "") +
+         (spec.placement ? ", hosts " + spec.placement->name : "") +
          format(", %u slots of %u, seed %llu", spec.sim.slots, spec.sim.slot_bytes,
                 static_cast<unsigned long long>(spec.sim.seed));
 }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "algorithms/algorithm.h"
 #include "engine/geometry.h"
 #include "tests/sim/cluster.h"
+#include "tests/support/placements.h"
 
 namespace tutti::test {
 
@@ -23,6 +25,8 @@ struct RunSpec {
   const Algorithm* algorithm = nullptr;
   Request request;  ///< but for the collective
   Facts facts;
+  /// What facts.host_of borrows from; shared, because runs are copied.
+  std::shared_ptr<const Placement> placement = nullptr;
   SimOptions sim;
   Carriage carriage = Carriage::kSlot;  ///< how slices may travel: kSlot, kReference, kPull (with sim.pull)
   bool streaming = false;

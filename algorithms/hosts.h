@@ -1,0 +1,51 @@
+// Hosts: which ranks share a host, for algorithms that talk differently inside one and between two.
+//
+// Ranks are numbered within their host in rank order; ranks of two hosts with one number are counterparts.
+// Hosts may have different numbers of ranks, placed in any order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace tutti::generators {
+
+class Hosts {
+ public:
+  /// knows_hosts() holds. Time and memory proportional to the rank count.
+  Hosts(const Request& request, const Facts& facts);
+
+  uint32_t count() const { return static_cast<uint32_t>(first_.size()) - 1; }
+  uint32_t host_of(uint32_t rank) const { return host_of_.empty() ? 0 : host_of_[rank]; }
+  /// A host's ranks in ascending order.
+  std::span<const uint32_t> ranks(uint32_t host) const {
+    return std::span(ranks_).subspan(first_[host], first_[host + 1] - first_[host]);
+  }
+  uint32_t size(uint32_t host) const { return first_[host + 1] - first_[host]; }
+  uint32_t most_ranks() const { return most_ranks_; }
+  /// The rank's number within its host.
+  uint32_t number(uint32_t rank) const { return number_[rank]; }
+  /// The rank of `host` with the number of `rank`, modulo the ranks that the host has.
+  uint32_t counterpart(uint32_t host, uint32_t rank) const {
+    return ranks_[first_[host] + number_[rank] % size(host)];
+  }
+
+ private:
+  std::span<const uint32_t> host_of_;
+  std::vector<uint32_t> first_;   ///< where each host begins in ranks_, and the end
+  std::vector<uint32_t> ranks_;   ///< by host
+  std::vector<uint32_t> number_;  ///< by rank
+  uint32_t most_ranks_ = 1;
+};
+
+/// Whether the facts say where every rank of the request is. Does not allocate.
+bool knows_hosts(const Request& request, const Facts& facts);
+
+/// Whether reducing each host's ranks in rank order, and these sums in the order of hosts, each in its
+/// canonical tree, is the canonical tree over all ranks. So it is where hosts are ranges of ranks at which
+/// that tree splits, e.g. of equal powers of two. Does not allocate.
+bool hosts_are_canonical(const Facts& facts);
+
+}  // namespace tutti::generators

@@ -1,0 +1,80 @@
+// Placements: where the ranks of a communicator are, for tests of algorithms that look at hosts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+
+namespace tutti::test {
+
+struct Placement {
+  std::string name;
+  std::vector<uint32_t> host_of;
+  uint32_t host_count = 1;
+
+  uint32_t rank_count() const { return static_cast<uint32_t>(host_of.size()); }
+  /// The facts of a communicator that lies so; they borrow from this object.
+  Facts facts(uint32_t slots = 8) const {
+    return {.can_publish = false, .host_count = host_count, .host_of = host_of, .slots = slots};
+  }
+};
+
+/// Ranks with one label share a host; hosts are numbered in the order of their lowest rank.
+inline Placement place(std::string name, const std::vector<uint32_t>& labels) {
+  Placement placement{std::move(name), {}, 0};
+  std::map<uint32_t, uint32_t> numbers;
+  for (const uint32_t label : labels) {
+    const auto [found, is_new] = numbers.emplace(label, placement.host_count);
+    placement.host_count += is_new ? 1 : 0;
+    placement.host_of.push_back(found->second);
+  }
+  return placement;
+}
+
+/// 0 0 1 1 2 2: hosts of `sizes` ranks, one after another.
+inline Placement place_contiguous(const std::vector<uint32_t>& sizes) {
+  std::string name = "contiguous";
+  std::vector<uint32_t> labels;
+  for (uint32_t host = 0; host < sizes.size(); ++host) {
+    name += (host == 0 ? " " : "+") + std::to_string(sizes[host]);
+    labels.insert(labels.end(), sizes[host], host);
+  }
+  return place(std::move(name), labels);
+}
+
+/// 0 1 2 0 1 2.
+inline Placement place_cyclic(uint32_t hosts, uint32_t ranks_each) {
+  std::vector<uint32_t> labels;
+  for (uint32_t rank = 0; rank < hosts * ranks_each; ++rank) labels.push_back(rank % hosts);
+  return place("cyclic " + std::to_string(hosts) + "x" + std::to_string(ranks_each), labels);
+}
+
+/// Hosts with different numbers of ranks, in order and mixed.
+inline std::vector<Placement> uneven_placements() {
+  return {place_contiguous({1, 2}),
+          place_contiguous({2, 1}),
+          place_contiguous({4, 2}),
+          place_contiguous({2, 2, 4}),
+          place_contiguous({4, 4, 3}),
+          place_contiguous({8, 8, 8, 1}),
+          place_contiguous({1, 5}),
+          place_contiguous({7, 2, 3}),
+          place_contiguous({9, 1, 4}),
+          place_contiguous({1, 1, 1, 10}),
+          place_contiguous({8, 7, 6, 5, 4, 3, 2, 1}),
+          place("mixed 010", {0, 1, 0}),
+          place("mixed 0110", {0, 1, 1, 0}),
+          place("mixed 001011102", {0, 0, 1, 0, 1, 1, 1, 0, 2}),
+          place("mixed 012210012", {0, 1, 2, 2, 1, 0, 0, 1, 2, 0})};
+}
+
+/// Those that look at hosts.
+inline bool is_hierarchical(const Algorithm& algorithm) {
+  return algorithm.name.starts_with("hierarchical");
+}
+
+}  // namespace tutti::test
