@@ -278,6 +278,7 @@ Facts Communicator::facts() const {
   return {.can_publish = host_count_ == 1,
           .can_reference = one_process_,
           .host_count = host_count_,
+          .host_of = host_count_ > 1 ? std::span<const uint32_t>(host_of_) : std::span<const uint32_t>(),
           .cores = cores_,
           .slots = shape_.slots / 2,
           .slot_bytes = shape_.slot_bytes};
