@@ -551,51 +551,58 @@ std::string unless(tutti_result_t result, tutti_result_t wanted, const char* nam
   return std::string(name) + ": " + tutti_error_string(result) + ": " + tutti_last_error() + "\n";
 }
 
+/// One after the other, as a list of arguments need not be.
+std::string joined(std::initializer_list<std::string> parts) {
+  std::string all;
+  for (const std::string& part : parts) all += part;
+  return all;
+}
+
 // Goal: a finalized communicator refuses operations only: it can be asked, and what it holds be given back.
 TEST(UseAfterFinalizeTest, OnlyOperationsAreRefused) {
-  EXPECT_EQ(run_child([] {
-              tutti_comm_t* comm = nullptr;
-              if (tutti_comm_create_all(&comm, 1, nullptr) != TUTTI_SUCCESS)
-                return std::string(tutti_last_error());
-              float value = 2;
-              void* registration = nullptr;
-              tutti_op_t op = TUTTI_SUM;
-              std::string failures =
-                  unless(tutti_comm_register(comm, &value, sizeof(value), &registration), TUTTI_SUCCESS,
-                         "register") +
-                  unless(tutti_op_create_premul_sum(&op, &value, TUTTI_FLOAT32, comm), TUTTI_SUCCESS, "op") +
-                  unless(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, op, comm, kNow), TUTTI_SUCCESS,
-                         "call") +
-                  unless(tutti_comm_finalize(comm), TUTTI_SUCCESS, "finalize");
-              void* late = nullptr;
-              tutti_op_t late_op = TUTTI_SUM;
-              tutti_comm_t* part = nullptr;
-              failures += unless(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, op, comm, kNow),
-                                 TUTTI_INVALID_USAGE, "repeated call") +
-                          unless(tutti_barrier(comm, kNow), TUTTI_INVALID_USAGE, "barrier") +
-                          unless(tutti_comm_split(comm, 0, 0, &part, nullptr), TUTTI_INVALID_USAGE, "split") +
-                          unless(tutti_comm_register(comm, &value, sizeof(value), &late), TUTTI_INVALID_USAGE,
-                                 "register") +
-                          unless(tutti_op_create_premul_sum(&late_op, &value, TUTTI_FLOAT32, comm),
-                                 TUTTI_INVALID_USAGE, "late op") +
-                          unless(tutti_comm_finalize(comm), TUTTI_INVALID_USAGE, "second finalize");
-              int rank = -1;
-              int count = -1;
-              char text[200] = "";
-              tutti_result_t state = TUTTI_INTERNAL_ERROR;
-              failures += unless(tutti_comm_rank(comm, &rank), TUTTI_SUCCESS, "rank") +
-                          unless(tutti_comm_count(comm, &count), TUTTI_SUCCESS, "count") +
-                          unless(tutti_comm_explain(comm, text, sizeof(text)), TUTTI_SUCCESS, "explain") +
-                          unless(tutti_comm_async_error(comm, &state), TUTTI_SUCCESS, "async_error") +
-                          unless(tutti_comm_deregister(comm, registration), TUTTI_SUCCESS, "deregister") +
-                          unless(tutti_op_destroy(op, comm), TUTTI_SUCCESS, "op_destroy") +
-                          unless(tutti_comm_destroy(comm), TUTTI_SUCCESS, "destroy");
-              if (rank != 0 || count != 1 || state != TUTTI_SUCCESS) failures += "wrong answers\n";
-              if (std::string(text).find("all_reduce") == std::string::npos)
-                failures += std::string("explain: ") + text;
-              return failures;
-            }),
-            "");
+  EXPECT_EQ(
+      run_child([] {
+        tutti_comm_t* comm = nullptr;
+        if (tutti_comm_create_all(&comm, 1, nullptr) != TUTTI_SUCCESS) return std::string(tutti_last_error());
+        float value = 2;
+        void* registration = nullptr;
+        tutti_op_t op = TUTTI_SUM;
+        std::string failures =
+            joined({unless(tutti_comm_register(comm, &value, sizeof(value), &registration), TUTTI_SUCCESS,
+                           "register"),
+                    unless(tutti_op_create_premul_sum(&op, &value, TUTTI_FLOAT32, comm), TUTTI_SUCCESS, "op"),
+                    unless(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, op, comm, kNow), TUTTI_SUCCESS,
+                           "call"),
+                    unless(tutti_comm_finalize(comm), TUTTI_SUCCESS, "finalize")});
+        void* late = nullptr;
+        tutti_op_t late_op = TUTTI_SUM;
+        tutti_comm_t* part = nullptr;
+        failures += joined(
+            {unless(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, op, comm, kNow), TUTTI_INVALID_USAGE,
+                    "repeated call"),
+             unless(tutti_barrier(comm, kNow), TUTTI_INVALID_USAGE, "barrier"),
+             unless(tutti_comm_split(comm, 0, 0, &part, nullptr), TUTTI_INVALID_USAGE, "split"),
+             unless(tutti_comm_register(comm, &value, sizeof(value), &late), TUTTI_INVALID_USAGE, "register"),
+             unless(tutti_op_create_premul_sum(&late_op, &value, TUTTI_FLOAT32, comm), TUTTI_INVALID_USAGE,
+                    "late op"),
+             unless(tutti_comm_finalize(comm), TUTTI_INVALID_USAGE, "second finalize")});
+        int rank = -1;
+        int count = -1;
+        char text[200] = "";
+        tutti_result_t state = TUTTI_INTERNAL_ERROR;
+        failures += joined({unless(tutti_comm_rank(comm, &rank), TUTTI_SUCCESS, "rank"),
+                            unless(tutti_comm_count(comm, &count), TUTTI_SUCCESS, "count"),
+                            unless(tutti_comm_explain(comm, text, sizeof(text)), TUTTI_SUCCESS, "explain"),
+                            unless(tutti_comm_async_error(comm, &state), TUTTI_SUCCESS, "async_error"),
+                            unless(tutti_comm_deregister(comm, registration), TUTTI_SUCCESS, "deregister"),
+                            unless(tutti_op_destroy(op, comm), TUTTI_SUCCESS, "op_destroy"),
+                            unless(tutti_comm_destroy(comm), TUTTI_SUCCESS, "destroy")});
+        if (rank != 0 || count != 1 || state != TUTTI_SUCCESS) failures += "wrong answers\n";
+        if (std::string(text).find("all_reduce") == std::string::npos)
+          failures += std::string("explain: ") + text;
+        return failures;
+      }),
+      "");
 }
 
 // Goal: a handle that is dead is refused, for every call, without a crash.
