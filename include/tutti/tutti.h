@@ -180,9 +180,11 @@ typedef struct tutti_config_t {
   { sizeof(tutti_config_t), -1, 0, 0, 0, 0, 0 }
 #endif
 
-/* Fills *id and starts listening in this process for the ranks that will use it; local.
- * The process must live until all ranks have joined. Listening takes a file descriptor, given back when the
- * ranks have met or failed to: an id that no rank uses keeps its descriptor until the process ends. */
+/* Fills *id and starts listening in this process for the ranks that will use it: those of this host at a Unix
+ * socket, those of other hosts at a TCP port (environment: TUTTI_SOCKET_IFNAME, TUTTI_PORT_RANGE). The
+ * process must live until all ranks have joined. Who holds the id may join: pass it on in confidence.
+ * Listening takes a few file descriptors, given back when the ranks have met or failed to: an id that no rank
+ * uses keeps them until the process ends. */
 TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCEPT;
 
 /* Joins a communicator of rank_count ranks as `rank`. Blocks until all have joined or the set-up
@@ -203,6 +205,29 @@ TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_co
 #define TUTTI_NO_COLOR (-1)
 TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key, tutti_comm_t** new_comm,
                                           const tutti_config_t* config) TUTTI_NOEXCEPT;
+
+/* Goes on without ranks that are lost: the ranks of `comm` that live form a new communicator, in the order of
+ * their ranks. All of them call it, whether or not `comm` has failed; ranks in exclude[0..exclude_count) live
+ * but are left out, and do not call it; all callers exclude the same. Ranks whose process has ended, or that
+ * have finalized, are left out by themselves. Blocks until all have met, at most until the set-up deadline;
+ * ranks that are lost meanwhile are left out too. flags: TUTTI_SHRINK_ABORT ends operations of `comm` that
+ * are under way on any rank first, as tutti_comm_abort does; without it they are waited for. `comm` stays the
+ * caller's: destroy or abort it. config NULL: the parent's. Errors: TUTTI_TIMEOUT naming who has not come,
+ * TUTTI_MISMATCH (other exclusions), TUTTI_INVALID_USAGE (others exclude this rank), TUTTI_UNSUPPORTED
+ * (config.nonblocking). */
+#define TUTTI_SHRINK_ABORT 1
+TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t* comm, const int* exclude, int exclude_count,
+                                           int flags, tutti_comm_t** new_comm,
+                                           const tutti_config_t* config) TUTTI_NOEXCEPT;
+
+/* Lets new ranks join: a new communicator of rank_count ranks, of which the ranks of `comm` keep theirs.
+ * Collective on `comm` (rank -1, or its own), and called by each new rank with comm NULL and its rank, from
+ * the old count on. `id` is one that tutti_get_unique_id has made: new ranks must have it, of the ranks of
+ * `comm` at least one; the others may pass NULL. config NULL: the parent's, or defaults. Errors: as
+ * tutti_comm_create and a collective. */
+TUTTI_API tutti_result_t tutti_comm_grow(tutti_comm_t* comm, int rank_count, const tutti_unique_id_t* id,
+                                         int rank, tutti_comm_t** new_comm,
+                                         const tutti_config_t* config) TUTTI_NOEXCEPT;
 
 /* Waits until everything issued on this rank is complete. Afterwards collectives, send, recv, split, register
  * and op_create are refused with TUTTI_INVALID_USAGE; what only asks or gives back goes on: rank, count,

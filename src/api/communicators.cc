@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "api/create.h"
 #include "api/handle.h"
 #include "api/issue.h"
 
@@ -10,184 +11,10 @@ using namespace tutti;  // NOLINT: this file is the border between the C names a
 
 namespace {
 
-constexpr int kMaxRanks = 4096;
-
-/// The fields of the caller's struct that its size covers; defaults for the rest.
-Status read_comm_config(const tutti_config_t* given, const Config& config, CommOptions& options,
-                        bool& nonblocking) {
-  tutti_config_t all = TUTTI_CONFIG_INIT;
-  if (given != nullptr) {
-    if (given->size < sizeof(size_t) || given->size > 65536) {
-      return {Code::kInvalidArgument,
-              format("config.size is %zu: start from TUTTI_CONFIG_INIT", given->size)};
-    }
-    const auto* bytes = reinterpret_cast<const std::byte*>(given);
-    for (size_t i = sizeof(all); i < given->size; ++i) {
-      if (bytes[i] != std::byte{0}) {
-        return {Code::kUnsupported, "config sets a field that this version of tutti does not know"};
-      }
-    }
-    std::memcpy(&all, given, std::min(given->size, sizeof(all)));
-  }
-  if (all.device < -1) {
-    return {Code::kInvalidArgument,
-            format("config.device is %d: -1 for host memory, or a CUDA device", all.device)};
-  }
-  if (all.device >= 0) {
-    return {Code::kUnsupported, format("config.device is %d: this build has no CUDA engine", all.device)};
-  }
-  if (all.threads < 0 || all.threads > static_cast<int>(kMaxThreads)) {
-    return {Code::kInvalidArgument,
-            format("config.threads is %d: it must be 0 (default) to %u", all.threads, kMaxThreads)};
-  }
-  if ((all.nonblocking | 1) != 1 || (all.reproducible | 1) != 1) {
-    return {Code::kInvalidArgument, "config.nonblocking and config.reproducible must be 0 or 1"};
-  }
-  options.reproducible = all.reproducible != 0 || config.reproducible;
-  options.threads = all.threads > 0 ? static_cast<uint32_t>(all.threads) : config.threads;
-  options.timeout_ms = all.timeout_ms > 0 ? all.timeout_ms : config.timeout_ms;
-  options.setup_timeout_ms = all.setup_timeout_ms > 0 ? all.setup_timeout_ms : config.setup_timeout_ms;
-  nonblocking = all.nonblocking != 0;
-  return Status::ok();
-}
-
-Result<Process*> original_process() {
-  auto process = Process::instance();
-  TUTTI_TRY(process.status());
-  if (!(*process)->is_original()) return Process::forked();
-  return process;
-}
-
-/// A new id, served from here: for ranks of any hosts, or of this one.
-Result<UniqueId> open_hub(Process& process, bool network) {
-  const Config& config = process.config();
-  if (!network) return Hub::open(process.control(), std::nullopt);
-  return Hub::open(process.control(),
-                   ListenOptions{config.socket_ifname, config.port_first, config.port_last});
-}
-
 UniqueId id_of(const tutti_unique_id_t& id) {
   UniqueId result;
   std::memcpy(&result, id.bytes, sizeof(result));
   return result;
-}
-
-/// Creates the communicator behind `handle` and sets its state.
-Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
-                   const CommOptions& options) {
-  auto comm = Communicator::create(process, id, static_cast<uint32_t>(rank_count),
-                                   static_cast<uint32_t>(rank), options, handle->setup_stop.get());
-  if (!comm) {
-    handle->setup_failure = comm.status();
-    handle->state.store(tutti_comm::State::kFailed, std::memory_order_release);
-    return comm.status();
-  }
-  handle->comm = std::move(*comm);
-  handle->state.store(tutti_comm::State::kReady, std::memory_order_release);
-  return Status::ok();
-}
-
-Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, int rank,
-                   const tutti_config_t* config) {
-  if (result == nullptr) return null_argument("comm");
-  *result = nullptr;
-  if (rank_count < 1 || rank_count > kMaxRanks) {
-    return {Code::kInvalidArgument,
-            format("argument rank_count is %d: it must be 1 to %d", rank_count, kMaxRanks)};
-  }
-  if (rank < 0 || rank >= rank_count) {
-    return {Code::kInvalidArgument, format("argument rank is %d: it must be 0 to %d", rank, rank_count - 1)};
-  }
-  auto process = original_process();
-  TUTTI_TRY(process.status());
-  TUTTI_TRY(check_unique_id(id));
-  CommOptions options;
-  bool nonblocking = false;
-  TUTTI_TRY(read_comm_config(config, (*process)->config(), options, nonblocking));
-  tutti_comm* handle = acquire_handle();
-  if (nonblocking) {
-    handle->setup = std::thread([=, process = *process] {
-      static_cast<void>(create_into(handle, *process, id, rank_count, rank, options));
-    });
-    *result = handle;
-    return {Code::kInProgress, "the communicator is being created: poll tutti_comm_async_error"};
-  }
-  const Status created = create_into(handle, **process, id, rank_count, rank, options);
-  if (!created) {
-    recycle_handle(handle);
-    return created;
-  }
-  *result = handle;
-  return Status::ok();
-}
-
-/// Gathers one fixed-size item of every rank through the communicator itself, for comm_split.
-template <class Item>
-Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine) {
-  Communicator& comm = *handle->comm;
-  std::vector<Item> all(comm.rank_count());
-  Call call;
-  call.shape = {
-      .collective = Collective::kAllGather, .type = DataType::kUint8, .splits = true, .count = sizeof(Item)};
-  call.send = &mine;
-  call.recv = all.data();
-  TUTTI_TRY(issue(handle, call, TUTTI_BLOCKING));
-  return all;
-}
-
-struct SplitItem {
-  int32_t color = 0;
-  int32_t key = 0;
-};
-
-/// The unique id that the first of a color's ranks has made, or why it could not.
-struct SplitId {
-  int32_t code = 0;
-  UniqueId id;
-};
-
-/// Two exchanges: who goes where, then the ids, which only the first rank of each color makes.
-Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
-                  const tutti_config_t* config) {
-  if (result == nullptr) return null_argument("new_comm");
-  *result = nullptr;
-  TUTTI_TRY(check_ready(handle));
-  if (color < TUTTI_NO_COLOR) {
-    return {Code::kInvalidArgument,
-            format("argument color is %d: it must be TUTTI_NO_COLOR or at least 0", color)};
-  }
-  if (in_group()) return {Code::kInvalidUsage, "tutti_comm_split cannot be called inside a group"};
-  Communicator& comm = *handle->comm;
-  auto items = gather_items(handle, SplitItem{color, key});
-  TUTTI_TRY(items.status());
-  std::vector<uint32_t> members;
-  for (uint32_t rank = 0; rank < comm.rank_count(); ++rank) {
-    if ((*items)[rank].color == color) members.push_back(rank);
-  }
-  std::stable_sort(members.begin(), members.end(),
-                   [&](uint32_t a, uint32_t b) { return (*items)[a].key < (*items)[b].key; });
-  SplitId mine;
-  if (color != TUTTI_NO_COLOR && members[0] == comm.rank()) {
-    auto id = open_hub(comm.process(), comm.host_count() > 1);
-    mine.code = static_cast<int32_t>(id.status().code());
-    if (id) mine.id = *id;
-  }
-  auto ids = gather_items(handle, mine);
-  TUTTI_TRY(ids.status());
-  if (color == TUTTI_NO_COLOR) return Status::ok();
-  const SplitId& leader = (*ids)[members[0]];
-  if (leader.code != 0) {
-    return {static_cast<Code>(leader.code),
-            format("rank %u could not make the new communicator's id", members[0])};
-  }
-  const auto place = std::find(members.begin(), members.end(), comm.rank()) - members.begin();
-  tutti_config_t inherited = TUTTI_CONFIG_INIT;
-  inherited.reproducible = comm.options().reproducible ? 1 : 0;
-  inherited.threads = static_cast<int>(comm.options().threads);
-  inherited.timeout_ms = comm.options().timeout_ms;
-  inherited.setup_timeout_ms = comm.options().setup_timeout_ms;
-  return create_comm(result, static_cast<int>(members.size()), leader.id, static_cast<int>(place),
-                     config != nullptr ? config : &inherited);
 }
 
 /// The calls that queued operations on streams have returned long ago: what failed is said here.
@@ -269,7 +96,7 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) noexcept {
     if (id == nullptr) return null_argument("id");
     auto process = original_process();
     TUTTI_TRY(process.status());
-    auto made = open_hub(**process, true);
+    auto made = (*process)->make_id(true);
     TUTTI_TRY(made.status());
     std::memcpy(id->bytes, &*made, sizeof(id->bytes));
     return Status::ok();
@@ -285,13 +112,13 @@ TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_co
                                                const tutti_config_t* config) noexcept {
   return guarded([&]() -> Status {
     if (comms == nullptr) return null_argument("comms");
-    if (rank_count < 1 || rank_count > kMaxRanks) {
+    if (rank_count < 1 || rank_count > static_cast<int>(kMaxCommRanks)) {
       return {Code::kInvalidArgument,
-              format("argument rank_count is %d: it must be 1 to %d", rank_count, kMaxRanks)};
+              format("argument rank_count is %d: it must be 1 to %u", rank_count, kMaxCommRanks)};
     }
     auto process = original_process();
     TUTTI_TRY(process.status());
-    auto id = open_hub(**process, false);
+    auto id = (*process)->make_id(false);
     TUTTI_TRY(id.status());
     std::vector<Status> results(static_cast<size_t>(rank_count));
     std::vector<std::thread> threads;
@@ -311,11 +138,6 @@ TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_co
     }
     return results[0];
   });
-}
-
-TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key, tutti_comm_t** new_comm,
-                                          const tutti_config_t* config) noexcept {
-  return guarded([&] { return split_comm(comm, color, key, new_comm, config); });
 }
 
 TUTTI_API tutti_result_t tutti_comm_finalize(tutti_comm_t* comm) noexcept {

@@ -8,7 +8,6 @@
 namespace tutti::bootstrap {
 
 inline constexpr uint32_t kMagic = 0x54555454;  // "TUTT"
-inline constexpr uint32_t kMaxRanks = 4096;
 inline constexpr uint32_t kMaxBlobBytes = 512;
 inline constexpr uint32_t kMaxBlobFiles = 4;
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -18,6 +19,7 @@
 #include "comm/call.h"
 #include "comm/control_plane.h"
 #include "comm/file_server.h"
+#include "comm/members.h"
 #include "comm/process.h"
 #include "comm/rank_links.h"
 #include "comm/remote_links.h"
@@ -99,6 +101,20 @@ class Communicator {
   /// No call will follow: peers that wait for one are told.
   void leave();
 
+  // shrink.cc; beside operations, by one thread:
+
+  /// Waits until all ranks that live and are not `excluded` (by rank) have come here too, and agrees with
+  /// them on who makes up the next communicator. `tried`: the id of an agreement that came to nothing, or
+  /// empty. Errors: kTimeout naming who has not come, kMismatch (they exclude others), kInvalidUsage (they
+  /// exclude this rank), kSystemError.
+  Result<Members> agree_on_members(const std::vector<bool>& excluded, const std::optional<UniqueId>& tried,
+                                   uint64_t deadline_ns);
+  /// From now on `stop` is called when one of the members is lost; null: no more. False when one is lost
+  /// already.
+  bool watch_members(const Members* members, SetUpStop* stop);
+  /// This rank has its next communicator, or gives up.
+  void end_shrink();
+
   /// About the last operation, for people.
   std::string explain() const;
 
@@ -150,6 +166,11 @@ class Communicator {
   uint32_t stripe_count(uint64_t call_bytes) const;
   void enter(uint64_t word, uint64_t count);
   void start(Bound& bound, const void* send, void* recv);
+  void member_lost(uint32_t rank);
+  uint32_t presence(uint32_t rank) const;
+  bool is_in_shrink(uint32_t rank);
+  Result<Members> decide(const std::vector<uint32_t>& ranks);
+  Status check_members(const Members& members, const std::vector<bool>& excluded) const;
   void open_window(Buffers& buffers);
   void start_long(Bound& bound, const Buffers& buffers, uint16_t signature);
   void finish_long(Bound& bound);
@@ -203,6 +224,10 @@ class Communicator {
   std::vector<std::unique_ptr<RankLinks>> stripe_links_;  ///< of the stripes that workers_ run
   std::unique_ptr<Workers> workers_;                      ///< null where one thread does it all
   std::vector<FileDescriptor> lives_;
+  std::mutex members_mutex_;
+  const Members* members_ = nullptr;      ///< whose loss stops members_stop_; guarded by members_mutex_
+  SetUpStop* members_stop_ = nullptr;     ///< as members_
+  std::vector<uint64_t> shrink_answers_;  ///< by rank: answers seen when it was last asked
 
   uint64_t sequence_ = 0;
   WaitMode wait_mode_ = WaitMode::kYield;

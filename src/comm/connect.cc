@@ -362,6 +362,11 @@ Status Communicator::open_control_plane() {
              StatusCopy copy = StatusCopy::of(header_->status);
              copy.unsent_bytes = remote_->unsent_bytes(peer);
              return copy;
+           },
+       .on_members =
+           [this](uint32_t peer, std::span<const std::byte> packed) {
+             const auto members = Members::unpack(packed);
+             if (members) write_decision(links_.peers()[peer].segment->header().decision, *members);
            }});
   TUTTI_TRY(plane.status());
   plane_ = std::move(*plane);

@@ -27,8 +27,8 @@ FrameSocket::Body body_of(std::span<const std::byte> bytes) {
 std::array<std::byte, kStatusCopyBytes> encode(const StatusCopy& copy) {
   const std::array<uint64_t, 5> wide = {copy.sequence, copy.completed, copy.call, copy.count,
                                         copy.unsent_bytes};
-  const std::array<uint32_t, 5> narrow = {copy.waits_for, copy.step, copy.beat, copy.in_messages,
-                                          copy.has_left};
+  const std::array<uint32_t, 6> narrow = {copy.waits_for,   copy.step,     copy.beat,
+                                          copy.in_messages, copy.has_left, copy.in_shrink};
   std::array<std::byte, kStatusCopyBytes> bytes{};
   size_t at = 0;
   const auto put = [&](uint64_t value) {
@@ -55,7 +55,8 @@ StatusCopy decode_status(std::span<const std::byte, kStatusCopyBytes> bytes) {
     const uint64_t low = get();
     *value = low | uint64_t{get()} << 32;
   }
-  for (uint32_t* value : {&copy.waits_for, &copy.step, &copy.beat, &copy.in_messages, &copy.has_left}) {
+  for (uint32_t* value :
+       {&copy.waits_for, &copy.step, &copy.beat, &copy.in_messages, &copy.has_left, &copy.in_shrink}) {
     *value = get();
   }
   return copy;
@@ -119,6 +120,7 @@ void ControlPlane::handle(uint32_t peer, const Frame& frame) {
       }
       return;
     case FrameKind::kBeat: return;
+    case FrameKind::kMembers: return handlers_.on_members(peer, frame.body);
     default: return lose(peer, {Code::kPeerLost, format("rank %u sends what no rank sends", peer)});
   }
 }
@@ -158,6 +160,10 @@ void ControlPlane::ask(uint32_t peer) {
   const auto found = links_.find(peer);
   if (found != links_.end() && found->second.socket != nullptr)
     found->second.socket->send({.kind = FrameKind::kAsk});
+}
+
+void ControlPlane::send_members(std::span<const std::byte> members) {
+  broadcast({.kind = FrameKind::kMembers}, body_of(members));
 }
 
 ControlPlane::View ControlPlane::view(uint32_t peer) {

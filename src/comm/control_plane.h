@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -36,6 +37,8 @@ class ControlPlane {
     std::function<void(uint32_t peer, const Status& why)> on_lost;
     /// `peer` asks what this rank is doing.
     std::function<StatusCopy(uint32_t peer)> report;
+    /// `peer` has decided who makes up the next communicator: packed Members, from a rank but to be checked.
+    std::function<void(uint32_t peer, std::span<const std::byte> members)> on_members;
   };
   /// What is known of a peer's doing.
   struct View {
@@ -59,6 +62,8 @@ class ControlPlane {
   /// Asks what `peer` is doing; the answer comes into its View.
   void ask(uint32_t peer);
   View view(uint32_t peer);
+  /// Tells all peers what this rank has decided.
+  void send_members(std::span<const std::byte> members);
   /// The process exits: waits a moment for what this rank has sent, then leaves.
   void leave_at_exit();
   /// No handler runs any more when this has returned.

@@ -13,6 +13,7 @@
 #include "core/version.h"
 #include "meet/event_loop.h"
 #include "meet/rendezvous.h"
+#include "transports/shm/segment.h"
 
 namespace tutti {
 namespace {
@@ -133,7 +134,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
                     format("rank %u runs tutti version %u, the maker of the unique id version %u", hello.rank,
                            hello.version, kVersionCode));
     }
-    if (hello.rank_count > bootstrap::kMaxRanks || hello.rank >= hello.rank_count) return false;
+    if (hello.rank_count > kMaxCommRanks || hello.rank >= hello.rank_count) return false;
     if (rank_count_ == 0) rank_count_ = hello.rank_count;
     if (hello.rank_count != rank_count_) {
       return refuse(connection, Code::kInvalidArgument,

@@ -154,6 +154,11 @@ void Process::leave_all() {
   }
 }
 
+Result<UniqueId> Process::make_id(bool network) {
+  if (!network) return Hub::open(*control_, std::nullopt);
+  return Hub::open(*control_, ListenOptions{config_.socket_ifname, config_.port_first, config_.port_last});
+}
+
 void Process::add_plane(const std::shared_ptr<ControlPlane>& plane) {
   const std::scoped_lock lock(mutex_);
   std::erase_if(planes_, [](const auto& entry) { return entry.expired(); });

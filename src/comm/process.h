@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "algorithms/choice.h"
+#include "comm/bootstrap.h"
 #include "comm/control.h"
 #include "comm/control_plane.h"
 #include "comm/file_server.h"
@@ -58,6 +59,8 @@ class Process {
   std::shared_ptr<Segment> find_segment(uint64_t key);
   /// Keeps in mind whom to tell when the process exits.
   void add_plane(const std::shared_ptr<ControlPlane>& plane);
+  /// A new id, served from here: for ranks of any hosts, or of this one. Errors: as Hub::open.
+  Result<UniqueId> make_id(bool network);
   /// Where this process runs.
   const Place& place() const { return place_; }
   /// Hands files to peers; made at the first call. Errors: kSystemError.

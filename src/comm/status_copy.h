@@ -21,6 +21,7 @@ struct StatusCopy {
   uint32_t beat = 0;
   uint32_t in_messages = 0;
   uint32_t has_left = 0;
+  uint32_t in_shrink = 0;
 
   /// The page's call is that of `sequence` only if the rank had not finished it after the call was read: so
   /// `completed` is read last.
@@ -34,12 +35,13 @@ struct StatusCopy {
     copy.in_messages = page.in_messages.load(std::memory_order_acquire);
     copy.beat = page.beat.load(std::memory_order_acquire);
     copy.has_left = page.has_left.load(std::memory_order_acquire);
+    copy.in_shrink = page.in_shrink.load(std::memory_order_acquire);
     copy.completed = page.completed.load(std::memory_order_acquire);
     return copy;
   }
 };
 
-inline constexpr size_t kStatusCopyBytes = 60;
+inline constexpr size_t kStatusCopyBytes = 64;
 
 /// For another host, of whatever byte order.
 std::array<std::byte, kStatusCopyBytes> encode(const StatusCopy& copy);

@@ -300,6 +300,7 @@ void Communicator::peer_lost(uint32_t rank) {
   // Every surviving process comes here; the first one marks the page.
   page.has_left.compare_exchange_strong(here, StatusPage::kDied);
   if (here == StatusPage::kLeft) return;
+  member_lost(rank);
   const Status why = ended(rank);
   raise_alert(header_->alert, why.code(), rank, why.text());
 }
@@ -307,6 +308,7 @@ void Communicator::peer_lost(uint32_t rank) {
 /// A rank on another host has gone without a word. Called on the control thread.
 void Communicator::remote_lost(uint32_t rank, const Status& why) {
   links_.peers()[rank].segment->header().status.has_left.store(StatusPage::kDied);
+  member_lost(rank);
   raise_alert(header_->alert, why.code(), rank, why.text());
 }
 

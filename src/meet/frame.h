@@ -25,11 +25,12 @@ enum class FrameKind : uint32_t {
   kMissing = 7,  ///< child -> parent: its deadline has passed; body: text that lists ranks that have not come
   kFail = 8,     ///< any: the meeting has failed; code and text
   // Between the ranks of a communicator (comm/control_plane.h):
-  kAlert = 9,    ///< the communicator has failed; first = rank that found out, code and text
-  kLeft = 10,    ///< the sender makes no further call
-  kAsk = 11,     ///< what are you doing?
-  kReport = 12,  ///< the answer; body: an encoded StatusCopy
-  kBeat = 13,    ///< the sender lives
+  kAlert = 9,     ///< the communicator has failed; first = rank that found out, code and text
+  kLeft = 10,     ///< the sender makes no further call
+  kAsk = 11,      ///< what are you doing?
+  kReport = 12,   ///< the answer; body: an encoded StatusCopy
+  kBeat = 13,     ///< the sender lives
+  kMembers = 14,  ///< who makes up the next communicator; body: packed Members
 };
 
 struct FrameHeader {

@@ -28,6 +28,7 @@ struct alignas(kLineBytes) StatusPage {
   std::atomic<uint32_t> beat;         ///< counts the looks that found it still waiting for waits_for
   std::atomic<uint32_t> in_messages;  ///< 1 while it is in a group of sends and receives
   std::atomic<uint32_t> has_left;     ///< Presence; kDied is written by those that found out
+  std::atomic<uint32_t> in_shrink;    ///< 1 while the rank is ready to meet others in a next communicator
 
   /// Whether the rank is inside an operation, and so may be reading memory that peers refer it to.
   bool may_read_peers() const {
@@ -46,10 +47,22 @@ struct alignas(kLineBytes) Alert {
   char text[460];              ///< written between kClaimed and kRaised
 };
 
+/// Most ranks of a communicator.
+inline constexpr uint32_t kMaxCommRanks = 4096;
+
+/// Which ranks make up the next communicator, and the unique id under which they meet: decided by one rank,
+/// read by the others; a later decision replaces an earlier one.
+struct alignas(kLineBytes) Decision {
+  std::atomic<uint64_t> number;  ///< even: complete; 0: there is none; odd: being written
+  std::atomic<uint64_t> members[kMaxCommRanks / 64];  ///< a bit each
+  std::atomic<uint64_t> id[16];
+};
+
 struct SegmentHeader {
   StatusPage status;
   Alert alert;
   Window window;
+  Decision decision;
 };
 static_assert(sizeof(SegmentHeader) <= 4096);
 

@@ -1,0 +1,113 @@
+#include "api/create.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "comm/process.h"
+
+namespace tutti {
+
+Result<Process*> original_process() {
+  auto process = Process::instance();
+  TUTTI_TRY(process.status());
+  if (!(*process)->is_original()) return Process::forked();
+  return process;
+}
+
+Status read_comm_config(const tutti_config_t* given, const Config& config, CommOptions& options,
+                        bool& nonblocking) {
+  tutti_config_t all = TUTTI_CONFIG_INIT;
+  if (given != nullptr) {
+    if (given->size < sizeof(size_t) || given->size > 65536) {
+      return {Code::kInvalidArgument,
+              format("config.size is %zu: start from TUTTI_CONFIG_INIT", given->size)};
+    }
+    const auto* bytes = reinterpret_cast<const std::byte*>(given);
+    for (size_t i = sizeof(all); i < given->size; ++i) {
+      if (bytes[i] != std::byte{0}) {
+        return {Code::kUnsupported, "config sets a field that this version of tutti does not know"};
+      }
+    }
+    std::memcpy(&all, given, std::min(given->size, sizeof(all)));
+  }
+  if (all.device < -1) {
+    return {Code::kInvalidArgument,
+            format("config.device is %d: -1 for host memory, or a CUDA device", all.device)};
+  }
+  if (all.device >= 0) {
+    return {Code::kUnsupported, format("config.device is %d: this build has no CUDA engine", all.device)};
+  }
+  if (all.threads < 0 || all.threads > static_cast<int>(kMaxThreads)) {
+    return {Code::kInvalidArgument,
+            format("config.threads is %d: it must be 0 (default) to %u", all.threads, kMaxThreads)};
+  }
+  if ((all.nonblocking | 1) != 1 || (all.reproducible | 1) != 1) {
+    return {Code::kInvalidArgument, "config.nonblocking and config.reproducible must be 0 or 1"};
+  }
+  options.reproducible = all.reproducible != 0 || config.reproducible;
+  options.threads = all.threads > 0 ? static_cast<uint32_t>(all.threads) : config.threads;
+  options.timeout_ms = all.timeout_ms > 0 ? all.timeout_ms : config.timeout_ms;
+  options.setup_timeout_ms = all.setup_timeout_ms > 0 ? all.setup_timeout_ms : config.setup_timeout_ms;
+  nonblocking = all.nonblocking != 0;
+  return Status::ok();
+}
+
+tutti_config_t inherited_config(const Communicator& comm) {
+  tutti_config_t inherited = TUTTI_CONFIG_INIT;
+  inherited.reproducible = comm.options().reproducible ? 1 : 0;
+  inherited.threads = static_cast<int>(comm.options().threads);
+  inherited.timeout_ms = comm.options().timeout_ms;
+  inherited.setup_timeout_ms = comm.options().setup_timeout_ms;
+  return inherited;
+}
+
+Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
+                   const CommOptions& options) {
+  auto comm = Communicator::create(process, id, static_cast<uint32_t>(rank_count),
+                                   static_cast<uint32_t>(rank), options, handle->setup_stop.get());
+  if (!comm) {
+    handle->setup_failure = comm.status();
+    handle->state.store(tutti_comm::State::kFailed, std::memory_order_release);
+    return comm.status();
+  }
+  handle->comm = std::move(*comm);
+  handle->state.store(tutti_comm::State::kReady, std::memory_order_release);
+  return Status::ok();
+}
+
+Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, int rank,
+                   const tutti_config_t* config) {
+  if (result == nullptr) return null_argument("comm");
+  *result = nullptr;
+  if (rank_count < 1 || rank_count > static_cast<int>(kMaxCommRanks)) {
+    return {Code::kInvalidArgument,
+            format("argument rank_count is %d: it must be 1 to %u", rank_count, kMaxCommRanks)};
+  }
+  if (rank < 0 || rank >= rank_count) {
+    return {Code::kInvalidArgument, format("argument rank is %d: it must be 0 to %d", rank, rank_count - 1)};
+  }
+  auto process = original_process();
+  TUTTI_TRY(process.status());
+  TUTTI_TRY(check_unique_id(id));
+  CommOptions options;
+  bool nonblocking = false;
+  TUTTI_TRY(read_comm_config(config, (*process)->config(), options, nonblocking));
+  tutti_comm* handle = acquire_handle();
+  if (nonblocking) {
+    handle->setup = std::thread([=, process = *process] {
+      static_cast<void>(create_into(handle, *process, id, rank_count, rank, options));
+    });
+    *result = handle;
+    return {Code::kInProgress, "the communicator is being created: poll tutti_comm_async_error"};
+  }
+  const Status created = create_into(handle, **process, id, rank_count, rank, options);
+  if (!created) {
+    recycle_handle(handle);
+    return created;
+  }
+  *result = handle;
+  return Status::ok();
+}
+
+}  // namespace tutti

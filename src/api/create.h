@@ -1,0 +1,30 @@
+// Creating a communicator behind a handle: shared by all calls that make one.
+#pragma once
+
+#include "api/handle.h"
+#include "core/result.h"
+#include "meet/unique_id.h"
+#include "tutti/tutti.h"
+
+namespace tutti {
+
+/// The process, unless this is a forked child of it.
+Result<Process*> original_process();
+
+/// The fields of the caller's struct that its size covers, the process's settings for the rest. Errors:
+/// kInvalidArgument, kUnsupported.
+Status read_comm_config(const tutti_config_t* given, const Config& config, CommOptions& options,
+                        bool& nonblocking);
+
+/// What a communicator that is made from another one gets by default.
+tutti_config_t inherited_config(const Communicator& comm);
+
+/// Creates the communicator behind `handle` and sets its state. Blocks.
+Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
+                   const CommOptions& options);
+
+/// tutti_comm_create. kInProgress: it goes on in a thread of the handle.
+Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, int rank,
+                   const tutti_config_t* config);
+
+}  // namespace tutti

@@ -1,0 +1,251 @@
+// Exported functions that make a communicator from another one: split, shrink, grow.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "api/create.h"
+#include "api/handle.h"
+#include "api/issue.h"
+#include "core/clock.h"
+
+using namespace tutti;  // NOLINT: this file is the border between the C names and ours
+
+namespace {
+
+/// Gathers one fixed-size item of every rank through the communicator itself, for comm_split.
+template <class Item>
+Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine) {
+  Communicator& comm = *handle->comm;
+  std::vector<Item> all(comm.rank_count());
+  Call call;
+  call.shape = {
+      .collective = Collective::kAllGather, .type = DataType::kUint8, .splits = true, .count = sizeof(Item)};
+  call.send = &mine;
+  call.recv = all.data();
+  TUTTI_TRY(issue(handle, call, TUTTI_BLOCKING));
+  return all;
+}
+
+struct SplitItem {
+  int32_t color = 0;
+  int32_t key = 0;
+};
+
+/// The unique id that the first of a color's ranks has made, or why it could not.
+struct SplitId {
+  int32_t code = 0;
+  UniqueId id;
+};
+
+/// Two exchanges: who goes where, then the ids, which only the first rank of each color makes.
+Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
+                  const tutti_config_t* config) {
+  if (result == nullptr) return null_argument("new_comm");
+  *result = nullptr;
+  TUTTI_TRY(check_ready(handle));
+  if (color < TUTTI_NO_COLOR) {
+    return {Code::kInvalidArgument,
+            format("argument color is %d: it must be TUTTI_NO_COLOR or at least 0", color)};
+  }
+  if (in_group()) return {Code::kInvalidUsage, "tutti_comm_split cannot be called inside a group"};
+  Communicator& comm = *handle->comm;
+  auto items = gather_items(handle, SplitItem{color, key});
+  TUTTI_TRY(items.status());
+  std::vector<uint32_t> members;
+  for (uint32_t rank = 0; rank < comm.rank_count(); ++rank) {
+    if ((*items)[rank].color == color) members.push_back(rank);
+  }
+  std::stable_sort(members.begin(), members.end(),
+                   [&](uint32_t a, uint32_t b) { return (*items)[a].key < (*items)[b].key; });
+  SplitId mine;
+  if (color != TUTTI_NO_COLOR && members[0] == comm.rank()) {
+    auto id = comm.process().make_id(comm.host_count() > 1);
+    mine.code = static_cast<int32_t>(id.status().code());
+    if (id) mine.id = *id;
+  }
+  auto ids = gather_items(handle, mine);
+  TUTTI_TRY(ids.status());
+  if (color == TUTTI_NO_COLOR) return Status::ok();
+  const SplitId& leader = (*ids)[members[0]];
+  if (leader.code != 0) {
+    return {static_cast<Code>(leader.code),
+            format("rank %u could not make the new communicator's id", members[0])};
+  }
+  const auto place = std::find(members.begin(), members.end(), comm.rank()) - members.begin();
+  const tutti_config_t inherited = inherited_config(comm);
+  return create_comm(result, static_cast<int>(members.size()), leader.id, static_cast<int>(place),
+                     config != nullptr ? config : &inherited);
+}
+
+/// What shrink_comm was asked for.
+struct Shrink {
+  std::vector<bool> excluded;  ///< by rank
+  CommOptions options;
+  uint64_t deadline_ns = 0;
+};
+
+/// One try: agree on who goes on, and meet. `agreed` tells an agreement that came to nothing from a new one.
+Status shrink_once(Communicator& old, const Shrink& shrink, std::optional<UniqueId>& agreed,
+                   tutti_comm_t** result) {
+  auto members = old.agree_on_members(shrink.excluded, agreed, shrink.deadline_ns);
+  TUTTI_TRY(members.status());
+  agreed = members->id;
+  const auto place = std::lower_bound(members->ranks.begin(), members->ranks.end(), old.rank());
+  tutti_comm* handle = acquire_handle();
+  Status created(Code::kPeerLost, "a rank was lost while the ranks that are left met");
+  if (old.watch_members(&*members, handle->setup_stop.get())) {
+    created = create_into(handle, old.process(), members->id, static_cast<int>(members->ranks.size()),
+                          static_cast<int>(place - members->ranks.begin()), shrink.options);
+  }
+  const bool whole = old.watch_members(&*members, handle->setup_stop.get());
+  old.watch_members(nullptr, nullptr);
+  if (created) {
+    *result = handle;
+    return created;
+  }
+  recycle_handle(handle);
+  // Whoever is lost is not among those that agree next time: kInProgress.
+  return whole ? created : Status(Code::kInProgress, std::string(created.text()));
+}
+
+/// Tries until a meeting succeeds, or fails though nobody was lost.
+Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t** result) {
+  constexpr uint64_t kNewsPatienceMs = 1000;
+  std::optional<UniqueId> agreed;
+  uint64_t news_deadline_ns = 0;
+  for (;;) {
+    const Status status = shrink_once(old, shrink, agreed, result);
+    const bool over = now_ns() > shrink.deadline_ns;
+    if (status || over) return status;
+    if (status.code() == Code::kInProgress) {
+      news_deadline_ns = 0;
+      continue;
+    }
+    // Another rank may know already who is lost.
+    const bool may_be_loss = status.code() == Code::kAborted || status.code() == Code::kPeerLost;
+    if (news_deadline_ns == 0) news_deadline_ns = deadline_after_ms(kNewsPatienceMs);
+    if (!may_be_loss || now_ns() > news_deadline_ns) return status;
+  }
+}
+
+Status read_excluded(const Communicator& old, const int* exclude, int exclude_count,
+                     std::vector<bool>& excluded) {
+  excluded.assign(old.rank_count(), false);
+  if (exclude_count < 0) {
+    return {Code::kInvalidArgument, format("argument exclude_count is %d", exclude_count)};
+  }
+  if (exclude_count > 0 && exclude == nullptr) return null_argument("exclude");
+  for (int i = 0; i < exclude_count; ++i) {
+    if (exclude[i] < 0 || exclude[i] >= static_cast<int>(old.rank_count())) {
+      return {Code::kInvalidArgument, format("argument exclude[%d] is %d: the ranks are 0 to %u", i,
+                                             exclude[i], old.rank_count() - 1)};
+    }
+    if (exclude[i] == static_cast<int>(old.rank())) {
+      return {Code::kInvalidArgument,
+              format("argument exclude[%d] is this rank itself: ranks that are excluded do "
+                     "not call tutti_comm_shrink",
+                     i)};
+    }
+    excluded[static_cast<size_t>(exclude[i])] = true;
+  }
+  return Status::ok();
+}
+
+Status shrink_comm(tutti_comm* handle, const int* exclude, int exclude_count, int flags,
+                   tutti_comm_t** result, const tutti_config_t* config) {
+  if (result == nullptr) return null_argument("new_comm");
+  *result = nullptr;
+  TUTTI_TRY(check_ready(handle));
+  if (in_group()) return {Code::kInvalidUsage, "tutti_comm_shrink cannot be called inside a group"};
+  if ((flags & ~TUTTI_SHRINK_ABORT) != 0) {
+    return {Code::kInvalidArgument,
+            format("argument flags is %d: it must be 0 or TUTTI_SHRINK_ABORT", flags)};
+  }
+  Communicator& old = *handle->comm;
+  Shrink shrink;
+  TUTTI_TRY(read_excluded(old, exclude, exclude_count, shrink.excluded));
+  const tutti_config_t inherited = inherited_config(old);
+  bool nonblocking = false;
+  TUTTI_TRY(read_comm_config(config != nullptr ? config : &inherited, old.process().config(), shrink.options,
+                             nonblocking));
+  if (nonblocking) return {Code::kUnsupported, "tutti_comm_shrink blocks: config.nonblocking must be 0"};
+  if ((flags & TUTTI_SHRINK_ABORT) != 0) old.abort();
+  if (handle->progress != nullptr) handle->progress->wait_idle();
+  while (handle->busy.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+  shrink.deadline_ns = deadline_after_ms(shrink.options.setup_timeout_ms);
+  const Status status = shrink_until_whole(old, shrink, result);
+  old.end_shrink();
+  return status;
+}
+
+/// An id that some ranks may have, gathered by all.
+struct GrowItem {
+  int32_t has_id = 0;
+  int32_t rank_count = 0;
+  UniqueId id;
+};
+
+/// The ranks of a communicator learn the id from those of them that have it; each keeps its rank.
+Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id, int rank,
+                 tutti_comm_t** result, const tutti_config_t* config) {
+  if (result == nullptr) return null_argument("new_comm");
+  *result = nullptr;
+  GrowItem mine{.has_id = id != nullptr ? 1 : 0, .rank_count = rank_count, .id = {}};
+  if (id != nullptr) std::memcpy(&mine.id, id->bytes, sizeof(mine.id));
+  if (handle == nullptr) {
+    if (id == nullptr) return null_argument("id");
+    return create_comm(result, rank_count, mine.id, rank, config);
+  }
+  TUTTI_TRY(check_ready(handle));
+  if (in_group()) return {Code::kInvalidUsage, "tutti_comm_grow cannot be called inside a group"};
+  const Communicator& old = *handle->comm;
+  const auto own = static_cast<int>(old.rank());
+  if (rank != own && rank != -1) {
+    return {
+        Code::kInvalidArgument,
+        format("argument rank is %d: a rank of the communicator keeps its own, %d, or says -1", rank, own)};
+  }
+  auto items = gather_items(handle, mine);
+  TUTTI_TRY(items.status());
+  const GrowItem* chosen = nullptr;
+  for (const GrowItem& item : *items) {
+    if (item.rank_count != (*items)[0].rank_count || item.rank_count <= static_cast<int>(old.rank_count())) {
+      return {
+          Code::kInvalidArgument,
+          format(
+              "argument rank_count is %d on one rank and %d on rank 0: it must be the same on all, and more "
+              "than the %u ranks there are",
+              item.rank_count, (*items)[0].rank_count, old.rank_count())};
+    }
+    if (item.has_id != 0 && chosen == nullptr) chosen = &item;
+  }
+  if (chosen == nullptr)
+    return {Code::kInvalidArgument, "argument id is NULL on every rank of the communicator"};
+  const tutti_config_t inherited = inherited_config(old);
+  return create_comm(result, rank_count, chosen->id, own, config != nullptr ? config : &inherited);
+}
+
+}  // namespace
+
+extern "C" {
+
+TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key, tutti_comm_t** new_comm,
+                                          const tutti_config_t* config) noexcept {
+  return guarded([&] { return split_comm(comm, color, key, new_comm, config); });
+}
+
+TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t* comm, const int* exclude, int exclude_count,
+                                           int flags, tutti_comm_t** new_comm,
+                                           const tutti_config_t* config) noexcept {
+  return guarded([&] { return shrink_comm(comm, exclude, exclude_count, flags, new_comm, config); });
+}
+
+TUTTI_API tutti_result_t tutti_comm_grow(tutti_comm_t* comm, int rank_count, const tutti_unique_id_t* id,
+                                         int rank, tutti_comm_t** new_comm,
+                                         const tutti_config_t* config) noexcept {
+  return guarded([&] { return grow_comm(comm, rank_count, id, rank, new_comm, config); });
+}
+
+}  // extern "C"

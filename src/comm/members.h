@@ -1,0 +1,31 @@
+// Members: which ranks of a communicator make up the next one, and the unique id under which they meet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/result.h"
+#include "meet/unique_id.h"
+#include "transports/shm/segment.h"
+
+namespace tutti {
+
+struct Members {
+  std::vector<uint32_t> ranks;  ///< of the old communicator, increasing; their places are the new ranks
+  UniqueId id;
+
+  bool contains(uint32_t rank) const;
+  /// For a frame.
+  std::vector<std::byte> pack() const;
+  /// Errors: kMismatch: not packed members.
+  static Result<Members> unpack(std::span<const std::byte> packed);
+};
+
+/// Written by one thread at a time.
+void write_decision(Decision& decision, const Members& members);
+/// The last complete decision; no ranks when there is none.
+Members read_decision(const Decision& decision);
+
+}  // namespace tutti
