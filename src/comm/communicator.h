@@ -21,6 +21,7 @@
 #include "comm/file_server.h"
 #include "comm/members.h"
 #include "comm/process.h"
+#include "comm/pulse.h"
 #include "comm/rank_links.h"
 #include "comm/remote_links.h"
 #include "comm/status_copy.h"
@@ -155,6 +156,8 @@ class Communicator {
   Status start_workers();
   void count_cores(const std::vector<RankFacts>& facts);
   void choose_waiting(uint32_t ranks_here);
+  Status start_pulse();
+  void local_silent(uint32_t rank, const Status& why);
   Status watch_life(const std::vector<RankFacts>& facts, std::vector<Introduction>& introductions);
   Facts facts() const;
   Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;
@@ -224,6 +227,7 @@ class Communicator {
   std::vector<std::unique_ptr<RankLinks>> stripe_links_;  ///< of the stripes that workers_ run
   std::unique_ptr<Workers> workers_;                      ///< null where one thread does it all
   std::vector<FileDescriptor> lives_;
+  std::unique_ptr<Pulse> pulse_;  ///< null where no other process of this host takes part
   std::mutex members_mutex_;
   const Members* members_ = nullptr;      ///< whose loss stops members_stop_; guarded by members_mutex_
   SetUpStop* members_stop_ = nullptr;     ///< as members_

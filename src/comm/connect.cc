@@ -76,6 +76,9 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   if (theirs.threads != first.threads) {
     return differ("the number of threads (config.threads or TUTTI_THREADS)", theirs.threads, first.threads);
   }
+  if (theirs.heartbeat_ms != first.heartbeat_ms) {
+    return differ("TUTTI_HEARTBEAT_MS", theirs.heartbeat_ms, first.heartbeat_ms);
+  }
   if (theirs.connections != first.connections) {
     return differ("TUTTI_CONNECTIONS", theirs.connections, first.connections);
   }
@@ -199,6 +202,7 @@ RankFacts Communicator::describe(const PackedEndpoints& data, const FileSecret& 
           .reproducible = options_.reproducible ? 1u : 0u,
           .threads = options_.threads,
           .connections = config.connections,
+          .heartbeat_ms = config.heartbeat_ms,
           .stripe_bytes = config.stripe_bytes,
           .choice = hash_of_choice(process_)};
 }
@@ -251,7 +255,8 @@ Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introducti
   }
   links_.connect(shape_, rank_, 0, std::move(peers), remote_.get());
   TUTTI_TRY(open_control_plane());
-  return watch_life(facts, introductions);
+  TUTTI_TRY(watch_life(facts, introductions));
+  return start_pulse();
 }
 
 /// A peer on this host: its memory is mapped here, or is here.
@@ -374,6 +379,22 @@ Status Communicator::open_control_plane() {
   return Status::ok();
 }
 
+/// Shows the processes of this host that this one runs, and looks whether they do.
+Status Communicator::start_pulse() {
+  if (lives_.empty() || process_.config().heartbeat_ms == 0) return Status::ok();
+  std::vector<Pulse::Peer> peers;
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+    const RankLinks::Peer& at = links_.peers()[peer];
+    if (!at.is_remote && !at.same_process) peers.push_back({peer, &at.segment->header().status.pulse});
+  }
+  auto pulse =
+      Pulse::start(process_.control(), process_.config().heartbeat_ms, header_->status.pulse,
+                   std::move(peers), [this](uint32_t rank, const Status& why) { local_silent(rank, why); });
+  TUTTI_TRY(pulse.status());
+  pulse_ = std::move(*pulse);
+  return Status::ok();
+}
+
 /// Watches one life descriptor of every other process.
 Status Communicator::watch_life(const std::vector<RankFacts>& facts,
                                 std::vector<Introduction>& introductions) {
@@ -399,6 +420,7 @@ Status Communicator::watch_life(const std::vector<RankFacts>& facts,
 }
 
 Communicator::~Communicator() {
+  pulse_.reset();
   if (plane_ != nullptr) plane_->close();
   for (const FileDescriptor& life : lives_) process_.control().forget(life.get());
 }

@@ -305,6 +305,16 @@ void Communicator::peer_lost(uint32_t rank) {
   raise_alert(header_->alert, why.code(), rank, why.text());
 }
 
+/// The process of a peer on this host lives, but does not run. Called on the control thread.
+void Communicator::local_silent(uint32_t rank, const Status& why) {
+  StatusPage& page = links_.peers()[rank].segment->header().status;
+  uint32_t here = StatusPage::kHere;
+  page.has_left.compare_exchange_strong(here, StatusPage::kDied);
+  if (here == StatusPage::kLeft) return;
+  member_lost(rank);
+  raise_alert(header_->alert, why.code(), rank, why.text());
+}
+
 /// A rank on another host has gone without a word. Called on the control thread.
 void Communicator::remote_lost(uint32_t rank, const Status& why) {
   links_.peers()[rank].segment->header().status.has_left.store(StatusPage::kDied);

@@ -77,8 +77,8 @@ struct Config {
   /// TUTTI_HOSTID: processes that name different ones share no memory, as if they ran on different hosts; for
   /// tests that emulate hosts on one machine.
   std::string host_id;
-  /// TUTTI_HEARTBEAT_MS: a rank on another host that gives no sign of life for so long is lost; 0: none is
-  /// asked for.
+  /// TUTTI_HEARTBEAT_MS: a rank that gives no sign of life for so long is lost; 0: none is asked for; equal
+  /// on all ranks.
   uint64_t heartbeat_ms = 10'000;
   /// TUTTI_CONNECTIONS: TCP connections that carry the data of two ranks; 1..16, equal on all ranks.
   uint32_t connections = 1;

@@ -115,6 +115,59 @@ INSTANTIATE_TEST_SUITE_P(
                     Death{"OnHostsInsideAShortCall", 1, true, 1, 4}),
     [](const auto& test) { return test.param.name; });
 
+// Goal: a process that is stopped is lost within the heartbeat time, on its own host and on others, for ranks
+// that wait and for ranks that compute; once it runs again it learns so too.
+TEST(HeartbeatTest, AStoppedProcessIsLost) {
+  for (const int hosts : {1, 2, 3}) {
+    ClusterOptions options = Arrangement{processes(3), 1, hosts}.options();
+    options.environment.emplace_back("TUTTI_HEARTBEAT_MS", std::to_string(1000 * patience_s(1)));
+    const std::string failures = run_cluster(options, [](Rank& rank) {
+      std::vector<float> data(1000, 1.0f);
+      rank.expect_ok(sum(rank, data), "before");
+      rank.meet();
+      tutti_result_t result = TUTTI_SUCCESS;
+      if (rank.rank() == 1) {
+        // Rank 2 wakes it when both others have seen that it is lost.
+        kill(getpid(), SIGSTOP);
+        result = sum(rank, data);
+      } else if (rank.rank() == 0) {
+        result = sum(rank, data);
+      }
+      const double deadline_s = seconds_now() + patience_s(20);
+      while (result == TUTTI_SUCCESS && seconds_now() < deadline_s) {
+        rank.expect_ok(tutti_comm_async_error(rank.comm, &result), "async_error");
+        std::this_thread::yield();
+      }
+      rank.expect(result, TUTTI_PEER_LOST, "of the stopped process");
+      if (rank.rank() != 1) rank.expect_text({"rank 1", "no sign of life"}, "of the stopped process");
+      if (rank.rank() == 0) rank.add(0);
+      if (rank.rank() == 2) {
+        rank.wait_value(0, 1);
+        kill(rank.pid_of_process(1), SIGCONT);
+      }
+      rank.meet();
+    });
+    EXPECT_EQ(failures, "") << hosts << " hosts";
+  }
+}
+
+// Goal: a rank that computes for longer than the heartbeat time is no error.
+TEST(HeartbeatTest, AComputingRankLives) {
+  for (const int hosts : {1, 2}) {
+    ClusterOptions options = Arrangement{processes(2), 1, hosts}.options();
+    const int heartbeat_ms = 500 * patience_s(1);
+    options.environment.emplace_back("TUTTI_HEARTBEAT_MS", std::to_string(heartbeat_ms));
+    const std::string failures = run_cluster(options, [heartbeat_ms](Rank& rank) {
+      std::vector<float> data(1000, 1.0f);
+      const double until_s = seconds_now() + 2.5e-3 * heartbeat_ms;
+      while (rank.rank() == 1 && seconds_now() < until_s) std::this_thread::yield();
+      rank.expect_ok(sum(rank, data), "after a long computation");
+      rank.meet();
+    });
+    EXPECT_EQ(failures, "") << hosts << " hosts";
+  }
+}
+
 // Goal: a process that returns from main without destroying is no lost peer: what it has sent arrives.
 // Method: the root of a broadcast exits; only then do the others receive; the next collective names the rank.
 TEST(ExitTest, WithoutDestroyingLetsPeersFinish) {

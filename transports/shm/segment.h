@@ -28,6 +28,7 @@ struct alignas(kLineBytes) StatusPage {
   std::atomic<uint32_t> beat;         ///< counts the looks that found it still waiting for waits_for
   std::atomic<uint32_t> in_messages;  ///< 1 while it is in a group of sends and receives
   std::atomic<uint32_t> has_left;     ///< Presence; kDied is written by those that found out
+  std::atomic<uint32_t> pulse;        ///< counted up by its process's control thread while it runs
   std::atomic<uint32_t> in_shrink;    ///< 1 while the rank is ready to meet others in a next communicator
 
   /// Whether the rank is inside an operation, and so may be reading memory that peers refer it to.

@@ -1,0 +1,59 @@
+// Pulse: ranks of one host see in shared memory that each other's processes run, not only that they exist: a
+// process that is stopped keeps its descriptors open.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/control.h"
+#include "core/file_descriptor.h"
+#include "core/result.h"
+
+namespace tutti {
+
+class Pulse {
+ public:
+  /// A rank of another process, and where its process counts.
+  struct Peer {
+    uint32_t rank = 0;
+    const std::atomic<uint32_t>* pulse = nullptr;
+  };
+  /// Called on the control thread, once a peer.
+  using OnSilent = std::function<void(uint32_t rank, const Status& why)>;
+
+  /// Counts `own` up as long as it lives, and looks at the peers' counters; silent is whose counter has stood
+  /// still for `heartbeat_ms`. Errors: kSystemError.
+  static Result<std::unique_ptr<Pulse>> start(ControlThread& control, uint64_t heartbeat_ms,
+                                              std::atomic<uint32_t>& own, std::vector<Peer> peers,
+                                              OnSilent on_silent);
+  ~Pulse();
+  Pulse(const Pulse&) = delete;
+  Pulse& operator=(const Pulse&) = delete;
+
+ private:
+  struct Watched {
+    Peer peer;
+    uint32_t seen = 0;
+    uint64_t moved_ns = 0;
+  };
+
+  Pulse(ControlThread& control, uint64_t heartbeat_ms, std::atomic<uint32_t>& own, OnSilent on_silent)
+      : control_(control),
+        heartbeat_ns_(heartbeat_ms * 1'000'000),
+        own_(own),
+        on_silent_(std::move(on_silent)) {}
+  void beat();
+
+  ControlThread& control_;
+  uint64_t heartbeat_ns_;
+  std::atomic<uint32_t>& own_;
+  OnSilent on_silent_;
+  FileDescriptor timer_;
+  std::vector<Watched> watched_;
+  uint64_t last_beat_ns_ = 0;
+};
+
+}  // namespace tutti
