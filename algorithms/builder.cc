@@ -5,6 +5,9 @@ namespace tutti::generators {
 namespace {
 
 constexpr uint32_t kFanIn = kMaxStepSources;
+/// A lane's part of a chunk has so many slots at least: shorter ones would make more messages, not more that
+/// are under way at once.
+constexpr uint64_t kLaneSlots = 4;
 
 End buffer(EndKind kind, Chunks chunks) {
   return {.kind = kind, .first_chunk = chunks.first, .chunk_count = chunks.count};
@@ -69,6 +72,19 @@ bool is_legal(const Request& request, bool canonical) {
 
 uint32_t window_of(uint32_t most, const Facts& facts) {
   return std::max(1u, std::min(most, facts.slots));
+}
+
+uint32_t lanes_of(uint64_t chunk_bytes, const Facts& facts) {
+  const uint64_t lanes = chunk_bytes / (kLaneSlots * std::max<uint64_t>(1, facts.slot_bytes));
+  return floor_power(static_cast<uint32_t>(std::clamp<uint64_t>(lanes, 1, kPlanChannels)));
+}
+
+std::vector<End> take_readers(std::vector<End>& readers, size_t room) {
+  const auto count = static_cast<ptrdiff_t>(std::min(readers.size(), room));
+  std::vector<End> sinks(readers.begin(), readers.begin() + count);
+  readers.erase(readers.begin(), readers.begin() + count);
+  for (End& reader : readers) reader.place_ok = false;
+  return sinks;
 }
 
 Fold::Fold(uint32_t rank_count, uint32_t radix)

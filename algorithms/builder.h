@@ -47,6 +47,14 @@ bool is_legal(const Request& request, bool canonical);
 /// Most chunks that a step of an exchange of up to `most` chunks moves, so that they fit the slots of a link.
 uint32_t window_of(uint32_t most, const Facts& facts);
 
+/// Lanes, a power of two, into which a plan cuts chunks of `chunk_bytes`, each with a channel of its own, so
+/// that one works inside the host while another waits for the network.
+uint32_t lanes_of(uint64_t chunk_bytes, const Facts& facts);
+
+/// Takes from `readers` of a result those that are sinks of the very step that writes it to the output,
+/// `room` at most. The others read the output: they cannot be placed.
+std::vector<End> take_readers(std::vector<End>& readers, size_t room);
+
 /// Calls `body(piece)` for pieces of at most `window` chunks, in ascending order.
 template <class Body>
 void for_each_piece(Chunks range, uint32_t window, const Body& body) {

@@ -91,12 +91,14 @@ Plan make_hierarchical_reduce_scatter(const Request& request, const Facts& facts
 Plan make_hierarchical_all_gather(const Request& request, const Facts& facts, uint32_t rank);
 
 // hierarchical_leaders.cc
-bool supports_hierarchical_chain_reduce(const Request& request, const Facts& facts);
 Plan make_hierarchical_leaders_all_reduce(const Request& request, const Facts& facts, uint32_t rank);
 Plan make_hierarchical_barrier(const Request& request, const Facts& facts, uint32_t rank);
 Plan make_hierarchical_binomial_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_hierarchical_chain_reduce(const Request& request, const Facts& facts, uint32_t rank);
 Plan make_hierarchical_binomial_broadcast(const Request& request, const Facts& facts, uint32_t rank);
+
+// hierarchical_chain.cc
+bool supports_hierarchical_chain_reduce(const Request& request, const Facts& facts);
+Plan make_hierarchical_chain_reduce(const Request& request, const Facts& facts, uint32_t rank);
 Plan make_hierarchical_chain_broadcast(const Request& request, const Facts& facts, uint32_t rank);
 
 }  // namespace tutti::generators

@@ -22,17 +22,12 @@
 namespace tutti::generators {
 namespace {
 
-/// A part is this many slots long at least: shorter ones would make more messages, not more that travel at
-/// once.
-constexpr uint64_t kPartSlots = 4;
-
 /// The step that completes a block sends it to the ranks from which it receives.
 constexpr uint32_t kAllReduceSlots = 2;
 
-uint32_t part_count(const Request& request, const Facts& facts) {
-  const uint64_t cut = request.collective == Collective::kAllReduce ? request.rank_count : 1;
-  const uint64_t parts = request.block_bytes / cut / (kPartSlots * std::max<uint64_t>(1, facts.slot_bytes));
-  return floor_power(static_cast<uint32_t>(std::clamp<uint64_t>(parts, 1, kPlanChannels)));
+/// Bytes of a rank's block.
+uint64_t owned_bytes(const Request& request) {
+  return request.block_bytes / (request.collective == Collective::kAllReduce ? request.rank_count : 1);
 }
 
 class Hierarchical {
@@ -42,20 +37,21 @@ class Hierarchical {
         rank_(rank),
         hosts_(request, facts),
         host_(hosts_.host_of(rank)),
-        parts_(part_count(request, facts)),
+        lanes_(lanes_of(owned_bytes(request), facts)),
+        result_carry_(collective_ == Collective::kAllReduce ? Carry::kPlace : Carry::kReference),
         builder_(request, rank) {
     const bool is_all_reduce = collective_ == Collective::kAllReduce;
     scratch_chunks_ = std::max(Builder::tree_scratch_chunks(hosts_.most_ranks()),
                                Builder::tree_scratch_chunks(hosts_.count()));
     if (collective_ == Collective::kAllGather) scratch_chunks_ = 0;
-    builder_.chunks_per_block(parts_ * (is_all_reduce ? request.rank_count : 1))
-        .scratch_chunks(parts_ * scratch_chunks_)
+    builder_.chunks_per_block(lanes_ * (is_all_reduce ? request.rank_count : 1))
+        .scratch_chunks(lanes_ * scratch_chunks_)
         .slots_needed(is_all_reduce ? kAllReduceSlots : 1)
         .canonical(hosts_are_canonical(facts));
   }
 
   Plan make() {
-    for (part_ = 0; part_ < parts_; ++part_) {
+    for (lane_ = 0; lane_ < lanes_; ++lane_) {
       builder_.next_lane();
       if (collective_ != Collective::kAllGather) reduce_for_others();
       complete_own();
@@ -66,23 +62,23 @@ class Hierarchical {
 
  private:
   /// The lane's part of a rank's block.
-  Chunks chunk(uint32_t owner) const { return {owner * parts_ + part_, 1}; }
+  Chunks chunk(uint32_t owner) const { return {owner * lanes_ + lane_, 1}; }
   /// The lane's part of a buffer of one block.
-  Chunks only_chunk() const { return {part_, 1}; }
+  Chunks only_chunk() const { return {lane_, 1}; }
   End own_input() const { return input(collective_ == Collective::kAllGather ? only_chunk() : chunk(rank_)); }
   End own_output() const {
     return output(collective_ == Collective::kReduceScatter ? only_chunk() : chunk(rank_));
   }
 
-  End send_to(uint32_t peer, Carry carry) const { return to(peer, carry, static_cast<uint8_t>(part_)); }
-  End receive_from(uint32_t peer) const { return from(peer, Carry::kReference, static_cast<uint8_t>(part_)); }
+  End send_to(uint32_t peer, Carry carry) const { return to(peer, carry, static_cast<uint8_t>(lane_)); }
+  End receive_from(uint32_t peer) const { return from(peer, Carry::kReference, static_cast<uint8_t>(lane_)); }
 
   std::span<const uint32_t> local_ranks() const { return hosts_.ranks(host_); }
   std::vector<End> to_local_peers() const {
     std::vector<End> sinks;
     const uint32_t size = hosts_.size(host_);
     for (uint32_t i = 1; i < size; ++i) {
-      sinks.push_back(send_to(local_ranks()[(hosts_.number(rank_) + i) % size], Carry::kPlace));
+      sinks.push_back(send_to(local_ranks()[(hosts_.number(rank_) + i) % size], result_carry_));
     }
     return sinks;
   }
@@ -118,7 +114,7 @@ class Hierarchical {
     builder_.reduce_in_order(chunk(owner),
                              {.count = hosts_.size(host_),
                               .end = operand,
-                              .scratch_first = part_ * scratch_chunks_,
+                              .scratch_first = lane_ * scratch_chunks_,
                               .finish = is_complete},
                              std::move(sinks));
   }
@@ -142,11 +138,11 @@ class Hierarchical {
     std::vector<End> readers;
     if (collective_ != Collective::kReduceScatter) {
       each_other_host(
-          [&](uint32_t host) { readers.push_back(send_to(hosts_.counterpart(host, rank_), Carry::kPlace)); });
+          [&](uint32_t host) { readers.push_back(send_to(hosts_.counterpart(host, rank_), result_carry_)); });
       const std::vector<End> peers = to_local_peers();
       readers.insert(readers.end(), peers.begin(), peers.end());
     }
-    std::vector<End> sinks = first_sinks(readers);
+    std::vector<End> sinks = take_readers(readers, kMaxStepSinks - 1);
     sinks.insert(sinks.begin(), own_output());
     if (collective_ == Collective::kAllGather) {
       builder_.step(chunk(rank_), {own_input()}, std::move(sinks));
@@ -169,18 +165,8 @@ class Hierarchical {
     };
     builder_.reduce_in_order(
         chunk(rank_),
-        {.count = hosts_.count(), .end = operand, .scratch_first = part_ * scratch_chunks_, .finish = true},
+        {.count = hosts_.count(), .end = operand, .scratch_first = lane_ * scratch_chunks_, .finish = true},
         std::move(sinks));
-  }
-
-  /// Takes from `readers` those that are sinks of the step that writes the output.
-  static std::vector<End> first_sinks(std::vector<End>& readers) {
-    const auto count = static_cast<ptrdiff_t>(std::min<size_t>(readers.size(), kMaxStepSinks - 1));
-    std::vector<End> sinks(readers.begin(), readers.begin() + count);
-    readers.erase(readers.begin(), readers.begin() + count);
-    // What they take is not what the others' step writes.
-    for (End& reader : readers) reader.place_ok = false;
-    return sinks;
   }
 
   /// Everybody else's result: as agent from its owner, to hand it on; else from its agent here.
@@ -198,7 +184,7 @@ class Hierarchical {
 
   void hand_on(uint32_t owner) {
     std::vector<End> readers = to_local_peers();
-    std::vector<End> sinks = first_sinks(readers);
+    std::vector<End> sinks = take_readers(readers, kMaxStepSinks - 1);
     sinks.insert(sinks.begin(), output(chunk(owner)));
     builder_.step(chunk(owner), {receive_from(owner)}, std::move(sinks));
     builder_.spread(chunk(owner), output(chunk(owner)), readers);
@@ -216,9 +202,12 @@ class Hierarchical {
   uint32_t rank_;
   Hosts hosts_;
   uint32_t host_;
-  uint32_t parts_;
-  uint32_t part_ = 0;
+  uint32_t lanes_;
+  uint32_t lane_ = 0;
   uint32_t scratch_chunks_ = 0;  ///< of a lane
+  /// Each rank stores as many results for others as it gets from them; their windows are open by then where
+  /// they have sent operands before.
+  Carry result_carry_;
   Builder builder_;
 };
 

@@ -1,7 +1,6 @@
 // Hierarchical through leaders: one rank of each host collects its host's operands, the leaders run a flat
 // algorithm among themselves, and each hands the result on inside its host. One message a pair of hosts and
-// phase, whatever the ranks of a host: for few bytes, and for broadcast and reduce, where no host need send
-// or receive more than the message.
+// phase, whatever the ranks of a host: for few bytes.
 //
 // The flat algorithm is its own plan for as many ranks as there are hosts: its steps are taken over with
 // leaders as peers, and with the host's sum, in scratch, as input.
@@ -91,19 +90,13 @@ class Leaders {
   /// The members that are to get the result, of which `sinks` takes as many as it has room for; the others
   /// are returned.
   std::vector<End> add_readers(std::vector<End>& sinks) const {
-    std::vector<End> later;
-    if (!hands_out()) return later;
-    const bool writes = std::any_of(sinks.begin(), sinks.end(),
-                                    [](const End& sink) { return sink.kind == EndKind::kOutput; });
+    std::vector<End> readers;
     for (const uint32_t member : members()) {
-      if (member == rank_) continue;
-      if (sinks.size() < kMaxStepSinks) {
-        sinks.push_back(to(member, writes ? Carry::kPlace : Carry::kReference));
-      } else {
-        later.push_back(to(member, Carry::kReference));
-      }
+      if (hands_out() && member != rank_) readers.push_back(to(member, Carry::kReference));
     }
-    return later;
+    const std::vector<End> first = take_readers(readers, kMaxStepSinks - sinks.size());
+    sinks.insert(sinks.end(), first.begin(), first.end());
+    return readers;
   }
 
   /// The only host: its leader does it all.
@@ -175,12 +168,6 @@ Plan make_between_barrier(const Request& request, const Facts& facts, uint32_t h
 
 }  // namespace
 
-bool supports_hierarchical_chain_reduce(const Request& request, const Facts& facts) {
-  if (!supports_hierarchical(request, facts)) return false;
-  const Request between = between_hosts(request, facts);
-  return between.rank_count == 1 || supports_chain(between, facts);
-}
-
 /// Hierarchical all-reduce through leaders: a direct one-shot among them to 8 hosts, else recursive doubling.
 /// Shapes: input and output are [count] of T; in place allowed.
 /// Cost: 2 latencies inside a host and 1 between hosts (above 8 hosts log2 H, and as recursive doubling); a
@@ -215,17 +202,6 @@ Plan make_hierarchical_binomial_reduce(const Request& request, const Facts& fact
   return Leaders(request, facts, rank, make_binomial_reduce).make();
 }
 
-/// Hierarchical reduce, with a chain of leaders: every host receives and sends the message once at most.
-/// Shapes: input and (at the root) output are [count] of T; in place at the root allowed.
-/// Cost: 1 latency inside a host and H-1 between hosts; every host but the root's sends the message once.
-/// Scratch: the sum of the host, and as direct one-shot over the ranks of a host.
-/// Association: canonical where hosts are parts of the canonical tree (hosts_are_canonical) and the chain is.
-/// Errors: none of its own.
-/// Source: as chain reduce.
-Plan make_hierarchical_chain_reduce(const Request& request, const Facts& facts, uint32_t rank) {
-  return Leaders(request, facts, rank, make_chain_reduce).make();
-}
-
 /// Hierarchical broadcast, with a binomial tree of leaders; the root leads its host.
 /// Shapes: input (at the root) and output are [count] of T; in place at the root allowed.
 /// Cost: floor(log2 H) latencies between hosts and 1 inside a host; every host but the root's receives the
@@ -233,16 +209,6 @@ Plan make_hierarchical_chain_reduce(const Request& request, const Facts& facts, 
 /// the all-reduce.
 Plan make_hierarchical_binomial_broadcast(const Request& request, const Facts& facts, uint32_t rank) {
   return Leaders(request, facts, rank, make_binomial_broadcast).make();
-}
-
-/// Hierarchical broadcast, with a chain of leaders: every host receives and sends the message once at most.
-/// Shapes: input (at the root) and output are [count] of T; in place at the root allowed.
-/// Cost: H-1 latencies between hosts and 1 inside a host; every host but the last sends the message once.
-/// Scratch: none.
-/// Errors: none of its own.
-/// Source: as chain broadcast.
-Plan make_hierarchical_chain_broadcast(const Request& request, const Facts& facts, uint32_t rank) {
-  return Leaders(request, facts, rank, make_chain_broadcast).make();
 }
 
 }  // namespace tutti::generators

@@ -148,6 +148,9 @@ struct Facts {
   uint64_t slot_bytes = 16384;
 };
 
+/// Facts::host_of from one label a rank: ranks with equal labels share a host.
+std::vector<uint32_t> number_hosts(std::span<const uint64_t> labels);
+
 /// Blocks of the send and receive buffers: 1 or rank_count.
 uint32_t input_blocks(Collective collective, uint32_t rank_count);
 uint32_t output_blocks(Collective collective, uint32_t rank_count);

@@ -18,8 +18,9 @@ namespace {
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 bool is_valid(const Costs& costs) {
-  return costs.step_overhead_us >= 0 && costs.link_latency_us >= 0 && costs.switch_us >= 0 &&
-         costs.link_bytes_per_us > 0 && costs.memory_bytes_per_us > 0 && costs.cores > 0;
+  return costs.step_overhead_us >= 0 && costs.link_latency_us >= 0 && costs.network_overhead_us >= 0 &&
+         costs.network_latency_us >= 0 && costs.switch_us >= 0 && costs.link_bytes_per_us > 0 &&
+         costs.network_bytes_per_us > 0 && costs.memory_bytes_per_us > 0 && costs.cores > 0;
 }
 
 class Schedule {
@@ -29,13 +30,17 @@ class Schedule {
         graph_(graph),
         block_bytes_(block_bytes),
         costs_(costs),
-        cores_(std::min<size_t>(costs.cores, plans.size())),
-        is_shared_(plans.size() > cores_.size()),
         ready_(plans.size()),
         on_core_(plans.size(), 0),
-        end_us_(graph.events().size(), 0),
+        ready_us_(graph.events().size(), 0),
         depth_(graph.events().size(), 0),
-        missing_(graph.events().size(), 0) {}
+        missing_(graph.events().size(), 0) {
+    for (uint32_t rank = 0; rank < plans.size(); ++rank) {
+      if (host_of(rank) >= hosts_.size()) hosts_.resize(host_of(rank) + 1);
+      Host& host = hosts_[host_of(rank)];
+      if (host.ranks++ < costs.cores) cores_.push_back({.host = host_of(rank)});
+    }
+  }
 
   Price run() {
     find_followers();
@@ -53,10 +58,22 @@ class Schedule {
   }
 
  private:
+  /// When, and what (an event; in waiting a rank).
+  using Ready = std::pair<double, uint32_t>;
+
   struct Core {
+    uint32_t host = 0;
     double free_us = 0;
     uint32_t rank = kNone;  ///< that ran last
   };
+  struct Host {
+    uint32_t ranks = 0;
+    std::set<Ready> waiting;  ///< ranks that have a step and no core
+    double out_free_us = 0;   ///< when the network has taken what was sent
+    double in_free_us = 0;    ///< when it has brought what was sent
+  };
+
+  uint32_t host_of(uint32_t rank) const { return costs_.host_of.empty() ? 0 : costs_.host_of[rank]; }
 
   /// Turns "waits for" around, to learn which steps become ready.
   void find_followers() {
@@ -77,27 +94,33 @@ class Schedule {
     for_each_wait([&](uint32_t before, uint32_t after) { followers_[place[before]++] = after; });
   }
 
-  double ready_time(uint32_t event) const {
-    double ready_us = 0;
-    if (event > graph_.lane_begin(graph_.events()[event].lane)) ready_us = end_us_[event - 1];
-    for (const GraphMessage& message : graph_.received(event)) {
-      ready_us = std::max(ready_us, end_us_[message.sender] + costs_.link_latency_us);
-    }
-    return ready_us;
+  /// When a message of `bytes` arrives that is sent now.
+  double arrival(uint32_t from, uint32_t to, double now_us, uint64_t bytes) {
+    if (host_of(from) == host_of(to)) return now_us + costs_.link_latency_us;
+    Host& sender = hosts_[host_of(from)];
+    Host& receiver = hosts_[host_of(to)];
+    const double begin_us = std::max({now_us, sender.out_free_us, receiver.in_free_us});
+    const double end_us = begin_us + static_cast<double>(bytes) / costs_.network_bytes_per_us;
+    sender.out_free_us = receiver.in_free_us = end_us;
+    price_.network_bytes += bytes;
+    return end_us + costs_.network_latency_us;
   }
 
   void add_ready(uint32_t event) {
     const uint32_t rank = graph_.events()[event].rank;
     stop_waiting(rank);
-    ready_[rank].push({ready_time(event), event});
+    ready_[rank].push({ready_us_[event], event});
     start_waiting(rank);
   }
 
+  std::set<Ready>& waiting_beside(uint32_t rank) { return hosts_[host_of(rank)].waiting; }
   void stop_waiting(uint32_t rank) {
-    if (!on_core_[rank] && !ready_[rank].empty()) waiting_.erase({ready_[rank].top().first, rank});
+    if (!on_core_[rank] && !ready_[rank].empty())
+      waiting_beside(rank).erase({ready_[rank].top().first, rank});
   }
   void start_waiting(uint32_t rank) {
-    if (!on_core_[rank] && !ready_[rank].empty()) waiting_.insert({ready_[rank].top().first, rank});
+    if (!on_core_[rank] && !ready_[rank].empty())
+      waiting_beside(rank).insert({ready_[rank].top().first, rank});
   }
 
   /// The core that is free first; of several, one that has work now, for it may make work for the others.
@@ -119,19 +142,20 @@ class Schedule {
   /// happens.
   void change_rank(Core& core) {
     const double now_us = core.free_us;
-    if (!waiting_.empty() && waiting_.begin()->first <= now_us) {
-      const uint32_t rank = waiting_.begin()->second;
+    const Host& host = hosts_[core.host];
+    if (!host.waiting.empty() && host.waiting.begin()->first <= now_us) {
+      const uint32_t rank = host.waiting.begin()->second;
       stop_waiting(rank);
       on_core_[rank] = 1;
       if (core.rank != kNone) {
         on_core_[core.rank] = 0;
         start_waiting(core.rank);
-        if (is_shared_) core.free_us += costs_.switch_us;
+        if (host.ranks > costs_.cores) core.free_us += costs_.switch_us;
       }
       core.rank = rank;
       return;
     }
-    double next_us = waiting_.empty() ? std::numeric_limits<double>::max() : waiting_.begin()->first;
+    double next_us = host.waiting.empty() ? std::numeric_limits<double>::max() : host.waiting.begin()->first;
     for (const Core& other : cores_) {
       if (other.free_us > now_us) next_us = std::min(next_us, other.free_us);
       if (other.rank == kNone || ready_[other.rank].empty()) continue;
@@ -144,27 +168,49 @@ class Schedule {
   void run_step(Core& core) {
     const uint32_t event = ready_[core.rank].top().second;
     ready_[core.rank].pop();
-    core.free_us += duration(event);
-    end_us_[event] = core.free_us;
+    const uint64_t bytes = step_bytes(event);
+    core.free_us += duration(event, bytes);
     price_.microseconds = std::max(price_.microseconds, core.free_us);
     for (uint32_t i = followers_first_[event]; i < followers_first_[event + 1]; ++i) {
       const uint32_t follower = followers_[i];
+      const uint32_t rank = graph_.events()[follower].rank;
+      const bool is_message = rank != core.rank;
+      const double us = is_message ? arrival(core.rank, rank, core.free_us, bytes) : core.free_us;
+      ready_us_[follower] = std::max(ready_us_[follower], us);
       depth_[follower] = std::max(depth_[follower], depth_[event] + 1);
       if (--missing_[follower] == 0) add_ready(follower);
     }
     price_.critical_steps = std::max(price_.critical_steps, depth_[event] + 1);
   }
 
-  double duration(uint32_t event) {
+  uint64_t step_bytes(uint32_t event) const {
     const Step& step = *graph_.events()[event].step;
     uint64_t bytes = 0;
     for (uint32_t k = 0; k < step.chunk_count; ++k) bytes += chunk_bytes(step.first_chunk + k);
+    return bytes;
+  }
+
+  double duration(uint32_t event, uint64_t bytes) {
+    const Step& step = *graph_.events()[event].step;
     const uint64_t arrived = bytes * graph_.received(event).size();
     const uint64_t touched = bytes * (step.sources.size() + step.sinks.size()) - arrived;
     price_.link_bytes += arrived;
     price_.memory_bytes += touched;
-    return costs_.step_overhead_us + static_cast<double>(touched) / costs_.memory_bytes_per_us +
+    const double overhead_us =
+        costs_.step_overhead_us + costs_.network_overhead_us * static_cast<double>(network_messages(event));
+    return overhead_us + static_cast<double>(touched) / costs_.memory_bytes_per_us +
            static_cast<double>(arrived) / costs_.link_bytes_per_us;
+  }
+
+  /// How many messages the step sends to and receives from other hosts.
+  size_t network_messages(uint32_t event) const {
+    const auto is_far = [&](uint32_t peer) { return host_of(peer) != host_of(graph_.events()[event].rank); };
+    const auto sent = std::ranges::count_if(graph_.sent(event),
+                                            [&](uint32_t link) { return is_far(graph_.links()[link].to); });
+    const auto received = std::ranges::count_if(graph_.received(event), [&](const GraphMessage& message) {
+      return is_far(graph_.events()[message.sender].rank);
+    });
+    return static_cast<size_t>(sent + received);
   }
 
   uint64_t chunk_bytes(uint32_t chunk) const {
@@ -173,20 +219,16 @@ class Schedule {
     return block_bytes_ / cut + (index < block_bytes_ % cut ? 1 : 0);
   }
 
-  /// When, and what (an event; in waiting_ a rank).
-  using Ready = std::pair<double, uint32_t>;
-
   const Plan& plan_;
   const PlanGraph& graph_;
   uint64_t block_bytes_;
   const Costs& costs_;
+  std::vector<Host> hosts_;
   std::vector<Core> cores_;
-  bool is_shared_;
   /// By rank: its steps that only wait for the rank, the first to become so on top.
   std::vector<std::priority_queue<Ready, std::vector<Ready>, std::greater<>>> ready_;
-  std::vector<char> on_core_;  ///< by rank
-  std::set<Ready> waiting_;    ///< ranks that have a step and no core
-  std::vector<double> end_us_;
+  std::vector<char> on_core_;      ///< by rank
+  std::vector<double> ready_us_;   ///< of what has happened so far, by event
   std::vector<uint32_t> depth_;    ///< steps on the longest chain before this one
   std::vector<uint32_t> missing_;  ///< predecessors that have not run
   std::vector<uint32_t> followers_;
@@ -200,6 +242,12 @@ Result<Price> price_plans(std::span<const Plan> plans, uint64_t block_bytes, con
   if (!is_valid(costs))
     return Status(Code::kInvalidArgument, "a cost is negative, or a bandwidth or the cores are 0");
   TUTTI_TRY(check_shape(plans));
+  const bool fits = costs.host_of.size() == plans.size() &&
+                    std::ranges::all_of(costs.host_of, [&](uint32_t host) { return host < plans.size(); });
+  if (!costs.host_of.empty() && !fits) {
+    return Status(Code::kInvalidArgument,
+                  format("host_of must hold the hosts, from 0, of %zu ranks", plans.size()));
+  }
   const auto graph = PlanGraph::build(plans);
   if (!graph) return graph.status();
   return Schedule(plans, *graph, block_bytes, costs).run();

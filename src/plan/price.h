@@ -30,17 +30,26 @@ struct Costs {
   uint32_t cores = 2;
   /// Cost of giving the core to another rank, when there are more ranks than cores.
   double switch_us = 0.5;
+  /// Of messages between hosts. Defaults: 10 Gbit/s Ethernet and a round trip of 40 us, not measured; a
+  /// message of 8 bytes over TCP on one machine takes 3.2 us, which its two ends share.
+  double network_overhead_us = 1.6;
+  double network_latency_us = 20;
+  double network_bytes_per_us = 1250;  ///< of a host, in each direction
+  /// As Facts::host_of: each rank's host; empty: one host. Borrowed.
+  std::span<const uint32_t> host_of = {};
 };
 
 struct Price {
   double microseconds = 0;      ///< until the last rank ends
   uint64_t link_bytes = 0;      ///< bytes over links, all ranks; what is published counts once a reader
+  uint64_t network_bytes = 0;   ///< of these, bytes between hosts
   uint64_t memory_bytes = 0;    ///< bytes read from and written to memory, all ranks
   uint32_t critical_steps = 0;  ///< steps on the longest chain of steps that wait for each other
 };
 
 /// `block_bytes`: as in Request. Errors: kInvalidArgument when the plans do not have the right shape or
-/// deadlock, when a cost is not positive (latency, overhead and switch may be 0).
+/// deadlock, when a cost is not positive (latency, overhead and switch may be 0), when host_of is not of as
+/// many ranks.
 Result<Price> price_plans(std::span<const Plan> plans, uint64_t block_bytes, const Costs& costs = {});
 
 }  // namespace tutti

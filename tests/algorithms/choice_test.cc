@@ -16,8 +16,8 @@ namespace {
 
 /// One host, hosts of two neighbours, or hosts of every other rank.
 std::array<test::Placement, 3> some_placements(uint32_t ranks) {
-  std::vector<uint32_t> neighbours;
-  std::vector<uint32_t> every_other;
+  std::vector<uint64_t> neighbours;
+  std::vector<uint64_t> every_other;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     neighbours.push_back(rank / 2);
     every_other.push_back(rank % 2);

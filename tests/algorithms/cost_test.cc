@@ -5,10 +5,14 @@
 #include <bit>
 #include <functional>
 #include <map>
+#include <numeric>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/choice.h"
 #include "plan/graph.h"
+#include "plan/price.h"
 #include "tests/algorithms/make_plans.h"
+#include "tests/support/placements.h"
 
 namespace tutti {
 namespace {
@@ -186,6 +190,164 @@ TEST(CostTest, ReductionsCostTheStepsBytesAndLatenciesThatTheirDocstringsState) 
 
 TEST(CostTest, MovementsCostTheStepsBytesAndLatenciesThatTheirDocstringsState) {
   for (const Row& row : movement_rows()) check(row);
+}
+
+/// What a plan costs where a host's ranks are few steps apart and hosts are far.
+struct NetworkCost {
+  std::vector<uint64_t> sent_chunks;      ///< by host, to other hosts
+  std::vector<uint64_t> received_chunks;  ///< by host, from other hosts
+  std::vector<uint64_t> rank_chunks;      ///< by rank, to other hosts
+  size_t latencies = 0;                   ///< messages between hosts on the longest chain of these
+};
+
+NetworkCost measure_network(const std::vector<Plan>& plans, const test::Placement& placement) {
+  NetworkCost cost;
+  cost.sent_chunks.resize(placement.host_count);
+  cost.received_chunks.resize(placement.host_count);
+  cost.rank_chunks.resize(placement.rank_count());
+  const auto graph = PlanGraph::build(plans);
+  EXPECT_TRUE(graph.is_ok()) << graph.status().text();
+  if (!graph) return cost;
+  std::vector<size_t> depth(graph->events().size(), 0);
+  for (const uint32_t event : graph->order()) {
+    const GraphEvent& at = graph->events()[event];
+    const uint32_t host = placement.host_of[at.rank];
+    if (event > graph->lane_begin(at.lane)) depth[event] = depth[event - 1];
+    for (const GraphMessage& message : graph->received(event)) {
+      const GraphEvent& sender = graph->events()[message.sender];
+      const uint32_t from = placement.host_of[sender.rank];
+      depth[event] = std::max(depth[event], depth[message.sender] + (from != host ? 1 : 0));
+      if (from == host) continue;
+      cost.sent_chunks[from] += at.step->chunk_count;
+      cost.received_chunks[host] += at.step->chunk_count;
+      cost.rank_chunks[sender.rank] += at.step->chunk_count;
+    }
+    cost.latencies = std::max(cost.latencies, depth[event]);
+  }
+  return cost;
+}
+
+const std::vector<test::Placement>& even_placements() {
+  static const std::vector<test::Placement> kPlacements = {
+      test::place_contiguous({2, 2}),    test::place_contiguous({4, 4}),       test::place_cyclic(2, 4),
+      test::place_contiguous({3, 3, 3}), test::place_contiguous({1, 1, 1, 1}), test::place_cyclic(8, 8)};
+  return kPlacements;
+}
+
+NetworkCost measure_hierarchical(Collective collective, const char* name, const test::Placement& placement) {
+  const Request request{.collective = collective, .rank_count = placement.rank_count(), .root = 1};
+  const Algorithm* algorithm = find_algorithm(collective, name);
+  EXPECT_NE(algorithm, nullptr) << name;
+  if (algorithm == nullptr) return {};
+  return measure_network(make_plans(*algorithm, request, placement.facts()), placement);
+}
+
+uint64_t sum(const std::vector<uint64_t>& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), uint64_t{0});
+}
+
+// Goal: each byte crosses the network only as often as it must, all ranks of a host share that, and the
+// network's latency is paid as seldom as can be. Chunks: of an all_reduce a P-th of the message, else a
+// block.
+TEST(CostTest, HierarchicalAlgorithmsSendNoMoreOverTheNetworkThanTheyMust) {
+  using enum Collective;
+  for (const test::Placement& placement : even_placements()) {
+    const uint64_t hosts = placement.host_count;
+    const uint64_t ranks = placement.rank_count() / hosts;
+    const NetworkCost all_reduce = measure_hierarchical(kAllReduce, "hierarchical", placement);
+    // 2n(H-1)/H of a host, with n of Hk chunks; a k-th of that of a rank.
+    EXPECT_EQ(all_reduce.sent_chunks, std::vector<uint64_t>(hosts, 2 * ranks * (hosts - 1)))
+        << placement.name;
+    EXPECT_EQ(all_reduce.received_chunks, all_reduce.sent_chunks) << placement.name;
+    EXPECT_EQ(all_reduce.rank_chunks, std::vector<uint64_t>(hosts * ranks, 2 * (hosts - 1)))
+        << placement.name;
+    EXPECT_EQ(all_reduce.latencies, 2u) << placement.name;
+    for (const auto& half : {measure_hierarchical(kReduceScatter, "hierarchical", placement),
+                             measure_hierarchical(kAllGather, "hierarchical", placement)}) {
+      EXPECT_EQ(half.sent_chunks, std::vector<uint64_t>(hosts, ranks * (hosts - 1))) << placement.name;
+      EXPECT_EQ(half.rank_chunks, std::vector<uint64_t>(hosts * ranks, hosts - 1)) << placement.name;
+      EXPECT_EQ(half.latencies, 1u) << placement.name;
+    }
+  }
+}
+
+TEST(CostTest, HierarchicalAlgorithmsOfUnevenHostsSendNoMoreOverTheNetworkThanTheyMust) {
+  using enum Collective;
+  for (const test::Placement& placement : test::uneven_placements()) {
+    const uint64_t hosts = placement.host_count;
+    std::vector<uint64_t> ranks(hosts, 0);
+    for (const uint32_t host : placement.host_of) ++ranks[host];
+    const NetworkCost scatter = measure_hierarchical(kReduceScatter, "hierarchical", placement);
+    const NetworkCost gather = measure_hierarchical(kAllGather, "hierarchical", placement);
+    const NetworkCost all_reduce = measure_hierarchical(kAllReduce, "hierarchical", placement);
+    for (uint32_t host = 0; host < hosts; ++host) {
+      EXPECT_EQ(scatter.sent_chunks[host], placement.rank_count() - ranks[host]) << placement.name;
+      EXPECT_EQ(scatter.received_chunks[host], ranks[host] * (hosts - 1)) << placement.name;
+      EXPECT_EQ(gather.sent_chunks[host], ranks[host] * (hosts - 1)) << placement.name;
+      EXPECT_EQ(gather.received_chunks[host], placement.rank_count() - ranks[host]) << placement.name;
+      EXPECT_EQ(all_reduce.sent_chunks[host], scatter.sent_chunks[host] + gather.sent_chunks[host])
+          << placement.name;
+    }
+  }
+}
+
+TEST(CostTest, LeadersSendOneMessageAPairOfHosts) {
+  using enum Collective;
+  for (const test::Placement& placement : even_placements()) {
+    const uint64_t hosts = placement.host_count;
+    const NetworkCost all_reduce = measure_hierarchical(kAllReduce, "hierarchical_leaders", placement);
+    EXPECT_EQ(all_reduce.sent_chunks, std::vector<uint64_t>(hosts, hosts - 1)) << placement.name;
+    EXPECT_EQ(all_reduce.latencies, 1u) << placement.name;
+    EXPECT_EQ(measure_hierarchical(kBarrier, "hierarchical", placement).latencies, 1u) << placement.name;
+    for (const Collective collective : {kReduce, kBroadcast}) {
+      const NetworkCost binomial = measure_hierarchical(collective, "hierarchical_binomial", placement);
+      EXPECT_EQ(sum(binomial.sent_chunks), hosts - 1) << placement.name;
+      EXPECT_LE(binomial.latencies, log2_up(placement.host_count)) << placement.name;
+      // The message in k pieces, each of which one rank of a host sends on.
+      const uint64_t ranks = placement.rank_count() / hosts;
+      const NetworkCost chain = measure_hierarchical(collective, "hierarchical_chain", placement);
+      EXPECT_EQ(sum(chain.sent_chunks), ranks * (hosts - 1)) << placement.name;
+      EXPECT_LE(*std::ranges::max_element(chain.sent_chunks), ranks) << placement.name;
+      EXPECT_LE(*std::ranges::max_element(chain.received_chunks), ranks) << placement.name;
+      EXPECT_LE(*std::ranges::max_element(chain.rank_chunks), 1u) << placement.name;
+      EXPECT_EQ(chain.latencies, hosts - 1) << placement.name;
+    }
+  }
+  // More hosts than one step can reduce: recursive doubling and dissemination.
+  const test::Placement many = test::place_contiguous(std::vector<uint32_t>(16, 2));
+  EXPECT_EQ(measure_hierarchical(kAllReduce, "hierarchical_leaders", many).latencies, 4u);
+  EXPECT_EQ(measure_hierarchical(kBarrier, "hierarchical", many).latencies, 4u);
+}
+
+// Goal: on 2 hosts of 4 ranks what the table picks is priced below every flat algorithm for long messages,
+// and for no length far above the best of them. (Flat trees over ranks in blocks may be as good for few
+// bytes, and prices know no slices.)
+TEST(CostTest, HierarchicalBeatsFlatOnTwoHostsOfFourRanks) {
+  for (const test::Placement& placement : {test::place_contiguous({4, 4}), test::place_cyclic(2, 4)}) {
+    const Facts facts = placement.facts();
+    for (const Collective collective :
+         {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kReduce,
+          Collective::kBroadcast, Collective::kBarrier}) {
+      for (uint64_t bytes = 8; bytes <= uint64_t{16} << 20; bytes *= 8) {
+        const Request request{.collective = collective, .rank_count = 8, .block_bytes = bytes};
+        const auto price = [&](const Algorithm& algorithm) {
+          const auto result = price_plans(make_plans(algorithm, request, facts), bytes,
+                                          {.cores = 4, .host_of = placement.host_of});
+          EXPECT_TRUE(result.is_ok()) << result.status().text();
+          return result ? result->microseconds : 0;
+        };
+        const Algorithm* chosen = ChoiceTable::built_in().choose(request, facts);
+        ASSERT_TRUE(test::is_hierarchical(*chosen)) << chosen->name;
+        const double most = bytes >= uint64_t{1} << 20 ? 1 : 1.15;
+        for (const Algorithm& flat : algorithms()) {
+          if (flat.collective != collective || test::is_hierarchical(flat)) continue;
+          if (!flat.supports(request, facts)) continue;
+          EXPECT_LT(price(*chosen), most * price(flat))
+              << describe(flat, request) << ", " << bytes << " bytes, " << placement.name;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

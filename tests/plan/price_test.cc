@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "tests/plan/sample_plans.h"
 
@@ -105,10 +106,64 @@ TEST(PriceTest, TheLongestChainIsCounted) {
   EXPECT_EQ(price(doubling_all_reduce(8), 8).critical_steps, 6u);
 }
 
+// The same message between hosts: the network's bandwidth and latency come to what its ends cost.
+TEST(PriceTest, AMessageBetweenHostsAlsoPassesTheNetwork) {
+  const std::vector<uint32_t> host_of = {0, 1};
+  const Costs costs{.step_overhead_us = 1,
+                    .link_latency_us = 10,
+                    .link_bytes_per_us = 100,
+                    .memory_bytes_per_us = 1000,
+                    .switch_us = 0,
+                    .network_overhead_us = 4,
+                    .network_latency_us = 50,
+                    .network_bytes_per_us = 10,
+                    .host_of = host_of};
+  const Price result = price(star_gather(2, 1), 1000, costs);
+  EXPECT_DOUBLE_EQ(result.microseconds, (3 + 4) + 100 + 50 + (12 + 4) + 3);
+  EXPECT_EQ(result.link_bytes, 1000u);
+  EXPECT_EQ(result.network_bytes, 1000u);
+}
+
+// Three hosts send to one: their messages come in one after the other. One host's three ranks send to as many
+// others: theirs leave one after the other.
+TEST(PriceTest, AHostsMessagesShareItsNetwork) {
+  const Costs costs{.step_overhead_us = 0,
+                    .link_latency_us = 0,
+                    .link_bytes_per_us = 1e9,
+                    .memory_bytes_per_us = 1e9,
+                    .cores = 4,
+                    .switch_us = 0,
+                    .network_overhead_us = 0,
+                    .network_latency_us = 5,
+                    .network_bytes_per_us = 10};
+  const auto us = [&](const PlanSet& plans, const std::vector<uint32_t>& host_of) {
+    Costs placed = costs;
+    placed.host_of = host_of;
+    return price(plans, 1000, placed).microseconds;
+  };
+  EXPECT_NEAR(us(star_gather(4, 0), {0, 1, 2, 3}), 3 * 100 + 5, 1);
+  EXPECT_NEAR(us(star_scatter(4, 0), {0, 1, 2, 3}), 3 * 100 + 5, 1);
+  EXPECT_NEAR(us(star_gather(4, 0), {0, 1, 1, 1}), 3 * 100 + 5, 1);
+  EXPECT_NEAR(us(star_gather(4, 0), {0, 0, 0, 1}), 100 + 5, 1);
+  EXPECT_NEAR(us(star_gather(4, 0), {0, 0, 0, 0}), 0, 1);
+}
+
+TEST(PriceTest, EveryHostHasItsOwnCores) {
+  const std::vector<uint32_t> host_of = {0, 0, 1, 1};
+  Costs costs{.cores = 2, .switch_us = 100, .network_latency_us = 1};
+  EXPECT_GT(price(ring_all_reduce(4), 8, costs).microseconds, 100);
+  costs.host_of = host_of;
+  EXPECT_LT(price(ring_all_reduce(4), 8, costs).microseconds, 100);
+}
+
 TEST(PriceTest, WrongPlansAndCostsAreRefused) {
   PlanSet plans = ring_all_reduce(3);
   EXPECT_FALSE(price_plans(plans, 8, {.link_bytes_per_us = 0}));
   EXPECT_FALSE(price_plans(plans, 8, {.cores = 0}));
+  EXPECT_FALSE(price_plans(plans, 8, {.network_bytes_per_us = 0}));
+  for (const std::vector<uint32_t>& host_of : {std::vector<uint32_t>{0, 1}, {0, 1, 3}}) {
+    EXPECT_FALSE(price_plans(plans, 8, {.host_of = host_of}));
+  }
   plans[0].lanes[0].steps.pop_back();
   EXPECT_EQ(price_plans(plans, 8).status().code(), Code::kInvalidArgument);
 }

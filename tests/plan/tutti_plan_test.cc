@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "plan/text.h"
 #include "tests/plan/sample_plans.h"
@@ -48,6 +49,26 @@ TEST(TuttiPlanTest, BytesHaveUnits) {
   EXPECT_EQ(parse_bytes("2G"), uint64_t{2} << 30);
   for (const char* wrong : {"", "K", "-1", "12Q", "1KK", "1e30", "nan", " 1", "0x10"}) {
     EXPECT_EQ(parse_bytes(wrong), std::nullopt) << wrong;
+  }
+}
+
+TEST(TuttiPlanTest, BytesBetweenHostsAreReported) {
+  const std::vector<uint32_t> host_of = {0, 0, 1, 1};
+  const auto report = report_plans(ring_all_reduce(4), {.block_bytes = 4000, .costs = {.host_of = host_of}});
+  EXPECT_THAT(report.text, HasSubstr("24000 bytes over links"));
+  EXPECT_THAT(report.text, HasSubstr("12000 of these bytes between hosts"));
+  EXPECT_THAT(report.text, HasSubstr("on 2 cores a host"));
+}
+
+TEST(TuttiPlanTest, HostsAreANumberOrAList) {
+  using Hosts = std::vector<uint32_t>;
+  EXPECT_EQ(tool::parse_hosts("1", 3), (Hosts{0, 0, 0}));
+  EXPECT_EQ(tool::parse_hosts("2", 5), (Hosts{0, 0, 0, 1, 1}));
+  EXPECT_EQ(tool::parse_hosts("3", 3), (Hosts{0, 1, 2}));
+  EXPECT_EQ(tool::parse_hosts("7,3,7,0", 4), (Hosts{0, 1, 0, 2}));
+  for (const char* wrong :
+       {"", "0", "4", "-1", "x", "1,", ",1", "1,1", "1,1,1,1", "1,x,1", "1 1 1", "99999999999999999999"}) {
+    EXPECT_EQ(tool::parse_hosts(wrong, 3), std::nullopt) << wrong;
   }
 }
 

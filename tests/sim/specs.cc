@@ -64,13 +64,11 @@ void draw_hosts(SimRandom& random, RunSpec& spec) {
   const uint32_t ranks = spec.sim.rank_count;
   const auto hosts = static_cast<uint32_t>(1 + random.below(ranks));
   const uint64_t order = random.below(3);
-  std::vector<uint32_t> labels;
+  std::vector<uint64_t> labels;
   std::string name;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     const uint64_t anywhere = random.below(hosts);
-    labels.push_back(order == 0   ? rank * hosts / ranks
-                     : order == 1 ? rank % hosts
-                                  : static_cast<uint32_t>(anywhere));
+    labels.push_back(order == 0 ? rank * hosts / ranks : order == 1 ? rank % hosts : anywhere);
     name += (rank == 0 ? "" : ",") + std::to_string(labels.back());
   }
   const auto placement = std::make_shared<const Placement>(place(name, labels));

@@ -1,8 +1,8 @@
 // Placements: where the ranks of a communicator are, for tests of algorithms that look at hosts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,22 +23,18 @@ struct Placement {
   }
 };
 
-/// Ranks with one label share a host; hosts are numbered in the order of their lowest rank.
-inline Placement place(std::string name, const std::vector<uint32_t>& labels) {
-  Placement placement{std::move(name), {}, 0};
-  std::map<uint32_t, uint32_t> numbers;
-  for (const uint32_t label : labels) {
-    const auto [found, is_new] = numbers.emplace(label, placement.host_count);
-    placement.host_count += is_new ? 1 : 0;
-    placement.host_of.push_back(found->second);
-  }
+/// Ranks with one label share a host.
+inline Placement place(std::string name, const std::vector<uint64_t>& labels) {
+  Placement placement{std::move(name), number_hosts(labels)};
+  for (const uint32_t host : placement.host_of)
+    placement.host_count = std::max(placement.host_count, host + 1);
   return placement;
 }
 
 /// 0 0 1 1 2 2: hosts of `sizes` ranks, one after another.
 inline Placement place_contiguous(const std::vector<uint32_t>& sizes) {
   std::string name = "contiguous";
-  std::vector<uint32_t> labels;
+  std::vector<uint64_t> labels;
   for (uint32_t host = 0; host < sizes.size(); ++host) {
     name += (host == 0 ? " " : "+") + std::to_string(sizes[host]);
     labels.insert(labels.end(), sizes[host], host);
@@ -48,7 +44,7 @@ inline Placement place_contiguous(const std::vector<uint32_t>& sizes) {
 
 /// 0 1 2 0 1 2.
 inline Placement place_cyclic(uint32_t hosts, uint32_t ranks_each) {
-  std::vector<uint32_t> labels;
+  std::vector<uint64_t> labels;
   for (uint32_t rank = 0; rank < hosts * ranks_each; ++rank) labels.push_back(rank % hosts);
   return place("cyclic " + std::to_string(hosts) + "x" + std::to_string(ranks_each), labels);
 }

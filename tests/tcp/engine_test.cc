@@ -115,6 +115,12 @@ std::string run_case(const Algorithm& algorithm, uint32_t ranks, const Case& at)
                   .type = DataType::kUint32,
                   .op = ReduceOp::kSum};
   spec.facts = {.can_publish = false, .slots = 4, .slot_bytes = at.slot_bytes};
+  if (is_hierarchical(algorithm)) {
+    // The first host has the odd rank.
+    spec.placement = std::make_shared<const Placement>(place_contiguous({ranks - ranks / 2, ranks / 2}));
+    spec.facts.host_count = spec.placement->host_count;
+    spec.facts.host_of = spec.placement->host_of;
+  }
   spec.sim = {.rank_count = ranks, .seed = 5 + ranks, .slots = 8, .slot_bytes = at.slot_bytes};
   spec.carriage = at.carriage;
   spec.iterations = 4;

@@ -2,8 +2,10 @@
 //
 //   tutti-plan all_reduce -n 4 -s 1M               the plan that the choice table picks
 //   tutti-plan all_reduce -n 4 -s 1M -a ring       that of one algorithm
+//   tutti-plan all_reduce -n 8 -s 1M --hosts 2     that of ranks on two hosts
 //   tutti-plan --file my.plan                      exit status 1 and the reason when it is wrong
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +14,7 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "algorithms/algorithm.h"
@@ -34,6 +37,8 @@ struct Options {
   std::string type = "float32";
   std::string op = "sum";
   std::string file;
+  std::string hosts;
+  std::vector<uint32_t> host_of;
   int64_t rank = -1;
   bool list = false;
   bool summary_only = false;
@@ -97,7 +102,9 @@ void declare_sizes_and_costs(CLI::App& app, Options& options) {
                  "message bytes, e.g. 64K; where a buffer holds a block for every rank: of all blocks")
       ->capture_default_str();
   app.add_flag("--variable-counts", options.request.variable_counts, "for blocks of different sizes");
-  app.add_option("--cores", options.costs.cores, "cores that the ranks share")
+  app.add_option("--hosts", options.hosts,
+                 "put the ranks on so many hosts (2), or on these (0,0,1,1); default: one");
+  app.add_option("--cores", options.costs.cores, "cores that the ranks of a host share")
       ->capture_default_str()
       ->check(number(false));
   app.add_option("--overhead-us", options.costs.step_overhead_us, "cost of a step")
@@ -115,13 +122,38 @@ void declare_sizes_and_costs(CLI::App& app, Options& options) {
   app.add_option("--memory-bytes-per-us", options.costs.memory_bytes_per_us, "bandwidth of a core to memory")
       ->capture_default_str()
       ->check(number(false));
+  app.add_option("--network-overhead-us", options.costs.network_overhead_us,
+                 "cost of a message between hosts to the ranks at its ends")
+      ->capture_default_str()
+      ->check(number(true));
+  app.add_option("--network-latency-us", options.costs.network_latency_us, "how long it is under way")
+      ->capture_default_str()
+      ->check(number(true));
+  app.add_option("--network-bytes-per-us", options.costs.network_bytes_per_us,
+                 "bandwidth of a host to the others, in each direction")
+      ->capture_default_str()
+      ->check(number(false));
   app.footer(
       "Exit status: 0 proved, 1 the plan is wrong, 2 wrong arguments.\n"
       "The default costs are those of two cores of an EPYC (Zen 5); ./dev bench measures the latency of a\n"
       "cache line and the copy bandwidth of this machine.");
 }
 
-int report_file(const Options& options) {
+/// Reads --hosts for so many ranks. Empty text: done.
+std::string place_ranks(Options& options, uint32_t rank_count) {
+  if (options.hosts.empty()) return "";
+  auto host_of = parse_hosts(options.hosts, rank_count);
+  if (!host_of) {
+    return format("--hosts '%s' is neither a number of hosts for %u ranks nor a host for each, e.g. 0,0,1,1",
+                  options.hosts.c_str(), rank_count);
+  }
+  options.host_of = std::move(*host_of);
+  options.facts.host_of = options.costs.host_of = options.host_of;
+  options.facts.host_count = 1 + *std::ranges::max_element(options.host_of);
+  return "";
+}
+
+int report_file(Options& options) {
   std::ostringstream text;
   if (options.file == "-") {
     text << std::cin.rdbuf();
@@ -138,6 +170,8 @@ int report_file(const Options& options) {
   const auto bytes = parse_bytes(options.bytes);
   if (!bytes) return fail(kBadUsage, "'" + options.bytes + "' is not a number of bytes");
   const Plan& plan = plans->front();
+  const std::string defect = place_ranks(options, plan.rank_count);
+  if (!defect.empty()) return fail(kBadUsage, defect);
   const uint64_t blocks = std::max(input_blocks(plan.collective, plan.rank_count),
                                    output_blocks(plan.collective, plan.rank_count));
   const Report report = report_plans(*plans, {.block_bytes = *bytes / blocks,
@@ -172,9 +206,10 @@ std::string complete_request(Options& options) {
   request.op = *op;
   request.block_bytes = *bytes / std::max(input_blocks(*collective, request.rank_count),
                                           output_blocks(*collective, request.rank_count));
-  options.facts.can_publish = !options.no_publish;
+  std::string defect = place_ranks(options, request.rank_count);
+  options.facts.can_publish = !options.no_publish && options.facts.host_count == 1;
   options.facts.cores = options.costs.cores;
-  return "";
+  return defect;
 }
 
 /// The algorithm, and in `why` the reason. Null: `why` says what is wrong.

@@ -59,8 +59,13 @@ Report report_plans(std::span<const Plan> plans, const ReportOptions& options) {
   report.text += format("# %llu bytes over links, %llu bytes read and written in memory\n",
                         static_cast<unsigned long long>(price->link_bytes),
                         static_cast<unsigned long long>(price->memory_bytes));
-  report.text += format("# predicted time %.2f us on %u cores, %u steps on the longest chain\n",
-                        price->microseconds, options.costs.cores, price->critical_steps);
+  if (price->network_bytes > 0) {
+    report.text += format("# %llu of these bytes between hosts\n",
+                          static_cast<unsigned long long>(price->network_bytes));
+  }
+  report.text +=
+      format("# predicted time %.2f us on %u cores%s, %u steps on the longest chain\n", price->microseconds,
+             options.costs.cores, options.costs.host_of.empty() ? "" : " a host", price->critical_steps);
   return report;
 }
 
@@ -84,6 +89,26 @@ std::optional<uint64_t> parse_bytes(const std::string& text) {
   }
   if (*end != '\0' || !(value < 9.2e18)) return std::nullopt;
   return static_cast<uint64_t>(value);
+}
+
+std::optional<std::vector<uint32_t>> parse_hosts(const std::string& text, uint32_t rank_count) {
+  std::vector<uint64_t> numbers;
+  const char* end = text.data() + text.size();
+  for (const char* at = text.data();; ++at) {
+    const auto [next, error] = std::from_chars(at, end, numbers.emplace_back());
+    if (error != std::errc()) return std::nullopt;
+    at = next;
+    if (at == end) break;
+    if (*at != ',') return std::nullopt;
+  }
+  if (numbers.size() == 1) {
+    const uint64_t hosts = numbers[0];
+    if (hosts == 0 || hosts > rank_count) return std::nullopt;
+    numbers.clear();
+    for (uint64_t rank = 0; rank < rank_count; ++rank) numbers.push_back(rank * hosts / rank_count);
+  }
+  if (numbers.size() != rank_count) return std::nullopt;
+  return number_hosts(numbers);
 }
 
 std::string list_algorithms() {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "plan/plan.h"
 #include "plan/price.h"
@@ -29,6 +30,10 @@ Report report_plans(std::span<const Plan> plans, const ReportOptions& options);
 
 /// "4096", "64K", "1.5M", "2G" (powers of 1024); nullopt for anything else, also beyond 2^63.
 std::optional<uint64_t> parse_bytes(const std::string& text);
+
+/// The host of each of `rank_count` ranks, numbered as Facts::host_of: "2" puts them on two hosts in blocks,
+/// as evenly as can be; "0,0,1,1" names each rank's host. nullopt for anything else.
+std::optional<std::vector<uint32_t>> parse_hosts(const std::string& text, uint32_t rank_count);
 
 /// The algorithms of every collective, one line each.
 std::string list_algorithms();
