@@ -70,7 +70,9 @@ verb_sanitize() {
   esac
   shift
   install_packages build test
-  configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Dbuildtype=debugoptimized -Dtests=enabled
+  # -O1 with line numbers only: half the compile time of -O2 -g (kernels_float16.cc: 23 s instead of 49), reports as
+  # good, and what the tests lose in speed is less.
+  configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Doptimization=1 -Ddebug=true -Dcpp_args=-g1 -Dtests=enabled
   compile_or_close "$BUILD-$kind"
   run_tests "$BUILD-$kind" "$@"
   heading "result"
