@@ -38,7 +38,8 @@ void recycle(ncclComm* comm) {
   comm->comm = nullptr;
   comm->job.reset();
   comm->failure = Status::ok();
-  comm->last_error.clear();
+  comm->last_error = {};
+  comm->reported.clear();
   comm->ops.clear();
   if (comm->stream != nullptr) {
     // Whatever its operations ended with has been reported, or nobody is left to ask.
@@ -66,6 +67,14 @@ Status check_not_forked(ncclComm* comm) {
 std::shared_ptr<Job> job_of(ncclComm* comm) {
   const std::scoped_lock lock(comm->mutex);
   return comm->job;
+}
+
+/// The first line of the log, once.
+bool introduce() {
+  log(LogLevel::kVersion,
+      format("NCCL version %d.%d.%d, served by tutti %d.%d.%d on host memory", NCCL_MAJOR, NCCL_MINOR,
+             NCCL_PATCH, TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH));
+  return true;
 }
 
 void log_end(const char* what, const ncclComm* comm) {
@@ -116,6 +125,8 @@ Use::~Use() {
 }
 
 Result<ncclComm*> acquire_comm(const CommConfig& config) {
+  static const bool introduced = introduce();
+  static_cast<void>(introduced);
   look_for_cuda_driver();
   ncclComm* comm = comm_pool().take();
   comm->config = config;

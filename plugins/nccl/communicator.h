@@ -62,7 +62,8 @@ struct ncclComm {
   std::mutex mutex;                       ///< guards what follows
   std::shared_ptr<tutti::nccl::Job> job;  ///< a split (shared by parent and children), or a finalize
   tutti::Status failure;                  ///< what a job or an operation on the stream ended with
-  std::string last_error;
+  tutti::nccl::ErrorText last_error;
+  std::string reported;  ///< the last failure that ncclCommGetAsyncError has told
   std::map<int, tutti::nccl::UserOp> ops;
 
   /// Where its operations are issued.
@@ -120,7 +121,7 @@ ncclResult_t guarded_on(const char* call, ncclComm* comm, Body&& body) noexcept 
     Status status = body();
     if (!status.is_ok() && status.code() != Code::kInProgress) [[unlikely]] {
       const std::scoped_lock lock(comm->mutex);
-      comm->last_error = std::string(call) + ": " + std::string(status.text());
+      comm->last_error = numbered(std::string(call) + ": " + std::string(status.text()));
     }
     return status;
   });

@@ -163,7 +163,12 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult
     *asyncError = result_of(state.code());
     if (state.is_ok() || state.code() == Code::kInProgress) return Status::ok();
     const std::scoped_lock lock(comm->mutex);
-    comm->last_error = state.text();
+    if (state.text() != comm->reported) {
+      // Once: who polls would fill the log.
+      static_cast<void>(report("ncclCommGetAsyncError", state));
+      comm->last_error = last_error_of_thread();
+      comm->reported = state.text();
+    }
     return Status::ok();
   });
 }

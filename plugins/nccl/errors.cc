@@ -4,15 +4,17 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <mutex>
+#include <utility>
 
 namespace tutti::nccl {
 namespace {
 
 struct LastError {
   std::mutex mutex;
-  std::string text;
+  ErrorText error;
 };
 
 /// Never destroyed: a thread may call during exit.
@@ -20,6 +22,8 @@ LastError& last_error_of_process() {
   static auto* kept = new LastError;
   return *kept;
 }
+
+thread_local ErrorText thread_error;
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -87,13 +91,13 @@ Status not_implemented(const char* what) {
 ncclResult_t report(const char* call, const Status& why) noexcept {
   if (why.code() == Code::kInProgress) return ncclInProgress;
   try {
-    const std::string text = std::string(call) + ": " + std::string(why.text());
+    thread_error = numbered(std::string(call) + ": " + std::string(why.text()));
     {
       LastError& last = last_error_of_process();
       const std::scoped_lock lock(last.mutex);
-      last.text = text;
+      last.error = thread_error;
     }
-    log(LogLevel::kWarn, "NCCL WARN " + text);
+    log(LogLevel::kWarn, "NCCL WARN " + thread_error.text);
   } catch (...) {
     // Without memory for the text the code still says what happened.
     return result_of(why.code());
@@ -101,10 +105,19 @@ ncclResult_t report(const char* call, const Status& why) noexcept {
   return result_of(why.code());
 }
 
-std::string last_error() {
+ErrorText numbered(std::string text) {
+  static std::atomic<uint64_t> errors{0};
+  return {errors.fetch_add(1, std::memory_order_relaxed) + 1, std::move(text)};
+}
+
+ErrorText last_error() {
   LastError& last = last_error_of_process();
   const std::scoped_lock lock(last.mutex);
-  return last.text;
+  return last.error;
+}
+
+const ErrorText& last_error_of_thread() {
+  return thread_error;
 }
 
 void log(LogLevel level, const std::string& text) noexcept {

@@ -5,6 +5,7 @@
 // communicator.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <string>
@@ -25,12 +26,20 @@ Status status_of(tutti_result_t result);
 /// A call that exists by name only. `what` is a clause: "windows are not implemented".
 Status not_implemented(const char* what);
 
-/// Keeps `why` as the process's last error, prefixed by the call's name, writes it to the log and gives its
+/// Keeps `why` as the last error, prefixed by the call's name, writes it to the log and gives its
 /// code. kInProgress is no failure: only its code is given.
 ncclResult_t report(const char* call, const Status& why) noexcept;
 
-/// The text of the process's last error.
-std::string last_error();
+/// An error's text; a larger number is a later error. 0: there was none.
+struct ErrorText {
+  uint64_t number = 0;
+  std::string text;
+};
+ErrorText numbered(std::string text);
+
+/// The last error of all threads, and that of the calling one.
+ErrorText last_error();
+const ErrorText& last_error_of_thread();
 
 /// Writes a line where NCCL_DEBUG asks for `level`.
 void log(LogLevel level, const std::string& text) noexcept;

@@ -75,13 +75,14 @@ TUTTI_NCCL_CALL(const char*, ncclGetErrorString, ncclResult_t result) {
 TUTTI_NCCL_CALL(const char*, ncclGetLastError, ncclComm_t comm) {
   thread_local std::string text;
   static_cast<void>(guarded("ncclGetLastError", [&]() -> Status {
-    text.clear();
     const Use use(comm);
+    ErrorText newest = last_error_of_thread();
     if (use.status().is_ok()) {
       const std::scoped_lock lock(comm->mutex);
-      text = comm->last_error;
+      if (comm->last_error.number > newest.number) newest = comm->last_error;
     }
-    if (text.empty()) text = last_error();
+    if (!use.status().is_ok() || newest.number == 0) newest = last_error();
+    text = newest.text;
     return Status::ok();
   }));
   return text.c_str();

@@ -165,8 +165,9 @@ typedef struct ncclSimInfo_v22200 {
 NCCL_DECLARE_(ncclResult_t, ncclGetVersion, (int* version));
 /* What a code means; never NULL, for any value. */
 NCCL_DECLARE_(const char*, ncclGetErrorString, (ncclResult_t result));
-/* The text of the last failure of `comm`, or with NULL of the process; "" when there was none, never NULL.
- * Valid until the calling thread's next call of this function. */
+/* The text of the last failed call: of this thread or of `comm`, whichever is later; with NULL, or where
+ * neither has failed, of the whole process. "" when there was none, never NULL. Valid until the calling
+ * thread's next call of this function. */
 NCCL_DECLARE_(const char*, ncclGetLastError, (ncclComm_t comm));
 /* Nothing to reset; kept for programs that link to it. */
 NCCL_DECLARE_(void, ncclResetDebugInit, (void));
