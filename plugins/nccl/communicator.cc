@@ -125,8 +125,8 @@ Use::~Use() {
 }
 
 Result<ncclComm*> acquire_comm(const CommConfig& config) {
-  static const bool introduced = introduce();
-  static_cast<void>(introduced);
+  static const bool kIntroduced = introduce();
+  static_cast<void>(kIntroduced);
   look_for_cuda_driver();
   ncclComm* comm = comm_pool().take();
   comm->config = config;

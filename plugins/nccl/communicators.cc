@@ -80,6 +80,13 @@ ncclResult_t describe(const char* call, ncclComm_t comm, const char* name, Value
 TUTTI_NCCL_CALL(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
   return guarded("ncclGetUniqueId", [&]() -> Status {
     if (id == nullptr) return null_argument("id");
+    if (!settings().comm_id.empty()) {
+      // To ignore it would give every rank another id.
+      return not_implemented(
+          "meeting at the address of NCCL_COMM_ID is not implemented (unset it, call ncclGetUniqueId on one "
+          "rank "
+          "and carry its id to the others)");
+    }
     tutti_unique_id_t below;
     TUTTI_TRY(status_of(tutti_get_unique_id(&below)));
     std::memcpy(id->internal, below.bytes, sizeof(id->internal));

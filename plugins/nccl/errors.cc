@@ -49,7 +49,7 @@ std::string log_path(const std::string& pattern) {
 
 /// Standard output, or the file of NCCL_DEBUG_FILE where it can be opened. Never closed.
 std::FILE* log_stream() {
-  static std::FILE* const stream = [] {
+  static std::FILE* stream = [] {
     const std::string& pattern = settings().log_file;
     std::FILE* file = pattern.empty() ? nullptr : std::fopen(log_path(pattern).c_str(), "we");
     return file != nullptr ? file : stdout;

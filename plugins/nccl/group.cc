@@ -118,6 +118,7 @@ Status run_all(const std::vector<SetUp>& jobs) {
   const std::vector<Lane> lanes = lanes_of(jobs);
   if (lanes.size() == 1) return run_lane(lanes[0]);
   std::vector<std::unique_ptr<Job>> threads;
+  threads.reserve(lanes.size());
   for (const Lane& lane : lanes) {
     threads.push_back(std::make_unique<Job>([&lane] { return run_lane(lane); }));
   }

@@ -29,7 +29,7 @@ bool NcclRank::expect(ncclResult_t result, ncclResult_t wanted, const std::strin
 void NcclRank::expect_text(const std::vector<std::string>& parts, const std::string& what) {
   const std::string text = ncclGetLastError(comm);
   for (const std::string& part : parts) {
-    if (text.find(part) == std::string::npos) rank_.fail(what + ": no \"" + part + "\" in \"" + text + "\"");
+    if (text.find(part) == std::string::npos) rank_.fail(what + ": no '" + part + "' in: " + text);
   }
 }
 
