@@ -1,4 +1,6 @@
 // Exported calls that move data: checks that are NCCL's, then the same call of tutti.
+#include <cstddef>
+
 #include "plugins/nccl/cuda_memory.h"
 #include "plugins/nccl/group.h"
 
@@ -244,8 +246,15 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclGroupEnd) {
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t* simInfo) {
   return guarded("ncclGroupSimulateEnd", [&]() -> Status {
-    static_cast<void>(simInfo);
-    TUTTI_TRY(group_drop());
-    return not_implemented("a group cannot be priced before it runs (the group was dropped)");
+    const auto predicted = group_simulate_end();
+    TUTTI_TRY(predicted.status());
+    if (simInfo == nullptr) return null_argument("simInfo");
+    if (simInfo->size < offsetof(ncclSimInfo_t, estimatedTime) + sizeof(float) ||
+        simInfo->magic != NCCL_SIM_INFO_MAGIC) {
+      return {Code::kInvalidArgument,
+              "argument simInfo is not an ncclSimInfo_t: start from NCCL_SIM_INFO_INITIALIZER"};
+    }
+    simInfo->estimatedTime = static_cast<float>(*predicted);
+    return Status::ok();
   });
 }

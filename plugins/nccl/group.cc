@@ -257,13 +257,19 @@ Status group_end() {
   return status;
 }
 
-Status group_drop() {
+Result<double> group_simulate_end() {
   if (group().depth == 0) return not_in_group();
-  if (--group().depth > 0) return Status::ok();
+  if (--group().depth > 0) return 0.0;
   const Group all = std::exchange(group(), Group{});
+  auto predicted = tutti::predict_group_us();
   drop_set_ups(all);
-  const Status nothing = end_below({Code::kInvalidUsage, "the group was only simulated"});
-  return all.spoiled.is_ok() || nothing.is_ok() ? Status::ok() : all.spoiled;
+  static_cast<void>(end_below({Code::kInvalidUsage, "the group was only simulated"}));
+  TUTTI_TRY(all.spoiled);
+  if (!all.waiting.empty() || !all.starting.empty() || !all.closings.empty()) {
+    return Status(Code::kInvalidUsage,
+                  "only operations can be simulated, not making or ending communicators");
+  }
+  return predicted;
 }
 
 }  // namespace tutti::nccl

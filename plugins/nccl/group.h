@@ -38,7 +38,7 @@ void spoil(const Status& why) noexcept;
 
 Status group_start();
 Status group_end();
-/// Leaves the outermost group without issuing anything of it; an inner one as group_end does.
-Status group_drop();
+/// As group_end, but nothing is issued: the outermost one gives the predicted time of the operations instead.
+Result<double> group_simulate_end();
 
 }  // namespace tutti::nccl

@@ -326,7 +326,7 @@ NCCL_DECLARE_(ncclResult_t, ncclWaitSignal,
  * issued. */
 NCCL_DECLARE_(ncclResult_t, ncclGroupStart, (void));
 NCCL_DECLARE_(ncclResult_t, ncclGroupEnd, (void));
-/* Ends the group without issuing anything. */
+/* Ends the group without issuing anything; *simInfo says how long its collectives would take. */
 NCCL_DECLARE_(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo));
 
 /* ---- parameters ---------------------------------------------------------------------------------

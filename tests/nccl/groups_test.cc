@@ -232,22 +232,48 @@ TEST(NcclGroupsTest, ASpoiledGroupSetsUpNothing) {
             "");
 }
 
-// Goal: ncclGroupSimulateEnd closes the group, issues nothing, and says that it cannot price it.
-TEST(NcclGroupsTest, SimulateEndDropsTheGroup) {
+// Goal: ncclGroupSimulateEnd closes the group and issues nothing; more work is predicted to take longer; what
+// has no price says so.
+TEST(NcclGroupsTest, SimulateEndPricesTheGroup) {
   EXPECT_EQ(
       run_nccl(processes(2),
                [](NcclRank& rank) {
-                 float value = 1;
+                 std::vector<float> data(1'000'000, 1);
+                 const auto simulate = [&](size_t count, int calls) {
+                   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+                   rank.expect_ok(ncclGroupStart(), "start");
+                   for (int i = 0; i < calls; ++i) {
+                     rank.expect_ok(ncclAllReduce(data.data(), data.data(), count, ncclFloat32, ncclSum,
+                                                  rank.comm, nullptr),
+                                    "inside");
+                   }
+                   rank.expect_ok(ncclGroupSimulateEnd(&info), "simulate");
+                   return info.estimatedTime;
+                 };
+                 const float small = simulate(10, 1);
+                 const float large = simulate(data.size(), 1);
+                 const float twice = simulate(data.size(), 2);
+                 rank.expect_true(0 < small && small < large && large < twice, "predictions");
+                 rank.expect_true(simulate(10, 0) == 0, "an empty group");
+                 rank.expect(ncclGroupEnd(), ncclInvalidUsage, "the group is closed");
+
                  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
                  rank.expect_ok(ncclGroupStart(), "start");
-                 rank.expect_ok(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, rank.comm, nullptr),
-                                "inside");
-                 rank.expect(ncclGroupSimulateEnd(&info), ncclInvalidUsage, "simulate");
-                 rank.expect_true(info.estimatedTime == NCCL_UNDEF_FLOAT && value == 1, "nothing happened");
-                 rank.expect(ncclGroupEnd(), ncclInvalidUsage, "the group is closed");
-                 rank.expect_ok(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, rank.comm, nullptr),
-                                "after");
-                 rank.expect_true(value == 2, "sum");
+                 rank.expect_ok(ncclSend(data.data(), 1, ncclFloat32, 1 - rank.rank(), rank.comm, nullptr),
+                                "send");
+                 rank.expect(ncclGroupSimulateEnd(&info), ncclInvalidUsage, "messages");
+                 rank.expect_true(info.estimatedTime == NCCL_UNDEF_FLOAT, "no prediction");
+                 rank.expect_ok(ncclGroupStart(), "start");
+                 rank.expect(ncclGroupSimulateEnd(nullptr), ncclInvalidArgument, "no result");
+                 info.magic = 0;
+                 rank.expect_ok(ncclGroupStart(), "start");
+                 rank.expect(ncclGroupSimulateEnd(&info), ncclInvalidArgument, "magic");
+
+                 rank.expect_true(data[0] == 1, "nothing was issued");
+                 rank.expect_ok(
+                     ncclAllReduce(data.data(), data.data(), 1, ncclFloat32, ncclSum, rank.comm, nullptr),
+                     "after");
+                 rank.expect_true(data[0] == 2, "sum");
                }),
       "");
 }
