@@ -46,9 +46,21 @@ Runs on x86-64 Linux with glibc $2 or newer; nothing is installed, the folder ca
   bin/tutti-plan --help                            plans: print, verify, price
   bin/test_core, bin/test_reduce, ...              the tests (GoogleTest)
   include/tutti/tutti.h, lib/libtutti.so.0         the library to link
+  lib/nccl/libnccl.so.2, include/nccl/nccl.h       the interface of NCCL, on host memory: preload it or link to it
 
 lib/ also holds the shared libraries that the programs need; licences/ their terms.
 TEXT
+}
+
+# In a folder of its own: lib/ on a search path must not take the place of another libnccl.so.2.
+bundle_nccl() {
+  [[ -e $BUILD/plugins/nccl/libnccl.so.2 ]] || return 0
+  mkdir -p "$1/lib/nccl" "$1/include/nccl"
+  cp "$BUILD/plugins/nccl/libnccl.so.2" "$1/lib/nccl/"
+  ln -sf libnccl.so.2 "$1/lib/nccl/libnccl.so"
+  cp plugins/nccl/nccl.h "$1/include/nccl/"
+  # shellcheck disable=SC2016 # $ORIGIN is for the loader
+  patchelf --set-rpath '$ORIGIN/..' "$1/lib/nccl/libnccl.so.2"
 }
 
 bundle_fill() {
@@ -59,13 +71,14 @@ bundle_fill() {
   cp include/tutti/*.h "$folder/include/tutti/"
   cp "$BUILD/libtutti.so.$version" "$folder/lib/libtutti.so.0"
   ln -sf libtutti.so.0 "$folder/lib/libtutti.so"
-  mapfile -t libraries < <(needed_libraries "${programs[@]}" "$folder/lib/libtutti.so.0" | grep -v '/libtutti\.so')
+  bundle_nccl "$folder"
+  mapfile -t libraries < <(needed_libraries "${programs[@]}" "$folder/lib/libtutti.so.0" | grep -v -E '/lib(tutti|nccl)\.so')
   for library in "${libraries[@]}"; do
     cp -L "$library" "$folder/lib/$(basename "$library")"
   done
   bundle_licences "$folder/licences" "${libraries[@]}"
   # shellcheck disable=SC2016 # $ORIGIN is for the loader
-  patchelf --set-rpath '$ORIGIN/../lib' "$folder"/bin/*
+  patchelf --set-rpath '$ORIGIN/../lib:$ORIGIN/../lib/nccl' "$folder"/bin/*
   # shellcheck disable=SC2016
   patchelf --set-rpath '$ORIGIN' "$folder"/lib/*.so.*
   bundle_readme "$version" "$(glibc_needed "$folder"/bin/* "$folder"/lib/*.so.* | cut -d_ -f2)" >"$folder/README"

@@ -1,9 +1,8 @@
 #include "api/handle.h"
 
-#include <deque>
-#include <mutex>
 #include <string>
 
+#include "api/handle_pool.h"
 #include "core/version.h"
 
 namespace tutti {
@@ -12,17 +11,9 @@ static_assert(kVersionCode == TUTTI_VERSION_CODE);
 
 namespace {
 
-// A handle rests for this many others before it is used again: so long is its misuse noticed.
-constexpr size_t kQuarantine = 256;
-
-struct HandlePool {
-  std::mutex mutex;
-  std::deque<tutti_comm*> resting;
-};
-
 /// Never destroyed: a thread may call during exit.
-HandlePool& handle_pool() {
-  static auto* pool = new HandlePool;
+HandlePool<tutti_comm>& handle_pool() {
+  static auto* pool = new HandlePool<tutti_comm>;
   return *pool;
 }
 
@@ -40,16 +31,7 @@ tutti_result_t report(const Status& status) noexcept {
 }
 
 tutti_comm* acquire_handle() {
-  HandlePool& pool = handle_pool();
-  tutti_comm* handle = nullptr;
-  {
-    const std::scoped_lock lock(pool.mutex);
-    if (pool.resting.size() > kQuarantine) {
-      handle = pool.resting.front();
-      pool.resting.pop_front();
-    }
-  }
-  if (handle == nullptr) handle = new tutti_comm;
+  tutti_comm* handle = handle_pool().take();
   handle->state = tutti_comm::State::kCreating;
   handle->busy = 0;
   handle->setup_stop = std::make_unique<SetUpStop>();
@@ -68,9 +50,7 @@ void recycle_handle(tutti_comm* handle) {
   handle->premul_ops.clear();
   handle->next_premul_op = TUTTI_OP_COUNT;
   handle->registrations.clear();
-  HandlePool& pool = handle_pool();
-  const std::scoped_lock lock(pool.mutex);
-  pool.resting.push_back(handle);
+  handle_pool().rest(handle);
 }
 
 Status check_handle(const tutti_comm* handle) {

@@ -15,8 +15,7 @@
 #include "core/result.h"
 #include "tutti/tutti.h"
 
-/// A communicator's handle. Handles are recycled, oldest first, and never given back to the system,
-/// so that the use of a destroyed one is noticed instead of crashing.
+/// A communicator's handle; they are kept in a HandlePool.
 struct tutti_comm {
   static constexpr uint64_t kLive = 0x7475747469636f6d;
 

@@ -1,6 +1,7 @@
 #include "api/issue.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -255,6 +256,25 @@ bool in_group() {
 
 void spoil_group(const Status& why) {
   if (group_depth > 0 && group().spoiled.is_ok()) group().spoiled = why;
+}
+
+Result<double> predict_group_us() {
+  std::map<const tutti_comm*, double> busy_us;
+  for (const Work& work : group().work) {
+    const auto* call = std::get_if<Call>(&work.what);
+    if (call == nullptr || call->blocks != nullptr) {
+      return Status(
+          Code::kUnsupported,
+          "sends, receives and variable-count calls have no predicted time: predict a group without");
+    }
+    TUTTI_TRY(check_ready(work.handle));
+    auto predicted = work.handle->comm->predict_us(call->shape);
+    TUTTI_TRY(predicted.status());
+    busy_us[work.handle] += *predicted;
+  }
+  double longest_us = 0;
+  for (const auto& [handle, time_us] : busy_us) longest_us = std::max(longest_us, time_us);
+  return longest_us;
 }
 
 Status group_end() {

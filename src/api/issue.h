@@ -28,6 +28,9 @@ Status issue(tutti_comm* handle, const Message& message, tutti_stream_t stream);
 void group_start();
 Status group_end();
 bool in_group();
+/// Predicted time of what the calling thread's group holds so far, in microseconds: communicators side by
+/// side, the operations of one after each other. Errors: kUnsupported: messages have no price.
+Result<double> predict_group_us();
 /// An argument error inside a group: the end will return it and issue nothing.
 void spoil_group(const Status& why);
 

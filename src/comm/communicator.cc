@@ -396,22 +396,37 @@ std::string Communicator::explain() const {
               ? ", by TUTTI_ALGORITHM"
               : format(", by row %u of the choice table", last_->choice_row);
   if (!last_->stripes.empty()) text += format(", %zu threads a rank", last_->stripes.size() + 1);
-  const Request request{.collective = shape.collective,
-                        .rank_count = rank_count_,
-                        .root = shape.root,
-                        .block_bytes = block_bytes(shape),
-                        .type = shape.type,
-                        .op = shape.op,
-                        .reproducible = options_.reproducible,
-                        .in_place = shape.in_place};
-  std::vector<Plan> plans;
-  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
-    plans.push_back(last_->algorithm->make(request, facts(), rank));
-  }
-  if (auto price = price_plans(plans, request.block_bytes, {.cores = cores_}); price) {
-    text += format(", predicted %.2f us", price->microseconds);
+  if (auto predicted = price_us(*last_->algorithm, fixed_request(shape)); predicted) {
+    text += format(", predicted %.2f us", *predicted);
   }
   return text;
+}
+
+Result<double> Communicator::predict_us(const CallShape& shape) const {
+  const Request request = fixed_request(shape);
+  auto algorithm = choose(request, nullptr);
+  TUTTI_TRY(algorithm.status());
+  return price_us(**algorithm, request);
+}
+
+Request Communicator::fixed_request(const CallShape& shape) const {
+  return {.collective = shape.collective,
+          .rank_count = rank_count_,
+          .root = shape.root,
+          .block_bytes = block_bytes(shape),
+          .type = shape.type,
+          .op = shape.op,
+          .reproducible = options_.reproducible,
+          .in_place = shape.in_place};
+}
+
+Result<double> Communicator::price_us(const Algorithm& algorithm, const Request& request) const {
+  std::vector<Plan> plans;
+  plans.reserve(rank_count_);
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) plans.push_back(algorithm.make(request, facts(), rank));
+  auto price = price_plans(plans, request.block_bytes, {.cores = cores_});
+  TUTTI_TRY(price.status());
+  return price->microseconds;
 }
 
 }  // namespace tutti

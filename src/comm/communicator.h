@@ -118,6 +118,8 @@ class Communicator {
 
   /// About the last operation, for people.
   std::string explain() const;
+  /// Predicted time of a collective of this shape, microseconds. Errors: kUnsupported (no algorithm).
+  Result<double> predict_us(const CallShape& shape) const;
 
  private:
   /// A cached binding.
@@ -161,6 +163,9 @@ class Communicator {
   Status watch_life(const std::vector<RankFacts>& facts, std::vector<Introduction>& introductions);
   Facts facts() const;
   Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;
+  /// What a collective with equal blocks asks of an algorithm.
+  Request fixed_request(const CallShape& shape) const;
+  Result<double> price_us(const Algorithm& algorithm, const Request& request) const;
   Result<std::unique_ptr<Bound>> bind(const Call& call);
   Status find_bound(const Call& call);
   BindOptions bind_options() const;

@@ -17,7 +17,7 @@ STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wundef
 DIALECTS = {"c11": ("gcc", "clang"), "c++20": ("g++", "clang++")}
 
 
-def check_alone(root, header, dialect, compiler):
+def check_alone(header, include, dialect, compiler):
     def check():
         if shutil.which(compiler) is None:
             raise tap.Skip(f"no {compiler}")
@@ -26,22 +26,23 @@ def check_alone(root, header, dialect, compiler):
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder) / f"alone{suffix}"
             # Twice: the guard is part of the contract.
-            source.write_text(f"#include <tutti/{header}>\n" * 2 + "int main(void) { return 0; }\n", encoding="utf-8")
-            tap.command(compiler, f"-std={dialect}", *STRICT, *extra, "-I", root / "include", source)
+            source.write_text(f"#include <{header}>\n" * 2 + "int main(void) { return 0; }\n", encoding="utf-8")
+            tap.command(compiler, f"-std={dialect}", *STRICT, *extra, "-I", include, source)
 
     return check
 
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    headers = sorted(path.name for path in (root / "include/tutti").iterdir() if path.suffix in (".h", ".hpp"))
+    headers = [(f"tutti/{path.name}", root / "include") for path in sorted((root / "include/tutti").iterdir())]
+    headers.append(("nccl.h", root / "plugins/nccl"))
     checks = []
-    for header, dialect in itertools.product(headers, DIALECTS):
+    for (header, include), dialect in itertools.product(headers, DIALECTS):
         if header.endswith(".hpp") and dialect == "c11":
             continue
         for compiler in DIALECTS[dialect]:
             checks.append((f"{header} alone as {dialect} with {compiler}",
-                           check_alone(root, header, dialect, compiler)))
+                           check_alone(header, include, dialect, compiler)))
     tap.run(checks)
 
 

@@ -36,8 +36,8 @@ class Installed:
                                 PKG_CONFIG_PATH=str(self.library / "pkgconfig"))
         self.environment.pop("DESTDIR", None)
 
-    def flags(self, *arguments):
-        text = tap.command("pkg-config", f"--define-variable=prefix={self.prefix}", *arguments, "tutti",
+    def flags(self, *arguments, package="tutti"):
+        text = tap.command("pkg-config", f"--define-variable=prefix={self.prefix}", *arguments, package,
                            env=self.environment)
         return text.split()
 
@@ -137,6 +137,20 @@ def check_paths(tree):
         if path.suffix in (".pc", ".cmake", ".h"):
             text = path.read_text(encoding="utf-8")
             assert str(BUILD) not in text and str(SOURCE) not in text, path
+
+
+def check_nccl(tree):
+    """A program of NCCL, by pkg-config; its library lies where no other program finds it by chance"""
+    if not (tree.library / "pkgconfig/tutti-nccl.pc").exists():
+        raise tap.Skip("built without libnccl.so.2")
+    folder = tree.flags("--variable=nccldir", package="tutti-nccl")[0]
+    assert (pathlib.Path(folder) / "libnccl.so.2").exists() and not list(tree.library.glob("libnccl*")), folder
+    with tempfile.TemporaryDirectory() as target:
+        program = pathlib.Path(target) / "user"
+        tap.command("gcc", "-std=c11", SOURCE / "tests/nccl/program.c", "-o", program,
+                    *tree.flags("--cflags", "--libs", package="tutti-nccl"))
+        output = tap.command(program, 2, env=dict(tree.environment, LD_LIBRARY_PATH=folder), timeout=60)
+        assert "correct" in output, output
 
 
 def check_tools(tree):

@@ -1,0 +1,236 @@
+#include "plugins/nccl/communicator.h"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <utility>
+
+#include "api/handle.h"
+#include "api/handle_pool.h"
+#include "plugins/nccl/cuda_memory.h"
+
+namespace tutti::nccl {
+namespace {
+
+/// Never destroyed: a thread may call during exit.
+HandlePool<ncclComm>& comm_pool() {
+  static auto* pool = new HandlePool<ncclComm>;
+  return *pool;
+}
+
+Status dead_handle() {
+  return {Code::kInvalidArgument,
+          "argument comm is not a live communicator: it was destroyed or aborted, or its set-up failed"};
+}
+
+/// The handle is dead from here on: no call enters any more. False when it was dead already.
+bool close_handle(ncclComm* comm) {
+  uint64_t live = ncclComm::kLive;
+  return comm->magic.compare_exchange_strong(live, 0);
+}
+
+/// The calls that were inside when the handle was closed have left.
+void wait_for_users(const ncclComm* comm) {
+  while (comm->users.load() != 0) std::this_thread::yield();
+}
+
+void recycle(ncclComm* comm) {
+  comm->comm = nullptr;
+  comm->job.reset();
+  comm->failure = Status::ok();
+  comm->last_error = {};
+  comm->reported.clear();
+  comm->ops.clear();
+  if (comm->stream != nullptr) {
+    // Whatever its operations ended with has been reported, or nobody is left to ask.
+    tutti_host_stream_destroy(std::exchange(comm->stream, nullptr));
+  }
+  comm_pool().rest(comm);
+}
+
+/// The communicator below, once it is there; null while it is being made.
+Communicator* made(ncclComm* comm) {
+  const std::scoped_lock lock(comm->mutex);
+  if (comm->comm == nullptr) return nullptr;
+  const auto state = comm->comm->state.load(std::memory_order_acquire);
+  const bool there = state == tutti_comm::State::kReady || state == tutti_comm::State::kFinalized;
+  return there ? comm->comm->comm.get() : nullptr;
+}
+
+/// In a forked child nothing of the parent's may be waited for.
+Status check_not_forked(ncclComm* comm) {
+  Communicator* communicator = made(comm);
+  if (communicator != nullptr && !communicator->process().is_original()) return Process::forked();
+  return Status::ok();
+}
+
+std::shared_ptr<Job> job_of(ncclComm* comm) {
+  const std::scoped_lock lock(comm->mutex);
+  return comm->job;
+}
+
+/// The first line of the log, once.
+bool introduce() {
+  log(LogLevel::kVersion,
+      format("NCCL version %d.%d.%d, served by tutti %d.%d.%d on host memory", NCCL_MAJOR, NCCL_MINOR,
+             NCCL_PATCH, TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH));
+  return true;
+}
+
+void log_end(const char* what, const ncclComm* comm) {
+  log(LogLevel::kInfo, format("NCCL INFO comm %p rank %d nranks %d - %s", static_cast<const void*>(comm),
+                              comm->rank, comm->rank_count, what));
+}
+
+}  // namespace
+
+Job::Job(std::function<Status()> work) {
+  // The application's signals are the application's.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this, work = std::move(work)] {
+    try {
+      status_ = work();
+    } catch (const std::exception& error) {
+      status_ = {Code::kInternal, error.what()};
+    }
+    done_.store(true, std::memory_order_release);
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Job::wait() {
+  const std::scoped_lock lock(joining_);
+  if (thread_.joinable()) thread_.join();
+}
+
+Use::Use(ncclComm* comm) : comm_(comm) {
+  if (comm == nullptr) {
+    status_ = null_argument("comm");
+    return;
+  }
+  // Counted first, then looked at: whoever closes the handle either is seen here or sees this call.
+  comm->users.fetch_add(1);
+  if (comm->magic.load() == ncclComm::kLive) [[likely]]
+    return;
+  comm->users.fetch_sub(1);
+  comm_ = nullptr;
+  status_ = dead_handle();
+}
+
+Use::~Use() {
+  if (comm_ != nullptr) comm_->users.fetch_sub(1, std::memory_order_release);
+}
+
+Result<ncclComm*> acquire_comm(const CommConfig& config) {
+  static const bool kIntroduced = introduce();
+  static_cast<void>(kIntroduced);
+  look_for_cuda_driver();
+  ncclComm* comm = comm_pool().take();
+  comm->config = config;
+  comm->ready = false;
+  if (!config.blocking) {
+    const Status made_stream = status_of(tutti_host_stream_create(&comm->stream));
+    if (!made_stream) {
+      recycle(comm);
+      return made_stream;
+    }
+  }
+  comm->magic.store(ncclComm::kLive);
+  return comm;
+}
+
+void discard_comm(ncclComm* comm) {
+  if (!close_handle(comm)) return;
+  wait_for_users(comm);
+  recycle(comm);
+}
+
+Status finalize_comm(ncclComm* comm) {
+  const Use use(comm);
+  TUTTI_TRY(use.status());
+  TUTTI_TRY(comm->check_ready());
+  const auto finalize = [comm] { return status_of(tutti_comm_finalize(comm->comm)); };
+  log_end("finalize", comm);
+  if (comm->config.blocking) return finalize();
+  const std::scoped_lock lock(comm->mutex);
+  comm->ready = false;
+  comm->job = std::make_shared<Job>(finalize);
+  return {Code::kInProgress, ""};
+}
+
+Status destroy_comm(ncclComm* comm) {
+  if (comm == nullptr) return Status::ok();
+  TUTTI_TRY(check_not_forked(comm));
+  if (!close_handle(comm)) return dead_handle();
+  log_end("destroy", comm);
+  if (const auto job = job_of(comm)) job->wait();
+  wait_for_users(comm);
+  const Status status = status_of(tutti_comm_destroy(comm->comm));
+  recycle(comm);
+  return status;
+}
+
+Status abort_comm(ncclComm* comm) {
+  if (comm == nullptr) return Status::ok();
+  TUTTI_TRY(check_not_forked(comm));
+  if (!close_handle(comm)) return dead_handle();
+  log_end("abort", comm);
+  // First whoever waits is woken, then has left, then the memory goes. One that is being set up is stopped by
+  // tutti_comm_abort: no call is inside it.
+  if (Communicator* communicator = made(comm)) communicator->abort();
+  if (const auto job = job_of(comm)) job->wait();
+  wait_for_users(comm);
+  const Status status = status_of(tutti_comm_abort(comm->comm));
+  recycle(comm);
+  return status;
+}
+
+}  // namespace tutti::nccl
+
+using tutti::Code;
+using tutti::Status;
+
+Status ncclComm::set_up_state() {
+  if (ready.load(std::memory_order_acquire)) return Status::ok();
+  const std::scoped_lock lock(mutex);
+  if (job != nullptr) {
+    if (!job->is_done()) return {Code::kInProgress, "the communicator's last call is not finished"};
+    job->wait();
+    if (failure.is_ok()) failure = job->status();
+    job.reset();
+  }
+  if (!failure.is_ok()) return failure;
+  tutti_result_t error = TUTTI_SUCCESS;
+  Status status = tutti::nccl::status_of(tutti_comm_async_error(comm, &error));
+  if (status.is_ok()) status = tutti::nccl::status_of(error);
+  if (status.is_ok()) ready.store(true, std::memory_order_release);
+  return status;
+}
+
+Status ncclComm::explain_not_ready() {
+  Status state = set_up_state();
+  if (state.code() != Code::kInProgress) return state;
+  return {Code::kInvalidArgument,
+          "the communicator is not ready, its last call has not finished: poll ncclCommGetAsyncError until "
+          "it gives "
+          "something else than ncclInProgress"};
+}
+
+Status ncclComm::async_error() {
+  if (Status state = set_up_state(); !state.is_ok()) return state;
+  if (stream != nullptr) {
+    const Status operations = tutti::nccl::status_of(tutti_host_stream_query(stream));
+    if (operations.code() == Code::kInProgress) return operations;
+    const std::scoped_lock lock(mutex);
+    // The stream tells it once, this interface until the communicator is gone.
+    if (failure.is_ok()) failure = operations;
+    if (!failure.is_ok()) return failure;
+  }
+  tutti_result_t error = TUTTI_SUCCESS;
+  if (Status asked = tutti::nccl::status_of(tutti_comm_async_error(comm, &error)); !asked.is_ok())
+    return asked;
+  return tutti::nccl::status_of(error);
+}

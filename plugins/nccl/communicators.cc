@@ -1,0 +1,201 @@
+// Exported calls that make, end and describe communicators.
+#include <cstring>
+
+#include "plugins/nccl/group.h"
+
+using namespace tutti;        // NOLINT: this file is the border between NCCL's names and ours
+using namespace tutti::nccl;  // NOLINT
+
+namespace {
+
+Status join_rank(const char* call, ncclComm_t* comm, int nranks, const ncclUniqueId& id, int rank,
+                 const ncclConfig_t* config) {
+  if (comm == nullptr) return null_argument("comm");
+  *comm = nullptr;
+  if (nranks < 1)
+    return {Code::kInvalidArgument, format("argument nranks is %d: it must be at least 1", nranks)};
+  if (rank < 0 || rank >= nranks) {
+    return {Code::kInvalidArgument, format("argument rank is %d: it must be 0 to %d", rank, nranks - 1)};
+  }
+  auto options = read_comm_config(config, {});
+  TUTTI_TRY(options.status());
+  auto handle = acquire_comm(*options);
+  TUTTI_TRY(handle.status());
+  (*handle)->rank = rank;
+  (*handle)->rank_count = nranks;
+  return set_up({.call = call, .result = comm, .config = *options, .comm = *handle, .id = id},
+                options->blocking);
+}
+
+/// Runs a call that sets up communicators; its failure spoils the group that it is in.
+template <class Body>
+ncclResult_t setting_up(const char* call, Body&& body) noexcept {
+  return guarded(call, [&]() -> Status {
+    Status status = body();
+    if (!status.is_ok() && status.code() != Code::kInProgress) spoil(status);
+    return status;
+  });
+}
+
+Status split(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, const ncclConfig_t* config) {
+  if (newcomm == nullptr) return null_argument("newcomm");
+  *newcomm = nullptr;
+  TUTTI_TRY(comm->check_ready());
+  if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
+    return {Code::kInvalidArgument,
+            format("argument color is %d: it must be NCCL_SPLIT_NOCOLOR or at least 0", color)};
+  }
+  auto options = read_comm_config(config, comm->config);
+  TUTTI_TRY(options.status());
+  ncclComm* child = nullptr;
+  if (color != NCCL_SPLIT_NOCOLOR) {
+    auto handle = acquire_comm(*options);
+    TUTTI_TRY(handle.status());
+    child = *handle;
+  }
+  return set_up({.call = "ncclCommSplit",
+                 .result = newcomm,
+                 .config = *options,
+                 .comm = child,
+                 .parent = comm,
+                 .color = color,
+                 .key = key},
+                comm->config.blocking);
+}
+
+/// Calls that only read the communicator.
+template <class Value, class Read>
+ncclResult_t describe(const char* call, ncclComm_t comm, const char* name, Value* result,
+                      Read&& read) noexcept {
+  return guarded_on(call, comm, [&]() -> Status {
+    if (result == nullptr) return null_argument(name);
+    TUTTI_TRY(comm->check_ready());
+    *result = read();
+    return Status::ok();
+  });
+}
+
+}  // namespace
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
+  return guarded("ncclGetUniqueId", [&]() -> Status {
+    if (id == nullptr) return null_argument("id");
+    if (!settings().comm_id.empty()) {
+      // To ignore it would give every rank another id.
+      return not_implemented(
+          "meeting at the address of NCCL_COMM_ID is not implemented (unset it, call ncclGetUniqueId on one "
+          "rank "
+          "and carry its id to the others)");
+    }
+    tutti_unique_id_t below;
+    TUTTI_TRY(status_of(tutti_get_unique_id(&below)));
+    std::memcpy(id->internal, below.bytes, sizeof(id->internal));
+    return Status::ok();
+  });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitRank, ncclComm_t* comm, int nranks, ncclUniqueId id, int rank) {
+  return setting_up("ncclCommInitRank",
+                    [&] { return join_rank("ncclCommInitRank", comm, nranks, id, rank, nullptr); });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitRankConfig, ncclComm_t* comm, int nranks, ncclUniqueId id, int rank,
+                ncclConfig_t* config) {
+  return setting_up("ncclCommInitRankConfig",
+                    [&] { return join_rank("ncclCommInitRankConfig", comm, nranks, id, rank, config); });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitRankScalable, ncclComm_t* comm, int nranks, int rank, int nId,
+                ncclUniqueId* ids, ncclConfig_t* config) {
+  return setting_up("ncclCommInitRankScalable", [&]() -> Status {
+    if (ids == nullptr) return null_argument("ids");
+    if (nId < 1 || nId > nranks) {
+      return {Code::kInvalidArgument,
+              format("argument nId is %d: it must be 1 to nranks, which is %d", nId, nranks)};
+    }
+    return join_rank("ncclCommInitRankScalable", comm, nranks, ids[0], rank, config);
+  });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitAll, ncclComm_t* comms, int ndev, const int* devlist) {
+  return setting_up("ncclCommInitAll", [&]() -> Status {
+    if (comms == nullptr) return null_argument("comms");
+    if (ndev < 1) return {Code::kInvalidArgument, format("argument ndev is %d: it must be at least 1", ndev)};
+    for (int i = 0; devlist != nullptr && i < ndev; ++i) {
+      if (devlist[i] < 0) {
+        return {Code::kInvalidArgument,
+                format("argument devlist[%d] is %d: it must be a device", i, devlist[i])};
+      }
+    }
+    tutti_unique_id_t below;
+    TUTTI_TRY(status_of(tutti_get_unique_id(&below)));
+    ncclUniqueId id;
+    std::memcpy(id.internal, below.bytes, sizeof(id.internal));
+    TUTTI_TRY(group_start());
+    for (int rank = 0; rank < ndev; ++rank) {
+      const Status joined = join_rank("ncclCommInitAll", &comms[rank], ndev, id, rank, nullptr);
+      if (!joined.is_ok()) spoil(joined);
+    }
+    return group_end();
+  });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
+                ncclConfig_t* config) {
+  return guarded_on("ncclCommSplit", comm, [&]() -> Status {
+    Status status = split(comm, color, key, newcomm, config);
+    if (!status.is_ok() && status.code() != Code::kInProgress) spoil(status);
+    return status;
+  });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
+  return guarded("ncclCommFinalize", [&] { return close(comm, finalize_comm); });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
+  return guarded("ncclCommDestroy", [&] { return close(comm, destroy_comm); });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
+  return guarded("ncclCommAbort", [&] { return abort_comm(comm); });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t* asyncError) {
+  return guarded("ncclCommGetAsyncError", [&]() -> Status {
+    if (asyncError == nullptr) return null_argument("asyncError");
+    const Use use(comm);
+    TUTTI_TRY(use.status());
+    const Status state = comm->async_error();
+    *asyncError = result_of(state.code());
+    if (state.is_ok() || state.code() == Code::kInProgress) return Status::ok();
+    const std::scoped_lock lock(comm->mutex);
+    if (state.text() != comm->reported) {
+      // Once: who polls would fill the log.
+      static_cast<void>(report("ncclCommGetAsyncError", state));
+      comm->last_error = last_error_of_thread();
+      comm->reported = state.text();
+    }
+    return Status::ok();
+  });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommCount, ncclComm_t comm, int* count) {
+  return describe("ncclCommCount", comm, "count", count, [&] { return comm->rank_count; });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommUserRank, ncclComm_t comm, int* rank) {
+  return describe("ncclCommUserRank", comm, "rank", rank, [&] { return comm->rank; });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommCuDevice, ncclComm_t comm, int* device) {
+  return describe("ncclCommCuDevice", comm, "device", device, [] { return -1; });
+}
+
+TUTTI_NCCL_CALL(ncclResult_t, ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {
+  if (stat < ncclStatGpuMemSuspend || stat > ncclStatGpuMemTotal) {
+    return report("ncclCommMemStats", {Code::kInvalidArgument,
+                                       format("argument stat is %d: it is not an ncclCommMemStat_t", stat)});
+  }
+  return describe("ncclCommMemStats", comm, "value", value, [] { return uint64_t{0}; });
+}

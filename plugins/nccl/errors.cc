@@ -1,0 +1,140 @@
+#include "plugins/nccl/errors.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <mutex>
+#include <utility>
+
+namespace tutti::nccl {
+namespace {
+
+struct LastError {
+  std::mutex mutex;
+  ErrorText error;
+};
+
+/// Never destroyed: a thread may call during exit.
+LastError& last_error_of_process() {
+  static auto* kept = new LastError;
+  return *kept;
+}
+
+thread_local ErrorText thread_error;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  const std::string text = name.data();
+  return text.substr(0, text.find('.'));
+}
+
+/// Replaces %h and %p.
+std::string log_path(const std::string& pattern) {
+  std::string path;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (next == 'h' || next == 'p') {
+      path += next == 'h' ? host_name() : std::to_string(getpid());
+      ++i;
+    } else {
+      path += pattern[i];
+    }
+  }
+  return path;
+}
+
+/// Standard output, or the file of NCCL_DEBUG_FILE where it can be opened. Never closed.
+std::FILE* log_stream() {
+  static std::FILE* stream = [] {
+    const std::string& pattern = settings().log_file;
+    std::FILE* file = pattern.empty() ? nullptr : std::fopen(log_path(pattern).c_str(), "we");
+    return file != nullptr ? file : stdout;
+  }();
+  return stream;
+}
+
+}  // namespace
+
+ncclResult_t result_of(Code code) {
+  switch (code) {
+    case Code::kOk: return ncclSuccess;
+    case Code::kInvalidArgument: return ncclInvalidArgument;
+    case Code::kInvalidUsage:
+    case Code::kUnsupported:
+    case Code::kMismatch:
+    case Code::kVersionMismatch: return ncclInvalidUsage;
+    case Code::kSystemError:
+    case Code::kOutOfMemory: return ncclSystemError;
+    case Code::kPeerLost:
+    case Code::kTimeout:
+    case Code::kAborted: return ncclRemoteError;
+    case Code::kInProgress: return ncclInProgress;
+    case Code::kInternal: break;
+  }
+  return ncclInternalError;
+}
+
+Status status_of(tutti_result_t result) {
+  if (result == TUTTI_SUCCESS) [[likely]]
+    return Status::ok();
+  return {static_cast<Code>(result), tutti_last_error()};
+}
+
+Status not_implemented(const char* what) {
+  return {Code::kUnsupported, format("%s in this version of tutti", what)};
+}
+
+ncclResult_t report(const char* call, const Status& why) noexcept {
+  if (why.code() == Code::kInProgress) return ncclInProgress;
+  try {
+    thread_error = numbered(std::string(call) + ": " + std::string(why.text()));
+    {
+      LastError& last = last_error_of_process();
+      const std::scoped_lock lock(last.mutex);
+      last.error = thread_error;
+    }
+    log(LogLevel::kWarn, "NCCL WARN " + thread_error.text);
+  } catch (...) {
+    // Without memory for the text the code still says what happened.
+    return result_of(why.code());
+  }
+  return result_of(why.code());
+}
+
+ErrorText numbered(std::string text) {
+  static std::atomic<uint64_t> errors{0};
+  return {errors.fetch_add(1, std::memory_order_relaxed) + 1, std::move(text)};
+}
+
+ErrorText last_error() {
+  LastError& last = last_error_of_process();
+  const std::scoped_lock lock(last.mutex);
+  return last.error;
+}
+
+const ErrorText& last_error_of_thread() {
+  return thread_error;
+}
+
+void log(LogLevel level, const std::string& text) noexcept {
+  if (level > settings().log_level) return;
+  try {
+    log_always(text);
+  } catch (...) {
+    // A line that cannot be written is not worth an error.
+    return;
+  }
+}
+
+void log_always(const std::string& text) {
+  const std::string line =
+      format("%s:%d:%ld %s\n", host_name().c_str(), getpid(), syscall(SYS_gettid), text.c_str());
+  std::fputs(line.c_str(), log_stream());
+  std::fflush(log_stream());
+}
+
+}  // namespace tutti::nccl

@@ -1,0 +1,275 @@
+#include "plugins/nccl/group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "api/issue.h"
+
+namespace tutti::nccl {
+namespace {
+
+struct Closing {
+  ncclComm* comm = nullptr;
+  Status (*what)(ncclComm*) = nullptr;
+};
+
+struct Group {
+  int depth = 0;
+  Status spoiled;
+  std::vector<SetUp> waiting;   ///< set-ups that the end waits for
+  std::vector<SetUp> starting;  ///< set-ups that the end starts
+  bool non_blocking = false;    ///< an operation of a non-blocking communicator was issued
+  std::vector<Closing> closings;
+};
+
+Group& group() {
+  thread_local Group current;
+  return current;
+}
+
+tutti_unique_id_t id_below(const ncclUniqueId& id) {
+  tutti_unique_id_t below;
+  static_assert(sizeof(below.bytes) == sizeof(id.internal));
+  std::memcpy(below.bytes, id.internal, sizeof(below.bytes));
+  return below;
+}
+
+void log_begin(const SetUp& job) {
+  log(LogLevel::kInfo, format("NCCL INFO %s comm %p%s%s", job.call, static_cast<const void*>(job.comm),
+                              job.config.name.empty() ? "" : " commName ", job.config.name.c_str()));
+}
+
+/// Asks the communicator below who it is.
+Status read_place(ncclComm* comm) {
+  TUTTI_TRY(status_of(tutti_comm_rank(comm->comm, &comm->rank)));
+  return status_of(tutti_comm_count(comm->comm, &comm->rank_count));
+}
+
+Status join(const SetUp& job, bool waits) {
+  tutti_config_t config = TUTTI_CONFIG_INIT;
+  config.nonblocking = waits ? 0 : 1;
+  const ncclComm& comm = *job.comm;
+  return status_of(tutti_comm_create(&job.comm->comm, comm.rank_count, id_below(job.id), comm.rank, &config));
+}
+
+Status split(const SetUp& job) {
+  tutti_comm_t* below = nullptr;
+  TUTTI_TRY(status_of(tutti_comm_split(job.parent->comm, job.color, job.key, &below, nullptr)));
+  if (job.comm == nullptr) return Status::ok();
+  const std::scoped_lock lock(job.comm->mutex);
+  job.comm->comm = below;
+  return read_place(job.comm);
+}
+
+Status run(const SetUp& job) {
+  log_begin(job);
+  if (job.parent == nullptr) return join(job, true);
+  const Use use(job.parent);
+  TUTTI_TRY(use.status());
+  TUTTI_TRY(job.parent->check_ready());
+  return split(job);
+}
+
+/// A set-up that its caller has waited for: its handle is the caller's, or is gone.
+Status settle(const SetUp& job, Status status) {
+  if (job.comm == nullptr) return status;
+  if (!status.is_ok()) {
+    discard_comm(job.comm);
+    return status;
+  }
+  job.comm->ready.store(true, std::memory_order_release);
+  *job.result = job.comm;
+  log(LogLevel::kInfo, format("NCCL INFO comm %p rank %d nranks %d - set up", static_cast<void*>(job.comm),
+                              job.comm->rank, job.comm->rank_count));
+  return status;
+}
+
+/// Set-ups that wait for each other: every rank that joins has a lane of its own, the splits of one parent
+/// share one, for they are collective calls on it.
+using Lane = std::vector<const SetUp*>;
+
+std::vector<Lane> lanes_of(const std::vector<SetUp>& jobs) {
+  std::vector<Lane> lanes;
+  for (const SetUp& job : jobs) {
+    const auto found = std::find_if(lanes.begin(), lanes.end(), [&](const Lane& lane) {
+      return job.parent != nullptr && lane[0]->parent == job.parent;
+    });
+    if (found != lanes.end()) {
+      found->push_back(&job);
+    } else {
+      lanes.push_back({&job});
+    }
+  }
+  return lanes;
+}
+
+/// Once a split has failed, the parent's later ones cannot meet their peers.
+Status run_lane(const Lane& lane) {
+  Status status;
+  for (const SetUp* job : lane) {
+    if (status.is_ok()) status = run(*job);
+    static_cast<void>(settle(*job, status));
+  }
+  return status;
+}
+
+Status run_all(const std::vector<SetUp>& jobs) {
+  const std::vector<Lane> lanes = lanes_of(jobs);
+  if (lanes.size() == 1) return run_lane(lanes[0]);
+  std::vector<std::unique_ptr<Job>> threads;
+  threads.reserve(lanes.size());
+  for (const Lane& lane : lanes) {
+    threads.push_back(std::make_unique<Job>([&lane] { return run_lane(lane); }));
+  }
+  Status first;
+  for (const auto& thread : threads) {
+    thread->wait();
+    if (first.is_ok()) first = thread->status();
+  }
+  return first;
+}
+
+/// The splits of one non-blocking parent, as its job and its children's.
+Status start_splits(const std::vector<SetUp>& jobs) {
+  ncclComm* parent = jobs[0].parent;
+  const auto work = [jobs] {
+    Status status;
+    for (const SetUp& job : jobs) {
+      log_begin(job);
+      if (status.is_ok()) status = split(job);
+    }
+    return status;
+  };
+  std::vector<std::unique_lock<std::mutex>> locks;
+  // Children first: nobody else has them yet.
+  for (const SetUp& job : jobs) {
+    if (job.comm != nullptr) locks.emplace_back(job.comm->mutex);
+  }
+  const std::scoped_lock lock(parent->mutex);
+  parent->ready = false;
+  parent->job = std::make_shared<Job>(work);
+  for (const SetUp& job : jobs) {
+    if (job.comm != nullptr) job.comm->job = parent->job;
+  }
+  return {Code::kInProgress, ""};
+}
+
+Status start_all(const std::vector<SetUp>& jobs) {
+  for (const Lane& lane : lanes_of(jobs)) {
+    if (lane[0]->parent != nullptr) {
+      std::vector<SetUp> splits;
+      for (const SetUp* job : lane) splits.push_back(*job);
+      static_cast<void>(start_splits(splits));
+      continue;
+    }
+    log_begin(*lane[0]);
+    const Status started = join(*lane[0], false);
+    if (started.code() == Code::kInProgress) continue;
+    *lane[0]->result = nullptr;
+    discard_comm(lane[0]->comm);
+    return started;
+  }
+  return {Code::kInProgress, ""};
+}
+
+/// Nothing of the group happens: handles that were given out are dead.
+void drop_set_ups(const Group& all) {
+  for (const std::vector<SetUp>* jobs : {&all.waiting, &all.starting}) {
+    for (const SetUp& job : *jobs) {
+      if (job.comm == nullptr) continue;
+      *job.result = nullptr;
+      discard_comm(job.comm);
+    }
+  }
+}
+
+/// The first failure; else kInProgress if either is.
+Status combine(const Status& first, const Status& second) {
+  const auto failed = [](const Status& status) {
+    return !status.is_ok() && status.code() != Code::kInProgress;
+  };
+  if (failed(first) || (!failed(second) && !first.is_ok())) return first;
+  return second;
+}
+
+Status end_below(const Status& why) {
+  if (!why.is_ok()) tutti::spoil_group(why);
+  return status_of(tutti_group_end());
+}
+
+Status not_in_group() {
+  return {Code::kInvalidUsage, "there is no ncclGroupStart before it in this thread"};
+}
+
+}  // namespace
+
+Status set_up(SetUp job, bool waits) {
+  *job.result = waits ? nullptr : job.comm;
+  Group& current = group();
+  if (current.depth > 0) {
+    (waits ? current.waiting : current.starting).push_back(std::move(job));
+    return Status::ok();
+  }
+  const std::vector<SetUp> one = {std::move(job)};
+  return waits ? run_all(one) : start_all(one);
+}
+
+Status close(ncclComm* comm, Status (*what)(ncclComm*)) {
+  if (group().depth == 0) return what(comm);
+  group().closings.push_back({comm, what});
+  return Status::ok();
+}
+
+Status issued(ncclComm* comm) {
+  if (comm->stream == nullptr) [[likely]]
+    return Status::ok();
+  if (group().depth == 0) return {Code::kInProgress, ""};
+  group().non_blocking = true;
+  return Status::ok();
+}
+
+void spoil(const Status& why) noexcept {
+  Group& current = group();
+  if (current.depth > 0 && current.spoiled.is_ok()) current.spoiled = why;
+}
+
+Status group_start() {
+  if (group().depth++ == 0) return status_of(tutti_group_start());
+  return Status::ok();
+}
+
+Status group_end() {
+  if (group().depth == 0) return not_in_group();
+  if (--group().depth > 0) return Status::ok();
+  const Group all = std::exchange(group(), Group{});
+  if (!all.spoiled.is_ok()) {
+    drop_set_ups(all);
+    return end_below(all.spoiled);
+  }
+  Status status = all.starting.empty() ? Status::ok() : start_all(all.starting);
+  if (!all.waiting.empty()) status = combine(status, run_all(all.waiting));
+  // Operations of the group are not issued when a set-up has failed.
+  const bool failed = !status.is_ok() && status.code() != Code::kInProgress;
+  status = combine(status, end_below(failed ? status : Status::ok()));
+  if (all.non_blocking) status = combine(status, {Code::kInProgress, ""});
+  for (const Closing& closing : all.closings) status = combine(status, closing.what(closing.comm));
+  return status;
+}
+
+Result<double> group_simulate_end() {
+  if (group().depth == 0) return not_in_group();
+  if (--group().depth > 0) return 0.0;
+  const Group all = std::exchange(group(), Group{});
+  auto predicted = tutti::predict_group_us();
+  drop_set_ups(all);
+  static_cast<void>(end_below({Code::kInvalidUsage, "the group was only simulated"}));
+  TUTTI_TRY(all.spoiled);
+  if (!all.waiting.empty() || !all.starting.empty() || !all.closings.empty()) {
+    return Status(Code::kInvalidUsage,
+                  "only operations can be simulated, not making or ending communicators");
+  }
+  return predicted;
+}
+
+}  // namespace tutti::nccl

@@ -1,0 +1,360 @@
+/* NCCL's public interface as tutti's libnccl.so.2 serves it: names, values and layouts of NCCL 2.30.7.
+ *
+ * A program that includes <nccl.h> compiles against this header where CUDA and NCCL are not installed; where
+ * they are, NVIDIA's own header serves as well, for the binary interface is the same. docs/nccl.md says, call
+ * by call, what each does here. In short: buffers are host memory, the stream is the null stream, and
+ *  - a blocking communicator (the default) has finished an operation when its call, or the group's end,
+ * returns;
+ *  - a non-blocking one (ncclConfig_t.blocking = 0) returns ncclInProgress: poll ncclCommGetAsyncError until
+ * it gives ncclSuccess, then the operation is complete. Counts are elements, sizes bytes. Every call returns
+ * ncclSuccess or an error whose text, with a remedy, is ncclGetLastError's. Every name has a twin with a `p`
+ * in front, for tools that stand between.
+ */
+#ifndef NCCL_H_
+#define NCCL_H_
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NCCL_MAJOR 2
+#define NCCL_MINOR 30
+#define NCCL_PATCH 7
+#define NCCL_SUFFIX ""
+#define NCCL_VERSION_CODE 23007
+/* Three digits of minor and patch up to 2.8, four from 2.9 on. */
+#define NCCL_VERSION(major, minor, patch)                                \
+  (((major) <= 2 && (minor) <= 8) ? (major)*1000 + (minor)*100 + (patch) \
+                                  : (major)*10000 + (minor)*100 + (patch))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The same type as in CUDA's headers, which need not be there. Only NULL is accepted. */
+typedef struct CUstream_st* cudaStream_t;
+
+typedef struct ncclComm* ncclComm_t;
+#define NCCL_COMM_NULL NULL
+typedef struct ncclWindow_vidmem* ncclWindow_t;
+
+/* Names a communicator to be; carry its bytes from one rank to all others. It holds a secret: whoever has it
+ * may join. Passed by value. */
+#define NCCL_UNIQUE_ID_BYTES 128
+typedef struct {
+  char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
+
+typedef enum {
+  ncclSuccess = 0,
+  ncclUnhandledCudaError = 1,
+  ncclSystemError = 2,     /* the operating system refused something, or memory ran out */
+  ncclInternalError = 3,   /* a bug in tutti */
+  ncclInvalidArgument = 4, /* an argument is wrong, or a non-blocking communicator is not ready */
+  ncclInvalidUsage = 5,    /* not legal in this state, not implemented, or ranks made different calls */
+  ncclRemoteError = 6,     /* a rank has died, aborted, or did not come before the deadline */
+  ncclInProgress = 7,      /* a non-blocking communicator's work is not finished */
+  ncclTimeout = 8,         /* never returned by tutti: a deadline that passes is ncclRemoteError */
+  ncclNumResults = 9
+} ncclResult_t;
+
+typedef enum {
+  ncclInt8 = 0,
+  ncclChar = 0,
+  ncclUint8 = 1,
+  ncclInt32 = 2,
+  ncclInt = 2,
+  ncclUint32 = 3,
+  ncclInt64 = 4,
+  ncclUint64 = 5,
+  ncclFloat16 = 6,
+  ncclHalf = 6,
+  ncclFloat32 = 7,
+  ncclFloat = 7,
+  ncclFloat64 = 8,
+  ncclDouble = 8,
+  ncclBfloat16 = 9,
+  ncclFloat8e4m3 = 10,
+  ncclFloat8e5m2 = 11,
+  ncclNumTypes = 12
+} ncclDataType_t;
+
+typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
+typedef enum {
+  ncclSum = 0,
+  ncclProd = 1,
+  ncclMax = 2,
+  ncclMin = 3,
+  ncclAvg = 4,    /* sum, then divided by the rank count; integers truncate toward zero */
+  ncclNumOps = 5, /* from here on: made by ncclRedOpCreatePreMulSum */
+  ncclMaxRedOp = 0x7fffffff
+} ncclRedOp_t;
+
+/* When the scalar of a pre-multiplied sum is read: at each collective that uses it, or at its creation. */
+typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
+
+/* ---- configuration ------------------------------------------------------------------------------ */
+
+#define NCCL_CONFIG_UNDEF_INT INT_MIN
+#define NCCL_CONFIG_UNDEF_PTR NULL
+#define NCCL_UNDEF_FLOAT -1.0f
+#define NCCL_API_MAGIC 0xcafebeef
+#define NCCL_SPLIT_NOCOLOR -1
+#define NCCL_CTA_POLICY_DEFAULT 0x00
+#define NCCL_CTA_POLICY_EFFICIENCY 0x01
+#define NCCL_CTA_POLICY_ZERO 0x02
+#define NCCL_SHRINK_DEFAULT 0x00
+#define NCCL_SHRINK_ABORT 0x01
+#define NCCL_REVOKE_DEFAULT 0x00
+
+/* Grows at its end from version to version; `size` says how much of it the caller knows. Start from
+ * NCCL_CONFIG_INITIALIZER. blocking and commName are used; fields about GPUs and networks are checked for
+ * their range and have no effect on host memory. */
+typedef struct ncclConfig_v23000 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int blocking; /* 1 (default) or 0 */
+  int cgaClusterSize;
+  int minCTAs;
+  int maxCTAs;
+  const char* netName;
+  int splitShare;
+  int trafficClass;
+  const char* commName; /* appears in messages; copied */
+  int collnetEnable;
+  int CTAPolicy;
+  int shrinkShare;
+  int nvlsCTAs;
+  int nChannelsPerNetPeer;
+  int nvlinkCentricSched;
+  int graphUsageMode;
+  int numRmaCtx;
+  int maxP2pPeers;
+  int graphStreamOrdering;
+} ncclConfig_t;
+
+#define NCCL_CONFIG_INITIALIZER                                                                            \
+  {                                                                                                        \
+    sizeof(ncclConfig_t), NCCL_API_MAGIC, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,        \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT         \
+  }
+
+/* What ncclGroupSimulateEnd fills. */
+typedef struct ncclSimInfo_v22200 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  float estimatedTime; /* microseconds */
+} ncclSimInfo_t;
+#define NCCL_SIM_INFO_MAGIC 0x74685283
+#define NCCL_SIM_INFO_INITIALIZER \
+  { sizeof(ncclSimInfo_t), NCCL_SIM_INFO_MAGIC, NCCL_VERSION_CODE, NCCL_UNDEF_FLOAT }
+
+/* Declares a call and its twin. */
+#define NCCL_DECLARE_(type, name, arguments)                  \
+  __attribute__((visibility("default"))) type name arguments; \
+  __attribute__((visibility("default"))) type p##name arguments
+
+/* ---- the library -------------------------------------------------------------------------------- */
+
+/* *version = NCCL_VERSION_CODE. */
+NCCL_DECLARE_(ncclResult_t, ncclGetVersion, (int* version));
+/* What a code means; never NULL, for any value. */
+NCCL_DECLARE_(const char*, ncclGetErrorString, (ncclResult_t result));
+/* The text of the last failed call: of this thread or of `comm`, whichever is later; with NULL, or where
+ * neither has failed, of the whole process. "" when there was none, never NULL. Valid until the calling
+ * thread's next call of this function. */
+NCCL_DECLARE_(const char*, ncclGetLastError, (ncclComm_t comm));
+/* Nothing to reset; kept for programs that link to it. */
+NCCL_DECLARE_(void, ncclResetDebugInit, (void));
+
+/* ---- communicators ------------------------------------------------------------------------------ */
+
+/* Makes an id and listens in this process for the ranks that will use it; it must live until they have
+ * joined. */
+NCCL_DECLARE_(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id));
+/* Joins as `rank` of `nranks`: blocks until all have joined or the set-up deadline has passed. In a group,
+ * several ranks join at its end. On failure *comm is NULL. */
+NCCL_DECLARE_(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank));
+/* config may be NULL. With blocking = 0 it returns ncclInProgress and *comm may only be polled and aborted
+ * until ncclCommGetAsyncError gives something else. */
+NCCL_DECLARE_(ncclResult_t, ncclCommInitRankConfig,
+              (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t* config));
+/* All ranks are given the same 1 to nranks ids in the same order; the first one is used. */
+NCCL_DECLARE_(ncclResult_t, ncclCommInitRankScalable,
+              (ncclComm_t * comm, int nranks, int rank, int nId, ncclUniqueId* ids, ncclConfig_t* config));
+/* All ranks in this process: comms[0..ndev). devlist may be NULL; its devices are not used. */
+NCCL_DECLARE_(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int* devlist));
+/* Collective on `comm`: ranks of one color form a new communicator, ordered by key, then by rank. Without a
+ * color *newcomm is NULL. config NULL: as the parent's. */
+NCCL_DECLARE_(ncclResult_t, ncclCommSplit,
+              (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config));
+NCCL_DECLARE_(ncclResult_t, ncclCommShrink,
+              (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm,
+               ncclConfig_t* config, int shrinkFlags));
+NCCL_DECLARE_(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* id));
+NCCL_DECLARE_(ncclResult_t, ncclCommGrow,
+              (ncclComm_t comm, int nRanks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
+               ncclConfig_t* config));
+NCCL_DECLARE_(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags));
+/* Waits until everything issued on this rank is complete; only destroy and abort are legal afterwards. */
+NCCL_DECLARE_(ncclResult_t, ncclCommFinalize, (ncclComm_t comm));
+/* Finalizes if needed, then frees. The handle is dead even when an error is returned. Not collective. */
+NCCL_DECLARE_(ncclResult_t, ncclCommDestroy, (ncclComm_t comm));
+/* Wakes every wait on the communicator, on all ranks, with ncclRemoteError, then frees this rank's part. May
+ * be called beside the thread that waits. */
+NCCL_DECLARE_(ncclResult_t, ncclCommAbort, (ncclComm_t comm));
+/* *asyncError = ncclSuccess, ncclInProgress, or what put the communicator in error. Does not block. */
+NCCL_DECLARE_(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* asyncError));
+NCCL_DECLARE_(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count));
+/* *device = -1: host memory. */
+NCCL_DECLARE_(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* device));
+NCCL_DECLARE_(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank));
+
+#define NCCL_SUSPEND_MEM 0x01
+NCCL_DECLARE_(ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags));
+NCCL_DECLARE_(ncclResult_t, ncclCommResume, (ncclComm_t comm));
+typedef enum {
+  ncclStatGpuMemSuspend = 0,
+  ncclStatGpuMemSuspended = 1,
+  ncclStatGpuMemPersist = 2,
+  ncclStatGpuMemTotal = 3
+} ncclCommMemStat_t;
+/* *value = 0: a communicator on host memory holds no GPU memory. */
+NCCL_DECLARE_(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value));
+
+/* ---- memory ------------------------------------------------------------------------------------- */
+
+/* Memory that ranks of this host reach without a copy, 4096-byte aligned, zeroed. Local. */
+NCCL_DECLARE_(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size));
+NCCL_DECLARE_(ncclResult_t, ncclMemFree, (void* ptr));
+/* A hint that the buffer will be used often. Local. */
+NCCL_DECLARE_(ncclResult_t, ncclCommRegister,
+              (const ncclComm_t comm, void* buff, size_t size, void** handle));
+NCCL_DECLARE_(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle));
+
+#define NCCL_WIN_DEFAULT 0x00
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
+#define NCCL_WIN_STRICT_ORDERING 0x02
+#define NCCL_WIN_REQUIRED_ALIGNMENT 4096
+/* Succeeds with *win = NULL, NCCL's sign that there is no window: programs go on with ordinary buffers. */
+NCCL_DECLARE_(ncclResult_t, ncclCommWindowRegister,
+              (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags));
+/* NULL is accepted. */
+NCCL_DECLARE_(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win));
+NCCL_DECLARE_(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, void** outUserPtr));
+
+/* A sum whose operand of this rank is first multiplied by *scalar, for `comm` and `datatype` only. */
+NCCL_DECLARE_(ncclResult_t, ncclRedOpCreatePreMulSum,
+              (ncclRedOp_t * op, void* scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
+               ncclComm_t comm));
+NCCL_DECLARE_(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm));
+
+/* ---- collectives, point to point ----------------------------------------------------------------
+ * P is the rank count. In place means that a rank's block lies where its result goes. */
+
+/* recvbuff[i] = op over ranks of sendbuff[i]. In place: sendbuff == recvbuff. */
+NCCL_DECLARE_(ncclResult_t, ncclAllReduce,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+               ncclComm_t comm, cudaStream_t stream));
+/* As ncclAllReduce, result at root only; recvbuff is ignored elsewhere. */
+NCCL_DECLARE_(ncclResult_t, ncclReduce,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+               int root, ncclComm_t comm, cudaStream_t stream));
+/* root's sendbuff to every recvbuff; sendbuff is ignored elsewhere. */
+NCCL_DECLARE_(ncclResult_t, ncclBroadcast,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
+               ncclComm_t comm, cudaStream_t stream));
+/* ncclBroadcast in place. */
+NCCL_DECLARE_(ncclResult_t, ncclBcast,
+              (void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+               cudaStream_t stream));
+/* recvbuff[r * sendcount ...) = sendbuff of rank r. */
+NCCL_DECLARE_(ncclResult_t, ncclAllGather,
+              (const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
+               ncclComm_t comm, cudaStream_t stream));
+/* recvbuff = op over ranks of sendbuff[rank * recvcount ...). */
+NCCL_DECLARE_(ncclResult_t, ncclReduceScatter,
+              (const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype,
+               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream));
+/* recvbuff[r * count ...) = rank r's sendbuff[rank * count ...). */
+NCCL_DECLARE_(ncclResult_t, ncclAlltoAll,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+               cudaStream_t stream));
+/* root's recvbuff[r * count ...) = sendbuff of rank r. */
+NCCL_DECLARE_(ncclResult_t, ncclGather,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
+               ncclComm_t comm, cudaStream_t stream));
+/* recvbuff = root's sendbuff[rank * count ...). */
+NCCL_DECLARE_(ncclResult_t, ncclScatter,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
+               ncclComm_t comm, cudaStream_t stream));
+/* A send meets the peer's receive of the same count and type, in call order. To itself a rank sends only in a
+ * group that holds the matching receive. */
+NCCL_DECLARE_(ncclResult_t, ncclSend,
+              (const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+               cudaStream_t stream));
+NCCL_DECLARE_(ncclResult_t, ncclRecv,
+              (void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+               cudaStream_t stream));
+
+/* One-sided operations on windows. Not implemented: ncclInvalidUsage. */
+typedef struct {
+  int opCnt;
+  int peer;
+  int sigIdx;
+  int ctx;
+} ncclWaitSignalDesc_t;
+NCCL_DECLARE_(ncclResult_t, ncclPutSignal,
+              (const void* localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
+               size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+               cudaStream_t stream));
+NCCL_DECLARE_(ncclResult_t, ncclSignal,
+              (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream));
+NCCL_DECLARE_(ncclResult_t, ncclWaitSignal,
+              (int nDesc, ncclWaitSignalDesc_t* signalDescs, ncclComm_t comm, cudaStream_t stream));
+
+/* ---- groups ------------------------------------------------------------------------------------- */
+
+/* Calls of this thread between start and end are issued together at the outermost end: communicators are set
+ * up side by side, sends and receives progress at once, one thread may drive several ranks. Groups nest. A
+ * call that fails inside is reported by itself and again by the end, and then nothing of the group was
+ * issued. */
+NCCL_DECLARE_(ncclResult_t, ncclGroupStart, (void));
+NCCL_DECLARE_(ncclResult_t, ncclGroupEnd, (void));
+/* Ends the group without issuing anything; *simInfo says how long its collectives would take. */
+NCCL_DECLARE_(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo));
+
+/* ---- parameters ---------------------------------------------------------------------------------
+ * The NCCL_* variables that have a meaning here, as this process read them. Texts belong to the library: a
+ * string is valid until the calling thread's next call of the same function. */
+
+typedef struct ncclParamHandle* ncclParamHandle_t;
+/* Errors: ncclInvalidArgument: no such parameter. */
+NCCL_DECLARE_(ncclResult_t, ncclParamBind, (ncclParamHandle_t * out, const char* key));
+/* Errors: ncclInvalidArgument: the value is no number, or does not fit the type. */
+NCCL_DECLARE_(ncclResult_t, ncclParamGetI8, (ncclParamHandle_t h, int8_t* out));
+NCCL_DECLARE_(ncclResult_t, ncclParamGetI16, (ncclParamHandle_t h, int16_t* out));
+NCCL_DECLARE_(ncclResult_t, ncclParamGetI32, (ncclParamHandle_t h, int32_t* out));
+NCCL_DECLARE_(ncclResult_t, ncclParamGetI64, (ncclParamHandle_t h, int64_t* out));
+NCCL_DECLARE_(ncclResult_t, ncclParamGetU8, (ncclParamHandle_t h, uint8_t* out));
+NCCL_DECLARE_(ncclResult_t, ncclParamGetU16, (ncclParamHandle_t h, uint16_t* out));
+NCCL_DECLARE_(ncclResult_t, ncclParamGetU32, (ncclParamHandle_t h, uint32_t* out));
+NCCL_DECLARE_(ncclResult_t, ncclParamGetU64, (ncclParamHandle_t h, uint64_t* out));
+NCCL_DECLARE_(ncclResult_t, ncclParamGetStr, (ncclParamHandle_t h, const char** out));
+/* The text's bytes without a final 0; *len = how many. Errors: ncclInvalidArgument: more than maxLen. */
+NCCL_DECLARE_(ncclResult_t, ncclParamGet, (ncclParamHandle_t h, void* out, int maxLen, int* len));
+NCCL_DECLARE_(ncclResult_t, ncclParamGetParameter, (const char* key, const char** value, int* valueLen));
+NCCL_DECLARE_(ncclResult_t, ncclParamGetAllParameterKeys, (const char*** table, int* tableLen));
+/* Writes all parameters to the log of NCCL_DEBUG, or to standard output without one. */
+NCCL_DECLARE_(void, ncclParamDumpAll, (void));
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* NCCL_H_ */

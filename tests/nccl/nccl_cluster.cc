@@ -1,0 +1,73 @@
+#include "tests/nccl/nccl_cluster.h"
+
+#include <cstring>
+#include <thread>
+#include <utility>
+
+namespace tutti::test {
+
+ncclUniqueId NcclRank::next_id() {
+  ncclUniqueId id{};
+  if (!rank_.meet()) return id;
+  if (rank() == 0 && expect_ok(ncclGetUniqueId(&id), "ncclGetUniqueId")) {
+    std::memcpy(rank_.shared_bytes(), &id, sizeof(id));
+  }
+  if (!rank_.meet()) return id;
+  std::memcpy(&id, rank_.shared_bytes(), sizeof(id));
+  return id;
+}
+
+bool NcclRank::expect(ncclResult_t result, ncclResult_t wanted, const std::string& what) {
+  if (result == wanted) return true;
+  std::string text = what + ": got " + std::to_string(result) + " (" + ncclGetErrorString(result) +
+                     "), not " + std::to_string(wanted);
+  if (result != ncclSuccess) text += std::string(": ") + ncclGetLastError(comm);
+  rank_.fail(text);
+  return false;
+}
+
+void NcclRank::expect_text(const std::vector<std::string>& parts, const std::string& what) {
+  const std::string text = ncclGetLastError(comm);
+  for (const std::string& part : parts) {
+    if (text.find(part) == std::string::npos) rank_.fail(what + ": no '" + part + "' in: " + text);
+  }
+}
+
+ncclResult_t NcclRank::finish(ncclComm_t polled) {
+  const double deadline_s = seconds_now() + patience_s(30);
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress && seconds_now() < deadline_s) {
+    if (!expect_ok(ncclCommGetAsyncError(polled, &state), "ncclCommGetAsyncError")) break;
+    std::this_thread::yield();
+  }
+  return state;
+}
+
+std::string run_nccl(ClusterOptions options, const NcclBody& body) {
+  const bool create = std::exchange(options.create, false);
+  return run_cluster(options, [&](Rank& base) {
+    NcclRank rank(base);
+    if (create) {
+      base.at("ncclCommInitRank");
+      const ncclUniqueId id = rank.next_id();
+      if (!rank.expect_ok(ncclCommInitRank(&rank.comm, rank.count(), id, rank.rank()), "init")) return;
+    }
+    body(rank);
+    if (rank.comm != nullptr) {
+      base.at("ncclCommDestroy");
+      rank.expect_ok(ncclCommDestroy(rank.comm), "destroy");
+    }
+  });
+}
+
+std::string run_nccl(const std::vector<int>& layout, const NcclBody& body) {
+  return run_nccl(ClusterOptions{.layout = layout}, body);
+}
+
+ncclConfig_t non_blocking_config() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+}  // namespace tutti::test
