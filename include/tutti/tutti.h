@@ -187,6 +187,44 @@ typedef struct tutti_config_t {
  * uses keeps them until the process ends. */
 TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCEPT;
 
+/* How the id that rank 0 has made reaches the others. Each call is made by all ranks, blocks until the id is
+ * there or `timeout_ms` (0: the set-up deadline) has passed, reads *id on rank 0 and fills it on the others.
+ *
+ * `where` is one of
+ *   "launcher"           as the launcher that started the processes allows: PMI, PMIx, a socket of the one
+ * host, or the address that it gives (then TUTTI_KEY must be set); "tutti://HOST:PORT"  rank 0 listens there,
+ * on HOST; TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks; "file:PATH"          a file that all ranks
+ * reach; it must not exist, and rank 0 removes it: tutti_forget_file. Errors: TUTTI_INVALID_ARGUMENT (where,
+ * rank), TUTTI_INVALID_USAGE (no launcher, no key, the file exists), TUTTI_TIMEOUT, TUTTI_SYSTEM_ERROR,
+ * TUTTI_PEER_LOST. */
+TUTTI_API tutti_result_t tutti_share_unique_id(tutti_unique_id_t* id, const char* where, int rank,
+                                               int rank_count, uint64_t timeout_ms) TUTTI_NOEXCEPT;
+
+/* A key-value store of the caller, as frameworks have. The functions return 0 on success; they are called by
+ * the thread that shares only, and must not call tutti. */
+typedef struct tutti_store_t {
+  void* context;
+  int (*set)(void* context, const char* key, const void* value, size_t bytes);
+  /* Waits until the key is there, at most timeout_ms, and fills exactly `bytes` of value. */
+  int (*get)(void* context, const char* key, void* value, size_t bytes, uint64_t timeout_ms);
+} tutti_store_t;
+
+/* The same by a store: rank 0 sets `key`, which serves once. Errors: TUTTI_SYSTEM_ERROR (the store failed),
+ * TUTTI_MISMATCH (the key holds something else). */
+TUTTI_API tutti_result_t tutti_share_unique_id_by_store(tutti_unique_id_t* id, const tutti_store_t* store,
+                                                        const char* key, int rank,
+                                                        uint64_t timeout_ms) TUTTI_NOEXCEPT;
+
+/* Removes the file of "file:PATH" once all ranks have a communicator; on ranks other than 0, nothing. */
+TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) TUTTI_NOEXCEPT;
+
+/* The place of this process in its job, from the environment of torchrun, Open MPI, MPICH, Slurm, PMIx or
+ * Kubernetes; rank 0 of 1 where no launcher started it. local_rank and local_count are -1 where the launcher
+ * does not say. Any pointer may be NULL. Errors: TUTTI_INVALID_USAGE naming variables that contradict each
+ * other. */
+TUTTI_API tutti_result_t tutti_launcher_place(int* rank, int* rank_count, int* local_rank,
+                                              int* local_count) TUTTI_NOEXCEPT;
+
 /* Joins a communicator of rank_count ranks as `rank`. Blocks until all have joined or the set-up
  * deadline has passed. config may be NULL. On success the caller owns *comm until
  * tutti_comm_destroy or tutti_comm_abort; on failure *comm is NULL.

@@ -19,7 +19,7 @@
 #include "comm/control.h"
 #include "comm/control_plane.h"
 #include "comm/file_server.h"
-#include "comm/hosts.h"
+#include "comm/place.h"
 #include "core/config.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/memory.h"

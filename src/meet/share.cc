@@ -181,22 +181,6 @@ Status fetch(const std::string& name, IdBytes id, uint64_t deadline_ns) {
   }
 }
 
-Status share_by_meeting(const LaunchPlace& place, const Config& config, IdBytes id, uint64_t deadline_ns) {
-  auto point = meeting_point_of_url("tutti://" + place.meeting->text(), config.key, place.rank == 0);
-  TUTTI_TRY(point.status());
-  NetworkMeetingOptions options;
-  options.rank_count = place.rank_count;
-  options.rank = place.rank;
-  options.deadline_ns = deadline_ns;
-  options.listen = {config.socket_ifname, config.port_first, config.port_last};
-  auto meeting = NetworkMeeting::join(std::move(*point), options);
-  TUTTI_TRY(meeting.status());
-  const auto all = meeting->all_gather(id, true);
-  TUTTI_TRY(all.status());
-  std::copy((*all)[0].begin(), (*all)[0].end(), id.begin());
-  return Status::ok();
-}
-
 /// Adds a text or leaves it as it is; what a process manager brings is an id or an error.
 Status take_text(const Result<std::string>& text, uint32_t rank, IdBytes id) {
   TUTTI_TRY(text.status());
@@ -215,6 +199,23 @@ Status share_by_store(const KeyValueStore& store, const std::string& key, uint32
                                     key.c_str(), value->size(), id.size())};
   }
   std::copy(value->begin(), value->end(), id.begin());
+  return Status::ok();
+}
+
+Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, const Config& config,
+                    IdBytes id, uint64_t deadline_ns) {
+  auto point = meeting_point_of_url(url, config.key, rank == 0);
+  TUTTI_TRY(point.status());
+  NetworkMeetingOptions options;
+  options.rank_count = rank_count;
+  options.rank = rank;
+  options.deadline_ns = deadline_ns;
+  options.listen = {config.socket_ifname, config.port_first, config.port_last};
+  auto meeting = NetworkMeeting::join(std::move(*point), options);
+  TUTTI_TRY(meeting.status());
+  const auto all = meeting->all_gather(id, true);
+  TUTTI_TRY(all.status());
+  std::copy((*all)[0].begin(), (*all)[0].end(), id.begin());
   return Status::ok();
 }
 
@@ -255,7 +256,10 @@ Status share_by_launcher(const LaunchPlace& place, const Environment& environmen
     const Credentials name = credentials_from_text(place.job, place.launcher);
     return share_on_host("tutti-job-" + hex(name.tag), place.rank, place.rank_count, id, deadline_ns);
   }
-  if (place.meeting && !config.key.empty()) return share_by_meeting(place, config, id, deadline_ns);
+  if (place.meeting && !config.key.empty()) {
+    return share_by_url("tutti://" + place.meeting->text(), place.rank, place.rank_count, config, id,
+                        deadline_ns);
+  }
   return {Code::kInvalidUsage, format("%s started this process as rank %u of %u, but gives the ranks no way "
                                       "to meet: set TUTTI_ID_FILE to "
                                       "a file that all ranks can reach%s",

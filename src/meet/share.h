@@ -39,6 +39,11 @@ Status share_by_store(const KeyValueStore& store, const std::string& key, uint32
 Status share_by_file(const std::string& path, uint32_t rank, IdBytes id, uint64_t deadline_ns);
 void forget_file(const std::string& path);
 
+/// A meeting at "tutti://host:port", where rank 0 listens, with the key of `config`. Errors: as
+/// meeting_point_of_url and NetworkMeeting.
+Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, const Config& config,
+                    IdBytes id, uint64_t deadline_ns);
+
 /// Ranks of one host and one user, that know a name which is theirs alone: rank 0 hands its id over a Unix
 /// socket, which leaves nothing behind. Errors: kInvalidUsage (the name is taken), kTimeout, kSystemError.
 Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count, IdBytes id,

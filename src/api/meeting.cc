@@ -1,0 +1,158 @@
+// Exported functions about meeting: how a unique id reaches the ranks, and who this process is in its job.
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "api/create.h"
+#include "api/handle.h"
+#include "core/clock.h"
+#include "meet/launcher.h"
+#include "meet/share.h"
+
+using namespace tutti;  // NOLINT: this file is the border between the C names and ours
+
+namespace {
+
+constexpr std::string_view kFile = "file:";
+constexpr std::string_view kUrl = "tutti://";
+constexpr std::string_view kLauncher = "launcher";
+
+IdBytes bytes_of(tutti_unique_id_t* id) {
+  return IdBytes(reinterpret_cast<std::byte*>(id->bytes), sizeof(id->bytes));
+}
+
+uint64_t deadline_of(const Config& config, uint64_t timeout_ms) {
+  return deadline_after_ms(timeout_ms > 0 ? timeout_ms : config.setup_timeout_ms);
+}
+
+Status check_place(int rank, int rank_count) {
+  if (rank_count < 1 || rank < 0 || rank >= rank_count) {
+    return {Code::kInvalidArgument,
+            format("argument rank is %d of %d: it must be from 0 on and less than the number of ranks", rank,
+                   rank_count)};
+  }
+  return Status::ok();
+}
+
+/// The launcher's way, for the ranks that it has started.
+Status share_by_its_launcher(int rank, int rank_count, const Config& config, IdBytes id,
+                             uint64_t deadline_ns) {
+  const auto place = find_launch_place(process_environment());
+  TUTTI_TRY(place.status());
+  if (!*place) {
+    return {Code::kInvalidUsage, "argument where is \"launcher\", but no launcher has started this process"};
+  }
+  if ((*place)->rank != static_cast<uint32_t>(rank) ||
+      (*place)->rank_count != static_cast<uint32_t>(rank_count)) {
+    return {Code::kInvalidArgument,
+            format("argument rank is %d of %d; %s has started this process as rank %u of %u", rank,
+                   rank_count, (*place)->launcher.c_str(), (*place)->rank, (*place)->rank_count)};
+  }
+  return share_by_launcher(**place, process_environment(), config, id, deadline_ns);
+}
+
+Status share(tutti_unique_id_t* id, const char* where, int rank, int rank_count, uint64_t timeout_ms) {
+  if (id == nullptr) return null_argument("id");
+  if (where == nullptr) return null_argument("where");
+  TUTTI_TRY(check_place(rank, rank_count));
+  auto process = original_process();
+  TUTTI_TRY(process.status());
+  const Config& config = (*process)->config();
+  const uint64_t deadline_ns = deadline_of(config, timeout_ms);
+  const std::string_view way = where;
+  const auto own = static_cast<uint32_t>(rank);
+  if (way == kLauncher) return share_by_its_launcher(rank, rank_count, config, bytes_of(id), deadline_ns);
+  if (way.starts_with(kFile)) {
+    return share_by_file(std::string(way.substr(kFile.size())), own, bytes_of(id), deadline_ns);
+  }
+  if (way.starts_with(kUrl)) {
+    return share_by_url(std::string(way), own, static_cast<uint32_t>(rank_count), config, bytes_of(id),
+                        deadline_ns);
+  }
+  return {Code::kInvalidArgument,
+          format("argument where is \"%s\": it must be launcher, tutti://HOST:PORT or file:PATH", where)};
+}
+
+KeyValueStore adapt(const tutti_store_t& store) {
+  KeyValueStore result;
+  result.set = [&store](const std::string& key, std::span<const std::byte> value) -> Status {
+    const int error = store.set(store.context, key.c_str(), value.data(), value.size());
+    if (error == 0) return Status::ok();
+    return {Code::kSystemError, format("the store's set(\"%s\") returned %d", key.c_str(), error)};
+  };
+  result.get = [&store](const std::string& key, uint64_t deadline_ns) -> Result<std::vector<std::byte>> {
+    std::vector<std::byte> value(sizeof(UniqueId));
+    const uint64_t now = now_ns();
+    const uint64_t left_ms = deadline_ns > now ? (deadline_ns - now) / 1'000'000 + 1 : 0;
+    const int error = store.get(store.context, key.c_str(), value.data(), value.size(), left_ms);
+    if (error == 0) return value;
+    return Status(Code::kSystemError, format("the store's get(\"%s\") returned %d", key.c_str(), error));
+  };
+  return result;
+}
+
+Status share_by(const tutti_store_t* store, tutti_unique_id_t* id, const char* key, int rank,
+                uint64_t timeout_ms) {
+  if (id == nullptr) return null_argument("id");
+  if (store == nullptr) return null_argument("store");
+  if (store->set == nullptr || store->get == nullptr) return null_argument("store->set or store->get");
+  if (key == nullptr) return null_argument("key");
+  if (rank < 0) return {Code::kInvalidArgument, format("argument rank is %d", rank)};
+  auto process = original_process();
+  TUTTI_TRY(process.status());
+  TUTTI_TRY(share_by_store(adapt(*store), key, static_cast<uint32_t>(rank), bytes_of(id),
+                           deadline_of((*process)->config(), timeout_ms)));
+  UniqueId shared;
+  std::memcpy(static_cast<void*>(&shared), id->bytes, sizeof(shared));
+  const Status is_one = check_unique_id(shared);
+  return is_one ? is_one : Status(Code::kMismatch, format("the key %s of the store holds no unique id", key));
+}
+
+}  // namespace
+
+extern "C" {
+
+TUTTI_API tutti_result_t tutti_share_unique_id(tutti_unique_id_t* id, const char* where, int rank,
+                                               int rank_count, uint64_t timeout_ms) noexcept {
+  return guarded([&] { return share(id, where, rank, rank_count, timeout_ms); });
+}
+
+TUTTI_API tutti_result_t tutti_share_unique_id_by_store(tutti_unique_id_t* id, const tutti_store_t* store,
+                                                        const char* key, int rank,
+                                                        uint64_t timeout_ms) noexcept {
+  return guarded([&] { return share_by(store, id, key, rank, timeout_ms); });
+}
+
+TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) noexcept {
+  return guarded([&]() -> Status {
+    if (where == nullptr) return null_argument("where");
+    const std::string_view way = where;
+    if (!way.starts_with(kFile)) {
+      return {Code::kInvalidArgument, format("argument where is \"%s\": it must be file:PATH", where)};
+    }
+    if (rank == 0) forget_file(std::string(way.substr(kFile.size())));
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_launcher_place(int* rank, int* rank_count, int* local_rank,
+                                              int* local_count) noexcept {
+  return guarded([&]() -> Status {
+    const auto place = find_launch_place(process_environment());
+    TUTTI_TRY(place.status());
+    LaunchPlace alone;
+    alone.local_rank = 0;
+    alone.local_count = 1;
+    const LaunchPlace found = place->value_or(alone);
+    const auto put = [](int* to, std::optional<uint32_t> value) {
+      if (to != nullptr) *to = value ? static_cast<int>(*value) : -1;
+    };
+    put(rank, found.rank);
+    put(rank_count, found.rank_count);
+    put(local_rank, found.local_rank);
+    put(local_count, found.local_count);
+    return Status::ok();
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,191 @@
+// How a unique id reaches the ranks: by a store, a file, an address, a launcher.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "tests/support/cluster.h"
+
+namespace tutti::test {
+namespace {
+
+/// A store in the bytes that all ranks share: one key.
+struct SharedStore {
+  Rank* rank;
+
+  static int set(void* context, const char* key, const void* value, size_t bytes) {
+    auto& self = *static_cast<SharedStore*>(context);
+    if (std::string(key) != "job/id") return 1;
+    std::memcpy(self.rank->shared_bytes(), value, bytes);
+    self.rank->add(0);
+    return 0;
+  }
+  static int get(void* context, const char* /*key*/, void* value, size_t bytes, uint64_t timeout_ms) {
+    auto& self = *static_cast<SharedStore*>(context);
+    if (timeout_ms == 0 || !self.rank->wait_value(0, 1)) return 2;
+    std::memcpy(value, self.rank->shared_bytes(), bytes);
+    return 0;
+  }
+};
+
+/// A sum over a communicator under this id.
+void expect_meeting(Rank& rank, const tutti_unique_id_t& id) {
+  if (!rank.expect_ok(tutti_comm_create(&rank.comm, rank.count(), id, rank.rank(), nullptr), "create"))
+    return;
+  int value = 1;
+  rank.expect_ok(tutti_all_reduce(&value, &value, 1, TUTTI_INT32, TUTTI_SUM, rank.comm, TUTTI_BLOCKING),
+                 "sum");
+  rank.expect_true(value == rank.count(), "the sum is " + std::to_string(value));
+}
+
+ClusterOptions without_comm(std::vector<int> layout) {
+  ClusterOptions options;
+  options.layout = std::move(layout);
+  options.create = false;
+  return options;
+}
+
+/// One that the system gives to nobody else for a while.
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(address);
+  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0;
+  close(fd);
+  return bound ? ntohs(address.sin_port) : 0;
+}
+
+TEST(ShareTest, ByAStoreOfTheCaller) {
+  EXPECT_EQ(run_cluster(without_comm(processes(3)),
+                        [](Rank& rank) {
+                          SharedStore context{&rank};
+                          const tutti_store_t store{&context, SharedStore::set, SharedStore::get};
+                          tutti_unique_id_t id{};
+                          if (rank.rank() == 0) rank.expect_ok(tutti_get_unique_id(&id), "id");
+                          rank.expect_ok(
+                              tutti_share_unique_id_by_store(&id, &store, "job/id", rank.rank(), 0), "share");
+                          expect_meeting(rank, id);
+                        }),
+            "");
+}
+
+TEST(ShareTest, AStoreThatFailsOrHoldsSomethingElseIsNamed) {
+  EXPECT_EQ(run_cluster(without_comm(processes(1)),
+                        [](Rank& rank) {
+                          SharedStore context{&rank};
+                          tutti_store_t store{&context, SharedStore::set, SharedStore::get};
+                          tutti_unique_id_t id;
+                          rank.expect_ok(tutti_get_unique_id(&id), "id");
+                          rank.expect(tutti_share_unique_id_by_store(&id, &store, "other", 0, 0),
+                                      TUTTI_SYSTEM_ERROR, "set");
+                          rank.expect_text({"set(\"other\") returned 1"}, "set");
+                          rank.add(0);
+                          rank.expect(tutti_share_unique_id_by_store(&id, &store, "job/id", 1, 0),
+                                      TUTTI_MISMATCH, "get of nothing");
+                          store.get = nullptr;
+                          rank.expect(tutti_share_unique_id_by_store(&id, &store, "job/id", 1, 0),
+                                      TUTTI_INVALID_ARGUMENT, "null");
+                        }),
+            "");
+}
+
+TEST(ShareTest, ByAFile) {
+  const std::string where = "file:" + testing::TempDir() + "tutti-share-" + std::to_string(getpid());
+  EXPECT_EQ(run_cluster(without_comm(processes(3)),
+                        [&where](Rank& rank) {
+                          tutti_unique_id_t id{};
+                          if (rank.rank() == 0) rank.expect_ok(tutti_get_unique_id(&id), "id");
+                          rank.expect_ok(tutti_share_unique_id(&id, where.c_str(), rank.rank(), 3, 0),
+                                         "share");
+                          expect_meeting(rank, id);
+                          rank.expect_ok(tutti_forget_file(where.c_str(), rank.rank()), "forget");
+                        }),
+            "");
+  EXPECT_NE(access(where.c_str() + std::strlen("file:"), F_OK), 0) << "the file is still there";
+}
+
+// Goal: ranks on several hosts need to know nothing but an address and a key.
+TEST(ShareTest, ByAnAddress) {
+  ClusterOptions options = without_comm(processes(3));
+  options.hosts = {0, 1, 2};
+  options.environment = {{"TUTTI_KEY", "a key of sixteen characters or more"}};
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          tutti_unique_id_t id{};
+                          if (rank.rank() == 0) {
+                            rank.expect_ok(tutti_get_unique_id(&id), "id");
+                            const int port = free_port();
+                            std::memcpy(rank.shared_bytes(), &port, sizeof(port));
+                          }
+                          rank.meet();
+                          int port = 0;
+                          std::memcpy(&port, rank.shared_bytes(), sizeof(port));
+                          const std::string where = "tutti://127.0.0.1:" + std::to_string(port);
+                          rank.expect_ok(tutti_share_unique_id(&id, where.c_str(), rank.rank(), 3, 0),
+                                         "share");
+                          expect_meeting(rank, id);
+                        }),
+            "");
+}
+
+TEST(ShareTest, WrongWaysAreRefused) {
+  EXPECT_EQ(run_child([] {
+              tutti_unique_id_t id{};
+              std::string failures;
+              const auto refused = [&](const char* where, int rank, tutti_result_t wanted, const char* part) {
+                const tutti_result_t result = tutti_share_unique_id(&id, where, rank, 2, 50);
+                if (result != wanted || std::string(tutti_last_error()).find(part) == std::string::npos) {
+                  failures += std::string(where) + ": " + tutti_error_string(result) + ": " +
+                              tutti_last_error() + "\n";
+                }
+              };
+              refused("carrier pigeon", 0, TUTTI_INVALID_ARGUMENT, "carrier pigeon");
+              refused("launcher", 0, TUTTI_INVALID_USAGE, "no launcher");
+              refused("launcher", 2, TUTTI_INVALID_ARGUMENT, "rank is 2");
+              refused("tutti://127.0.0.1:4711", 1, TUTTI_INVALID_ARGUMENT, "TUTTI_KEY");
+              refused("file:/no/such/folder/id", 0, TUTTI_SYSTEM_ERROR, "/no/such/folder/id");
+              int rank = -1;
+              int count = -1;
+              if (tutti_launcher_place(&rank, &count, nullptr, nullptr) != TUTTI_SUCCESS || rank != 0 ||
+                  count != 1) {
+                failures += "the place of a process that no launcher has started\n";
+              }
+              return failures;
+            }),
+            "");
+}
+
+TEST(LauncherPlaceTest, IsFoundInTheEnvironment) {
+  EXPECT_EQ(run_child(
+                [] {
+                  int rank = -1;
+                  int count = -1;
+                  int local = -1;
+                  int local_count = -1;
+                  if (tutti_launcher_place(&rank, &count, &local, &local_count) != TUTTI_SUCCESS) {
+                    return std::string(tutti_last_error());
+                  }
+                  const bool right = rank == 3 && count == 4 && local == 1;
+                  return right ? std::string()
+                               : "rank " + std::to_string(rank) + " of " + std::to_string(count);
+                },
+                {{"RANK", "3"},
+                 {"WORLD_SIZE", "4"},
+                 {"LOCAL_RANK", "1"},
+                 {"MASTER_ADDR", "h"},
+                 {"MASTER_PORT", "99"}}),
+            "");
+}
+
+}  // namespace
+}  // namespace tutti::test

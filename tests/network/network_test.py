@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Communicators between emulated hosts: what the network carries, and what happens when it does not. Prints TAP.
+
+Usage: network_test.py FOLDER, where FOLDER holds the perf tools. Needs root and iproute2; without them every check is
+skipped.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import hosts  # noqa: E402
+import tap  # noqa: E402
+
+TOOLS = pathlib.Path(sys.argv[1])
+WHY_NOT = hosts.missing()
+HEARTBEAT_MS = 2000
+
+
+def emulated(**options):
+    if WHY_NOT:
+        raise tap.Skip(WHY_NOT)
+    return hosts.Hosts(**options)
+
+
+def right(results):
+    for status, out, err in results:
+        assert status == 0, f"status {status}\n{out}\n{err}"
+    assert "0 OK" in results[0][1], results[0][1]
+    return results[0][1]
+
+
+def run(pair, collective, ranks_per_host, *flags, environment=None):
+    with tempfile.TemporaryDirectory() as folder:
+        processes = pair.launch(TOOLS / f"{collective}_perf", ranks_per_host, pathlib.Path(folder) / "id", *flags,
+                                environment=environment)
+        return right(hosts.finish(processes))
+
+
+def algorithms(output):
+    return {line.split()[13] for line in output.splitlines() if line and not line.startswith("#")}
+
+
+def check_collectives_between_hosts():
+    """Every collective between two hosts of two ranks is right, from 8 bytes to 1 MiB"""
+    with emulated() as pair:
+        for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"):
+            run(pair, collective, 2, "-b", "8", "-e", "1M", "-f", "16", "-n", "3", "--hot")
+
+
+def check_what_the_network_carries():
+    """An all_reduce between 2 x 2 ranks sends over the network what it must, and little more"""
+    size, calls = 4 << 20, 10
+    with emulated() as pair:
+        before = [pair.sent_bytes(side) for side in (0, 1)]
+        out = run(pair, "all_reduce", 2, "-b", str(size), "-e", str(size), "-n", str(calls), "-w", "0", "-c", "0", "-I",
+                  "--hot")
+        sent = [pair.sent_bytes(side) - was for side, was in zip((0, 1), before)]
+    # Every host must send 2 n (H - 1) / H = n bytes of each call; headers, acknowledgements and the meeting add.
+    passes = 2  # out of place and in place
+    least = size * calls * passes
+    for side, count in enumerate(sent):
+        assert least <= count, f"host {side} sent {count} bytes, less than {least}: not over the network\n{out}"
+        assert count <= 1.25 * least + 2e6, f"host {side} sent {count} bytes, {count / least:.2f} times what it must\n{out}"
+
+
+def check_ipv6():
+    """Hosts with IPv6 addresses only find each other"""
+    with emulated(family=6) as pair:
+        run(pair, "all_reduce", 1, "-b", "8", "-e", "64K", "-f", "64", "-n", "2", "--hot")
+
+
+def check_jumbo_frames():
+    """Frames of 9000 bytes change nothing"""
+    with emulated(mtu=9000) as pair:
+        run(pair, "all_reduce", 1, "-b", "8", "-e", "1M", "-f", "64", "-n", "3", "--hot")
+
+
+def check_loss():
+    """Results stay right where the network loses packets"""
+    if not subprocess.run(["sh", "-c", "command -v nft"], capture_output=True, check=False).stdout:
+        raise tap.Skip("nftables is not installed")
+    with emulated() as pair:
+        rule = ("table inet lossy { chain in { type filter hook input priority 0; "
+                f"iifname {pair.interfaces[1]} numgen random mod 100 < 1 drop; }}; }}")
+        loaded = subprocess.run(["ip", "netns", "exec", pair.names[1], "nft", rule], capture_output=True, check=False)
+        if loaded.returncode != 0:
+            raise tap.Skip(f"no packet filter here: {loaded.stderr.decode().strip()[:100]}")
+        run(pair, "all_reduce", 1, "-b", "8", "-e", "1M", "-f", "64", "-n", "3", "--hot")
+
+
+def check_a_cut_link():
+    """A link that goes down is an error on every rank of both hosts, within the heartbeat time"""
+    with emulated() as pair, tempfile.TemporaryDirectory() as folder:
+        processes = pair.launch(TOOLS / "all_reduce_perf", 2, pathlib.Path(folder) / "id", "-b", "1M", "-e", "1M", "-n",
+                                "100000000", "--hot", environment={"TUTTI_HEARTBEAT_MS": str(HEARTBEAT_MS)})
+        first = pair.sent_bytes(1)
+        deadline = time.monotonic() + 60
+        while pair.sent_bytes(1) < first + (32 << 20):  # it is in its calls
+            assert time.monotonic() < deadline, "nothing is sent"
+            assert all(process.poll() is None for process in processes), hosts.finish(processes)
+        cut = time.monotonic()
+        pair.cut()
+        results = hosts.finish(processes, 60)
+        took = time.monotonic() - cut
+    for status, out, err in results:
+        assert status != 0, out
+        assert "lost" in out + err or "no sign of life" in out + err, out + err
+    assert took < 10 * HEARTBEAT_MS / 1000, f"after {took:.1f} s"
+
+
+def check_a_stranger():
+    """A stranger at the port of a job is sent away and changes nothing"""
+    with emulated() as pair, tempfile.TemporaryDirectory() as folder:
+        id_path = pathlib.Path(folder) / "id"
+        first = pair.start(0, [str(TOOLS / "all_reduce_perf"), "-b", "8", "-e", "8", "-n", "2"],
+                           {"RANK": "0", "WORLD_SIZE": "2", "TUTTI_ID_FILE": str(id_path), "TUTTI_PORT_RANGE": "4711-4720"})
+        knock = ("import socket, sys, time\n"
+                 "end, s, port = time.monotonic() + 30, None, 4711\n"
+                 "while s is None and time.monotonic() < end:\n"
+                 "    try: s = socket.create_connection(('10.77.0.1', port), 1)\n"
+                 "    except OSError: port = 4711 + (port - 4710) % 10\n"
+                 "s.sendall(b'GET / HTTP/1.1' + bytes(200))\n"
+                 "s.settimeout(20)\n"
+                 "while s.recv(4096): pass\n")
+        stranger = pair.start(1, [sys.executable, "-c", knock], {})
+        (status, _, err), = hosts.finish([stranger], 60)
+        assert status == 0 or "reset" in err.lower(), err
+        second = pair.start(1, [str(TOOLS / "all_reduce_perf"), "-b", "8", "-e", "8", "-n", "2"],
+                            {"RANK": "1", "WORLD_SIZE": "2", "TUTTI_ID_FILE": str(id_path)})
+        right(hosts.finish([first, second]))
+
+
+if __name__ == "__main__":
+    tap.run(tap.checks_of(globals()))
