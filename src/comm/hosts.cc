@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
 #include <string_view>
 
@@ -27,17 +26,6 @@ Place find_place(const std::string& host_id) {
   const std::string rest = '/' + std::to_string(name_space) + '/' + std::to_string(geteuid()) + '/' + host_id;
   place.host = hash_text(rest, place.machine);
   return place;
-}
-
-std::vector<uint32_t> number_hosts(std::span<const uint64_t> host_of_rank) {
-  std::vector<uint64_t> known;
-  std::vector<uint32_t> numbers;
-  for (const uint64_t host : host_of_rank) {
-    const auto place = std::find(known.begin(), known.end(), host);
-    numbers.push_back(static_cast<uint32_t>(place - known.begin()));
-    if (place == known.end()) known.push_back(host);
-  }
-  return numbers;
 }
 
 }  // namespace tutti

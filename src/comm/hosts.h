@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <vector>
 
 namespace tutti {
 
@@ -20,8 +18,5 @@ struct Place {
 /// Of this process; `host_id` as in Config. Never fails: what cannot be read counts as the same everywhere,
 /// and sharing memory is tried before it is believed.
 Place find_place(const std::string& host_id);
-
-/// Numbers places in the order in which ranks name them: rank 0 is on host 0.
-std::vector<uint32_t> number_hosts(std::span<const uint64_t> host_of_rank);
 
 }  // namespace tutti

@@ -11,12 +11,7 @@
 namespace tutti::test {
 namespace {
 
-TEST(HostNumbersTest, FollowTheLowestRanks) {
-  const std::vector<uint64_t> hosts = {7, 9, 7, 3, 9};
-  EXPECT_EQ(number_hosts(hosts), (std::vector<uint32_t>{0, 1, 0, 2, 1}));
-}
-
-TEST(HostNumbersTest, AHostIdTellsProcessesApart) {
+TEST(PlaceTest, AHostIdTellsProcessesApart) {
   EXPECT_EQ(find_place("a").host, find_place("a").host);
   EXPECT_NE(find_place("a").host, find_place("b").host);
   EXPECT_EQ(find_place("a").machine, find_place("b").machine);
