@@ -424,7 +424,7 @@ Result<double> Communicator::price_us(const Algorithm& algorithm, const Request&
   std::vector<Plan> plans;
   plans.reserve(rank_count_);
   for (uint32_t rank = 0; rank < rank_count_; ++rank) plans.push_back(algorithm.make(request, facts(), rank));
-  auto price = price_plans(plans, request.block_bytes, {.cores = cores_});
+  auto price = price_plans(plans, request.block_bytes, {.cores = cores_, .host_of = facts().host_of});
   TUTTI_TRY(price.status());
   return price->microseconds;
 }

@@ -148,7 +148,7 @@ struct Facts {
   uint64_t slot_bytes = 16384;
 };
 
-/// Facts::host_of from one label a rank: ranks with equal labels share a host.
+/// Facts::host_of from one label a rank: ranks with equal labels share a host. Rank 0 is on host 0.
 std::vector<uint32_t> number_hosts(std::span<const uint64_t> labels);
 
 /// Blocks of the send and receive buffers: 1 or rank_count.

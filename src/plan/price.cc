@@ -123,14 +123,21 @@ class Schedule {
       waiting_beside(rank).insert({ready_[rank].top().first, rank});
   }
 
-  /// The core that is free first; of several, one that has work now, for it may make work for the others.
+  /// The core that is free first; of several, one that has something to do now, for it may make work for the
+  /// others.
   Core& next_core() {
     const auto free_us = [](const Core& core) { return core.free_us; };
     Core& first = *std::ranges::min_element(cores_, {}, free_us);
     for (Core& core : cores_) {
-      if (core.free_us == first.free_us && has_work(core)) return core;
+      if (core.free_us == first.free_us && (has_work(core) || has_waiting(core))) return core;
     }
     return first;
+  }
+
+  /// Whether a rank of the core's host waits for a core by now.
+  bool has_waiting(const Core& core) const {
+    const std::set<Ready>& waiting = hosts_[core.host].waiting;
+    return !waiting.empty() && waiting.begin()->first <= core.free_us;
   }
 
   /// Whether the core's rank has a step to run now.
@@ -138,12 +145,11 @@ class Schedule {
     return core.rank != kNone && !ready_[core.rank].empty() && ready_[core.rank].top().first <= core.free_us;
   }
 
-  /// Gives the core to the rank that has waited longest; if none waits, lets time pass until something
-  /// happens.
+  /// Gives the core to the rank of its host that has waited longest; if none waits, lets time pass until
+  /// something happens.
   void change_rank(Core& core) {
-    const double now_us = core.free_us;
     const Host& host = hosts_[core.host];
-    if (!host.waiting.empty() && host.waiting.begin()->first <= now_us) {
+    if (has_waiting(core)) {
       const uint32_t rank = host.waiting.begin()->second;
       stop_waiting(rank);
       on_core_[rank] = 1;
@@ -155,14 +161,23 @@ class Schedule {
       core.rank = rank;
       return;
     }
-    double next_us = host.waiting.empty() ? std::numeric_limits<double>::max() : host.waiting.begin()->first;
-    for (const Core& other : cores_) {
-      if (other.free_us > now_us) next_us = std::min(next_us, other.free_us);
-      if (other.rank == kNone || ready_[other.rank].empty()) continue;
-      const double ready_us = ready_[other.rank].top().first;
-      if (ready_us > now_us) next_us = std::min(next_us, ready_us);
+    core.free_us = next_moment(core.free_us);
+  }
+
+  /// When something happens next, anywhere.
+  double next_moment(double now_us) const {
+    double next_us = std::numeric_limits<double>::max();
+    const auto consider = [&](double us) {
+      if (us > now_us) next_us = std::min(next_us, us);
+    };
+    for (const Host& host : hosts_) {
+      if (!host.waiting.empty()) consider(host.waiting.begin()->first);
     }
-    core.free_us = next_us;
+    for (const Core& core : cores_) {
+      consider(core.free_us);
+      if (core.rank != kNone && !ready_[core.rank].empty()) consider(ready_[core.rank].top().first);
+    }
+    return next_us;
   }
 
   void run_step(Core& core) {

@@ -350,5 +350,28 @@ TEST(CostTest, HierarchicalBeatsFlatOnTwoHostsOfFourRanks) {
   }
 }
 
+// Where hosts of one rank wait for each other, one of them used to be priced for ever.
+TEST(CostTest, EveryPlanHasAPriceWhereverRanksAre) {
+  std::vector<test::Placement> placements = test::uneven_placements();
+  placements.insert(placements.end(), even_placements().begin(), even_placements().end());
+  placements.push_back(test::place_contiguous({1, 1, 1}));
+  for (const test::Placement& placement : placements) {
+    if (placement.rank_count() > 16) continue;
+    for (const Algorithm& algorithm : algorithms()) {
+      for (const uint32_t cores : {1u, 2u, 8u}) {
+        const Request request{.collective = algorithm.collective,
+                              .rank_count = placement.rank_count(),
+                              .root = placement.rank_count() - 1,
+                              .block_bytes = 52};
+        if (!algorithm.supports(request, placement.facts())) continue;
+        const auto price = price_plans(make_plans(algorithm, request, placement.facts()), 52,
+                                       {.cores = cores, .host_of = placement.host_of});
+        ASSERT_TRUE(price.is_ok()) << describe(algorithm, request) << ": " << price.status().text();
+        EXPECT_LT(price->microseconds, 1e5) << describe(algorithm, request) << ", " << placement.name;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti

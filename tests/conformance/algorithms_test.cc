@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "algorithms/algorithm.h"
 #include "tests/conformance/trial.h"
@@ -110,6 +112,34 @@ TEST_P(AlgorithmsTest, GivesTheRightResultEndToEnd) {
                                 << reference_bytes;
       }
     }
+  }
+}
+
+// Goal: the same between emulated hosts, where shared memory and the network carry parts of one plan. Method:
+// forced as above; ranks in turns on two hosts, on hosts of different sizes, and one a host.
+TEST_P(AlgorithmsTest, HierarchicalOnesGiveTheRightResultBetweenHosts) {
+  if (!GetParam().starts_with("hierarchical")) GTEST_SKIP() << "does not look at hosts";
+  const std::vector<Kind> kinds = kinds_by_name()[GetParam()];
+  const std::pair<std::vector<int>, std::vector<int>> layouts[] = {
+      {{1, 1, 1, 1}, {0, 1, 0, 1}}, {{2, 1, 2}, {0, 0, 1}}, {{1, 1, 1}, {0, 1, 2}}};
+  for (const auto& [layout, hosts] : layouts) {
+    const int ranks = std::accumulate(layout.begin(), layout.end(), 0);
+    const std::vector<Trial> trials = trials_of(kinds, ranks);
+    ClusterOptions options;
+    options.layout = layout;
+    options.hosts = hosts;
+    options.seconds = 240;
+    options.environment = {
+        {"TUTTI_ALGORITHM", GetParam()}, {"TUTTI_SLOT_BYTES", "4096"}, {"TUTTI_SLOTS", "4"}};
+    const std::string failures = run_cluster(options, [&](Rank& rank) {
+      int used = 0;
+      for (const Trial& trial : trials) {
+        run_trial(rank, trial);
+        used += explains(rank, GetParam()) ? 1 : 0;
+      }
+      rank.expect_true(used > 0, GetParam() + " was never chosen");
+    });
+    EXPECT_EQ(failures, "") << ranks << " ranks";
   }
 }
 
