@@ -131,6 +131,7 @@ Result<ncclComm*> acquire_comm(const CommConfig& config) {
   ncclComm* comm = comm_pool().take();
   comm->config = config;
   comm->ready = false;
+  comm->revoked = false;
   if (!config.blocking) {
     const Status made_stream = status_of(tutti_host_stream_create(&comm->stream));
     if (!made_stream) {
@@ -161,6 +162,26 @@ Status finalize_comm(ncclComm* comm) {
   return {Code::kInProgress, ""};
 }
 
+Status revoke_comm(ncclComm* comm) {
+  TUTTI_TRY(comm->check_made());
+  TUTTI_TRY(check_not_forked(comm));
+  {
+    const std::scoped_lock lock(comm->mutex);
+    if (comm->revoked) return Status::ok();
+    comm->revoked = true;
+    comm->ready = false;
+  }
+  log_end("revoke", comm);
+  made(comm)->abort();
+  // Quiet when the other calls have left; this one is a user too.
+  while (comm->users.load() > 1) std::this_thread::yield();
+  if (comm->stream != nullptr) static_cast<void>(tutti_host_stream_synchronize(comm->stream));
+  // What it was revoked for has been dealt with.
+  const std::scoped_lock lock(comm->mutex);
+  comm->failure = Status::ok();
+  return Status::ok();
+}
+
 Status destroy_comm(ncclComm* comm) {
   if (comm == nullptr) return Status::ok();
   TUTTI_TRY(check_not_forked(comm));
@@ -168,9 +189,10 @@ Status destroy_comm(ncclComm* comm) {
   log_end("destroy", comm);
   if (const auto job = job_of(comm)) job->wait();
   wait_for_users(comm);
+  const bool revoked = comm->revoked;
   const Status status = status_of(tutti_comm_destroy(comm->comm));
   recycle(comm);
-  return status;
+  return revoked ? Status::ok() : status;
 }
 
 Status abort_comm(ncclComm* comm) {
@@ -202,7 +224,7 @@ Status ncclComm::set_up_state() {
     if (failure.is_ok()) failure = job->status();
     job.reset();
   }
-  if (!failure.is_ok()) return failure;
+  if (!failure.is_ok() || revoked) return failure;
   tutti_result_t error = TUTTI_SUCCESS;
   Status status = tutti::nccl::status_of(tutti_comm_async_error(comm, &error));
   if (status.is_ok()) status = tutti::nccl::status_of(error);
@@ -212,15 +234,25 @@ Status ncclComm::set_up_state() {
 
 Status ncclComm::explain_not_ready() {
   Status state = set_up_state();
-  if (state.code() != Code::kInProgress) return state;
-  return {Code::kInvalidArgument,
-          "the communicator is not ready, its last call has not finished: poll ncclCommGetAsyncError until "
-          "it gives "
-          "something else than ncclInProgress"};
+  if (state.code() == Code::kInProgress) {
+    return {
+        Code::kInvalidArgument,
+        "the communicator is not ready, its last call has not finished: poll ncclCommGetAsyncError until it "
+        "gives something else than ncclInProgress"};
+  }
+  if (!revoked) return state;
+  return {Code::kInvalidUsage, "the communicator was revoked: only shrink, destroy and abort are legal"};
+}
+
+Status ncclComm::check_made() {
+  const Status state = set_up_state();
+  if (state.code() == Code::kInProgress) return explain_not_ready();
+  // Where it was made, a failure since then does not matter.
+  return tutti::nccl::made(this) != nullptr ? Status::ok() : state;
 }
 
 Status ncclComm::async_error() {
-  if (Status state = set_up_state(); !state.is_ok()) return state;
+  if (Status state = set_up_state(); !state.is_ok() || revoked) return state;
   if (stream != nullptr) {
     const Status operations = tutti::nccl::status_of(tutti_host_stream_query(stream));
     if (operations.code() == Code::kInProgress) return operations;

@@ -54,6 +54,7 @@ struct ncclComm {
   std::atomic<uint32_t> users{0};  ///< calls inside, for abort and destroy to wait for
   /// Set up, and no job runs: operations may be issued. One load on every call.
   std::atomic<bool> ready{false};
+  std::atomic<bool> revoked{false};  ///< no operations any more, on purpose
   tutti::nccl::CommConfig config;
   int rank = 0;
   int rank_count = 0;
@@ -78,6 +79,8 @@ struct ncclComm {
       return tutti::Status::ok();
     return explain_not_ready();
   }
+  /// Ok when another communicator can be made from it, though it may have failed.
+  tutti::Status check_made();
   /// What ncclCommGetAsyncError reports.
   tutti::Status async_error();
 
@@ -108,6 +111,8 @@ Result<ncclComm*> acquire_comm(const CommConfig& config);
 void discard_comm(ncclComm* comm);
 
 Status finalize_comm(ncclComm* comm);
+/// Ends the operations of all ranks that are under way; none is issued any more.
+Status revoke_comm(ncclComm* comm);
 /// The handle is dead afterwards, whatever is returned.
 Status destroy_comm(ncclComm* comm);
 Status abort_comm(ncclComm* comm);

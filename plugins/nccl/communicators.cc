@@ -1,67 +1,10 @@
 // Exported calls that make, end and describe communicators.
-#include <cstring>
-
 #include "plugins/nccl/group.h"
 
 using namespace tutti;        // NOLINT: this file is the border between NCCL's names and ours
 using namespace tutti::nccl;  // NOLINT
 
 namespace {
-
-Status join_rank(const char* call, ncclComm_t* comm, int nranks, const ncclUniqueId& id, int rank,
-                 const ncclConfig_t* config) {
-  if (comm == nullptr) return null_argument("comm");
-  *comm = nullptr;
-  if (nranks < 1)
-    return {Code::kInvalidArgument, format("argument nranks is %d: it must be at least 1", nranks)};
-  if (rank < 0 || rank >= nranks) {
-    return {Code::kInvalidArgument, format("argument rank is %d: it must be 0 to %d", rank, nranks - 1)};
-  }
-  auto options = read_comm_config(config, {});
-  TUTTI_TRY(options.status());
-  auto handle = acquire_comm(*options);
-  TUTTI_TRY(handle.status());
-  (*handle)->rank = rank;
-  (*handle)->rank_count = nranks;
-  return set_up({.call = call, .result = comm, .config = *options, .comm = *handle, .id = id},
-                options->blocking);
-}
-
-/// Runs a call that sets up communicators; its failure spoils the group that it is in.
-template <class Body>
-ncclResult_t setting_up(const char* call, Body&& body) noexcept {
-  return guarded(call, [&]() -> Status {
-    Status status = body();
-    if (!status.is_ok() && status.code() != Code::kInProgress) spoil(status);
-    return status;
-  });
-}
-
-Status split(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, const ncclConfig_t* config) {
-  if (newcomm == nullptr) return null_argument("newcomm");
-  *newcomm = nullptr;
-  TUTTI_TRY(comm->check_ready());
-  if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
-    return {Code::kInvalidArgument,
-            format("argument color is %d: it must be NCCL_SPLIT_NOCOLOR or at least 0", color)};
-  }
-  auto options = read_comm_config(config, comm->config);
-  TUTTI_TRY(options.status());
-  ncclComm* child = nullptr;
-  if (color != NCCL_SPLIT_NOCOLOR) {
-    auto handle = acquire_comm(*options);
-    TUTTI_TRY(handle.status());
-    child = *handle;
-  }
-  return set_up({.call = "ncclCommSplit",
-                 .result = newcomm,
-                 .config = *options,
-                 .comm = child,
-                 .parent = comm,
-                 .color = color,
-                 .key = key},
-                comm->config.blocking);
-}
 
 /// Calls that only read the communicator.
 template <class Value, class Read>
@@ -79,7 +22,6 @@ ncclResult_t describe(const char* call, ncclComm_t comm, const char* name, Value
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
   return guarded("ncclGetUniqueId", [&]() -> Status {
-    if (id == nullptr) return null_argument("id");
     if (!settings().comm_id.empty()) {
       // To ignore it would give every rank another id.
       return not_implemented(
@@ -87,10 +29,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
           "rank "
           "and carry its id to the others)");
     }
-    tutti_unique_id_t below;
-    TUTTI_TRY(status_of(tutti_get_unique_id(&below)));
-    std::memcpy(id->internal, below.bytes, sizeof(id->internal));
-    return Status::ok();
+    return make_id(id);
   });
 }
 
@@ -127,25 +66,14 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitAll, ncclComm_t* comms, int ndev, cons
                 format("argument devlist[%d] is %d: it must be a device", i, devlist[i])};
       }
     }
-    tutti_unique_id_t below;
-    TUTTI_TRY(status_of(tutti_get_unique_id(&below)));
     ncclUniqueId id;
-    std::memcpy(id.internal, below.bytes, sizeof(id.internal));
+    TUTTI_TRY(make_id(&id));
     TUTTI_TRY(group_start());
     for (int rank = 0; rank < ndev; ++rank) {
       const Status joined = join_rank("ncclCommInitAll", &comms[rank], ndev, id, rank, nullptr);
       if (!joined.is_ok()) spoil(joined);
     }
     return group_end();
-  });
-}
-
-TUTTI_NCCL_CALL(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
-                ncclConfig_t* config) {
-  return guarded_on("ncclCommSplit", comm, [&]() -> Status {
-    Status status = split(comm, color, key, newcomm, config);
-    if (!status.is_ok() && status.code() != Code::kInProgress) spoil(status);
-    return status;
   });
 }
 

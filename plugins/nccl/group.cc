@@ -28,13 +28,6 @@ Group& group() {
   return current;
 }
 
-tutti_unique_id_t id_below(const ncclUniqueId& id) {
-  tutti_unique_id_t below;
-  static_assert(sizeof(below.bytes) == sizeof(id.internal));
-  std::memcpy(below.bytes, id.internal, sizeof(below.bytes));
-  return below;
-}
-
 void log_begin(const SetUp& job) {
   log(LogLevel::kInfo, format("NCCL INFO %s comm %p%s%s", job.call, static_cast<const void*>(job.comm),
                               job.config.name.empty() ? "" : " commName ", job.config.name.c_str()));
@@ -53,9 +46,10 @@ Status join(const SetUp& job, bool waits) {
   return status_of(tutti_comm_create(&job.comm->comm, comm.rank_count, id_below(job.id), comm.rank, &config));
 }
 
-Status split(const SetUp& job) {
+/// Makes the communicator from its parent.
+Status derive(const SetUp& job) {
   tutti_comm_t* below = nullptr;
-  TUTTI_TRY(status_of(tutti_comm_split(job.parent->comm, job.color, job.key, &below, nullptr)));
+  TUTTI_TRY(job.make(job.parent->comm, &below));
   if (job.comm == nullptr) return Status::ok();
   const std::scoped_lock lock(job.comm->mutex);
   job.comm->comm = below;
@@ -67,8 +61,7 @@ Status run(const SetUp& job) {
   if (job.parent == nullptr) return join(job, true);
   const Use use(job.parent);
   TUTTI_TRY(use.status());
-  TUTTI_TRY(job.parent->check_ready());
-  return split(job);
+  return derive(job);
 }
 
 /// A set-up that its caller has waited for: its handle is the caller's, or is gone.
@@ -85,8 +78,8 @@ Status settle(const SetUp& job, Status status) {
   return status;
 }
 
-/// Set-ups that wait for each other: every rank that joins has a lane of its own, the splits of one parent
-/// share one, for they are collective calls on it.
+/// Set-ups that wait for each other: every rank that joins has a lane of its own, those from one parent share
+/// one, for they are collective calls on it.
 using Lane = std::vector<const SetUp*>;
 
 std::vector<Lane> lanes_of(const std::vector<SetUp>& jobs) {
@@ -104,7 +97,7 @@ std::vector<Lane> lanes_of(const std::vector<SetUp>& jobs) {
   return lanes;
 }
 
-/// Once a split has failed, the parent's later ones cannot meet their peers.
+/// Once one has failed, the parent's later ones cannot meet their peers.
 Status run_lane(const Lane& lane) {
   Status status;
   for (const SetUp* job : lane) {
@@ -116,7 +109,8 @@ Status run_lane(const Lane& lane) {
 
 Status run_all(const std::vector<SetUp>& jobs) {
   const std::vector<Lane> lanes = lanes_of(jobs);
-  if (lanes.size() == 1) return run_lane(lanes[0]);
+  // Inside tutti's group of this thread nothing can be made from a parent.
+  if (lanes.size() == 1 && !tutti::in_group()) return run_lane(lanes[0]);
   std::vector<std::unique_ptr<Job>> threads;
   threads.reserve(lanes.size());
   for (const Lane& lane : lanes) {
@@ -130,14 +124,14 @@ Status run_all(const std::vector<SetUp>& jobs) {
   return first;
 }
 
-/// The splits of one non-blocking parent, as its job and its children's.
-Status start_splits(const std::vector<SetUp>& jobs) {
+/// What is made from one non-blocking parent, as its job and its children's.
+void start_derived(const std::vector<SetUp>& jobs) {
   ncclComm* parent = jobs[0].parent;
   const auto work = [jobs] {
     Status status;
     for (const SetUp& job : jobs) {
       log_begin(job);
-      if (status.is_ok()) status = split(job);
+      if (status.is_ok()) status = derive(job);
     }
     return status;
   };
@@ -152,15 +146,14 @@ Status start_splits(const std::vector<SetUp>& jobs) {
   for (const SetUp& job : jobs) {
     if (job.comm != nullptr) job.comm->job = parent->job;
   }
-  return {Code::kInProgress, ""};
 }
 
 Status start_all(const std::vector<SetUp>& jobs) {
   for (const Lane& lane : lanes_of(jobs)) {
     if (lane[0]->parent != nullptr) {
-      std::vector<SetUp> splits;
-      for (const SetUp* job : lane) splits.push_back(*job);
-      static_cast<void>(start_splits(splits));
+      std::vector<SetUp> derived;
+      for (const SetUp* job : lane) derived.push_back(*job);
+      start_derived(derived);
       continue;
     }
     log_begin(*lane[0]);
@@ -204,6 +197,21 @@ Status not_in_group() {
 
 }  // namespace
 
+tutti_unique_id_t id_below(const ncclUniqueId& id) {
+  tutti_unique_id_t below;
+  static_assert(sizeof(below.bytes) == sizeof(id.internal));
+  std::memcpy(below.bytes, id.internal, sizeof(below.bytes));
+  return below;
+}
+
+Status make_id(ncclUniqueId* id) {
+  if (id == nullptr) return null_argument("id");
+  tutti_unique_id_t below;
+  TUTTI_TRY(status_of(tutti_get_unique_id(&below)));
+  std::memcpy(id->internal, below.bytes, sizeof(id->internal));
+  return Status::ok();
+}
+
 Status set_up(SetUp job, bool waits) {
   *job.result = waits ? nullptr : job.comm;
   Group& current = group();
@@ -213,6 +221,25 @@ Status set_up(SetUp job, bool waits) {
   }
   const std::vector<SetUp> one = {std::move(job)};
   return waits ? run_all(one) : start_all(one);
+}
+
+Status join_rank(const char* call, ncclComm** comm, int nranks, const ncclUniqueId& id, int rank,
+                 const ncclConfig_t* config) {
+  if (comm == nullptr) return null_argument("comm");
+  *comm = nullptr;
+  if (nranks < 1)
+    return {Code::kInvalidArgument, format("argument nranks is %d: it must be at least 1", nranks)};
+  if (rank < 0 || rank >= nranks) {
+    return {Code::kInvalidArgument, format("argument rank is %d: it must be 0 to %d", rank, nranks - 1)};
+  }
+  auto options = read_comm_config(config, {});
+  TUTTI_TRY(options.status());
+  auto handle = acquire_comm(*options);
+  TUTTI_TRY(handle.status());
+  (*handle)->rank = rank;
+  (*handle)->rank_count = nranks;
+  SetUp job{.call = call, .result = comm, .config = *options, .comm = *handle, .id = id};
+  return set_up(std::move(job), options->blocking);
 }
 
 Status close(ncclComm* comm, Status (*what)(ncclComm*)) {

@@ -4,28 +4,38 @@
 // set up, which all run side by side before the operations, and communicators to be closed, after them.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "plugins/nccl/communicator.h"
 
 namespace tutti::nccl {
 
-/// One communicator to be: a rank that joins, or a split of `parent`.
+/// One communicator to be: a rank that joins by an id, or is made from `parent`.
 struct SetUp {
   const char* call = "";
   ncclComm** result = nullptr;  ///< the caller's variable
   CommConfig config;
-  ncclComm* comm = nullptr;  ///< what will be in *result; null: this rank only takes part in the split
+  ncclComm* comm = nullptr;  ///< what will be in *result; null: this rank only takes part
   ncclUniqueId id{};
   ncclComm* parent = nullptr;  ///< null: joins by id
-  int color = 0;
-  int key = 0;
+  /// From the parent's communicator below; leaves null where this rank only takes part. Blocks.
+  std::function<Status(tutti_comm_t* parent, tutti_comm_t** made)> make = {};
 };
 
 /// Inside a group the set-up is recorded; else it runs: to its end where `waits`, which means that the call
 /// is blocking, or it is started and the result is kInProgress. *result is set at once where it does not
 /// wait.
 Status set_up(SetUp job, bool waits);
+
+/// NCCL's id, as tutti has it.
+tutti_unique_id_t id_below(const ncclUniqueId& id);
+/// Makes an id for ranks to join by.
+Status make_id(ncclUniqueId* id);
+
+/// Checks what all calls that join by an id share, and sets the communicator up.
+Status join_rank(const char* call, ncclComm** comm, int nranks, const ncclUniqueId& id, int rank,
+                 const ncclConfig_t* config);
 
 /// ncclCommFinalize and ncclCommDestroy: at once, or at the end of the group.
 Status close(ncclComm* comm, Status (*what)(ncclComm*));
@@ -40,5 +50,15 @@ Status group_start();
 Status group_end();
 /// As group_end, but nothing is issued: the outermost one gives the predicted time of the operations instead.
 Result<double> group_simulate_end();
+
+/// Runs a call that sets up communicators; its failure spoils the group that it is in.
+template <class Body>
+ncclResult_t setting_up(const char* call, Body&& body) noexcept {
+  return guarded(call, [&]() -> Status {
+    Status status = body();
+    if (!status.is_ok() && status.code() != Code::kInProgress) spoil(status);
+    return status;
+  });
+}
 
 }  // namespace tutti::nccl

@@ -193,13 +193,20 @@ NCCL_DECLARE_(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, cons
  * color *newcomm is NULL. config NULL: as the parent's. */
 NCCL_DECLARE_(ncclResult_t, ncclCommSplit,
               (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config));
+/* Collective on the ranks of `comm` that live and are not excluded, whether or not it has failed: they form a
+ * new communicator in the order of their ranks. NCCL_SHRINK_ABORT ends what is under way first, without it
+ * that is waited for. `comm` stays the caller's. */
 NCCL_DECLARE_(ncclResult_t, ncclCommShrink,
               (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm,
                ncclConfig_t* config, int shrinkFlags));
+/* An id for ncclCommGrow. */
 NCCL_DECLARE_(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* id));
+/* A new communicator of nRanks, of which the ranks of `comm` keep theirs: they call it with rank -1, one of
+ * them with the id, the others with it or NULL; new ranks call it with comm NULL, the id and their rank. */
 NCCL_DECLARE_(ncclResult_t, ncclCommGrow,
               (ncclComm_t comm, int nRanks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
                ncclConfig_t* config));
+/* Ends what is under way, on all ranks; then only shrink, destroy and abort are legal. */
 NCCL_DECLARE_(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags));
 /* Waits until everything issued on this rank is complete; only destroy and abort are legal afterwards. */
 NCCL_DECLARE_(ncclResult_t, ncclCommFinalize, (ncclComm_t comm));
@@ -216,6 +223,7 @@ NCCL_DECLARE_(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* devic
 NCCL_DECLARE_(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank));
 
 #define NCCL_SUSPEND_MEM 0x01
+/* Not implemented: ncclInvalidUsage. */
 NCCL_DECLARE_(ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags));
 NCCL_DECLARE_(ncclResult_t, ncclCommResume, (ncclComm_t comm));
 typedef enum {

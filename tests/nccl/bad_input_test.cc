@@ -74,7 +74,7 @@ TEST(NcclBadInputTest, AnOperatorOfAnotherCommunicator) {
 TEST(NcclBadInputTest, WrongSetUps) {
   EXPECT_EQ(
       run_nccl(
-          ClusterOptions{.layout = {1}, .create = false},
+          uncreated({1}),
           [](NcclRank& rank) {
             const ncclUniqueId id = rank.next_id();
             ncclComm_t comm = nullptr;
@@ -116,7 +116,7 @@ ncclResult_t join_with(NcclRank& rank, ncclConfig_t config) {
 // Goal: configurations are read by size and version: older callers' tails and newer callers' tails are
 // ignored.
 TEST(NcclBadInputTest, ConfigurationsOfOtherVersions) {
-  EXPECT_EQ(run_nccl(ClusterOptions{.layout = {1}, .create = false},
+  EXPECT_EQ(run_nccl(uncreated({1}),
                      [](NcclRank& rank) {
                        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
                        rank.expect_ok(join_with(rank, config), "this version");
@@ -167,7 +167,7 @@ TEST(NcclBadInputTest, ConfigurationsOfOtherVersions) {
 // Goal: NCCL_COMM_BLOCKING is stronger than the configuration, either way.
 TEST(NcclBadInputTest, TheEnvironmentDecidesAboutBlocking) {
   for (const char* value : {"0", "1"}) {
-    ClusterOptions options{.layout = {1}, .create = false};
+    ClusterOptions options = uncreated({1});
     options.environment = {{"NCCL_COMM_BLOCKING", value}};
     EXPECT_EQ(run_nccl(options,
                        [value](NcclRank& rank) {
@@ -234,19 +234,8 @@ TEST(NcclBadInputTest, ThereAreNoWindows) {
 // Goal: what is not implemented says so, gives nothing, and leaves the communicator as it was.
 TEST(NcclBadInputTest, WhatIsNotImplementedSaysSo) {
   run_alone([](NcclRank& rank) {
-    ncclComm_t other = rank.comm;
-    int excluded = 0;
-    rank.expect(ncclCommShrink(rank.comm, &excluded, 1, &other, nullptr, NCCL_SHRINK_DEFAULT),
-                ncclInvalidUsage, "shrink");
-    rank.expect_text({"ncclCommShrink", "in this version of tutti"}, "shrink");
-    rank.expect_true(other == nullptr, "shrink");
-    ncclUniqueId id{};
-    other = rank.comm;
-    rank.expect(ncclCommGrow(rank.comm, 2, &id, -1, &other, nullptr), ncclInvalidUsage, "grow");
-    rank.expect_true(other == nullptr, "grow");
-    rank.expect(ncclCommGetUniqueId(rank.comm, &id), ncclInvalidUsage, "id of a communicator");
-    rank.expect(ncclCommRevoke(rank.comm, NCCL_REVOKE_DEFAULT), ncclInvalidUsage, "revoke");
     rank.expect(ncclCommSuspend(rank.comm, NCCL_SUSPEND_MEM), ncclInvalidUsage, "suspend");
+    rank.expect_text({"ncclCommSuspend", "in this version of tutti"}, "suspend");
     rank.expect(ncclCommResume(rank.comm), ncclInvalidUsage, "resume");
     rank.expect(ncclDevCommCreate(rank.comm, nullptr, nullptr), ncclInvalidUsage, "device communicator");
     rank.expect_text({"device API"}, "device communicator");
@@ -288,6 +277,30 @@ TEST(NcclBadInputTest, PropertiesAndTeams) {
                        rank.expect_true(device == -1, "host memory");
                      }),
             "");
+}
+
+// Goal: shrinking, growing and revoking with arguments that cannot be right is refused.
+TEST(NcclBadInputTest, WrongMemberships) {
+  run_alone([](NcclRank& rank) {
+    ncclComm_t other = rank.comm;
+    int excluded = 1;
+    rank.expect(ncclCommShrink(rank.comm, &excluded, 1, &other, nullptr, NCCL_SHRINK_DEFAULT),
+                ncclInvalidArgument, "no such rank");
+    rank.expect_true(other == nullptr, "no handle is left");
+    rank.expect(ncclCommShrink(rank.comm, nullptr, 1, &other, nullptr, 0), ncclInvalidArgument, "list");
+    rank.expect(ncclCommShrink(rank.comm, nullptr, -1, &other, nullptr, 0), ncclInvalidArgument, "count");
+    rank.expect(ncclCommShrink(rank.comm, nullptr, 0, &other, nullptr, 2), ncclInvalidArgument, "flags");
+    rank.expect(ncclCommShrink(rank.comm, nullptr, 0, nullptr, nullptr, 0), ncclInvalidArgument, "newcomm");
+    ncclUniqueId id{};
+    rank.expect(ncclCommGrow(rank.comm, 1, &id, -1, &other, nullptr), ncclInvalidArgument, "not more ranks");
+    rank.expect(ncclCommGrow(rank.comm, 2, nullptr, -1, &other, nullptr), ncclInvalidArgument, "no id");
+    rank.expect(ncclCommGrow(nullptr, 2, nullptr, 1, &other, nullptr), ncclInvalidArgument, "no id");
+    rank.expect(ncclCommGetUniqueId(rank.comm, nullptr), ncclInvalidArgument, "id");
+    rank.expect(ncclCommGetUniqueId(nullptr, &id), ncclInvalidArgument, "comm");
+    rank.expect(ncclCommRevoke(rank.comm, 1), ncclInvalidArgument, "flags");
+    int32_t value = 5;
+    rank.expect_ok(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, rank.comm, nullptr), "all_reduce");
+  });
 }
 
 // Goal: a destroyed communicator is noticed by every kind of call; NULL is as good as destroyed already.

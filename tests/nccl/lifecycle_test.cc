@@ -9,19 +9,6 @@
 namespace tutti::test {
 namespace {
 
-/// One all_reduce on a communicator of any kind, finished and checked.
-void use(NcclRank& rank, ncclComm_t comm, int ranks) {
-  int32_t sum = 1;
-  const ncclResult_t issued = ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, comm, nullptr);
-  rank.expect_true(issued == ncclSuccess || issued == ncclInProgress, "all_reduce");
-  rank.expect(rank.finish(comm), ncclSuccess, "operation");
-  rank.expect_true(sum == ranks, "sum is " + std::to_string(sum));
-}
-
-ClusterOptions uncreated(const std::vector<int>& layout) {
-  return {.layout = layout, .create = false};
-}
-
 // Goal: a non-blocking set-up returns at once, may only be polled until it is done, and then serves;
 // operations, finalize too.
 TEST(NcclLifecycleTest, NonBlockingCommunicator) {
@@ -44,7 +31,7 @@ TEST(NcclLifecycleTest, NonBlockingCommunicator) {
                                ncclInProgress, "init");
                  }
                  rank.expect(rank.finish(rank.comm), ncclSuccess, "set-up");
-                 for (int i = 0; i < 3; ++i) use(rank, rank.comm, rank.count());
+                 for (int i = 0; i < 3; ++i) rank.use(rank.comm, rank.count());
                  int count = 0;
                  rank.expect_ok(ncclCommCount(rank.comm, &count), "count");
                  rank.expect_true(count == rank.count(), "count");
@@ -75,43 +62,6 @@ TEST(NcclLifecycleTest, NonBlockingOperationsQueue) {
                        rank.expect_true(values[0] == 1 << 20 && values[999] == 1 << 20, "result");
                      }),
             "");
-}
-
-// Goal: split by color and key, without a color, blocking and not; parent and children serve side by side.
-TEST(NcclLifecycleTest, Split) {
-  for (const bool blocking : {true, false}) {
-    EXPECT_EQ(run_nccl(uncreated(mixed_or_threads(5)),
-                       [blocking](NcclRank& rank) {
-                         const ncclUniqueId id = rank.next_id();
-                         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-                         config.blocking = blocking ? 1 : 0;
-                         const ncclResult_t at_once = blocking ? ncclSuccess : ncclInProgress;
-                         rank.expect(
-                             ncclCommInitRankConfig(&rank.comm, rank.count(), id, rank.rank(), &config),
-                             at_once, "init");
-                         rank.expect(rank.finish(rank.comm), ncclSuccess, "set-up");
-                         // Ranks 0, 2 and 1, 3, turned round; rank 4 stays outside.
-                         const bool outside = rank.rank() == 4;
-                         const int color = outside ? NCCL_SPLIT_NOCOLOR : rank.rank() % 2;
-                         ncclComm_t part = nullptr;
-                         rank.expect(ncclCommSplit(rank.comm, color, 10 - rank.rank(), &part, nullptr),
-                                     at_once, "split");
-                         rank.expect(rank.finish(rank.comm), ncclSuccess, "the parent");
-                         rank.expect_true((part == nullptr) == outside, "outside, or not");
-                         if (part != nullptr) {
-                           rank.expect(rank.finish(part), ncclSuccess, "the part");
-                           int place = -1;
-                           int count = -1;
-                           rank.expect_ok(ncclCommUserRank(part, &place), "rank");
-                           rank.expect_ok(ncclCommCount(part, &count), "count");
-                           rank.expect_true(place == 1 - rank.rank() / 2 && count == 2, "place in the part");
-                           use(rank, part, 2);
-                         }
-                         use(rank, rank.comm, rank.count());
-                         if (part != nullptr) rank.expect_ok(ncclCommDestroy(part), "destroy");
-                       }),
-              "");
-  }
 }
 
 // Goal: abort wakes a rank that waits, from another thread, and its peers; no handle survives.
@@ -211,7 +161,7 @@ TEST(NcclLifecycleTest, ALostRankIsReported) {
                              ncclCommInitRankConfig(&rank.comm, 3, id, rank.rank(), &config);
                          rank.expect_true(joined == (blocking ? ncclSuccess : ncclInProgress), "init");
                          rank.expect(rank.finish(rank.comm), ncclSuccess, "set-up");
-                         use(rank, rank.comm, 3);
+                         rank.use(rank.comm, 3);
                          if (!rank.base().meet()) return;
                          if (rank.rank() == 2) raise(SIGKILL);
                          float value = 1;
@@ -253,7 +203,7 @@ TEST(NcclLifecycleTest, ScalableSetUp) {
                        ncclUniqueId ids[] = {rank.next_id(), rank.next_id()};
                        rank.expect_ok(ncclCommInitRankScalable(&rank.comm, 3, rank.rank(), 2, ids, nullptr),
                                       "init");
-                       use(rank, rank.comm, 3);
+                       rank.use(rank.comm, 3);
                      }),
             "");
 }
@@ -267,7 +217,7 @@ TEST(NcclLifecycleTest, NothingIsLeftBehind) {
                          const ncclUniqueId id = rank.next_id();
                          ncclCommInitRankConfig(&rank.comm, 2, id, rank.rank(), given);
                          rank.expect(rank.finish(rank.comm), ncclSuccess, "set-up");
-                         use(rank, rank.comm, 2);
+                         rank.use(rank.comm, 2);
                          rank.expect_ok(ncclCommDestroy(rank.comm), "destroy");
                          rank.comm = nullptr;
                        };

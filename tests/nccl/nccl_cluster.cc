@@ -43,6 +43,14 @@ ncclResult_t NcclRank::finish(ncclComm_t polled) {
   return state;
 }
 
+void NcclRank::use(ncclComm_t used, int ranks) {
+  int32_t sum = 1;
+  const ncclResult_t issued = ncclAllReduce(&sum, &sum, 1, ncclInt32, ncclSum, used, nullptr);
+  rank_.expect_true(issued == ncclSuccess || issued == ncclInProgress, "all_reduce");
+  expect(finish(used), ncclSuccess, "operation");
+  rank_.expect_true(sum == ranks, "sum is " + std::to_string(sum));
+}
+
 std::string run_nccl(ClusterOptions options, const NcclBody& body) {
   const bool create = std::exchange(options.create, false);
   return run_cluster(options, [&](Rank& base) {
@@ -64,9 +72,16 @@ std::string run_nccl(const std::vector<int>& layout, const NcclBody& body) {
   return run_nccl(ClusterOptions{.layout = layout}, body);
 }
 
-ncclConfig_t non_blocking_config() {
+ClusterOptions uncreated(const std::vector<int>& layout) {
+  ClusterOptions options;
+  options.layout = layout;
+  options.create = false;
+  return options;
+}
+
+ncclConfig_t config_of(bool blocking) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  config.blocking = blocking ? 1 : 0;
   return config;
 }
 

@@ -31,6 +31,8 @@ class NcclRank {
   void expect_text(const std::vector<std::string>& parts, const std::string& what);
   /// Polls the communicator until it is no longer in progress. What it became.
   ncclResult_t finish(ncclComm_t polled);
+  /// One all_reduce of its `ranks` ranks on a communicator of any kind, finished and checked.
+  void use(ncclComm_t used, int ranks);
 
  private:
   Rank& rank_;
@@ -43,7 +45,13 @@ using NcclBody = std::function<void(NcclRank&)>;
 std::string run_nccl(ClusterOptions options, const NcclBody& body);
 std::string run_nccl(const std::vector<int>& layout, const NcclBody& body);
 
-/// A configuration that asks for a non-blocking communicator.
-ncclConfig_t non_blocking_config();
+/// Ranks without a communicator.
+ClusterOptions uncreated(const std::vector<int>& layout);
+
+/// A configuration that asks for a blocking communicator, or for one that is not.
+ncclConfig_t config_of(bool blocking);
+inline ncclConfig_t non_blocking_config() {
+  return config_of(false);
+}
 
 }  // namespace tutti::test
