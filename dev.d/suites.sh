@@ -50,8 +50,8 @@ fuzz() {
 }
 
 verb_test() {
-  install_packages build test
-  configure "$BUILD" -Dwerror=true -Dtests=enabled
+  install_packages build test trainer
+  configure "$BUILD" -Dwerror=true -Dtests=enabled "$(trainer_option)"
   compile_or_close "$BUILD"
   show_machine
   FOLDERS=("$BUILD")
@@ -69,8 +69,8 @@ verb_sanitize() {
     *) fail 2 "sanitize what? ./dev sanitize address|thread" ;;
   esac
   shift
-  install_packages build test
-  configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Dbuildtype=debugoptimized -Dtests=enabled
+  install_packages build test trainer
+  configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Dbuildtype=debugoptimized -Dtests=enabled "$(trainer_option)"
   compile_or_close "$BUILD-$kind"
   run_tests "$BUILD-$kind" "$@"
   heading "result"
