@@ -107,14 +107,15 @@ def read_steps(output):
     return statistics.median(times), statistics.median(float(line[-1]) for line in lines[1:])
 
 
-def measure_rows(arguments, link, names):
+def measure_rows(arguments, link, names, python):
     """One row a bucket size and configuration on one link, interleaved over rounds."""
     cases = [("tutti", bucket, trainer_words(arguments, bucket, [])) for bucket in arguments.buckets]
     cases += [(f"tutti, {name}", 25 * KIB * KIB, trainer_words(arguments, 25 * KIB * KIB, ["--compression", name]))
               for name in arguments.compressions]
-    if arguments.torch:
-        cases += [("PyTorch DDP, Gloo", bucket, [sys.executable, str(HERE / "ddp.py"), "--steps", str(arguments.steps),
-                                                "--bucket-bytes", str(bucket), *sum(([f"--{name}", str(value)] for name, value in MODEL.items()), [])])
+    if python is not None:
+        model = [word for name, value in MODEL.items() for word in (f"--{name}", str(value))]
+        cases += [("PyTorch DDP, Gloo", bucket, [python, str(HERE / "ddp.py"), "--steps", str(arguments.steps), "--bucket-bytes",
+                                                str(bucket), *model])
                   for bucket in arguments.buckets if bucket > 0]
     results = {}
     for _ in range(arguments.rounds):
@@ -174,8 +175,12 @@ def plot(rows):
     return "\n".join(out + ["</svg>", ""])
 
 
-def has_torch():
-    return subprocess.run([sys.executable, "-c", "import torch.distributed"], capture_output=True, check=False).returncode == 0
+def find_torch():
+    """A Python that has PyTorch: this one, else the distribution's; None without."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if subprocess.run([python, "-c", "import torch.distributed"], capture_output=True, check=False).returncode == 0:
+            return python
+    return None
 
 
 def parse_arguments():
@@ -197,19 +202,19 @@ def parse_arguments():
 
 def main():
     arguments = parse_arguments()
-    if arguments.torch and not has_torch():
+    python = find_torch() if arguments.torch else None
+    if arguments.torch and python is None:
         print("without PyTorch (python3-torch is not installed)")
-        arguments.torch = False
     print(f"{'library':<20} {'link':>12} {'bucket':>12} {'ms a step':>12} {'hidden %':>8}")
     rows = []
     for link in arguments.links.split(","):
         if link == "memory":
-            rows += measure_rows(arguments, link, None)
+            rows += measure_rows(arguments, link, None, python)
         elif os.geteuid() != 0:
             print(f"{link_text(link)}: left out, network namespaces need root")
         else:
             with namespaces(0 if link == "veth" else int(link)) as names:
-                rows += measure_rows(arguments, link, names)
+                rows += measure_rows(arguments, link, names, python)
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "trainer.json").write_text(json.dumps(rows, indent=1) + "\n")
     (arguments.out / "trainer.txt").write_text("".join(line_of(row) + "\n" for row in rows))

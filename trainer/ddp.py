@@ -22,7 +22,8 @@ class Attention(nn.Module):
         self.heads = heads
         self.into = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        self.register_buffer("future", torch.triu(torch.ones(context, context, dtype=torch.bool), 1))
+        # No buffer: DistributedDataParallel would broadcast it at every step, and Gloo has no bool.
+        self.future = torch.triu(torch.ones(context, context, dtype=torch.bool), 1)
 
     def forward(self, x):
         samples, context, width = x.shape
