@@ -8,7 +8,7 @@
 GLIBC_PARTS='^(ld-linux-x86-64|libc|libm|libmvec|libdl|librt|libpthread|libresolv|libutil|libanl)\.so'
 
 bundle_programs() {
-  find "$BUILD/perf" "$BUILD/tools" "$BUILD/tests" -type f -executable ! -name '*.so*' ! -name '*.p' \
+  find "$BUILD/perf" "$BUILD/tools" "$BUILD/trainer" "$BUILD/tests" -type f -executable ! -name '*.so*' ! -name '*.p' \
     -exec sh -c 'head -c4 "$1" | grep -q ELF' _ {} \; -print 2>/dev/null
 }
 
@@ -44,6 +44,7 @@ Runs on x86-64 Linux with glibc $2 or newer; nothing is installed, the folder ca
 
   bin/all_reduce_perf --procs 2 -b 8 -e 64M -f 2   the benchmark over 2 local processes, results checked
   bin/tutti-plan --help                            plans: print, verify, price
+  bin/trainer --ranks 2 --model cnn                trains with data parallelism (--help)
   bin/test_core, bin/test_reduce, ...              the tests (GoogleTest)
   include/tutti/tutti.h, lib/libtutti.so.0         the library to link
   lib/nccl/libnccl.so.2, include/nccl/nccl.h       the interface of NCCL, on host memory: preload it or link to it
@@ -99,8 +100,8 @@ bundle_check() {
 
 verb_bundle() {
   local version folder
-  install_packages build test bundle
-  configure "$BUILD"
+  install_packages build test bundle trainer
+  configure "$BUILD" "$(trainer_option)"
   compile "$BUILD"
   version=$(sed -n "s/^  version: '\(.*\)',/\1/p" meson.build | head -n1)
   folder=$BUILD/bundle/tutti-$version-linux-$(uname -m)

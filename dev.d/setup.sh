@@ -108,7 +108,8 @@ compile() {
   ninja -C "$1" -j "$JOBS" "${@:2}"
 }
 
+# build_release OPTION...
 build_release() {
-  configure "$BUILD"
+  configure "$BUILD" "$@"
   compile "$BUILD" release
 }

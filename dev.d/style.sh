@@ -44,8 +44,8 @@ check_code() {
 verb_lint() {
   local scope=${1:-changed} failures=0
   [[ $scope == changed || $scope == all ]] || fail 2 "lint what? ./dev lint [all]"
-  install_packages build test lint
-  configure "$BUILD"
+  install_packages build test lint trainer
+  configure "$BUILD" "$(trainer_option)"
   check_layout || failures=$((failures + 1))
   check_tree || failures=$((failures + 1))
   if [[ $scope == all ]]; then

@@ -50,8 +50,8 @@ fuzz() {
 }
 
 verb_test() {
-  install_packages build test
-  configure "$BUILD" -Dwerror=true -Dtests=enabled
+  install_packages build test trainer
+  configure "$BUILD" -Dwerror=true -Dtests=enabled "$(trainer_option)"
   compile_or_close "$BUILD"
   show_machine
   FOLDERS=("$BUILD")
@@ -69,10 +69,10 @@ verb_sanitize() {
     *) fail 2 "sanitize what? ./dev sanitize address|thread" ;;
   esac
   shift
-  install_packages build test
+  install_packages build test trainer
   # -O1 with line numbers only: half the compile time of -O2 -g (kernels_float16.cc: 23 s instead of 49), reports as
   # good, and what the tests lose in speed is less.
-  configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Doptimization=1 -Ddebug=true -Dcpp_args=-g1 -Dtests=enabled
+  configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Doptimization=1 -Ddebug=true -Dcpp_args=-g1 -Dtests=enabled "$(trainer_option)"
   compile_or_close "$BUILD-$kind"
   run_tests "$BUILD-$kind" "$@"
   heading "result"

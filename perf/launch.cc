@@ -54,24 +54,24 @@ Status share_by_pipe(const Place& place, tutti_unique_id_t* id) {
 
 }  // namespace
 
-bool is_supervisor(const Options& options, GetEnv get_env) {
+bool is_supervisor(const LaunchOptions& options, const Environment& get_env) {
   return options.processes > 0 && get_env(kWorkerVariable) == nullptr;
 }
 
-Status check_alone(const Options& options, GetEnv get_env) {
+Status check_alone(const LaunchOptions& options, const Environment& get_env) {
   const auto launch = find_launch_place(get_env);
   // What contradicts itself is of no launcher; --procs needs none.
   if (!launch || !*launch || (*launch)->rank_count == 1) return Status::ok();
   // A batch script of Slurm has the variables of a rank, but is the only process of its kind.
   if ((*launch)->launcher == "Slurm" && get_env("SLURM_STEP_ID") == nullptr) return Status::ok();
   return {Code::kInvalidUsage,
-          format("--procs %d is refused under %s (this is rank %u of %u): each of its processes would start "
-                 "%d ranks of a run of its own; leave --procs away, or start one process",
-                 options.processes, (*launch)->launcher.c_str(), (*launch)->rank, (*launch)->rank_count,
-                 options.processes)};
+          format("%s %d is refused under %s (this is rank %u of %u): each of its processes would start "
+                 "%d ranks of a run of its own; leave %s away, or start one process",
+                 options.flag, options.processes, (*launch)->launcher.c_str(), (*launch)->rank,
+                 (*launch)->rank_count, options.processes, options.flag)};
 }
 
-Result<Place> find_place(const Options& options, GetEnv get_env) {
+Result<Place> find_place(const LaunchOptions& options, const Environment& get_env) {
   if (const char* text = get_env(kWorkerVariable); text != nullptr && options.processes > 0) {
     Place place;
     if (!read_worker(text, &place))
@@ -93,7 +93,7 @@ Result<Place> find_place(const Options& options, GetEnv get_env) {
   return place;
 }
 
-Status share_id(const Place& place, GetEnv get_env, tutti_unique_id_t* id,
+Status share_id(const Place& place, const Environment& get_env, tutti_unique_id_t* id,
                 std::chrono::steady_clock::time_point deadline) {
   const auto rank = static_cast<uint32_t>(place.process);
   // The library's clock is the same one.

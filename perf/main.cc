@@ -35,15 +35,16 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s: %s\n", test.name, std::string(why.text()).c_str());
     return kExitUsage;
   };
+  const LaunchOptions launch{.processes = parsed.options.processes, .threads = parsed.options.threads};
   // Before anything is started or measured: whoever writes the report can.
   const std::string& json_path = parsed.options.json_path;
   const tutti::Status writable = json_path.empty() ? tutti::Status::ok() : JsonReport::check(json_path);
-  if (is_supervisor(parsed.options, get_environment)) {
-    for (const tutti::Status& status : {check_alone(parsed.options, get_environment), writable})
+  if (is_supervisor(launch, get_environment)) {
+    for (const tutti::Status& status : {check_alone(launch, get_environment), writable})
       if (!status) return refuse(status);
-    return supervise(parsed.options, argv, kGrace);
+    return supervise(launch, argv, kGrace);
   }
-  const tutti::Result<Place> place = find_place(parsed.options, get_environment);
+  const tutti::Result<Place> place = find_place(launch, get_environment);
   if (!place) return refuse(place.status());
   if (place->process == 0 && !writable) return refuse(writable);
   Reporter reporter(parsed.options, test.name, texts(argv), texts(environ));

@@ -6,18 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "perf/exit_status.h"
 #include "perf/options.h"
 #include "perf/statistics.h"
 
 namespace tutti::perf {
-
-/// Of the tool.
-enum ExitStatus : int {
-  kExitOk = 0,
-  kExitWrong = 1,    ///< a wrong element, or bandwidth below NCCL_TESTS_MIN_BW
-  kExitUsage = 2,    ///< the command line or the environment
-  kExitFailure = 3,  ///< a call failed, a process died, time ran out
-};
 
 /// One of a row's two measurements (out of place, in place).
 struct Measurement {

@@ -12,8 +12,8 @@
 #include <cstring>
 #include <vector>
 
+#include "perf/exit_status.h"
 #include "perf/launch.h"
-#include "perf/report.h"
 #include "perf/worker_environment.h"
 
 namespace tutti::perf {
@@ -28,7 +28,7 @@ struct Worker {
 };
 
 /// In the child: becomes a worker. Only async-signal-safe calls and setenv (the parent has one thread).
-[[noreturn]] void become_worker(int process, const Options& options, int descriptor, char** argv,
+[[noreturn]] void become_worker(int process, const LaunchOptions& options, int descriptor, char** argv,
                                 pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
@@ -118,7 +118,7 @@ int reap(std::vector<Worker>& workers, int threads, std::chrono::milliseconds gr
 
 }  // namespace
 
-int supervise(const Options& options, char** argv, std::chrono::milliseconds grace) {
+int supervise(const LaunchOptions& options, char** argv, std::chrono::milliseconds grace) {
   int ends[2] = {-1, -1};
   if (options.processes > 1 && ::pipe2(ends, O_CLOEXEC) != 0) {
     std::fprintf(stderr, "%s\n",

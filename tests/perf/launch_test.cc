@@ -83,7 +83,7 @@ TEST(LaunchTest, ContradictoryVariablesAreNamed) {
 }
 
 TEST(LaunchTest, AWorkerKnowsItsPlaceAndDoesNotSupervise) {
-  Options options;
+  LaunchOptions options;
   options.processes = 3;
   EXPECT_TRUE(is_supervisor(options, nothing));
   EXPECT_FALSE(is_supervisor(options, worker));
@@ -104,14 +104,14 @@ const char* slurm_step(const char* name) {
 
 // Goal: --procs under a launcher, which would be many runs instead of one, is refused; alone it is not.
 TEST(LaunchTest, ASupervisorIsTheOnlyOne) {
-  Options options;
+  LaunchOptions options;
   options.processes = 3;
-  for (const GetEnv several : {torchrun, mpirun, without_file, slurm_step}) {
+  for (const Environment several : {torchrun, mpirun, without_file, slurm_step}) {
     const Status status = check_alone(options, several);
     EXPECT_EQ(status.code(), Code::kInvalidUsage);
     EXPECT_THAT(std::string(status.text()), testing::HasSubstr("--procs 3"));
   }
-  for (const GetEnv one : {nothing, lone_slurm, slurm_script, contradictory})
+  for (const Environment one : {nothing, lone_slurm, slurm_script, contradictory})
     EXPECT_TRUE(check_alone(options, one).is_ok());
 }
 

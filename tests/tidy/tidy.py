@@ -38,6 +38,8 @@ MAY_INCLUDE["api"] = MAY_INCLUDE["comm"] | {"comm", "include"}
 TOP_LAYERS = ("plugins", "perf", "trainer", "tools", "tests")
 for _top in TOP_LAYERS:
     MAY_INCLUDE[_top] = MAY_INCLUDE["api"] | {"api"}
+# A user like any other, but for how processes are started.
+MAY_INCLUDE["trainer"] = {"include", "core", "perf"}
 MAY_INCLUDE["tests"] = MAY_INCLUDE["tests"] | set(TOP_LAYERS)
 # Layers that decide and never do: no socket, thread, mapping or device in sight.
 PURE_LAYERS = {"plan", "algorithms"}

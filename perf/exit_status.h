@@ -1,0 +1,13 @@
+// How the tools end.
+#pragma once
+
+namespace tutti::perf {
+
+enum ExitStatus : int {
+  kExitOk = 0,
+  kExitWrong = 1,    ///< a wrong element, or bandwidth below NCCL_TESTS_MIN_BW
+  kExitUsage = 2,    ///< the command line or the environment
+  kExitFailure = 3,  ///< a call failed, a process died, time ran out
+};
+
+}  // namespace tutti::perf

@@ -1,0 +1,192 @@
+// Checkpoints: going on is as if nothing had happened; what does not fit is refused on every rank.
+#include "trainer/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "tests/trainer/team_run.h"
+#include "tests/trainer/training_options.h"
+#include "trainer/file.h"
+#include "trainer/training.h"
+
+namespace tutti::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+using test::Scratch;
+
+/// Trains in one go, and in two with a checkpoint in between; the bits must be the same.
+void expect_same_bits(Options options, const std::vector<int>& layout) {
+  const Scratch scratch;
+  const fs::path path = scratch.path() / "checkpoint";
+  const auto body = [&](test::Rank& rank, Team& team) {
+    Training whole(options, team);
+    while (whole.steps_done() < options.steps) whole.step();
+    {
+      Training half(options, team);
+      while (half.steps_done() < options.steps / 2) half.step();
+      half.save(path);
+    }
+    Options resumed = options;
+    resumed.resume = path;
+    Training rest(resumed, team);
+    rank.expect_true(rest.steps_done() == options.steps / 2, "steps that were done");
+    while (rest.steps_done() < options.steps) rest.step();
+    rank.expect_true(whole.model().parameters().digest() == rest.model().parameters().digest(), "bits");
+    // The held-out loss comes from all that was restored, buffers included.
+    rank.expect_true(whole.evaluate().sum == rest.evaluate().sum, "held-out loss");
+  };
+  EXPECT_EQ(test::run_team(layout, body), "")
+      << options.model.name << ", " << options.optimizer.name << ", " << options.compression.name;
+}
+
+// Goal: resuming gives the same bits as not stopping: both optimizers, buffers, each kind of error feedback,
+// an epoch that ends in between.
+TEST(CheckpointTest, ResumingGivesTheBitsOfNotStopping) {
+  const Scratch scratch;
+  Options text = test::small_transformer(scratch);
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    text.optimizer.name = optimizer;
+    expect_same_bits(text, {1, 1});
+  }
+  for (const char* compression : {"none", "topk", "powersgd"}) {
+    Options images = test::small_images("cnn");
+    images.compression.name = compression;
+    images.compression.rank = 1;
+    expect_same_bits(images, {1, 2});
+  }
+}
+
+class BadCheckpointTest : public testing::Test {
+ protected:
+  BadCheckpointTest() : path_(scratch_.path() / "checkpoint") {
+    options_ = test::small_images("mlp");
+    options_.compression = {.name = "topk", .share = 0.5};
+  }
+
+  /// Makes a checkpoint of two ranks after one step.
+  void make() {
+    EXPECT_EQ(test::run_team({1, 1},
+                             [&](test::Rank&, Team& team) {
+                               Training training(options_, team);
+                               training.step();
+                               training.save(path_);
+                             }),
+              "");
+  }
+
+  /// Every rank must refuse to resume, with this text.
+  void expect_refused(const Options& options, const std::string& text,
+                      const std::vector<int>& layout = {1, 1}) {
+    Options resumed = options;
+    resumed.resume = path_;
+    const auto body = [&](test::Rank& rank, Team& team) {
+      const std::string error = error_of([&] { Training training(resumed, team); });
+      rank.expect_true(error.find(text) != std::string::npos, "wanted '" + text + "', got '" + error + "'");
+    };
+    EXPECT_EQ(test::run_team(layout, body), "");
+  }
+
+  Scratch scratch_;
+  fs::path path_;
+  Options options_;
+};
+
+TEST_F(BadCheckpointTest, AnotherShapeIsRefusedByName) {
+  make();
+  Options other = options_;
+  other.model.name = "cnn";
+  expect_refused(other, "it is of the model 'mlp with 10 classes");
+  other = options_;
+  other.optimizer.name = "sgd";
+  expect_refused(other, "it is of the optimizer 'adamw', not 'sgd'");
+  other = options_;
+  other.compression.name = "none";
+  expect_refused(other, "it is of the compression 'topk'");
+  other = options_;
+  other.buckets.bytes = 0;
+  expect_refused(other, "number of tensors");
+  other = options_;
+  other.batch = 24;
+  expect_refused(other, "error feedback of 2 ranks; these are 3", {1, 2});
+}
+
+TEST_F(BadCheckpointTest, DamageIsNoticed) {
+  expect_refused(options_, "cannot open");
+  make();
+  const std::vector<std::byte> good = read_file(path_);
+  const auto write = [&](const std::vector<std::byte>& bytes) { write_file(path_, bytes); };
+  write({});
+  expect_refused(options_, "no checkpoint of this trainer");
+  write({good.begin(), good.begin() + 30});
+  expect_refused(options_, "cut short");
+  write({good.begin(), good.end() - 100});
+  expect_refused(options_, "damaged");
+  std::vector<std::byte> flipped = good;
+  flipped[good.size() / 2] ^= std::byte{1};
+  write(flipped);
+  expect_refused(options_, "damaged");
+  // Lengths that lie, under a hash that fits: of the model's description, of the parameters.
+  const size_t model_at = std::string("tutti trainer checkpoint 1\n").size() + 8;
+  const auto text_bytes = [&](size_t at) { return 8 + static_cast<size_t>(good[at]); };
+  const size_t optimizer_at = model_at + text_bytes(model_at);
+  const size_t compression_at = optimizer_at + text_bytes(optimizer_at);
+  const size_t shared_at = compression_at + text_bytes(compression_at);
+  for (const auto& [place, text] : {std::pair(model_at + 1, "a description of"),
+                                    {model_at + 7, "a description of"},
+                                    {shared_at, "number of tensors"},
+                                    {shared_at + 8 + 7, "has a tensor of"}}) {
+    std::vector<std::byte> lying(good.begin(), good.end() - 8);
+    lying[place] = std::byte{0x7f};
+    const uint64_t hash = hash_bytes(lying);
+    const auto tail = std::as_bytes(std::span(&hash, 1));
+    lying.insert(lying.end(), tail.begin(), tail.end());
+    write(lying);
+    expect_refused(options_, text);
+  }
+  write(good);
+  expect_refused(options_, "");
+}
+
+// Goal: a rank that cannot write tells everybody, and the checkpoint from before stays whole. Method: rank 0
+// may write only 1000 bytes a file, as on a full disk.
+TEST_F(BadCheckpointTest, AWriteThatFailsIsAnErrorOnEveryRankAndLeavesTheOldFile) {
+  make();
+  const std::vector<std::byte> before = read_file(path_);
+  const auto body = [&](test::Rank& rank, Team& team) {
+    Training training(options_, team);
+    training.step();
+    training.step();
+    if (rank.rank() == 0) {
+      ::signal(SIGXFSZ, SIG_IGN);
+      const rlimit limit{1000, RLIM_INFINITY};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    const std::string error = error_of([&] { training.save(path_); });
+    rank.expect_true(error.find("rank 0: cannot write") != std::string::npos, "got '" + error + "'");
+  };
+  EXPECT_EQ(test::run_team({1, 1}, body), "");
+  EXPECT_EQ(read_file(path_), before);
+  EXPECT_FALSE(fs::exists(path_.string() + ".new"));
+}
+
+// Goal: what goes wrong on one rank while reading data is an error on every rank. Method: one rank's path is
+// wrong.
+TEST(BadInputTest, ARankWithoutDataIsAnErrorOnEveryRank) {
+  const Scratch scratch;
+  const Options good = test::small_transformer(scratch);
+  Options bad = good;
+  bad.data = {scratch.path() / "absent"};
+  const auto body = [&](test::Rank& rank, Team& team) {
+    const std::string error = error_of([&] { Training training(rank.rank() == 1 ? bad : good, team); });
+    rank.expect_true(error.find("rank 1: no such file or folder") != std::string::npos,
+                     "got '" + error + "'");
+  };
+  EXPECT_EQ(test::run_team({1, 1, 1}, body), "");
+}
+
+}  // namespace
+}  // namespace tutti::trainer

@@ -1,0 +1,69 @@
+// The trainer's command line: defaults by model, and mistakes.
+#include "trainer/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tutti::trainer {
+namespace {
+
+using testing::HasSubstr;
+
+ParsedOptions parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "trainer");
+  arguments.push_back(nullptr);
+  return parse_options(static_cast<int>(arguments.size()) - 1, arguments.data());
+}
+
+TEST(OptionsTest, HelpListsModelsOptimizersAndData) {
+  const ParsedOptions help = parse({"--help"});
+  EXPECT_FALSE(help.run);
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* word : {"transformer", "mlp", "cnn", "sgd", "adamw", "IDX", "digits", "text", "powersgd",
+                           "topk", "bf16", "--bucket-bytes", "--resume"})
+    EXPECT_THAT(help.text, HasSubstr(word));
+}
+
+TEST(OptionsTest, DefaultsFillWhatIsNotGiven) {
+  const ParsedOptions parsed = parse({"--model", "mlp", "--optimizer", "sgd", "--steps", "10"});
+  ASSERT_TRUE(parsed.run);
+  EXPECT_EQ(parsed.options.buckets.first_bytes, size_t{1} << 20);
+  EXPECT_EQ(parsed.options.buckets.bytes, size_t{25} << 20);
+  EXPECT_EQ(parsed.options.report_every, 1u);
+  EXPECT_EQ(parsed.options.evaluate_every, 2u);
+  EXPECT_DOUBLE_EQ(parsed.options.learning_rate, 0.05);
+}
+
+TEST(OptionsTest, SizesHaveUnits) {
+  const ParsedOptions parsed =
+      parse({"--model", "mlp", "--bucket-bytes", "64KiB", "--first-bucket-bytes", "0"});
+  ASSERT_TRUE(parsed.run) << parsed.text;
+  EXPECT_EQ(parsed.options.buckets.bytes, size_t{64} << 10);
+  EXPECT_EQ(parsed.options.buckets.first_bytes, 0u);
+}
+
+TEST(OptionsTest, MistakesAreNamedWithStatusTwo) {
+  const std::vector<std::pair<std::vector<const char*>, const char*>> mistakes = {
+      {{"--model", "lstm"}, "--model"},
+      {{}, "needs text"},
+      {{"--model", "mlp", "--data", "a", "b"}, "one folder"},
+      {{"--model", "mlp", "--threads"}, "--threads needs --ranks"},
+      {{"--model", "mlp", "--ranks", "0"}, "--ranks"},
+      {{"--model", "mlp", "--steps", "-1"}, "--steps"},
+      {{"--model", "mlp", "--batch", "x"}, "--batch"},
+      {{"--model", "mlp", "--share", "2", "--compression", "topk"}, "--share"},
+      {{"--model", "mlp", "--compression", "zip"}, "--compression"},
+      {{"--model", "mlp", "--bucket-bytes", "-5"}, "--bucket-bytes"},
+      {{"--model", "mlp", "--checkpoint-every", "5"}, "needs --checkpoint"},
+      {{"--model", "mlp", "--wings", "2"}, "--wings"},
+  };
+  for (const auto& [arguments, text] : mistakes) {
+    const ParsedOptions parsed = parse(arguments);
+    EXPECT_FALSE(parsed.run) << text;
+    EXPECT_EQ(parsed.exit_code, 2) << text;
+    EXPECT_THAT(parsed.text, HasSubstr(text));
+  }
+}
+
+}  // namespace
+}  // namespace tutti::trainer

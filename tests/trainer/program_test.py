@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""The trainer as a user meets it: processes, threads, a launcher, files, failures. Prints TAP.
+
+Usage: program_test.py TRAINER
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+TRAINER = sys.argv[1]
+LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
+                     "OMPI_", "JOB_COMPLETION_INDEX", "TUTTI_")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
+# A model and text that take a moment.
+WORDS = "the ranks meet and the sums agree; every bucket waits for its last gradient, and the first layer comes last. "
+SMALL = ("--context", "16", "--width", "16", "--depth", "1", "--heads", "2", "--steps", "8", "--batch", "12",
+         "--sample", "20", "--reproducible")
+
+
+class Folder:
+    """A scratch folder with a text; gone at the end."""
+
+    def __enter__(self):
+        self.holder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.holder.name)
+        self.text = self.path / "text"
+        self.text.write_text(WORDS * 20)
+        return self
+
+    def __exit__(self, *_):
+        self.holder.cleanup()
+
+
+def start(*flags, environment=None):
+    return subprocess.Popen([TRAINER, *map(str, flags)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**ENVIRONMENT, **(environment or {})})
+
+
+def finish(process, status=0):
+    """Waits; returns (stdout, stderr) of a program that ended with `status`."""
+    try:
+        output, errors = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    shown = f"{process.args}\nstatus {process.returncode}\n{output}{errors}"
+    assert process.returncode == status, shown
+    return output, errors
+
+
+def train(*flags, status=0, environment=None):
+    return finish(start(*flags, environment=environment), status)
+
+
+def digest(output):
+    return re.search(r"^parameters ([0-9a-f]{16})$", output, re.MULTILINE).group(1)
+
+
+def check_processes_threads_and_tcp():
+    """Processes, threads, a launcher's processes and TCP between emulated hosts train the same bits, whatever the buckets"""
+    with Folder() as folder:
+        common = ("--data", folder.text, *SMALL)
+        wanted = digest(train("--ranks", 3, *common)[0])
+        assert digest(train("--ranks", 3, "--threads", "--bucket-bytes", 0, *common)[0]) == wanted
+        for emulates_hosts, buckets in ((False, "4KiB"), (True, "4KiB"), (True, 0)):
+            ranks = []
+            for rank in range(3):
+                environment = {"RANK": str(rank), "WORLD_SIZE": "3", "TUTTI_ID_FILE": str(folder.path / "id"),
+                               "TUTTI_SOCKET_IFNAME": "lo"}
+                if emulates_hosts:
+                    environment["TUTTI_HOSTID"] = f"host{rank}"
+                ranks.append(start("--bucket-bytes", buckets, *common, environment=environment))
+            outputs = [finish(rank)[0] for rank in ranks]
+            assert digest(outputs[0]) == wanted, f"hosts emulated: {emulates_hosts}, buckets {buckets}"
+            assert outputs[1] == outputs[2] == "", outputs[1]
+
+
+def check_what_is_printed():
+    """Progress, held-out and trigram losses, the share of hidden communication and a sample are printed"""
+    with Folder() as folder:
+        output, errors = train("--ranks", 2, "--data", folder.text, *SMALL)
+        assert errors == "", errors
+        for text in ("2 ranks", "bits/char", "held-out", "samples/s", "hidden %", "% of communication hidden",
+                     "a trigram model of the same text"):
+            assert text in output, f"no '{text}'\n{output}"
+        lines = [line.split() for line in output.splitlines() if re.match(r" +\d+ ", line)]
+        assert [int(line[0]) for line in lines] == list(range(1, 9)), output
+        assert len(output.split(digest(output))[1].strip("\n")) >= 20, output
+        help_text = train("--help")[0]
+        assert "--bucket-bytes" in help_text, help_text
+
+
+def check_learning():
+    """Two ranks read drawn digits with at least 97 % accuracy, and a text better than a trigram model"""
+    for model, steps in (("mlp", 240), ("cnn", 160)):
+        output = train("--ranks", 2, "--model", model, "--steps", steps, "--digits", 6000)[0]
+        accuracy = float(re.search(r"test accuracy ([0-9.]+) %", output).group(1))
+        assert accuracy >= 97, output
+    with Folder() as folder:
+        # Words that follow one another at random: what a word has begun tells how it ends, beyond two characters.
+        words = "alpha gravel marble pebble granite gallery barley".split()
+        state, text = 1, ""
+        while len(text) < 20000:
+            state = (state * 1103515245 + 12345) % 2**31
+            text += words[(state >> 16) % len(words)] + " "
+        folder.text.write_text(text)
+        output = train("--ranks", 2, "--data", folder.text, "--context", 24, "--width", 32, "--depth", 1, "--steps", 300,
+                       "--batch", 16, "--learning-rate", 0.01)[0]
+        found = re.search(r"held-out loss ([0-9.]+) bits a character, a trigram model of the same text ([0-9.]+)", output)
+        assert float(found.group(1)) < float(found.group(2)), output
+
+
+def check_timeline():
+    """The timeline shows buckets that are reduced while earlier layers still go backward"""
+    with Folder() as folder:
+        path = folder.path / "timeline.json"
+        train("--ranks", 2, "--model", "mlp", "--steps", 7, "--digits", 400, "--bucket-bytes", 0, "--timeline", path)
+        events = json.loads(path.read_text())
+        spans = [event for event in events if event["ph"] == "X"]
+        names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+        assert names == {"rank 0", "rank 1", "compute", "communication"}, names
+        for rank in (0, 1):
+            own = [event for event in spans if event["pid"] == rank]
+            reductions = [event for event in own if event["cat"] == "reduce"]
+            assert len(reductions) == 3 * 6, f"{len(reductions)} reductions"
+            assert {"forward", "backward", "wait", "update", "reduce"} == {event["cat"] for event in own}
+            ends = [event["ts"] + event["dur"] for event in own if event["cat"] == "backward" and event["name"] == "hidden1"]
+            begun = [event for event in reductions if event["name"] == "bucket 0"]
+            assert len(ends) == len(begun) == 3
+            assert all(event["ts"] < end for event, end in zip(begun, ends)), "the first bucket waited for the last layer"
+
+
+def check_resume():
+    """A run that was killed goes on from its checkpoint to the bits of one that was not"""
+    with Folder() as folder:
+        path = folder.path / "checkpoint"
+        common = ("--ranks", 2, "--data", folder.text, *SMALL, "--report-every", 1)
+        wanted = digest(train(*common)[0])
+        killed = start(*common, "--checkpoint", path, "--checkpoint-every", 1)
+        for line in killed.stdout:
+            if re.match(r" +3 ", line):
+                break
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate(timeout=60)
+        output = train(*common, "--resume", path)[0]
+        assert digest(output) == wanted, output
+        assert not re.search(r"^ +1 ", output, re.MULTILINE), f"began anew\n{output}"
+
+
+def check_mistakes():
+    """Mistakes end every rank with a sentence, and a status that is not 0"""
+    with Folder() as folder:
+        def refused(text, *flags, status=1, ranks=2):
+            errors = train("--ranks", ranks, *flags, status=status)[1]
+            if status == 1:
+                for rank in range(ranks):
+                    assert re.search(rf"^trainer, rank {rank}: .*{re.escape(text)}", errors, re.MULTILINE), errors
+            else:
+                assert text in errors, errors
+        refused("no such file or folder", "--data", folder.path / "absent")
+        broken = folder.path / "mnist"
+        broken.mkdir()
+        refused("no such file", "--model", "mlp", "--data", broken)
+        for stem in ("train", "t10k"):
+            for kind in ("images-idx3", "labels-idx1"):
+                (broken / f"{stem}-{kind}-ubyte").write_bytes(b"\0\0\x08\x03 but then nothing")
+        refused("train-images-idx3-ubyte is cut short", "--model", "mlp", "--data", broken)
+        refused("more ranks (9) than samples (8)", "--model", "mlp", "--digits", 8, ranks=9)
+        refused("does not divide among 2 ranks", "--model", "mlp", "--digits", 80, "--batch", 9)
+        refused("too short for a context of 4000", "--data", folder.text, "--context", 4000)
+        path = folder.path / "checkpoint"
+        tiny = ("--digits", 80, "--batch", 8, "--steps", 2)
+        train("--ranks", 2, "--model", "mlp", *tiny, "--checkpoint", path)
+        refused("it is of the model 'mlp", "--model", "cnn", *tiny, "--resume", path)
+        refused("cannot create", "--model", "mlp", *tiny, "--checkpoint", folder.path / "absent" / "checkpoint")
+        refused("--compression", "--model", "mlp", *tiny, "--compression", "zip", status=2)
+        assert sorted(entry.name for entry in folder.path.iterdir()) == ["checkpoint", "mnist", "text"]
+
+
+def check_compression():
+    """Compression says what it saves, and still learns"""
+    for name, least in (("f16", 50), ("bf16", 50), ("topk", 80), ("powersgd", 80)):
+        output = train("--ranks", 2, "--model", "mlp", "--steps", 200, "--digits", 4000, "--compression", name)[0]
+        saved = float(re.search(r"\(([0-9.]+) % saved by compression\)", output).group(1))
+        assert saved >= least - 0.1, output
+        assert float(re.search(r"test accuracy ([0-9.]+) %", output).group(1)) >= 90, output
+
+
+if __name__ == "__main__":
+    tap.run(tap.checks_of(globals()))

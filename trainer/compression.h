@@ -1,0 +1,36 @@
+// Reductions of a bucket: the plain sum, and compressed ones that send fewer bytes for a less exact sum.
+//
+// Error feedback: what a lossy compression leaves out is kept and added to the next step's gradient, so that
+// it arrives late instead of never.
+// Sources: Stich et al., "Sparsified SGD with memory", 2018; Vogels et al., "PowerSGD", 2019.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trainer/bucketer.h"
+#include "tutti/tutti.h"
+
+namespace tutti::trainer {
+
+struct CompressionOptions {
+  /// "none"; "f16", "bf16": the sum in a type of half the bytes; "topk": each rank's largest gradients only;
+  /// "powersgd": matrices as products of two thin ones.
+  std::string name = "none";
+  double share = 0.01;  ///< topk: of the numbers that are sent, 0 to 1
+  size_t rank = 4;      ///< powersgd: columns of the thin matrices
+  uint64_t seed = 1;    ///< powersgd: of the first thin matrices
+};
+
+/// For these buckets, on `comm`, which it uses only when called. Throws Error for unknown names and numbers
+/// out of range, the same on every rank.
+std::unique_ptr<Reduction> make_reduction(const CompressionOptions& options,
+                                          const std::vector<Bucket>& buckets, tutti_comm_t* comm);
+
+/// IEEE binary16 and bfloat16, rounded to nearest, ties to even.
+uint16_t to_f16(float value);
+float from_f16(uint16_t bits);
+uint16_t to_bf16(float value);
+float from_bf16(uint16_t bits);
+
+}  // namespace tutti::trainer

@@ -1,0 +1,41 @@
+// Convolution and pooling of square images, whose pixels are the rows of a matrix and whose channels are its
+// columns.
+#pragma once
+
+#include "trainer/layer.h"
+
+namespace tutti::trainer {
+
+/// 3 x 3 convolution, zeros outside the image: [images * side * side, inputs] to the same of `outputs`.
+class Convolution : public Layer {
+ public:
+  Convolution(Parameters& parameters, const std::string& name, size_t side, size_t inputs, size_t outputs);
+  const Matrix& forward(const Matrix& input, bool training) override;
+  const Matrix& backward(const Matrix& gradient, const GradientReady& ready) override;
+
+ private:
+  size_t side_;
+  Parameter& weight_;  ///< [9 * inputs, outputs]
+  Parameter& bias_;
+  Matrix patches_;  ///< each pixel's 3 x 3 neighbours side by side: the convolution becomes one product
+  Matrix patches_gradient_;
+  Matrix output_;
+  Matrix input_gradient_;
+};
+
+/// The largest of each 2 x 2 pixels. `side` is even.
+class MaxPool : public Layer {
+ public:
+  explicit MaxPool(size_t side) : side_(side) {}
+  const Matrix& forward(const Matrix& input, bool training) override;
+  const Matrix& backward(const Matrix& gradient, const GradientReady& ready) override;
+
+ private:
+  size_t side_;
+  size_t input_rows_ = 0;
+  std::vector<size_t> sources_;  ///< for each output, the row of the input that it came from
+  Matrix output_;
+  Matrix input_gradient_;
+};
+
+}  // namespace tutti::trainer

@@ -1,0 +1,77 @@
+#include "trainer/file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "trainer/error.h"
+
+namespace tutti::trainer {
+namespace {
+
+class Descriptor {
+ public:
+  Descriptor(const std::filesystem::path& path, int flags)
+      : number_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+Error failure(const char* what, const std::filesystem::path& path) {
+  return Error(std::string(what) + " " + path.string() + ": " + std::strerror(errno));
+}
+
+void write_all(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  if (file.number() < 0) throw failure("cannot create", path);
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file.number(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw failure("cannot write", path);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  if (::fsync(file.number()) != 0) throw failure("cannot write", path);
+}
+
+}  // namespace
+
+void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  const std::filesystem::path draft = path.string() + ".new";
+  try {
+    write_all(draft, bytes);
+    if (::rename(draft.c_str(), path.c_str()) != 0) throw failure("cannot rename to", path);
+  } catch (const Error&) {
+    ::unlink(draft.c_str());
+    throw;
+  }
+  // The renaming itself lasts once the folder is on the disk.
+  const Descriptor folder(path.has_parent_path() ? path.parent_path() : ".", O_RDONLY | O_DIRECTORY);
+  if (folder.number() >= 0) ::fsync(folder.number());
+}
+
+std::vector<std::byte> read_file(const std::filesystem::path& path) {
+  const Descriptor file(path, O_RDONLY);
+  if (file.number() < 0) throw failure("cannot open", path);
+  std::vector<std::byte> bytes;
+  std::vector<std::byte> piece(size_t{1} << 20);
+  for (;;) {
+    const ssize_t got = ::read(file.number(), piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw failure("cannot read", path);
+    if (got == 0) return bytes;
+    bytes.insert(bytes.end(), piece.begin(), piece.begin() + got);
+  }
+}
+
+}  // namespace tutti::trainer

@@ -1,0 +1,68 @@
+#include "trainer/layer.h"
+
+#include <cstring>
+
+namespace tutti::trainer {
+namespace {
+
+void copy(const Matrix& from, size_t rows, size_t columns, Matrix* to) {
+  to->resize(rows, columns);
+  if (from.size() > 0) std::memcpy(to->data(), from.data(), from.size() * sizeof(float));
+}
+
+void add(const Matrix& left, const Matrix& right, Matrix* sum) {
+  sum->resize(left.rows(), left.columns());
+  for (size_t i = 0; i < sum->size(); ++i) sum->data()[i] = left.data()[i] + right.data()[i];
+}
+
+}  // namespace
+
+const Matrix& Sequence::forward(const Matrix& input, bool training) {
+  const Matrix* current = &input;
+  for (const auto& layer : layers_) current = &layer->forward(*current, training);
+  return *current;
+}
+
+const Matrix& Sequence::backward(const Matrix& gradient, const GradientReady& ready) {
+  const Matrix* current = &gradient;
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
+    current = &(*layer)->backward(*current, ready);
+  return *current;
+}
+
+const Matrix& Residual::forward(const Matrix& input, bool training) {
+  add(input, layers_.forward(input, training), &output_);
+  return output_;
+}
+
+const Matrix& Residual::backward(const Matrix& gradient, const GradientReady& ready) {
+  add(gradient, layers_.backward(gradient, ready), &input_gradient_);
+  return input_gradient_;
+}
+
+const Matrix& Reshape::forward(const Matrix& input, bool) {
+  input_columns_ = input.columns();
+  copy(input, input.size() / columns_, columns_, &output_);
+  return output_;
+}
+
+const Matrix& Reshape::backward(const Matrix& gradient, const GradientReady&) {
+  copy(gradient, gradient.size() / input_columns_, input_columns_, &input_gradient_);
+  return input_gradient_;
+}
+
+const Matrix& Relu::forward(const Matrix& input, bool) {
+  output_.resize(input.rows(), input.columns());
+  for (size_t i = 0; i < input.size(); ++i) output_.data()[i] = std::max(input.data()[i], 0.0F);
+  return output_;
+}
+
+const Matrix& Relu::backward(const Matrix& gradient, const GradientReady&) {
+  input_gradient_.resize(gradient.rows(), gradient.columns());
+  // A factor instead of a choice: what comes out is as good as random, and would be mispredicted.
+  for (size_t i = 0; i < gradient.size(); ++i)
+    input_gradient_.data()[i] = gradient.data()[i] * static_cast<float>(output_.data()[i] > 0);
+  return input_gradient_;
+}
+
+}  // namespace tutti::trainer

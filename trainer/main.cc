@@ -1,0 +1,91 @@
+// The trainer: starts its ranks, or finds its place among a launcher's, and trains.
+#include <cstdio>
+#include <exception>
+#include <thread>
+
+#include "perf/exit_status.h"
+#include "perf/launch.h"
+#include "trainer/training.h"
+
+namespace {
+
+using namespace tutti::trainer;
+using tutti::perf::Place;
+
+constexpr std::chrono::seconds kIdDeadline{120};
+// For the other ranks to report by themselves that one is lost.
+constexpr std::chrono::milliseconds kGrace{6000};
+
+struct Job {
+  const Options& options;
+  const Place& place;
+  tutti_unique_id_t id;
+  int rank_count;
+};
+
+/// Every error ends here, as a line that names the rank. Returns the exit status.
+int run_rank(const Job& job, int rank) {
+  try {
+    Team team(job.id, rank, job.rank_count, job.options.reproducible);
+    if (rank == 0) tutti::perf::forget_id(job.place);
+    try {
+      Training(job.options, team).run();
+      return tutti::perf::kExitOk;
+    } catch (...) {
+      team.abort();
+      throw;
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "trainer, rank %d: %s\n", rank, error.what());
+  }
+  return 1;
+}
+
+int run_process(const Options& options, const Place& place, const tutti::Environment& environment) {
+  const int threads = options.threads ? options.ranks : 1;
+  Job job{.options = options, .place = place, .id = {}, .rank_count = place.process_count * threads};
+  const int first_rank = place.process * threads;
+  if (place.process == 0 && tutti_get_unique_id(&job.id) != TUTTI_SUCCESS) {
+    std::fprintf(stderr, "trainer, rank 0: making a unique id: %s\n", tutti_last_error());
+    return tutti::perf::kExitFailure;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kIdDeadline;
+  if (const tutti::Status shared = share_id(place, environment, &job.id, deadline); !shared.is_ok()) {
+    std::fprintf(stderr, "trainer, rank %d: %s\n", first_rank, std::string(shared.text()).c_str());
+    return tutti::perf::kExitFailure;
+  }
+  std::vector<int> results(static_cast<size_t>(threads));
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i)
+    others.emplace_back([&, i] { results[static_cast<size_t>(i)] = run_rank(job, first_rank + i); });
+  results[0] = run_rank(job, first_rank);
+  for (std::thread& other : others) other.join();
+  return *std::max_element(results.begin(), results.end());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const ParsedOptions parsed = parse_options(argc, argv);
+  if (!parsed.run) {
+    std::fprintf(parsed.exit_code == 0 ? stdout : stderr, "%s\n", parsed.text.c_str());
+    return parsed.exit_code;
+  }
+  const Options& options = parsed.options;
+  const tutti::Environment environment = tutti::process_environment();
+  const tutti::perf::LaunchOptions launch{.processes = options.threads ? 0 : options.ranks,
+                                          .flag = "--ranks"};
+  if (is_supervisor(launch, environment)) {
+    if (const tutti::Status alone = check_alone(launch, environment); !alone) {
+      std::fprintf(stderr, "trainer: %s\n", std::string(alone.text()).c_str());
+      return tutti::perf::kExitUsage;
+    }
+    return supervise(launch, argv, kGrace);
+  }
+  const tutti::Result<Place> place = find_place(launch, environment);
+  if (!place) {
+    std::fprintf(stderr, "trainer: %s\n", std::string(place.status().text()).c_str());
+    return tutti::perf::kExitUsage;
+  }
+  return run_process(options, *place, environment);
+}

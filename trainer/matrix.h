@@ -1,0 +1,60 @@
+// Matrices of float32 and their product, the one operation that is worth a library (BLAS).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace tutti::trainer {
+
+/// A block of rows inside a row-major matrix that somebody else owns: row i begins at data + i * stride.
+struct Block {
+  float* data = nullptr;
+  size_t rows = 0;
+  size_t columns = 0;
+  size_t stride = 0;
+};
+
+/// A row-major matrix.
+class Matrix {
+ public:
+  Matrix() = default;
+  Matrix(size_t rows, size_t columns) { resize(rows, columns); }
+
+  /// The contents are undefined afterwards, unless only the shape changes.
+  void resize(size_t rows, size_t columns) {
+    rows_ = rows;
+    columns_ = columns;
+    values_.resize(rows * columns);
+  }
+  void fill(float value) { std::fill(values_.begin(), values_.end(), value); }
+
+  size_t rows() const { return rows_; }
+  size_t columns() const { return columns_; }
+  size_t size() const { return values_.size(); }
+  float* data() { return values_.data(); }
+  const float* data() const { return values_.data(); }
+  float* row(size_t i) { return values_.data() + i * columns_; }
+  const float* row(size_t i) const { return values_.data() + i * columns_; }
+  /// For operands of `multiply`, which reads them only.
+  Block block() const { return {const_cast<float*>(values_.data()), rows_, columns_, columns_}; }
+
+ private:
+  size_t rows_ = 0;
+  size_t columns_ = 0;
+  std::vector<float> values_;
+};
+
+struct ProductOptions {
+  bool transpose_left = false;
+  bool transpose_right = false;
+  bool accumulate = false;  ///< add to what `result` holds
+  float scale = 1;
+};
+
+/// result = scale * left * right (+ result), the operands transposed first where asked. Only `result` is
+/// written. Runs in the calling thread alone, so that ranks do not fight for cores, and gives the same bits
+/// for the same operands.
+void multiply(Block left, Block right, Block result, ProductOptions options = {});
+
+}  // namespace tutti::trainer

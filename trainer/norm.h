@@ -1,0 +1,60 @@
+// Normalisation: rows by themselves (LayerNorm), or columns over the batch (BatchNorm), of all ranks if
+// asked.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "trainer/layer.h"
+
+namespace tutti::trainer {
+
+/// Each row gets mean 0 and variance 1, then a scale and a shift for each column.
+/// Source: Ba, Kiros & Hinton, "Layer normalization", 2016.
+class LayerNorm : public Layer {
+ public:
+  LayerNorm(Parameters& parameters, const std::string& name, size_t width);
+  const Matrix& forward(const Matrix& input, bool training) override;
+  const Matrix& backward(const Matrix& gradient, const GradientReady& ready) override;
+
+ private:
+  Parameter& scale_;
+  Parameter& shift_;
+  Matrix normal_;
+  std::vector<float> inverse_deviation_;  ///< of each row
+  Matrix output_;
+  Matrix input_gradient_;
+};
+
+/// Replaces the numbers by their sums over all ranks; blocks. Every rank calls it in the same order.
+using SumOverRanks = std::function<void(std::span<double>)>;
+
+/// Each column gets mean 0 and variance 1 over the rows of the batch, then a scale and a shift. With
+/// `sum_over_ranks` the batch is that of all ranks (synchronised), and the model does not depend on how
+/// samples are spread; without, each rank's own. Outside training the running statistics serve.
+/// Source: Ioffe & Szegedy, "Batch normalization", 2015.
+class BatchNorm : public Layer {
+ public:
+  BatchNorm(Parameters& parameters, const std::string& name, size_t width, SumOverRanks sum_over_ranks);
+  const Matrix& forward(const Matrix& input, bool training) override;
+  const Matrix& backward(const Matrix& gradient, const GradientReady& ready) override;
+
+ private:
+  /// Mean and inverse deviation of the batch; updates the running ones.
+  void measure(const Matrix& input);
+
+  Parameter& scale_;
+  Parameter& shift_;
+  Buffer& running_mean_;
+  Buffer& running_variance_;
+  SumOverRanks sum_over_ranks_;
+  std::vector<double> sums_;  ///< of values, of squares, and the number of rows
+  double row_count_ = 0;      ///< of all ranks that are summed over
+  std::vector<float> mean_;
+  std::vector<float> inverse_deviation_;
+  Matrix normal_;
+  Matrix output_;
+  Matrix input_gradient_;
+};
+
+}  // namespace tutti::trainer

@@ -1,0 +1,182 @@
+#include "trainer/options.h"
+
+#include <CLI/CLI.hpp>
+#include <limits>
+
+#include "perf/exit_status.h"
+
+namespace tutti::trainer {
+namespace {
+
+constexpr size_t kMany = size_t{1} << 30;
+constexpr size_t kMostBytes = size_t{1} << 40;
+
+CLI::Validator whole(size_t least) {
+  return CLI::Range(least, kMany).description("WHOLE");
+}
+CLI::Validator real(double least, double most) {
+  return CLI::Range(least, most).description("NUMBER");
+}
+
+void add_run_flags(CLI::App& app, Options& options) {
+  app.add_option(
+         "--ranks", options.ranks,
+         "start this many ranks on this machine; without it the launcher's environment (RANK and WORLD_SIZE "
+         "or those of mpirun, mpiexec, srun, torchrun) or one rank")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--threads", options.threads, "the ranks of --ranks are threads of one process");
+  app.add_option("--steps", options.steps, "training steps (default: chosen for the model)")->check(whole(1));
+  app.add_option("--batch", options.batch,
+                 "samples of a step, of all ranks together (default: chosen for the model)")
+      ->check(whole(1));
+  app.add_option("--accumulate", options.accumulate,
+                 "parts of a rank's batch, whose gradients add up before they are reduced")
+      ->check(whole(1))
+      ->capture_default_str();
+  app.add_flag(
+      "--uneven", options.uneven,
+      "allow batches that do not divide, and the short one that ends an epoch: samples keep equal weight");
+  app.add_option("--seed", options.seed, "of parameters, drawn digits and the order of samples")
+      ->capture_default_str();
+  app.add_flag("--reproducible", options.reproducible,
+               "sums have the same bits for any bucketing and placement");
+}
+
+void add_model_flags(CLI::App& app, Options& options) {
+  ModelOptions& model = options.model;
+  app.add_option("--model", model.name, "transformer (text), mlp or cnn (images)")
+      ->check(CLI::IsMember({"transformer", "mlp", "cnn"}))
+      ->capture_default_str();
+  app.add_option("--data", options.data,
+                 "transformer: text files and folders of them; mlp, cnn: a folder with MNIST's four IDX "
+                 "files, decompressed "
+                 "(default: digits drawn by the trainer)");
+  app.add_option("--digits", options.digits, "mlp, cnn: drawn images to train on; an eighth as many test")
+      ->check(whole(8))
+      ->capture_default_str();
+  app.add_option("--context", model.context, "transformer: characters that it sees")
+      ->check(CLI::Range(2, 4096))
+      ->capture_default_str();
+  app.add_option("--width", model.width, "transformer: numbers a character")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--depth", model.depth, "transformer: blocks")
+      ->check(CLI::Range(1, 128))
+      ->capture_default_str();
+  app.add_option("--heads", model.heads, "transformer: heads of attention")
+      ->check(CLI::Range(1, 128))
+      ->capture_default_str();
+  app.add_flag("--local-norm", model.local_norm,
+               "cnn: batch statistics of each rank by itself, not of all ranks");
+}
+
+void add_optimizer_flags(CLI::App& app, Options& options) {
+  app.add_option("--optimizer", options.optimizer.name, "adamw, or sgd with momentum")
+      ->check(CLI::IsMember({"adamw", "sgd"}))
+      ->capture_default_str();
+  app.add_option("--learning-rate", options.learning_rate,
+                 "highest learning rate (default: chosen for the optimizer)")
+      ->check(real(1e-9, 1e3));
+  app.add_option("--momentum", options.optimizer.momentum, "sgd: momentum")
+      ->check(real(0, 1))
+      ->capture_default_str();
+  app.add_option("--weight-decay", options.optimizer.weight_decay, "of matrices")
+      ->check(real(0, 10))
+      ->capture_default_str();
+  app.add_option("--clip", options.clip, "largest norm of all gradients together; 0: no limit")
+      ->check(real(0, 1e9))
+      ->capture_default_str();
+}
+
+void add_communication_flags(CLI::App& app, Options& options) {
+  app.add_option("--bucket-bytes", options.buckets.bytes,
+                 "bytes at which a bucket of gradients closes; 0: each tensor by itself")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(size_t{0}, kMostBytes))
+      ->capture_default_str();
+  app.add_option("--first-bucket-bytes", options.buckets.first_bytes, "the same for the first bucket")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(size_t{0}, kMostBytes))
+      ->capture_default_str();
+  app.add_option("--compression", options.compression.name, "of gradients: none, f16, bf16, topk, powersgd")
+      ->check(CLI::IsMember({"none", "f16", "bf16", "topk", "powersgd"}))
+      ->capture_default_str();
+  app.add_option("--share", options.compression.share, "topk: share of the gradients that is sent")
+      ->check(real(1e-9, 1))
+      ->capture_default_str();
+  app.add_option("--compression-rank", options.compression.rank, "powersgd: rank")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+}
+
+void add_file_flags(CLI::App& app, Options& options) {
+  app.add_option("--checkpoint", options.checkpoint, "file to write at the end");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "and every so many steps")->check(whole(1));
+  app.add_option("--resume", options.resume,
+                 "checkpoint to go on from; --steps counts from the very first step");
+  app.add_option("--timeline", options.timeline,
+                 "file for a timeline of three steps in the middle, for chrome://tracing or ui.perfetto.dev");
+  app.add_option("--report-every", options.report_every,
+                 "steps between progress lines (default: a twentieth)")
+      ->check(whole(1));
+  app.add_option("--evaluate-every", options.evaluate_every,
+                 "steps between held-out losses (default: a fifth)")
+      ->check(whole(1));
+  app.add_option("--sample", options.sample, "transformer: characters of text to generate at the end")
+      ->check(CLI::Range(0, 100000))
+      ->capture_default_str();
+}
+
+/// Numbers that were not given, by model and optimizer. Measured: docs/trainer.md.
+void choose_defaults(Options& options) {
+  const bool text = options.model.name == "transformer";
+  if (options.steps == 0) options.steps = text ? 1000 : 400;
+  if (options.batch == 0) options.batch = text ? 16 : 64;
+  if (options.learning_rate == 0) options.learning_rate = options.optimizer.name == "sgd" ? 0.05 : 3e-3;
+  if (options.report_every == 0) options.report_every = std::max<size_t>(options.steps / 20, 1);
+  if (options.evaluate_every == 0) options.evaluate_every = std::max<size_t>(options.steps / 5, 1);
+}
+
+std::string find_mistake(const Options& options) {
+  if (options.threads && options.ranks == 0) return "--threads needs --ranks";
+  if (options.model.name == "transformer" && options.data.empty())
+    return "the transformer needs text: --data FILE or FOLDER";
+  if (options.model.name != "transformer" && options.data.size() > 1)
+    return "images come from one folder: --data FOLDER";
+  if (options.checkpoint_every > 0 && options.checkpoint.empty())
+    return "--checkpoint-every needs --checkpoint FILE";
+  return "";
+}
+
+}  // namespace
+
+ParsedOptions parse_options(int argc, const char* const* argv) {
+  ParsedOptions parsed;
+  CLI::App app("Trains a small model with data parallelism over tutti. One rank is one copy of the model.",
+               "trainer");
+  add_run_flags(app, parsed.options);
+  add_model_flags(app, parsed.options);
+  add_optimizer_flags(app, parsed.options);
+  add_communication_flags(app, parsed.options);
+  add_file_flags(app, parsed.options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    parsed.text = std::string("trainer: ") + error.what() + "\nSee trainer --help.";
+    parsed.exit_code = perf::kExitUsage;
+    return parsed;
+  }
+  choose_defaults(parsed.options);
+  if (const std::string mistake = find_mistake(parsed.options); !mistake.empty()) {
+    parsed.text = "trainer: " + mistake;
+    parsed.exit_code = perf::kExitUsage;
+    return parsed;
+  }
+  parsed.run = true;
+  return parsed;
+}
+
+}  // namespace tutti::trainer

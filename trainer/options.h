@@ -1,0 +1,56 @@
+// The trainer's command line.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/bucketer.h"
+#include "trainer/compression.h"
+#include "trainer/model.h"
+#include "trainer/optimizer.h"
+
+namespace tutti::trainer {
+
+struct Options {
+  int ranks = 0;  ///< started here; 0: those of a launcher, or this one alone
+  bool threads = false;
+
+  ModelOptions model;
+  std::vector<std::filesystem::path> data;
+  size_t digits = 8000;  ///< drawn images to train on, an eighth as many to test
+
+  size_t steps = 0;  ///< 0: chosen by the model
+  size_t batch = 0;  ///< samples of a step, all ranks together; 0: chosen by the model
+  size_t accumulate = 1;
+  bool uneven = false;
+  OptimizerOptions optimizer;
+  double learning_rate = 0;  ///< 0: chosen by the model
+  double clip = 1;
+  uint64_t seed = 1;
+
+  BucketOptions buckets;
+  CompressionOptions compression;
+  bool reproducible = false;
+
+  std::filesystem::path checkpoint;
+  size_t checkpoint_every = 0;
+  std::filesystem::path resume;
+  std::filesystem::path timeline;
+  size_t report_every = 0;    ///< steps; 0: a twentieth of all
+  size_t evaluate_every = 0;  ///< steps; 0: a fifth of all
+  size_t sample = 400;        ///< characters of generated text
+};
+
+/// Either options to run with, or a text and the exit status to leave with (help, or a mistake).
+struct ParsedOptions {
+  Options options;
+  bool run = false;
+  int exit_code = 0;
+  std::string text;
+};
+
+ParsedOptions parse_options(int argc, const char* const* argv);
+
+}  // namespace tutti::trainer

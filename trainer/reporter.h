@@ -1,0 +1,55 @@
+// Reporter: what rank 0 prints while training.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "trainer/data_parallel.h"
+#include "trainer/loss.h"
+
+namespace tutti::trainer {
+
+/// A loss as people compare them: bits a character of text, percent of images.
+struct Score {
+  double bits = 0;
+  double accuracy_percent = 0;
+};
+Score score_of(const Loss& loss);
+
+class Reporter {
+ public:
+  /// Silent unless `prints`.
+  Reporter(bool prints, bool text) : prints_(prints), text_(text) {}
+
+  void head(const DataParallel& parallel, const std::string& about);
+  /// Adds up what the step took.
+  void count(size_t samples, const Bucketer& bucketer);
+  /// A progress line of the steps counted since the last one.
+  void progress(size_t step, const Loss& train, const std::optional<Loss>& held_out);
+  /// Times of the whole run, without evaluations.
+  void summary(const DataParallel& parallel, size_t steps, const Loss& held_out,
+               std::optional<double> trigram_nats);
+  /// Time in between does not count as training.
+  void pause();
+  void resume();
+
+ private:
+  struct Times {
+    uint64_t training_ns = 0;
+    uint64_t communication_ns = 0;
+    uint64_t exposed_ns = 0;
+    size_t samples = 0;
+
+    double samples_per_s() const;
+    double hidden_percent() const;
+  };
+
+  bool prints_;
+  bool text_;
+  uint64_t since_ns_ = 0;
+  Times recent_;
+  Times total_;
+};
+
+}  // namespace tutti::trainer

@@ -1,0 +1,87 @@
+#include "trainer/team.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::trainer {
+namespace {
+
+constexpr size_t kProblemBytes = 512;  // of a problem's text, cut off beyond
+
+}  // namespace
+
+Team::Team(tutti_unique_id_t id, int rank, int rank_count, bool reproducible)
+    : rank_(rank), count_(rank_count) {
+  tutti_config_t config = TUTTI_CONFIG_INIT;
+  config.reproducible = reproducible ? 1 : 0;
+  check(tutti_comm_create(&gradients_, rank_count, id, rank, &config), "joining the communicator");
+  if (tutti_comm_split(gradients_, 0, rank, &control_, nullptr) != TUTTI_SUCCESS) {
+    const Error error(std::string("splitting the communicator: ") + tutti_last_error());
+    (void)tutti_comm_abort(gradients_);
+    throw error;
+  }
+}
+
+Team::~Team() {
+  const auto end = aborted_ ? tutti_comm_abort : tutti_comm_destroy;
+  (void)end(control_);
+  (void)end(gradients_);
+}
+
+void Team::sum(std::span<double> values) {
+  check(tutti_all_reduce(values.data(), values.data(), values.size(), TUTTI_FLOAT64, TUTTI_SUM, control_,
+                         TUTTI_BLOCKING),
+        "summing over ranks");
+}
+
+void Team::agree(const std::string& problem) {
+  std::vector<char> texts(kProblemBytes * static_cast<size_t>(count_));
+  char* mine = texts.data() + kProblemBytes * static_cast<size_t>(rank_);
+  problem.copy(mine, kProblemBytes - 1);
+  check(tutti_all_gather(mine, texts.data(), kProblemBytes, TUTTI_INT8, control_, TUTTI_BLOCKING),
+        "asking whether all ranks are well");
+  for (int rank = 0; rank < count_; ++rank) {
+    const char* text = texts.data() + kProblemBytes * static_cast<size_t>(rank);
+    if (*text == '\0') continue;
+    agreed_ = true;
+    throw Error("rank " + std::to_string(rank) + ": " + text);
+  }
+}
+
+void Team::broadcast(std::vector<std::byte>* bytes) {
+  uint64_t count = bytes->size();
+  check(tutti_broadcast(&count, &count, 1, TUTTI_UINT64, 0, control_, TUTTI_BLOCKING), "broadcasting a size");
+  bytes->resize(count);
+  check(tutti_broadcast(bytes->data(), bytes->data(), count, TUTTI_INT8, 0, control_, TUTTI_BLOCKING),
+        "broadcasting bytes");
+}
+
+void Team::broadcast(std::span<float> values) {
+  check(tutti_broadcast(values.data(), values.data(), values.size(), TUTTI_FLOAT32, 0, control_,
+                        TUTTI_BLOCKING),
+        "broadcasting from rank 0");
+}
+
+std::vector<std::vector<std::byte>> Team::gather(std::span<const std::byte> bytes) {
+  std::vector<uint64_t> counts(static_cast<size_t>(count_));
+  counts[static_cast<size_t>(rank_)] = bytes.size();
+  check(tutti_all_gather(&counts[static_cast<size_t>(rank_)], counts.data(), 1, TUTTI_UINT64, control_,
+                         TUTTI_BLOCKING),
+        "gathering sizes");
+  size_t total = 0;
+  for (const uint64_t count : counts) total += count;
+  std::vector<std::byte> all(total);
+  const std::vector<size_t> sizes(counts.begin(), counts.end());
+  check(tutti_all_gather_v(bytes.data(), all.data(), sizes.data(), nullptr, TUTTI_INT8, control_,
+                           TUTTI_BLOCKING),
+        "gathering bytes");
+  std::vector<std::vector<std::byte>> parts;
+  auto begin = all.begin();
+  for (const size_t size : sizes) {
+    parts.emplace_back(begin, begin + static_cast<ptrdiff_t>(size));
+    begin += static_cast<ptrdiff_t>(size);
+  }
+  return parts;
+}
+
+}  // namespace tutti::trainer

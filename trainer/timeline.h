@@ -1,0 +1,58 @@
+// Timeline: what each rank did when, in the form that chrome://tracing and https://ui.perfetto.dev show.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tutti::trainer {
+
+/// Nanoseconds of a clock that all processes of a host share.
+uint64_t now_ns();
+
+/// One rank's events. Not for several threads at once.
+class Timeline {
+ public:
+  /// The two rows of a rank.
+  enum class Row { kCompute, kCommunication };
+
+  struct Event {
+    std::string name;
+    std::string category;
+    Row row = Row::kCompute;
+    uint64_t start_ns = 0;
+    uint64_t end_ns = 0;
+    uint64_t bytes = 0;  ///< 0: says nothing
+  };
+
+  void add(Event event) { events_.push_back(std::move(event)); }
+  const std::vector<Event>& events() const { return events_; }
+  /// The events as members of a JSON array, without its brackets; a rank is a process of the trace.
+  std::string to_json(int rank) const;
+
+ private:
+  std::vector<Event> events_;
+};
+
+/// Notes the time from its making to its end, where there is a timeline.
+class Span {
+ public:
+  Span(Timeline* timeline, const std::string& name, const char* category)
+      : timeline_(timeline), name_(timeline != nullptr ? name : std::string()), category_(category) {
+    if (timeline_ != nullptr) start_ns_ = now_ns();
+  }
+  ~Span() {
+    if (timeline_ != nullptr)
+      timeline_->add({name_, category_, Timeline::Row::kCompute, start_ns_, now_ns()});
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  Timeline* timeline_;
+  std::string name_;
+  const char* category_;
+  uint64_t start_ns_ = 0;
+};
+
+}  // namespace tutti::trainer

@@ -1,0 +1,228 @@
+#include "trainer/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numbers>
+
+#include "trainer/file.h"
+#include "trainer/images.h"
+#include "trainer/random.h"
+
+namespace tutti::trainer {
+namespace {
+
+constexpr size_t kTimelineSteps = 3;
+constexpr size_t kEvaluationBatch = 64;
+constexpr size_t kWarmUpSteps = 50;  // during which the learning rate grows
+
+}  // namespace
+
+double learning_rate(const Options& options, size_t step) {
+  const auto done = static_cast<double>(step);
+  const auto steps = static_cast<double>(options.steps);
+  const double warm_up = std::min(1.0, (done + 1) / std::min<double>(kWarmUpSteps, steps / 10 + 1));
+  const double fall = 0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * std::min(1.0, done / steps)));
+  return options.learning_rate * warm_up * fall;
+}
+
+Training::Training(const Options& options, Team& team)
+    : options_(options), team_(team), reporter_(team.rank() == 0, options.model.name == "transformer") {
+  together(team, [&] {
+    read_data();
+    ModelOptions model = options.model;
+    model.classes = data_.classes;
+    if (data_.side > 0) model.side = data_.side;
+    sampler_ = std::make_unique<Sampler>(Sampler::Options{.sample_count = data_.train->sample_count(),
+                                                          .batch_count = options.batch,
+                                                          .parts = options.accumulate,
+                                                          .rank = team.rank(),
+                                                          .rank_count = team.count(),
+                                                          .uneven = options.uneven,
+                                                          .seed = options.seed});
+    model_ =
+        std::make_unique<Model>(model, options.seed, [&team](std::span<double> sums) { team.sum(sums); });
+    optimizer_ = make_optimizer(options.optimizer, model_->parameters());
+    parallel_ =
+        std::make_unique<DataParallel>(team, model_->parameters(), options.buckets, options.compression);
+  });
+  parallel_->broadcast_parameters();
+  if (!options.resume.empty()) steps_done_ = load_checkpoint(options.resume, state(), team);
+}
+
+void Training::read_data() {
+  if (options_.model.name != "transformer") {
+    data_ = options_.data.empty() ? draw_digits(options_.digits, options_.digits / 8, options_.seed)
+                                  : read_idx_folder(options_.data.front());
+    return;
+  }
+  const Text text = read_text(options_.data);
+  vocabulary_.emplace(text.train + text.held_out);
+  data_ = make_text_data(text, *vocabulary_, options_.model.context);
+  prompt_ = text.held_out.substr(0, options_.model.context);
+  if (team_.rank() == 0)
+    trigram_loss_ = trigram_loss(vocabulary_->encode(text.train), vocabulary_->encode(text.held_out),
+                                 vocabulary_->count(), options_.model.context / 2 + 1);
+}
+
+TrainingState Training::state() {
+  TrainingState state{.model = model_->description(),
+                      .optimizer = options_.optimizer.name,
+                      .compression = options_.compression.name};
+  state.shared.push_back(model_->parameters().values());
+  for (Buffer& buffer : model_->parameters().buffers()) state.shared.emplace_back(buffer.values);
+  for (std::vector<float>& values : optimizer_->state()) state.shared.emplace_back(values);
+  state.of_rank = parallel_->reduction().state();
+  return state;
+}
+
+void Training::save(const std::filesystem::path& path) {
+  save_checkpoint(path, state(), steps_done_, team_);
+}
+
+Loss Training::step(Timeline* timeline) {
+  Parameters& parameters = model_->parameters();
+  std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
+  // Every sample weighs the same, whichever rank has it: the sum over ranks is the mean over the batch.
+  const size_t targets = sampler_->batch_count(steps_done_) * data_.train->targets_per_sample();
+  Loss loss;
+  for (size_t part = 0; part < options_.accumulate; ++part) {
+    std::optional<DataParallel::NoSync> quiet;
+    if (part + 1 < options_.accumulate) quiet.emplace(*parallel_);
+    data_.train->read(sampler_->part(steps_done_, part), &batch_);
+    const Matrix& output = model_->forward(batch_.input, true, timeline);
+    const Loss more =
+        cross_entropy(output, batch_.targets, 1 / static_cast<float>(targets), &output_gradient_);
+    model_->backward(output_gradient_, parallel_->on_ready(), timeline);
+    loss.sum += more.sum;
+    loss.count += more.count;
+    loss.correct += more.correct;
+  }
+  {
+    const Span span(timeline, "wait for gradients", "wait");
+    parallel_->finish();
+  }
+  const Span span(timeline, "optimizer", "update");
+  clip_by_norm(parameters, options_.clip);
+  const double rate = learning_rate(options_, steps_done_);
+  optimizer_->step(++steps_done_, static_cast<float>(rate));
+  return loss;
+}
+
+Loss Training::sum_over_ranks(const Loss& loss) {
+  double sums[] = {loss.sum, static_cast<double>(loss.count), static_cast<double>(loss.correct)};
+  team_.sum(sums);
+  return {.sum = sums[0], .count = static_cast<size_t>(sums[1]), .correct = static_cast<size_t>(sums[2])};
+}
+
+Loss Training::evaluate() {
+  // Running statistics of each rank's own batches differ: rank 0's count.
+  if (options_.model.local_norm) parallel_->broadcast_buffers();
+  const size_t count = data_.held_out->sample_count();
+  const auto rank = static_cast<size_t>(team_.rank());
+  const auto ranks = static_cast<size_t>(team_.count());
+  Loss loss;
+  std::vector<uint32_t> samples;
+  const size_t end = count * (rank + 1) / ranks;
+  for (size_t first = count * rank / ranks; first < end; first += samples.size()) {
+    samples.resize(std::min(kEvaluationBatch, end - first));
+    for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<uint32_t>(first + i);
+    data_.held_out->read(samples, &batch_);
+    const Loss more = cross_entropy(model_->forward(batch_.input, false), batch_.targets, 0, nullptr);
+    loss.sum += more.sum;
+    loss.count += more.count;
+    loss.correct += more.correct;
+  }
+  return sum_over_ranks(loss);
+}
+
+void Training::note_reductions(Timeline& timeline) const {
+  const Bucketer& bucketer = parallel_->bucketer();
+  for (const Bucket& bucket : bucketer.buckets()) {
+    const Bucketer::Times& times = bucketer.times()[bucket.index];
+    timeline.add({"bucket " + std::to_string(bucket.index), "reduce", Timeline::Row::kCommunication,
+                  times.start_ns, times.end_ns, bucket.values.size_bytes()});
+  }
+}
+
+void Training::write_timeline(const Timeline& timeline) {
+  const std::string own = timeline.to_json(team_.rank());
+  const auto parts = team_.gather(std::as_bytes(std::span(own)));
+  together(team_, [&] {
+    if (team_.rank() != 0) return;
+    std::string all = "[\n";
+    for (const auto& part : parts) {
+      if (all.size() > 2) all += ",\n";
+      all.append(reinterpret_cast<const char*>(part.data()), part.size());
+    }
+    all += "\n]\n";
+    write_file(options_.timeline, std::as_bytes(std::span(all)));
+  });
+}
+
+std::string Training::generate() {
+  constexpr double kTemperature = 0.8;
+  const size_t context = options_.model.context;
+  Random random(options_.seed, 1000);
+  std::vector<int> tokens = vocabulary_->encode(prompt_);
+  std::string text;
+  Matrix input(1, context);
+  while (text.size() < options_.sample) {
+    std::transform(tokens.end() - static_cast<ptrdiff_t>(context), tokens.end(), input.data(),
+                   [](int token) { return static_cast<float>(token); });
+    const float* last = model_->forward(input, false).row(context - 1);
+    std::vector<double> powers(data_.classes);
+    double sum = 0;
+    for (size_t i = 0; i < powers.size(); ++i)
+      sum += powers[i] = std::exp(static_cast<double>(last[i]) / kTemperature);
+    double left = random.uniform() * sum;
+    size_t next = 0;
+    while (next + 1 < powers.size() && (left -= powers[next]) >= 0) ++next;
+    tokens.push_back(static_cast<int>(next));
+    text += vocabulary_->character_of(static_cast<int>(next));
+  }
+  return text;
+}
+
+void Training::run() {
+  reporter_.head(*parallel_, model_->description() + ", " +
+                                 std::to_string(model_->parameters().trained_count()) + " parameters, " +
+                                 std::to_string(data_.train->sample_count()) + " samples, " +
+                                 std::to_string(team_.count()) + " ranks");
+  const size_t first = steps_done_;
+  const size_t middle = first + (std::max(options_.steps, first) - first) / 2;
+  Timeline timeline;
+  Loss recent;
+  std::optional<Loss> held_out;
+  while (steps_done_ < options_.steps) {
+    const bool noted =
+        !options_.timeline.empty() && steps_done_ >= middle && steps_done_ < middle + kTimelineSteps;
+    const size_t samples = sampler_->batch_count(steps_done_);
+    const Loss loss = step(noted ? &timeline : nullptr);
+    if (noted) note_reductions(timeline);
+    reporter_.count(samples, parallel_->bucketer());
+    recent.sum += loss.sum;
+    recent.count += loss.count;
+    recent.correct += loss.correct;
+    const bool last = steps_done_ == options_.steps;
+    const bool evaluates = last || steps_done_ % options_.evaluate_every == 0;
+    const bool saves = options_.checkpoint_every > 0 && steps_done_ % options_.checkpoint_every == 0;
+    if (!evaluates && !saves && steps_done_ % options_.report_every != 0) continue;
+    reporter_.pause();
+    held_out.reset();
+    if (evaluates) held_out = evaluate();
+    reporter_.progress(steps_done_, sum_over_ranks(recent), held_out);
+    recent = {};
+    if (saves && !last) save(options_.checkpoint);
+    reporter_.resume();
+  }
+  if (!held_out) held_out = evaluate();
+  if (!options_.checkpoint.empty()) save(options_.checkpoint);
+  if (!options_.timeline.empty()) write_timeline(timeline);
+  reporter_.summary(*parallel_, steps_done_ - first, *held_out, trigram_loss_);
+  if (team_.rank() != 0) return;
+  std::printf("parameters %016llx\n", static_cast<unsigned long long>(model_->parameters().digest()));
+  if (vocabulary_ && options_.sample > 0) std::printf("\n%s\n", generate().c_str());
+}
+
+}  // namespace tutti::trainer

@@ -1,0 +1,65 @@
+// Training: the loop, from data to a trained model. One object is one rank's part.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "trainer/checkpoint.h"
+#include "trainer/data_parallel.h"
+#include "trainer/loss.h"
+#include "trainer/options.h"
+#include "trainer/reporter.h"
+#include "trainer/text.h"
+
+namespace tutti::trainer {
+
+/// Grows at first, then falls along half a cosine to a tenth. `step` counts from 0.
+double learning_rate(const Options& options, size_t step);
+
+class Training {
+ public:
+  /// Reads the data, makes the model and, where asked, resumes. Collective. Throws Error on every rank where
+  /// anything is wrong on one.
+  Training(const Options& options, Team& team);
+
+  /// Trains, reports, writes what was asked for. Collective. Throws Error.
+  void run();
+
+  /// One step: forward, backward, reduce, clip, update. Collective. Returns this rank's loss. Public for
+  /// tests.
+  Loss step(Timeline* timeline = nullptr);
+  /// Of the held-out data, of all ranks. Collective.
+  Loss evaluate();
+
+  /// Writes a checkpoint of this moment. Collective. Throws Error.
+  void save(const std::filesystem::path& path);
+
+  Model& model() { return *model_; }
+  const DataParallel& parallel() const { return *parallel_; }
+  size_t steps_done() const { return steps_done_; }
+
+ private:
+  void read_data();
+  TrainingState state();
+  Loss sum_over_ranks(const Loss& loss);
+  void write_timeline(const Timeline& timeline);
+  void note_reductions(Timeline& timeline) const;
+  std::string generate();
+
+  const Options& options_;
+  Team& team_;
+  Data data_;
+  std::optional<Vocabulary> vocabulary_;
+  std::optional<double> trigram_loss_;  ///< nats a character
+  std::string prompt_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<DataParallel> parallel_;
+  std::unique_ptr<Sampler> sampler_;
+  Batch batch_;
+  Matrix output_gradient_;
+  size_t steps_done_ = 0;
+  Reporter reporter_;
+};
+
+}  // namespace tutti::trainer
