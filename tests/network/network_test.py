@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "perf/network")]
 import hosts  # noqa: E402
 import tap  # noqa: E402
 
