@@ -118,6 +118,9 @@ class Communicator {
 
   /// About the last operation, for people.
   std::string explain() const;
+  /// What this rank and its peers are doing, a line each, for people. Called on the control thread. Of ranks
+  /// on other hosts it is what they last answered; each report asks them anew.
+  std::string report() const;
   /// Predicted time of a collective of this shape, microseconds. Errors: kUnsupported (no algorithm).
   Result<double> predict_us(const CallShape& shape) const;
 

@@ -256,7 +256,9 @@ Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introducti
   links_.connect(shape_, rank_, 0, std::move(peers), remote_.get());
   TUTTI_TRY(open_control_plane());
   TUTTI_TRY(watch_life(facts, introductions));
-  return start_pulse();
+  TUTTI_TRY(start_pulse());
+  process_.add_communicator(this);
+  return Status::ok();
 }
 
 /// A peer on this host: its memory is mapped here, or is here.
@@ -420,6 +422,7 @@ Status Communicator::watch_life(const std::vector<RankFacts>& facts,
 }
 
 Communicator::~Communicator() {
+  process_.remove_communicator(this);
   pulse_.reset();
   if (plane_ != nullptr) plane_->close();
   for (const FileDescriptor& life : lives_) process_.control().forget(life.get());

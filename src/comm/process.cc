@@ -14,7 +14,9 @@
 #include <string_view>
 
 #include "algorithms/algorithm.h"
+#include "comm/communicator.h"
 #include "core/result.h"
+#include "core/version.h"
 
 namespace tutti {
 namespace {
@@ -152,6 +154,27 @@ void Process::leave_all() {
   for (const auto& plane : planes_) {
     if (const auto live = plane.lock()) live->leave_at_exit();
   }
+}
+
+void Process::add_communicator(const Communicator* comm) {
+  const std::scoped_lock lock(communicators_mutex_);
+  communicators_.push_back(comm);
+  if (inspector_ == nullptr) {
+    inspector_ = Inspector::start(*control_, config_.report_signal, [this] { return report(); });
+  }
+}
+
+void Process::remove_communicator(const Communicator* comm) {
+  const std::scoped_lock lock(communicators_mutex_);
+  std::erase(communicators_, comm);
+}
+
+std::string Process::report() {
+  const std::scoped_lock lock(communicators_mutex_);
+  std::string text = format("process %d, tutti %u: %zu communicator%s\n", getpid(), kVersionCode,
+                            communicators_.size(), communicators_.size() == 1 ? "" : "s");
+  for (const Communicator* comm : communicators_) text += comm->report();
+  return text;
 }
 
 Result<UniqueId> Process::make_id(bool network) {

@@ -19,6 +19,7 @@
 #include "comm/control.h"
 #include "comm/control_plane.h"
 #include "comm/file_server.h"
+#include "comm/inspector.h"
 #include "comm/place.h"
 #include "core/config.h"
 #include "transports/shm/heap.h"
@@ -31,6 +32,8 @@ namespace tutti {
 struct PeerHeap {
   Mapping mapping;
 };
+
+class Communicator;
 
 class Process {
  public:
@@ -61,6 +64,11 @@ class Process {
   void add_plane(const std::shared_ptr<ControlPlane>& plane);
   /// A new id, served from here: for ranks of any hosts, or of this one. Errors: as Hub::open.
   Result<UniqueId> make_id(bool network);
+  /// Communicators that report() tells of, from start to end of their lives.
+  void add_communicator(const Communicator* comm);
+  void remove_communicator(const Communicator* comm);
+  /// What all ranks of this process are doing, for people. Called on the control thread.
+  std::string report();
   /// Where this process runs.
   const Place& place() const { return place_; }
   /// Hands files to peers; made at the first call. Errors: kSystemError.
@@ -91,6 +99,9 @@ class Process {
   std::map<Token, std::weak_ptr<PeerHeap>> peer_heaps_;
   std::vector<std::weak_ptr<ControlPlane>> planes_;
   std::unique_ptr<FileServer> file_server_;
+  std::mutex communicators_mutex_;
+  std::vector<const Communicator*> communicators_;  ///< guarded by communicators_mutex_
+  std::unique_ptr<Inspector> inspector_;            ///< null until the first communicator
 };
 
 }  // namespace tutti

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "transports/shm/segment.h"
 
@@ -40,6 +41,9 @@ struct StatusCopy {
     return copy;
   }
 };
+
+/// "rank 3 is in collective 17, all_reduce(float32, sum, count 8), step 2, waiting for rank 1".
+std::string describe_status(uint32_t rank, const StatusCopy& status);
 
 inline constexpr size_t kStatusCopyBytes = 64;
 

@@ -215,18 +215,8 @@ std::string Communicator::message_difference(uint32_t peer) const {
 
 std::string Communicator::describe_peer(uint32_t peer) {
   const PeerLook look = ask(peer);
-  const StatusCopy& page = look.page;
-  if (page.has_left != StatusPage::kHere) return format("rank %u has left the communicator", peer);
-  if (!look.has_answered) return format("rank %u, on another host, does not answer", peer);
-  if (page.sequence == 0) return format("rank %u has made no collective call", peer);
-  const std::string call = describe_call(page.call, page.count);
-  if (page.completed >= page.sequence) {
-    return format("rank %u has finished collective %llu, %s, and made no further one", peer,
-                  as_ull(page.sequence), call.c_str());
-  }
-  std::string text = format("rank %u is in collective %llu, %s", peer, as_ull(page.sequence), call.c_str());
-  if (page.waits_for != 0) text += format(", step %u, waiting for rank %u", page.step, page.waits_for - 1);
-  return text;
+  return look.has_answered ? describe_status(peer, look.page)
+                           : format("rank %u, on another host, does not answer", peer);
 }
 
 Status Communicator::deadline_verdict(uint64_t waited_ns) {

@@ -143,6 +143,7 @@ Result<Config> read_config(const Environment& environment) {
   read_interfaces(environment, config.socket_ifname);
   read_text(environment, "TUTTI_HOSTID", config.host_id);
   TUTTI_TRY(read_number(environment, "TUTTI_HEARTBEAT_MS", {0, kYearMs}, config.heartbeat_ms));
+  TUTTI_TRY(read_number(environment, "TUTTI_REPORT_SIGNAL", {0, 1}, config.report_signal));
   TUTTI_TRY(read_number(environment, "TUTTI_CONNECTIONS", {1, kMaxConnections}, config.connections));
   TUTTI_TRY(read_ports(environment, config));
   TUTTI_TRY(read_key(environment, config.key));

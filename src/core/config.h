@@ -80,6 +80,8 @@ struct Config {
   /// TUTTI_HEARTBEAT_MS: a rank that gives no sign of life for so long is lost; 0: none is asked for; equal
   /// on all ranks.
   uint64_t heartbeat_ms = 10'000;
+  /// TUTTI_REPORT_SIGNAL: 1 = SIGUSR2 makes the process write to standard error what its ranks are doing.
+  bool report_signal = false;
   /// TUTTI_CONNECTIONS: TCP connections that carry the data of two ranks; 1..16, equal on all ranks.
   uint32_t connections = 1;
   /// TUTTI_KEY, else the contents of the file TUTTI_KEY_FILE: the secret that ranks prove to each other where
