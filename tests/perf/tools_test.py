@@ -164,6 +164,13 @@ def mpi_launcher(*words):
             done = launch(count)
             assert done.returncode == 0, f"{words} {count}\n{done.stdout}{done.stderr}"
             expect_right("all_reduce", done.stdout, 1)
+        # Two emulated hosts: the ranks that the launcher has started meet over the network.
+        spread = ["sh", "-c", 'TUTTI_HOSTID=$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} / 2)) exec "$@"', "sh"]
+        command = [*words, "-n", "4", *spread, str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "8", "-e", "32K", "-f", "64"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120,
+                              env={**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        assert done.returncode == 0 and "hierarchical" in done.stdout, f"{words} on hosts\n{done.stdout}{done.stderr}"
+        expect_right("all_reduce", done.stdout, 3)
         done = launch("2", "--procs", "2")
         assert done.returncode != 0 and "--procs 2 is refused under " in done.stderr, done.stdout + done.stderr
         assert rows(done.stdout) == [], done.stdout
