@@ -111,14 +111,16 @@ def read_steps(output):
 
 def measure_rows(arguments, link, names, python):
     """One row a bucket size and configuration on one link, interleaved over rounds."""
-    cases = [("tutti", bucket, trainer_words(arguments, ["--bucket-bytes", str(bucket), "--first-bucket-bytes", str(bucket)]))
-             for bucket in arguments.buckets]
+    cases = []
+    for bucket in arguments.buckets:
+        flags = ["--bucket-bytes", str(bucket), "--first-bucket-bytes", str(bucket)]
+        cases.append(("tutti", bucket, trainer_words(arguments, flags)))
     cases.append(("tutti", None, trainer_words(arguments, [])))
     cases += [(f"tutti, {name}", None, trainer_words(arguments, ["--compression", name])) for name in arguments.compressions]
     if python is not None:
         model = [word for name, value in MODEL.items() for word in (f"--{name}", str(value))]
-        cases += [("PyTorch DDP, Gloo", bucket, [python, str(HERE / "ddp.py"), "--steps", str(arguments.steps), "--bucket-bytes",
-                                                str(bucket), *model])
+        words = [python, str(HERE / "ddp.py"), "--steps", str(arguments.steps), *model]
+        cases += [("PyTorch DDP, Gloo", bucket, [*words, "--bucket-bytes", str(bucket)])
                   for bucket in arguments.buckets if bucket > 0]
     results = {}
     for _ in range(arguments.rounds):
@@ -148,7 +150,8 @@ def link_text(link):
 
 def line_of(row):
     hidden = "" if row["hidden_percent"] is None else f"{row['hidden_percent']:8.0f}"
-    return f"{row['library']:<20} {link_text(row['link']):>12} {size_text(row['bucket_bytes']):>12} {row['step_ms']:12.1f} {hidden:>8}"
+    words = f"{row['library']:<20} {link_text(row['link']):>12} {size_text(row['bucket_bytes']):>12}"
+    return f"{words} {row['step_ms']:12.1f} {hidden:>8}"
 
 
 def plot(rows):
@@ -162,21 +165,25 @@ def plot(rows):
     y_of = lambda ms: top + (height - top - 40) * (high - math.log10(ms)) / (high - low)
     text = '<text x="{:.0f}" y="{:.0f}" font-size="11" text-anchor="{}">{}</text>'.format
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">',
-           f'<rect width="{width}" height="{height}" fill="white"/>', text(left, 14, "start", "milliseconds a step over bucket size")]
+           f'<rect width="{width}" height="{height}" fill="white"/>',
+           text(left, 14, "start", "milliseconds a step over bucket size")]
     out += [text(x_of[size], height - 20, "middle", size_text(size).replace(" ", "")) for size in sizes]
     for power in range(math.floor(low), math.ceil(high) + 1):
         for value in (10.0**power, 2 * 10.0**power, 5 * 10.0**power):
             if low <= math.log10(value) <= high:
                 out.append(text(left - 6, y_of(value) + 4, "end", f"{value:g}"))
-                out.append(f'<line x1="{left}" x2="{width - 200}" y1="{y_of(value):.1f}" y2="{y_of(value):.1f}" stroke="#ddd"/>')
+                y = f"{y_of(value):.1f}"
+                out.append(f'<line x1="{left}" x2="{width - 200}" y1="{y}" y2="{y}" stroke="#ddd"/>')
     colors = ["#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#7f7f7f", "#bcbd22"]
     groups = sorted({(row["library"], str(row["link"])) for row in rows})
     for (library, link), color in zip(groups, colors):
-        line = sorted((row["bucket_bytes"], row["step_ms"]) for row in rows if (row["library"], str(row["link"])) == (library, link))
+        line = sorted((row["bucket_bytes"], row["step_ms"]) for row in rows
+                      if (row["library"], str(row["link"])) == (library, link))
         dash = "" if library == "tutti" else ' stroke-dasharray="5 3"'
         points = " ".join(f"{x_of[size]:.1f},{y_of(ms):.1f}" for size, ms in line)
         out.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"{dash}/>')
-        out.append(f'<g fill="{color}">' + text(x_of[line[-1][0]] + 8, y_of(line[-1][1]) + 4, "start", f"{library}, {link_text(link)}") + "</g>")
+        label = text(x_of[line[-1][0]] + 8, y_of(line[-1][1]) + 4, "start", f"{library}, {link_text(link)}")
+        out.append(f'<g fill="{color}">{label}</g>')
     return "\n".join(out + ["</svg>", ""])
 
 
@@ -195,9 +202,12 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=24, help="of each run, 8 or more")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--links", default="memory,veth,1000,100", help="memory, veth, or Mbit/s")
-    parser.add_argument("--buckets", type=lambda text: [int(word) for word in text.split(",")], default=BUCKETS, help="bytes")
-    parser.add_argument("--compressions", type=lambda text: text.split(",") if text else [], default=["bf16", "topk", "powersgd"])
-    parser.add_argument("--first", action="store_true", help="ranks go before whatever else the machine does (nice -20): needs root")
+    parser.add_argument("--buckets", type=lambda text: [int(word) for word in text.split(",")], default=BUCKETS,
+                        help="bytes; 0: each tensor by itself")
+    parser.add_argument("--compressions", type=lambda text: text.split(",") if text else [],
+                        default=["bf16", "topk", "powersgd"])
+    parser.add_argument("--first", action="store_true",
+                        help="ranks go before whatever else the machine does (nice -20): needs root")
     parser.add_argument("--no-torch", dest="torch", action="store_false")
     parser.add_argument("--data", type=pathlib.Path, nargs="+", default=sorted(HERE.parent.glob("docs/*.md")))
     arguments = parser.parse_args()
