@@ -19,7 +19,7 @@ struct Point {
 using Stroke = std::vector<Point>;
 
 const std::array<std::vector<Stroke>, 10>& glyphs() {
-  static const std::array<std::vector<Stroke>, 10> all = {{
+  static const std::array<std::vector<Stroke>, 10> kAll = {{
       {{{.5, .1}, {.3, .2}, {.25, .5}, {.3, .8}, {.5, .9}, {.7, .8}, {.75, .5}, {.7, .2}, {.5, .1}}},
       {{{.35, .25}, {.55, .1}, {.55, .9}}},
       {{{.27, .25}, {.4, .1}, {.62, .12}, {.7, .3}, {.6, .5}, {.27, .9}, {.75, .9}}},
@@ -67,7 +67,7 @@ const std::array<std::vector<Stroke>, 10>& glyphs() {
         {.66, .65},
         {.45, .9}}},
   }};
-  return all;
+  return kAll;
 }
 
 double distance_to_segment(Point p, Point a, Point b) {
@@ -100,8 +100,9 @@ void draw(const std::vector<Stroke>& strokes, Random& random, float* pixels) {
   const double noise = random.uniform(0, 0.15);
   constexpr double kEdge = 1.0 / kSide;  // from dark to bright within a pixel
   for (size_t i = 0; i < kSide * kSide; ++i) {
+    const size_t row = i / kSide;
     const Point middle{(static_cast<double>(i % kSide) + 0.5) / kSide,
-                       (static_cast<double>(i / kSide) + 0.5) / kSide};
+                       (static_cast<double>(row) + 0.5) / kSide};
     double distance = 1;
     for (const Stroke& stroke : strokes)
       for (size_t j = 1; j < stroke.size(); ++j)

@@ -20,7 +20,9 @@ struct Idx {
 
 fs::path find_file(const fs::path& folder, const std::string& stem, const std::string& kind) {
   for (const char* between : {"-", "."}) {
-    fs::path path = folder / (stem + between + kind);
+    fs::path path = folder / stem;
+    path += between;
+    path += kind;
     if (fs::exists(path)) return path;
   }
   throw Error("no such file: " + (folder / (stem + "-" + kind)).string() +

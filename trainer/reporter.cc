@@ -71,7 +71,7 @@ void Reporter::progress(size_t step, const Loss& train, const std::optional<Loss
     std::printf("%12.3f ", shown(*held_out));
   else
     std::printf("%12s ", "");
-  std::printf("%12.0f %8.0f\n", times.samples_per_s(), times.hidden_percent());
+  std::printf("%12.1f %8.0f\n", times.samples_per_s(), times.hidden_percent());
   std::fflush(stdout);
 }
 
