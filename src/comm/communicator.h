@@ -162,7 +162,7 @@ class Communicator {
   void count_cores(const std::vector<RankFacts>& facts);
   void choose_waiting(uint32_t ranks_here);
   Status start_pulse();
-  void local_silent(uint32_t rank, const Status& why);
+  void lose(uint32_t rank, StatusPage::Presence presence, const Status& why);
   Status watch_life(const std::vector<RankFacts>& facts, std::vector<Introduction>& introductions);
   Facts facts() const;
   Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;
@@ -205,7 +205,6 @@ class Communicator {
   PeerLook ask(uint32_t peer);
   Obstacle obstacle() const;
   bool is_remote(uint32_t peer) const { return links_.peers()[peer].is_remote; }
-  void remote_lost(uint32_t rank, const Status& why);
   bool waits_crossed(uint32_t peer, const PeerLook& theirs);
   Status crossed_with(uint32_t peer) const;
   bool in_collective() const { return current_ != messages_ || messages_are_collective_; }

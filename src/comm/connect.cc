@@ -363,7 +363,7 @@ Status Communicator::open_control_plane() {
            [this](uint32_t peer) {
              links_.peers()[peer].segment->header().status.has_left.store(StatusPage::kLeft);
            },
-       .on_lost = [this](uint32_t peer, const Status& why) { remote_lost(peer, why); },
+       .on_lost = [this](uint32_t peer, const Status& why) { lose(peer, StatusPage::kDied, why); },
        .report =
            [this](uint32_t peer) {
              StatusCopy copy = StatusCopy::of(header_->status);
@@ -389,9 +389,9 @@ Status Communicator::start_pulse() {
     const RankLinks::Peer& at = links_.peers()[peer];
     if (!at.is_remote && !at.same_process) peers.push_back({peer, &at.segment->header().status.pulse});
   }
-  auto pulse =
-      Pulse::start(process_.control(), process_.config().heartbeat_ms, header_->status.pulse,
-                   std::move(peers), [this](uint32_t rank, const Status& why) { local_silent(rank, why); });
+  auto pulse = Pulse::start(
+      process_.control(), process_.config().heartbeat_ms, header_->status.pulse, std::move(peers),
+      [this](uint32_t rank, const Status& why) { lose(rank, StatusPage::kSilent, why); });
   TUTTI_TRY(pulse.status());
   pulse_ = std::move(*pulse);
   return Status::ok();

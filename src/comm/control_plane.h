@@ -72,6 +72,7 @@ class ControlPlane {
  private:
   struct Link {
     std::unique_ptr<FrameSocket> socket;  ///< null: lost
+    int fd = -1;                          ///< of the socket
     View view;
     uint64_t heard_ns = 0;
     bool has_left = false;

@@ -1,13 +1,11 @@
 #include "comm/process.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <fstream>
 #include <sstream>
@@ -15,6 +13,7 @@
 
 #include "algorithms/algorithm.h"
 #include "comm/communicator.h"
+#include "comm/fork_guard.h"
 #include "core/result.h"
 #include "core/version.h"
 
@@ -24,15 +23,6 @@ namespace {
 // Where address space is short the heap shrinks by this factor until it fits, down to this size.
 constexpr size_t kHeapShrink = 16;
 constexpr size_t kLeastHeapBytes = 64u << 20;
-
-// The write end of the life pipe, for the fork handler, which may use nothing but this.
-std::atomic<int> life_write_fd{-1};
-
-/// A child must not keep its parent alive in the eyes of the parent's peers.
-void close_life_in_child() {
-  const int fd = life_write_fd.exchange(-1);
-  if (fd >= 0) close(fd);
-}
 
 bool is_algorithm(std::string_view name) {
   return std::ranges::any_of(algorithms(), [&](const Algorithm& known) { return known.name == name; });
@@ -101,8 +91,7 @@ Status Process::prepare() {
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("pipe2", errno);
   life_read_ = FileDescriptor(ends[0]);
   life_write_ = FileDescriptor(ends[1]);
-  life_write_fd = ends[1];
-  pthread_atfork(nullptr, nullptr, close_life_in_child);
+  close_in_child(ends[1]);
   size_t heap_bytes = config_.heap_bytes;
   if (heap_bytes == 0) {
     heap_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));

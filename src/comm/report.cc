@@ -4,7 +4,8 @@
 namespace tutti {
 
 std::string describe_status(uint32_t rank, const StatusCopy& status) {
-  if (status.has_left == StatusPage::kDied) return format("rank %u is lost", rank);
+  if (status.has_left == StatusPage::kDied || status.has_left == StatusPage::kSilent)
+    return format("rank %u is lost", rank);
   if (status.has_left != StatusPage::kHere) return format("rank %u has left the communicator", rank);
   const std::string waits = status.waits_for != 0
                                 ? format(", step %u, waiting for rank %u", status.step, status.waits_for - 1)

@@ -26,6 +26,10 @@ Status ended(uint32_t rank) {
   return {Code::kPeerLost, format("the process of rank %u has ended", rank)};
 }
 
+Status silent(uint32_t rank) {
+  return {Code::kPeerLost, format("rank %u has given no sign of life: its process is stopped", rank)};
+}
+
 }  // namespace
 
 Status Communicator::check_progress(uint64_t waited_ns) {
@@ -129,6 +133,7 @@ Status Communicator::check_peer(uint32_t peer) {
     if (lends && !left) return Status::ok();
     if (passed) return fail(mismatch_with(peer));
     if (theirs.has_left == StatusPage::kDied) return fail(ended(peer));
+    if (theirs.has_left == StatusPage::kSilent) return fail(silent(peer));
     return fail(
         {Code::kPeerLost,
          format("rank %u waits in %s for rank %u, which has left: it has finalized or destroyed "
@@ -285,31 +290,18 @@ void Communicator::abort() {
 }
 
 void Communicator::peer_lost(uint32_t rank) {
-  StatusPage& page = links_.peers()[rank].segment->header().status;
-  uint32_t here = StatusPage::kHere;
-  // Every surviving process comes here; the first one marks the page.
-  page.has_left.compare_exchange_strong(here, StatusPage::kDied);
-  if (here == StatusPage::kLeft) return;
-  member_lost(rank);
-  const Status why = ended(rank);
-  raise_alert(header_->alert, why.code(), rank, why.text());
+  lose(rank, StatusPage::kDied, ended(rank));
 }
 
-/// The process of a peer on this host lives, but does not run. Called on the control thread.
-void Communicator::local_silent(uint32_t rank, const Status& why) {
+/// A rank is lost, and why; called on the control thread. Every surviving process of its host comes here; the
+/// first one marks the page. The alert is raised before: who sees the mark must not have to guess the reason.
+void Communicator::lose(uint32_t rank, StatusPage::Presence presence, const Status& why) {
   StatusPage& page = links_.peers()[rank].segment->header().status;
+  if (page.has_left.load(std::memory_order_acquire) == StatusPage::kLeft) return;
+  raise_alert(header_->alert, why.code(), rank, why.text());
   uint32_t here = StatusPage::kHere;
-  page.has_left.compare_exchange_strong(here, StatusPage::kDied);
-  if (here == StatusPage::kLeft) return;
+  page.has_left.compare_exchange_strong(here, presence);
   member_lost(rank);
-  raise_alert(header_->alert, why.code(), rank, why.text());
-}
-
-/// A rank on another host has gone without a word. Called on the control thread.
-void Communicator::remote_lost(uint32_t rank, const Status& why) {
-  links_.peers()[rank].segment->header().status.has_left.store(StatusPage::kDied);
-  member_lost(rank);
-  raise_alert(header_->alert, why.code(), rank, why.text());
 }
 
 void Communicator::leave() {

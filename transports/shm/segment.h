@@ -17,6 +17,7 @@ struct alignas(kLineBytes) StatusPage {
     kHere = 0,
     kLeft = 1,  ///< finalized, destroyed, or its process has exited in good order
     kDied = 2,
+    kSilent = 3,  ///< its process is stopped, or its host cannot be reached
   };
 
   std::atomic<uint64_t> sequence;   ///< collectives that the rank has entered
@@ -27,7 +28,7 @@ struct alignas(kLineBytes) StatusPage {
   std::atomic<uint32_t> step;
   std::atomic<uint32_t> beat;         ///< counts the looks that found it still waiting for waits_for
   std::atomic<uint32_t> in_messages;  ///< 1 while it is in a group of sends and receives
-  std::atomic<uint32_t> has_left;     ///< Presence; kDied is written by those that found out
+  std::atomic<uint32_t> has_left;     ///< Presence; kDied and kSilent are written by those that found out
   std::atomic<uint32_t> pulse;        ///< counted up by its process's control thread while it runs
   std::atomic<uint32_t> in_shrink;    ///< 1 while the rank is ready to meet others in a next communicator
 
