@@ -17,6 +17,10 @@ namespace {
 constexpr size_t kMaxBound = 512;
 // Slices of a pulled message below this size cost less when they are copied twice.
 constexpr uint64_t kLeastPulledSlice = 4096;
+// A pump sends from where the bytes lie what is at least so long: a copy into a slot, cold by then, costs
+// more than waiting for the network to take it, which the call does anyway. 4 KiB there and back: 6.7 us
+// with, 5.7 us without.
+constexpr uint64_t kRemoteReferenceBytes = 1024;
 // Groups of messages kept bound: both directions of a few peers.
 constexpr size_t kMaxBoundMessages = 16;
 
@@ -323,9 +327,11 @@ Status Communicator::find_bound(const Call& call) {
 
 BindOptions Communicator::bind_options() const {
   const Config& config = process_.config();
+  const uint64_t reference_bytes = config.reference_bytes;
   return {.reproducible = options_.reproducible,
           .streaming_bytes = config.streaming_bytes,
-          .reference_bytes = config.reference_bytes,
+          .reference_bytes =
+              remote_ != nullptr ? std::min(reference_bytes, kRemoteReferenceBytes) : reference_bytes,
           .slots = shape_.slots,
           .slot_bytes = shape_.slot_bytes};
 }
