@@ -51,13 +51,13 @@ class Team {
   tutti_comm_t* control_ = nullptr;
 };
 
-/// Calls `act`, which may throw Error on some ranks, and agrees on whether all went well.
+/// Calls `act`, which may throw on some ranks, and agrees on whether all went well.
 template <class Act>
 void together(Team& team, const Act& act) {
   std::string problem;
   try {
     act();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     problem = error.what();
   }
   team.agree(problem);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The trainer as a user meets it: processes, threads, a launcher, files, failures. Prints TAP.
 
-Usage: program_test.py TRAINER
+Usage: program_test.py TRAINER [FACTOR], where FACTOR multiplies the time that a program may take.
 """
 
 import json
@@ -17,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 import tap  # noqa: E402
 
 TRAINER = sys.argv[1]
+LIMIT_S = 180 * int(sys.argv[2] if len(sys.argv) > 2 else 1)
 LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
                      "OMPI_", "JOB_COMPLETION_INDEX", "TUTTI_")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
@@ -48,7 +49,7 @@ def start(*flags, environment=None):
 def finish(process, status=0):
     """Waits; returns (stdout, stderr) of a program that ended with `status`."""
     try:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         raise
@@ -150,7 +151,7 @@ def check_resume():
             if re.match(r" +3 ", line):
                 break
         killed.send_signal(signal.SIGKILL)
-        killed.communicate(timeout=60)
+        killed.communicate(timeout=LIMIT_S)
         output = train(*common, "--resume", path)[0]
         assert digest(output) == wanted, output
         assert not re.search(r"^ +1 ", output, re.MULTILINE), f"began anew\n{output}"
