@@ -23,11 +23,9 @@ ncclResult_t describe(const char* call, ncclComm_t comm, const char* name, Value
 TUTTI_NCCL_CALL(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
   return guarded("ncclGetUniqueId", [&]() -> Status {
     if (!settings().comm_id.empty()) {
-      // To ignore it would give every rank another id.
-      return not_implemented(
-          "meeting at the address of NCCL_COMM_ID is not implemented (unset it, call ncclGetUniqueId on one "
-          "rank "
-          "and carry its id to the others)");
+      if (id == nullptr) return null_argument("id");
+      *id = address_id();
+      return Status::ok();
     }
     return make_id(id);
   });

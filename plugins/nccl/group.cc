@@ -39,11 +39,33 @@ Status read_place(ncclComm* comm) {
   return status_of(tutti_comm_count(comm->comm, &comm->rank_count));
 }
 
+/// The id that the rank joins by; where it is address_id's, rank 0's, met at that address.
+Status find_id(const SetUp& job, bool waits, tutti_unique_id_t& id) {
+  id = id_below(job.id);
+  const ncclUniqueId by_address = address_id();
+  if (std::memcmp(&job.id, &by_address, sizeof(by_address)) != 0) return Status::ok();
+  const std::string& address = settings().comm_id;
+  if (address.empty()) {
+    return {Code::kInvalidArgument, "argument id was made where NCCL_COMM_ID is set, but here it is not"};
+  }
+  if (!waits) {
+    return not_implemented(
+        "meeting at NCCL_COMM_ID without blocking is not implemented (set blocking to 1, or unset it and "
+        "carry the "
+        "id of one rank to the others)");
+  }
+  const ncclComm& comm = *job.comm;
+  if (comm.rank == 0) TUTTI_TRY(status_of(tutti_get_unique_id(&id)));
+  return status_of(tutti_share_unique_id(&id, ("tutti://" + address).c_str(), comm.rank, comm.rank_count, 0));
+}
+
 Status join(const SetUp& job, bool waits) {
   tutti_config_t config = TUTTI_CONFIG_INIT;
   config.nonblocking = waits ? 0 : 1;
   const ncclComm& comm = *job.comm;
-  return status_of(tutti_comm_create(&job.comm->comm, comm.rank_count, id_below(job.id), comm.rank, &config));
+  tutti_unique_id_t id;
+  TUTTI_TRY(find_id(job, waits, id));
+  return status_of(tutti_comm_create(&job.comm->comm, comm.rank_count, id, comm.rank, &config));
 }
 
 /// Makes the communicator from its parent.
@@ -210,6 +232,13 @@ Status make_id(ncclUniqueId* id) {
   TUTTI_TRY(status_of(tutti_get_unique_id(&below)));
   std::memcpy(id->internal, below.bytes, sizeof(id->internal));
   return Status::ok();
+}
+
+ncclUniqueId address_id() {
+  ncclUniqueId id{};
+  constexpr char kMark[] = "NCCL_COMM_ID";
+  std::memcpy(id.internal, kMark, sizeof(kMark));
+  return id;
 }
 
 Status set_up(SetUp job, bool waits) {

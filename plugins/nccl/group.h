@@ -32,6 +32,9 @@ Status set_up(SetUp job, bool waits);
 tutti_unique_id_t id_below(const ncclUniqueId& id);
 /// Makes an id for ranks to join by.
 Status make_id(ncclUniqueId* id);
+/// An id that is the same for all: the ranks meet at the address of NCCL_COMM_ID, where rank 0 hands out the
+/// true one.
+ncclUniqueId address_id();
 
 /// Checks what all calls that join by an id share, and sets the communicator up.
 Status join_rank(const char* call, ncclComm** comm, int nranks, const ncclUniqueId& id, int rank,

@@ -10,8 +10,8 @@ namespace tutti::nccl {
 namespace {
 
 // Sorted.
-constexpr std::array<Parameter, 4> kParameters = {
-    {{"NCCL_COMM_BLOCKING"}, {"NCCL_DEBUG"}, {"NCCL_DEBUG_FILE"}, {"NCCL_SOCKET_IFNAME"}}};
+constexpr std::array<Parameter, 5> kParameters = {
+    {{"NCCL_COMM_BLOCKING"}, {"NCCL_COMM_ID"}, {"NCCL_DEBUG"}, {"NCCL_DEBUG_FILE"}, {"NCCL_SOCKET_IFNAME"}}};
 
 std::string text_of(const Environment& environment, const char* name) {
   const char* text = environment(name);

@@ -16,7 +16,7 @@ struct Settings {
   LogLevel log_level = LogLevel::kNone;  ///< NCCL_DEBUG
   std::string log_file;                  ///< NCCL_DEBUG_FILE; %h: host, %p: process. Empty: standard output
   std::optional<bool> blocking;          ///< NCCL_COMM_BLOCKING; stronger than ncclConfig_t.blocking
-  std::string comm_id;                   ///< NCCL_COMM_ID: refused where it is set
+  std::string comm_id;                   ///< NCCL_COMM_ID: host:port where rank 0 hands out the unique id
 };
 
 /// Values that mean nothing are taken for absent, as NCCL takes them.

@@ -1,8 +1,6 @@
 // How a unique id reaches the ranks: by a store, a file, an address, a launcher.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -50,19 +48,6 @@ ClusterOptions without_comm(std::vector<int> layout) {
   options.layout = std::move(layout);
   options.create = false;
   return options;
-}
-
-/// One that the system gives to nobody else for a while.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof(address);
-  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0;
-  close(fd);
-  return bound ? ntohs(address.sin_port) : 0;
 }
 
 TEST(ShareTest, ByAStoreOfTheCaller) {

@@ -180,21 +180,6 @@ TEST(NcclBadInputTest, TheEnvironmentDecidesAboutBlocking) {
   }
 }
 
-// Goal: a way to meet that is not there is refused, for to ignore it would make every rank wait for the
-// others.
-TEST(NcclBadInputTest, MeetingAtAnAddressIsRefused) {
-  EXPECT_EQ(run_child(
-                [] {
-                  ncclUniqueId id{};
-                  const ncclResult_t result = ncclGetUniqueId(&id);
-                  const std::string text = ncclGetLastError(nullptr);
-                  return result == ncclInvalidUsage && text.find("NCCL_COMM_ID") != std::string::npos ? ""
-                                                                                                      : text;
-                },
-                {{"NCCL_COMM_ID", "127.0.0.1:29500"}}),
-            "");
-}
-
 // Goal: a stream is refused by a text that says what to do, in a group too.
 TEST(NcclBadInputTest, StreamsNeedCuda) {
   run_alone([](NcclRank& rank) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "tests/nccl/nccl_cluster.h"
@@ -206,6 +208,47 @@ TEST(NcclLifecycleTest, ScalableSetUp) {
                        rank.use(rank.comm, 3);
                      }),
             "");
+}
+
+// Goal: with NCCL_COMM_ID every rank asks for an id itself, and all meet, more than once; without a key that
+// is refused.
+TEST(NcclLifecycleTest, RanksMeetAtAnAddress) {
+  for (const bool with_key : {true, false}) {
+    ClusterOptions options = uncreated(processes(3));
+    if (with_key) options.environment = {{"TUTTI_KEY", "a secret of sixteen characters"}};
+    EXPECT_EQ(run_nccl(options,
+                       [with_key](NcclRank& rank) {
+                         if (rank.rank() == 0) {
+                           const int chosen = free_port();
+                           std::memcpy(rank.base().shared_bytes(), &chosen, sizeof(chosen));
+                         }
+                         if (!rank.base().meet()) return;
+                         int port = 0;
+                         std::memcpy(&port, rank.base().shared_bytes(), sizeof(port));
+                         // Before this process's first call of NCCL, which reads its settings.
+                         setenv("NCCL_COMM_ID", ("127.0.0.1:" + std::to_string(port)).c_str(), 1);
+                         for (int round = 0; round < 2; ++round) {
+                           ncclUniqueId id;
+                           rank.expect_ok(ncclGetUniqueId(&id), "id");
+                           const ncclResult_t joined = ncclCommInitRank(&rank.comm, 3, id, rank.rank());
+                           if (!with_key) {
+                             rank.expect(joined, ncclInvalidArgument, "no key");
+                             rank.expect_text({"TUTTI_KEY"}, "no key");
+                             continue;
+                           }
+                           if (!rank.expect_ok(joined, "init")) return;
+                           rank.use(rank.comm, 3);
+                           rank.expect_ok(ncclCommDestroy(rank.comm), "destroy");
+                           rank.comm = nullptr;
+                         }
+                         ncclUniqueId id;
+                         rank.expect_ok(ncclGetUniqueId(&id), "id");
+                         ncclConfig_t config = non_blocking_config();
+                         rank.expect(ncclCommInitRankConfig(&rank.comm, 3, id, rank.rank(), &config),
+                                     ncclInvalidUsage, "without blocking");
+                       }),
+              "");
+  }
 }
 
 // Goal: communicators come and go without leaving anything behind.

@@ -3,9 +3,11 @@
 #include "tests/support/cluster.h"
 
 #include <dirent.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -191,6 +193,18 @@ double seconds_now() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(address);
+  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0;
+  close(fd);
+  return bound ? ntohs(address.sin_port) : 0;
 }
 
 int patience_s(int seconds) {

@@ -126,6 +126,9 @@ void PrintTo(const Arrangement& arrangement, std::ostream* out);
 
 double seconds_now();
 
+/// A port of the loopback interface that nobody listened at a moment ago.
+int free_port();
+
 /// For a child forked from a process with threads, before it exits: what only the stacks of those threads
 /// held is no leak of the child, but the address sanitizer would take it for one.
 void skip_leak_check();
