@@ -171,7 +171,10 @@ TUTTI_API tutti_result_t tutti_comm_abort(tutti_comm_t* comm) noexcept {
       comm->comm->abort();
       if (comm->progress != nullptr) comm->progress->wait_idle();
       // The other thread's call sees the alert in its next poll; it returns before the memory goes.
-      while (comm->busy.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+      while (comm->busy.load(std::memory_order_acquire) != 0 ||
+             comm->makers.load(std::memory_order_acquire) != 0) {
+        std::this_thread::yield();
+      }
       comm->comm->leave();
     }
     recycle_handle(comm);

@@ -34,6 +34,7 @@ tutti_comm* acquire_handle() {
   tutti_comm* handle = handle_pool().take();
   handle->state = tutti_comm::State::kCreating;
   handle->busy = 0;
+  handle->makers = 0;
   handle->setup_stop = std::make_unique<SetUpStop>();
   handle->magic = tutti_comm::kLive;
   return handle;

@@ -317,6 +317,31 @@ TEST(AbortTest, WakesEveryWaitOnEveryRank) {
   }
 }
 
+// Goal: abort beside a thread that splits: the split fails or ends, and nothing is freed under it.
+TEST(AbortTest, WaitsForASplitOfAnotherThread) {
+  const std::string failures = run_cluster({.layout = processes(2)}, [](Rank& rank) {
+    if (rank.rank() == 1) {
+      rank.wait_value(0, 1);  // and never splits
+      rank.expect(tutti_barrier(rank.comm, TUTTI_BLOCKING), TUTTI_ABORTED, "the peer");
+      return;
+    }
+    tutti_comm_t* part = nullptr;
+    tutti_result_t result = TUTTI_SUCCESS;
+    std::thread splitter([&] {
+      rank.add(1);
+      result = tutti_comm_split(rank.comm, 0, 0, &part, nullptr);
+    });
+    rank.wait_value(1, 1);
+    rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
+    rank.add(0);
+    splitter.join();
+    // It may also have come too late.
+    rank.expect_true(result == TUTTI_ABORTED || result == TUTTI_INVALID_USAGE, tutti_error_string(result));
+    rank.comm = nullptr;
+  });
+  EXPECT_EQ(failures, "");
+}
+
 /// All calls that a forked child may try: the text of the first that is not refused.
 std::string child_is_refused(tutti_comm_t* comm) {
   float value = 1;
