@@ -8,7 +8,7 @@
  *  - Arguments are checked before any state changes: after TUTTI_INVALID_ARGUMENT and
  *    TUTTI_INVALID_USAGE nothing was sent and the communicator is as it was.
  *  - Errors found between ranks (TUTTI_MISMATCH, TUTTI_PEER_LOST, TUTTI_TIMEOUT, TUTTI_ABORTED) put the
- *    communicator in error: output buffers are undefined, and only abort and destroy remain legal.
+ *    communicator in error: output buffers are undefined, and only shrink, abort and destroy remain legal.
  *  - Counts are elements of the given type; sizes are bytes where the name says so.
  *  - Buffers belong to the caller. With TUTTI_BLOCKING they are free again on return; on a stream,
  *    when the stream has passed the operation. Arrays of counts are copied at the call.
@@ -246,13 +246,13 @@ TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key
 
 /* Goes on without ranks that are lost: the ranks of `comm` that live form a new communicator, in the order of
  * their ranks. All of them call it, whether or not `comm` has failed; ranks in exclude[0..exclude_count) live
- * but are left out, and do not call it; all callers exclude the same. Ranks whose process has ended, or that
- * have finalized, are left out by themselves. Blocks until all have met, at most until the set-up deadline;
- * ranks that are lost meanwhile are left out too. flags: TUTTI_SHRINK_ABORT ends operations of `comm` that
- * are under way on any rank first, as tutti_comm_abort does; without it they are waited for. `comm` stays the
- * caller's: destroy or abort it. config NULL: the parent's. Errors: TUTTI_TIMEOUT naming who has not come,
- * TUTTI_MISMATCH (other exclusions), TUTTI_INVALID_USAGE (others exclude this rank), TUTTI_UNSUPPORTED
- * (config.nonblocking). */
+ * but are left out, and do not call it; all callers exclude the same. Ranks whose process has ended (_exit
+ * included), or that have finalized, are left out by themselves. Blocks until all have met, at most until the
+ * set-up deadline, which counts from when this rank's own operations have ended; ranks that are lost
+ * meanwhile are left out too. flags: TUTTI_SHRINK_ABORT ends operations of `comm` that are under way on any
+ * rank first, as tutti_comm_abort does; without it they are waited for. `comm` stays the caller's: destroy or
+ * abort it. config NULL: the parent's. Errors: TUTTI_TIMEOUT naming who has not come, TUTTI_MISMATCH (other
+ * exclusions), TUTTI_INVALID_USAGE (others exclude this rank), TUTTI_UNSUPPORTED (config.nonblocking). */
 #define TUTTI_SHRINK_ABORT 1
 TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t* comm, const int* exclude, int exclude_count,
                                            int flags, tutti_comm_t** new_comm,

@@ -169,6 +169,7 @@ TUTTI_API tutti_result_t tutti_comm_abort(tutti_comm_t* comm) noexcept {
     if (comm->setup.joinable()) comm->setup.join();
     if (comm->comm != nullptr) {
       comm->comm->abort();
+      comm->comm->stop_shrink();
       if (comm->progress != nullptr) comm->progress->wait_idle();
       // The other thread's call sees the alert in its next poll; it returns before the memory goes.
       while (comm->busy.load(std::memory_order_acquire) != 0 ||

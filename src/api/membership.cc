@@ -8,6 +8,7 @@
 #include "api/create.h"
 #include "api/handle.h"
 #include "api/issue.h"
+#include "comm/set_up.h"
 #include "core/clock.h"
 
 using namespace tutti;  // NOLINT: this file is the border between the C names and ours
@@ -99,28 +100,50 @@ struct Shrink {
   uint64_t deadline_ns = 0;
 };
 
+/// Tells those that agreed otherwise, so that none of them waits for this rank.
+void refuse_meeting(Communicator& old, const Members& members, int place, const Shrink& shrink,
+                    const Status& why) {
+  old.refuse(members.id);
+  auto setup = SetUp::join({.id = members.id,
+                            .rank_count = static_cast<uint32_t>(members.ranks.size()),
+                            .rank = static_cast<uint32_t>(place),
+                            .deadline_ns = shrink.deadline_ns},
+                           old.process().config());
+  if (setup) setup->fail(why);
+}
+
+/// How one try to shrink has ended.
+struct Outcome {
+  Status status;
+  bool has_lost = false;  ///< a rank that was agreed on is lost: it is not among those that agree next time
+};
+
 /// One try: agree on who goes on, and meet. `agreed` tells an agreement that came to nothing from a new one.
-Status shrink_once(Communicator& old, const Shrink& shrink, std::optional<UniqueId>& agreed,
-                   tutti_comm_t** result) {
+Outcome shrink_once(Communicator& old, const Shrink& shrink, std::optional<UniqueId>& agreed,
+                    tutti_comm_t** result) {
   auto members = old.agree_on_members(shrink.excluded, agreed, shrink.deadline_ns);
-  TUTTI_TRY(members.status());
+  if (!members) return {.status = members.status()};
   agreed = members->id;
-  const auto place = std::lower_bound(members->ranks.begin(), members->ranks.end(), old.rank());
+  const auto place = static_cast<int>(
+      std::lower_bound(members->ranks.begin(), members->ranks.end(), old.rank()) - members->ranks.begin());
+  if (const Status agreeable = old.check_members(*members, shrink.excluded); !agreeable) {
+    if (members->contains(old.rank())) refuse_meeting(old, *members, place, shrink, agreeable);
+    return {.status = agreeable};
+  }
   tutti_comm* handle = acquire_handle();
   Status created(Code::kPeerLost, "a rank was lost while the ranks that are left met");
   if (old.watch_members(&*members, handle->setup_stop.get())) {
-    created = create_into(handle, old.process(), members->id, static_cast<int>(members->ranks.size()),
-                          static_cast<int>(place - members->ranks.begin()), shrink.options);
+    created = create_into(handle, old.process(), members->id, static_cast<int>(members->ranks.size()), place,
+                          shrink.options);
   }
   const bool whole = old.watch_members(&*members, handle->setup_stop.get());
   old.watch_members(nullptr, nullptr);
   if (created) {
     *result = handle;
-    return created;
+    return {};
   }
   recycle_handle(handle);
-  // Whoever is lost is not among those that agree next time: kInProgress.
-  return whole ? created : Status(Code::kInProgress, std::string(created.text()));
+  return {.status = created, .has_lost = !whole};
 }
 
 /// Tries until a meeting succeeds, or fails though nobody was lost.
@@ -129,17 +152,17 @@ Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t*
   std::optional<UniqueId> agreed;
   uint64_t news_deadline_ns = 0;
   for (;;) {
-    const Status status = shrink_once(old, shrink, agreed, result);
-    const bool over = now_ns() > shrink.deadline_ns;
-    if (status || over) return status;
-    if (status.code() == Code::kInProgress) {
+    const Outcome outcome = shrink_once(old, shrink, agreed, result);
+    const Code code = outcome.status.code();
+    if (outcome.status || now_ns() > shrink.deadline_ns || old.shrink_is_stopped()) return outcome.status;
+    if (outcome.has_lost) {
       news_deadline_ns = 0;
       continue;
     }
     // Another rank may know already who is lost.
-    const bool may_be_loss = status.code() == Code::kAborted || status.code() == Code::kPeerLost;
     if (news_deadline_ns == 0) news_deadline_ns = deadline_after_ms(kNewsPatienceMs);
-    if (!may_be_loss || now_ns() > news_deadline_ns) return status;
+    const bool may_be_loss = code == Code::kAborted || code == Code::kPeerLost;
+    if (!may_be_loss || now_ns() > news_deadline_ns) return outcome.status;
   }
 }
 
@@ -226,13 +249,15 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
   TUTTI_TRY(items.status());
   const GrowItem* chosen = nullptr;
   for (const GrowItem& item : *items) {
-    if (item.rank_count != (*items)[0].rank_count || item.rank_count <= static_cast<int>(old.rank_count())) {
-      return {
-          Code::kInvalidArgument,
-          format(
-              "argument rank_count is %d on one rank and %d on rank 0: it must be the same on all, and more "
-              "than the %u ranks there are",
-              item.rank_count, (*items)[0].rank_count, old.rank_count())};
+    if (item.rank_count != (*items)[0].rank_count) {
+      return {Code::kInvalidArgument,
+              format("argument rank_count is %d on one rank and %d on rank 0: it must be the same on all",
+                     item.rank_count, (*items)[0].rank_count)};
+    }
+    if (item.rank_count <= static_cast<int>(old.rank_count())) {
+      return {Code::kInvalidArgument,
+              format("argument rank_count is %d: there are %u ranks already, and new ones join",
+                     item.rank_count, old.rank_count())};
     }
     if (item.has_id != 0 && chosen == nullptr) chosen = &item;
   }

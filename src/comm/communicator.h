@@ -106,15 +106,22 @@ class Communicator {
 
   /// Waits until all ranks that live and are not `excluded` (by rank) have come here too, and agrees with
   /// them on who makes up the next communicator. `tried`: the id of an agreement that came to nothing, or
-  /// empty. Errors: kTimeout naming who has not come, kMismatch (they exclude others), kInvalidUsage (they
-  /// exclude this rank), kSystemError.
+  /// empty. Errors: kTimeout naming who has not come, kAborted (stop_shrink), kSystemError.
   Result<Members> agree_on_members(const std::vector<bool>& excluded, const std::optional<UniqueId>& tried,
                                    uint64_t deadline_ns);
   /// From now on `stop` is called when one of the members is lost; null: no more. False when one is lost
   /// already.
   bool watch_members(const Members* members, SetUpStop* stop);
+  /// Whether this rank may follow that agreement. Errors: kMismatch (another rank excludes others),
+  /// kInvalidUsage (it excludes this rank).
+  Status check_members(const Members& members, const std::vector<bool>& excluded) const;
+  /// Tells all ranks that this one does not follow the agreement of that id.
+  void refuse(const UniqueId& id);
   /// This rank has its next communicator, or gives up.
   void end_shrink();
+  /// Ends a shrink that another thread is in, now or later: the communicator is aborted. Any thread.
+  void stop_shrink();
+  bool shrink_is_stopped() const { return shrink_stopped_.load(std::memory_order_acquire); }
 
   /// About the last operation, for people.
   std::string explain() const;
@@ -180,8 +187,8 @@ class Communicator {
   void member_lost(uint32_t rank);
   uint32_t presence(uint32_t rank) const;
   bool is_in_shrink(uint32_t rank);
+  Status find_refusal(const UniqueId& id) const;
   Result<Members> decide(const std::vector<uint32_t>& ranks);
-  Status check_members(const Members& members, const std::vector<bool>& excluded) const;
   void open_window(Buffers& buffers);
   void start_long(Bound& bound, const Buffers& buffers, uint16_t signature);
   void finish_long(Bound& bound);
@@ -209,7 +216,6 @@ class Communicator {
   Status crossed_with(uint32_t peer) const;
   bool in_collective() const { return current_ != messages_ || messages_are_collective_; }
   Status deadline_verdict(uint64_t waited_ns);
-  std::string describe_peer(uint32_t peer);
   Status fail(const Status& why);
   void drain_references();
   bool holds_references() const;
@@ -235,6 +241,7 @@ class Communicator {
   std::unique_ptr<Workers> workers_;                      ///< null where one thread does it all
   std::vector<FileDescriptor> lives_;
   std::unique_ptr<Pulse> pulse_;  ///< null where no other process of this host takes part
+  std::atomic<bool> shrink_stopped_{false};
   std::mutex members_mutex_;
   const Members* members_ = nullptr;      ///< whose loss stops members_stop_; guarded by members_mutex_
   SetUpStop* members_stop_ = nullptr;     ///< as members_

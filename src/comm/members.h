@@ -25,7 +25,8 @@ struct Members {
 
 /// Written by one thread at a time.
 void write_decision(Decision& decision, const Members& members);
-/// The last complete decision; no ranks when there is none.
+/// The last complete decision; no ranks when there is none, or when it is the refusal of another one with
+/// that id.
 Members read_decision(const Decision& decision);
 
 }  // namespace tutti

@@ -37,12 +37,11 @@ Result<Members> Communicator::agree_on_members(const std::vector<bool>& excluded
     } else {
       Members members = read_decision(links_.peers()[ranks[0]].segment->header().decision);
       const bool is_new = !members.ranks.empty() && !(tried && tried->nonce == members.id.nonce);
-      if (is_new) {
-        TUTTI_TRY(check_members(members, excluded));
-        return members;
-      }
+      if (is_new) return members;
       absent = std::to_string(ranks[0]) + " or a rank that it waits for";
     }
+    if (tried) TUTTI_TRY(find_refusal(*tried));
+    if (shrink_is_stopped()) return Status(Code::kAborted, "the communicator was aborted by another thread");
     if (now_ns() > deadline_ns) {
       return Status(
           Code::kTimeout,
@@ -53,6 +52,25 @@ Result<Members> Communicator::agree_on_members(const std::vector<bool>& excluded
     const timespec pause{0, kLookNs};
     nanosleep(&pause, nullptr);
   }
+}
+
+void Communicator::refuse(const UniqueId& id) {
+  const Members refusal{.ranks = {}, .id = id};
+  write_decision(header_->decision, refusal);
+  if (plane_ != nullptr) plane_->send_members(refusal.pack());
+}
+
+/// Whether a rank has refused the agreement of that id.
+Status Communicator::find_refusal(const UniqueId& id) const {
+  for (uint32_t rank = 0; rank < links_.peers().size(); ++rank) {
+    const Members said = read_decision(links_.peers()[rank].segment->header().decision);
+    if (!said.ranks.empty() || said.id.nonce != id.nonce) continue;
+    return {Code::kMismatch,
+            format("rank %u excludes other ranks from the next communicator than rank %u: all ranks "
+                   "must exclude the same",
+                   rank, rank_)};
+  }
+  return Status::ok();
 }
 
 uint32_t Communicator::presence(uint32_t rank) const {
@@ -88,11 +106,16 @@ Status Communicator::check_members(const Members& members, const std::vector<boo
     return {Code::kInvalidUsage,
             format("rank %u is excluded from the next communicator by rank %u", rank_, members.ranks[0])};
   }
-  for (const uint32_t rank : members.ranks) {
-    if (rank < rank_count_ && !excluded[rank]) continue;
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    const bool is_in = members.contains(rank);
+    const bool should_be_in = rank == rank_ || (!excluded[rank] && presence(rank) == StatusPage::kHere);
+    // Who is lost meanwhile is noticed by some sooner than by others.
+    if (is_in ? !excluded[rank] : !should_be_in) continue;
+    const uint32_t leader = members.ranks[0];
     return {Code::kMismatch,
-            format("rank %u excludes rank %u, rank %u does not: all ranks must exclude the same", rank_, rank,
-                   members.ranks[0])};
+            format("rank %u excludes rank %u from the next communicator, rank %u does not: all ranks "
+                   "must exclude the same",
+                   is_in ? rank_ : leader, rank, is_in ? leader : rank_)};
   }
   return Status::ok();
 }
@@ -110,6 +133,12 @@ bool Communicator::watch_members(const Members* members, SetUpStop* stop) {
 void Communicator::member_lost(uint32_t rank) {
   const std::scoped_lock lock(members_mutex_);
   if (members_ != nullptr && members_->contains(rank)) members_stop_->stop();
+}
+
+void Communicator::stop_shrink() {
+  shrink_stopped_.store(true, std::memory_order_release);
+  const std::scoped_lock lock(members_mutex_);
+  if (members_stop_ != nullptr) members_stop_->stop();
 }
 
 void Communicator::end_shrink() {

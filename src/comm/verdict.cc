@@ -30,6 +30,11 @@ Status silent(uint32_t rank) {
   return {Code::kPeerLost, format("rank %u has given no sign of life: its process is stopped", rank)};
 }
 
+std::string describe_look(uint32_t peer, const PeerLook& look) {
+  return look.has_answered ? describe_status(peer, look.page)
+                           : format("rank %u, on another host, does not answer", peer);
+}
+
 }  // namespace
 
 Status Communicator::check_progress(uint64_t waited_ns) {
@@ -218,12 +223,6 @@ std::string Communicator::message_difference(uint32_t peer) const {
   return "its count is not the expected one, or " + difference;
 }
 
-std::string Communicator::describe_peer(uint32_t peer) {
-  const PeerLook look = ask(peer);
-  return look.has_answered ? describe_status(peer, look.page)
-                           : format("rank %u, on another host, does not answer", peer);
-}
-
 Status Communicator::deadline_verdict(uint64_t waited_ns) {
   const Obstacle obstacle = this->obstacle();
   const StatusPage& mine = header_->status;
@@ -231,7 +230,15 @@ Status Communicator::deadline_verdict(uint64_t waited_ns) {
                             static_cast<double>(waited_ns) / 1e9, rank_, obstacle.step,
                             in_collective() ? describe_call(mine.call, mine.count).c_str() : "send/recv",
                             obstacle.sending ? "send to" : "receive from", obstacle.peer);
-  text += describe_peer(obstacle.peer);
+  // From rank to rank, to the one that nobody keeps waiting.
+  std::vector<bool> told(rank_count_, false);
+  told[rank_] = true;
+  for (uint32_t peer = obstacle.peer; peer < rank_count_ && !told[peer];) {
+    told[peer] = true;
+    const PeerLook look = ask(peer);
+    text += (text.ends_with("; ") ? "" : "; ") + describe_look(peer, look);
+    peer = look.page.waits_for != 0 ? look.page.waits_for - 1 : rank_count_;
+  }
   return {Code::kTimeout, text};
 }
 

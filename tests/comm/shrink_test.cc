@@ -9,6 +9,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "comm/members.h"
@@ -124,6 +125,62 @@ TEST_P(ShrinkTest, WhoDoesNotComeIsNamed) {
                           rank.meet();
                           // And when all come, it succeeds.
                           go_on(rank, rank.count());
+                        }),
+            "");
+}
+
+// Goal: ranks that exclude others are all told so, and none waits for the deadline.
+// Method: the last rank excludes one more, then one less, than the others.
+TEST_P(ShrinkTest, DifferentExclusionsAreAnErrorOnAll) {
+  ClusterOptions options = GetParam().options();
+  options.create = false;
+  EXPECT_EQ(
+      run_cluster(options,
+                  [](Rank& rank) {
+                    for (const bool more : {true, false}) {
+                      if (!rank.renew()) return;
+                      const bool is_last = rank.rank() == rank.count() - 1;
+                      const std::array<int, 2> exclude = {1, 2};
+                      const int count = is_last == more ? 2 : 1;
+                      const double start = seconds_now();
+                      // Rank 2 comes only where the first rank waits for it.
+                      if (rank.rank() != 1 && (more || rank.rank() != 2)) {
+                        tutti_comm_t* next = nullptr;
+                        rank.expect(tutti_comm_shrink(rank.comm, exclude.data(), count, 0, &next, nullptr),
+                                    TUTTI_MISMATCH, more ? "one more" : "one less");
+                        rank.expect_text({"must exclude the same"}, "shrink");
+                      }
+                      rank.expect_true(seconds_now() - start < patience_s(20), "waited for the deadline");
+                      rank.meet();
+                      rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+                      rank.comm = nullptr;
+                    }
+                  }),
+      "");
+}
+
+// Goal: abort by another thread ends a shrink that waits, and frees nothing under it.
+TEST_P(ShrinkTest, AbortEndsIt) {
+  EXPECT_EQ(run_cluster(GetParam().options(),
+                        [](Rank& rank) {
+                          if (rank.rank() != 0) {
+                            rank.meet();
+                            return;
+                          }
+                          tutti_result_t result = TUTTI_SUCCESS;
+                          tutti_comm_t* next = nullptr;
+                          std::thread shrinks([&] {
+                            rank.add(0);
+                            result = tutti_comm_shrink(rank.comm, nullptr, 0, 0, &next, nullptr);
+                          });
+                          rank.wait_value(0, 1);
+                          rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
+                          shrinks.join();
+                          rank.comm = nullptr;
+                          // It may also have come too late.
+                          rank.expect_true(result == TUTTI_ABORTED || result == TUTTI_INVALID_USAGE,
+                                           tutti_error_string(result));
+                          rank.meet();
                         }),
             "");
 }
