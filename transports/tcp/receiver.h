@@ -35,8 +35,8 @@ class Receiver {
   void withdraw();
 
  private:
-  /// A message of 8 KiB and its header come with one read: copying them costs less than a second one (8 KiB: 0.2 us,
-  /// a read: 0.5 us).
+  /// A message of 8 KiB and its header come with one read: copying them costs less than a second one (8 KiB:
+  /// 0.2 us, a read: 0.5 us).
   static constexpr size_t kBufferBytes = 8192 + 4 * kHeaderBytes;
 
   Status begin_frame(const std::byte* header);
