@@ -219,10 +219,12 @@ Status Communicator::start_workers() {
 
 Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introductions) {
   std::vector<RankFacts> facts;
+  facts.reserve(rank_count_);
   for (const Introduction& introduction : introductions) facts.push_back(facts_of(introduction));
   // All ranks find the same difference, before any looks for what another that has found it may have dropped.
   for (uint32_t peer = 0; peer < rank_count_; ++peer) TUTTI_TRY(compare(peer, facts[peer], facts[0]));
   std::vector<uint64_t> hosts;
+  hosts.reserve(rank_count_);
   for (const RankFacts& theirs : facts) hosts.push_back(theirs.host);
   // Ranks that met at one hub share their host, whatever they say.
   host_of_ = setup.is_network() ? number_hosts(hosts) : std::vector<uint32_t>(rank_count_, 0);
@@ -389,9 +391,9 @@ Status Communicator::start_pulse() {
     const RankLinks::Peer& at = links_.peers()[peer];
     if (!at.is_remote && !at.same_process) peers.push_back({peer, &at.segment->header().status.pulse});
   }
-  auto pulse = Pulse::start(
-      process_.control(), process_.config().heartbeat_ms, header_->status.pulse, std::move(peers),
-      [this](uint32_t rank, const Status& why) { lose(rank, StatusPage::kSilent, why); });
+  auto pulse =
+      Pulse::start(process_.control(), process_.config().heartbeat_ms, header_->status.pulse, peers,
+                   [this](uint32_t rank, const Status& why) { lose(rank, StatusPage::kSilent, why); });
   TUTTI_TRY(pulse.status());
   pulse_ = std::move(*pulse);
   return Status::ok();

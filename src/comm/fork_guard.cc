@@ -21,8 +21,8 @@ void close_guarded() {
 }  // namespace
 
 void close_in_child(int fd) {
-  static const int registered = pthread_atfork(nullptr, nullptr, close_guarded);
-  (void)registered;
+  static const int kRegistered = pthread_atfork(nullptr, nullptr, close_guarded);
+  (void)kRegistered;
   for (std::atomic<int>& entry : guarded) {
     int empty = 0;
     if (entry.compare_exchange_strong(empty, fd + 1)) return;

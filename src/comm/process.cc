@@ -54,8 +54,8 @@ Result<Process*> Process::instance() {
       if (process) (*process)->leave_all();
     }
   };
-  static const Leaver leaver{create()};
-  return leaver.process;
+  static const Leaver kLeaver{create()};
+  return kLeaver.process;
 }
 
 Result<Process*> Process::create() {
@@ -122,7 +122,7 @@ Status Process::forked() {
       "exec, or fork before the first call"};
 }
 
-void Process::add_segment(uint64_t key, std::shared_ptr<Segment> segment) {
+void Process::add_segment(uint64_t key, const std::shared_ptr<Segment>& segment) {
   const std::scoped_lock lock(mutex_);
   std::erase_if(segments_, [](const auto& entry) { return entry.second.expired(); });
   segments_[key] = segment;

@@ -58,7 +58,7 @@ class Process {
   static Status forked();
 
   /// Keeps the segments of this process's ranks, so that its other ranks share the mapping.
-  void add_segment(uint64_t key, std::shared_ptr<Segment> segment);
+  void add_segment(uint64_t key, const std::shared_ptr<Segment>& segment);
   std::shared_ptr<Segment> find_segment(uint64_t key);
   /// Keeps in mind whom to tell when the process exits.
   void add_plane(const std::shared_ptr<ControlPlane>& plane);

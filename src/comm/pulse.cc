@@ -18,7 +18,7 @@ constexpr uint64_t kBeatsInTime = 4;
 }  // namespace
 
 Result<std::unique_ptr<Pulse>> Pulse::start(ControlThread& control, uint64_t heartbeat_ms,
-                                            std::atomic<uint32_t>& own, std::vector<Peer> peers,
+                                            std::atomic<uint32_t>& own, const std::vector<Peer>& peers,
                                             OnSilent on_silent) {
   std::unique_ptr<Pulse> pulse(new Pulse(control, heartbeat_ms, own, std::move(on_silent)));
   const uint64_t now = now_ns();

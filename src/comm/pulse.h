@@ -27,7 +27,7 @@ class Pulse {
   /// Counts `own` up as long as it lives, and looks at the peers' counters; silent is whose counter has stood
   /// still for `heartbeat_ms`. Errors: kSystemError.
   static Result<std::unique_ptr<Pulse>> start(ControlThread& control, uint64_t heartbeat_ms,
-                                              std::atomic<uint32_t>& own, std::vector<Peer> peers,
+                                              std::atomic<uint32_t>& own, const std::vector<Peer>& peers,
                                               OnSilent on_silent);
   ~Pulse();
   Pulse(const Pulse&) = delete;

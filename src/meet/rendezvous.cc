@@ -29,15 +29,14 @@ Rendezvous::~Rendezvous() = default;
 
 void Rendezvous::admit(const Claim& claim, FileDescriptor socket) {
   const uint64_t number = ++arrivals_;
-  auto stream =
-      FrameSocket::open(loop_, std::move(socket), 0,
-                        {.on_frame = [this, number](Frame frame) { handle(number, std::move(frame)); },
-                         .on_closed = [this, number](const Status&) { lose(number); }});
+  auto stream = FrameSocket::open(loop_, std::move(socket), 0,
+                                  {.on_frame = [this, number](const Frame& frame) { handle(number, frame); },
+                                   .on_closed = [this, number](const Status&) { lose(number); }});
   if (!stream) return;
   visitors_[number] = {std::move(*stream), claim.from};
 }
 
-void Rendezvous::handle(uint64_t number, Frame frame) {
+void Rendezvous::handle(uint64_t number, const Frame& frame) {
   Visitor& visitor = visitors_.at(number);
   if (!visitor.joined) {
     if (frame.header.kind == FrameKind::kJoin) return join(visitor, frame);

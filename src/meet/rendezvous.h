@@ -59,7 +59,7 @@ class Rendezvous {
   Rendezvous(EventLoop& loop, RendezvousOptions& options)
       : loop_(loop), on_begin_(std::move(options.on_begin)), on_end_(std::move(options.on_end)) {}
   void admit(const Claim& claim, FileDescriptor socket);
-  void handle(uint64_t number, Frame frame);
+  void handle(uint64_t number, const Frame& frame);
   void join(Visitor& visitor, const Frame& frame);
   void introduce(uint32_t rank);
   void answer_absent(Visitor& visitor);
