@@ -10,6 +10,7 @@
 #include "comm/set_up.h"
 #include "core/clock.h"
 #include "core/cpu.h"
+#include "core/hash.h"
 #include "transports/shm/pull.h"
 
 namespace tutti {
@@ -42,11 +43,8 @@ RankFacts facts_of(const Introduction& introduction) {
 
 /// Ranks that chose by different tables or names would run parts of different algorithms.
 uint64_t hash_of_choice(const Process& process) {
-  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  const auto add = [&hash](const void* data, size_t bytes) {
-    for (size_t i = 0; i < bytes; ++i)
-      hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3ull;
-  };
+  uint64_t hash = kHashSeed;
+  const auto add = [&hash](const void* data, size_t bytes) { hash = hash_bytes(data, bytes, hash); };
   const auto add_name = [&](const std::string& name) { add(name.c_str(), name.size() + 1); };
   add_name(process.config().algorithm);
   for (const ChoiceRow& row : process.choice().rows()) {

@@ -14,8 +14,6 @@
 namespace tutti {
 namespace {
 
-// Beats in the time after which a silent peer is lost.
-constexpr uint64_t kBeatsInTime = 4;
 // How long a process that exits waits for its peers' hosts to confirm what it has sent.
 constexpr uint64_t kFarewellNs = 1'000'000'000;
 
@@ -71,7 +69,7 @@ Result<std::shared_ptr<ControlPlane>> ControlPlane::open(ControlThread& control,
   const auto hold = control.hold();
   plane->loop_ = std::move(*loop);
   for (Peer& peer : peers) TUTTI_TRY(plane->connect(std::move(peer)));
-  plane->last_beat_ns_ = plane->loop_->now();
+  plane->clock_.start(plane->loop_->now());
   if (heartbeat_ms > 0) plane->schedule_beat();
   TUTTI_TRY(control.watch(plane->loop_->descriptor(), EPOLLIN,
                           [raw = plane.get()](uint32_t) { raw->loop_->run_ready(); }));
@@ -195,20 +193,18 @@ void ControlPlane::leave_at_exit() {
 }
 
 void ControlPlane::schedule_beat() {
-  beat_ = loop_->call_at(loop_->now() + heartbeat_ns_ / kBeatsInTime, [this] { beat(); });
+  beat_ = loop_->call_at(loop_->now() + clock_.period_ns(), [this] { beat(); });
 }
 
 /// Says that this rank lives, and looks who has not said so for too long.
 void ControlPlane::beat() {
   const uint64_t now = loop_->now();
-  // A process that was itself stopped has heard nobody: it begins to count anew.
-  const bool was_stopped = now - last_beat_ns_ > 2 * heartbeat_ns_ / kBeatsInTime;
-  last_beat_ns_ = now;
+  const bool was_stopped = clock_.beat(now);
   std::vector<uint32_t> silent;
   for (auto& [rank, link] : links_) {
     if (link.socket == nullptr) continue;
     if (was_stopped) link.heard_ns = now;
-    if (now - link.heard_ns > heartbeat_ns_ && !link.has_left) silent.push_back(rank);
+    if (clock_.is_too_long(now - link.heard_ns) && !link.has_left) silent.push_back(rank);
     link.socket->send({.kind = FrameKind::kBeat});
   }
   for (const uint32_t rank : silent) {
@@ -216,7 +212,7 @@ void ControlPlane::beat() {
          {Code::kPeerLost,
           format("rank %u has given no sign of life for %.1f s: its host cannot be reached, or its process "
                  "is stopped",
-                 rank, static_cast<double>(heartbeat_ns_) / 1e9)});
+                 rank, clock_.heartbeat_s())});
   }
   schedule_beat();
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/beat_clock.h"
 #include "comm/control.h"
 #include "comm/status_copy.h"
 #include "core/file_descriptor.h"
@@ -79,7 +80,7 @@ class ControlPlane {
   };
 
   ControlPlane(ControlThread& control, uint64_t heartbeat_ms, Handlers handlers)
-      : control_(control), heartbeat_ns_(heartbeat_ms * 1'000'000), handlers_(std::move(handlers)) {}
+      : control_(control), handlers_(std::move(handlers)), clock_(heartbeat_ms) {}
   Status connect(Peer peer);
   void handle(uint32_t peer, const Frame& frame);
   void answer(uint32_t peer, uint32_t number);
@@ -89,13 +90,12 @@ class ControlPlane {
   void schedule_beat();
 
   ControlThread& control_;
-  uint64_t heartbeat_ns_;
   Handlers handlers_;
   // All below is touched while the control thread is held only.
   std::unique_ptr<EventLoop> loop_;  ///< null: closed
   std::map<uint32_t, Link> links_;   ///< by rank
   EventLoop::Timer beat_;
-  uint64_t last_beat_ns_ = 0;
+  BeatClock clock_;
   bool left_ = false;
 };
 

@@ -10,25 +10,19 @@
 #include "core/clock.h"
 
 namespace tutti {
-namespace {
-
-// Beats in the time after which a silent peer is lost.
-constexpr uint64_t kBeatsInTime = 4;
-
-}  // namespace
 
 Result<std::unique_ptr<Pulse>> Pulse::start(ControlThread& control, uint64_t heartbeat_ms,
                                             std::atomic<uint32_t>& own, const std::vector<Peer>& peers,
                                             OnSilent on_silent) {
   std::unique_ptr<Pulse> pulse(new Pulse(control, heartbeat_ms, own, std::move(on_silent)));
   const uint64_t now = now_ns();
-  pulse->last_beat_ns_ = now;
+  pulse->clock_.start(now);
   for (const Peer& peer : peers) {
     pulse->watched_.push_back({peer, peer.pulse->load(std::memory_order_relaxed), now});
   }
   pulse->timer_ = FileDescriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!pulse->timer_.is_open()) return system_error("timerfd_create", errno);
-  const uint64_t period_ns = pulse->heartbeat_ns_ / kBeatsInTime;
+  const uint64_t period_ns = pulse->clock_.period_ns();
   const timespec period{static_cast<time_t>(period_ns / 1'000'000'000),
                         static_cast<long>(period_ns % 1'000'000'000)};
   const itimerspec schedule{period, period};
@@ -47,20 +41,18 @@ void Pulse::beat() {
   (void)!read(timer_.get(), &count, sizeof(count));  // re-arms the descriptor; the number does not matter
   own_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t now = now_ns();
-  // A process that was itself stopped has seen nobody: it begins to count anew.
-  const bool was_stopped = now - last_beat_ns_ > 2 * heartbeat_ns_ / kBeatsInTime;
-  last_beat_ns_ = now;
+  const bool was_stopped = clock_.beat(now);
   for (Watched& watched : watched_) {
     const uint32_t pulse = watched.peer.pulse->load(std::memory_order_relaxed);
     if (pulse != watched.seen || was_stopped) {
       watched.seen = pulse;
       watched.moved_ns = now;
-    } else if (watched.moved_ns != 0 && now - watched.moved_ns > heartbeat_ns_) {
+    } else if (watched.moved_ns != 0 && clock_.is_too_long(now - watched.moved_ns)) {
       watched.moved_ns = 0;
       on_silent_(
           watched.peer.rank,
           {Code::kPeerLost, format("rank %u has given no sign of life for %.1f s: its process is stopped",
-                                   watched.peer.rank, static_cast<double>(heartbeat_ns_) / 1e9)});
+                                   watched.peer.rank, clock_.heartbeat_s())});
     }
   }
 }

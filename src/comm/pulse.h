@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/beat_clock.h"
 #include "comm/control.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
@@ -41,19 +42,15 @@ class Pulse {
   };
 
   Pulse(ControlThread& control, uint64_t heartbeat_ms, std::atomic<uint32_t>& own, OnSilent on_silent)
-      : control_(control),
-        heartbeat_ns_(heartbeat_ms * 1'000'000),
-        own_(own),
-        on_silent_(std::move(on_silent)) {}
+      : control_(control), clock_(heartbeat_ms), own_(own), on_silent_(std::move(on_silent)) {}
   void beat();
 
   ControlThread& control_;
-  uint64_t heartbeat_ns_;
+  BeatClock clock_;
   std::atomic<uint32_t>& own_;
   OnSilent on_silent_;
   FileDescriptor timer_;
   std::vector<Watched> watched_;
-  uint64_t last_beat_ns_ = 0;
 };
 
 }  // namespace tutti
