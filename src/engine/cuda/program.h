@@ -1,0 +1,218 @@
+// Program: a bound plan as plain data that a kernel runs. What the host engine's Operation is for a thread, a
+// Program is for the blocks of a GPU: the same plans, the same cut into rounds, chunks and slices, the same
+// messages on the same rings (transports/link.h).
+//
+// Life: engine/cuda/bind.h makes the tables of a Program from a Plan and a Geometry; the device communicator
+// copies them to the device once and keeps them for every call of the shape; a launch names a Program and two
+// buffers. One block runs one lane. A block that waits longer than the launch's bound stores its position and
+// leaves; the last block that leaves a launch either finds every lane finished, or rings the host's doorbell
+// to be launched again. At any time at most one launch of a rank runs, so nothing here is guarded against a
+// second one.
+//
+// All pointers are device-visible addresses. The structs have the same layout for nvcc and for the host's
+// compiler, and hold no virtual, no reference and no std type.
+#pragma once
+
+#include <cstdint>
+
+namespace tutti::cuda {
+
+/// Most ranks of one process whose parts one launch can run together.
+inline constexpr uint32_t kMaxParts = 16;
+/// Threads of a block; every kernel is correct for any number.
+inline constexpr uint32_t kBlockThreads = 512;
+
+/// A message's cell: layout of tutti::Cell.
+struct alignas(64) Cell {
+  uint64_t word;
+  unsigned char payload[56];
+};
+/// Layout of tutti::Credit.
+struct alignas(64) Credit {
+  uint64_t released;
+  uint32_t can_pull;
+};
+/// Layout of tutti::Window: the owner's receive buffer while it is in collective number `call`.
+struct alignas(64) Window {
+  uint64_t call;
+  uint64_t address;  ///< in the owner's process
+  uint32_t in_heap;  ///< 1: in memory that every peer has mapped
+};
+
+/// The writing end of a link, with its state from operation to operation.
+struct SendLink {
+  Cell* cells;
+  Credit* credit;
+  unsigned char* slots;
+  uint32_t slot_mask;
+  uint32_t slot_bytes;
+  uint32_t peer;
+  uint32_t same_process;  ///< 1: the peer can load from any address of this process's memory
+  uint64_t next;
+  uint64_t limit;
+  uint64_t last_reference;
+};
+
+/// The reading end.
+struct RecvLink {
+  const Cell* cells;
+  Credit* credit;
+  const unsigned char* slots;
+  uint32_t slot_mask;
+  uint32_t slot_bytes;
+  uint32_t peer;
+  uint32_t credit_mask;      ///< the writer is told of freed slots when (next & credit_mask) == 0
+  int64_t reference_offset;  ///< added to addresses that the peer sends
+  uint64_t next;
+};
+
+/// A receiver's window, as seen from here.
+struct PeerWindow {
+  const Window* window;
+  int64_t reference_offset;
+  uint32_t same_process;
+};
+
+enum class EndKind : uint32_t {
+  kInput = 0,
+  kOutput = 1,
+  kScratch = 2,
+  kAbsolute = 3,
+  kSend = 4,
+  kReceive = 5
+};
+
+struct End {
+  EndKind kind;
+  uint32_t index;  ///< links: in Program::sends or receives; memory: its first entry in Program::offsets
+};
+
+/// One step. Its chunks are entries first_chunk.. of Program::chunk_bytes; a step that is one piece (tutti's
+/// "merged" steps) has one.
+struct Step {
+  uint32_t first_end;  ///< sources, then sinks
+  uint32_t first_chunk;
+  uint32_t chunk_count;
+  uint32_t first_window;
+  uint64_t slice_bytes;
+  uint8_t source_count;
+  uint8_t sink_count;
+  uint8_t window_count;  ///< not 0: the result may be placed in these receivers' buffers
+  uint8_t refer_end;     ///< the end, among sources then sinks, that references name
+  uint8_t copies;        ///< one source, no arithmetic
+  uint8_t refers;        ///< links may carry references of slices of Program::reference_bytes on
+  uint8_t sends_empty;   ///< a message of no bytes is sent all the same
+  uint8_t finish;        ///< kAvg divides here
+  uint32_t scaled_sources;
+  uint16_t signature;  ///< messages: xored into the call's
+};
+
+struct Lane {
+  uint32_t first_step;
+  uint32_t step_count;
+};
+
+/// Where a lane left off. All zero: at its beginning.
+struct Position {
+  uint32_t round;
+  uint32_t step;
+  uint32_t chunk;
+  uint32_t finished;
+  uint64_t done_bytes;  ///< of the chunk's part in this round
+};
+
+/// What the operation computes with; see tutti::reduce::Job.
+struct Arithmetic {
+  uint32_t type;         ///< tutti::DataType
+  uint32_t op;           ///< tutti::ReduceOp
+  uint32_t association;  ///< tutti::reduce::Association
+  uint32_t element_bytes;
+  uint64_t divisor;
+  uint64_t scale_bits;
+};
+
+/// Why the last block out rang.
+enum class Ring : uint32_t {
+  kNone = 0,
+  kUnfinished = 1,  ///< launch again
+  kDone = 2,
+  kMismatch = 3,  ///< a message of another call came: Signals::obstacle
+  kAborted = 4,
+};
+
+/// What a lane that left unfinished waits for; of several the one of the lowest lane.
+struct Obstacle {
+  uint32_t peer;
+  uint32_t step;
+  uint32_t sending;  ///< 1: waits for room, else for a message
+  uint32_t lane;
+  uint64_t word;  ///< kMismatch: what came
+  uint64_t expected;
+};
+
+/// Words in pinned host memory between a rank's launches and its host.
+struct Signals {
+  alignas(64) uint32_t abort;  ///< host -> device: not 0: every block leaves at its next look
+  /// device -> host and -> streams: 0 from a first launch's start on; 1 once the operation has ended (done,
+  /// or failed for good). The user's stream waits for 1.
+  alignas(64) uint32_t done;
+  /// device -> host: counts the launches that have left; `ring` says how the last one did.
+  alignas(64) uint64_t left;
+  Ring ring;
+  Obstacle obstacle;
+};
+
+/// State of a rank in device memory, shared by its Programs.
+struct RankState {
+  uint64_t sequence;    ///< of collectives that have ended
+  uint32_t blocks_out;  ///< of the present launch
+  uint32_t lanes_finished;
+  uint32_t failed;  ///< not 0 (a Ring): the blocks of this launch leave
+  Window* window;   ///< this rank's own
+};
+
+struct Program {
+  const Step* steps;
+  const End* ends;
+  const uint64_t* offsets;  ///< of memory ends, chunk by chunk, relative to the end's base
+  const uint64_t* chunk_bytes;
+  const Lane* lanes;
+  const PeerWindow* windows;
+  Position* positions;  ///< one a lane
+  SendLink* sends;
+  RecvLink* receives;
+  RankState* state;
+  Signals* signals;
+  unsigned char* scratch;
+  uint32_t lane_count;
+  uint32_t round_count;
+  uint64_t round_bytes;
+  uint64_t reference_bytes;  ///< UINT64_MAX: no references
+  uint64_t signature_seed;   ///< collectives: the signature is call_signature(seed, sequence)
+  uint32_t is_collective;    ///< 1: counts in RankState::sequence; 0: a group of messages
+  uint32_t input_shared;  ///< 1: every peer can load from the input as it is called with (heap, registered)
+  uint32_t output_shared;
+  Arithmetic arithmetic;
+};
+
+/// One rank's part in a launch.
+struct Part {
+  Program* program;
+  const void* input;
+  void* output;
+  const void* scale;     ///< device memory that holds the scalar of a pre-multiplied sum, or null:
+                         ///< Arithmetic::scale_bits
+  uint32_t first_block;  ///< of the grid
+  uint32_t block_count;  ///< = the program's lane_count
+};
+
+/// The one argument of the kernel `tutti_run`.
+struct Launch {
+  Part parts[kMaxParts];
+  uint32_t part_count;
+  uint32_t first;  ///< 1: begins the operations; 0: goes on where they left off
+  uint64_t
+      poll_limit;  ///< a lane that was not ready so many times in a row leaves; UINT64_MAX: never by itself
+};
+
+}  // namespace tutti::cuda
