@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <string_view>
 
 #include "algorithms/algorithm.h"
 
@@ -75,17 +77,10 @@ std::optional<uint64_t> parse_bytes(const std::string& text) {
   // from_chars reads no locale, no sign and no hexadecimal.
   const char* end =
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed).ptr;
-  switch (*end) {
-    case 'G':
-    case 'g': value *= 1024; [[fallthrough]];
-    case 'M':
-    case 'm': value *= 1024; [[fallthrough]];
-    case 'K':
-    case 'k':
-      value *= 1024;
-      ++end;
-      break;
-    default: break;
+  constexpr std::string_view kSuffixes = "KkMmGg";
+  if (const size_t suffix = kSuffixes.find(*end); *end != '\0' && suffix != std::string_view::npos) {
+    value = std::ldexp(value, static_cast<int>(10 * (suffix / 2 + 1)));
+    ++end;
   }
   if (*end != '\0' || !(value < 9.2e18)) return std::nullopt;
   return static_cast<uint64_t>(value);
