@@ -35,16 +35,19 @@
 #define TUTTI_API __attribute__((visibility("default")))
 #endif
 
+/* TUTTI_ANY_INT: in C any int may be passed for an enum; so it may in C++. */
 #ifdef __cplusplus
 #define TUTTI_NOEXCEPT noexcept
+#define TUTTI_ANY_INT : unsigned int
 extern "C" {
 #else
 #define TUTTI_NOEXCEPT
+#define TUTTI_ANY_INT
 #endif
 
 /* ---- results ------------------------------------------------------------------------------- */
 
-typedef enum tutti_result_t {
+typedef enum tutti_result_t TUTTI_ANY_INT {
   TUTTI_SUCCESS = 0,
   TUTTI_INVALID_ARGUMENT = 1, /* an argument is wrong; nothing was sent */
   TUTTI_INVALID_USAGE = 2,    /* the call is not legal in this state; nothing was sent */
@@ -71,7 +74,7 @@ TUTTI_API tutti_result_t tutti_get_version(int* version) TUTTI_NOEXCEPT;
 
 /* ---- types and operators ------------------------------------------------------------------- */
 
-typedef enum tutti_type_t {
+typedef enum tutti_type_t TUTTI_ANY_INT {
   TUTTI_INT8 = 0,
   TUTTI_UINT8 = 1,
   TUTTI_INT32 = 2,
@@ -90,7 +93,7 @@ typedef enum tutti_type_t {
   TUTTI_TYPE_COUNT = 15
 } tutti_type_t;
 
-typedef enum tutti_op_t {
+typedef enum tutti_op_t TUTTI_ANY_INT {
   TUTTI_SUM = 0,
   TUTTI_PROD = 1,
   TUTTI_MAX = 2, /* a NaN among the operands gives NaN */

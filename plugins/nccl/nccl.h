@@ -27,8 +27,12 @@
   (((major) <= 2 && (minor) <= 8) ? (major)*1000 + (minor)*100 + (patch) \
                                   : (major)*10000 + (minor)*100 + (patch))
 
+/* In C any int may be passed for an enum; so it may in C++. */
 #ifdef __cplusplus
+#define TUTTI_NCCL_ANY_INT : unsigned int
 extern "C" {
+#else
+#define TUTTI_NCCL_ANY_INT
 #endif
 
 /* The same type as in CUDA's headers, which need not be there. Only NULL is accepted. */
@@ -45,7 +49,7 @@ typedef struct {
   char internal[NCCL_UNIQUE_ID_BYTES];
 } ncclUniqueId;
 
-typedef enum {
+typedef enum TUTTI_NCCL_ANY_INT {
   ncclSuccess = 0,
   ncclUnhandledCudaError = 1,
   ncclSystemError = 2,     /* the operating system refused something, or memory ran out */
@@ -58,7 +62,7 @@ typedef enum {
   ncclNumResults = 9
 } ncclResult_t;
 
-typedef enum {
+typedef enum TUTTI_NCCL_ANY_INT {
   ncclInt8 = 0,
   ncclChar = 0,
   ncclUint8 = 1,
@@ -79,8 +83,8 @@ typedef enum {
   ncclNumTypes = 12
 } ncclDataType_t;
 
-typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
-typedef enum {
+typedef enum TUTTI_NCCL_ANY_INT { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
+typedef enum TUTTI_NCCL_ANY_INT {
   ncclSum = 0,
   ncclProd = 1,
   ncclMax = 2,
@@ -91,7 +95,7 @@ typedef enum {
 } ncclRedOp_t;
 
 /* When the scalar of a pre-multiplied sum is read: at each collective that uses it, or at its creation. */
-typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
+typedef enum TUTTI_NCCL_ANY_INT { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
 
 /* ---- configuration ------------------------------------------------------------------------------ */
 
@@ -226,7 +230,7 @@ NCCL_DECLARE_(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank)
 /* Not implemented: ncclInvalidUsage. */
 NCCL_DECLARE_(ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags));
 NCCL_DECLARE_(ncclResult_t, ncclCommResume, (ncclComm_t comm));
-typedef enum {
+typedef enum TUTTI_NCCL_ANY_INT {
   ncclStatGpuMemSuspend = 0,
   ncclStatGpuMemSuspended = 1,
   ncclStatGpuMemPersist = 2,

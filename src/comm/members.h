@@ -14,9 +14,11 @@ namespace tutti {
 
 struct Members {
   std::vector<uint32_t> ranks;  ///< of the old communicator, increasing; their places are the new ranks
+  std::vector<uint32_t> lost;   ///< increasing: left out because they are gone, not because they are excluded
   UniqueId id;
 
   bool contains(uint32_t rank) const;
+  bool has_lost(uint32_t rank) const;
   /// For a frame.
   std::vector<std::byte> pack() const;
   /// Errors: kMismatch: not packed members.

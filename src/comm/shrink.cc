@@ -55,7 +55,7 @@ Result<Members> Communicator::agree_on_members(const std::vector<bool>& excluded
 }
 
 void Communicator::refuse(const UniqueId& id) {
-  const Members refusal{.ranks = {}, .id = id};
+  const Members refusal{.ranks = {}, .lost = {}, .id = id};
   write_decision(header_->decision, refusal);
   if (plane_ != nullptr) plane_->send_members(refusal.pack());
 }
@@ -95,7 +95,10 @@ bool Communicator::is_in_shrink(uint32_t rank) {
 Result<Members> Communicator::decide(const std::vector<uint32_t>& ranks) {
   auto id = process_.make_id(host_count_ > 1);
   TUTTI_TRY(id.status());
-  Members members{.ranks = ranks, .id = *id};
+  Members members{.ranks = ranks, .lost = {}, .id = *id};
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    if (!members.contains(rank) && presence(rank) != StatusPage::kHere) members.lost.push_back(rank);
+  }
   write_decision(header_->decision, members);
   if (plane_ != nullptr) plane_->send_members(members.pack());
   return members;
@@ -108,9 +111,9 @@ Status Communicator::check_members(const Members& members, const std::vector<boo
   }
   for (uint32_t rank = 0; rank < rank_count_; ++rank) {
     const bool is_in = members.contains(rank);
-    const bool should_be_in = rank == rank_ || (!excluded[rank] && presence(rank) == StatusPage::kHere);
-    // Who is lost meanwhile is noticed by some sooner than by others.
-    if (is_in ? !excluded[rank] : !should_be_in) continue;
+    // Who is lost is noticed by some sooner than by others.
+    const bool may_be_out = excluded[rank] || members.has_lost(rank) || presence(rank) != StatusPage::kHere;
+    if (is_in ? !excluded[rank] : may_be_out) continue;
     const uint32_t leader = members.ranks[0];
     return {Code::kMismatch,
             format("rank %u excludes rank %u from the next communicator, rank %u does not: all ranks "

@@ -21,17 +21,20 @@ namespace {
 
 // Goal: who goes on is told apart from noise, over shared memory and in a frame.
 TEST(MembersTest, ArePackedAndReadBack) {
-  Members members{.ranks = {0, 5, 63, 64, kMaxCommRanks - 1}, .id = {}};
+  Members members{.ranks = {0, 5, 63, 64, kMaxCommRanks - 1}, .lost = {1, 65}, .id = {}};
   members.id.nonce[3] = std::byte{7};
   const auto unpacked = Members::unpack(members.pack());
   ASSERT_TRUE(unpacked.is_ok());
   EXPECT_EQ(unpacked->ranks, members.ranks);
+  EXPECT_EQ(unpacked->lost, members.lost);
   EXPECT_EQ(unpacked->id.nonce, members.id.nonce);
   EXPECT_TRUE(members.contains(64) && !members.contains(65));
+  EXPECT_TRUE(members.has_lost(65) && !members.has_lost(64));
   Decision decision{};
   EXPECT_TRUE(read_decision(decision).ranks.empty());
   write_decision(decision, members);
   EXPECT_EQ(read_decision(decision).ranks, members.ranks);
+  EXPECT_EQ(read_decision(decision).lost, members.lost);
   EXPECT_EQ(read_decision(decision).id.nonce, members.id.nonce);
   EXPECT_FALSE(Members::unpack(std::vector<std::byte>(5)).is_ok());
 }

@@ -57,6 +57,7 @@ inline constexpr uint32_t kMaxCommRanks = 4096;
 struct alignas(kLineBytes) Decision {
   std::atomic<uint64_t> number;  ///< even: complete; 0: there is none; odd: being written
   std::atomic<uint64_t> members[kMaxCommRanks / 64];  ///< a bit each
+  std::atomic<uint64_t> lost[kMaxCommRanks / 64];     ///< as members: ranks that the decider has seen gone
   std::atomic<uint64_t> id[16];
 };
 
