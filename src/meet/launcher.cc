@@ -112,8 +112,8 @@ Result<std::optional<LaunchPlace>> read_row(const Environment& environment, cons
   return std::optional<LaunchPlace>(std::move(place));
 }
 
-/// Whether PMI's variables are of srun --mpi=pmi2: the same names, with version 2 on the descriptor. The local
-/// rank is MPICH's mark; its processes under srun may find Slurm's variables of around the job.
+/// Whether PMI's variables are of srun --mpi=pmi2: the same names, with version 2 on the descriptor. The
+/// local rank is MPICH's mark; its processes under srun may find Slurm's variables of around the job.
 bool is_pmi_of_slurm(const Environment& environment) {
   const auto agree = [&](const char* one, const char* other) {
     const char* text = find(environment, one);

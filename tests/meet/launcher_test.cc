@@ -104,8 +104,8 @@ TEST(LauncherTest, MpichHasAProcessManager) {
   EXPECT_EQ(place_of(without(kMpich, "PMI_FD")).channel, LaunchChannel::kNone);
 }
 
-// Goal: srun --mpi=pmi2 is Slurm, though it sets MPICH's variables too. It was taken for MPICH without a way to
-// meet. Its PMI speaks another version on that descriptor.
+// Goal: srun --mpi=pmi2 is Slurm, though it sets MPICH's variables too. It was taken for MPICH without a way
+// to meet. Its PMI speaks another version on that descriptor.
 TEST(LauncherTest, Pmi2OfSlurmIsSlurm) {
   const Variables pmi2 = {{"PMI_RANK", "3"},
                           {"PMI_SIZE", "4"},
