@@ -65,6 +65,8 @@ install_packages() {
     while read -r package groups; do
       if [[ $groups == *optional* ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
         echo "not offered by this distribution, going on without: $package"
+      elif [[ $groups == *service* && -d /run/systemd/system ]]; then
+        echo "would start a service of this machine, going on without: $package"
       else
         names+=" $package"
       fi

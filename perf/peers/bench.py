@@ -244,7 +244,7 @@ def main(argv):
     machine = report.machine_text(options.realtime)
     rows, facts = [], {}
     if not options.no_limits:
-        facts = limits.measure(options, log, progress)
+        facts = (limits.measure_tcp if options.transport == "tcp" else limits.measure)(options, log, progress)
     for ranks in [] if options.only_limits else options.ranks:
         rows += compare(launches, ranks, options, log, progress)
         write_outputs(options.out, rows, facts, notes, machine)  # each time: a run that is stopped leaves its part

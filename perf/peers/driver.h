@@ -9,7 +9,8 @@
 // A Library offers: name(), version(), rank(), rank_count(), supports(collective, type), begin(type),
 // progress() (what to call while waiting outside the library; empty where calls need no such help),
 // allocate(bytes)/release(pointer), one member a collective, each blocking until complete on this rank,
-// send/recv for the ping-pong, and create_microseconds(board) where it can make further communicators.
+// send/recv for the ping-pong, create_microseconds(board), empty where it cannot make further communicators,
+// and first_create_microseconds() where it knows.
 #ifndef TUTTI_PERF_PEERS_DRIVER_H_
 #define TUTTI_PERF_PEERS_DRIVER_H_
 
@@ -266,7 +267,11 @@ int serve(Library& library, const Arguments& arguments) {
       const double cpu_ms = late_barrier_cpu_ms(library, board, std::stoll(request.words.at("late_ms")));
       std::snprintf(reply, sizeof(reply), "{\"cpu_ms\": %.3f}", cpu_ms);
     } else if (request.verb == "create") {
-      const std::optional<double> created_us = library.create_microseconds(board);
+      std::optional<double> created_us;
+      if constexpr (requires { library.first_create_microseconds(); }) {
+        if (request.words.contains("first")) created_us = library.first_create_microseconds();
+      }
+      if (!request.words.contains("first")) created_us = library.create_microseconds(board);
       if (created_us) std::snprintf(reply, sizeof(reply), "{\"median_us\": %.3f}", *created_us);
     }
     if (rank == 0) replies << reply << std::endl;

@@ -1,11 +1,12 @@
 // What the machine itself allows, asked the same way as the libraries: two pinned processes over shared
-// memory.
+// memory, or over plain sockets.
 //
 // cache_line: one way of a bounce between two lines, each written by one side. copy: payload bytes a second
 // of 1 or 2 processes that each copy a buffer far larger than the caches, by memcpy or by non-temporal
-// stores. These are the denominators of the latency and bandwidth targets, measured in the same minutes,
-// because virtual machines move.
+// stores. socket_exchange, socket_round_trip: see sockets.h. These are the denominators of the latency and
+// bandwidth targets, measured in the same minutes, because virtual machines move.
 #include "driver.h"
+#include "sockets.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -66,6 +67,8 @@ class Floor {
       sample.best_us /= 2;
       return sample;
     }
+    if (request.verb == "socket_exchange" || request.verb == "socket_round_trip")
+      return measure_sockets(request);
     const bool streaming = request.words.at("method") == "streaming";
     const bool active = board_.rank() < std::stoi(request.words.at("ranks"));
     if (active) reserve(request.bytes);
@@ -86,6 +89,22 @@ class Floor {
   };
   using Buffer = std::unique_ptr<char, Free>;
 
+  Sample measure_sockets(const Request& request) {
+    const size_t count = std::stoul(request.words.at("connections"));
+    if (!sockets_ || sockets_->count() != count) sockets_ = std::make_unique<Sockets>(board_, count);
+    reserve(request.bytes);
+    const bool round_trip = request.verb == "socket_round_trip";
+    return time_batches(board_, request, [&](int64_t calls) {
+      for (int64_t i = 0; i < calls; ++i) {
+        if (round_trip) {
+          sockets_->round_trip(to_.get(), request.bytes);
+        } else {
+          sockets_->exchange(from_.get(), to_.get(), request.bytes);
+        }
+      }
+    });
+  }
+
   void reserve(size_t bytes) {
     if (bytes <= capacity_bytes_) return;
     for (Buffer* buffer : {&from_, &to_}) {
@@ -96,6 +115,7 @@ class Floor {
   }
 
   Board board_;
+  std::unique_ptr<Sockets> sockets_;
   Buffer from_;
   Buffer to_;
   size_t capacity_bytes_ = 0;

@@ -71,6 +71,13 @@ def _mpich(ranks, cores):
     return ["-bind-to", "none", "-n", str(ranks)]
 
 
+def tutti_on_hosts(ranks_per_host):
+    """tutti with so many ranks on each emulated host, meeting over loopback."""
+    return Launch("tutti", "tutti", "tutti_driver", f"defaults, {ranks_per_host} rank(s) a host (TUTTI_HOSTID)",
+                  rank_environment=lambda rank: {"TUTTI_HOSTID": str(rank // ranks_per_host),
+                                                 "TUTTI_SOCKET_IFNAME": "=lo"})
+
+
 def _priority(launch, ranks, cores):
     """Above all else that runs. But ranks that share a core and spin without yielding would then keep it for 100 ms at
     a time, so those stay in the ordinary class, with the greatest weight."""
@@ -100,8 +107,7 @@ LAUNCHES = {
         Launch("gloo-bcube", "gloo", "gloo_driver", "TCP over loopback, bcube all-reduce", options="bcube", pin=False),
     ],
     "tcp": [
-        Launch("tutti", "tutti", "tutti_driver", "defaults, every rank on a host of its own (TUTTI_HOSTID)",
-               rank_environment=lambda rank: {"TUTTI_HOSTID": str(rank), "TUTTI_SOCKET_IFNAME": "=lo"}),
+        tutti_on_hosts(1),
         Launch("openmpi", "openmpi", "openmpi_driver", "btl self,tcp over lo", "mpirun.openmpi", _openmpi("tcp", [])),
         Launch("mpich", "mpich", "mpich_driver", "ch4:ucx, UCX over tcp on lo", "mpiexec.mpich", _mpich,
                lambda ranks, cores: {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo", "MPIR_CVAR_NOLOCAL": "1"},

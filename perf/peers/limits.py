@@ -10,6 +10,8 @@ LARGE_BYTES = 128 << 20
 COPY_BYTES = 128 << 20
 CALL_OVERHEAD_BYTES = 8
 LATE_MS = 1000
+SET_UP_RANKS = 8
+SET_UP_STARTS = 5  # of eight processes; each makes 4 more communicators
 TYPE_SIZES = [4 << 10, 256 << 10, 16 << 20]
 
 
@@ -148,6 +150,62 @@ def types(options, log, progress):
     finally:
         job.close()
     return facts
+
+
+def sockets_and_ratios(options, log, progress):
+    """Plain sockets with as many connections as tutti has by default and, in turn with them, tutti's smallest and
+    largest all_reduce of 2 ranks over TCP. Of two ranks each must send all its bytes once, and receive as many."""
+    floor = _start(jobs.FLOOR, 2, options, log)
+    tutti = _start(jobs.LAUNCHES["tcp"][0], 2, options, log)
+    large = {"bytes": LARGE_BYTES, "batches": 5, "budget_us": 1e6}
+    requests = {
+        "socket_round_trip_us": (floor, "socket_round_trip", {"bytes": 8, "connections": 1}),
+        "all_reduce_8_us": (tutti, "measure", {"collective": "all_reduce", "bytes": 8}),
+        "socket_exchange_us": (floor, "socket_exchange", {**large, "connections": 1}),
+        "all_reduce_large_us": (tutti, "measure", {"collective": "all_reduce", **large}),
+    }
+    series = {name: [] for name in requests}
+    try:
+        for turn in range(2 if options.quick else 7):
+            progress(f"sockets, turn {turn + 1}")
+            for name, (job, verb, words) in requests.items():
+                series[name].append(_ask(job, log, verb, **words))
+    finally:
+        for job in (floor, tutti):
+            if job:
+                job.close()
+    facts = {name: _median(values) for name, values in series.items()}
+    ratio = lambda above, below: _median([a / b for a, b in zip(series[above], series[below]) if a and b])
+    facts["all_reduce_8_over_round_trip"] = ratio("all_reduce_8_us", "socket_round_trip_us")
+    facts["all_reduce_large_share_of_sockets"] = ratio("socket_exchange_us", "all_reduce_large_us")
+    return facts
+
+
+def set_up(options, log, progress):
+    """Creating a communicator of 8 processes, all on one host, on two and on eight: the processes' first one, and
+    further ones, each a median. Between hosts every connection is authenticated."""
+    facts = {}
+    for hosts in (1, 2, SET_UP_RANKS):
+        launch = jobs.tutti_on_hosts(SET_UP_RANKS // hosts)
+        first, further = [], []
+        for start in range(2 if options.quick else SET_UP_STARTS):
+            progress(f"set-up, {hosts} hosts, start {start + 1}")
+            job = _start(launch, SET_UP_RANKS, options, log)
+            if job is None:
+                return facts
+            try:
+                first.append(_ask(job, log, "create", first=1))
+                further += [_ask(job, log, "create") for _ in range(4)]
+            finally:
+                job.close()
+        for name, values in (("first_create", first), ("create", further)):
+            us = _median(values)
+            facts[f"{name}_ms_{SET_UP_RANKS}_on_{hosts}"] = us / 1e3 if us else None
+    return facts
+
+
+def measure_tcp(options, log, progress):
+    return {**sockets_and_ratios(options, log, progress), **set_up(options, log, progress)}
 
 
 def measure(options, log, progress):

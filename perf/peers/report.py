@@ -138,6 +138,19 @@ def limits_text(facts):
         if known(key + "_share_of_limit"):
             lines.append(f"128 MiB all_reduce from {words}: {facts[key + '_us'] / 1e3:.2f} ms = "
                          f"{facts[key + '_share_of_limit'] * 100:.0f} % of the copy limit (target {target} %)")
+    if known("all_reduce_8_over_round_trip"):
+        lines.append(f"8-byte all_reduce of 2 ranks over TCP: {facts['all_reduce_8_us']:.2f} us = "
+                     f"{facts['all_reduce_8_over_round_trip']:.2f} x a round trip of 8 bytes over a socket, "
+                     f"{facts['socket_round_trip_us']:.2f} us (target 1)")
+    if known("all_reduce_large_share_of_sockets"):
+        lines.append(f"128 MiB all_reduce over TCP: {facts['all_reduce_large_us'] / 1e3:.1f} ms = "
+                     f"{facts['all_reduce_large_share_of_sockets'] * 100:.0f} % of what a socket allows that moves as "
+                     f"many bytes both ways, {facts['socket_exchange_us'] / 1e3:.1f} ms (target 80 %)")
+    for hosts in (1, 2, 8):
+        if known(f"create_ms_8_on_{hosts}"):
+            lines.append(f"communicator of 8 processes on {hosts} host(s): the first of these processes "
+                         f"{facts[f'first_create_ms_8_on_{hosts}']:.1f} ms, further ones "
+                         f"{facts[f'create_ms_8_on_{hosts}']:.1f} ms (target 100)")
     if known("call_overhead_ns"):
         lines.append(f"repeated 1-rank all_reduce: {facts['call_overhead_ns']:.1f} ns a call (target 25)")
     for key in facts:

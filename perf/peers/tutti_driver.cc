@@ -24,7 +24,7 @@ class TuttiLibrary {
   explicit TuttiLibrary(const Arguments& arguments)
       : rank_(arguments.rank), rank_count_(arguments.rank_count) {
     Board board(arguments.dir + "/board", rank_, rank_count_);
-    comm_ = join(board);
+    comm_ = create_timed(board, first_create_us_);
   }
   ~TuttiLibrary() { tutti_comm_destroy(comm_); }
   TuttiLibrary(const TuttiLibrary&) = delete;
@@ -77,14 +77,20 @@ class TuttiLibrary {
 
   /// From the moment all ranks hold the unique id to the moment the last one has its communicator.
   std::optional<double> create_microseconds(Board& board) {
-    tutti_comm_t* comm = nullptr;
-    share_unique_id(board);
-    const int64_t elapsed = run_batch(board, 1, [&](int64_t) { comm = create(board); });
-    require(tutti_comm_destroy(comm));
-    return static_cast<double>(elapsed) / 1e3;
+    double microseconds = 0;
+    require(tutti_comm_destroy(create_timed(board, microseconds)));
+    return microseconds;
   }
+  /// The same of the first communicator of these processes.
+  double first_create_microseconds() const { return first_create_us_; }
 
  private:
+  tutti_comm_t* create_timed(Board& board, double& microseconds) {
+    tutti_comm_t* comm = nullptr;
+    share_unique_id(board);
+    microseconds = static_cast<double>(run_batch(board, 1, [&](int64_t) { comm = create(board); })) / 1e3;
+    return comm;
+  }
   void share_unique_id(Board& board) {
     static_assert(sizeof(tutti_unique_id_t) <= sizeof(BoardPage::blob));
     if (rank_ == 0) {
@@ -101,14 +107,10 @@ class TuttiLibrary {
     require(tutti_comm_create(&comm, rank_count_, id, rank_, nullptr));
     return comm;
   }
-  tutti_comm_t* join(Board& board) {
-    share_unique_id(board);
-    return create(board);
-  }
-
   int rank_;
   int rank_count_;
   tutti_comm_t* comm_ = nullptr;
+  double first_create_us_ = 0;
   tutti_type_t type_ = TUTTI_FLOAT32;
 };
 

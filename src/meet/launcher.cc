@@ -112,15 +112,24 @@ Result<std::optional<LaunchPlace>> read_row(const Environment& environment, cons
   return std::optional<LaunchPlace>(std::move(place));
 }
 
+/// Whether PMI's variables are of srun --mpi=pmi2: the same names, with version 2 on the descriptor. The
+/// local rank is MPICH's mark; its processes under srun may find Slurm's variables of around the job.
+bool is_pmi_of_slurm(const Environment& environment) {
+  const auto agree = [&](const char* one, const char* other) {
+    const char* text = find(environment, one);
+    const char* other_text = find(environment, other);
+    return text != nullptr && other_text != nullptr && std::string_view(text) == other_text;
+  };
+  return find(environment, "MPI_LOCALRANKID") == nullptr && agree("PMI_RANK", "SLURM_PROCID") &&
+         agree("PMI_SIZE", "SLURM_STEP_NUM_TASKS");
+}
+
 /// Open MPI and Slurm with PMIx leave the number of ranks to the PMIx server; only the channel is found here.
 LaunchChannel find_channel(const Environment& environment, const LaunchPlace& place) {
   const bool has_pmix =
       find(environment, "PMIX_NAMESPACE") != nullptr && find(environment, "PMIX_RANK") != nullptr;
   if (has_pmix && (place.launcher == "Open MPI" || place.launcher == "Slurm")) return LaunchChannel::kPmix;
-  // Slurm's own PMI speaks version 2 on the same descriptor; the local rank is MPICH's mark.
-  const bool is_mpich = place.launcher == "MPICH" && (find(environment, "MPI_LOCALRANKID") != nullptr ||
-                                                      find(environment, "SLURM_PROCID") == nullptr);
-  if (is_mpich && find(environment, "PMI_FD") != nullptr) return LaunchChannel::kPmi1;
+  if (place.launcher == "MPICH" && find(environment, "PMI_FD") != nullptr) return LaunchChannel::kPmi1;
   return LaunchChannel::kNone;
 }
 
@@ -185,6 +194,7 @@ Result<std::optional<LaunchPlace>> find_launch_place(const Environment& environm
   const LauncherRow* by = nullptr;
   for (const LauncherRow& row : kLaunchers) {
     if (found && !row.decides) break;
+    if (std::string_view(row.name) == "MPICH" && is_pmi_of_slurm(environment)) continue;
     auto place = read_row(environment, row);
     TUTTI_TRY(place.status());
     if (!*place) continue;

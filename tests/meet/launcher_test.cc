@@ -102,9 +102,24 @@ TEST(LauncherTest, MpichHasAProcessManager) {
   EXPECT_EQ(place.local_rank, 2u);
   EXPECT_EQ(place.channel, LaunchChannel::kPmi1);
   EXPECT_EQ(place_of(without(kMpich, "PMI_FD")).channel, LaunchChannel::kNone);
-  // Slurm's own PMI speaks another version on that descriptor.
-  const Variables pmi2 = {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_FD", "6"}, {"PMI_JOBID", "17.0"}};
-  EXPECT_EQ(place_of(with(kSlurm, pmi2)).channel, LaunchChannel::kNone);
+}
+
+// Goal: srun --mpi=pmi2 is Slurm, though it sets MPICH's variables too. It was taken for MPICH without a way
+// to meet. Its PMI speaks another version on that descriptor.
+TEST(LauncherTest, Pmi2OfSlurmIsSlurm) {
+  const Variables pmi2 = {{"PMI_RANK", "3"},
+                          {"PMI_SIZE", "4"},
+                          {"PMI_FD", "6"},
+                          {"PMI_JOBID", "17.0"},
+                          {"SLURM_STEP_NUM_TASKS", "4"},
+                          {"SLURM_STEP_NUM_NODES", "1"}};
+  const LaunchPlace place = place_of(with(kSlurm, pmi2));
+  EXPECT_EQ(place.launcher, "Slurm");
+  EXPECT_EQ(place.channel, LaunchChannel::kNone);
+  EXPECT_TRUE(place.is_one_host());
+  // MPICH's launcher under srun: Slurm's variables are of its own single process.
+  const Variables around = {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}};
+  EXPECT_EQ(place_of(with(with(kSlurm, around), kMpich)).launcher, "MPICH");
 }
 
 TEST(LauncherTest, SlurmNamesTheFirstHost) {

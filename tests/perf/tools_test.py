@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The perf tools as a user meets them: processes, threads, launchers, failures. Prints TAP.
+"""The perf tools as a user meets them: processes, threads, failures. Prints TAP.
 
 Usage: tools_test.py FOLDER, where FOLDER holds the tools.
 """
@@ -7,9 +7,7 @@ Usage: tools_test.py FOLDER, where FOLDER holds the tools.
 import json
 import os
 import pathlib
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,42 +15,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
-
-TOOLS = pathlib.Path(sys.argv[1])
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv", "gather",
-               "scatter", "sendrecv", "hypercube")
-WITHOUT_IN_PLACE = ("alltoallv", "sendrecv")
-# Small rings and few iterations: what is tested is that results are right, not how fast they come.
-QUICK = ("--hot", "-n", "3", "-T", "60")
-LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
-                     "OMPI_", "JOB_COMPLETION_INDEX", "TUTTI_")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
-
-
-def run(collective, *flags, environment=None, status=0):
-    """Runs a tool to its end; returns its output when it ends with `status`."""
-    words = [str(TOOLS / f"{collective}_perf"), *flags]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120,
-                          env={**ENVIRONMENT, **(environment or {})})
-    shown = f"{' '.join(words)}\nstatus {done.returncode}\n{done.stdout}{done.stderr}"
-    assert done.returncode == status, shown
-    return done
-
-
-def rows(output):
-    """The table's rows as lists of words."""
-    return [line.split() for line in output.splitlines() if line and not line.startswith("#")]
-
-
-def expect_right(collective, output, row_count):
-    table = rows(output)
-    assert len(table) == row_count, f"{len(table)} rows, expected {row_count}\n{output}"
-    for row in table:
-        assert len(row) == 14, f"{len(row)} columns\n{row}"
-        assert row[8] == "0", f"wrong elements\n{output}"
-        assert row[12] == ("N/A" if collective in WITHOUT_IN_PLACE else "0"), f"wrong elements in place\n{output}"
-        assert row[13] != "-", f"no algorithm\n{output}"
-    assert "# Out of bounds values : 0 OK" in output, output
+from perf_tools import COLLECTIVES, ENVIRONMENT, QUICK, TOOLS, expect_right, rows, run  # noqa: E402
 
 
 def right_with(*flags, skipped=()):
@@ -100,81 +63,6 @@ def check_rotating_buffers():
     """The default, rotating over four caches with as many iterations as needed, is right"""
     done = run("all_reduce", "-b", "8", "-e", "8", "-t", "2", "-T", "60")
     expect_right("all_reduce", done.stdout, 1)
-
-
-def check_launcher():
-    """Processes of a launcher meet through TUTTI_ID_FILE, which is gone afterwards"""
-    with tempfile.TemporaryDirectory() as folder:
-        id_file = os.path.join(folder, "id")
-        words = [str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "64", "-e", "64"]
-        ranks = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                  env={**ENVIRONMENT, "RANK": str(rank), "WORLD_SIZE": "2", "TUTTI_ID_FILE": id_file})
-                 for rank in range(2)]
-        outputs = [rank.communicate(timeout=120) for rank in ranks]
-        assert [rank.returncode for rank in ranks] == [0, 0], outputs
-        expect_right("all_reduce", outputs[0][0], 1)
-        assert outputs[1] == ("", ""), f"only rank 0 speaks: {outputs[1]}"
-        assert os.listdir(folder) == [], os.listdir(folder)
-
-
-def run_as_ranks(*environments):
-    """Starts one tool per environment; the outputs of all when each ends well."""
-    words = [str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "64", "-e", "64"]
-    ranks = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              env={**ENVIRONMENT, **environment}) for environment in environments]
-    outputs = [rank.communicate(timeout=120) for rank in ranks]
-    assert all(rank.returncode == 0 for rank in ranks), outputs
-    return outputs
-
-
-def check_torchrun_environment():
-    """Processes with torchrun's variables meet: on one host by themselves, else at MASTER_ADDR with a key"""
-    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()),
-           "TORCHELASTIC_RUN_ID": f"tutti-test-{os.getpid()}"}
-    on_one_host = [{**job, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2"} for rank in "01"]
-    expect_right("all_reduce", run_as_ranks(*on_one_host)[0][0], 1)
-    by_network = [{**job, "RANK": rank, "TUTTI_KEY": "a key of the perf tools' test"} for rank in "01"]
-    expect_right("all_reduce", run_as_ranks(*by_network)[0][0], 1)
-
-
-def free_port():
-    """A port whose successor was free as well a moment ago: rank 0 listens one above MASTER_PORT."""
-    for _ in range(100):
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("", 0))
-            port = first.getsockname()[1]
-            try:
-                second.bind(("", port + 1))
-                return port
-            except (OSError, OverflowError):
-                continue
-    raise AssertionError("no two free ports in a row")
-
-
-def mpi_launcher(*words):
-    def check():
-        if shutil.which(words[0]) is None:
-            raise tap.Skip(f"{words[0]} is not installed")
-        def launch(count, *flags):
-            command = [*words, "-n", count, str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "64", "-e", "64", *flags]
-            return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120,
-                                  env={**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
-        for count in ("1", "2", "3"):
-            done = launch(count)
-            assert done.returncode == 0, f"{words} {count}\n{done.stdout}{done.stderr}"
-            expect_right("all_reduce", done.stdout, 1)
-        # Two emulated hosts: the ranks that the launcher has started meet over the network.
-        spread = ["sh", "-c", 'TUTTI_HOSTID=$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} / 2)) exec "$@"', "sh"]
-        command = [*words, "-n", "4", *spread, str(TOOLS / "all_reduce_perf"), *QUICK, "-b", "8", "-e", "32K", "-f", "64"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120,
-                              env={**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
-        assert done.returncode == 0 and "hierarchical" in done.stdout, f"{words} on hosts\n{done.stdout}{done.stderr}"
-        expect_right("all_reduce", done.stdout, 3)
-        done = launch("2", "--procs", "2")
-        assert done.returncode != 0 and "--procs 2 is refused under " in done.stderr, done.stdout + done.stderr
-        assert rows(done.stdout) == [], done.stdout
-    return check
 
 
 def check_json():
@@ -284,8 +172,6 @@ CHECKS = [
     ("Every tool is right with 2 threads", right_with("-t", "2")),
     ("Every tool is right with 3 threads", right_with("-t", "3", skipped=("hypercube",))),
     ("Every tool is right with 2 processes of 2 threads", right_with("--procs", "2", "-t", "2")),
-    ("The tools run unchanged under Open MPI", mpi_launcher("mpirun.openmpi", "--oversubscribe")),
-    ("The tools run unchanged under MPICH", mpi_launcher("mpiexec.hydra")),
     *tap.checks_of(globals()),
 ]
 

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""The perf tools unchanged under launchers: Open MPI, MPICH, Slurm, torchrun, and by hand. Prints TAP.
+
+Usage: launchers_test.py FOLDER, where FOLDER holds the tools. A launcher that is not installed is skipped.
+"""
+
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+from perf_tools import ENVIRONMENT, QUICK, TOOLS, expect_right, rows  # noqa: E402
+import slurm  # noqa: E402  (what it imports is found by perf_tools)
+
+ALL_REDUCE = (str(TOOLS / "all_reduce_perf"), *QUICK)
+ONE_ROW = (*ALL_REDUCE, "-b", "64", "-e", "64")
+THREE_ROWS = (*ALL_REDUCE, "-b", "8", "-e", "32K", "-f", "64")
+KEY = "a key of the perf tools' test"
+
+
+def on_hosts(host):
+    """What goes before a tool so that its ranks are on emulated hosts; `host` is a shell's expression."""
+    return ("sh", "-c", f'TUTTI_HOSTID={host} exec "$@"', "sh")
+
+
+def expect_on_hosts(what, done):
+    """The ranks of several hosts have met over the network."""
+    assert done.returncode == 0 and "hierarchical" in done.stdout, f"{what}\n{done.stdout}{done.stderr}"
+    expect_right("all_reduce", done.stdout, 3)
+
+
+def run_as_ranks(*environments):
+    """Starts one tool per environment; the outputs of all when each ends well."""
+    ranks = [subprocess.Popen(ONE_ROW, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**ENVIRONMENT, **environment}) for environment in environments]
+    outputs = [rank.communicate(timeout=120) for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), outputs
+    return outputs
+
+
+def check_id_file():
+    """Processes of a launcher meet through TUTTI_ID_FILE, which is gone afterwards"""
+    with tempfile.TemporaryDirectory() as folder:
+        id_file = os.path.join(folder, "id")
+        outputs = run_as_ranks(*({"RANK": rank, "WORLD_SIZE": "2", "TUTTI_ID_FILE": id_file} for rank in "01"))
+        expect_right("all_reduce", outputs[0][0], 1)
+        assert outputs[1] == ("", ""), f"only rank 0 speaks: {outputs[1]}"
+        assert os.listdir(folder) == [], os.listdir(folder)
+
+
+def check_torchrun_environment():
+    """Processes with torchrun's variables meet: on one host by themselves, else at MASTER_ADDR with a key"""
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()),
+           "TORCHELASTIC_RUN_ID": f"tutti-test-{os.getpid()}"}
+    on_one_host = [{**job, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2"} for rank in "01"]
+    expect_right("all_reduce", run_as_ranks(*on_one_host)[0][0], 1)
+    by_network = [{**job, "RANK": rank, "TUTTI_KEY": KEY} for rank in "01"]
+    expect_right("all_reduce", run_as_ranks(*by_network)[0][0], 1)
+
+
+def free_port():
+    """A port whose successor was free as well a moment ago: rank 0 listens one above MASTER_PORT."""
+    for _ in range(100):
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("", port + 1))
+                return port
+            except (OSError, OverflowError):
+                continue
+    raise AssertionError("no two free ports in a row")
+
+
+def mpi_launcher(*words):
+    def check():
+        if shutil.which(words[0]) is None:
+            raise tap.Skip(f"{words[0]} is not installed")
+        def launch(count, *flags):
+            command = [*words, "-n", count, *ONE_ROW, *flags]
+            return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120,
+                                  env={**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        for count in ("1", "2", "3"):
+            done = launch(count)
+            assert done.returncode == 0, f"{words} {count}\n{done.stdout}{done.stderr}"
+            expect_right("all_reduce", done.stdout, 1)
+        # Two emulated hosts: the ranks that the launcher has started meet over the network.
+        spread = on_hosts("$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} / 2))")
+        command = [*words, "-n", "4", *spread, *THREE_ROWS]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120,
+                              env={**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        expect_on_hosts(f"{words} on hosts", done)
+        done = launch("2", "--procs", "2")
+        assert done.returncode != 0 and "--procs 2 is refused under " in done.stderr, done.stdout + done.stderr
+        assert rows(done.stdout) == [], done.stdout
+    return check
+
+
+def check_slurm_one_node():
+    """The tools run unchanged under srun on one node, with each of its process managers"""
+    if slurm.missing():
+        raise tap.Skip(slurm.missing())
+    with slurm.Cluster(1) as cluster:
+        managers = cluster.process_managers()
+        assert "none" in managers, managers
+        for manager in [name for name in ("none", "pmi2", "pmix") if name in managers]:
+            for count in ("2", "4"):
+                done = cluster.run("-n", count, f"--mpi={manager}", *ONE_ROW)
+                assert done.returncode == 0, f"{manager} {count}\n{done.stdout}{done.stderr}{cluster.said()}"
+                expect_right("all_reduce", done.stdout, 1)
+                assert done.stdout.count("#  Rank ") == int(count), done.stdout
+
+
+def check_slurm_two_nodes():
+    """Ranks of two nodes of Slurm meet at MASTER_ADDR with a key, and say what is missing without one"""
+    if slurm.missing():
+        raise tap.Skip(slurm.missing())
+    with slurm.Cluster(2) as cluster:
+        spread = on_hosts("$SLURM_NODEID")
+        at_master = {"MASTER_ADDR": "127.0.0.1"}
+        done = cluster.run("-N", "2", "-n", "4", *spread, *THREE_ROWS, environment={**at_master, "TUTTI_KEY": KEY})
+        expect_on_hosts(f"two nodes {cluster.said()}", done)
+        done = cluster.run("-N", "2", "-n", "4", *spread, *THREE_ROWS, environment=at_master)
+        assert done.returncode != 0 and "TUTTI_KEY" in done.stderr, done.stdout + done.stderr
+
+
+def torchrun(*flags):
+    """A launcher of two ranks, started. The mappings name no local rank there is: output stays where it is. They are
+    given since torch 1.13 cannot read its own default under Python 3.11."""
+    return subprocess.Popen(["torchrun", "--redirects", "9:3", "--tee", "9:3", "--nproc_per_node", "2", "--no_python",
+                             *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**ENVIRONMENT, "TUTTI_KEY": KEY})
+
+
+def check_torchrun():
+    """The tools run unchanged under torchrun, by one agent and by two on emulated hosts"""
+    if shutil.which("torchrun") is None:
+        raise tap.Skip("torchrun is not installed")
+    at_master = ("--master_addr", "127.0.0.1", "--master_port", str(free_port()))
+    alone = torchrun(*at_master, *ONE_ROW)
+    out, err = alone.communicate(timeout=120)
+    assert alone.returncode == 0, out + err
+    expect_right("all_reduce", out, 1)
+    at_master = (*at_master[:-1], str(free_port()))
+    agents = [torchrun("--nnodes", "2", "--node_rank", host, *at_master, *on_hosts(host), *THREE_ROWS) for host in "01"]
+    outputs = [agent.communicate(timeout=120) for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], outputs
+    assert "hierarchical" in outputs[0][0], outputs
+    expect_right("all_reduce", outputs[0][0], 3)
+
+
+CHECKS = [
+    ("The tools run unchanged under Open MPI", mpi_launcher("mpirun.openmpi", "--oversubscribe")),
+    ("The tools run unchanged under MPICH", mpi_launcher("mpiexec.hydra")),
+    *tap.checks_of(globals()),
+]
+
+if __name__ == "__main__":
+    tap.run(CHECKS)
