@@ -29,6 +29,9 @@ double learning_rate(const Options& options, size_t step) {
 Training::Training(const Options& options, Team& team)
     : options_(options), team_(team), reporter_(team.rank() == 0, options.model.name == "transformer") {
   together(team, [&] {
+    if (team.rank() == 0)
+      for (const auto& path : {options.checkpoint, options.timeline})
+        if (!path.empty()) try_to_write(path);
     read_data();
     ModelOptions model = options.model;
     model.classes = data_.classes;
