@@ -55,10 +55,10 @@ const Matrix& Attention::forward(const Matrix& input, bool) {
   for (size_t i = 0; i < samples * heads_; ++i) {
     const Head head{i / heads_, i % heads_, context_, head_width};
     const Block weights{weights_.row(i * context_), context_, context_, context_};
-    multiply(head.of(input, 0, width), head.of(input, 1, width), weights,
+    product_(head.of(input, 0, width), head.of(input, 1, width), weights,
              {.transpose_right = true, .scale = scale});
     causal_softmax(weights);
-    multiply(weights, head.of(input, 2, width), head.of(output_, 0, width));
+    product_(weights, head.of(input, 2, width), head.of(output_, 0, width), {});
   }
   return output_;
 }
@@ -75,11 +75,11 @@ const Matrix& Attention::backward(const Matrix& gradient, const GradientReady&) 
     const Block weights{weights_.row(i * context_), context_, context_, context_};
     const Block inner = weights_gradient_.block();
     const Block outer = head.of(gradient, 0, width);
-    multiply(outer, head.of(*input_, 2, width), inner, {.transpose_right = true});
-    multiply(weights, outer, head.of(input_gradient_, 2, width), {.transpose_left = true});
+    product_(outer, head.of(*input_, 2, width), inner, {.transpose_right = true});
+    product_(weights, outer, head.of(input_gradient_, 2, width), {.transpose_left = true});
     softmax_backward(weights, inner);
-    multiply(inner, head.of(*input_, 1, width), head.of(input_gradient_, 0, width), {.scale = scale});
-    multiply(inner, head.of(*input_, 0, width), head.of(input_gradient_, 1, width),
+    product_(inner, head.of(*input_, 1, width), head.of(input_gradient_, 0, width), {.scale = scale});
+    product_(inner, head.of(*input_, 0, width), head.of(input_gradient_, 1, width),
              {.transpose_left = true, .scale = scale});
   }
   return input_gradient_;

@@ -11,13 +11,15 @@ namespace tutti::trainer {
 class Attention : public Layer {
  public:
   /// `heads` divides the width.
-  Attention(size_t context, size_t heads) : context_(context), heads_(heads) {}
+  Attention(size_t context, size_t heads, Product product)
+      : context_(context), heads_(heads), product_(std::move(product)) {}
   const Matrix& forward(const Matrix& input, bool training) override;
   const Matrix& backward(const Matrix& gradient, const GradientReady& ready) override;
 
  private:
   size_t context_;
   size_t heads_;
+  Product product_;
   const Matrix* input_ = nullptr;
   Matrix weights_;           ///< [samples * heads * context, context]: who looks at whom
   Matrix weights_gradient_;  ///< [context, context], of one head

@@ -19,8 +19,9 @@ bool neighbour(size_t row, size_t which, size_t side, size_t* result) {
 }  // namespace
 
 Convolution::Convolution(Parameters& parameters, const std::string& name, size_t side, size_t inputs,
-                         size_t outputs)
+                         size_t outputs, Product product)
     : side_(side),
+      product_(std::move(product)),
       weight_(parameters.add(name + ".weight", kNeighbours * inputs, outputs,
                              std::sqrt(2 / static_cast<float>(kNeighbours * inputs)))),
       bias_(parameters.add(name + ".bias", 1, outputs, 0)) {}
@@ -40,12 +41,12 @@ const Matrix& Convolution::forward(const Matrix& input, bool) {
     }
     std::copy(bias_.value, bias_.value + bias_.columns, output_.row(row));
   }
-  multiply(patches_.block(), weight_.value_block(), output_.block(), {.accumulate = true});
+  product_(patches_.block(), weight_.value_block(), output_.block(), {.accumulate = true});
   return output_;
 }
 
 const Matrix& Convolution::backward(const Matrix& gradient, const GradientReady& ready) {
-  multiply(patches_.block(), gradient.block(), weight_.gradient_block(),
+  product_(patches_.block(), gradient.block(), weight_.gradient_block(),
            {.transpose_left = true, .accumulate = true});
   for (size_t i = 0; i < gradient.rows(); ++i)
     for (size_t j = 0; j < gradient.columns(); ++j) bias_.gradient[j] += gradient.row(i)[j];
@@ -55,7 +56,7 @@ const Matrix& Convolution::backward(const Matrix& gradient, const GradientReady&
   }
   const size_t channels = weight_.rows / kNeighbours;
   patches_gradient_.resize(gradient.rows(), weight_.rows);
-  multiply(gradient.block(), weight_.value_block(), patches_gradient_.block(), {.transpose_right = true});
+  product_(gradient.block(), weight_.value_block(), patches_gradient_.block(), {.transpose_right = true});
   input_gradient_.resize(gradient.rows(), channels);
   input_gradient_.fill(0);
   for (size_t row = 0; row < gradient.rows(); ++row)

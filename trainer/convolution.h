@@ -9,12 +9,14 @@ namespace tutti::trainer {
 /// 3 x 3 convolution, zeros outside the image: [images * side * side, inputs] to the same of `outputs`.
 class Convolution : public Layer {
  public:
-  Convolution(Parameters& parameters, const std::string& name, size_t side, size_t inputs, size_t outputs);
+  Convolution(Parameters& parameters, const std::string& name, size_t side, size_t inputs, size_t outputs,
+              Product product);
   const Matrix& forward(const Matrix& input, bool training) override;
   const Matrix& backward(const Matrix& gradient, const GradientReady& ready) override;
 
  private:
   size_t side_;
+  Product product_;
   Parameter& weight_;  ///< [9 * inputs, outputs]
   Parameter& bias_;
   Matrix patches_;  ///< each pixel's 3 x 3 neighbours side by side: the convolution becomes one product

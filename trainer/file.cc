@@ -44,10 +44,14 @@ void write_all(const std::filesystem::path& path, std::span<const std::byte> byt
   if (::fsync(file.number()) != 0) throw failure("cannot write", path);
 }
 
+std::filesystem::path draft_of(const std::filesystem::path& path) {
+  return path.string() + ".new";
+}
+
 }  // namespace
 
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  const std::filesystem::path draft = path.string() + ".new";
+  const std::filesystem::path draft = draft_of(path);
   try {
     write_all(draft, bytes);
     if (::rename(draft.c_str(), path.c_str()) != 0) throw failure("cannot rename to", path);
@@ -58,6 +62,16 @@ void write_file(const std::filesystem::path& path, std::span<const std::byte> by
   // The renaming itself lasts once the folder is on the disk.
   const Descriptor folder(path.has_parent_path() ? path.parent_path() : ".", O_RDONLY | O_DIRECTORY);
   if (folder.number() >= 0) ::fsync(folder.number());
+}
+
+void try_to_write(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw Error("cannot write " + path.string() + ": it is a folder");
+  const std::filesystem::path draft = draft_of(path);
+  const Descriptor file(draft, O_WRONLY | O_CREAT);
+  if (file.number() < 0) throw failure("cannot create", draft);
+  ::unlink(draft.c_str());
 }
 
 std::vector<std::byte> read_file(const std::filesystem::path& path) {

@@ -8,11 +8,13 @@ namespace tutti::trainer {
 class Linear : public Layer {
  public:
   /// Maps [rows, inputs] to [rows, outputs]. `gain` scales the first weights.
-  Linear(Parameters& parameters, const std::string& name, size_t inputs, size_t outputs, float gain = 1);
+  Linear(Parameters& parameters, const std::string& name, size_t inputs, size_t outputs, Product product,
+         float gain = 1);
   const Matrix& forward(const Matrix& input, bool training) override;
   const Matrix& backward(const Matrix& gradient, const GradientReady& ready) override;
 
  private:
+  Product product_;
   Parameter& weight_;
   Parameter& bias_;
   const Matrix* input_ = nullptr;

@@ -1,8 +1,9 @@
-// Matrices of float32 and their product, the one operation that is worth a library (BLAS).
+// Matrices of float32 and their product, the one operation that is worth a library: a BLAS, on the host here.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 namespace tutti::trainer {
@@ -56,5 +57,9 @@ struct ProductOptions {
 /// written. Runs in the calling thread alone, so that ranks do not fight for cores, and gives the same bits
 /// for the same operands.
 void multiply(Block left, Block right, Block result, ProductOptions options = {});
+
+/// What computes the products of a model: `multiply`, or the same elsewhere (cuda_blas.h). Operands and
+/// result are host memory; the result is there when it returns. May throw Error.
+using Product = std::function<void(Block left, Block right, Block result, ProductOptions options)>;
 
 }  // namespace tutti::trainer

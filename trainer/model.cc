@@ -20,8 +20,8 @@ Layers layers_of(Some... layers) {
 
 }  // namespace
 
-Model::Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum_over_ranks)
-    : options_(options) {
+Model::Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum_over_ranks, Product product)
+    : options_(options), product_(std::move(product)) {
   if (options.name == "transformer")
     make_transformer();
   else if (options.name == "mlp")
@@ -50,30 +50,31 @@ void Model::make_transformer() {
     const std::string name = "block" + std::to_string(block);
     // One by one: the order in which arguments are evaluated is not fixed, that of parameters has to be.
     auto norm = std::make_unique<LayerNorm>(p, name + ".attention.norm", width);
-    auto in = std::make_unique<Linear>(p, name + ".attention.in", width, 3 * width);
-    auto attention = std::make_unique<Attention>(options_.context, options_.heads);
-    auto out = std::make_unique<Linear>(p, name + ".attention.out", width, width, gain);
+    auto in = std::make_unique<Linear>(p, name + ".attention.in", width, 3 * width, product_);
+    auto attention = std::make_unique<Attention>(options_.context, options_.heads, product_);
+    auto out = std::make_unique<Linear>(p, name + ".attention.out", width, width, product_, gain);
     add(name + ".attention", std::make_unique<Residual>(layers_of(std::move(norm), std::move(in),
                                                                   std::move(attention), std::move(out))));
     norm = std::make_unique<LayerNorm>(p, name + ".mlp.norm", width);
-    in = std::make_unique<Linear>(p, name + ".mlp.in", width, 4 * width);
-    out = std::make_unique<Linear>(p, name + ".mlp.out", 4 * width, width, gain);
+    in = std::make_unique<Linear>(p, name + ".mlp.in", width, 4 * width, product_);
+    out = std::make_unique<Linear>(p, name + ".mlp.out", 4 * width, width, product_, gain);
     add(name + ".mlp", std::make_unique<Residual>(layers_of(std::move(norm), std::move(in),
                                                             std::make_unique<Relu>(), std::move(out))));
   }
   add("norm", std::make_unique<LayerNorm>(p, "norm", width));
-  add("head", std::make_unique<Linear>(p, "head", width, options_.classes));
+  add("head", std::make_unique<Linear>(p, "head", width, options_.classes, product_));
 }
 
 void Model::make_mlp() {
   constexpr size_t kHidden = 256;
   Parameters& p = parameters_;
   const float gain = std::sqrt(2.0F);  // half of Relu's outputs are 0
-  add("hidden1", std::make_unique<Linear>(p, "hidden1", options_.side * options_.side, kHidden, gain));
+  add("hidden1",
+      std::make_unique<Linear>(p, "hidden1", options_.side * options_.side, kHidden, product_, gain));
   add("relu1", std::make_unique<Relu>());
-  add("hidden2", std::make_unique<Linear>(p, "hidden2", kHidden, kHidden, gain));
+  add("hidden2", std::make_unique<Linear>(p, "hidden2", kHidden, kHidden, product_, gain));
   add("relu2", std::make_unique<Relu>());
-  add("head", std::make_unique<Linear>(p, "head", kHidden, options_.classes));
+  add("head", std::make_unique<Linear>(p, "head", kHidden, options_.classes, product_));
 }
 
 void Model::make_cnn(const SumOverRanks& sum_over_ranks) {
@@ -88,7 +89,7 @@ void Model::make_cnn(const SumOverRanks& sum_over_ranks) {
   for (const size_t outputs : {8, 16}) {
     const std::string number = std::to_string(outputs / 8);
     add("convolution" + number,
-        std::make_unique<Convolution>(p, "convolution" + number, side, channels, outputs));
+        std::make_unique<Convolution>(p, "convolution" + number, side, channels, outputs, product_));
     add("norm" + number, std::make_unique<BatchNorm>(p, "norm" + number, outputs, sum));
     add("relu" + number, std::make_unique<Relu>());
     add("pool" + number, std::make_unique<MaxPool>(side));
@@ -96,7 +97,7 @@ void Model::make_cnn(const SumOverRanks& sum_over_ranks) {
     channels = outputs;
   }
   add("features", std::make_unique<Reshape>(side * side * channels));
-  add("head", std::make_unique<Linear>(p, "head", side * side * channels, options_.classes));
+  add("head", std::make_unique<Linear>(p, "head", side * side * channels, options_.classes, product_));
 }
 
 const Matrix& Model::forward(const Matrix& input, bool training, Timeline* timeline) {

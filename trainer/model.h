@@ -24,7 +24,8 @@ class Model {
  public:
   /// Makes the layers and draws the parameters from `seed`. Throws Error for an unknown name and for sizes
   /// that do not fit. `sum_over_ranks` is for synchronised batch normalisation; may be empty for one rank.
-  Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum_over_ranks);
+  Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum_over_ranks,
+        Product product = multiply);
 
   /// [targets, classes] for `input`, whose rows are samples. Layers are noted in `timeline` if there is one.
   const Matrix& forward(const Matrix& input, bool training, Timeline* timeline = nullptr);
@@ -47,6 +48,7 @@ class Model {
     std::unique_ptr<Layer> layer;
   };
   ModelOptions options_;
+  Product product_;
   Parameters parameters_;
   std::vector<Named> layers_;
 };

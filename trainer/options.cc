@@ -70,6 +70,15 @@ void add_model_flags(CLI::App& app, Options& options) {
                "cnn: batch statistics of each rank by itself, not of all ranks");
 }
 
+void add_device_flag(CLI::App& app, Options& options) {
+  app.add_option(
+         "--device", options.device,
+         "computes matrix products: host (OpenBLAS), cuda (cuBLAS on a GPU), or auto: a GPU where there "
+         "is one, else the host")
+      ->check(CLI::IsMember({"auto", "host", "cuda"}))
+      ->capture_default_str();
+}
+
 void add_optimizer_flags(CLI::App& app, Options& options) {
   app.add_option("--optimizer", options.optimizer.name, "adamw, or sgd with momentum")
       ->check(CLI::IsMember({"adamw", "sgd"}))
@@ -156,6 +165,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
                "trainer");
   add_run_flags(app, parsed.options);
   add_model_flags(app, parsed.options);
+  add_device_flag(app, parsed.options);
   add_optimizer_flags(app, parsed.options);
   add_communication_flags(app, parsed.options);
   add_file_flags(app, parsed.options);

@@ -29,6 +29,9 @@ double learning_rate(const Options& options, size_t step) {
 Training::Training(const Options& options, Team& team)
     : options_(options), team_(team), reporter_(team.rank() == 0, options.model.name == "transformer") {
   together(team, [&] {
+    if (team.rank() == 0)
+      for (const auto& path : {options.checkpoint, options.timeline})
+        if (!path.empty()) try_to_write(path);
     read_data();
     ModelOptions model = options.model;
     model.classes = data_.classes;
@@ -40,8 +43,9 @@ Training::Training(const Options& options, Team& team)
                                                           .rank_count = team.count(),
                                                           .uneven = options.uneven,
                                                           .seed = options.seed});
-    model_ =
-        std::make_unique<Model>(model, options.seed, [&team](std::span<double> sums) { team.sum(sums); });
+    device_ = find_device(options.device, team.rank());
+    model_ = std::make_unique<Model>(
+        model, options.seed, [&team](std::span<double> sums) { team.sum(sums); }, device_.product);
     optimizer_ = make_optimizer(options.optimizer, model_->parameters());
     parallel_ =
         std::make_unique<DataParallel>(team, model_->parameters(), options.buckets, options.compression);
@@ -188,7 +192,7 @@ void Training::run() {
   reporter_.head(*parallel_, model_->description() + ", " +
                                  std::to_string(model_->parameters().trained_count()) + " parameters, " +
                                  std::to_string(data_.train->sample_count()) + " samples, " +
-                                 std::to_string(team_.count()) + " ranks");
+                                 std::to_string(team_.count()) + " ranks\nmatrix products: " + device_.about);
   const size_t first = steps_done_;
   const size_t middle = first + (std::max(options_.steps, first) - first) / 2;
   Timeline timeline;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "trainer/checkpoint.h"
+#include "trainer/cuda_blas.h"
 #include "trainer/data_parallel.h"
 #include "trainer/loss.h"
 #include "trainer/options.h"
@@ -52,6 +53,7 @@ class Training {
   std::optional<Vocabulary> vocabulary_;
   std::optional<double> trigram_loss_;  ///< nats a character
   std::string prompt_;
+  Device device_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DataParallel> parallel_;

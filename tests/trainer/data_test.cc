@@ -241,5 +241,17 @@ TEST(FileTest, AWriteThatFailsLeavesTheOldFile) {
   EXPECT_THAT(error_of([&] { write_file("/dev/full/x", {}); }), HasSubstr("cannot create"));
 }
 
+// Goal: whether a file can be written is known before there is anything to write, and asking leaves no trace.
+TEST(FileTest, TryingToWriteTouchesNothing) {
+  const Scratch scratch;
+  scratch.write("file", "old");
+  try_to_write(scratch.path() / "file");
+  try_to_write(scratch.path() / "other");
+  EXPECT_EQ(read_file(scratch.path() / "file").size(), 3u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch.path()), fs::directory_iterator()), 1);
+  EXPECT_THAT(error_of([&] { try_to_write(scratch.path()); }), HasSubstr("it is a folder"));
+  EXPECT_THAT(error_of([&] { try_to_write(scratch.path() / "absent/file"); }), HasSubstr("cannot create"));
+}
+
 }  // namespace
 }  // namespace tutti::trainer

@@ -115,21 +115,23 @@ MakeLayer plain_maker(Arguments... arguments) {
 std::unique_ptr<Layer> make_residual(Parameters& parameters) {
   Layers layers;
   layers.push_back(std::make_unique<LayerNorm>(parameters, "norm", 6));
-  layers.push_back(std::make_unique<Linear>(parameters, "in", 6, 4));
-  layers.push_back(std::make_unique<Linear>(parameters, "out", 4, 6));
+  layers.push_back(std::make_unique<Linear>(parameters, "in", 6, 4, multiply));
+  layers.push_back(std::make_unique<Linear>(parameters, "out", 4, 6, multiply));
   return std::make_unique<Residual>(std::move(layers));
 }
 
 std::vector<LayerCase> all_layers() {
   return {
-      {"linear", maker<Linear>(std::string("linear"), size_t{5}, size_t{3}, 1.0F), 4, 5},
+      {"linear", maker<Linear>(std::string("linear"), size_t{5}, size_t{3}, Product(multiply)), 4, 5},
       {"relu", plain_maker<Relu>(), 3, 5},
       {"reshape", plain_maker<Reshape>(size_t{3}), 2, 6},
       {"embedding", maker<Embedding>(size_t{5}, size_t{4}, size_t{3}), 3, 4, true},
-      {"attention", plain_maker<Attention>(size_t{5}, size_t{2}), 10, 12},
+      {"attention", plain_maker<Attention>(size_t{5}, size_t{2}, Product(multiply)), 10, 12},
       {"layer_norm", maker<LayerNorm>(std::string("norm"), size_t{6}), 4, 6},
       {"batch_norm", maker<BatchNorm>(std::string("norm"), size_t{3}, SumOverRanks()), 7, 3},
-      {"convolution", maker<Convolution>(std::string("convolution"), size_t{4}, size_t{2}, size_t{3}), 32, 2},
+      {"convolution",
+       maker<Convolution>(std::string("convolution"), size_t{4}, size_t{2}, size_t{3}, Product(multiply)), 32,
+       2},
       {"max_pool", plain_maker<MaxPool>(size_t{4}), 32, 2},
       {"residual", make_residual, 4, 6},
   };

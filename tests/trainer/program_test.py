@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """The trainer as a user meets it: processes, threads, a launcher, files, failures. Prints TAP.
 
-Usage: program_test.py TRAINER [FACTOR], where FACTOR multiplies the time that a program may take.
+Usage: program_test.py TRAINER [FACTOR], where FACTOR multiplies the time that a program may take. Products are computed on the
+host, but where a check says otherwise: stubs of CUDA's libraries lie beside the other tests of the trainer.
 """
 
 import json
+import math
 import os
 import pathlib
+import random
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,13 +22,15 @@ import tap  # noqa: E402
 
 TRAINER = sys.argv[1]
 LIMIT_S = 180 * int(sys.argv[2] if len(sys.argv) > 2 else 1)
+STUBS = pathlib.Path(TRAINER).resolve().parent.parent / "tests" / "trainer"
 LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
                      "OMPI_", "JOB_COMPLETION_INDEX", "TUTTI_")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
 # A model and text that take a moment.
 WORDS = "the ranks meet and the sums agree; every bucket waits for its last gradient, and the first layer comes last. "
-SMALL = ("--context", "16", "--width", "16", "--depth", "1", "--heads", "2", "--steps", "8", "--batch", "12",
-         "--sample", "20", "--reproducible")
+SHAPE = ("--context", "16", "--width", "16", "--depth", "1", "--heads", "2", "--batch", "12", "--sample", "20",
+         "--reproducible")
+SMALL = (*SHAPE, "--steps", "8")
 
 
 class Folder:
@@ -42,7 +48,8 @@ class Folder:
 
 
 def start(*flags, environment=None):
-    return subprocess.Popen([TRAINER, *map(str, flags)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    device = () if "--device" in flags or "--help" in flags else ("--device", "host")
+    return subprocess.Popen([TRAINER, *map(str, flags), *device], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env={**ENVIRONMENT, **(environment or {})})
 
 
@@ -66,6 +73,18 @@ def digest(output):
     return re.search(r"^parameters ([0-9a-f]{16})$", output, re.MULTILINE).group(1)
 
 
+def start_processes(folder, count, *flags, hosts=False):
+    """Ranks of a launcher that sets RANK and WORLD_SIZE; with `hosts` each is told that it is on a host of its own."""
+    ranks = []
+    for rank in range(count):
+        environment = {"RANK": str(rank), "WORLD_SIZE": str(count), "TUTTI_ID_FILE": str(folder.path / "id"),
+                       "TUTTI_SOCKET_IFNAME": "lo"}
+        if hosts:
+            environment["TUTTI_HOSTID"] = f"host{rank}"
+        ranks.append(start(*flags, environment=environment))
+    return ranks
+
+
 def check_processes_threads_and_tcp():
     """Processes, threads, a launcher's processes and TCP between emulated hosts train the same bits, whatever the buckets"""
     with Folder() as folder:
@@ -73,13 +92,7 @@ def check_processes_threads_and_tcp():
         wanted = digest(train("--ranks", 3, *common)[0])
         assert digest(train("--ranks", 3, "--threads", "--bucket-bytes", 0, *common)[0]) == wanted
         for emulates_hosts, buckets in ((False, "4KiB"), (True, "4KiB"), (True, 0)):
-            ranks = []
-            for rank in range(3):
-                environment = {"RANK": str(rank), "WORLD_SIZE": "3", "TUTTI_ID_FILE": str(folder.path / "id"),
-                               "TUTTI_SOCKET_IFNAME": "lo"}
-                if emulates_hosts:
-                    environment["TUTTI_HOSTID"] = f"host{rank}"
-                ranks.append(start("--bucket-bytes", buckets, *common, environment=environment))
+            ranks = start_processes(folder, 3, "--bucket-bytes", buckets, *common, hosts=emulates_hosts)
             outputs = [finish(rank)[0] for rank in ranks]
             assert digest(outputs[0]) == wanted, f"hosts emulated: {emulates_hosts}, buckets {buckets}"
             assert outputs[1] == outputs[2] == "", outputs[1]
@@ -120,6 +133,33 @@ def check_learning():
         assert float(found.group(1)) < float(found.group(2)), output
 
 
+def draw_bars(count, seed):
+    """IDX images and labels: a bar at one of ten angles, its place and grey at random."""
+    images, labels = bytearray(), bytearray()
+    generator = random.Random(seed)
+    for _ in range(count):
+        label = generator.randrange(10)
+        angle, x, y = math.pi * label / 10, generator.uniform(4.5, 6.5), generator.uniform(4.5, 6.5)
+        for pixel in range(144):
+            away = (pixel % 12 - x) * math.sin(angle) - (pixel // 12 - y) * math.cos(angle)
+            images.append(generator.randrange(180, 256) if abs(away) < 1 else generator.randrange(40))
+        labels.append(label)
+    return struct.pack(">4B3I", 0, 0, 8, 3, count, 12, 12) + images, struct.pack(">4BI", 0, 0, 8, 1, count) + labels
+
+
+def check_idx_folder():
+    """Images in MNIST's four files are learned"""
+    with Folder() as folder:
+        for stem, count, seed in (("train", 1500, 1), ("t10k", 300, 2)):
+            images, labels = draw_bars(count, seed)
+            (folder.path / f"{stem}-images-idx3-ubyte").write_bytes(images)
+            (folder.path / f"{stem}-labels-idx1-ubyte").write_bytes(labels)
+        for model in ("mlp", "cnn"):
+            output = train("--ranks", 2, "--model", model, "--data", folder.path, "--steps", 150)[0]
+            assert "1500 samples" in output and "12 x 12" in output, output
+            assert float(re.search(r"test accuracy ([0-9.]+) %", output).group(1)) >= 97, output
+
+
 def check_timeline():
     """The timeline shows buckets that are reduced while earlier layers still go backward"""
     with Folder() as folder:
@@ -157,6 +197,47 @@ def check_resume():
         assert not re.search(r"^ +1 ", output, re.MULTILINE), f"began anew\n{output}"
 
 
+def check_lost_rank():
+    """When a rank is killed, the others end with a sentence that names it, and the last checkpoint is whole"""
+    with Folder() as folder:
+        path = folder.path / "checkpoint"
+        common = ("--data", folder.text, *SHAPE, "--report-every", 1)
+        for hosts in (False, True):
+            ranks = start_processes(folder, 3, *common, "--steps", 100000, "--checkpoint", path, "--checkpoint-every", 1,
+                                    hosts=hosts)
+            for line in ranks[0].stdout:
+                if re.match(r" +3 ", line):
+                    break
+            ranks[2].kill()
+            for rank in (0, 1):
+                assert re.search(rf"^trainer, rank {rank}: .*rank 2\b", finish(ranks[rank], 1)[1], re.MULTILINE)
+            finish(ranks[2], -signal.SIGKILL)
+            assert not (folder.path / "checkpoint.new").exists()
+            assert digest(train("--ranks", 2, *common, "--resume", path, "--steps", 1)[0])
+
+
+def check_devices():
+    """Products on a GPU train as well as on the host; a machine without one says so, or refuses --device cuda"""
+    with Folder() as folder:
+        common = ("--ranks", 2, "--data", folder.text, *SMALL)
+        loss = re.compile(r"held-out loss ([0-9.]+)")
+        wanted, _ = train(*common)
+        assert "matrix products: OpenBLAS\n" in wanted, wanted
+        for flags in (("--device", "cuda"), ("--device", "auto", "--threads")):
+            output, _ = train(*common, *flags, environment={"LD_LIBRARY_PATH": str(STUBS)})
+            assert "matrix products: cuBLAS on GPU 0 (stub)\n" in output, output
+            difference = float(loss.search(output).group(1)) - float(loss.search(wanted).group(1))
+            assert abs(difference) < 0.01, output
+        (folder.path / "libcuda.so.1").write_text("no library")
+        without = {"LD_LIBRARY_PATH": str(folder.path)}
+        output, _ = train(*common, "--device", "auto", environment=without)
+        assert re.search(r"^matrix products: OpenBLAS \(no GPU: .*libcuda", output, re.MULTILINE), output
+        assert digest(output) == digest(wanted), output
+        _, errors = train(*common, "--device", "cuda", status=1, environment=without)
+        for rank in (0, 1):
+            assert re.search(rf"^trainer, rank {rank}: rank 0: --device cuda: no GPU can be used", errors, re.MULTILINE), errors
+
+
 def check_mistakes():
     """Mistakes end every rank with a sentence, and a status that is not 0"""
     with Folder() as folder:
@@ -178,11 +259,20 @@ def check_mistakes():
         refused("more ranks (9) than samples (8)", "--model", "mlp", "--digits", 8, ranks=9)
         refused("does not divide among 2 ranks", "--model", "mlp", "--digits", 80, "--batch", 9)
         refused("too short for a context of 4000", "--data", folder.text, "--context", 4000)
+        for name, content, text in (("empty", b"", "is empty"), ("binary", b"a\0b" * 100, "is no text")):
+            (folder.path / name).write_bytes(content)
+            refused(text, "--data", folder.path / name)
+            (folder.path / name).unlink()
+        refused("not enough text", "--data", broken)
         path = folder.path / "checkpoint"
         tiny = ("--digits", 80, "--batch", 8, "--steps", 2)
         train("--ranks", 2, "--model", "mlp", *tiny, "--checkpoint", path)
         refused("it is of the model 'mlp", "--model", "cnn", *tiny, "--resume", path)
-        refused("cannot create", "--model", "mlp", *tiny, "--checkpoint", folder.path / "absent" / "checkpoint")
+        # Before the first step, not after the last.
+        for flag in ("--checkpoint", "--timeline"):
+            for place, text in ((folder.path / "absent" / "file", "cannot create"), (folder.text / "file", "cannot create"),
+                                (broken, "is a folder")):
+                refused(text, "--model", "mlp", "--steps", 1000000000, flag, place)
         refused("--compression", "--model", "mlp", *tiny, "--compression", "zip", status=2)
         assert sorted(entry.name for entry in folder.path.iterdir()) == ["checkpoint", "mnist", "text"]
 

@@ -20,6 +20,7 @@ inline trainer::Options small_transformer(const Scratch& scratch) {
   }
   scratch.write("text", text);
   trainer::Options options;
+  options.device = "host";
   options.data = {scratch.path() / "text"};
   options.model.context = 8;
   options.model.width = 16;
@@ -35,6 +36,7 @@ inline trainer::Options small_transformer(const Scratch& scratch) {
 
 inline trainer::Options small_images(const std::string& model) {
   trainer::Options options;
+  options.device = "host";
   options.model.name = model;
   options.digits = 96;
   options.steps = 6;

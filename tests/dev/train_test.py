@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""./dev run ends with a training run, ./dev train trains on this project's documentation and takes other flags.
+
+Usage: train_test.py SOURCE_ROOT. Method: the verbs themselves, with programs that print their arguments in place of built
+ones, and without building.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+ROOT = pathlib.Path(sys.argv[1]).resolve()
+# `source` with a verb that only prints, then the verbs' neighbours that would install and build.
+SCRIPT = """
+source "$1/dev" help >/dev/null
+install_packages() { :; }
+configure() { :; }
+compile() { :; }
+build_release() { :; }
+show_machine() { :; }
+"${@:2}"
+"""
+
+
+def verb(*words, trainer=True):
+    """The standard output of a verb's function, run with stand-ins for the programs; its lines that they printed."""
+    with tempfile.TemporaryDirectory() as root:
+        build = pathlib.Path(root)
+        for name in ["perf/all_reduce_perf"] + ["trainer/trainer"] * trainer:
+            path = build / name
+            path.parent.mkdir()
+            path.write_text(f'#!/bin/sh\necho "{path.name} $*"\n', encoding="utf-8")
+            path.chmod(0o755)
+        done = subprocess.run(["bash", "-c", SCRIPT, "dev", ROOT, *words], capture_output=True, text=True, check=False,
+                              env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "BUILD": root})
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.replace(root, "BUILD")
+
+
+def check_run():
+    """./dev run ends with a training run of 2 ranks on the documentation, with a timeline"""
+    output = verb("verb_run", "-b", "4K")
+    first, last = output.index("all_reduce_perf --procs 2"), output.index("\ntrainer --data ")
+    assert first < last, output
+    trains = output[last:].splitlines()[1]
+    for word in ("README.md", "docs/trainer.md", "--timeline BUILD/trainer/timeline.json", "--ranks 2"):
+        assert word in trains, trains
+
+
+def check_run_without_blas():
+    """./dev run on a machine without BLAS says that nothing is trained, and is good"""
+    assert "no training run: OpenBLAS (libopenblas-dev) is missing" in verb("verb_run", trainer=False)
+
+
+def check_flags():
+    """./dev train passes flags on, and leaves out what they replace"""
+    output = verb("verb_train", "--model", "cnn", "--ranks", "4", "--timeline", "mine.json")
+    assert "\ntrainer --model cnn --ranks 4 --timeline mine.json\n" in output, output
+    output = verb("verb_train", "--data", "my.txt")
+    assert "\ntrainer --data my.txt --timeline BUILD/trainer/timeline.json --ranks 2\n" in output, output
+
+
+if __name__ == "__main__":
+    tap.run(tap.checks_of(globals()))
