@@ -7,7 +7,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <thread>
 
 #include "tests/support/cluster.h"
@@ -18,18 +17,6 @@ namespace {
 tutti_result_t sum(Rank& rank, std::vector<float>& data) {
   return tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
                           TUTTI_BLOCKING);
-}
-
-/// Waits until the process is dead, though its parent has not asked yet.
-bool is_dead(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string word;
-  return !(file >> word >> word >> word) || word == "Z" || word == "X";
-}
-
-void wait_until_dead(Rank& rank, int process) {
-  const double deadline_s = seconds_now() + patience_s(20);
-  while (!is_dead(rank.pid_of_process(process)) && seconds_now() < deadline_s) std::this_thread::yield();
 }
 
 /// What rank 1 is doing when it is killed, and what the others wait in.
@@ -78,7 +65,7 @@ TEST_P(DeathTest, GivesEverySurvivorAnErrorNamingTheRank) {
       } else {
         result = sum(rank, data);
       }
-      if (is_dead(rank.pid_of_process(1)) && result == TUTTI_SUCCESS) {
+      if (rank.is_dead(1) && result == TUTTI_SUCCESS) {
         // From here on the 2 s count.
         const double start = seconds_now();
         while (result == TUTTI_SUCCESS && seconds_now() < start + 2 * patience_s(1)) {
@@ -182,7 +169,7 @@ TEST(ExitTest, WithoutDestroyingLetsPeersFinish) {
           "the root");
       std::exit(0);
     }
-    wait_until_dead(rank, 2);
+    rank.wait_until_dead(2);
     rank.expect_ok(tutti_broadcast(nullptr, data.data(), 10, TUTTI_FLOAT32, 2, rank.comm, TUTTI_BLOCKING),
                    "after the root's exit");
     rank.expect_true(data[9] == 2.0f, "wrong data");

@@ -296,6 +296,16 @@ pid_t Rank::pid_of_process(int process) const {
   return shared_.pids[process].load();
 }
 
+bool Rank::is_dead(int process) const {
+  std::ifstream file("/proc/" + std::to_string(pid_of_process(process)) + "/stat");
+  std::string word;
+  return !(file >> word >> word >> word) || word == "Z" || word == "X";
+}
+
+void Rank::wait_until_dead(int process) const {
+  wait_for(shared_, [&] { return is_dead(process); });
+}
+
 std::string run_cluster(const ClusterOptions& options, const RankBody& body) {
   const SharedPage<ClusterShared> shared;
   const int count = std::accumulate(options.layout.begin(), options.layout.end(), 0);

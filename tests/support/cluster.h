@@ -81,6 +81,10 @@ class Rank {
   /// 4 KiB that all ranks share.
   void* shared_bytes();
   pid_t pid_of_process(int process) const;
+  /// Whether the process has ended, though the test has not asked for it yet.
+  bool is_dead(int process) const;
+  /// Waits until it has, for a while.
+  void wait_until_dead(int process) const;
 
  private:
   ClusterShared& shared_;
