@@ -110,7 +110,11 @@ void prefault_rings(const Segment& segment, const SegmentShape& shape) {
 }  // namespace
 
 Communicator::Communicator(Process& process, uint32_t rank_count, uint32_t rank, const CommOptions& options)
-    : process_(process), rank_count_(rank_count), rank_(rank), options_(options) {
+    : process_(process),
+      rank_count_(rank_count),
+      rank_(rank),
+      options_(options),
+      timeout_ms_(options.timeout_ms) {
   const Config& config = process.config();
   shape_ = {.rank_count = rank_count,
             .published = options.threads,
@@ -257,7 +261,7 @@ Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introducti
   TUTTI_TRY(open_control_plane());
   TUTTI_TRY(watch_life(facts, introductions));
   TUTTI_TRY(start_pulse());
-  process_.add_communicator(this);
+  process_.add_communicator(this, setup.id());
   return Status::ok();
 }
 
