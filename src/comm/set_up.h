@@ -53,6 +53,10 @@ class SetUp {
   /// another rank meanwhile.
   Result<std::vector<FileDescriptor>> connect(std::span<const DataRequest> requests);
 
+  /// Of a meeting over the network, for who waits for something else meanwhile: as NetworkMeeting's.
+  int descriptor() const { return network_->descriptor(); }
+  Status check() { return network_->check(); }
+
   /// All ranks are ready. Ends the meeting.
   Status finish();
 

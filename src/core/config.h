@@ -91,6 +91,8 @@ struct Config {
   bool report_signal = false;
   /// TUTTI_CONNECTIONS: TCP connections that carry the data of two ranks; 1..16, equal on all ranks.
   uint32_t connections = 1;
+  /// TUTTI_TLS: 1 = the data between hosts is encrypted and signed (TLS 1.3); equal on all ranks.
+  bool tls = false;
   /// TUTTI_KEY, else the contents of the file TUTTI_KEY_FILE: the secret that ranks prove to each other where
   /// no unique id carries one; at least 16 characters, or empty.
   std::string key;
