@@ -169,7 +169,7 @@ typedef struct tutti_config_t {
   int reproducible;    /* 1: same bits for any algorithm, placement, message size. Agreed by all ranks */
   int threads;         /* threads that work on one long operation of this rank, 1..16; 0: default (1).
                           Agreed by all ranks */
-  uint64_t timeout_ms; /* deadline of one operation; 0: default (600,000) */
+  uint64_t timeout_ms; /* deadline of one operation; 0: default (600,000); tutti_comm_set_timeout */
   uint64_t setup_timeout_ms; /* deadline of set-up; 0: default (120,000) */
 } tutti_config_t;
 
@@ -194,12 +194,13 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCE
  * there or `timeout_ms` (0: the set-up deadline) has passed, reads *id on rank 0 and fills it on the others.
  *
  * `where` is one of
- *   "launcher"           as the launcher that started the processes allows: PMI, PMIx, a socket of the one
- * host, or the address that it gives (then TUTTI_KEY must be set); "tutti://HOST:PORT"  rank 0 listens there,
- * on HOST; TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks; "file:PATH"          a file that all ranks
- * reach; it must not exist, and rank 0 removes it: tutti_forget_file. Errors: TUTTI_INVALID_ARGUMENT (where,
- * rank), TUTTI_INVALID_USAGE (no launcher, no key, the file exists), TUTTI_TIMEOUT, TUTTI_SYSTEM_ERROR,
- * TUTTI_PEER_LOST. */
+ *   "launcher"           as the launcher that started the processes allows: the file named by the environment
+ *                        variable TUTTI_ID_FILE, as below; PMI; PMIx; a socket of the one host; or the
+ * address that it gives (then TUTTI_KEY must be set) "tutti://HOST:PORT"  rank 0 listens there, on HOST;
+ * TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks "file:PATH"          a file that all ranks reach; it
+ * must not exist, and rank 0 removes it: tutti_forget_file Errors: TUTTI_INVALID_ARGUMENT (where, rank),
+ * TUTTI_INVALID_USAGE (no launcher, no key, the file exists or is of an earlier run), TUTTI_TIMEOUT,
+ * TUTTI_SYSTEM_ERROR, TUTTI_PEER_LOST. */
 TUTTI_API tutti_result_t tutti_share_unique_id(tutti_unique_id_t* id, const char* where, int rank,
                                                int rank_count, uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
@@ -218,7 +219,8 @@ TUTTI_API tutti_result_t tutti_share_unique_id_by_store(tutti_unique_id_t* id, c
                                                         const char* key, int rank,
                                                         uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
-/* Removes the file of "file:PATH" once all ranks have a communicator; on ranks other than 0, nothing. */
+/* Removes the file of "file:PATH", or of "launcher" where that is one, once all ranks have a communicator; on
+ * ranks other than 0, and where there is none, nothing. */
 TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) TUTTI_NOEXCEPT;
 
 /* The place of this process in its job, from the environment of torchrun, Open MPI, MPICH, Slurm, PMIx or
@@ -270,12 +272,11 @@ TUTTI_API tutti_result_t tutti_comm_grow(tutti_comm_t* comm, int rank_count, con
                                          int rank, tutti_comm_t** new_comm,
                                          const tutti_config_t* config) TUTTI_NOEXCEPT;
 
-/* Waits until everything issued on this rank is complete. Afterwards collectives, send, recv, split, register
- * and op_create are refused with TUTTI_INVALID_USAGE; what only asks or gives back goes on: rank, count,
- * explain, async_error, deregister, op_destroy, destroy, abort.
- * Returns the first error of the operations that this rank had issued on streams, whether or not a stream has
- * reported it too; the communicator is finalized all the same. Errors of blocking calls were returned by
- * these calls. */
+/* Waits until everything issued on this rank is complete. Afterwards collectives, send, recv, split,
+ * register, set_timeout and op_create are refused with TUTTI_INVALID_USAGE; what only asks or gives back goes
+ * on: rank, count, explain, async_error, deregister, op_destroy, destroy, abort. Returns the first error of
+ * the operations that this rank had issued on streams, whether or not a stream has reported it too; the
+ * communicator is finalized all the same. Errors of blocking calls were returned by these calls. */
 TUTTI_API tutti_result_t tutti_comm_finalize(tutti_comm_t* comm) TUTTI_NOEXCEPT;
 /* Finalizes if needed, then frees; the handle is dead even when an error is returned: that of finalize, if
  * nobody has called it before. Not collective: peers need not call it at the same time. NULL is accepted. */
@@ -290,6 +291,14 @@ TUTTI_API tutti_result_t tutti_comm_abort(tutti_comm_t* comm) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_comm_async_error(tutti_comm_t* comm, tutti_result_t* error) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_comm_rank(const tutti_comm_t* comm, int* rank) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_count) TUTTI_NOEXCEPT;
+
+/* Deadline of the operations that are issued on `comm` after this call, until the next one of it: when one
+ * has made no progress for timeout_ms, every rank gets TUTTI_TIMEOUT. 0: that of the config again. For
+ * blocking calls, for operations on streams (those issued before keep theirs), and in groups, where a
+ * communicator's sends and receives are one operation, which has the longest of their deadlines. Local: ranks
+ * may differ, the first deadline that passes ends the operation on all. For this communicator only: those
+ * made from it begin with the config's. Errors: TUTTI_INVALID_ARGUMENT (more than a year). */
+TUTTI_API tutti_result_t tutti_comm_set_timeout(tutti_comm_t* comm, uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
 /* One line about the last operation of this rank: collective, bytes, algorithm, why, predicted time.
  * At most `bytes` bytes with the final 0 are written. */

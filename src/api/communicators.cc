@@ -211,6 +211,20 @@ TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_co
   });
 }
 
+TUTTI_API tutti_result_t tutti_comm_set_timeout(tutti_comm_t* comm, uint64_t timeout_ms) noexcept {
+  return guarded([&]() -> Status {
+    TUTTI_TRY(check_ready(comm));
+    if (timeout_ms > kYearMs) {
+      return {Code::kInvalidArgument,
+              format("argument timeout_ms is %llu: it must be 0 to %llu, a year",
+                     static_cast<unsigned long long>(timeout_ms), static_cast<unsigned long long>(kYearMs))};
+    }
+    comm->timeout_ms = timeout_ms;
+    comm->repeat.valid = false;
+    return Status::ok();
+  });
+}
+
 TUTTI_API tutti_result_t tutti_comm_explain(const tutti_comm_t* comm, char* text, size_t bytes) noexcept {
   return guarded([&]() -> Status {
     if (text == nullptr) return null_argument("text");

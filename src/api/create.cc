@@ -5,8 +5,24 @@
 #include <cstring>
 
 #include "comm/process.h"
+#include "comm/set_up.h"
+#include "core/clock.h"
 
 namespace tutti {
+namespace {
+
+/// The settings of this process are refused: the others need not wait for this rank.
+void decline(const UniqueId& id, int rank_count, int rank, const Status& why) {
+  if (rank_count == 1) return;
+  const Config config = read_meeting_config(process_environment());
+  SetUp::decline({.id = id,
+                  .rank_count = static_cast<uint32_t>(rank_count),
+                  .rank = static_cast<uint32_t>(rank),
+                  .deadline_ns = deadline_after_ms(config.setup_timeout_ms)},
+                 config, why);
+}
+
+}  // namespace
 
 Result<Process*> original_process() {
   auto process = Process::instance();
@@ -87,9 +103,11 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
   if (rank < 0 || rank >= rank_count) {
     return {Code::kInvalidArgument, format("argument rank is %d: it must be 0 to %d", rank, rank_count - 1)};
   }
-  auto process = original_process();
-  TUTTI_TRY(process.status());
   TUTTI_TRY(check_unique_id(id));
+  const auto process = Process::instance();
+  if (!process) decline(id, rank_count, rank, process.status());
+  TUTTI_TRY(process.status());
+  if (!(*process)->is_original()) return Process::forked();
   CommOptions options;
   bool nonblocking = false;
   TUTTI_TRY(read_comm_config(config, (*process)->config(), options, nonblocking));

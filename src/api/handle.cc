@@ -46,6 +46,7 @@ void recycle_handle(tutti_comm* handle) {
   handle->progress.reset();
   handle->comm.reset();
   handle->repeat = {};
+  handle->timeout_ms = 0;
   handle->setup_failure = {};
   handle->setup_stop.reset();
   handle->premul_ops.clear();

@@ -40,6 +40,8 @@ struct tutti_comm {
     uint64_t recv_place = 0;
   };
   Repeat repeat;
+  /// Deadline of what is issued now (tutti_comm_set_timeout); 0: the config's.
+  uint64_t timeout_ms = 0;
   tutti::Status setup_failure;
   std::thread setup;
   std::unique_ptr<tutti::SetUpStop> setup_stop;

@@ -9,12 +9,22 @@
 namespace tutti {
 namespace {
 
+/// Deadline of an operation that is issued now.
+uint64_t timeout_of(const tutti_comm* handle) {
+  return handle->timeout_ms > 0 ? handle->timeout_ms : handle->comm->options().timeout_ms;
+}
+
 /// One thing to run on a communicator.
 struct Work {
   tutti_comm* handle = nullptr;
   tutti_stream_t stream{};
   std::variant<Call, MessageCall> what;
+  uint64_t timeout_ms = 0;
 };
+
+Work make_work(tutti_comm* handle, tutti_stream_t stream, std::variant<Call, MessageCall> what) {
+  return {.handle = handle, .stream = stream, .what = std::move(what), .timeout_ms = timeout_of(handle)};
+}
 
 struct Group {
   Status spoiled;
@@ -54,7 +64,8 @@ void enqueue(Work work) {
   const uint64_t ticket = stream->take_ticket();
   Communicator* comm = handle->comm.get();
   handle->progress->push({.run =
-                              [comm, what = std::move(work.what)] {
+                              [comm, what = std::move(work.what), timeout_ms = work.timeout_ms] {
+                                comm->set_timeout(timeout_ms);
                                 comm->wait_beside_callers(true);
                                 const Status status =
                                     std::visit([&](const auto& call) { return comm->run(call); }, what);
@@ -116,6 +127,7 @@ struct Runner {
   bool step() {
     Communicator& comm = *handle->comm;
     if (!running) {
+      comm.set_timeout(queue[next]->timeout_ms);
       status = std::visit([&](const auto& call) { return comm.begin(call); }, queue[next]->what);
       running = true;
     }
@@ -173,15 +185,16 @@ template <class Anything>
 Status issue_any(tutti_comm* handle, Anything call, tutti_stream_t stream) {
   handle->repeat.valid = false;
   if (group_depth > 0) [[unlikely]] {
-    group().work.push_back({handle, stream, std::move(call)});
+    group().work.push_back(make_work(handle, stream, std::move(call)));
     return Status::ok();
   }
   if (stream.kind != 0) [[unlikely]] {
-    enqueue({handle, stream, std::move(call)});
+    enqueue(make_work(handle, stream, std::move(call)));
     return Status::ok();
   }
   wait_for_queue(handle);
   const Busy busy(handle);
+  handle->comm->set_timeout(timeout_of(handle));
   return handle->comm->run(call);
 }
 
@@ -228,6 +241,7 @@ Status issue(tutti_comm* handle, const Message& message, tutti_stream_t stream) 
     if (stream.kind == 0 && message.peer != handle->comm->rank()) [[likely]] {
       wait_for_queue(handle);
       const Busy busy(handle);
+      handle->comm->set_timeout(timeout_of(handle));
       return handle->comm->run(message);
     }
     if (message.peer == handle->comm->rank()) return alone_with_itself(message);
@@ -239,10 +253,11 @@ Status issue(tutti_comm* handle, const Message& message, tutti_stream_t stream) 
     if (call == nullptr || call->collective || work.handle != handle || !same_stream(work.stream, stream))
       continue;
     call->messages.push_back(message);
+    work.timeout_ms = std::max(work.timeout_ms, timeout_of(handle));
     return Status::ok();
   }
   current.work.push_back(
-      {handle, stream, MessageCall{.messages = {message}, .collective = false, .shape = {}}});
+      make_work(handle, stream, MessageCall{.messages = {message}, .collective = false, .shape = {}}));
   return Status::ok();
 }
 

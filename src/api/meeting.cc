@@ -127,10 +127,16 @@ TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) noexcept
   return guarded([&]() -> Status {
     if (where == nullptr) return null_argument("where");
     const std::string_view way = where;
-    if (!way.starts_with(kFile)) {
-      return {Code::kInvalidArgument, format("argument where is \"%s\": it must be file:PATH", where)};
+    std::string path;
+    if (way == kLauncher) {
+      if (const char* file = process_environment()("TUTTI_ID_FILE"); file != nullptr) path = file;
+    } else if (way.starts_with(kFile)) {
+      path = way.substr(kFile.size());
+    } else {
+      return {Code::kInvalidArgument,
+              format("argument where is \"%s\": it must be launcher or file:PATH", where)};
     }
-    if (rank == 0) forget_file(std::string(way.substr(kFile.size())));
+    if (rank == 0 && !path.empty()) forget_file(path);
     return Status::ok();
   });
 }

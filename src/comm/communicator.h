@@ -67,6 +67,8 @@ class Communicator {
   const CommOptions& options() const { return options_; }
   Process& process() { return process_; }
 
+  /// Deadline of the operations that begin from now on; CommOptions::timeout_ms at first.
+  void set_timeout(uint64_t timeout_ms) { timeout_ms_ = timeout_ms; }
   /// Runs one call to its end. Errors: kMismatch, kPeerLost, kTimeout, kAborted, and kUnsupported (no
   /// algorithm).
   Status run(const Call& call);
@@ -252,6 +254,7 @@ class Communicator {
   WaitMode striped_wait_mode_ = WaitMode::kYield;  ///< while several threads of every rank work
   bool beside_callers_ = false;
   Waiter waiter_{WaitMode::kYield};
+  uint64_t timeout_ms_;  ///< of the operation under way
   uint64_t last_check_ns_ = 0;
   std::optional<uint32_t>
       crossed_beat_;  ///< of the peer, when the two were first seen to wait for each other

@@ -80,6 +80,7 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   if (theirs.connections != first.connections) {
     return differ("TUTTI_CONNECTIONS", theirs.connections, first.connections);
   }
+  if (theirs.tls != first.tls) return differ("TUTTI_TLS", theirs.tls, first.tls);
   if (theirs.stripe_bytes != first.stripe_bytes) {
     return differ("TUTTI_STRIPE_BYTES", theirs.stripe_bytes, first.stripe_bytes);
   }
@@ -110,7 +111,11 @@ void prefault_rings(const Segment& segment, const SegmentShape& shape) {
 }  // namespace
 
 Communicator::Communicator(Process& process, uint32_t rank_count, uint32_t rank, const CommOptions& options)
-    : process_(process), rank_count_(rank_count), rank_(rank), options_(options) {
+    : process_(process),
+      rank_count_(rank_count),
+      rank_(rank),
+      options_(options),
+      timeout_ms_(options.timeout_ms) {
   const Config& config = process.config();
   shape_ = {.rank_count = rank_count,
             .published = options.threads,
@@ -200,6 +205,7 @@ RankFacts Communicator::describe(const PackedEndpoints& data, const FileSecret& 
           .reproducible = options_.reproducible ? 1u : 0u,
           .threads = options_.threads,
           .connections = config.connections,
+          .tls = config.tls ? 1u : 0u,
           .heartbeat_ms = config.heartbeat_ms,
           .stripe_bytes = config.stripe_bytes,
           .choice = hash_of_choice(process_)};
@@ -257,7 +263,7 @@ Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introducti
   TUTTI_TRY(open_control_plane());
   TUTTI_TRY(watch_life(facts, introductions));
   TUTTI_TRY(start_pulse());
-  process_.add_communicator(this);
+  process_.add_communicator(this, setup.id());
   return Status::ok();
 }
 
@@ -307,9 +313,16 @@ Status Communicator::connect_hosts(SetUp& setup, const std::vector<RankFacts>& f
     std::move(start, control, std::back_inserter(peer.sockets));
     control_peers_.push_back({requests[i].peer, std::move(*control)});
   }
-  auto remote = RemoteLinks::open(
-      std::move(peers),
-      {.rank_count = rank_count_, .shape = shape_.peer_ring(), .silence_ms = process_.config().heartbeat_ms});
+  RemoteOptions options{
+      .rank_count = rank_count_, .shape = shape_.peer_ring(), .silence_ms = process_.config().heartbeat_ms};
+  if (process_.config().tls) {
+    options.tls = {.rank = rank_,
+                   .key = setup.id().key,
+                   .deadline_ns = setup.deadline_ns(),
+                   .meeting_fd = setup.descriptor(),
+                   .check = [&setup] { return setup.check(); }};
+  }
+  auto remote = RemoteLinks::open(std::move(peers), options);
   TUTTI_TRY(remote.status());
   remote_ = std::move(*remote);
   waiter_ = make_waiter();

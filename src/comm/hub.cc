@@ -243,6 +243,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     for (auto& [fd, connection] : connections_) {
       if (connection.joined) send(connection, Kind::kFail, code, text);
     }
+    if (point_ != nullptr) point_->fail(code, text);
   }
 
   /// The connection has closed: a rank that leaves before everybody has all it needs has failed.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "comm/local_socket.h"
+#include "core/log.h"
 
 namespace tutti {
 namespace {
@@ -30,18 +31,38 @@ void note_signal(int /*signal*/) {
 
 }  // namespace
 
-std::unique_ptr<Inspector> Inspector::start(ControlThread& control, bool on_signal,
-                                            std::function<std::string()> report) {
-  std::unique_ptr<Inspector> inspector(new Inspector(control, std::move(report)));
-  if (on_signal && !inspector->await_signal()) return nullptr;
-  auto listener = local_listen(name_of(getpid()));
-  if (!listener) return on_signal ? std::move(inspector) : nullptr;
-  inspector->listener_ = std::move(*listener);
-  if (!control.watch(inspector->listener_.get(), EPOLLIN,
-                     [raw = inspector.get()](uint32_t) { raw->answer(); })) {
-    inspector->listener_.reset();
+std::unique_ptr<Inspector> Inspector::start(ControlThread& control, const Config& config, const UniqueId& id,
+                                            const std::function<std::string()>& report) {
+  std::unique_ptr<Inspector> inspector(new Inspector(control, report));
+  if (config.report_signal) {
+    const Status awaited = inspector->await_signal();
+    if (!awaited) log_line("SIGUSR2 writes no report: " + std::string(awaited.text()));
   }
+  inspector->listen_here();
+  if (config.inspect_first != 0) inspector->listen_to_network(config, id);
   return inspector;
+}
+
+void Inspector::listen_here() {
+  auto listener = local_listen(name_of(getpid()));
+  if (!listener) return;
+  listener_ = std::move(*listener);
+  if (!control_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { answer(); })) listener_.reset();
+}
+
+void Inspector::listen_to_network(const Config& config, const UniqueId& id) {
+  auto door = InspectorDoor::open(control_,
+                                  {.interfaces = config.socket_ifname,
+                                   .port_first = config.inspect_first,
+                                   .port_last = config.inspect_last,
+                                   .ports_from = "TUTTI_INSPECT_PORTS",
+                                   .lowest_first = true},
+                                  inspection_credentials(config, id), report_);
+  if (!door) {
+    log_line("tutti-inspect cannot ask this process over the network: " + std::string(door.status().text()));
+    return;
+  }
+  door_ = std::move(*door);
 }
 
 Inspector::~Inspector() {

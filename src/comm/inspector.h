@@ -9,6 +9,8 @@
 #include <string>
 
 #include "comm/control.h"
+#include "comm/inspector_door.h"
+#include "core/config.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 
@@ -16,18 +18,21 @@ namespace tutti {
 
 class Inspector {
  public:
-  /// `report` is called on the control thread. With `on_signal` SIGUSR2 writes it to standard error. Null
-  /// where the process's name is taken, as by one of the same number in another container: then nobody can
-  /// ask.
-  static std::unique_ptr<Inspector> start(ControlThread& control, bool on_signal,
-                                          std::function<std::string()> report);
+  /// `report` is called on the control thread. Where the process's name is taken, as by one of the same
+  /// number in another container, nobody can ask by it; where no port of Config::inspect_first on is free,
+  /// nobody can from another host, and a line is logged. `id`: by which this process first joined a
+  /// communicator.
+  static std::unique_ptr<Inspector> start(ControlThread& control, const Config& config, const UniqueId& id,
+                                          const std::function<std::string()>& report);
   ~Inspector();
   Inspector(const Inspector&) = delete;
   Inspector& operator=(const Inspector&) = delete;
 
  private:
-  Inspector(ControlThread& control, std::function<std::string()> report)
-      : control_(control), report_(std::move(report)) {}
+  Inspector(ControlThread& control, const std::function<std::string()>& report)
+      : control_(control), report_(report) {}
+  void listen_here();
+  void listen_to_network(const Config& config, const UniqueId& id);
   Status await_signal();
   void answer();
 
@@ -35,6 +40,7 @@ class Inspector {
   std::function<std::string()> report_;
   FileDescriptor listener_;
   FileDescriptor signalled_;
+  std::unique_ptr<InspectorDoor> door_;  ///< null: answers on its own host only
 };
 
 /// The report of the process `pid` of this host and user. Errors: kPeerLost (it uses no tutti, or is another

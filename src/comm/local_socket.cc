@@ -72,6 +72,12 @@ Result<FileDescriptor> local_connect(const std::string& name) {
   return connection;
 }
 
+int local_peer(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.pid : 0;
+}
+
 FileDescriptor local_accept(const FileDescriptor& listener) {
   for (;;) {
     FileDescriptor connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

@@ -29,6 +29,9 @@ Result<FileDescriptor> local_connect(const std::string& name);
 /// The next connection of a user with our rights; closed descriptor when none is waiting.
 FileDescriptor local_accept(const FileDescriptor& listener);
 
+/// The process at the other end, which listens or has listened there.
+int local_peer(int fd);
+
 /// Sends one message, never blocks longer than `deadline_ns`. Errors: kPeerLost, kTimeout, kSystemError.
 Status local_send(int fd, std::span<const std::byte> bytes, std::span<const int> files, uint64_t deadline_ns);
 /// Receives one message, waiting until `deadline_ns` (0: not at all; then kTimeout means none is there).

@@ -33,6 +33,13 @@ Status failure_in(const LocalMessage& message) {
   return {static_cast<Code>(header.code), body_text(message)};
 }
 
+/// The hub has closed its side of the connection without a word.
+Status maker_lost(int connection) {
+  return {Code::kPeerLost,
+          format("process %d, which made the unique id, has ended during set-up: its ranks are lost",
+                 local_peer(connection))};
+}
+
 }  // namespace
 
 Result<Meeting> Meeting::join(const UniqueId& id, uint32_t rank_count, uint32_t rank, uint64_t deadline_ns,
@@ -47,7 +54,8 @@ Result<Meeting> Meeting::join(const UniqueId& id, uint32_t rank_count, uint32_t 
   if (const Status sent = local_send(connection->get(), as_bytes(hello), {}, deadline_ns); !sent) {
     // A hub that has closed has often said why first.
     const auto message = local_receive(connection->get(), deadline_ns);
-    return message && message->bytes.size() > sizeof(Header) ? failure_in(*message) : sent;
+    if (message && message->bytes.size() > sizeof(Header)) return failure_in(*message);
+    return sent.code() == Code::kPeerLost ? maker_lost(connection->get()) : sent;
   }
   if (stop != nullptr && !stop->arm(connection->get())) {
     return Status(Code::kAborted, "the set-up was ended by abort or destroy");
@@ -75,12 +83,10 @@ Result<std::vector<Introduction>> Meeting::all_gather(std::span<const std::byte>
         fail(verdict);
         return verdict;
       }
-      return message.status();
+      return message.status().code() == Code::kPeerLost ? maker_lost(connection_.get()) : message.status();
     }
     if (message->bytes.size() < sizeof(Header)) {
-      return sent.is_ok()
-                 ? Status(Code::kPeerLost, "the process that made the unique id has ended during set-up")
-                 : sent;
+      return sent || sent.code() == Code::kPeerLost ? maker_lost(connection_.get()) : sent;
     }
     Header reply;
     std::memcpy(&reply, message->bytes.data(), sizeof(reply));

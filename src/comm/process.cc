@@ -145,11 +145,15 @@ void Process::leave_all() {
   }
 }
 
-void Process::add_communicator(const Communicator* comm) {
-  const std::scoped_lock lock(communicators_mutex_);
-  communicators_.push_back(comm);
+void Process::add_communicator(const Communicator* comm, const UniqueId& id) {
+  {
+    const std::scoped_lock lock(communicators_mutex_);
+    communicators_.push_back(comm);
+  }
+  // Not under the lock that a report takes: it may be asked for at once.
+  const std::scoped_lock lock(mutex_);
   if (inspector_ == nullptr) {
-    inspector_ = Inspector::start(*control_, config_.report_signal, [this] { return report(); });
+    inspector_ = Inspector::start(*control_, config_, id, [this] { return report(); });
   }
 }
 

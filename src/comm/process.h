@@ -64,8 +64,8 @@ class Process {
   void add_plane(const std::shared_ptr<ControlPlane>& plane);
   /// A new id, served from here: for ranks of any hosts, or of this one. Errors: as Hub::open.
   Result<UniqueId> make_id(bool network);
-  /// Communicators that report() tells of, from start to end of their lives.
-  void add_communicator(const Communicator* comm);
+  /// Communicators that report() tells of, from start to end of their lives. `id`: by which it was joined.
+  void add_communicator(const Communicator* comm, const UniqueId& id);
   void remove_communicator(const Communicator* comm);
   /// What all ranks of this process are doing, for people. Called on the control thread.
   std::string report();
@@ -101,7 +101,7 @@ class Process {
   std::unique_ptr<FileServer> file_server_;
   std::mutex communicators_mutex_;
   std::vector<const Communicator*> communicators_;  ///< guarded by communicators_mutex_
-  std::unique_ptr<Inspector> inspector_;            ///< null until the first communicator
+  std::unique_ptr<Inspector> inspector_;            ///< null until the first communicator; guarded by mutex_
 };
 
 }  // namespace tutti

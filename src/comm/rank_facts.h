@@ -31,6 +31,7 @@ struct RankFacts {
   uint32_t reproducible = 0;
   uint32_t threads = 0;
   uint32_t connections = 0;
+  uint32_t tls = 0;
   uint64_t heartbeat_ms = 0;
   uint64_t stripe_bytes = 0;
   uint64_t choice = 0;  ///< hash of what chooses algorithms

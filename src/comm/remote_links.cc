@@ -18,16 +18,24 @@ Result<std::unique_ptr<RemoteLinks>> RemoteLinks::open(std::vector<Peer> peers,
                                                        const RemoteOptions& options) {
   std::unique_ptr<RemoteLinks> links(new RemoteLinks);
   links->place_of_.resize(options.rank_count);
+  std::unique_ptr<SecureStreams> secure;
+  if (options.tls) {
+    auto made = SecureStreams::create(*options.tls);
+    TUTTI_TRY(made.status());
+    secure = std::move(*made);
+  }
   for (Peer& peer : peers) {
     links->place_of_[peer.rank] = links->remotes_.size();
-    auto remote = make(std::move(peer), options);
+    auto remote = make(std::move(peer), options, secure.get());
     TUTTI_TRY(remote.status());
     links->remotes_.push_back(std::move(*remote));
   }
+  if (secure != nullptr) TUTTI_TRY(secure->shake_hands());
   return links;
 }
 
-Result<std::unique_ptr<RemoteLinks::Remote>> RemoteLinks::make(Peer peer, const RemoteOptions& options) {
+Result<std::unique_ptr<RemoteLinks::Remote>> RemoteLinks::make(Peer peer, const RemoteOptions& options,
+                                                               SecureStreams* secure) {
   auto remote = std::make_unique<Remote>();
   remote->rank = peer.rank;
   const size_t ring_bytes = options.shape.ring_bytes();
@@ -51,6 +59,9 @@ Result<std::unique_ptr<RemoteLinks::Remote>> RemoteLinks::make(Peer peer, const 
     remote->watched.emplace_back(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
     if (!remote->watched.back().is_open()) return system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
     auto stream = tcp::make_socket_stream(std::move(socket), {});
+    if (stream && secure != nullptr) {
+      stream = secure->wrap(peer.rank, static_cast<uint32_t>(streams.size()), std::move(*stream));
+    }
     TUTTI_TRY(stream.status());
     streams.push_back(std::move(*stream));
   }

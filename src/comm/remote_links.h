@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/secure_streams.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 #include "engine/wait.h"
@@ -21,8 +22,9 @@ namespace tutti {
 /// How the links to remote peers are made.
 struct RemoteOptions {
   uint32_t rank_count = 0;
-  RingShape shape;          ///< of every ring, on all ranks
-  uint64_t silence_ms = 0;  ///< Config::heartbeat_ms; 0: a silent host is waited for
+  RingShape shape;                                  ///< of every ring, on all ranks
+  uint64_t silence_ms = 0;                          ///< Config::heartbeat_ms; 0: a silent host is waited for
+  std::optional<SecureOptions> tls = std::nullopt;  ///< empty: what travels is neither encrypted nor signed
 };
 
 class RemoteLinks final : public Sleeper {
@@ -35,7 +37,8 @@ class RemoteLinks final : public Sleeper {
     std::vector<FileDescriptor> sockets;
   };
 
-  /// Errors: kSystemError, kOutOfMemory.
+  /// With TLS it blocks until all peers have come to it. Errors: kSystemError, kOutOfMemory, and as
+  /// SecureStreams::shake_hands.
   static Result<std::unique_ptr<RemoteLinks>> open(std::vector<Peer> peers, const RemoteOptions& options);
 
   SendLink& send_link(uint32_t peer, uint32_t channel) { return at(peer).send[channel]; }
@@ -75,7 +78,7 @@ class RemoteLinks final : public Sleeper {
   RemoteLinks() = default;
   Remote& at(uint32_t peer) { return *remotes_[place_of_[peer]]; }
   const Remote& at(uint32_t peer) const { return *remotes_[place_of_[peer]]; }
-  static Result<std::unique_ptr<Remote>> make(Peer peer, const RemoteOptions& options);
+  static Result<std::unique_ptr<Remote>> make(Peer peer, const RemoteOptions& options, SecureStreams* secure);
   bool all_received() const;
 
   std::vector<std::unique_ptr<Remote>> remotes_;

@@ -35,6 +35,10 @@ class SetUp {
   /// Blocks until the meeting knows this rank. Errors: as Meeting::join and NetworkMeeting::join.
   static Result<SetUp> join(const SetUpOptions& options, const Config& config);
 
+  /// For a rank that cannot take part: joins only to tell the others `why`, and stays a little for those that
+  /// come later. Blocks for some seconds at most.
+  static void decline(const SetUpOptions& options, const Config& config, const Status& why);
+
   /// What every rank says of itself, by rank: `announce` makes this rank's words, once or, when it turns out
   /// that the ranks are on several hosts, twice. On one host with the `files` of each. Errors: as
   /// Meeting::all_gather.
@@ -43,10 +47,15 @@ class SetUp {
   /// Whether it met over the network; known after introduce().
   bool is_network() const { return network_.has_value(); }
   uint64_t deadline_ns() const { return options_.deadline_ns; }
+  const UniqueId& id() const { return options_.id; }
 
   /// Connects to peers that were met over the network. Errors: as DataPort::connect, and what `fail` said on
   /// another rank meanwhile.
   Result<std::vector<FileDescriptor>> connect(std::span<const DataRequest> requests);
+
+  /// Of a meeting over the network, for who waits for something else meanwhile: as NetworkMeeting's.
+  int descriptor() const { return network_->descriptor(); }
+  Status check() { return network_->check(); }
 
   /// All ranks are ready. Ends the meeting.
   Status finish();

@@ -68,7 +68,7 @@ Status Communicator::check_obstacle(uint64_t waited_ns) {
   mine.step.store(obstacle.step, std::memory_order_relaxed);
   mine.beat.store(mine.beat.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   TUTTI_TRY(check_peer(obstacle.peer));
-  if (waited_ns / 1'000'000 >= options_.timeout_ms) return fail(deadline_verdict(waited_ns));
+  if (waited_ns / 1'000'000 >= timeout_ms_) return fail(deadline_verdict(waited_ns));
   return Status::ok();
 }
 

@@ -68,24 +68,21 @@ void read_interfaces(const Environment& environment, std::string& filter) {
   }
 }
 
-Status read_ports(const Environment& environment, Config& config) {
+Status read_ports(const Environment& environment, const char* name, uint16_t& first, uint16_t& last) {
   std::string text;
-  read_text(environment, "TUTTI_PORT_RANGE", text);
+  read_text(environment, name, text);
   if (text.empty()) return Status::ok();
   const char* end = text.data() + text.size();
-  const auto [dash, first_error] = std::from_chars(text.data(), end, config.port_first);
+  const auto [dash, first_error] = std::from_chars(text.data(), end, first);
   if (first_error == std::errc() && dash != end && *dash == '-') {
-    const auto [stop, last_error] = std::from_chars(dash + 1, end, config.port_last);
-    if (last_error == std::errc() && stop == end && config.port_first > 0 &&
-        config.port_first <= config.port_last) {
+    const auto [stop, last_error] = std::from_chars(dash + 1, end, last);
+    if (last_error == std::errc() && stop == end && first > 0 && first <= last) {
       return Status::ok();
     }
   }
-  return {
-      Code::kInvalidArgument,
-      format("environment variable TUTTI_PORT_RANGE is \"%s\"; it must be two ports FIRST-LAST, from 1 to "
-             "65535",
-             text.c_str())};
+  return {Code::kInvalidArgument,
+          format("environment variable %s is \"%s\"; it must be two ports FIRST-LAST, from 1 to 65535", name,
+                 text.c_str())};
 }
 
 Status read_key(const Environment& environment, std::string& key) {
@@ -123,7 +120,6 @@ Status read_key(const Environment& environment, std::string& key) {
 }  // namespace
 
 Result<Config> read_config(const Environment& environment) {
-  constexpr uint64_t kYearMs = 365ull * 24 * 3600 * 1000;
   Config config;
   TUTTI_TRY(read_number(environment, "TUTTI_TIMEOUT_MS", {1, kYearMs}, config.timeout_ms));
   TUTTI_TRY(read_number(environment, "TUTTI_SETUP_TIMEOUT_MS", {1, kYearMs}, config.setup_timeout_ms));
@@ -145,8 +141,20 @@ Result<Config> read_config(const Environment& environment) {
   TUTTI_TRY(read_number(environment, "TUTTI_HEARTBEAT_MS", {0, kYearMs}, config.heartbeat_ms));
   TUTTI_TRY(read_number(environment, "TUTTI_REPORT_SIGNAL", {0, 1}, config.report_signal));
   TUTTI_TRY(read_number(environment, "TUTTI_CONNECTIONS", {1, kMaxConnections}, config.connections));
-  TUTTI_TRY(read_ports(environment, config));
+  TUTTI_TRY(read_number(environment, "TUTTI_TLS", {0, 1}, config.tls));
+  TUTTI_TRY(read_ports(environment, "TUTTI_PORT_RANGE", config.port_first, config.port_last));
+  TUTTI_TRY(read_ports(environment, "TUTTI_INSPECT_PORTS", config.inspect_first, config.inspect_last));
   TUTTI_TRY(read_key(environment, config.key));
+  return config;
+}
+
+Config read_meeting_config(const Environment& environment) {
+  Config config;
+  read_interfaces(environment, config.socket_ifname);
+  read_text(environment, "TUTTI_HOSTID", config.host_id);
+  if (!read_ports(environment, "TUTTI_PORT_RANGE", config.port_first, config.port_last)) {
+    config.port_first = config.port_last = 0;
+  }
   return config;
 }
 

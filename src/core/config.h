@@ -20,6 +20,9 @@ enum class WaitMode : uint8_t {
   kYield,  ///< give the core away between polls; after a while sleep between polls
 };
 
+/// The longest deadline that can be asked for.
+inline constexpr uint64_t kYearMs = 365ull * 24 * 3600 * 1000;
+
 /// More threads of one rank than a socket's memory needs would only wait for each other.
 inline constexpr uint32_t kMaxThreads = 16;
 
@@ -80,10 +83,16 @@ struct Config {
   /// TUTTI_HEARTBEAT_MS: a rank that gives no sign of life for so long is lost; 0: none is asked for; equal
   /// on all ranks.
   uint64_t heartbeat_ms = 10'000;
+  /// TUTTI_INSPECT_PORTS: "first-last", of which a process takes the lowest free one to answer tutti-inspect
+  /// over the network; inspect_first 0 = it answers on its own host only.
+  uint16_t inspect_first = 0;
+  uint16_t inspect_last = 0;
   /// TUTTI_REPORT_SIGNAL: 1 = SIGUSR2 makes the process write to standard error what its ranks are doing.
   bool report_signal = false;
   /// TUTTI_CONNECTIONS: TCP connections that carry the data of two ranks; 1..16, equal on all ranks.
   uint32_t connections = 1;
+  /// TUTTI_TLS: 1 = the data between hosts is encrypted and signed (TLS 1.3); equal on all ranks.
+  bool tls = false;
   /// TUTTI_KEY, else the contents of the file TUTTI_KEY_FILE: the secret that ranks prove to each other where
   /// no unique id carries one; at least 16 characters, or empty.
   std::string key;
@@ -93,6 +102,10 @@ using Environment = std::function<const char*(const char* name)>;
 
 /// Errors: kInvalidArgument naming the variable, its value and the range.
 Result<Config> read_config(const Environment& environment);
+
+/// The settings by which a rank finds the others, where they can be read, and defaults for the rest: for a
+/// rank whose settings are refused, to tell the others.
+Config read_meeting_config(const Environment& environment);
 
 /// The process's environment.
 Environment process_environment();

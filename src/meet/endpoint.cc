@@ -260,18 +260,19 @@ Result<Listener> listen_at(const ListenOptions& options) {
   auto addresses = select_addresses(*all, options.interfaces);
   TUTTI_TRY(addresses.status());
   const uint32_t count = uint32_t{options.port_last} - options.port_first + 1;
-  // Processes that start together begin at different ports of the range.
-  const uint32_t start = static_cast<uint32_t>(getpid()) % count;
+  const uint32_t start = options.lowest_first ? 0 : static_cast<uint32_t>(getpid()) % count;
   FileDescriptor socket;
   int error = EADDRINUSE;
   for (uint32_t i = 0; i < count && error == EADDRINUSE; ++i) {
     socket = open_listener(static_cast<uint16_t>(options.port_first + (start + i) % count), error);
   }
   if (error == EADDRINUSE && options.port_first != 0) {
+    const std::string ports =
+        count == 1 ? format("port %u is taken", options.port_first)
+                   : format("no port from %u to %u is free", options.port_first, options.port_last);
     return Status(Code::kSystemError,
-                  format("no port from %u to %u is free: widen TUTTI_PORT_RANGE, or end what "
-                         "listens there",
-                         options.port_first, options.port_last));
+                  format("%s: %s says to listen there; name another, or end what listens there",
+                         ports.c_str(), options.ports_from.c_str()));
   }
   if (error != 0) return system_error("listening for other ranks over TCP", error);
   auto port = port_of(socket);

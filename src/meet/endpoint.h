@@ -69,6 +69,11 @@ struct ListenOptions {
   std::string interfaces;   ///< Config::socket_ifname
   uint16_t port_first = 0;  ///< 0: any free port
   uint16_t port_last = 0;
+  /// For messages: what gave the ports, and so what to change when they are taken.
+  std::string ports_from = "TUTTI_PORT_RANGE";
+  /// Take the first port of the range that is free, so that others can guess it; else processes that start
+  /// together begin at different ones.
+  bool lowest_first = false;
 };
 
 /// A socket that listens, and where others reach it.

@@ -42,7 +42,7 @@ Status FrameReader::begin_body() {
                    .number = get_u32(field(header_, 4)),
                    .code = get_u32(field(header_, 5))};
   const FrameHeader& header = frame_.header;
-  if (header.kind < FrameKind::kJoin || header.kind > FrameKind::kMembers) {
+  if (header.kind < FrameKind::kJoin || header.kind > FrameKind::kText) {
     return {Code::kMismatch,
             format("a frame of the unknown kind %u came", static_cast<unsigned>(header.kind))};
   }

@@ -31,6 +31,8 @@ enum class FrameKind : uint32_t {
   kReport = 12,   ///< the answer; body: an encoded StatusCopy
   kBeat = 13,     ///< the sender lives
   kMembers = 14,  ///< who makes up the next communicator; body: packed Members
+  // From a process to tutti-inspect (comm/inspector_door.h):
+  kText = 15,  ///< a part of the report; number: how many parts follow
 };
 
 struct FrameHeader {

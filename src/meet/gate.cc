@@ -16,9 +16,15 @@ constexpr int kAcceptsPerTurn = 64;
 // How long to leave new connections in the kernel's queue when descriptors have run out.
 constexpr uint64_t kPauseNs = 10'000'000;
 
-std::string peer_text(const sockaddr_storage& address) {
+/// By Stranger.
+constexpr std::array<const char*, kStrangerKinds> kStrangerTexts = {
+    "closed the connection without a word", "closed the connection before it proved anything",
+    "does not know the key of this meeting", "did not prove itself in time",
+    "had to make room for others before it proved anything"};
+
+Endpoint endpoint_of(const sockaddr_storage& address) {
   const auto endpoint = Endpoint::from_sockaddr(reinterpret_cast<const sockaddr*>(&address));
-  return endpoint ? endpoint->text() : "an unknown address";
+  return endpoint ? *endpoint : Endpoint();
 }
 
 }  // namespace
@@ -43,7 +49,7 @@ void Gate::accept() {
         accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.is_open()) {
       if (pending_.size() >= options_.pending_max) displace();
-      admit(std::move(socket), peer_text(peer));
+      admit(std::move(socket), endpoint_of(peer));
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -54,7 +60,7 @@ void Gate::accept() {
 
 bool Gate::displace() {
   if (pending_.empty()) return false;
-  refuse(pending_.begin(), counts_.displaced, "had to make room for others before it proved anything");
+  refuse_stranger(pending_.begin(), counts_.displaced, Stranger::kDisplaced);
   return true;
 }
 
@@ -64,21 +70,21 @@ void Gate::pause() {
   resume_ = loop_.call_at(loop_.now() + kPauseNs, [this] { loop_.change(listener_.get(), EPOLLIN); });
 }
 
-void Gate::admit(FileDescriptor socket, std::string peer) {
+void Gate::admit(FileDescriptor socket, const Endpoint& peer) {
   Nonce nonce;
   if (!fill_random(nonce)) return;
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   const int fd = socket.get();
   const Place place = pending_.insert(
-      pending_.end(), {std::move(socket), std::move(peer),
+      pending_.end(), {std::move(socket), peer, false,
                        AcceptorHandshake(options_.credentials, nonce, options_.judge), EventLoop::Timer{}});
   if (!loop_.watch(fd, EPOLLIN, [this, place](uint32_t) { ready(place); })) {
     pending_.erase(place);
     return;
   }
   place->deadline = loop_.call_at(loop_.now() + options_.proof_timeout_ms * 1'000'000, [this, place] {
-    refuse(place, counts_.timed_out, "did not prove itself in time");
+    refuse_stranger(place, counts_.timed_out, Stranger::kStalled);
   });
   if (!write(*place)) end(place);
 }
@@ -97,12 +103,20 @@ void Gate::ready(Place place) {
   std::array<std::byte, kResponseBytes> buffer;
   const ssize_t got = recv(place->socket.get(), buffer.data(), place->handshake.wanted(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return refuse(place, counts_.refused, "closed the connection before it proved anything");
+  if (got <= 0) {
+    if (!place->spoke && is_of_ours(place->peer)) return refuse(place, counts_.refused);
+    return refuse_stranger(place, counts_.refused, place->spoke ? Stranger::kBroke : Stranger::kSilent);
+  }
+  place->spoke = true;
   const Status fed = place->handshake.feed(std::span(buffer).first(static_cast<size_t>(got)));
   const bool written = write(*place);
-  if (!fed) return refuse(place, counts_.refused, std::string(fed.text()));
+  if (!fed && fed.code() == Code::kInvalidArgument) {
+    return refuse_stranger(place, counts_.refused, Stranger::kNoProof);
+  }
+  if (!fed) return refuse(place, counts_.refused);
   if (!place->handshake.is_done()) return;
-  if (!written) return refuse(place, counts_.refused, "closed the connection during the handshake");
+  proved_.insert(place->peer.address);
+  if (!written) return refuse(place, counts_.refused);
   ++counts_.accepted;
   const Claim claim = place->handshake.claim();
   loop_.forget(place->socket.get());
@@ -120,14 +134,18 @@ void Gate::end(Place place) {
   pending_.erase(place);
 }
 
-void Gate::refuse(Place place, uint64_t& count, const std::string& why) {
+void Gate::refuse(Place place, uint64_t& count) {
   ++count;
-  if (options_.on_refused) {
-    const auto say = std::exchange(options_.on_refused, nullptr);
-    say("refused a connection from " + place->peer + ": it " + why +
-        "; further ones are refused without a word");
-  }
   end(place);
+}
+
+void Gate::refuse_stranger(Place place, uint64_t& count, Stranger kind) {
+  const auto index = static_cast<size_t>(kind);
+  if (!std::exchange(told_[index], true) && options_.on_stranger) {
+    options_.on_stranger("refused a connection from " + place->peer.text() + ": it " + kStrangerTexts[index] +
+                         "; further ones like it are refused without a word");
+  }
+  refuse(place, count);
 }
 
 }  // namespace tutti

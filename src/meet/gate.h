@@ -6,13 +6,16 @@
 // tries again.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "core/file_descriptor.h"
+#include "core/log.h"
 #include "meet/endpoint.h"
 #include "meet/event_loop.h"
 #include "meet/handshake.h"
@@ -25,12 +28,23 @@ struct GateOptions {
   AcceptorHandshake::Judge judge;
   /// Called with each connection that is let in: non-blocking, TCP_NODELAY set.
   std::function<void(const Claim&, FileDescriptor)> on_peer;
-  /// Called once, at the first connection that is refused, with what it was; may be empty.
-  std::function<void(const std::string&)> on_refused;
+  /// Called at the first connection of each kind (Stranger) that proves nothing, with its address and what it
+  /// did; may be empty. What holders of the key are refused for, they are told.
+  std::function<void(const std::string&)> on_stranger = log_line;
   /// Connections that have proved nothing yet.
   uint32_t pending_max = 256;
   uint64_t proof_timeout_ms = 5000;
 };
+
+/// How a connection that proves nothing ends.
+enum class Stranger : uint8_t {
+  kSilent,    ///< closed without a word: a port scanner
+  kBroke,     ///< closed within its hello
+  kNoProof,   ///< another protocol, a wrong key, a replayed hello
+  kStalled,   ///< said too little for too long
+  kDisplaced  ///< had to make room: a flood
+};
+inline constexpr size_t kStrangerKinds = 5;
 
 /// What a gate has seen.
 struct GateCounts {
@@ -54,7 +68,8 @@ class Gate {
  private:
   struct Pending {
     FileDescriptor socket;
-    std::string peer;  ///< its address: cannot be asked for once it has gone
+    Endpoint peer;  ///< cannot be asked for once it has gone
+    bool spoke = false;
     AcceptorHandshake handshake;
     EventLoop::Timer deadline;
   };
@@ -66,12 +81,15 @@ class Gate {
   /// Gives room by closing the oldest stranger; false when there is none.
   bool displace();
   void pause();
-  void admit(FileDescriptor socket, std::string peer);
+  void admit(FileDescriptor socket, const Endpoint& peer);
   void ready(Place place);
   /// False when the connection has broken.
   bool write(Pending& pending);
   void end(Place place);
-  void refuse(Place place, uint64_t& count, const std::string& why);
+  void refuse(Place place, uint64_t& count);
+  void refuse_stranger(Place place, uint64_t& count, Stranger kind);
+  /// Whether a silent connection is one that a rank of ours gave up because another of its own got in first.
+  bool is_of_ours(const Endpoint& peer) const { return proved_.contains(peer.address); }
 
   EventLoop& loop_;
   FileDescriptor listener_;
@@ -79,6 +97,8 @@ class Gate {
   GateCounts counts_;
   EventLoop::Timer resume_;
   std::list<Pending> pending_;  ///< oldest first
+  std::array<bool, kStrangerKinds> told_{};
+  std::set<std::array<std::byte, 16>> proved_;  ///< addresses of those that were let in
 };
 
 }  // namespace tutti

@@ -53,7 +53,7 @@ Status refusal(Verdict verdict, uint32_t version) {
   switch (verdict) {
     case Verdict::kAccepted: return Status::ok();
     case Verdict::kNotProved:
-      return {Code::kInvalidArgument, "it refused this rank's key: the unique id or TUTTI_KEY differs there"};
+      return {Code::kInvalidArgument, "it refused the key: the unique id or TUTTI_KEY differs there"};
     case Verdict::kVersion:
       return {Code::kVersionMismatch,
               format("it runs tutti version %u, this is version %u: run one version on "

@@ -27,6 +27,7 @@ enum class Purpose : uint32_t {
   kRendezvous = 1,  ///< a rank asks the meeting point for its parent
   kTree = 2,        ///< a rank and its parent in the tree
   kData = 3,        ///< two ranks of a communicator; `channel` counts the connections of the pair
+  kInspect = 4,     ///< tutti-inspect asks a process what its ranks are doing; no ranks
 };
 
 /// Instead of a rank: the process that serves the meeting point.

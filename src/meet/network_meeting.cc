@@ -54,7 +54,10 @@ Result<MeetingPoint> meeting_point_of_url(std::string_view url, std::string_view
   point.credentials = credentials_from_text(secret, name->text());
   point.patient = true;
   if (serve) {
-    auto listener = listen_at({.interfaces = "", .port_first = name->port, .port_last = name->port});
+    auto listener = listen_at({.interfaces = "",
+                               .port_first = name->port,
+                               .port_last = name->port,
+                               .ports_from = "the meeting point " + std::string(url)});
     TUTTI_TRY(listener.status());
     // The server itself needs no name service to find itself.
     point.endpoints = listener->endpoints;

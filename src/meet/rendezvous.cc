@@ -16,7 +16,7 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::open(EventLoop& loop, Rendezvous
     return claim.purpose == Purpose::kRendezvous ? Verdict::kAccepted : Verdict::kUnexpected;
   };
   gate.on_peer = [raw](const Claim& claim, FileDescriptor socket) { raw->admit(claim, std::move(socket)); };
-  gate.on_refused = std::move(options.on_refused);
+  gate.on_stranger = std::move(options.on_stranger);
   gate.pending_max = options.pending_max;
   gate.proof_timeout_ms = options.proof_timeout_ms;
   auto opened = Gate::open(loop, std::move(options.listener.socket), std::move(gate));

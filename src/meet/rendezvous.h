@@ -30,8 +30,8 @@ struct RendezvousOptions {
   std::function<void()> on_begin;
   /// Called once when all ranks that came have left. May destroy the rendezvous. May be empty.
   std::function<void()> on_end;
-  /// See GateOptions. May be empty.
-  std::function<void(const std::string&)> on_refused;
+  /// See GateOptions.
+  std::function<void(const std::string&)> on_stranger = log_line;
   uint32_t pending_max = 1024;
   uint64_t proof_timeout_ms = 5000;
 };
@@ -42,6 +42,9 @@ class Rendezvous {
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
+
+  /// Ends the meeting: all ranks, those that come later too, get this failure, unless there was one before.
+  void fail(Code code, const std::string& text);
 
   const GateCounts& gate_counts() const { return gate_->counts(); }
   size_t pending_count() const { return gate_->pending_count(); }
@@ -64,7 +67,6 @@ class Rendezvous {
   void introduce(uint32_t rank);
   void answer_absent(Visitor& visitor);
   void lose(uint64_t number);
-  void fail(Code code, const std::string& text);
   void send(Visitor& visitor, FrameHeader header, FrameSocket::Body body = nullptr);
   void tell_failure(Visitor& visitor);
   std::string absent() const;

@@ -12,9 +12,12 @@
 #include <cstddef>
 #include <cstring>
 #include <ctime>
+#include <optional>
 
 #include "core/clock.h"
 #include "core/file_descriptor.h"
+#include "meet/dialer.h"
+#include "meet/event_loop.h"
 #include "meet/network_meeting.h"
 #include "meet/pmi.h"
 
@@ -84,13 +87,69 @@ Status publish_file(const std::string& path, std::span<const std::byte> id) {
   return link_error == 0 ? Status::ok() : system_error("creating " + path, link_error);
 }
 
+/// The abstract address of `name`: its path begins with a zero byte, and no file is left behind.
+socklen_t host_address(const std::string& name, sockaddr_un& address) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::min(name.size(), sizeof(address.sun_path) - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+}
+
+/// Whether the process that made the id still serves it, on this host or at one of its addresses. Errors:
+/// kPeerLost, with the reason of each address.
+Status check_served(const UniqueId& id, uint64_t deadline_ns) {
+  // As long as a rank that is slow to greet may take.
+  constexpr uint64_t kPatienceNs = 10'000'000'000;
+  sockaddr_un address;
+  const socklen_t length = host_address(local_name_of(id), address);
+  const FileDescriptor local(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (local.is_open() && connect(local.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) {
+    return Status::ok();
+  }
+  auto point = meeting_point_of(id);
+  if (!point) return {Code::kPeerLost, "it is of this host only, and no process serves it here"};
+  auto loop = EventLoop::create();
+  TUTTI_TRY(loop.status());
+  std::optional<Status> end;
+  DialOptions dial;
+  dial.who = "who made it";
+  dial.endpoints = point->endpoints;
+  dial.claim = {.purpose = Purpose::kRendezvous, .from = 0, .to = kMeetingPoint, .channel = 0};
+  dial.credentials = point->credentials;
+  dial.deadline_ns = std::min(deadline_ns, now_ns() + kPatienceNs);
+  const auto dialer = Dialer::start(**loop, std::move(dial),
+                                    [&end](const Result<FileDescriptor>& socket) { end = socket.status(); });
+  (*loop)->run_until([&end] { return end.has_value(); });
+  return *end;
+}
+
+/// What came out of a file: an id that is still served, or why not.
+Status check_shared(const std::string& path, IdBytes bytes, uint64_t deadline_ns) {
+  UniqueId id;
+  std::memcpy(static_cast<void*>(&id), bytes.data(), bytes.size());
+  const Status is_one = check_unique_id(id);
+  if (is_one.code() == Code::kInvalidArgument) {
+    return {Code::kInvalidUsage, "the file " + path + " does not hold a unique id"};
+  }
+  TUTTI_TRY(is_one);
+  const Status served = check_served(id, deadline_ns);
+  if (served) return served;
+  return {
+      Code::kInvalidUsage,
+      "nobody serves the unique id in the file " + path +
+          " any more: it is of an earlier run, or this run has failed on the rank that made it; remove the "
+          "file before the ranks start (" +
+          std::string(served.text()) + ")"};
+}
+
 Status await_file(const std::string& path, IdBytes id, uint64_t deadline_ns) {
   for (;;) {
     const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (file.is_open()) {
       const auto done = read_all(file.get(), id);
       TUTTI_TRY(done.status());
-      if (*done == id.size()) return Status::ok();
+      if (*done == id.size()) return check_shared(path, id, deadline_ns);
       return {Code::kInvalidUsage, "the file " + path + " does not hold a unique id"};
     }
     if (errno != ENOENT) return system_error("opening " + path, errno);
@@ -100,15 +159,6 @@ Status await_file(const std::string& path, IdBytes id, uint64_t deadline_ns) {
     }
     pause_briefly();
   }
-}
-
-/// The abstract address of `name`: its path begins with a zero byte, and no file is left behind.
-socklen_t host_address(const std::string& name, sockaddr_un& address) {
-  address = {};
-  address.sun_family = AF_UNIX;
-  const size_t length = std::min(name.size(), sizeof(address.sun_path) - 1);
-  std::memcpy(address.sun_path + 1, name.data(), length);
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 
 /// The name space is open to every user of the host: only our own processes count.
@@ -235,6 +285,9 @@ Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count
 Status share_by_launcher(const LaunchPlace& place, const Environment& environment, const Config& config,
                          IdBytes id, uint64_t deadline_ns) {
   if (place.rank_count == 1) return Status::ok();
+  if (const char* path = environment("TUTTI_ID_FILE"); path != nullptr && *path != '\0') {
+    return share_by_file(path, place.rank, id, deadline_ns);
+  }
   const std::string value = place.rank == 0 ? hex(id) : "";
   if (place.channel == LaunchChannel::kPmix) {
     const auto text = share_by_pmix(place.rank, value);
@@ -260,13 +313,13 @@ Status share_by_launcher(const LaunchPlace& place, const Environment& environmen
     return share_by_url("tutti://" + place.meeting->text(), place.rank, place.rank_count, config, id,
                         deadline_ns);
   }
-  return {Code::kInvalidUsage, format("%s started this process as rank %u of %u, but gives the ranks no way "
-                                      "to meet: set TUTTI_ID_FILE to "
-                                      "a file that all ranks can reach%s",
-                                      place.launcher.c_str(), place.rank, place.rank_count,
-                                      place.meeting ? ", or TUTTI_KEY to a secret"
-                                                    : ", or MASTER_ADDR to rank 0's host and TUTTI_KEY to a "
-                                                      "secret")};
+  return {
+      Code::kInvalidUsage,
+      format("%s started this process as rank %u of %u, but gives the ranks no way to meet: set %s, or "
+             "TUTTI_ID_FILE to a file that all ranks can reach",
+             place.launcher.c_str(), place.rank, place.rank_count,
+             place.meeting ? "TUTTI_KEY to a secret that all ranks have"
+                           : "MASTER_ADDR to rank 0's host and TUTTI_KEY to a secret that all ranks have")};
 }
 
 }  // namespace tutti

@@ -33,9 +33,9 @@ struct KeyValueStore {
 Status share_by_store(const KeyValueStore& store, const std::string& key, uint32_t rank, IdBytes id,
                       uint64_t deadline_ns);
 
-/// Rank 0 creates the file `path` exclusively, the others wait for it; rank 0 removes it (forget_file) when
-/// all have joined. Errors: kInvalidUsage (the file is of an earlier run, or holds something else), kTimeout,
-/// kSystemError.
+/// Rank 0 creates the file `path` exclusively, the others wait for it and look whether the id that it holds
+/// is served; rank 0 removes it (forget_file) when all have joined. Errors: kInvalidUsage (the file is of an
+/// earlier run, or holds something else), kTimeout, kSystemError.
 Status share_by_file(const std::string& path, uint32_t rank, IdBytes id, uint64_t deadline_ns);
 void forget_file(const std::string& path);
 
@@ -49,9 +49,9 @@ Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, 
 Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count, IdBytes id,
                      uint64_t deadline_ns);
 
-/// The way that fits the launcher: its process manager; one host: a socket named after the job; else a
-/// meeting at the address it gives, with the key of `config`. Collective. Errors: of the way; kInvalidUsage:
-/// none is left, and what to set.
+/// The way that fits the launcher: the file TUTTI_ID_FILE, where that is set; its process manager; one host:
+/// a socket named after the job; else a meeting at the address it gives, with the key of `config`.
+/// Collective. Errors: of the way; kInvalidUsage: none is left, and what to set.
 Status share_by_launcher(const LaunchPlace& place, const Environment& environment, const Config& config,
                          IdBytes id, uint64_t deadline_ns);
 

@@ -317,6 +317,10 @@ std::vector<BadCall> bad_housekeeping() {
        },
        TUTTI_INVALID_ARGUMENT,
        {"bytes"}},
+      {"timeout",
+       [](const Rank& r, Buffers&) { return tutti_comm_set_timeout(r.comm, UINT64_MAX); },
+       TUTTI_INVALID_ARGUMENT,
+       {"timeout_ms", "a year"}},
       {"split",
        [](const Rank& r, Buffers&) { return tutti_comm_split(r.comm, 0, 0, nullptr, nullptr); },
        TUTTI_INVALID_ARGUMENT,
@@ -585,6 +589,7 @@ TEST(UseAfterFinalizeTest, OnlyOperationsAreRefused) {
              unless(tutti_comm_register(comm, &value, sizeof(value), &late), TUTTI_INVALID_USAGE, "register"),
              unless(tutti_op_create_premul_sum(&late_op, &value, TUTTI_FLOAT32, comm), TUTTI_INVALID_USAGE,
                     "late op"),
+             unless(tutti_comm_set_timeout(comm, 1), TUTTI_INVALID_USAGE, "late timeout"),
              unless(tutti_comm_finalize(comm), TUTTI_INVALID_USAGE, "second finalize")});
         int rank = -1;
         int count = -1;

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "tests/support/cluster.h"
 #include "tests/support/scope.h"
@@ -125,6 +126,49 @@ TEST(BootstrapTest, DifferentEnvironmentsAreRefused) {
               "")
         << difference.name;
   }
+}
+
+// Goal: a rank whose environment is refused does not let the others wait: they get its error, with its rank.
+// Method: on one host and between hosts; the set-up's deadline is two minutes, the test's one.
+TEST(BootstrapTest, ARankWithABadSettingTellsTheOthers) {
+  for (const std::vector<int>& hosts : {std::vector<int>{}, std::vector<int>{0, 1, 1}}) {
+    ClusterOptions options = without_comm(processes(3));
+    options.hosts = hosts;
+    EXPECT_EQ(run_cluster(options,
+                          [](Rank& rank) {
+                            const tutti_unique_id_t id = rank.id();
+                            if (rank.rank() == 1) setenv("TUTTI_SLOTS", "3", 1);
+                            rank.expect(create(rank, 3, id, rank.rank()), TUTTI_INVALID_ARGUMENT, "create");
+                            rank.expect_text({"TUTTI_SLOTS", "\"3\""}, "create");
+                            if (rank.rank() != 1) rank.expect_text({"rank 1 cannot take part"}, "create");
+                            rank.meet();
+                          }),
+              "")
+        << hosts.size();
+  }
+}
+
+// Goal: the death of the process that serves the meeting is told as that, with its number.
+TEST(BootstrapTest, TheDeathOfTheIdsMakerIsNamed) {
+  ClusterOptions options = without_comm(processes(3));
+  options.lost_processes = {0};
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          const tutti_unique_id_t id = rank.id();
+                          if (rank.rank() == 0) {
+                            rank.wait_value(0, 2);
+                            // The others are in their set-up, or about to be.
+                            _exit(0);
+                          }
+                          rank.add(0);
+                          rank.expect(create(rank, 3, id, rank.rank()), TUTTI_PEER_LOST, "create");
+                          // Who comes later finds nobody.
+                          const std::string text = tutti_last_error();
+                          rank.expect_true(text.find("unique id, has ended") != std::string::npos ||
+                                               text.find("refused") != std::string::npos,
+                                           text);
+                        }),
+            "");
 }
 
 TEST(BootstrapTest, DamagedIdsAreRefused) {

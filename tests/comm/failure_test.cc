@@ -222,6 +222,116 @@ TEST(DeadlineTest, OfAReceiveNamesThePeer) {
   EXPECT_EQ(failures, "");
 }
 
+tutti_result_t receive_from_1(Rank& rank, float& value, tutti_stream_t stream = TUTTI_BLOCKING) {
+  return tutti_recv(&value, 1, TUTTI_FLOAT32, 1, 0, rank.comm, stream);
+}
+
+// Goal: a deadline set for some calls ends these, and no others: with a short one a wait fails that the
+// config's ten minutes would allow.
+TEST(CallDeadlineTest, EndsABlockingCall) {
+  EXPECT_EQ(run_cluster({},
+                        [](Rank& rank) {
+                          float value = 0;
+                          if (rank.rank() == 0) {
+                            rank.expect_ok(tutti_comm_set_timeout(rank.comm, 200), "set_timeout");
+                            rank.expect(receive_from_1(rank, value), TUTTI_TIMEOUT, "recv");
+                            rank.expect_text({"receive from rank 1"}, "recv");
+                          }
+                          rank.meet();
+                          rank.expect(tutti_barrier(rank.comm, TUTTI_BLOCKING), TUTTI_TIMEOUT,
+                                      "on all ranks");
+                        }),
+            "");
+}
+
+// Goal: a longer one lets a wait succeed that the config's would end, also on the short path of a repeated
+// call; 0 brings the config's back. Method: rank 1 comes late by three times the config's deadline.
+TEST(CallDeadlineTest, OutlastsTheConfigsUntilItIsTakenBack) {
+  ClusterOptions options;
+  options.config.timeout_ms = 200;
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          std::vector<float> data(10, 1.0f);
+                          rank.expect_ok(tutti_comm_set_timeout(rank.comm, 60'000), "set_timeout");
+                          for (int turn = 0; turn < 3; ++turn) {
+                            rank.meet();
+                            if (rank.rank() == 1 && turn > 0) usleep(600'000);
+                            rank.expect_ok(sum(rank, data), "late");
+                          }
+                          rank.expect_ok(tutti_comm_set_timeout(rank.comm, 0), "set_timeout");
+                          float value = 0;
+                          if (rank.rank() == 0)
+                            rank.expect(receive_from_1(rank, value), TUTTI_TIMEOUT, "the config's");
+                          rank.meet();
+                        }),
+            "");
+}
+
+// Goal: an operation on a stream has the deadline of when it was issued.
+// Method: rank 1 sends the first of two messages later than the deadline that is set after it was asked for,
+// and never the second.
+TEST(CallDeadlineTest, BelongsToTheOperationOnAStream) {
+  EXPECT_EQ(run_cluster({},
+                        [](Rank& rank) {
+                          if (rank.rank() == 1) {
+                            const float value = 7;
+                            usleep(500'000);
+                            rank.expect_ok(
+                                tutti_send(&value, 1, TUTTI_FLOAT32, 0, 0, rank.comm, TUTTI_BLOCKING),
+                                "send");
+                            rank.meet();
+                            return;
+                          }
+                          tutti_host_stream_t* stream = nullptr;
+                          rank.expect_ok(tutti_host_stream_create(&stream), "stream");
+                          float first = 0;
+                          float second = 0;
+                          rank.expect_ok(receive_from_1(rank, first, tutti_stream_host(stream)), "first");
+                          rank.expect_ok(tutti_comm_set_timeout(rank.comm, 100), "set_timeout");
+                          rank.expect_ok(receive_from_1(rank, second, tutti_stream_host(stream)), "second");
+                          rank.expect_ok(tutti_comm_set_timeout(rank.comm, 0), "set_timeout");
+                          rank.expect(tutti_host_stream_synchronize(stream), TUTTI_TIMEOUT, "synchronize");
+                          rank.expect_true(first == 7, "the first message came");
+                          tutti_host_stream_destroy(stream);
+                          rank.meet();
+                          rank.expect(tutti_comm_destroy(rank.comm), TUTTI_TIMEOUT, "destroy tells it, too");
+                          rank.comm = nullptr;
+                        }),
+            "");
+}
+
+// Goal: in a group each collective has its own, and the sends and receives together the longest of theirs.
+// Method: rank 1's message comes later than the first receive's deadline, within the second's; then one that
+// a short deadline covers alone never comes.
+TEST(CallDeadlineTest, InAGroup) {
+  EXPECT_EQ(run_cluster({},
+                        [](Rank& rank) {
+                          float values[2] = {1, 2};
+                          if (rank.rank() == 1) {
+                            usleep(500'000);
+                            tutti_group_start();
+                            for (float& value : values)
+                              tutti_send(&value, 1, TUTTI_FLOAT32, 0, 0, rank.comm, TUTTI_BLOCKING);
+                            rank.expect_ok(tutti_group_end(), "group of sends");
+                            rank.meet();
+                            return;
+                          }
+                          tutti_group_start();
+                          tutti_comm_set_timeout(rank.comm, 100);
+                          receive_from_1(rank, values[0]);
+                          tutti_comm_set_timeout(rank.comm, 60'000);
+                          receive_from_1(rank, values[1]);
+                          rank.expect_ok(tutti_group_end(), "the longest");
+                          tutti_group_start();
+                          tutti_comm_set_timeout(rank.comm, 100);
+                          receive_from_1(rank, values[0]);
+                          tutti_comm_set_timeout(rank.comm, 60'000);
+                          rank.expect(tutti_group_end(), TUTTI_TIMEOUT, "the one it was called with");
+                          rank.meet();
+                        }),
+            "");
+}
+
 // Goal: a rank that is slow, but within the deadline, is no error: neither a mismatch nor a lost peer.
 // Method: the last rank comes 100 ms late to large messages that travel by reference from the heap.
 TEST(DeadlineTest, SlowRanksAreNoError) {

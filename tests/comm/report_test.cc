@@ -3,16 +3,42 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/inspector.h"
+#include "comm/inspector_door.h"
 #include "comm/status_copy.h"
 #include "core/clock.h"
+#include "meet/dialer.h"
+#include "meet/unique_id.h"
 #include "tests/support/cluster.h"
 
 namespace tutti::test {
 namespace {
+
+/// A holder of the key that connects, and reads nothing.
+struct ConnectedVisitor {
+  ConnectedVisitor(const Endpoint& where, const Credentials& credentials) {
+    DialOptions dial;
+    dial.endpoints = {where};
+    dial.claim = {.purpose = Purpose::kInspect, .from = kMeetingPoint, .to = kMeetingPoint, .channel = 0};
+    dial.credentials = credentials;
+    dial.deadline_ns = deadline_after_ms(20'000);
+    bool done = false;
+    const auto dialer = Dialer::start(*loop, std::move(dial), [&](Result<FileDescriptor> connection) {
+      EXPECT_TRUE(connection.is_ok()) << connection.status().text();
+      if (connection) socket = std::move(*connection);
+      done = true;
+    });
+    loop->run_until([&] { return done; });
+  }
+  std::unique_ptr<EventLoop> loop = std::move(*EventLoop::create());
+  FileDescriptor socket;
+};
 
 TEST(StatusTextTest, SaysWhatARankDoes) {
   StatusCopy status;
@@ -69,6 +95,85 @@ TEST(InspectTest, ShowsWhoWaitsForWhom) {
               "")
         << hosts << " hosts";
   }
+}
+
+// Goal: a process tells who proves the job's key what its ranks are doing, while they compute, over the
+// network; another key is refused with a text, and the job goes on. Method: rank 0 waits in a call, and rank
+// 1, which computes, asks as a tool elsewhere would; the processes take ports of a range one after the other.
+TEST(InspectTest, AnswersOverTheNetworkToHoldersOfTheKey) {
+  for (const char* key : {"", "a secret of the job's own"}) {
+    const int port = free_port();
+    ClusterOptions options = Arrangement{processes(2), 1, 2}.options();
+    options.environment = {{"TUTTI_INSPECT_PORTS", std::to_string(port) + "-" + std::to_string(port + 50)},
+                           {"TUTTI_KEY", key}};
+    EXPECT_EQ(
+        run_cluster(options,
+                    [port, key](Rank& rank) {
+                      float value = 1;
+                      if (rank.rank() == 0) {
+                        rank.expect_ok(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM,
+                                                        rank.comm, TUTTI_BLOCKING),
+                                       "all_reduce");
+                        return;
+                      }
+                      Config config;
+                      config.key = key;
+                      UniqueId id;
+                      const tutti_unique_id_t bytes = rank.id();
+                      std::memcpy(static_cast<void*>(&id), bytes.bytes, sizeof(id));
+                      const auto ask = [&](int at, const Credentials& credentials) {
+                        return inspect({"127.0.0.1", static_cast<uint16_t>(at)}, credentials,
+                                       deadline_after_ms(5000));
+                      };
+                      const Credentials good = inspection_credentials(config, id);
+                      // Which of the two has the first port is not known: both know of all ranks.
+                      std::string text;
+                      const double deadline_s = seconds_now() + patience_s(20);
+                      while ((text.find("rank 0 is in collective 1, all_reduce") == std::string::npos) &&
+                             seconds_now() < deadline_s) {
+                        const auto report = ask(port, good);
+                        text = report ? *report : std::string(report.status().text());
+                      }
+                      rank.expect_true(text.find("of 2 on 2 hosts") != std::string::npos, text);
+                      rank.expect_true(text.find("rank 0 is in collective 1") != std::string::npos, text);
+                      const auto refused = ask(port, credentials_from_text("another key", "tutti-inspect"));
+                      rank.expect_true(!refused && refused.status().code() == Code::kInvalidArgument &&
+                                           refused.status().text().find("key") != std::string_view::npos,
+                                       std::string(refused.status().text()));
+                      rank.expect_ok(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
+                                                      TUTTI_BLOCKING),
+                                     "all_reduce");
+                    }),
+        "")
+        << "key \"" << key << "\"";
+  }
+}
+
+TEST(InspectTest, NobodyThereIsSaid) {
+  const HostPort nowhere{"127.0.0.1", static_cast<uint16_t>(free_port())};
+  const auto report =
+      inspect(nowhere, credentials_from_text("key", "tutti-inspect"), deadline_after_ms(5000));
+  ASSERT_FALSE(report.is_ok());
+  EXPECT_EQ(report.status().code(), Code::kPeerLost);
+  EXPECT_NE(report.status().text().find(nowhere.text()), std::string_view::npos) << report.status().text();
+}
+
+// Goal: who connects and does not read holds up neither the process nor others that ask.
+TEST(InspectTest, VisitorsWhoDoNotReadAreBounded) {
+  auto control = ControlThread::start();
+  ASSERT_TRUE(control.is_ok());
+  const Credentials credentials = credentials_from_text("key", "tutti-inspect");
+  const std::string long_report(900'000, 'r');
+  auto door = InspectorDoor::open(**control, {.interfaces = "=lo", .lowest_first = true}, credentials,
+                                  [&] { return long_report; });
+  ASSERT_TRUE(door.is_ok()) << door.status().text();
+  const HostPort where{"127.0.0.1", (*door)->endpoint().port};
+  std::vector<std::unique_ptr<ConnectedVisitor>> idle;
+  for (int i = 0; i < 40; ++i)
+    idle.push_back(std::make_unique<ConnectedVisitor>((*door)->endpoint(), credentials));
+  const auto report = inspect(where, credentials, deadline_after_ms(20'000));
+  ASSERT_TRUE(report.is_ok()) << report.status().text();
+  EXPECT_EQ(*report, long_report);
 }
 
 TEST(InspectTest, AProcessWithoutCommunicatorsIsSaidToBeOne) {

@@ -145,14 +145,19 @@ TEST(ConfigTest, InterfaceFiltersOfOtherLibrariesAreTaken) {
 }
 
 TEST(ConfigTest, PortRangesAreReadOrRefused) {
-  const auto config = read_config(environment_of({{"TUTTI_PORT_RANGE", "5000-65535"}}));
+  const auto config =
+      read_config(environment_of({{"TUTTI_PORT_RANGE", "5000-65535"}, {"TUTTI_INSPECT_PORTS", "4800-4899"}}));
   ASSERT_TRUE(config.is_ok()) << config.status().text();
   EXPECT_EQ(config->port_first, 5000);
   EXPECT_EQ(config->port_last, 65535);
-  for (const char* wrong : {"5000", "0-10", "10-9", "1-65536", "1-2-3", "a-b", "5000-"}) {
-    const auto refused = read_config(environment_of({{"TUTTI_PORT_RANGE", wrong}}));
-    ASSERT_FALSE(refused.is_ok()) << wrong;
-    EXPECT_NE(refused.status().text().find("TUTTI_PORT_RANGE"), std::string_view::npos);
+  EXPECT_EQ(config->inspect_first, 4800);
+  EXPECT_EQ(config->inspect_last, 4899);
+  for (const char* name : {"TUTTI_PORT_RANGE", "TUTTI_INSPECT_PORTS"}) {
+    for (const char* wrong : {"5000", "0-10", "10-9", "1-65536", "1-2-3", "a-b", "5000-"}) {
+      const auto refused = read_config(environment_of({{name, wrong}}));
+      ASSERT_FALSE(refused.is_ok()) << wrong;
+      EXPECT_NE(refused.status().text().find(name), std::string_view::npos);
+    }
   }
 }
 

@@ -6,6 +6,9 @@
 #include <netinet/in.h>
 
 #include <set>
+#include <string>
+
+#include "meet/network_meeting.h"
 
 namespace tutti {
 namespace {
@@ -159,6 +162,33 @@ TEST(ListenTest, APortRangeIsKeptAndItsEndNamed) {
   EXPECT_NE(second.status().text().find("TUTTI_PORT_RANGE"), std::string_view::npos)
       << second.status().text();
   EXPECT_NE(second.status().text().find(std::to_string(port)), std::string_view::npos);
+}
+
+// Goal: what named the port is what the user is told to change.
+TEST(ListenTest, ATakenPortIsBlamedOnWhatNamedIt) {
+  const auto any = listen_at({.interfaces = "=lo"});
+  ASSERT_TRUE(any.is_ok()) << any.status().text();
+  const uint16_t port = any->endpoints[0].port;
+  const std::string url = "tutti://localhost:" + std::to_string(port);
+  const auto point = meeting_point_of_url(url, "a secret of some length", true);
+  ASSERT_FALSE(point.is_ok());
+  EXPECT_NE(point.status().text().find(url), std::string_view::npos) << point.status().text();
+  EXPECT_NE(point.status().text().find("taken"), std::string_view::npos) << point.status().text();
+  EXPECT_EQ(point.status().text().find("TUTTI_PORT_RANGE"), std::string_view::npos) << point.status().text();
+}
+
+TEST(ListenTest, TheLowestFreePortIsTakenWhereOthersMustGuessIt) {
+  const auto any = listen_at({.interfaces = "=lo"});
+  ASSERT_TRUE(any.is_ok()) << any.status().text();
+  const uint16_t port = any->endpoints[0].port;
+  if (port > UINT16_MAX - 200) GTEST_SKIP() << "no room above port " << port;
+  const auto last = static_cast<uint16_t>(port + 200);
+  const ListenOptions range{.interfaces = "=lo", .port_first = port, .port_last = last, .lowest_first = true};
+  const auto first = listen_at(range);
+  ASSERT_TRUE(first.is_ok()) << first.status().text();
+  EXPECT_GT(first->endpoints[0].port, port);
+  // Nobody else takes ports one by one.
+  EXPECT_LT(first->endpoints[0].port, port + 100);
 }
 
 TEST(ResolveTest, AddressesResolveToThemselvesAndUnknownNamesAreNamed) {

@@ -60,6 +60,7 @@ class Gathering {
     options.credentials = credentials_;
     options.listener = std::move(listener);
     options.on_end = [this] { ended_ = true; };
+    options.on_stranger = [this](const std::string& text) { log_.push_back(text); };
     point_ = std::move(*Rendezvous::open(*loop, std::move(options)));
     results_.resize(rank_count);
     members_.resize(rank_count);
@@ -141,6 +142,7 @@ class Gathering {
   std::vector<std::unique_ptr<Member>> members_;
   std::vector<std::optional<Result<Member::Table>>> results_;
   bool ended_ = false;
+  std::vector<std::string> log_;
 };
 
 TEST(MemberTest, RanksOfAnyNumberMeetAndGatherTwice) {
@@ -371,6 +373,8 @@ TEST(MemberTest, RanksMeetAmidAttacks) {
   ASSERT_TRUE(gathering.run());
   gathering.expect_tables();
   EXPECT_EQ(gathering.point_->gate_counts().accepted, kRanks);
+  EXPECT_GT(gathering.log_.size(), 0u);
+  EXPECT_LE(gathering.log_.size(), kStrangerKinds) << "a line for each kind of stranger at most";
 }
 
 // Goal: a rank that knows the id but has a damaged key is told so, and harms nobody.

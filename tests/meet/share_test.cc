@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -32,25 +34,49 @@ Id sample_id() {
   return id;
 }
 
+/// An id that a process of this host serves.
+class ServedId {
+ public:
+  ServedId() : listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string name = local_name_of(id_);
+    name.copy(address.sun_path + 1, name.size());
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(listener_.get(), 16), 0);
+  }
+  Id bytes() const {
+    Id bytes;
+    std::memcpy(bytes.data(), &id_, sizeof(id_));
+    return bytes;
+  }
+
+ private:
+  UniqueId id_ = *make_unique_id({});
+  FileDescriptor listener_;
+};
+
 uint64_t soon() {
   return deadline_after_ms(60'000);
 }
 
 /// Runs all ranks on threads; every rank must end with rank 0's id.
-void expect_shared(uint32_t rank_count, const std::function<Status(uint32_t rank, IdBytes id)>& share) {
+void expect_shared(uint32_t rank_count, const std::function<Status(uint32_t rank, IdBytes id)>& share,
+                   const Id& shared = sample_id()) {
   std::vector<Id> ids(rank_count);
   std::vector<Status> statuses(rank_count);
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < rank_count; ++rank) {
     threads.emplace_back([&, rank] {
-      if (rank == 0) ids[rank] = sample_id();
+      if (rank == 0) ids[rank] = shared;
       statuses[rank] = share(rank, ids[rank]);
     });
   }
   for (std::thread& thread : threads) thread.join();
   for (uint32_t rank = 0; rank < rank_count; ++rank) {
     EXPECT_TRUE(statuses[rank].is_ok()) << "rank " << rank << ": " << statuses[rank].text();
-    EXPECT_EQ(ids[rank], sample_id()) << "rank " << rank;
+    EXPECT_EQ(ids[rank], shared) << "rank " << rank;
   }
 }
 
@@ -103,9 +129,49 @@ class ShareFileTest : public testing::Test {
 };
 
 TEST_F(ShareFileTest, AFileCarriesTheIdAndGoesWhenForgotten) {
-  expect_shared(3, [&](uint32_t rank, IdBytes id) { return share_by_file(path(), rank, id, soon()); });
+  const ServedId served;
+  expect_shared(
+      3, [&](uint32_t rank, IdBytes id) { return share_by_file(path(), rank, id, soon()); }, served.bytes());
   forget_file(path());
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(ShareFileTest, TheFileOfTheEnvironmentComesBeforeTheLaunchersWays) {
+  const ServedId served;
+  expect_shared(
+      3,
+      [&](uint32_t rank, IdBytes id) {
+        LaunchPlace place;
+        place.launcher = "torchrun";
+        place.rank = rank;
+        place.rank_count = 3;
+        const std::string file = path();
+        return share_by_launcher(
+            place,
+            [&](const char* name) {
+              return std::string_view(name) == "TUTTI_ID_FILE" ? file.c_str() : nullptr;
+            },
+            Config{}, id, soon());
+      },
+      served.bytes());
+  EXPECT_TRUE(std::filesystem::exists(path()));
+}
+
+// Goal: a rank that finds the file of a run that is over says so at once, with the file's name and what to
+// do.
+TEST_F(ShareFileTest, AStaleIdIsFoundByTheOtherRanks) {
+  Endpoint nobody;
+  { nobody = loopback_listener().endpoints[0]; }
+  for (const std::vector<Endpoint>& endpoints : {std::vector<Endpoint>{}, std::vector<Endpoint>{nobody}}) {
+    const UniqueId stale = *make_unique_id(endpoints);
+    std::ofstream(path(), std::ios::binary).write(reinterpret_cast<const char*>(&stale), sizeof(stale));
+    Id id{};
+    const Status status = share_by_file(path(), 1, id, soon());
+    EXPECT_EQ(status.code(), Code::kInvalidUsage);
+    for (const std::string& part : {path(), std::string("earlier run"), std::string("remove the file")}) {
+      EXPECT_NE(status.text().find(part), std::string_view::npos) << status.text();
+    }
+  }
 }
 
 // Goal: the id of an earlier run is never taken for this run's.

@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "tests/support/scope.h"
 #include "tests/tcp/pump_pair.h"
+#include "tests/tcp/tls_support.h"
 
 namespace tutti::test {
 namespace {
@@ -20,6 +21,7 @@ struct Case {
   uint64_t in_place_bytes = 65536;
   uint64_t first_number = 0;
   bool slow_reader = false;
+  bool tls = false;
 };
 
 std::string describe(const Case& at, uint64_t seed) {
@@ -46,6 +48,7 @@ void run(PumpPair& pair, Traffic& traffic, uint64_t seed, const std::string& wha
 
 void run_case(const Case& at, uint64_t seed, uint64_t messages) {
   StreamPair streams = connect_streams(at.wire, at.connections, at.buffer_bytes);
+  if (at.tls) streams = with_tls(std::move(streams), {.records_a_key = 100});
   PumpPair pair({.shape = at.shape, .first_number = at.first_number, .in_place_bytes = at.in_place_bytes},
                 std::move(streams.ends[0]), std::move(streams.ends[1]));
   Traffic traffic(pair, seed, messages, at.slow_reader);
@@ -73,6 +76,20 @@ TEST(TrafficTest, TinyKernelBuffersMakeShortWritesAndReads) {
                 .buffer_bytes = 4096,
                 .shape = {.slots = 4, .slot_bytes = 16384}},
                11, 120);
+    }
+  }
+}
+
+TEST(TrafficTest, TlsKeepsOrderAndBounds) {
+  for (const Wire wire : {Wire::kUnix, Wire::kLoopback}) {
+    for (const uint32_t connections : {1u, 3u}) {
+      run_case({.wire = wire, .connections = connections, .tls = true}, 61, 300);
+      run_case({.wire = wire,
+                .connections = connections,
+                .buffer_bytes = 4096,
+                .shape = {.slots = 4, .slot_bytes = 16384},
+                .tls = true},
+               62, 60);
     }
   }
 }
