@@ -194,13 +194,14 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCE
  * there or `timeout_ms` (0: the set-up deadline) has passed, reads *id on rank 0 and fills it on the others.
  *
  * `where` is one of
- *   "launcher"           as the launcher that started the processes allows: the file named by the environment
- *                        variable TUTTI_ID_FILE, as below; PMI; PMIx; a socket of the one host; or the
- * address that it gives (then TUTTI_KEY must be set) "tutti://HOST:PORT"  rank 0 listens there, on HOST;
- * TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks "file:PATH"          a file that all ranks reach; it
- * must not exist, and rank 0 removes it: tutti_forget_file Errors: TUTTI_INVALID_ARGUMENT (where, rank),
- * TUTTI_INVALID_USAGE (no launcher, no key, the file exists or is of an earlier run), TUTTI_TIMEOUT,
- * TUTTI_SYSTEM_ERROR, TUTTI_PEER_LOST. */
+ *
+ * - "launcher": as the launcher that started the processes allows: the file that TUTTI_ID_FILE names, as
+ *   below; PMI; PMIx; a socket of the one host; or the address that it gives (then TUTTI_KEY must be set).
+ * - "tutti://HOST:PORT": rank 0 listens there, on HOST; TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks.
+ * - "file:PATH": a file that all ranks reach; it must not exist, and rank 0 removes it: tutti_forget_file.
+ *
+ * Errors: TUTTI_INVALID_ARGUMENT (where, rank), TUTTI_INVALID_USAGE (no launcher, no key, the file exists or
+ * is of an earlier run), TUTTI_TIMEOUT, TUTTI_SYSTEM_ERROR, TUTTI_PEER_LOST. */
 TUTTI_API tutti_result_t tutti_share_unique_id(tutti_unique_id_t* id, const char* where, int rank,
                                                int rank_count, uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
