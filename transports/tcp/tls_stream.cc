@@ -132,7 +132,8 @@ struct TlsStream::Callbacks {
 
 Result<std::shared_ptr<TlsContext>> TlsContext::create() {
   std::shared_ptr<TlsContext> context(new TlsContext);
-  context->method_ = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "tutti stream");
+  // Without a number of its own: OpenSSL has 127 of them for a process, and nothing here looks for it.
+  context->method_ = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "tutti stream");
   context->context_ = SSL_CTX_new(TLS_method());
   BIO_METHOD* method = context->method_;
   SSL_CTX* ssl = context->context_;
