@@ -95,8 +95,8 @@ def measure(words, link, first):
 
 
 def trainer_words(arguments, extra):
-    words = [str(arguments.trainer), "--steps", str(arguments.steps), "--report-every", str(arguments.steps // 4),
-             "--evaluate-every", str(arguments.steps), "--sample", "0"]
+    words = [str(arguments.trainer), "--device", "host", "--steps", str(arguments.steps),
+             "--report-every", str(arguments.steps // 4), "--evaluate-every", str(arguments.steps), "--sample", "0"]
     for name, value in MODEL.items():
         words += [f"--{name}", str(value)]
     return [*words, *extra, "--data", *map(str, arguments.data)]
@@ -120,8 +120,7 @@ def measure_rows(arguments, link, names, python):
     if python is not None:
         model = [word for name, value in MODEL.items() for word in (f"--{name}", str(value))]
         words = [python, str(HERE / "ddp.py"), "--steps", str(arguments.steps), *model]
-        cases += [("PyTorch DDP, Gloo", bucket, [*words, "--bucket-bytes", str(bucket)])
-                  for bucket in arguments.buckets if bucket > 0]
+        cases += [("PyTorch DDP, Gloo", bucket, [*words, "--bucket-bytes", str(bucket)]) for bucket in arguments.buckets]
     results = {}
     for _ in range(arguments.rounds):
         for library, bucket, words in cases:

@@ -65,8 +65,11 @@ def main():
     torch.manual_seed(1)
     torch.distributed.init_process_group("gloo")
     ranks = torch.distributed.get_world_size()
+    # A bucket of one byte closes with each tensor. The first bucket's limit has no parameter.
+    bucket_bytes = max(options.bucket_bytes, 1)
+    torch.distributed._DEFAULT_FIRST_BUCKET_BYTES = bucket_bytes
     model = DistributedDataParallel(Transformer(options.width, options.depth, options.heads, options.context),
-                                    bucket_cap_mb=options.bucket_bytes / 2**20)
+                                    bucket_cap_mb=bucket_bytes / 2**20)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     shape = (options.batch // ranks, options.context)
     begin = time.perf_counter()

@@ -1,6 +1,7 @@
 #include "trainer/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -77,6 +78,10 @@ void try_to_write(const std::filesystem::path& path) {
 std::vector<std::byte> read_file(const std::filesystem::path& path) {
   const Descriptor file(path, O_RDONLY);
   if (file.number() < 0) throw failure("cannot open", path);
+  // Ranks read one after the other, or all at once; and /dev/zero has no end.
+  struct stat about = {};
+  if (::fstat(file.number(), &about) != 0) throw failure("cannot read", path);
+  if (!S_ISREG(about.st_mode)) throw Error("cannot read " + path.string() + ": it is no regular file");
   std::vector<std::byte> bytes;
   std::vector<std::byte> piece(size_t{1} << 20);
   for (;;) {

@@ -14,7 +14,7 @@ void write_file(const std::filesystem::path& path, std::span<const std::byte> by
 /// Whether write_file could begin, without touching what is there: throws Error where it could not, so that a
 /// long run does not end with that news.
 void try_to_write(const std::filesystem::path& path);
-/// Throws Error.
+/// Of a regular file. Throws Error.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
 }  // namespace tutti::trainer

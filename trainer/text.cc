@@ -7,6 +7,7 @@
 #include "trainer/error.h"
 #include "trainer/file.h"
 #include "trainer/loss.h"
+#include "trainer/parameters.h"
 
 namespace tutti::trainer {
 namespace {
@@ -63,6 +64,10 @@ std::vector<int> Vocabulary::encode(std::string_view text) const {
   tokens.reserve(text.size());
   for (const char character : text) tokens.push_back(number_of(character));
   return tokens;
+}
+
+std::string Vocabulary::description() const {
+  return ", characters " + std::to_string(hash_bytes(std::as_bytes(std::span(characters_))));
 }
 
 Text read_text(const std::vector<fs::path>& paths) {

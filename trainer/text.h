@@ -15,6 +15,8 @@ class Vocabulary {
   int number_of(char character) const { return numbers_[static_cast<unsigned char>(character)]; }
   char character_of(int number) const { return characters_[static_cast<size_t>(number)]; }
   std::vector<int> encode(std::string_view text) const;
+  /// Tells vocabularies of the same size apart: a digest of the characters, for a model's description.
+  std::string description() const;
 
  private:
   std::vector<int> numbers_;  ///< of each byte; -1: does not occur

@@ -70,7 +70,7 @@ void Training::read_data() {
 }
 
 TrainingState Training::state() {
-  TrainingState state{.model = model_->description(),
+  TrainingState state{.model = model_->description() + (vocabulary_ ? vocabulary_->description() : ""),
                       .optimizer = options_.optimizer.name,
                       .compression = options_.compression.name};
   state.shared.push_back(model_->parameters().values());

@@ -1,6 +1,9 @@
 #include "api/stream.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -11,6 +14,34 @@ namespace {
 
 // How often a task that waits for its turn asks whether its communicator still wants it.
 constexpr std::chrono::milliseconds kTurnCheck{20};
+
+/// linux/sched/types.h's sched_attr, version 0; that header and sched.h cannot be included together
+/// everywhere.
+struct Scheduling {
+  uint32_t bytes = sizeof(Scheduling);
+  uint32_t policy = 0;
+  uint64_t flags = 0;
+  int32_t nice = 0;
+  uint32_t priority = 0;
+  uint64_t runtime_ns = 0;  // a time slice, where the policy has such
+  uint64_t deadline_ns = 0;
+  uint64_t period_ns = 0;
+};
+// The shortest that Linux grants.
+constexpr uint64_t kTimeSliceNs = 100'000;
+
+/// Short time slices for the calling thread: its share of the cores stays the same, in smaller pieces. Beside
+/// computing threads a progress thread that gives its core away, as it does at every wait, otherwise gets it
+/// back only after a slice of theirs, which costs each message milliseconds
+/// (docs/decisions/0002-timed-sleeps.md). Linux 6.12 and later do so; where it cannot be had, nothing
+/// changes.
+void ask_for_short_slices() {
+  Scheduling scheduling;
+  if (::syscall(SYS_sched_getattr, 0, &scheduling, sizeof(scheduling), 0) != 0) return;
+  if (scheduling.policy != SCHED_OTHER && scheduling.policy != SCHED_BATCH) return;
+  scheduling.runtime_ns = kTimeSliceNs;
+  (void)::syscall(SYS_sched_setattr, 0, &scheduling, 0);
+}
 
 }  // namespace
 
@@ -80,6 +111,7 @@ Status ProgressThread::take_failure() {
 }
 
 void ProgressThread::loop() {
+  ask_for_short_slices();
   for (;;) {
     Task task;
     {

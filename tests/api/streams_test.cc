@@ -1,6 +1,11 @@
 // Host streams: calls return at once, run in order, across streams and communicators.
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <array>
+#include <filesystem>
+#include <set>
 #include <thread>
 
 #include "tests/support/cluster.h"
@@ -233,6 +238,62 @@ TEST_P(StreamsTest, DestroyWaitsAndAbortDoesNot) {
                   }
                 }),
             "");
+}
+
+/// The kernel's sched_attr of 48 bytes; its runtime is the time slice of an ordinary thread, since
+/// Linux 6.12.
+using Scheduling = std::array<uint64_t, 6>;
+constexpr size_t kRuntime = 3;
+
+uint64_t time_slice_ns(long thread) {
+  Scheduling scheduling{};
+  return ::syscall(SYS_sched_getattr, thread, scheduling.data(), sizeof(scheduling), 0) == 0
+             ? scheduling[kRuntime]
+             : 0;
+}
+
+bool time_slices_can_be_set() {
+  bool can = false;
+  std::thread([&can] {
+    Scheduling scheduling{};
+    if (::syscall(SYS_sched_getattr, 0, scheduling.data(), sizeof(scheduling), 0) != 0) return;
+    scheduling[kRuntime] = 100'000;
+    can = ::syscall(SYS_sched_setattr, 0, scheduling.data(), 0) == 0 && time_slice_ns(0) == 100'000;
+  }).join();
+  return can;
+}
+
+std::set<long> own_threads() {
+  std::set<long> threads;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    threads.insert(std::stol(entry.path().filename()));
+  return threads;
+}
+
+// Goal: a progress thread that gives its core away beside computing threads gets it back soon: its time
+// slices are the shortest there are, and nobody else's change. Method: the kernel is asked about all threads.
+TEST(ProgressThreadTest, HasShortTimeSlices) {
+  if (!time_slices_can_be_set())
+    GTEST_SKIP() << "this kernel has one time slice for all (Linux 6.12 changed that)";
+  const auto body = [](Rank& rank) {
+    const uint64_t usual_ns = time_slice_ns(0);
+    const std::set<long> before = own_threads();
+    const Stream stream(rank);
+    float value = 1;
+    rank.expect_ok(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, stream.tag()),
+                   "sum");
+    rank.expect_ok(tutti_host_stream_synchronize(stream.get()), "synchronize");
+    int found = 0;
+    for (const long thread : own_threads()) {
+      const bool progresses = !before.contains(thread);
+      found += progresses ? 1 : 0;
+      rank.expect_true(
+          time_slice_ns(thread) == (progresses ? 100'000 : usual_ns),
+          "thread " + std::to_string(thread) + ": " + std::to_string(time_slice_ns(thread)) + " ns");
+    }
+    rank.expect_true(found == 1, std::to_string(found) + " progress threads");
+  };
+  EXPECT_EQ(run_cluster({.layout = processes(1)}, body), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, StreamsTest,

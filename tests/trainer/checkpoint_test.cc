@@ -114,6 +114,21 @@ TEST_F(BadCheckpointTest, AnotherShapeIsRefusedByName) {
   expect_refused(other, "error feedback of 2 ranks; these are 3", {1, 2});
 }
 
+// Goal: a model of text is of these characters, not only of so many. Method: the same text, one letter
+// replaced.
+TEST_F(BadCheckpointTest, OtherCharactersAreRefused) {
+  options_ = test::small_transformer(scratch_);
+  make();
+  const std::vector<std::byte> text = read_file(options_.data[0]);
+  std::string other;
+  for (const std::byte byte : text) other += static_cast<char>(byte) == 'b' ? 'B' : static_cast<char>(byte);
+  scratch_.write("other", other);
+  Options resumed = options_;
+  resumed.data = {scratch_.path() / "other"};
+  expect_refused(resumed, "it is of the model 'transformer with ");
+  expect_refused(options_, "");
+}
+
 TEST_F(BadCheckpointTest, DamageIsNoticed) {
   expect_refused(options_, "cannot open");
   make();

@@ -237,6 +237,8 @@ TEST(FileTest, AWriteThatFailsLeavesTheOldFile) {
   EXPECT_EQ(read_file(path), bytes("new"));
   EXPECT_THAT(error_of([&] { write_file(scratch.path() / "absent/file", {}); }), HasSubstr("cannot create"));
   EXPECT_THAT(error_of([&] { read_file(scratch.path() / "absent"); }), HasSubstr("cannot open"));
+  EXPECT_THAT(error_of([&] { read_file("/dev/zero"); }), HasSubstr("no regular file"));
+  EXPECT_THAT(error_of([&] { read_file(scratch.path()); }), HasSubstr("no regular file"));
   // A full disk: the draft goes, the old file stays.
   EXPECT_THAT(error_of([&] { write_file("/dev/full/x", {}); }), HasSubstr("cannot create"));
 }

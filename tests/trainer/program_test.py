@@ -22,6 +22,7 @@ import tap  # noqa: E402
 
 TRAINER = sys.argv[1]
 LIMIT_S = 180 * int(sys.argv[2] if len(sys.argv) > 2 else 1)
+BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "trainer" / "bench.py"
 STUBS = pathlib.Path(TRAINER).resolve().parent.parent / "tests" / "trainer"
 LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
                      "OMPI_", "JOB_COMPLETION_INDEX", "TUTTI_")
@@ -275,6 +276,23 @@ def check_mistakes():
                 refused(text, "--model", "mlp", "--steps", 1000000000, flag, place)
         refused("--compression", "--model", "mlp", *tiny, "--compression", "zip", status=2)
         assert sorted(entry.name for entry in folder.path.iterdir()) == ["checkpoint", "mnist", "text"]
+
+
+def check_bench():
+    """The benchmark of bucket sizes writes a table, its numbers and a plot"""
+    with Folder() as folder:
+        done = subprocess.run([sys.executable, str(BENCH), "--trainer", TRAINER, "--out", str(folder.path / "out"), "--links",
+                               "memory", "--buckets", "0,1048576", "--compressions", "bf16", "--steps", "8", "--no-torch",
+                               "--data", str(folder.text)], capture_output=True, text=True, check=False, env=ENVIRONMENT,
+                              timeout=LIMIT_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = json.loads((folder.path / "out/trainer.json").read_text())
+        assert [(row["library"], row["bucket_bytes"]) for row in rows] == \
+            [("tutti", 0), ("tutti", 1048576), ("tutti", None), ("tutti, bf16", None)], rows
+        assert all(row["step_ms"] > 0 and 0 <= row["hidden_percent"] <= 100 for row in rows), rows
+        table = (folder.path / "out/trainer.txt").read_text()
+        assert table in done.stdout and "per tensor" in table, done.stdout
+        assert "<polyline" in (folder.path / "out/trainer.svg").read_text()
 
 
 def check_compression():
