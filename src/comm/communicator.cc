@@ -163,6 +163,8 @@ Progress Communicator::poll_stripes() {
 Progress Communicator::poll_remote() {
   const Progress progress = draining_ ? Progress::kDone : current_->advance(1);
   if (progress == Progress::kMismatch) return progress;
+  // The usual end of a receive: whatever else has come is of later calls, which will ask for it.
+  if (progress == Progress::kDone && !draining_ && !remote_->undrained_peer()) return progress;
   const bool moved = remote_->advance();
   draining_ = progress == Progress::kDone && remote_->undrained_peer();
   if (progress == Progress::kDone && !draining_) return progress;

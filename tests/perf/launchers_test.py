@@ -162,29 +162,31 @@ def check_kubernetes():
         expect_right("all_reduce", outputs[0][0], 1)
 
 
-def torchrun(*flags):
-    """A launcher of two ranks, started. The mappings name no local rank there is: output stays where it is. They are
-    given since torch 1.13 cannot read its own default under Python 3.11."""
+def torchrun(folder, *flags):
+    """A launcher of two ranks, started; what it writes goes to the folder. The mappings name no local rank there is:
+    output stays where it is. They are given since torch 1.13 cannot read its own default under Python 3.11."""
     return subprocess.Popen(["torchrun", "--redirects", "9:3", "--tee", "9:3", "--nproc_per_node", "2", "--no_python",
                              *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env={**ENVIRONMENT, "TUTTI_KEY": KEY})
+                            env={**ENVIRONMENT, "TUTTI_KEY": KEY, "TMPDIR": folder})
 
 
 def check_torchrun():
     """The tools run unchanged under torchrun, by one agent and by two on emulated hosts"""
     if shutil.which("torchrun") is None:
         raise tap.Skip("torchrun is not installed")
-    at_master = ("--master_addr", "127.0.0.1", "--master_port", str(free_port()))
-    alone = torchrun(*at_master, *ONE_ROW)
-    out, err = alone.communicate(timeout=120)
-    assert alone.returncode == 0, out + err
-    expect_right("all_reduce", out, 1)
-    at_master = (*at_master[:-1], str(free_port()))
-    agents = [torchrun("--nnodes", "2", "--node_rank", host, *at_master, *on_hosts(host), *THREE_ROWS) for host in "01"]
-    outputs = [agent.communicate(timeout=120) for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], outputs
-    assert "hierarchical" in outputs[0][0], outputs
-    expect_right("all_reduce", outputs[0][0], 3)
+    with tempfile.TemporaryDirectory() as folder:
+        at_master = ("--master_addr", "127.0.0.1", "--master_port", str(free_port()))
+        alone = torchrun(folder, *at_master, *ONE_ROW)
+        out, err = alone.communicate(timeout=120)
+        assert alone.returncode == 0, out + err
+        expect_right("all_reduce", out, 1)
+        at_master = (*at_master[:-1], str(free_port()))
+        agents = [torchrun(folder, "--nnodes", "2", "--node_rank", host, *at_master, *on_hosts(host), *THREE_ROWS)
+                  for host in "01"]
+        outputs = [agent.communicate(timeout=120) for agent in agents]
+        assert [agent.returncode for agent in agents] == [0, 0], outputs
+        assert "hierarchical" in outputs[0][0], outputs
+        expect_right("all_reduce", outputs[0][0], 3)
 
 
 CHECKS = [

@@ -240,6 +240,26 @@ TEST(PumpTest, ASilentStreamIsReadAgainAfterAWaitIsPrepared) {
   EXPECT_TRUE(reader.arrived(0));
 }
 
+// Goal: who sends a small message does not look for an answer at once, but the next time, whatever it sends
+// then; who sends a large one does.
+TEST(PumpTest, AnAnswerToASmallMessageIsReadTheNextTime) {
+  Alone sender(1, {.shape = {.slots = 8, .slot_bytes = 16384}});
+  sender.commit(0, 8);
+  sender.side.pump().advance();
+  const Bytes message = sender.take_written();
+  for (const size_t bytes : {size_t{8}, size_t{16384}}) {
+    Alone rank(1, {.shape = {.slots = 8, .slot_bytes = 16384}});
+    rank.streams[0]->feed(message);
+    rank.commit(0, bytes);
+    EXPECT_TRUE(rank.side.pump().advance());
+    EXPECT_EQ(rank.take_written().size(), tcp::kHeaderBytes + bytes);
+    EXPECT_EQ(rank.arrived(0), bytes > 8);
+    rank.commit(0, bytes);
+    EXPECT_TRUE(rank.side.pump().advance());
+    EXPECT_TRUE(rank.arrived(0));
+  }
+}
+
 TEST(PumpTest, AWaitIsForRoomWhereBytesAreLeft) {
   Alone rank;
   rank.commit(0, 500);

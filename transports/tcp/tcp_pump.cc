@@ -34,7 +34,15 @@ TcpPump::TcpPump(std::span<const PumpChannel> channels, std::vector<std::unique_
 
 bool TcpPump::advance() {
   if (state_ != PeerState::kOpen) return false;
+  sent_large_ = false;
   bool moved = send();
+  // What a small message asks for has not come back by now: whoever only sends need not read to learn so, and
+  // whoever waits reads the next time. A refused read costs 0.3 us, a twentieth of the message.
+  has_put_off_ = moved && !sent_large_ && !has_put_off_;
+  if (has_put_off_) {
+    settle();
+    return true;
+  }
   for (const auto& connection : connections_) {
     if (connection->worth_reading()) moved |= connection->receive();
     moved |= connection->collect_completions();
@@ -77,8 +85,10 @@ Connection* TcpPump::choose(bool large) {
 }
 
 bool TcpPump::queue_run(uint32_t channel, bool& moved) {
-  Connection* connection = choose(outbox_.next_bytes(channel) >= kLargeBytes);
+  const bool large = outbox_.next_bytes(channel) >= kLargeBytes;
+  Connection* connection = choose(large);
   if (connection == nullptr) return false;
+  sent_large_ = sent_large_ || large;
   connection->queue(outbox_.take(channel, run_bytes_most_, inbox_.report(channel)));
   if (connection->has_batch()) moved |= connection->flush();
   return true;

@@ -56,6 +56,8 @@ class TcpPump final : public Pump {
   std::vector<std::unique_ptr<Connection>> connections_;
   size_t next_ = 0;  ///< whose turn it is for a large frame
   uint64_t run_bytes_most_;
+  bool sent_large_ = false;   ///< in this advance()
+  bool has_put_off_ = false;  ///< the last advance() has sent, and not read
   PeerState state_ = PeerState::kOpen;
   Status status_;
 };
