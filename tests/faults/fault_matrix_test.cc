@@ -159,8 +159,9 @@ class SharedSeen {
 };
 
 // Counters of the cluster.
-constexpr int kSeen = 0;   ///< ranks that know of the fault
-constexpr int kReady = 1;  ///< the fault is about to happen, or has
+constexpr int kSeen = 0;    ///< ranks that know of the fault
+constexpr int kReady = 1;   ///< the fault is about to happen, or has
+constexpr int kLooked = 2;  ///< ranks that were told nothing while they computed
 
 bool dies(Fault fault) {
   return fault == Fault::kKilled || fault == Fault::kExits;
@@ -287,6 +288,9 @@ class FaultRun {
         if (dies(row_.fault)) rank.wait_until_dead(kVictim);
         rank.expect_ok(tutti_comm_async_error(rank.comm, &result), "async_error");
         rank.expect_true(result == TUTTI_SUCCESS, "told before a call");
+        // The first next call tells all.
+        rank.add(kLooked);
+        rank.wait_value(kLooked, kRanks - 1);
       }
       while (result == TUTTI_SUCCESS) result = sum(rank, data);
     }
