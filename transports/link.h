@@ -61,16 +61,16 @@ inline constexpr uint64_t kAgreedMask = (1ull << kCarriageShift) - 1;
 inline constexpr uint64_t kMaxBytes = (1ull << 22) - 1;
 
 /// `number` counts messages of the link from 0; a fresh cell (word 0) matches no number.
-inline uint64_t make(uint64_t number, uint16_t signature, uint64_t bytes) {
+constexpr uint64_t make(uint64_t number, uint16_t signature, uint64_t bytes) {
   return ((number + 1) & kNumberMask) | (static_cast<uint64_t>(signature) << 24) | (bytes << 40);
 }
-inline Carriage carriage(uint64_t word) {
+constexpr Carriage carriage(uint64_t word) {
   return static_cast<Carriage>(word >> kCarriageShift);
 }
-inline uint16_t signature(uint64_t word) {
+constexpr uint16_t signature(uint64_t word) {
   return static_cast<uint16_t>(word >> 24);
 }
-inline uint64_t bytes(uint64_t word) {
+constexpr uint64_t bytes(uint64_t word) {
   return (word >> 40) & kMaxBytes;
 }
 }  // namespace flag

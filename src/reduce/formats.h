@@ -21,6 +21,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/host_device.h"
+
 namespace tutti::reduce {
 
 struct Float16 {
@@ -124,18 +126,18 @@ struct Element {
   using Value = T;
   static constexpr size_t kBytes = sizeof(T);
   static constexpr bool kFloat = std::is_floating_point_v<T>;
-  static T from_bits(uint64_t bits) {
+  TUTTI_HOST_DEVICE static T from_bits(uint64_t bits) {
     T value;
     std::memcpy(&value, &bits, sizeof value);
     return value;
   }
-  static T load(const uint8_t* at) {
+  TUTTI_HOST_DEVICE static T load(const uint8_t* at) {
     T value;
     std::memcpy(&value, at, sizeof value);
     return value;
   }
-  static void store(uint8_t* at, T value) { std::memcpy(at, &value, sizeof value); }
-  static T round(T value) { return value; }
+  TUTTI_HOST_DEVICE static void store(uint8_t* at, T value) { std::memcpy(at, &value, sizeof value); }
+  TUTTI_HOST_DEVICE static T round(T value) { return value; }
 };
 
 template <class Small>
@@ -144,17 +146,17 @@ struct SmallElement {
   using Bits = typename Small::Bits;
   static constexpr size_t kBytes = sizeof(Bits);
   static constexpr bool kFloat = true;
-  static float from_bits(uint64_t bits) { return widen<Small>(static_cast<Bits>(bits)); }
-  static float load(const uint8_t* at) {
+  TUTTI_HOST_DEVICE static float from_bits(uint64_t bits) { return widen<Small>(static_cast<Bits>(bits)); }
+  TUTTI_HOST_DEVICE static float load(const uint8_t* at) {
     Bits bits;
     std::memcpy(&bits, at, sizeof bits);
     return widen<Small>(bits);
   }
-  static void store(uint8_t* at, float value) {
+  TUTTI_HOST_DEVICE static void store(uint8_t* at, float value) {
     const Bits bits = narrow<Small>(value);
     std::memcpy(at, &bits, sizeof bits);
   }
-  static float round(float value) { return widen<Small>(narrow<Small>(value)); }
+  TUTTI_HOST_DEVICE static float round(float value) { return widen<Small>(narrow<Small>(value)); }
 };
 template <>
 struct Element<Float16> : SmallElement<Float16> {};
@@ -171,10 +173,10 @@ struct Element<bool> {
   using Value = uint8_t;
   static constexpr size_t kBytes = 1;
   static constexpr bool kFloat = false;
-  static uint8_t from_bits(uint64_t bits) { return bits != 0; }
-  static uint8_t load(const uint8_t* at) { return *at != 0; }
-  static void store(uint8_t* at, uint8_t value) { *at = value; }
-  static uint8_t round(uint8_t value) { return value; }
+  TUTTI_HOST_DEVICE static uint8_t from_bits(uint64_t bits) { return bits != 0; }
+  TUTTI_HOST_DEVICE static uint8_t load(const uint8_t* at) { return *at != 0; }
+  TUTTI_HOST_DEVICE static void store(uint8_t* at, uint8_t value) { *at = value; }
+  TUTTI_HOST_DEVICE static uint8_t round(uint8_t value) { return value; }
 };
 
 template <class Value>

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/host_device.h"
 #include "reduce/formats.h"
 #include "reduce/reduce.h"
 
@@ -16,7 +17,7 @@ namespace tutti::reduce {
 /// The scalar half of an operator: combine(a, b). Integers wrap around, which only unsigned types may do.
 struct ScalarSum {
   template <class T>
-  static T combine(T a, T b) {
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
       return a + b;
     } else {
@@ -26,7 +27,7 @@ struct ScalarSum {
 };
 struct ScalarProd {
   template <class T>
-  static T combine(T a, T b) {
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
       return a * b;
     } else {
@@ -36,7 +37,7 @@ struct ScalarProd {
 };
 struct ScalarMin {
   template <class T>
-  static T combine(T a, T b) {
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
       if (std::isnan(a) || std::isnan(b)) return canonical_nan<T>();
       if (a == b) return std::signbit(a) ? a : b;
@@ -46,7 +47,7 @@ struct ScalarMin {
 };
 struct ScalarMax {
   template <class T>
-  static T combine(T a, T b) {
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
       if (std::isnan(a) || std::isnan(b)) return canonical_nan<T>();
       if (a == b) return std::signbit(a) ? b : a;
@@ -56,19 +57,19 @@ struct ScalarMax {
 };
 struct ScalarAnd {
   template <class T>
-  static T combine(T a, T b) {
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
     return static_cast<T>(a & b);
   }
 };
 struct ScalarOr {
   template <class T>
-  static T combine(T a, T b) {
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
     return static_cast<T>(a | b);
   }
 };
 struct ScalarXor {
   template <class T>
-  static T combine(T a, T b) {
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
     return static_cast<T>(a ^ b);
   }
 };
