@@ -1,0 +1,81 @@
+#include "cuda/library.h"
+
+#include <array>
+
+namespace tutti::cuda {
+
+Result<Library> Library::load(const Context& context, std::span<const std::byte> image) {
+  const Driver& driver = context.driver();
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  Library library;
+  library.context_ = &context;
+  TUTTI_TRY(driver.check(
+      driver.library_load_data(&library.handle_, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+      format("cuLibraryLoadData(%zu bytes) for %s of compute capability %d.%d", image.size(),
+             context.facts().name.c_str(), context.facts().compute_major, context.facts().compute_minor)));
+  return library;
+}
+
+Library& Library::operator=(Library&& other) noexcept {
+  if (this != &other) {
+    reset();
+    context_ = other.context_;
+    handle_ = std::exchange(other.handle_, nullptr);
+  }
+  return *this;
+}
+
+Result<Kernel> Library::kernel(const char* name) const {
+  const Driver& driver = context_->driver();
+  const CurrentContext current(*context_);
+  TUTTI_TRY(current.status());
+  CUkernel found = nullptr;
+  TUTTI_TRY(
+      driver.check(driver.library_get_kernel(&found, handle_, name), format("cuLibraryGetKernel(%s)", name)));
+  Kernel kernel;
+  // Loads it into this context whatever CUDA_MODULE_LOADING says.
+  TUTTI_TRY(driver.check(driver.kernel_get_function(&kernel.function, found),
+                         format("cuKernelGetFunction(%s)", name)));
+  return kernel;
+}
+
+void Library::reset() {
+  if (handle_ != nullptr) (void)context_->driver().library_unload(handle_);
+  handle_ = nullptr;
+}
+
+Result<uint32_t> resident_blocks(const Context& context, const Kernel& kernel, uint32_t threads) {
+  const Driver& driver = context.driver();
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  int blocks = 0;
+  TUTTI_TRY(driver.check(driver.occupancy(&blocks, kernel.function, static_cast<int>(threads), 0),
+                         "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
+  return static_cast<uint32_t>(blocks) * context.facts().multiprocessors;
+}
+
+Status launch(const Context& context, const Kernel& kernel, const Grid& grid, CUstream stream,
+              const void* argument) {
+  const Driver& driver = context.driver();
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  attribute.value.cooperative = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = grid.blocks;
+  config.gridDimY = 1;
+  config.gridDimZ = 1;
+  config.blockDimX = grid.threads;
+  config.blockDimY = 1;
+  config.blockDimZ = 1;
+  config.hStream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = grid.cooperative ? 1 : 0;
+  std::array<void*, 1> arguments = {const_cast<void*>(argument)};
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  return driver.check(driver.launch_kernel(&config, kernel.function, arguments.data(), nullptr),
+                      "cuLaunchKernelEx");
+}
+
+}  // namespace tutti::cuda

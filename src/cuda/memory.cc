@@ -1,0 +1,130 @@
+#include "cuda/memory.h"
+
+#include <cstring>
+
+namespace tutti::cuda {
+
+Result<DeviceMemory> DeviceMemory::allocate(const Context& context, size_t bytes) {
+  const Driver& driver = context.driver();
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  DeviceMemory memory;
+  memory.context_ = &context;
+  TUTTI_TRY(driver.check(driver.mem_alloc(&memory.address_, bytes),
+                         format("cuMemAlloc(%zu bytes on device %d)", bytes, context.device())));
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  if (this != &other) {
+    reset();
+    context_ = other.context_;
+    address_ = std::exchange(other.address_, 0);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+void DeviceMemory::reset() {
+  if (address_ == 0) return;
+  const CurrentContext current(*context_);
+  (void)context_->driver().mem_free(address_);
+  address_ = 0;
+  bytes_ = 0;
+}
+
+Result<PinnedMemory> PinnedMemory::allocate(const Context& context, size_t bytes) {
+  const Driver& driver = context.driver();
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  PinnedMemory memory;
+  memory.context_ = &context;
+  const unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+  TUTTI_TRY(driver.check(driver.mem_host_alloc(&memory.address_, bytes, flags),
+                         format("cuMemHostAlloc(%zu bytes)", bytes)));
+  std::memset(memory.address_, 0, bytes);
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  if (this != &other) {
+    reset();
+    context_ = other.context_;
+    address_ = std::exchange(other.address_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+void PinnedMemory::reset() {
+  if (address_ == nullptr) return;
+  const CurrentContext current(*context_);
+  (void)context_->driver().mem_free_host(address_);
+  address_ = nullptr;
+  bytes_ = 0;
+}
+
+Result<RegisteredMemory> RegisteredMemory::add(const Context& context, void* address, size_t bytes) {
+  const Driver& driver = context.driver();
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+  TUTTI_TRY(driver.check(driver.mem_host_register(address, bytes, flags),
+                         format("cuMemHostRegister(%zu bytes)", bytes)));
+  RegisteredMemory memory;
+  memory.context_ = &context;
+  memory.address_ = address;
+  TUTTI_TRY(driver.check(driver.mem_host_get_device_pointer(&memory.device_address_, address, 0),
+                         "cuMemHostGetDevicePointer"));
+  return memory;
+}
+
+RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept {
+  if (this != &other) {
+    reset();
+    context_ = other.context_;
+    address_ = std::exchange(other.address_, nullptr);
+    device_address_ = std::exchange(other.device_address_, 0);
+  }
+  return *this;
+}
+
+void RegisteredMemory::reset() {
+  if (address_ == nullptr) return;
+  const CurrentContext current(*context_);
+  (void)context_->driver().mem_host_unregister(address_);
+  address_ = nullptr;
+  device_address_ = 0;
+}
+
+namespace {
+
+/// Gives one task to a stream of its own, and waits for it.
+template <class Task>
+Status run_now(const Context& context, const char* what, Task&& task) {
+  const auto stream = Stream::create(context);
+  TUTTI_TRY(stream.status());
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  TUTTI_TRY(context.driver().check(task(stream->handle()), what));
+  return stream->synchronize();
+}
+
+}  // namespace
+
+Status copy_now(const Context& context, void* target, const void* source, size_t bytes) {
+  return run_now(context, "cuMemcpyAsync", [&](CUstream stream) {
+    return context.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(target),
+                                         reinterpret_cast<CUdeviceptr>(source), bytes, stream);
+  });
+}
+
+Status fill_now(const Context& context, void* target, unsigned char value, size_t bytes) {
+  return run_now(context, "cuMemsetD8Async", [&](CUstream stream) {
+    return context.driver().memset_d8_async(reinterpret_cast<CUdeviceptr>(target), value, bytes, stream);
+  });
+}
+
+}  // namespace tutti::cuda
