@@ -1,0 +1,282 @@
+#include "transports/p2p/device_memory.h"
+
+#include <cstring>
+
+#include "core/hash.h"
+#include "cuda/memory.h"
+
+namespace tutti {
+namespace {
+
+using cuda::Context;
+using cuda::CurrentContext;
+using cuda::Driver;
+
+/// The kind of memory that can be shared by file.
+CUmemAllocationProp shareable(CUdevice device) {
+  CUmemAllocationProp wish{};
+  wish.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wish.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wish.location.id = device;
+  wish.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return wish;
+}
+
+/// Owns a handle of a VMM allocation for a scope; mappings keep the memory beyond it.
+class AllocationHandle {
+ public:
+  explicit AllocationHandle(const Driver& driver) : driver_(driver) {}
+  AllocationHandle(const AllocationHandle&) = delete;
+  AllocationHandle& operator=(const AllocationHandle&) = delete;
+  ~AllocationHandle() {
+    if (handle != 0) (void)driver_.mem_release(handle);
+  }
+  CUmemGenericAllocationHandle handle = 0;
+
+ private:
+  const Driver& driver_;
+};
+
+CUmemAccessDesc access_of(const Context& context) {
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = context.device();
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return access;
+}
+
+Status give_access(const Context& context, CUdeviceptr address, size_t bytes) {
+  const Driver& driver = context.driver();
+  const CUmemAccessDesc access = access_of(context);
+  const CUresult answer = driver.mem_set_access(address, bytes, &access, 1);
+  if (answer == CUDA_ERROR_INVALID_DEVICE) {
+    return {Code::kUnsupported, format("CUDA device %d (%s) cannot reach the memory of a peer's device",
+                                       context.device(), context.facts().pci_bus_id.c_str())};
+  }
+  return driver.check(answer, "cuMemSetAccess");
+}
+
+}  // namespace
+
+Result<DeviceMapping> DeviceMapping::map(const Context& context, CUmemGenericAllocationHandle memory,
+                                         size_t bytes) {
+  const Driver& driver = context.driver();
+  DeviceMapping mapping;
+  mapping.context_ = &context;
+  CUdeviceptr address = 0;
+  TUTTI_TRY(driver.check(driver.mem_address_reserve(&address, bytes, 0, 0, 0),
+                         format("cuMemAddressReserve(%zu bytes)", bytes)));
+  const CUresult answer = driver.mem_map(address, bytes, 0, memory, 0);
+  if (answer != CUDA_SUCCESS) {
+    (void)driver.mem_address_free(address, bytes);
+    return driver.failure(answer, format("cuMemMap(%zu bytes)", bytes));
+  }
+  mapping.address_ = address;
+  mapping.bytes_ = bytes;
+  TUTTI_TRY(give_access(context, address, bytes));
+  return mapping;
+}
+
+DeviceMapping& DeviceMapping::operator=(DeviceMapping&& other) noexcept {
+  if (this != &other) {
+    reset();
+    context_ = other.context_;
+    address_ = std::exchange(other.address_, 0);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+Status DeviceMapping::let_in(const Context& other) const {
+  return give_access(other, address_, bytes_);
+}
+
+void DeviceMapping::reset() {
+  if (address_ == 0) return;
+  const Driver& driver = context_->driver();
+  (void)driver.mem_unmap(address_, bytes_);
+  (void)driver.mem_address_free(address_, bytes_);
+  address_ = 0;
+  bytes_ = 0;
+}
+
+namespace {
+
+/// Takes memory that can be shared by file, and maps it.
+Status create_by_file(const Context& context, size_t& bytes, DeviceMapping& mapping, FileDescriptor& file) {
+  const Driver& driver = context.driver();
+  const CUmemAllocationProp wish = shareable(context.device());
+  size_t granule = 0;
+  TUTTI_TRY(driver.check(
+      driver.mem_get_allocation_granularity(&granule, &wish, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+      "cuMemGetAllocationGranularity"));
+  bytes = (bytes + granule - 1) / granule * granule;
+  AllocationHandle memory(driver);
+  TUTTI_TRY(driver.check(driver.mem_create(&memory.handle, bytes, &wish, 0),
+                         format("cuMemCreate(%zu bytes on device %d)", bytes, context.device())));
+  auto mapped = DeviceMapping::map(context, memory.handle, bytes);
+  TUTTI_TRY(mapped.status());
+  int fd = -1;
+  TUTTI_TRY(driver.check(
+      driver.mem_export_to_shareable_handle(&fd, memory.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+      "cuMemExportToShareableHandle"));
+  file = FileDescriptor(fd);
+  mapping = std::move(*mapped);
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, size_t bytes) {
+  const Driver& driver = context.driver();
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  SharedDeviceMemory memory;
+  memory.context_ = &context;
+  if (context.facts().shares_by_file) {
+    TUTTI_TRY(create_by_file(context, bytes, memory.mapping_, memory.file_));
+    memory.address_ = memory.mapping_.address();
+    memory.ticket_ = {.kind = DeviceTicket::kFile, .bytes = bytes};
+  } else {
+    TUTTI_TRY(driver.check(driver.mem_alloc(&memory.address_, bytes),
+                           format("cuMemAlloc(%zu bytes on device %d)", bytes, context.device())));
+    auto ticket = make_ticket(context, memory.as<void>(), bytes);
+    TUTTI_TRY(ticket.status());
+    memory.ticket_ = *ticket;
+  }
+  memory.bytes_ = bytes;
+  TUTTI_TRY(cuda::fill_now(context, memory.as<void>(), 0, bytes));
+  return memory;
+}
+
+SharedDeviceMemory& SharedDeviceMemory::operator=(SharedDeviceMemory&& other) noexcept {
+  if (this != &other) {
+    reset();
+    context_ = other.context_;
+    mapping_ = std::move(other.mapping_);
+    file_ = std::move(other.file_);
+    ticket_ = other.ticket_;
+    address_ = std::exchange(other.address_, 0);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+Status SharedDeviceMemory::let_in(const Context& other) const {
+  if (other.device() == context_->device()) return Status::ok();
+  return mapping_.address() != 0 ? mapping_.let_in(other) : other.enable_peer(*context_);
+}
+
+void SharedDeviceMemory::reset() {
+  if (address_ != 0 && mapping_.address() == 0) {
+    const CurrentContext current(*context_);
+    (void)context_->driver().mem_free(address_);
+  }
+  mapping_.reset();
+  file_.reset();
+  address_ = 0;
+  bytes_ = 0;
+}
+
+Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const DeviceTicket& ticket,
+                                                const FileDescriptor& file) {
+  const Driver& driver = context.driver();
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  PeerDeviceMemory memory;
+  memory.context_ = &context;
+  if (ticket.kind == DeviceTicket::kFile) {
+    AllocationHandle handle(driver);
+    // The driver takes the descriptor's number for a pointer.
+    void* const number = reinterpret_cast<void*>(static_cast<intptr_t>(file.get()));
+    TUTTI_TRY(driver.check(driver.mem_import_from_shareable_handle(&handle.handle, number,
+                                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                           "cuMemImportFromShareableHandle"));
+    auto mapped = DeviceMapping::map(context, handle.handle, ticket.bytes);
+    TUTTI_TRY(mapped.status());
+    memory.mapping_ = std::move(*mapped);
+    memory.address_ = memory.mapping_.address() + ticket.offset;
+    return memory;
+  }
+  if (ticket.kind != DeviceTicket::kIpc) {
+    return Status(Code::kUnsupported, "a peer's device memory cannot be shared with other processes");
+  }
+  CUipcMemHandle handle{};
+  std::memcpy(&handle, ticket.handle.data(), sizeof(handle));
+  const CUresult answer =
+      driver.ipc_open_mem_handle(&memory.opened_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  if (answer == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) {
+    return Status(Code::kUnsupported, format("CUDA device %d (%s) cannot reach the memory of a peer's device",
+                                             context.device(), context.facts().pci_bus_id.c_str()));
+  }
+  TUTTI_TRY(driver.check(answer, "cuIpcOpenMemHandle"));
+  memory.address_ = memory.opened_ + ticket.offset;
+  return memory;
+}
+
+PeerDeviceMemory& PeerDeviceMemory::operator=(PeerDeviceMemory&& other) noexcept {
+  if (this != &other) {
+    reset();
+    context_ = other.context_;
+    mapping_ = std::move(other.mapping_);
+    opened_ = std::exchange(other.opened_, 0);
+    address_ = std::exchange(other.address_, 0);
+  }
+  return *this;
+}
+
+void PeerDeviceMemory::reset() {
+  if (opened_ != 0) {
+    const CurrentContext current(*context_);
+    (void)context_->driver().ipc_close_mem_handle(opened_);
+  }
+  mapping_.reset();
+  opened_ = 0;
+  address_ = 0;
+}
+
+Result<DeviceTicket> make_ticket(const Context& context, const void* address, size_t bytes) {
+  const Driver& driver = context.driver();
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  const auto pointer = reinterpret_cast<CUdeviceptr>(address);
+  int capable = 0;
+  const CUresult known =
+      driver.pointer_get_attribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer);
+  CUdeviceptr base = 0;
+  size_t whole = 0;
+  if (known != CUDA_SUCCESS || capable == 0 ||
+      driver.mem_get_address_range(&base, &whole, pointer) != CUDA_SUCCESS ||
+      pointer + bytes > base + whole) {
+    return Status(Code::kUnsupported,
+                  format("memory at %p was not allocated by cudaMalloc as one piece of %zu bytes, "
+                         "so other processes cannot map it",
+                         address, bytes));
+  }
+  CUipcMemHandle handle{};
+  TUTTI_TRY(driver.check(driver.ipc_get_mem_handle(&handle, base), "cuIpcGetMemHandle"));
+  DeviceTicket ticket{.kind = DeviceTicket::kIpc, .bytes = bytes, .offset = pointer - base};
+  std::memcpy(ticket.handle.data(), &handle, sizeof(handle));
+  return ticket;
+}
+
+Status check_access(const Context& context, void* area, uint64_t seed) {
+  std::array<uint64_t, kCheckBytes / sizeof(uint64_t)> sent{};
+  for (uint64_t& word : sent) word = seed = hash_bytes(&seed, sizeof(seed));
+  auto there = cuda::DeviceMemory::allocate(context, kCheckBytes);
+  TUTTI_TRY(there.status());
+  // By way of memory of the device's own, so that it is this device that crosses over, both times.
+  TUTTI_TRY(cuda::copy_now(context, there->as<void>(), sent.data(), kCheckBytes));
+  TUTTI_TRY(cuda::copy_now(context, area, there->as<void>(), kCheckBytes));
+  TUTTI_TRY(cuda::fill_now(context, there->as<void>(), 0, kCheckBytes));
+  TUTTI_TRY(cuda::copy_now(context, there->as<void>(), area, kCheckBytes));
+  std::array<uint64_t, kCheckBytes / sizeof(uint64_t)> found{};
+  TUTTI_TRY(cuda::copy_now(context, found.data(), there->as<void>(), kCheckBytes));
+  if (found == sent) return Status::ok();
+  return {Code::kUnsupported, format("CUDA device %d (%s) claims access to a peer's memory, but what it "
+                                     "writes there does not come back; an "
+                                     "IOMMU or PCIe access control between the devices may do that",
+                                     context.device(), context.facts().pci_bus_id.c_str())};
+}
+
+}  // namespace tutti
