@@ -3,46 +3,24 @@
 #include <bit>
 
 #include "core/types.h"
+#include "engine/cut.h"
 #include "engine/operation.h"
 
 namespace tutti {
-namespace {
-
-/// Whether `op` needs arithmetic even where a step has one source.
-bool scales_input(ReduceOp op) {
-  return op == ReduceOp::kPremulSum;
-}
-
-/// How a piece of a known size is cut: into four, so that the copy into the slots and the copy out of them
-/// overlap, but neither into slices so short that their flags count nor into ones longer than a slot.
-uint64_t slice_bytes_for(uint64_t bytes, uint64_t slot_bytes) {
-  constexpr uint64_t kLeastSlice = 8192;
-  constexpr uint64_t kSlicesPerPiece = 4;
-  if (bytes <= kLeastSlice) return slot_bytes;
-  const uint64_t part = (bytes / kSlicesPerPiece + kLeastSlice - 1) / kLeastSlice * kLeastSlice;
-  return std::clamp(part, std::min(kLeastSlice, slot_bytes), slot_bytes);
-}
-
-}  // namespace
-
 std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geometry,
                                            const BindOptions& options, LinkTable& links) {
   std::unique_ptr<Operation> operation(new Operation);
   operation->geometry_ = geometry;
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
-  const uint64_t largest = geometry.largest_chunk_bytes();
-  operation->slice_bytes_ = slice_bytes_for(largest, options.slot_bytes);
-  const uint64_t slices = std::max(1u, options.slots / 2 / std::max(1u, plan.slots_needed));
-  operation->round_bytes_ = slices * operation->slice_bytes_;
-  operation->round_count_ = static_cast<uint32_t>(
-      std::max<uint64_t>(1, (largest + operation->round_bytes_ - 1) / operation->round_bytes_));
-  const bool merges = operation->round_count_ == 1 && geometry.contiguous() &&
-                      (plan.scratch_chunks == 0 || geometry.equal_chunks());
-  operation->scratch_stride_ = std::min(largest, operation->round_bytes_);
-  operation->scratch_.resize(plan.scratch_chunks * operation->scratch_stride_);
+  const Cut cut = Cut::of(plan, geometry, options.slots, options.slot_bytes);
+  operation->slice_bytes_ = cut.slice_bytes;
+  operation->round_bytes_ = cut.round_bytes;
+  operation->round_count_ = cut.round_count;
+  operation->scratch_stride_ = cut.scratch_stride;
+  operation->scratch_.resize(plan.scratch_chunks * cut.scratch_stride);
   operation->bases_[kScratchBase] = operation->scratch_.data();
-  bool is_short = merges && plan.lanes.size() == 1;
+  bool is_short = cut.merges && plan.lanes.size() == 1;
   for (const Lane& lane : plan.lanes) {
     BoundLane bound;
     bound.first_step = static_cast<uint32_t>(operation->steps_.size());
@@ -50,7 +28,7 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
     if (bound.step_count == 0) continue;
     for (const Step& step : lane.steps) {
       operation->bind_step(plan, step, options, links);
-      if (merges) operation->merge_step(operation->steps_.back());
+      if (cut.merges) operation->merge_step(operation->steps_.back(), step);
       is_short = is_short && operation->steps_.back().merged_bytes <= operation->slice_bytes_;
     }
     operation->lanes_.push_back(bound);
@@ -73,8 +51,9 @@ void Operation::bind_step(const Plan& plan, const Step& step, const BindOptions&
   for (const End& end : step.sources) ends_.push_back(bind_end(end, false, links));
   for (const End& end : step.sinks) ends_.push_back(bind_end(end, true, links));
   offsets_.resize(ends_.size());
-  choose_kernel(plan, step, options, bound);
-  if (options.places) find_windows(plan, step, links, bound);
+  const StepUse use = StepUse::of(plan, step, options.op);
+  choose_kernel(plan, step, options, use, bound);
+  if (options.places) find_windows(placing_peers(plan, step, use), links, bound);
   bound.slice_bytes = slice_bytes_;
   steps_.push_back(bound);
 }
@@ -100,77 +79,36 @@ Operation::BoundEnd Operation::bind_end(const End& end, bool is_sink, LinkTable&
 }
 
 void Operation::choose_kernel(const Plan& plan, const Step& step, const BindOptions& options,
-                              BoundStep& bound) const {
-  const bool reducing = reduces(plan.collective);
-  const uint64_t element_bytes = type_bytes(options.type);
-  for (size_t i = 0; i < step.sources.size(); ++i) {
-    if (reducing && scales_input(options.op) && step.sources[i].kind == EndKind::kInput) {
-      bound.job.scaled_sources |= 1u << i;
-    }
-  }
-  bound.job.finish = reducing && step.finish && options.op == ReduceOp::kAvg;
-  const bool arithmetic = step.sources.size() > 1 || bound.job.scaled_sources != 0 || bound.job.finish;
-  if (arithmetic) {
-    bound.element_shift = static_cast<uint8_t>(std::countr_zero(element_bytes));
+                              const StepUse& use, BoundStep& bound) const {
+  if (use.copies) {
+    bound.kernel = reduce::find_copy_kernel();
+  } else {
+    bound.element_shift = static_cast<uint8_t>(std::countr_zero(type_bytes(options.type)));
     bound.kernel =
         reduce::find_kernel(options.type, options.op,
                             options.reproducible ? reduce::Association::kTree : reduce::Association::kLeft);
-  } else {
-    bound.kernel = reduce::find_copy_kernel();
   }
   for (size_t i = 0; i < step.sinks.size(); ++i) {
     if (step.sinks[i].kind == EndKind::kOutput && options.message_bytes >= options.streaming_bytes) {
       bound.job.streaming_sinks |= 1u << i;
     }
   }
+  bound.job.scaled_sources = use.scaled_sources;
+  bound.job.finish = use.finish;
   bound.job.source_count = bound.source_count;
   bound.job.sink_count = bound.sink_count;
   bound.job.divisor = plan.rank_count;
   bound.job.scale_bits = options.premul_scalar_bits;
-  bound.copies = !arithmetic;
-  find_reference(step, bound);
+  bound.copies = use.copies;
+  bound.refer = use.refers;
+  bound.refer_end = use.refer_end;
 }
 
-/// What the step's links may refer to: its source, if it copies one from a user's buffer, else what it writes
-/// to the receive buffer. The plan has been proved with such references (plan/graph.h, may_refer).
-void Operation::find_reference(const Step& step, BoundStep& bound) {
-  const auto is_user = [](const End& end) {
-    return end.kind == EndKind::kInput || end.kind == EndKind::kOutput;
-  };
-  const bool marked_source =
-      step.sources[0].reference_ok && step.sources.size() == 1 && is_user(step.sources[0]);
-  const bool marked_sink = std::any_of(step.sinks.begin(), step.sinks.end(), [](const End& sink) {
-    return sink.reference_ok && (sink.kind == EndKind::kLink || sink.kind == EndKind::kPublish);
-  });
-  if (!marked_source && !marked_sink) return;
-  if (bound.copies && is_user(step.sources[0])) {
-    bound.refer = true;
-    bound.refer_end = 0;
-    return;
-  }
-  for (size_t i = 0; i < step.sinks.size() && !bound.refer; ++i) {
-    bound.refer = step.sinks[i].kind == EndKind::kOutput;
-    bound.refer_end = static_cast<uint8_t>(step.sources.size() + i);
-  }
-}
-
-/// The windows of all that the step sends its result to, if the plan allows to place it there. Only
-/// all_reduce has equal receive buffers on all ranks and reduces into them.
-void Operation::find_windows(const Plan& plan, const Step& step, LinkTable& links, BoundStep& bound) {
-  if (!bound.refer || bound.refer_end < bound.source_count || plan.collective != Collective::kAllReduce)
-    return;
+/// The windows of all that the step sends its result to, if each of them has one.
+void Operation::find_windows(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound) {
   std::vector<PeerWindow> windows;
-  size_t written = 0;
-  for (const End& sink : step.sinks) {
-    const bool sends = sink.kind == EndKind::kLink || sink.kind == EndKind::kPublish;
-    written += sends ? 0 : 1;
-    if (sends && !sink.place_ok) return;
-    for (uint32_t peer = 0; peer < plan.rank_count; ++peer) {
-      const bool reads = sink.kind == EndKind::kPublish ? peer != plan.rank : peer == sink.peer;
-      if (sends && reads) windows.push_back(links.window(peer));
-    }
-  }
-  if (written + windows.size() > reduce::kMaxSinks) return;
+  windows.reserve(peers.size());
+  for (const uint32_t peer : peers) windows.push_back(links.window(peer));
   if (std::any_of(windows.begin(), windows.end(), [](const PeerWindow& w) { return w.window == nullptr; }))
     return;
   bound.first_window = static_cast<uint32_t>(windows_.size());
@@ -179,11 +117,9 @@ void Operation::find_windows(const Plan& plan, const Step& step, LinkTable& link
 }
 
 /// One round and adjacent chunks: the step's chunks travel as one piece.
-void Operation::merge_step(BoundStep& bound) {
+void Operation::merge_step(BoundStep& bound, const Step& step) {
   bound.merged = true;
-  for (uint32_t k = 0; k < bound.chunk_count; ++k) {
-    bound.merged_bytes += geometry_.agreed_chunk(bound.first_chunk + k).bytes;
-  }
+  bound.merged_bytes = tutti::merged_bytes(step, geometry_);
   for (uint32_t e = 0; e < uint32_t{bound.source_count} + bound.sink_count; ++e) {
     const BoundEnd& end = ends_[bound.first_end + e];
     if (end.send == nullptr && end.recv == nullptr) offsets_[bound.first_end + e] = end_offset(end, 0, 0);

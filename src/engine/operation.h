@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "engine/cut.h"
 #include "engine/geometry.h"
 #include "engine/links.h"
 #include "plan/plan.h"
@@ -159,10 +160,10 @@ class Operation {
   Operation() = default;
   void bind_step(const Plan& plan, const Step& step, const BindOptions& options, LinkTable& links);
   BoundEnd bind_end(const End& end, bool is_sink, LinkTable& links) const;
-  void choose_kernel(const Plan& plan, const Step& step, const BindOptions& options, BoundStep& bound) const;
-  static void find_reference(const Step& step, BoundStep& bound);
-  void find_windows(const Plan& plan, const Step& step, LinkTable& links, BoundStep& bound);
-  void merge_step(BoundStep& bound);
+  void choose_kernel(const Plan& plan, const Step& step, const BindOptions& options, const StepUse& use,
+                     BoundStep& bound) const;
+  void find_windows(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound);
+  void merge_step(BoundStep& bound, const Step& step);
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
   bool messages_are_short() const;

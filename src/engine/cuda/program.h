@@ -105,20 +105,15 @@ struct Step {
   uint8_t finish;        ///< kAvg divides here
   uint32_t scaled_sources;
   uint16_t signature;  ///< messages: xored into the call's
+  uint8_t shared;      ///< messages: every peer can load from the memory that is sent
 };
 
+/// Rounds are a lane's own: each stripe of a call cuts its own messages.
 struct Lane {
   uint32_t first_step;
-  uint32_t step_count;
-};
-
-/// Where a lane left off. All zero: at its beginning.
-struct Position {
-  uint32_t round;
-  uint32_t step;
-  uint32_t chunk;
-  uint32_t finished;
-  uint64_t done_bytes;  ///< of the chunk's part in this round
+  uint32_t step_count;  ///< 0: a rank that has nothing to do has one such lane
+  uint32_t round_count;
+  uint64_t round_bytes;  ///< UINT64_MAX where there is one round
 };
 
 /// What the operation computes with; see tutti::reduce::Job.
@@ -140,14 +135,40 @@ enum class Ring : uint32_t {
   kAborted = 4,
 };
 
+/// Low bits of Signals::left.
+inline constexpr uint32_t kRingBits = 8;
+
 /// What a lane that left unfinished waits for; of several the one of the lowest lane.
 struct Obstacle {
   uint32_t peer;
-  uint32_t step;
+  uint32_t step;     ///< of Program::steps; one past the lane's last: its references must come back
   uint32_t sending;  ///< 1: waits for room, else for a message
   uint32_t lane;
   uint64_t word;  ///< kMismatch: what came
   uint64_t expected;
+};
+
+/// Where a lane left off. All zero: at its beginning.
+struct Position {
+  uint32_t round;  ///< = Lane::round_count: all steps are done, but references have not come back
+  uint32_t step;
+  uint32_t chunk;
+  uint32_t finished;
+  uint64_t done_bytes;  ///< of the chunk's part in this round
+  Obstacle obstacle;    ///< why it left
+};
+
+struct Program;
+
+/// One rank's part in a launch.
+struct Part {
+  Program* program;
+  const void* input;
+  void* output;
+  const void* scale;     ///< device memory that holds the scalar of a pre-multiplied sum, or null:
+                         ///< Arithmetic::scale_bits
+  uint32_t first_block;  ///< of the grid
+  uint32_t block_count;  ///< = the program's lane_count
 };
 
 /// Words in pinned host memory between a rank's launches and its host.
@@ -156,10 +177,16 @@ struct Signals {
   /// device -> host and -> streams: 0 from a first launch's start on; 1 once the operation has ended (done,
   /// or failed for good). The user's stream waits for 1.
   alignas(64) uint32_t done;
-  /// device -> host: counts the launches that have left; `ring` says how the last one did.
+  /// device -> host: the launches that have left, counted in steps of 1 << kRingBits, and in the low bits how
+  /// the last one did (Ring): one word, so that the two belong together. Written after all that follows here,
+  /// before `done`.
   alignas(64) uint64_t left;
-  Ring ring;
-  Obstacle obstacle;
+  uint64_t moved;     ///< counts the launches in which a lane moved a slice
+  uint64_t ended;     ///< counts operations that have ended, done or failed; those of replayed graphs too
+  uint64_t sequence;  ///< RankState::sequence as the last launch left it
+  Part part;  ///< kUnfinished, kMismatch: of the launch that has left; in a replayed graph only the device
+              ///< knows
+  Obstacle obstacle;  ///< kUnfinished, kMismatch; of the first mismatch
 };
 
 /// State of a rank in device memory, shared by its Programs.
@@ -167,8 +194,12 @@ struct RankState {
   uint64_t sequence;    ///< of collectives that have ended
   uint32_t blocks_out;  ///< of the present launch
   uint32_t lanes_finished;
-  uint32_t failed;  ///< not 0 (a Ring): the blocks of this launch leave
-  Window* window;   ///< this rank's own
+  uint32_t lanes_moved;  ///< in the present launch
+  uint32_t failed;       ///< not 0 (a Ring): the blocks of this launch leave
+  Window* window;        ///< this rank's own
+  uint64_t left;         ///< what Signals says, kept where the device reads it fast
+  uint64_t moved;
+  uint64_t ended;
 };
 
 struct Program {
@@ -185,25 +216,13 @@ struct Program {
   Signals* signals;
   unsigned char* scratch;
   uint32_t lane_count;
-  uint32_t round_count;
-  uint64_t round_bytes;
   uint64_t reference_bytes;  ///< UINT64_MAX: no references
-  uint64_t signature_seed;   ///< collectives: the signature is call_signature(seed, sequence)
+  uint64_t signature_seed;   ///< collectives: the signature is call_signature(seed, number of the call), and
+                             ///< the number is RankState::sequence + 1
   uint32_t is_collective;    ///< 1: counts in RankState::sequence; 0: a group of messages
   uint32_t input_shared;  ///< 1: every peer can load from the input as it is called with (heap, registered)
   uint32_t output_shared;
   Arithmetic arithmetic;
-};
-
-/// One rank's part in a launch.
-struct Part {
-  Program* program;
-  const void* input;
-  void* output;
-  const void* scale;     ///< device memory that holds the scalar of a pre-multiplied sum, or null:
-                         ///< Arithmetic::scale_bits
-  uint32_t first_block;  ///< of the grid
-  uint32_t block_count;  ///< = the program's lane_count
 };
 
 /// The one argument of the kernel `tutti_run`.

@@ -1,0 +1,248 @@
+#include "engine/cuda/bind.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/types.h"
+#include "engine/cut.h"
+#include "engine/links.h"
+#include "reduce/reduce.h"
+
+namespace tutti::cuda {
+namespace {
+
+constexpr uint64_t kStripeScratchAlign = 64;
+
+/// Makes the tables of one plan, stripe by stripe.
+class Binder {
+ public:
+  Binder(const Plan& plan, const BindOptions& options, LinkIndex& links, Image& image)
+      : plan_(plan), options_(options), links_(links), image_(image) {}
+
+  void add_stripe(const Geometry& geometry, uint32_t index) {
+    geometry_ = &geometry;
+    stripe_ = index;
+    cut_ = Cut::of(plan_, geometry, options_.slots, options_.slot_bytes);
+    scratch_start_ = image_.scratch_bytes;
+    for (const tutti::Lane& lane : plan_.lanes) {
+      if (lane.steps.empty()) continue;
+      const bool one_round = cut_.round_count == 1;
+      image_.lanes.push_back({.first_step = static_cast<uint32_t>(image_.steps.size()),
+                              .step_count = static_cast<uint32_t>(lane.steps.size()),
+                              .round_count = cut_.round_count,
+                              .round_bytes = one_round ? UINT64_MAX : cut_.round_bytes});
+      for (const tutti::Step& step : lane.steps) add_step(step);
+    }
+    const uint64_t scratch = plan_.scratch_chunks * cut_.scratch_stride;
+    image_.scratch_bytes += (scratch + kStripeScratchAlign - 1) / kStripeScratchAlign * kStripeScratchAlign;
+  }
+
+ private:
+  void add_step(const tutti::Step& step) {
+    const StepUse use = StepUse::of(plan_, step, options_.op);
+    Step bound{};
+    bound.first_end = static_cast<uint32_t>(image_.ends.size());
+    bound.source_count = static_cast<uint8_t>(step.sources.size());
+    bound.sink_count = static_cast<uint8_t>(step.sinks.size());
+    bound.slice_bytes = cut_.slice_bytes;
+    bound.refer_end = use.refer_end;
+    bound.copies = use.copies ? 1 : 0;
+    bound.refers = use.refers ? 1 : 0;
+    bound.finish = use.finish ? 1 : 0;
+    bound.scaled_sources = use.scaled_sources;
+    bound.chunk_count = cut_.merges ? 1 : step.chunk_count;
+    bound.first_chunk = static_cast<uint32_t>(image_.chunk_bytes.size());
+    if (cut_.merges) {
+      image_.chunk_bytes.push_back(merged_bytes(step, *geometry_));
+    } else {
+      for (uint32_t k = 0; k < step.chunk_count; ++k)
+        image_.chunk_bytes.push_back(geometry_->agreed_chunk(step.first_chunk + k).bytes);
+    }
+    for (const tutti::End& end : step.sources) add_end(end, bound.chunk_count, false);
+    for (const tutti::End& end : step.sinks) add_end(end, bound.chunk_count, true);
+    if (options_.places) find_windows(placing_peers(plan_, step, use), bound);
+    image_.steps.push_back(bound);
+  }
+
+  void add_end(const tutti::End& end, uint32_t chunk_count, bool is_sink) {
+    if (end.kind == tutti::EndKind::kLink) {
+      const uint32_t channel = channel_of_stripe(stripe_, end.channel);
+      image_.ends.push_back(is_sink ? End{EndKind::kSend, links_.send(end.peer, channel)}
+                                    : End{EndKind::kReceive, links_.receive(end.peer, channel)});
+      return;
+    }
+    const auto first = static_cast<uint32_t>(image_.offsets.size());
+    for (uint32_t k = 0; k < chunk_count; ++k) image_.offsets.push_back(offset(end, end.first_chunk + k));
+    image_.ends.push_back({kind(end.kind), first});
+  }
+
+  static EndKind kind(tutti::EndKind of) {
+    if (of == tutti::EndKind::kInput) return EndKind::kInput;
+    return of == tutti::EndKind::kOutput ? EndKind::kOutput : EndKind::kScratch;
+  }
+
+  uint64_t offset(const tutti::End& end, uint32_t chunk) const {
+    if (end.kind == tutti::EndKind::kInput) return geometry_->input_chunk(chunk).offset;
+    if (end.kind == tutti::EndKind::kOutput) return geometry_->output_chunk(chunk).offset;
+    return scratch_start_ + chunk * cut_.scratch_stride;
+  }
+
+  void find_windows(const std::vector<uint32_t>& peers, Step& bound) {
+    std::vector<PeerWindow> windows;
+    windows.reserve(peers.size());
+    for (const uint32_t peer : peers) windows.push_back(links_.window(peer));
+    if (std::any_of(windows.begin(), windows.end(), [](const PeerWindow& w) { return w.window == nullptr; }))
+      return;
+    bound.first_window = static_cast<uint32_t>(image_.windows.size());
+    bound.window_count = static_cast<uint8_t>(windows.size());
+    image_.windows.insert(image_.windows.end(), windows.begin(), windows.end());
+  }
+
+  const Plan& plan_;
+  const BindOptions& options_;
+  LinkIndex& links_;
+  Image& image_;
+  const Geometry* geometry_ = nullptr;
+  uint32_t stripe_ = 0;
+  Cut cut_;
+  uint64_t scratch_start_ = 0;
+};
+
+void add_message(const Message& message, const BindOptions& options, LinkIndex& links, Image& image) {
+  Step step{};
+  step.first_end = static_cast<uint32_t>(image.ends.size());
+  step.first_chunk = static_cast<uint32_t>(image.chunk_bytes.size());
+  step.chunk_count = 1;
+  step.slice_bytes = slice_bytes_for(message.bytes, options.slot_bytes);
+  step.source_count = 1;
+  step.sink_count = 1;
+  step.copies = 1;
+  step.refers = message.sending ? 1 : 0;
+  step.sends_empty = 1;
+  step.signature = message.signature;
+  step.shared = message.shared ? 1 : 0;
+  const End memory{EndKind::kAbsolute, static_cast<uint32_t>(image.offsets.size())};
+  image.offsets.push_back(reinterpret_cast<uint64_t>(message.buffer));
+  image.chunk_bytes.push_back(message.bytes);
+  if (message.sending) {
+    image.ends.push_back(memory);
+    image.ends.push_back({EndKind::kSend, links.send(message.peer, kMessageChannel)});
+  } else {
+    image.ends.push_back({EndKind::kReceive, links.receive(message.peer, kMessageChannel)});
+    image.ends.push_back(memory);
+  }
+  image.steps.push_back(step);
+}
+
+/// A Program has at least one lane: the block that runs it counts the operation.
+void add_lane_if_none(Image& image) {
+  if (!image.lanes.empty()) return;
+  image.lanes.push_back({.first_step = 0, .step_count = 0, .round_count = 1, .round_bytes = UINT64_MAX});
+}
+
+constexpr size_t kTableAlign = 16;
+
+size_t aligned(size_t bytes) {
+  return (bytes + kTableAlign - 1) / kTableAlign * kTableAlign;
+}
+
+template <class T>
+size_t table_bytes(const std::vector<T>& table) {
+  return aligned(table.size() * sizeof(T));
+}
+
+/// Writes tables one after the other, each at the place whose address it gives.
+class Packer {
+ public:
+  Packer(uint64_t address, std::byte* out, size_t start) : address_(address), out_(out), used_(start) {}
+
+  template <class T>
+  T* add(const std::vector<T>& table) {
+    if (!table.empty()) std::memcpy(out_ + used_, table.data(), table.size() * sizeof(T));
+    auto* placed = reinterpret_cast<T*>(address_ + used_);
+    used_ += table_bytes(table);
+    return placed;
+  }
+
+ private:
+  uint64_t address_;
+  std::byte* out_;
+  size_t used_;
+};
+
+}  // namespace
+
+Image bind(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
+           LinkIndex& links) {
+  Image image;
+  image.reference_bytes = options.reference_bytes;
+  image.arithmetic = {.type = static_cast<uint32_t>(options.type),
+                      .op = static_cast<uint32_t>(options.op),
+                      .association = static_cast<uint32_t>(options.reproducible ? reduce::Association::kTree
+                                                                                : reduce::Association::kLeft),
+                      .element_bytes = static_cast<uint32_t>(type_bytes(options.type)),
+                      .divisor = plan.rank_count,
+                      .scale_bits = options.premul_scalar_bits};
+  Binder binder(plan, options, links, image);
+  for (uint32_t i = 0; i < stripes.size(); ++i) binder.add_stripe(stripes[i], i);
+  add_lane_if_none(image);
+  return image;
+}
+
+Image bind_messages(std::span<const Message> messages, const BindOptions& options, LinkIndex& links) {
+  Image image;
+  image.reference_bytes = options.reference_bytes;
+  image.is_collective = false;
+  image.arithmetic.element_bytes = 1;
+  std::vector<bool> placed(messages.size(), false);
+  for (size_t first = 0; first < messages.size(); ++first) {
+    if (placed[first]) continue;
+    Lane lane{.first_step = static_cast<uint32_t>(image.steps.size()),
+              .step_count = 0,
+              .round_count = 1,
+              .round_bytes = UINT64_MAX};
+    for (size_t i = first; i < messages.size(); ++i) {
+      if (messages[i].peer != messages[first].peer || messages[i].sending != messages[first].sending)
+        continue;
+      add_message(messages[i], options, links, image);
+      placed[i] = true;
+      ++lane.step_count;
+    }
+    image.lanes.push_back(lane);
+  }
+  add_lane_if_none(image);
+  return image;
+}
+
+size_t packed_bytes(const Image& image) {
+  return aligned(sizeof(Program)) + table_bytes(image.steps) + table_bytes(image.ends) +
+         table_bytes(image.offsets) + table_bytes(image.chunk_bytes) + table_bytes(image.lanes) +
+         table_bytes(image.windows) + aligned(image.lanes.size() * sizeof(Position));
+}
+
+void pack(const Image& image, const Surroundings& around, uint64_t address, std::byte* out) {
+  Packer packer(address, out, aligned(sizeof(Program)));
+  Program program{};
+  program.steps = packer.add(image.steps);
+  program.ends = packer.add(image.ends);
+  program.offsets = packer.add(image.offsets);
+  program.chunk_bytes = packer.add(image.chunk_bytes);
+  program.lanes = packer.add(image.lanes);
+  program.windows = packer.add(image.windows);
+  program.positions = packer.add(std::vector<Position>(image.lanes.size()));
+  program.sends = around.sends;
+  program.receives = around.receives;
+  program.state = around.state;
+  program.signals = around.signals;
+  program.scratch = around.scratch;
+  program.lane_count = static_cast<uint32_t>(image.lanes.size());
+  program.reference_bytes = image.reference_bytes;
+  program.signature_seed = image.signature_seed;
+  program.is_collective = image.is_collective ? 1 : 0;
+  program.input_shared = around.input_shared ? 1 : 0;
+  program.output_shared = around.output_shared ? 1 : 0;
+  program.arithmetic = image.arithmetic;
+  std::memcpy(out, &program, sizeof(program));
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,69 @@
+// Binding for a GPU: a plan and the bytes of a call become the tables of a Program. Pure host code: it calls
+// no driver, and its result is copied to wherever the kernel can reach it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/cuda/program.h"
+#include "engine/geometry.h"
+#include "engine/operation.h"
+#include "plan/plan.h"
+
+namespace tutti::cuda {
+
+/// Where the links of a rank are among Program::sends and Program::receives.
+class LinkIndex {
+ public:
+  virtual ~LinkIndex() = default;
+  /// `channel` as of tutti::channel_of_stripe, kMessageChannel included.
+  virtual uint32_t send(uint32_t peer, uint32_t channel) = 0;
+  virtual uint32_t receive(uint32_t peer, uint32_t channel) = 0;
+  /// No window where memory is not shared.
+  virtual PeerWindow window(uint32_t /*peer*/) { return {}; }
+};
+
+/// The tables of a Program in host memory; see there.
+struct Image {
+  std::vector<Step> steps;
+  std::vector<End> ends;
+  std::vector<uint64_t> offsets;
+  std::vector<uint64_t> chunk_bytes;
+  std::vector<Lane> lanes;
+  std::vector<PeerWindow> windows;
+  uint64_t scratch_bytes = 0;
+  uint64_t reference_bytes = UINT64_MAX;
+  uint64_t signature_seed = 0;
+  bool is_collective = true;
+  Arithmetic arithmetic{};
+};
+
+/// Binds one rank's plan, each lane once for every stripe: stripe i, of `stripes[i]`, has the channels
+/// channel_of_stripe(i, ...). The plan publishes nothing. Every message is the one that Operation::bind gives
+/// for the same stripe and options; what these say of pulling and streaming does not count.
+Image bind(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options, LinkIndex& links);
+
+/// Binds a group of messages, none to the own rank: one lane per peer and direction, in call order, as
+/// Operation::bind_messages.
+Image bind_messages(std::span<const Message> messages, const BindOptions& options, LinkIndex& links);
+
+/// What a Program points to besides its own tables; addresses that the kernel can reach.
+struct Surroundings {
+  SendLink* sends = nullptr;
+  RecvLink* receives = nullptr;
+  RankState* state = nullptr;
+  Signals* signals = nullptr;
+  unsigned char* scratch = nullptr;  ///< Image::scratch_bytes
+  bool input_shared = false;
+  bool output_shared = false;
+};
+
+/// Bytes of a packed image.
+size_t packed_bytes(const Image& image);
+/// Writes a Program and its tables, ready to run, to `out`, as they must lie at `address`: the Program first.
+/// Both are 16-byte aligned and have packed_bytes.
+void pack(const Image& image, const Surroundings& around, uint64_t address, std::byte* out);
+
+}  // namespace tutti::cuda

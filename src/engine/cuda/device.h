@@ -1,0 +1,211 @@
+// The one header through which kernels see their compiler. Compiled by nvcc its functions are PTX; compiled
+// for the host each CUDA thread is a fiber of a simulator (tests/simt), which provides what namespace
+// `simulator` declares. Kernels are the same text for both and hold no #ifdef.
+//
+// Memory order. Between ranks, and between blocks, data is published by one release store of a flag and seen
+// by an acquire load of it, both of system scope: data -> barrier -> release by one thread; acquire by one
+// thread -> barrier -> data. There are no stand-alone fences: the thread sanitizer does not see them. Data is
+// read and written weakly, never through the read-only cache (ld.global.nc), because peers rewrite it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::cuda {
+
+/// What is moved at once: an aligned 16-byte load or store.
+struct alignas(16) Packet {
+  uint32_t words[4];
+};
+
+}  // namespace tutti::cuda
+
+#if defined(__CUDACC__)
+
+#define TUTTI_DEVICE __device__ __forceinline__
+#define TUTTI_DEVICE_CALL __device__ __noinline__
+#define TUTTI_MEMBER static __device__ __forceinline__
+#define TUTTI_UNROLL _Pragma("unroll")
+#define TUTTI_KERNEL extern "C" __global__ void __launch_bounds__(512, 1)
+#define TUTTI_ARGUMENT const __grid_constant__
+/// A variable that the threads of a block share; its type must be trivial.
+#define TUTTI_SHARED(type, name) __shared__ type name
+
+namespace tutti::cuda::device {
+
+TUTTI_DEVICE uint32_t thread_index() {
+  return threadIdx.x;
+}
+TUTTI_DEVICE uint32_t thread_count() {
+  return blockDim.x;
+}
+TUTTI_DEVICE uint32_t block_index() {
+  return blockIdx.x;
+}
+/// All threads of the block meet; `place` names the barrier in a simulator's report.
+TUTTI_DEVICE void barrier(const char* /*place*/) {
+  __syncthreads();
+}
+/// A poll that found nothing: `what` at `address`. `bounded`: the thread will give up by itself.
+TUTTI_DEVICE void poll_failed(const char* /*what*/, const void* /*address*/, bool /*bounded*/) {}
+/// The wait of which polls failed is over.
+TUTTI_DEVICE void wait_ended() {}
+
+TUTTI_DEVICE uint64_t load_acquire(const uint64_t* from) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  return value;
+}
+TUTTI_DEVICE uint32_t load_acquire(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+TUTTI_DEVICE void store_release(uint64_t* to, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+TUTTI_DEVICE void store_release(uint32_t* to, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+TUTTI_DEVICE uint64_t load_relaxed(const uint64_t* from) {
+  uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  return value;
+}
+TUTTI_DEVICE uint32_t load_relaxed(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+TUTTI_DEVICE void store_relaxed(uint64_t* to, uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+TUTTI_DEVICE void store_relaxed(uint32_t* to, uint32_t value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+/// Adds to a counter that the blocks of one device share; the value before. Acquires and releases.
+TUTTI_DEVICE uint32_t add_acquire_release(uint32_t* to, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(to), "r"(value)
+               : "memory");
+  return before;
+}
+TUTTI_DEVICE void add_relaxed(uint32_t* to, uint32_t value) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+/// Raises a word in the block's shared memory.
+TUTTI_DEVICE void raise_shared(uint64_t* to, uint64_t value) {
+  atomicMax(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+}
+
+TUTTI_DEVICE Packet load_packet(const void* from) {
+  Packet packet;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(packet.words[0]), "=r"(packet.words[1]), "=r"(packet.words[2]), "=r"(packet.words[3])
+               : "l"(from)
+               : "memory");
+  return packet;
+}
+TUTTI_DEVICE void store_packet(void* to, Packet packet) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(packet.words[0]),
+               "r"(packet.words[1]), "r"(packet.words[2]), "r"(packet.words[3])
+               : "memory");
+}
+
+}  // namespace tutti::cuda::device
+
+#else
+
+/// What a simulator provides. Each function is called by the fiber that is a CUDA thread.
+namespace simulator {
+uint32_t thread_index();
+uint32_t thread_count();
+uint32_t block_index();
+void barrier(const char* place);
+void poll_failed(const char* what, const void* address, bool bounded);
+void wait_ended();
+/// Others may run here.
+void preempt();
+/// The block's shared variable of that key, zeroed at first; 16-byte aligned.
+void* shared_variable(const void* key, size_t bytes);
+}  // namespace simulator
+
+#define TUTTI_DEVICE [[maybe_unused]] static inline
+#define TUTTI_DEVICE_CALL [[maybe_unused, gnu::noinline]] static
+#define TUTTI_MEMBER static
+#define TUTTI_UNROLL
+#define TUTTI_KERNEL extern "C" void
+#define TUTTI_ARGUMENT const
+#define TUTTI_SHARED(type, name)    \
+  static const char name##_key = 0; \
+  type& name = *static_cast<type*>(simulator::shared_variable(&name##_key, sizeof(type)))
+
+namespace tutti::cuda::device {
+
+TUTTI_DEVICE uint32_t thread_index() {
+  return simulator::thread_index();
+}
+TUTTI_DEVICE uint32_t thread_count() {
+  return simulator::thread_count();
+}
+TUTTI_DEVICE uint32_t block_index() {
+  return simulator::block_index();
+}
+TUTTI_DEVICE void barrier(const char* place) {
+  simulator::barrier(place);
+}
+TUTTI_DEVICE void poll_failed(const char* what, const void* address, bool bounded) {
+  simulator::poll_failed(what, address, bounded);
+}
+TUTTI_DEVICE void wait_ended() {
+  simulator::wait_ended();
+}
+
+template <class Word>
+TUTTI_DEVICE Word load_acquire(const Word* from) {
+  return __atomic_load_n(from, __ATOMIC_ACQUIRE);
+}
+TUTTI_DEVICE void store_release(uint64_t* to, uint64_t value) {
+  __atomic_store_n(to, value, __ATOMIC_RELEASE);
+  simulator::preempt();
+}
+TUTTI_DEVICE void store_release(uint32_t* to, uint32_t value) {
+  __atomic_store_n(to, value, __ATOMIC_RELEASE);
+  simulator::preempt();
+}
+template <class Word>
+TUTTI_DEVICE Word load_relaxed(const Word* from) {
+  return __atomic_load_n(from, __ATOMIC_RELAXED);
+}
+TUTTI_DEVICE void store_relaxed(uint64_t* to, uint64_t value) {
+  __atomic_store_n(to, value, __ATOMIC_RELAXED);
+}
+TUTTI_DEVICE void store_relaxed(uint32_t* to, uint32_t value) {
+  __atomic_store_n(to, value, __ATOMIC_RELAXED);
+}
+TUTTI_DEVICE uint32_t add_acquire_release(uint32_t* to, uint32_t value) {
+  return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL);
+}
+TUTTI_DEVICE void add_relaxed(uint32_t* to, uint32_t value) {
+  __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+}
+TUTTI_DEVICE void raise_shared(uint64_t* to, uint64_t value) {
+  uint64_t present = __atomic_load_n(to, __ATOMIC_RELAXED);
+  while (present < value &&
+         !__atomic_compare_exchange_n(to, &present, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
+
+TUTTI_DEVICE Packet load_packet(const void* from) {
+  return *static_cast<const Packet*>(from);
+}
+TUTTI_DEVICE void store_packet(void* to, Packet packet) {
+  *static_cast<Packet*>(to) = packet;
+  simulator::preempt();
+}
+
+}  // namespace tutti::cuda::device
+
+#endif

@@ -1,0 +1,391 @@
+// Moving a slice: the threads of a block read K sources once, reduce them and write the result to M sinks.
+// The meaning is that of reduce/reduce.h, to the bit, and the definitions are the ones of reduce/formats.h
+// and reduce/scalar.h; here is only how the work is spread over threads and memory accesses.
+//
+// Where all ends are aligned alike the bulk goes in 16-byte packets, each thread having several on their way
+// at once; else element by element. One body is one (element type, operator, association); signed integers
+// share the unsigned body where the bits are the same, and sums, averages and pre-multiplied sums are one
+// body with two flags.
+#pragma once
+
+#include <type_traits>
+
+#include "core/types.h"
+#include "engine/cuda/device.h"
+#include "engine/cuda/slice.h"
+#include "reduce/formats.h"
+#include "reduce/reduce.h"
+#include "reduce/scalar.h"
+
+namespace tutti::cuda {
+
+/// Bits in which the addresses of the slice's ends differ, below `limit` (a power of two): 0: all are aligned
+/// alike.
+TUTTI_DEVICE uint64_t misalignment(const Slice& slice, uint64_t limit) {
+  const auto first = reinterpret_cast<uint64_t>(slice.sources[0]);
+  uint64_t bits = 0;
+  for (uint32_t k = 1; k < slice.source_count; ++k)
+    bits |= reinterpret_cast<uint64_t>(slice.sources[k]) ^ first;
+  for (uint32_t m = 0; m < slice.sink_count; ++m) {
+    if (slice.sinks[m] != nullptr) bits |= reinterpret_cast<uint64_t>(slice.sinks[m]) ^ first;
+  }
+  return bits & (limit - 1);
+}
+
+/// Bytes before the first aligned one, where all ends are aligned alike; at most those of the slice.
+TUTTI_DEVICE uint64_t head_bytes(const Slice& slice, uint64_t alignment) {
+  const uint64_t head = (0 - reinterpret_cast<uint64_t>(slice.sources[0])) & (alignment - 1);
+  return head < slice.bytes ? head : slice.bytes;
+}
+
+template <class Word>
+TUTTI_DEVICE Word load_word(const unsigned char* from) {
+  if constexpr (std::is_same_v<Word, Packet>) {
+    return device::load_packet(from);
+  } else {
+    return *reinterpret_cast<const Word*>(from);
+  }
+}
+template <class Word>
+TUTTI_DEVICE void store_word(unsigned char* to, Word word) {
+  if constexpr (std::is_same_v<Word, Packet>) {
+    device::store_packet(to, word);
+  } else {
+    *reinterpret_cast<Word*>(to) = word;
+  }
+}
+
+// ---- copies -------------------------------------------------------------------------------------
+
+/// Copies `count` words from byte `first` on; each thread has kUnroll of them on their way at once.
+template <class Word, uint32_t kUnroll>
+TUTTI_DEVICE void copy_words(const Slice& slice, uint64_t first, uint64_t count) {
+  const uint64_t threads = device::thread_count();
+  for (uint64_t i = device::thread_index(); i < count; i += kUnroll * threads) {
+    const uint64_t offset = first + i * sizeof(Word);
+    const uint64_t stride = threads * sizeof(Word);
+    Word words[kUnroll];
+    TUTTI_UNROLL
+    for (uint32_t u = 0; u < kUnroll; ++u) {
+      if (i + u * threads < count) words[u] = load_word<Word>(slice.sources[0] + offset + u * stride);
+    }
+    for (uint32_t m = 0; m < slice.sink_count; ++m) {
+      unsigned char* const sink = slice.sinks[m];
+      if (sink == nullptr || sink == slice.sources[0]) continue;
+      TUTTI_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u) {
+        if (i + u * threads < count) store_word(sink + offset + u * stride, words[u]);
+      }
+    }
+  }
+}
+
+template <class Word>
+TUTTI_DEVICE_CALL void copy_as(const Slice& slice) {
+  const uint64_t head = head_bytes(slice, sizeof(Word));
+  const uint64_t words = (slice.bytes - head) / sizeof(Word);
+  const uint64_t tail = head + words * sizeof(Word);
+  copy_words<Word, 4>(slice, head, words);
+  if constexpr (sizeof(Word) > 1) {
+    copy_words<uint8_t, 1>(slice, 0, head);
+    copy_words<uint8_t, 1>(slice, tail, slice.bytes - tail);
+  }
+}
+
+TUTTI_DEVICE void copy_slice(const Slice& slice) {
+  if (misalignment(slice, sizeof(Packet)) == 0) return copy_as<Packet>(slice);
+  if (misalignment(slice, sizeof(uint32_t)) == 0) return copy_as<uint32_t>(slice);
+  copy_as<uint8_t>(slice);
+}
+
+// ---- reductions ---------------------------------------------------------------------------------
+
+using reduce::Association;
+using reduce::Element;
+
+template <uint32_t kBytes>
+struct RawBits;
+template <>
+struct RawBits<1> {
+  using Type = uint8_t;
+};
+template <>
+struct RawBits<2> {
+  using Type = uint16_t;
+};
+template <>
+struct RawBits<4> {
+  using Type = uint32_t;
+};
+template <>
+struct RawBits<8> {
+  using Type = uint64_t;
+};
+
+/// One element as a word of its size; where the address is not aligned to it, byte by byte.
+template <class Bits>
+TUTTI_DEVICE Bits load_element(const unsigned char* from, bool aligned) {
+  if (aligned) return load_word<Bits>(from);
+  Bits bits = 0;
+  for (uint32_t i = 0; i < sizeof(Bits); ++i)
+    bits |= static_cast<Bits>(static_cast<Bits>(from[i]) << (8 * i));
+  return bits;
+}
+template <class Bits>
+TUTTI_DEVICE void store_element(unsigned char* to, Bits bits, bool aligned) {
+  if (aligned) return store_word<Bits>(to, bits);
+  for (uint32_t i = 0; i < sizeof(Bits); ++i) to[i] = static_cast<unsigned char>(bits >> (8 * i));
+}
+
+/// value / divisor, once for all: a division is long.
+template <class Value>
+TUTTI_DEVICE_CALL Value divide_value(Value value, uint64_t divisor) {
+  return reduce::divide(value, divisor);
+}
+
+TUTTI_DEVICE bool is_signed_integer(const Slice& slice) {
+  const auto type = static_cast<DataType>(slice.arithmetic.type);
+  return type == DataType::kInt8 || type == DataType::kInt16 || type == DataType::kInt32 ||
+         type == DataType::kInt64;
+}
+
+/// What the bodies of one type, operator and association have in common. What depends on flags of the slice
+/// is decided for many elements at once.
+template <class Elem, class Op, Association kAssociation>
+struct Reduction {
+  using Value = typename Elem::Value;
+  static constexpr bool kTree = kAssociation == Association::kTree && Elem::kFloat;
+  static constexpr bool kSums = std::is_same_v<Op, reduce::ScalarSum>;
+  static constexpr bool kOrders =
+      std::is_same_v<Op, reduce::ScalarMin> || std::is_same_v<Op, reduce::ScalarMax>;
+
+  /// Source k's elements as the operator takes them.
+  template <uint32_t kCount>
+  TUTTI_MEMBER void scale(const Slice& slice, uint32_t k, Value (&values)[kCount]) {
+    if (!kSums || (slice.scaled_sources >> k & 1) == 0) return;
+    const Value factor = Elem::from_bits(slice.arithmetic.scale_bits);
+    TUTTI_UNROLL
+    for (uint32_t e = 0; e < kCount; ++e) {
+      values[e] = reduce::ScalarProd::combine(values[e], factor);
+      if (kTree) values[e] = Elem::round(values[e]);
+    }
+  }
+
+  /// The results as they are stored.
+  template <uint32_t kCount>
+  TUTTI_MEMBER void finish(const Slice& slice, Value (&values)[kCount]) {
+    if (kSums && slice.finishes != 0) divide(slice, values);
+    if constexpr (Elem::kFloat && (kTree || kOrders)) {
+      TUTTI_UNROLL
+      for (uint32_t e = 0; e < kCount; ++e) {
+        if (values[e] != values[e]) values[e] = reduce::canonical_nan<Value>();
+      }
+    }
+  }
+
+  template <uint32_t kCount>
+  TUTTI_MEMBER void divide(const Slice& slice, Value (&values)[kCount]) {
+    const uint64_t divisor = slice.arithmetic.divisor;
+    if constexpr (Elem::kFloat) {
+      // The inverse of a power of two is exact, so that the product is rounded as the quotient is.
+      if ((divisor & (divisor - 1)) == 0) {
+        const Value inverse = Value{1} / static_cast<Value>(divisor);
+        TUTTI_UNROLL
+        for (uint32_t e = 0; e < kCount; ++e) values[e] = values[e] * inverse;
+        return;
+      }
+      TUTTI_UNROLL
+      for (uint32_t e = 0; e < kCount; ++e) values[e] = divide_value(values[e], divisor);
+    } else {
+      using Signed = std::make_signed_t<Value>;
+      const bool is_signed = is_signed_integer(slice);
+      TUTTI_UNROLL
+      for (uint32_t e = 0; e < kCount; ++e) {
+        const int64_t wide = is_signed ? static_cast<int64_t>(static_cast<Signed>(values[e])) : 0;
+        values[e] = is_signed ? static_cast<Value>(divide_value<int64_t>(wide, divisor))
+                              : static_cast<Value>(divide_value<uint64_t>(values[e], divisor));
+      }
+    }
+  }
+
+  /// One element's operands, neighbours at distance 1, 2, 4 joined: see reduce::scalar_result.
+  TUTTI_MEMBER Value join_tree(Value* values, uint32_t count) {
+    TUTTI_UNROLL
+    for (uint32_t distance = 1; distance < reduce::kMaxSources; distance *= 2) {
+      TUTTI_UNROLL
+      for (uint32_t k = 0; k + distance < reduce::kMaxSources; k += 2 * distance) {
+        if (k + distance < count) values[k] = Elem::round(Op::combine(values[k], values[k + distance]));
+      }
+    }
+    return values[0];
+  }
+};
+
+/// Packets [0, count) from byte `first` on, from left to right; each thread has kUnroll packets of a source
+/// on their way at once.
+template <class Elem, class Op, Association kAssociation, uint32_t kUnroll>
+TUTTI_DEVICE void reduce_packets_left(const Slice& slice, uint64_t first, uint64_t count) {
+  using R = Reduction<Elem, Op, kAssociation>;
+  constexpr uint32_t kElements = sizeof(Packet) / Elem::kBytes;
+  constexpr uint32_t kValues = kUnroll * kElements;
+  const uint64_t threads = device::thread_count();
+  const uint64_t stride = threads * sizeof(Packet);
+  for (uint64_t i = device::thread_index(); i < count; i += kUnroll * threads) {
+    const uint64_t offset = first + i * sizeof(Packet);
+    typename Elem::Value results[kValues];
+    Packet packets[kUnroll] = {};
+    auto* const bytes = reinterpret_cast<unsigned char*>(packets);
+    for (uint32_t k = 0; k < slice.source_count; ++k) {
+      TUTTI_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u) {
+        if (i + u * threads < count) packets[u] = device::load_packet(slice.sources[k] + offset + u * stride);
+      }
+      typename Elem::Value values[kValues];
+      TUTTI_UNROLL
+      for (uint32_t e = 0; e < kValues; ++e) values[e] = Elem::load(bytes + e * Elem::kBytes);
+      R::scale(slice, k, values);
+      TUTTI_UNROLL
+      for (uint32_t e = 0; e < kValues; ++e)
+        results[e] = k == 0 ? values[e] : Op::combine(results[e], values[e]);
+    }
+    R::finish(slice, results);
+    TUTTI_UNROLL
+    for (uint32_t e = 0; e < kValues; ++e) Elem::store(bytes + e * Elem::kBytes, results[e]);
+    for (uint32_t m = 0; m < slice.sink_count; ++m) {
+      if (slice.sinks[m] == nullptr) continue;
+      TUTTI_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u) {
+        if (i + u * threads < count) device::store_packet(slice.sinks[m] + offset + u * stride, packets[u]);
+      }
+    }
+  }
+}
+
+/// What lies before byte `head` and from byte `tail` on, element by element.
+template <class Elem, class Op, Association kAssociation>
+TUTTI_DEVICE void reduce_elements(const Slice& slice, uint64_t head, uint64_t tail, bool aligned) {
+  using R = Reduction<Elem, Op, kAssociation>;
+  using Bits = typename RawBits<Elem::kBytes>::Type;
+  const uint64_t bytes = head + (slice.bytes - tail);
+  for (uint64_t i = device::thread_index() * uint64_t{Elem::kBytes}; i < bytes;
+       i += device::thread_count() * uint64_t{Elem::kBytes}) {
+    const uint64_t offset = i < head ? i : tail + (i - head);
+    typename Elem::Value values[reduce::kMaxSources];
+    TUTTI_UNROLL
+    for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
+      Bits bits = 0;
+      if (k < slice.source_count) bits = load_element<Bits>(slice.sources[k] + offset, aligned);
+      typename Elem::Value value[1] = {Elem::load(reinterpret_cast<const unsigned char*>(&bits))};
+      R::scale(slice, k, value);
+      values[k] = value[0];
+    }
+    typename Elem::Value result[1] = {values[0]};
+    if constexpr (R::kTree) {
+      result[0] = R::join_tree(values, slice.source_count);
+    } else {
+      TUTTI_UNROLL
+      for (uint32_t k = 1; k < reduce::kMaxSources; ++k) {
+        if (k < slice.source_count) result[0] = Op::combine(result[0], values[k]);
+      }
+    }
+    R::finish(slice, result);
+    Bits bits;
+    Elem::store(reinterpret_cast<unsigned char*>(&bits), result[0]);
+    for (uint32_t m = 0; m < slice.sink_count; ++m) {
+      if (slice.sinks[m] != nullptr) store_element<Bits>(slice.sinks[m] + offset, bits, aligned);
+    }
+  }
+}
+
+/// One type, operator and association. The canonical tree goes element by element: it keeps all operands of
+/// one.
+template <class Elem, class Op, Association kAssociation>
+TUTTI_DEVICE_CALL void reduce_body(const Slice& slice) {
+  // As many as leave all values in registers.
+  constexpr uint32_t kUnroll = sizeof(Packet) / Elem::kBytes <= 4   ? 4
+                               : sizeof(Packet) / Elem::kBytes <= 8 ? 2
+                                                                    : 1;
+  const bool aligned = reinterpret_cast<uint64_t>(slice.sources[0]) % Elem::kBytes == 0;
+  uint64_t head = slice.bytes;
+  uint64_t tail = slice.bytes;
+  if constexpr (!Reduction<Elem, Op, kAssociation>::kTree) {
+    if (aligned && misalignment(slice, sizeof(Packet)) == 0) {
+      head = head_bytes(slice, sizeof(Packet));
+      const uint64_t packets = (slice.bytes - head) / sizeof(Packet);
+      tail = head + packets * sizeof(Packet);
+      reduce_packets_left<Elem, Op, kAssociation, kUnroll>(slice, head, packets);
+    }
+  }
+  reduce_elements<Elem, Op, kAssociation>(slice, head, tail,
+                                          aligned && misalignment(slice, Elem::kBytes) == 0);
+}
+
+template <class T, Association kAssociation>
+TUTTI_DEVICE void reduce_float(const Slice& slice) {
+  using Elem = Element<T>;
+  switch (static_cast<ReduceOp>(slice.arithmetic.op)) {
+    case ReduceOp::kProd: return reduce_body<Elem, reduce::ScalarProd, kAssociation>(slice);
+    // Exact, so that the order and the rounding of nodes are irrelevant.
+    case ReduceOp::kMax: return reduce_body<Elem, reduce::ScalarMax, Association::kLeft>(slice);
+    case ReduceOp::kMin: return reduce_body<Elem, reduce::ScalarMin, Association::kLeft>(slice);
+    default: return reduce_body<Elem, reduce::ScalarSum, kAssociation>(slice);
+  }
+}
+template <class T>
+TUTTI_DEVICE void reduce_either_float(const Slice& slice) {
+  if (static_cast<Association>(slice.arithmetic.association) == Association::kTree)
+    return reduce_float<T, Association::kTree>(slice);
+  reduce_float<T, Association::kLeft>(slice);
+}
+
+/// T orders; the rest is the same for signed and unsigned integers.
+template <class T>
+TUTTI_DEVICE void reduce_integer(const Slice& slice) {
+  using Elem = Element<std::make_unsigned_t<T>>;
+  constexpr Association kAny = Association::kLeft;
+  switch (static_cast<ReduceOp>(slice.arithmetic.op)) {
+    case ReduceOp::kProd: return reduce_body<Elem, reduce::ScalarProd, kAny>(slice);
+    case ReduceOp::kMax: return reduce_body<Element<T>, reduce::ScalarMax, kAny>(slice);
+    case ReduceOp::kMin: return reduce_body<Element<T>, reduce::ScalarMin, kAny>(slice);
+    case ReduceOp::kBitAnd: return reduce_body<Elem, reduce::ScalarAnd, kAny>(slice);
+    case ReduceOp::kBitOr: return reduce_body<Elem, reduce::ScalarOr, kAny>(slice);
+    case ReduceOp::kBitXor: return reduce_body<Elem, reduce::ScalarXor, kAny>(slice);
+    default: return reduce_body<Elem, reduce::ScalarSum, kAny>(slice);
+  }
+}
+
+/// Bytes are 0 or 1 once they are read: sum and max are or, product and min are and.
+TUTTI_DEVICE void reduce_bool(const Slice& slice) {
+  const auto op = static_cast<ReduceOp>(slice.arithmetic.op);
+  if (op == ReduceOp::kProd || op == ReduceOp::kMin)
+    return reduce_body<Element<bool>, reduce::ScalarAnd, Association::kLeft>(slice);
+  reduce_body<Element<bool>, reduce::ScalarOr, Association::kLeft>(slice);
+}
+
+TUTTI_DEVICE void reduce_slice(const Slice& slice) {
+  switch (static_cast<DataType>(slice.arithmetic.type)) {
+    case DataType::kInt8: return reduce_integer<int8_t>(slice);
+    case DataType::kUint8: return reduce_integer<uint8_t>(slice);
+    case DataType::kInt16: return reduce_integer<int16_t>(slice);
+    case DataType::kUint16: return reduce_integer<uint16_t>(slice);
+    case DataType::kInt32: return reduce_integer<int32_t>(slice);
+    case DataType::kUint32: return reduce_integer<uint32_t>(slice);
+    case DataType::kInt64: return reduce_integer<int64_t>(slice);
+    case DataType::kUint64: return reduce_integer<uint64_t>(slice);
+    case DataType::kFloat16: return reduce_either_float<reduce::Float16>(slice);
+    case DataType::kBfloat16: return reduce_either_float<reduce::Bfloat16>(slice);
+    case DataType::kFloat32: return reduce_either_float<float>(slice);
+    case DataType::kFloat64: return reduce_either_float<double>(slice);
+    case DataType::kFloat8E4M3: return reduce_either_float<reduce::Float8E4M3>(slice);
+    case DataType::kFloat8E5M2: return reduce_either_float<reduce::Float8E5M2>(slice);
+    case DataType::kBool: return reduce_bool(slice);
+  }
+}
+
+/// Moves the slice with all threads of the block. No thread may touch what is moved before the next barrier.
+TUTTI_DEVICE_CALL void move_slice(const Slice& slice) {
+  if (slice.copies != 0) return copy_slice(slice);
+  reduce_slice(slice);
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,24 @@
+// Slice: what a block moves at once.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/cuda/program.h"
+#include "reduce/reduce.h"
+
+namespace tutti::cuda {
+
+/// A slice of a step with all that moving it takes; in shared memory.
+struct Slice {
+  const unsigned char* sources[reduce::kMaxSources];
+  unsigned char* sinks[reduce::kMaxSinks];  ///< null: not written
+  uint32_t source_count;
+  uint32_t sink_count;
+  uint64_t bytes;
+  uint32_t scaled_sources;  ///< bit k: source k is multiplied by the scale
+  uint32_t finishes;        ///< 1: the result is divided
+  uint32_t copies;          ///< 1: one source, no arithmetic; a sink that is the source is left alone
+  Arithmetic arithmetic;
+};
+
+}  // namespace tutti::cuda

@@ -1,0 +1,102 @@
+#include "engine/cut.h"
+
+#include <algorithm>
+
+#include "reduce/reduce.h"
+
+namespace tutti {
+namespace {
+
+/// Whether `op` needs arithmetic even where a step has one source.
+bool scales_input(ReduceOp op) {
+  return op == ReduceOp::kPremulSum;
+}
+
+/// What the step's links may refer to: its source, if it copies one from a user's buffer, else what it writes
+/// to the receive buffer. The plan has been proved with such references (plan/graph.h, may_refer).
+void find_reference(const Step& step, StepUse& use) {
+  const auto is_user = [](const End& end) {
+    return end.kind == EndKind::kInput || end.kind == EndKind::kOutput;
+  };
+  const bool marked_source =
+      step.sources[0].reference_ok && step.sources.size() == 1 && is_user(step.sources[0]);
+  const bool marked_sink = std::any_of(step.sinks.begin(), step.sinks.end(), [](const End& sink) {
+    return sink.reference_ok && (sink.kind == EndKind::kLink || sink.kind == EndKind::kPublish);
+  });
+  if (!marked_source && !marked_sink) return;
+  if (use.copies && is_user(step.sources[0])) {
+    use.refers = true;
+    use.refer_end = 0;
+    return;
+  }
+  for (size_t i = 0; i < step.sinks.size() && !use.refers; ++i) {
+    use.refers = step.sinks[i].kind == EndKind::kOutput;
+    use.refer_end = static_cast<uint8_t>(step.sources.size() + i);
+  }
+}
+
+}  // namespace
+
+/// Into four, so that the copy into the slots and the copy out of them overlap, but neither into slices so
+/// short that their flags count nor into ones longer than a slot.
+uint64_t slice_bytes_for(uint64_t bytes, uint64_t slot_bytes) {
+  constexpr uint64_t kLeastSlice = 8192;
+  constexpr uint64_t kSlicesPerPiece = 4;
+  if (bytes <= kLeastSlice) return slot_bytes;
+  const uint64_t part = (bytes / kSlicesPerPiece + kLeastSlice - 1) / kLeastSlice * kLeastSlice;
+  return std::clamp(part, std::min(kLeastSlice, slot_bytes), slot_bytes);
+}
+
+uint64_t merged_bytes(const Step& step, const Geometry& geometry) {
+  uint64_t bytes = 0;
+  for (uint32_t k = 0; k < step.chunk_count; ++k) bytes += geometry.agreed_chunk(step.first_chunk + k).bytes;
+  return bytes;
+}
+
+Cut Cut::of(const Plan& plan, const Geometry& geometry, uint32_t slots, uint64_t slot_bytes) {
+  Cut cut;
+  const uint64_t largest = geometry.largest_chunk_bytes();
+  cut.slice_bytes = slice_bytes_for(largest, slot_bytes);
+  const uint64_t slices = std::max(1u, slots / 2 / std::max(1u, plan.slots_needed));
+  cut.round_bytes = slices * cut.slice_bytes;
+  cut.round_count =
+      static_cast<uint32_t>(std::max<uint64_t>(1, (largest + cut.round_bytes - 1) / cut.round_bytes));
+  cut.merges =
+      cut.round_count == 1 && geometry.contiguous() && (plan.scratch_chunks == 0 || geometry.equal_chunks());
+  cut.scratch_stride = std::min(largest, cut.round_bytes);
+  return cut;
+}
+
+StepUse StepUse::of(const Plan& plan, const Step& step, ReduceOp op) {
+  StepUse use;
+  const bool reducing = reduces(plan.collective);
+  for (size_t i = 0; i < step.sources.size(); ++i) {
+    if (reducing && scales_input(op) && step.sources[i].kind == EndKind::kInput)
+      use.scaled_sources |= 1u << i;
+  }
+  use.finish = reducing && step.finish && op == ReduceOp::kAvg;
+  use.copies = step.sources.size() == 1 && use.scaled_sources == 0 && !use.finish;
+  find_reference(step, use);
+  return use;
+}
+
+/// Only all_reduce has equal receive buffers on all ranks and reduces into them.
+std::vector<uint32_t> placing_peers(const Plan& plan, const Step& step, const StepUse& use) {
+  if (!use.refers || use.refer_end < step.sources.size() || plan.collective != Collective::kAllReduce)
+    return {};
+  std::vector<uint32_t> peers;
+  size_t written = 0;
+  for (const End& sink : step.sinks) {
+    const bool sends = sink.kind == EndKind::kLink || sink.kind == EndKind::kPublish;
+    written += sends ? 0 : 1;
+    if (sends && !sink.place_ok) return {};
+    for (uint32_t peer = 0; peer < plan.rank_count; ++peer) {
+      const bool reads = sink.kind == EndKind::kPublish ? peer != plan.rank : peer == sink.peer;
+      if (sends && reads) peers.push_back(peer);
+    }
+  }
+  if (written + peers.size() > reduce::kMaxSinks) return {};
+  return peers;
+}
+
+}  // namespace tutti

@@ -1,0 +1,217 @@
+// What goes wrong on devices: each fault becomes an error on every rank, with a text that says which, and
+// nothing hangs. The machine is the fake driver's.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/cuda/cuda_place.h"
+#include "tests/support/cluster.h"
+
+namespace tutti::test {
+namespace {
+
+ClusterOptions on_device(int ranks) {
+  ClusterOptions options;
+  options.layout = threads(ranks);
+  options.config.device = 0;
+  options.config.timeout_ms = static_cast<uint64_t>(patience_s(60)) * 1000;
+  options.seconds = 120;
+  options.environment = {{"FAKE_CUDA_SMS", "2"}, {"FAKE_CUDA_BLOCKS", "2"}};
+  return options;
+}
+
+/// Two buffers of a rank on device 0.
+struct Bench {
+  explicit Bench(Rank& rank) : place(CudaPlace::open(rank, 0, Order::kBlocking)) {
+    if (place == nullptr) return;
+    send = place->allocate(kBytes);
+    recv = place->allocate(kBytes);
+    rank.expect_true(send != nullptr && recv != nullptr, "device memory");
+  }
+  explicit operator bool() const { return recv != nullptr; }
+
+  static constexpr size_t kBytes = 1 << 20;
+  std::unique_ptr<CudaPlace> place;
+  std::byte* send = nullptr;
+  std::byte* recv = nullptr;
+};
+
+TEST(DeviceFailureTest, RanksInDifferentCallsLearnOfItOnBothSides) {
+  EXPECT_EQ(run_cluster(on_device(2),
+                        [](Rank& rank) {
+                          Bench bench(rank);
+                          if (!bench) return;
+                          const size_t count = rank.rank() == 0 ? 100 : 200;
+                          rank.expect(tutti_all_reduce(bench.send, bench.recv, count, TUTTI_FLOAT32,
+                                                       TUTTI_SUM, rank.comm, TUTTI_BLOCKING),
+                                      TUTTI_MISMATCH, "all_reduce of different counts");
+                          rank.expect_text({"count 100", "count 200", "the same calls"}, "the text");
+                        }),
+            "");
+}
+
+TEST(DeviceFailureTest, AMessageOfAnotherTypeIsNamed) {
+  EXPECT_EQ(run_cluster(on_device(2),
+                        [](Rank& rank) {
+                          Bench bench(rank);
+                          if (!bench) return;
+                          if (rank.rank() == 0) {
+                            (void)tutti_send(bench.send, 10, TUTTI_FLOAT32, 1, 3, rank.comm, TUTTI_BLOCKING);
+                          } else {
+                            rank.expect(
+                                tutti_recv(bench.recv, 10, TUTTI_INT32, 0, 3, rank.comm, TUTTI_BLOCKING),
+                                TUTTI_MISMATCH, "recv of another type");
+                            rank.expect_text({"its type is float32", "int32 was expected"}, "the text");
+                          }
+                          (void)rank.meet();
+                        }),
+            "");
+}
+
+TEST(DeviceFailureTest, ADeadlineNamesWhoIsNotThere) {
+  ClusterOptions options = on_device(3);
+  options.config.timeout_ms = 300;
+  EXPECT_EQ(
+      run_cluster(options,
+                  [](Rank& rank) {
+                    Bench bench(rank);
+                    if (!bench) return;
+                    if (rank.rank() != 2) {
+                      rank.expect(tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM,
+                                                   rank.comm, TUTTI_BLOCKING),
+                                  TUTTI_TIMEOUT, "all_reduce without rank 2");
+                      rank.expect_text({"no progress for", "rank 2 has made no collective call"}, "the text");
+                    }
+                    (void)rank.meet();
+                  }),
+      "");
+}
+
+TEST(DeviceFailureTest, ARankThatHasLeftIsNoHang) {
+  EXPECT_EQ(run_cluster(on_device(2),
+                        [](Rank& rank) {
+                          Bench bench(rank);
+                          if (!bench) return;
+                          if (rank.rank() == 1) {
+                            rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+                            rank.comm = nullptr;
+                            return;
+                          }
+                          rank.expect(tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM,
+                                                       rank.comm, TUTTI_BLOCKING),
+                                      TUTTI_PEER_LOST, "all_reduce with a rank that has left");
+                          rank.expect_text({"rank 1, which has left"}, "the text");
+                        }),
+            "");
+}
+
+TEST(DeviceFailureTest, AbortEndsBlockingCallsAndStreams) {
+  EXPECT_EQ(
+      run_cluster(on_device(3),
+                  [](Rank& rank) {
+                    Bench bench(rank);
+                    if (!bench) return;
+                    if (rank.rank() == 2) {
+                      (void)rank.wait_value(0, 2);
+                      rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
+                      rank.comm = nullptr;
+                      return;
+                    }
+                    const bool blocks = rank.rank() == 0;
+                    const CUstream stream = bench.place->stream();
+                    rank.add(0);
+                    const tutti_result_t result =
+                        tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
+                                         blocks ? TUTTI_BLOCKING : tutti_stream_cuda(stream));
+                    if (blocks) {
+                      rank.expect(result, TUTTI_ABORTED, "a blocking call");
+                      rank.expect_text({"rank 2 called tutti_comm_abort"}, "the text");
+                      return;
+                    }
+                    // Aborted before the call was made, or after.
+                    if (result == TUTTI_SUCCESS) {
+                      rank.expect_true(bench.place->driver().stream_synchronize(stream) == CUDA_SUCCESS,
+                                       "the stream goes on");
+                    }
+                    tutti_result_t error = TUTTI_SUCCESS;
+                    rank.expect_ok(tutti_comm_async_error(rank.comm, &error), "async_error");
+                    rank.expect_true(error == TUTTI_ABORTED, "the communicator knows");
+                    // It says what has become of the operation on the stream, if there was one.
+                    const tutti_result_t destroyed = tutti_comm_destroy(rank.comm);
+                    rank.comm = nullptr;
+                    rank.expect_true(destroyed == TUTTI_SUCCESS || destroyed == TUTTI_ABORTED, "destroy");
+                  }),
+      "");
+}
+
+TEST(DeviceFailureTest, MemoryOfTheWrongKindIsRefused) {
+  EXPECT_EQ(run_cluster(
+                on_device(2),
+                [](Rank& rank) {
+                  Bench bench(rank);
+                  if (!bench) return;
+                  std::vector<float> host(100);
+                  rank.expect(tutti_all_reduce(host.data(), bench.recv, 100, TUTTI_FLOAT32, TUTTI_SUM,
+                                               rank.comm, TUTTI_BLOCKING),
+                              TUTTI_INVALID_ARGUMENT, "host memory on a device rank");
+                  rank.expect_text({"argument send", "host memory", "device 0"}, "the text");
+                  rank.expect(tutti_recv(host.data(), 1, TUTTI_FLOAT32, 0, 0, rank.comm, TUTTI_BLOCKING),
+                              TUTTI_INVALID_ARGUMENT, "recv into host memory");
+                  // The communicator is as it was.
+                  rank.expect_ok(tutti_all_reduce(bench.send, bench.recv, 100, TUTTI_FLOAT32, TUTTI_SUM,
+                                                  rank.comm, TUTTI_BLOCKING),
+                                 "all_reduce after that");
+                  tutti_config_t config = rank.config();
+                  config.device = -1;
+                  rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+                  if (!rank.renew(config)) return;
+                  rank.expect(tutti_all_reduce(bench.send, bench.recv, 100, TUTTI_FLOAT32, TUTTI_SUM,
+                                               rank.comm, TUTTI_BLOCKING),
+                              TUTTI_INVALID_ARGUMENT, "device memory on a host rank");
+                  rank.expect_text({"argument send", "memory of CUDA device 0", "config.device"}, "the text");
+                  rank.expect(tutti_all_reduce(host.data(), host.data(), 100, TUTTI_FLOAT32, TUTTI_SUM,
+                                               rank.comm, tutti_stream_cuda(bench.place->stream())),
+                              TUTTI_UNSUPPORTED, "a CUDA stream on a host rank");
+                }),
+            "");
+}
+
+/// Creating communicators fails on every rank, with `code` and a text that holds one of the parts.
+void expect_no_communicator(ClusterOptions options, const std::function<int(int rank)>& device_of,
+                            tutti_result_t code, const std::vector<std::string>& parts) {
+  options.create = false;
+  EXPECT_EQ(run_cluster(options,
+                        [&](Rank& rank) {
+                          tutti_config_t config = rank.config();
+                          config.device = device_of(rank.rank());
+                          tutti_comm_t* comm = nullptr;
+                          rank.expect(tutti_comm_create(&comm, rank.count(), rank.id(), rank.rank(), &config),
+                                      code, "creating a communicator");
+                          rank.expect_text(parts, "the text");
+                          rank.expect_true(comm == nullptr, "no handle");
+                        }),
+            "");
+}
+
+TEST(DeviceFailureTest, MissingAndMixedDevicesAreRefusedOnEveryRank) {
+  expect_no_communicator(on_device(3), [](int rank) { return rank == 1 ? 7 : 0; }, TUTTI_INVALID_ARGUMENT,
+                         {"7"});
+  expect_no_communicator(on_device(3), [](int rank) { return rank == 1 ? -1 : 0; }, TUTTI_UNSUPPORTED,
+                         {"rank 1 is in host memory", "rank 0 is on a device"});
+}
+
+TEST(DeviceFailureTest, MoreRanksThanADeviceHasMemoryFor) {
+  ClusterOptions options = on_device(4);
+  options.environment.emplace_back("FAKE_CUDA_MEMORY", std::to_string(100 << 20));
+  expect_no_communicator(options, [](int) { return 0; }, TUTTI_OUT_OF_MEMORY, {"MiB of device 0", "4 ranks"});
+}
+
+TEST(DeviceFailureTest, AMachineWithoutADeviceSaysSo) {
+  ClusterOptions options = on_device(2);
+  options.environment.emplace_back("FAKE_CUDA_DEVICES", "0");
+  expect_no_communicator(options, [](int) { return 0; }, TUTTI_UNSUPPORTED, {"device"});
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,338 @@
+// Ranks on devices end to end, through the C interface: what every collective gives, in whatever way it is
+// ordered, with any number of ranks on a device and any number of blocks that it holds.
+//
+// The machine is the fake driver's; the test asks for nothing that a real one could not give.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/trial.h"
+#include "tests/cuda/cuda_place.h"
+#include "tests/support/pairwise.h"
+#include "tests/support/scope.h"
+#include "tests/support/values.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr uint64_t kSeed = 20261121;
+constexpr int kRankCounts[] = {1, 2, 3, 4, 8};
+constexpr int kOrders = 4;
+
+/// A device of `blocks` places for blocks.
+ClusterOptions on_device(int ranks, int blocks) {
+  ClusterOptions options;
+  options.layout = threads(ranks);
+  options.config.device = 0;
+  options.config.timeout_ms = static_cast<uint64_t>(patience_s(60)) * 1000;
+  options.seconds = 240;
+  options.environment = {{"FAKE_CUDA_SMS", std::to_string(blocks)}, {"FAKE_CUDA_BLOCKS", "1"}};
+  return options;
+}
+
+/// Around the inline limit, a slice, and enough bytes for several stripes.
+uint64_t count_of(int count_class, tutti_type_t type) {
+  const uint64_t element = tutti_type_bytes(type);
+  switch (count_class) {
+    case 0: return 0;
+    case 1: return 1;
+    case 2: return 56 / element + 1;
+    case 3: return 1000;
+    case 4: return 16'385 / element + 1;
+    default: return 40'003 / element;
+  }
+}
+
+/// collective, type, operator, root, in place, count, ranks, order, blocks, reproducible.
+std::vector<int> factor_sizes() {
+  return {
+      kKindCount, TUTTI_TYPE_COUNT, kOpChoices, 3, 2, 6, static_cast<int>(std::size(kRankCounts)), kOrders, 3,
+      2};
+}
+
+struct Setting {
+  int ranks = 1;
+  Order order = Order::kBlocking;
+  int blocks = 1;
+  bool reproducible = false;
+
+  auto operator<=>(const Setting&) const = default;
+};
+
+Trial trial_of(const std::vector<int>& row, uint64_t seed) {
+  Trial trial;
+  trial.kind = static_cast<Kind>(row[0]);
+  trial.type = static_cast<tutti_type_t>(row[1]);
+  trial.op = kind_reduces(trial.kind) ? row[2] : 0;
+  while (!op_defined(trial.op, trial.type)) trial.op = (trial.op + 1) % kOpChoices;
+  const int ranks = kRankCounts[row[6]];
+  trial.root = row[3] == 0 ? 0 : row[3] == 1 ? ranks - 1 : ranks / 2;
+  trial.in_place = row[4] != 0;
+  trial.count = count_of(row[5], trial.type);
+  trial.seed = seed;
+  return trial;
+}
+
+TEST(DeviceTest, EveryCollectiveGivesItsResultHoweverItIsOrdered) {
+  std::map<Setting, std::vector<Trial>> plan;
+  const auto rows = pairwise_rows(factor_sizes(), kSeed);
+  constexpr int kBlocks[] = {1, 3, 16};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<int>& row = rows[i];
+    const Setting setting{kRankCounts[row[6]], static_cast<Order>(row[7]), kBlocks[row[8]], row[9] != 0};
+    plan[setting].push_back(trial_of(row, kSeed + i));
+  }
+  for (const auto& [setting, trials] : plan) {
+    ClusterOptions options = on_device(setting.ranks, setting.blocks);
+    options.config.reproducible = setting.reproducible ? 1 : 0;
+    const std::string failures = run_cluster(options, [&](Rank& rank) {
+      const auto place = CudaPlace::open(rank, 0, setting.order);
+      if (place == nullptr) return;
+      for (const Trial& trial : trials) run_trial(rank, trial, *place);
+    });
+    EXPECT_EQ(failures, "") << setting.ranks << " ranks, " << order_name(setting.order) << ", "
+                            << setting.blocks << " blocks" << (setting.reproducible ? ", reproducible" : "");
+  }
+}
+
+TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
+  struct Case {
+    std::vector<int> layout;
+    int devices;
+  };
+  for (const Case& one : {Case{{1, 1}, 1}, Case{{2, 1}, 1}, Case{{2, 2}, 2}, Case{{3}, 2}}) {
+    ClusterOptions options = on_device(1, 2);
+    options.layout = one.layout;
+    options.create = false;
+    options.environment.emplace_back("FAKE_CUDA_DEVICES", std::to_string(one.devices));
+    const std::string failures = run_cluster(options, [&](Rank& rank) {
+      tutti_config_t config = rank.config();
+      config.device = rank.rank() % one.devices;
+      if (!rank.renew(config)) return;
+      const auto place = CudaPlace::open(rank, config.device, Order::kStream);
+      if (place == nullptr) return;
+      for (uint64_t i = 0; i < kKindCount; ++i) {
+        Trial trial;
+        trial.kind = static_cast<Kind>(i);
+        trial.count = i % 2 == 0 ? 300 : 30'000;
+        trial.seed = kSeed + i;
+        run_trial(rank, trial, *place);
+      }
+    });
+    EXPECT_EQ(failures, "") << layout_name(one.layout) << " on " << one.devices << " devices";
+  }
+}
+
+constexpr size_t kCount = 2'000;
+
+/// A buffer of kCount numbers on a device.
+class Numbers {
+ public:
+  explicit Numbers(CudaPlace& place) : place_(place), there_(place.allocate(kCount * sizeof(uint64_t))) {}
+  void* get() const { return there_; }
+  /// Element i becomes first + i.
+  bool count_from(uint64_t first) {
+    for (size_t i = 0; i < kCount; ++i) here_[i] = first + i;
+    return there_ != nullptr && place_.copy(there_, here_.data(), kCount * sizeof(uint64_t));
+  }
+  /// Whether element i is factor * i + constant.
+  bool holds(uint64_t factor, uint64_t constant) {
+    if (!place_.copy(here_.data(), there_, kCount * sizeof(uint64_t))) return false;
+    for (size_t i = 0; i < kCount; ++i) {
+      if (here_[i] != factor * i + constant) return false;
+    }
+    return true;
+  }
+
+ private:
+  CudaPlace& place_;
+  std::byte* there_;
+  std::vector<uint64_t> here_ = std::vector<uint64_t>(kCount);
+};
+
+tutti_result_t sum(const Numbers& send, const Numbers& recv, tutti_comm_t* comm, tutti_stream_t stream) {
+  return tutti_all_reduce(send.get(), recv.get(), kCount, TUTTI_UINT64, TUTTI_SUM, comm, stream);
+}
+
+bool synchronize(const CudaPlace& place, CUstream stream) {
+  return place.driver().stream_synchronize(stream) == CUDA_SUCCESS;
+}
+
+/// A captured all_reduce and a copy of its result.
+CUgraphExec capture_sum(Rank& rank, CudaPlace& place, const Numbers& send, const Numbers& recv,
+                        const Numbers& copy) {
+  const cuda::Driver& driver = place.driver();
+  const CUstream stream = place.stream();
+  rank.expect_true(driver.stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS,
+                   "capture");
+  rank.expect_ok(sum(send, recv, rank.comm, tutti_stream_cuda(stream)), "a captured all_reduce");
+  (void)driver.memcpy_async(reinterpret_cast<CUdeviceptr>(copy.get()),
+                            reinterpret_cast<CUdeviceptr>(recv.get()), kCount * sizeof(uint64_t), stream);
+  CUgraph graph = nullptr;
+  CUgraphExec executable = nullptr;
+  rank.expect_true(driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS, "the end of the capture");
+  rank.expect_true(driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS, "the graph");
+  (void)driver.graph_destroy(graph);
+  return executable;
+}
+
+TEST(DeviceTest, AGraphIsReplayedAndWhatFollowsReadsFinishedData) {
+  for (const int blocks : {1, 8}) {
+    EXPECT_EQ(
+        run_cluster(on_device(3, blocks),
+                    [](Rank& rank) {
+                      const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+                      if (place == nullptr) return;
+                      Numbers send(*place);
+                      Numbers recv(*place);
+                      Numbers copy(*place);
+                      const cuda::CurrentContext current(place->context());
+                      // Nobody else does what CUDA forbids beside a capture.
+                      (void)rank.meet();
+                      const CUgraphExec graph = capture_sum(rank, *place, send, recv, copy);
+                      (void)rank.meet();
+                      for (uint64_t turn = 1; turn <= 3; ++turn) {
+                        const uint64_t base = turn * 100;
+                        rank.expect_true(send.count_from(base + static_cast<uint64_t>(rank.rank())), "input");
+                        rank.expect_true(place->driver().graph_launch(graph, place->stream()) == CUDA_SUCCESS,
+                                         "launching the graph");
+                        rank.expect_true(synchronize(*place, place->stream()), "the graph");
+                        rank.expect_true(copy.holds(3, 3 * base + 3),
+                                         "the copy of turn " + std::to_string(turn));
+                        // A call outside the graph takes its number in the same sequence.
+                        rank.expect_ok(sum(send, recv, rank.comm, TUTTI_BLOCKING), "a call between");
+                      }
+                      (void)place->driver().graph_exec_destroy(graph);
+                    }),
+        "")
+        << blocks << " blocks";
+  }
+}
+
+TEST(DeviceTest, OperationsKeepTheirOrderAcrossStreams) {
+  EXPECT_EQ(run_cluster(on_device(2, 2),
+                        [](Rank& rank) {
+                          const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+                          if (place == nullptr) return;
+                          auto other = cuda::Stream::create(place->context());
+                          Numbers numbers(*place);
+                          rank.expect_true(numbers.count_from(1), "input");
+                          for (int turn = 0; turn < 10; ++turn) {
+                            const CUstream stream = turn % 2 == 0 ? place->stream() : other->handle();
+                            rank.expect_ok(sum(numbers, numbers, rank.comm, tutti_stream_cuda(stream)),
+                                           "all_reduce");
+                          }
+                          rank.expect_true(synchronize(*place, other->handle()), "the streams");
+                          rank.expect_true(numbers.holds(1024, 1024), "doubled ten times");
+                        }),
+            "");
+}
+
+TEST(DeviceTest, DestroyWaitsForWhatStreamsHold) {
+  EXPECT_EQ(run_cluster(on_device(4, 1),
+                        [](Rank& rank) {
+                          const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+                          if (place == nullptr) return;
+                          Numbers numbers(*place);
+                          rank.expect_true(numbers.count_from(0), "input");
+                          for (int turn = 0; turn < 5; ++turn)
+                            rank.expect_ok(
+                                sum(numbers, numbers, rank.comm, tutti_stream_cuda(place->stream())), "sum");
+                          rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+                          rank.comm = nullptr;
+                          rank.expect_true(numbers.holds(1024, 0), "all five are done");
+                        }),
+            "");
+}
+
+TEST(DeviceTest, CommunicatorsInOppositeOrdersDoNotStopEachOther) {
+  EXPECT_EQ(run_cluster(on_device(2, 1),
+                        [](Rank& rank) {
+                          const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+                          if (place == nullptr) return;
+                          tutti_comm_t* first = rank.comm;
+                          if (!rank.renew()) return;
+                          tutti_comm_t* second = rank.comm;
+                          auto other = cuda::Stream::create(place->context());
+                          Numbers one(*place);
+                          Numbers two(*place);
+                          rank.expect_true(one.count_from(0) && two.count_from(5), "input");
+                          for (int turn = 0; turn < 4; ++turn) {
+                            const bool swaps = rank.rank() == 1;
+                            const auto run = [&](bool is_first) {
+                              return is_first ? sum(one, one, first, tutti_stream_cuda(place->stream()))
+                                              : sum(two, two, second, tutti_stream_cuda(other->handle()));
+                            };
+                            rank.expect_ok(run(!swaps), "all_reduce");
+                            rank.expect_ok(run(swaps), "all_reduce");
+                          }
+                          rank.expect_true(synchronize(*place, place->stream()), "the first");
+                          rank.expect_true(synchronize(*place, other->handle()), "the second");
+                          rank.expect_true(one.holds(16, 0) && two.holds(16, 80), "results");
+                          rank.expect_ok(tutti_comm_destroy(first), "destroy");
+                        }),
+            "");
+}
+
+TEST(DeviceTest, ASplitMakesCommunicatorsOnTheSameDevice) {
+  EXPECT_EQ(run_cluster(on_device(4, 2),
+                        [](Rank& rank) {
+                          const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+                          if (place == nullptr) return;
+                          tutti_comm_t* half = nullptr;
+                          if (!rank.expect_ok(tutti_comm_split(rank.comm, rank.rank() % 2, 0, &half, nullptr),
+                                              "split"))
+                            return;
+                          Numbers numbers(*place);
+                          rank.expect_true(numbers.count_from(static_cast<uint64_t>(rank.rank())), "input");
+                          rank.expect_ok(sum(numbers, numbers, half, TUTTI_BLOCKING), "all_reduce of a half");
+                          rank.expect_true(numbers.holds(2, rank.rank() % 2 == 0 ? 2 : 4), "its result");
+                          rank.expect_ok(tutti_comm_destroy(half), "destroy");
+                        }),
+            "");
+}
+
+TEST(DeviceTest, OneThreadDrivesAllRanksInAGroup) {
+  ClusterOptions options = on_device(1, 2);
+  options.create = false;
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          constexpr int kRanks = 4;
+                          const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+                          if (place == nullptr) return;
+                          tutti_config_t config = rank.config();
+                          tutti_comm_t* comms[kRanks] = {};
+                          if (!rank.expect_ok(tutti_comm_create_all(comms, kRanks, &config), "create_all"))
+                            return;
+                          std::vector<Numbers> numbers;
+                          for (int i = 0; i < kRanks; ++i) {
+                            numbers.emplace_back(*place);
+                            rank.expect_true(numbers.back().count_from(static_cast<uint64_t>(i)), "input");
+                          }
+                          std::vector<cuda::Stream> streams;
+                          for (int i = 0; i < kRanks; ++i)
+                            streams.push_back(std::move(*cuda::Stream::create(place->context())));
+                          for (const bool blocks : {true, false}) {
+                            (void)tutti_group_start();
+                            for (size_t i = 0; i < kRanks; ++i) {
+                              rank.expect_ok(
+                                  sum(numbers[i], numbers[i], comms[i],
+                                      blocks ? TUTTI_BLOCKING : tutti_stream_cuda(streams[i].handle())),
+                                  "recorded");
+                            }
+                            rank.expect_ok(tutti_group_end(), "the group");
+                          }
+                          for (size_t i = 0; i < kRanks; ++i) {
+                            rank.expect_true(synchronize(*place, streams[i].handle()), "the stream");
+                            rank.expect_true(numbers[i].holds(16, 24), "its result");
+                          }
+                          for (tutti_comm_t* comm : comms)
+                            rank.expect_ok(tutti_comm_destroy(comm), "destroy");
+                        }),
+            "");
+}
+
+}  // namespace
+}  // namespace tutti::test

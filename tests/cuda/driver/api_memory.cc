@@ -1,0 +1,258 @@
+// The driver's functions on memory.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "tests/cuda/driver/device.h"
+#include "tests/cuda/driver/machine.h"
+#include "tests/cuda/driver/memory.h"
+#include "tests/cuda/driver/streams.h"
+
+using fake_cuda::AddressSpace;
+using fake_cuda::Device;
+using fake_cuda::machine;
+using fake_cuda::Origin;
+using fake_cuda::Range;
+using fake_cuda::settings;
+
+namespace {
+
+/// The ordinal, in this process, of a device of the machine; -1: it is not visible.
+int ordinal_of(int number) {
+  for (const auto& device : machine().devices) {
+    if (device->number() == number) return device->ordinal();
+  }
+  return -1;
+}
+
+/// The device, by its number in the machine, whose memory the address is in; -1: the host's.
+int device_number(uintptr_t address) {
+  const Range* range = machine().memory.find(address);
+  return range != nullptr && range->is_on_device() ? range->device : -1;
+}
+
+bool is_broken(int one, int other) {
+  return one >= 0 && other >= 0 && one != other && fake_cuda::holds(settings().broken_peer, one, other);
+}
+
+CUresult answer(CUpointer_attribute which, const Range* range, CUdeviceptr pointer, void* value) {
+  const bool known = range != nullptr;
+  const auto set = [&](auto content) {
+    std::memcpy(value, &content, sizeof(content));
+    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  switch (which) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return set(known ? range->context : nullptr);
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: {
+      const bool device = known && (range->is_on_device() || range->origin == Origin::kManaged);
+      return set(static_cast<unsigned>(known ? (device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST) : 0));
+    }
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return set(known ? pointer : CUdeviceptr{0});
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      return set(known && !range->is_on_device() ? pointer : CUdeviceptr{0});
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: return set(known ? range->id : uint64_t{0});
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return set(static_cast<unsigned char>(known && range->origin == Origin::kManaged));
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: {
+      const int ordinal = !known ? -2 : range->device < 0 ? 0 : ordinal_of(range->device);
+      return set(ordinal);
+    }
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return set(static_cast<unsigned char>(known && range->origin == Origin::kAlloc));
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return set(known ? range->base : uintptr_t{0});
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return set(known ? range->bytes : size_t{0});
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+/// Addresses without memory are none of a pointer's business.
+const Range* find_memory(CUdeviceptr pointer) {
+  const Range* range = machine().memory.find(pointer);
+  return range != nullptr && range->origin == Origin::kReserved ? nullptr : range;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuPointerGetAttribute(void* value, CUpointer_attribute which, CUdeviceptr pointer) {
+  FAKE_CALL(cuPointerGetAttribute);
+  return answer(which, find_memory(pointer), pointer, value);
+}
+
+CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* which, void** values,
+                                CUdeviceptr pointer) {
+  FAKE_CALL(cuPointerGetAttributes);
+  for (unsigned i = 0; i < count; ++i) {
+    // An unknown pointer is not an error here.
+    if (answer(which[i], find_memory(pointer), pointer, values[i]) == CUDA_ERROR_NOT_SUPPORTED) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr pointer) {
+  FAKE_CALL_IN_CONTEXT(cuMemGetAddressRange);
+  const Range* range = find_memory(pointer);
+  if (range == nullptr || !range->is_on_device()) return CUDA_ERROR_NOT_FOUND;
+  if (base != nullptr) *base = range->base;
+  if (bytes != nullptr) *bytes = range->bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  FAKE_CALL_IN_CONTEXT(cuMemGetInfo);
+  *total_bytes = settings().memory_bytes;
+  *free_bytes = settings().memory_bytes - machine().memory.used_bytes(context->device->number());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
+  FAKE_UNSAFE_CALL(cuMemAlloc);
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Range* range = machine().memory.allocate(context->device->number(), bytes, context);
+  if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  *pointer = range->base;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned int /*flags*/) {
+  FAKE_UNSAFE_CALL(cuMemAllocManaged);
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Range* range = machine().memory.allocate_managed(context->device->number(), bytes, context);
+  if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  *pointer = range->base;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemFree(CUdeviceptr pointer) {
+  FAKE_UNSAFE_CALL(cuMemFree);
+  if (pointer == 0) return CUDA_SUCCESS;
+  const auto find = [&] { return machine().memory.find_base(pointer, {Origin::kAlloc, Origin::kManaged}); };
+  if (find() == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  context->device->wait_idle(guard);
+  Range* range = find();
+  if (range != nullptr) machine().memory.release(*range);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int /*flags*/) {
+  FAKE_UNSAFE_CALL(cuMemHostAlloc);
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Range* range = machine().memory.allocate_host(bytes, context);
+  if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  *pointer = reinterpret_cast<void*>(range->base);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void* pointer) {
+  FAKE_UNSAFE_CALL(cuMemFreeHost);
+  if (pointer == nullptr) return CUDA_SUCCESS;
+  const auto find = [&] {
+    return machine().memory.find_base(reinterpret_cast<uintptr_t>(pointer), {Origin::kHost});
+  };
+  if (find() == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  context->device->wait_idle(guard);
+  Range* range = find();
+  if (range != nullptr) machine().memory.release(*range);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister(void* pointer, size_t bytes, unsigned int /*flags*/) {
+  FAKE_UNSAFE_CALL(cuMemHostRegister);
+  if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Range* range = machine().memory.register_host(pointer, bytes, context);
+  return range != nullptr ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+
+CUresult cuMemHostUnregister(void* pointer) {
+  FAKE_UNSAFE_CALL(cuMemHostUnregister);
+  const auto find = [&] {
+    return machine().memory.find_base(reinterpret_cast<uintptr_t>(pointer), {Origin::kRegistered});
+  };
+  if (find() == nullptr) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  context->device->wait_idle(guard);
+  Range* range = find();
+  if (range != nullptr) machine().memory.release(*range);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* pointer, unsigned int flags) {
+  FAKE_CALL_IN_CONTEXT(cuMemHostGetDevicePointer);
+  const Range* range = find_memory(reinterpret_cast<CUdeviceptr>(pointer));
+  if (flags != 0 || range == nullptr ||
+      (range->origin != Origin::kHost && range->origin != Origin::kRegistered)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *device = reinterpret_cast<CUdeviceptr>(pointer);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
+  FAKE_CALL_IN_CONTEXT(cuIpcGetMemHandle);
+  const Range* range = find_memory(pointer);
+  if (range == nullptr || range->origin != Origin::kAlloc) return CUDA_ERROR_INVALID_VALUE;
+  *handle = AddressSpace::export_handle(*range);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned int flags) {
+  FAKE_UNSAFE_CALL(cuIpcOpenMemHandle);
+  if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  Range* range = machine().memory.open_handle(handle, context);
+  if (range == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  const Device& own = *context->device;
+  if (!own.reaches(range->device) || ordinal_of(range->device) < 0) {
+    if (--range->opened == 0) machine().memory.release(*range);
+    return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  }
+  Device* owner = machine().device(ordinal_of(range->device));
+  if (owner != &own) machine().peers.emplace(context->device, owner);
+  *pointer = range->base;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
+  FAKE_UNSAFE_CALL(cuIpcCloseMemHandle);
+  Range* range = machine().memory.find_base(pointer, {Origin::kImported});
+  if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (--range->opened == 0) machine().memory.release(*range);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream handle) {
+  FAKE_CALL(cuMemcpyAsync);
+  fake_cuda::Stream* stream = fake_cuda::find_stream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  AddressSpace& memory = machine().memory;
+  const bool pageable_source = memory.find(source) == nullptr;
+  const bool pageable_target = memory.find(target) == nullptr;
+  if (!pageable_source && !memory.covers(source, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (!pageable_target && !memory.covers(target, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  fake_cuda::CopyTask task{
+      .target = target, .source = source, .bytes = bytes, .staged = {}, .corrupt = false};
+  const int own = stream->device->number();
+  const int from = device_number(source);
+  const int to = device_number(target);
+  task.corrupt = is_broken(from, to) || is_broken(own, from) || is_broken(own, to);
+  const bool captured = stream->capture != nullptr;
+  if (pageable_source && !captured) {
+    const auto* begin = reinterpret_cast<const unsigned char*>(source);
+    task.staged.assign(begin, begin + bytes);
+  }
+  const CUresult result = fake_cuda::submit(*stream, std::move(task));
+  // What goes to pageable memory has arrived when the call returns.
+  if (result == CUDA_SUCCESS && pageable_target && !captured) fake_cuda::wait_for(stream->last, guard);
+  return result;
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t bytes, CUstream handle) {
+  FAKE_CALL(cuMemsetD8Async);
+  fake_cuda::Stream* stream = fake_cuda::find_stream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (!machine().memory.covers(target, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  return fake_cuda::submit(*stream, fake_cuda::FillTask{.target = target, .bytes = bytes, .value = value});
+}
+
+}  // extern "C"

@@ -1,0 +1,36 @@
+// What tests ask the fake driver besides what a driver answers. On a real driver there is nothing to ask.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <string>
+
+namespace fake_cuda {
+
+/// Signature of `fake_cuda_leaks`, which the fake driver exports: a line for each thing that this process has
+/// made through the driver and not given back.
+using LeaksFunction = const char* (*)();
+
+/// A function of the fake driver that this process has loaded; null: it has a real one, or none.
+inline void* control(const char* name) {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  return driver != nullptr ? dlsym(driver, name) : nullptr;
+}
+
+inline bool is_loaded() {
+  return control("fake_cuda_leaks") != nullptr;
+}
+
+/// Empty: nothing is left behind, or nobody knows.
+inline std::string leaks() {
+  const auto ask = reinterpret_cast<LeaksFunction>(control("fake_cuda_leaks"));
+  return ask != nullptr ? ask() : "";
+}
+
+/// Whether the fake driver keeps the host from touching device memory on this machine.
+inline bool guards_memory() {
+  const auto ask = reinterpret_cast<bool (*)()>(control("fake_cuda_guards_memory"));
+  return ask != nullptr && ask();
+}
+
+}  // namespace fake_cuda

@@ -1,0 +1,267 @@
+#include "tests/cuda/driver/device.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "tests/cuda/driver/streams.h"
+
+namespace fake_cuda {
+namespace {
+
+/// Turns that moved nothing before the thread sleeps a little between them: what it waits for may come from
+/// another process, of which nobody tells it.
+constexpr int kTurnsBeforeSleep = 64;
+constexpr auto kSleep = std::chrono::microseconds(50);
+
+template <class T>
+T load(uintptr_t address) {
+  return std::atomic_ref<T>(*reinterpret_cast<T*>(address)).load(std::memory_order_acquire);
+}
+
+/// Whether the word at the task's address satisfies it.
+template <class T, class Signed>
+bool satisfied(const ValueTask& task) {
+  const T found = load<T>(task.address);
+  const T wanted = static_cast<T>(task.value);
+  switch (task.flags & 0xF) {
+    case CU_STREAM_WAIT_VALUE_GEQ: return static_cast<Signed>(found - wanted) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ: return found == wanted;
+    case CU_STREAM_WAIT_VALUE_AND: return (found & wanted) != 0;
+    default: return static_cast<T>(~(found | wanted)) != 0;
+  }
+}
+
+bool finish_value(const ValueTask& task) {
+  if (task.waits)
+    return task.bytes == 4 ? satisfied<uint32_t, int32_t>(task) : satisfied<uint64_t, int64_t>(task);
+  if (task.bytes == 4) {
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(task.address))
+        .store(static_cast<uint32_t>(task.value), std::memory_order_release);
+  } else {
+    std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(task.address))
+        .store(task.value, std::memory_order_release);
+  }
+  return true;
+}
+
+void copy(const CopyTask& task) {
+  const void* source = task.staged.empty() ? reinterpret_cast<const void*>(task.source) : task.staged.data();
+  auto* target = reinterpret_cast<unsigned char*>(task.target);
+  std::memmove(target, source, task.bytes);
+  // The same whatever was sent, so that crossing twice does not heal it.
+  if (task.corrupt && task.bytes > 0) target[task.bytes - 1] = 0xDB;
+}
+
+}  // namespace
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+Device::Device(CUdevice ordinal, int number) : ordinal_(ordinal), number_(number) {
+  context_.device = this;
+}
+
+Device::~Device() = default;
+
+std::string Device::name() const {
+  return "Fake GPU " + std::to_string(number_);
+}
+
+CUuuid Device::uuid() const {
+  CUuuid uuid{};
+  std::snprintf(uuid.bytes, sizeof(uuid.bytes), "fake-gpu-%d", number_);
+  return uuid;
+}
+
+std::string Device::pci_bus_id() const {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "0000:%02X:00.0", number_ + 1);
+  return text.data();
+}
+
+int Device::attribute(CUdevice_attribute which) const {
+  switch (which) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return settings().multiprocessors;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return 9;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return 0;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return 2048;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: return settings().no_files ? 0 : 1;
+    case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return number_ + 1;
+    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED: return 1;
+    default: return 0;
+  }
+}
+
+bool Device::reaches(int other) const {
+  return other == number_ || !holds(settings().no_peer, number_, other);
+}
+
+void Device::remove_stream(Stream* stream) {
+  streams_.erase(std::remove(streams_.begin(), streams_.end(), stream), streams_.end());
+}
+
+void Device::enqueue(Stream& stream, std::shared_ptr<Work> work) {
+  work->stream = stream.id;
+  work->states.assign(work->nodes->size(), Work::State::kPending);
+  work->grids.assign(work->nodes->size(), 0);
+  stream.last = work->token;
+  stream.queue.push_back(std::move(work));
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  wake_.notify_one();
+}
+
+void Device::wait_idle(Guard& guard) {
+  machine().changed.wait(guard, [&] {
+    return std::all_of(streams_.begin(), streams_.end(),
+                       [](const Stream* stream) { return stream->queue.empty(); });
+  });
+}
+
+void Device::stop(Guard& guard) {
+  stopping_ = true;
+  wake_.notify_one();
+  if (!thread_.joinable()) return;
+  guard.unlock();
+  thread_.join();
+  guard.lock();
+}
+
+void Device::run() {
+  const auto slots = static_cast<uint32_t>(settings().multiprocessors * settings().blocks_per_multiprocessor);
+  scheduler_ = std::make_unique<tutti::simt::Scheduler>(
+      tutti::simt::Options{.block_slots = slots, .seed = settings().seed + static_cast<uint64_t>(number_)});
+  Guard guard(machine().lock);
+  int still = 0;
+  while (!stopping_) {
+    bool moved = look_at_streams(guard);
+    if (grids_running_ > 0) {
+      let_in_kernels();
+      guard.unlock();
+      moved |= scheduler_->turn() == tutti::simt::Turn::kMoved;
+      machine().memory.let_in_everywhere(true);
+      guard.lock();
+    }
+    still = moved ? 0 : still + 1;
+    const bool idle = std::all_of(streams_.begin(), streams_.end(),
+                                  [](const Stream* stream) { return stream->queue.empty(); });
+    if (idle) {
+      wake_.wait(guard);
+    } else if (still > kTurnsBeforeSleep) {
+      wake_.wait_for(guard, kSleep);
+    } else if (!moved) {
+      guard.unlock();
+      sched_yield();
+      guard.lock();
+    }
+  }
+  scheduler_.reset();
+}
+
+/// Kernels touch memory of their device, and of those that it has been given access to.
+void Device::let_in_kernels() {
+  std::vector<int> devices = {number_};
+  for (const auto& [from, to] : machine().peers) {
+    if (from == this) devices.push_back(to->number());
+  }
+  machine().memory.let_in(devices);
+}
+
+/// True when something has started or ended.
+bool Device::look_at_streams(Guard& guard) {
+  bool moved = false;
+  machine().memory.let_in_everywhere(true);
+  // Streams may be made, and go, while the lock is open.
+  const std::vector<Stream*> streams = streams_;
+  for (Stream* stream : streams) {
+    if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end() || stream->queue.empty())
+      continue;
+    const std::shared_ptr<Work> work = stream->queue.front();
+    moved |= look_at(*work, guard);
+    const bool ended = std::all_of(work->states.begin(), work->states.end(),
+                                   [](Work::State state) { return state == Work::State::kDone; });
+    if (!ended) continue;
+    moved = true;
+    work->token->done = true;
+    work->token->done_ns = now_ns();
+    stream->queue.pop_front();
+    if (stream->destroyed && stream->queue.empty()) {
+      remove_stream(stream);
+      machine().streams.remove(stream);
+    }
+    machine().changed.notify_all();
+  }
+  return moved;
+}
+
+bool Device::look_at(Work& work, Guard& guard) {
+  const auto is_done = [](const TokenPointer& token) { return token->done; };
+  if (!std::all_of(work.waits.begin(), work.waits.end(), is_done)) return false;
+  bool moved = false;
+  const Nodes& nodes = *work.nodes;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    Work::State& state = work.states[i];
+    if (state == Work::State::kDone) continue;
+    const auto& needs = nodes[i].dependencies;
+    const bool ready = std::all_of(needs.begin(), needs.end(),
+                                   [&](size_t need) { return work.states[need] == Work::State::kDone; });
+    const Work::State before = state;
+    if (ready && start(nodes[i], work, i, guard)) state = Work::State::kDone;
+    moved |= state != before;
+    if (state != Work::State::kDone && settings().serial_graphs) break;
+  }
+  return moved;
+}
+
+/// Begins the node, or looks at it again; true when it has ended.
+bool Device::start(const Node& node, Work& work, size_t index, Guard& guard) {
+  if (const auto* value = std::get_if<ValueTask>(&node.task)) return finish_value(*value);
+  if (const auto* kernel = std::get_if<KernelTask>(&node.task)) {
+    if (work.states[index] == Work::State::kPending) {
+      // Branches of a graph have an order of their own for each kernel.
+      const uint64_t order = work.nodes->size() == 1 ? work.stream : (work.stream << 16) + index + 1;
+      const auto run = [kernel] { kernel->kernel->run(kernel->argument.data()); };
+      work.grids[index] = scheduler_->launch({.name = kernel->kernel->name,
+                                              .stream = order,
+                                              .blocks = kernel->blocks,
+                                              .threads = kernel->threads,
+                                              .body = run});
+      work.states[index] = Work::State::kRunning;
+      ++grids_running_;
+    }
+    if (!scheduler_->finished(work.grids[index])) return false;
+    --grids_running_;
+    return true;
+  }
+  guard.unlock();
+  if (const auto* task = std::get_if<CopyTask>(&node.task)) copy(*task);
+  if (const auto* task = std::get_if<FillTask>(&node.task)) {
+    std::memset(reinterpret_cast<void*>(task->target), task->value, task->bytes);
+  }
+  if (const auto* task = std::get_if<HostTask>(&node.task)) {
+    machine().memory.let_in_everywhere(false);
+    run_host_function(*task);
+    machine().memory.let_in_everywhere(true);
+  }
+  guard.lock();
+  return true;
+}
+
+}  // namespace fake_cuda

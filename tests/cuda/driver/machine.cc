@@ -1,0 +1,101 @@
+#include "tests/cuda/driver/machine.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "tests/cuda/driver/device.h"
+#include "tests/cuda/driver/streams.h"
+
+namespace fake_cuda {
+
+Machine::Machine() {
+  const auto& numbers = settings().devices;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    devices.push_back(std::make_unique<Device>(static_cast<CUdevice>(i), numbers[i]));
+  }
+}
+
+Machine::~Machine() = default;
+
+Device* Machine::device(CUdevice ordinal) const {
+  const bool exists = ordinal >= 0 && static_cast<size_t>(ordinal) < devices.size();
+  return exists ? devices[static_cast<size_t>(ordinal)].get() : nullptr;
+}
+
+Machine& machine() {
+  static auto* const only = new Machine;
+  return *only;
+}
+
+std::vector<Context*>& context_stack() {
+  thread_local std::vector<Context*> stack;
+  return stack;
+}
+
+Context* current_context() {
+  return context_stack().empty() ? nullptr : context_stack().back();
+}
+
+CUresult enter(const char* function, Guard& guard) {
+  if (in_host_function()) return CUDA_ERROR_NOT_PERMITTED;
+  guard = Guard(machine().lock);
+  for (const Fault& fault : settings().faults) {
+    if (fault.function == function && ++machine().calls[fault.function] >= fault.after) return fault.result;
+  }
+  return machine().initialized ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+std::vector<std::string> list_leaks() {
+  static constexpr const char* kOrigins[] = {"cuMemAlloc",        "cuMemAllocManaged",   "cuMemHostAlloc",
+                                             "cuMemHostRegister", "cuMemAddressReserve", "cuMemMap",
+                                             "cuIpcOpenMemHandle"};
+  std::vector<std::string> found;
+  Machine& all = machine();
+  for (const auto* ranges : {&all.memory.ranges(), &all.memory.reservations()}) {
+    for (const auto& [base, range] : *ranges) {
+      found.push_back(std::string(kOrigins[static_cast<size_t>(range.origin)]) + ": " +
+                      std::to_string(range.bytes) + " bytes of device " + std::to_string(range.device));
+    }
+  }
+  const auto count = [&](const char* what, size_t number) {
+    if (number > 0) found.push_back(std::string(what) + ": " + std::to_string(number));
+  };
+  count("cuMemCreate", all.allocations.count());
+  count("cuStreamCreate", all.streams.count());
+  count("cuEventCreate", all.events.count());
+  count("cuStreamEndCapture", all.graphs.count());
+  count("cuGraphInstantiate", all.executables.count());
+  count("cuLibraryLoadData", all.libraries.count());
+  for (const auto& device : all.devices) {
+    count("cuDevicePrimaryCtxRetain", static_cast<size_t>(device->context().retained));
+  }
+  return found;
+}
+
+namespace {
+
+/// At the end of the process: no thread of a device outlives it, and what was left behind is told.
+__attribute__((destructor)) void finish() {
+  Guard guard(machine().lock);
+  for (const auto& device : machine().devices) device->stop(guard);
+  if (!settings().report_leaks) return;
+  const std::vector<std::string> left = list_leaks();
+  for (const std::string& line : left) std::fprintf(stderr, "fake driver: left behind: %s\n", line.c_str());
+  if (!left.empty()) _exit(86);
+}
+
+}  // namespace
+}  // namespace fake_cuda
+
+extern "C" __attribute__((visibility("default"))) const char* fake_cuda_leaks() {
+  static std::string text;
+  const fake_cuda::Guard guard(fake_cuda::machine().lock);
+  text.clear();
+  for (const std::string& line : fake_cuda::list_leaks()) text += line + "\n";
+  return text.c_str();
+}
+
+extern "C" __attribute__((visibility("default"))) bool fake_cuda_guards_memory() {
+  return fake_cuda::machine().memory.has_keys();
+}

@@ -1,0 +1,57 @@
+// What the environment asks of the fake driver: the machine that it pretends to be, and faults.
+//
+//   FAKE_CUDA_DEVICES=1            devices of the machine; CUDA_VISIBLE_DEVICES picks among them, by number
+//   FAKE_CUDA_SMS=4                multiprocessors of a device
+//   FAKE_CUDA_BLOCKS=2             blocks that a multiprocessor holds at a time
+//   FAKE_CUDA_SEED=1               order in which threads and blocks run
+//   FAKE_CUDA_VERSION=13000        CUDA version of the driver
+//   FAKE_CUDA_MEMORY=4294967296    bytes of a device, in each process
+//   FAKE_CUDA_NO_PEER=0:1,2:3      pairs of devices without access to each other
+//   FAKE_CUDA_BROKEN_PEER=0:1      pairs that claim access, between which what is written arrives wrong
+//   FAKE_CUDA_NO_FILES=0           1: memory cannot be exported as a file descriptor
+//   FAKE_CUDA_FAIL=cuMemAlloc:3:2  the third call of a function and all later ones return error 2; several:
+//   by commas FAKE_CUDA_SERIAL=0             1: of a graph's branches only one runs at a time
+//   FAKE_CUDA_LEAKS=0              1: a process that leaves something behind says what, and exits with 86
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/cuda/driver/cuda_api.h"
+
+namespace fake_cuda {
+
+using DevicePairs = std::vector<std::pair<int, int>>;
+
+/// From the `after`-th call on (counted from 1) `function` returns `result`.
+struct Fault {
+  std::string function;
+  int after = 1;
+  CUresult result = CUDA_SUCCESS;
+};
+
+struct Settings {
+  std::vector<int> devices;  ///< numbers, in the machine, of those that this process sees
+  int multiprocessors = 4;
+  int blocks_per_multiprocessor = 2;
+  uint64_t seed = 1;
+  int version = 13000;
+  size_t memory_bytes = size_t{4} << 30;
+  bool no_files = false;
+  DevicePairs no_peer;
+  DevicePairs broken_peer;
+  std::vector<Fault> faults;
+  bool serial_graphs = false;
+  bool report_leaks = false;
+};
+
+/// Read at the first call.
+const Settings& settings();
+
+/// Whether `pairs` holds the two devices, in any order. Numbers of the machine.
+bool holds(const DevicePairs& pairs, int one, int other);
+
+}  // namespace fake_cuda

@@ -1,0 +1,209 @@
+// Memory of devices that ranks share (transports/p2p): by file, by IPC handle, between devices, and where it
+// cannot be.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "comm/local_socket.h"
+#include "cuda/context.h"
+#include "cuda/memory.h"
+#include "tests/cuda/driver/control.h"
+#include "tests/cuda/trial.h"
+#include "transports/p2p/device_memory.h"
+
+namespace tutti::cuda {
+namespace {
+
+using test::Rank;
+
+constexpr size_t kBytes = 5000;
+
+/// A driver and contexts of its first devices.
+struct Devices {
+  std::unique_ptr<const Driver> driver;
+  std::vector<std::unique_ptr<Context>> contexts;
+
+  bool open(Trial& trial, int count) {
+    auto found = Driver::find();
+    if (!trial.ok(found.status(), "finding the driver")) return false;
+    driver = std::move(*found);
+    for (int device = 0; device < count; ++device) {
+      auto context = Context::retain(*driver, device);
+      if (!trial.ok(context.status(), "context")) return false;
+      contexts.push_back(std::move(*context));
+    }
+    return true;
+  }
+};
+
+/// What [address, address + kBytes) of a device holds.
+std::vector<unsigned char> read(const Context& context, const void* address) {
+  std::vector<unsigned char> bytes(kBytes);
+  (void)copy_now(context, bytes.data(), address, bytes.size());
+  return bytes;
+}
+
+/// Sends a ticket and its file to the other rank, by a socket of that name.
+void send_ticket(Trial& trial, Rank& rank, const std::string& name, const DeviceTicket& ticket,
+                 const FileDescriptor& file) {
+  const auto listener = local_listen(name);
+  trial.ok(listener.status(), "listening");
+  if (!rank.meet() || !rank.meet() || !listener) return;
+  const FileDescriptor visitor = local_accept(*listener);
+  const int fd = file.get();
+  const std::span files(&fd, file.is_open() ? 1 : 0);
+  trial.ok(local_send(visitor.get(), std::as_bytes(std::span(&ticket, 1)), files, UINT64_MAX), "sending");
+}
+
+/// Receives it. The ticket is empty when it does not come.
+DeviceTicket receive_ticket(Trial& trial, Rank& rank, const std::string& name, FileDescriptor& file) {
+  DeviceTicket ticket;
+  if (!rank.meet()) return ticket;
+  const auto connection = local_connect(name);
+  trial.ok(connection.status(), "connecting");
+  if (!rank.meet() || !connection) return ticket;
+  auto message = local_receive(connection->get(), UINT64_MAX);
+  if (!trial.ok(message.status(), "receiving") || message->bytes.size() != sizeof(ticket)) return ticket;
+  std::memcpy(&ticket, message->bytes.data(), sizeof(ticket));
+  if (!message->files.empty()) file = std::move(message->files[0]);
+  return ticket;
+}
+
+/// Rank 0 shares memory, rank 1 writes to it, rank 0 sees that; both give everything back.
+void share(Rank& rank, const std::string& name, DeviceTicket::Kind kind) {
+  Trial trial;
+  {
+    Devices devices;
+    if (devices.open(trial, 1) && rank.rank() == 0) {
+      const Context& context = *devices.contexts[0];
+      auto memory = SharedDeviceMemory::create(context, kBytes);
+      if (trial.ok(memory.status(), "creating")) {
+        trial.is(memory->ticket().kind == kind, "the kind of ticket");
+        trial.is(read(context, memory->as<char>()) == std::vector<unsigned char>(kBytes, 0), "it is zeroed");
+        send_ticket(trial, rank, name, memory->ticket(), memory->file());
+        rank.meet();
+        trial.is(read(context, memory->as<char>()) == std::vector<unsigned char>(kBytes, 9),
+                 "the peer's write");
+      }
+    } else if (rank.rank() == 1) {
+      const Context& context = *devices.contexts[0];
+      FileDescriptor file;
+      const DeviceTicket ticket = receive_ticket(trial, rank, name, file);
+      const auto memory = PeerDeviceMemory::open(context, ticket, file);
+      file.reset();
+      if (trial.ok(memory.status(), "opening")) {
+        trial.ok(check_access(context, memory->as<void>(), 1), "checking");
+        trial.ok(fill_now(context, memory->as<void>(), 9, kBytes), "writing");
+      }
+      rank.meet();
+    }
+  }
+  trial.is(fake_cuda::leaks().empty(), "left behind: " + fake_cuda::leaks());
+  if (!trial.failures().empty()) rank.fail(trial.failures());
+}
+
+TEST(PeerToPeerTest, ProcessesShareMemoryByFileOrByIpcHandle) {
+  const std::string name = "tutti-p2p-test-" + std::to_string(getpid());
+  EXPECT_EQ(test::run_cluster({.layout = {1, 1}, .create = false},
+                              [&](Rank& rank) { share(rank, name, DeviceTicket::kFile); }),
+            "");
+  EXPECT_EQ(
+      test::run_cluster({.layout = {1, 1}, .environment = {{"FAKE_CUDA_NO_FILES", "1"}}, .create = false},
+                        [&](Rank& rank) { share(rank, name, DeviceTicket::kIpc); }),
+      "");
+}
+
+TEST(PeerToPeerTest, AProgramsOwnMemoryIsSharedFromItsMiddle) {
+  const std::string name = "tutti-p2p-test-" + std::to_string(getpid());
+  const auto body = [&](Rank& rank) {
+    Trial trial;
+    Devices devices;
+    if (devices.open(trial, 1)) {
+      const Context& context = *devices.contexts[0];
+      if (rank.rank() == 0) {
+        const auto memory = DeviceMemory::allocate(context, 4 * kBytes);
+        const auto ticket = make_ticket(context, memory->as<char>() + 3000, kBytes);
+        trial.ok(ticket.status(), "ticket");
+        trial.fails(make_ticket(context, memory->as<char>() + 3000, 4 * kBytes).status(), Code::kUnsupported,
+                    "not allocated by cudaMalloc as one piece of 20000 bytes");
+        const auto own = SharedDeviceMemory::create(context, kBytes);
+        trial.fails(make_ticket(context, own->as<char>(), kBytes).status(), Code::kUnsupported, "cudaMalloc");
+        trial.ok(fill_now(context, memory->as<void>(), 0, 4 * kBytes), "clearing");
+        send_ticket(trial, rank, name, *ticket, FileDescriptor());
+        rank.meet();
+        trial.is(read(context, memory->as<char>() + 3000) == std::vector<unsigned char>(kBytes, 4),
+                 "the write");
+        unsigned char before = 1;
+        trial.ok(copy_now(context, &before, memory->as<char>() + 2999, 1), "copy");
+        trial.is(before == 0, "nothing in front of it is touched");
+      } else {
+        FileDescriptor file;
+        const DeviceTicket ticket = receive_ticket(trial, rank, name, file);
+        const auto memory = PeerDeviceMemory::open(context, ticket, file);
+        if (trial.ok(memory.status(), "opening"))
+          trial.ok(fill_now(context, memory->as<void>(), 4, kBytes), "writing");
+        rank.meet();
+      }
+    }
+    if (!trial.failures().empty()) rank.fail(trial.failures());
+  };
+  EXPECT_EQ(test::run_cluster({.layout = {1, 1}, .create = false}, body), "");
+}
+
+/// Devices 0 and 1 of one process: a word of device 0's memory is written by device 1.
+Status reach(Trial& trial) {
+  Devices devices;
+  if (!devices.open(trial, 2)) return Status::ok();
+  const Context& own = *devices.contexts[0];
+  const Context& other = *devices.contexts[1];
+  const auto memory = SharedDeviceMemory::create(own, kBytes);
+  trial.ok(memory.status(), "creating");
+  TUTTI_TRY(memory->let_in(other));
+  return check_access(other, memory->as<void>(), 3);
+}
+
+TEST(PeerToPeerTest, APairWithoutAccessOrWithBrokenAccessIsNamed) {
+  for (const char* no_files : {"0", "1"}) {
+    const auto run_with = [&](const char* fault, const std::function<void(Trial&)>& body) {
+      return run(body, {{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_CUDA_NO_FILES", no_files}, {fault, "0:1"}});
+    };
+    EXPECT_EQ(
+        run_with("NO_FAULT", [](Trial& trial) { trial.ok(reach(trial), "devices that reach each other"); }),
+        "");
+    EXPECT_EQ(run_with("FAKE_CUDA_NO_PEER",
+                       [](Trial& trial) { trial.fails(reach(trial), Code::kUnsupported, "CUDA device 1"); }),
+              "");
+    EXPECT_EQ(run_with("FAKE_CUDA_BROKEN_PEER",
+                       [](Trial& trial) {
+                         trial.fails(reach(trial), Code::kUnsupported,
+                                     "CUDA device 1 (0000:02:00.0) claims access");
+                       }),
+              "");
+  }
+}
+
+TEST(PeerToPeerTest, WhatCannotBeMadeLeavesNothingBehind) {
+  const auto body = [](Trial& trial) {
+    {
+      Devices devices;
+      if (!devices.open(trial, 1)) return;
+      const Context& context = *devices.contexts[0];
+      trial.fails(SharedDeviceMemory::create(context, 8 << 20).status(), Code::kOutOfMemory,
+                  "cuMemCreate(8388608");
+      trial.fails(SharedDeviceMemory::create(context, kBytes).status(), Code::kSystemError, "cuMemSetAccess");
+      DeviceTicket ticket{.kind = DeviceTicket::kFile, .bytes = 2 << 20};
+      trial.fails(PeerDeviceMemory::open(context, ticket, FileDescriptor()).status(), Code::kSystemError,
+                  "cuMemImportFromShareableHandle");
+      ticket.kind = DeviceTicket::kNone;
+      trial.fails(PeerDeviceMemory::open(context, ticket, FileDescriptor()).status(), Code::kUnsupported,
+                  "shared");
+    }
+    trial.is(fake_cuda::leaks().empty(), "left behind: " + fake_cuda::leaks());
+  };
+  EXPECT_EQ(run(body, {{"FAKE_CUDA_MEMORY", "4194304"}, {"FAKE_CUDA_FAIL", "cuMemSetAccess:1:999"}}), "");
+}
+
+}  // namespace
+}  // namespace tutti::cuda

@@ -1,0 +1,153 @@
+// Ranks on devices in several processes, and on several devices: their links lie in memory that they share by
+// file.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cuda/context.h"
+#include "cuda/memory.h"
+#include "tests/cuda/driver/control.h"
+#include "tests/support/cluster.h"
+
+namespace tutti::cuda {
+namespace {
+
+using test::ClusterOptions;
+using test::Rank;
+
+/// Inline, one slot, and several stripes of many slots.
+constexpr size_t kCounts[] = {3, 700, 90'000};
+
+/// A rank's device, with two buffers of the largest count.
+struct Buffers {
+  std::unique_ptr<const Driver> driver;
+  std::unique_ptr<Context> context;
+  DeviceMemory input;
+  DeviceMemory output;
+
+  bool open(Rank& rank, int device, size_t bytes) {
+    auto found = Driver::find();
+    if (!rank.expect_true(found.is_ok(), std::string(found.status().text()))) return false;
+    driver = std::move(*found);
+    auto retained = Context::retain(*driver, device);
+    if (!rank.expect_true(retained.is_ok(), std::string(retained.status().text()))) return false;
+    context = std::move(*retained);
+    auto one = DeviceMemory::allocate(*context, bytes);
+    auto other = DeviceMemory::allocate(*context, bytes * static_cast<size_t>(rank.count()));
+    if (!rank.expect_true(one.is_ok() && other.is_ok(), "memory")) return false;
+    input = std::move(*one);
+    output = std::move(*other);
+    return true;
+  }
+  void write(const std::vector<float>& values) const {
+    (void)copy_now(*context, input.as<void>(), values.data(), values.size() * sizeof(float));
+  }
+  std::vector<float> read(size_t count) const {
+    std::vector<float> values(count);
+    (void)copy_now(*context, values.data(), output.as<void>(), count * sizeof(float));
+    return values;
+  }
+};
+
+float value_of(int rank, size_t index) {
+  return static_cast<float>(rank + 1) * static_cast<float>(index % 1000);
+}
+
+std::vector<float> values_of(int rank, size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = value_of(rank, i);
+  return values;
+}
+
+void check_all_reduce(Rank& rank, const Buffers& buffers, size_t count, tutti_stream_t stream) {
+  const std::string what = "all_reduce of " + std::to_string(count);
+  rank.at(what);
+  buffers.write(values_of(rank.rank(), count));
+  rank.expect_ok(tutti_all_reduce(buffers.input.as<void>(), buffers.output.as<void>(), count, TUTTI_FLOAT32,
+                                  TUTTI_SUM, rank.comm, stream),
+                 what);
+  rank.expect_true(buffers.driver->stream_synchronize(static_cast<CUstream>(stream.handle)) == CUDA_SUCCESS,
+                   what);
+  const float sum = static_cast<float>(rank.count() * (rank.count() + 1) / 2);
+  std::vector<float> wanted(count);
+  for (size_t i = 0; i < count; ++i) wanted[i] = sum * static_cast<float>(i % 1000);
+  rank.expect_true(buffers.read(count) == wanted, what + ": the result");
+}
+
+void check_all_gather(Rank& rank, const Buffers& buffers, size_t count) {
+  const std::string what = "all_gather of " + std::to_string(count);
+  rank.at(what);
+  buffers.write(values_of(rank.rank(), count));
+  rank.expect_ok(tutti_all_gather(buffers.input.as<void>(), buffers.output.as<void>(), count, TUTTI_FLOAT32,
+                                  rank.comm, TUTTI_BLOCKING),
+                 what);
+  std::vector<float> wanted;
+  for (int peer = 0; peer < rank.count(); ++peer) {
+    const std::vector<float> theirs = values_of(peer, count);
+    wanted.insert(wanted.end(), theirs.begin(), theirs.end());
+  }
+  rank.expect_true(buffers.read(wanted.size()) == wanted, what + ": the result");
+}
+
+std::string run_on_device(std::vector<int> layout,
+                          std::vector<std::pair<std::string, std::string>> environment) {
+  ClusterOptions options;
+  options.layout = std::move(layout);
+  options.create = false;
+  options.environment = std::move(environment);
+  options.seconds = 120;
+  return test::run_cluster(options, [](Rank& rank) {
+    tutti_config_t config = rank.config();
+    config.device = 0;
+    Buffers buffers;
+    constexpr size_t kMost = *std::max_element(std::begin(kCounts), std::end(kCounts));
+    if (!buffers.open(rank, config.device, kMost * sizeof(float))) return;
+    if (!rank.renew(config)) return;
+    {
+      const auto stream = Stream::create(*buffers.context);
+      const CurrentContext current(*buffers.context);
+      for (const size_t count : kCounts) {
+        check_all_reduce(rank, buffers, count, TUTTI_BLOCKING);
+        check_all_reduce(rank, buffers, count, tutti_stream_cuda(stream->handle()));
+        check_all_gather(rank, buffers, count);
+      }
+    }
+    rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+    rank.comm = nullptr;
+  });
+}
+
+TEST(ProcessesTest, RanksOfSeveralProcessesShareADevice) {
+  EXPECT_EQ(run_on_device({1, 1}, {}), "");
+  EXPECT_EQ(run_on_device({2, 1}, {{"FAKE_CUDA_SMS", "1"}, {"FAKE_CUDA_BLOCKS", "1"}}), "");
+}
+
+/// Every rank's creation fails, with a text that holds `part`.
+std::string run_refused(std::vector<int> layout, std::vector<std::pair<std::string, std::string>> environment,
+                        const std::string& part) {
+  ClusterOptions options;
+  options.layout = std::move(layout);
+  options.create = false;
+  options.environment = std::move(environment);
+  options.environment.emplace_back("FAKE_CUDA_DEVICES", "2");
+  return test::run_cluster(options, [&](Rank& rank) {
+    tutti_config_t config = rank.config();
+    config.device = rank.rank() % 2;
+    rank.expect(tutti_comm_create(&rank.comm, rank.count(), rank.id(), rank.rank(), &config),
+                TUTTI_UNSUPPORTED, "create");
+    rank.expect_text({part}, "create");
+    rank.comm = nullptr;
+  });
+}
+
+TEST(ProcessesTest, APairThatCannotBeJoinedIsNamedOnEveryRank) {
+  EXPECT_EQ(run_refused({2}, {{"FAKE_CUDA_NO_PEER", "0:1"}}, "cannot reach rank"), "");
+  EXPECT_EQ(run_refused({1, 1}, {{"FAKE_CUDA_NO_PEER", "0:1"}}, "cannot reach rank"), "");
+  EXPECT_EQ(run_refused({1, 1}, {{"FAKE_CUDA_BROKEN_PEER", "0:1"}}, "claims access"), "");
+  EXPECT_EQ(run_refused({1, 1}, {{"FAKE_CUDA_NO_FILES", "1"}}, "cannot be shared by file descriptor"), "");
+}
+
+}  // namespace
+}  // namespace tutti::cuda

@@ -1,0 +1,201 @@
+#include "tests/kernels/case.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/hash.h"
+#include "core/result.h"
+#include "tests/sim/reference.h"
+
+namespace tutti::test {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+bool reads_input(const Request& request, uint32_t rank) {
+  return rank == request.root ||
+         (request.collective != Collective::kBroadcast && request.collective != Collective::kScatter);
+}
+bool writes_output(const Request& request, uint32_t rank) {
+  return rank == request.root ||
+         (request.collective != Collective::kReduce && request.collective != Collective::kGather);
+}
+
+/// Inputs and expectations of one call.
+class Work {
+ public:
+  Work(const Request& request, uint64_t seed) : request_(request) {
+    const uint32_t inputs = input_blocks(request.collective, request.rank_count);
+    for (uint32_t rank = 0; rank < request.rank_count; ++rank) {
+      inputs_.emplace_back(inputs * request.block_bytes);
+      make_operands(request.type, seed * 100 + rank, inputs_.back());
+    }
+    if (!reduces(request.collective)) return;
+    for (uint32_t block = 0; block < inputs; ++block) {
+      std::vector<Bytes> operands;
+      for (uint32_t rank = 0; rank < request.rank_count; ++rank) operands.push_back(input_block(rank, block));
+      reduced_.push_back(reduce_all(request.type, request.op, operands));
+    }
+  }
+
+  const Bytes& input(uint32_t rank) const { return inputs_[rank]; }
+
+  /// What tutti.h says that the rank's output holds.
+  Bytes output(uint32_t rank) const {
+    const uint32_t blocks = output_blocks(request_.collective, request_.rank_count);
+    Bytes all;
+    for (uint32_t block = 0; block < blocks; ++block) {
+      const Bytes one = output_block(rank, block);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  }
+
+ private:
+  Bytes input_block(uint32_t rank, uint32_t block) const {
+    const auto from = inputs_[rank].begin() + static_cast<ptrdiff_t>(block * request_.block_bytes);
+    return {from, from + static_cast<ptrdiff_t>(request_.block_bytes)};
+  }
+  Bytes output_block(uint32_t rank, uint32_t block) const {
+    switch (request_.collective) {
+      case Collective::kReduceScatter: return reduced_[rank];
+      case Collective::kBroadcast: return input_block(request_.root, 0);
+      case Collective::kAllGather:
+      case Collective::kGather: return input_block(block, 0);
+      case Collective::kAllToAll: return input_block(block, rank);
+      case Collective::kScatter: return input_block(request_.root, rank);
+      case Collective::kBarrier: return Bytes(request_.block_bytes);  // of its own, read by nobody
+      default: return reduced_[0];
+    }
+  }
+
+  Request request_;
+  std::vector<Bytes> inputs_;
+  std::vector<Bytes> reduced_;
+};
+
+/// A rank's buffers between guards, at any alignment that the element allows.
+class Memory {
+ public:
+  Memory(const Request& request, const Work& work, uint32_t rank, uint64_t skew) {
+    const Bytes input = reads_input(request, rank) ? work.input(rank) : Bytes();
+    const Bytes output = writes_output(request, rank) ? work.output(rank) : Bytes();
+    const size_t start = kGuardBytes + skew * type_bytes(request.type);
+    input_at_ = output_at_ = start;
+    if (!request.in_place || input.empty() || output.empty()) {
+      output_at_ = start + input.size() + kGuardBytes;
+    } else if (output.size() > input.size()) {
+      input_at_ = start + rank * input.size();
+    } else {
+      output_at_ = start + rank * output.size() * (input.size() > output.size() ? 1 : 0);
+    }
+    const size_t end = std::max(input_at_ + input.size(), output_at_ + output.size());
+    bytes_.assign(end + kGuardBytes, std::byte{0xa5});
+    std::copy(input.begin(), input.end(), bytes_.begin() + static_cast<ptrdiff_t>(input_at_));
+    expected_ = bytes_;
+    std::copy(output.begin(), output.end(), expected_.begin() + static_cast<ptrdiff_t>(output_at_));
+  }
+  CallBuffers buffers() { return {.input = bytes_.data() + input_at_, .output = bytes_.data() + output_at_}; }
+  void overwrite() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0xee}); }
+  std::string wrong() const {
+    if (bytes_ == expected_) return {};
+    const auto at = std::mismatch(bytes_.begin(), bytes_.end(), expected_.begin()).first - bytes_.begin();
+    return format("byte %td is wrong (input at %zu, output at %zu, end %zu)", at, input_at_, output_at_,
+                  bytes_.size());
+  }
+
+ private:
+  static constexpr size_t kGuardBytes = 128;
+  size_t input_at_ = 0;
+  size_t output_at_ = 0;
+  Bytes bytes_;
+  Bytes expected_;
+};
+
+Facts facts_of(const Case& c) {
+  return {.can_publish = false,
+          .can_reference = c.refers,
+          .slots = std::max(1u, c.world.shape.slots / 2),
+          .slot_bytes = c.world.shape.slot_bytes};
+}
+
+}  // namespace
+
+std::string describe(const Case& c) {
+  return format(
+             "%s %s, %u ranks, root %u, %llu bytes of %s, %s%s%s%s, %u stripes, %u slots of %u, %u threads, ",
+             std::string(collective_name(c.algorithm->collective)).c_str(),
+             std::string(c.algorithm->name).c_str(), c.request.rank_count, c.request.root,
+             static_cast<unsigned long long>(c.request.block_bytes),
+             std::string(type_name(c.request.type)).c_str(), std::string(op_name(c.request.op)).c_str(),
+             c.request.in_place ? ", in place" : "", c.request.reproducible ? ", reproducible" : "",
+             c.refers ? ", by reference" : "", c.stripes, c.world.shape.slots, c.world.shape.slot_bytes,
+             c.world.threads) +
+         format("poll limit %lld, %u block slots, seed %llu", static_cast<long long>(c.world.poll_limit),
+                c.world.device.block_slots, static_cast<unsigned long long>(c.world.device.seed));
+}
+
+bool is_served(const Case& c) {
+  const Facts facts = facts_of(c);
+  if (!c.algorithm->supports(c.request, facts)) return false;
+  for (uint32_t rank = 0; rank < c.request.rank_count; ++rank) {
+    if (c.algorithm->make(c.request, facts, rank).slots_needed > c.world.shape.slots) return false;
+  }
+  return true;
+}
+
+cuda::Image bind_rank(const Case& c, uint32_t rank, cuda::LinkIndex& links) {
+  const Plan plan = c.algorithm->make(c.request, facts_of(c), rank);
+  std::vector<Geometry> stripes;
+  for (uint32_t i = 0; i < c.stripes; ++i)
+    stripes.push_back(Geometry::uniform(plan, c.request.block_bytes, {i, c.stripes}));
+  const BindOptions options{.type = c.request.type,
+                            .op = c.request.op,
+                            .premul_scalar_bits = premul_scale_bits(),
+                            .reproducible = c.request.reproducible,
+                            .message_bytes = c.request.block_bytes,
+                            .reference_bytes = c.refers ? 1 : UINT64_MAX,
+                            .places = c.refers,
+                            .slots = c.world.shape.slots,
+                            .slot_bytes = c.world.shape.slot_bytes};
+  cuda::Image image = cuda::bind(plan, stripes, options, links);
+  image.signature_seed = hash_bytes(&c.request.block_bytes, sizeof c.request.block_bytes);
+  return image;
+}
+
+std::string run(const Case& c) {
+  WorldOptions options = c.world;
+  options.ranks = c.request.rank_count;
+  World world(options);
+  for (uint32_t rank = 0; rank < options.ranks; ++rank)
+    world.set_program(rank, bind_rank(c, rank, world.links(rank)));
+  std::string wrong;
+  std::vector<Memory> memory;
+  uint32_t call = 1;
+  world.on_ended = [&](uint32_t rank) {
+    // A barrier moves nothing that anybody reads.
+    const bool moves = c.request.collective != Collective::kBarrier;
+    const std::string bytes = moves ? memory[rank].wrong() : "";
+    if (world.ring(rank) != cuda::Ring::kDone || world.state(rank).sequence != call) {
+      wrong = format("call %u, rank %u is not done", call, rank);
+    } else if (!bytes.empty()) {
+      wrong = format("call %u, rank %u: ", call, rank) + bytes;
+    }
+    memory[rank].overwrite();
+  };
+  for (; call <= c.calls && wrong.empty(); ++call) {
+    const Work work(c.request, c.world.device.seed * 10 + call);
+    memory.clear();
+    std::vector<CallBuffers> buffers;
+    for (uint32_t rank = 0; rank < options.ranks; ++rank)
+      memory.emplace_back(c.request, work, rank, (c.world.device.seed + rank * call) % 5);
+    for (Memory& of : memory) buffers.push_back(of.buffers());
+    const std::string wait = world.call(buffers);
+    if (wrong.empty()) wrong = wait;
+  }
+  return wrong.empty() ? wrong : describe(c) + ": " + wrong;
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,35 @@
+// Case: one collective on all ranks of a World, run by its kernels and checked against the definition of the
+// collective: at the moment at which each rank's host learns that its call has ended, and then its memory is
+// overwritten.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "algorithms/algorithm.h"
+#include "tests/kernels/world.h"
+
+namespace tutti::test {
+
+/// Under the thread sanitizer a fiber costs a millisecond.
+inline constexpr bool kFew = simt::kThreadSanitizer;
+
+/// One collective on all ranks.
+struct Case {
+  const Algorithm* algorithm = nullptr;
+  Request request;
+  WorldOptions world;   ///< but for the ranks
+  bool refers = false;  ///< by reference and placed, where the plan allows it
+  uint32_t stripes = 1;
+  uint32_t calls = 2;
+};
+
+std::string describe(const Case& c);
+/// Whether the algorithm serves the case with the slots that the links have.
+bool is_served(const Case& c);
+/// What a rank of the case runs.
+cuda::Image bind_rank(const Case& c, uint32_t rank, cuda::LinkIndex& links);
+/// Runs the case. Empty, or what went wrong.
+std::string run(const Case& c);
+
+}  // namespace tutti::test

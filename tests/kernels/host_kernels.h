@@ -1,0 +1,14 @@
+// The kernels as the host calls them: by every fiber of a grid.
+#pragma once
+
+#include "engine/cuda/program.h"
+#include "engine/cuda/slice.h"
+
+extern "C" void tutti_run(tutti::cuda::Launch launch);
+
+namespace tutti::test {
+
+/// Moves a slice, as the interpreter does, with all threads of the block.
+void move_one_slice(const cuda::Slice& slice);
+
+}  // namespace tutti::test

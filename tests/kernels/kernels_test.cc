@@ -1,0 +1,108 @@
+// Goal: the kernels do what the plans say: right results whatever the order of the blocks, the slots they
+// have and the bound of their waits; every byte outside the buffers as it was. Method: all algorithms, bound
+// for the device, run by fibers on a simulated one; expectations come from the definition of the collective.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/case.h"
+#include "tests/kernels/host_kernels.h"
+
+namespace tutti::test {
+namespace {
+
+struct TypeAndOp {
+  DataType type;
+  ReduceOp op;
+};
+constexpr TypeAndOp kTypesAndOps[] = {{DataType::kUint32, ReduceOp::kSum},
+                                      {DataType::kUint8, ReduceOp::kBitXor},
+                                      {DataType::kFloat64, ReduceOp::kAvg},
+                                      {DataType::kFloat64, ReduceOp::kPremulSum}};
+
+/// A sum in the canonical tree, where the algorithm can do that.
+void make_reproducible(Case& c, DataType type) {
+  Case changed = c;
+  changed.request.type = type;
+  changed.request.op = ReduceOp::kSum;
+  changed.request.reproducible = true;
+  changed.request.block_bytes = c.request.block_bytes / 4 * 4;
+  changed.world.shape.slots = 64;
+  if (reduces(c.request.collective) && is_served(changed)) c.request = changed.request;
+}
+
+/// Draws what the case leaves open.
+Case draw(const Algorithm& algorithm, uint32_t ranks, uint64_t bytes, uint64_t seed) {
+  std::mt19937_64 random(seed * 1000003 + ranks * 101 + bytes);
+  const auto pick = [&random](auto... values) {
+    const std::common_type_t<decltype(values)...> all[] = {values...};
+    return all[random() % sizeof...(values)];
+  };
+  Case c;
+  c.algorithm = &algorithm;
+  c.world.kernel = &tutti_run;
+  const TypeAndOp computes = kTypesAndOps[random() % std::size(kTypesAndOps)];
+  c.request = {.collective = algorithm.collective,
+               .rank_count = ranks,
+               .root = static_cast<uint32_t>(random() % ranks),
+               .block_bytes = bytes / type_bytes(computes.type) * type_bytes(computes.type),
+               .type = computes.type,
+               .op = computes.op,
+               .in_place = random() % 2 == 0};
+  if (random() % 2 == 0)
+    make_reproducible(c, pick(DataType::kFloat16, DataType::kBfloat16, DataType::kFloat32));
+  c.refers = random() % 2 == 0;
+  c.stripes = pick(1u, 1u, 3u);
+  c.world.shape = {.slots = pick(1u, 2u, 4u, 8u, 32u), .slot_bytes = pick(64u, 256u, 4096u)};
+  if (bytes > 3000) c.world.shape.slot_bytes = 1024;  // not thousands of slices
+  c.world.threads = kFew ? pick(1u, 4u) : pick(1u, 5u, 16u, 16u);
+  c.world.poll_limit = pick(uint64_t{1}, uint64_t{3}, uint64_t{50});
+  c.world.device.block_slots = pick(1u, 2u, 64u);
+  c.world.device.seed = seed;
+  if (random() % 4 == 0) {  // as where all blocks are resident
+    c.world.poll_limit = UINT64_MAX;
+    c.world.device.block_slots = 1000;
+    c.world.together = random() % 2 == 0;
+  }
+  return c;
+}
+
+class AlgorithmKernelTest : public testing::TestWithParam<const Algorithm*> {};
+
+TEST_P(AlgorithmKernelTest, GivesWhatTheCollectiveIsDefinedToGive) {
+  const Algorithm& algorithm = *GetParam();
+  int served = 0;
+  uint64_t seed = 1;
+  for (const uint32_t ranks : {2u, 3u, 4u, 5u, 8u}) {
+    if (kFew && ranks > 4) continue;
+    for (const uint64_t bytes : {0u, 8u, 200u, 3000u, 20'000u}) {
+      if (bytes > (kFew ? 200u : 3000u) && ranks > 3) continue;
+      for (int again = 0; again < (kFew ? 1 : 2); ++again) {
+        Case c = draw(algorithm, ranks, bytes, ++seed);
+        while (!is_served(c) && c.world.shape.slots < 64) c.world.shape.slots *= 2;
+        if (!is_served(c)) continue;
+        if (const std::string wrong = run(c); !wrong.empty()) FAIL() << wrong;
+        ++served;
+      }
+    }
+  }
+  if (served == 0) GTEST_SKIP() << "serves none of the cases";
+}
+
+std::vector<const Algorithm*> every_algorithm() {
+  std::vector<const Algorithm*> all;
+  for (const Algorithm& algorithm : algorithms()) all.push_back(&algorithm);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, AlgorithmKernelTest, testing::ValuesIn(every_algorithm()),
+                         [](const auto& test) {
+                           return std::string(collective_name(test.param->collective)) + "_" +
+                                  std::string(test.param->name);
+                         });
+
+}  // namespace
+}  // namespace tutti::test

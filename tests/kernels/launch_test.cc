@@ -1,0 +1,265 @@
+// Goal: launches begin, leave, go on and end as program.h says: bounded waits with the position stored,
+// mismatches, aborts, what the host is told, and the order that a kernel behind sees. Method: ranks of a
+// World, launched one by one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "engine/cuda/device.h"
+#include "engine/links.h"
+#include "tests/kernels/case.h"
+#include "tests/kernels/host_kernels.h"
+#include "tests/sim/reference.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr uint64_t kBytes = 1024;
+using Words = std::vector<uint32_t>;
+
+/// A case of two ranks that is easy to look at.
+Case small_case(Collective collective, const char* algorithm) {
+  Case c;
+  c.algorithm = find_algorithm(collective, algorithm);
+  c.request = {.collective = collective, .rank_count = 2, .block_bytes = kBytes, .type = DataType::kUint32};
+  c.world = {.threads = 4, .poll_limit = 3, .kernel = &tutti_run};
+  return c;
+}
+
+/// A World in which the case's ranks are bound; rank r adds r + 1 everywhere.
+struct Ranks {
+  explicit Ranks(const Case& c) : world(c.world), inputs(2), outputs(2, Words(kBytes / 4)) {
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      inputs[rank].assign(kBytes / 4, rank + 1);
+      world.set_program(rank, bind_rank(c, rank, world.links(rank)));
+    }
+  }
+  CallBuffers buffers(uint32_t rank) {
+    return {.input = inputs[rank].data(), .output = outputs[rank].data()};
+  }
+  std::string call() { return world.call({buffers(0), buffers(1)}); }
+
+  World world;
+  std::vector<Words> inputs;
+  std::vector<Words> outputs;
+};
+
+TEST(LaunchTest, ALaunchThatWaitsInVainSaysForWhatAndGoesOnLater) {
+  Ranks ranks(small_case(Collective::kAllReduce, "recursive_doubling"));
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  const cuda::Signals& signals = ranks.world.signals(0);
+  EXPECT_EQ(signals.left >> cuda::kRingBits, 1u);
+  EXPECT_EQ(signals.moved, 1u);  // it has sent
+  EXPECT_EQ(signals.ended, 0u);
+  EXPECT_EQ(signals.done, 0u);
+  EXPECT_EQ(signals.obstacle.peer, 1u);
+  EXPECT_EQ(signals.obstacle.sending, 0u);
+  EXPECT_EQ(signals.part.output, ranks.outputs[0].data());
+  // Nothing has changed: it finds nothing to do, and says that as well.
+  ranks.world.launch_alone(0, ranks.buffers(0), false);
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  EXPECT_EQ(signals.moved, 1u);
+  ranks.world.launch_alone(1, ranks.buffers(1));
+  EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
+  EXPECT_EQ(ranks.outputs[1], Words(kBytes / 4, 3));
+  ranks.world.launch_alone(0, ranks.buffers(0), false);
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
+  EXPECT_EQ(signals.done, 1u);
+  EXPECT_EQ(signals.ended, 1u);
+  EXPECT_EQ(signals.sequence, 1u);
+  EXPECT_EQ(ranks.outputs[0], Words(kBytes / 4, 3));
+}
+
+TEST(LaunchTest, AWriterWithoutRoomSaysSo) {
+  Case c = small_case(Collective::kBroadcast, "direct");
+  c.world.shape = {.slots = 2, .slot_bytes = 64};
+  Ranks ranks(c);
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  EXPECT_EQ(ranks.world.signals(0).obstacle.peer, 1u);
+  EXPECT_EQ(ranks.world.signals(0).obstacle.sending, 1u);
+}
+
+TEST(LaunchTest, ARankIsNotDoneBeforeItsReferencesHaveComeBack) {
+  Case c = small_case(Collective::kBroadcast, "direct");
+  c.refers = true;
+  Ranks ranks(c);
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  const cuda::Program& program = ranks.world.program(0);
+  EXPECT_EQ(program.positions[0].round, program.lanes[0].round_count);
+  EXPECT_EQ(ranks.world.signals(0).obstacle.sending, 1u);
+  EXPECT_EQ(ranks.world.signals(0).obstacle.step, program.lanes[0].step_count);
+  ranks.world.launch_alone(1, ranks.buffers(1));
+  EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
+  EXPECT_EQ(ranks.outputs[1], ranks.inputs[0]);
+  ranks.world.launch_alone(0, ranks.buffers(0), false);
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
+}
+
+TEST(LaunchTest, ResultsArePlacedInTheReceiversBuffersOnceTheseAreOpen) {
+  Case c = small_case(Collective::kAllReduce, "direct_two_shot");
+  c.refers = true;
+  c.world.poll_limit = UINT64_MAX;
+  uint64_t references = 0;
+  for (uint64_t seed = 1; seed <= (kFew ? 2 : 20); ++seed) {
+    c.world.device.seed = seed;
+    Ranks ranks(c);
+    ASSERT_EQ(ranks.call(), "");
+    EXPECT_EQ(ranks.outputs[0], Words(kBytes / 4, 3));
+    EXPECT_EQ(ranks.outputs[1], Words(kBytes / 4, 3));
+    // Of a placed message the payload is the address 0.
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      for (uint32_t channel = 0; channel < kPlanChannels; ++channel) {
+        const cuda::SendLink& link = ranks.world.send_link(rank, 1 - rank, channel);
+        for (uint64_t number = 0; number < link.next; ++number) {
+          const cuda::Cell& cell = link.cells[number & link.slot_mask];
+          uint64_t address = 1;
+          std::copy_n(cell.payload, sizeof address, reinterpret_cast<unsigned char*>(&address));
+          references +=
+              flag::carriage(cell.word) == Carriage::kReference && address == kPlacedAddress ? 1 : 0;
+        }
+      }
+    }
+  }
+  EXPECT_GT(references, 0u);
+}
+
+TEST(LaunchTest, AnotherCallsMessageEndsTheOperationAndAllThatFollow) {
+  Ranks ranks(small_case(Collective::kAllReduce, "recursive_doubling"));
+  ranks.world.program(1).signature_seed ^= 0x1234567;
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  ranks.world.launch_alone(1, ranks.buffers(1));
+  ASSERT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
+  const cuda::Signals& signals = ranks.world.signals(1);
+  EXPECT_EQ(signals.done, 1u);
+  EXPECT_EQ(signals.ended, 1u);
+  EXPECT_EQ(signals.sequence, 0u);
+  EXPECT_EQ(signals.obstacle.peer, 0u);
+  EXPECT_NE(flag::signature(signals.obstacle.word), flag::signature(signals.obstacle.expected));
+  EXPECT_EQ(ranks.outputs[1], Words(kBytes / 4));
+  const cuda::Obstacle first = signals.obstacle;
+  ranks.world.launch_alone(1, ranks.buffers(1));
+  EXPECT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
+  EXPECT_EQ(signals.ended, 2u);
+  EXPECT_EQ(signals.obstacle.word, first.word);
+}
+
+TEST(LaunchTest, AnAbortIsSeenByAWaitWithoutBound) {
+  Case c = small_case(Collective::kAllReduce, "ring");
+  c.world.poll_limit = UINT64_MAX;
+  c.stripes = 2;
+  Ranks ranks(c);
+  uint32_t turns = 0;
+  ranks.world.on_turn = [&] {
+    if (++turns == 5) __atomic_store_n(&ranks.world.signals(0).abort, 1, __ATOMIC_RELEASE);
+  };
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  EXPECT_EQ(ranks.world.signals(0).done, 1u);
+}
+
+TEST(LaunchTest, AnAbortedRankIsNotLaunchedAgain) {
+  Ranks ranks(small_case(Collective::kAllReduce, "ring"));
+  ranks.world.signals(0).abort = 1;
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+}
+
+TEST(LaunchTest, AKernelLaunchedBehindReadsFinishedData) {
+  for (uint64_t seed = 1; seed <= (kFew ? 2 : 20); ++seed) {
+    Case c = small_case(Collective::kAllReduce, "direct_two_shot");
+    c.refers = seed % 2 == 0;
+    c.stripes = 3;
+    c.world.poll_limit = UINT64_MAX;
+    c.world.device.seed = seed;
+    Ranks ranks(c);
+    uint32_t sums[2] = {};
+    bool behind = false;
+    ranks.world.on_turn = [&] {
+      if (behind) return;
+      behind = true;
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        ranks.world.launch_behind(rank, [&, rank] {
+          if (cuda::device::thread_index() != 0) return;
+          sums[rank] = std::accumulate(ranks.outputs[rank].begin(), ranks.outputs[rank].end(), 0u);
+        });
+      }
+    };
+    ASSERT_EQ(ranks.call(), "");
+    EXPECT_EQ(sums[0], 3 * kBytes / 4);
+    EXPECT_EQ(sums[1], 3 * kBytes / 4);
+  }
+}
+
+TEST(LaunchTest, TheScalarOfAPreMultipliedSumMayLieInDeviceMemory) {
+  Case c = small_case(Collective::kAllReduce, "recursive_doubling");
+  c.request.op = ReduceOp::kPremulSum;
+  Ranks ranks(c);
+  const uint32_t factor = 10;
+  std::vector<CallBuffers> buffers = {ranks.buffers(0), ranks.buffers(1)};
+  for (CallBuffers& of : buffers) of.scale = &factor;
+  ASSERT_EQ(ranks.world.call(buffers), "");
+  EXPECT_EQ(ranks.outputs[0], Words(kBytes / 4, 30));
+}
+
+TEST(LaunchTest, MessagesOfAGroupGoBothWaysAndMayBeEmpty) {
+  for (uint64_t seed = 1; seed <= (kFew ? 2 : 20); ++seed) {
+    World world(
+        {.threads = 4, .poll_limit = 2, .device = {.block_slots = 1, .seed = seed}, .kernel = &tutti_run});
+    std::vector<Words> sent(2, Words(700)), came(2, Words(700));
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      std::iota(sent[rank].begin(), sent[rank].end(), 1000 * rank);
+      const uint32_t peer = 1 - rank;
+      const std::vector<Message> messages = {
+          {.buffer = sent[rank].data(), .bytes = 2000, .peer = peer, .sending = true, .signature = 5},
+          {.buffer = came[rank].data(), .bytes = 2000, .peer = peer, .sending = false, .signature = 5},
+          {.buffer = nullptr, .bytes = 0, .peer = peer, .sending = true, .signature = 6},
+          {.buffer = nullptr, .bytes = 0, .peer = peer, .sending = false, .signature = 6},
+          {.buffer = sent[rank].data() + 500, .bytes = 40, .peer = peer, .sending = true, .signature = 7},
+          {.buffer = came[rank].data() + 500, .bytes = 40, .peer = peer, .sending = false, .signature = 7}};
+      const BindOptions options{
+          .reference_bytes = seed % 2 == 0 ? 100u : UINT64_MAX, .slots = 8, .slot_bytes = 256};
+      world.set_program(rank, cuda::bind_messages(messages, options, world.links(rank)));
+    }
+    ASSERT_EQ(world.call({{}, {}}), "");
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(world.ring(rank), cuda::Ring::kDone);
+      EXPECT_EQ(world.state(rank).sequence, 0u);
+      for (size_t i = 0; i < 510; ++i) EXPECT_EQ(came[rank][i], sent[1 - rank][i]) << i;
+    }
+  }
+}
+
+TEST(LaunchTest, NumbersOfMessagesWrapAround) {
+  for (const bool refers : {false, true}) {
+    Case c = small_case(Collective::kAllReduce, "ring");
+    c.refers = refers;
+    c.world.shape = {.slots = 4, .slot_bytes = 64};
+    Ranks ranks(c);
+    ranks.world.begin_at(flag::kNumberMask - 6);
+    for (int call = 0; call < 3; ++call) {
+      ASSERT_EQ(ranks.call(), "");
+      EXPECT_EQ(ranks.outputs[0], Words(kBytes / 4, 3));
+    }
+    EXPECT_GT(ranks.world.send_link(0, 1, 0).next, flag::kNumberMask);
+  }
+}
+
+TEST(LaunchTest, ARankWithNothingToDoIsDoneAtOnce) {
+  Ranks ranks(small_case(Collective::kAllReduce, "ring"));
+  cuda::Image nothing;
+  nothing.lanes.push_back({.first_step = 0, .step_count = 0, .round_count = 1, .round_bytes = UINT64_MAX});
+  ranks.world.set_program(0, nothing);
+  ranks.world.launch_alone(0, {});
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
+  EXPECT_EQ(ranks.world.signals(0).sequence, 1u);
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,129 @@
+// Goal: what a block makes of K sources is what reduce.h says, to the bit, for every type, operator and
+// association, whatever the alignment of the ends and however many threads the block has. Method: the jobs of
+// the reduction suite, moved by fibers on the simulated device; the reference of src/reduce.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/types.h"
+#include "tests/kernels/host_kernels.h"
+#include "tests/reduce/cases.h"
+#include "tests/reduce/trial.h"
+#include "tests/simt/scheduler.h"
+
+namespace tutti::reduce {
+namespace {
+
+/// Under the thread sanitizer a fiber costs a millisecond, and the orders of one block show little more.
+constexpr bool kFew = simt::kThreadSanitizer;
+
+cuda::Slice slice_of(const KernelCase& kernel, const Job& job) {
+  cuda::Slice slice{};
+  slice.source_count = job.source_count;
+  slice.sink_count = job.sink_count;
+  slice.bytes = job.count * type_bytes(kernel.type);
+  slice.scaled_sources = job.scaled_sources;
+  slice.finishes = job.finish ? 1 : 0;
+  // As binding decides it; the tree of one operand makes its NaN canonical, which no plan asks for.
+  slice.copies = job.source_count == 1 && kernel.association == Association::kLeft &&
+                         kernel.type != DataType::kBool && slice.scaled_sources == 0 && slice.finishes == 0
+                     ? 1
+                     : 0;
+  slice.arithmetic = {.type = static_cast<uint32_t>(kernel.type),
+                      .op = static_cast<uint32_t>(kernel.op),
+                      .association = static_cast<uint32_t>(kernel.association),
+                      .element_bytes = static_cast<uint32_t>(type_bytes(kernel.type)),
+                      .divisor = job.divisor,
+                      .scale_bits = job.scale_bits};
+  for (uint32_t k = 0; k < job.source_count; ++k)
+    slice.sources[k] = static_cast<const unsigned char*>(job.sources[k]);
+  for (uint32_t m = 0; m < job.sink_count; ++m) slice.sinks[m] = static_cast<unsigned char*>(job.sinks[m]);
+  return slice;
+}
+
+/// A block of the simulated device that moves jobs of one case.
+TargetKernel block_of(simt::Scheduler& device, const KernelCase& kernel, uint32_t threads) {
+  return {std::to_string(threads) + " threads", [&device, kernel, threads](const Job& job) {
+            const cuda::Slice slice = slice_of(kernel, job);
+            device.launch(
+                {.name = "move", .threads = threads, .body = [&slice] { test::move_one_slice(slice); }});
+            ASSERT_TRUE(device.run()) << device.report();
+          }};
+}
+
+class MoveTest : public testing::TestWithParam<int> {
+ protected:
+  DataType type() const { return static_cast<DataType>(GetParam()); }
+};
+
+TEST_P(MoveTest, EveryOperatorGivesTheBitsOfTheReference) {
+  simt::Scheduler device({.seed = 4, .preemption_period = 64, .shared_bytes = 64});
+  std::vector<size_t> counts = {1, 3, 16 / type_bytes(type()) + 1, 256 / type_bytes(type()) - 1,
+                                600 / type_bytes(type()) + 1};
+  const std::vector<Placement> places = placements(type());
+  size_t turn = 0;
+  for (const KernelCase& kernel : kernel_cases()) {
+    if (kernel.type != type()) continue;
+    const TargetKernel blocks[] = {block_of(device, kernel, 1), block_of(device, kernel, 6)};
+    Trial trial(kernel, counts.back());
+    for (const int source_count : kSourceCounts) {
+      for (const size_t count : counts) {
+        Job job = trial.make_job(source_count, count);
+        const std::vector<uint8_t> want = trial.reference(job);
+        for (size_t again = 0; again < (kFew ? 1 : 4); ++again) {
+          job.sink_count = static_cast<uint32_t>(kSinkCounts[turn % kSinkCounts.size()]);
+          trial.check(blocks[turn % 2], job, places[turn % places.size()], want);
+          if (HasFatalFailure()) return;
+          ++turn;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MoveTest, EverySmallFloatGivesTheBitsOfTheReference) {
+  if (!is_float(type()) || type_bytes(type()) > 2 || kFew) GTEST_SKIP() << "not a small float, or too slow";
+  constexpr size_t kPatterns = 65536;
+  simt::Scheduler device({.seed = 5, .preemption_period = 0, .shared_bytes = 64});
+  const size_t values = size_t{1} << (8 * type_bytes(type()));
+  for (const KernelCase& kernel : kernel_cases()) {
+    if (kernel.type != type()) continue;
+    Trial trial(kernel, kPatterns);
+    for (size_t i = 0; i < kPatterns; ++i) {
+      trial.set(0, i, i % values);
+      trial.set(1, i, values == 256 ? i / values : (i * 40503) % values);
+    }
+    const Job job = trial.make_job(2, kPatterns);
+    trial.check(block_of(device, kernel, 8), job, {}, trial.reference(job));
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, MoveTest, testing::Range(0, kDataTypeCount), [](const auto& test) {
+  return std::string(type_name(static_cast<DataType>(test.param)));
+});
+
+/// Copies have words of 16, 4 and 1 bytes, heads and tails of every length.
+TEST(MoveTest, CopiesAreExactAtEveryAlignment) {
+  simt::Scheduler device({.seed = 6, .preemption_period = 64, .shared_bytes = 64});
+  const KernelCase bytes{DataType::kUint8, ReduceOp::kSum, Association::kLeft};
+  Trial trial(bytes, 700);
+  for (const size_t count : {1, 7, 15, 16, 17, 63, 64, 65, 300, 700}) {
+    for (const size_t misaligned : {0, 1, 4, 8, 12}) {
+      for (const size_t by : {0, 1, 4, 16}) {
+        Job job = trial.make_job(1, count);
+        const std::vector<uint8_t> want = trial.reference(job);
+        job.sink_count = 2;
+        const Placement place{misaligned, misaligned + by, false, 0};
+        trial.check(block_of(device, bytes, kFew ? 2 : 7), job, place, want);
+        if (HasFatalFailure()) return;
+      }
+      if (kFew && count > 64) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::reduce

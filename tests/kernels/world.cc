@@ -1,0 +1,238 @@
+#include "tests/kernels/world.h"
+
+#include <utility>
+
+namespace tutti::test {
+namespace {
+
+constexpr uint32_t kChannels = channels_of_stripes(World::kStripes);
+
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
+}  // namespace
+
+struct World::Rank {
+  std::vector<cuda::SendLink> sends;
+  std::vector<cuda::RecvLink> receives;
+  cuda::RankState state{};
+  cuda::Signals signals{};
+  cuda::Window window{};
+  std::vector<Line> program;
+  std::vector<Line> scratch;
+  std::unique_ptr<Index> index;
+  uint64_t left_seen = 0;
+  bool ended = false;
+
+  cuda::Program& packed() { return *reinterpret_cast<cuda::Program*>(program.data()); }
+};
+
+/// Makes both ends of a ring when one is asked for.
+class World::Index final : public cuda::LinkIndex {
+ public:
+  Index(World& world, uint32_t rank) : world_(world), rank_(rank) {}
+
+  uint32_t send(uint32_t peer, uint32_t channel) override {
+    cuda::SendLink& link = world_.ranks_[rank_]->sends[number(peer, channel)];
+    if (link.cells != nullptr) return number(peer, channel);
+    const RingShape& shape = world_.options_.shape;
+    std::byte* const ring = world_.ring_memory(rank_, peer, channel).bytes();
+    link.cells = reinterpret_cast<cuda::Cell*>(ring);
+    link.credit = reinterpret_cast<cuda::Credit*>(ring + shape.cells_bytes());
+    link.slots = reinterpret_cast<unsigned char*>(ring + shape.header_bytes());
+    link.slot_mask = shape.slots - 1;
+    link.slot_bytes = shape.slot_bytes;
+    link.peer = peer;
+    link.same_process = world_.options_.same_process ? 1 : 0;
+    link.limit = shape.slots;
+    return number(peer, channel);
+  }
+  uint32_t receive(uint32_t peer, uint32_t channel) override {
+    cuda::RecvLink& link = world_.ranks_[rank_]->receives[number(peer, channel)];
+    if (link.cells != nullptr) return number(peer, channel);
+    const RingShape& shape = world_.options_.shape;
+    std::byte* const ring = world_.ring_memory(peer, rank_, channel).bytes();
+    link.cells = reinterpret_cast<const cuda::Cell*>(ring);
+    link.credit = reinterpret_cast<cuda::Credit*>(ring + shape.cells_bytes());
+    link.slots = reinterpret_cast<unsigned char*>(ring + shape.header_bytes());
+    link.slot_mask = shape.slots - 1;
+    link.slot_bytes = shape.slot_bytes;
+    link.peer = peer;
+    link.credit_mask = shape.slots < kCreditsPerRing ? 0 : shape.slots / kCreditsPerRing - 1;
+    return number(peer, channel);
+  }
+  cuda::PeerWindow window(uint32_t peer) override {
+    if (!world_.options_.same_process) return {};
+    return {.window = &world_.ranks_[peer]->window, .reference_offset = 0, .same_process = 1};
+  }
+
+ private:
+  static uint32_t number(uint32_t peer, uint32_t channel) { return peer * kChannels + channel; }
+
+  World& world_;
+  uint32_t rank_;
+};
+
+World::World(const WorldOptions& options)
+    : options_(options), device_(options.device), buffers_(options.ranks) {
+  for (uint32_t rank = 0; rank < options.ranks; ++rank) {
+    auto made = std::make_unique<Rank>();
+    made->sends.resize(size_t{options.ranks} * kChannels);
+    made->receives.resize(size_t{options.ranks} * kChannels);
+    made->state.window = &made->window;
+    made->index = std::make_unique<Index>(*this, rank);
+    ranks_.push_back(std::move(made));
+  }
+}
+
+World::~World() = default;
+
+RingMemory& World::ring_memory(uint32_t writer, uint32_t reader, uint32_t channel) {
+  std::unique_ptr<RingMemory>& ring = rings_[{writer, reader, channel}];
+  if (ring == nullptr) ring = std::make_unique<RingMemory>(options_.shape);
+  return *ring;
+}
+
+void World::begin_at(uint64_t number) {
+  const RingShape& shape = options_.shape;
+  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    for (cuda::SendLink& link : rank->sends) {
+      if (link.cells == nullptr) continue;
+      link.next = number;
+      link.limit = number + shape.slots;
+      link.credit->released = number;
+      for (uint64_t past = number - shape.slots; past < number; ++past)
+        link.cells[past & link.slot_mask].word = flag::make(past, 0, 0);
+    }
+    for (cuda::RecvLink& link : rank->receives) link.next = number;
+  }
+}
+
+cuda::LinkIndex& World::links(uint32_t rank) {
+  return *ranks_[rank]->index;
+}
+cuda::Signals& World::signals(uint32_t rank) {
+  return ranks_[rank]->signals;
+}
+cuda::RankState& World::state(uint32_t rank) {
+  return ranks_[rank]->state;
+}
+cuda::Program& World::program(uint32_t rank) {
+  return ranks_[rank]->packed();
+}
+cuda::SendLink& World::send_link(uint32_t rank, uint32_t peer, uint32_t channel) {
+  return ranks_[rank]->sends[links(rank).send(peer, channel)];
+}
+cuda::Ring World::ring(uint32_t rank) const {
+  return static_cast<cuda::Ring>(ranks_[rank]->left_seen & ((1u << cuda::kRingBits) - 1));
+}
+
+void World::set_program(uint32_t rank, const cuda::Image& image) {
+  Rank& here = *ranks_[rank];
+  here.scratch.assign(image.scratch_bytes / sizeof(Line) + 1, Line{});
+  here.program.assign(cuda::packed_bytes(image) / sizeof(Line) + 1, Line{});
+  const cuda::Surroundings around{.sends = here.sends.data(),
+                                  .receives = here.receives.data(),
+                                  .state = &here.state,
+                                  .signals = &here.signals,
+                                  .scratch = reinterpret_cast<unsigned char*>(here.scratch.data())};
+  cuda::pack(image, around, reinterpret_cast<uint64_t>(here.program.data()), here.program[0].bytes);
+}
+
+cuda::Part World::part(uint32_t rank, uint32_t first_block) const {
+  const CallBuffers& buffers = buffers_[rank];
+  cuda::Program& program = ranks_[rank]->packed();
+  return {.program = &program,
+          .input = buffers.input,
+          .output = buffers.output,
+          .scale = buffers.scale,
+          .first_block = first_block,
+          .block_count = program.lane_count};
+}
+
+void World::launch(uint32_t rank, bool first) {
+  cuda::Launch launch{};
+  launch.parts[0] = first ? part(rank, 0) : ranks_[rank]->signals.part;
+  launch.parts[0].first_block = 0;
+  launch.part_count = 1;
+  launch.first = first ? 1 : 0;
+  launch.poll_limit = options_.poll_limit;
+  ++launches_;
+  device_.launch({.name = "rank " + std::to_string(rank),
+                  .stream = rank + 1,
+                  .blocks = launch.parts[0].block_count,
+                  .threads = options_.threads,
+                  .body = [kernel = options_.kernel, launch] { kernel(launch); }});
+}
+
+void World::launch_together() {
+  cuda::Launch launch{};
+  uint32_t blocks = 0;
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    launch.parts[rank] = part(rank, blocks);
+    blocks += launch.parts[rank].block_count;
+  }
+  launch.part_count = options_.ranks;
+  launch.first = 1;
+  launch.poll_limit = options_.poll_limit;
+  ++launches_;
+  device_.launch({.name = "all ranks",
+                  .blocks = blocks,
+                  .threads = options_.threads,
+                  .body = [kernel = options_.kernel, launch] { kernel(launch); }});
+}
+
+/// What the host does when a rank's launch has left. Whether the rank's call has ended.
+bool World::look_at(uint32_t rank) {
+  Rank& here = *ranks_[rank];
+  const uint64_t left = __atomic_load_n(&here.signals.left, __ATOMIC_ACQUIRE);
+  if (left == here.left_seen) return here.ended;
+  here.left_seen = left;
+  here.ended = ring(rank) != cuda::Ring::kUnfinished;
+  if (!here.ended) launch(rank, false);
+  if (here.ended && on_ended) on_ended(rank);
+  return here.ended;
+}
+
+void World::launch_alone(uint32_t rank, const CallBuffers& buffers, bool first) {
+  buffers_[rank] = buffers;
+  launch(rank, first);
+  device_.run([this] {
+    if (on_turn) on_turn();
+    return on_turn != nullptr;
+  });
+}
+
+cuda::Ring World::look(uint32_t rank) {
+  ranks_[rank]->left_seen = __atomic_load_n(&ranks_[rank]->signals.left, __ATOMIC_ACQUIRE);
+  return ring(rank);
+}
+
+std::string World::call(const std::vector<CallBuffers>& buffers) {
+  buffers_ = buffers;
+  for (const std::unique_ptr<Rank>& rank : ranks_) rank->ended = false;
+  if (options_.together) {
+    launch_together();
+  } else {
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) launch(rank, true);
+  }
+  for (uint64_t turns = 0; turns < options_.most_turns; ++turns) {
+    const simt::Turn turn = device_.turn();
+    if (on_turn) on_turn();
+    bool all_ended = true;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) all_ended = look_at(rank) && all_ended;
+    if (turn == simt::Turn::kIdle && all_ended) {
+      device_.run();
+      return {};
+    }
+    if (turn == simt::Turn::kStuck) return "stuck: " + device_.report();
+  }
+  return "no end: " + device_.report();
+}
+
+void World::launch_behind(uint32_t rank, std::function<void()> body) {
+  device_.launch({.name = "behind", .stream = rank + 1, .threads = 4, .body = std::move(body)});
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,99 @@
+// World: ranks that share one simulated device, each with the memory that a communicator would give it:
+// rings, windows, state, signals, a Program. A call launches every rank's part and launches again what left
+// unfinished, as a host does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/cuda/bind.h"
+#include "engine/cuda/program.h"
+#include "engine/links.h"
+#include "tests/engine/raw_links.h"
+#include "tests/simt/scheduler.h"
+#include "transports/link.h"
+
+namespace tutti::test {
+
+using Kernel = void (*)(cuda::Launch);
+
+struct WorldOptions {
+  uint32_t ranks = 2;
+  RingShape shape{.slots = 8, .slot_bytes = 256};
+  bool same_process = true;  ///< ranks load from and store to each other's memory
+  uint32_t threads = 16;     ///< of a block
+  uint64_t poll_limit = UINT64_MAX;
+  uint64_t most_turns = 2'000'000;  ///< of the device in one call
+  bool together = false;            ///< one grid runs all ranks' parts
+  simt::Options device{};
+  Kernel kernel = nullptr;
+};
+
+/// What a rank's call works on.
+struct CallBuffers {
+  const void* input = nullptr;
+  void* output = nullptr;
+  const void* scale = nullptr;
+};
+
+class World {
+ public:
+  static constexpr uint32_t kStripes = 4;
+
+  explicit World(const WorldOptions& options);
+  ~World();
+
+  cuda::LinkIndex& links(uint32_t rank);
+  /// As if every ring that has been asked for had carried `number` messages. For the wrap-around of their
+  /// numbers.
+  void begin_at(uint64_t number);
+  /// From now on the rank's calls run this.
+  void set_program(uint32_t rank, const cuda::Image& image);
+  /// One call of every rank. Empty: all have ended, and the caller sees what they did; else who waits where.
+  std::string call(const std::vector<CallBuffers>& buffers);
+  /// Runs `body` in one block behind everything that the rank has launched so far.
+  void launch_behind(uint32_t rank, std::function<void()> body);
+
+  cuda::Ring ring(uint32_t rank) const;  ///< how its last launch left
+  cuda::Signals& signals(uint32_t rank);
+  cuda::RankState& state(uint32_t rank);
+  cuda::Program& program(uint32_t rank);
+  cuda::SendLink& send_link(uint32_t rank, uint32_t peer, uint32_t channel);
+  /// Launches so far, of all ranks.
+  uint64_t launches() const { return launches_; }
+  simt::Scheduler& device() { return device_; }
+  /// Launches one rank's part and runs the device until nothing moves any more; launches nothing again.
+  void launch_alone(uint32_t rank, const CallBuffers& buffers, bool first = true);
+  /// What the rank's last launch says, as its host would read it now.
+  cuda::Ring look(uint32_t rank);
+
+  /// Called after every turn of the device; may write what the kernels poll.
+  std::function<void()> on_turn;
+  /// Called at the moment at which a rank's host learns that its call has ended, the others still running.
+  std::function<void(uint32_t rank)> on_ended;
+
+ private:
+  struct Rank;
+  class Index;
+
+  RingMemory& ring_memory(uint32_t writer, uint32_t reader, uint32_t channel);
+  void launch(uint32_t rank, bool first);
+  void launch_together();
+  cuda::Part part(uint32_t rank, uint32_t first_block) const;
+  bool look_at(uint32_t rank);
+
+  WorldOptions options_;
+  simt::Scheduler device_;
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::unique_ptr<RingMemory>> rings_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<CallBuffers> buffers_;
+  uint64_t launches_ = 0;
+};
+
+}  // namespace tutti::test

@@ -1,0 +1,34 @@
+// What kernels call when they are compiled for the host: see engine/cuda/device.h.
+#include "engine/cuda/device.h"
+#include "tests/simt/scheduler.h"
+
+namespace simulator {
+
+using tutti::simt::Scheduler;
+
+SIMT_UNSEEN uint32_t thread_index() {
+  return Scheduler::of_this_thread().thread_index();
+}
+SIMT_UNSEEN uint32_t thread_count() {
+  return Scheduler::of_this_thread().thread_count();
+}
+SIMT_UNSEEN uint32_t block_index() {
+  return Scheduler::of_this_thread().block_index();
+}
+SIMT_UNSEEN void barrier(const char* place) {
+  Scheduler::of_this_thread().wait_at_barrier(place);
+}
+SIMT_UNSEEN void poll_failed(const char* what, const void* address, bool bounded) {
+  Scheduler::of_this_thread().poll_failed(what, address, bounded);
+}
+SIMT_UNSEEN void wait_ended() {
+  Scheduler::of_this_thread().wait_ended();
+}
+SIMT_UNSEEN void preempt() {
+  Scheduler::of_this_thread().preempt();
+}
+SIMT_UNSEEN void* shared_variable(const void* key, size_t bytes) {
+  return Scheduler::of_this_thread().shared_variable(key, bytes);
+}
+
+}  // namespace simulator
