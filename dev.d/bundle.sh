@@ -46,6 +46,7 @@ Runs on x86-64 Linux with glibc $2 or newer; nothing is installed, the folder ca
   bin/tutti-plan --help                            plans: print, verify, price
   bin/trainer --ranks 2 --model cnn                trains with data parallelism (--help)
   bin/test_core, bin/test_reduce, ...              the tests (GoogleTest)
+  gpu-test [full]                                  the tests of CUDA on this machine's GPU
   include/tutti/tutti.h, lib/libtutti.so.0         the library to link
   lib/nccl/libnccl.so.2, include/nccl/nccl.h       the interface of NCCL, on host memory: preload it or link to it
 
@@ -73,7 +74,7 @@ bundle_fill() {
   cp "$BUILD/libtutti.so.$version" "$folder/lib/libtutti.so.0"
   ln -sf libtutti.so.0 "$folder/lib/libtutti.so"
   bundle_nccl "$folder"
-  mapfile -t libraries < <(needed_libraries "${programs[@]}" "$folder/lib/libtutti.so.0" | grep -v -E '/lib(tutti|nccl)\.so')
+  mapfile -t libraries < <(needed_libraries "${programs[@]}" "$folder/lib/libtutti.so.0" | grep -v -E '/lib(tutti|nccl|cuda)\.so')
   for library in "${libraries[@]}"; do
     cp -L "$library" "$folder/lib/$(basename "$library")"
   done
@@ -82,6 +83,7 @@ bundle_fill() {
   patchelf --set-rpath '$ORIGIN/../lib:$ORIGIN/../lib/nccl' "$folder"/bin/*
   # shellcheck disable=SC2016
   patchelf --set-rpath '$ORIGIN' "$folder"/lib/*.so.*
+  if [[ -e $folder/bin/test_cuda ]]; then cp dev.d/gpu_test.sh "$folder/gpu-test"; fi
   bundle_readme "$version" "$(glibc_needed "$folder"/bin/* "$folder"/lib/*.so.* | cut -d_ -f2)" >"$folder/README"
 }
 

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Style: layout, tidy test, clang-tidy. Sourced by ./dev.
 
-tracked_sources() { git ls-files -- '*.h' '*.hpp' '*.c' '*.cc' '*.cpp'; }
+tracked_sources() { git ls-files -- '*.h' '*.hpp' '*.c' '*.cc' '*.cpp' '*.cu' '*.cuh'; }
 
 # Sources of this change: not yet committed, or committed since the upstream branch (without one: the last commit).
 changed_sources() {

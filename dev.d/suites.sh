@@ -49,7 +49,19 @@ fuzz() {
   FOLDERS+=("$BUILD-fuzz")
 }
 
+# On the machine's GPU, from the bundle: nothing is built here.
+test_gpu() {
+  local bundle
+  bundle=$(find "$BUILD/bundle" -maxdepth 2 -name gpu-test -type f 2>/dev/null | head -n1 || true)
+  [[ -n $bundle ]] || fail 2 "there is no bundle with tests of CUDA: make one with ./dev bundle, where CUDA's toolkit is"
+  "$bundle" "$@"
+}
+
 verb_test() {
+  if [[ ${1:-} == gpu ]]; then
+    test_gpu "${@:2}"
+    return
+  fi
   install_packages build test trainer
   configure "$BUILD" -Dwerror=true -Dtests=enabled "$(trainer_option)"
   compile_or_close "$BUILD"

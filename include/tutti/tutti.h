@@ -1,4 +1,4 @@
-/* tutti: collective communication over host memory, between threads and processes.
+/* tutti: collective communication over host memory and CUDA memory, between threads and processes.
  *
  * This is the only header a user needs. It compiles alone as C11 and as C++20.
  *
@@ -12,6 +12,8 @@
  *  - Counts are elements of the given type; sizes are bytes where the name says so.
  *  - Buffers belong to the caller. With TUTTI_BLOCKING they are free again on return; on a stream,
  *    when the stream has passed the operation. Arrays of counts are copied at the call.
+ *  - A rank is in host memory, or on a CUDA device (config.device): its buffers are host memory, or memory
+ * that the device can reach (its own, pinned, managed).
  *  - Every rank of a communicator makes the same collective calls in the same order. Calls of one
  *    communicator run in issue order, across streams too.
  *  - Distinct communicators may be used from distinct threads at once; one communicator by one
@@ -134,8 +136,11 @@ static inline tutti_stream_t tutti_stream_make_(uint32_t kind, void* handle) {
 static inline tutti_stream_t tutti_stream_host(tutti_host_stream_t* stream) {
   return tutti_stream_make_(1u, stream);
 }
-/* A cudaStream_t, which may be 0 (the null stream). Refused with TUTTI_UNSUPPORTED by builds and
- * machines without CUDA. */
+/* A cudaStream_t of the rank's device, which may be 0 (the null stream): the call returns at once, and the
+ * operation runs after what the stream holds. Errors found later put the communicator in error
+ * (tutti_comm_async_error), and the stream goes on. A stream that is being captured records the operation:
+ * the graph may be launched as often as wanted, in the same order on all ranks, while the communicator lives
+ * and none of its other operations is under way. Only for ranks on a device: TUTTI_UNSUPPORTED otherwise. */
 static inline tutti_stream_t tutti_stream_cuda(void* stream) {
   return tutti_stream_make_(2u, stream);
 }
@@ -164,7 +169,9 @@ typedef struct tutti_unique_id_t {
  * Environment variables (docs/configuration.md) override the defaults, fields set here override both. */
 typedef struct tutti_config_t {
   size_t size;
-  int device;          /* -1: host memory only. 0..: CUDA device (TUTTI_UNSUPPORTED without CUDA) */
+  int device;          /* -1: host memory. 0..: a CUDA device, by its number in this process; then all ranks
+                          are on devices of one host that reach each other, any number on each
+                          (TUTTI_UNSUPPORTED otherwise, and without CUDA) */
   int nonblocking;     /* 1: tutti_comm_create returns TUTTI_IN_PROGRESS; poll tutti_comm_async_error */
   int reproducible;    /* 1: same bits for any algorithm, placement, message size. Agreed by all ranks */
   int threads;         /* threads that work on one long operation of this rank, 1..16; 0: default (1).
@@ -306,7 +313,8 @@ TUTTI_API tutti_result_t tutti_comm_set_timeout(tutti_comm_t* comm, uint64_t tim
 TUTTI_API tutti_result_t tutti_comm_explain(const tutti_comm_t* comm, char* text,
                                             size_t bytes) TUTTI_NOEXCEPT;
 
-/* A sum whose operand of this rank is first multiplied by *scalar (of `type`, read at the call).
+/* A sum whose operand of this rank is first multiplied by *scalar (of `type`, read at the call; in memory of
+ * the rank's CUDA device: read by each operation when it runs, and to be kept until the op is destroyed).
  * The op is legal for `type` and `comm` only, until tutti_op_destroy. Local. Not for bool. */
 TUTTI_API tutti_result_t tutti_op_create_premul_sum(tutti_op_t* op, const void* scalar, tutti_type_t type,
                                                     tutti_comm_t* comm) TUTTI_NOEXCEPT;
@@ -314,7 +322,7 @@ TUTTI_API tutti_result_t tutti_op_destroy(tutti_op_t op, tutti_comm_t* comm) TUT
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* Memory of the symmetric heap, 4096-byte aligned, zeroed: peers on this host can read and write it
+/* Host memory of the symmetric heap, 4096-byte aligned, zeroed: peers on this host can read and write it
  * without a copy. Local, not collective. bytes 0 gives NULL. */
 TUTTI_API tutti_result_t tutti_mem_alloc(void** pointer, size_t bytes) TUTTI_NOEXCEPT;
 /* No operation may be using the memory. NULL is accepted. */

@@ -21,13 +21,16 @@ Status check_type(ncclDataType_t type) {
   return {Code::kInvalidArgument, format("argument datatype is %d: it is not an ncclDataType_t", type)};
 }
 
-Status check_stream(cudaStream_t stream) {
-  if (stream == nullptr) [[likely]]
-    return Status::ok();
-  return {Code::kUnsupported,
-          format("argument stream is %p: this build of tutti has no CUDA engine, so only the null stream is "
-                 "accepted, with buffers in host memory",
-                 static_cast<void*>(stream))};
+/// What a rank on host memory cannot work with. Of a rank on a device tutti itself checks stream and buffers.
+Status check_host_call(cudaStream_t stream, const void* send, const void* recv) {
+  if (stream != nullptr) {
+    return {Code::kUnsupported,
+            format("argument stream is %p, but the rank works on host memory, where only the null stream is "
+                   "accepted: no CUDA context was current when its communicator was made",
+                   static_cast<void*>(stream))};
+  }
+  TUTTI_TRY(check_host_memory("sendbuff", send));
+  return check_host_memory("recvbuff", recv);
 }
 
 /// The operator below; one that must be destroyed after the call is made where the scalar is read now.
@@ -82,11 +85,9 @@ ncclResult_t issue(const char* call, ncclComm* comm, cudaStream_t stream, const 
   return guarded_on(call, comm, [&]() -> Status {
     const auto checked = [&]() -> Status {
       TUTTI_TRY(comm->check_ready());
-      TUTTI_TRY(check_stream(stream));
       TUTTI_TRY(check_type(type));
-      TUTTI_TRY(check_host_memory("sendbuff", send));
-      TUTTI_TRY(check_host_memory("recvbuff", recv));
-      TUTTI_TRY(run(comm->comm, static_cast<tutti_type_t>(type), comm->operation_stream()));
+      if (!comm->on_device()) TUTTI_TRY(check_host_call(stream, send, recv));
+      TUTTI_TRY(run(comm->comm, static_cast<tutti_type_t>(type), comm->operation_stream(stream)));
       return issued(comm);
     };
     Status status = checked();
@@ -201,12 +202,13 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t* op, void* s
     if (op == nullptr) return null_argument("op");
     if (scalar == nullptr) return null_argument("scalar");
     TUTTI_TRY(check_type(datatype));
-    TUTTI_TRY(check_host_memory("scalar", scalar));
     TUTTI_TRY(comm->check_ready());
+    if (!comm->on_device()) TUTTI_TRY(check_host_memory("scalar", scalar));
     UserOp user{.type = static_cast<tutti_type_t>(datatype)};
-    if (residence == ncclScalarDevice) {
+    if (residence == ncclScalarDevice && !comm->is_device_memory(scalar)) {
       user.device_scalar = scalar;
-    } else if (residence == ncclScalarHostImmediate) {
+    } else if (residence == ncclScalarHostImmediate || residence == ncclScalarDevice) {
+      // What lies in device memory is read by the operations themselves.
       TUTTI_TRY(status_of(tutti_op_create_premul_sum(&user.op, scalar, user.type, comm->comm)));
     } else {
       return {Code::kInvalidArgument,

@@ -71,9 +71,8 @@ std::shared_ptr<Job> job_of(ncclComm* comm) {
 
 /// The first line of the log, once.
 bool introduce() {
-  log(LogLevel::kVersion,
-      format("NCCL version %d.%d.%d, served by tutti %d.%d.%d on host memory", NCCL_MAJOR, NCCL_MINOR,
-             NCCL_PATCH, TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH));
+  log(LogLevel::kVersion, format("NCCL version %d.%d.%d, served by tutti %d.%d.%d", NCCL_MAJOR, NCCL_MINOR,
+                                 NCCL_PATCH, TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH));
   return true;
 }
 
@@ -124,15 +123,16 @@ Use::~Use() {
   if (comm_ != nullptr) comm_->users.fetch_sub(1, std::memory_order_release);
 }
 
-Result<ncclComm*> acquire_comm(const CommConfig& config) {
+Result<ncclComm*> acquire_comm(const CommConfig& config, int device) {
   static const bool kIntroduced = introduce();
   static_cast<void>(kIntroduced);
   look_for_cuda_driver();
   ncclComm* comm = comm_pool().take();
   comm->config = config;
+  comm->device = device;
   comm->ready = false;
   comm->revoked = false;
-  if (!config.blocking) {
+  if (!config.blocking && !comm->on_device()) {
     const Status made_stream = status_of(tutti_host_stream_create(&comm->stream));
     if (!made_stream) {
       recycle(comm);
@@ -214,6 +214,11 @@ Status abort_comm(ncclComm* comm) {
 
 using tutti::Code;
 using tutti::Status;
+
+bool ncclComm::is_device_memory(const void* pointer) const {
+  const tutti::Devices* const devices = comm->comm->process().devices_in_use();
+  return on_device() && devices != nullptr && devices->is_device_memory(pointer);
+}
 
 Status ncclComm::set_up_state() {
   if (ready.load(std::memory_order_acquire)) return Status::ok();

@@ -12,6 +12,7 @@
 
 #include "core/result.h"
 #include "plugins/nccl/config.h"
+#include "plugins/nccl/device.h"
 #include "plugins/nccl/errors.h"
 #include "tutti/tutti.h"
 
@@ -58,8 +59,9 @@ struct ncclComm {
   tutti::nccl::CommConfig config;
   int rank = 0;
   int rank_count = 0;
+  int device = tutti::nccl::kHostMemory;
   tutti_comm_t* comm = nullptr;  ///< null until a split has ended; written under `mutex`, read once ready
-  tutti_host_stream_t* stream = nullptr;  ///< of a non-blocking one: where its operations run
+  tutti_host_stream_t* stream = nullptr;  ///< of a non-blocking one on host memory: where its operations run
   std::mutex mutex;                       ///< guards what follows
   std::shared_ptr<tutti::nccl::Job> job;  ///< a split (shared by parent and children), or a finalize
   tutti::Status failure;                  ///< what a job or an operation on the stream ended with
@@ -67,8 +69,12 @@ struct ncclComm {
   std::string reported;  ///< the last failure that ncclCommGetAsyncError has told
   std::map<int, tutti::nccl::UserOp> ops;
 
-  /// Where its operations are issued.
-  tutti_stream_t operation_stream() const {
+  bool on_device() const { return device != tutti::nccl::kHostMemory; }
+  /// Whether the rank is on a device and the host cannot read what is there; once ready.
+  bool is_device_memory(const void* pointer) const;
+  /// Where its operations are issued: those of a rank on a device on the stream that the call names.
+  tutti_stream_t operation_stream(cudaStream_t named) const {
+    if (on_device()) return tutti_stream_cuda(named);
     return stream == nullptr ? TUTTI_BLOCKING : tutti_stream_host(stream);
   }
   /// kInProgress while it is set up or a job runs, else what that ended with.
@@ -105,8 +111,8 @@ class Use {
   Status status_;
 };
 
-/// A fresh handle, not ready yet.
-Result<ncclComm*> acquire_comm(const CommConfig& config);
+/// A fresh handle of a rank on that device, not ready yet.
+Result<ncclComm*> acquire_comm(const CommConfig& config, int device);
 /// Frees a handle whose communicator was never made.
 void discard_comm(ncclComm* comm);
 

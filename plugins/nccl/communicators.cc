@@ -58,17 +58,25 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitAll, ncclComm_t* comms, int ndev, cons
   return setting_up("ncclCommInitAll", [&]() -> Status {
     if (comms == nullptr) return null_argument("comms");
     if (ndev < 1) return {Code::kInvalidArgument, format("argument ndev is %d: it must be at least 1", ndev)};
+    const int devices = device_count();
     for (int i = 0; devlist != nullptr && i < ndev; ++i) {
-      if (devlist[i] < 0) {
+      if (devlist[i] < 0 || (devices > 0 && devlist[i] >= devices)) {
         return {Code::kInvalidArgument,
                 format("argument devlist[%d] is %d: it must be a device", i, devlist[i])};
       }
+    }
+    if (devlist == nullptr && devices > 0 && ndev > devices) {
+      return {Code::kInvalidArgument,
+              format("argument ndev is %d, but there are %d devices: name the device of each rank in devlist",
+                     ndev, devices)};
     }
     ncclUniqueId id;
     TUTTI_TRY(make_id(&id));
     TUTTI_TRY(group_start());
     for (int rank = 0; rank < ndev; ++rank) {
-      const Status joined = join_rank("ncclCommInitAll", &comms[rank], ndev, id, rank, nullptr);
+      const int named = devlist != nullptr ? devlist[rank] : rank;
+      const int device = devices > 0 ? named : kHostMemory;
+      const Status joined = join_rank("ncclCommInitAll", &comms[rank], ndev, id, rank, nullptr, device);
       if (!joined.is_ok()) spoil(joined);
     }
     return group_end();
@@ -115,7 +123,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommUserRank, ncclComm_t comm, int* rank) {
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommCuDevice, ncclComm_t comm, int* device) {
-  return describe("ncclCommCuDevice", comm, "device", device, [] { return -1; });
+  return describe("ncclCommCuDevice", comm, "device", device, [&] { return comm->device; });
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) {

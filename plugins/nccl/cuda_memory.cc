@@ -43,8 +43,8 @@ Status check_host_memory(const char* name, const void* pointer) {
   if (!is_device_memory(ask, pointer)) return Status::ok();
   return {
       Code::kUnsupported,
-      format("argument %s (%p) is CUDA device memory: this build of tutti works on host memory only; copy it "
-             "to the host, or use managed memory",
+      format("argument %s (%p) is CUDA device memory, but the rank works on host memory: no CUDA context was "
+             "current when its communicator was made (cudaSetDevice makes one current)",
              name, pointer)};
 }
 

@@ -1,5 +1,5 @@
-// CUDA memory, told from host memory without linking to CUDA: until tutti has a CUDA engine a device pointer
-// must be refused, not dereferenced.
+// CUDA memory, told from host memory without linking to CUDA, in builds without CUDA too: to a rank on host
+// memory a device pointer must be refused, not dereferenced.
 #pragma once
 
 #include "core/result.h"

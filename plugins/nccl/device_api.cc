@@ -43,7 +43,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommQueryProperties, ncclComm_t comm, ncclComm
     all.version = props->version;
     all.rank = comm->rank;
     all.nRanks = comm->rank_count;
-    all.cudaDev = -1;
+    all.cudaDev = comm->device;
     all.nvmlDev = -1;
     all.ginType = NCCL_GIN_TYPE_NONE;
     all.nLsaTeams = comm->rank_count;

@@ -62,6 +62,7 @@ Status find_id(const SetUp& job, bool waits, tutti_unique_id_t& id) {
 Status join(const SetUp& job, bool waits) {
   tutti_config_t config = TUTTI_CONFIG_INIT;
   config.nonblocking = waits ? 0 : 1;
+  config.device = job.comm->device;
   const ncclComm& comm = *job.comm;
   tutti_unique_id_t id;
   TUTTI_TRY(find_id(job, waits, id));
@@ -253,7 +254,7 @@ Status set_up(SetUp job, bool waits) {
 }
 
 Status join_rank(const char* call, ncclComm** comm, int nranks, const ncclUniqueId& id, int rank,
-                 const ncclConfig_t* config) {
+                 const ncclConfig_t* config, int device) {
   if (comm == nullptr) return null_argument("comm");
   *comm = nullptr;
   if (nranks < 1)
@@ -263,7 +264,7 @@ Status join_rank(const char* call, ncclComm** comm, int nranks, const ncclUnique
   }
   auto options = read_comm_config(config, {});
   TUTTI_TRY(options.status());
-  auto handle = acquire_comm(*options);
+  auto handle = acquire_comm(*options, device);
   TUTTI_TRY(handle.status());
   (*handle)->rank = rank;
   (*handle)->rank_count = nranks;

@@ -38,7 +38,7 @@ ncclUniqueId address_id();
 
 /// Checks what all calls that join by an id share, and sets the communicator up.
 Status join_rank(const char* call, ncclComm** comm, int nranks, const ncclUniqueId& id, int rank,
-                 const ncclConfig_t* config);
+                 const ncclConfig_t* config, int device = current_device());
 
 /// ncclCommFinalize and ncclCommDestroy: at once, or at the end of the group.
 Status close(ncclComm* comm, Status (*what)(ncclComm*));

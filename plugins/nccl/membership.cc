@@ -16,7 +16,7 @@ Status derive(const char* call, ncclComm_t comm, ncclComm_t* newcomm, const nccl
   TUTTI_TRY(options.status());
   SetUp job{.call = call, .result = newcomm, .config = *options, .parent = comm, .make = std::move(make)};
   if (takes_part) {
-    auto handle = acquire_comm(*options);
+    auto handle = acquire_comm(*options, comm->device);
     TUTTI_TRY(handle.status());
     job.comm = *handle;
   }

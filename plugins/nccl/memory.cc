@@ -18,11 +18,20 @@ Status no_such_window() {
 }  // namespace
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclMemAlloc, void** ptr, size_t size) {
-  return guarded("ncclMemAlloc", [&] { return status_of(tutti_mem_alloc(ptr, size)); });
+  return guarded("ncclMemAlloc", [&]() -> Status {
+    const int device = current_device();
+    if (device == kHostMemory || size == 0) return status_of(tutti_mem_alloc(ptr, size));
+    if (ptr == nullptr) return null_argument("ptr");
+    auto memory = allocate_on_device(device, size);
+    TUTTI_TRY(memory.status());
+    *ptr = *memory;
+    return Status::ok();
+  });
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclMemFree, void* ptr) {
-  return guarded("ncclMemFree", [&] { return status_of(tutti_mem_free(ptr)); });
+  return guarded("ncclMemFree",
+                 [&] { return free_on_device(ptr) ? Status::ok() : status_of(tutti_mem_free(ptr)); });
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommRegister, ncclComm_t comm, void* buff, size_t size, void** handle) {

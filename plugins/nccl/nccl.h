@@ -35,7 +35,7 @@ extern "C" {
 #define TUTTI_NCCL_ANY_INT
 #endif
 
-/* The same type as in CUDA's headers, which need not be there. Only NULL is accepted. */
+/* The same type as in CUDA's headers, which need not be there. Ranks on host memory accept only NULL. */
 typedef struct CUstream_st* cudaStream_t;
 
 typedef struct ncclComm* ncclComm_t;

@@ -29,8 +29,9 @@ Status bad_argument(const char* name, long long value, const char* rule) {
   return {Code::kInvalidArgument, format("argument %s is %lld: %s", name, value, rule)};
 }
 
-/// Turns type, op and root into a shape; everything that does not depend on pointers.
-Status make_shape(tutti_comm* handle, const Arguments& arguments, CallShape& shape) {
+/// Turns type, op and root into a shape; everything that does not depend on the buffers.
+Status make_shape(tutti_comm* handle, const Arguments& arguments, Call& call) {
+  CallShape& shape = call.shape;
   if (tutti_type_bytes(arguments.type) == 0)
     return bad_argument("type", arguments.type, "it is not a tutti_type_t");
   shape.collective = arguments.collective;
@@ -57,6 +58,7 @@ Status make_shape(tutti_comm* handle, const Arguments& arguments, CallShape& sha
     }
     shape.op = ReduceOp::kPremulSum;
     shape.scale_bits = premul->second.bits;
+    call.scale = premul->second.place;
     return Status::ok();
   }
   if (arguments.op < 0) return bad_argument("op", arguments.op, "it is not a tutti_op_t");
@@ -141,10 +143,16 @@ BufferUse buffer_use(const CallShape& shape, uint32_t rank, uint32_t ranks) {
   }
 }
 
-Status check_buffers(const Call& call, const BufferUse& use, bool& in_place) {
+/// A buffer that is used is there, and the rank can work on it.
+Status check_buffer(const tutti_comm* handle, const char* name, const void* address, uint64_t bytes) {
+  if (bytes == 0) return Status::ok();
+  return address == nullptr ? null_argument(name) : check_pointer(handle, name, address);
+}
+
+Status check_buffers(const tutti_comm* handle, const Call& call, const BufferUse& use, bool& in_place) {
   in_place = false;
-  if (use.send_bytes > 0 && call.send == nullptr) return null_argument("send");
-  if (use.recv_bytes > 0 && call.recv == nullptr) return null_argument("recv");
+  TUTTI_TRY(check_buffer(handle, "send", call.send, use.send_bytes));
+  TUTTI_TRY(check_buffer(handle, "recv", call.recv, use.recv_bytes));
   if (use.send_bytes == 0 || use.recv_bytes == 0) return Status::ok();
   const auto* send = static_cast<const std::byte*>(call.send);
   const auto* recv = static_cast<const std::byte*>(call.recv);
@@ -161,19 +169,19 @@ Status check_buffers(const Call& call, const BufferUse& use, bool& in_place) {
 /// Checks and issues a collective with equal blocks.
 Status check_and_issue(const Arguments& arguments, tutti_comm* handle, tutti_stream_t stream) {
   TUTTI_TRY(check_ready(handle));
-  TUTTI_TRY(check_stream(stream));
+  TUTTI_TRY(check_stream(handle, stream));
   Call call{.shape = {}, .send = arguments.send, .recv = arguments.recv, .blocks = nullptr};
-  TUTTI_TRY(make_shape(handle, arguments, call.shape));
+  TUTTI_TRY(make_shape(handle, arguments, call));
   const uint32_t ranks = handle->comm->rank_count();
   TUTTI_TRY(check_count(
       call.shape.count,
       std::max(input_blocks(call.shape.collective, ranks), output_blocks(call.shape.collective, ranks)),
       call.shape.type));
   const BufferUse use = buffer_use(call.shape, handle->comm->rank(), ranks);
-  TUTTI_TRY(check_buffers(call, use, call.shape.in_place));
+  TUTTI_TRY(check_buffers(handle, call, use, call.shape.in_place));
   const bool in_place = call.shape.in_place;
   TUTTI_TRY(issue(handle, std::move(call), stream));
-  const bool ran = !in_group() && stream.kind == 0;
+  const bool ran = !in_group() && stream.kind == 0 && handle->comm->device() == nullptr;
   handle->repeat = {ran,
                     in_place,
                     collective_and_type(arguments),
@@ -246,9 +254,9 @@ Status make_blocks(const Table& table, uint32_t ranks, DataType type, std::vecto
 Status variable_collective(const Arguments& arguments, const size_t* counts, const size_t* displacements,
                            tutti_comm* handle, tutti_stream_t stream) {
   TUTTI_TRY(check_ready(handle));
-  TUTTI_TRY(check_stream(stream));
+  TUTTI_TRY(check_stream(handle, stream));
   Call call{.shape = {}, .send = arguments.send, .recv = arguments.recv, .blocks = nullptr};
-  TUTTI_TRY(make_shape(handle, arguments, call.shape));
+  TUTTI_TRY(make_shape(handle, arguments, call));
   const uint32_t ranks = handle->comm->rank_count();
   const uint32_t rank = handle->comm->rank();
   call.shape.variable = true;
@@ -260,8 +268,8 @@ Status variable_collective(const Arguments& arguments, const size_t* counts, con
   (gathers ? blocks->input : blocks->output) = {{0, table[rank].bytes}};
   const void* many = gathers ? arguments.recv : arguments.send;
   const void* one = gathers ? arguments.send : arguments.recv;
-  if (call.shape.count > 0 && many == nullptr) return null_argument(gathers ? "recv" : "send");
-  if (table[rank].bytes > 0 && one == nullptr) return null_argument(gathers ? "send" : "recv");
+  TUTTI_TRY(check_buffer(handle, gathers ? "recv" : "send", many, call.shape.count));
+  TUTTI_TRY(check_buffer(handle, gathers ? "send" : "recv", one, table[rank].bytes));
   call.shape.in_place = one == static_cast<const std::byte*>(many) + table[rank].offset;
   for (const Extent& block : table) {
     if (!call.shape.in_place &&
@@ -277,9 +285,11 @@ Status all_to_all_v(const void* send, const size_t* send_counts, const size_t* s
                     const size_t* recv_counts, const size_t* recv_displacements, tutti_type_t type,
                     tutti_comm* handle, tutti_stream_t stream) {
   TUTTI_TRY(check_ready(handle));
-  TUTTI_TRY(check_stream(stream));
+  TUTTI_TRY(check_stream(handle, stream));
   MessageCall call{.messages = {}, .collective = true, .shape = {}};
-  TUTTI_TRY(make_shape(handle, {.collective = Collective::kAllToAll, .type = type}, call.shape));
+  Call whole;
+  TUTTI_TRY(make_shape(handle, {.collective = Collective::kAllToAll, .type = type}, whole));
+  call.shape = whole.shape;
   call.shape.variable = true;
   const uint32_t ranks = handle->comm->rank_count();
   const uint32_t rank = handle->comm->rank();
@@ -291,8 +301,8 @@ Status all_to_all_v(const void* send, const size_t* send_counts, const size_t* s
                         call.shape.type, out, sent));
   TUTTI_TRY(make_blocks({"recv_counts", recv_counts, "recv_displacements", recv_displacements}, ranks,
                         call.shape.type, in, received));
-  if (sent > 0 && send == nullptr) return null_argument("send");
-  if (received > 0 && recv == nullptr) return null_argument("recv");
+  TUTTI_TRY(check_buffer(handle, "send", send, sent));
+  TUTTI_TRY(check_buffer(handle, "recv", recv, received));
   if (out[rank].bytes != in[rank].bytes) {
     return {
         Code::kInvalidArgument,
@@ -322,7 +332,7 @@ Status all_to_all_v(const void* send, const size_t* send_counts, const size_t* s
 Status point_to_point(void* buffer, size_t count, tutti_type_t type, int peer, int tag, bool sending,
                       tutti_comm* handle, tutti_stream_t stream) {
   TUTTI_TRY(check_ready(handle));
-  TUTTI_TRY(check_stream(stream));
+  TUTTI_TRY(check_stream(handle, stream));
   if (tutti_type_bytes(type) == 0) return bad_argument("type", type, "it is not a tutti_type_t");
   const auto ranks = static_cast<int>(handle->comm->rank_count());
   if (peer < 0 || peer >= ranks) {
@@ -331,7 +341,7 @@ Status point_to_point(void* buffer, size_t count, tutti_type_t type, int peer, i
   if (tag < 0 || tag > 65535) return bad_argument("tag", tag, "it must be 0 to 65535");
   const auto data_type = static_cast<DataType>(type);
   TUTTI_TRY(check_count(count, 1, data_type));
-  if (count > 0 && buffer == nullptr) return null_argument(sending ? "send" : "recv");
+  TUTTI_TRY(check_buffer(handle, sending ? "send" : "recv", buffer, count));
   const Message message{
       .buffer = buffer,
       .bytes = count * type_bytes(data_type),

@@ -24,7 +24,10 @@ Status finalize_comm(tutti_comm* handle) {
     handle->progress->wait_idle();
     failure = handle->progress->take_failure();
   }
-  if (handle->comm != nullptr) handle->comm->leave();
+  if (handle->comm != nullptr) {
+    handle->comm->leave();
+    if (failure.is_ok()) failure = handle->comm->stream_failure();
+  }
   handle->state.store(tutti_comm::State::kFinalized, std::memory_order_release);
   return failure;
 }
@@ -68,14 +71,14 @@ TUTTI_API tutti_result_t tutti_host_stream_create(tutti_host_stream_t** stream) 
 
 TUTTI_API tutti_result_t tutti_host_stream_synchronize(tutti_host_stream_t* stream) noexcept {
   return guarded([&]() -> Status {
-    TUTTI_TRY(check_stream(tutti_stream_host(stream)));
+    TUTTI_TRY(check_host_stream(tutti_stream_host(stream)));
     return stream->stream->synchronize();
   });
 }
 
 TUTTI_API tutti_result_t tutti_host_stream_query(tutti_host_stream_t* stream) noexcept {
   return guarded([&]() -> Status {
-    TUTTI_TRY(check_stream(tutti_stream_host(stream)));
+    TUTTI_TRY(check_host_stream(tutti_stream_host(stream)));
     return stream->stream->query();
   });
 }
@@ -83,7 +86,7 @@ TUTTI_API tutti_result_t tutti_host_stream_query(tutti_host_stream_t* stream) no
 TUTTI_API tutti_result_t tutti_host_stream_destroy(tutti_host_stream_t* stream) noexcept {
   return guarded([&]() -> Status {
     if (stream == nullptr) return Status::ok();
-    TUTTI_TRY(check_stream(tutti_stream_host(stream)));
+    TUTTI_TRY(check_host_stream(tutti_stream_host(stream)));
     const Status status = stream->stream->synchronize();
     stream->magic = 0;
     delete stream;
@@ -248,8 +251,14 @@ TUTTI_API tutti_result_t tutti_op_create_premul_sum(tutti_op_t* op, const void* 
       return {Code::kInvalidArgument,
               format("argument type is %d: pre-multiplied sum needs a number type", type)};
     }
-    tutti_comm::Premul premul{static_cast<DataType>(type), 0};
-    std::memcpy(&premul.bits, scalar, tutti_type_bytes(type));
+    tutti_comm::Premul premul{static_cast<DataType>(type), 0, nullptr};
+    const Devices* devices = comm->comm->process().devices_in_use();
+    if (devices != nullptr && devices->is_device_memory(scalar)) {
+      TUTTI_TRY(check_pointer(comm, "scalar", scalar));
+      premul.place = scalar;
+    } else {
+      std::memcpy(&premul.bits, scalar, tutti_type_bytes(type));
+    }
     *op = static_cast<tutti_op_t>(comm->next_premul_op);
     comm->premul_ops.emplace(comm->next_premul_op++, premul);
     return Status::ok();

@@ -51,9 +51,6 @@ Status read_comm_config(const tutti_config_t* given, const Config& config, CommO
     return {Code::kInvalidArgument,
             format("config.device is %d: -1 for host memory, or a CUDA device", all.device)};
   }
-  if (all.device >= 0) {
-    return {Code::kUnsupported, format("config.device is %d: this build has no CUDA engine", all.device)};
-  }
   if (all.threads < 0 || all.threads > static_cast<int>(kMaxThreads)) {
     return {Code::kInvalidArgument,
             format("config.threads is %d: it must be 0 (default) to %u", all.threads, kMaxThreads)};
@@ -61,6 +58,7 @@ Status read_comm_config(const tutti_config_t* given, const Config& config, CommO
   if ((all.nonblocking | 1) != 1 || (all.reproducible | 1) != 1) {
     return {Code::kInvalidArgument, "config.nonblocking and config.reproducible must be 0 or 1"};
   }
+  options.device = all.device;
   options.reproducible = all.reproducible != 0 || config.reproducible;
   options.threads = all.threads > 0 ? static_cast<uint32_t>(all.threads) : config.threads;
   options.timeout_ms = all.timeout_ms > 0 ? all.timeout_ms : config.timeout_ms;
@@ -71,6 +69,7 @@ Status read_comm_config(const tutti_config_t* given, const Config& config, CommO
 
 tutti_config_t inherited_config(const Communicator& comm) {
   tutti_config_t inherited = TUTTI_CONFIG_INIT;
+  inherited.device = comm.options().device;
   inherited.reproducible = comm.options().reproducible ? 1 : 0;
   inherited.threads = static_cast<int>(comm.options().threads);
   inherited.timeout_ms = comm.options().timeout_ms;

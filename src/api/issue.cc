@@ -9,6 +9,8 @@
 namespace tutti {
 namespace {
 
+constexpr uint32_t kCudaStream = 2;
+
 /// Deadline of an operation that is issued now.
 uint64_t timeout_of(const tutti_comm* handle) {
   return handle->timeout_ms > 0 ? handle->timeout_ms : handle->comm->options().timeout_ms;
@@ -21,6 +23,11 @@ struct Work {
   std::variant<Call, MessageCall> what;
   uint64_t timeout_ms = 0;
 };
+
+bool is_group_of_messages(const Work& work) {
+  const auto* call = std::get_if<MessageCall>(&work.what);
+  return call != nullptr && !call->collective;
+}
 
 Work make_work(tutti_comm* handle, tutti_stream_t stream, std::variant<Call, MessageCall> what) {
   return {.handle = handle, .stream = stream, .what = std::move(what), .timeout_ms = timeout_of(handle)};
@@ -75,6 +82,14 @@ void enqueue(Work work) {
                           .cancelled = [comm] { return comm->has_error(); },
                           .stream = std::move(stream),
                           .ticket = ticket});
+}
+
+/// Queues it on a CUDA stream, behind what the communicator's progress thread has.
+Status queue_on_device(tutti_comm* handle, const auto& call, tutti_stream_t stream, uint64_t timeout_ms) {
+  wait_for_queue(handle);
+  const Busy busy(handle);
+  handle->comm->set_timeout(timeout_ms);
+  return handle->comm->issue(call, DeviceStream{.internal = false, .handle = stream.handle});
 }
 
 /// A group's sends to the own rank meet its receives from it, in call order.
@@ -188,6 +203,7 @@ Status issue_any(tutti_comm* handle, Anything call, tutti_stream_t stream) {
     group().work.push_back(make_work(handle, stream, std::move(call)));
     return Status::ok();
   }
+  if (stream.kind == kCudaStream) return queue_on_device(handle, call, stream, timeout_of(handle));
   if (stream.kind != 0) [[unlikely]] {
     enqueue(make_work(handle, stream, std::move(call)));
     return Status::ok();
@@ -209,22 +225,38 @@ tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept
   });
 }
 
-Status check_stream(tutti_stream_t stream) {
+Status check_host_stream(tutti_stream_t stream) {
+  const auto* host = static_cast<const tutti_host_stream*>(stream.handle);
+  if (host == nullptr) return null_argument("stream");
+  if (host->magic.load() != tutti_host_stream::kLive) {
+    return {Code::kInvalidUsage, "argument stream is not a live host stream: it was destroyed"};
+  }
+  return Status::ok();
+}
+
+Status check_stream(const tutti_comm* handle, tutti_stream_t stream) {
   if (stream.kind == 0) [[likely]]
     return Status::ok();
-  if (stream.kind == 1) {
-    const auto* host = static_cast<const tutti_host_stream*>(stream.handle);
-    if (host == nullptr) return null_argument("stream");
-    if (host->magic.load() != tutti_host_stream::kLive) {
-      return {Code::kInvalidUsage, "argument stream is not a live host stream: it was destroyed"};
-    }
-    return Status::ok();
+  if (stream.kind == 1) return check_host_stream(stream);
+  if (stream.kind == kCudaStream) {
+    if (handle->comm->device() != nullptr) return Status::ok();
+    return {
+        Code::kUnsupported,
+        format("argument stream is a CUDA stream, but rank %u is in host memory: make its communicator with "
+               "config.device set to a CUDA device, or pass a host stream",
+               handle->comm->rank())};
   }
-  if (stream.kind == 2) return {Code::kUnsupported, "CUDA streams need a build and a machine with CUDA"};
   return {Code::kInvalidArgument,
           format("argument stream has the unknown kind %u: make it with TUTTI_BLOCKING, "
                  "tutti_stream_host or tutti_stream_cuda",
                  stream.kind)};
+}
+
+Status check_pointer(const tutti_comm* handle, const char* name, const void* address) {
+  const DeviceRank* device = handle->comm->device();
+  if (device != nullptr) return device->check_pointer(name, address);
+  const Devices* devices = handle->comm->process().devices_in_use();
+  return devices == nullptr ? Status::ok() : devices->check_host_pointer(name, address);
 }
 
 Status issue(tutti_comm* handle, Call call, tutti_stream_t stream) {
@@ -301,21 +333,26 @@ Status group_end() {
   std::vector<Work> blocking;
   for (Work& work : all.work) {
     TUTTI_TRY(check_ready(work.handle));
-    auto* call = std::get_if<MessageCall>(&work.what);
-    if (call == nullptr || call->collective) continue;
-    sort_by_tag(*call);
-    TUTTI_TRY(check_self_messages(*call, work.handle->comm->rank()));
+    if (!is_group_of_messages(work)) continue;
+    auto& call = std::get<MessageCall>(work.what);
+    sort_by_tag(call);
+    TUTTI_TRY(check_self_messages(call, work.handle->comm->rank()));
   }
   // Ranks may mix sends and collectives in different orders inside a group: all run the messages first.
-  std::stable_partition(all.work.begin(), all.work.end(), [](const Work& work) {
-    const auto* call = std::get_if<MessageCall>(&work.what);
-    return call != nullptr && !call->collective;
-  });
-  for (Work& work : all.work) {
-    if (work.stream.kind == 0) {
-      blocking.push_back(std::move(work));
-    } else {
-      enqueue(std::move(work));
+  for (const bool messages_first : {true, false}) {
+    for (Work& work : all.work) {
+      if (is_group_of_messages(work) != messages_first) continue;
+      if (work.stream.kind == 0) {
+        blocking.push_back(std::move(work));
+      } else if (work.stream.kind == kCudaStream) {
+        TUTTI_TRY(std::visit(
+            [&](const auto& call) {
+              return queue_on_device(work.handle, call, work.stream, work.timeout_ms);
+            },
+            work.what));
+      } else {
+        enqueue(std::move(work));
+      }
     }
   }
   return run_together(blocking);

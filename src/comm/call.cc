@@ -59,6 +59,22 @@ std::string describe_other_message(const Message& expected, uint16_t signature) 
                 expected.tag);
 }
 
+std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t rank) {
+  std::vector<const Message*> sends;
+  for (const Message& message : messages) {
+    if (message.peer == rank && message.sending) sends.push_back(&message);
+  }
+  std::vector<SelfCopy> copies;
+  size_t next = 0;
+  for (const Message& message : messages) {
+    if (message.peer != rank || message.sending) continue;
+    const Message& send = *sends[next++];
+    if (message.bytes > 0) copies.push_back({message.buffer, send.buffer, message.bytes});
+  }
+  std::erase_if(messages, [rank](const Message& message) { return message.peer == rank; });
+  return copies;
+}
+
 std::string describe_call(uint64_t word, uint64_t count) {
   if ((word & kSplitBit) != 0) return "comm_split()";
   const auto collective = static_cast<Collective>(word & 0xff);

@@ -38,6 +38,7 @@ struct Call {
   CallShape shape;
   const void* send = nullptr;
   void* recv = nullptr;
+  const void* scale = nullptr;  ///< kPremulSum on a device: where its scalar lies, if not in the shape
   std::shared_ptr<const VariableBlocks> blocks;  ///< variable-count calls; shared with the stream's queue
 };
 
@@ -48,14 +49,20 @@ struct MessageCall {
   CallShape shape;          ///< all_to_all_v
 };
 
+/// What a rank sends itself.
+struct SelfCopy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  uint64_t bytes = 0;
+};
+
+/// Takes the messages of `rank` to itself off the list: pairwise, in order. Those of no bytes are no copies.
+std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t rank);
+
 /// The part of a shape that all ranks must agree on, packed for a status page: a word and the count.
 uint64_t agreed_word(const CallShape& shape);
 /// A hash of both, from which each call of the shape has its signature.
 uint64_t signature_seed(uint64_t word, uint64_t count);
-/// The signature of the flag words of call number `sequence`: a multiplicative hash, one multiplication.
-inline uint16_t call_signature(uint64_t seed, uint64_t sequence) {
-  return static_cast<uint16_t>((seed + sequence) * 0x9e3779b97f4a7c15ull >> 48);
-}
 /// The signature of a point-to-point message. Type and tag can be told from it: see describe_other_message.
 uint16_t message_signature(DataType type, uint16_t tag, uint64_t bytes);
 /// "its tag is 4, tag 3 was expected": what a message with this signature has instead of `expected`'s type or

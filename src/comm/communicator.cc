@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "core/clock.h"
+#include "core/hash.h"
 #include "plan/price.h"
 
 namespace tutti {
@@ -21,6 +22,9 @@ constexpr uint64_t kLeastPulledSlice = 4096;
 // more than waiting for the network to take it, which the call does anyway. 4 KiB there and back: 6.7 us
 // with, 5.7 us without.
 constexpr uint64_t kRemoteReferenceBytes = 1024;
+// The same on a device, where a copy costs memory bandwidth and a reference two flags. Estimates.
+constexpr uint64_t kDeviceReferenceBytes = 4096;
+constexpr uint64_t kDevicePlacingBytes = 65536;
 // Groups of messages kept bound: both directions of a few peers.
 constexpr size_t kMaxBoundMessages = 16;
 
@@ -35,26 +39,6 @@ uint64_t block_bytes(const CallShape& shape) {
   return shape.count * type_bytes(shape.type);
 }
 
-/// Carries out the messages of a rank to itself, pairwise in order, and takes them off the list.
-void copy_to_self(std::vector<Message>& messages, uint32_t rank) {
-  if (std::none_of(messages.begin(), messages.end(), [rank](const Message& m) { return m.peer == rank; })) {
-    return;
-  }
-  std::vector<const Message*> sends;
-  size_t next = 0;
-  for (const Message& message : messages) {
-    if (message.peer == rank && message.sending) sends.push_back(&message);
-  }
-  for (const Message& message : messages) {
-    if (message.peer != rank || message.sending || message.bytes == 0) {
-      next += message.peer == rank && !message.sending ? 1 : 0;
-      continue;
-    }
-    std::memmove(message.buffer, sends[next++]->buffer, message.bytes);
-  }
-  std::erase_if(messages, [rank](const Message& message) { return message.peer == rank; });
-}
-
 }  // namespace
 
 size_t Communicator::ShapeHash::operator()(const CallShape& shape) const {
@@ -63,6 +47,8 @@ size_t Communicator::ShapeHash::operator()(const CallShape& shape) const {
 }
 
 Status Communicator::run(const Call& call) {
+  if (device_ != nullptr && call.shape.splits) [[unlikely]]
+    return run_through_host(call);
   TUTTI_TRY(begin(call));
   return drive();
 }
@@ -73,6 +59,7 @@ Status Communicator::run(const MessageCall& call) {
 }
 
 Status Communicator::run(const Message& message) {
+  if (device_ != nullptr) return run(MessageCall{.messages = {message}, .collective = false, .shape = {}});
   if (has_error()) return error();
   message_list_.assign(1, message);
   messages_are_collective_ = false;
@@ -108,6 +95,7 @@ Status Communicator::drive() {
 }
 
 Status Communicator::begin(const Call& call) {
+  if (device_ != nullptr) return issue(call, DeviceStream{});
   if (has_error()) [[unlikely]]
     return error();
   if (last_ == nullptr || call.blocks != nullptr || !(last_->shape == call.shape))
@@ -212,6 +200,7 @@ void Communicator::note_duration(Bound& bound) {
 }
 
 Status Communicator::begin(const MessageCall& call) {
+  if (device_ != nullptr) return issue(call, DeviceStream{});
   if (has_error()) return error();
   message_list_ = call.messages;
   messages_are_collective_ = call.collective;
@@ -227,7 +216,8 @@ Status Communicator::begin(const MessageCall& call) {
 
 /// Begins the messages of message_list_.
 void Communicator::begin_messages() {
-  copy_to_self(message_list_, rank_);
+  for (const SelfCopy& copy : take_self_copies(message_list_, rank_))
+    std::memmove(copy.to, copy.from, copy.bytes);
   for (Message& message : message_list_) {
     // NULL is a legal address of nothing, but not for memcpy.
     if (message.bytes == 0) message.buffer = barrier_bytes_.data();
@@ -263,6 +253,7 @@ void Communicator::enter(uint64_t word, uint64_t count) {
 }
 
 Status Communicator::finish(Progress progress) {
+  if (device_ != nullptr) return finish_on_device();
   if (progress == Progress::kMismatch) [[unlikely]]
     return fail(mismatch_with(current_->obstacle().peer));
   if (current_ == messages_) header_->status.in_messages.store(0, std::memory_order_relaxed);
@@ -273,6 +264,7 @@ Status Communicator::finish(Progress progress) {
 }
 
 Status Communicator::wait() {
+  if (device_ != nullptr) return wait_for_device();
   const uint64_t waited_ns = waiter_.pause();
   if (has_error()) [[unlikely]]
     return fail(error());
@@ -281,6 +273,13 @@ Status Communicator::wait() {
 }
 
 Facts Communicator::facts() const {
+  if (device_ != nullptr) {
+    return {.can_publish = false,
+            .can_reference = one_process_ && ranks_on_device_ == rank_count_,
+            .cores = rank_count_,
+            .slots = device_->shape().slots / 2,
+            .slot_bytes = device_->shape().slot_bytes};
+  }
   return {.can_publish = host_count_ == 1,
           .can_reference = one_process_,
           .host_count = host_count_,
@@ -329,6 +328,12 @@ Status Communicator::find_bound(const Call& call) {
 
 BindOptions Communicator::bind_options() const {
   const Config& config = process_.config();
+  if (device_ != nullptr) {
+    return {.reproducible = options_.reproducible,
+            .reference_bytes = std::min(config.reference_bytes, kDeviceReferenceBytes),
+            .slots = device_->shape().slots,
+            .slot_bytes = device_->shape().slot_bytes};
+  }
   const uint64_t reference_bytes = config.reference_bytes;
   return {.reproducible = options_.reproducible,
           .streaming_bytes = config.streaming_bytes,
@@ -365,21 +370,27 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
   options.op = request.op;
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = std::max(bound->input_bytes, bound->output_bytes);
-  options.places = options.message_bytes >= process_.config().placing_bytes;
-  bound->tries_pulling =
-      !one_process_ && rank_count_ > 1 && options.message_bytes >= process_.config().pull_bytes;
+  const uint64_t placing_bytes = process_.config().placing_bytes;
+  options.places = options.message_bytes >=
+                   (device_ != nullptr ? std::min(placing_bytes, kDevicePlacingBytes) : placing_bytes);
+  bound->tries_pulling = !one_process_ && rank_count_ > 1 && device_ == nullptr &&
+                         options.message_bytes >= process_.config().pull_bytes;
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
   // Of a variable-count call only `bytes` is known to every rank.
   const uint32_t count = stripe_count(call.blocks != nullptr ? bytes : options.message_bytes);
+  std::vector<Geometry> stripes;
   for (uint32_t index = 0; index < count; ++index) {
     const Stripe stripe{index, count};
-    const Geometry geometry = call.blocks != nullptr
-                                  ? Geometry::variable(plan, call.blocks->input, call.blocks->output, stripe)
-                                  : Geometry::uniform(plan, bytes, stripe);
+    stripes.push_back(call.blocks != nullptr
+                          ? Geometry::variable(plan, call.blocks->input, call.blocks->output, stripe)
+                          : Geometry::uniform(plan, bytes, stripe));
+  }
+  if (device_ != nullptr) return bind_on_device(std::move(bound), plan, stripes, options);
+  for (uint32_t index = 0; index < count; ++index) {
     if (index == 0) {
-      bound->operation = Operation::bind(plan, geometry, options, links_);
+      bound->operation = Operation::bind(plan, stripes[0], options, links_);
     } else {
-      bound->stripes.push_back(Operation::bind(plan, geometry, options, *stripe_links_[index - 1]));
+      bound->stripes.push_back(Operation::bind(plan, stripes[index], options, *stripe_links_[index - 1]));
     }
   }
   bound->is_long = bound->tries_pulling || count > 1;
@@ -390,6 +401,8 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
 /// How many threads work on a call of so many bytes: agreed by all ranks, as both settings are. One where
 /// pumps carry links: they belong to one thread.
 uint32_t Communicator::stripe_count(uint64_t call_bytes) const {
+  if (device_ != nullptr)
+    return device_stripes(call_bytes, device_->shape(), multiprocessors_, ranks_on_device_);
   if (host_count_ > 1) return 1;
   return static_cast<uint32_t>(
       std::clamp<uint64_t>(call_bytes / process_.config().stripe_bytes, 1, options_.threads));
@@ -403,6 +416,7 @@ std::string Communicator::explain() const {
   text += process_.config().algorithm == last_->algorithm->name
               ? ", by TUTTI_ALGORITHM"
               : format(", by row %u of the choice table", last_->choice_row);
+  if (device_ != nullptr) return text + format(", %u blocks of the device", last_->program->lanes);
   if (!last_->stripes.empty()) text += format(", %zu threads a rank", last_->stripes.size() + 1);
   if (auto predicted = price_us(*last_->algorithm, fixed_request(shape)); predicted) {
     text += format(", predicted %.2f us", *predicted);

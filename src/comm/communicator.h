@@ -18,6 +18,8 @@
 #include "comm/bootstrap.h"
 #include "comm/call.h"
 #include "comm/control_plane.h"
+#include "comm/device_rank.h"
+#include "comm/device_tender.h"
 #include "comm/file_server.h"
 #include "comm/members.h"
 #include "comm/process.h"
@@ -47,6 +49,7 @@ struct PeerLook {
 
 /// What the creator of a communicator decides; the rest comes from the process's Config.
 struct CommOptions {
+  int device = -1;  ///< -1: host memory
   bool reproducible = false;
   uint32_t threads = 1;  ///< that work on one operation
   uint64_t timeout_ms = 600'000;
@@ -68,7 +71,7 @@ class Communicator {
   Process& process() { return process_; }
 
   /// Deadline of the operations that begin from now on; CommOptions::timeout_ms at first.
-  void set_timeout(uint64_t timeout_ms) { timeout_ms_ = timeout_ms; }
+  void set_timeout(uint64_t timeout_ms) { timeout_ms_.store(timeout_ms, std::memory_order_relaxed); }
   /// Runs one call to its end. Errors: kMismatch, kPeerLost, kTimeout, kAborted, and kUnsupported (no
   /// algorithm).
   Status run(const Call& call);
@@ -78,11 +81,22 @@ class Communicator {
   /// `run_again` of a collective that succeeded, by the same thread.
   Status run_again(const void* send, void* recv);
 
+  /// On a device: queues one call on a stream of the user's, and returns. Errors: as `run`, if they are
+  /// known; kInvalidUsage, kInvalidArgument (the stream).
+  Status issue(const Call& call, DeviceStream stream);
+  Status issue(const MessageCall& call, DeviceStream stream);
+  /// Null for a rank in host memory.
+  const DeviceRank* device() const { return device_.get(); }
+  /// What has failed of the calls on streams.
+  Status stream_failure() const;
+
   /// The same in pieces, so that one thread can drive several communicators: begin, then poll until it is
   /// not kMoved or kBlocked, then finish.
   Status begin(const Call& call);
   Status begin(const MessageCall& call);
   Progress poll() {
+    if (device_ != nullptr) [[unlikely]]
+      return poll_device();
     if (remote_ != nullptr) [[unlikely]]
       return poll_remote();
     return striped_ ? poll_stripes() : current_->advance(waiter_.polls());
@@ -144,6 +158,7 @@ class Communicator {
     const Algorithm* algorithm = nullptr;
     uint32_t choice_row = 0;
     std::unique_ptr<Operation> operation;
+    DeviceProgramHold program;                        ///< on a device: in place of operations
     bool is_short = false;                            ///< Operation::is_short, on the caller's buffers
     std::vector<std::unique_ptr<Operation>> stripes;  ///< of the other threads; none: one thread does it all
     bool is_long = false;                             ///< is timed or has stripes
@@ -202,6 +217,26 @@ class Communicator {
   static void note_duration(Bound& bound);
   Status drive();
 
+  // device_calls.cc
+  Status open_device();
+  DeviceIdentity device_identity() const;
+  Status connect_device(std::span<const RankFacts> facts, std::span<const Introduction> introductions);
+  Result<std::unique_ptr<Bound>> bind_on_device(std::unique_ptr<Bound> bound, const Plan& plan,
+                                                std::span<const Geometry> stripes,
+                                                const BindOptions& options);
+  Status launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream);
+  Result<DeviceProgram*> find_messages(DeviceMark mark);
+  Progress poll_device();
+  Status wait_for_device();
+  Status finish_on_device();
+  Status run_through_host(const Call& call);
+  void wait_until_device_is_idle();
+  void close_device();
+  DeviceTender::Care tend();
+  void show_on_page(const DeviceLook& look);
+  bool shows_its_call(uint32_t peer) const;
+  bool waits_in_vain(uint32_t peer);
+
   // verdict.cc
   Status check_progress(uint64_t waited_ns);
   Status check_stripes(uint64_t waited_ns);
@@ -216,7 +251,10 @@ class Communicator {
   bool is_remote(uint32_t peer) const { return links_.peers()[peer].is_remote; }
   bool waits_crossed(uint32_t peer, const PeerLook& theirs);
   Status crossed_with(uint32_t peer) const;
-  bool in_collective() const { return current_ != messages_ || messages_are_collective_; }
+  bool in_messages() const;
+  bool in_collective() const;
+  const std::vector<Message>& messages_under_way() const;
+  void raise(const Status& why);
   Status deadline_verdict(uint64_t waited_ns);
   Status fail(const Status& why);
   void drain_references();
@@ -235,9 +273,18 @@ class Communicator {
   SegmentHeader* header_ = nullptr;  ///< of this rank: in its segment, or own_header_
   std::unique_ptr<SegmentHeader> own_header_;
   std::shared_ptr<Segment> segment_;
-  std::unique_ptr<RemoteLinks> remote_;            ///< null where all ranks are on one host
-  std::shared_ptr<ControlPlane> plane_;            ///< as remote_
-  std::vector<ControlPlane::Peer> control_peers_;  ///< during set-up
+  std::unique_ptr<DeviceRank> device_;     ///< null for a rank in host memory
+  uint32_t multiprocessors_ = UINT32_MAX;  ///< of the device that has fewest
+  uint32_t ranks_on_device_ = 1;           ///< of the device that has most
+  bool has_stream_calls_ = false;
+  uint64_t failed_ns_ = 0;  ///< when a waiting call saw that it has failed
+  /// The tender's: what it saw last, and when it began to doubt that a peer will come.
+  DeviceLook device_look_;
+  std::optional<std::pair<uint32_t, uint64_t>> suspect_;  ///< peer, and the sequence then
+  uint64_t suspected_at_ = 0;                             ///< launches
+  std::unique_ptr<RemoteLinks> remote_;                   ///< null where all ranks are on one host
+  std::shared_ptr<ControlPlane> plane_;                   ///< as remote_
+  std::vector<ControlPlane::Peer> control_peers_;         ///< during set-up
   RankLinks links_;
   std::vector<std::unique_ptr<RankLinks>> stripe_links_;  ///< of the stripes that workers_ run
   std::unique_ptr<Workers> workers_;                      ///< null where one thread does it all
@@ -254,7 +301,7 @@ class Communicator {
   WaitMode striped_wait_mode_ = WaitMode::kYield;  ///< while several threads of every rank work
   bool beside_callers_ = false;
   Waiter waiter_{WaitMode::kYield};
-  uint64_t timeout_ms_;  ///< of the operation under way
+  std::atomic<uint64_t> timeout_ms_;  ///< of the operation under way; the tender reads it
   uint64_t last_check_ns_ = 0;
   std::optional<uint32_t>
       crossed_beat_;  ///< of the peer, when the two were first seen to wait for each other
@@ -273,6 +320,7 @@ class Communicator {
   /// Groups of messages bound lately: one of the same peers and directions is bound anew without allocating.
   std::vector<std::unique_ptr<Operation>> bound_messages_;
   size_t oldest_bound_messages_ = 0;
+  std::vector<DeviceProgramHold> message_programs_;  ///< on a device: groups bound lately
   std::array<std::byte, 64> barrier_bytes_{};
 };
 

@@ -148,11 +148,16 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
 /// All phases after joining the meeting.
 Status Communicator::prepare(SetUp& setup) {
   TUTTI_TRY(start_workers());
+  // Other ranks hear of a failure once all have met.
+  const Status opened = open_device();
   if (rank_count_ == 1) {
+    TUTTI_TRY(opened);
     cores_ = core_count(usable_cpus(), cpu_quota());
     choose_waiting(1);
     own_header_ = std::make_unique<SegmentHeader>();
     header_ = own_header_.get();
+    const std::vector<RankFacts> alone = {describe({}, {})};
+    TUTTI_TRY(connect_device(alone, {}));
     return setup.finish();
   }
 
@@ -169,7 +174,9 @@ Status Communicator::prepare(SetUp& setup) {
   TUTTI_TRY(server.status());
   FileOffer offer(**server);
   TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(offer.secret))));
-  const std::array<int, kRankFiles> files = {memory->get(), process_.heap().fd(), process_.life_fd()};
+  const bool has_device_file = device_ != nullptr && device_->file() >= 0;
+  const std::array<int, kRankFiles> files = {memory->get(), process_.heap().fd(), process_.life_fd(),
+                                             has_device_file ? device_->file() : process_.life_fd()};
   const auto announce = [&](const PackedEndpoints& data) {
     offer.open(files);
     const RankFacts facts = describe(data, offer.secret);
@@ -178,6 +185,7 @@ Status Communicator::prepare(SetUp& setup) {
   };
   auto introductions = setup.introduce(announce, files);
   TUTTI_TRY(introductions.status());
+  TUTTI_TRY(opened);
 
   // Choose and connect: nothing that follows depends on when ranks do it.
   TUTTI_TRY(connect(setup, *introductions));
@@ -208,6 +216,7 @@ RankFacts Communicator::describe(const PackedEndpoints& data, const FileSecret& 
           .tls = config.tls ? 1u : 0u,
           .heartbeat_ms = config.heartbeat_ms,
           .stripe_bytes = config.stripe_bytes,
+          .device = device_identity(),
           .choice = hash_of_choice(process_)};
 }
 
@@ -253,7 +262,11 @@ Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introducti
       }
       introductions[peer].files = std::move(*files);
     }
-    TUTTI_TRY(map_peer(peer, facts[peer], introductions[peer], peers[peer]));
+    const Status mapped = map_peer(peer, facts[peer], introductions[peer], peers[peer]);
+    if (mapped.is_ok()) continue;
+    // A rank that has given up has told all ranks why before its memory went.
+    const Status end = setup.finish();
+    return end.is_ok() ? mapped : end;
   }
   TUTTI_TRY(connect_hosts(setup, facts));
   for (uint32_t i = 0; i < stripe_links_.size(); ++i) {
@@ -264,7 +277,7 @@ Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introducti
   TUTTI_TRY(watch_life(facts, introductions));
   TUTTI_TRY(start_pulse());
   process_.add_communicator(this, setup.id());
-  return Status::ok();
+  return connect_device(facts, introductions);
 }
 
 /// A peer on this host: its memory is mapped here, or is here.
@@ -436,6 +449,7 @@ Status Communicator::watch_life(const std::vector<RankFacts>& facts,
 
 Communicator::~Communicator() {
   process_.remove_communicator(this);
+  close_device();
   pulse_.reset();
   if (plane_ != nullptr) plane_->close();
   for (const FileDescriptor& life : lives_) process_.control().forget(life.get());

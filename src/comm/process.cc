@@ -175,6 +175,17 @@ Result<UniqueId> Process::make_id(bool network) {
   return Hub::open(*control_, ListenOptions{config_.socket_ifname, config_.port_first, config_.port_last});
 }
 
+Result<Devices*> Process::devices() {
+  const std::scoped_lock lock(mutex_);
+  if (devices_ == nullptr) {
+    auto found = Devices::find();
+    TUTTI_TRY(found.status());
+    devices_ = std::move(*found);
+    devices_in_use_.store(devices_.get(), std::memory_order_release);
+  }
+  return devices_.get();
+}
+
 void Process::add_plane(const std::shared_ptr<ControlPlane>& plane) {
   const std::scoped_lock lock(mutex_);
   std::erase_if(planes_, [](const auto& entry) { return entry.expired(); });

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -18,6 +19,8 @@
 #include "comm/bootstrap.h"
 #include "comm/control.h"
 #include "comm/control_plane.h"
+#include "comm/device_rank.h"
+#include "comm/device_tender.h"
 #include "comm/file_server.h"
 #include "comm/inspector.h"
 #include "comm/place.h"
@@ -69,6 +72,12 @@ class Process {
   void remove_communicator(const Communicator* comm);
   /// What all ranks of this process are doing, for people. Called on the control thread.
   std::string report();
+  /// The devices of ranks of this process; the driver is looked for at the first call. Errors: kUnsupported.
+  Result<Devices*> devices();
+  /// Null while no rank of this process has asked for a device.
+  Devices* devices_in_use() const { return devices_in_use_.load(std::memory_order_acquire); }
+  /// Looks after the ranks on them.
+  DeviceTender& tender() { return tender_; }
   /// Where this process runs.
   const Place& place() const { return place_; }
   /// Hands files to peers; made at the first call. Errors: kSystemError.
@@ -99,6 +108,9 @@ class Process {
   std::map<Token, std::weak_ptr<PeerHeap>> peer_heaps_;
   std::vector<std::weak_ptr<ControlPlane>> planes_;
   std::unique_ptr<FileServer> file_server_;
+  std::unique_ptr<Devices> devices_;
+  std::atomic<Devices*> devices_in_use_{nullptr};
+  DeviceTender tender_;
   std::mutex communicators_mutex_;
   std::vector<const Communicator*> communicators_;  ///< guarded by communicators_mutex_
   std::unique_ptr<Inspector> inspector_;            ///< null until the first communicator; guarded by mutex_

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "comm/bootstrap.h"
+#include "comm/device_rank.h"
 #include "comm/file_server.h"
 #include "comm/process.h"
 #include "core/cpu.h"
@@ -34,6 +35,7 @@ struct RankFacts {
   uint32_t tls = 0;
   uint64_t heartbeat_ms = 0;
   uint64_t stripe_bytes = 0;
+  DeviceIdentity device{};
   uint64_t choice = 0;  ///< hash of what chooses algorithms
 };
 static_assert(sizeof(RankFacts) <= 512);
@@ -42,6 +44,7 @@ static_assert(sizeof(RankFacts) <= 512);
 inline constexpr size_t kSegmentFile = 0;
 inline constexpr size_t kHeapFile = 1;
 inline constexpr size_t kLifeFile = 2;
-inline constexpr size_t kRankFiles = 3;
+inline constexpr size_t kDeviceFile = 3;  ///< where device.has_file says so; else any file: all bring as many
+inline constexpr size_t kRankFiles = 4;
 
 }  // namespace tutti

@@ -74,6 +74,7 @@ Status Communicator::check_obstacle(uint64_t waited_ns) {
 
 /// What the operation waits for: a message, room for one, or the network to take the last of it.
 Obstacle Communicator::obstacle() const {
+  if (device_ != nullptr) return device_look_.obstacle;
   if (!draining_) return current_->obstacle();
   const auto peer = remote_->undrained_peer();
   return {
@@ -129,10 +130,13 @@ Status Communicator::check_peer(uint32_t peer) {
   const bool passed = in_collective() && theirs.completed >= sequence_;
   if ((left || passed) && !draining_) {
     if (!look.is_settled) return Status::ok();
+    if (device_ != nullptr && !waits_in_vain(peer)) return Status::ok();
     // Everything the peer sent is on this host by now: look once more before believing it.
     if (is_remote(peer)) remote_->advance_fully(peer);
-    const Progress again = current_->advance(1);
-    if (again != Progress::kBlocked || current_->obstacle().peer != peer) return Status::ok();
+    if (device_ == nullptr) {
+      const Progress again = current_->advance(1);
+      if (again != Progress::kBlocked || current_->obstacle().peer != peer) return Status::ok();
+    }
     // All is sent, but the network still reads what this rank has referred it to.
     const bool lends = is_remote(peer) && !remote_->undrained_peer() && current_->holds_references();
     if (lends && !left) return Status::ok();
@@ -145,6 +149,7 @@ Status Communicator::check_peer(uint32_t peer) {
                 "the communicator, or its process has exited",
                 rank_, in_collective() ? describe_call(mine.call, mine.count).c_str() : "send/recv", peer)});
   }
+  suspect_.reset();
   if (in_collective() && look.has_answered && theirs.sequence == sequence_ &&
       (theirs.call != mine.call.load() || theirs.count != mine.count.load())) {
     return fail(mismatch_with(peer));
@@ -180,7 +185,7 @@ Status Communicator::mismatch_with(uint32_t peer) {
   const StatusPage& mine = header_->status;
   const StatusCopy theirs = ask(peer).page;
   const bool same_call = theirs.call == mine.call.load() && theirs.sequence == mine.sequence.load();
-  if (current_ == messages_ && (!messages_are_collective_ || same_call)) {
+  if (in_messages() && (!in_collective() || same_call)) {
     return {
         Code::kMismatch,
         format(
@@ -208,16 +213,17 @@ Status Communicator::mismatch_with(uint32_t peer) {
 /// In what the message that came from the peer differs from the one that was expected: the flag word shows
 /// the bytes of its first part only.
 std::string Communicator::message_difference(uint32_t peer) const {
-  const uint64_t came = current_->obstacle().word;
-  const uint64_t wanted = current_->obstacle().expected;
+  const uint64_t came = obstacle().word;
+  const uint64_t wanted = obstacle().expected;
+  const std::vector<Message>& messages = messages_under_way();
   if (flag::bytes(came) != flag::bytes(wanted)) {
     return format("its first part has %llu bytes, %llu were expected", as_ull(flag::bytes(came)),
                   as_ull(flag::bytes(wanted)));
   }
-  const auto expected = std::find_if(message_list_.begin(), message_list_.end(), [&](const Message& message) {
+  const auto expected = std::find_if(messages.begin(), messages.end(), [&](const Message& message) {
     return !message.sending && message.peer == peer && message.signature == flag::signature(wanted);
   });
-  if (messages_are_collective_ || expected == message_list_.end()) return "its count is not the expected one";
+  if (in_collective() || expected == messages.end()) return "its count is not the expected one";
   const std::string difference = describe_other_message(*expected, flag::signature(came));
   if (expected->bytes == flag::bytes(wanted)) return difference;
   return "its count is not the expected one, or " + difference;
@@ -242,18 +248,36 @@ Status Communicator::deadline_verdict(uint64_t waited_ns) {
   return {Code::kTimeout, text};
 }
 
-/// Ends the current operation with an error that every rank of the communicator gets.
-Status Communicator::fail(const Status& why) {
+bool Communicator::in_messages() const {
+  if (device_ == nullptr) return current_ == messages_;
+  return device_look_.program != nullptr && !device_look_.program->mark.messages.empty();
+}
+
+bool Communicator::in_collective() const {
+  if (device_ == nullptr) return current_ != messages_ || messages_are_collective_;
+  return device_look_.program == nullptr || device_look_.program->mark.is_collective;
+}
+
+const std::vector<Message>& Communicator::messages_under_way() const {
+  return device_ == nullptr ? message_list_ : device_look_.program->mark.messages;
+}
+
+void Communicator::raise(const Status& why) {
   raise_alert(header_->alert, why.code(), rank_, why.text());
   for (uint32_t peer = 0; peer < links_.peers().size(); ++peer) {
     if (peer != rank_)
       raise_alert(links_.peers()[peer].segment->header().alert, why.code(), rank_, why.text());
   }
   if (plane_ != nullptr) plane_->raise(rank_, why.code(), why.text());
+}
+
+/// Ends the current operation with an error that every rank of the communicator gets.
+Status Communicator::fail(const Status& why) {
+  raise(why);
   if (striped_) workers_->recall();
   if (remote_ != nullptr) remote_->withdraw();
   draining_ = false;
-  drain_references();
+  if (device_ == nullptr) drain_references();
   striped_ = false;
   // The first failure that reached this rank is the one that all its calls report. A peer that died while it
   // wrote the alert's text never raises it: then this failure takes its place.
@@ -289,11 +313,8 @@ bool Communicator::holds_references() const {
 }
 
 void Communicator::abort() {
-  const std::string text = format("rank %u called tutti_comm_abort", rank_);
-  raise_alert(header_->alert, Code::kAborted, rank_, text);
-  for (const auto& peer : links_.peers())
-    raise_alert(peer.segment->header().alert, Code::kAborted, rank_, text);
-  if (plane_ != nullptr) plane_->raise(rank_, Code::kAborted, text);
+  raise({Code::kAborted, format("rank %u called tutti_comm_abort", rank_)});
+  if (device_ != nullptr) process_.tender().wake();
 }
 
 void Communicator::peer_lost(uint32_t rank) {
@@ -312,6 +333,7 @@ void Communicator::lose(uint32_t rank, StatusPage::Presence presence, const Stat
 }
 
 void Communicator::leave() {
+  if (device_ != nullptr) wait_until_device_is_idle();
   workers_.reset();
   if (remote_ != nullptr && !has_error()) remote_->finish(deadline_after_ms(options_.timeout_ms));
   if (plane_ != nullptr) plane_->leave();

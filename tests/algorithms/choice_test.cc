@@ -71,15 +71,16 @@ TEST(ChoiceTest, EveryRowOfTheBuiltInTableDecidesSomewhere) {
     for (uint32_t ranks = 1; ranks <= 64; ++ranks) {
       const auto placements = some_placements(ranks);
       for (uint64_t bytes = 1; bytes <= uint64_t{1} << 30; bytes *= 2) {
-        for (uint32_t bits = 0; bits < 16 * placements.size(); ++bits) {
+        for (uint32_t bits = 0; bits < 32 * placements.size(); ++bits) {
           const Request request{.collective = collective,
                                 .rank_count = ranks,
                                 .block_bytes = bytes,
                                 .reproducible = (bits & 1) != 0,
                                 .variable_counts = (bits & 2) != 0 && has_variable_form(collective)};
-          const test::Placement& placement = placements[bits / 16];
+          const test::Placement& placement = placements[bits / 32];
           Facts facts = placement.facts((bits & 4) != 0 ? 1 : 8);
           facts.can_publish = placement.host_count == 1 && (bits & 8) != 0;
+          facts.can_reference = placement.host_count == 1 && (bits & 16) != 0;
           uint32_t row = 0;
           (void)table.choose(request, facts, &row);
           if (row < decided.size()) decided[row] = true;

@@ -49,6 +49,17 @@ class Buffer {
 
   std::byte* at(uint64_t element) const { return start_ + element * element_; }
 
+  /// Copies all of it to memory of the place.
+  bool send_to(Place& place) {
+    if (there_ == nullptr) there_ = place.allocate(bytes_);
+    return there_ != nullptr && place.copy(there_, whole_, bytes_);
+  }
+  bool fetch_from(Place& place) { return place.copy(whole_, there_, bytes_); }
+  /// Where the place has what lies at `here`.
+  std::byte* there(const std::byte* here) const {
+    return there_ == nullptr ? nullptr : there_ + (here - whole_);
+  }
+
   /// True when no byte outside the blocks has changed.
   bool guards_hold(std::vector<Block> blocks) const {
     std::sort(blocks.begin(), blocks.end(),
@@ -68,15 +79,17 @@ class Buffer {
   size_t bytes_ = 0;
   std::byte* whole_ = nullptr;
   std::byte* start_ = nullptr;
+  std::byte* there_ = nullptr;  ///< in the place
   bool heap_ = false;
 };
 
 /// A trial on one rank: its buffers, the call, the check.
 class Run {
  public:
-  Run(Rank& rank, const Trial& trial)
+  Run(Rank& rank, const Trial& trial, Place* elsewhere)
       : rank_(rank),
         trial_(trial),
+        place_(elsewhere),
         sends_(send_blocks(trial, rank.rank(), rank.count())),
         recvs_(recv_blocks(trial, rank.rank(), rank.count())) {
     in_place_ = trial.in_place && place();
@@ -85,6 +98,8 @@ class Run {
     send_ = send_memory_->at(in_place_ ? send_place_ : 0);
     recv_ = recv_memory_->at(in_place_ ? recv_place_ : 0);
     fill();
+    call_send_ = send_;
+    call_recv_ = recv_;
   }
 
   void go() {
@@ -96,15 +111,38 @@ class Run {
       } else {
         store_integer(scalar, trial_.type, premul_scalar(rank_.rank()));
       }
-      if (!rank_.expect_ok(tutti_op_create_premul_sum(&op, scalar, trial_.type, rank_.comm), trial_.name()))
+      if (!rank_.expect_ok(tutti_op_create_premul_sum(&op, scalar_place(scalar), trial_.type, rank_.comm),
+                           trial_.name()))
         return;
     }
-    const bool passed = rank_.expect_ok(call(op), trial_.name());
+    const bool passed = place_ != nullptr ? call_there(op) : rank_.expect_ok(call(op), trial_.name());
     if (trial_.op == kPremulOp) rank_.expect_ok(tutti_op_destroy(op, rank_.comm), trial_.name());
     if (passed) check();
   }
 
  private:
+  /// Where the operator finds its scalar: in turn in host memory and, if there is one, in the place's.
+  const void* scalar_place(const std::byte (&scalar)[8]) {
+    if (place_ == nullptr || trial_.seed % 2 == 0) return scalar;
+    std::byte* there = place_->allocate(sizeof(scalar));
+    return there != nullptr && place_->copy(there, scalar, sizeof(scalar)) ? there : nullptr;
+  }
+
+  bool call_there(tutti_op_t op) {
+    const bool sent = send_memory_->send_to(*place_) && (in_place_ || recv_memory_->send_to(*place_));
+    if (!rank_.expect_true(sent, trial_.name() + ": copying buffers there")) return false;
+    call_send_ = send_memory_->there(send_);
+    call_recv_ = recv_memory_->there(recv_);
+    const auto make_call = [&](tutti_stream_t stream) {
+      stream_ = stream;
+      return call(op);
+    };
+    if (!rank_.expect_ok(place_->run(make_call), trial_.name())) return false;
+    const bool fetched =
+        send_memory_->fetch_from(*place_) && (in_place_ || recv_memory_->fetch_from(*place_));
+    return rank_.expect_true(fetched, trial_.name() + ": copying buffers back");
+  }
+
   bool send_is_larger() const { return extent_of(sends_) > extent_of(recvs_); }
 
   /// Where the smaller buffer lies in the larger one. False: the collective has no in place here.
@@ -138,22 +176,20 @@ class Run {
   }
 
   tutti_result_t call(tutti_op_t op) {
-    const void* send = sends_.empty() ? nullptr : send_;
-    void* recv = recvs_.empty() ? nullptr : recv_;
+    const void* send = sends_.empty() ? nullptr : call_send_;
+    void* recv = recvs_.empty() ? nullptr : call_recv_;
     const Trial& t = trial_;
     tutti_comm_t* comm = rank_.comm;
     switch (t.kind) {
-      case Kind::kAllReduce: return tutti_all_reduce(send, recv, t.count, t.type, op, comm, TUTTI_BLOCKING);
-      case Kind::kReduce: return tutti_reduce(send, recv, t.count, t.type, op, t.root, comm, TUTTI_BLOCKING);
-      case Kind::kBroadcast:
-        return tutti_broadcast(send, recv, t.count, t.type, t.root, comm, TUTTI_BLOCKING);
-      case Kind::kAllGather: return tutti_all_gather(send, recv, t.count, t.type, comm, TUTTI_BLOCKING);
-      case Kind::kReduceScatter:
-        return tutti_reduce_scatter(send, recv, t.count, t.type, op, comm, TUTTI_BLOCKING);
-      case Kind::kAllToAll: return tutti_all_to_all(send, recv, t.count, t.type, comm, TUTTI_BLOCKING);
-      case Kind::kGather: return tutti_gather(send, recv, t.count, t.type, t.root, comm, TUTTI_BLOCKING);
-      case Kind::kScatter: return tutti_scatter(send, recv, t.count, t.type, t.root, comm, TUTTI_BLOCKING);
-      case Kind::kBarrier: return tutti_barrier(comm, TUTTI_BLOCKING);
+      case Kind::kAllReduce: return tutti_all_reduce(send, recv, t.count, t.type, op, comm, stream_);
+      case Kind::kReduce: return tutti_reduce(send, recv, t.count, t.type, op, t.root, comm, stream_);
+      case Kind::kBroadcast: return tutti_broadcast(send, recv, t.count, t.type, t.root, comm, stream_);
+      case Kind::kAllGather: return tutti_all_gather(send, recv, t.count, t.type, comm, stream_);
+      case Kind::kReduceScatter: return tutti_reduce_scatter(send, recv, t.count, t.type, op, comm, stream_);
+      case Kind::kAllToAll: return tutti_all_to_all(send, recv, t.count, t.type, comm, stream_);
+      case Kind::kGather: return tutti_gather(send, recv, t.count, t.type, t.root, comm, stream_);
+      case Kind::kScatter: return tutti_scatter(send, recv, t.count, t.type, t.root, comm, stream_);
+      case Kind::kBarrier: return tutti_barrier(comm, stream_);
       case Kind::kSendRecv: return exchange();
       default: return variable_call(send, recv, op);
     }
@@ -164,14 +200,14 @@ class Run {
     const auto [recv_counts, recv_displacements] = tables(recvs_);
     if (trial_.kind == Kind::kAllGatherV) {
       return tutti_all_gather_v(send, recv, recv_counts.data(), recv_displacements.data(), trial_.type,
-                                rank_.comm, TUTTI_BLOCKING);
+                                rank_.comm, stream_);
     }
     if (trial_.kind == Kind::kReduceScatterV) {
       return tutti_reduce_scatter_v(send, recv, send_counts.data(), send_displacements.data(), trial_.type,
-                                    op, rank_.comm, TUTTI_BLOCKING);
+                                    op, rank_.comm, stream_);
     }
     return tutti_all_to_all_v(send, send_counts.data(), send_displacements.data(), recv, recv_counts.data(),
-                              recv_displacements.data(), trial_.type, rank_.comm, TUTTI_BLOCKING);
+                              recv_displacements.data(), trial_.type, rank_.comm, stream_);
   }
 
   static std::pair<std::vector<size_t>, std::vector<size_t>> tables(const std::vector<Block>& blocks) {
@@ -189,8 +225,8 @@ class Run {
     (void)tutti_group_start();
     for (int peer = 0; peer < rank_.count(); ++peer) {
       const auto at = static_cast<size_t>(peer) * block;
-      (void)tutti_send(send_ + at, trial_.count, trial_.type, peer, rank_.rank(), rank_.comm, TUTTI_BLOCKING);
-      (void)tutti_recv(recv_ + at, trial_.count, trial_.type, peer, peer, rank_.comm, TUTTI_BLOCKING);
+      (void)tutti_send(call_send_ + at, trial_.count, trial_.type, peer, rank_.rank(), rank_.comm, stream_);
+      (void)tutti_recv(call_recv_ + at, trial_.count, trial_.type, peer, peer, rank_.comm, stream_);
     }
     return tutti_group_end();
   }
@@ -238,6 +274,8 @@ class Run {
 
   Rank& rank_;
   const Trial& trial_;
+  Place* place_;
+  tutti_stream_t stream_ = TUTTI_BLOCKING;
   std::vector<Block> sends_;
   std::vector<Block> recvs_;
   bool in_place_ = false;
@@ -247,6 +285,8 @@ class Run {
   std::shared_ptr<Buffer> recv_memory_;
   std::byte* send_ = nullptr;
   std::byte* recv_ = nullptr;
+  std::byte* call_send_ = nullptr;  ///< where the call finds them
+  std::byte* call_recv_ = nullptr;
 };
 
 }  // namespace
@@ -279,7 +319,12 @@ std::string Trial::name() const {
 
 void run_trial(Rank& rank, const Trial& trial) {
   rank.at(trial.name());
-  Run(rank, trial).go();
+  Run(rank, trial, nullptr).go();
+}
+
+void run_trial(Rank& rank, const Trial& trial, Place& place) {
+  rank.at(trial.name());
+  Run(rank, trial, &place).go();
 }
 
 }  // namespace tutti::test

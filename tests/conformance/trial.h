@@ -4,7 +4,9 @@
 // rank checks its result without asking another.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -51,8 +53,22 @@ struct Trial {
   std::string name() const;
 };
 
+/// Where trials keep their buffers and order their calls, if that is not host memory and blocking calls.
+class Place {
+ public:
+  virtual ~Place() = default;
+  /// Freed with the place. Null on failure.
+  virtual std::byte* allocate(size_t bytes) = 0;
+  /// Between host memory and the place's.
+  virtual bool copy(void* to, const void* from, size_t bytes) = 0;
+  /// Makes the call on a stream and waits for it. What has failed.
+  virtual tutti_result_t run(const std::function<tutti_result_t(tutti_stream_t)>& call) = 0;
+};
+
 /// Runs it on this rank and checks the result, the input and the bytes around both. At most one failure is
 /// reported.
 void run_trial(Rank& rank, const Trial& trial);
+/// The same elsewhere: what is checked are copies of the place's memory.
+void run_trial(Rank& rank, const Trial& trial, Place& place);
 
 }  // namespace tutti::test

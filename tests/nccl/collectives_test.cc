@@ -110,8 +110,8 @@ void check_reductions(NcclRank& rank, ncclDataType_t type, ncclRedOp_t op) {
 // are exact.
 TEST_P(NcclCollectivesTest, ReduceEveryTypeWithEveryOperator) {
   run([](NcclRank& rank) {
-    for (int type = 0; type < ncclNumTypes; ++type) {
-      for (int op = 0; op < ncclNumOps; ++op) {
+    for (int type = 0; type < static_cast<int>(ncclNumTypes); ++type) {
+      for (int op = 0; op < static_cast<int>(ncclNumOps); ++op) {
         check_reductions(rank, static_cast<ncclDataType_t>(type), static_cast<ncclRedOp_t>(op));
       }
     }
@@ -171,7 +171,8 @@ void check_moves(NcclRank& rank, ncclDataType_t type) {
 // Goal: what only moves data moves the right blocks, for every type.
 TEST_P(NcclCollectivesTest, MoveBlocksOfEveryType) {
   run([](NcclRank& rank) {
-    for (int type = 0; type < ncclNumTypes; ++type) check_moves(rank, static_cast<ncclDataType_t>(type));
+    for (int type = 0; type < static_cast<int>(ncclNumTypes); ++type)
+      check_moves(rank, static_cast<ncclDataType_t>(type));
   });
 }
 

@@ -157,7 +157,9 @@ TEST(LaunchTest, AFileCarriesTheIdWhereOneIsNamed) {
     one.id_path = std::string(folder) + "/id";
     return one;
   };
-  tutti_unique_id_t id = sample_id();
+  // One that somebody serves: what nobody serves is of an earlier run.
+  tutti_unique_id_t id{};
+  ASSERT_EQ(tutti_get_unique_id(&id), TUTTI_SUCCESS);
   tutti_unique_id_t got{};
   ASSERT_TRUE(share_id(place(0), nothing, &id, Clock::now()).is_ok());
   ASSERT_TRUE(share_id(place(1), nothing, &got, Clock::now()).is_ok());

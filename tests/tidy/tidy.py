@@ -18,9 +18,9 @@ from cpp_shape import function_lengths, without_comments  # noqa: E402
 
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
-CPP = {".h", ".hpp", ".c", ".cc", ".cpp"}
+CPP = {".h", ".hpp", ".c", ".cc", ".cpp", ".cu", ".cuh"}
 CODE = CPP | {".py", ".sh", ".build"}
-HEADERS = {".h", ".hpp"}
+HEADERS = {".h", ".hpp", ".cuh"}
 
 # Who may include whom: a layer sees itself and what is named here.
 MAY_INCLUDE = {
@@ -29,9 +29,10 @@ MAY_INCLUDE = {
     "topology": {"core"},
     "reduce": {"core"},
     "algorithms": {"core", "plan", "topology"},
-    "transports": {"core"},
+    "cuda": {"core"},
+    "transports": {"core", "cuda"},
     "meet": {"core"},
-    "engine": {"core", "plan", "topology", "reduce", "algorithms", "transports"},
+    "engine": {"core", "cuda", "plan", "topology", "reduce", "algorithms", "transports"},
 }
 MAY_INCLUDE["comm"] = MAY_INCLUDE["engine"] | {"engine", "meet"}
 MAY_INCLUDE["api"] = MAY_INCLUDE["comm"] | {"comm", "include"}

@@ -1,0 +1,75 @@
+#include "plugins/nccl/device.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "cuda/context.h"
+#include "cuda/driver.h"
+#include "transports/p2p/device_memory.h"
+
+namespace tutti::nccl {
+namespace {
+
+/// The driver, and what was allocated through it. Never destroyed: a thread may call during exit.
+struct Used {
+  std::mutex mutex;
+  std::unique_ptr<const cuda::Driver> driver;  ///< null: the process uses none so far
+  std::map<int, std::unique_ptr<cuda::Context>> contexts;
+  std::map<void*, SharedDeviceMemory> memory;
+};
+
+Used& used() {
+  static auto* const only = new Used;
+  return *only;
+}
+
+/// Null while the process uses no driver.
+const cuda::Driver* driver() {
+  Used& all = used();
+  const std::scoped_lock lock(all.mutex);
+  if (all.driver == nullptr) {
+    auto found = cuda::Driver::find_in_use();
+    if (found) all.driver = std::move(*found);
+  }
+  return all.driver.get();
+}
+
+}  // namespace
+
+int current_device() {
+  const cuda::Driver* const in_use = driver();
+  return in_use != nullptr ? in_use->current_device() : kHostMemory;
+}
+
+int device_count() {
+  const cuda::Driver* const in_use = driver();
+  return in_use != nullptr ? in_use->device_count() : 0;
+}
+
+Result<void*> allocate_on_device(int device, size_t bytes) {
+  const cuda::Driver* const in_use = driver();
+  if (in_use == nullptr) return Status(Code::kUnsupported, "the process uses no CUDA device");
+  Used& all = used();
+  const std::scoped_lock lock(all.mutex);
+  std::unique_ptr<cuda::Context>& context = all.contexts[device];
+  if (context == nullptr) {
+    auto retained = cuda::Context::retain(*in_use, device);
+    TUTTI_TRY(retained.status());
+    context = std::move(*retained);
+  }
+  auto memory = SharedDeviceMemory::create(*context, bytes);
+  TUTTI_TRY(memory.status());
+  void* const address = memory->as<void>();
+  all.memory.emplace(address, std::move(*memory));
+  return address;
+}
+
+bool free_on_device(void* pointer) {
+  Used& all = used();
+  const std::scoped_lock lock(all.mutex);
+  return all.memory.erase(pointer) > 0;
+}
+
+}  // namespace tutti::nccl

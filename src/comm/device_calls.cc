@@ -1,0 +1,274 @@
+// Calls of a rank on a device: bound like any other, run by the device, looked after by the tender.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/communicator.h"
+#include "comm/rank_facts.h"
+#include "core/clock.h"
+
+namespace tutti {
+namespace {
+
+// How long a failed call waits for its launches to leave: they look at the abort word every few polls.
+constexpr uint64_t kLeavingPatienceMs = 10'000;
+// How long the tender may take to find out why a launch has failed.
+constexpr uint64_t kVerdictPatienceMs = 5000;
+// How long a rank whose message does not match may take to say what it is doing.
+constexpr uint64_t kPagePatienceNs = 100'000'000;
+// Groups of messages that are kept bound, of each by its very buffers.
+constexpr size_t kMostMessagePrograms = 64;
+
+bool are_equal(const std::vector<Message>& a, const std::vector<Message>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Message& x, const Message& y) {
+    return x.buffer == y.buffer && x.bytes == y.bytes && x.peer == y.peer && x.sending == y.sending &&
+           x.signature == y.signature;
+  });
+}
+
+}  // namespace
+
+Status Communicator::open_device() {
+  if (options_.device < 0) return Status::ok();
+  const auto refuse = [this](const Status& why) {
+    return Status(why.code(),
+                  format("config.device is %d: %s", options_.device, std::string(why.text()).c_str()));
+  };
+  auto devices = process_.devices();
+  if (!devices) return refuse(devices.status());
+  auto rank = (*devices)->open_rank(options_.device, rank_, rank_count_);
+  if (!rank) return refuse(rank.status());
+  device_ = std::move(*rank);
+  return Status::ok();
+}
+
+DeviceIdentity Communicator::device_identity() const {
+  if (device_ != nullptr) return device_->identity();
+  return {.uuid = {}, .has_failed = options_.device >= 0 ? 1u : 0u};
+}
+
+/// All ranks come to the same result.
+Status Communicator::connect_device(std::span<const RankFacts> facts,
+                                    std::span<const Introduction> introductions) {
+  // Those that cannot use their devices end the set-up of all.
+  if (std::any_of(facts.begin(), facts.end(),
+                  [](const auto& theirs) { return theirs.device.has_failed != 0; }))
+    return Status::ok();
+  std::vector<DevicePeer> peers;
+  uint32_t ranks_on_device = 0;
+  for (const RankFacts& theirs : facts) {
+    const DeviceIdentity& device = theirs.device;
+    if (device.is_device != facts[0].device.is_device) {
+      return {
+          Code::kUnsupported,
+          format("rank %zu is %s and rank 0 is %s: all ranks of a communicator must be on devices, or none",
+                 peers.size(), device.is_device != 0 ? "on a device" : "in host memory",
+                 device.is_device != 0 ? "in host memory" : "on a device")};
+    }
+    const size_t peer = peers.size();
+    const bool has_file =
+        device.has_file != 0 && peer < introductions.size() && introductions[peer].files.size() > kDeviceFile;
+    peers.push_back({.identity = device,
+                     .same_process = theirs.process == process_.token(),
+                     .file = has_file ? &introductions[peer].files[kDeviceFile] : nullptr});
+    const auto shares = [&](const RankFacts& other) { return other.device.uuid == device.uuid; };
+    ranks_on_device =
+        std::max(ranks_on_device, static_cast<uint32_t>(std::count_if(facts.begin(), facts.end(), shares)));
+    multiprocessors_ = std::min(multiprocessors_, device.multiprocessors);
+  }
+  ranks_on_device_ = ranks_on_device;
+  if (device_ == nullptr) return Status::ok();
+  TUTTI_TRY(device_->connect(peers));
+  process_.tender().add(this, [this] { return tend(); });
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Communicator::Bound>> Communicator::bind_on_device(std::unique_ptr<Bound> bound,
+                                                                          const Plan& plan,
+                                                                          std::span<const Geometry> stripes,
+                                                                          const BindOptions& options) {
+  auto program = device_->bind(
+      plan, stripes, options,
+      {.word = bound->word, .count = bound->shape.count, .signature_seed = bound->signature_seed});
+  TUTTI_TRY(program.status());
+  bound->program = std::move(*program);
+  return bound;
+}
+
+Status Communicator::issue(const Call& call, DeviceStream stream) {
+  if (has_error()) return error();
+  if (last_ == nullptr || call.blocks != nullptr || !(last_->shape == call.shape))
+    TUTTI_TRY(find_bound(call));
+  DeviceBuffers buffers{.input = call.send, .output = call.recv, .scale = call.scale};
+  if (call.shape.collective == Collective::kBarrier) buffers = device_->barrier_buffers();
+  return launch(*last_->program, buffers, stream);
+}
+
+Status Communicator::issue(const MessageCall& call, DeviceStream stream) {
+  if (has_error()) return error();
+  DeviceMark mark{.is_collective = call.collective, .messages = call.messages};
+  if (call.collective) {
+    mark.word = agreed_word(call.shape);
+    mark.count = call.shape.count;
+    mark.signature_seed = signature_seed(mark.word, mark.count);
+    for (Message& message : mark.messages) message.signature = bytes_signature(message.bytes);
+  }
+  for (const SelfCopy& copy : take_self_copies(mark.messages, rank_))
+    TUTTI_TRY(device_->copy(copy.to, copy.from, copy.bytes, stream));
+  if (mark.messages.empty() && !call.collective) return Status::ok();
+  auto program = find_messages(std::move(mark));
+  TUTTI_TRY(program.status());
+  return launch(**program, {}, stream);
+}
+
+Status Communicator::launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream) {
+  has_stream_calls_ = has_stream_calls_ || !stream.internal;
+  TUTTI_TRY(device_->launch(program, buffers, stream));
+  process_.tender().wake();
+  return Status::ok();
+}
+
+Result<DeviceProgram*> Communicator::find_messages(DeviceMark mark) {
+  const auto found =
+      std::find_if(message_programs_.begin(), message_programs_.end(), [&](const DeviceProgramHold& known) {
+        return known->mark.word == mark.word && known->mark.is_collective == mark.is_collective &&
+               are_equal(known->mark.messages, mark.messages);
+      });
+  if (found != message_programs_.end()) return found->get();
+  auto fresh = device_->bind_messages(bind_options(), std::move(mark));
+  TUTTI_TRY(fresh.status());
+  if (message_programs_.size() == kMostMessagePrograms) message_programs_.erase(message_programs_.begin());
+  message_programs_.push_back(std::move(*fresh));
+  return message_programs_.back().get();
+}
+
+Progress Communicator::poll_device() {
+  const auto done = device_->is_done();
+  if (done) return *done ? Progress::kDone : Progress::kBlocked;
+  raise(done.status());
+  return Progress::kDone;
+}
+
+/// A call returns its error when its launches have left: its buffers are the caller's again.
+Status Communicator::wait_for_device() {
+  const uint64_t waited_ns = waiter_.pause();
+  if (!has_error()) {
+    failed_ns_ = 0;
+    return Status::ok();
+  }
+  if (failed_ns_ == 0) failed_ns_ = now_ns();
+  const bool patient = waited_ns == 0 || now_ns() - failed_ns_ < kLeavingPatienceMs * 1'000'000;
+  return patient ? Status::ok() : error();
+}
+
+Status Communicator::finish_on_device() {
+  waiter_.moved();
+  if (device_->look().state == DeviceLook::State::kFailed && !has_error()) {
+    process_.tender().wake();
+    const uint64_t deadline_ns = deadline_after_ms(kVerdictPatienceMs);
+    for (Waiter waiter(WaitMode::kYield); !has_error() && now_ns() < deadline_ns;) waiter.pause();
+  }
+  return error();
+}
+
+/// A call whose buffers are in host memory, small and seldom: an exchange of the library's own.
+Status Communicator::run_through_host(const Call& call) {
+  const uint64_t bytes = call.shape.count * type_bytes(call.shape.type);
+  const uint64_t gathered = bytes * rank_count_;
+  auto memory = device_->shared_scratch(bytes + gathered);
+  TUTTI_TRY(memory.status());
+  Call staged = call;
+  std::memcpy(*memory + gathered, call.send, bytes);
+  staged.send = *memory + gathered;
+  staged.recv = *memory;
+  TUTTI_TRY(issue(staged, DeviceStream{}));
+  TUTTI_TRY(drive());
+  std::memcpy(call.recv, *memory, gathered);
+  return Status::ok();
+}
+
+void Communicator::wait_until_device_is_idle() {
+  uint64_t failed_ns = 0;
+  for (Waiter waiter(WaitMode::kYield);;) {
+    const DeviceLook look = device_->look();
+    if (!look.is_running) return;
+    if (has_error() && failed_ns == 0) failed_ns = now_ns();
+    if (failed_ns != 0 && now_ns() - failed_ns > kLeavingPatienceMs * 1'000'000) return;
+    process_.tender().wake();
+    waiter.pause();
+  }
+}
+
+/// Before the links go. Launches that are queued behind something that never ends still need what they were
+/// launched with: then it is never freed.
+void Communicator::close_device() {
+  if (device_ == nullptr) return;
+  process_.tender().remove(this);
+  if (!device_->look().is_running) return;
+  last_ = nullptr;
+  for (auto& [shape, bound] : bound_) static_cast<void>(bound->program.release());
+  for (auto& program : message_programs_) static_cast<void>(program.release());
+  if (variable_ != nullptr) static_cast<void>(variable_->program.release());
+  static_cast<void>(device_.release());
+}
+
+Status Communicator::stream_failure() const {
+  return has_stream_calls_ ? error() : Status::ok();
+}
+
+DeviceTender::Care Communicator::tend() {
+  device_look_ = device_->look();
+  show_on_page(device_look_);
+  if (device_look_.state == DeviceLook::State::kFailed && !has_error()) {
+    const uint32_t peer = device_look_.obstacle.peer;
+    if (!shows_its_call(peer)) return DeviceTender::Care::kSoon;
+    static_cast<void>(fail(mismatch_with(peer)));
+  }
+  if (device_look_.state == DeviceLook::State::kBlocked && !has_error())
+    static_cast<void>(check_progress(device_look_.waited_ns));
+  if (has_error()) device_->abort();
+  if (device_look_.state == DeviceLook::State::kBlocked) {
+    if (const Status launched = device_->relaunch(); !launched && !has_error()) raise(launched);
+  }
+  if (device_look_.is_running || device_look_.state == DeviceLook::State::kBlocked)
+    return DeviceTender::Care::kSoon;
+  return device_look_.may_be_replayed ? DeviceTender::Care::kSeldom : DeviceTender::Care::kNone;
+}
+
+/// What peers read of this rank: the operation that is under way if it has been looked at, else the last one.
+/// Call and sequence belong together: where the call is not known, neither is told.
+void Communicator::show_on_page(const DeviceLook& look) {
+  StatusPage& page = header_->status;
+  const bool waits = look.state != DeviceLook::State::kFine;
+  const bool is_collective = look.program != nullptr && look.program->mark.is_collective;
+  if (waits) sequence_ = look.sequence + (is_collective ? 1 : 0);
+  if (is_collective) {
+    page.call.store(look.program->mark.word, std::memory_order_relaxed);
+    page.count.store(look.program->mark.count, std::memory_order_relaxed);
+    page.sequence.store(look.sequence + (waits ? 1 : 0), std::memory_order_release);
+  }
+  page.in_messages.store(waits && !is_collective ? 1 : 0, std::memory_order_relaxed);
+  page.completed.store(look.sequence, std::memory_order_release);
+  if (!waits) page.waits_for.store(0, std::memory_order_relaxed);
+}
+
+/// Whether a peer that has sent a message of another call has told its page which one that is, or has had the
+/// time to: its tender looks as soon as it waits.
+bool Communicator::shows_its_call(uint32_t peer) const {
+  const StatusPage& theirs = links_.peers()[peer].segment->header().status;
+  return device_look_.waited_ns > kPagePatienceNs ||
+         theirs.in_messages.load(std::memory_order_acquire) != 0 ||
+         theirs.sequence.load(std::memory_order_acquire) >= sequence_;
+}
+
+/// Whether a launch that began after the peer was first seen to be past the operation, or gone, has waited
+/// for it in vain: all that it had sent was there.
+bool Communicator::waits_in_vain(uint32_t peer) {
+  if (suspect_ && *suspect_ == std::pair(peer, device_look_.sequence))
+    return device_look_.launches > suspected_at_;
+  suspect_.emplace(peer, device_look_.sequence);
+  suspected_at_ = device_look_.launches;
+  return false;
+}
+
+}  // namespace tutti

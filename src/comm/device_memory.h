@@ -1,0 +1,52 @@
+// DeviceHeap: what a rank's programs take of its device's memory.
+//
+// Programs come and go with the shapes of calls; cuMemAlloc and cuMemFree may wait for the device. So memory
+// is taken in large pieces, kept, and given to one program after another.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "core/result.h"
+#include "cuda/context.h"
+#include "cuda/memory.h"
+
+namespace tutti {
+
+class DeviceHeap {
+ public:
+  explicit DeviceHeap(const cuda::Context& context) : context_(context) {}
+  /// Errors: kOutOfMemory, kSystemError.
+  Status open();
+
+  /// 256-byte aligned memory of the device. Errors: kOutOfMemory.
+  Result<CUdeviceptr> take(uint64_t bytes);
+  /// No launch may use it any more.
+  void give_back(CUdeviceptr address, uint64_t bytes);
+  /// Memory of at least `bytes` that all programs of the rank use in turn. What was handed out before stays.
+  Result<unsigned char*> scratch(uint64_t bytes);
+  /// Copies what `fill` writes to the device and waits for it.
+  Status upload(CUdeviceptr to, uint64_t bytes, const std::function<void(std::byte*)>& fill);
+  /// Memory that host and device reach at one address; valid until the next call.
+  Result<std::byte*> shared_scratch(uint64_t bytes);
+
+ private:
+  static uint64_t rounded(uint64_t bytes);
+  Status grow(uint64_t bytes);
+  Result<std::byte*> pinned(std::vector<cuda::PinnedMemory>& pieces, uint64_t bytes);
+
+  const cuda::Context& context_;
+  cuda::Stream stream_;
+  std::vector<cuda::DeviceMemory> pieces_;
+  CUdeviceptr next_ = 0;  ///< of the last piece: what nobody has had
+  uint64_t left_ = 0;
+  std::multimap<uint64_t, CUdeviceptr> free_;  ///< given back, by bytes
+  std::vector<cuda::DeviceMemory> scratch_;    ///< the last one is the largest
+  std::vector<cuda::PinnedMemory> staging_;    ///< as scratch_
+  std::vector<cuda::PinnedMemory> shared_;     ///< as scratch_
+};
+
+}  // namespace tutti

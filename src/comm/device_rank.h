@@ -1,0 +1,179 @@
+// DeviceRank: what a rank on a CUDA device has besides the rest of its Communicator: its links in device
+// memory, its bound programs, and its launches. Devices: those that ranks of this process use.
+//
+// One build runs with and without CUDA: this header knows nothing of it, and builds without the toolkit have
+// a source that refuses (device_rank_none.cc).
+//
+// Life of an operation: `launch` queues the kernel on a stream, followed by a wait for the word `done`. The
+// kernel leaves when it has waited for too long; then whoever looks next (the DeviceTender) launches it again
+// on a stream of the rank's own. At most one launch of a rank runs at a time: operations are ordered across
+// streams by an event.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/file_descriptor.h"
+#include "core/result.h"
+#include "engine/geometry.h"
+#include "engine/operation.h"
+#include "plan/plan.h"
+
+namespace tutti {
+
+/// What a rank tells the others of its device; all zero for a rank in host memory.
+struct DeviceIdentity {
+  std::array<char, 16> uuid{};
+  uint32_t is_device = 0;
+  uint32_t has_failed = 0;  ///< the device cannot be used; the rank will say why
+  uint32_t multiprocessors = 0;
+  uint32_t has_file = 0;  ///< 1: other processes reach its links' memory by the file that goes with its facts
+  uint64_t links_key = 0;  ///< finds that memory inside its process
+};
+
+/// A rank as a device rank connects to it.
+struct DevicePeer {
+  DeviceIdentity identity;
+  bool same_process = false;
+  const FileDescriptor* file = nullptr;  ///< of a rank of another process that has one
+};
+
+/// The links between ranks on devices, as config's slots are for those in host memory.
+struct DeviceShape {
+  uint32_t stripes = 1;  ///< most that a call is cut into
+  uint32_t slots = 16;
+  uint32_t slot_bytes = 4096;
+
+  /// All of a rank's rings take at most 64 MiB of its device where that is possible. A pure function.
+  static DeviceShape of(uint32_t rank_count);
+};
+
+/// Stripes of a call of so many bytes, a block of the device each: as many as its multiprocessors serve.
+/// `ranks_on_device`: on the device that has most. A pure function of what ranks agree on.
+uint32_t device_stripes(uint64_t call_bytes, const DeviceShape& shape, uint32_t multiprocessors,
+                        uint32_t ranks_on_device);
+
+/// What one operation works on; device memory.
+struct DeviceBuffers {
+  const void* input = nullptr;
+  void* output = nullptr;
+  const void* scale = nullptr;  ///< the scalar of a pre-multiplied sum, read when the kernel runs; or null
+};
+
+/// What a program runs, for status pages and texts.
+struct DeviceMark {
+  uint64_t word = 0;  ///< agreed_word
+  uint64_t count = 0;
+  uint64_t signature_seed = 0;
+  bool is_collective = true;           ///< counts in the sequence of collectives
+  std::vector<Message> messages = {};  ///< where it is a group of messages
+};
+
+/// A bound plan, or group of messages, in device memory. Made and owned by a DeviceRank.
+struct DeviceProgram {
+  virtual ~DeviceProgram() = default;
+  DeviceMark mark;
+  uint32_t lanes = 0;  ///< blocks of the device
+};
+
+class DeviceRank;
+/// Gives a program back to the rank that made it.
+struct DeviceRetire {
+  DeviceRank* owner = nullptr;
+  void operator()(DeviceProgram* program) const;
+};
+using DeviceProgramHold = std::unique_ptr<DeviceProgram, DeviceRetire>;
+
+/// Where an operation is ordered.
+struct DeviceStream {
+  bool internal = true;    ///< the rank's own stream, for blocking calls
+  void* handle = nullptr;  ///< else a CUstream; null is the legacy default stream
+};
+
+/// How the rank's launches stand.
+struct DeviceLook {
+  enum class State : uint8_t {
+    kFine,
+    kBlocked,  ///< the last launch has left unfinished and waits to be launched again
+    kFailed,   ///< a message of another call has come: `obstacle`
+  };
+  State state = State::kFine;
+  bool is_running = false;  ///< an operation outside captures has been queued and has not ended
+  uint64_t launches = 0;    ///< that have left
+  uint64_t sequence = 0;    ///< collectives that have ended
+  uint64_t waited_ns = 0;   ///< kBlocked: since a lane has moved
+  Obstacle obstacle;
+  const DeviceProgram* program = nullptr;  ///< of the launch that has left last; null: not known
+  bool may_be_replayed = false;            ///< some operation was captured into a graph
+};
+
+class DeviceRank {
+ public:
+  virtual ~DeviceRank() = default;
+  virtual const DeviceIdentity& identity() const = 0;
+  virtual const DeviceShape& shape() const = 0;
+
+  /// The file of its links' memory, for ranks of other processes; -1: the device has none.
+  virtual int file() const = 0;
+
+  /// Once all ranks' identities are known: `ranks` by rank. Each peer's memory is written and read back, so
+  /// none may have begun an operation before all are connected. Errors: kUnsupported (a pair that cannot be
+  /// joined), kPeerLost, kOutOfMemory.
+  virtual Status connect(std::span<const DevicePeer> ranks) = 0;
+
+  /// To be given up before the rank. Errors: kOutOfMemory, kSystemError.
+  virtual Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,
+                                         const BindOptions& options, DeviceMark mark) = 0;
+  /// Of mark.messages, none of them to the rank itself.
+  virtual Result<DeviceProgramHold> bind_messages(const BindOptions& options, DeviceMark mark) = 0;
+  /// The memory serves others once no operation can use it: never where a graph may hold it.
+  virtual void retire(DeviceProgram* program) = 0;
+
+  // Any thread:
+
+  /// Queues an operation behind all earlier ones of the rank. Does not wait. Errors: kInvalidUsage (a stream
+  /// of another device, a capture that has failed), kSystemError; then nothing was queued.
+  virtual Status launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream) = 0;
+  /// Queues a copy within the device's memory, in order with `launch`.
+  virtual Status copy(void* to, const void* from, uint64_t bytes, DeviceStream stream) = 0;
+  /// Whether all that `launch` has queued outside captures has ended. Errors: what failed on the device.
+  virtual Result<bool> is_done() = 0;
+  /// What a barrier reads and writes.
+  virtual DeviceBuffers barrier_buffers() const = 0;
+  /// Memory that host and device reach at one address, at least `bytes`, valid until the next call.
+  virtual Result<std::byte*> shared_scratch(uint64_t bytes) = 0;
+  /// Ok when the device can work on all of [address, address + bytes). `name`: of the argument.
+  virtual Status check_pointer(std::string_view name, const void* address) const = 0;
+
+  virtual DeviceLook look() = 0;
+  /// After kBlocked: goes on. By the tender only. Errors: kSystemError; then the operation has ended as
+  /// failed.
+  virtual Status relaunch() = 0;
+  /// Every launch leaves at its next look, and ends its operation as failed. Any thread.
+  virtual void abort() = 0;
+};
+
+inline void DeviceRetire::operator()(DeviceProgram* program) const {
+  owner->retire(program);
+}
+
+/// Devices that ranks of this process use.
+class Devices {
+ public:
+  /// Errors: kUnsupported: no CUDA in this build or on this machine, and what to do.
+  static Result<std::unique_ptr<Devices>> find();
+  virtual ~Devices() = default;
+  /// Errors: kInvalidArgument (no such device), kOutOfMemory, kUnsupported, kSystemError.
+  virtual Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) = 0;
+  /// Ok when the host may touch the memory at `address`.
+  virtual Status check_host_pointer(std::string_view name, const void* address) const = 0;
+  /// Whether `address` is in a device's memory, which the host cannot read.
+  virtual bool is_device_memory(const void* address) const = 0;
+};
+
+}  // namespace tutti

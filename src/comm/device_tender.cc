@@ -1,0 +1,74 @@
+#include "comm/device_tender.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+namespace tutti {
+namespace {
+
+constexpr std::chrono::microseconds kSoonSleep{50};
+constexpr std::chrono::microseconds kSeldomSleep{500};
+
+}  // namespace
+
+DeviceTender::~DeviceTender() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void DeviceTender::add(const void* key, std::function<Care()> tend) {
+  const std::scoped_lock lock(mutex_);
+  ranks_[key] = std::move(tend);
+  if (thread_.joinable()) return;
+  // The application's signals are the application's.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { loop(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void DeviceTender::remove(const void* key) {
+  const std::scoped_lock lock(mutex_);
+  ranks_.erase(key);
+}
+
+void DeviceTender::wake() {
+  woken_ = true;
+  if (!asleep_) return;
+  const std::scoped_lock lock(mutex_);
+  changed_.notify_all();
+}
+
+DeviceTender::Care DeviceTender::tend_all() {
+  Care most = Care::kNone;
+  for (const auto& [key, tend] : ranks_) most = std::max(most, tend());
+  return most;
+}
+
+void DeviceTender::loop() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    woken_ = false;
+    const Care care = tend_all();
+    asleep_ = care != Care::kSoon;
+    const auto is_wanted = [this] { return woken_.load() || stopping_; };
+    switch (care) {
+      case Care::kNone: changed_.wait(lock, is_wanted); break;
+      case Care::kSeldom: changed_.wait_for(lock, kSeldomSleep, is_wanted); break;
+      case Care::kSoon: changed_.wait_for(lock, kSoonSleep, [this] { return stopping_; }); break;
+    }
+    asleep_ = false;
+  }
+}
+
+}  // namespace tutti

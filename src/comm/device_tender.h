@@ -1,0 +1,51 @@
+// DeviceTender: the thread of a process that looks after operations on devices: it launches again what has
+// left unfinished, and notices what will never finish.
+//
+// It sleeps while nothing is under way. While something is, it looks at words in pinned memory, in sleeps of
+// some 50 us: a call into the stream that would wake it (cuLaunchHostFunc) costs every operation several
+// microseconds, whether it needs to be launched again or not, and a replayed graph passes no host code at
+// all.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace tutti {
+
+class DeviceTender {
+ public:
+  /// How soon a rank is to be looked at again.
+  enum class Care : uint8_t {
+    kNone,    ///< when woken
+    kSeldom,  ///< a replayed graph may need it at any time
+    kSoon,
+  };
+
+  ~DeviceTender();
+  /// Calls `tend` on the tender's thread, from now until `remove`. Any thread.
+  void add(const void* key, std::function<Care()> tend);
+  /// After it returns `tend` is not running and will not run. Not on the tender's thread.
+  void remove(const void* key);
+  /// Something is under way. Any thread; no system call while the tender is awake.
+  void wake();
+
+ private:
+  void loop();
+  Care tend_all();
+
+  std::mutex mutex_;  ///< held while a `tend` runs
+  std::condition_variable changed_;
+  std::map<const void*, std::function<Care()>> ranks_;
+  std::atomic<bool> woken_{false};
+  std::atomic<bool> asleep_{
+      false};  ///< stored before woken_ is read, as `wake` stores woken_ before it reads this
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,256 @@
+// Goal: a Program sends and expects exactly the messages that the host's Operation does for the same plan, so
+// that a GPU rank and a CPU rank can share a link. Method: every algorithm is run by Operations over links
+// that write down each message's bytes; the tables of the Program are walked by the rules of program.h.
+#include "engine/cuda/bind.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "engine/links.h"
+#include "tests/engine/raw_links.h"
+
+namespace tutti::test {
+namespace {
+
+/// Bytes of the messages of every (peer, channel) that a rank sends.
+using Traffic = std::map<std::pair<uint32_t, uint32_t>, std::vector<uint64_t>>;
+
+/// Numbers links as they are asked for.
+class CountingIndex final : public cuda::LinkIndex {
+ public:
+  uint32_t send(uint32_t peer, uint32_t channel) override { return find(sends, peer, channel); }
+  uint32_t receive(uint32_t peer, uint32_t channel) override { return find(receives, peer, channel); }
+  cuda::PeerWindow window(uint32_t peer) override {
+    return {.window = &windows[peer], .reference_offset = 0, .same_process = 1};
+  }
+
+  std::vector<std::pair<uint32_t, uint32_t>> sends;
+  std::vector<std::pair<uint32_t, uint32_t>> receives;
+  std::map<uint32_t, cuda::Window> windows;
+
+ private:
+  static uint32_t find(std::vector<std::pair<uint32_t, uint32_t>>& links, uint32_t peer, uint32_t channel) {
+    const auto found = std::find(links.begin(), links.end(), std::pair(peer, channel));
+    if (found != links.end()) return static_cast<uint32_t>(found - links.begin());
+    links.emplace_back(peer, channel);
+    return static_cast<uint32_t>(links.size() - 1);
+  }
+};
+
+/// The slices of one step in one round, to all its links.
+void walk_step(const cuda::Image& image, const cuda::Step& step, uint64_t start, uint64_t round_bytes,
+               const CountingIndex& index, Traffic& traffic) {
+  for (uint32_t k = 0; k < step.chunk_count; ++k) {
+    const uint64_t chunk = image.chunk_bytes[step.first_chunk + k];
+    uint64_t left = std::min(chunk - std::min(chunk, start), round_bytes);
+    for (bool empty = left == 0 && step.sends_empty != 0; left > 0 || empty; empty = false) {
+      const uint64_t bytes = std::min(left, step.slice_bytes);
+      for (uint32_t e = step.source_count; e < uint32_t{step.source_count} + step.sink_count; ++e) {
+        const cuda::End& end = image.ends[step.first_end + e];
+        if (end.kind == cuda::EndKind::kSend) traffic[index.sends[end.index]].push_back(bytes);
+      }
+      left -= bytes;
+    }
+  }
+}
+
+Traffic walk(const cuda::Image& image, const CountingIndex& index) {
+  Traffic traffic;
+  for (const cuda::Lane& lane : image.lanes) {
+    for (uint32_t round = 0; round < lane.round_count; ++round) {
+      const uint64_t start = round == 0 ? 0 : round * lane.round_bytes;
+      for (uint32_t s = 0; s < lane.step_count; ++s)
+        walk_step(image, image.steps[lane.first_step + s], start, lane.round_bytes, index, traffic);
+    }
+  }
+  return traffic;
+}
+
+/// The links of one stripe of a rank. Notes what it has sent since the last look; at most a ring of messages
+/// lies between two looks.
+class StripeLinks final : public LinkTable {
+ public:
+  StripeLinks(RawNetwork& network, uint32_t rank, uint32_t stripe)
+      : network_(network), rank_(rank), stripe_(stripe) {}
+  SendLink* send_link(uint32_t peer, uint32_t channel) override {
+    const uint32_t own = channel_of_stripe(stripe_, channel);
+    return sends_[{peer, own}] = &network_.send(rank_, peer, own);
+  }
+  RecvLink* recv_link(uint32_t peer, uint32_t channel) override {
+    return &network_.recv(peer, rank_, channel_of_stripe(stripe_, channel));
+  }
+  SendLink* publish_link() override { return nullptr; }
+  RecvLink* published_by(uint32_t) override { return nullptr; }
+
+  void look(Traffic& traffic) {
+    for (const auto& [name, link] : sends_) {
+      for (uint64_t& seen = seen_[name]; seen < link->next; ++seen)
+        traffic[name].push_back(flag::bytes(link->cells[seen & link->slot_mask].word.load()));
+    }
+  }
+
+ private:
+  RawNetwork& network_;
+  uint32_t rank_;
+  uint32_t stripe_;
+  std::map<std::pair<uint32_t, uint32_t>, SendLink*> sends_;  ///< by peer and channel
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> seen_;
+};
+
+/// One call of all ranks, and what it takes to bind it.
+struct CutCase {
+  const Algorithm* algorithm;
+  Request request;
+  Facts facts;
+  BindOptions options;
+  uint32_t stripes;
+};
+
+Geometry geometry_of(const CutCase& cut, const Plan& plan, uint32_t stripe) {
+  return Geometry::uniform(plan, cut.request.block_bytes, {stripe, cut.stripes});
+}
+
+/// What the host's operations send, rank by rank.
+std::vector<Traffic> host_traffic(const CutCase& cut) {
+  const uint32_t ranks = cut.request.rank_count;
+  RawNetwork network({.slots = cut.options.slots, .slot_bytes = cut.options.slot_bytes});
+  struct Run {
+    uint32_t rank;
+    std::unique_ptr<StripeLinks> links;
+    std::unique_ptr<Operation> operation;
+  };
+  std::vector<Run> runs;
+  std::vector<std::vector<std::byte>> memory(2 * size_t{ranks});
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    const Plan plan = cut.algorithm->make(cut.request, cut.facts, rank);
+    auto& input = memory[2 * size_t{rank}];
+    auto& output = memory[2 * size_t{rank} + 1];
+    input.resize(ranks * cut.request.block_bytes + 1);
+    output.resize(ranks * cut.request.block_bytes + 1);
+    for (uint32_t stripe = 0; stripe < cut.stripes; ++stripe) {
+      auto links = std::make_unique<StripeLinks>(network, rank, stripe);
+      auto operation = Operation::bind(plan, geometry_of(cut, plan, stripe), cut.options, *links);
+      operation->start({.input = input.data(), .output = output.data()}, 7);
+      runs.push_back({rank, std::move(links), std::move(operation)});
+    }
+  }
+  std::vector<Traffic> traffic(ranks);
+  for (bool left = true; left;) {
+    left = false;
+    for (Run& run : runs) {
+      if (run.operation == nullptr) continue;
+      const Progress progress = run.operation->advance(1);
+      EXPECT_NE(progress, Progress::kMismatch);
+      run.links->look(traffic[run.rank]);
+      if (progress == Progress::kDone) run.operation.reset();
+      left = left || run.operation != nullptr;
+    }
+  }
+  return traffic;
+}
+
+void expect_equal_cut(const CutCase& cut) {
+  const std::vector<Traffic> expected = host_traffic(cut);
+  for (uint32_t rank = 0; rank < cut.request.rank_count; ++rank) {
+    const Plan plan = cut.algorithm->make(cut.request, cut.facts, rank);
+    std::vector<Geometry> stripes;
+    for (uint32_t stripe = 0; stripe < cut.stripes; ++stripe)
+      stripes.push_back(geometry_of(cut, plan, stripe));
+    CountingIndex index;
+    const cuda::Image image = cuda::bind(plan, stripes, cut.options, index);
+    EXPECT_EQ(walk(image, index), expected[rank])
+        << cut.algorithm->name << " of " << collective_name(cut.request.collective) << ", rank " << rank
+        << " of " << cut.request.rank_count << ", " << cut.request.block_bytes << " bytes, " << cut.stripes
+        << " stripes, " << cut.options.slots << " slots of " << cut.options.slot_bytes;
+  }
+}
+
+TEST(CudaBindTest, EveryAlgorithmIsCutAsOnTheHost) {
+  int cases = 0;
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const uint32_t ranks : {2u, 3u, 8u}) {
+      for (const uint64_t bytes : {uint64_t{4}, uint64_t{1000}, uint64_t{40'000}}) {
+        for (const auto& [slots, slot_bytes] : {std::pair(16u, 2048u), std::pair(4u, 64u)}) {
+          if (bytes / slot_bytes > 1000) continue;
+          for (const uint32_t stripes : {1u, 3u}) {
+            CutCase cut{.algorithm = &algorithm,
+                        .request = {.collective = algorithm.collective,
+                                    .rank_count = ranks,
+                                    .root = ranks - 1,
+                                    .block_bytes = bytes,
+                                    .type = DataType::kUint32},
+                        .facts = {.can_publish = false, .slots = slots / 2, .slot_bytes = slot_bytes},
+                        .options = {.type = DataType::kUint32, .slots = slots, .slot_bytes = slot_bytes},
+                        .stripes = stripes};
+            if (!algorithm.supports(cut.request, cut.facts)) continue;
+            if (algorithm.make(cut.request, cut.facts, 0).slots_needed > slots) continue;
+            expect_equal_cut(cut);
+            ++cases;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(cases, 300);
+}
+
+TEST(CudaBindTest, AGroupOfMessagesHasALaneForEachPeerAndDirection) {
+  std::vector<std::byte> memory(100'000);
+  const auto message = [&](uint32_t peer, bool sending, uint64_t bytes, uint16_t signature) {
+    return Message{.buffer = memory.data() + signature,
+                   .bytes = bytes,
+                   .peer = peer,
+                   .sending = sending,
+                   .signature = signature};
+  };
+  const std::vector<Message> messages = {message(1, true, 100, 1), message(2, true, 0, 2),
+                                         message(1, false, 50'000, 3), message(1, true, 70'000, 4)};
+  CountingIndex index;
+  const cuda::Image image = cuda::bind_messages(messages, {.slots = 8, .slot_bytes = 16384}, index);
+  ASSERT_EQ(image.lanes.size(), 3u);
+  EXPECT_FALSE(image.is_collective);
+  EXPECT_EQ(image.lanes[0].step_count, 2u);
+  EXPECT_EQ(image.steps[1].signature, 4u);
+  EXPECT_EQ(image.offsets[image.ends[image.steps[1].first_end].index],
+            reinterpret_cast<uint64_t>(memory.data() + 4));
+  const Traffic traffic = walk(image, index);
+  const uint64_t slice = 16384;
+  EXPECT_EQ(traffic.at({1, kMessageChannel}),
+            (std::vector<uint64_t>{100, slice, slice, slice, slice, 70'000 - 4 * slice}));
+  EXPECT_EQ(traffic.at({2, kMessageChannel}), std::vector<uint64_t>{0});
+}
+
+TEST(CudaBindTest, APackedProgramPointsIntoItself) {
+  const Algorithm* ring = find_algorithm(Collective::kAllReduce, "ring");
+  const Request request{.collective = Collective::kAllReduce, .rank_count = 4, .block_bytes = 4000};
+  const Facts facts{.can_publish = false};
+  const Plan plan = ring->make(request, facts, 1);
+  const std::vector<Geometry> stripes = {Geometry::uniform(plan, 4000, {0, 2}),
+                                         Geometry::uniform(plan, 4000, {1, 2})};
+  CountingIndex index;
+  const cuda::Image image = cuda::bind(plan, stripes, {.type = DataType::kFloat32}, index);
+  const size_t bytes = cuda::packed_bytes(image);
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> memory(bytes / 64 + 1);
+  const auto address = reinterpret_cast<uint64_t>(memory.data());
+  cuda::pack(image, {}, address, memory[0].bytes);
+  const auto& program = *reinterpret_cast<const cuda::Program*>(memory[0].bytes);
+  ASSERT_EQ(program.lane_count, 2 * plan.lanes.size());
+  EXPECT_EQ(program.lanes[1].first_step, image.lanes[1].first_step);
+  EXPECT_EQ(program.offsets[image.offsets.size() - 1], image.offsets.back());
+  EXPECT_EQ(program.chunk_bytes[0], image.chunk_bytes[0]);
+  EXPECT_EQ(program.positions[program.lane_count - 1].finished, 0u);
+  EXPECT_LE(reinterpret_cast<uint64_t>(program.positions + program.lane_count), address + bytes);
+}
+
+}  // namespace
+}  // namespace tutti::test
