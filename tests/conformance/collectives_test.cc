@@ -70,17 +70,9 @@ struct Setting {
 };
 
 Trial trial_of(const std::vector<int>& row, uint64_t seed) {
-  Trial trial;
-  trial.kind = static_cast<Kind>(row[0]);
-  trial.type = static_cast<tutti_type_t>(row[1]);
-  trial.op = kind_reduces(trial.kind) ? row[2] : 0;
-  while (!op_defined(trial.op, trial.type)) trial.op = (trial.op + 1) % kOpChoices;
-  const int ranks = kRankCounts[row[7]];
-  trial.root = row[3] == 0 ? 0 : row[3] == 1 ? ranks - 1 : ranks / 2;
-  trial.in_place = row[4] != 0;
+  Trial trial = draw_trial(row, kRankCounts[row[7]], seed);
   trial.count = count_of(row[5], trial.type);
   trial.memory = static_cast<Memory>(row[6]);
-  trial.seed = seed;
   return trial;
 }
 

@@ -310,6 +310,18 @@ bool op_defined(int op, tutti_type_t type) {
   return true;
 }
 
+Trial draw_trial(std::span<const int> row, int ranks, uint64_t seed) {
+  Trial trial;
+  trial.kind = static_cast<Kind>(row[0]);
+  trial.type = static_cast<tutti_type_t>(row[1]);
+  trial.op = kind_reduces(trial.kind) ? row[2] : 0;
+  while (!op_defined(trial.op, trial.type)) trial.op = (trial.op + 1) % kOpChoices;
+  trial.root = row[3] == 0 ? 0 : row[3] == 1 ? ranks - 1 : ranks / 2;
+  trial.in_place = row[4] != 0;
+  trial.seed = seed;
+  return trial;
+}
+
 std::string Trial::name() const {
   constexpr const char* kMemory[] = {"malloc", "shifted", "heap"};
   return std::string(kind_name(kind)) + "(" + type_text(type) + ", " + op_text(op) + ", root " +

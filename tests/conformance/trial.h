@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,10 @@ struct Trial {
 
   std::string name() const;
 };
+
+/// What the first columns of a row of draws say: collective, type, operator (the next one that the type has),
+/// root (first, last, middle), in place. The count is the caller's.
+Trial draw_trial(std::span<const int> row, int ranks, uint64_t seed);
 
 /// Where trials keep their buffers and order their calls, if that is not host memory and blocking calls.
 class Place {

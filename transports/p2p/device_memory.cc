@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "core/hash.h"
-#include "cuda/memory.h"
 
 namespace tutti {
 namespace {
@@ -45,13 +44,17 @@ CUmemAccessDesc access_of(const Context& context) {
   return access;
 }
 
+Status no_access(const Context& context) {
+  return {Code::kUnsupported, format("CUDA device %d (%s) cannot reach the memory of a peer's device",
+                                     context.device(), context.facts().pci_bus_id.c_str())};
+}
+
 Status give_access(const Context& context, CUdeviceptr address, size_t bytes) {
   const Driver& driver = context.driver();
   const CUmemAccessDesc access = access_of(context);
   const CUresult answer = driver.mem_set_access(address, bytes, &access, 1);
   if (answer == CUDA_ERROR_INVALID_DEVICE) {
-    return {Code::kUnsupported, format("CUDA device %d (%s) cannot reach the memory of a peer's device",
-                                       context.device(), context.facts().pci_bus_id.c_str())};
+    return no_access(context);
   }
   return driver.check(answer, "cuMemSetAccess");
 }
@@ -128,54 +131,28 @@ Status create_by_file(const Context& context, size_t& bytes, DeviceMapping& mapp
 }  // namespace
 
 Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, size_t bytes) {
-  const Driver& driver = context.driver();
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
   SharedDeviceMemory memory;
   memory.context_ = &context;
   if (context.facts().shares_by_file) {
     TUTTI_TRY(create_by_file(context, bytes, memory.mapping_, memory.file_));
-    memory.address_ = memory.mapping_.address();
     memory.ticket_ = {.kind = DeviceTicket::kFile, .bytes = bytes};
   } else {
-    TUTTI_TRY(driver.check(driver.mem_alloc(&memory.address_, bytes),
-                           format("cuMemAlloc(%zu bytes on device %d)", bytes, context.device())));
+    auto plain = cuda::DeviceMemory::allocate(context, bytes);
+    TUTTI_TRY(plain.status());
+    memory.plain_ = std::move(*plain);
     auto ticket = make_ticket(context, memory.as<void>(), bytes);
     TUTTI_TRY(ticket.status());
     memory.ticket_ = *ticket;
   }
-  memory.bytes_ = bytes;
   TUTTI_TRY(cuda::fill_now(context, memory.as<void>(), 0, bytes));
   return memory;
-}
-
-SharedDeviceMemory& SharedDeviceMemory::operator=(SharedDeviceMemory&& other) noexcept {
-  if (this != &other) {
-    reset();
-    context_ = other.context_;
-    mapping_ = std::move(other.mapping_);
-    file_ = std::move(other.file_);
-    ticket_ = other.ticket_;
-    address_ = std::exchange(other.address_, 0);
-    bytes_ = std::exchange(other.bytes_, 0);
-  }
-  return *this;
 }
 
 Status SharedDeviceMemory::let_in(const Context& other) const {
   if (other.device() == context_->device()) return Status::ok();
   return mapping_.address() != 0 ? mapping_.let_in(other) : other.enable_peer(*context_);
-}
-
-void SharedDeviceMemory::reset() {
-  if (address_ != 0 && mapping_.address() == 0) {
-    const CurrentContext current(*context_);
-    (void)context_->driver().mem_free(address_);
-  }
-  mapping_.reset();
-  file_.reset();
-  address_ = 0;
-  bytes_ = 0;
 }
 
 Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const DeviceTicket& ticket,
@@ -206,8 +183,7 @@ Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const De
   const CUresult answer =
       driver.ipc_open_mem_handle(&memory.opened_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   if (answer == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) {
-    return Status(Code::kUnsupported, format("CUDA device %d (%s) cannot reach the memory of a peer's device",
-                                             context.device(), context.facts().pci_bus_id.c_str()));
+    return no_access(context);
   }
   TUTTI_TRY(driver.check(answer, "cuIpcOpenMemHandle"));
   memory.address_ = memory.opened_ + ticket.offset;

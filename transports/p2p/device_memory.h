@@ -16,6 +16,7 @@
 #include "core/file_descriptor.h"
 #include "core/result.h"
 #include "cuda/context.h"
+#include "cuda/memory.h"
 
 namespace tutti {
 
@@ -63,10 +64,6 @@ class SharedDeviceMemory {
  public:
   /// At least `bytes`, zeroed; whole granules of 2 MiB are taken. Errors: kOutOfMemory, kSystemError.
   static Result<SharedDeviceMemory> create(const cuda::Context& context, size_t bytes);
-  SharedDeviceMemory() = default;
-  SharedDeviceMemory(SharedDeviceMemory&& other) noexcept { *this = std::move(other); }
-  SharedDeviceMemory& operator=(SharedDeviceMemory&& other) noexcept;
-  ~SharedDeviceMemory() { reset(); }
 
   /// For other processes; `file` goes with it where it is open.
   const DeviceTicket& ticket() const { return ticket_; }
@@ -75,18 +72,16 @@ class SharedDeviceMemory {
   Status let_in(const cuda::Context& other) const;
   template <class T>
   T* as() const {
-    return reinterpret_cast<T*>(address_);
+    return reinterpret_cast<T*>(mapping_.address() != 0 ? mapping_.address() : plain_.address());
   }
-  size_t bytes() const { return bytes_; }
-  void reset();
+  size_t bytes() const { return ticket_.bytes; }
 
  private:
   const cuda::Context* context_ = nullptr;
-  DeviceMapping mapping_;
+  DeviceMapping mapping_;     ///< shared by file
+  cuda::DeviceMemory plain_;  ///< where the device cannot: by CUDA IPC
   FileDescriptor file_;
   DeviceTicket ticket_;
-  CUdeviceptr address_ = 0;
-  size_t bytes_ = 0;
 };
 
 /// Memory of a device that another process has allocated.
