@@ -2,7 +2,6 @@
 #include "comm/communicator.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <functional>
 
@@ -135,7 +134,7 @@ void Communicator::start_long(Bound& bound, const Buffers& buffers, uint16_t sig
 }
 
 void Communicator::finish_long(Bound& bound) {
-  if (bound.tries_pulling) note_duration(bound);
+  if (bound.tries_pulling) bound.carriage_trials.end(now_ns() - bound.began_ns);
   striped_ = false;
   waiter_ = make_waiter();
 }
@@ -179,24 +178,11 @@ void Communicator::open_window(Buffers& buffers) {
   buffers.call = sequence_;
 }
 
-/// Which of the two is faster depends on how the ranks' cores share caches, which nothing tells on a virtual
-/// machine, and which changes while it runs. So both are timed: in the first calls, then ever more seldom.
 void Communicator::choose_carriage(Bound& bound) {
-  constexpr uint32_t kFirstTrials = 6;
-  const uint32_t call = bound.calls++;
-  const bool faster = bound.usual_ns[1] < bound.usual_ns[0];
-  const bool again = call >= 2 * kFirstTrials && std::has_single_bit(call);
-  bound.pulls = call < kFirstTrials ? call % 2 != 0 : again != faster;
-  bound.operation->allow_pulling(bound.pulls);
-  for (const auto& stripe : bound.stripes) stripe->allow_pulling(bound.pulls);
+  const bool pulls = bound.carriage_trials.begin();
+  bound.operation->allow_pulling(pulls);
+  for (const auto& stripe : bound.stripes) stripe->allow_pulling(pulls);
   bound.began_ns = now_ns();
-}
-
-void Communicator::note_duration(Bound& bound) {
-  const auto took_ns = static_cast<double>(now_ns() - bound.began_ns);
-  double& usual_ns = bound.usual_ns[bound.pulls ? 1 : 0];
-  // The first call of each kind pays for pages that are touched for the first time.
-  usual_ns = bound.calls <= 4 ? took_ns : usual_ns * 0.5 + took_ns * 0.5;
 }
 
 Status Communicator::begin(const MessageCall& call) {

@@ -17,6 +17,7 @@
 #include "algorithms/choice.h"
 #include "comm/bootstrap.h"
 #include "comm/call.h"
+#include "comm/carriage_trials.h"
 #include "comm/control_plane.h"
 #include "comm/device_rank.h"
 #include "comm/device_tender.h"
@@ -162,12 +163,8 @@ class Communicator {
     bool is_short = false;                            ///< Operation::is_short, on the caller's buffers
     std::vector<std::unique_ptr<Operation>> stripes;  ///< of the other threads; none: one thread does it all
     bool is_long = false;                             ///< is timed or has stripes
-    /// Large calls between processes: staging through slots [0] and pulling [1] are tried in turn, and the
-    /// faster one is kept until the next trial. Each rank decides for what it sends.
-    bool tries_pulling = false;
-    bool pulls = false;
-    uint32_t calls = 0;
-    std::array<double, 2> usual_ns{};
+    bool tries_pulling = false;                       ///< a large call between processes
+    CarriageTrials carriage_trials;                   ///< of what this rank sends
     uint64_t began_ns = 0;
   };
   struct ShapeHash {
@@ -214,7 +211,6 @@ class Communicator {
   WaitMode wait_mode() const;
   Waiter make_waiter() { return Waiter(wait_mode(), remote_.get()); }
   static void choose_carriage(Bound& bound);
-  static void note_duration(Bound& bound);
   Status drive();
 
   // device_calls.cc
