@@ -1,0 +1,97 @@
+// Microbenchmark of wake-ups: what a turn of a Waiter costs, and how late a waiting rank notices a message,
+// over how long it has waited.
+//
+// noticed_after: one thread writes a message when the other has waited for so long; the time reported is from
+// the write to the reader's return. Waits of up to 2 ms stay awake, longer ones sleep in between
+// (src/engine/wait.cc), so what a sleep costs is seen at 5 and 50 ms.
+#include <benchmark/benchmark.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+
+#include "core/clock.h"
+#include "engine/wait.h"
+#include "tests/engine/raw_links.h"
+#include "transports/link.h"
+
+namespace tutti {
+namespace {
+
+constexpr RingShape kShape;
+
+void turn(benchmark::State& state, WaitMode mode) {
+  Waiter waiter(mode);
+  for (auto _ : state) {
+    waiter.moved();
+    benchmark::DoNotOptimize(waiter.pause());
+  }
+}
+
+/// As Communicator::wait: polls, pauses, polls.
+void read_one(RecvLink& link, WaitMode mode) {
+  Waiter waiter(mode);
+  for (;;) {
+    for (uint32_t poll = 0; poll < waiter.polls(); ++poll) {
+      const uint64_t word = link.word();
+      if ((word & flag::kNumberMask) != ((link.next + 1) & flag::kNumberMask)) continue;
+      return link.release(word);
+    }
+    waiter.pause();
+  }
+}
+
+void noticed_after(benchmark::State& state, WaitMode mode, uint64_t waited_us) {
+  test::RingMemory ring(kShape);
+  SendLink send = SendLink::at(ring.bytes(), kShape);
+  RecvLink recv = RecvLink::at(ring.bytes(), kShape, 0);
+  std::atomic<uint64_t> begun = 0;  ///< waits, of the reader
+  std::atomic<bool> done = false;
+  uint64_t written_ns = 0;
+  std::thread writer([&] {
+    for (uint64_t wait = 1;; ++wait) {
+      while (begun.load(std::memory_order_acquire) < wait) {
+        if (done.load(std::memory_order_relaxed)) return;
+        std::this_thread::yield();
+      }
+      for (const uint64_t due = now_ns() + waited_us * 1000; now_ns() < due;) std::this_thread::yield();
+      written_ns = now_ns();
+      send.can_write();
+      send.commit(0, 0);
+    }
+  });
+  for (auto _ : state) {
+    begun.fetch_add(1, std::memory_order_release);
+    read_one(recv, mode);
+    state.SetIterationTime(static_cast<double>(now_ns() - written_ns) * 1e-9);
+  }
+  done = true;
+  writer.join();
+}
+
+void register_all() {
+  for (const WaitMode mode : {WaitMode::kSpin, WaitMode::kYield}) {
+    const std::string name = mode == WaitMode::kSpin ? "/spin" : "/yield";
+    benchmark::RegisterBenchmark(("turn" + name).c_str(), turn, mode);
+    for (const uint64_t waited_us : {uint64_t{10}, uint64_t{1'000}, uint64_t{5'000}, uint64_t{50'000}}) {
+      const std::string waited = "/waited_us:" + std::to_string(waited_us);
+      benchmark::RegisterBenchmark(("noticed_after" + name + waited).c_str(), noticed_after, mode, waited_us)
+          ->UseManualTime()
+          ->Iterations(waited_us > 1'000 ? 5 : 100)
+          ->Repetitions(5)
+          ->ReportAggregatesOnly()
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  tutti::register_all();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}
