@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "perf/micro/ends.h"
 #include "tests/engine/raw_links.h"
 #include "transports/tcp/tcp_pump.h"
 
@@ -30,6 +31,7 @@ namespace tutti {
 namespace {
 
 constexpr size_t kStreamBytes = 1 << 20;
+constexpr size_t kPingBytes = 8;
 
 void check(bool good, const char* what) {
   if (good) return;
@@ -230,52 +232,6 @@ void stream_two_threads(benchmark::State& state, Ends& ends) {
   reader.join();
 }
 
-template <class Ends>
-void pingpong_one_thread(benchmark::State& state, Ends& there, Ends& back) {
-  for (auto _ : state) {
-    for (Ends* ends : {&there, &back}) {
-      while (!ends->write(8)) {
-      }
-      while (!ends->read(8)) {
-      }
-    }
-  }
-}
-
-template <class Ends>
-void pingpong_two_threads(benchmark::State& state, Ends& there, Ends& back) {
-  std::atomic<bool> done = false;
-  std::thread echo([&] {
-    while (!done.load(std::memory_order_relaxed)) {
-      if (!there.read(8)) continue;
-      while (!back.write(8)) {
-      }
-    }
-  });
-  for (auto _ : state) {
-    while (!there.write(8)) {
-    }
-    while (!back.read(8)) {
-    }
-  }
-  done = true;
-  echo.join();
-}
-/// The best of many short runs, interleaved: on a busy machine both threads have a core only now and then.
-double best(const std::vector<double>& runs) {
-  return *std::min_element(runs.begin(), runs.end());
-}
-
-template <class Run>
-void add(const std::string& name, int iterations, Run run) {
-  benchmark::RegisterBenchmark(name.c_str(), run)
-      ->UseRealTime()
-      ->Iterations(iterations)
-      ->Repetitions(40)
-      ->ComputeStatistics("best", best)
-      ->ReportAggregatesOnly();
-}
-
 void register_all() {
   constexpr int kRoundTrips = 300;
   constexpr int kStreams = 40;
@@ -283,24 +239,24 @@ void register_all() {
   add("pingpong/raw/threads:1", kRoundTrips, [](State& state) {
     RawEnds there(1);
     RawEnds back(1);
-    pingpong_one_thread(state, there, back);
+    pingpong_one_thread(state, there, back, kPingBytes);
   });
   add("pingpong/raw/threads:2", kRoundTrips, [](State& state) {
     RawEnds there(1);
     RawEnds back(1);
-    pingpong_two_threads(state, there, back);
+    pingpong_two_threads(state, there, back, kPingBytes);
   });
   for (const size_t connections : {1, 2}) {
     const std::string suffix = "/connections:" + std::to_string(connections);
     add("pingpong/pump/threads:1" + suffix, kRoundTrips, [=](State& state) {
       PumpEnds there(connections, {});
       PumpEnds back(connections, {});
-      pingpong_one_thread(state, there, back);
+      pingpong_one_thread(state, there, back, kPingBytes);
     });
     add("pingpong/pump/threads:2" + suffix, kRoundTrips, [=](State& state) {
       PumpEnds there(connections, {});
       PumpEnds back(connections, {});
-      pingpong_two_threads(state, there, back);
+      pingpong_two_threads(state, there, back, kPingBytes);
     });
     add("stream/raw/threads:1" + suffix, kStreams, [=](State& state) {
       RawEnds ends(connections);
