@@ -73,6 +73,12 @@ struct Bench {
     (void)copy_now(*context, &value, memory.as<uint32_t>() + index, sizeof(value));
     return value;
   }
+  /// What comes on the stream waits until the first word of `pinned` compares so.
+  void wait(Trial& trial, CUstream stream, uint32_t value, CUstreamWaitValue_flags comparison) const {
+    trial.ok(
+        driver->check(driver->stream_wait_value32(stream, flag(), value, comparison), "cuStreamWaitValue32"),
+        "");
+  }
   CUdeviceptr flag(size_t index = 0) const {
     return reinterpret_cast<CUdeviceptr>(pinned.as<uint32_t>() + index);
   }
@@ -149,9 +155,7 @@ TEST(DriverTest, AStreamWaitsForAWordAndGoesOnInOrder) {
     const Stream waiting = bench.stream(trial);
     const Stream writing = bench.stream(trial);
     auto* const pinned = bench.pinned.as<uint32_t>();
-    trial.ok(driver.check(
-                 driver.stream_wait_value32(waiting.handle(), bench.flag(), 2, CU_STREAM_WAIT_VALUE_GEQ), ""),
-             "");
+    bench.wait(trial, waiting.handle(), 2, CU_STREAM_WAIT_VALUE_GEQ);
     bench.launch(trial, "fake_store", {}, waiting.handle(), fake_cuda::StoreArgument{pinned + 1, 5});
     trial.ok(driver.check(driver.stream_write_value32(writing.handle(), bench.flag(), 1, 0), ""), "");
     trial.ok(writing.synchronize(), "the other stream is not held up");
@@ -162,10 +166,7 @@ TEST(DriverTest, AStreamWaitsForAWordAndGoesOnInOrder) {
     trial.is(pinned[1] == 5, "the kernel has run");
     // Cyclic comparison, and words of 8 bytes.
     pinned[0] = 3;
-    trial.ok(driver.check(driver.stream_wait_value32(waiting.handle(), bench.flag(), UINT32_MAX,
-                                                     CU_STREAM_WAIT_VALUE_GEQ),
-                          ""),
-             "");
+    bench.wait(trial, waiting.handle(), UINT32_MAX, CU_STREAM_WAIT_VALUE_GEQ);
     trial.ok(
         driver.check(driver.stream_write_value64(waiting.handle(), bench.flag(2), uint64_t{7} << 32, 0), ""),
         "");
@@ -192,9 +193,7 @@ TEST(DriverTest, EventsAndTheDefaultStreamOrderStreams) {
     auto event = Event::create(*bench.context, true);
     auto later = Event::create(*bench.context, true);
     if (!trial.ok(event.status(), "event") || !trial.ok(later.status(), "event")) return;
-    trial.ok(driver.check(
-                 driver.stream_wait_value32(first.handle(), bench.flag(), 1, CU_STREAM_WAIT_VALUE_EQ), ""),
-             "");
+    bench.wait(trial, first.handle(), 1, CU_STREAM_WAIT_VALUE_EQ);
     trial.ok(event->record(first.handle()), "record");
     trial.ok(event->make_wait(second.handle()), "wait");
     bench.launch(trial, "fake_store", {}, second.handle(), fake_cuda::StoreArgument{pinned + 1, 5});
@@ -205,8 +204,7 @@ TEST(DriverTest, EventsAndTheDefaultStreamOrderStreams) {
     const CurrentContext current(*bench.context);
     CUstream blocking = nullptr;
     trial.ok(driver.check(driver.stream_create(&blocking, CU_STREAM_DEFAULT), ""), "");
-    trial.ok(driver.check(driver.stream_wait_value32(blocking, bench.flag(), 1, CU_STREAM_WAIT_VALUE_EQ), ""),
-             "");
+    bench.wait(trial, blocking, 1, CU_STREAM_WAIT_VALUE_EQ);
     bench.launch(trial, "fake_store", {}, nullptr, fake_cuda::StoreArgument{pinned + 2, 6});
     trial.is(driver.stream_query(nullptr) == CUDA_ERROR_NOT_READY, "the default stream waits");
     __atomic_store_n(pinned, 1, __ATOMIC_RELEASE);
@@ -262,9 +260,7 @@ CUgraph capture_fork(Trial& trial, const Bench& bench, const Stream& first, cons
   const auto join = Event::create(*bench.context);
   trial.ok(driver.check(driver.stream_begin_capture(first.handle(), CU_STREAM_CAPTURE_MODE_GLOBAL), "begin"),
            "");
-  trial.ok(
-      driver.check(driver.stream_wait_value32(first.handle(), bench.flag(), 1, CU_STREAM_WAIT_VALUE_GEQ), ""),
-      "");
+  bench.wait(trial, first.handle(), 1, CU_STREAM_WAIT_VALUE_GEQ);
   trial.ok(fork->record(first.handle()), "fork");
   trial.ok(fork->make_wait(second.handle()), "fork");
   bench.launch(trial, "fake_add", {.threads = 8}, first.handle(), fake_cuda::AddArgument{words});
