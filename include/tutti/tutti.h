@@ -193,8 +193,11 @@ typedef struct tutti_config_t {
 /* Fills *id and starts listening in this process for the ranks that will use it: those of this host at a Unix
  * socket, those of other hosts at a TCP port (environment: TUTTI_SOCKET_IFNAME, TUTTI_PORT_RANGE). The
  * process must live until all ranks have joined. Who holds the id may join: pass it on in confidence.
- * Listening takes a few file descriptors, given back when the ranks have met or failed to: an id that no rank
- * uses keeps them until the process ends. */
+ * Listening takes a few file descriptors, given back when the ranks have met: an id that no rank uses keeps
+ * them until the process ends. When they fail to meet, the reason is kept for ranks that come late, until all
+ * have heard of it or the set-up deadline of the environment (TUTTI_SETUP_TIMEOUT_MS) has passed once more;
+ * of the last 16 ids that failed. Where the environment of this process is refused, the id is made all the
+ * same, and tutti_comm_create says what is wrong on every rank. Does not block. */
 TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCEPT;
 
 /* How the id that rank 0 has made reaches the others. Each call is made by all ranks, blocks until the id is
@@ -206,6 +209,9 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCE
  *   below; PMI; PMIx; a socket of the one host; or the address that it gives (then TUTTI_KEY must be set).
  * - "tutti://HOST:PORT": rank 0 listens there, on HOST; TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks.
  * - "file:PATH": a file that all ranks reach; it must not exist, and rank 0 removes it: tutti_forget_file.
+ *
+ * When the meeting at an address fails, rank 0 stays in the call until all ranks have heard why, at most 5 s
+ * and not past the deadline.
  *
  * Errors: TUTTI_INVALID_ARGUMENT (where, rank), TUTTI_INVALID_USAGE (no launcher, no key, the file exists or
  * is of an earlier run), TUTTI_TIMEOUT, TUTTI_SYSTEM_ERROR, TUTTI_PEER_LOST. */
@@ -241,9 +247,13 @@ TUTTI_API tutti_result_t tutti_launcher_place(int* rank, int* rank_count, int* l
 /* Joins a communicator of rank_count ranks as `rank`. Blocks until all have joined or the set-up
  * deadline has passed. config may be NULL. On success the caller owns *comm until
  * tutti_comm_destroy or tutti_comm_abort; on failure *comm is NULL.
- * Several ranks may be threads of one process. Two calls for one process' thread: see
- * tutti_comm_create_all. Errors: TUTTI_INVALID_ARGUMENT, TUTTI_TIMEOUT (names the absent ranks),
- * TUTTI_PEER_LOST, TUTTI_VERSION_MISMATCH, TUTTI_SYSTEM_ERROR, TUTTI_UNSUPPORTED. */
+ * A failure of any rank, a refused environment included, is the error of all, with its text, also of ranks
+ * that come afterwards. So that these still find somebody, the process that made the id stays in the failing
+ * call until all ranks have heard, at most 5 s and not past the deadline; other processes return at once.
+ * (With config.nonblocking the caller does not wait for that; abort and destroy end it.) Several ranks may be
+ * threads of one process. Two calls for one process' thread: see tutti_comm_create_all. Errors:
+ * TUTTI_INVALID_ARGUMENT, TUTTI_TIMEOUT (names the absent ranks), TUTTI_PEER_LOST, TUTTI_VERSION_MISMATCH,
+ * TUTTI_SYSTEM_ERROR, TUTTI_UNSUPPORTED. */
 TUTTI_API tutti_result_t tutti_comm_create(tutti_comm_t** comm, int rank_count, tutti_unique_id_t id,
                                            int rank, const tutti_config_t* config) TUTTI_NOEXCEPT;
 
@@ -274,7 +284,9 @@ TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t* comm, const int* exclud
 /* Lets new ranks join: a new communicator of rank_count ranks, of which the ranks of `comm` keep theirs.
  * Collective on `comm` (rank -1, or its own), and called by each new rank with comm NULL and its rank, from
  * the old count on. `id` is one that tutti_get_unique_id has made: new ranks must have it, of the ranks of
- * `comm` at least one; the others may pass NULL. config NULL: the parent's, or defaults. Errors: as
+ * `comm` at least one; the others may pass NULL. config NULL: the parent's, or defaults. Blocks as
+ * tutti_comm_create. A rank that dies meanwhile is named to all others, new ones included, at once when it has
+ * joined, else as absent at the set-up deadline; where it was a new one `comm` goes on. Errors: as
  * tutti_comm_create and a collective. */
 TUTTI_API tutti_result_t tutti_comm_grow(tutti_comm_t* comm, int rank_count, const tutti_unique_id_t* id,
                                          int rank, tutti_comm_t** new_comm,

@@ -97,7 +97,8 @@ TUTTI_API tutti_result_t tutti_host_stream_destroy(tutti_host_stream_t* stream) 
 TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) noexcept {
   return guarded([&]() -> Status {
     if (id == nullptr) return null_argument("id");
-    auto process = original_process();
+    // Also where its settings are refused: those that get the id learn why from tutti_comm_create.
+    auto process = meeting_process();
     TUTTI_TRY(process.status());
     auto made = (*process)->make_id(true);
     TUTTI_TRY(made.status());

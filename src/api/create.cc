@@ -12,23 +12,31 @@ namespace tutti {
 namespace {
 
 /// The settings of this process are refused: the others need not wait for this rank.
-void decline(const UniqueId& id, int rank_count, int rank, const Status& why) {
+void decline(Process& process, const UniqueId& id, int rank_count, int rank, const Status& why) {
   if (rank_count == 1) return;
-  const Config config = read_meeting_config(process_environment());
-  SetUp::decline({.id = id,
-                  .rank_count = static_cast<uint32_t>(rank_count),
-                  .rank = static_cast<uint32_t>(rank),
-                  .deadline_ns = deadline_after_ms(config.setup_timeout_ms)},
-                 config, why);
+  const Config& config = process.config();
+  const SetUpOptions options{.id = id,
+                             .rank_count = static_cast<uint32_t>(rank_count),
+                             .rank = static_cast<uint32_t>(rank),
+                             .deadline_ns = deadline_after_ms(config.setup_timeout_ms)};
+  const Status told(why.code(),
+                    format("rank %d cannot take part: %s", rank, std::string(why.text()).c_str()));
+  SetUp::decline(options, config, told);
+  process.hubs().stay(options, told);
 }
 
 }  // namespace
 
-Result<Process*> original_process() {
-  auto process = Process::instance();
+Result<Process*> meeting_process() {
+  auto process = Process::for_meeting();
   TUTTI_TRY(process.status());
   if (!(*process)->is_original()) return Process::forked();
   return process;
+}
+
+Result<Process*> original_process() {
+  TUTTI_TRY(meeting_process().status());
+  return Process::instance();
 }
 
 Status read_comm_config(const tutti_config_t* given, const Config& config, CommOptions& options,
@@ -103,10 +111,11 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
     return {Code::kInvalidArgument, format("argument rank is %d: it must be 0 to %d", rank, rank_count - 1)};
   }
   TUTTI_TRY(check_unique_id(id));
+  const auto meeting = meeting_process();
+  TUTTI_TRY(meeting.status());
   const auto process = Process::instance();
-  if (!process) decline(id, rank_count, rank, process.status());
+  if (!process) decline(**meeting, id, rank_count, rank, process.status());
   TUTTI_TRY(process.status());
-  if (!(*process)->is_original()) return Process::forked();
   CommOptions options;
   bool nonblocking = false;
   TUTTI_TRY(read_comm_config(config, (*process)->config(), options, nonblocking));

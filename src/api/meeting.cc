@@ -55,7 +55,7 @@ Status share(tutti_unique_id_t* id, const char* where, int rank, int rank_count,
   if (id == nullptr) return null_argument("id");
   if (where == nullptr) return null_argument("where");
   TUTTI_TRY(check_place(rank, rank_count));
-  auto process = original_process();
+  auto process = meeting_process();
   TUTTI_TRY(process.status());
   const Config& config = (*process)->config();
   const uint64_t deadline_ns = deadline_of(config, timeout_ms);
@@ -98,7 +98,7 @@ Status share_by(const tutti_store_t* store, tutti_unique_id_t* id, const char* k
   if (store->set == nullptr || store->get == nullptr) return null_argument("store->set or store->get");
   if (key == nullptr) return null_argument("key");
   if (rank < 0) return {Code::kInvalidArgument, format("argument rank is %d", rank)};
-  auto process = original_process();
+  auto process = meeting_process();
   TUTTI_TRY(process.status());
   TUTTI_TRY(share_by_store(adapt(*store), key, static_cast<uint32_t>(rank), bytes_of(id),
                            deadline_of((*process)->config(), timeout_ms)));

@@ -6,9 +6,15 @@
 //
 // The hub of an id that names network addresses also serves the rendezvous there (meet/rendezvous.h). When a
 // rank comes that way, not all ranks are on this host: the hub sends those that it has there too.
+//
+// A failure is kept for ranks that come late, until all have heard of it: by hubs, as long as their process
+// lives, and by whoever makes ids and fails itself, who stays a little (Hubs::stay).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,19 +23,63 @@
 #include "comm/control.h"
 #include "comm/local_socket.h"
 #include "core/result.h"
+#include "meet/attendance.h"
 #include "meet/endpoint.h"
 #include "meet/stop.h"
 #include "meet/unique_id.h"
 
 namespace tutti {
 
-/// Serves one id until all its ranks have met and left, or for ever if they never come.
-class Hub {
+/// A rank's set-up.
+struct SetUpOptions {
+  UniqueId id;
+  uint32_t rank_count = 0;
+  uint32_t rank = 0;
+  uint64_t deadline_ns = 0;
+  SetUpStop* stop = nullptr;  ///< may be null; outlives the set-up
+};
+
+struct HubOptions {
+  /// The ranks may be on several hosts; where this host has no network, it serves its own ranks only.
+  std::optional<ListenOptions> network;
+  /// How long a failure is kept for ranks that have not come yet.
+  uint64_t remember_ms = 120'000;
+};
+
+class HubServer;
+
+/// The ids that this process has made and serves.
+class Hubs {
  public:
-  /// Makes an id and listens for it on `control`; the hub frees itself when its ranks have left. With
-  /// `network` the ranks may be on several hosts; where this host has no network, it serves its own ranks
-  /// only. Errors: kSystemError, kInvalidArgument (interfaces).
-  static Result<UniqueId> open(ControlThread& control, const std::optional<ListenOptions>& network);
+  explicit Hubs(ControlThread& control) : control_(control) {}
+  Hubs(const Hubs&) = delete;
+  Hubs& operator=(const Hubs&) = delete;
+
+  /// Makes an id and listens for it on the control thread until all its ranks have met and left, or have
+  /// heard why they have not; for ever if none comes. Any thread. Errors: kSystemError, kInvalidArgument
+  /// (interfaces).
+  Result<UniqueId> open(const HubOptions& options);
+
+  /// For a rank whose set-up has failed and whose connections are closed. Where this process serves the id,
+  /// the meeting fails for `why` unless it has failed or ended before, and the call blocks until all ranks
+  /// have heard of it, for kStayMs at most, not past the deadline, and not when stopped. The process may end
+  /// then: who comes later finds nobody. Any thread.
+  void stay(const SetUpOptions& rank, const Status& why);
+
+ private:
+  friend class HubServer;
+  struct Served {
+    std::weak_ptr<HubServer> server;
+    std::vector<SetUpStop*> waiters;  ///< stopped when it has ended
+  };
+
+  void remember(const UniqueId& id);
+  void end(const UniqueId& id);
+
+  ControlThread& control_;
+  // All on the control thread, or while it is held.
+  std::map<MeetingTag, Served> served_;  ///< by the nonce of the id
+  std::deque<MeetingTag> failed_;        ///< of these; oldest first
 };
 
 /// One rank's blob, with its descriptors (of the first all-gather).

@@ -172,6 +172,7 @@ class Communicator {
   };
 
   Communicator(Process& process, uint32_t rank_count, uint32_t rank, const CommOptions& options);
+  Status meet(const SetUpOptions& options);
   Status prepare(SetUp& setup);
   RankFacts describe(const PackedEndpoints& data, const FileSecret& secret) const;
   Status connect(SetUp& setup, std::vector<Introduction>& introductions);

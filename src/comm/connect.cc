@@ -127,22 +127,30 @@ Communicator::Communicator(Process& process, uint32_t rank_count, uint32_t rank,
 Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, const UniqueId& id,
                                                            uint32_t rank_count, uint32_t rank,
                                                            const CommOptions& options, SetUpStop* stop) {
+  const SetUpOptions setup{.id = id,
+                           .rank_count = rank_count,
+                           .rank = rank,
+                           .deadline_ns = deadline_after_ms(options.setup_timeout_ms),
+                           .stop = stop};
   std::unique_ptr<Communicator> comm(new Communicator(process, rank_count, rank, options));
-  // Meet: from here on every rank learns of a failure of any other.
-  auto setup = SetUp::join({.id = id,
-                            .rank_count = rank_count,
-                            .rank = rank,
-                            .deadline_ns = deadline_after_ms(options.setup_timeout_ms),
-                            .stop = stop},
-                           process.config());
-  TUTTI_TRY(setup.status());
-  const Status prepared = comm->prepare(*setup);
-  if (!prepared) {
-    // What another rank has said is not repeated: the first failure that is heard of is everybody's.
-    setup->fail(prepared);
-    return prepared;
+  const Status made = comm->meet(setup);
+  if (!made) {
+    comm.reset();
+    // Ranks that come late learn why, if this process is the one that they ask.
+    process.hubs().stay(setup, made);
+    return made;
   }
   return comm;
+}
+
+/// Meet: from here on every rank learns of a failure of any other.
+Status Communicator::meet(const SetUpOptions& options) {
+  auto setup = SetUp::join(options, process_.config());
+  TUTTI_TRY(setup.status());
+  const Status prepared = prepare(*setup);
+  // What another rank has said is not repeated: the first failure that is heard of is everybody's.
+  if (!prepared) setup->fail(prepared);
+  return prepared;
 }
 
 /// All phases after joining the meeting.

@@ -1,5 +1,5 @@
-// The hub: collects the ranks of one unique id and serves their all-gathers, driven by events on the control
-// thread.
+// Hubs, and the one of one unique id: it collects the ranks and serves their all-gathers, driven by events on
+// the control thread. A hub that has failed stays open for ranks that come late, until all have heard why.
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -24,12 +24,21 @@ using bootstrap::Kind;
 
 // A rank that does not read for this long is given up.
 constexpr uint64_t kSendPatienceMs = 2000;
+// Meetings that have failed, and not been heard of by all: a program that tries again and again holds no more
+// descriptors than these take.
+constexpr size_t kFailuresKept = 16;
+
+}  // namespace
 
 /// Serves one id. Owned by the handlers that the control thread holds for its sockets.
 class HubServer : public std::enable_shared_from_this<HubServer> {
  public:
-  HubServer(ControlThread& control, const UniqueId& id, FileDescriptor listener)
-      : control_(control), id_(id), listener_(std::move(listener)) {}
+  HubServer(Hubs& hubs, const UniqueId& id, FileDescriptor listener, uint64_t remember_ms)
+      : hubs_(hubs),
+        control_(hubs.control_),
+        id_(id),
+        listener_(std::move(listener)),
+        remember_ms_(remember_ms) {}
 
   Status listen() {
     return control_.watch(listener_.get(), EPOLLIN,
@@ -45,25 +54,69 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     options.credentials = credentials_of(id_);
     options.listener = std::move(listener);
     options.on_begin = [this] { send_elsewhere(); };
-    options.on_end = [this] { network_over_ = true; };
+    options.on_fail = [this](const Status& why) { fail_all(why.code(), std::string(why.text())); };
+    options.on_end = [this] { over_ = true; };
+    options.remember_ms = remember_ms_;
+    options.attendance = &attendance_;
     auto point = Rendezvous::open(*loop_, std::move(options));
     TUTTI_TRY(point.status());
     point_ = std::move(*point);
-    return control_.watch(loop_->descriptor(), EPOLLIN, [self = shared_from_this()](uint32_t) {
-      self->loop_->run_ready();
-      if (self->network_over_) self->close();
-    });
+    return watch_loop();
+  }
+
+  /// A damaged id says nothing about this meeting.
+  bool is_of(const UniqueId& id) const { return equal_secrets(id.key, id_.key); }
+
+  /// What a rank of this process says that has no connection here any more.
+  void fail(const SetUpOptions& rank, const Status& why) {
+    const auto self = shared_from_this();
+    attendance_.expect(rank.rank_count);
+    attendance_.gone(rank.rank);
+    fail_all(why.code(), std::string(why.text()));
+    settle();
+  }
+
+  /// Forgets a failure that not all have heard of.
+  void close() {
+    const auto self = shared_from_this();
+    close_loop();
+    // Ranks that have connected, but not been read yet, learn why nobody serves them.
+    if (!failure_.is_ok()) accept();
+    control_.forget(listener_.get());
+    listener_.reset();
+    for (auto& [other, connection] : connections_) {
+      if (!failure_.is_ok() && !connection.refused) {
+        send(connection, Kind::kFail, failure_.code(), std::string(failure_.text()));
+      }
+      control_.forget(other);
+    }
+    connections_.clear();
+    hubs_.end(id_);
   }
 
  private:
   struct Connection {
     FileDescriptor socket;
     bool joined = false;
-    bool refused = false;  ///< has been told why; open until it hangs up, so that it can read that
+    bool refused = false;    ///< has been told why; open until it hangs up, so that it can read that
+    bool counts = false;     ///< has said its rank, with the key
+    bool is_second = false;  ///< of its rank
+    bool was_sent_elsewhere = false;
     uint32_t rank = 0;
     bool waiting = false;  ///< its blob for the current all-gather is here
     Introduction blob;
   };
+
+  Status watch_loop() {
+    return control_.watch(loop_->descriptor(), EPOLLIN, [self = shared_from_this()](uint32_t) {
+      self->loop_->run_ready();
+      self->close_if_over();
+    });
+  }
+
+  void close_if_over() {
+    if (over_ && listener_.is_open()) close();
+  }
 
   void accept() {
     for (;;) {
@@ -87,7 +140,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
       return;
     }
     if (message->bytes.empty()) return lose(fd);
-    if (!handle(found->second, *message)) drop(fd);
+    if (!handle(found->second, *message)) lose(fd);
   }
 
   /// False: the connection is not one of ours, or breaks the rules.
@@ -129,12 +182,20 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
       connection.refused = true;
       return true;
     }
+    if (hello.rank_count > kMaxCommRanks || hello.rank >= hello.rank_count) return false;
+    connection.counts = true;
+    connection.rank = hello.rank;
+    attendance_.expect(hello.rank_count);
+    if (!failure_.is_ok()) {
+      connection.joined = true;
+      send(connection, Kind::kFail, failure_.code(), std::string(failure_.text()));
+      return true;
+    }
     if (hello.version != kVersionCode) {
       return refuse(connection, Code::kVersionMismatch,
                     format("rank %u runs tutti version %u, the maker of the unique id version %u", hello.rank,
                            hello.version, kVersionCode));
     }
-    if (hello.rank_count > kMaxCommRanks || hello.rank >= hello.rank_count) return false;
     if (rank_count_ == 0) rank_count_ = hello.rank_count;
     if (hello.rank_count != rank_count_) {
       return refuse(connection, Code::kInvalidArgument,
@@ -143,13 +204,12 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     }
     for (const auto& [fd, other] : connections_) {
       if (other.joined && other.rank == hello.rank) {
+        connection.is_second = true;
         return refuse(connection, Code::kInvalidArgument, format("rank %u has joined twice", hello.rank));
       }
     }
     connection.joined = true;
-    connection.rank = hello.rank;
-    if (elsewhere_) send(connection, Kind::kElsewhere, Code::kOk, "");
-    if (!failure_.is_ok()) send(connection, Kind::kFail, failure_.code(), std::string(failure_.text()));
+    if (elsewhere_) send_elsewhere(connection);
     return true;
   }
 
@@ -164,18 +224,25 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
   /// A rank has come over the network: the ranks of this host go there too.
   void send_elsewhere() {
     elsewhere_ = true;
+    // After a failure the ranks of this host have been told here.
+    if (!failure_.is_ok()) return;
     for (auto& [fd, connection] : connections_) {
-      if (connection.joined) send(connection, Kind::kElsewhere, Code::kOk, "");
+      if (connection.joined) send_elsewhere(connection);
     }
   }
 
+  void send_elsewhere(Connection& connection) {
+    connection.was_sent_elsewhere = true;
+    send(connection, Kind::kElsewhere, Code::kOk, "");
+  }
+
   void gather() {
-    if (elsewhere_) return;
+    if (elsewhere_ || !failure_.is_ok()) return;
     uint32_t ready = 0;
     for (const auto& [fd, connection] : connections_)
       ready += connection.joined && connection.waiting ? 1 : 0;
     if (ready < rank_count_) return;
-    close_network();
+    close_loop();
     std::vector<Connection*> by_rank(rank_count_);
     for (auto& [fd, connection] : connections_) {
       if (connection.joined) by_rank[connection.rank] = &connection;
@@ -220,7 +287,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
   std::string absent() const {
     std::vector<bool> here(rank_count_, false);
     for (const auto& [fd, connection] : connections_) {
-      if (connection.joined) here[connection.rank] = true;
+      if (connection.joined && connection.rank < rank_count_) here[connection.rank] = true;
     }
     std::string text;
     for (uint32_t rank = 0; rank < rank_count_; ++rank) {
@@ -243,7 +310,21 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     for (auto& [fd, connection] : connections_) {
       if (connection.joined) send(connection, Kind::kFail, code, text);
     }
-    if (point_ != nullptr) point_->fail(code, text);
+    if (point_ != nullptr) {
+      point_->fail(code, text);
+    } else {
+      start_clock();
+    }
+    hubs_.remember(id_);
+  }
+
+  /// Of how long a failure is kept, where no rendezvous does it.
+  void start_clock() {
+    auto loop = EventLoop::create();
+    if (!loop) return;
+    loop_ = std::move(*loop);
+    loop_->call_at(loop_->now() + remember_ms_ * 1'000'000, [this] { over_ = true; });
+    if (!watch_loop()) loop_.reset();
   }
 
   /// The connection has closed: a rank that leaves before everybody has all it needs has failed.
@@ -257,50 +338,53 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
 
   void drop(int fd) {
     const auto self = shared_from_this();
-    const bool was_rank = connections_.at(fd).joined;
+    const Connection& connection = connections_.at(fd);
+    const bool counts = connection.counts;
+    if (counts && !connection.was_sent_elsewhere) {
+      connection.is_second ? attendance_.gone_under_another_name() : attendance_.gone(connection.rank);
+    }
     control_.forget(fd);
     connections_.erase(fd);
+    if (counts) settle();
+  }
+
+  /// Closes when nobody has to be served any more.
+  void settle() {
+    if (elsewhere_) {
+      point_->settle();
+      return close_if_over();
+    }
     const bool any_left = std::any_of(connections_.begin(), connections_.end(),
                                       [](const auto& entry) { return entry.second.joined; });
-    if (was_rank && !any_left && !elsewhere_) close();
+    if (any_left || (!failure_.is_ok() && !attendance_.is_complete())) return;
+    close();
   }
 
-  void close() {
-    const auto self = shared_from_this();
-    close_network();
-    // Ranks that have connected, but not been read yet, learn why nobody serves them.
-    if (!failure_.is_ok()) accept();
-    control_.forget(listener_.get());
-    listener_.reset();
-    for (auto& [other, connection] : connections_) {
-      if (!failure_.is_ok() && !connection.refused) {
-        send(connection, Kind::kFail, failure_.code(), std::string(failure_.text()));
-      }
-      control_.forget(other);
-    }
-    connections_.clear();
-  }
-
-  void close_network() {
+  void close_loop() {
     if (loop_ == nullptr) return;
     control_.forget(loop_->descriptor());
     point_.reset();
     loop_.reset();
   }
 
+  Hubs& hubs_;
   ControlThread& control_;
   UniqueId id_;
   FileDescriptor listener_;
+  uint64_t remember_ms_;
+  Attendance attendance_;
   uint32_t rank_count_ = 0;
   bool last_ = false;      ///< of the current all-gather
   bool finished_ = false;  ///< the last all-gather is done: ranks leave in good order
   Status failure_;
   std::map<int, Connection> connections_;
-  std::unique_ptr<EventLoop> loop_;  ///< of point_; null: this host only
+  std::unique_ptr<EventLoop> loop_;  ///< of point_, or the clock of a failure; null: neither
   std::unique_ptr<Rendezvous> point_;
   bool elsewhere_ = false;  ///< ranks meet at point_
-  bool network_over_ = false;
+  bool over_ = false;       ///< nobody has to be served any more, or has had the time
 };
+
+namespace {
 
 /// Where ranks of other hosts may come to; no endpoints where this host has no network.
 Result<Listener> listen_to(const std::optional<ListenOptions>& network) {
@@ -313,17 +397,63 @@ Result<Listener> listen_to(const std::optional<ListenOptions>& network) {
 
 }  // namespace
 
-Result<UniqueId> Hub::open(ControlThread& control, const std::optional<ListenOptions>& network) {
-  auto point = listen_to(network);
+Result<UniqueId> Hubs::open(const HubOptions& options) {
+  auto point = listen_to(options.network);
   TUTTI_TRY(point.status());
   auto id = make_unique_id(point->endpoints);
   TUTTI_TRY(id.status());
   auto listener = local_listen(local_name_of(*id));
   TUTTI_TRY(listener.status());
-  const auto server = std::make_shared<HubServer>(control, *id, std::move(*listener));
+  const auto server = std::make_shared<HubServer>(*this, *id, std::move(*listener), options.remember_ms);
+  const auto hold = control_.hold();
   if (!point->endpoints.empty()) TUTTI_TRY(server->listen_to_network(std::move(*point)));
-  TUTTI_TRY(server->listen());
+  if (const Status listening = server->listen(); !listening) {
+    server->close();
+    return listening;
+  }
+  served_[id->nonce].server = server;
   return id;
+}
+
+void Hubs::stay(const SetUpOptions& rank, const Status& why) {
+  SetUpStop ended;
+  {
+    const auto hold = control_.hold();
+    const auto found = served_.find(rank.id.nonce);
+    const auto server = found == served_.end() ? nullptr : found->second.server.lock();
+    if (server == nullptr || !server->is_of(rank.id)) return;
+    found->second.waiters.push_back(&ended);
+    server->fail(rank, why);
+  }
+  if (auto loop = EventLoop::create()) {
+    const auto end = StopWatch::start(**loop, &ended);
+    const auto stop = StopWatch::start(**loop, rank.stop);
+    bool is_late = false;
+    (*loop)->call_at(std::min(rank.deadline_ns, deadline_after_ms(kStayMs)), [&is_late] { is_late = true; });
+    if (end && stop) {
+      (*loop)->run_until([&] { return is_late || (*end)->is_stopped() || (*stop)->is_stopped(); });
+    }
+  }
+  const auto hold = control_.hold();
+  if (const auto found = served_.find(rank.id.nonce); found != served_.end()) {
+    std::erase(found->second.waiters, &ended);
+  }
+}
+
+/// The oldest failure makes room for one more.
+void Hubs::remember(const UniqueId& id) {
+  failed_.push_back(id.nonce);
+  if (failed_.size() <= kFailuresKept) return;
+  // Closing takes it off the list.
+  if (const auto oldest = served_.at(failed_.front()).server.lock()) oldest->close();
+}
+
+void Hubs::end(const UniqueId& id) {
+  std::erase(failed_, id.nonce);
+  const auto found = served_.find(id.nonce);
+  if (found == served_.end()) return;
+  for (SetUpStop* waiter : found->second.waiters) waiter->stop();
+  served_.erase(found);
 }
 
 }  // namespace tutti

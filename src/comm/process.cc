@@ -47,6 +47,13 @@ Result<ChoiceTable> load_choice(const std::string& path) {
 }  // namespace
 
 Result<Process*> Process::instance() {
+  auto process = for_meeting();
+  TUTTI_TRY(process.status());
+  TUTTI_TRY((*process)->refusal_);
+  return process;
+}
+
+Result<Process*> Process::for_meeting() {
   // The destructor runs at exit(), not at a death: a process that returns from main is no lost peer.
   struct Leaver {
     Result<Process*> process;
@@ -65,10 +72,24 @@ Result<Process*> Process::create() {
   return process.release();
 }
 
+/// What meetings need; what ranks need besides may fail.
 Status Process::prepare() {
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return system_error("mmap", errno);
+  if (madvise(page, 4096, MADV_WIPEONFORK) != 0) return system_error("madvise(MADV_WIPEONFORK)", errno);
+  *static_cast<char*>(page) = 1;
+  original_ = static_cast<const char*>(page);
   auto config = read_config(process_environment());
-  TUTTI_TRY(config.status());
-  config_ = std::move(*config);
+  config_ = config ? std::move(*config) : read_meeting_config(process_environment());
+  refusal_ = config ? prepare_ranks() : config.status();
+  auto control = ControlThread::start();
+  TUTTI_TRY(control.status());
+  control_ = std::move(*control);
+  hubs_ = std::make_unique<Hubs>(*control_);
+  return Status::ok();
+}
+
+Status Process::prepare_ranks() {
   if (!config_.algorithm.empty() && !is_algorithm(config_.algorithm)) {
     return {Code::kInvalidArgument,
             format("environment variable TUTTI_ALGORITHM is \"%s\"; no collective has "
@@ -82,11 +103,6 @@ Status Process::prepare() {
     return system_error("getrandom", errno);
   }
   place_ = find_place(config_.host_id);
-  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return system_error("mmap", errno);
-  if (madvise(page, 4096, MADV_WIPEONFORK) != 0) return system_error("madvise(MADV_WIPEONFORK)", errno);
-  *static_cast<char*>(page) = 1;
-  original_ = static_cast<const char*>(page);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("pipe2", errno);
   life_read_ = FileDescriptor(ends[0]);
@@ -109,9 +125,6 @@ Status Process::prepare() {
                    std::string(heap.status().text()).c_str())};
   }
   heap_ = *heap;
-  auto control = ControlThread::start();
-  TUTTI_TRY(control.status());
-  control_ = std::move(*control);
   return Status::ok();
 }
 
@@ -171,8 +184,10 @@ std::string Process::report() {
 }
 
 Result<UniqueId> Process::make_id(bool network) {
-  if (!network) return Hub::open(*control_, std::nullopt);
-  return Hub::open(*control_, ListenOptions{config_.socket_ifname, config_.port_first, config_.port_last});
+  HubOptions options;
+  if (network) options.network = ListenOptions{config_.socket_ifname, config_.port_first, config_.port_last};
+  options.remember_ms = config_.setup_timeout_ms;
+  return hubs_->open(options);
 }
 
 Result<Devices*> Process::devices() {

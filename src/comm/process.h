@@ -44,6 +44,10 @@ class Process {
 
   /// Errors: kInvalidArgument (environment), kSystemError. Thread-safe.
   static Result<Process*> instance();
+  /// The same, also where instance() is refused: such a process can make ids and meet, with the settings that
+  /// can be read, so that other ranks learn why it takes no part. Errors: kSystemError (no control thread).
+  /// Thread-safe.
+  static Result<Process*> for_meeting();
 
   const Config& config() const { return config_; }
   /// The table of Config::choice_file, or the built-in one.
@@ -65,8 +69,10 @@ class Process {
   std::shared_ptr<Segment> find_segment(uint64_t key);
   /// Keeps in mind whom to tell when the process exits.
   void add_plane(const std::shared_ptr<ControlPlane>& plane);
-  /// A new id, served from here: for ranks of any hosts, or of this one. Errors: as Hub::open.
+  /// A new id, served from here: for ranks of any hosts, or of this one. Errors: as Hubs::open.
   Result<UniqueId> make_id(bool network);
+  /// The ids that are served from here.
+  Hubs& hubs() { return *hubs_; }
   /// Communicators that report() tells of, from start to end of their lives. `id`: by which it was joined.
   void add_communicator(const Communicator* comm, const UniqueId& id);
   void remove_communicator(const Communicator* comm);
@@ -93,10 +99,13 @@ class Process {
   Process() = default;
   static Result<Process*> create();
   Status prepare();
+  Status prepare_ranks();
 
   Config config_;
+  Status refusal_;  ///< why there can be no ranks here
   ChoiceTable choice_;
   std::unique_ptr<ControlThread> control_;
+  std::unique_ptr<Hubs> hubs_;
   SymmetricHeap* heap_ = nullptr;
   Token token_{};
   Place place_;

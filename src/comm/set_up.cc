@@ -1,9 +1,6 @@
 #include "comm/set_up.h"
 
 #include <algorithm>
-#include <chrono>
-#include <string>
-#include <thread>
 #include <utility>
 
 #include "core/clock.h"
@@ -30,15 +27,10 @@ Result<SetUp> SetUp::join(const SetUpOptions& options, const Config& config) {
 
 void SetUp::decline(const SetUpOptions& options, const Config& config, const Status& why) {
   constexpr uint64_t kJoinMs = 5000;
-  // The meeting point may close when nobody is left there: who comes later would not learn why.
-  constexpr auto kStay = std::chrono::seconds(2);
   SetUpOptions brief = options;
   brief.deadline_ns = std::min(options.deadline_ns, deadline_after_ms(kJoinMs));
   auto setup = join(brief, config);
-  if (!setup) return;
-  setup->fail(
-      {why.code(), format("rank %u cannot take part: %s", options.rank, std::string(why.text()).c_str())});
-  std::this_thread::sleep_for(kStay);
+  if (setup) setup->fail(why);
 }
 
 Status SetUp::join_network() {

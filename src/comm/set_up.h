@@ -19,14 +19,6 @@
 
 namespace tutti {
 
-struct SetUpOptions {
-  UniqueId id;
-  uint32_t rank_count = 0;
-  uint32_t rank = 0;
-  uint64_t deadline_ns = 0;
-  SetUpStop* stop = nullptr;  ///< may be null; outlives the set-up
-};
-
 class SetUp {
  public:
   /// Where a rank's files and data sockets are found by those that it meets over the network.
@@ -35,8 +27,8 @@ class SetUp {
   /// Blocks until the meeting knows this rank. Errors: as Meeting::join and NetworkMeeting::join.
   static Result<SetUp> join(const SetUpOptions& options, const Config& config);
 
-  /// For a rank that cannot take part: joins only to tell the others `why`, and stays a little for those that
-  /// come later. Blocks for some seconds at most.
+  /// For a rank that cannot take part: joins only to tell the meeting `why`, which keeps that for those that
+  /// come later. Blocks until it knows, for some seconds at most.
   static void decline(const SetUpOptions& options, const Config& config, const Status& why);
 
   /// What every rank says of itself, by rank: `announce` makes this rank's words, once or, when it turns out

@@ -155,6 +155,10 @@ Config read_meeting_config(const Environment& environment) {
   if (!read_ports(environment, "TUTTI_PORT_RANGE", config.port_first, config.port_last)) {
     config.port_first = config.port_last = 0;
   }
+  if (!read_number(environment, "TUTTI_SETUP_TIMEOUT_MS", {1, kYearMs}, config.setup_timeout_ms)) {
+    config.setup_timeout_ms = Config().setup_timeout_ms;
+  }
+  if (!read_key(environment, config.key)) config.key.clear();
   return config;
 }
 

@@ -103,8 +103,8 @@ using Environment = std::function<const char*(const char* name)>;
 /// Errors: kInvalidArgument naming the variable, its value and the range.
 Result<Config> read_config(const Environment& environment);
 
-/// The settings by which a rank finds the others, where they can be read, and defaults for the rest: for a
-/// rank whose settings are refused, to tell the others.
+/// The settings by which a rank finds the others and proves itself, where they can be read, and defaults for
+/// the rest: for a rank whose settings are refused, to tell the others.
 Config read_meeting_config(const Environment& environment);
 
 /// The process's environment.

@@ -389,6 +389,14 @@ void Member::complete(Result<Table> result) {
   if (on_table) on_table(std::move(result));
 }
 
+void Member::close() {
+  gate_.reset();
+  dialer_.reset();
+  point_.reset();
+  parent_.reset();
+  for (auto& [rank, child] : children_) child.socket.reset();
+}
+
 bool Member::is_drained() const {
   const auto drained = [](const std::unique_ptr<FrameSocket>& socket) {
     return socket == nullptr || socket->is_drained();

@@ -62,6 +62,9 @@ class Member {
   /// everybody's.
   void fail(const Status& why) { report(why); }
 
+  /// After a failure: closes all connections; what has been said is with the kernel.
+  void close();
+
   /// It has introduced itself to the rendezvous.
   bool is_known() const { return point_ != nullptr || exchange_ > 0; }
   /// The rendezvous has told it its parent.

@@ -15,9 +15,11 @@ constexpr std::string_view kScheme = "tutti://";
 /// Destroyed from the last to the first: members use the loop.
 struct NetworkMeeting::Parts {
   uint32_t rank_count = 0;
+  uint32_t rank = 0;
   uint64_t deadline_ns = 0;
   std::unique_ptr<EventLoop> loop;
   std::unique_ptr<StopWatch> stop;
+  bool is_over = false;  ///< nobody has to be served any more
   std::unique_ptr<Rendezvous> point;
   std::unique_ptr<Member> member;
 };
@@ -76,6 +78,7 @@ Result<NetworkMeeting> NetworkMeeting::join(MeetingPoint point, const NetworkMee
   meeting.parts_ = std::make_unique<Parts>();
   Parts& parts = *meeting.parts_;
   parts.rank_count = options.rank_count;
+  parts.rank = options.rank;
   parts.deadline_ns = options.deadline_ns;
   auto loop = EventLoop::create();
   TUTTI_TRY(loop.status());
@@ -87,6 +90,7 @@ Result<NetworkMeeting> NetworkMeeting::join(MeetingPoint point, const NetworkMee
     RendezvousOptions serve;
     serve.credentials = point.credentials;
     serve.listener = std::move(*point.serve);
+    serve.on_end = [&parts] { parts.is_over = true; };
     auto served = Rendezvous::open(*parts.loop, std::move(serve));
     TUTTI_TRY(served.status());
     parts.point = std::move(*served);
@@ -105,8 +109,25 @@ Result<NetworkMeeting> NetworkMeeting::join(MeetingPoint point, const NetworkMee
   parts.member = std::move(*member);
   meeting.run_until([&] { return parts.member->is_known() || !parts.member->failure().is_ok(); });
   if (parts.stop->is_stopped()) return stopped_status();
-  TUTTI_TRY(parts.member->failure());
+  if (const Status& failure = parts.member->failure(); !failure) return meeting.end(failure);
   return meeting;
+}
+
+/// The meeting has failed for this rank.
+Status NetworkMeeting::end(const Status& why) {
+  stay(why);
+  return why;
+}
+
+void NetworkMeeting::stay(const Status& why) {
+  Parts& parts = *parts_;
+  if (parts.point == nullptr) return;
+  parts.point->fail(why.code(), std::string(why.text()));
+  run_until_late(parts.loop->now() + kFlushNs, [&parts] { return parts.member->is_drained(); });
+  // This rank has heard.
+  parts.member->close();
+  run_until_late(std::min(parts.deadline_ns, deadline_after_ms(kStayMs)),
+                 [&parts] { return parts.is_over || parts.stop->is_stopped(); });
 }
 
 void NetworkMeeting::run_until(const std::function<bool()>& done) {
@@ -122,10 +143,10 @@ Result<std::vector<std::vector<std::byte>>> NetworkMeeting::all_gather(std::span
   run_until([&] { return result->has_value(); });
   if (parts_->stop->is_stopped()) {
     // The others should not wait for the deadline.
-    fail(stopped_status());
+    fail({Code::kAborted, format("rank %u has ended its set-up by abort or destroy", parts_->rank)});
     return stopped_status();
   }
-  TUTTI_TRY((*result)->status());
+  if (!**result) return end((*result)->status());
   // Others wait for what goes through this rank.
   run_until_late(std::max(parts_->deadline_ns, parts_->loop->now() + kFlushNs),
                  [this] { return parts_->stop->is_stopped() || parts_->member->is_drained(); });
@@ -142,6 +163,7 @@ void NetworkMeeting::fail(const Status& why) {
   parts_->member->fail(why);
   run_until_late(parts_->loop->now() + kFlushNs,
                  [this] { return !parts_->member->failure().is_ok() && parts_->member->is_drained(); });
+  if (!parts_->stop->is_stopped()) stay(why);
 }
 
 int NetworkMeeting::descriptor() const {

@@ -28,7 +28,8 @@ struct MeetingPoint {
   HostPort name;                    ///< resolved when `endpoints` is empty
   /// Whoever serves it may come later than this rank: tried until the deadline.
   bool patient = false;
-  /// Set where this rank serves the meeting point itself, as long as it takes part.
+  /// Set where this rank serves the meeting point itself, as long as it takes part. When the meeting fails it
+  /// stays in the failing call until all ranks have heard why: kStayMs at most, and not past the deadline.
   std::optional<Listener> serve;
 };
 
@@ -63,7 +64,8 @@ class NetworkMeeting {
   /// whatever `fail` said on another rank.
   Result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> blob, bool last);
 
-  /// Tells all ranks that this one gives up, and why. Blocks for a second at most.
+  /// Tells all ranks that this one gives up, and why. Blocks for a second at most, or stays
+  /// (MeetingPoint::serve).
   void fail(const Status& why);
 
   /// For who waits for something else meanwhile: readable when check() has something to do.
@@ -73,6 +75,8 @@ class NetworkMeeting {
 
  private:
   NetworkMeeting() = default;
+  Status end(const Status& why);
+  void stay(const Status& why);
   void run_until(const std::function<bool()>& done);
   void run_until_late(uint64_t late_ns, const std::function<bool()>& done);
 

@@ -25,7 +25,9 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::open(EventLoop& loop, Rendezvous
   return point;
 }
 
-Rendezvous::~Rendezvous() = default;
+Rendezvous::~Rendezvous() {
+  loop_.cancel(memory_);
+}
 
 void Rendezvous::admit(const Claim& claim, FileDescriptor socket) {
   const uint64_t number = ++arrivals_;
@@ -58,6 +60,7 @@ void Rendezvous::join(Visitor& visitor, const Frame& frame) {
   const uint32_t rank_count = frame.header.count;
   visitor.joined = true;
   if (const auto on_begin = std::exchange(on_begin_, nullptr)) on_begin();
+  if (rank_count > 0) attendance_->expect(rank_count);
   if (!failure_) return tell_failure(visitor);
   // A wrong set-up is everybody's failure: nobody should wait for the deadline.
   const auto refuse = [&](const std::string& text) { fail(Code::kInvalidArgument, text); };
@@ -74,7 +77,10 @@ void Rendezvous::join(Visitor& visitor, const Frame& frame) {
     return refuse(
         format("rank %u says that there are %u ranks, others say %u", rank, rank_count, rank_count_));
   }
-  if (endpoints_[rank] != nullptr) return refuse(format("rank %u has joined twice", rank));
+  if (endpoints_[rank] != nullptr) {
+    visitor.is_second = true;
+    return refuse(format("rank %u has joined twice", rank));
+  }
   endpoints_[rank] = std::make_shared<const std::vector<std::byte>>(frame.body);
   const auto own = std::find_if(visitors_.begin(), visitors_.end(),
                                 [&](const auto& entry) { return &entry.second == &visitor; });
@@ -129,10 +135,19 @@ void Rendezvous::lose(uint64_t number) {
   if (!visitor.left) {
     fail(Code::kPeerLost, format("rank %u ended while the communicator was set up", visitor.rank));
   }
+  visitor.is_second ? attendance_->gone_under_another_name() : attendance_->gone(visitor.rank);
+  settle();
+}
+
+void Rendezvous::settle() {
   const bool any_left =
       std::any_of(visitors_.begin(), visitors_.end(), [](const auto& entry) { return entry.second.joined; });
   // Ranks leave when all have met; before that the last one to leave leaves in failure.
-  if (any_left) return;
+  if (any_left || (!failure_ && !attendance_->is_complete())) return;
+  end();
+}
+
+void Rendezvous::end() {
   const auto on_end = std::exchange(on_end_, nullptr);
   if (on_end) on_end();
 }
@@ -140,6 +155,8 @@ void Rendezvous::lose(uint64_t number) {
 void Rendezvous::fail(Code code, const std::string& text) {
   if (!failure_) return;
   failure_ = Status(code, text);
+  memory_ = loop_.call_at(loop_.now() + remember_ms_ * 1'000'000, [this] { end(); });
+  if (on_fail_) on_fail_(failure_);
   for (auto& [number, visitor] : visitors_) {
     if (visitor.joined) tell_failure(visitor);
   }

@@ -2,7 +2,7 @@
 // in the tree (tree.h) listens as soon as that has come; what the ranks then have to say goes through the
 // tree. Until a rank has its first all-gather behind it, it stays connected here, and the rendezvous is the
 // judge of what went wrong: all ranks read about the same, first failure; at the deadline the ranks that have
-// not come are named.
+// not come are named. A failure is kept for ranks that come late, until all have heard of it.
 //
 // Per rank: one connection, three small frames. docs/decisions/0003-meeting-tree.md tells why one process
 // serves.
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "meet/attendance.h"
 #include "meet/endpoint.h"
 #include "meet/event_loop.h"
 #include "meet/frame_socket.h"
@@ -28,8 +29,15 @@ struct RendezvousOptions {
   Listener listener;
   /// Called when the first rank has come. May be empty.
   std::function<void()> on_begin;
-  /// Called once when all ranks that came have left. May destroy the rendezvous. May be empty.
+  /// Called with the failure of the meeting, once. May be empty.
+  std::function<void(const Status&)> on_fail;
+  /// Called once when nobody has to be served any more: all ranks have met and left, or all have heard of a
+  /// failure, or `remember_ms` have passed since. May destroy the rendezvous. May be empty.
   std::function<void()> on_end;
+  /// How long a failure is kept for ranks that have not come yet.
+  uint64_t remember_ms = 120'000;
+  /// Of who lets ranks in by another way, too; null: the rendezvous keeps its own. Outlives it.
+  Attendance* attendance = nullptr;
   /// See GateOptions.
   std::function<void(const std::string&)> on_stranger = log_line;
   uint32_t pending_max = 1024;
@@ -45,6 +53,8 @@ class Rendezvous {
 
   /// Ends the meeting: all ranks, those that come later too, get this failure, unless there was one before.
   void fail(Code code, const std::string& text);
+  /// Looks whether it is over: for who has changed the `attendance`.
+  void settle();
 
   const GateCounts& gate_counts() const { return gate_->counts(); }
   size_t pending_count() const { return gate_->pending_count(); }
@@ -57,10 +67,16 @@ class Rendezvous {
     uint32_t rank = 0;
     bool joined = false;
     bool left = false;
+    bool is_second = false;  ///< of its rank
   };
 
   Rendezvous(EventLoop& loop, RendezvousOptions& options)
-      : loop_(loop), on_begin_(std::move(options.on_begin)), on_end_(std::move(options.on_end)) {}
+      : loop_(loop),
+        on_begin_(std::move(options.on_begin)),
+        on_fail_(std::move(options.on_fail)),
+        on_end_(std::move(options.on_end)),
+        remember_ms_(options.remember_ms),
+        attendance_(options.attendance != nullptr ? options.attendance : &own_attendance_) {}
   void admit(const Claim& claim, FileDescriptor socket);
   void handle(uint64_t number, const Frame& frame);
   void join(Visitor& visitor, const Frame& frame);
@@ -69,11 +85,16 @@ class Rendezvous {
   void lose(uint64_t number);
   void send(Visitor& visitor, FrameHeader header, FrameSocket::Body body = nullptr);
   void tell_failure(Visitor& visitor);
+  void end();
   std::string absent() const;
 
   EventLoop& loop_;
   std::function<void()> on_begin_;
+  std::function<void(const Status&)> on_fail_;
   std::function<void()> on_end_;
+  uint64_t remember_ms_;
+  Attendance own_attendance_;
+  Attendance* attendance_;
   std::unique_ptr<Gate> gate_;
   uint32_t rank_count_ = 0;               ///< 0 until the first rank has joined
   std::map<uint64_t, Visitor> visitors_;  ///< by order of arrival
@@ -81,6 +102,7 @@ class Rendezvous {
   std::map<uint32_t, uint64_t> visitor_of_rank_;  ///< of joined ranks that are still connected
   std::vector<FrameSocket::Body> endpoints_;      ///< by rank; empty: has not come
   Status failure_;
+  EventLoop::Timer memory_;  ///< until when a failure is kept
   uint64_t sent_count_ = 0;
 };
 

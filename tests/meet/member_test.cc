@@ -319,6 +319,42 @@ TEST(MemberTest, ARankThatJoinsTwiceFailsAll) {
   gathering.expect_failure(Code::kInvalidArgument, {"rank 1 has joined twice"});
 }
 
+// Goal: a failure is kept for ranks that come when those that were there have gone, and no longer than until
+// all have heard of it, the one that came under another's number included.
+TEST(MemberTest, AFailureIsKeptForRanksThatComeLate) {
+  Gathering group(3);
+  group.start(0);
+  group.start(1, group.options(0));
+  group.gather(0);
+  group.gather(1);
+  ASSERT_TRUE(group.run());
+  group.expect_failure(Code::kInvalidArgument, {"rank 0", "twice"});
+  group.members_[0].reset();
+  group.members_[1].reset();
+  group.start(2);
+  group.gather(2);
+  ASSERT_TRUE(group.run());
+  group.expect_failure(Code::kInvalidArgument, {"rank 0", "twice"});
+  EXPECT_FALSE(group.ended_);
+  group.members_[2].reset();
+  EXPECT_TRUE(group.loop.run_until([&] { return group.ended_; }));
+}
+
+// Goal: a failure is not kept for ever for ranks that never come.
+TEST(MemberTest, AFailureIsForgottenInTime) {
+  Gathering group(3);
+  group.start(0);
+  group.gather(0);
+  ASSERT_TRUE(group.loop.run_until([&] { return group.members_[0]->has_joined(); }));
+  group.members_[0]->fail({Code::kInternal, "for the test"});
+  ASSERT_TRUE(group.run());
+  group.members_[0].reset();
+  group.loop.advance_ms(RendezvousOptions().remember_ms - 1);
+  EXPECT_FALSE(group.ended_);
+  group.loop.advance_ms(1);
+  EXPECT_TRUE(group.ended_);
+}
+
 TEST(MemberTest, DifferentRankCountsFailAll) {
   Gathering gathering(3);
   for (const uint32_t slot : {0u, 1u}) gathering.start(slot);

@@ -217,6 +217,32 @@ TEST(NetworkMeetingTest, WhatFailsOnOneRankIsReadOnAll) {
   }
 }
 
+// Goal: who serves the address stays for a rank that comes late, until that has heard why the meeting has
+// failed. Method: rank 1 says another number of ranks; rank 2 comes when it has been told.
+TEST(NetworkMeetingTest, WhoServesStaysUntilAllHaveHeard) {
+  const std::string url = free_address();
+  std::atomic<bool> told = false;
+  std::atomic<bool> last_came = false;
+  const auto statuses = run_ranks(3, [&](uint32_t rank) -> Status {
+    if (rank == 2) {
+      while (!told) std::this_thread::yield();
+      last_came = true;
+    }
+    auto point = meeting_point_of_url(url, kSecret, rank == 0);
+    TUTTI_TRY(point.status());
+    auto meeting = NetworkMeeting::join(std::move(*point), options_of(rank, rank == 1 ? 4 : 3));
+    TUTTI_TRY(meeting.status());
+    const Status end = gather_twice(*meeting, rank, 3);
+    EXPECT_TRUE(rank != 0 || last_came) << "rank 0 left before the last rank came";
+    if (rank == 1) told = true;
+    return end;
+  });
+  for (const Status& status : statuses) {
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.text();
+    EXPECT_NE(status.text().find("ranks, others say"), std::string_view::npos) << status.text();
+  }
+}
+
 TEST(UniqueIdTest, IdsCarryKeyAndAddressesOrAreRefused) {
   Endpoint endpoint = loopback(4000);
   auto id = make_unique_id({endpoint});
