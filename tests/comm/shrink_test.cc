@@ -331,6 +331,104 @@ TEST(GrowTest, NewRanksJoin) {
   }
 }
 
+// A cluster of five for deaths of joiners: ranks 0 and 1 are there, 2 to 4 join, and 3 dies.
+constexpr int kGrown = 5;
+constexpr int kDies = 3;
+
+ClusterOptions growing_cluster(const std::vector<int>& hosts) {
+  ClusterOptions options;
+  options.layout = processes(kGrown);
+  options.hosts = hosts;
+  options.create = false;
+  options.lost_processes = {kDies};
+  return options;
+}
+
+/// The communicator that is to grow, on its ranks, and the id for that, on all.
+tutti_unique_id_t begin_to_grow(Rank& rank) {
+  tutti_unique_id_t id{};
+  if (rank.rank() == 0) {
+    rank.expect_ok(tutti_get_unique_id(&id), "id");
+    std::memcpy(rank.shared_bytes(), &id, sizeof(id));
+  }
+  if (rank.rank() < 2) {
+    rank.expect_ok(tutti_comm_create(&rank.comm, 2, rank.id(), rank.rank(), nullptr), "create");
+  }
+  rank.meet();
+  std::memcpy(&id, rank.shared_bytes(), sizeof(id));
+  return id;
+}
+
+tutti_result_t grow(Rank& rank, const tutti_unique_id_t& id, tutti_comm_t** next,
+                    const tutti_config_t* config) {
+  const int number = rank.rank() < 2 ? -1 : rank.rank();
+  return tutti_comm_grow(rank.comm, kGrown, &id, number, next, config);
+}
+
+// Goal: a joiner that is killed in the middle is named to all that are there, and to a joiner that comes
+// later, at once: the deadline is two minutes. The communicator that was to grow goes on. Method: rank 3 dies
+// when the meeting knows it; rank 4 comes when it is dead.
+TEST(GrowTest, AJoinerThatDiesIsNamed) {
+  for (const auto& hosts : {std::vector<int>{}, std::vector<int>{0, 0, 1, 1, 2}}) {
+    EXPECT_EQ(run_cluster(growing_cluster(hosts),
+                          [](Rank& rank) {
+                            const tutti_unique_id_t id = begin_to_grow(rank);
+                            tutti_comm_t* next = nullptr;
+                            if (rank.rank() == kDies) {
+                              tutti_config_t config = rank.config();
+                              config.nonblocking = 1;
+                              rank.expect(grow(rank, id, &next, &config), TUTTI_IN_PROGRESS, "grow");
+                              rank.wait_until_joined();
+                              kill(getpid(), SIGKILL);
+                            }
+                            if (rank.rank() == 4) rank.wait_until_dead(kDies);
+                            rank.expect(grow(rank, id, &next, nullptr), TUTTI_PEER_LOST, "grow");
+                            rank.expect_text({"rank 3"}, "grow");
+                            rank.expect_true(next == nullptr, "a failed grow left a communicator");
+                            if (rank.comm != nullptr)
+                              rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "the old one");
+                          }),
+              "")
+        << hosts.size();
+  }
+}
+
+// Goal: whenever a joiner dies, all that are left hear of it: from the call, or from the first one on what it
+// made. Method: it dies after some time; a short deadline for those that it has never joined.
+TEST(GrowTest, AJoinerMayDieAtAnyMoment) {
+  for (const auto& hosts : {std::vector<int>{}, std::vector<int>{0, 0, 1, 1, 2}}) {
+    for (const unsigned us : {500u, 2000u, 6000u}) {
+      EXPECT_EQ(run_cluster(growing_cluster(hosts),
+                            [us](Rank& rank) {
+                              const tutti_unique_id_t id = begin_to_grow(rank);
+                              tutti_config_t config = rank.config();
+                              config.setup_timeout_ms = static_cast<uint64_t>(patience_s(1)) * 1000;
+                              if (rank.rank() == kDies) die_in_us(us);
+                              tutti_comm_t* next = nullptr;
+                              tutti_result_t result = grow(rank, id, &next, &config);
+                              if (rank.rank() == kDies) {
+                                for (;;) pause();
+                              }
+                              if (result == TUTTI_SUCCESS) result = tutti_barrier(next, TUTTI_BLOCKING);
+                              const std::string text = tutti_last_error();
+                              rank.expect_true(result == TUTTI_PEER_LOST || result == TUTTI_TIMEOUT,
+                                               tutti_error_string(result));
+                              rank.expect_true(text.find("3") != std::string::npos, text);
+                              // An abort before that would be what the others hear of first.
+                              rank.add(0);
+                              rank.wait_value(0, kGrown - 1);
+                              if (next != nullptr) rank.expect_ok(tutti_comm_abort(next), "abort");
+                              if (rank.comm != nullptr)
+                                rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "the old one");
+                              rank.add(1);
+                              rank.wait_value(1, kGrown - 1);
+                            }),
+                "")
+          << us << " us, " << hosts.size();
+    }
+  }
+}
+
 TEST(GrowTest, WrongArgumentsAreRefused) {
   ClusterOptions options;
   options.layout = processes(2);

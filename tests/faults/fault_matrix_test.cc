@@ -32,6 +32,8 @@ enum class Fault {
   kLate,
   kAborts,
   kOtherSettings,
+  kBadSetting,
+  kTlsAlone,
   kOtherRankCount,
   kTwice
 };
@@ -62,10 +64,8 @@ const std::vector<Row>& rows() {
   const Told late{TUTTI_TIMEOUT, {"rank 1", "finished collective"}};
   const Told aborted{TUTTI_ABORTED, {"rank 1"}};
   const Told has_not_come{TUTTI_TIMEOUT, {"of 4 ranks", "1"}};
-  // A meeting that has failed is closed to who comes afterwards.
-  const Told closed{TUTTI_PEER_LOST, {"meeting point"}};
   static const std::vector<Row> table = {
-      {kKilled, kSetUp, {lost, has_not_come, closed}},
+      {kKilled, kSetUp, {lost}},
       {kKilled, kShortCall, {lost}},
       {kKilled, kLongCall, {lost}},
       {kKilled, kComputing, {lost}},
@@ -73,7 +73,7 @@ const std::vector<Row>& rows() {
       {kStopped, kShortCall, {silent}},
       {kStopped, kLongCall, {silent}},
       {kStopped, kComputing, {silent}},
-      {kExits, kSetUp, {lost, has_not_come, closed}},
+      {kExits, kSetUp, {lost}},
       {kExits, kShortCall, {left}},
       {kExits, kLongCall, {left}},
       {kExits, kComputing, {left}, true},
@@ -83,13 +83,15 @@ const std::vector<Row>& rows() {
       {kLate, kSetUp, {has_not_come}},
       {kLate, kShortCall, {late}},
       {kLate, kLongCall, {late}},
-      {kAborts, kSetUp, {lost, has_not_come, closed}},
+      {kAborts, kSetUp, {lost, aborted}},
       {kAborts, kShortCall, {aborted}},
       {kAborts, kLongCall, {aborted}},
       {kAborts, kComputing, {aborted}},
-      {kOtherSettings, kSetUp, {{TUTTI_INVALID_ARGUMENT, {"reproducible", "rank 1"}}, closed}},
-      {kOtherRankCount, kSetUp, {{TUTTI_INVALID_ARGUMENT, {"4", "5", "ranks"}}, closed}},
-      {kTwice, kSetUp, {{TUTTI_INVALID_ARGUMENT, {"rank 1", "twice"}}, closed}},
+      {kOtherSettings, kSetUp, {{TUTTI_INVALID_ARGUMENT, {"reproducible", "rank 1"}}}},
+      {kBadSetting, kSetUp, {{TUTTI_INVALID_ARGUMENT, {"rank 1 cannot take part", "TUTTI_SLOTS"}}}},
+      {kTlsAlone, kSetUp, {{TUTTI_INVALID_ARGUMENT, {"TUTTI_TLS", "rank 1"}}}},
+      {kOtherRankCount, kSetUp, {{TUTTI_INVALID_ARGUMENT, {"4", "5", "ranks"}}}},
+      {kTwice, kSetUp, {{TUTTI_INVALID_ARGUMENT, {"rank 1", "twice"}}}},
   };
   return table;
 }
@@ -103,6 +105,8 @@ const char* words(Fault fault) {
     case Fault::kLate: return "late by more than the deadline";
     case Fault::kAborts: return "aborts";
     case Fault::kOtherSettings: return "has other settings";
+    case Fault::kBadSetting: return "has a setting that is refused";
+    case Fault::kTlsAlone: return "alone asks for TLS";
     case Fault::kOtherRankCount: return "expects other ranks";
     case Fault::kTwice: return "is there twice";
   }
@@ -217,17 +221,28 @@ class FaultRun {
   }
 
   void victim_in_set_up(Rank& rank) const {
+    const Fault fault = row_.fault;
+    if (dies(fault) || fault == Fault::kAborts) return victim_while_they_meet(rank);
     tutti_config_t config = rank.config();
     happen(rank);
-    switch (row_.fault) {
+    switch (fault) {
       case Fault::kStopped: kill(getpid(), SIGSTOP); return;
       case Fault::kLate: rank.wait_value(kSeen, kRanks - 1); return;
       case Fault::kOtherSettings: config.reproducible = 1; break;
-      case Fault::kOtherRankCount: create(rank, kRanks + 1, kVictim, config); return;
-      case Fault::kTwice: break;
-      default: config.nonblocking = 1; break;
+      case Fault::kBadSetting: setenv("TUTTI_SLOTS", "3", 1); break;
+      case Fault::kTlsAlone: setenv("TUTTI_TLS", "1", 1); break;
+      default: break;
     }
-    create(rank, kRanks, kVictim, config);
+    create(rank, fault == Fault::kOtherRankCount ? kRanks + 1 : kRanks, kVictim, config);
+  }
+
+  /// It has joined; the last rank has not.
+  void victim_while_they_meet(Rank& rank) const {
+    tutti_config_t config = rank.config();
+    config.nonblocking = 1;
+    rank.expect(create(rank, kRanks, kVictim, config), TUTTI_IN_PROGRESS, "create");
+    rank.wait_until_joined();
+    happen(rank);
     if (row_.fault == Fault::kKilled) kill(getpid(), SIGKILL);
     if (row_.fault == Fault::kExits) std::exit(0);
     if (row_.fault == Fault::kAborts) {

@@ -19,10 +19,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <set>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "tests/support/scope.h"
@@ -112,6 +116,27 @@ class SharedPage {
  private:
   T* page_;
 };
+
+/// Whether this process listens where peers fetch its files: that is opened once the meeting knows its first
+/// rank.
+bool has_file_server() {
+  std::set<std::string> own;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
+  }
+  std::ifstream sockets("/proc/self/net/unix");
+  for (std::string line; std::getline(sockets, line);) {
+    if (line.find(" @tutti-files-") == line.npos) continue;
+    // Num RefCount Protocol Flags Type St Inode Path
+    std::istringstream words(line);
+    std::string inode;
+    for (int i = 0; i < 7; ++i) words >> inode;
+    if (own.contains(inode)) return true;
+  }
+  return false;
+}
 
 void run_rank(ClusterShared& shared, const ClusterOptions& options, const RankBody& body, int rank, int count,
               int process) {
@@ -286,6 +311,12 @@ bool Rank::wait_value(int counter, uint64_t value) {
   const bool came = wait_for(shared_, [&] { return shared_.counters[counter].load() >= value; });
   if (!came) fail("counter " + std::to_string(counter) + " did not reach " + std::to_string(value));
   return came;
+}
+
+bool Rank::wait_until_joined() {
+  const bool joined = wait_for(shared_, has_file_server);
+  if (!joined) fail("its set-up did not join the meeting");
+  return joined;
 }
 
 void* Rank::shared_bytes() {

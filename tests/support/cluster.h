@@ -80,6 +80,8 @@ class Rank {
   bool wait_value(int counter, uint64_t value);
   /// 4 KiB that all ranks share.
   void* shared_bytes();
+  /// Waits until a communicator that this process creates, its first one, is known to the meeting.
+  bool wait_until_joined();
   pid_t pid_of_process(int process) const;
   /// Whether the process has ended, though the test has not asked for it yet.
   bool is_dead(int process) const;
