@@ -9,7 +9,6 @@
 
 #include "comm/fork_guard.h"
 #include "core/clock.h"
-#include "meet/wire.h"
 
 namespace tutti {
 namespace {
@@ -22,44 +21,6 @@ FrameSocket::Body body_of(std::span<const std::byte> bytes) {
 }
 
 }  // namespace
-
-std::array<std::byte, kStatusCopyBytes> encode(const StatusCopy& copy) {
-  const std::array<uint64_t, 5> wide = {copy.sequence, copy.completed, copy.call, copy.count,
-                                        copy.unsent_bytes};
-  const std::array<uint32_t, 6> narrow = {copy.waits_for,   copy.step,     copy.beat,
-                                          copy.in_messages, copy.has_left, copy.in_shrink};
-  std::array<std::byte, kStatusCopyBytes> bytes{};
-  size_t at = 0;
-  const auto put = [&](uint64_t value) {
-    put_u32(std::span<std::byte, 4>(bytes.data() + at, 4), static_cast<uint32_t>(value));
-    at += 4;
-  };
-  for (const uint64_t value : wide) {
-    put(value);
-    put(value >> 32);
-  }
-  for (const uint32_t value : narrow) put(value);
-  return bytes;
-}
-
-StatusCopy decode_status(std::span<const std::byte, kStatusCopyBytes> bytes) {
-  StatusCopy copy;
-  size_t at = 0;
-  const auto get = [&] {
-    const uint32_t value = get_u32(std::span<const std::byte, 4>(bytes.data() + at, 4));
-    at += 4;
-    return value;
-  };
-  for (uint64_t* value : {&copy.sequence, &copy.completed, &copy.call, &copy.count, &copy.unsent_bytes}) {
-    const uint64_t low = get();
-    *value = low | uint64_t{get()} << 32;
-  }
-  for (uint32_t* value :
-       {&copy.waits_for, &copy.step, &copy.beat, &copy.in_messages, &copy.has_left, &copy.in_shrink}) {
-    *value = get();
-  }
-  return copy;
-}
 
 Result<std::shared_ptr<ControlPlane>> ControlPlane::open(ControlThread& control, std::vector<Peer> peers,
                                                          uint64_t heartbeat_ms, Handlers handlers) {

@@ -3,27 +3,6 @@
 
 namespace tutti {
 
-std::string describe_status(uint32_t rank, const StatusCopy& status) {
-  if (status.has_left == StatusPage::kDied || status.has_left == StatusPage::kSilent)
-    return format("rank %u is lost", rank);
-  if (status.has_left != StatusPage::kHere) return format("rank %u has left the communicator", rank);
-  const std::string waits = status.waits_for != 0
-                                ? format(", step %u, waiting for rank %u", status.step, status.waits_for - 1)
-                                : "";
-  if (status.in_messages != 0) {
-    return format("rank %u is in a group of sends and receives", rank) + waits;
-  }
-  if (status.sequence == 0) return format("rank %u has made no collective call", rank);
-  const std::string call = describe_call(status.call, status.count);
-  if (status.completed >= status.sequence) {
-    return format("rank %u has finished collective %llu, %s, and made no further one", rank,
-                  static_cast<unsigned long long>(status.sequence), call.c_str());
-  }
-  return format("rank %u is in collective %llu, %s", rank, static_cast<unsigned long long>(status.sequence),
-                call.c_str()) +
-         waits;
-}
-
 std::string Communicator::report() const {
   std::string text =
       format("  rank %u of %u on %u host%s\n", rank_, rank_count_, host_count_, host_count_ == 1 ? "" : "s");
