@@ -31,7 +31,8 @@ Status Frame::failure() const {
   const auto code = static_cast<Code>(header.code);
   const bool known = header.code >= static_cast<uint32_t>(Code::kInvalidArgument) &&
                      header.code <= static_cast<uint32_t>(Code::kVersionMismatch);
-  return {known ? code : Code::kInternal, text()};
+  return {known ? code : Code::kInternal,
+          body.empty() ? "a peer reported a failure without a reason" : text()};
 }
 
 Status FrameReader::begin_body() {

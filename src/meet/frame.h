@@ -53,7 +53,7 @@ struct Frame {
   FrameHeader header;
   std::vector<std::byte> body;
   std::string text() const { return {reinterpret_cast<const char*>(body.data()), body.size()}; }
-  /// The failure of a kFail or kAlert; its code is one of ours whatever the peer said.
+  /// The failure of a kFail or kAlert; its code is one of ours, and it has a text, whatever the peer said.
   Status failure() const;
 };
 

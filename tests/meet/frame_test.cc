@@ -60,11 +60,12 @@ TEST(FrameTest, WhatIsNoFrameIsRefusedBeforeItsBody) {
   EXPECT_TRUE(frames.empty());
 }
 
-TEST(FrameTest, AFailureHasACodeOfOurs) {
+TEST(FrameTest, AFailureHasACodeOfOursAndAText) {
   for (const uint32_t code : {0u, 12u, 13u, 0xffffffffu}) {
     Frame frame;
     frame.header.code = code;
     EXPECT_EQ(frame.failure().code(), Code::kInternal);
+    EXPECT_FALSE(frame.failure().text().empty());
   }
 }
 
