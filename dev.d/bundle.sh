@@ -42,7 +42,7 @@ tutti $1, built on $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release) with
 
 Runs on x86-64 Linux with glibc $2 or newer; nothing is installed, the folder can be moved.
 
-  bin/all_reduce_perf --procs 2 -b 8 -e 64M -f 2   the benchmark over 2 local processes, results checked
+  bin/all_reduce_perf --procs 2 --memory host      the benchmark over 2 local processes, results checked
   bin/tutti-plan --help                            plans: print, verify, price
   bin/trainer --ranks 2 --model cnn                trains with data parallelism (--help)
   bin/test_core, bin/test_reduce, ...              the tests (GoogleTest)
@@ -97,7 +97,7 @@ bundle_check() {
   outside=$(needed_libraries "$copy"/bin/* | grep -v "^$copy/" || true)
   [[ -z $outside ]] || fail 1 "the bundle needs libraries from outside: $outside"
   heading "check: a copy in $copy, empty environment"
-  env -i "$copy/bin/all_reduce_perf" --procs 2 -b 8 -e 64K -f 8 -n 5 -w 1 -c 1
+  env -i "$copy/bin/all_reduce_perf" --procs 2 --memory host -b 8 -e 64K -f 8 -n 5 -w 1 -c 1
 }
 
 verb_bundle() {

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 
@@ -12,13 +13,28 @@ namespace {
 /// Fixed size, so that one all_gather of bytes carries it.
 struct RankRecord {
   int32_t process_id = 0;
+  int32_t device = 0;
   char host[64] = {};
-  char device[60] = {};
+  char address[24] = {};
+  char name[96] = {};
 };
-static_assert(sizeof(RankRecord) == 128);
+static_assert(sizeof(RankRecord) == 192);
+
+constexpr size_t kLeastExchangeBytes = 64 * 1024;
+constexpr const char* kExchange = "exchanging measurements";
 
 void put_text(const std::string& text, char* field, size_t bytes) {
   std::memcpy(field, text.data(), std::min(text.size(), bytes - 1));
+}
+
+RankRecord record_of(const SiteFacts& facts) {
+  RankRecord record;
+  record.process_id = static_cast<int32_t>(::getpid());
+  record.device = facts.on_device() ? facts.device : 0;
+  (void)::gethostname(record.host, sizeof(record.host) - 1);
+  put_text(facts.address, record.address, sizeof(record.address));
+  put_text(facts.name, record.name, sizeof(record.name));
+  return record;
 }
 
 }  // namespace
@@ -28,47 +44,95 @@ Status check(tutti_result_t result, const char* what) {
   return Status(static_cast<Code>(result), format("%s: %s", what, tutti_last_error()));
 }
 
+size_t Agreement::memory_bytes(int rank_count) {
+  // One record sent, all received.
+  const size_t records = static_cast<size_t>(rank_count) + 1;
+  return std::max(kLeastExchangeBytes, records * sizeof(RankRecord));
+}
+
+void Agreement::add(const Site& site, tutti_comm_t* comm, char* memory) {
+  members_.push_back({.site = &site, .comm = comm, .memory = memory});
+}
+
+/// One call of each of the thread's ranks; several need a group, each would wait for the next.
+template <class Issue>
+Status Agreement::together(const char* what, Issue&& issue) const {
+  const bool grouped = members_.size() > 1;
+  if (grouped) TUTTI_TRY(check(tutti_group_start(), what));
+  for (const Member& member : members_) TUTTI_TRY(check(issue(member), what));
+  return grouped ? check(tutti_group_end(), what) : Status::ok();
+}
+
 Status Agreement::reduce(std::span<double> values, tutti_op_t op) const {
-  return check(
-      tutti_all_reduce(values.data(), values.data(), values.size(), TUTTI_FLOAT64, op, comm_, TUTTI_BLOCKING),
-      "exchanging measurements");
+  const size_t most = kLeastExchangeBytes / sizeof(double);
+  for (size_t first = 0; first < values.size(); first += most) {
+    const std::span<double> part = values.subspan(first, std::min(most, values.size() - first));
+    for (const Member& member : members_) {
+      // A sum counts each thread once.
+      const bool counts = op != TUTTI_SUM || &member == &members_.front();
+      if (counts)
+        std::memcpy(member.memory, part.data(), part.size_bytes());
+      else
+        std::memset(member.memory, 0, part.size_bytes());
+    }
+    TUTTI_TRY(together(kExchange, [&](const Member& member) {
+      return tutti_all_reduce(member.memory, member.memory, part.size(), TUTTI_FLOAT64, op, member.comm,
+                              TUTTI_BLOCKING);
+    }));
+    std::memcpy(part.data(), members_.front().memory, part.size_bytes());
+  }
+  return Status::ok();
+}
+
+Status Agreement::sum(std::span<double> values) const {
+  return reduce(values, TUTTI_SUM);
 }
 
 Status Agreement::average(double* value, int how) const {
   const std::span<double> one(value, 1);
   switch (how) {
     case 0:
-      return check(tutti_broadcast(value, value, 1, TUTTI_FLOAT64, 0, comm_, TUTTI_BLOCKING),
-                   "exchanging measurements");
+      for (const Member& member : members_) std::memcpy(member.memory, value, sizeof(*value));
+      TUTTI_TRY(together(kExchange, [](const Member& member) {
+        return tutti_broadcast(member.memory, member.memory, 1, TUTTI_FLOAT64, 0, member.comm,
+                               TUTTI_BLOCKING);
+      }));
+      std::memcpy(value, members_.front().memory, sizeof(*value));
+      return Status::ok();
     case 2: return min(one);
     case 3: return max(one);
     default: break;
   }
   TUTTI_TRY(sum(one));
-  *value /= rank_count_;
+  *value /= rank_count_ / static_cast<int>(members_.size());
   return Status::ok();
 }
 
 Status Agreement::barrier() const {
-  return check(tutti_barrier(comm_, TUTTI_BLOCKING), "barrier");
+  return together("barrier", [](const Member& member) { return tutti_barrier(member.comm, TUTTI_BLOCKING); });
 }
 
 Result<std::vector<RankInfo>> Agreement::rank_infos() const {
-  RankRecord own;
-  own.process_id = static_cast<int32_t>(::getpid());
-  (void)::gethostname(own.host, sizeof(own.host) - 1);
-  put_text(processor_name(), own.device, sizeof(own.device));
-  std::vector<RankRecord> records(static_cast<size_t>(rank_count_));
-  const Status gathered =
-      check(tutti_all_gather(&own, records.data(), sizeof(own), TUTTI_UINT8, comm_, TUTTI_BLOCKING),
-            "exchanging names");
+  for (const Member& member : members_) {
+    const RankRecord own = record_of(member.site->facts());
+    std::memcpy(member.memory, &own, sizeof(own));
+  }
+  const Status gathered = together("exchanging names", [](const Member& member) {
+    return tutti_all_gather(member.memory, member.memory + sizeof(RankRecord), sizeof(RankRecord),
+                            TUTTI_UINT8, member.comm, TUTTI_BLOCKING);
+  });
   if (!gathered) return gathered;
+  std::vector<RankRecord> records(static_cast<size_t>(rank_count_));
+  std::memcpy(records.data(), members_.front().memory + sizeof(RankRecord),
+              records.size() * sizeof(RankRecord));
   std::vector<RankInfo> infos;
   for (size_t rank = 0; rank < records.size(); ++rank)
     infos.push_back({.rank = static_cast<int>(rank),
                      .process_id = records[rank].process_id,
                      .host = records[rank].host,
-                     .device = records[rank].device});
+                     .device = records[rank].name,
+                     .device_number = records[rank].device,
+                     .address = records[rank].address});
   return infos;
 }
 

@@ -1,4 +1,6 @@
 // How ranks exchange measurements: through tutti itself, as all-reduces of float64.
+//
+// All ranks of a thread take part in one group: a thread has one value, whichever of its ranks carries it.
 #pragma once
 
 #include <span>
@@ -7,6 +9,7 @@
 
 #include "core/result.h"
 #include "perf/report.h"
+#include "perf/site.h"
 #include "tutti/tutti.h"
 
 namespace tutti::perf {
@@ -14,12 +17,17 @@ namespace tutti::perf {
 /// The Status of a call of the C API: its code and the library's text, after `what`.
 Status check(tutti_result_t result, const char* what);
 
-/// One communicator's agreements. Every function is collective and blocks; on failure *values are undefined.
+/// One communicator's agreements. Every function is collective and blocks, with nothing else of the
+/// communicator under way; on failure *values are undefined.
 class Agreement {
  public:
-  Agreement(tutti_comm_t* comm, int rank_count) : comm_(comm), rank_count_(rank_count) {}
+  /// Of a thread whose ranks are added one by one; all threads have as many. rank_count: of all threads.
+  explicit Agreement(int rank_count) : rank_count_(rank_count) {}
+  /// `memory`: memory_bytes that host and rank reach. All outlive this.
+  void add(const Site& site, tutti_comm_t* comm, char* memory);
+  static size_t memory_bytes(int rank_count);
 
-  Status sum(std::span<double> values) const { return reduce(values, TUTTI_SUM); }
+  Status sum(std::span<double> values) const;
   Status max(std::span<double> values) const { return reduce(values, TUTTI_MAX); }
   Status min(std::span<double> values) const { return reduce(values, TUTTI_MIN); }
   /// -a: 0 rank 0's value, 1 the mean, 2 the least, 3 the largest.
@@ -29,10 +37,18 @@ class Agreement {
   Result<std::vector<RankInfo>> rank_infos() const;
 
  private:
+  struct Member {
+    const Site* site;
+    tutti_comm_t* comm;
+    char* memory;
+  };
+
+  template <class Issue>
+  Status together(const char* what, Issue&& issue) const;
   Status reduce(std::span<double> values, tutti_op_t op) const;
 
-  tutti_comm_t* comm_;
   int rank_count_;
+  std::vector<Member> members_;
 };
 
 /// The processor's model name, or "CPU".

@@ -48,6 +48,7 @@ struct Call {
   tutti_op_t op;
   tutti_comm_t* comm;
   tutti_stream_t stream;
+  int phase = 0;  ///< of CollectiveTest::phases
 };
 
 /// algorithm bandwidth = size column x algorithm / time; bus bandwidth = that x bus.
@@ -55,6 +56,11 @@ struct BandwidthFactors {
   double algorithm = 1.0;
   double bus = 1.0;
 };
+
+/// Of operations that are one call, or one group.
+inline int one_phase(int) {
+  return 1;
+}
 
 struct CollectiveTest {
   const char* name;  ///< of the tool
@@ -68,9 +74,12 @@ struct CollectiveTest {
   /// for the in-place offsets.
   Shape (*shape)(const Case& test, size_t count);
   BandwidthFactors (*factors)(int rank_count);
-  /// Issues the operation once.
+  /// Of an operation made of several groups: how many. All ranks of a thread issue one before any issues the
+  /// next.
+  int (*phases)(int rank_count) = one_phase;
+  /// Issues phase call.phase of the operation once.
   tutti_result_t (*run)(const Case& test, const Call& call);
-  /// Writes this rank's input, shape.send_count elements.
+  /// Writes this rank's input, shape.send_count elements, to host memory.
   void (*fill)(const Case& test, void* send);
   /// Elements of the receive buffer that are defined on this rank after the call.
   size_t (*result_count)(const Case& test);

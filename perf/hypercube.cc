@@ -1,8 +1,6 @@
 // hypercube_perf. An all-gather made by the user out of groups of one send and one receive: in step k a rank
 // exchanges all it has with the rank whose number differs in bit k. Algorithm bandwidth counts the n-1 blocks
 // that arrive. A step needs the one before, so operations cannot be fused into one group (-m).
-#include <cstring>
-
 #include "perf/collective.h"
 
 namespace tutti::perf {
@@ -20,19 +18,20 @@ BandwidthFactors factors(int rank_count) {
   return {.algorithm = static_cast<double>(rank_count - 1) / rank_count};
 }
 
-tutti_result_t exchange(const Case& test, const Call& call, int bit) {
-  const size_t block_bytes = test.shape.count * test.type_bytes();
-  const int mine = test.rank & ~(bit - 1);
-  const int theirs = mine ^ bit;
-  const int peer = test.rank ^ bit;
-  const size_t count = test.shape.count * static_cast<size_t>(bit);
-  char* recv = static_cast<char*>(call.recv);
+/// The own block goes to its place, then a step for each bit of the ranks' numbers.
+int phases(int rank_count) {
+  int count = 1;
+  for (int bit = 1; bit < rank_count; bit <<= 1) ++count;
+  return count;
+}
+
+/// One send and one receive in a group, with `peer`.
+tutti_result_t exchange(const Case& test, const Call& call, const void* send, void* recv, size_t count,
+                        int peer) {
   tutti_result_t result = tutti_group_start();
   if (result != TUTTI_SUCCESS) return result;
-  result = tutti_send(recv + static_cast<size_t>(mine) * block_bytes, count, test.type, peer, 0, call.comm,
-                      call.stream);
-  const tutti_result_t received = tutti_recv(recv + static_cast<size_t>(theirs) * block_bytes, count,
-                                             test.type, peer, 0, call.comm, call.stream);
+  result = tutti_send(send, count, test.type, peer, 0, call.comm, call.stream);
+  const tutti_result_t received = tutti_recv(recv, count, test.type, peer, 0, call.comm, call.stream);
   const tutti_result_t ended = tutti_group_end();
   if (result == TUTTI_SUCCESS) result = received;
   return result == TUTTI_SUCCESS ? ended : result;
@@ -40,11 +39,18 @@ tutti_result_t exchange(const Case& test, const Call& call, int bit) {
 
 tutti_result_t run(const Case& test, const Call& call) {
   const size_t block_bytes = test.shape.count * test.type_bytes();
-  char* own = static_cast<char*>(call.recv) + static_cast<size_t>(test.rank) * block_bytes;
-  if (own != call.send) std::memcpy(own, call.send, block_bytes);
-  for (int bit = 1; bit < test.rank_count; bit <<= 1)
-    if (const tutti_result_t result = exchange(test, call, bit); result != TUTTI_SUCCESS) return result;
-  return TUTTI_SUCCESS;
+  char* recv = static_cast<char*>(call.recv);
+  if (call.phase == 0) {
+    char* own = recv + static_cast<size_t>(test.rank) * block_bytes;
+    if (own == call.send) return TUTTI_SUCCESS;
+    return exchange(test, call, call.send, own, test.shape.count, test.rank);
+  }
+  const int bit = 1 << (call.phase - 1);
+  const int mine = test.rank & ~(bit - 1);
+  const int theirs = mine ^ bit;
+  return exchange(test, call, recv + static_cast<size_t>(mine) * block_bytes,
+                  recv + static_cast<size_t>(theirs) * block_bytes,
+                  test.shape.count * static_cast<size_t>(bit), test.rank ^ bit);
 }
 
 constexpr CollectiveTest kTest = {.name = "hypercube_perf",
@@ -52,6 +58,7 @@ constexpr CollectiveTest kTest = {.name = "hypercube_perf",
                                   .fusible = false,
                                   .shape = shape,
                                   .factors = factors,
+                                  .phases = phases,
                                   .run = run,
                                   .fill = fill_own_block,
                                   .result_count = all_received,

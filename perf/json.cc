@@ -25,7 +25,8 @@ const char* truth(bool value) {
 Json config_json(const Options& options, const std::vector<RankInfo>& ranks) {
   Json config;
   config["nthreads"] = options.threads;
-  config["ngpus"] = 1;
+  config["ngpus"] = options.gpus;
+  config["ranks_per_gpu"] = options.ranks_per_gpu;
   config["minimum_bytes"] = options.min_bytes;
   config["maximum_bytes"] = options.max_bytes;
   if (options.step_factor > 1)
@@ -36,7 +37,7 @@ Json config_json(const Options& options, const std::vector<RankInfo>& ranks) {
   config["iterations"] = options.iterations.value_or(kDefaultIterations);
   config["aggregated_iterations"] = options.aggregate;
   config["validation"] = options.checks;
-  config["graph"] = 0;
+  config["graph"] = options.graph_launches;
   config["blocking_collectives"] = truth(options.blocking != 0);
   config["per_iter_timing"] = truth(options.per_iteration);
   config["parallel_init"] = truth(options.parallel_init);
@@ -45,14 +46,15 @@ Json config_json(const Options& options, const std::vector<RankInfo>& ranks) {
   config["host_stream"] = truth(options.stream);
   config["reproducible"] = truth(options.reproducible);
   config["registration"] = options.registration;
+  config["memory"] = !ranks.empty() && ranks.front().address != "host" ? "cuda" : "host";
   Json devices = Json::array();
   for (const RankInfo& rank : ranks)
     devices.push_back({{"rank", rank.rank},
                        {"group", 0},
                        {"pid", rank.process_id},
                        {"hostname", rank.host},
-                       {"device", 0},
-                       {"device_hex", "host"},
+                       {"device", rank.device_number},
+                       {"device_hex", rank.address},
                        {"device_info", rank.device}});
   config["devices"] = std::move(devices);
   return config;
@@ -166,7 +168,7 @@ const std::string& JsonReport::path() const {
 
 void JsonReport::begin(const Options& options, const std::vector<std::string>& arguments,
                        const std::vector<std::string>& environment, int library_version,
-                       const std::vector<RankInfo>& ranks) {
+                       const std::vector<RankInfo>& ranks, std::optional<double> copy_gbs) {
   Json& json = document_->json;
   json["version"] = kVersion;
   json["start_time"] = time_text();
@@ -176,6 +178,7 @@ void JsonReport::begin(const Options& options, const std::vector<std::string>& a
   json["nccl_version"] = library_version;
   json["library"] = "tutti";
   json["config"] = config_json(options, ranks);
+  if (copy_gbs) json["copy_bandwidth"] = *copy_gbs;
   json["results"] = Json::array();
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ class JsonReport {
 
   void begin(const Options& options, const std::vector<std::string>& arguments,
              const std::vector<std::string>& environment, int library_version,
-             const std::vector<RankInfo>& ranks);
+             const std::vector<RankInfo>& ranks, std::optional<double> copy_gbs = {});
   /// Writes the file too; kSystemError when the disk refuses.
   Status add(const Options& options, const std::string& test_name, const Row& row);
   Status finish(const Summary& summary, const std::vector<std::string>& errors);

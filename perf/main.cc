@@ -5,6 +5,7 @@
 #include "perf/json.h"
 #include "perf/launch.h"
 #include "perf/runner.h"
+#include "perf/seating.h"
 
 namespace {
 
@@ -26,7 +27,7 @@ const char* get_environment(const char* name) {
 int main(int argc, char** argv) {
   using namespace tutti::perf;
   const CollectiveTest& test = collective_test();
-  const ParsedOptions parsed = parse_options(argc, argv, get_environment);
+  ParsedOptions parsed = parse_options(argc, argv, get_environment);
   if (!parsed.run) {
     std::fprintf(parsed.exit_code == 0 ? stdout : stderr, "%s\n", parsed.text.c_str());
     return parsed.exit_code;
@@ -35,7 +36,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s: %s\n", test.name, std::string(why.text()).c_str());
     return kExitUsage;
   };
-  const LaunchOptions launch{.processes = parsed.options.processes, .threads = parsed.options.threads};
+  const LaunchOptions launch{.processes = parsed.options.processes,
+                             .threads = parsed.options.ranks_per_process()};
   // Before anything is started or measured: whoever writes the report can.
   const std::string& json_path = parsed.options.json_path;
   const tutti::Status writable = json_path.empty() ? tutti::Status::ok() : JsonReport::check(json_path);
@@ -47,6 +49,12 @@ int main(int argc, char** argv) {
   const tutti::Result<Place> place = find_place(launch, get_environment);
   if (!place) return refuse(place.status());
   if (place->process == 0 && !writable) return refuse(writable);
+  const tutti::Result<Seating> seating = Seating::choose(parsed.options, *place);
+  if (!seating) {
+    // Our own workers all find the same.
+    const bool speaks = place->process == 0 || place->channel != Place::Channel::kPipe;
+    return speaks ? refuse(seating.status()) : kExitUsage;
+  }
   Reporter reporter(parsed.options, test.name, texts(argv), texts(environ));
-  return run_process(parsed.options, test, *place, get_environment, reporter);
+  return run_process(parsed.options, test, *place, *seating, get_environment, reporter);
 }

@@ -20,11 +20,16 @@ constexpr int kCalibrationGrowth = 4;
 constexpr int kMostIterations = 100'000;
 constexpr int kMostSamples = 2'000;  // with -I, whose samples all go to the JSON file
 constexpr size_t kCheckBlockBytes = 16 * 1024;
+constexpr size_t kStagingBytes = 4u << 20;  // of results that the host cannot read where they are
 // Unlike any data that an operation leaves behind by mistake more than once in 256 bytes.
-constexpr int kStaleByte = 0x5a;
+constexpr unsigned char kStaleByte = 0x5a;
 
 double microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+double microseconds_since(Clock::time_point start) {
+  return microseconds(Clock::now() - start);
 }
 
 double thread_cpu_us() {
@@ -50,49 +55,79 @@ std::string algorithm_name(const std::string& explanation) {
   return explanation.substr(begin, end == std::string::npos ? end : end - begin);
 }
 
-Measure::Measure(const RankContext& context, const Case& test_case, tutti_op_t op, bool in_place)
+Measure::Measure(const ThreadContext& context, std::span<const SeatCase> cases, bool in_place)
     : context_(context),
-      case_(test_case),
-      op_(op),
       in_place_(in_place),
-      layout_(case_layout(context.options, test_case, context.footprint_bytes)),
-      shift_bytes_(context.options.misalign_elements * test_case.type_bytes()),
-      rings_(fresh_rings()) {}
-
-Rings Measure::fresh_rings() const {
-  return Rings(context_.send_arena, context_.recv_arena, layout_, shift_bytes_);
+      shift_bytes_(context.options.misalign_elements * cases.front().test_case.type_bytes()),
+      grouped_(cases.size() > 1) {
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Seat& seat = context.seats[i];
+    const RingLayout layout = case_layout(context.options, cases[i].test_case, context.footprint_bytes);
+    parts_.push_back({.test_case = cases[i].test_case,
+                      .op = cases[i].op,
+                      .seat = seat,
+                      .stream = seat.site.stream(),
+                      .layout = layout,
+                      .rings = fresh_rings(seat, layout)});
+  }
 }
 
-Call Measure::call_of(const Rings& rings) const {
-  const size_t element = case_.type_bytes();
-  char* recv = rings.recv();
-  const tutti_stream_t stream =
-      context_.stream != nullptr ? tutti_stream_host(context_.stream) : TUTTI_BLOCKING;
-  if (!in_place_)
-    return {.send = rings.send(), .recv = recv, .op = op_, .comm = context_.comm, .stream = stream};
-  return {.send = recv + case_.shape.send_offset_in_place * element,
-          .recv = recv + case_.shape.recv_offset_in_place * element,
-          .op = op_,
-          .comm = context_.comm,
-          .stream = stream};
+Rings Measure::fresh_rings(const Seat& seat, const RingLayout& layout) const {
+  return Rings(seat.send_arena, seat.recv_arena, layout, shift_bytes_);
+}
+
+Call Measure::call_of(const Part& part, int phase) const {
+  char* recv = part.rings.recv();
+  Call call{.send = part.rings.send(),
+            .recv = recv,
+            .op = part.op,
+            .comm = part.seat.comm,
+            .stream = part.stream,
+            .phase = phase};
+  if (in_place_) {
+    const size_t element = part.test_case.type_bytes();
+    call.send = recv + part.test_case.shape.send_offset_in_place * element;
+    call.recv = recv + part.test_case.shape.recv_offset_in_place * element;
+  }
+  return call;
+}
+
+/// One operation of all ranks.
+Status Measure::issue() {
+  const int phases = context_.test.phases(parts_.front().test_case.rank_count);
+  for (int phase = 0; phase < phases; ++phase) {
+    if (grouped_) TUTTI_TRY(check(tutti_group_start(), "starting a group"));
+    for (const Part& part : parts_) {
+      const tutti_result_t result = context_.test.run(part.test_case, call_of(part, phase));
+      if (result != TUTTI_SUCCESS) [[unlikely]]
+        return check(result, context_.test.name);
+    }
+    if (grouped_) TUTTI_TRY(check(tutti_group_end(), "ending a group"));
+  }
+  return Status::ok();
 }
 
 Status Measure::iterate() {
   const int operations = context_.options.aggregate;
   if (operations > 1) TUTTI_TRY(check(tutti_group_start(), "starting a group"));
   for (int i = 0; i < operations; ++i) {
-    const tutti_result_t result = context_.test.run(case_, call_of(rings_));
-    if (result != TUTTI_SUCCESS) [[unlikely]]
-      return check(result, context_.test.name);
-    rings_.advance();
+    TUTTI_TRY(issue());
+    for (Part& part : parts_) part.rings.advance();
   }
   if (operations > 1) TUTTI_TRY(check(tutti_group_end(), "ending a group"));
   return Status::ok();
 }
 
 Status Measure::wait() {
-  if (context_.stream == nullptr) return Status::ok();
-  return check(tutti_host_stream_synchronize(context_.stream), "waiting for the stream");
+  for (const Part& part : parts_) {
+    TUTTI_TRY(part.seat.site.wait());
+    if (part.seat.site.queue() == nullptr) continue;
+    // What fails on a device releases its stream, and is told by the communicator.
+    tutti_result_t error = TUTTI_SUCCESS;
+    TUTTI_TRY(check(tutti_comm_async_error(part.seat.comm, &error), "asking for errors"));
+    TUTTI_TRY(check(error, context_.test.name));
+  }
+  return Status::ok();
 }
 
 Status Measure::prepare(std::string* algorithm) {
@@ -100,7 +135,8 @@ Status Measure::prepare(std::string* algorithm) {
   TUTTI_TRY(wait());
   if (algorithm != nullptr) {
     char text[512] = "";
-    TUTTI_TRY(check(tutti_comm_explain(context_.comm, text, sizeof(text)), "asking which algorithm ran"));
+    TUTTI_TRY(check(tutti_comm_explain(parts_.front().seat.comm, text, sizeof(text)),
+                    "asking which algorithm ran"));
     *algorithm = algorithm_name(text);
   }
   for (int i = 0; i < context_.options.warmups; ++i) TUTTI_TRY(iterate());
@@ -112,13 +148,15 @@ Result<double> Measure::time_batch(int iterations) {
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < iterations; ++i) TUTTI_TRY(iterate());
   TUTTI_TRY(wait());
-  double one_us = microseconds(Clock::now() - start) / iterations;
+  double one_us = microseconds_since(start) / iterations;
   TUTTI_TRY(context_.agreement.max({&one_us, 1}));
   return one_us;
 }
 
 Result<int> Measure::choose_iterations() {
   if (context_.options.iterations) return *context_.options.iterations;
+  // A graph of so many; -G says how often it is launched.
+  if (context_.options.graph_launches > 0) return kDefaultIterations;
   const int most = context_.options.per_iteration ? kMostSamples : kMostIterations;
   // Until a batch lasts long enough that neither the first, slow operations nor one lost time slice decide.
   int iterations = kDefaultIterations;
@@ -131,10 +169,11 @@ Result<int> Measure::choose_iterations() {
   }
 }
 
-Status Measure::time_plain(int iterations, double* elapsed_us) {
+Status Measure::time_plain(int iterations, Times* times) {
   const int blocking = context_.options.blocking;
+  const bool blocking_calls = parts_.front().stream.kind == TUTTI_BLOCKING.kind;
   const Clock::time_point start = Clock::now();
-  if (blocking == 0 || (blocking == 2 && context_.stream == nullptr)) {
+  if (blocking == 0 || (blocking == 2 && blocking_calls)) {
     for (int i = 0; i < iterations; ++i) TUTTI_TRY(iterate());
   } else {
     for (int i = 0; i < iterations; ++i) {
@@ -143,23 +182,104 @@ Status Measure::time_plain(int iterations, double* elapsed_us) {
       if (blocking == 1) TUTTI_TRY(context_.agreement.barrier());
     }
   }
+  times->issue_us = microseconds_since(start);
   TUTTI_TRY(wait());
-  *elapsed_us = microseconds(Clock::now() - start);
+  times->elapsed_us = microseconds_since(start);
   return Status::ok();
 }
 
-Status Measure::time_each(int iterations, double* elapsed_us, std::vector<double>* samples) {
-  samples->assign(static_cast<size_t>(iterations), 0.0);
-  *elapsed_us = 0;
-  for (double& sample : *samples) {
-    const Clock::time_point start = Clock::now();
-    TUTTI_TRY(iterate());
-    TUTTI_TRY(wait());
-    if (context_.options.blocking == 1) TUTTI_TRY(context_.agreement.barrier());
-    sample = microseconds(Clock::now() - start);
-    *elapsed_us += sample;
-    if (context_.options.blocking == 3) TUTTI_TRY(context_.agreement.barrier());
+Status Measure::mark(size_t index) {
+  for (const Part& part : parts_)
+    if (DeviceQueue* queue = part.seat.site.queue()) TUTTI_TRY(queue->mark(index));
+  return Status::ok();
+}
+
+/// Of each iteration the largest time of the thread's ranks.
+Status Measure::read_marks(std::vector<double>* samples) {
+  for (size_t i = 0; i < samples->size(); ++i) {
+    (*samples)[i] = 0;
+    for (const Part& part : parts_) {
+      const Result<double> time_us = part.seat.site.queue()->between_us(2 * i, 2 * i + 1);
+      if (!time_us) return time_us.status();
+      (*samples)[i] = std::max((*samples)[i], *time_us);
+    }
   }
+  return Status::ok();
+}
+
+/// Streams of devices take the time of each iteration themselves (-I); else the host waits after each.
+Status Measure::time_each(int iterations, Times* times) {
+  const int blocking = context_.options.blocking;
+  const bool marks = on_devices() && context_.options.per_iteration;
+  times->samples.assign(static_cast<size_t>(iterations), 0.0);
+  for (size_t i = 0; i < times->samples.size(); ++i) {
+    const Clock::time_point start = Clock::now();
+    if (marks) TUTTI_TRY(mark(2 * i));
+    TUTTI_TRY(iterate());
+    if (marks) TUTTI_TRY(mark(2 * i + 1));
+    if (!marks || blocking != 0) TUTTI_TRY(wait());
+    if (blocking == 1) TUTTI_TRY(context_.agreement.barrier());
+    times->samples[i] = microseconds_since(start);
+    times->elapsed_us += times->samples[i];
+    if (blocking == 3) TUTTI_TRY(context_.agreement.barrier());
+  }
+  times->issue_us = times->elapsed_us;
+  const Clock::time_point issued = Clock::now();
+  TUTTI_TRY(wait());
+  times->elapsed_us += microseconds_since(issued);
+  return marks ? read_marks(&times->samples) : Status::ok();
+}
+
+/// What `work` issues on the ranks' streams, a graph each.
+template <class Work>
+Result<Measure::Graphs> Measure::capture(Work&& work) {
+  for (const Part& part : parts_) TUTTI_TRY(part.seat.site.queue()->begin_capture());
+  TUTTI_TRY(work());
+  Graphs graphs;
+  for (const Part& part : parts_) {
+    auto graph = part.seat.site.queue()->end_capture();
+    if (!graph) return graph.status();
+    graphs.push_back(std::move(*graph));
+  }
+  return graphs;
+}
+
+Status Measure::launch(const Graphs& graphs) {
+  for (const auto& graph : graphs) TUTTI_TRY(graph->launch());
+  return Status::ok();
+}
+
+Status Measure::time_graph(int iterations, Times* times) {
+  const Result<Graphs> graphs = capture([&]() -> Status {
+    for (int i = 0; i < iterations; ++i) TUTTI_TRY(iterate());
+    return Status::ok();
+  });
+  if (!graphs) return graphs.status();
+  TUTTI_TRY(context_.agreement.barrier());
+  const int launches = context_.options.graph_launches;
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < launches; ++i) TUTTI_TRY(launch(*graphs));
+  times->issue_us = microseconds_since(start) / launches;
+  TUTTI_TRY(wait());
+  times->elapsed_us = microseconds_since(start) / launches;
+  return Status::ok();
+}
+
+/// After a barrier; of all iterations together.
+Status Measure::time(int iterations, Times* times) {
+  const Options& options = context_.options;
+  if (options.per_iteration && on_devices())
+    for (const Part& part : parts_)
+      TUTTI_TRY(part.seat.site.queue()->reserve_marks(2 * static_cast<size_t>(iterations)));
+  TUTTI_TRY(context_.agreement.barrier());
+  const double cpu_start_us = thread_cpu_us();
+  if (options.graph_launches > 0)
+    TUTTI_TRY(time_graph(iterations, times));
+  else if (options.per_iteration || options.blocking == 3)
+    TUTTI_TRY(time_each(iterations, times));
+  else
+    TUTTI_TRY(time_plain(iterations, times));
+  times->cpu_us = thread_cpu_us() - cpu_start_us;
   return Status::ok();
 }
 
@@ -170,69 +290,108 @@ Result<Measurement> Measure::run(std::string* algorithm) {
   if (!iterations) return iterations.status();
   Measurement measurement;
   measurement.iterations = *iterations;
-
-  TUTTI_TRY(context_.agreement.barrier());
-  double elapsed_us = 0;
-  const double cpu_start_us = thread_cpu_us();
-  if (options.per_iteration || options.blocking == 3)
-    TUTTI_TRY(time_each(*iterations, &elapsed_us, &measurement.iteration_us));
-  else
-    TUTTI_TRY(time_plain(*iterations, &elapsed_us));
-  const double cpu_us = thread_cpu_us() - cpu_start_us;
+  Times times;
+  TUTTI_TRY(time(*iterations, &times));
 
   const double operations = static_cast<double>(*iterations) * options.aggregate;
-  double operation_us = elapsed_us / operations;
-  double operation_cpu_us = cpu_us / operations;
+  double operation_us = times.elapsed_us / operations;
+  double operation_cpu_us = (on_devices() ? times.issue_us : times.cpu_us) / operations;
   TUTTI_TRY(context_.agreement.average(&operation_us, options.average));
   TUTTI_TRY(context_.agreement.average(&operation_cpu_us, options.average));
   if (options.per_iteration) {
+    measurement.iteration_us = std::move(times.samples);
     TUTTI_TRY(context_.agreement.max(measurement.iteration_us));
     const size_t skipped =
         std::min(static_cast<size_t>(options.skip_samples), measurement.iteration_us.size());
     measurement.statistics = iteration_statistics(std::span(measurement.iteration_us).subspan(skipped));
   }
-  const BandwidthFactors factors = context_.test.factors(case_.rank_count);
+  const Case& first = parts_.front().test_case;
+  const BandwidthFactors factors = context_.test.factors(first.rank_count);
   const double bytes =
-      static_cast<double>(std::max(case_.shape.send_count, case_.shape.recv_count) * case_.type_bytes());
+      static_cast<double>(std::max(first.shape.send_count, first.shape.recv_count) * first.type_bytes());
   measurement.time_us = options.cpu_time ? operation_cpu_us : operation_us;
   measurement.algorithm_gbs = gigabytes_per_s(bytes * factors.algorithm, operation_us);
   measurement.bus_gbs = measurement.algorithm_gbs * factors.bus;
-
-  for (int number = 0; number < options.checks; ++number) {
-    const Result<double> wrong = count_wrong_elements(number);
-    if (!wrong) return wrong.status();
-    double totals[2] = {*wrong, *wrong > 0 ? 1.0 : 0.0};
-    TUTTI_TRY(context_.agreement.sum(totals));
-    measurement.wrong = totals[0];
-    measurement.wrong_ranks = static_cast<int>(totals[1]);
-    if (measurement.wrong_ranks > 0) break;
-  }
+  for (int number = 0; number < options.checks && measurement.wrong_ranks == 0; ++number)
+    TUTTI_TRY(check_results(number, &measurement));
   return measurement;
 }
 
-Result<double> Measure::count_wrong_elements(int check_number) {
-  Case fresh = case_;
-  fresh.seed = case_.seed * 64 + static_cast<uint64_t>(check_number) * 2 + (in_place_ ? 1 : 0);
-  const Call call = call_of(fresh_rings());
-  const size_t element = case_.type_bytes();
-  char* region = fresh_rings().recv();
-  std::memset(region, kStaleByte, case_.shape.recv_count * element);
-  context_.test.fill(fresh, const_cast<void*>(call.send));
-  TUTTI_TRY(check(context_.test.run(fresh, call), context_.test.name));
-  TUTTI_TRY(wait());
+/// Stale results everywhere, and the input of `fresh`.
+Status Measure::give_fresh_input(const Part& part, const Case& fresh) {
+  Site& site = part.seat.site;
+  void* const send = const_cast<void*>(call_of(part, 0).send);
+  TUTTI_TRY(site.fill(part.rings.recv(), kStaleByte, fresh.shape.recv_count * fresh.type_bytes()));
+  if (site.queue() == nullptr) {
+    context_.test.fill(fresh, send);
+    return Status::ok();
+  }
+  std::vector<char> input(fresh.shape.send_count * fresh.type_bytes());
+  context_.test.fill(fresh, input.data());
+  return input.empty() ? Status::ok() : site.copy(send, input.data(), input.size());
+}
 
+Result<size_t> Measure::count_wrong_elements(const Part& part, const Case& fresh) const {
+  Site& site = part.seat.site;
+  const bool direct = site.queue() == nullptr;
+  const char* const results = static_cast<const char*>(call_of(part, 0).recv);
+  const size_t element = fresh.type_bytes();
   const size_t total = context_.test.result_count(fresh);
   const size_t block = kCheckBlockBytes / element;
+  const size_t piece = direct ? std::max<size_t>(total, 1) : kStagingBytes / element;
   const int tolerance = context_.test.reduces ? tolerance_ulp(fresh.reduction()) : 0;
   std::vector<char> expected(kCheckBlockBytes);
+  std::vector<char> staging(direct ? 0 : std::min(piece, total) * element);
   size_t wrong = 0;
-  for (size_t first = 0; first < total; first += block) {
-    const size_t count = std::min(block, total - first);
-    context_.test.expect(fresh, first, count, expected.data());
-    wrong += count_wrong(case_.type, tolerance, static_cast<const char*>(call.recv) + first * element,
-                         expected.data(), count);
+  for (size_t begin = 0; begin < total; begin += piece) {
+    const size_t end = std::min(total, begin + piece);
+    const char* got = results + begin * element;
+    if (!direct) {
+      TUTTI_TRY(site.copy(staging.data(), got, (end - begin) * element));
+      got = staging.data();
+    }
+    for (size_t first = begin; first < end; first += block) {
+      const size_t count = std::min(block, end - first);
+      context_.test.expect(fresh, first, count, expected.data());
+      wrong += count_wrong(fresh.type, tolerance, got + (first - begin) * element, expected.data(), count);
+    }
   }
-  return static_cast<double>(wrong);
+  return wrong;
+}
+
+/// One operation, from a graph where the timed ones were.
+Status Measure::run_once() {
+  if (context_.options.graph_launches == 0) {
+    TUTTI_TRY(issue());
+    return wait();
+  }
+  const Result<Graphs> graphs = capture([this] { return issue(); });
+  if (!graphs) return graphs.status();
+  TUTTI_TRY(launch(*graphs));
+  return wait();
+}
+
+Status Measure::check_results(int check_number, Measurement* measurement) {
+  std::vector<Case> fresh;
+  for (Part& part : parts_) {
+    part.rings = fresh_rings(part.seat, part.layout);
+    fresh.push_back(part.test_case);
+    fresh.back().seed =
+        part.test_case.seed * 64 + static_cast<uint64_t>(check_number) * 2 + (in_place_ ? 1 : 0);
+    TUTTI_TRY(give_fresh_input(part, fresh.back()));
+  }
+  TUTTI_TRY(run_once());
+  double totals[2] = {0, 0};
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Result<size_t> wrong = count_wrong_elements(parts_[i], fresh[i]);
+    if (!wrong) return wrong.status();
+    totals[0] += static_cast<double>(*wrong);
+    totals[1] += *wrong > 0 ? 1.0 : 0.0;
+  }
+  TUTTI_TRY(context_.agreement.sum(totals));
+  measurement->wrong = totals[0];
+  measurement->wrong_ranks = static_cast<int>(totals[1]);
+  return Status::ok();
 }
 
 }  // namespace tutti::perf

@@ -1,11 +1,16 @@
-// Times and checks one case on one rank.
+// Times and checks one case on the ranks of one thread.
 //
 // Method: one operation (sets up links, names the algorithm), warm-up, barrier, then n iterations back to
-// back, elapsed time over n, combined over ranks (-a). The result is checked afterwards on fresh data, so
-// that checking costs no time and old results cannot pass for new ones.
+// back, elapsed time over n, combined over ranks (-a). On devices the iterations are issued on the ranks'
+// streams, several ranks' in one group, and the time ends when all streams are done; with -G they are
+// captured in a graph, which is then launched. The result is checked afterwards on fresh data, so that
+// checking costs no time and old results cannot pass for new ones.
 #pragma once
 
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/result.h"
 #include "perf/agree.h"
@@ -13,49 +18,88 @@
 #include "perf/collective.h"
 #include "perf/options.h"
 #include "perf/report.h"
+#include "perf/site.h"
 
 namespace tutti::perf {
 
-/// What a rank owns while it runs. The communicator, the stream and the arenas outlive it.
-struct RankContext {
-  const Options& options;
-  const CollectiveTest& test;
+/// What one of the thread's ranks has while it runs. All of it outlives the measurement.
+struct Seat {
+  Site& site;
   tutti_comm_t* comm;
-  tutti_host_stream_t* stream;  ///< NULL: blocking calls
-  Agreement agreement;
   char* send_arena;
   char* recv_arena;
+};
+
+/// What the thread's ranks share.
+struct ThreadContext {
+  const Options& options;
+  const CollectiveTest& test;
+  const Agreement& agreement;
+  std::span<const Seat> seats;
   size_t footprint_bytes;
 };
 
-/// One case in one of its two forms. Collective: every rank calls the same functions in the same order.
+/// A case as one rank sees it, and its operator of the C API.
+struct SeatCase {
+  Case test_case;
+  tutti_op_t op;
+};
+
+/// One case in one of its two forms. Collective: every thread calls the same functions in the same order.
 class Measure {
  public:
-  /// `op` is the operator of the C API for this case.
-  Measure(const RankContext& context, const Case& test_case, tutti_op_t op, bool in_place);
+  /// `cases`: by seat.
+  Measure(const ThreadContext& context, std::span<const SeatCase> cases, bool in_place);
 
   /// Runs everything; `*algorithm`, unless NULL, gets what the library says ran (asking costs it some time).
   Result<Measurement> run(std::string* algorithm);
 
  private:
+  /// One rank's part.
+  struct Part {
+    const Case& test_case;
+    tutti_op_t op;
+    const Seat& seat;
+    tutti_stream_t stream;
+    RingLayout layout;
+    Rings rings;
+  };
+  struct Times {
+    double elapsed_us = 0;
+    double issue_us = 0;  ///< until all was issued, on devices
+    double cpu_us = 0;    ///< of the calling thread
+    std::vector<double> samples = {};
+  };
+  using Graphs = std::vector<std::unique_ptr<Graph>>;
+
+  Status issue();
   Status iterate();
   Status wait();
   Status prepare(std::string* algorithm);
   Result<int> choose_iterations();
   Result<double> time_batch(int iterations);
-  Status time_plain(int iterations, double* elapsed_us);
-  Status time_each(int iterations, double* elapsed_us, std::vector<double>* samples);
-  Result<double> count_wrong_elements(int check_number);
-  Call call_of(const Rings& rings) const;
-  Rings fresh_rings() const;
+  Status time_plain(int iterations, Times* times);
+  Status time_each(int iterations, Times* times);
+  Status time_graph(int iterations, Times* times);
+  Status time(int iterations, Times* times);
+  Status mark(size_t index);
+  Status read_marks(std::vector<double>* samples);
+  template <class Work>
+  Result<Graphs> capture(Work&& work);
+  Status launch(const Graphs& graphs);
+  Status run_once();
+  Status give_fresh_input(const Part& part, const Case& fresh);
+  Result<size_t> count_wrong_elements(const Part& part, const Case& fresh) const;
+  Status check_results(int check_number, Measurement* measurement);
+  Call call_of(const Part& part, int phase) const;
+  Rings fresh_rings(const Seat& seat, const RingLayout& layout) const;
+  bool on_devices() const { return context_.seats.front().site.queue() != nullptr; }
 
-  const RankContext& context_;
-  const Case& case_;
-  const tutti_op_t op_;
+  const ThreadContext& context_;
   const bool in_place_;
-  RingLayout layout_;
-  size_t shift_bytes_;
-  Rings rings_;
+  const size_t shift_bytes_;
+  const bool grouped_;  ///< several ranks of one thread: each would wait for the next
+  std::vector<Part> parts_;
 };
 
 /// The ring of a case.

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "core/result.h"
 #include "perf/report.h"
 
 namespace tutti::perf {
@@ -20,14 +21,15 @@ struct RawOptions {
   std::string type = "float";
   std::string root = "0";
   std::string per_iteration = "0";  ///< empty: the flag without a number
-  int gpus = 1;
+  std::string memory = "any";
   int iterations = 0;
-  int cuda_graph = 0;
-  int stream_null = 0;
   int cta_policy = 0;
   int device_kernel = 0;
   int device_ctas = 16;
 };
+
+constexpr int kMostRanksPerProcess = 4096;
+constexpr double kMostDevices = 1 << 20;  // far more than any machine has
 
 // Not CLI11's PositiveNumber and NonNegativeNumber: their message names an upper bound of 309 digits.
 CLI::Validator positive() {
@@ -76,19 +78,28 @@ void add_subject_flags(CLI::App& app, RawOptions& raw) {
 }
 
 void add_method_flags(CLI::App& app, Options& options, RawOptions& raw) {
-  app.add_option("-z,--blocking", options.blocking,
-                 "0: blocking calls back to back (with --stream: one wait at the end); 1: barrier after each "
-                 "iteration, timed; 2: wait after each, no barrier; 3: barrier after each, not timed")
+  app.add_option(
+         "-z,--blocking", options.blocking,
+         "0: one wait at the end (in host memory: blocking calls back to back, unless --stream); 1: "
+         "barrier after each iteration, timed; 2: wait after each, no barrier; 3: barrier after each, not "
+         "timed")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
-  app.add_flag("--stream", options.stream, "issue operations on a host stream instead of blocking calls");
+  app.add_flag("--stream", options.stream,
+               "in host memory: issue operations on a host stream instead of blocking calls");
+  app.add_option("-G,--cudagraph", options.graph_launches,
+                 "capture the iterations in a CUDA graph and launch it this many times; 0: no graph")
+      ->check(non_negative())
+      ->capture_default_str();
+  app.add_option("-y,--stream_null", options.null_stream, "1: issue on the device's null stream");
   app.add_option("-C,--report_cputime", options.cpu_time,
-                 "1: report the CPU time of the calling thread instead of elapsed time");
+                 "1: report, instead of elapsed time, the CPU time of the calling thread; on devices, as "
+                 "nccl-tests does, the time that issuing takes");
   app.add_option("-a,--average", options.average, "time reported: 0 rank 0, 1 mean of ranks, 2 min, 3 max")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_option("-R,--local_register", options.registration,
-                 "1: register the buffers, 2: take them from the symmetric heap")
+                 "1: register the buffers, 2: take them from the symmetric heap (host memory only)")
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
   app.add_option("-u,--unalign", options.misalign_elements, "shift every buffer by this many elements");
@@ -102,6 +113,9 @@ void add_method_flags(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_flag(
       "--hot", options.hot,
       "reuse one buffer, so that caches flatter the numbers; default: rotate over 4x the last cache");
+  app.add_flag(
+      "--copy-bandwidth", options.copy_bandwidth,
+      "on devices: measure first what copying within rank 0's device allows, and say it above the table");
   app.add_flag("--reproducible", options.reproducible, "reproducible mode: same bits for any algorithm");
 }
 
@@ -114,7 +128,18 @@ void add_rank_flags(CLI::App& app, Options& options, RawOptions& raw) {
          "start this many local processes; without it the launcher's environment (RANK and WORLD_SIZE "
          "or those of mpirun, mpiexec, srun, torchrun) or one")
       ->check(CLI::Range(1, 4096));
-  app.add_option("-g,--ngpus", raw.gpus, "accepted only as 1: ranks live in host memory")
+  app.add_option("-g,--ngpus", options.gpus, "GPUs per thread; without a GPU that many ranks in host memory")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--ranks-per-gpu", options.ranks_per_gpu,
+                 "ranks on each GPU, driven by one thread: ranks may outnumber GPUs")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option(
+         "--memory", raw.memory,
+         "host, cuda (refused where there is no GPU), or any: cuda where there is a GPU, else host; the "
+         "last one counts")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->capture_default_str();
   app.add_option("-p,--parallel_init", options.parallel_init,
                  "accepted: ranks are always set up in parallel");
@@ -130,12 +155,9 @@ void add_report_flags(CLI::App& app, Options& options) {
 }
 
 void add_device_flags(CLI::App& app, RawOptions& raw) {
-  app.add_option("-G,--cudagraph", raw.cuda_graph, "refused: graphs need device memory");
-  app.add_option("-y,--stream_null", raw.stream_null, "ignored: there is no null stream in host memory");
-  app.add_option("-x,--cta_policy", raw.cta_policy, "ignored: no thread blocks in host memory");
-  app.add_option("-D,--device_implementation", raw.device_kernel,
-                 "refused: no device kernels in host memory");
-  app.add_option("-V,--device_cta_count", raw.device_ctas, "ignored: no thread blocks in host memory");
+  app.add_option("-x,--cta_policy", raw.cta_policy, "ignored: tutti chooses its thread blocks itself");
+  app.add_option("-D,--device_implementation", raw.device_kernel, "refused: tutti has no device API");
+  app.add_option("-V,--device_cta_count", raw.device_ctas, "ignored: without -D it means nothing");
 }
 
 ParsedOptions refuse(std::string text) {
@@ -207,16 +229,22 @@ std::string read_method(const RawOptions& raw, Options& options) {
   return "";
 }
 
-std::string read_device_flags(const CLI::App& app, const RawOptions& raw, Options& options) {
-  if (raw.gpus != 1)
-    return "-g " + std::to_string(raw.gpus) + " is refused: ranks live in host memory; use -t or --procs";
-  if (raw.cuda_graph != 0) return "-G is refused: CUDA graphs need device memory";
-  if (raw.device_kernel != 0) return "-D is refused: device kernels need device memory";
-  if (raw.stream_null != 0) options.notes.push_back("-y is ignored: there is no null stream in host memory");
-  if (app.count("-x") > 0)
-    options.notes.push_back("-x is ignored: there are no thread blocks in host memory");
-  if (app.count("-V") > 0)
-    options.notes.push_back("-V is ignored: there are no thread blocks in host memory");
+std::string read_memory(const CLI::App& app, const RawOptions& raw, Options& options) {
+  if (raw.memory == "host")
+    options.memory = Memory::kHost;
+  else if (raw.memory == "cuda")
+    options.memory = Memory::kCuda;
+  else if (raw.memory != "any")
+    return "unknown memory '" + raw.memory + "' (--memory): host, cuda or any";
+  if (options.memory == Memory::kHost && options.graph_launches > 0)
+    return "-G is refused with --memory host: CUDA graphs need device memory";
+  if (raw.device_kernel != 0) return "-D is refused: tutti has no device API for kernels of its own";
+  const auto ranks = static_cast<int64_t>(options.threads) * options.gpus * options.ranks_per_gpu;
+  if (ranks > kMostRanksPerProcess)
+    return format("-t %d x -g %d x --ranks-per-gpu %d are more than %d ranks in a process", options.threads,
+                  options.gpus, options.ranks_per_gpu, kMostRanksPerProcess);
+  options.has_cta_policy = app.count("-x") > 0;
+  options.has_cta_count = app.count("-V") > 0;
   return "";
 }
 
@@ -240,10 +268,49 @@ std::string read_environment(GetEnv get_env, Options& options) {
     if (*spread < 0.0 || *spread > 1.0) return "NCCL_TESTS_ALLTOALLV_SPREAD is outside [0, 1]";
     options.alltoallv_spread = *spread;
   }
+  if (const auto device = read_number(get_env, "NCCL_TESTS_DEVICE", &mistake)) {
+    if (*device < 0 || *device > kMostDevices || *device != std::floor(*device))
+      return "NCCL_TESTS_DEVICE is not the number of a device";
+    options.first_device = static_cast<int>(*device);
+  }
   return mistake;
 }
 
+std::string settle_on_device(Options& options) {
+  if (options.registration == 2) return "-R 2 is refused on CUDA memory: the symmetric heap is host memory";
+  if (options.null_stream && options.ranks_per_gpu > 1)
+    return "-y is refused with --ranks-per-gpu: in one stream the second rank would wait for the first";
+  if (options.graph_launches > 0 && options.null_stream)
+    return "-G is refused with -y: the null stream cannot be captured";
+  if (options.graph_launches > 0 && options.blocking != 0)
+    return "-G is refused with -z: a graph's iterations are not waited for one by one";
+  if (options.graph_launches > 0 && options.per_iteration)
+    return "-G is refused with -I: a graph's iterations are not timed one by one";
+  if (options.stream)
+    options.notes.push_back("--stream is ignored: ranks on devices issue on CUDA streams in any case");
+  return "";
+}
+
+void settle_on_host(Options& options) {
+  if (options.graph_launches > 0) options.notes.push_back("-G is ignored: CUDA graphs need device memory");
+  if (options.null_stream) options.notes.push_back("-y is ignored: there is no null stream in host memory");
+  if (options.copy_bandwidth)
+    options.notes.push_back("--copy-bandwidth is ignored: it is measured on devices only");
+  options.graph_launches = 0;
+  options.null_stream = false;
+  options.copy_bandwidth = false;
+}
+
 }  // namespace
+
+std::string settle_flags(Options& options, bool on_device) {
+  if (options.has_cta_policy)
+    options.notes.push_back("-x is ignored: tutti chooses its thread blocks itself");
+  if (options.has_cta_count) options.notes.push_back("-V is ignored: it is for -D, which there is not");
+  if (on_device) return settle_on_device(options);
+  settle_on_host(options);
+  return "";
+}
 
 std::optional<uint64_t> parse_size(const std::string& text) {
   const char* begin = text.c_str();
@@ -284,7 +351,10 @@ ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env) {
   ParsedOptions parsed;
   RawOptions raw;
   Options& options = parsed.options;
-  CLI::App app("Measures a tutti collective on host memory; flags and columns are those of nccl-tests.");
+  CLI::App app(
+      "Measures a tutti collective on CUDA memory, or where there is no GPU on host memory; flags and "
+      "columns are "
+      "those of nccl-tests.");
   add_rank_flags(app, options, raw);
   add_size_flags(app, options, raw);
   add_loop_flags(app, options, raw);
@@ -302,7 +372,7 @@ ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env) {
   }
   if (app.count("-n") > 0) options.iterations = raw.iterations;
   for (const std::string& mistake :
-       {read_device_flags(app, raw, options), read_sizes(raw, options), read_subject(raw, options),
+       {read_memory(app, raw, options), read_sizes(raw, options), read_subject(raw, options),
         read_method(raw, options), read_environment(get_env, options)})
     if (!mistake.empty()) return refuse(mistake);
   if (options.skip_samples > 0 && options.skip_samples >= options.iterations.value_or(kDefaultIterations))

@@ -1,7 +1,8 @@
 // The command line of the perf tools: nccl-tests' flags, long names and defaults, plus a few of tutti's own.
 //
-// Flags whose subject does not exist on host memory either are accepted with a one-line note (harmless) or
-// refused (they would change what is measured). Long names: nccl-tests' README and --help.
+// Flags whose subject does not exist where the ranks' memory is either are accepted with a one-line note
+// (harmless) or refused (they would change what is measured); which memory that is, is known only once
+// devices have been looked for (settle_flags). Long names: nccl-tests' README and --help.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,21 @@
 
 namespace tutti::perf {
 
+/// Where the ranks' buffers are.
+enum class Memory : uint8_t {
+  kAny,   ///< of CUDA devices where there are any, else of the host
+  kHost,  ///< never looks for a device
+  kCuda,  ///< refused where there is no device
+};
+
 /// What a run is asked to do. Bytes are bytes, times are seconds where the name says so.
 struct Options {
   int threads = 1;
   int processes = 0;  ///< 0: not asked for; the launcher's environment or one process
+  int gpus = 1;       ///< per thread
+  int ranks_per_gpu = 1;
+  Memory memory = Memory::kAny;
+  std::optional<int> first_device;  ///< of every process; empty: by its place among those of its host
 
   uint64_t min_bytes = 32u << 20;
   uint64_t max_bytes = 32u << 20;
@@ -48,6 +60,12 @@ struct Options {
   bool per_iteration = false;
   int skip_samples = 0;
 
+  int graph_launches = 0;       ///< 0: no CUDA graphs
+  bool null_stream = false;     ///< issue on the device's null stream
+  bool has_cta_policy = false;  ///< -x was given
+  bool has_cta_count = false;   ///< -V was given
+  bool copy_bandwidth = false;  ///< measure what copying within the device allows, first
+
   bool hot = false;
   bool stream = false;
   bool reproducible = false;
@@ -57,6 +75,9 @@ struct Options {
   std::optional<double> min_bus_bandwidth;  ///< GB/s; below 0.9 of it the exit status is not 0
 
   std::vector<std::string> notes;  ///< one line per accepted flag that does nothing here
+
+  int ranks_per_thread() const { return gpus * ranks_per_gpu; }
+  int ranks_per_process() const { return threads * ranks_per_thread(); }
 };
 
 inline constexpr int kDefaultIterations = 20;
@@ -74,6 +95,10 @@ using GetEnv = const char* (*)(const char* name);
 
 /// Pure but for `get_env`. Never throws, never prints.
 ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env);
+
+/// Once it is known whether the ranks are on devices: notes what does nothing there. Empty, or which flag
+/// cannot be obeyed.
+std::string settle_flags(Options& options, bool on_device);
 
 /// "8", "64K", "1.5M", "2G" (binary multiples, either case); empty when it is not a size.
 std::optional<uint64_t> parse_size(const std::string& text);

@@ -41,10 +41,14 @@ struct RankInfo {
   int rank = 0;
   int process_id = 0;
   std::string host = {};
-  std::string device = {};  ///< processor name
+  std::string device = {};       ///< its name, or the processor's
+  int device_number = 0;         ///< 0 in host memory
+  std::string address = "host";  ///< of a device: its PCI id
+
+  bool same_device(const RankInfo& other) const { return host == other.host && address == other.address; }
 };
 
-/// Resident memory in bytes, largest of any process.
+/// Resident memory, or what is taken of the device, in bytes, largest of any thread.
 struct MemoryReport {
   double start = 0;         ///< before the communicator was made
   double communicator = 0;  ///< gained by making it
@@ -57,6 +61,7 @@ struct Summary {
   double mean_bus_gbs = 0;
   std::optional<double> min_bus_gbs = {};
   std::optional<MemoryReport> memory = {};
+  bool on_devices = false;
 
   bool bandwidth_ok() const { return !min_bus_gbs || mean_bus_gbs >= 0.9 * *min_bus_gbs; }
 };

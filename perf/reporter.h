@@ -16,8 +16,9 @@ class Reporter {
   Reporter(const Options& options, std::string test_name, std::vector<std::string> arguments,
            std::vector<std::string> environment);
 
-  /// Ranks are known: prints everything above the first row. `row_count` 0: unknown (-N 0).
-  Status begin(const std::vector<RankInfo>& ranks, size_t row_count);
+  /// Ranks are known: prints everything above the first row. `row_count` 0: unknown (-N 0). copy_gbs: what
+  /// copying within the device allows, where that was asked for.
+  Status begin(const std::vector<RankInfo>& ranks, size_t row_count, std::optional<double> copy_gbs);
   /// A comment line of the table.
   void comment(const std::string& text);
   void running(const std::string& what);

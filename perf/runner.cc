@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "perf/rank.h"
+#include "perf/ranks.h"
 #include "perf/watchdog.h"
 
 namespace tutti::perf {
@@ -18,8 +18,10 @@ constexpr std::chrono::seconds kIdDeadline{120};
 // The library's own deadline should speak first: it knows who is missing.
 constexpr std::chrono::milliseconds kWatchdogMargin{1000};
 
-std::string failure_text(int rank, const Status& status) {
-  return format("rank %d: %s: %s", rank, std::string(code_name(status.code())).c_str(),
+std::string failure_text(int first_rank, int rank_count, const Status& status) {
+  const std::string ranks = rank_count == 1 ? format("rank %d", first_rank)
+                                            : format("ranks %d-%d", first_rank, first_rank + rank_count - 1);
+  return format("%s: %s: %s", ranks.c_str(), std::string(code_name(status.code())).c_str(),
                 std::string(status.text()).c_str());
 }
 
@@ -55,9 +57,10 @@ std::vector<Subject> list_subjects(const Options& options, const CollectiveTest&
   return subjects;
 }
 
-int run_process(const Options& options, const CollectiveTest& test, const Place& place, GetEnv get_env,
-                Reporter& reporter) {
-  const int rank_count = place.process_count * options.threads;
+int run_process(const Options& options, const CollectiveTest& test, const Place& place,
+                const Seating& seating, GetEnv get_env, Reporter& reporter) {
+  const int per_thread = options.ranks_per_thread();
+  const int rank_count = place.process_count * options.ranks_per_process();
   const bool first = place.process == 0;
   if (const std::string mistake = check_against_ranks(options, test, rank_count); !mistake.empty()) {
     if (first) std::fprintf(stderr, "%s: %s\n", test.name, mistake.c_str());
@@ -71,9 +74,9 @@ int run_process(const Options& options, const CollectiveTest& test, const Place&
   tutti_unique_id_t id{};
   Status named = first ? check(tutti_get_unique_id(&id), "making a unique id") : Status::ok();
   if (named) named = share_id(place, get_env, &id, std::chrono::steady_clock::now() + kIdDeadline);
-  const int first_rank = place.process * options.threads;
+  const int first_rank = place.process * options.ranks_per_process();
   if (!named) {
-    std::fprintf(stderr, "%s\n", failure_text(first_rank, named).c_str());
+    std::fprintf(stderr, "%s\n", failure_text(first_rank, 1, named).c_str());
     return named.code() == Code::kInvalidUsage ? kExitUsage : kExitFailure;
   }
 
@@ -84,15 +87,17 @@ int run_process(const Options& options, const CollectiveTest& test, const Place&
   std::vector<Result<Summary>> results(static_cast<size_t>(options.threads), Result<Summary>(Summary{}));
   const auto run_thread = [&](int thread) {
     const bool leader = thread == 0;
-    const RankTask task{.options = options,
-                        .test = test,
-                        .id = id,
-                        .rank = first_rank + thread,
-                        .rank_count = rank_count,
-                        .reporter = first && leader ? &reporter : nullptr,
-                        .watchdog = leader ? &watchdog : nullptr,
-                        .joined = first && leader ? &place : nullptr};
-    results[static_cast<size_t>(thread)] = run_rank(task);
+    const ThreadTask task{.options = options,
+                          .test = test,
+                          .seating = seating,
+                          .id = id,
+                          .thread = thread,
+                          .first_rank = first_rank + thread * per_thread,
+                          .rank_count = rank_count,
+                          .reporter = first && leader ? &reporter : nullptr,
+                          .watchdog = leader ? &watchdog : nullptr,
+                          .joined = first && leader ? &place : nullptr};
+    results[static_cast<size_t>(thread)] = run_ranks(task);
   };
   std::vector<std::thread> threads;
   for (int thread = 1; thread < options.threads; ++thread) threads.emplace_back(run_thread, thread);
@@ -103,7 +108,7 @@ int run_process(const Options& options, const CollectiveTest& test, const Place&
   for (int thread = 0; thread < options.threads; ++thread) {
     const Result<Summary>& result = results[static_cast<size_t>(thread)];
     if (!result) {
-      const std::string text = failure_text(first_rank + thread, result.status());
+      const std::string text = failure_text(first_rank + thread * per_thread, per_thread, result.status());
       if (first && exit_status != kExitFailure) reporter.fail(text);
       std::fprintf(stderr, "%s\n", text.c_str());
       exit_status = kExitFailure;

@@ -9,6 +9,7 @@
 #include "perf/launch.h"
 #include "perf/options.h"
 #include "perf/reporter.h"
+#include "perf/seating.h"
 
 namespace tutti::perf {
 
@@ -23,7 +24,7 @@ struct Subject {
 std::vector<Subject> list_subjects(const Options& options, const CollectiveTest& test, int rank_count);
 
 /// Makes this process' ranks, runs, reports from rank 0; returns the exit status. Errors are on stderr.
-int run_process(const Options& options, const CollectiveTest& test, const Place& place, GetEnv get_env,
-                Reporter& reporter);
+int run_process(const Options& options, const CollectiveTest& test, const Place& place,
+                const Seating& seating, GetEnv get_env, Reporter& reporter);
 
 }  // namespace tutti::perf

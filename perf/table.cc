@@ -86,7 +86,7 @@ std::string memory_text(double bytes) {
 }
 
 std::string table_preamble(const Options& options, const std::string& test_name, int library_version,
-                           const std::vector<RankInfo>& ranks) {
+                           const std::vector<RankInfo>& ranks, std::optional<double> copy_gbs) {
   std::string text =
       format("# tutti-tests version %d.%d.%d tutti-headers=%d tutti-library=%d\n", TUTTI_VERSION_MAJOR,
              TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH, TUTTI_VERSION_CODE, library_version);
@@ -96,22 +96,27 @@ std::string table_preamble(const Options& options, const std::string& test_name,
       "# nThread %d nGpus %d minBytes %llu maxBytes %llu step: %llu(%s) warmup iters: %d iters: %d agg "
       "iters: "
       "%d validation: %d graph: %d unalign: %llu\n",
-      options.threads, 1, static_cast<unsigned long long>(options.min_bytes),
+      options.threads, options.gpus, static_cast<unsigned long long>(options.min_bytes),
       static_cast<unsigned long long>(options.max_bytes),
       static_cast<unsigned long long>(factor ? options.step_factor : options.step_bytes),
       factor ? "factor" : "bytes", options.warmups, options.iterations.value_or(kDefaultIterations),
-      options.aggregate, options.checks, 0, static_cast<unsigned long long>(options.misalign_elements));
+      options.aggregate, options.checks, options.graph_launches,
+      static_cast<unsigned long long>(options.misalign_elements));
   text += blocking_line(options);
   if (options.per_iteration)
     text += "# Per-Iteration Report: each iteration timed by itself; i_* uses max over ranks \n";
+  if (options.ranks_per_gpu > 1) text += format("# Ranks per GPU: %d \n", options.ranks_per_gpu);
   if (options.parallel_init)
     text += "# Parallel Init Enabled: threads call into tutti_comm_create concurrently \n";
   if (options.hot) text += "# Hot buffers: every iteration uses the same memory \n";
   for (const std::string& note : options.notes) text += "# " + note + "\n";
   text += "#\n# Using devices\n";
   for (const RankInfo& rank : ranks)
-    text += format("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", rank.rank, 0,
-                   rank.process_id, rank.host.c_str(), 0, "host", rank.device.c_str());
+    text +=
+        format("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", rank.rank, 0, rank.process_id,
+               rank.host.c_str(), rank.device_number, rank.address.c_str(), rank.device.c_str());
+  if (copy_gbs)
+    text += format("# Copy bandwidth of rank 0's device, read and written: %.1f GB/s\n", *copy_gbs);
   return text;
 }
 
@@ -152,9 +157,10 @@ std::string table_footer(const std::string& test_name, const Summary& summary) {
     const MemoryReport& memory = *summary.memory;
     const double total = memory.start + memory.communicator + memory.buffers + memory.running;
     text += format("# %-20s : Start %s | Communicator %s | Buffers %s | Collectives %s | Total  %s\n",
-                   "Host memory usage", memory_text(memory.start).c_str(),
-                   memory_text(memory.communicator).c_str(), memory_text(memory.buffers).c_str(),
-                   memory_text(memory.running).c_str(), memory_text(total).c_str());
+                   summary.on_devices ? "GPU memory usage" : "Host memory usage",
+                   memory_text(memory.start).c_str(), memory_text(memory.communicator).c_str(),
+                   memory_text(memory.buffers).c_str(), memory_text(memory.running).c_str(),
+                   memory_text(total).c_str());
   }
   text += "#\n# Collective test concluded: " + test_name + "\n#\n";
   return text;

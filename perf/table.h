@@ -11,9 +11,9 @@
 
 namespace tutti::perf {
 
-/// "# Collective test starting ..." up to the list of ranks.
+/// "# Collective test starting ..." up to the list of ranks, and what copying allows where that was measured.
 std::string table_preamble(const Options& options, const std::string& test_name, int library_version,
-                           const std::vector<RankInfo>& ranks);
+                           const std::vector<RankInfo>& ranks, std::optional<double> copy_gbs = {});
 
 /// The lines of column names.
 std::string table_header(const Options& options);

@@ -11,7 +11,9 @@ import time
 
 LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
                      "OMPI_", "JOB_COMPLETION_INDEX", "TUTTI_")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
+# Host memory is what travels between these hosts, on machines with a GPU too.
+ENVIRONMENT = {**{name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)},
+               "CUDA_VISIBLE_DEVICES": ""}
 ADDRESSES = {4: ("10.77.0.1/24", "10.77.0.2/24"), 6: ("fd77::1/64", "fd77::2/64")}
 
 

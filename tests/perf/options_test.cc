@@ -17,6 +17,14 @@ const char* spread_environment(const char* name) {
   return std::strcmp(name, "NCCL_TESTS_ALLTOALLV_SPREAD") == 0 ? "0.25" : nullptr;
 }
 
+const char* device_environment(const char* name) {
+  return std::strcmp(name, "NCCL_TESTS_DEVICE") == 0 ? "3" : nullptr;
+}
+
+const char* wrong_device(const char* name) {
+  return std::strcmp(name, "NCCL_TESTS_DEVICE") == 0 ? "-1" : nullptr;
+}
+
 const char* wrong_environment(const char* name) {
   return std::strcmp(name, "NCCL_TESTS_MIN_BW") == 0 ? "fast" : nullptr;
 }
@@ -43,6 +51,10 @@ TEST(OptionsTest, DefaultsAreThoseOfNcclTests) {
   EXPECT_THAT(options.ops, testing::ElementsAre(TestOp::kSum));
   EXPECT_THAT(options.types, testing::ElementsAre(TUTTI_FLOAT32));
   EXPECT_EQ(options.root, 0);
+  EXPECT_EQ(options.ranks_per_process(), 1);
+  EXPECT_EQ(options.memory, Memory::kAny);
+  EXPECT_EQ(options.graph_launches, 0);
+  EXPECT_FALSE(options.first_device.has_value());
 }
 
 /// The options that both spellings below ask for.
@@ -73,6 +85,9 @@ void expect_every_field_set(const ParsedOptions& parsed) {
   EXPECT_TRUE(options.per_iteration);
   EXPECT_EQ(options.skip_samples, 2);
   EXPECT_TRUE(options.parallel_init);
+  EXPECT_EQ(options.gpus, 2);
+  EXPECT_EQ(options.graph_launches, 6);
+  EXPECT_TRUE(options.null_stream);
 }
 
 // Goal: short and long names of every flag set their field.
@@ -108,7 +123,9 @@ TEST(OptionsTest, ShortAndLongNamesAreRead) {
                            {"-I", "--per_iter_timing", "1"},
                            {"-K", "--skip_samples", "2"},
                            {"-p", "--parallel_init", "1"},
-                           {"-g", "--ngpus", "1"},
+                           {"-g", "--ngpus", "2"},
+                           {"-G", "--cudagraph", "6"},
+                           {"-y", "--stream_null", "1"},
                            {"-i", "--stepbytes", "4K"}}) {
     brief.insert(brief.end(), {flag.brief, flag.value});
     full.insert(full.end(), {flag.full, flag.value});
@@ -191,15 +208,17 @@ TEST(OptionsTest, RootMinusOneMeansAllAsInNcclTests) {
 }
 
 // Goal: what cannot be done is refused in one line that names the flag.
-TEST(OptionsTest, WhatCannotBeDoneOnTheHostIsRefused) {
+TEST(OptionsTest, WhatCannotBeDoneIsRefused) {
   struct Case {
     std::vector<const char*> words;
     const char* said;
   };
   for (const Case& wrong :
-       {Case{{"-g", "2"}, "-g 2"}, Case{{"-G", "1"}, "-G"}, Case{{"-D", "1"}, "-D"},
-        Case{{"-b", "9", "-e", "8"}, "9 > 8"}, Case{{"-b", "x"}, "minbytes"},
-        Case{{"-o", "median"}, "median"}, Case{{"-d", "int7"}, "int7"},
+       {Case{{"-g", "0"}, "ngpus: Value 0 not in range 1 to 4096"},
+        Case{{"-G", "1", "--memory", "host"}, "-G is refused"}, Case{{"-D", "1"}, "-D"},
+        Case{{"--memory", "tape"}, "tape"}, Case{{"--ranks-per-gpu", "0"}, "ranks-per-gpu: Value 0"},
+        Case{{"-t", "64", "-g", "65"}, "more than 4096 ranks"}, Case{{"-b", "9", "-e", "8"}, "9 > 8"},
+        Case{{"-b", "x"}, "minbytes"}, Case{{"-o", "median"}, "median"}, Case{{"-d", "int7"}, "int7"},
         Case{{"-o", "band", "-d", "float"}, "not defined"}, Case{{"-r", "x"}, "invalid root"},
         Case{{"-n", "0"}, "iters: Value 0 not in range 1 to 2147483647"},
         Case{{"-w", "-1"}, "warmup_iters: Value -1 not in range 0 to 2147483647"},
@@ -213,22 +232,58 @@ TEST(OptionsTest, WhatCannotBeDoneOnTheHostIsRefused) {
   }
 }
 
-TEST(OptionsTest, HarmlessDeviceFlagsAreNotedAndIgnored) {
-  const ParsedOptions parsed = parse({"-y", "1", "-x", "2", "-V", "8", "-D", "0", "-G", "0"});
+// Goal: what has no subject where the ranks' memory is, is said and does nothing.
+TEST(OptionsTest, FlagsWithoutASubjectAreNotedAndIgnored) {
+  ParsedOptions parsed = parse({"-y", "1", "-x", "2", "-V", "8", "-D", "0", "-G", "3", "--copy-bandwidth"});
   ASSERT_TRUE(parsed.run) << parsed.text;
-  EXPECT_EQ(parsed.options.notes.size(), 3u);
+  EXPECT_EQ(settle_flags(parsed.options, false), "");
+  EXPECT_EQ(parsed.options.notes.size(), 5u);
+  EXPECT_EQ(parsed.options.graph_launches, 0);
+  EXPECT_FALSE(parsed.options.null_stream);
+  EXPECT_FALSE(parsed.options.copy_bandwidth);
+
+  ParsedOptions device = parse({"--stream", "-x", "2", "-G", "3"});
+  EXPECT_EQ(settle_flags(device.options, true), "");
+  EXPECT_EQ(device.options.notes.size(), 2u);
+  EXPECT_EQ(device.options.graph_launches, 3);
+}
+
+TEST(OptionsTest, WhatCannotBeDoneOnDevicesIsRefused) {
+  struct Case {
+    std::vector<const char*> words;
+    const char* said;
+  };
+  for (const Case& wrong : {Case{{"-R", "2"}, "-R 2"}, Case{{"-y", "1", "--ranks-per-gpu", "2"}, "-y"},
+                            Case{{"-G", "1", "-y", "1"}, "with -y"}, Case{{"-G", "1", "-z", "1"}, "with -z"},
+                            Case{{"-G", "1", "-I"}, "with -I"}}) {
+    ParsedOptions parsed = parse(wrong.words);
+    ASSERT_TRUE(parsed.run) << parsed.text;
+    EXPECT_THAT(settle_flags(parsed.options, true), testing::HasSubstr(wrong.said));
+    ParsedOptions host = parse(wrong.words);
+    EXPECT_EQ(settle_flags(host.options, false), "");
+  }
+}
+
+TEST(OptionsTest, RanksOfAProcessAreThreadsTimesGpusTimesRanksOnEach) {
+  const ParsedOptions parsed = parse({"-t", "3", "-g", "2", "--ranks-per-gpu", "4", "--memory", "cuda"});
+  ASSERT_TRUE(parsed.run) << parsed.text;
+  EXPECT_EQ(parsed.options.ranks_per_thread(), 8);
+  EXPECT_EQ(parsed.options.ranks_per_process(), 24);
+  EXPECT_EQ(parsed.options.memory, Memory::kCuda);
 }
 
 TEST(OptionsTest, HelpNamesEveryFlagAndSucceeds) {
   const ParsedOptions parsed = parse({"--help"});
   EXPECT_FALSE(parsed.run);
   EXPECT_EQ(parsed.exit_code, 0);
-  for (const char flag : std::string("tgbeifnmwNcodrzCaRTJSMuI"))
+  for (const char flag : std::string("tgbeifnmwNcodrzCaRTJSMuIGyxDV"))
     EXPECT_THAT(parsed.text, testing::HasSubstr(std::string("-") + flag + ","));
 }
 
 TEST(OptionsTest, TheEnvironmentIsReadAndChecked) {
   EXPECT_EQ(parse({}, spread_environment).options.alltoallv_spread, 0.25);
+  EXPECT_EQ(parse({}, device_environment).options.first_device, 3);
+  EXPECT_THAT(parse({}, wrong_device).text, testing::HasSubstr("NCCL_TESTS_DEVICE"));
   const ParsedOptions wrong = parse({}, wrong_environment);
   EXPECT_FALSE(wrong.run);
   EXPECT_THAT(wrong.text, testing::HasSubstr("NCCL_TESTS_MIN_BW"));

@@ -18,6 +18,12 @@ tutti_result_t corrupt(const Case& test, const Call& call) {
   return result;
 }
 
+/// As all_reduce, but rank 1 reduces something else than it was given.
+tutti_result_t corrupt_input(const Case& test, const Call& call) {
+  if (test.rank == 1) static_cast<unsigned char*>(const_cast<void*>(call.send))[7] ^= 0x40;
+  return all_reduce(test, call);
+}
+
 /// Says that it has reduced and has done nothing.
 tutti_result_t idle(const Case&, const Call&) {
   return TUTTI_SUCCESS;
@@ -45,8 +51,7 @@ struct Outcome {
   std::string err;
 };
 
-Outcome run_two_threads(const CollectiveTest& test, Options options = {}) {
-  options.threads = 2;
+Outcome run_ranks_of(const CollectiveTest& test, Options options) {
   options.hot = true;
   options.iterations = 2;
   options.min_bytes = options.max_bytes = 256;
@@ -54,8 +59,13 @@ Outcome run_two_threads(const CollectiveTest& test, Options options = {}) {
   testing::internal::CaptureStderr();
   Reporter reporter(options, test.name, {}, {});
   const int status = run_process(
-      options, test, Place{}, [](const char*) -> const char* { return nullptr; }, reporter);
+      options, test, Place{}, Seating{}, [](const char*) -> const char* { return nullptr; }, reporter);
   return {status, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+}
+
+Outcome run_two_threads(const CollectiveTest& test, Options options = {}) {
+  options.threads = 2;
+  return run_ranks_of(test, options);
 }
 
 TEST(RunnerTest, RightResultsEndWithStatusZero) {
@@ -71,6 +81,17 @@ TEST(RunnerTest, OneWrongElementEndsWithStatusOne) {
   // Out of place and in place, one rank each.
   EXPECT_THAT(outcome.out, testing::HasSubstr("Out of bounds values : 2 FAILED"));
   EXPECT_THAT(outcome.out, testing::ContainsRegex("float     sum      -1 .*  1  .*  1  "));
+}
+
+// Goal: a rank that shares its thread with others is checked like any other.
+TEST(RunnerTest, AWrongElementOfARankAmongSeveralOfItsThreadIsFound) {
+  Options options;
+  options.gpus = 2;
+  options.ranks_per_gpu = 2;
+  const Outcome outcome = run_ranks_of(make_test(corrupt_input), options);
+  EXPECT_EQ(outcome.status, kExitWrong) << outcome.err;
+  // Four ranks, out of place and in place.
+  EXPECT_THAT(outcome.out, testing::HasSubstr("Out of bounds values : 8 FAILED"));
 }
 
 // Goal: results of an earlier, right operation never pass for this one's.

@@ -1,0 +1,436 @@
+// See ranks.h.
+#include "perf/ranks.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace tutti::perf {
+namespace {
+
+constexpr size_t kPatternBytes = 1u << 20;
+constexpr double kMemoryShare = 0.8;  // of what is available may become buffers
+// Far more than caches hold, and several batches of which the best counts: what copying allows.
+constexpr uint64_t kCopyBytes = uint64_t{256} << 20;
+constexpr int kCopyBatches = 3;
+constexpr int kCopiesPerBatch = 5;
+
+struct AbortComm {
+  void operator()(tutti_comm_t* comm) const { (void)tutti_comm_abort(comm); }
+};
+/// A communicator that is aborted unless it is released to be destroyed.
+using OwnedComm = std::unique_ptr<tutti_comm_t, AbortComm>;
+
+/// A registered buffer, or nothing.
+class Registration {
+ public:
+  Registration() = default;
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  ~Registration() { reset(); }
+  Status add(tutti_comm_t* comm, const SiteMemory& memory) {
+    TUTTI_TRY(
+        check(tutti_comm_register(comm, memory.data(), memory.bytes(), &handle_), "registering a buffer"));
+    comm_ = comm;
+    return Status::ok();
+  }
+  void reset() {
+    if (comm_ != nullptr) (void)tutti_comm_deregister(std::exchange(comm_, nullptr), handle_);
+  }
+
+ private:
+  tutti_comm_t* comm_ = nullptr;
+  void* handle_ = nullptr;
+};
+
+/// One of the thread's ranks.
+struct LocalRank {
+  std::unique_ptr<Site> site;
+  std::unique_ptr<SiteMemory> exchange;  ///< of the Agreement
+  std::unique_ptr<SiteMemory> send;
+  std::unique_ptr<SiteMemory> recv;
+  OwnedComm comm;
+  Registration send_registration;
+  Registration recv_registration;
+
+  int device() const { return site->facts().device; }
+};
+
+/// The thread's ranks. However a run ends, communicators go before memory: to free a device's memory waits
+/// for operations on it, and what ends those of a failed run is the abort.
+class LocalRanks {
+ public:
+  explicit LocalRanks(size_t count) {
+    for (size_t i = 0; i < count; ++i) ranks_.push_back(std::make_unique<LocalRank>());
+  }
+  LocalRanks(const LocalRanks&) = delete;
+  LocalRanks& operator=(const LocalRanks&) = delete;
+  ~LocalRanks() {
+    deregister();
+    for (const auto& rank : ranks_) rank->comm.reset();
+  }
+  LocalRank& operator[](size_t index) const { return *ranks_[index]; }
+  size_t size() const { return ranks_.size(); }
+  auto begin() const { return ranks_.begin(); }
+  auto end() const { return ranks_.end(); }
+
+  Status leave() {
+    deregister();
+    Status first;
+    for (const auto& rank : ranks_) {
+      const Status left = check(tutti_comm_destroy(rank->comm.release()), "leaving the communicator");
+      if (first) first = left;
+    }
+    return first;
+  }
+
+ private:
+  void deregister() {
+    for (const auto& rank : ranks_) {
+      rank->send_registration.reset();
+      rank->recv_registration.reset();
+    }
+  }
+
+  std::vector<std::unique_ptr<LocalRank>> ranks_;
+};
+
+Status join(const ThreadTask& task, int rank, LocalRank& local) {
+  tutti_config_t config = TUTTI_CONFIG_INIT;
+  config.device = local.device();
+  config.reproducible = task.options.reproducible ? 1 : 0;
+  config.timeout_ms = static_cast<uint64_t>(task.options.timeout_s) * 1000;
+  tutti_comm_t* comm = nullptr;
+  TUTTI_TRY(
+      check(tutti_comm_create(&comm, task.rank_count, task.id, rank, &config), "joining the communicator"));
+  local.comm.reset(comm);
+  return Status::ok();
+}
+
+/// Each rank waits for all others, so each joins in a thread of its own.
+Status join_all(const ThreadTask& task, LocalRanks& ranks) {
+  std::vector<Status> results(ranks.size());
+  const auto join_one = [&](size_t index) {
+    results[index] = join(task, task.first_rank + static_cast<int>(index), ranks[index]);
+  };
+  std::vector<std::thread> threads;
+  for (size_t index = 1; index < ranks.size(); ++index) threads.emplace_back(join_one, index);
+  join_one(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& result : results) TUTTI_TRY(result);
+  return Status::ok();
+}
+
+/// An operator of the C API for one subject; a pre-multiplied sum lives as long as this.
+class Operator {
+ public:
+  Operator() = default;
+  Operator(const Operator&) = delete;
+  Operator& operator=(const Operator&) = delete;
+  ~Operator() {
+    if (comm_ != nullptr) (void)tutti_op_destroy(op_, comm_);
+  }
+  Status create(const Subject& subject, int rank, tutti_comm_t* comm) {
+    op_ = tutti_op(subject.op);
+    if (subject.op != TestOp::kMulSum) return Status::ok();
+    char scalar[8];
+    premul_scalar(subject.type, rank, scalar);
+    TUTTI_TRY(
+        check(tutti_op_create_premul_sum(&op_, scalar, subject.type, comm), "making a pre-multiplied sum"));
+    comm_ = comm;
+    return Status::ok();
+  }
+  tutti_op_t value() const { return op_; }
+
+ private:
+  tutti_op_t op_ = TUTTI_SUM;
+  tutti_comm_t* comm_ = nullptr;
+};
+
+class ThreadRun {
+ public:
+  ThreadRun(const ThreadTask& task, LocalRanks& ranks)
+      : task_(task), ranks_(ranks), agreement_(task.rank_count), sizes_(message_sizes(task.options)) {}
+
+  Result<Summary> run(MemoryReport memory);
+
+ private:
+  Status begin();
+  Result<double> measure_copy();
+  Status limit_sizes();
+  Status make_buffers();
+  Status run_subject(const Subject& subject);
+  Status run_row(const ThreadContext& context, const Subject& subject, std::span<const Operator> ops,
+                 uint64_t bytes);
+  Status fill_arenas(const Subject& subject);
+  size_t arena_bytes(uint64_t message_bytes) const;
+  Case make_case(const Subject& subject, uint64_t bytes, size_t index) const;
+  Status grow(double* gained, double* level);
+  std::string row_name(const Subject& subject, uint64_t bytes) const;
+  const Site& first_site() const { return *ranks_[0].site; }
+
+  const ThreadTask& task_;
+  LocalRanks& ranks_;
+  Agreement agreement_;
+  std::vector<uint64_t> sizes_;
+  std::vector<Subject> subjects_ = list_subjects(task_.options, task_.test, task_.rank_count);
+  int sharing_ = 1;  ///< ranks that share this thread's cache and memory: of the device, or all
+  size_t footprint_bytes_ = 0;
+  uint64_t row_number_ = 0;
+  double bandwidth_sum_ = 0;
+  int measurement_count_ = 0;
+  Summary summary_;
+};
+
+/// *gained = what the memory in use grew by since *level, the largest of all threads.
+Status ThreadRun::grow(double* gained, double* level) {
+  const double now = static_cast<double>(first_site().used_bytes());
+  *gained = std::max(0.0, now - *level);
+  *level = now;
+  return agreement_.max({gained, 1});
+}
+
+Case ThreadRun::make_case(const Subject& subject, uint64_t bytes, size_t index) const {
+  Case made{.type = subject.type,
+            .op = subject.op,
+            .root = subject.root,
+            .rank = task_.first_rank + static_cast<int>(index),
+            .rank_count = task_.rank_count,
+            .seed = row_number_,
+            .spread = task_.options.alltoallv_spread};
+  made.shape = task_.test.shape(made, bytes / made.type_bytes());
+  return made;
+}
+
+size_t ThreadRun::arena_bytes(uint64_t message_bytes) const {
+  size_t bytes = 0;
+  for (const Subject& subject : subjects_)
+    for (size_t index = 0; index < ranks_.size(); ++index)
+      bytes = std::max(
+          bytes,
+          case_layout(task_.options, make_case(subject, message_bytes, index), footprint_bytes_).bytes());
+  return bytes;
+}
+
+/// Who the ranks are, and what the thread's share with others; rank 0 says so.
+Status ThreadRun::begin() {
+  for (const auto& rank : ranks_) agreement_.add(*rank->site, rank->comm.get(), rank->exchange->data());
+  const Result<std::vector<RankInfo>> infos = agreement_.rank_infos();
+  if (!infos) return infos.status();
+  summary_.on_devices = first_site().facts().on_device();
+  sharing_ = summary_.on_devices ? 0 : task_.rank_count;
+  for (size_t index = 0; summary_.on_devices && index < ranks_.size(); ++index) {
+    const RankInfo& own = (*infos)[static_cast<size_t>(task_.first_rank) + index];
+    sharing_ = std::max(
+        sharing_, static_cast<int>(std::count_if(infos->begin(), infos->end(),
+                                                 [&](const RankInfo& one) { return one.same_device(own); })));
+  }
+  footprint_bytes_ = ring_footprint(task_.options, first_site().facts().cache_bytes, sharing_);
+  std::optional<double> copy_gbs;
+  if (task_.options.copy_bandwidth) {
+    // Nobody else uses the device meanwhile.
+    TUTTI_TRY(agreement_.barrier());
+    if (task_.first_rank == 0) {
+      const Result<double> measured = measure_copy();
+      if (!measured) return measured.status();
+      copy_gbs = *measured;
+    }
+    TUTTI_TRY(agreement_.barrier());
+  }
+  if (task_.reporter == nullptr) return Status::ok();
+  const size_t rows = subjects_.size() * sizes_.size() * static_cast<size_t>(task_.options.cycles);
+  return task_.reporter->begin(*infos, rows, copy_gbs);
+}
+
+/// GB/s, read and written, of the best of a few batches of copies within rank 0's device.
+Result<double> ThreadRun::measure_copy() {
+  Site& site = *ranks_[0].site;
+  DeviceQueue& queue = *site.queue();
+  const uint64_t bytes =
+      std::min<uint64_t>(kCopyBytes, site.available_bytes() / 8 / kPatternBytes * kPatternBytes);
+  if (bytes == 0) return Status(Code::kOutOfMemory, "the device has no memory left to measure copies in");
+  auto from = site.allocate(bytes, false);
+  if (!from) return from.status();
+  auto to = site.allocate(bytes, false);
+  if (!to) return to.status();
+  TUTTI_TRY(site.fill((*from)->data(), 1, bytes));
+  TUTTI_TRY(queue.reserve_marks(2));
+  double best_us = 0;
+  for (int batch = 0; batch < kCopyBatches; ++batch) {
+    TUTTI_TRY(queue.copy_within((*to)->data(), (*from)->data(), bytes));
+    TUTTI_TRY(queue.mark(0));
+    for (int i = 0; i < kCopiesPerBatch; ++i)
+      TUTTI_TRY(queue.copy_within((*to)->data(), (*from)->data(), bytes));
+    TUTTI_TRY(queue.mark(1));
+    TUTTI_TRY(site.wait());
+    const Result<double> time_us = queue.between_us(0, 1);
+    if (!time_us) return time_us.status();
+    if (best_us == 0 || *time_us < best_us) best_us = *time_us;
+  }
+  return gigabytes_per_s(2.0 * static_cast<double>(bytes) * kCopiesPerBatch, best_us);
+}
+
+/// Drops sizes whose buffers would not fit in the memory of this host, or of a device; what fits everywhere.
+Status ThreadRun::limit_sizes() {
+  double count = static_cast<double>(sizes_.size());
+  for (const auto& rank : ranks_) {
+    const double available = kMemoryShare * static_cast<double>(rank->site->available_bytes());
+    if (available > 0)
+      while (count > 0 &&
+             2.0 * sharing_ * static_cast<double>(arena_bytes(sizes_[static_cast<size_t>(count) - 1])) >
+                 available)
+        --count;
+  }
+  TUTTI_TRY(agreement_.min({&count, 1}));
+  if (count < 1)
+    return Status(Code::kOutOfMemory,
+                  format("the buffers for the smallest size do not fit in this %s's memory; use "
+                         "--hot, a smaller -b or fewer ranks",
+                         summary_.on_devices ? "device" : "machine"));
+  if (static_cast<size_t>(count) == sizes_.size()) return Status::ok();
+  sizes_.resize(static_cast<size_t>(count));
+  if (task_.reporter != nullptr)
+    task_.reporter->comment(format("Reducing maxBytes to %llu due to memory limitation",
+                                   static_cast<unsigned long long>(sizes_.back())));
+  return Status::ok();
+}
+
+Status ThreadRun::make_buffers() {
+  size_t bytes = 4096;
+  for (const uint64_t size : sizes_) bytes = std::max(bytes, arena_bytes(size));
+  for (const auto& rank : ranks_) {
+    for (std::unique_ptr<SiteMemory>* arena : {&rank->send, &rank->recv}) {
+      auto made = rank->site->allocate(bytes, task_.options.registration == 2);
+      if (!made) return made.status();
+      *arena = std::move(*made);
+    }
+    if (task_.options.registration == 0) continue;
+    TUTTI_TRY(rank->send_registration.add(rank->comm.get(), *rank->send));
+    TUTTI_TRY(rank->recv_registration.add(rank->comm.get(), *rank->recv));
+  }
+  return Status::ok();
+}
+
+/// Gives every page of all arenas plausible operands: untouched pages and stray NaNs have times of their
+/// own.
+Status ThreadRun::fill_arenas(const Subject& subject) {
+  const size_t element = test_type_bytes(subject.type);
+  for (size_t index = 0; index < ranks_.size(); ++index) {
+    const LocalRank& rank = ranks_[index];
+    std::vector<char> pattern(std::min(kPatternBytes, rank.send->bytes()));
+    fill_operand({.type = subject.type, .op = subject.op, .rank_count = task_.rank_count, .seed = 1},
+                 task_.first_rank + static_cast<int>(index), 0, pattern.size() / element, pattern.data());
+    for (const SiteMemory* arena : {rank.send.get(), rank.recv.get()})
+      for (size_t offset = 0; offset < arena->bytes(); offset += pattern.size())
+        TUTTI_TRY(rank.site->copy(arena->data() + offset, pattern.data(),
+                                  std::min(pattern.size(), arena->bytes() - offset)));
+  }
+  return Status::ok();
+}
+
+std::string ThreadRun::row_name(const Subject& subject, uint64_t bytes) const {
+  return format("%s %llu B %s %s", task_.test.name, static_cast<unsigned long long>(bytes),
+                std::string(test_type_name(subject.type)).c_str(),
+                std::string(test_op_name(subject.op)).c_str());
+}
+
+Status ThreadRun::run_row(const ThreadContext& context, const Subject& subject, std::span<const Operator> ops,
+                          uint64_t bytes) {
+  ++row_number_;
+  std::vector<SeatCase> cases;
+  for (size_t index = 0; index < ranks_.size(); ++index)
+    cases.push_back({.test_case = make_case(subject, bytes, index), .op = ops[index].value()});
+  const Case& first = cases.front().test_case;
+  const std::string name = row_name(subject, bytes);
+  if (task_.watchdog != nullptr) task_.watchdog->begin(name);
+  if (task_.reporter != nullptr) task_.reporter->running(name);
+  Row row{.bytes = std::max(first.shape.send_count, first.shape.recv_count) * first.type_bytes(),
+          .count = first.shape.count,
+          .type = subject.type,
+          .op = subject.op,
+          .root = subject.root};
+  for (const bool in_place : {false, true}) {
+    if (in_place && !task_.test.in_place) continue;
+    std::string* algorithm = task_.reporter != nullptr && !in_place ? &row.algorithm : nullptr;
+    Result<Measurement> measured = Measure(context, cases, in_place).run(algorithm);
+    if (!measured) return measured.status();
+    bandwidth_sum_ += measured->bus_gbs;
+    ++measurement_count_;
+    summary_.out_of_bounds += measured->wrong_ranks;
+    if (in_place)
+      row.in_place = std::move(*measured);
+    else
+      row.out_of_place = std::move(*measured);
+  }
+  if (task_.watchdog != nullptr) task_.watchdog->end();
+  if (task_.options.timestamps) row.timestamp = time_text();
+  return task_.reporter != nullptr ? task_.reporter->row(row) : Status::ok();
+}
+
+Status ThreadRun::run_subject(const Subject& subject) {
+  std::vector<Operator> ops(ranks_.size());
+  std::vector<Seat> seats;
+  for (size_t index = 0; index < ranks_.size(); ++index) {
+    const LocalRank& rank = ranks_[index];
+    TUTTI_TRY(ops[index].create(subject, task_.first_rank + static_cast<int>(index), rank.comm.get()));
+    seats.push_back({.site = *rank.site,
+                     .comm = rank.comm.get(),
+                     .send_arena = rank.send->data(),
+                     .recv_arena = rank.recv->data()});
+  }
+  TUTTI_TRY(fill_arenas(subject));
+  const ThreadContext context{.options = task_.options,
+                              .test = task_.test,
+                              .agreement = agreement_,
+                              .seats = seats,
+                              .footprint_bytes = footprint_bytes_};
+  for (int cycle = 0; task_.options.cycles == 0 || cycle < task_.options.cycles; ++cycle)
+    for (const uint64_t bytes : sizes_) TUTTI_TRY(run_row(context, subject, ops, bytes));
+  return Status::ok();
+}
+
+Result<Summary> ThreadRun::run(MemoryReport memory) {
+  double level = static_cast<double>(first_site().used_bytes());
+  TUTTI_TRY(begin());
+  TUTTI_TRY(limit_sizes());
+  TUTTI_TRY(make_buffers());
+  if (!subjects_.empty()) TUTTI_TRY(fill_arenas(subjects_.front()));
+  TUTTI_TRY(grow(&memory.buffers, &level));
+  for (const Subject& subject : subjects_) TUTTI_TRY(run_subject(subject));
+  TUTTI_TRY(grow(&memory.running, &level));
+  TUTTI_TRY(agreement_.max({&memory.start, 1}));
+  TUTTI_TRY(agreement_.max({&memory.communicator, 1}));
+  if (measurement_count_ > 0) summary_.mean_bus_gbs = bandwidth_sum_ / measurement_count_;
+  summary_.min_bus_gbs = task_.options.min_bus_bandwidth;
+  if (task_.options.memory_report) summary_.memory = memory;
+  if (task_.reporter != nullptr) TUTTI_TRY(task_.reporter->finish(summary_));
+  TUTTI_TRY(agreement_.barrier());
+  return summary_;
+}
+
+}  // namespace
+
+Result<Summary> run_ranks(const ThreadTask& task) {
+  LocalRanks ranks(static_cast<size_t>(task.options.ranks_per_thread()));
+  for (size_t index = 0; index < ranks.size(); ++index) {
+    auto site = task.seating.open(task.options, task.thread, static_cast<int>(index));
+    if (!site) return site.status();
+    ranks[index].site = std::move(*site);
+    auto exchange = ranks[index].site->allocate_shared(Agreement::memory_bytes(task.rank_count));
+    if (!exchange) return exchange.status();
+    ranks[index].exchange = std::move(*exchange);
+  }
+  const Site& first = *ranks[0].site;
+  MemoryReport memory{.start = static_cast<double>(first.used_bytes())};
+  TUTTI_TRY(join_all(task, ranks));
+  if (task.joined != nullptr) forget_id(*task.joined);
+  memory.communicator = std::max(0.0, static_cast<double>(first.used_bytes()) - memory.start);
+  Result<Summary> summary = ThreadRun(task, ranks).run(memory);
+  if (!summary) return summary;
+  TUTTI_TRY(ranks.leave());
+  return summary;
+}
+
+}  // namespace tutti::perf
