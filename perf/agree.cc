@@ -56,11 +56,11 @@ void Agreement::add(const Site& site, tutti_comm_t* comm, char* memory) {
 
 /// One call of each of the thread's ranks; several need a group, each would wait for the next.
 template <class Issue>
-Status Agreement::together(const char* what, Issue&& issue) const {
-  const bool grouped = members_.size() > 1;
-  if (grouped) TUTTI_TRY(check(tutti_group_start(), what));
-  for (const Member& member : members_) TUTTI_TRY(check(issue(member), what));
-  return grouped ? check(tutti_group_end(), what) : Status::ok();
+Status Agreement::call(const char* what, Issue&& issue) const {
+  return together(members_.size() > 1, what, [&]() -> Status {
+    for (const Member& member : members_) TUTTI_TRY(check(issue(member), what));
+    return Status::ok();
+  });
 }
 
 Status Agreement::reduce(std::span<double> values, tutti_op_t op) const {
@@ -75,7 +75,7 @@ Status Agreement::reduce(std::span<double> values, tutti_op_t op) const {
       else
         std::memset(member.memory, 0, part.size_bytes());
     }
-    TUTTI_TRY(together(kExchange, [&](const Member& member) {
+    TUTTI_TRY(call(kExchange, [&](const Member& member) {
       return tutti_all_reduce(member.memory, member.memory, part.size(), TUTTI_FLOAT64, op, member.comm,
                               TUTTI_BLOCKING);
     }));
@@ -93,7 +93,7 @@ Status Agreement::average(double* value, int how) const {
   switch (how) {
     case 0:
       for (const Member& member : members_) std::memcpy(member.memory, value, sizeof(*value));
-      TUTTI_TRY(together(kExchange, [](const Member& member) {
+      TUTTI_TRY(call(kExchange, [](const Member& member) {
         return tutti_broadcast(member.memory, member.memory, 1, TUTTI_FLOAT64, 0, member.comm,
                                TUTTI_BLOCKING);
       }));
@@ -109,7 +109,7 @@ Status Agreement::average(double* value, int how) const {
 }
 
 Status Agreement::barrier() const {
-  return together("barrier", [](const Member& member) { return tutti_barrier(member.comm, TUTTI_BLOCKING); });
+  return call("barrier", [](const Member& member) { return tutti_barrier(member.comm, TUTTI_BLOCKING); });
 }
 
 Result<std::vector<RankInfo>> Agreement::rank_infos() const {
@@ -117,7 +117,7 @@ Result<std::vector<RankInfo>> Agreement::rank_infos() const {
     const RankRecord own = record_of(member.site->facts());
     std::memcpy(member.memory, &own, sizeof(own));
   }
-  const Status gathered = together("exchanging names", [](const Member& member) {
+  const Status gathered = call("exchanging names", [](const Member& member) {
     return tutti_all_gather(member.memory, member.memory + sizeof(RankRecord), sizeof(RankRecord),
                             TUTTI_UINT8, member.comm, TUTTI_BLOCKING);
   });

@@ -17,6 +17,17 @@ namespace tutti::perf {
 /// The Status of a call of the C API: its code and the library's text, after `what`.
 Status check(tutti_result_t result, const char* what);
 
+/// Calls `work`, inside a group where `grouped`. What fails inside a group ends it: no call of another rank
+/// of this thread is left in it.
+template <class Work>
+Status together(bool grouped, const char* what, Work&& work) {
+  if (!grouped) return work();
+  TUTTI_TRY(check(tutti_group_start(), what));
+  const Status issued = work();
+  const Status ended = check(tutti_group_end(), what);
+  return issued ? ended : issued;
+}
+
 /// One communicator's agreements. Every function is collective and blocks, with nothing else of the
 /// communicator under way; on failure *values are undefined.
 class Agreement {
@@ -44,7 +55,7 @@ class Agreement {
   };
 
   template <class Issue>
-  Status together(const char* what, Issue&& issue) const;
+  Status call(const char* what, Issue&& issue) const;
   Status reduce(std::span<double> values, tutti_op_t op) const;
 
   int rank_count_;

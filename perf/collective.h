@@ -69,6 +69,7 @@ struct CollectiveTest {
   bool in_place = true;             ///< whether the in-place columns can be measured
   bool power_of_two_ranks = false;  ///< other rank counts are skipped
   bool fusible = true;              ///< whether several operations may share a group (-m)
+  bool messages = false;            ///< made of sends and receives, for which the library has no algorithm
 
   /// `count`: elements of the size asked for. Rounds down where blocks must be equal. Same on every rank but
   /// for the in-place offsets.

@@ -56,6 +56,7 @@ tutti_result_t run(const Case& test, const Call& call) {
 constexpr CollectiveTest kTest = {.name = "hypercube_perf",
                                   .power_of_two_ranks = true,
                                   .fusible = false,
+                                  .messages = true,
                                   .shape = shape,
                                   .factors = factors,
                                   .phases = phases,

@@ -95,27 +95,27 @@ Call Measure::call_of(const Part& part, int phase) const {
 /// One operation of all ranks.
 Status Measure::issue() {
   const int phases = context_.test.phases(parts_.front().test_case.rank_count);
-  for (int phase = 0; phase < phases; ++phase) {
-    if (grouped_) TUTTI_TRY(check(tutti_group_start(), "starting a group"));
-    for (const Part& part : parts_) {
-      const tutti_result_t result = context_.test.run(part.test_case, call_of(part, phase));
-      if (result != TUTTI_SUCCESS) [[unlikely]]
-        return check(result, context_.test.name);
-    }
-    if (grouped_) TUTTI_TRY(check(tutti_group_end(), "ending a group"));
-  }
+  for (int phase = 0; phase < phases; ++phase)
+    TUTTI_TRY(together(grouped_, context_.test.name, [&]() -> Status {
+      for (const Part& part : parts_) {
+        const tutti_result_t result = context_.test.run(part.test_case, call_of(part, phase));
+        if (result != TUTTI_SUCCESS) [[unlikely]]
+          return check(result, context_.test.name);
+      }
+      return Status::ok();
+    }));
   return Status::ok();
 }
 
 Status Measure::iterate() {
   const int operations = context_.options.aggregate;
-  if (operations > 1) TUTTI_TRY(check(tutti_group_start(), "starting a group"));
-  for (int i = 0; i < operations; ++i) {
-    TUTTI_TRY(issue());
-    for (Part& part : parts_) part.rings.advance();
-  }
-  if (operations > 1) TUTTI_TRY(check(tutti_group_end(), "ending a group"));
-  return Status::ok();
+  return together(operations > 1, context_.test.name, [&]() -> Status {
+    for (int i = 0; i < operations; ++i) {
+      TUTTI_TRY(issue());
+      for (Part& part : parts_) part.rings.advance();
+    }
+    return Status::ok();
+  });
 }
 
 Status Measure::wait() {
@@ -133,7 +133,9 @@ Status Measure::wait() {
 Status Measure::prepare(std::string* algorithm) {
   TUTTI_TRY(iterate());
   TUTTI_TRY(wait());
-  if (algorithm != nullptr) {
+  if (algorithm != nullptr && context_.test.messages) {
+    *algorithm = "messages";
+  } else if (algorithm != nullptr) {
     char text[512] = "";
     TUTTI_TRY(check(tutti_comm_explain(parts_.front().seat.comm, text, sizeof(text)),
                     "asking which algorithm ran"));

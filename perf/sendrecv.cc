@@ -30,6 +30,7 @@ void expect(const Case& test, size_t first, size_t count, void* out) {
 
 constexpr CollectiveTest kTest = {.name = "sendrecv_perf",
                                   .in_place = false,
+                                  .messages = true,
                                   .shape = whole_shape,
                                   .factors = unit_factors,
                                   .run = run,
