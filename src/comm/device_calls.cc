@@ -200,11 +200,15 @@ void Communicator::wait_until_device_is_idle() {
 }
 
 /// Before the links go. Launches that are queued behind something that never ends still need what they were
-/// launched with: then it is never freed.
+/// launched with: then it is never freed. After a failure graphs may have such launches too, which nobody
+/// counts.
 void Communicator::close_device() {
   if (device_ == nullptr) return;
   process_.tender().remove(this);
-  if (!device_->look().is_running) return;
+  const DeviceLook look = device_->look();
+  if (!look.is_running && !(look.may_be_replayed && has_error())) return;
+  // The tender may not have come to it; those that still begin leave at once.
+  if (has_error()) device_->abort();
   last_ = nullptr;
   for (auto& [shape, bound] : bound_) static_cast<void>(bound->program.release());
   for (auto& program : message_programs_) static_cast<void>(program.release());
