@@ -46,7 +46,8 @@ Runs on x86-64 Linux with glibc $2 or newer; nothing is installed, the folder ca
   bin/tutti-plan --help                            plans: print, verify, price
   bin/trainer --ranks 2 --model cnn                trains with data parallelism (--help)
   bin/test_core, bin/test_reduce, ...              the tests (GoogleTest)
-  gpu-test [full]                                  the tests of CUDA on this machine's GPU
+  gpu-test [full]                                  the tests of CUDA on this machine's GPU, and a table of its speed
+  gpu-test perf                                    the table only: 2, 4, 8 ranks on one GPU, shares of copying
   include/tutti/tutti.h, lib/libtutti.so.0         the library to link
   lib/nccl/libnccl.so.2, include/nccl/nccl.h       the interface of NCCL, on host memory: preload it or link to it
 

@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# The tests of CUDA on a machine's own driver and GPU, from the folder of `./dev bundle` alone: nothing is built
-# or fetched. Usage: gpu-test [full]. Exit status: 0 good, 1 something failed, 2 the machine has no GPU.
+# What a machine with a GPU is needed for, from the folder of `./dev bundle` alone, on the machine's own driver: nothing
+# is built or fetched. Exit status: 0 good, 1 something failed, 2 the machine has no GPU or the command is wrong.
 #
-# Each group runs under a watchdog: the library's own deadlines end an operation that hangs, the tests end a process
-# that does, and `timeout` ends the group. With compute-sanitizer on the machine a small part runs again under it.
+#   gpu-test [full]           the tests of CUDA, then the table below
+#   gpu-test perf [BYTES [N]] only the table: k ranks on one GPU, as shares of what copying on it allows, measured in the
+#                             same run; long messages of BYTES a rank (256M), one 256th of it, and short ones;
+#                             N iterations (20)
+#
+# Each part runs under a watchdog: the library's own deadlines end an operation that hangs, the tests and tools end a
+# process that does, and `timeout` ends the part. With compute-sanitizer on the machine a small part of the tests runs
+# again under it.
 set -euo pipefail
 FOLDER=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SECONDS_A_GROUP=1200
+SECONDS_A_ROW=120
 RESULTS=$(mktemp -d)
 trap 'rm -rf "$RESULTS"' EXIT
 
@@ -14,12 +21,6 @@ trap 'rm -rf "$RESULTS"' EXIT
 TESTS='DeviceTest.*:DeviceFailureTest.*:ProcessesTest.RanksOfSeveralProcessesShareADevice:PeerToPeerTest.AProgramsOwnMemoryIsSharedFromItsMiddle'
 TESTS+='-DeviceTest.RanksOfSeveralProcessesAndDevices:DeviceFailureTest.MoreRanksThanADeviceHasMemoryFor:DeviceFailureTest.AMachineWithoutADeviceSaysSo'
 SMALL='ProcessesTest.RanksOfSeveralProcessesShareADevice'
-
-if [[ ! -e /dev/nvidiactl ]]; then
-  echo "no GPU: /dev/nvidiactl is not there"
-  exit 2
-fi
-if [[ ${1:-} == full ]]; then export TUTTI_TEST_FULL=1; fi
 passed=0
 failed=0
 
@@ -38,15 +39,82 @@ group() {
   fi
 }
 
-group conformance "$TESTS"
-sanitizer=$(command -v compute-sanitizer || true)
-if [[ -z $sanitizer && -x /usr/local/cuda/bin/compute-sanitizer ]]; then sanitizer=/usr/local/cuda/bin/compute-sanitizer; fi
-if [[ -n $sanitizer ]]; then
-  for tool in memcheck racecheck; do
-    group "$tool" "$SMALL" "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 1
+run_tests() {
+  local sanitizer tool
+  group conformance "$TESTS"
+  sanitizer=$(command -v compute-sanitizer || true)
+  if [[ -z $sanitizer && -x /usr/local/cuda/bin/compute-sanitizer ]]; then sanitizer=/usr/local/cuda/bin/compute-sanitizer; fi
+  if [[ -n $sanitizer ]]; then
+    for tool in memcheck racecheck; do
+      group "$tool" "$SMALL" "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 1
+    done
+  else
+    echo "compute-sanitizer is not on this machine: memcheck and racecheck are left out"
+  fi
+}
+
+# tool COLLECTIVE FLAGS...: a perf tool on the device, under the watchdog.
+tool() {
+  local name=$1
+  shift
+  CUDA_DEVICE_MAX_CONNECTIONS=32 timeout -k 10 "$SECONDS_A_ROW" "$FOLDER/bin/${name}_perf" --memory cuda \
+    -T $((SECONDS_A_ROW - 20)) "$@"
+}
+
+# measure COLLECTIVE K FLOOR FLAGS...: the rows of one run, out of place. FLOOR: how often the bytes of a rank must at
+# least be read or written; its share is the time that copying would take for them over the time measured.
+measure() {
+  local name=$1 ranks=$2 floor=$3 output=$RESULTS/table
+  shift 3
+  if ! tool "$name" --ranks-per-gpu "$ranks" --copy-bandwidth "$@" >"$output"; then
+    failed=$((failed + 1))
+    echo "$name with $ranks ranks failed: ${*}"
+    return
+  fi
+  passed=$((passed + 1))
+  awk -v name="$name" -v ranks="$ranks" -v floor="$floor" '
+    /^# Copy bandwidth/ { copy = $(NF - 1) }
+    /^ *[0-9]/ {
+      # GB/s are bytes in a nanosecond.
+      least_us = floor * $1 / (copy * 1000)
+      printf "%-15s %2d %10.0f %-9s %11.2f %9.2f %8.1f %% %9.1f %8s  %s\n", name, ranks, $1, $3, $6, least_us,
+        ($6 > 0 ? 100 * least_us / $6 : 0), copy, $9, $NF
+    }' "$output"
+}
+
+run_perf() {
+  local bytes n=$2 ranks type long short
+  bytes=$(numfmt --from=iec "$1")
+  # Without checks, which the host makes: the same calls are checked on short messages, and by the tests.
+  long=(-b "$bytes" -e "$bytes" --hot -w $((n / 4)) -n "$n" -c 0)
+  short=(--hot -w $((n / 4)) -n "$n" -G "$n")
+  echo "== perf: ranks of one process on device 0, out of place"
+  echo "collective       k      bytes type         time us     floor us  of floor  copy GB/s   #wrong  algorithm"
+  for ranks in 2 4 8; do
+    for type in float bfloat16; do
+      measure all_reduce "$ranks" $((2 * ranks)) "${long[@]}" -d "$type"
+      measure reduce_scatter "$ranks" $((ranks + 1)) "${long[@]}" -d "$type"
+      measure all_gather "$ranks" $((ranks + 1)) "${long[@]}" -d "$type"
+    done
+    measure all_reduce "$ranks" $((2 * ranks)) "${short[@]}" -b $((bytes / 256)) -e $((bytes / 256))
+    measure all_reduce "$ranks" $((2 * ranks)) "${short[@]}" -b 8 -e 8K -f 2
   done
-else
-  echo "compute-sanitizer is not on this machine: memcheck and racecheck are left out"
+}
+
+words=("$@")
+case ${words[0]:-} in
+  '' | full | perf) ;;
+  *)
+    sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+    ;;
+esac
+if ! why=$(tool all_reduce -b 8 -e 8 -n 1 -w 0 -c 0 2>&1 >/dev/null); then
+  echo "no GPU: $why"
+  exit 2
 fi
+if [[ ${words[0]:-} == full ]]; then export TUTTI_TEST_FULL=1; fi
+if [[ ${words[0]:-} != perf ]]; then run_tests; fi
+run_perf "${words[1]:-256M}" "${words[2]:-20}"
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

@@ -15,7 +15,7 @@ constexpr double kMemoryShare = 0.8;  // of what is available may become buffers
 // Far more than caches hold, and several batches of which the best counts: what copying allows.
 constexpr uint64_t kCopyBytes = uint64_t{256} << 20;
 constexpr int kCopyBatches = 3;
-constexpr int kCopiesPerBatch = 5;
+constexpr int kCopiesPerBatch = 3;
 
 struct AbortComm {
   void operator()(tutti_comm_t* comm) const { (void)tutti_comm_abort(comm); }

@@ -7,12 +7,14 @@ Usage: cuda_tools_test.py FOLDER DRIVER, where FOLDER holds the tools and DRIVER
 import json
 import os
 import pathlib
+import shutil
+import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
-from perf_tools import COLLECTIVES, expect_right, rows, run  # noqa: E402
+from perf_tools import COLLECTIVES, ENVIRONMENT, ROOT, TOOLS, expect_right, rows, run  # noqa: E402
 
 DRIVER = str(pathlib.Path(sys.argv[2]).resolve())
 # The fake driver runs every thread of a block by itself: small messages, few iterations.
@@ -151,6 +153,32 @@ def check_nothing_is_left_behind():
     done = run_on(1, "all_reduce", *QUICK, "--ranks-per-gpu", "2", "-G", "2", "-c", "2", status=86, FAKE_CUDA_LEAKS="1")
     left = [line.removeprefix("fake driver: left behind: ") for line in done.stderr.splitlines()]
     assert sorted(left) == ["cuDevicePrimaryCtxRetain: 1", "cuLibraryLoadData: 1"], done.stderr
+
+
+def check_table_of_the_bundle():
+    """gpu-test of the bundle prints its table of 2, 4 and 8 ranks on a device as shares of what copying allows"""
+    with tempfile.TemporaryDirectory() as folder:
+        script = shutil.copy(ROOT / "dev.d/gpu_test.sh", pathlib.Path(folder) / "gpu-test")
+        (pathlib.Path(folder) / "bin").symlink_to(TOOLS.resolve())
+        environment = {**ENVIRONMENT, "LD_LIBRARY_PATH": DRIVER, "CUDA_VISIBLE_DEVICES": "0",
+                       "FAKE_CUDA_MEMORY": str(512 << 20)}
+        done = subprocess.run(["bash", script, "perf", "4K", "1"], capture_output=True, text=True, check=False,
+                              env=environment, timeout=200)
+        shown = done.stdout + done.stderr
+        assert done.returncode == 0 and "24 passed, 0 failed" in shown, shown
+        table = [line.split() for line in done.stdout.splitlines() if line.startswith(("all_", "reduce_"))]
+        # Two types of three collectives, a 256th of them, and 8 B to 8 KiB, each with 2, 4 and 8 ranks.
+        assert len(table) == 3 * (6 + 1 + 11), shown
+        for name, ranks, size, _, time_us, floor_us, share, sign, copy_gbs, wrong, _ in table:
+            factor = 2 * int(ranks) if name == "all_reduce" else int(ranks) + 1
+            least_us = factor * int(size) / (float(copy_gbs) * 1000)
+            assert abs(float(floor_us) - least_us) < 0.01 + 0.001 * least_us and sign == "%", (name, ranks, size, shown)
+            assert abs(float(share) - 100 * float(floor_us) / float(time_us)) < 1, shown
+            assert wrong in ("0", "N/A"), shown
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+        done = subprocess.run(["bash", script, "perf"], capture_output=True, text=True, check=False, env=environment,
+                              timeout=60)
+        assert done.returncode == 2 and "no GPU" in done.stdout and "no device" in done.stdout, done.stdout
 
 
 def check_errors_of_the_driver():
