@@ -4,8 +4,8 @@
 #
 #   gpu-test [full]           the tests of CUDA, then the table below
 #   gpu-test perf [BYTES [N]] only the table: k ranks on one GPU, as shares of what copying on it allows, measured in the
-#                             same run; long messages of BYTES a rank (256M), one 256th of it, and short ones;
-#                             N iterations (20)
+#                             same run; messages of BYTES a rank (256M), of a 256th of it (1M), and from 8 B to a
+#                             32768th of it (8K); N iterations (20)
 #
 # Each part runs under a watchdog: the library's own deadlines end an operation that hangs, the tests and tools end a
 # process that does, and `timeout` ends the part. With compute-sanitizer on the machine a small part of the tests runs
@@ -83,8 +83,9 @@ measure() {
 }
 
 run_perf() {
-  local bytes n=$2 ranks type long short
+  local bytes n=$2 ranks type long short least=8
   bytes=$(numfmt --from=iec "$1")
+  local most=$((bytes / 32768 > least ? bytes / 32768 : least))
   # Without checks, which the host makes: the same calls are checked on short messages, and by the tests.
   long=(-b "$bytes" -e "$bytes" --hot -w $((n / 4)) -n "$n" -c 0)
   short=(--hot -w $((n / 4)) -n "$n" -G "$n")
@@ -97,7 +98,7 @@ run_perf() {
       measure all_gather "$ranks" $((ranks + 1)) "${long[@]}" -d "$type"
     done
     measure all_reduce "$ranks" $((2 * ranks)) "${short[@]}" -b $((bytes / 256)) -e $((bytes / 256))
-    measure all_reduce "$ranks" $((2 * ranks)) "${short[@]}" -b 8 -e 8K -f 2
+    measure all_reduce "$ranks" $((2 * ranks)) "${short[@]}" -b "$least" -e "$most" -f 2
   done
 }
 

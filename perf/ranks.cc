@@ -249,7 +249,7 @@ Result<double> ThreadRun::measure_copy() {
   Site& site = *ranks_[0].site;
   DeviceQueue& queue = *site.queue();
   const uint64_t bytes =
-      std::min<uint64_t>(kCopyBytes, site.available_bytes() / 8 / kPatternBytes * kPatternBytes);
+      std::min<uint64_t>(kCopyBytes, site.available_bytes() / 32 / kPatternBytes * kPatternBytes);
   if (bytes == 0) return Status(Code::kOutOfMemory, "the device has no memory left to measure copies in");
   auto from = site.allocate(bytes, false);
   if (!from) return from.status();
