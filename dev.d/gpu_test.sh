@@ -3,9 +3,10 @@
 # is built or fetched. Exit status: 0 good, 1 something failed, 2 the machine has no GPU or the command is wrong.
 #
 #   gpu-test [full]           the tests of CUDA, then the table below
-#   gpu-test perf [BYTES [N]] only the table: k ranks on one GPU, as shares of what copying on it allows, measured in the
-#                             same run; messages of BYTES a rank (256M), of a 256th of it (1M), and from 8 B to a
-#                             32768th of it (8K); N iterations (20)
+#   gpu-test perf [BYTES [N [K...]]]
+#                             only the table: K ranks on one GPU (2 4 8), as shares of what copying on it allows,
+#                             measured in the same run; messages of BYTES a rank (256M), of a 256th of it (1M), and
+#                             from 8 B to a 32768th of it (8K); N iterations (20)
 #
 # Each part runs under a watchdog: the library's own deadlines end an operation that hangs, the tests and tools end a
 # process that does, and `timeout` ends the part. With compute-sanitizer on the machine a small part of the tests runs
@@ -83,7 +84,8 @@ measure() {
 }
 
 run_perf() {
-  local bytes n=$2 ranks type long short least=8
+  local bytes n=$2 ranks type long short least=8 counts=("${@:3}")
+  if [[ ${#counts[@]} -eq 0 ]]; then counts=(2 4 8); fi
   bytes=$(numfmt --from=iec "$1")
   local most=$((bytes / 32768 > least ? bytes / 32768 : least))
   # Without checks, which the host makes: the same calls are checked on short messages, and by the tests.
@@ -91,7 +93,7 @@ run_perf() {
   short=(--hot -w $((n / 4)) -n "$n" -G "$n")
   echo "== perf: ranks of one process on device 0, out of place"
   echo "collective       k      bytes type         time us     floor us  of floor  copy GB/s   #wrong  algorithm"
-  for ranks in 2 4 8; do
+  for ranks in "${counts[@]}"; do
     for type in float bfloat16; do
       measure all_reduce "$ranks" $((2 * ranks)) "${long[@]}" -d "$type"
       measure reduce_scatter "$ranks" $((ranks + 1)) "${long[@]}" -d "$type"
@@ -106,7 +108,7 @@ words=("$@")
 case ${words[0]:-} in
   '' | full | perf) ;;
   *)
-    sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
@@ -116,6 +118,6 @@ if ! why=$(tool all_reduce -b 8 -e 8 -n 1 -w 0 -c 0 2>&1 >/dev/null); then
 fi
 if [[ ${words[0]:-} == full ]]; then export TUTTI_TEST_FULL=1; fi
 if [[ ${words[0]:-} != perf ]]; then run_tests; fi
-run_perf "${words[1]:-256M}" "${words[2]:-20}"
+run_perf "${words[1]:-256M}" "${words[2]:-20}" "${words[@]:3}"
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

@@ -83,7 +83,7 @@ def check_json():
 
 def check_mistakes():
     """Mistakes end with status 2 and one line that names them"""
-    for flags, said in ((("-r", "5", "-t", "2"), "root 5"), (("-g", "2"), "-g 2"), (("-b", "x"), "minbytes")):
+    for flags, said in ((("-r", "5", "-t", "2"), "root 5"), (("-D", "1"), "-D is refused"), (("-b", "x"), "minbytes")):
         done = run("reduce", *flags, status=2)
         assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
     done = run("hypercube", "-m", "2", "-t", "2", status=2)
@@ -172,6 +172,7 @@ CHECKS = [
     ("Every tool is right with 2 threads", right_with("-t", "2")),
     ("Every tool is right with 3 threads", right_with("-t", "3", skipped=("hypercube",))),
     ("Every tool is right with 2 processes of 2 threads", right_with("--procs", "2", "-t", "2")),
+    ("Every tool is right with 4 ranks of a thread", right_with("-g", "2", "--ranks-per-gpu", "2")),
     *tap.checks_of(globals()),
 ]
 
