@@ -39,7 +39,7 @@ def job(port):
     with tempfile.TemporaryDirectory() as folder:
         variables = {"WORLD_SIZE": "2", "TUTTI_ID_FILE": f"{folder}/id", "TUTTI_KEY": KEY,
                      "TUTTI_INSPECT_PORTS": f"{port}-{port + 20}"}
-        ranks = [subprocess.Popen([PERF, "-b", "8", "-e", "8", "-n", "1000000000", "-c", "0"],
+        ranks = [subprocess.Popen([PERF, "--memory", "host", "-b", "8", "-e", "8", "-n", "1000000000", "-c", "0"],
                                   env={**os.environ, **variables, "RANK": str(rank), "TUTTI_HOSTID": f"host{rank}"},
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for rank in range(2)]
         try:
