@@ -24,7 +24,7 @@ constexpr size_t kLeastExchangeBytes = 64 * 1024;
 constexpr const char* kExchange = "exchanging measurements";
 
 void put_text(const std::string& text, char* field, size_t bytes) {
-  std::memcpy(field, text.data(), std::min(text.size(), bytes - 1));
+  (void)text.copy(field, bytes - 1);  // the field is all zero before
 }
 
 RankRecord record_of(const SiteFacts& facts) {
@@ -104,7 +104,8 @@ Status Agreement::average(double* value, int how) const {
     default: break;
   }
   TUTTI_TRY(sum(one));
-  *value /= rank_count_ / static_cast<int>(members_.size());
+  const int thread_count = rank_count_ / static_cast<int>(members_.size());
+  *value /= thread_count;
   return Status::ok();
 }
 
