@@ -4,7 +4,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "trainer/error.h"
 #include "trainer/timeline.h"
 
 namespace tutti::trainer {
@@ -29,17 +28,19 @@ std::vector<Bucket> make_buckets(std::span<float> flat, std::span<const Tensor> 
   return buckets;
 }
 
-Bucketer::Bucketer(std::vector<Bucket> buckets, Reduction& reduction)
-    : buckets_(std::move(buckets)), reduction_(reduction), times_(buckets_.size()), watch_(buckets_.size()) {
+Bucketer::Bucketer(std::vector<Bucket> buckets, Reduction& reduction, PlacePointer place)
+    : buckets_(std::move(buckets)),
+      reduction_(reduction),
+      place_(std::move(place)),
+      times_(buckets_.size()),
+      watch_(buckets_.size()) {
   // The last bucket holds the first tensors.
   for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket)
     bucket_of_.insert(bucket_of_.end(), bucket->tensors.size(), bucket->index);
   ready_.assign(bucket_of_.size(), false);
   for (const Bucket& bucket : buckets_) {
     missing_count_.push_back(bucket.tensors.size());
-    tutti_host_stream_t* stream = nullptr;
-    check(tutti_host_stream_create(&stream), "making a stream");
-    streams_.emplace_back(stream);
+    streams_.push_back(place_->make_stream());
   }
 }
 
@@ -55,9 +56,9 @@ void Bucketer::mark_ready(size_t tensor) {
 void Bucketer::start_ready_buckets() {
   for (; started_count_ < buckets_.size() && missing_count_[started_count_] == 0; ++started_count_) {
     const Bucket& bucket = buckets_[started_count_];
-    tutti_host_stream_t* stream = streams_[started_count_].get();
+    Stream& stream = *streams_[started_count_];
     times_[started_count_].start_ns = now_ns();
-    reduction_.start(bucket, tutti_stream_host(stream));
+    reduction_.start(bucket, stream.handle());
     watch_.watch(started_count_, stream);
   }
 }
@@ -75,8 +76,8 @@ void Bucketer::finish() {
       const uint64_t before_ns = now_ns();
       times_[bucket.index].end_ns = watch_.wait(bucket.index);
       exposed_ns_ += now_ns() - before_ns;
-      tutti_host_stream_t* stream = streams_[bucket.index].get();
-      done[bucket.index] = reduction_.proceed(bucket, tutti_stream_host(stream));
+      Stream& stream = *streams_[bucket.index];
+      done[bucket.index] = reduction_.proceed(bucket, stream.handle());
       if (!done[bucket.index]) watch_.watch(bucket.index, stream);
     }
   }

@@ -3,8 +3,9 @@
 // A reduction a tensor pays the cost of a message for each; one reduction of everything cannot begin before
 // the last gradient is there. Buckets are in between: neighbours in the flat gradient buffer, last layer
 // first, because the backward pass ends with the first. A bucket's reduction is issued on a host stream the
-// moment its last gradient is ready, and always in the order of buckets, so that all ranks issue the same
-// calls. Source: Li et al., "PyTorch distributed: experiences on accelerating data parallel training", 2020.
+// moment its last gradient is ready (a CUDA stream where gradients are reduced on a GPU), and always in the
+// order of buckets, so that all ranks issue the same calls. Source: Li et al., "PyTorch distributed:
+// experiences on accelerating data parallel training", 2020.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/place.h"
 #include "trainer/stream_watch.h"
 #include "tutti/tutti.h"
 
@@ -67,8 +69,9 @@ class Bucketer {
     uint64_t end_ns = 0;    ///< complete on this rank
   };
 
-  /// `reduction` must serve the same buckets on all ranks. It and `flat` outlive the bucketer.
-  Bucketer(std::vector<Bucket> buckets, Reduction& reduction);
+  /// `reduction` must serve the same buckets on all ranks. It and the buckets' memory, of `place`, outlive
+  /// the bucketer. Throws Error.
+  Bucketer(std::vector<Bucket> buckets, Reduction& reduction, PlacePointer place = host_place());
   /// Waits for reductions under way.
   ~Bucketer();
   Bucketer(const Bucketer&) = delete;
@@ -89,20 +92,16 @@ class Bucketer {
   uint64_t exposed_ns() const { return exposed_ns_; }
 
  private:
-  struct StreamEnd {
-    void operator()(tutti_host_stream_t* stream) const { (void)tutti_host_stream_destroy(stream); }
-  };
-  using Stream = std::unique_ptr<tutti_host_stream_t, StreamEnd>;
-
   void start_ready_buckets();
 
   std::vector<Bucket> buckets_;
   Reduction& reduction_;
-  std::vector<Stream> streams_;        ///< one a bucket, so that its end can be waited for
-  std::vector<size_t> bucket_of_;      ///< by tensor
-  std::vector<bool> ready_;            ///< by tensor
-  std::vector<size_t> missing_count_;  ///< by bucket
-  size_t started_count_ = 0;           ///< of buckets
+  PlacePointer place_;
+  std::vector<std::unique_ptr<Stream>> streams_;  ///< one a bucket, so that its end can be waited for
+  std::vector<size_t> bucket_of_;                 ///< by tensor
+  std::vector<bool> ready_;                       ///< by tensor
+  std::vector<size_t> missing_count_;             ///< by bucket
+  size_t started_count_ = 0;                      ///< of buckets
   std::vector<Times> times_;
   uint64_t communication_ns_ = 0;
   uint64_t exposed_ns_ = 0;

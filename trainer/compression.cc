@@ -11,27 +11,6 @@
 namespace tutti::trainer {
 namespace {
 
-/// Memory that peers of this host can read without a copy.
-template <class T>
-class SharedVector {
- public:
-  explicit SharedVector(size_t count) : count_(count) {
-    void* memory = nullptr;
-    check(tutti_mem_alloc(&memory, count * sizeof(T)), "memory for compressed gradients");
-    memory_.reset(static_cast<T*>(memory));
-  }
-  T* data() { return memory_.get(); }
-  size_t size() const { return count_; }
-  T& operator[](size_t i) { return memory_[static_cast<ptrdiff_t>(i)]; }
-
- private:
-  struct Free {
-    void operator()(T* memory) const { (void)tutti_mem_free(memory); }
-  };
-  std::unique_ptr<T[], Free> memory_;
-  size_t count_;
-};
-
 class Compression : public Reduction {
  public:
   explicit Compression(tutti_comm_t* comm) : comm_(comm) {
@@ -68,18 +47,18 @@ class Plain : public Compression {
 /// The sum in another type.
 class Half : public Compression {
  public:
-  Half(tutti_comm_t* comm, const std::vector<Bucket>& buckets, tutti_type_t type)
+  Half(tutti_comm_t* comm, const std::vector<Bucket>& buckets, const PlacePointer& place, tutti_type_t type)
       : Compression(comm), type_(type) {
-    for (const Bucket& bucket : buckets) halves_.emplace_back(bucket.values.size());
+    for (const Bucket& bucket : buckets) halves_.emplace_back(bucket.values.size(), place);
   }
   void start(const Bucket& bucket, tutti_stream_t stream) override {
-    SharedVector<uint16_t>& half = halves_[bucket.index];
+    PlacedVector<uint16_t>& half = halves_[bucket.index];
     const auto convert = type_ == TUTTI_FLOAT16 ? to_f16 : to_bf16;
     std::transform(bucket.values.begin(), bucket.values.end(), half.data(), convert);
     all_reduce(half.data(), half.size(), type_, stream);
   }
   bool proceed(const Bucket& bucket, tutti_stream_t) override {
-    SharedVector<uint16_t>& half = halves_[bucket.index];
+    PlacedVector<uint16_t>& half = halves_[bucket.index];
     const auto convert = type_ == TUTTI_FLOAT16 ? from_f16 : from_bf16;
     std::transform(half.data(), half.data() + half.size(), bucket.values.begin(), convert);
     return true;
@@ -90,18 +69,18 @@ class Half : public Compression {
 
  private:
   tutti_type_t type_;
-  std::vector<SharedVector<uint16_t>> halves_;
+  std::vector<PlacedVector<uint16_t>> halves_;
 };
 
 /// Each rank sends its k largest numbers and where they stand; everybody adds up all of them.
 class TopK : public Compression {
  public:
-  TopK(tutti_comm_t* comm, const std::vector<Bucket>& buckets, double share)
+  TopK(tutti_comm_t* comm, const std::vector<Bucket>& buckets, const PlacePointer& place, double share)
       : Compression(comm), share_(share) {
     if (!(share > 0 && share <= 1)) throw Error("topk sends a share of 0 to 1 of the gradients, 0 excluded");
     for (const Bucket& bucket : buckets) {
       residuals_.emplace_back(bucket.values.size());
-      pairs_.emplace_back(2 * sent_count(bucket) * static_cast<size_t>(rank_count_));
+      pairs_.emplace_back(2 * sent_count(bucket) * static_cast<size_t>(rank_count_), place);
     }
   }
   void start(const Bucket& bucket, tutti_stream_t stream) override {
@@ -112,7 +91,7 @@ class TopK : public Compression {
     for (size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<uint32_t>(i);
     std::nth_element(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(count), order_.end(),
                      [&](uint32_t a, uint32_t b) { return std::abs(residual[a]) > std::abs(residual[b]); });
-    SharedVector<uint32_t>& all = pairs_[bucket.index];
+    PlacedVector<uint32_t>& all = pairs_[bucket.index];
     uint32_t* mine = all.data() + 2 * count * static_cast<size_t>(rank_);
     for (size_t i = 0; i < count; ++i) {
       mine[2 * i] = order_[i];
@@ -122,7 +101,7 @@ class TopK : public Compression {
   }
   bool proceed(const Bucket& bucket, tutti_stream_t) override {
     std::fill(bucket.values.begin(), bucket.values.end(), 0.0F);
-    SharedVector<uint32_t>& all = pairs_[bucket.index];
+    PlacedVector<uint32_t>& all = pairs_[bucket.index];
     for (size_t i = 0; i < all.size(); i += 2) bucket.values[all[i]] += std::bit_cast<float>(all[i + 1]);
     return true;
   }
@@ -140,7 +119,7 @@ class TopK : public Compression {
 
   double share_;
   std::vector<std::vector<float>> residuals_;
-  std::vector<SharedVector<uint32_t>> pairs_;  ///< of all ranks: place, bits of the number
+  std::vector<PlacedVector<uint32_t>> pairs_;  ///< of all ranks: place, bits of the number
   std::vector<uint32_t> order_;
 };
 
@@ -173,7 +152,8 @@ void make_orthonormal(Block matrix) {
 /// summed and made orthonormal, then Q = M^T P, summed. One step of the power iteration a training step.
 class PowerSgd : public Compression {
  public:
-  PowerSgd(tutti_comm_t* comm, const std::vector<Bucket>& buckets, const CompressionOptions& options)
+  PowerSgd(tutti_comm_t* comm, const std::vector<Bucket>& buckets, const PlacePointer& place,
+           const CompressionOptions& options)
       : Compression(comm), rank_limit_(options.rank) {
     if (options.rank == 0) throw Error("powersgd needs a rank of 1 or more");
     for (const Bucket& bucket : buckets) {
@@ -183,8 +163,8 @@ class PowerSgd : public Compression {
         left_count += is_thin(tensor) ? tensor.rows * options.rank : tensor.count();
         right_count += is_thin(tensor) ? tensor.columns * options.rank : 0;
       }
-      left_.emplace_back(left_count);
-      right_.emplace_back(right_count);
+      left_.emplace_back(left_count, place);
+      right_.emplace_back(right_count, place);
       residuals_.emplace_back(bucket.values.size());
       Random random(options.seed, bucket.index);
       for (size_t i = 0; i < right_count; ++i) right_.back()[i] = static_cast<float>(random.normal());
@@ -227,7 +207,7 @@ class PowerSgd : public Compression {
 
   std::vector<std::span<float>> state() override {
     std::vector<std::span<float>> all(residuals_.begin(), residuals_.end());
-    for (SharedVector<float>& right : right_) all.emplace_back(right.data(), right.size());
+    for (PlacedVector<float>& right : right_) all.emplace_back(right.data(), right.size());
     return all;
   }
 
@@ -266,8 +246,8 @@ class PowerSgd : public Compression {
   }
 
   size_t rank_limit_;
-  std::vector<SharedVector<float>> left_;   ///< by bucket: the P of its matrices, and all other tensors
-  std::vector<SharedVector<float>> right_;  ///< by bucket: the Q of its matrices
+  std::vector<PlacedVector<float>> left_;   ///< by bucket: the P of its matrices, and all other tensors
+  std::vector<PlacedVector<float>> right_;  ///< by bucket: the Q of its matrices
   std::vector<std::vector<float>> residuals_;
   std::vector<bool> second_;  ///< by bucket: the sum of the Qs is under way
 };
@@ -275,12 +255,13 @@ class PowerSgd : public Compression {
 }  // namespace
 
 std::unique_ptr<Reduction> make_reduction(const CompressionOptions& options,
-                                          const std::vector<Bucket>& buckets, tutti_comm_t* comm) {
+                                          const std::vector<Bucket>& buckets, tutti_comm_t* comm,
+                                          const PlacePointer& place) {
   if (options.name == "none") return std::make_unique<Plain>(comm);
-  if (options.name == "f16") return std::make_unique<Half>(comm, buckets, TUTTI_FLOAT16);
-  if (options.name == "bf16") return std::make_unique<Half>(comm, buckets, TUTTI_BFLOAT16);
-  if (options.name == "topk") return std::make_unique<TopK>(comm, buckets, options.share);
-  if (options.name == "powersgd") return std::make_unique<PowerSgd>(comm, buckets, options);
+  if (options.name == "f16") return std::make_unique<Half>(comm, buckets, place, TUTTI_FLOAT16);
+  if (options.name == "bf16") return std::make_unique<Half>(comm, buckets, place, TUTTI_BFLOAT16);
+  if (options.name == "topk") return std::make_unique<TopK>(comm, buckets, place, options.share);
+  if (options.name == "powersgd") return std::make_unique<PowerSgd>(comm, buckets, place, options);
   throw Error("unknown compression '" + options.name + "': none, f16, bf16, topk or powersgd");
 }
 

@@ -22,10 +22,11 @@ struct CompressionOptions {
   uint64_t seed = 1;    ///< powersgd: of the first thin matrices
 };
 
-/// For these buckets, on `comm`, which it uses only when called. Throws Error for unknown names and numbers
-/// out of range, the same on every rank.
+/// For these buckets, on `comm`, which it uses only when called; `place` is where that works. Throws Error
+/// for unknown names and numbers out of range, the same on every rank.
 std::unique_ptr<Reduction> make_reduction(const CompressionOptions& options,
-                                          const std::vector<Bucket>& buckets, tutti_comm_t* comm);
+                                          const std::vector<Bucket>& buckets, tutti_comm_t* comm,
+                                          const PlacePointer& place = host_place());
 
 /// IEEE binary16 and bfloat16, rounded to nearest, ties to even.
 uint16_t to_f16(float value);

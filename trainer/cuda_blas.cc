@@ -1,33 +1,11 @@
 #include "trainer/cuda_blas.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <climits>
-
-#include "trainer/cuda_functions.h"
-#include "trainer/error.h"
+#include <utility>
 
 namespace tutti::trainer {
 namespace {
-
-/// The first of `names` that can be loaded. Never unloaded: CUDA's libraries leave threads behind.
-void* load(const std::vector<std::string>& names) {
-  std::string problem;
-  for (const std::string& name : names) {
-    if (void* library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-    if (problem.empty()) problem = ::dlerror();
-  }
-  throw Error(problem);
-}
-
-/// For visit_driver and visit_cublas: looks each function up in `library`.
-auto find_in(void* library) {
-  return [library](const char* name, auto& function) {
-    function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(library, name));
-    if (function == nullptr) throw Error(std::string("CUDA's libraries are too old: they lack ") + name);
-  };
-}
 
 int length(size_t number) {
   if (number > INT_MAX) throw Error("a matrix side of " + std::to_string(number) + " is too long for cuBLAS");
@@ -36,13 +14,11 @@ int length(size_t number) {
 
 }  // namespace
 
-CudaBlas::CudaBlas(int rank, const CudaLibraries& libraries) {
-  CudaFunctions functions;
-  visit_driver(functions, find_in(load(libraries.driver)));
-  visit_cublas(functions, find_in(load(libraries.cublas)));
-  functions_ = std::make_unique<const CudaFunctions>(functions);
+CudaBlas::CudaBlas(std::shared_ptr<const Gpu> gpu, const CudaLibraries& libraries) : gpu_(std::move(gpu)) {
+  CudaLibrary(libraries.cublas).find(functions_);
   try {
-    open(rank);
+    const Gpu::Entered entered(*gpu_);
+    check_cublas(functions_.create(&handle_), "starting");
     try_product();
   } catch (...) {
     close();
@@ -54,33 +30,17 @@ CudaBlas::~CudaBlas() {
   close();
 }
 
-void CudaBlas::open(int rank) {
-  check_driver(functions_->init(0), "starting the driver");
-  int count = 0;
-  check_driver(functions_->device_get_count(&count), "counting GPUs");
-  if (count == 0) throw Error("the driver knows no GPU");
-  const int ordinal = rank % count;
-  int device = 0;
-  check_driver(functions_->device_get(&device, ordinal), "opening a GPU");
-  std::array<char, 128> model = {};
-  check_driver(functions_->device_get_name(model.data(), static_cast<int>(model.size()) - 1, device),
-               "asking for a GPU's name");
-  name_ = "cuBLAS on GPU " + std::to_string(ordinal) + " (" + model.data() + ")";
-  check_driver(functions_->primary_context_retain(&context_, device), "opening a context");
-  device_ = device;
-  check_driver(functions_->context_set_current(context_), "entering the context");
-  check_cublas(functions_->create(&handle_), "starting");
-}
-
 /// Errors do not count: whatever made the GPU fail has been told.
 void CudaBlas::close() {
-  if (device_ < 0) return;
-  (void)functions_->context_set_current(context_);
-  if (handle_ != nullptr) (void)functions_->destroy(handle_);
-  for (const DeviceMemory& memory : memory_)
-    if (memory.address != 0) (void)functions_->memory_free(memory.address);
-  (void)functions_->primary_context_release(device_);
-  device_ = -1;
+  try {
+    const Gpu::Entered entered(*gpu_);
+    if (handle_ != nullptr) (void)functions_.destroy(handle_);
+    outgrown_.insert(outgrown_.end(), memory_.begin(), memory_.end());
+    for (const DeviceMemory& memory : outgrown_)
+      if (memory.address != 0) (void)gpu_->driver().memory_free(memory.address);
+  } catch (const Error&) {
+    // Its memory goes with the process.
+  }
 }
 
 /// A cuBLAS without code for this GPU says so only now.
@@ -90,36 +50,29 @@ void CudaBlas::try_product() {
     return Block{.data = &numbers[i], .rows = 1, .columns = 1, .stride = 1};
   };
   multiply(block(0), block(1), block(2), {});
-  if (numbers[2] != 6) throw Error(name_ + " says that 2 times 3 is " + std::to_string(numbers[2]));
-}
-
-void CudaBlas::check_driver(int code, const char* what) const {
-  if (code == 0) return;
-  const char* text = nullptr;
-  if (functions_->get_error_string(code, &text) != 0 || text == nullptr) text = "unknown error";
-  throw Error((name_.empty() ? "CUDA" : name_) + ": " + what + ": " + text + " (" + std::to_string(code) +
-              ")");
+  if (numbers[2] != 6)
+    throw Error("cuBLAS on " + gpu_->name() + " says that 2 times 3 is " + std::to_string(numbers[2]));
 }
 
 void CudaBlas::check_cublas(int code, const char* what) const {
   if (code == 0) return;
-  throw Error(name_ + ": " + what + ": " + functions_->get_status_string(code) + " (" + std::to_string(code) +
-              ")");
+  throw Error("cuBLAS on " + gpu_->name() + ": " + what + ": " + functions_.get_status_string(code) + " (" +
+              std::to_string(code) + ")");
 }
 
 float* CudaBlas::place(DeviceMemory& memory, Block block, bool copies) {
   const size_t bytes = block.rows * block.columns * sizeof(float);
   if (memory.bytes < bytes) {
-    if (memory.address != 0) check_driver(functions_->memory_free(memory.address), "giving memory back");
-    memory = {};
-    const std::string what = "memory for a matrix of " + std::to_string(bytes) + " bytes";
-    check_driver(functions_->memory_allocate(&memory.address, bytes), what.c_str());
-    memory.bytes = bytes;
+    // Twice as much as before, so that all that was outgrown is less than what is in use.
+    DeviceMemory larger{.address = 0, .bytes = std::max(bytes, 2 * memory.bytes)};
+    gpu_->check(gpu_->driver().memory_allocate(&larger.address, larger.bytes),
+                "memory for a matrix of " + std::to_string(bytes) + " bytes");
+    outgrown_.push_back(std::exchange(memory, larger));
   }
   auto* address = reinterpret_cast<float*>(memory.address);
   if (copies)
-    check_cublas(functions_->set_matrix(length(block.columns), length(block.rows), sizeof(float), block.data,
-                                        length(block.stride), address, length(block.columns)),
+    check_cublas(functions_.set_matrix(length(block.columns), length(block.rows), sizeof(float), block.data,
+                                       length(block.stride), address, length(block.columns)),
                  "copying to the GPU");
   return address;
 }
@@ -131,20 +84,19 @@ void CudaBlas::multiply(Block left, Block right, Block result, ProductOptions op
     trainer::multiply(left, right, result, options);
     return;
   }
-  // The driver's context belongs to a thread.
-  check_driver(functions_->context_set_current(context_), "entering the context");
+  const Gpu::Entered entered(*gpu_);
   const float* a = place(memory_[0], left, true);
   const float* b = place(memory_[1], right, true);
   float* c = place(memory_[2], result, options.accumulate);
   const int columns = length(result.columns);
   const float add = options.accumulate ? 1 : 0;
   // What is row-major here is transposed to cuBLAS: result^T = right^T * left^T.
-  check_cublas(functions_->sgemm(handle_, options.transpose_right ? 1 : 0, options.transpose_left ? 1 : 0,
-                                 columns, length(result.rows), length(inner), &options.scale, b,
-                                 length(right.columns), a, length(left.columns), &add, c, columns),
+  check_cublas(functions_.sgemm(handle_, options.transpose_right ? 1 : 0, options.transpose_left ? 1 : 0,
+                                columns, length(result.rows), length(inner), &options.scale, b,
+                                length(right.columns), a, length(left.columns), &add, c, columns),
                "multiplying");
-  check_cublas(functions_->get_matrix(columns, length(result.rows), sizeof(float), c, columns, result.data,
-                                      length(result.stride)),
+  check_cublas(functions_.get_matrix(columns, length(result.rows), sizeof(float), c, columns, result.data,
+                                     length(result.stride)),
                "copying from the GPU");
 }
 
@@ -152,11 +104,13 @@ Device find_device(const std::string& choice, int rank, const CudaLibraries& lib
   Device host{.product = multiply, .about = "OpenBLAS"};
   if (choice == "host") return host;
   try {
+    const auto gpu = std::make_shared<const Gpu>(rank, libraries);
     // Shared: every layer holds a copy of the function.
-    const auto gpu = std::make_shared<CudaBlas>(rank, libraries);
-    return {.product = [gpu](Block left, Block right, Block result,
-                             ProductOptions options) { gpu->multiply(left, right, result, options); },
-            .about = gpu->name()};
+    const auto blas = std::make_shared<CudaBlas>(gpu, libraries);
+    return {.product = [blas](Block left, Block right, Block result,
+                              ProductOptions options) { blas->multiply(left, right, result, options); },
+            .about = "cuBLAS on " + gpu->name(),
+            .gpu = gpu};
   } catch (const Error& error) {
     if (choice == "cuda") throw Error(std::string("--device cuda: no GPU can be used: ") + error.what());
     host.about += std::string(" (no GPU: ") + error.what() + ")";

@@ -24,7 +24,7 @@ class DataParallel {
     DataParallel& parallel_;
   };
 
-  /// Collective. Both outlive it. Throws Error.
+  /// Collective. Both outlive it; gradients are in memory of the team's place. Throws Error.
   DataParallel(Team& team, Parameters& parameters, const BucketOptions& buckets,
                const CompressionOptions& compression);
 

@@ -1,6 +1,7 @@
 // The trainer: starts its ranks, or finds its place among a launcher's, and trains.
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "perf/exit_status.h"
@@ -28,8 +29,11 @@ int run_rank(const Job& job, int rank) {
   try {
     Team team(job.id, rank, job.rank_count, job.options.reproducible);
     if (rank == 0) tutti::perf::forget_id(job.place);
+    // Outlives the abort: reductions under way end by it, before their memory goes.
+    std::optional<Training> training;
     try {
-      Training(job.options, team).run();
+      training.emplace(job.options, team);
+      training->run();
       return tutti::perf::kExitOk;
     } catch (...) {
       team.abort();
@@ -82,7 +86,7 @@ int main(int argc, char** argv) {
     }
     return supervise(launch, argv, kGrace);
   }
-  const tutti::Result<Place> place = find_place(launch, environment);
+  const tutti::Result<tutti::perf::Place> place = find_place(launch, environment);
   if (!place) {
     std::fprintf(stderr, "trainer: %s\n", std::string(place.status().text()).c_str());
     return tutti::perf::kExitUsage;

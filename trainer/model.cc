@@ -20,7 +20,8 @@ Layers layers_of(Some... layers) {
 
 }  // namespace
 
-Model::Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum_over_ranks, Product product)
+Model::Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum_over_ranks, Product product,
+             const PlacePointer& place)
     : options_(options), product_(std::move(product)) {
   if (options.name == "transformer")
     make_transformer();
@@ -30,7 +31,7 @@ Model::Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum
     make_cnn(sum_over_ranks);
   else
     throw Error("unknown model '" + options.name + "': transformer, mlp or cnn");
-  parameters_.allocate(seed);
+  parameters_.allocate(seed, place);
 }
 
 void Model::add(const std::string& name, std::unique_ptr<Layer> layer) {

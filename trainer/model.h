@@ -23,9 +23,10 @@ struct ModelOptions {
 class Model {
  public:
   /// Makes the layers and draws the parameters from `seed`. Throws Error for an unknown name and for sizes
-  /// that do not fit. `sum_over_ranks` is for synchronised batch normalisation; may be empty for one rank.
+  /// that do not fit. Gradients are in memory of `place`. `sum_over_ranks` is for synchronised batch
+  /// normalisation; may be empty for one rank.
   Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum_over_ranks,
-        Product product = multiply);
+        Product product = multiply, const PlacePointer& place = host_place());
 
   /// [targets, classes] for `input`, whose rows are samples. Layers are noted in `timeline` if there is one.
   const Matrix& forward(const Matrix& input, bool training, Timeline* timeline = nullptr);

@@ -71,10 +71,10 @@ void add_model_flags(CLI::App& app, Options& options) {
 }
 
 void add_device_flag(CLI::App& app, Options& options) {
-  app.add_option(
-         "--device", options.device,
-         "computes matrix products: host (OpenBLAS), cuda (cuBLAS on a GPU), or auto: a GPU where there "
-         "is one, else the host")
+  app.add_option("--device", options.device,
+                 "computes matrix products and reduces gradients: host (OpenBLAS, a host stream), cuda "
+                 "(cuBLAS on a GPU, "
+                 "a CUDA stream), or auto: a GPU where there is one, else the host")
       ->check(CLI::IsMember({"auto", "host", "cuda"}))
       ->capture_default_str();
 }

@@ -18,7 +18,7 @@ struct Options {
   bool threads = false;
 
   ModelOptions model;
-  std::string device = "auto";  ///< where products are computed: "host", "cuda", "auto"
+  std::string device = "auto";  ///< of products and reductions: "host", "cuda", "auto"
   std::vector<std::filesystem::path> data;
   size_t digits = 8000;  ///< drawn images to train on, an eighth as many to test
 

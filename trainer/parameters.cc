@@ -1,6 +1,5 @@
 #include "trainer/parameters.h"
 
-#include "trainer/error.h"
 #include "trainer/random.h"
 
 namespace tutti::trainer {
@@ -15,10 +14,6 @@ size_t aligned(size_t count) {
 
 }  // namespace
 
-void Parameters::Free::operator()(float* memory) const {
-  (void)tutti_mem_free(memory);
-}
-
 Parameter& Parameters::add(const std::string& name, size_t rows, size_t columns, float deviation,
                            float mean) {
   Parameter parameter{.name = name, .rows = rows, .columns = columns, .deviation = deviation, .mean = mean};
@@ -31,15 +26,13 @@ Buffer& Parameters::add_buffer(const std::string& name, size_t count, float valu
   return buffers_.emplace_back(Buffer{name, std::vector<float>(count, value)});
 }
 
-void Parameters::allocate(uint64_t seed) {
+void Parameters::allocate(uint64_t seed, const PlacePointer& place) {
   const size_t count = list_.empty() ? 0 : list_.back().offset + aligned(list_.back().count());
   values_.assign(count, 0);
-  void* memory = nullptr;
-  check(tutti_mem_alloc(&memory, count * sizeof(float)), "memory for gradients");
-  gradients_.reset(static_cast<float*>(memory));
+  gradients_ = PlacedVector<float>(count, place);
   for (Parameter& parameter : list_) {
     parameter.value = values_.data() + parameter.offset;
-    parameter.gradient = gradients_.get() + parameter.offset;
+    parameter.gradient = gradients_.data() + parameter.offset;
     Random random(seed, parameter.index);
     for (size_t i = 0; i < parameter.count(); ++i)
       parameter.value[i] = parameter.mean + parameter.deviation * static_cast<float>(random.normal());

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "trainer/matrix.h"
+#include "trainer/place.h"
 
 namespace tutti::trainer {
 
@@ -47,28 +47,25 @@ class Parameters {
   Parameter& add(const std::string& name, size_t rows, size_t columns, float deviation, float mean = 0);
   Buffer& add_buffer(const std::string& name, size_t count, float value);
   /// Draws all values: the same for the same seed, whatever the number of ranks. Gradients are 0, in memory
-  /// of the symmetric heap, which peers of this host reduce in place.
-  void allocate(uint64_t seed);
+  /// of `place`, where they are reduced.
+  void allocate(uint64_t seed, const PlacePointer& place = host_place());
 
   const std::deque<Parameter>& list() const { return list_; }
   std::deque<Buffer>& buffers() { return buffers_; }
   const std::deque<Buffer>& buffers() const { return buffers_; }
   std::span<float> values() { return values_; }
   std::span<const float> values() const { return values_; }
-  std::span<float> gradients() { return {gradients_.get(), values_.size()}; }
+  std::span<float> gradients() { return {gradients_.data(), gradients_.size()}; }
   /// Without the gaps between parameters.
   size_t trained_count() const;
   /// Of all bits of parameters and buffers: equal models have equal digests.
   uint64_t digest() const;
 
  private:
-  struct Free {
-    void operator()(float* memory) const;
-  };
   std::deque<Parameter> list_;
   std::deque<Buffer> buffers_;
   std::vector<float> values_;
-  std::unique_ptr<float[], Free> gradients_;
+  PlacedVector<float> gradients_;
 };
 
 /// FNV-1a, 64 bits.

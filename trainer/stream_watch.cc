@@ -16,17 +16,18 @@ StreamWatch::~StreamWatch() {
   thread_.join();
 }
 
-void StreamWatch::watch(size_t slot, tutti_host_stream_t* stream) {
+void StreamWatch::watch(size_t slot, Stream& stream) {
+  stream.mark();
   const std::scoped_lock lock(mutex_);
   ends_[slot] = {};
-  tasks_.push_back({slot, stream});
+  tasks_.push_back({slot, &stream});
   changed_.notify_all();
 }
 
 uint64_t StreamWatch::wait(size_t slot) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return ends_[slot].done; });
-  if (!ends_[slot].problem.empty()) throw Error("reducing gradients: " + ends_[slot].problem);
+  if (!ends_[slot].problem.empty()) throw Error(ends_[slot].problem);
   return ends_[slot].end_ns;
 }
 
@@ -39,7 +40,11 @@ void StreamWatch::loop() {
     tasks_.pop_front();
     lock.unlock();
     End end{.done = true};
-    if (tutti_host_stream_synchronize(task.stream) != TUTTI_SUCCESS) end.problem = tutti_last_error();
+    try {
+      task.stream->wait();
+    } catch (const Error& error) {
+      end.problem = error.what();
+    }
     end.end_ns = now_ns();
     lock.lock();
     ends_[task.slot] = std::move(end);

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tutti/tutti.h"
+#include "trainer/place.h"
 
 namespace tutti::trainer {
 
@@ -22,15 +22,15 @@ class StreamWatch {
   StreamWatch(const StreamWatch&) = delete;
   StreamWatch& operator=(const StreamWatch&) = delete;
 
-  /// Waits, from now on, for all that has been issued on `stream`.
-  void watch(size_t slot, tutti_host_stream_t* stream);
+  /// Waits, from now on, for all that has been issued on `stream`. Throws Error.
+  void watch(size_t slot, Stream& stream);
   /// Blocks until the slot's stream is done; returns when that was (now_ns). Throws Error when it failed.
   uint64_t wait(size_t slot);
 
  private:
   struct Task {
     size_t slot;
-    tutti_host_stream_t* stream;
+    Stream* stream;
   };
   struct End {
     bool done = false;

@@ -1,7 +1,9 @@
 #include "trainer/team.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
+
+#include "trainer/gpu_place.h"
 
 namespace tutti::trainer {
 namespace {
@@ -11,21 +13,49 @@ constexpr size_t kProblemBytes = 512;  // of a problem's text, cut off beyond
 }  // namespace
 
 Team::Team(tutti_unique_id_t id, int rank, int rank_count, bool reproducible)
-    : rank_(rank), count_(rank_count) {
+    : rank_(rank), count_(rank_count), reproducible_(reproducible) {
   tutti_config_t config = TUTTI_CONFIG_INIT;
   config.reproducible = reproducible ? 1 : 0;
-  check(tutti_comm_create(&gradients_, rank_count, id, rank, &config), "joining the communicator");
-  if (tutti_comm_split(gradients_, 0, rank, &control_, nullptr) != TUTTI_SUCCESS) {
+  check(tutti_comm_create(&control_, rank_count, id, rank, &config), "joining the communicator");
+  if (tutti_comm_split(control_, 0, rank, &gradients_, nullptr) != TUTTI_SUCCESS) {
     const Error error(std::string("splitting the communicator: ") + tutti_last_error());
-    (void)tutti_comm_abort(gradients_);
+    (void)tutti_comm_abort(control_);
     throw error;
   }
 }
 
 Team::~Team() {
-  const auto end = aborted_ ? tutti_comm_abort : tutti_comm_destroy;
-  (void)end(control_);
-  (void)end(gradients_);
+  (void)tutti_comm_destroy(control_);
+  (void)tutti_comm_destroy(gradients_);
+}
+
+void Team::abort() {
+  if (agreed_) return;
+  (void)tutti_comm_abort(std::exchange(control_, nullptr));
+  (void)tutti_comm_abort(std::exchange(gradients_, nullptr));
+}
+
+std::string Team::reduce_on(const std::shared_ptr<const Gpu>& gpu) {
+  std::string problem = first_problem(gpu == nullptr ? "it has no GPU that works" : "");
+  if (!problem.empty()) return problem;
+  tutti_config_t config = TUTTI_CONFIG_INIT;
+  config.device = gpu->number();
+  config.reproducible = reproducible_ ? 1 : 0;
+  tutti_comm_t* comm = nullptr;
+  PlacePointer place;
+  try {
+    check(tutti_comm_split(control_, 0, rank_, &comm, &config), "joining a communicator on GPUs");
+    place = gpu_place(gpu, comm);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  problem = first_problem(problem);
+  if (problem.empty()) {
+    std::swap(gradients_, comm);
+    std::swap(place_, place);
+  }
+  (void)tutti_comm_destroy(comm);
+  return problem;
 }
 
 void Team::sum(std::span<double> values) {
@@ -34,7 +64,7 @@ void Team::sum(std::span<double> values) {
         "summing over ranks");
 }
 
-void Team::agree(const std::string& problem) {
+std::string Team::first_problem(const std::string& problem) {
   std::vector<char> texts(kProblemBytes * static_cast<size_t>(count_));
   char* mine = texts.data() + kProblemBytes * static_cast<size_t>(rank_);
   problem.copy(mine, kProblemBytes - 1);
@@ -42,10 +72,16 @@ void Team::agree(const std::string& problem) {
         "asking whether all ranks are well");
   for (int rank = 0; rank < count_; ++rank) {
     const char* text = texts.data() + kProblemBytes * static_cast<size_t>(rank);
-    if (*text == '\0') continue;
-    agreed_ = true;
-    throw Error("rank " + std::to_string(rank) + ": " + text);
+    if (*text != '\0') return "rank " + std::to_string(rank) + ": " + text;
   }
+  return "";
+}
+
+void Team::agree(const std::string& problem) {
+  const std::string found = first_problem(problem);
+  if (found.empty()) return;
+  agreed_ = true;
+  throw Error(found);
 }
 
 void Team::broadcast(std::vector<std::byte>* bytes) {

@@ -33,9 +33,6 @@ Training::Training(const Options& options, Team& team)
       for (const auto& path : {options.checkpoint, options.timeline})
         if (!path.empty()) try_to_write(path);
     read_data();
-    ModelOptions model = options.model;
-    model.classes = data_.classes;
-    if (data_.side > 0) model.side = data_.side;
     sampler_ = std::make_unique<Sampler>(Sampler::Options{.sample_count = data_.train->sample_count(),
                                                           .batch_count = options.batch,
                                                           .parts = options.accumulate,
@@ -44,14 +41,30 @@ Training::Training(const Options& options, Team& team)
                                                           .uneven = options.uneven,
                                                           .seed = options.seed});
     device_ = find_device(options.device, team.rank());
+  });
+  reductions_ = place_reductions();
+  together(team, [&] {
+    ModelOptions model = options.model;
+    model.classes = data_.classes;
+    if (data_.side > 0) model.side = data_.side;
     model_ = std::make_unique<Model>(
-        model, options.seed, [&team](std::span<double> sums) { team.sum(sums); }, device_.product);
+        model, options.seed, [&team](std::span<double> sums) { team.sum(sums); }, device_.product,
+        team.place());
     optimizer_ = make_optimizer(options.optimizer, model_->parameters());
     parallel_ =
         std::make_unique<DataParallel>(team, model_->parameters(), options.buckets, options.compression);
   });
   parallel_->broadcast_parameters();
   if (!options.resume.empty()) steps_done_ = load_checkpoint(options.resume, state(), team);
+}
+
+/// Where gradients are reduced from now on, for people.
+std::string Training::place_reductions() {
+  const std::string host = "on a host stream";
+  if (options_.device == "host") return host;
+  const std::string problem = team_.reduce_on(device_.gpu);
+  if (!problem.empty()) return host + " (" + problem + ")";
+  return "on a CUDA stream of " + device_.gpu->name();
 }
 
 void Training::read_data() {
@@ -192,7 +205,8 @@ void Training::run() {
   reporter_.head(*parallel_, model_->description() + ", " +
                                  std::to_string(model_->parameters().trained_count()) + " parameters, " +
                                  std::to_string(data_.train->sample_count()) + " samples, " +
-                                 std::to_string(team_.count()) + " ranks\nmatrix products: " + device_.about);
+                                 std::to_string(team_.count()) + " ranks\nmatrix products: " + device_.about +
+                                 "\nreductions: " + reductions_);
   const size_t first = steps_done_;
   const size_t middle = first + (std::max(options_.steps, first) - first) / 2;
   Timeline timeline;

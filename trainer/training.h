@@ -40,6 +40,7 @@ class Training {
   size_t steps_done() const { return steps_done_; }
 
  private:
+  std::string place_reductions();
   void read_data();
   TrainingState state();
   Loss sum_over_ranks(const Loss& loss);
@@ -54,6 +55,7 @@ class Training {
   std::optional<double> trigram_loss_;  ///< nats a character
   std::string prompt_;
   Device device_;
+  std::string reductions_;  ///< where they run, for people
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DataParallel> parallel_;

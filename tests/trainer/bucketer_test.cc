@@ -4,11 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <stdexcept>
 
+#include "tests/trainer/bucket_checks.h"
 #include "tests/trainer/team_run.h"
-#include "trainer/compression.h"
 
 namespace tutti::trainer {
 namespace {
@@ -135,29 +134,7 @@ TEST(BucketerTest, MistakesInMarkingAreNamed) {
 TEST(BucketerTest, BucketsHoldTheSumOverRanks) {
   for (const auto& layout : {test::threads(3), test::processes(2)}) {
     for (const size_t bytes : {size_t{0}, size_t{64}, size_t{1} << 20}) {
-      const auto body = [&](test::Rank& rank, Team& team) {
-        std::vector<float> flat(1000);
-        const std::vector<Tensor> tensors = {{0, 1, 300}, {304, 20, 10}, {512, 1, 488}};
-        const BucketOptions options{.first_bytes = 64, .bytes = bytes};
-        auto buckets = make_buckets(flat, tensors, options);
-        const auto reduction = make_reduction({}, buckets, team.gradients());
-        Bucketer bucketer(std::move(buckets), *reduction);
-        for (int step = 0; step < 3; ++step) {
-          for (size_t i = 0; i < flat.size(); ++i)
-            flat[i] = static_cast<float>(i + static_cast<size_t>(step)) * static_cast<float>(rank.rank() + 1);
-          for (const size_t tensor : {2, 1, 0}) bucketer.mark_ready(tensor);
-          bucketer.finish();
-          const auto factor = static_cast<float>(rank.count() * (rank.count() + 1) / 2);
-          for (const Tensor& tensor : tensors)
-            for (size_t i = tensor.offset; i < tensor.offset + tensor.count(); ++i)
-              if (!rank.expect_true(flat[i] == static_cast<float>(i + static_cast<size_t>(step)) * factor,
-                                    "element " + std::to_string(i)))
-                return;
-        }
-        for (const Bucketer::Times& times : bucketer.times())
-          rank.expect_true(times.start_ns > 0 && times.end_ns >= times.start_ns, "times of a bucket");
-        rank.expect_true(bucketer.communication_ns() > 0, "communication takes time");
-      };
+      const auto body = [&](test::Rank& rank, Team& team) { test::check_sums(rank, team, bytes); };
       EXPECT_EQ(test::run_team(layout, body), "") << test::layout_name(layout) << ", " << bytes << " bytes";
     }
   }
@@ -170,16 +147,7 @@ TEST(BucketerTest, ALostRankIsAnErrorOfFinish) {
       team.abort();
       return;
     }
-    std::vector<float> flat(10);
-    const BucketOptions options;
-    auto buckets = make_buckets(flat, tensors_of({10}), options);
-    const auto reduction = make_reduction({}, buckets, team.gradients());
-    Bucketer bucketer(std::move(buckets), *reduction);
-    const std::string error = test::error_of([&] {
-      bucketer.mark_ready(0);
-      bucketer.finish();
-    });
-    rank.expect_true(error.find("reducing gradients") != std::string::npos, "got: " + error);
+    test::check_lost(rank, team);
     team.abort();
   };
   EXPECT_EQ(test::run_team(test::processes(3), body), "");

@@ -2,7 +2,8 @@
 """The trainer as a user meets it: processes, threads, a launcher, files, failures. Prints TAP.
 
 Usage: program_test.py TRAINER [FACTOR], where FACTOR multiplies the time that a program may take. Products are computed on the
-host, but where a check says otherwise: stubs of CUDA's libraries lie beside the other tests of the trainer.
+host, but where a check says otherwise: stubs of CUDA's libraries lie beside the other tests of the trainer. On the stub of the
+driver the library has no ranks on devices; on the fake driver (tests/cuda/driver) it has.
 """
 
 import json
@@ -24,6 +25,7 @@ TRAINER = sys.argv[1]
 LIMIT_S = 180 * int(sys.argv[2] if len(sys.argv) > 2 else 1)
 BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "trainer" / "bench.py"
 STUBS = pathlib.Path(TRAINER).resolve().parent.parent / "tests" / "trainer"
+FAKE_DRIVER = STUBS.parent / "cuda" / "driver"
 LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
                      "OMPI_", "JOB_COMPLETION_INDEX", "TUTTI_")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
@@ -74,14 +76,17 @@ def digest(output):
     return re.search(r"^parameters ([0-9a-f]{16})$", output, re.MULTILINE).group(1)
 
 
-def start_processes(folder, count, *flags, hosts=False):
-    """Ranks of a launcher that sets RANK and WORLD_SIZE; with `hosts` each is told that it is on a host of its own."""
+def start_processes(folder, count, *flags, hosts=False, environments=()):
+    """Ranks of a launcher that sets RANK and WORLD_SIZE; with `hosts` each is told that it is on a host of its own.
+    `environments`: more for each rank."""
     ranks = []
     for rank in range(count):
         environment = {"RANK": str(rank), "WORLD_SIZE": str(count), "TUTTI_ID_FILE": str(folder.path / "id"),
                        "TUTTI_SOCKET_IFNAME": "lo"}
         if hosts:
             environment["TUTTI_HOSTID"] = f"host{rank}"
+        if environments:
+            environment.update(environments[rank])
         ranks.append(start(*flags, environment=environment))
     return ranks
 
@@ -161,24 +166,29 @@ def check_idx_folder():
             assert float(re.search(r"test accuracy ([0-9.]+) %", output).group(1)) >= 97, output
 
 
+def assert_overlap(events, first_layer):
+    """In each of three steps of two ranks the first bucket is under way before the backward pass has ended."""
+    for rank in (0, 1):
+        own = [event for event in events if event["ph"] == "X" and event["pid"] == rank]
+        assert {"forward", "backward", "wait", "update", "reduce"} == {event["cat"] for event in own}
+        ends = [event["ts"] + event["dur"] for event in own if event["cat"] == "backward" and event["name"] == first_layer]
+        begun = [event for event in own if event["name"] == "bucket 0"]
+        assert len(ends) == len(begun) == 3
+        assert all(event["ts"] < end for event, end in zip(begun, ends)), "the first bucket waited for the last layer"
+
+
 def check_timeline():
     """The timeline shows buckets that are reduced while earlier layers still go backward"""
     with Folder() as folder:
         path = folder.path / "timeline.json"
         train("--ranks", 2, "--model", "mlp", "--steps", 7, "--digits", 400, "--bucket-bytes", 0, "--timeline", path)
         events = json.loads(path.read_text())
-        spans = [event for event in events if event["ph"] == "X"]
         names = {event["args"]["name"] for event in events if event["ph"] == "M"}
         assert names == {"rank 0", "rank 1", "compute", "communication"}, names
         for rank in (0, 1):
-            own = [event for event in spans if event["pid"] == rank]
-            reductions = [event for event in own if event["cat"] == "reduce"]
+            reductions = [event for event in events if event.get("cat") == "reduce" and event["pid"] == rank]
             assert len(reductions) == 3 * 6, f"{len(reductions)} reductions"
-            assert {"forward", "backward", "wait", "update", "reduce"} == {event["cat"] for event in own}
-            ends = [event["ts"] + event["dur"] for event in own if event["cat"] == "backward" and event["name"] == "hidden1"]
-            begun = [event for event in reductions if event["name"] == "bucket 0"]
-            assert len(ends) == len(begun) == 3
-            assert all(event["ts"] < end for event, end in zip(begun, ends)), "the first bucket waited for the last layer"
+        assert_overlap(events, "hidden1")
 
 
 def check_resume():
@@ -223,10 +233,10 @@ def check_devices():
         common = ("--ranks", 2, "--data", folder.text, *SMALL)
         loss = re.compile(r"held-out loss ([0-9.]+)")
         wanted, _ = train(*common)
-        assert "matrix products: OpenBLAS\n" in wanted, wanted
+        assert "matrix products: OpenBLAS\nreductions: on a host stream\n" in wanted, wanted
         for flags in (("--device", "cuda"), ("--device", "auto", "--threads")):
             output, _ = train(*common, *flags, environment={"LD_LIBRARY_PATH": str(STUBS)})
-            assert "matrix products: cuBLAS on GPU 0 (stub)\n" in output, output
+            assert "matrix products: cuBLAS on GPU 0 (stub)\nreductions: on a host stream (rank 0: " in output, output
             difference = float(loss.search(output).group(1)) - float(loss.search(wanted).group(1))
             assert abs(difference) < 0.01, output
         (folder.path / "libcuda.so.1").write_text("no library")
@@ -237,6 +247,58 @@ def check_devices():
         _, errors = train(*common, "--device", "cuda", status=1, environment=without)
         for rank in (0, 1):
             assert re.search(rf"^trainer, rank {rank}: rank 0: --device cuda: no GPU can be used", errors, re.MULTILINE), errors
+
+
+def with_gpu():
+    """The environment of a rank with a GPU that reduces gradients."""
+    if not (FAKE_DRIVER / "libcuda.so.1").exists():
+        raise tap.Skip("built without CUDA's headers: there is no fake driver")
+    return {"LD_LIBRARY_PATH": f"{FAKE_DRIVER}:{STUBS}"}
+
+
+def check_gpu_reductions():
+    """Gradients that a GPU reduces on a CUDA stream give the bits of those reduced on a host stream, compressed or not"""
+    gpu, stub = with_gpu(), {"LD_LIBRARY_PATH": str(STUBS)}
+    with Folder() as folder:
+        # The same stub of cuBLAS computes the products.
+        def both(*flags):
+            common = (*flags, "--data", folder.text, *SHAPE, "--steps", 3, "--device", "cuda")
+            output, _ = train(*common, environment=gpu)
+            assert re.search(r"^reductions: on a CUDA stream of GPU 0 \(.*\)$", output, re.MULTILINE), output
+            assert digest(output) == digest(train(*common, environment=stub)[0]), output
+        for ranks in (1, 2, 3):
+            both("--ranks", ranks)
+        both("--ranks", 3, "--threads", "--bucket-bytes", 0)
+        for name in ("bf16", "topk", "powersgd"):
+            both("--ranks", 2, "--compression", name, "--bucket-bytes", "4KiB")
+
+
+def check_gpu_timeline():
+    """On a CUDA stream, too, buckets are reduced while earlier layers still go backward"""
+    with Folder() as folder:
+        path = folder.path / "timeline.json"
+        output, _ = train("--ranks", 2, "--data", folder.text, *SHAPE, "--steps", 6, "--bucket-bytes", 0, "--device", "cuda",
+                          "--timeline", path, environment=with_gpu())
+        assert "reductions: on a CUDA stream" in output, output
+        assert_overlap(json.loads(path.read_text()), "embedding")
+
+
+def check_gpu_failures():
+    """A GPU that fails is named by its rank, the others name the rank; hosts apart reduce on host streams"""
+    gpu = with_gpu()
+    with Folder() as folder:
+        common = ("--data", folder.text, *SHAPE, "--steps", 4, "--device", "cuda")
+        failing = {**gpu, "FAKE_CUDA_FAIL": "cuEventSynchronize:2:702"}
+        ranks = start_processes(folder, 2, *common, environments=(failing, gpu))
+        errors = finish(ranks[0], 1)[1]
+        assert re.search(r"^trainer, rank 0: GPU 0 \(.*\): reducing gradients: .*\(702\)$", errors, re.MULTILINE), errors
+        errors = finish(ranks[1], 1)[1]
+        assert re.search(r"^trainer, rank 1: .*\brank 0\b", errors, re.MULTILINE), errors
+        errors = train("--ranks", 3, "--threads", *common, status=1, environment=failing)[1]
+        assert errors.count("\n") == 3 and "reducing gradients" in errors, errors
+        ranks = start_processes(folder, 2, *common, hosts=True, environments=(gpu, gpu))
+        outputs = [finish(rank)[0] for rank in ranks]
+        assert re.search(r"^reductions: on a host stream \(rank 0: .*another host", outputs[0], re.MULTILINE), outputs[0]
 
 
 def check_mistakes():

@@ -26,11 +26,22 @@ bool initialized = false;
 std::map<uint64_t, std::vector<std::byte>> memory;
 uint64_t next_address = kFirstAddress;
 int the_context;
-thread_local void* current = nullptr;
+thread_local std::vector<void*> contexts;  // the current one last
 
 int enter_driver(const char* name) {
   if (const int code = stub_enter(name); code != 0) return code;
   return initialized ? 0 : kNotInitialized;
+}
+
+/// Where the bytes from a device's or the host's address on really are; null where they are a device's but
+/// not all in one piece. The mutex is held.
+void* find_bytes(uint64_t address, size_t bytes) {
+  if (address < kFirstAddress) return reinterpret_cast<void*>(address);
+  auto piece = memory.upper_bound(address);
+  if (piece == memory.begin()) return nullptr;
+  --piece;
+  const size_t offset = address - piece->first;
+  return offset + bytes <= piece->second.size() ? piece->second.data() + offset : nullptr;
 }
 
 }  // namespace
@@ -41,20 +52,6 @@ STUB int stub_enter(const char* name) {
   if (stub_gpu.failing != name) return 0;
   stub_gpu.failing.clear();
   return stub_gpu.code;
-}
-
-STUB bool stub_in_context() {
-  return current != nullptr;
-}
-
-STUB void* stub_memory(const void* address, size_t bytes) {
-  const std::scoped_lock lock(mutex);
-  const auto wanted = reinterpret_cast<uint64_t>(address);
-  auto piece = memory.upper_bound(wanted);
-  if (piece == memory.begin()) return nullptr;
-  --piece;
-  const size_t offset = wanted - piece->first;
-  return offset + bytes <= piece->second.size() ? piece->second.data() + offset : nullptr;
 }
 
 STUB void stub_count_handles(int difference) {
@@ -106,16 +103,31 @@ int primary_context_release(int device) {
   return device >= 10 ? code : kInvalidValue;
 }
 
-STUB int context_set_current(void* context) __asm__("cuCtxSetCurrent");
-int context_set_current(void* context) {
-  current = context;
-  return context == &the_context ? 0 : kInvalidContext;
+STUB int context_push_current(void* context) __asm__("cuCtxPushCurrent_v2");
+int context_push_current(void* context) {
+  if (context != &the_context) return kInvalidContext;
+  contexts.push_back(context);
+  return 0;
+}
+
+STUB int context_pop_current(void** context) __asm__("cuCtxPopCurrent_v2");
+int context_pop_current(void** context) {
+  if (contexts.empty()) return kInvalidContext;
+  *context = contexts.back();
+  contexts.pop_back();
+  return 0;
+}
+
+STUB int context_get_current(void** context) __asm__("cuCtxGetCurrent");
+int context_get_current(void** context) {
+  *context = contexts.empty() ? nullptr : contexts.back();
+  return 0;
 }
 
 STUB int memory_allocate(unsigned long long* address, size_t bytes) __asm__("cuMemAlloc_v2");
 int memory_allocate(unsigned long long* address, size_t bytes) {
   if (const int code = enter_driver("cuMemAlloc_v2"); code != 0) return code;
-  if (!stub_in_context()) return kInvalidContext;
+  if (contexts.empty()) return kInvalidContext;
   if (bytes == 0) return kInvalidValue;
   const std::scoped_lock lock(mutex);
   if (stub_gpu.live_bytes + bytes > stub_gpu.memory_bytes) return kOutOfMemory;
@@ -134,6 +146,21 @@ int memory_free(unsigned long long address) {
   if (piece == memory.end()) return kInvalidValue;
   stub_gpu.live_bytes -= piece->second.size();
   memory.erase(piece);
+  return 0;
+}
+
+STUB int memory_copy(uint64_t to, uint64_t from, size_t bytes, void* stream) __asm__("cuMemcpyAsync");
+int memory_copy(uint64_t to, uint64_t from, size_t bytes, void* /*stream*/) {
+  const std::scoped_lock lock(mutex);
+  void* const target = find_bytes(to, bytes);
+  const void* const source = find_bytes(from, bytes);
+  if (target == nullptr || source == nullptr) return kInvalidValue;
+  std::memcpy(target, source, bytes);
+  return 0;
+}
+
+STUB int stream_synchronize(void* stream) __asm__("cuStreamSynchronize");
+int stream_synchronize(void* /*stream*/) {
   return 0;
 }
 

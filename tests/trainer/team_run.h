@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/cluster.h"
@@ -11,11 +12,13 @@
 namespace tutti::test {
 
 /// Runs `body` on every rank of a reproducible team. Empty when all went well, else what failed, a line each;
-/// an exception is a failure of its rank. `hosts`: the emulated host of each process, for TCP.
+/// an exception is a failure of its rank. `hosts`: the emulated host of each process, for TCP. `environment`:
+/// of each process.
 inline std::string run_team(const std::vector<int>& layout,
                             const std::function<void(Rank&, trainer::Team&)>& body,
-                            const std::vector<int>& hosts = {}) {
-  ClusterOptions options{.layout = layout, .hosts = hosts};
+                            const std::vector<int>& hosts = {},
+                            const std::vector<std::pair<std::string, std::string>>& environment = {}) {
+  ClusterOptions options{.layout = layout, .hosts = hosts, .environment = environment};
   options.create = false;
   return run_cluster(options, [&](Rank& rank) {
     try {

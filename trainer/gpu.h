@@ -1,0 +1,78 @@
+// Gpu: one rank's GPU, by CUDA's driver, which is loaded at run time: nothing is linked, and the same program
+// runs where it is missing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/cuda_functions.h"
+#include "trainer/error.h"
+
+namespace tutti::trainer {
+
+/// What dlopen is given, in the order of trying.
+struct CudaLibraries {
+  std::vector<std::string> driver = {"libcuda.so.1"};
+  std::vector<std::string> cublas = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
+};
+
+/// One of CUDA's libraries. Never unloaded: they leave threads behind.
+class CudaLibrary {
+ public:
+  /// The first of `names` that can be loaded. Throws Error.
+  explicit CudaLibrary(const std::vector<std::string>& names);
+  /// Fills a table of functions (cuda_functions.h). Throws Error where one is missing.
+  template <class Functions>
+  void find(Functions& functions) const {
+    visit(functions, [this](const char* name, auto& function) {
+      function = reinterpret_cast<std::decay_t<decltype(function)>>(look_up(name));
+    });
+  }
+
+ private:
+  void* look_up(const char* name) const;
+
+  void* handle_ = nullptr;
+};
+
+class Gpu {
+ public:
+  /// Takes GPU `rank` modulo their number (CUDA_VISIBLE_DEVICES decides which there are). Throws Error: no
+  /// driver, no GPU.
+  explicit Gpu(int rank, const CudaLibraries& libraries = {});
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  /// Makes its context, the primary one that all of the process share, current for a scope.
+  class Entered {
+   public:
+    explicit Entered(const Gpu& gpu);
+    ~Entered();
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+   private:
+    const Gpu& gpu_;
+  };
+
+  /// Among those that this process sees.
+  int number() const { return number_; }
+  /// "GPU 0 (NVIDIA H200)".
+  const std::string& name() const { return name_; }
+  const CudaLibrary& library() const { return library_; }
+  const DriverFunctions& driver() const { return driver_; }
+  /// Throws Error with the driver's text unless `code` is 0.
+  void check(int code, const std::string& what) const;
+
+ private:
+  CudaLibrary library_;
+  DriverFunctions driver_;
+  int number_ = 0;
+  std::string name_ = "CUDA";
+  int device_ = 0;  ///< as the driver calls it
+  void* context_ = nullptr;
+};
+
+}  // namespace tutti::trainer
