@@ -2,6 +2,8 @@
 // it might fail. They end at one place, run_rank in main.cc.
 #pragma once
 
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -14,6 +16,15 @@ class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+/// What people read of an exception.
+inline std::string text_of(const std::exception& error) {
+  // The standard library's own texts name a type or a function of its.
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+      dynamic_cast<const std::length_error*>(&error) != nullptr)
+    return "there is not enough memory: a smaller model or batch needs less";
+  return error.what();
+}
 
 /// Throws Error with tutti's sentence unless `result` is TUTTI_SUCCESS.
 inline void check(tutti_result_t result, const char* what) {

@@ -45,6 +45,15 @@ void write_all(const std::filesystem::path& path, std::span<const std::byte> byt
   if (::fsync(file.number()) != 0) throw failure("cannot write", path);
 }
 
+/// A file takes the place of a file only: a device, say, would be gone.
+void check_replaceable(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto about = std::filesystem::status(path, ignored);
+  if (std::filesystem::is_directory(about)) throw Error("cannot write " + path.string() + ": it is a folder");
+  if (std::filesystem::exists(about) && !std::filesystem::is_regular_file(about))
+    throw Error("cannot write " + path.string() + ": it is no regular file");
+}
+
 std::filesystem::path draft_of(const std::filesystem::path& path) {
   return path.string() + ".new";
 }
@@ -52,6 +61,7 @@ std::filesystem::path draft_of(const std::filesystem::path& path) {
 }  // namespace
 
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  check_replaceable(path);
   const std::filesystem::path draft = draft_of(path);
   try {
     write_all(draft, bytes);
@@ -66,9 +76,7 @@ void write_file(const std::filesystem::path& path, std::span<const std::byte> by
 }
 
 void try_to_write(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    throw Error("cannot write " + path.string() + ": it is a folder");
+  check_replaceable(path);
   const std::filesystem::path draft = draft_of(path);
   const Descriptor file(draft, O_WRONLY | O_CREAT);
   if (file.number() < 0) throw failure("cannot create", draft);

@@ -40,7 +40,7 @@ int run_rank(const Job& job, int rank) {
       throw;
     }
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "trainer, rank %d: %s\n", rank, error.what());
+    std::fprintf(stderr, "trainer, rank %d: %s\n", rank, text_of(error).c_str());
   }
   return 1;
 }

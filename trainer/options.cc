@@ -37,6 +37,7 @@ void add_run_flags(CLI::App& app, Options& options) {
       "--uneven", options.uneven,
       "allow batches that do not divide, and the short one that ends an epoch: samples keep equal weight");
   app.add_option("--seed", options.seed, "of parameters, drawn digits and the order of samples")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_flag("--reproducible", options.reproducible,
                "sums have the same bits for any bucketing and placement");
@@ -154,6 +155,9 @@ std::string find_mistake(const Options& options) {
     return "images come from one folder: --data FOLDER";
   if (options.checkpoint_every > 0 && options.checkpoint.empty())
     return "--checkpoint-every needs --checkpoint FILE";
+  if (!options.timeline.empty() &&
+      options.timeline.lexically_normal() == options.checkpoint.lexically_normal())
+    return "--timeline and --checkpoint name the same file";
   return "";
 }
 

@@ -71,7 +71,7 @@ void together(Team& team, const Act& act) {
   try {
     act();
   } catch (const std::exception& error) {
-    problem = error.what();
+    problem = text_of(error);
   }
   team.agree(problem);
 }

@@ -229,7 +229,12 @@ void Training::run() {
     reporter_.pause();
     held_out.reset();
     if (evaluates) held_out = evaluate();
-    reporter_.progress(steps_done_, sum_over_ranks(recent), held_out);
+    const Loss all = sum_over_ranks(recent);
+    // Before a checkpoint of it would take the place of a better one.
+    if (!std::isfinite(all.sum))
+      team_.agree("the loss is no number any more by step " + std::to_string(steps_done_) +
+                  ": a smaller --learning-rate or a --clip may help");
+    reporter_.progress(steps_done_, all, held_out);
     recent = {};
     if (saves && !last) save(options_.checkpoint);
     reporter_.resume();

@@ -188,6 +188,19 @@ TEST_F(BadCheckpointTest, AWriteThatFailsIsAnErrorOnEveryRankAndLeavesTheOldFile
   EXPECT_FALSE(fs::exists(path_.string() + ".new"));
 }
 
+// Goal: a rank that runs out of memory says so on every rank, in words of ours.
+TEST(BadInputTest, MemoryThatRunsOutIsASentenceOnEveryRank) {
+  const auto body = [](test::Rank& rank, Team& team) {
+    const std::string error = error_of([&] {
+      together(team, [&] {
+        if (rank.rank() == 1) throw std::bad_alloc();
+      });
+    });
+    rank.expect_true(error.starts_with("rank 1: there is not enough memory"), "got '" + error + "'");
+  };
+  EXPECT_EQ(test::run_team({1, 2}, body), "");
+}
+
 // Goal: what goes wrong on one rank while reading data is an error on every rank. Method: one rank's path is
 // wrong.
 TEST(BadInputTest, ARankWithoutDataIsAnErrorOnEveryRank) {

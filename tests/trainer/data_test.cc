@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -253,6 +255,16 @@ TEST(FileTest, TryingToWriteTouchesNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch.path()), fs::directory_iterator()), 1);
   EXPECT_THAT(error_of([&] { try_to_write(scratch.path()); }), HasSubstr("it is a folder"));
   EXPECT_THAT(error_of([&] { try_to_write(scratch.path() / "absent/file"); }), HasSubstr("cannot create"));
+}
+
+// Goal: what is no file is never replaced by one. Method: a pipe, as /dev/null would be lost to a superuser.
+TEST(FileTest, OnlyAFileIsReplaced) {
+  const Scratch scratch;
+  const fs::path pipe = scratch.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { try_to_write(pipe); }), HasSubstr("it is no regular file"));
+  EXPECT_THAT(error_of([&] { write_file(pipe, {}); }), HasSubstr("it is no regular file"));
+  EXPECT_TRUE(fs::is_fifo(pipe));
 }
 
 }  // namespace

@@ -55,6 +55,8 @@ TEST(OptionsTest, MistakesAreNamedWithStatusTwo) {
       {{"--model", "mlp", "--compression", "zip"}, "--compression"},
       {{"--model", "mlp", "--bucket-bytes", "-5"}, "--bucket-bytes"},
       {{"--model", "mlp", "--checkpoint-every", "5"}, "needs --checkpoint"},
+      {{"--model", "mlp", "--timeline", "./a", "--checkpoint", "a"}, "the same file"},
+      {{"--model", "mlp", "--seed", "-1"}, "--seed"},
       {{"--model", "mlp", "--wings", "2"}, "--wings"},
   };
   for (const auto& [arguments, text] : mistakes) {

@@ -336,6 +336,9 @@ def check_mistakes():
             for place, text in ((folder.path / "absent" / "file", "cannot create"), (folder.text / "file", "cannot create"),
                                 (broken, "is a folder")):
                 refused(text, "--model", "mlp", "--steps", 1000000000, flag, place)
+        # A model that has come to nothing takes no better one's place.
+        refused("the loss is no number any more by step", "--data", folder.text, *SHAPE, "--steps", 100, "--optimizer", "sgd",
+                "--learning-rate", 1000, "--clip", 0, "--checkpoint", folder.path / "diverged")
         refused("--compression", "--model", "mlp", *tiny, "--compression", "zip", status=2)
         assert sorted(entry.name for entry in folder.path.iterdir()) == ["checkpoint", "mnist", "text"]
 
