@@ -182,6 +182,57 @@ TEST(DriverTest, AStreamWaitsForAWordAndGoesOnInOrder) {
   EXPECT_EQ(run(body), "");
 }
 
+TEST(DriverTest, StreamsOfOneQueueHoldEachOtherUp) {
+  const auto body = [](Trial& trial) {
+    Bench bench;
+    if (!bench.open(trial)) return;
+    const Driver& driver = *bench.driver;
+    // Two queues: the streams go to them in turn.
+    const Stream waiting = bench.stream(trial);
+    const Stream apart = bench.stream(trial);
+    const Stream behind = bench.stream(trial);
+    auto* const pinned = bench.pinned.as<uint32_t>();
+    bench.wait(trial, waiting.handle(), 1, CU_STREAM_WAIT_VALUE_EQ);
+    trial.ok(driver.check(driver.stream_write_value32(behind.handle(), bench.flag(1), 1, 0), ""), "");
+    trial.ok(driver.check(driver.stream_write_value32(apart.handle(), bench.flag(2), 1, 0), ""), "");
+    trial.ok(apart.synchronize(), "the stream of the other queue goes on");
+    trial.is(driver.stream_query(behind.handle()) == CUDA_ERROR_NOT_READY,
+             "the one behind the wait is held up");
+    __atomic_store_n(pinned, 1, __ATOMIC_RELEASE);
+    trial.ok(behind.synchronize(), "until that ends");
+    trial.is(pinned[1] == 1 && pinned[2] == 1, "both have written");
+  };
+  EXPECT_EQ(run(body, {{"CUDA_DEVICE_MAX_CONNECTIONS", "2"}}), "");
+}
+
+TEST(DriverTest, AHostFunctionRunsInItsTurnAndMayNotCallTheDriver) {
+  const auto body = [](Trial& trial) {
+    Bench bench;
+    if (!bench.open(trial)) return;
+    struct Seen {
+      const Driver* driver;
+      uint32_t* pinned;
+      uint32_t word = 0;
+      CUresult answer = CUDA_SUCCESS;
+    };
+    const Driver& driver = *bench.driver;
+    Seen seen{.driver = &driver, .pinned = bench.pinned.as<uint32_t>()};
+    const Stream stream = bench.stream(trial);
+    bench.launch(trial, "fake_store", {}, stream.handle(), fake_cuda::StoreArgument{seen.pinned, 5});
+    const auto look = [](void* argument) {
+      auto* const to = static_cast<Seen*>(argument);
+      to->word = *to->pinned;
+      int count = 0;
+      to->answer = to->driver->device_get_count(&count);
+    };
+    trial.ok(driver.check(driver.launch_host_func(stream.handle(), look, &seen), "cuLaunchHostFunc"), "");
+    trial.ok(stream.synchronize(), "the stream");
+    trial.is(seen.word == 5, "after the kernel before it");
+    trial.is(seen.answer == CUDA_ERROR_NOT_PERMITTED, "a call of the driver is refused");
+  };
+  EXPECT_EQ(run(body), "");
+}
+
 TEST(DriverTest, EventsAndTheDefaultStreamOrderStreams) {
   const auto body = [](Trial& trial) {
     Bench bench;

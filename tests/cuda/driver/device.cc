@@ -121,6 +121,7 @@ void Device::remove_stream(Stream* stream) {
 
 void Device::enqueue(Stream& stream, std::shared_ptr<Work> work) {
   work->stream = stream.id;
+  work->order = ++work_count_;
   work->states.assign(work->nodes->size(), Work::State::kPending);
   work->grids.assign(work->nodes->size(), 0);
   stream.last = work->token;
@@ -195,6 +196,7 @@ bool Device::look_at_streams(Guard& guard) {
     if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end() || stream->queue.empty())
       continue;
     const std::shared_ptr<Work> work = stream->queue.front();
+    if (is_held_up(*work)) continue;
     moved |= look_at(*work, guard);
     const bool ended = std::all_of(work->states.begin(), work->states.end(),
                                    [](Work::State state) { return state == Work::State::kDone; });
@@ -210,6 +212,19 @@ bool Device::look_at_streams(Guard& guard) {
     machine().changed.notify_all();
   }
   return moved;
+}
+
+/// Whether something that was given to the same queue earlier has not begun.
+bool Device::is_held_up(const Work& work) const {
+  const uint64_t queues = settings().connections;
+  if (queues == UINT64_MAX) return false;
+  return std::any_of(streams_.begin(), streams_.end(), [&](const Stream* stream) {
+    return stream->id % queues == work.stream % queues &&
+           std::any_of(stream->queue.begin(), stream->queue.end(), [&](const std::shared_ptr<Work>& other) {
+             return other->order < work.order && std::find(other->states.begin(), other->states.end(),
+                                                           Work::State::kPending) != other->states.end();
+           });
+  });
 }
 
 bool Device::look_at(Work& work, Guard& guard) {

@@ -47,6 +47,7 @@ class Device {
  private:
   void run();
   bool look_at_streams(Guard& guard);
+  bool is_held_up(const Work& work) const;
   bool look_at(Work& work, Guard& guard);
   bool start(const Node& node, Work& work, size_t index, Guard& guard);
   void let_in_kernels();
@@ -55,6 +56,7 @@ class Device {
   const int number_;
   Context context_;
   std::vector<Stream*> streams_;
+  uint64_t work_count_ = 0;
   std::condition_variable wake_;
   bool stopping_ = false;
   uint64_t grids_running_ = 0;

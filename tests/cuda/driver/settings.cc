@@ -66,6 +66,7 @@ Settings read() {
         {parts.at(0), std::stoi(parts.at(1)), static_cast<CUresult>(std::stoi(parts.at(2)))});
   }
   all.serial_graphs = number("FAKE_CUDA_SERIAL", 0) != 0;
+  all.connections = number("CUDA_DEVICE_MAX_CONNECTIONS", all.connections);
   all.report_leaks = number("FAKE_CUDA_LEAKS", 0) != 0;
   return all;
 }

@@ -10,8 +10,11 @@
 //   FAKE_CUDA_BROKEN_PEER=0:1      pairs that claim access, between which what is written arrives wrong
 //   FAKE_CUDA_NO_FILES=0           1: memory cannot be exported as a file descriptor
 //   FAKE_CUDA_FAIL=cuMemAlloc:3:2  the third call of a function and all later ones return error 2; several:
-//   by commas FAKE_CUDA_SERIAL=0             1: of a graph's branches only one runs at a time
+//   by commas
+//   FAKE_CUDA_SERIAL=0             1: of a graph's branches only one runs at a time
 //   FAKE_CUDA_LEAKS=0              1: a process that leaves something behind says what, and exits with 86
+//   CUDA_DEVICE_MAX_CONNECTIONS    queues of a device, to which its streams are dealt: what cannot begin
+//   holds up all that was given to its queue later. Unset: each stream has its own
 #pragma once
 
 #include <cstddef>
@@ -45,6 +48,7 @@ struct Settings {
   DevicePairs broken_peer;
   std::vector<Fault> faults;
   bool serial_graphs = false;
+  uint64_t connections = UINT64_MAX;
   bool report_leaks = false;
 };
 

@@ -75,6 +75,7 @@ struct Work {
   std::vector<State> states;
   std::vector<uint64_t> grids;  ///< of running kernels
   uint64_t stream = 0;          ///< for the scheduler
+  uint64_t order = 0;           ///< in which the device was given its work
   TokenPointer token = std::make_shared<Token>();
 };
 
