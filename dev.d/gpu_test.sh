@@ -20,7 +20,9 @@ trap 'rm -rf "$RESULTS"' EXIT
 
 # What asks for nothing that a GPU could not give; the others need the driver that pretends.
 TESTS='DeviceTest.*:DeviceFailureTest.*:ProcessesTest.RanksOfSeveralProcessesShareADevice:PeerToPeerTest.AProgramsOwnMemoryIsSharedFromItsMiddle'
-TESTS+='-DeviceTest.RanksOfSeveralProcessesAndDevices:DeviceFailureTest.MoreRanksThanADeviceHasMemoryFor:DeviceFailureTest.AMachineWithoutADeviceSaysSo'
+TESTS+=':StagedTest.EveryCollectiveGivesItsResultOnOneDeviceAndInHostMemory:StagedTest.OperationsKeep*:StagedTest.ManyQueued*:StagedTest.ACaptured*'
+TESTS+=':StagedTest.APart*:StagedFailureTest.*'
+TESTS+='-StagedFailureTest.WhatTheDriver*:StagedFailureTest.NoPinned*:DeviceTest.RanksOfSeveralProcessesAndDevices:DeviceFailureTest.MoreRanksThanADeviceHasMemoryFor:DeviceFailureTest.AMachineWithoutADeviceSaysSo'
 SMALL='ProcessesTest.RanksOfSeveralProcessesShareADevice'
 passed=0
 failed=0

@@ -140,7 +140,9 @@ static inline tutti_stream_t tutti_stream_host(tutti_host_stream_t* stream) {
  * operation runs after what the stream holds. Errors found later put the communicator in error
  * (tutti_comm_async_error), and the stream goes on. A stream that is being captured records the operation:
  * the graph may be launched as often as wanted, in the same order on all ranks, while the communicator lives
- * and none of its other operations is under way. Only for ranks on a device: TUTTI_UNSUPPORTED otherwise. */
+ * and none of its other operations is under way. Not where calls pass through host memory (config.device):
+ * there a stream that is being captured is TUTTI_UNSUPPORTED, and nothing was recorded. Only for ranks on a
+ * device: TUTTI_UNSUPPORTED otherwise. */
 static inline tutti_stream_t tutti_stream_cuda(void* stream) {
   return tutti_stream_make_(2u, stream);
 }
@@ -169,9 +171,9 @@ typedef struct tutti_unique_id_t {
  * Environment variables (docs/configuration.md) override the defaults, fields set here override both. */
 typedef struct tutti_config_t {
   size_t size;
-  int device;          /* -1: host memory. 0..: a CUDA device, by its number in this process; then all ranks
-                          are on devices of one host that reach each other, any number on each
-                          (TUTTI_UNSUPPORTED otherwise, and without CUDA) */
+  int device;          /* -1: host memory. 0..: a CUDA device, by its number in this process
+                          (TUTTI_UNSUPPORTED without CUDA). Each rank's own: where not all are on devices
+                          of one host that reach each other, calls pass through host memory */
   int nonblocking;     /* 1: tutti_comm_create returns TUTTI_IN_PROGRESS; poll tutti_comm_async_error */
   int reproducible;    /* 1: same bits for any algorithm, placement, message size. Agreed by all ranks */
   int threads;         /* threads that work on one long operation of this rank, 1..16; 0: default (1).

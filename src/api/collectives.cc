@@ -119,34 +119,10 @@ bool repeats(const tutti_comm* handle, const Arguments& a, tutti_stream_t stream
   return !overlap(a.send, last.send_bytes, a.recv, last.recv_bytes);
 }
 
-/// Which buffers this rank reads and writes, and where they may coincide.
-struct BufferUse {
-  uint64_t send_bytes = 0;  ///< 0: send is ignored
-  uint64_t recv_bytes = 0;
-  uint64_t send_place = 0;  ///< in place: send == recv + send_place
-  uint64_t recv_place = 0;  ///< in place: recv == send + recv_place
-};
-
-BufferUse buffer_use(const CallShape& shape, uint32_t rank, uint32_t ranks) {
-  const uint64_t one = shape.count * type_bytes(shape.type);
-  const bool root = rank == shape.root;
-  switch (shape.collective) {
-    case Collective::kAllReduce: return {one, one, 0, 0};
-    case Collective::kReduce: return {one, root ? one : 0, 0, 0};
-    case Collective::kBroadcast: return {root ? one : 0, one, 0, 0};
-    case Collective::kAllGather: return {one, one * ranks, rank * one, 0};
-    case Collective::kReduceScatter: return {one * ranks, one, 0, rank * one};
-    case Collective::kAllToAll: return {one * ranks, one * ranks, 0, 0};
-    case Collective::kGather: return {one, root ? one * ranks : 0, rank * one, 0};
-    case Collective::kScatter: return {root ? one * ranks : 0, one, 0, rank * one};
-    default: return {};
-  }
-}
-
 /// A buffer that is used is there, and the rank can work on it.
 Status check_buffer(const tutti_comm* handle, const char* name, const void* address, uint64_t bytes) {
   if (bytes == 0) return Status::ok();
-  return address == nullptr ? null_argument(name) : check_pointer(handle, name, address);
+  return address == nullptr ? null_argument(name) : handle->comm->check_pointer(name, address);
 }
 
 Status check_buffers(const tutti_comm* handle, const Call& call, const BufferUse& use, bool& in_place) {
@@ -181,7 +157,7 @@ Status check_and_issue(const Arguments& arguments, tutti_comm* handle, tutti_str
   TUTTI_TRY(check_buffers(handle, call, use, call.shape.in_place));
   const bool in_place = call.shape.in_place;
   TUTTI_TRY(issue(handle, std::move(call), stream));
-  const bool ran = !in_group() && stream.kind == 0 && handle->comm->device() == nullptr;
+  const bool ran = !in_group() && stream.kind == 0 && !handle->comm->is_on_device();
   handle->repeat = {ran,
                     in_place,
                     collective_and_type(arguments),

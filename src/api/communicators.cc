@@ -255,7 +255,7 @@ TUTTI_API tutti_result_t tutti_op_create_premul_sum(tutti_op_t* op, const void* 
     tutti_comm::Premul premul{static_cast<DataType>(type), 0, nullptr};
     const Devices* devices = comm->comm->process().devices_in_use();
     if (devices != nullptr && devices->is_device_memory(scalar)) {
-      TUTTI_TRY(check_pointer(comm, "scalar", scalar));
+      TUTTI_TRY(comm->comm->check_pointer("scalar", scalar));
       premul.place = scalar;
     } else {
       std::memcpy(&premul.bits, scalar, tutti_type_bytes(type));

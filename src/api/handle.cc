@@ -45,6 +45,7 @@ void recycle_handle(tutti_comm* handle) {
   if (handle->setup.joinable()) handle->setup.join();
   handle->progress.reset();
   handle->comm.reset();
+  handle->has_host_tasks = false;
   handle->repeat = {};
   handle->timeout_ms = 0;
   handle->setup_failure = {};

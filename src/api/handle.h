@@ -25,6 +25,7 @@ struct tutti_comm {
   std::atomic<State> state{State::kCreating};
   std::unique_ptr<tutti::Communicator> comm;
   std::unique_ptr<tutti::ProgressThread> progress;
+  bool has_host_tasks = false;      ///< progress may hold operations of host streams
   std::atomic<uint32_t> busy{0};    ///< a blocking call is inside
   std::atomic<uint32_t> makers{0};  ///< calls inside that make a communicator from this one
   /// The last collective, as the caller said it: its arguments were found right and its plan is bound.

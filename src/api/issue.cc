@@ -64,32 +64,62 @@ void wait_for_queue(tutti_comm* handle) {
   if (handle->progress != nullptr && handle->progress->pending() != 0) handle->progress->wait_idle();
 }
 
+ProgressThread& progress_of(tutti_comm* handle) {
+  if (handle->progress == nullptr) handle->progress = std::make_unique<ProgressThread>();
+  return *handle->progress;
+}
+
+/// Runs on the progress thread: a call, or one that has been staged.
+template <class Anything>
+Status run_beside_callers(Communicator& comm, const Anything& call, uint64_t timeout_ms) {
+  comm.set_timeout(timeout_ms);
+  comm.wait_beside_callers(true);
+  const Status status = comm.run(call);
+  comm.wait_beside_callers(false);
+  return status;
+}
+
 void enqueue(Work work) {
   tutti_comm* handle = work.handle;
-  if (handle->progress == nullptr) handle->progress = std::make_unique<ProgressThread>();
+  handle->has_host_tasks = true;
   auto stream = static_cast<tutti_host_stream*>(work.stream.handle)->stream;
   const uint64_t ticket = stream->take_ticket();
   Communicator* comm = handle->comm.get();
-  handle->progress->push({.run =
-                              [comm, what = std::move(work.what), timeout_ms = work.timeout_ms] {
-                                comm->set_timeout(timeout_ms);
-                                comm->wait_beside_callers(true);
-                                const Status status =
-                                    std::visit([&](const auto& call) { return comm->run(call); }, what);
-                                comm->wait_beside_callers(false);
-                                return status;
-                              },
-                          .cancelled = [comm] { return comm->has_error(); },
-                          .stream = std::move(stream),
-                          .ticket = ticket});
+  progress_of(handle).push(
+      {.run =
+           [comm, what = std::move(work.what), timeout_ms = work.timeout_ms] {
+             return std::visit([&](const auto& call) { return run_beside_callers(*comm, call, timeout_ms); },
+                               what);
+           },
+       .cancelled = [comm] { return comm->has_error(); },
+       .stream = std::move(stream),
+       .ticket = ticket});
+}
+
+/// Queues the call's copies on a CUDA stream, and the call, on host memory, for the progress thread: behind
+/// the calls that went that way before, and behind all others at once.
+Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, uint64_t timeout_ms) {
+  if (std::exchange(handle->has_host_tasks, false)) wait_for_queue(handle);
+  const Busy busy(handle);
+  ProgressThread& progress = progress_of(handle);
+  Communicator* comm = handle->comm.get();
+  auto staged = comm->stage(call, stream);
+  TUTTI_TRY(staged.status());
+  progress.push({.run = [comm, staged = std::move(*staged),
+                         timeout_ms] { return run_beside_callers(*comm, staged, timeout_ms); },
+                 .cancelled = {},
+                 .stream = nullptr});
+  return Status::ok();
 }
 
 /// Queues it on a CUDA stream, behind what the communicator's progress thread has.
 Status queue_on_device(tutti_comm* handle, const auto& call, tutti_stream_t stream, uint64_t timeout_ms) {
+  const DeviceStream where{.internal = false, .handle = stream.handle};
+  if (handle->comm->is_staged()) return queue_staged(handle, call, where, timeout_ms);
   wait_for_queue(handle);
   const Busy busy(handle);
   handle->comm->set_timeout(timeout_ms);
-  return handle->comm->issue(call, DeviceStream{.internal = false, .handle = stream.handle});
+  return handle->comm->issue(call, where);
 }
 
 /// A group's sends to the own rank meet its receives from it, in call order.
@@ -239,7 +269,7 @@ Status check_stream(const tutti_comm* handle, tutti_stream_t stream) {
     return Status::ok();
   if (stream.kind == 1) return check_host_stream(stream);
   if (stream.kind == kCudaStream) {
-    if (handle->comm->device() != nullptr) return Status::ok();
+    if (handle->comm->is_on_device()) return Status::ok();
     return {
         Code::kUnsupported,
         format("argument stream is a CUDA stream, but rank %u is in host memory: make its communicator with "
@@ -250,13 +280,6 @@ Status check_stream(const tutti_comm* handle, tutti_stream_t stream) {
           format("argument stream has the unknown kind %u: make it with TUTTI_BLOCKING, "
                  "tutti_stream_host or tutti_stream_cuda",
                  stream.kind)};
-}
-
-Status check_pointer(const tutti_comm* handle, const char* name, const void* address) {
-  const DeviceRank* device = handle->comm->device();
-  if (device != nullptr) return device->check_pointer(name, address);
-  const Devices* devices = handle->comm->process().devices_in_use();
-  return devices == nullptr ? Status::ok() : devices->check_host_pointer(name, address);
 }
 
 Status issue(tutti_comm* handle, Call call, tutti_stream_t stream) {

@@ -11,10 +11,6 @@ namespace tutti {
 Status check_stream(const tutti_comm* handle, tutti_stream_t stream);
 /// The stream is a live host stream.
 Status check_host_stream(tutti_stream_t stream);
-/// The communicator's rank can work on memory at `address`, which the argument `name` is. Costs nothing in a
-/// process without devices.
-Status check_pointer(const tutti_comm* handle, const char* name, const void* address);
-
 /// Runs the communicator's last collective again, blocking, in the calling thread: the short path. Only when
 /// nothing stands between the call and its run: no group, no stream, no queue.
 tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept;

@@ -121,8 +121,8 @@ void ProgressThread::loop() {
       task = std::move(queue_.front());
       queue_.pop_front();
     }
-    bool turn = false;
-    while (!(turn = task.stream->wait_turn(task.ticket)) && !task.cancelled()) {
+    bool turn = task.stream == nullptr;
+    while (!turn && !(turn = task.stream->wait_turn(task.ticket)) && !task.cancelled()) {
     }
     // A cancelled task still keeps the stream's order: its communicator refuses to run it.
     const Status status = task.run();
@@ -134,7 +134,7 @@ void ProgressThread::loop() {
       pending_.fetch_sub(1, std::memory_order_release);
       changed_.notify_all();
     }
-    task.stream->complete(status);
+    if (task.stream != nullptr) task.stream->complete(status);
   }
 }
 

@@ -43,8 +43,8 @@ class ProgressThread {
  public:
   struct Task {
     std::function<Status()> run;
-    std::function<bool()> cancelled;  ///< asked while the task waits for its turn
-    std::shared_ptr<HostStream> stream;
+    std::function<bool()> cancelled;     ///< asked while the task waits for its turn
+    std::shared_ptr<HostStream> stream;  ///< null: `run` waits for its turn itself
     uint64_t ticket = 0;
   };
 

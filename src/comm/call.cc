@@ -59,6 +59,23 @@ std::string describe_other_message(const Message& expected, uint16_t signature) 
                 expected.tag);
 }
 
+BufferUse buffer_use(const CallShape& shape, uint32_t rank, uint32_t rank_count) {
+  const uint64_t one = shape.count * type_bytes(shape.type);
+  const uint64_t all = one * rank_count;
+  const bool root = rank == shape.root;
+  switch (shape.collective) {
+    case Collective::kAllReduce: return {one, one, 0, 0};
+    case Collective::kReduce: return {one, root ? one : 0, 0, 0};
+    case Collective::kBroadcast: return {root ? one : 0, one, 0, 0};
+    case Collective::kAllGather: return {one, all, rank * one, 0};
+    case Collective::kReduceScatter: return {all, one, 0, rank * one};
+    case Collective::kAllToAll: return {all, all, 0, 0};
+    case Collective::kGather: return {one, root ? all : 0, rank * one, 0};
+    case Collective::kScatter: return {root ? all : 0, one, 0, rank * one};
+    default: return {};
+  }
+}
+
 std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t rank) {
   std::vector<const Message*> sends;
   for (const Message& message : messages) {

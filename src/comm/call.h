@@ -49,6 +49,16 @@ struct MessageCall {
   CallShape shape;          ///< all_to_all_v
 };
 
+/// Which bytes of its buffers a rank reads and writes in a call with equal blocks, and where the two may
+/// coincide.
+struct BufferUse {
+  uint64_t send_bytes = 0;  ///< 0: send is ignored
+  uint64_t recv_bytes = 0;
+  uint64_t send_place = 0;  ///< in place: send == recv + send_place
+  uint64_t recv_place = 0;  ///< in place: recv == send + recv_place
+};
+BufferUse buffer_use(const CallShape& shape, uint32_t rank, uint32_t rank_count);
+
 /// What a rank sends itself.
 struct SelfCopy {
   void* to = nullptr;

@@ -58,7 +58,7 @@ Status Communicator::run(const MessageCall& call) {
 }
 
 Status Communicator::run(const Message& message) {
-  if (device_ != nullptr) return run(MessageCall{.messages = {message}, .collective = false, .shape = {}});
+  if (is_on_device()) return run(MessageCall{.messages = {message}, .collective = false, .shape = {}});
   if (has_error()) return error();
   message_list_.assign(1, message);
   messages_are_collective_ = false;
@@ -95,6 +95,12 @@ Status Communicator::drive() {
 
 Status Communicator::begin(const Call& call) {
   if (device_ != nullptr) return issue(call, DeviceStream{});
+  if (staging_ != nullptr && !call.shape.splits) [[unlikely]]
+    return begin_staged(call);
+  return begin_on_host(call);
+}
+
+Status Communicator::begin_on_host(const Call& call) {
   if (has_error()) [[unlikely]]
     return error();
   if (last_ == nullptr || call.blocks != nullptr || !(last_->shape == call.shape))
@@ -187,6 +193,10 @@ void Communicator::choose_carriage(Bound& bound) {
 
 Status Communicator::begin(const MessageCall& call) {
   if (device_ != nullptr) return issue(call, DeviceStream{});
+  return staging_ != nullptr ? begin_staged(call) : begin_on_host(call);
+}
+
+Status Communicator::begin_on_host(const MessageCall& call) {
   if (has_error()) return error();
   message_list_ = call.messages;
   messages_are_collective_ = call.collective;
@@ -246,7 +256,7 @@ Status Communicator::finish(Progress progress) {
   if (last_ != nullptr && last_->is_long && current_ == last_->operation.get()) finish_long(*last_);
   header_->status.completed.store(sequence_, std::memory_order_release);
   waiter_.moved();
-  return Status::ok();
+  return copies_out_ ? finish_staged() : Status::ok();
 }
 
 Status Communicator::wait() {
@@ -403,6 +413,7 @@ std::string Communicator::explain() const {
               ? ", by TUTTI_ALGORITHM"
               : format(", by row %u of the choice table", last_->choice_row);
   if (device_ != nullptr) return text + format(", %u blocks of the device", last_->program->lanes);
+  if (staging_ != nullptr) text += ", through host memory (" + staging_->why() + ")";
   if (!last_->stripes.empty()) text += format(", %zu threads a rank", last_->stripes.size() + 1);
   if (auto predicted = price_us(*last_->algorithm, fixed_request(shape)); predicted) {
     text += format(", predicted %.2f us", *predicted);

@@ -27,6 +27,7 @@
 #include "comm/pulse.h"
 #include "comm/rank_links.h"
 #include "comm/remote_links.h"
+#include "comm/staging.h"
 #include "comm/status_copy.h"
 #include "comm/workers.h"
 #include "core/result.h"
@@ -86,10 +87,29 @@ class Communicator {
   /// known; kInvalidUsage, kInvalidArgument (the stream).
   Status issue(const Call& call, DeviceStream stream);
   Status issue(const MessageCall& call, DeviceStream stream);
-  /// Null for a rank in host memory.
-  const DeviceRank* device() const { return device_.get(); }
+  /// Whether calls of this rank work on memory of a device.
+  bool is_on_device() const { return device_ != nullptr || staging_ != nullptr; }
+  /// Ok when this rank can work on memory at `address`. `name`: of the argument. Costs nothing in a process
+  /// without devices. Errors: kInvalidArgument.
+  Status check_pointer(const char* name, const void* address) const;
   /// What has failed of the calls on streams.
   Status stream_failure() const;
+
+  // staged_calls.cc:
+
+  /// Whether calls of this rank pass through host memory on their way from and to its device: then what is
+  /// issued on a stream of the user's is staged, in order, and run later, in the same order, by a thread that
+  /// runs nothing else of the communicator meanwhile.
+  bool is_staged() const { return staging_ != nullptr; }
+  /// Queues the call's copies on a stream of the user's, and a wait of the stream for `run`; returns at once.
+  /// Beside `run`. Errors: what is known to have failed; kUnsupported (the stream is being captured),
+  /// kInvalidArgument (it belongs to another device), kOutOfMemory.
+  Result<StagedCall<Call>> stage(const Call& call, DeviceStream stream);
+  Result<StagedCall<MessageCall>> stage(const MessageCall& call, DeviceStream stream);
+  /// Waits until the stream has come to the call, runs it to its end, and lets the stream go on, however it
+  /// ends. Errors: as `run` of a call.
+  Status run(const StagedCall<Call>& staged);
+  Status run(const StagedCall<MessageCall>& staged);
 
   /// The same in pieces, so that one thread can drive several communicators: begin, then poll until it is
   /// not kMoved or kBlocked, then finish.
@@ -213,11 +233,29 @@ class Communicator {
   Waiter make_waiter() { return Waiter(wait_mode(), remote_.get()); }
   static void choose_carriage(Bound& bound);
   Status drive();
+  Status begin_on_host(const Call& call);
+  Status begin_on_host(const MessageCall& call);
+
+  // staged_calls.cc
+  Status open_staging(const std::string& why);
+  template <class Anything>
+  Status begin_staged(const Anything& call);
+  Status finish_staged();
+  template <class Anything>
+  Result<StagedCall<Anything>> queue_staged(const Anything& call, DeviceStream stream);
+  template <class Anything>
+  Status run_staged(const StagedCall<Anything>& staged);
+  Status wait_for_stream(uint32_t number);
+  void close_staging();
 
   // device_calls.cc
   Status open_device();
   DeviceIdentity device_identity() const;
-  Status connect_device(std::span<const RankFacts> facts, std::span<const Introduction> introductions);
+  std::string find_distance(std::span<const RankFacts> facts) const;
+  Status connect_device(SetUp& setup, std::span<const RankFacts> facts,
+                        std::span<const Introduction> introductions);
+  Result<std::string> join_devices(SetUp& setup, std::span<const RankFacts> facts,
+                                   std::span<const Introduction> introductions);
   Result<std::unique_ptr<Bound>> bind_on_device(std::unique_ptr<Bound> bound, const Plan& plan,
                                                 std::span<const Geometry> stripes,
                                                 const BindOptions& options);
@@ -270,7 +308,9 @@ class Communicator {
   SegmentHeader* header_ = nullptr;  ///< of this rank: in its segment, or own_header_
   std::unique_ptr<SegmentHeader> own_header_;
   std::shared_ptr<Segment> segment_;
-  std::unique_ptr<DeviceRank> device_;     ///< null for a rank in host memory
+  std::unique_ptr<DeviceRank> device_;     ///< null for a rank that runs on the host's engine
+  std::unique_ptr<Staging> staging_;       ///< of a rank on a device that does so; else null
+  bool copies_out_ = false;                ///< the blocking call under way is staged
   uint32_t multiprocessors_ = UINT32_MAX;  ///< of the device that has fewest
   uint32_t ranks_on_device_ = 1;           ///< of the device that has most
   bool has_stream_calls_ = false;

@@ -1,8 +1,10 @@
 // Creating a communicator, as its phases: meet, describe, choose, connect, allocate.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "comm/communicator.h"
@@ -101,6 +103,14 @@ int pull_pid(const RankFacts& theirs) {
   return pull(pid, theirs.token_address, seen.data(), seen.size()) && seen == theirs.process ? pid : 0;
 }
 
+/// The file of the links of a rank on a device; none where there is none.
+Result<FileDescriptor> duplicate_file(const DeviceRank* device) {
+  if (device == nullptr || device->file() < 0) return FileDescriptor();
+  FileDescriptor copy(fcntl(device->file(), F_DUPFD_CLOEXEC, 0));
+  if (copy.is_open()) return copy;
+  return Status(Code::kSystemError, format("fcntl(F_DUPFD_CLOEXEC): %s", std::strerror(errno)));
+}
+
 /// Before the first message: cells and credits are touched here, so that the first call does not pay for it.
 void prefault_rings(const Segment& segment, const SegmentShape& shape) {
   for (uint32_t i = 0; i < shape.published; ++i) {
@@ -165,7 +175,7 @@ Status Communicator::prepare(SetUp& setup) {
     own_header_ = std::make_unique<SegmentHeader>();
     header_ = own_header_.get();
     const std::vector<RankFacts> alone = {describe({}, {})};
-    TUTTI_TRY(connect_device(alone, {}));
+    TUTTI_TRY(connect_device(setup, alone, {}));
     return setup.finish();
   }
 
@@ -180,11 +190,14 @@ Status Communicator::prepare(SetUp& setup) {
   process_.add_segment(reinterpret_cast<uint64_t>(header_), segment_);
   auto server = process_.file_server();
   TUTTI_TRY(server.status());
+  // Its own, since the rank may give its links back before all others have asked for their file.
+  const auto device_file = duplicate_file(device_.get());
+  TUTTI_TRY(device_file.status());
   FileOffer offer(**server);
   TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(offer.secret))));
-  const bool has_device_file = device_ != nullptr && device_->file() >= 0;
-  const std::array<int, kRankFiles> files = {memory->get(), process_.heap().fd(), process_.life_fd(),
-                                             has_device_file ? device_->file() : process_.life_fd()};
+  const std::array<int, kRankFiles> files = {
+      memory->get(), process_.heap().fd(), process_.life_fd(),
+      device_file->is_open() ? device_file->get() : process_.life_fd()};
   const auto announce = [&](const PackedEndpoints& data) {
     offer.open(files);
     const RankFacts facts = describe(data, offer.secret);
@@ -285,7 +298,7 @@ Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introducti
   TUTTI_TRY(watch_life(facts, introductions));
   TUTTI_TRY(start_pulse());
   process_.add_communicator(this, setup.id());
-  return connect_device(facts, introductions);
+  return connect_device(setup, facts, introductions);
 }
 
 /// A peer on this host: its memory is mapped here, or is here.
@@ -458,6 +471,7 @@ Status Communicator::watch_life(const std::vector<RankFacts>& facts,
 Communicator::~Communicator() {
   process_.remove_communicator(this);
   close_device();
+  close_staging();
   pulse_.reset();
   if (plane_ != nullptr) plane_->close();
   for (const FileDescriptor& life : lives_) process_.control().forget(life.get());

@@ -1,11 +1,14 @@
 // Calls of a rank on a device: bound like any other, run by the device, looked after by the tender.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "comm/communicator.h"
 #include "comm/rank_facts.h"
+#include "comm/set_up.h"
 #include "core/clock.h"
+#include "core/log.h"
 
 namespace tutti {
 namespace {
@@ -18,6 +21,11 @@ constexpr uint64_t kVerdictPatienceMs = 5000;
 constexpr uint64_t kPagePatienceNs = 100'000'000;
 // Groups of messages that are kept bound, of each by its very buffers.
 constexpr size_t kMostMessagePrograms = 64;
+
+/// Why a rank cannot reach another one's device memory, as ranks tell each other; empty: it can.
+struct Obstruction {
+  std::array<char, 512> text{};
+};
 
 bool are_equal(const std::vector<Message>& a, const std::vector<Message>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Message& x, const Message& y) {
@@ -47,24 +55,52 @@ DeviceIdentity Communicator::device_identity() const {
   return {.uuid = {}, .has_failed = options_.device >= 0 ? 1u : 0u};
 }
 
+Status Communicator::check_pointer(const char* name, const void* address) const {
+  if (device_ != nullptr) return device_->check_pointer(name, address);
+  if (staging_ != nullptr) return staging_->device().check_pointer(name, address);
+  const Devices* devices = process_.devices_in_use();
+  return devices == nullptr ? Status::ok() : devices->check_host_pointer(name, address);
+}
+
+/// What keeps the ranks' devices from reaching each other, as far as their facts tell; empty: nothing.
+std::string Communicator::find_distance(std::span<const RankFacts> facts) const {
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    if (facts[rank].device.is_device == 0) return format("rank %u is in host memory", rank);
+  }
+  for (uint32_t rank = 0; host_count_ > 1 && rank < rank_count_; ++rank) {
+    if (host_of_[rank] != 0) return format("rank %u is on another host than rank 0", rank);
+  }
+  return "";
+}
+
 /// All ranks come to the same result.
-Status Communicator::connect_device(std::span<const RankFacts> facts,
+Status Communicator::connect_device(SetUp& setup, std::span<const RankFacts> facts,
                                     std::span<const Introduction> introductions) {
   // Those that cannot use their devices end the set-up of all.
   if (std::any_of(facts.begin(), facts.end(),
                   [](const auto& theirs) { return theirs.device.has_failed != 0; }))
     return Status::ok();
+  if (std::none_of(facts.begin(), facts.end(),
+                   [](const auto& theirs) { return theirs.device.is_device != 0; }))
+    return Status::ok();
+  std::string distance = find_distance(facts);
+  if (distance.empty()) {
+    auto found = join_devices(setup, facts, introductions);
+    TUTTI_TRY(found.status());
+    distance = std::move(*found);
+  }
+  if (!distance.empty()) return open_staging(distance);
+  process_.tender().add(this, [this] { return tend(); });
+  return Status::ok();
+}
+
+/// Ranks on devices of one host try to reach each other's memory. What the lowest rank that could not has
+/// said; empty: all could.
+Result<std::string> Communicator::join_devices(SetUp& setup, std::span<const RankFacts> facts,
+                                               std::span<const Introduction> introductions) {
   std::vector<DevicePeer> peers;
-  uint32_t ranks_on_device = 0;
   for (const RankFacts& theirs : facts) {
     const DeviceIdentity& device = theirs.device;
-    if (device.is_device != facts[0].device.is_device) {
-      return {
-          Code::kUnsupported,
-          format("rank %zu is %s and rank 0 is %s: all ranks of a communicator must be on devices, or none",
-                 peers.size(), device.is_device != 0 ? "on a device" : "in host memory",
-                 device.is_device != 0 ? "in host memory" : "on a device")};
-    }
     const size_t peer = peers.size();
     const bool has_file =
         device.has_file != 0 && peer < introductions.size() && introductions[peer].files.size() > kDeviceFile;
@@ -72,15 +108,30 @@ Status Communicator::connect_device(std::span<const RankFacts> facts,
                      .same_process = theirs.process == process_.token(),
                      .file = has_file ? &introductions[peer].files[kDeviceFile] : nullptr});
     const auto shares = [&](const RankFacts& other) { return other.device.uuid == device.uuid; };
-    ranks_on_device =
-        std::max(ranks_on_device, static_cast<uint32_t>(std::count_if(facts.begin(), facts.end(), shares)));
+    ranks_on_device_ =
+        std::max(ranks_on_device_, static_cast<uint32_t>(std::count_if(facts.begin(), facts.end(), shares)));
     multiprocessors_ = std::min(multiprocessors_, device.multiprocessors);
   }
-  ranks_on_device_ = ranks_on_device;
-  if (device_ == nullptr) return Status::ok();
-  TUTTI_TRY(device_->connect(peers));
-  process_.tender().add(this, [this] { return tend(); });
-  return Status::ok();
+  const Status joined = device_->connect(peers);
+  if (!joined && joined.code() != Code::kUnsupported) return joined;
+  if (rank_count_ == 1) return std::string();
+  Obstruction own{};
+  joined.text().copy(own.text.data(), own.text.size() - 1);
+  auto all = setup.share(std::as_bytes(std::span(&own, 1)));
+  TUTTI_TRY(all.status());
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    Obstruction theirs{};
+    const std::vector<std::byte>& bytes = (*all)[rank].bytes;
+    std::memcpy(&theirs, bytes.data(), std::min(sizeof(theirs), bytes.size()));
+    theirs.text.back() = '\0';
+    const std::string text = theirs.text.data();
+    if (text.empty()) continue;
+    // Once a communicator.
+    if (rank == rank_)
+      log_line(text + "; the communicator goes on, but its calls pass through host memory, which is slower");
+    return text;
+  }
+  return std::string();
 }
 
 Result<std::unique_ptr<Communicator::Bound>> Communicator::bind_on_device(std::unique_ptr<Bound> bound,

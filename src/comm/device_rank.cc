@@ -7,7 +7,9 @@
 #include <mutex>
 #include <utility>
 
+#include "comm/device_arguments.h"
 #include "comm/device_memory.h"
+#include "comm/staging_device.h"
 #include "core/clock.h"
 #include "cuda/context.h"
 #include "cuda/driver.h"
@@ -23,6 +25,7 @@
 namespace tutti {
 namespace {
 
+using cuda::BesideCaptures;
 using cuda::Context;
 using cuda::CurrentContext;
 
@@ -58,6 +61,7 @@ class CudaDevices final : public Devices {
  public:
   explicit CudaDevices(std::unique_ptr<const cuda::Driver> driver) : driver_(std::move(driver)) {}
   Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) override;
+  Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) override;
   Status check_host_pointer(std::string_view name, const void* address) const override;
   bool is_device_memory(const void* address) const override {
     return driver_->look_up(address).kind == cuda::MemoryKind::kDevice;
@@ -194,21 +198,6 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint64_t seen_moved_ = 0;
   uint64_t seen_ended_ = 0;
   uint64_t moved_ns_ = 0;
-};
-
-/// Calls that CUDA forbids beside somebody's capture, because they might belong into it; ours do not.
-class BesideCaptures {
- public:
-  explicit BesideCaptures(const cuda::Driver& driver) : driver_(driver) {
-    (void)driver_.thread_exchange_capture_mode(&mode_);
-  }
-  BesideCaptures(const BesideCaptures&) = delete;
-  BesideCaptures& operator=(const BesideCaptures&) = delete;
-  ~BesideCaptures() { (void)driver_.thread_exchange_capture_mode(&mode_); }
-
- private:
-  const cuda::Driver& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 template <class T>
@@ -417,18 +406,7 @@ Status CudaRank::free_retired() {
 /// The stream, if it is one of this device.
 Result<CUstream> CudaRank::find_stream(DeviceStream stream) const {
   if (stream.internal) return blocking_.handle();
-  const auto handle = static_cast<CUstream>(stream.handle);
-  if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return handle;
-  CUcontext owner = nullptr;
-  TUTTI_TRY(driver().check(driver().stream_get_ctx(handle, &owner), "cuStreamGetCtx(argument stream)"));
-  if (owner != context_.handle()) {
-    return Status(
-        Code::kInvalidArgument,
-        format("argument stream belongs to another device or context: rank %u is on device %d, so its "
-               "streams must be made there",
-               rank_, context_.device()));
-  }
-  return handle;
+  return check_stream(context_, rank_, stream.handle);
 }
 
 /// Makes the stream wait for the rank's operations so far. In a capture only for those that were captured
@@ -531,20 +509,7 @@ Result<bool> CudaRank::has_ended() const {
 }
 
 Status CudaRank::check_pointer(std::string_view name, const void* address) const {
-  const cuda::Pointer found = driver().look_up(address);
-  const std::string what = format("argument %s (%p)", std::string(name).c_str(), address);
-  if (found.kind == cuda::MemoryKind::kHost) {
-    return {
-        Code::kInvalidArgument,
-        format("%s is host memory that CUDA does not know: rank %u is on device %d, so pass memory of that "
-               "device, or register it (cudaHostRegister), or make the communicator with config.device -1",
-               what.c_str(), rank_, context_.device())};
-  }
-  if (found.kind == cuda::MemoryKind::kDevice && found.device != context_.device()) {
-    return {Code::kInvalidArgument, format("%s is memory of device %d: rank %u is on device %d", what.c_str(),
-                                           found.device, rank_, context_.device())};
-  }
-  return Status::ok();
+  return check_device_pointer(context_, rank_, name, address);
 }
 
 DeviceLook CudaRank::look() {
@@ -630,6 +595,12 @@ Result<std::unique_ptr<DeviceRank>> CudaDevices::open_rank(int device, uint32_t 
   auto made = std::make_unique<CudaRank>(*this, **opened, rank, rank_count);
   TUTTI_TRY(made->open());
   return std::unique_ptr<DeviceRank>(std::move(made));
+}
+
+Result<std::unique_ptr<StagingDevice>> CudaDevices::open_staging(int device, uint32_t rank) {
+  auto opened = open(device);
+  TUTTI_TRY(opened.status());
+  return open_staging_device(*(*opened)->context, rank);
 }
 
 Status CudaDevices::check_host_pointer(std::string_view name, const void* address) const {

@@ -162,6 +162,8 @@ inline void DeviceRetire::operator()(DeviceProgram* program) const {
   owner->retire(program);
 }
 
+class StagingDevice;
+
 /// Devices that ranks of this process use.
 class Devices {
  public:
@@ -170,6 +172,8 @@ class Devices {
   virtual ~Devices() = default;
   /// Errors: kInvalidArgument (no such device), kOutOfMemory, kUnsupported, kSystemError.
   virtual Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) = 0;
+  /// For a rank whose calls are staged. Errors: as open_rank.
+  virtual Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) = 0;
   /// Ok when the host may touch the memory at `address`.
   virtual Status check_host_pointer(std::string_view name, const void* address) const = 0;
   /// Whether `address` is in a device's memory, which the host cannot read.

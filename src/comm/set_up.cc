@@ -56,7 +56,15 @@ Result<std::vector<Introduction>> SetUp::introduce(const Announce& announce, std
     local_.reset();
     TUTTI_TRY(join_network());
   }
-  auto blobs = network_->all_gather(announce(port_->endpoints()), false);
+  return share_by_network(announce(port_->endpoints()));
+}
+
+Result<std::vector<Introduction>> SetUp::share(std::span<const std::byte> blob) {
+  return local_ ? local_->all_gather(blob, {}, false) : share_by_network(blob);
+}
+
+Result<std::vector<Introduction>> SetUp::share_by_network(std::span<const std::byte> blob) {
+  auto blobs = network_->all_gather(blob, false);
   TUTTI_TRY(blobs.status());
   std::vector<Introduction> all(blobs->size());
   for (size_t rank = 0; rank < all.size(); ++rank) all[rank].bytes = std::move((*blobs)[rank]);

@@ -36,6 +36,10 @@ class SetUp {
   /// Meeting::all_gather.
   Result<std::vector<Introduction>> introduce(const Announce& announce, std::span<const int> files);
 
+  /// Every rank's blob, by rank, once all have introduced themselves. Equal sizes, at most 512 bytes. Errors:
+  /// as introduce().
+  Result<std::vector<Introduction>> share(std::span<const std::byte> blob);
+
   /// Whether it met over the network; known after introduce().
   bool is_network() const { return network_.has_value(); }
   uint64_t deadline_ns() const { return options_.deadline_ns; }
@@ -59,6 +63,7 @@ class SetUp {
   explicit SetUp(const SetUpOptions& options, const Config& config)
       : options_(options), listen_{config.socket_ifname, config.port_first, config.port_last} {}
   Status join_network();
+  Result<std::vector<Introduction>> share_by_network(std::span<const std::byte> blob);
 
   SetUpOptions options_;
   ListenOptions listen_;

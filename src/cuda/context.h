@@ -57,6 +57,22 @@ class CurrentContext {
   Status status_;
 };
 
+/// Lets the thread make, for a scope, calls that CUDA forbids beside somebody's capture because they might
+/// belong into it; ours do not.
+class BesideCaptures {
+ public:
+  explicit BesideCaptures(const Driver& driver) : driver_(driver) {
+    (void)driver_.thread_exchange_capture_mode(&mode_);
+  }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+  ~BesideCaptures() { (void)driver_.thread_exchange_capture_mode(&mode_); }
+
+ private:
+  const Driver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 /// A stream that does not wait for the legacy default stream. Destroying it lets its work finish by itself.
 class Stream {
  public:

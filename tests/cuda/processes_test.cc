@@ -124,30 +124,5 @@ TEST(ProcessesTest, RanksOfSeveralProcessesShareADevice) {
   EXPECT_EQ(run_on_device({2, 1}, {{"FAKE_CUDA_SMS", "1"}, {"FAKE_CUDA_BLOCKS", "1"}}), "");
 }
 
-/// Every rank's creation fails, with a text that holds `part`.
-std::string run_refused(std::vector<int> layout, std::vector<std::pair<std::string, std::string>> environment,
-                        const std::string& part) {
-  ClusterOptions options;
-  options.layout = std::move(layout);
-  options.create = false;
-  options.environment = std::move(environment);
-  options.environment.emplace_back("FAKE_CUDA_DEVICES", "2");
-  return test::run_cluster(options, [&](Rank& rank) {
-    tutti_config_t config = rank.config();
-    config.device = rank.rank() % 2;
-    rank.expect(tutti_comm_create(&rank.comm, rank.count(), rank.id(), rank.rank(), &config),
-                TUTTI_UNSUPPORTED, "create");
-    rank.expect_text({part}, "create");
-    rank.comm = nullptr;
-  });
-}
-
-TEST(ProcessesTest, APairThatCannotBeJoinedIsNamedOnEveryRank) {
-  EXPECT_EQ(run_refused({2}, {{"FAKE_CUDA_NO_PEER", "0:1"}}, "cannot reach rank"), "");
-  EXPECT_EQ(run_refused({1, 1}, {{"FAKE_CUDA_NO_PEER", "0:1"}}, "cannot reach rank"), "");
-  EXPECT_EQ(run_refused({1, 1}, {{"FAKE_CUDA_BROKEN_PEER", "0:1"}}, "claims access"), "");
-  EXPECT_EQ(run_refused({1, 1}, {{"FAKE_CUDA_NO_FILES", "1"}}, "cannot be shared by file descriptor"), "");
-}
-
 }  // namespace
 }  // namespace tutti::cuda

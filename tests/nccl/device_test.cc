@@ -63,8 +63,11 @@ std::vector<float> all(float value) {
 }
 
 /// Runs `body` on ranks that have joined on device 0.
-std::string run_on_device(const std::vector<int>& layout, const std::function<void(NcclRank&, Gpu&)>& body) {
-  return run_nccl(uncreated(layout), [&](NcclRank& rank) {
+std::string run_on_device(const std::vector<int>& layout, const std::function<void(NcclRank&, Gpu&)>& body,
+                          const std::vector<int>& hosts = {}) {
+  ClusterOptions options = uncreated(layout);
+  options.hosts = hosts;
+  return run_nccl(options, [&](NcclRank& rank) {
     Gpu gpu;
     const ncclUniqueId id = rank.next_id();
     if (!gpu.open(rank)) return;
@@ -112,6 +115,32 @@ void check_operations(NcclRank& rank, Gpu& gpu) {
 TEST(NcclDeviceTest, RanksWorkOnTheCurrentDevice) {
   EXPECT_EQ(run_on_device({2}, check_operations), "");
   EXPECT_EQ(run_on_device({1, 1}, check_operations), "");
+}
+
+TEST(NcclDeviceTest, DevicesMayBeOnSeveralHosts) {
+  EXPECT_EQ(run_on_device({1, 1}, check_operations, {0, 1}), "");
+  EXPECT_EQ(run_on_device({2, 1}, check_operations, {0, 1}), "");
+}
+
+TEST(NcclDeviceTest, ARankInHostMemoryJoinsOneOnADevice) {
+  EXPECT_EQ(
+      run_nccl(uncreated({1, 1}),
+               [](NcclRank& rank) {
+                 Gpu gpu;
+                 const bool on_device = rank.rank() == 0;
+                 const ncclUniqueId id = rank.next_id();
+                 if (on_device && !gpu.open(rank)) return;
+                 if (!rank.expect_ok(ncclCommInitRank(&rank.comm, rank.count(), id, rank.rank()), "join"))
+                   return;
+                 std::vector<float> host = all(5);
+                 if (on_device) gpu.write(gpu.input(), all(7));
+                 float* const buffer = on_device ? gpu.input() : host.data();
+                 rank.expect_ok(ncclAllReduce(buffer, buffer, kCount, ncclFloat32, ncclSum, rank.comm,
+                                              on_device ? gpu.stream() : nullptr),
+                                "sum");
+                 rank.expect_true((on_device ? gpu.read(buffer) : host) == all(12), "the sum");
+               }),
+      "");
 }
 
 TEST(NcclDeviceTest, ASplitInheritsTheDevice) {

@@ -1,0 +1,41 @@
+#include "comm/device_arguments.h"
+
+#include <string>
+
+namespace tutti {
+
+Result<CUstream> check_stream(const cuda::Context& context, uint32_t rank, void* handle) {
+  const auto stream = static_cast<CUstream>(handle);
+  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return stream;
+  const cuda::Driver& driver = context.driver();
+  CUcontext owner = nullptr;
+  TUTTI_TRY(driver.check(driver.stream_get_ctx(stream, &owner), "cuStreamGetCtx(argument stream)"));
+  if (owner != context.handle()) {
+    return Status(
+        Code::kInvalidArgument,
+        format("argument stream belongs to another device or context: rank %u is on device %d, so its "
+               "streams must be made there",
+               rank, context.device()));
+  }
+  return stream;
+}
+
+Status check_device_pointer(const cuda::Context& context, uint32_t rank, std::string_view name,
+                            const void* address) {
+  const cuda::Pointer found = context.driver().look_up(address);
+  const std::string what = format("argument %s (%p)", std::string(name).c_str(), address);
+  if (found.kind == cuda::MemoryKind::kHost) {
+    return {
+        Code::kInvalidArgument,
+        format("%s is host memory that CUDA does not know: rank %u is on device %d, so pass memory of that "
+               "device, or register it (cudaHostRegister), or make the communicator with config.device -1",
+               what.c_str(), rank, context.device())};
+  }
+  if (found.kind == cuda::MemoryKind::kDevice && found.device != context.device()) {
+    return {Code::kInvalidArgument, format("%s is memory of device %d: rank %u is on device %d", what.c_str(),
+                                           found.device, rank, context.device())};
+  }
+  return Status::ok();
+}
+
+}  // namespace tutti

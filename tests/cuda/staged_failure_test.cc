@@ -1,0 +1,229 @@
+// What goes wrong where calls pass through host memory: each fault becomes an error on every rank, streams go
+// on, and nothing hangs. The machine is the fake driver's.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/cuda/cuda_place.h"
+#include "tests/support/cluster.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr size_t kCount = 3'000;
+
+ClusterOptions options_of(std::vector<int> layout) {
+  ClusterOptions options;
+  options.layout = std::move(layout);
+  options.create = false;
+  options.config.timeout_ms = static_cast<uint64_t>(patience_s(60)) * 1000;
+  options.seconds = 120;
+  return options;
+}
+
+/// A rank and its buffers; even ranks are on device 0, odd ones in host memory.
+struct Bench {
+  explicit Bench(Rank& of) : rank(of) {
+    tutti_config_t config = rank.config();
+    config.device = rank.rank() % 2 == 0 ? 0 : -1;
+    if (config.device == 0) place = CudaPlace::open(rank, 0, Order::kBlocking);
+    if (!rank.renew(config)) return;
+    here.resize(2 * kCount);
+    send = place != nullptr ? reinterpret_cast<float*>(place->allocate(kCount * sizeof(float))) : here.data();
+    recv = place != nullptr ? reinterpret_cast<float*>(place->allocate(kCount * sizeof(float)))
+                            : here.data() + kCount;
+  }
+  explicit operator bool() const { return recv != nullptr; }
+
+  tutti_result_t sum(tutti_stream_t stream, size_t count = kCount) const {
+    return tutti_all_reduce(send, recv, count, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, stream);
+  }
+  /// On a device.
+  tutti_stream_t stream() const { return tutti_stream_cuda(place->stream()); }
+  bool stream_goes_on() const { return place->driver().stream_synchronize(place->stream()) == CUDA_SUCCESS; }
+  tutti_result_t async_error() const {
+    tutti_result_t error = TUTTI_SUCCESS;
+    rank.expect_ok(tutti_comm_async_error(rank.comm, &error), "async_error");
+    return error;
+  }
+  void destroy(tutti_result_t wanted) {
+    rank.expect(tutti_comm_destroy(rank.comm), wanted, "destroy");
+    rank.comm = nullptr;
+  }
+
+  Rank& rank;
+  std::unique_ptr<CudaPlace> place;
+  std::vector<float> here;
+  float* send = nullptr;
+  float* recv = nullptr;
+};
+
+std::string run_bench(const ClusterOptions& options, const std::function<void(Bench&)>& body) {
+  return run_cluster(options, [&](Rank& rank) {
+    Bench bench(rank);
+    if (bench) body(bench);
+  });
+}
+
+TEST(StagedFailureTest, RanksInDifferentCallsLearnOfItOnBothSides) {
+  for (const bool blocks : {true, false}) {
+    EXPECT_EQ(run_bench(options_of({2}),
+                        [&](Bench& bench) {
+                          Rank& rank = bench.rank;
+                          if (rank.rank() == 0 && !blocks) {
+                            rank.expect_ok(bench.sum(bench.stream(), 100), "queued");
+                            rank.expect_true(bench.stream_goes_on(), "the stream");
+                            rank.expect_true(bench.async_error() == TUTTI_MISMATCH, "async_error");
+                            rank.expect(bench.sum(bench.stream(), 100), TUTTI_MISMATCH, "the next call");
+                          } else {
+                            rank.expect(bench.sum(TUTTI_BLOCKING, rank.rank() == 0 ? 100 : 200),
+                                        TUTTI_MISMATCH, "all_reduce of different counts");
+                          }
+                          rank.expect_text({"count 100", "count 200", "the same calls"}, "the text");
+                          if (rank.rank() == 0 && !blocks) bench.destroy(TUTTI_MISMATCH);
+                        }),
+              "")
+        << (blocks ? "blocking" : "on a stream");
+  }
+}
+
+TEST(StagedFailureTest, ADeadlineNamesWhoIsNotThereAndReleasesStreams) {
+  ClusterOptions options = options_of({3});
+  options.config.timeout_ms = static_cast<uint64_t>(patience_s(2)) * 1000;
+  EXPECT_EQ(
+      run_bench(options,
+                [](Bench& bench) {
+                  Rank& rank = bench.rank;
+                  if (rank.rank() == 0) {
+                    rank.expect_ok(bench.sum(bench.stream()), "queued");
+                    rank.expect_ok(bench.sum(bench.stream()), "queued behind it");
+                    rank.expect_true(bench.stream_goes_on(), "the stream");
+                    rank.expect_true(bench.async_error() == TUTTI_TIMEOUT, "async_error");
+                  }
+                  if (rank.rank() == 1) {
+                    rank.expect(bench.sum(TUTTI_BLOCKING), TUTTI_TIMEOUT, "all_reduce without rank 2");
+                    rank.expect_text({"no progress for", "rank 2 has made no collective call"}, "the text");
+                  }
+                  (void)rank.meet();
+                  if (rank.rank() == 0) bench.destroy(TUTTI_TIMEOUT);
+                }),
+      "");
+}
+
+// Goal: abort releases an operation that its own stream has not come to yet, and one that waits for a peer.
+TEST(StagedFailureTest, AbortReleasesStreamsWhereverTheyAre) {
+  EXPECT_EQ(run_bench(options_of({3}),
+                      [](Bench& bench) {
+                        Rank& rank = bench.rank;
+                        if (rank.rank() == 1) {
+                          (void)rank.wait_value(0, 2);
+                          rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
+                          rank.comm = nullptr;
+                          rank.add(1);
+                          return;
+                        }
+                        const auto gate = cuda::PinnedMemory::allocate(bench.place->context(), 64);
+                        const CUstream stream = bench.place->stream();
+                        // Rank 2 is not there: its stream has something else to do first.
+                        const cuda::CurrentContext current(bench.place->context());
+                        const auto word = reinterpret_cast<CUdeviceptr>(gate->as<void>());
+                        if (rank.rank() == 2)
+                          (void)bench.place->driver().stream_wait_value32(stream, word, 1,
+                                                                          CU_STREAM_WAIT_VALUE_EQ);
+                        rank.expect_ok(bench.sum(bench.stream()), "queued");
+                        rank.add(0);
+                        (void)rank.wait_value(1, 1);
+                        if (rank.rank() == 0) rank.expect_true(bench.stream_goes_on(), "the stream");
+                        rank.expect_true(bench.async_error() == TUTTI_ABORTED, "async_error");
+                        rank.expect(bench.sum(TUTTI_BLOCKING), TUTTI_ABORTED, "the next call");
+                        rank.expect_text({"rank 1 called tutti_comm_abort"}, "the text");
+                        // The stream comes to the operation after its end.
+                        std::atomic_ref(*gate->as<uint32_t>()).store(1);
+                        rank.expect_true(bench.stream_goes_on(), "the stream");
+                        bench.destroy(TUTTI_ABORTED);
+                      }),
+            "");
+}
+
+TEST(StagedFailureTest, AKilledRankIsReportedAndTheOthersGoOn) {
+  for (const std::vector<int>& hosts : {std::vector<int>{}, {0, 0, 1}}) {
+    ClusterOptions options = options_of({1, 1, 1});
+    options.hosts = hosts;
+    options.lost_processes = {2};
+    EXPECT_EQ(run_bench(options,
+                        [](Bench& bench) {
+                          Rank& rank = bench.rank;
+                          rank.expect_ok(bench.sum(TUTTI_BLOCKING), "all three");
+                          (void)rank.meet();
+                          if (rank.rank() == 2) {
+                            (void)rank.wait_value(0, 1);
+                            (void)kill(getpid(), SIGKILL);
+                          }
+                          if (rank.rank() == 0) {
+                            rank.expect_ok(bench.sum(bench.stream()), "queued");
+                            rank.add(0);
+                            rank.expect_true(bench.stream_goes_on(), "the stream");
+                            rank.expect_true(bench.async_error() == TUTTI_PEER_LOST, "async_error");
+                          } else {
+                            rank.expect(bench.sum(TUTTI_BLOCKING), TUTTI_PEER_LOST, "without rank 2");
+                          }
+                          tutti_comm_t* rest = nullptr;
+                          rank.expect_ok(tutti_comm_shrink(rank.comm, nullptr, 0, 0, &rest, nullptr),
+                                         "shrink");
+                          std::swap(rank.comm, rest);
+                          rank.expect_ok(bench.sum(TUTTI_BLOCKING), "the two that are left");
+                          (void)tutti_comm_destroy(rest);
+                        }),
+              "")
+        << (hosts.empty() ? "one host" : "two hosts");
+  }
+}
+
+TEST(StagedFailureTest, WhatTheDriverRefusesEndsTheOperationOnEveryRank) {
+  for (const char* fault : {"cuLaunchHostFunc:2:999", "cuStreamWaitValue32:2:801", "cuEventRecord:2:999"}) {
+    ClusterOptions options = options_of({1, 1});
+    options.environment.emplace_back("FAKE_CUDA_FAIL", fault);
+    EXPECT_EQ(run_bench(options,
+                        [](Bench& bench) {
+                          Rank& rank = bench.rank;
+                          const bool on_device = rank.rank() == 0;
+                          rank.expect_ok(bench.sum(on_device ? bench.stream() : TUTTI_BLOCKING), "the first");
+                          if (on_device) rank.expect_true(bench.stream_goes_on(), "its end");
+                          (void)rank.meet();
+                          const tutti_result_t result =
+                              bench.sum(on_device ? bench.stream() : TUTTI_BLOCKING);
+                          rank.expect_true(result == TUTTI_SYSTEM_ERROR || result == TUTTI_UNSUPPORTED,
+                                           "the second: " + std::string(tutti_last_error()));
+                          rank.expect_text({"cu"}, "the function");
+                          if (on_device) rank.expect_true(bench.stream_goes_on(), "the stream");
+                        }),
+              "")
+        << fault;
+  }
+}
+
+TEST(StagedFailureTest, NoPinnedMemoryIsAnErrorBeforeAnythingIsSent) {
+  ClusterOptions options = options_of({1, 1});
+  options.environment.emplace_back("FAKE_CUDA_FAIL", "cuMemHostRegister_v2:1:2");
+  EXPECT_EQ(run_bench(options,
+                      [](Bench& bench) {
+                        Rank& rank = bench.rank;
+                        if (rank.rank() == 0) {
+                          rank.expect(bench.sum(bench.stream()), TUTTI_OUT_OF_MEMORY, "on a stream");
+                          rank.expect_text({"rank 0 needs", "pinned host memory", "rank 1 is in host memory"},
+                                           "the text");
+                          rank.expect(bench.sum(TUTTI_BLOCKING), TUTTI_OUT_OF_MEMORY, "blocking");
+                          rank.expect_true(bench.async_error() == TUTTI_SUCCESS,
+                                           "the communicator is as it was");
+                        }
+                        (void)rank.meet();
+                      }),
+            "");
+}
+
+}  // namespace
+}  // namespace tutti::test
