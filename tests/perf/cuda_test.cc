@@ -16,8 +16,8 @@ const char* nothing(const char*) {
 
 /// The driver of this process.
 const cuda::Driver& driver() {
-  static const auto found = cuda::Driver::find();
-  return **found;
+  static const auto kFound = cuda::Driver::find();
+  return **kFound;
 }
 
 tutti_result_t all_reduce(const Case& test, const Call& call) {
