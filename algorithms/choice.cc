@@ -21,9 +21,10 @@ struct ConditionName {
   Condition condition;
   std::string_view name;
 };
-constexpr std::array<ConditionName, 5> kConditionNames = {{{Condition::kAny, "any"},
+constexpr std::array<ConditionName, 6> kConditionNames = {{{Condition::kAny, "any"},
                                                            {Condition::kPublish, "publish"},
                                                            {Condition::kReference, "reference"},
+                                                           {Condition::kShort, "short"},
                                                            {Condition::kHosts, "hosts"},
                                                            {Condition::kOversubscribed, "oversubscribed"}}};
 
@@ -130,7 +131,8 @@ std::string parse_row(const std::vector<std::string_view>& words, ChoiceRow* row
 
   const auto condition = parse_condition(words[3]);
   if (!condition)
-    return "expected any, publish, reference, hosts or oversubscribed as condition, not " + quoted(words[3]);
+    return "expected any, publish, reference, short, hosts or oversubscribed as condition, not " +
+           quoted(words[3]);
   row->condition = *condition;
 
   if (find_algorithm(row->collective, words[4]) == nullptr) {
@@ -141,11 +143,12 @@ std::string parse_row(const std::vector<std::string_view>& words, ChoiceRow* row
   return {};
 }
 
-bool holds(Condition condition, const Request& request, const Facts& facts) {
+bool holds(Condition condition, const Request& request, const Facts& facts, bool is_short) {
   switch (condition) {
     case Condition::kAny: return true;
     case Condition::kPublish: return facts.can_publish;
     case Condition::kReference: return facts.can_reference;
+    case Condition::kShort: return is_short;
     case Condition::kHosts: return facts.host_count > 1;
     case Condition::kOversubscribed: {
       const uint32_t hosts = std::max(1u, facts.host_count);
@@ -193,13 +196,15 @@ const ChoiceTable& ChoiceTable::built_in() {
   return kTable;
 }
 
-const Algorithm* ChoiceTable::choose(const Request& request, const Facts& facts, uint32_t* row) const {
+const Algorithm* ChoiceTable::choose(const Request& request, const Facts& facts, uint32_t* row,
+                                     uint64_t short_bytes) const {
   const uint64_t bytes = message_bytes(request);
+  const bool is_short = bytes <= short_bytes && short_bytes > 0 && !request.variable_counts;
   for (size_t i = 0; i < rows_.size(); ++i) {
     const ChoiceRow& candidate = rows_[i];
     if (candidate.collective != request.collective || request.rank_count < candidate.ranks_min ||
         request.rank_count > candidate.ranks_max || bytes < candidate.bytes_min ||
-        bytes > candidate.bytes_max || !holds(candidate.condition, request, facts)) {
+        bytes > candidate.bytes_max || !holds(candidate.condition, request, facts, is_short)) {
       continue;
     }
     const Algorithm* algorithm = find_algorithm(candidate.collective, candidate.algorithm);

@@ -21,12 +21,13 @@ struct ChoiceRow {
   uint32_t ranks_max = UINT32_MAX;
   uint64_t bytes_min = 0;  ///< of Request::block_bytes times the blocks (the message)
   uint64_t bytes_max = UINT64_MAX;
-  /// On the facts. kAny: do not care; kHosts: several hosts; kOversubscribed: more ranks than cores on a
-  /// host.
+  /// On the facts. kAny: do not care; kShort: packets can carry the message, and shall; kHosts: several
+  /// hosts; kOversubscribed: more ranks than cores on a host.
   enum class Condition : uint8_t {
     kAny,
     kPublish,
     kReference,
+    kShort,
     kHosts,
     kOversubscribed
   } condition = Condition::kAny;
@@ -43,8 +44,10 @@ class ChoiceTable {
   /// The algorithm of the first row that matches and is supported; without such a row the first of the
   /// registry that supports the request. Never null for a valid request (every collective but kSendRecv has
   /// an algorithm for any rank count). *row, if given: the index of the row that decided, or rows().size()
-  /// when none did, for tutti_comm_explain. Does not allocate.
-  const Algorithm* choose(const Request& request, const Facts& facts, uint32_t* row = nullptr) const;
+  /// when none did, for tutti_comm_explain. `short_bytes`: the largest message whose parts can travel between
+  /// any two ranks as packets of data and flag; only with it rows of kShort decide. Does not allocate.
+  const Algorithm* choose(const Request& request, const Facts& facts, uint32_t* row = nullptr,
+                          uint64_t short_bytes = 0) const;
 
   const std::vector<ChoiceRow>& rows() const { return rows_; }
 

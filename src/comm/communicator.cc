@@ -291,7 +291,8 @@ Result<const Algorithm*> Communicator::choose(const Request& request, uint32_t* 
     const Algorithm* algorithm = find_algorithm(request.collective, forced);
     if (algorithm != nullptr && algorithm->supports(request, facts())) return algorithm;
   }
-  const Algorithm* algorithm = process_.choice().choose(request, facts(), row);
+  const uint64_t short_bytes = device_ != nullptr ? device_->shape().short_bytes : 0;
+  const Algorithm* algorithm = process_.choice().choose(request, facts(), row, short_bytes);
   if (algorithm == nullptr) {
     return Status(Code::kUnsupported,
                   format("no algorithm serves %s on %u ranks",
@@ -373,7 +374,8 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
                          options.message_bytes >= process_.config().pull_bytes;
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
   // Of a variable-count call only `bytes` is known to every rank.
-  const uint32_t count = stripe_count(call.blocks != nullptr ? bytes : options.message_bytes);
+  const bool by_packets = device_ != nullptr && goes_by_packets(*bound, request);
+  const uint32_t count = stripe_count(call.blocks != nullptr ? bytes : options.message_bytes, by_packets);
   std::vector<Geometry> stripes;
   for (uint32_t index = 0; index < count; ++index) {
     const Stripe stripe{index, count};
@@ -381,7 +383,7 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
                           ? Geometry::variable(plan, call.blocks->input, call.blocks->output, stripe)
                           : Geometry::uniform(plan, bytes, stripe));
   }
-  if (device_ != nullptr) return bind_on_device(std::move(bound), plan, stripes, options);
+  if (device_ != nullptr) return bind_on_device(std::move(bound), plan, stripes, options, by_packets);
   for (uint32_t index = 0; index < count; ++index) {
     if (index == 0) {
       bound->operation = Operation::bind(plan, stripes[0], options, links_);
@@ -396,7 +398,8 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
 
 /// How many threads work on a call of so many bytes: agreed by all ranks, as both settings are. One where
 /// pumps carry links: they belong to one thread.
-uint32_t Communicator::stripe_count(uint64_t call_bytes) const {
+uint32_t Communicator::stripe_count(uint64_t call_bytes, bool by_packets) const {
+  if (by_packets) return short_stripes(call_bytes, multiprocessors_, ranks_on_device_);
   if (device_ != nullptr)
     return device_stripes(call_bytes, device_->shape(), multiprocessors_, ranks_on_device_);
   if (host_count_ > 1) return 1;
@@ -412,7 +415,10 @@ std::string Communicator::explain() const {
   text += process_.config().algorithm == last_->algorithm->name
               ? ", by TUTTI_ALGORITHM"
               : format(", by row %u of the choice table", last_->choice_row);
-  if (device_ != nullptr) return text + format(", %u blocks of the device", last_->program->lanes);
+  if (device_ != nullptr) {
+    const char* carriage = last_->program->by_packets ? " by packets" : "";
+    return text + format("%s, %u blocks of the device", carriage, last_->program->lanes);
+  }
   if (staging_ != nullptr) text += ", through host memory (" + staging_->why() + ")";
   if (!last_->stripes.empty()) text += format(", %zu threads a rank", last_->stripes.size() + 1);
   if (auto predicted = price_us(*last_->algorithm, fixed_request(shape)); predicted) {

@@ -177,7 +177,7 @@ class Communicator {
     uint64_t input_bytes = 0;
     uint64_t output_bytes = 0;
     const Algorithm* algorithm = nullptr;
-    uint32_t choice_row = 0;
+    uint32_t choice_row = UINT32_MAX;  ///< none: the algorithm was given
     std::unique_ptr<Operation> operation;
     DeviceProgramHold program;                        ///< on a device: in place of operations
     bool is_short = false;                            ///< Operation::is_short, on the caller's buffers
@@ -216,7 +216,7 @@ class Communicator {
   BindOptions bind_options() const;
   void begin_messages();
   Operation* bind_messages();
-  uint32_t stripe_count(uint64_t call_bytes) const;
+  uint32_t stripe_count(uint64_t call_bytes, bool by_packets) const;
   void enter(uint64_t word, uint64_t count);
   void start(Bound& bound, const void* send, void* recv);
   void member_lost(uint32_t rank);
@@ -257,8 +257,9 @@ class Communicator {
   Result<std::string> join_devices(SetUp& setup, std::span<const RankFacts> facts,
                                    std::span<const Introduction> introductions);
   Result<std::unique_ptr<Bound>> bind_on_device(std::unique_ptr<Bound> bound, const Plan& plan,
-                                                std::span<const Geometry> stripes,
-                                                const BindOptions& options);
+                                                std::span<const Geometry> stripes, const BindOptions& options,
+                                                bool by_packets);
+  bool goes_by_packets(const Bound& bound, const Request& request) const;
   Status launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream);
   Result<DeviceProgram*> find_messages(DeviceMark mark);
   Progress poll_device();

@@ -9,6 +9,7 @@
 #include "comm/set_up.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "engine/cuda/bind.h"
 
 namespace tutti {
 namespace {
@@ -137,13 +138,25 @@ Result<std::string> Communicator::join_devices(SetUp& setup, std::span<const Ran
 Result<std::unique_ptr<Communicator::Bound>> Communicator::bind_on_device(std::unique_ptr<Bound> bound,
                                                                           const Plan& plan,
                                                                           std::span<const Geometry> stripes,
-                                                                          const BindOptions& options) {
-  auto program = device_->bind(
-      plan, stripes, options,
-      {.word = bound->word, .count = bound->shape.count, .signature_seed = bound->signature_seed});
+                                                                          const BindOptions& options,
+                                                                          bool by_packets) {
+  DeviceMark mark{.word = bound->word, .count = bound->shape.count, .signature_seed = bound->signature_seed};
+  auto program = by_packets ? device_->bind_short(plan, stripes, options, std::move(mark))
+                            : device_->bind(plan, stripes, options, std::move(mark));
   TUTTI_TRY(program.status());
   bound->program = std::move(*program);
   return bound;
+}
+
+/// Whether the choice wants packets for the call, and all ranks' plans allow it: agreed, as both are.
+bool Communicator::goes_by_packets(const Bound& bound, const Request& request) const {
+  const std::vector<ChoiceRow>& rows = process_.choice().rows();
+  if (bound.choice_row >= rows.size() || rows[bound.choice_row].condition != ChoiceRow::Condition::kShort)
+    return false;
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    if (!cuda::is_one_shot(bound.algorithm->make(request, facts(), rank))) return false;
+  }
+  return true;
 }
 
 Status Communicator::issue(const Call& call, DeviceStream stream) {

@@ -38,6 +38,7 @@ struct OpenDevice {
   std::unique_ptr<Context> context;
   cuda::Library library;
   cuda::Kernel run;
+  cuda::Kernel run_short;
 };
 
 /// The memory of a rank's links. Its peers hold it too: a rank that has gone is still read.
@@ -90,6 +91,7 @@ class CudaDevices final : public Devices {
 struct CudaProgram final : DeviceProgram {
   CUdeviceptr address = 0;
   uint64_t bytes = 0;
+  uint32_t threads = 0;   ///< of a block
   bool captured = false;  ///< a graph may hold it
 };
 
@@ -117,6 +119,8 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   Status connect(std::span<const DevicePeer> ranks) override;
   Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,
                                  const BindOptions& options, DeviceMark mark) override;
+  Result<DeviceProgramHold> bind_short(const Plan& plan, std::span<const Geometry> stripes,
+                                       const BindOptions& options, DeviceMark mark) override;
   Result<DeviceProgramHold> bind_messages(const BindOptions& options, DeviceMark mark) override;
   void retire(DeviceProgram* program) override;
   Status launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream) override;
@@ -150,10 +154,20 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
             .slots = shape_.slots,
             .slot_bytes = shape_.slot_bytes};
   }
+  /// Behind the rings of a rank's memory its mailboxes, by who writes there.
+  size_t links_bytes() const {
+    const size_t mail = shape_.short_bytes > 0 ? size_t{rank_count_} * cuda::kMailboxBytes : 0;
+    return (rank_count_ > 1 ? ring_shape().bytes() : ring_shape().header_bytes()) + mail;
+  }
+  uint64_t mailbox(uint32_t owner, uint32_t writer) const {
+    return reinterpret_cast<uint64_t>(peers_[owner].links->base()) + ring_shape().bytes() +
+           uint64_t{writer} * cuda::kMailboxBytes;
+  }
   std::vector<cuda::SendLink> make_sends() const;
   std::vector<cuda::RecvLink> make_receives() const;
   Result<DeviceProgramHold> place(const cuda::Image& image, DeviceMark mark);
   Result<CUstream> find_stream(DeviceStream stream) const;
+  Status run(const CudaProgram& program, const cuda::Launch& launch, CUstream stream) const;
   Status order(CUstream stream, bool& captured);
   Status leave_mark(CUstream stream, bool captured);
   Result<bool> has_ended() const;
@@ -230,11 +244,10 @@ Status CudaRank::open() {
   barrier_ = tables_.as<std::byte>() + barrier_at;
   TUTTI_TRY(memory_.open());
   links_ = std::make_shared<DeviceLinks>();
-  const size_t ring_bytes = rank_count_ > 1 ? ring_shape().bytes() : ring_shape().header_bytes();
-  auto rings = SharedDeviceMemory::create(context_, ring_bytes);
+  auto rings = SharedDeviceMemory::create(context_, links_bytes());
   if (!rings) {
     return {rings.status().code(), format("rank %u needs %zu MiB of device %d for its links to %u ranks: %s",
-                                          rank_, ring_bytes >> 20, context_.device(), rank_count_,
+                                          rank_, links_bytes() >> 20, context_.device(), rank_count_,
                                           std::string(rings.status().text()).c_str())};
   }
   links_->memory = std::move(*rings);
@@ -347,6 +360,14 @@ Result<DeviceProgramHold> CudaRank::bind(const Plan& plan, std::span<const Geome
   return place(cuda::bind(plan, stripes, options, *this), std::move(mark));
 }
 
+Result<DeviceProgramHold> CudaRank::bind_short(const Plan& plan, std::span<const Geometry> stripes,
+                                               const BindOptions& options, DeviceMark mark) {
+  std::vector<cuda::MailLink> mail;
+  for (uint32_t peer = 0; peer < rank_count_; ++peer)
+    mail.push_back({.out = mailbox(peer, rank_), .in = mailbox(rank_, peer)});
+  return place(cuda::bind_short(plan, stripes, options, mail), std::move(mark));
+}
+
 Result<DeviceProgramHold> CudaRank::bind_messages(const BindOptions& options, DeviceMark mark) {
   const cuda::Image image = cuda::bind_messages(mark.messages, options, *this);
   return place(image, std::move(mark));
@@ -364,6 +385,8 @@ Result<DeviceProgramHold> CudaRank::place(const cuda::Image& image, DeviceMark m
   auto program = std::make_unique<CudaProgram>();
   program->bytes = cuda::packed_bytes(marked);
   program->lanes = static_cast<uint32_t>(marked.lanes.size());
+  program->threads = marked.threads;
+  program->by_packets = !marked.short_lanes.empty();
   program->mark = std::move(mark);
   auto address = memory_.take(program->bytes);
   TUTTI_TRY(address.status());
@@ -443,6 +466,12 @@ Status CudaRank::leave_mark(CUstream stream, bool captured) {
   return issued_event_.record(stream);
 }
 
+Status CudaRank::run(const CudaProgram& program, const cuda::Launch& launch, CUstream stream) const {
+  const cuda::Kernel& kernel = program.by_packets ? device_.run_short : device_.run;
+  return cuda::launch(context_, kernel, {.blocks = program.lanes, .threads = program.threads}, stream,
+                      &launch);
+}
+
 Status CudaRank::launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream) {
   const BesideCaptures beside(driver());
   const std::scoped_lock lock(mutex_);
@@ -463,8 +492,7 @@ Status CudaRank::launch(DeviceProgram& program, const DeviceBuffers& buffers, De
   launch.part_count = 1;
   launch.first = 1;
   launch.poll_limit = kPolls;
-  TUTTI_TRY(cuda::launch(context_, device_.run, {.blocks = ours.lanes, .threads = cuda::kBlockThreads},
-                         *handle, &launch));
+  TUTTI_TRY(run(ours, launch, *handle));
   ours.captured = ours.captured || captured;
   if (!captured) {
     ++issued_;
@@ -562,9 +590,8 @@ Status CudaRank::relaunch() {
   launch.part_count = 1;
   launch.first = 0;
   launch.poll_limit = kPolls;
-  const Status launched = cuda::launch(
-      context_, device_.run, {.blocks = launch.parts[0].block_count, .threads = cuda::kBlockThreads},
-      relaunch_.handle(), &launch);
+  const auto& program = programs_.at(reinterpret_cast<uint64_t>(launch.parts[0].program));
+  const Status launched = run(*program, launch, relaunch_.handle());
   if (!launched) {
     // Nobody else can release the stream that waits for the operation.
     ++given_up_;
@@ -586,6 +613,7 @@ Result<const OpenDevice*> CudaDevices::open(int device) {
   TUTTI_TRY(keep(Context::retain(*driver_, device), fresh.context));
   TUTTI_TRY(keep(cuda::Library::load(*fresh.context, cuda::kernel_image()), fresh.library));
   TUTTI_TRY(keep(fresh.library.kernel(cuda::kRunKernel), fresh.run));
+  TUTTI_TRY(keep(fresh.library.kernel(cuda::kShortKernel), fresh.run_short));
   return &open_.emplace(device, std::move(fresh)).first->second;
 }
 

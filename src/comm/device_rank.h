@@ -48,6 +48,7 @@ struct DeviceShape {
   uint32_t stripes = 1;  ///< most that a call is cut into
   uint32_t slots = 16;
   uint32_t slot_bytes = 4096;
+  uint64_t short_bytes = 0;  ///< largest message that packets carry; 0: the ranks have no mailboxes
 
   /// All of a rank's rings take at most 64 MiB of its device where that is possible. A pure function.
   static DeviceShape of(uint32_t rank_count);
@@ -57,6 +58,9 @@ struct DeviceShape {
 /// `ranks_on_device`: on the device that has most. A pure function of what ranks agree on.
 uint32_t device_stripes(uint64_t call_bytes, const DeviceShape& shape, uint32_t multiprocessors,
                         uint32_t ranks_on_device);
+
+/// The same for a call whose message packets carry.
+uint32_t short_stripes(uint64_t call_bytes, uint32_t multiprocessors, uint32_t ranks_on_device);
 
 /// What one operation works on; device memory.
 struct DeviceBuffers {
@@ -78,7 +82,8 @@ struct DeviceMark {
 struct DeviceProgram {
   virtual ~DeviceProgram() = default;
   DeviceMark mark;
-  uint32_t lanes = 0;  ///< blocks of the device
+  uint32_t lanes = 0;       ///< blocks of the device
+  bool by_packets = false;  ///< of a short call: run by a kernel of its own
 };
 
 class DeviceRank;
@@ -129,6 +134,10 @@ class DeviceRank {
   /// To be given up before the rank. Errors: kOutOfMemory, kSystemError.
   virtual Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,
                                          const BindOptions& options, DeviceMark mark) = 0;
+  /// As `bind`, for packets: every rank's plan is one-shot (cuda::is_one_shot), the message is at most
+  /// shape().short_bytes, and `stripes` are short_stripes().
+  virtual Result<DeviceProgramHold> bind_short(const Plan& plan, std::span<const Geometry> stripes,
+                                               const BindOptions& options, DeviceMark mark) = 0;
   /// Of mark.messages, none of them to the rank itself.
   virtual Result<DeviceProgramHold> bind_messages(const BindOptions& options, DeviceMark mark) = 0;
   /// The memory serves others once no operation can use it: never where a graph may hold it.

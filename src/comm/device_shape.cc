@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "comm/device_rank.h"
+#include "engine/cuda/program.h"
 #include "engine/links.h"
 #include "transports/link.h"
 
@@ -18,6 +19,9 @@ constexpr uint32_t kMostSlot = 65536;
 // What a block copies in about the time that two flags take (33 GB/s a multiprocessor; an estimate).
 constexpr uint64_t kStripeBytes = 32768;
 
+// About what a block stores, and loads from each rank, as packets in the time of one flag (an estimate).
+constexpr uint64_t kShortStripeBytes = 4096;
+
 uint64_t rings_bytes(uint32_t rank_count, uint32_t stripes, const RingShape& ring) {
   return uint64_t{channels_of_stripes(stripes)} * rank_count * ring.ring_bytes();
 }
@@ -25,7 +29,11 @@ uint64_t rings_bytes(uint32_t rank_count, uint32_t stripes, const RingShape& rin
 }  // namespace
 
 DeviceShape DeviceShape::of(uint32_t rank_count) {
-  DeviceShape shape{.stripes = kMostStripes, .slots = 16, .slot_bytes = kMostSlot};
+  const bool has_mail = rank_count > 1 && rank_count <= cuda::kMaxShortRanks;
+  DeviceShape shape{.stripes = kMostStripes,
+                    .slots = 16,
+                    .slot_bytes = kMostSlot,
+                    .short_bytes = has_mail ? cuda::kMostShortBytes : 0};
   const auto fits = [&] {
     return rings_bytes(rank_count, shape.stripes, {.slots = shape.slots, .slot_bytes = shape.slot_bytes}) <=
            kRingsBytes;
@@ -41,6 +49,12 @@ uint32_t device_stripes(uint64_t call_bytes, const DeviceShape& shape, uint32_t 
   const uint32_t blocks = std::max(1u, multiprocessors / std::max(1u, ranks_on_device));
   const auto useful = static_cast<uint32_t>(std::min<uint64_t>(call_bytes / kStripeBytes, kMostStripes));
   return std::clamp(std::min(useful, blocks), 1u, shape.stripes);
+}
+
+uint32_t short_stripes(uint64_t call_bytes, uint32_t multiprocessors, uint32_t ranks_on_device) {
+  const uint32_t blocks = std::max(1u, multiprocessors / std::max(1u, ranks_on_device));
+  const uint32_t most = std::min(cuda::kMaxShortLanes, blocks);
+  return std::clamp(static_cast<uint32_t>(call_bytes / kShortStripeBytes), 1u, most);
 }
 
 }  // namespace tutti

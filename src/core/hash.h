@@ -15,9 +15,13 @@ inline uint64_t hash_bytes(const void* data, size_t bytes, uint64_t hash = kHash
   return hash;
 }
 
-/// The signature of the flag words of call number `sequence`: a multiplicative hash, one multiplication.
+/// A multiplicative hash of call number `sequence`, whose upper bits are the good ones: one multiplication.
+constexpr uint64_t call_hash(uint64_t seed, uint64_t sequence) {
+  return (seed + sequence) * 0x9e3779b97f4a7c15ull;
+}
+/// The signature of the flag words of that call.
 constexpr uint16_t call_signature(uint64_t seed, uint64_t sequence) {
-  return static_cast<uint16_t>((seed + sequence) * 0x9e3779b97f4a7c15ull >> 48);
+  return static_cast<uint16_t>(call_hash(seed, sequence) >> 48);
 }
 
 }  // namespace tutti

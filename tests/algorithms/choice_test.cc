@@ -81,8 +81,9 @@ TEST(ChoiceTest, EveryRowOfTheBuiltInTableDecidesSomewhere) {
           Facts facts = placement.facts((bits & 4) != 0 ? 1 : 8);
           facts.can_publish = placement.host_count == 1 && (bits & 8) != 0;
           facts.can_reference = placement.host_count == 1 && (bits & 16) != 0;
+          const uint64_t short_bytes = facts.can_reference && !facts.can_publish ? 32768 : 0;
           uint32_t row = 0;
-          (void)table.choose(request, facts, &row);
+          (void)table.choose(request, facts, &row, short_bytes);
           if (row < decided.size()) decided[row] = true;
         }
       }
@@ -166,6 +167,17 @@ TEST(ChoiceTest, TheFirstRowThatMatchesAndIsSupportedDecides) {
   EXPECT_EQ(chosen(4, 3072, {.cores = 8}), none);
   EXPECT_EQ(chosen(9, 8, {.host_count = 2, .cores = 8}), 4u);
   EXPECT_EQ(chosen(9, 8, {.host_count = 1, .cores = 8}), none);
+}
+
+TEST(ChoiceTest, PacketsCarryWhatFitsThemOnly) {
+  const auto table = ChoiceTable::parse("all_gather 2..8 ..8K short direct\nall_gather * * any ring");
+  ASSERT_TRUE(table.is_ok());
+  Request request{.collective = Collective::kAllGather, .rank_count = 4, .block_bytes = 1024};
+  EXPECT_STREQ(name_of(table->choose(request, {}, nullptr, 4096)), "direct");
+  EXPECT_STREQ(name_of(table->choose(request, {}, nullptr, 4095)), "ring");
+  EXPECT_STREQ(name_of(table->choose(request, {})), "ring");
+  request.variable_counts = true;
+  EXPECT_STREQ(name_of(table->choose(request, {}, nullptr, 4096)), "ring");
 }
 
 // The message of a collective with a block a rank is all blocks.

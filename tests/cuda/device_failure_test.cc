@@ -37,18 +37,29 @@ struct Bench {
   std::byte* recv = nullptr;
 };
 
-TEST(DeviceFailureTest, RanksInDifferentCallsLearnOfItOnBothSides) {
+/// Ranks 0 and 1 reduce different counts; both learn of both.
+void expect_mismatch(size_t count_of_0, size_t count_of_1) {
   EXPECT_EQ(run_cluster(on_device(2),
-                        [](Rank& rank) {
+                        [&](Rank& rank) {
                           Bench bench(rank);
                           if (!bench) return;
-                          const size_t count = rank.rank() == 0 ? 100 : 200;
+                          const size_t count = rank.rank() == 0 ? count_of_0 : count_of_1;
                           rank.expect(tutti_all_reduce(bench.send, bench.recv, count, TUTTI_FLOAT32,
                                                        TUTTI_SUM, rank.comm, TUTTI_BLOCKING),
                                       TUTTI_MISMATCH, "all_reduce of different counts");
-                          rank.expect_text({"count 100", "count 200", "the same calls"}, "the text");
+                          rank.expect_text({"count " + std::to_string(count_of_0),
+                                            "count " + std::to_string(count_of_1), "the same calls"},
+                                           "the text");
                         }),
-            "");
+            "")
+      << count_of_0 << " and " << count_of_1;
+}
+
+TEST(DeviceFailureTest, RanksInDifferentCallsLearnOfItOnBothSides) {
+  expect_mismatch(100, 200);
+  expect_mismatch(20'000, 20'001);
+  // One sends packets, the other messages.
+  expect_mismatch(100, 20'000);
 }
 
 TEST(DeviceFailureTest, AMessageOfAnotherTypeIsNamed) {

@@ -117,22 +117,27 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
   }
 }
 
+/// Numbers that a short call reduces, and a long one.
 constexpr size_t kCount = 2'000;
+constexpr size_t kLongCount = 6'000;
 
-/// A buffer of kCount numbers on a device.
+/// A buffer of numbers on a device.
 class Numbers {
  public:
-  explicit Numbers(CudaPlace& place) : place_(place), there_(place.allocate(kCount * sizeof(uint64_t))) {}
+  explicit Numbers(CudaPlace& place, size_t count = kCount)
+      : place_(place), there_(place.allocate(count * sizeof(uint64_t))), here_(count) {}
   void* get() const { return there_; }
+  size_t count() const { return here_.size(); }
+  size_t bytes() const { return here_.size() * sizeof(uint64_t); }
   /// Element i becomes first + i.
   bool count_from(uint64_t first) {
-    for (size_t i = 0; i < kCount; ++i) here_[i] = first + i;
-    return there_ != nullptr && place_.copy(there_, here_.data(), kCount * sizeof(uint64_t));
+    for (size_t i = 0; i < here_.size(); ++i) here_[i] = first + i;
+    return there_ != nullptr && place_.copy(there_, here_.data(), bytes());
   }
   /// Whether element i is factor * i + constant.
   bool holds(uint64_t factor, uint64_t constant) {
-    if (!place_.copy(here_.data(), there_, kCount * sizeof(uint64_t))) return false;
-    for (size_t i = 0; i < kCount; ++i) {
+    if (!place_.copy(here_.data(), there_, bytes())) return false;
+    for (size_t i = 0; i < here_.size(); ++i) {
       if (here_[i] != factor * i + constant) return false;
     }
     return true;
@@ -141,11 +146,11 @@ class Numbers {
  private:
   CudaPlace& place_;
   std::byte* there_;
-  std::vector<uint64_t> here_ = std::vector<uint64_t>(kCount);
+  std::vector<uint64_t> here_;
 };
 
 tutti_result_t sum(const Numbers& send, const Numbers& recv, tutti_comm_t* comm, tutti_stream_t stream) {
-  return tutti_all_reduce(send.get(), recv.get(), kCount, TUTTI_UINT64, TUTTI_SUM, comm, stream);
+  return tutti_all_reduce(send.get(), recv.get(), send.count(), TUTTI_UINT64, TUTTI_SUM, comm, stream);
 }
 
 bool synchronize(const CudaPlace& place, CUstream stream) {
@@ -161,7 +166,7 @@ CUgraphExec capture_sum(Rank& rank, CudaPlace& place, const Numbers& send, const
                    "capture");
   rank.expect_ok(sum(send, recv, rank.comm, tutti_stream_cuda(stream)), "a captured all_reduce");
   (void)driver.memcpy_async(reinterpret_cast<CUdeviceptr>(copy.get()),
-                            reinterpret_cast<CUdeviceptr>(recv.get()), kCount * sizeof(uint64_t), stream);
+                            reinterpret_cast<CUdeviceptr>(recv.get()), recv.bytes(), stream);
   CUgraph graph = nullptr;
   CUgraphExec executable = nullptr;
   rank.expect_true(driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS, "the end of the capture");
@@ -170,37 +175,94 @@ CUgraphExec capture_sum(Rank& rank, CudaPlace& place, const Numbers& send, const
   return executable;
 }
 
-TEST(DeviceTest, AGraphIsReplayedAndWhatFollowsReadsFinishedData) {
-  for (const int blocks : {1, 8}) {
-    EXPECT_EQ(
-        run_cluster(on_device(3, blocks),
-                    [](Rank& rank) {
-                      const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
-                      if (place == nullptr) return;
-                      Numbers send(*place);
-                      Numbers recv(*place);
-                      Numbers copy(*place);
-                      const cuda::CurrentContext current(place->context());
-                      // Nobody else does what CUDA forbids beside a capture.
-                      (void)rank.meet();
-                      const CUgraphExec graph = capture_sum(rank, *place, send, recv, copy);
-                      (void)rank.meet();
-                      for (uint64_t turn = 1; turn <= 3; ++turn) {
-                        const uint64_t base = turn * 100;
-                        rank.expect_true(send.count_from(base + static_cast<uint64_t>(rank.rank())), "input");
-                        rank.expect_true(place->driver().graph_launch(graph, place->stream()) == CUDA_SUCCESS,
-                                         "launching the graph");
-                        rank.expect_true(synchronize(*place, place->stream()), "the graph");
-                        rank.expect_true(copy.holds(3, 3 * base + 3),
-                                         "the copy of turn " + std::to_string(turn));
-                        // A call outside the graph takes its number in the same sequence.
-                        rank.expect_ok(sum(send, recv, rank.comm, TUTTI_BLOCKING), "a call between");
-                      }
-                      (void)place->driver().graph_exec_destroy(graph);
-                    }),
-        "")
-        << blocks << " blocks";
+/// Replays a captured sum of so many numbers, with calls of both kinds between.
+void replay_sums(Rank& rank, size_t count) {
+  const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+  if (place == nullptr) return;
+  Numbers send(*place, count);
+  Numbers recv(*place, count);
+  Numbers copy(*place, count);
+  Numbers others[] = {Numbers(*place, 10), Numbers(*place, kLongCount), Numbers(*place, kCount)};
+  const cuda::CurrentContext current(place->context());
+  // Nobody else does what CUDA forbids beside a capture.
+  (void)rank.meet();
+  const CUgraphExec graph = capture_sum(rank, *place, send, recv, copy);
+  (void)rank.meet();
+  const auto ranks = static_cast<uint64_t>(rank.count());
+  const auto own = static_cast<uint64_t>(rank.rank());
+  for (uint64_t turn = 1; turn <= 4; ++turn) {
+    const uint64_t base = turn * 100;
+    rank.expect_true(send.count_from(base + own), "input");
+    rank.expect_true(place->driver().graph_launch(graph, place->stream()) == CUDA_SUCCESS,
+                     "launching the graph");
+    rank.expect_true(synchronize(*place, place->stream()), "the graph");
+    rank.expect_true(copy.holds(ranks, ranks * base + ranks * (ranks - 1) / 2),
+                     "the copy of turn " + std::to_string(turn));
+    // Calls outside the graph take their numbers in the same sequence.
+    for (Numbers& other : others) {
+      rank.expect_true(other.count_from(own), "input");
+      rank.expect_ok(sum(other, other, rank.comm, TUTTI_BLOCKING), "a call between");
+      rank.expect_true(other.holds(ranks, ranks * (ranks - 1) / 2), "its result");
+    }
   }
+  (void)place->driver().graph_exec_destroy(graph);
+}
+
+TEST(DeviceTest, AGraphIsReplayedAndWhatFollowsReadsFinishedData) {
+  const struct {
+    int ranks;
+    int blocks;
+    size_t count;
+  } cases[] = {{3, 1, kLongCount}, {3, 8, kLongCount}, {2, 1, kCount}, {3, 8, kCount}, {8, 2, 500}};
+  for (const auto& one : cases) {
+    EXPECT_EQ(
+        run_cluster(on_device(one.ranks, one.blocks), [&](Rank& rank) { replay_sums(rank, one.count); }), "")
+        << one.ranks << " ranks, " << one.blocks << " blocks, " << one.count << " numbers";
+  }
+}
+
+TEST(DeviceTest, ShortAndLongCallsFollowEachOtherInAnyOrder) {
+  for (const int ranks : {2, 4, 8}) {
+    EXPECT_EQ(
+        run_cluster(
+            on_device(ranks, 3),
+            [](Rank& rank) {
+              const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+              if (place == nullptr) return;
+              Numbers numbers[] = {Numbers(*place, 3), Numbers(*place, 300), Numbers(*place, kLongCount)};
+              for (Numbers& each : numbers) rank.expect_true(each.count_from(1), "input");
+              const tutti_stream_t stream = tutti_stream_cuda(place->stream());
+              // Five sums of each, none waited for.
+              for (const int which : {0, 1, 0, 2, 2, 1, 0, 0, 1, 2, 1, 0, 2, 1, 2}) {
+                const Numbers& each = numbers[which];
+                rank.expect_ok(sum(each, each, rank.comm, stream), "all_reduce");
+              }
+              rank.expect_true(synchronize(*place, place->stream()), "the stream");
+              uint64_t factor = 1;
+              for (int i = 0; i < 5; ++i) factor *= static_cast<uint64_t>(rank.count());
+              for (Numbers& each : numbers) rank.expect_true(each.holds(factor, factor), "results");
+            }),
+        "")
+        << ranks << " ranks";
+  }
+}
+
+TEST(DeviceTest, ShortCallsGoByPacketsAndSayIt) {
+  EXPECT_EQ(run_cluster(on_device(2, 3),
+                        [](Rank& rank) {
+                          const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+                          if (place == nullptr) return;
+                          for (const bool is_short : {true, false}) {
+                            const Numbers numbers(*place, is_short ? 4096 : 4097);
+                            rank.expect_ok(sum(numbers, numbers, rank.comm, TUTTI_BLOCKING), "all_reduce");
+                            char text[512] = {};
+                            (void)tutti_comm_explain(rank.comm, text, sizeof text);
+                            rank.expect_true(
+                                (std::string(text).find("by packets") != std::string::npos) == is_short,
+                                text);
+                          }
+                        }),
+            "");
 }
 
 TEST(DeviceTest, OperationsKeepTheirOrderAcrossStreams) {

@@ -125,14 +125,15 @@ Facts facts_of(const Case& c) {
 
 std::string describe(const Case& c) {
   return format(
-             "%s %s, %u ranks, root %u, %llu bytes of %s, %s%s%s%s, %u stripes, %u slots of %u, %u threads, ",
+             "%s %s, %u ranks, root %u, %llu bytes of %s, %s%s%s%s%s, %u stripes, %u slots of %u, %u "
+             "threads, ",
              std::string(collective_name(c.algorithm->collective)).c_str(),
              std::string(c.algorithm->name).c_str(), c.request.rank_count, c.request.root,
              static_cast<unsigned long long>(c.request.block_bytes),
              std::string(type_name(c.request.type)).c_str(), std::string(op_name(c.request.op)).c_str(),
              c.request.in_place ? ", in place" : "", c.request.reproducible ? ", reproducible" : "",
-             c.refers ? ", by reference" : "", c.stripes, c.world.shape.slots, c.world.shape.slot_bytes,
-             c.world.threads) +
+             c.refers ? ", by reference" : "", c.by_packets ? ", by packets" : "", c.stripes,
+             c.world.shape.slots, c.world.shape.slot_bytes, c.world.threads) +
          format("poll limit %lld, %u block slots, seed %llu", static_cast<long long>(c.world.poll_limit),
                 c.world.device.block_slots, static_cast<unsigned long long>(c.world.device.seed));
 }
@@ -146,7 +147,7 @@ bool is_served(const Case& c) {
   return true;
 }
 
-cuda::Image bind_rank(const Case& c, uint32_t rank, cuda::LinkIndex& links) {
+cuda::Image bind_rank(const Case& c, uint32_t rank, World& world) {
   const Plan plan = c.algorithm->make(c.request, facts_of(c), rank);
   std::vector<Geometry> stripes;
   for (uint32_t i = 0; i < c.stripes; ++i)
@@ -160,42 +161,112 @@ cuda::Image bind_rank(const Case& c, uint32_t rank, cuda::LinkIndex& links) {
                             .places = c.refers,
                             .slots = c.world.shape.slots,
                             .slot_bytes = c.world.shape.slot_bytes};
-  cuda::Image image = cuda::bind(plan, stripes, options, links);
+  cuda::Image image = c.by_packets ? cuda::bind_short(plan, stripes, options, world.mail(rank))
+                                   : cuda::bind(plan, stripes, options, world.links(rank));
   image.signature_seed = hash_bytes(&c.request.block_bytes, sizeof c.request.block_bytes);
   return image;
 }
+
+namespace {
+
+/// The buffers of all ranks in one call.
+std::vector<Memory> make_memory(const Case& c, uint32_t call) {
+  const Work work(c.request, c.world.device.seed * 10 + call);
+  std::vector<Memory> memory;
+  for (uint32_t rank = 0; rank < c.request.rank_count; ++rank)
+    memory.emplace_back(c.request, work, rank, (c.world.device.seed + rank * call) % 5);
+  return memory;
+}
+
+/// What is wrong with a rank whose call number `call` has just ended. Its memory is overwritten.
+std::string check_rank(const Case& c, World& world, uint32_t rank, uint32_t call, Memory& memory) {
+  // A barrier moves nothing that anybody reads.
+  const bool moves = c.request.collective != Collective::kBarrier;
+  const std::string bytes = moves ? memory.wrong() : "";
+  memory.overwrite();
+  if (world.ring(rank) != cuda::Ring::kDone || world.state(rank).sequence != call)
+    return format("call %u, rank %u is not done", call, rank);
+  return bytes.empty() ? bytes : format("call %u, rank %u: ", call, rank) + bytes;
+}
+
+}  // namespace
 
 std::string run(const Case& c) {
   WorldOptions options = c.world;
   options.ranks = c.request.rank_count;
   World world(options);
-  for (uint32_t rank = 0; rank < options.ranks; ++rank)
-    world.set_program(rank, bind_rank(c, rank, world.links(rank)));
+  for (uint32_t rank = 0; rank < options.ranks; ++rank) world.set_program(rank, bind_rank(c, rank, world));
   std::string wrong;
   std::vector<Memory> memory;
   uint32_t call = 1;
   world.on_ended = [&](uint32_t rank) {
-    // A barrier moves nothing that anybody reads.
-    const bool moves = c.request.collective != Collective::kBarrier;
-    const std::string bytes = moves ? memory[rank].wrong() : "";
-    if (world.ring(rank) != cuda::Ring::kDone || world.state(rank).sequence != call) {
-      wrong = format("call %u, rank %u is not done", call, rank);
-    } else if (!bytes.empty()) {
-      wrong = format("call %u, rank %u: ", call, rank) + bytes;
-    }
-    memory[rank].overwrite();
+    const std::string defect = check_rank(c, world, rank, call, memory[rank]);
+    if (!defect.empty()) wrong = defect;
   };
   for (; call <= c.calls && wrong.empty(); ++call) {
-    const Work work(c.request, c.world.device.seed * 10 + call);
-    memory.clear();
+    memory = make_memory(c, call);
     std::vector<CallBuffers> buffers;
-    for (uint32_t rank = 0; rank < options.ranks; ++rank)
-      memory.emplace_back(c.request, work, rank, (c.world.device.seed + rank * call) % 5);
     for (Memory& of : memory) buffers.push_back(of.buffers());
     const std::string wait = world.call(buffers);
     if (wrong.empty()) wrong = wait;
   }
   return wrong.empty() ? wrong : describe(c) + ": " + wrong;
+}
+
+std::string run_in_sequence(const std::vector<Case>& cases) {
+  WorldOptions options = cases[0].world;
+  options.ranks = cases[0].request.rank_count;
+  World world(options);
+  std::vector<std::vector<Memory>> memory;
+  for (const Case& c : cases) memory.push_back(make_memory(c, static_cast<uint32_t>(memory.size()) + 1));
+  std::vector<uint32_t> ended(options.ranks, 0);
+  std::string wrong;
+  world.on_ended = [&](uint32_t rank) {
+    const uint32_t call = ended[rank]++;
+    const std::string defect = check_rank(cases[call], world, rank, call + 1, memory[call][rank]);
+    if (wrong.empty() && !defect.empty()) wrong = describe(cases[call]) + ": " + defect;
+  };
+  const auto prepare = [&](uint32_t rank, uint32_t call) {
+    world.set_program(rank, bind_rank(cases[call], rank, world));
+    return memory[call][rank].buffers();
+  };
+  const std::string wait = world.calls(static_cast<uint32_t>(cases.size()), prepare);
+  return wrong.empty() ? wait : wrong;
+}
+
+std::string run_through_numbers(Kernel short_kernel) {
+  constexpr uint64_t kNumbers = cuda::kEpochMask + 1;
+  Case c;
+  c.algorithm = find_algorithm(Collective::kAllReduce, "direct_one_shot");
+  c.request = {.collective = Collective::kAllReduce, .rank_count = 2, .type = DataType::kUint32};
+  c.by_packets = true;
+  // One block at a time: the first one polls before the other has pushed.
+  World world({.threads = 4, .poll_limit = 3, .device = {.block_slots = 1}, .short_kernel = short_kernel});
+  // The calls that are skipped are as if each had sent one packet to each rank.
+  const auto make_calls = [&](uint64_t numbers_before, uint32_t count, uint64_t bytes) {
+    c.request.block_bytes = bytes;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      world.set_program(rank, bind_rank(c, rank, world));
+      world.state(rank).short_calls = numbers_before;
+    }
+    for (uint32_t call = 0; call < count; ++call) {
+      std::vector<Memory> memory = make_memory(c, call);
+      std::string wrong = world.call({memory[0].buffers(), memory[1].buffers()});
+      for (uint32_t rank = 0; rank < 2 && wrong.empty(); ++rank) wrong = memory[rank].wrong();
+      if (!wrong.empty())
+        return format("call %llu: ", static_cast<unsigned long long>(numbers_before + call + 1)) + wrong;
+    }
+    return std::string();
+  };
+  std::string wrong;
+  for (uint64_t turn = 0; turn < 3 && wrong.empty(); ++turn) {
+    const uint64_t first = turn * kNumbers;
+    wrong = make_calls(first, 2, 512);
+    // Small ones, those that renew flags among them.
+    if (wrong.empty()) wrong = make_calls(first + cuda::kRenewalPeriod - 2, 4, 8);
+    if (wrong.empty()) wrong = make_calls(first + kNumbers - 2, 2, 8);
+  }
+  return wrong;
 }
 
 }  // namespace tutti::test

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "algorithms/algorithm.h"
 #include "tests/kernels/world.h"
@@ -22,14 +23,21 @@ struct Case {
   bool refers = false;  ///< by reference and placed, where the plan allows it
   uint32_t stripes = 1;
   uint32_t calls = 2;
+  bool by_packets = false;  ///< as a short call
 };
 
 std::string describe(const Case& c);
 /// Whether the algorithm serves the case with the slots that the links have.
 bool is_served(const Case& c);
 /// What a rank of the case runs.
-cuda::Image bind_rank(const Case& c, uint32_t rank, cuda::LinkIndex& links);
+cuda::Image bind_rank(const Case& c, uint32_t rank, World& world);
 /// Runs the case. Empty, or what went wrong.
 std::string run(const Case& c);
+/// Short calls of two ranks whose numbers come again in the flags three times, large ones at the same numbers
+/// each time and small ones between. Empty, or what went wrong.
+std::string run_through_numbers(Kernel short_kernel);
+/// Runs the cases one after the other in one World, which is the first one's: each rank goes on as soon as it
+/// has ended its part. Empty, or what went wrong.
+std::string run_in_sequence(const std::vector<Case>& cases);
 
 }  // namespace tutti::test

@@ -5,10 +5,13 @@
 #include "engine/cuda/slice.h"
 
 extern "C" void tutti_run(tutti::cuda::Launch launch);
+extern "C" void tutti_short(tutti::cuda::Launch launch);
 
 namespace tutti::test {
 
 /// Moves a slice, as the interpreter does, with all threads of the block.
 void move_one_slice(const cuda::Slice& slice);
+/// 8 bytes of results, as short calls compute them.
+uint64_t reduce_some_words(const cuda::Calculation& job, const cuda::Operands& operands);
 
 }  // namespace tutti::test

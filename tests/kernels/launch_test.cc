@@ -35,7 +35,7 @@ struct Ranks {
   explicit Ranks(const Case& c) : world(c.world), inputs(2), outputs(2, Words(kBytes / 4)) {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       inputs[rank].assign(kBytes / 4, rank + 1);
-      world.set_program(rank, bind_rank(c, rank, world.links(rank)));
+      world.set_program(rank, bind_rank(c, rank, world));
     }
   }
   CallBuffers buffers(uint32_t rank) {

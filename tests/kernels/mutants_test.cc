@@ -19,6 +19,7 @@ namespace tutti::test {
 struct Mutant {
   const char* name;
   Kernel kernel;
+  Kernel short_kernel;
   bool by_edges;  ///< only the thread sanitizer can notice it
 };
 
@@ -66,12 +67,59 @@ std::vector<Case> cases(Kernel kernel) {
   return all;
 }
 
-/// 1 as soon as a case fails. The thread sanitizer gives another status if it has seen a race.
-[[noreturn]] void run_and_exit(Kernel kernel) {
-  for (const Case& c : cases(kernel)) {
-    if (!run(c).empty()) std::exit(1);
+/// Sequences of short calls, in which ranks run ahead of each other.
+std::vector<std::vector<Case>> sequences(Kernel kernel, Kernel short_kernel) {
+  const struct {
+    Collective collective;
+    const char* algorithm;
+    uint32_t root;
+    uint64_t bytes;
+  } rows[] = {
+      {Collective::kAllReduce, "direct_one_shot", 0, 200}, {Collective::kBroadcast, "direct", 0, 200},
+      {Collective::kBroadcast, "direct", 0, 120},          {Collective::kReduceScatter, "direct", 0, 40},
+      {Collective::kBroadcast, "direct", 1, 200},          {Collective::kAllReduce, "direct_one_shot", 0, 80},
+      {Collective::kAllToAll, "direct", 0, 200},           {Collective::kAllToAll, "direct", 0, 72},
+  };
+  std::vector<std::vector<Case>> all;
+  for (uint64_t seed = 1; seed <= (kFew ? 2 : 12); ++seed) {
+    all.emplace_back();
+    for (const auto& row : rows) {
+      Case c;
+      c.algorithm = find_algorithm(row.collective, row.algorithm);
+      c.request = {.collective = row.collective,
+                   .rank_count = 3,
+                   .root = row.root,
+                   .block_bytes = row.bytes,
+                   .type = DataType::kUint32,
+                   .in_place = true};
+      c.world.threads = 4;
+      c.world.poll_limit = seed % 3 == 0 ? 40 : 2;
+      c.world.device = {.block_slots = seed % 2 == 0 ? 1u : 100u, .seed = seed, .preemption_period = 2};
+      c.world.kernel = kernel;
+      c.world.short_kernel = short_kernel;
+      c.world.most_turns = 100'000;
+      c.stripes = 2;
+      c.by_packets = true;
+      all.back().push_back(c);
+    }
   }
-  std::exit(0);
+  return all;
+}
+
+/// Empty, or what one of the cases or sequences has shown.
+std::string run_all(Kernel kernel, Kernel short_kernel) {
+  for (const Case& c : cases(kernel)) {
+    if (std::string wrong = run(c); !wrong.empty()) return wrong;
+  }
+  for (const std::vector<Case>& sequence : sequences(kernel, short_kernel)) {
+    if (std::string wrong = run_in_sequence(sequence); !wrong.empty()) return wrong;
+  }
+  return run_through_numbers(short_kernel);
+}
+
+/// 1 as soon as anything fails. The thread sanitizer gives another status if it has seen a race.
+[[noreturn]] void run_and_exit(const Mutant& mutant) {
+  std::exit(run_all(mutant.kernel, mutant.short_kernel).empty() ? 0 : 1);
 }
 
 bool is_noticed(int status) {
@@ -80,7 +128,7 @@ bool is_noticed(int status) {
 
 TEST(MutantsTest, TheRightInterpreterPassesWhatTheMutantsRun) {
   ASSERT_GE(cases(&tutti_run_none).size(), kFew ? 5u : 40u);
-  for (const Case& c : cases(&tutti_run_none)) EXPECT_EQ(run(c), "");
+  EXPECT_EQ(run_all(&tutti_run_none, &tutti_short_none), "");
 }
 
 class MutantTest : public testing::TestWithParam<Mutant> {};
@@ -88,7 +136,7 @@ class MutantTest : public testing::TestWithParam<Mutant> {};
 TEST_P(MutantTest, IsNoticed) {
   const Mutant& mutant = GetParam();
   if (mutant.by_edges && !simt::kThreadSanitizer) GTEST_SKIP() << "noticed by the thread sanitizer alone";
-  EXPECT_EXIT(run_and_exit(mutant.kernel), is_noticed, "") << mutant.name;
+  EXPECT_EXIT(run_and_exit(mutant), is_noticed, "") << mutant.name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, MutantTest, testing::ValuesIn(kMutants),

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes the mutants: the interpreter with one mistake each, which the tests of the kernels must notice.
 
-Usage: mutate.py INTERPRETER DEVICE OUT_FOLDER, or mutate.py --names. Each mutant is a source OUT_FOLDER/NAME.cc with
-one function tutti_run_NAME; mutants.inc lists them. A text that is to be changed and does not occur exactly once is
-an error: then the kernels have changed and their mutants must too.
+Usage: mutate.py DEVICE LAUNCH INTERPRETER SHORT OUT_FOLDER, or mutate.py --names. Each mutant is a source
+OUT_FOLDER/NAME.cc with the functions tutti_run_NAME and tutti_short_NAME; mutants.inc lists them. A text that is to be
+changed and does not occur exactly once is an error: then the kernels have changed and their mutants must too.
 """
 
 import pathlib
@@ -16,16 +16,16 @@ MUTANTS = [
     ("no_barrier_before_telling", "data", "interpreter", '    device::barrier("the slice is moved");\n', ""),
     ("no_barrier_before_moving", "data", "interpreter", '    device::barrier("the ends are ready");\n', ""),
     ("credit_off_by_one", "data", "interpreter", "link.slot_mask + 1;", "link.slot_mask + 2;"),
-    ("position_not_stored", "data", "interpreter",
+    ("position_not_stored", "data", "launch",
      "  block.program.positions[block.lane_index] = block.at;\n", ""),
-    ("done_bytes_forgotten", "data", "interpreter",
+    ("done_bytes_forgotten", "data", "launch",
      "  block.at = block.program.positions[lane];\n",
      "  block.at = block.program.positions[lane];\n  block.at.done_bytes = 0;\n"),
-    ("sequence_stands", "data", "interpreter", "++state->sequence;", "(void)state->sequence;"),
+    ("sequence_stands", "data", "launch", "++state->sequence;", "(void)state->sequence;"),
     ("references_not_awaited", "data", "interpreter",
      "  if (block.program.reference_bytes == UINT64_MAX) return;\n", "  return;\n"),
     ("credit_never_told", "data", "interpreter", "device::store_release(&link.credit->released, link.next);", "(void)0;"),
-    ("one_lane_ends_all", "data", "interpreter", "== block.part.block_count) return Ring::kDone;",
+    ("one_lane_ends_all", "data", "launch", "== block.part.block_count) return Ring::kDone;",
      "> 0) return Ring::kDone;"),
     ("relaxed_release", "edges", "device", "  __atomic_store_n(to, value, __ATOMIC_RELEASE);\n  simulator::preempt();\n}\n"
      "TUTTI_DEVICE void store_release(uint32_t*", "  __atomic_store_n(to, value, __ATOMIC_RELAXED);\n"
@@ -33,6 +33,21 @@ MUTANTS = [
     ("relaxed_acquire", "edges", "device", "__atomic_load_n(from, __ATOMIC_ACQUIRE)",
      "__atomic_load_n(from, __ATOMIC_RELAXED)"),
     ("relaxed_leaving", "edges", "device", "__ATOMIC_ACQ_REL", "__ATOMIC_RELAXED"),
+    ("flag_not_checked", "data", "short", "if (flag == block.mark) continue;", "continue;"),
+    ("second_flag_not_checked", "data", "short", "if (flag == block.mark) continue;",
+     "if (flag == block.mark || w == 1) continue;"),
+    ("any_flag_will_do", "data", "short", "if (flag == block.mark) continue;", "if (flag != 0) continue;"),
+    ("number_stands", "data", "launch", "++state->short_calls;", "(void)state->short_calls;"),
+    ("one_half", "data", "short", "block.half = (number & 1) * kHalfMailboxBytes;", "block.half = 0;"),
+    ("pushed_again", "data", "short", "block.at.step = 1;", "(void)block.at.step;"),
+    ("no_barrier_behind_pushing", "data", "short", '  device::barrier("all is pushed");\n', ""),
+    ("no_barrier_behind_pulling", "data", "short", '  device::barrier("all is pulled");\n', ""),
+    ("greetings_not_awaited", "data", "short", "  const ShortStep& step = block.table.steps[number];\n  Arrival arrival;\n",
+     "  const ShortStep& step = block.table.steps[number];\n  if (step.bytes == 0) return true;\n  Arrival arrival;\n"),
+    ("flags_not_renewed", "data", "short", "if (block.epoch % kRenewalPeriod > 1) return;", "return;"),
+    ("flags_of_one_half_renewed", "data", "short", "block.epoch % kRenewalPeriod > 1", "block.epoch % kRenewalPeriod > 0"),
+    ("finished_without_having_all", "data", "short", "const bool finished = why_stopped(block) == Stop::kNone;",
+     "const bool finished = true;"),
 ]
 
 
@@ -42,35 +57,43 @@ def mutate(text, old, new, name):
     return text.replace(old, new) if old else text
 
 
-def source(name, device, interpreter):
-    """One translation unit; moving bytes is not mutated and comes from the ordinary kernels."""
-    dropped = re.compile(r'#pragma once\n|#include "engine/cuda/(?:device|move)\.(?:h|cuh)"\n')
-    moves = ('#include "tests/kernels/host_kernels.h"\nnamespace tutti::cuda {\nstatic void move_slice(const Slice& slice) '
-             "{ test::move_one_slice(slice); }\n}  // namespace tutti::cuda\n")
-    parts = [dropped.sub("", device), moves, dropped.sub("", interpreter),
-             f'extern "C" void tutti_run_{name}(tutti::cuda::Launch launch) {{ tutti::cuda::run_launch(launch); }}\n']
-    return "\n".join(parts)
+def source(name, texts):
+    """One translation unit; moving and computing are not mutated and come from the ordinary kernels."""
+    dropped = re.compile(r'#pragma once\n|#include "engine/cuda/(?:device|launch|move)\.(?:h|cuh)"\n')
+    moves = """#include "tests/kernels/host_kernels.h"
+namespace tutti::cuda {
+static void move_slice(const Slice& slice) { test::move_one_slice(slice); }
+static uint64_t reduce_words(const Calculation& job, const Operands& operands) {
+  return test::reduce_some_words(job, operands);
+}
+}  // namespace tutti::cuda
+"""
+    kernels = "".join(f'extern "C" void tutti_{kernel}_{name}(tutti::cuda::Launch launch) {{ tutti::cuda::{run}(launch); }}\n'
+                      for kernel, run in (("run", "run_launch"), ("short", "run_short_launch")))
+    parts = {file: dropped.sub("", text) for file, text in texts.items()}
+    return "\n".join([parts["device"], parts["launch"], moves, parts["interpreter"], parts["short"], kernels])
 
 
 def main():
     if sys.argv[1] == "--names":
         print("\n".join(name for name, *_ in MUTANTS))
         return
-    texts = {"interpreter": pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"),
-             "device": pathlib.Path(sys.argv[2]).read_text(encoding="utf-8")}
-    folder = pathlib.Path(sys.argv[3])
+    files = ("device", "launch", "interpreter", "short")
+    texts = {file: pathlib.Path(path).read_text(encoding="utf-8") for file, path in zip(files, sys.argv[1:])}
+    folder = pathlib.Path(sys.argv[5])
     for name, _, where, old, new in MUTANTS:
         changed = dict(texts)
         changed[where] = mutate(texts[where], old, new, name)
-        (folder / f"{name}.cc").write_text(source(name, changed["device"], changed["interpreter"]), encoding="utf-8")
+        (folder / f"{name}.cc").write_text(source(name, changed), encoding="utf-8")
     (folder / "mutants.inc").write_text(table(), encoding="utf-8")
 
 
 def table():
-    """Declarations of all mutants, and the rows of those that must be noticed: name, kernel, by edges alone."""
-    lines = [f'extern "C" void tutti_run_{name}(tutti::cuda::Launch launch);' for name, *_ in MUTANTS]
+    """Declarations of all mutants, and the rows of those that must be noticed: name, kernels, by edges alone."""
+    lines = [f'extern "C" void tutti_{kernel}_{name}(tutti::cuda::Launch launch);'
+             for name, *_ in MUTANTS for kernel in ("run", "short")]
     lines += ["namespace tutti::test {", "constexpr Mutant kMutants[] = {"]
-    lines += [f'    {{"{name}", &tutti_run_{name}, {str(noticed == "edges").lower()}}},'
+    lines += [f'    {{"{name}", &tutti_run_{name}, &tutti_short_{name}, {str(noticed == "edges").lower()}}},'
               for name, noticed, *_ in MUTANTS if noticed]
     return "\n".join(lines + ["};", "}  // namespace tutti::test", ""])
 

@@ -21,6 +21,7 @@ struct World::Rank {
   cuda::Window window{};
   std::vector<Line> program;
   std::vector<Line> scratch;
+  std::vector<Line> mail;  ///< a mailbox a rank
   std::unique_ptr<Index> index;
   uint64_t left_seen = 0;
   bool ended = false;
@@ -81,6 +82,7 @@ World::World(const WorldOptions& options)
     made->sends.resize(size_t{options.ranks} * kChannels);
     made->receives.resize(size_t{options.ranks} * kChannels);
     made->state.window = &made->window;
+    made->mail.resize(size_t{options.ranks} * cuda::kMailboxBytes / sizeof(Line));
     made->index = std::make_unique<Index>(*this, rank);
     ranks_.push_back(std::move(made));
   }
@@ -128,6 +130,20 @@ cuda::Ring World::ring(uint32_t rank) const {
   return static_cast<cuda::Ring>(ranks_[rank]->left_seen & ((1u << cuda::kRingBits) - 1));
 }
 
+std::vector<cuda::MailLink> World::mail(uint32_t rank) const {
+  const auto mailbox = [this](uint32_t of, uint32_t from) {
+    return reinterpret_cast<uint64_t>(ranks_[of]->mail.data()) + uint64_t{from} * cuda::kMailboxBytes;
+  };
+  std::vector<cuda::MailLink> links;
+  for (uint32_t peer = 0; peer < options_.ranks; ++peer)
+    links.push_back({.out = mailbox(peer, rank), .in = mailbox(rank, peer)});
+  return links;
+}
+
+Kernel World::kernel_of(uint32_t rank) const {
+  return ranks_[rank]->packed().short_lanes != nullptr ? options_.short_kernel : options_.kernel;
+}
+
 void World::set_program(uint32_t rank, const cuda::Image& image) {
   Rank& here = *ranks_[rank];
   here.scratch.assign(image.scratch_bytes / sizeof(Line) + 1, Line{});
@@ -163,7 +179,7 @@ void World::launch(uint32_t rank, bool first) {
                   .stream = rank + 1,
                   .blocks = launch.parts[0].block_count,
                   .threads = options_.threads,
-                  .body = [kernel = options_.kernel, launch] { kernel(launch); }});
+                  .body = [kernel = kernel_of(rank), launch] { kernel(launch); }});
 }
 
 void World::launch_together() {
@@ -180,7 +196,7 @@ void World::launch_together() {
   device_.launch({.name = "all ranks",
                   .blocks = blocks,
                   .threads = options_.threads,
-                  .body = [kernel = options_.kernel, launch] { kernel(launch); }});
+                  .body = [kernel = kernel_of(0), launch] { kernel(launch); }});
 }
 
 /// What the host does when a rank's launch has left. Whether the rank's call has ended.
@@ -217,11 +233,39 @@ std::string World::call(const std::vector<CallBuffers>& buffers) {
   } else {
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) launch(rank, true);
   }
+  return run_until_all([this] {
+    bool all_ended = true;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) all_ended = look_at(rank) && all_ended;
+    return all_ended;
+  });
+}
+
+std::string World::calls(uint32_t count,
+                         const std::function<CallBuffers(uint32_t rank, uint32_t call)>& prepare) {
+  std::vector<uint32_t> begun(options_.ranks, 0);
+  buffers_.resize(options_.ranks);
+  for (const std::unique_ptr<Rank>& rank : ranks_) rank->ended = true;
+  return run_until_all([&] {
+    bool all_ended = true;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      const bool goes_on = (begun[rank] == 0 || look_at(rank)) && begun[rank] < count;
+      if (goes_on) {
+        buffers_[rank] = prepare(rank, begun[rank]++);
+        ranks_[rank]->ended = false;
+        launch(rank, true);
+      }
+      all_ended = all_ended && ranks_[rank]->ended;
+    }
+    return all_ended;
+  });
+}
+
+/// Runs the device until it is idle and all have ended.
+std::string World::run_until_all(const std::function<bool()>& have_ended) {
   for (uint64_t turns = 0; turns < options_.most_turns; ++turns) {
     const simt::Turn turn = device_.turn();
     if (on_turn) on_turn();
-    bool all_ended = true;
-    for (uint32_t rank = 0; rank < options_.ranks; ++rank) all_ended = look_at(rank) && all_ended;
+    const bool all_ended = have_ended();
     if (turn == simt::Turn::kIdle && all_ended) {
       device_.run();
       return {};

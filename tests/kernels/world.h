@@ -33,6 +33,7 @@ struct WorldOptions {
   bool together = false;            ///< one grid runs all ranks' parts
   simt::Options device{};
   Kernel kernel = nullptr;
+  Kernel short_kernel = nullptr;  ///< runs programs of short calls
 };
 
 /// What a rank's call works on.
@@ -53,10 +54,15 @@ class World {
   /// As if every ring that has been asked for had carried `number` messages. For the wrap-around of their
   /// numbers.
   void begin_at(uint64_t number);
+  /// The rank's mailboxes, by peer.
+  std::vector<cuda::MailLink> mail(uint32_t rank) const;
   /// From now on the rank's calls run this.
   void set_program(uint32_t rank, const cuda::Image& image);
   /// One call of every rank. Empty: all have ended, and the caller sees what they did; else who waits where.
   std::string call(const std::vector<CallBuffers>& buffers);
+  /// `count` calls of every rank, each of which begins its next one when its last has ended, wherever the
+  /// others are. `prepare` says what a rank's next call works on and may set its program.
+  std::string calls(uint32_t count, const std::function<CallBuffers(uint32_t rank, uint32_t call)>& prepare);
   /// Runs `body` in one block behind everything that the rank has launched so far.
   void launch_behind(uint32_t rank, std::function<void()> body);
 
@@ -83,6 +89,8 @@ class World {
   class Index;
 
   RingMemory& ring_memory(uint32_t writer, uint32_t reader, uint32_t channel);
+  Kernel kernel_of(uint32_t rank) const;
+  std::string run_until_all(const std::function<bool()>& have_ended);
   void launch(uint32_t rank, bool first);
   void launch_together();
   cuda::Part part(uint32_t rank, uint32_t first_block) const;

@@ -172,17 +172,21 @@ class Packer {
 
 }  // namespace
 
+Arithmetic arithmetic_of(const Plan& plan, const BindOptions& options) {
+  const auto association = options.reproducible ? reduce::Association::kTree : reduce::Association::kLeft;
+  return {.type = static_cast<uint32_t>(options.type),
+          .op = static_cast<uint32_t>(options.op),
+          .association = static_cast<uint32_t>(association),
+          .element_bytes = static_cast<uint32_t>(type_bytes(options.type)),
+          .divisor = plan.rank_count,
+          .scale_bits = options.premul_scalar_bits};
+}
+
 Image bind(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
            LinkIndex& links) {
   Image image;
   image.reference_bytes = options.reference_bytes;
-  image.arithmetic = {.type = static_cast<uint32_t>(options.type),
-                      .op = static_cast<uint32_t>(options.op),
-                      .association = static_cast<uint32_t>(options.reproducible ? reduce::Association::kTree
-                                                                                : reduce::Association::kLeft),
-                      .element_bytes = static_cast<uint32_t>(type_bytes(options.type)),
-                      .divisor = plan.rank_count,
-                      .scale_bits = options.premul_scalar_bits};
+  image.arithmetic = arithmetic_of(plan, options);
   Binder binder(plan, options, links, image);
   for (uint32_t i = 0; i < stripes.size(); ++i) binder.add_stripe(stripes[i], i);
   add_lane_if_none(image);
@@ -217,7 +221,8 @@ Image bind_messages(std::span<const Message> messages, const BindOptions& option
 size_t packed_bytes(const Image& image) {
   return aligned(sizeof(Program)) + table_bytes(image.steps) + table_bytes(image.ends) +
          table_bytes(image.offsets) + table_bytes(image.chunk_bytes) + table_bytes(image.lanes) +
-         table_bytes(image.windows) + aligned(image.lanes.size() * sizeof(Position));
+         table_bytes(image.windows) + table_bytes(image.short_lanes) +
+         aligned(image.lanes.size() * sizeof(Position));
 }
 
 void pack(const Image& image, const Surroundings& around, uint64_t address, std::byte* out) {
@@ -229,6 +234,7 @@ void pack(const Image& image, const Surroundings& around, uint64_t address, std:
   program.chunk_bytes = packer.add(image.chunk_bytes);
   program.lanes = packer.add(image.lanes);
   program.windows = packer.add(image.windows);
+  program.short_lanes = image.short_lanes.empty() ? nullptr : packer.add(image.short_lanes);
   program.positions = packer.add(std::vector<Position>(image.lanes.size()));
   program.sends = around.sends;
   program.receives = around.receives;

@@ -33,6 +33,8 @@ struct Image {
   std::vector<uint64_t> chunk_bytes;
   std::vector<Lane> lanes;
   std::vector<PeerWindow> windows;
+  std::vector<ShortLane> short_lanes;  ///< of a short call, in place of the tables above but `lanes`
+  uint32_t threads = kBlockThreads;    ///< that its blocks should have
   uint64_t scratch_bytes = 0;
   uint64_t reference_bytes = UINT64_MAX;
   uint64_t signature_seed = 0;
@@ -49,6 +51,22 @@ Image bind(const Plan& plan, std::span<const Geometry> stripes, const BindOption
 /// Operation::bind_messages.
 Image bind_messages(std::span<const Message> messages, const BindOptions& options, LinkIndex& links);
 
+/// The mailboxes between a rank and one of its peers, as addresses that the kernel can reach: kMailboxBytes
+/// each, 16-byte aligned.
+struct MailLink {
+  uint64_t out = 0;  ///< where the rank writes, in the peer's memory
+  uint64_t in = 0;   ///< where the peer writes
+};
+
+/// Whether one rank's plan can be bound for short calls: 2 to kMaxShortRanks ranks, and whatever a rank needs
+/// comes straight from the inputs. Ask of all ranks' plans.
+bool is_one_shot(const Plan& plan);
+
+/// Binds a rank's one-shot plan for a short call, a lane for each of at most kMaxShortLanes stripes, each of
+/// which moves at most kMostShortBytes in all from rank to rank. `mail`: by rank, the rank itself included.
+Image bind_short(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
+                 std::span<const MailLink> mail);
+
 /// What a Program points to besides its own tables; addresses that the kernel can reach.
 struct Surroundings {
   SendLink* sends = nullptr;
@@ -62,6 +80,8 @@ struct Surroundings {
 
 /// Bytes of a packed image.
 size_t packed_bytes(const Image& image);
+/// What a Program's steps compute with, for all kinds of calls.
+Arithmetic arithmetic_of(const Plan& plan, const BindOptions& options);
 /// Writes a Program and its tables, ready to run, to `out`, as they must lie at `address`: the Program first.
 /// Both are 16-byte aligned and have packed_bytes.
 void pack(const Image& image, const Surroundings& around, uint64_t address, std::byte* out);

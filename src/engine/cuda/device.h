@@ -6,6 +6,9 @@
 // by an acquire load of it, both of system scope: data -> barrier -> release by one thread; acquire by one
 // thread -> barrier -> data. There are no stand-alone fences: the thread sanitizer does not see them. Data is
 // read and written weakly, never through the read-only cache (ld.global.nc), because peers rewrite it.
+//
+// Packets of short calls need neither flag nor barrier: each of their two words holds data and flag and is
+// one atomic access of system scope. Nothing is assumed of the two words together.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +21,11 @@ struct alignas(16) Packet {
   uint32_t words[4];
 };
 
+/// Two words that are stored and loaded at once, each of them atomically.
+struct alignas(16) WordPair {
+  uint64_t words[2];
+};
+
 }  // namespace tutti::cuda
 
 #if defined(__CUDACC__)
@@ -26,7 +34,9 @@ struct alignas(16) Packet {
 #define TUTTI_DEVICE_CALL __device__ __noinline__
 #define TUTTI_MEMBER static __device__ __forceinline__
 #define TUTTI_UNROLL _Pragma("unroll")
-#define TUTTI_KERNEL extern "C" __global__ void __launch_bounds__(512, 1)
+#define TUTTI_NO_UNROLL _Pragma("unroll 1")
+/// `blocks` of 512 threads are to be resident on a multiprocessor.
+#define TUTTI_KERNEL(blocks) extern "C" __global__ void __launch_bounds__(512, blocks)
 #define TUTTI_ARGUMENT const __grid_constant__
 /// A variable that the threads of a block share; its type must be trivial.
 #define TUTTI_SHARED(type, name) __shared__ type name
@@ -114,6 +124,20 @@ TUTTI_DEVICE void store_packet(void* to, Packet packet) {
                : "memory");
 }
 
+TUTTI_DEVICE WordPair load_pair(const void* from) {
+  WordPair pair;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(pair.words[0]), "=l"(pair.words[1])
+               : "l"(from)
+               : "memory");
+  return pair;
+}
+TUTTI_DEVICE void store_pair(void* to, WordPair pair) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(pair.words[0]),
+               "l"(pair.words[1])
+               : "memory");
+}
+
 }  // namespace tutti::cuda::device
 
 #else
@@ -136,7 +160,8 @@ void* shared_variable(const void* key, size_t bytes);
 #define TUTTI_DEVICE_CALL [[maybe_unused, gnu::noinline]] static
 #define TUTTI_MEMBER static
 #define TUTTI_UNROLL
-#define TUTTI_KERNEL extern "C" void
+#define TUTTI_NO_UNROLL
+#define TUTTI_KERNEL(blocks) extern "C" void
 #define TUTTI_ARGUMENT const
 #define TUTTI_SHARED(type, name)    \
   static const char name##_key = 0; \
@@ -203,6 +228,22 @@ TUTTI_DEVICE Packet load_packet(const void* from) {
 }
 TUTTI_DEVICE void store_packet(void* to, Packet packet) {
   *static_cast<Packet*>(to) = packet;
+  simulator::preempt();
+}
+
+TUTTI_DEVICE WordPair load_pair(const void* from) {
+  const auto* words = static_cast<const WordPair*>(from)->words;
+  WordPair pair;
+  pair.words[0] = __atomic_load_n(words, __ATOMIC_RELAXED);
+  simulator::preempt();
+  pair.words[1] = __atomic_load_n(words + 1, __ATOMIC_RELAXED);
+  return pair;
+}
+TUTTI_DEVICE void store_pair(void* to, WordPair pair) {
+  auto* words = static_cast<WordPair*>(to)->words;
+  __atomic_store_n(words, pair.words[0], __ATOMIC_RELAXED);
+  simulator::preempt();
+  __atomic_store_n(words + 1, pair.words[1], __ATOMIC_RELAXED);
   simulator::preempt();
 }
 

@@ -143,13 +143,13 @@ TUTTI_DEVICE_CALL Value divide_value(Value value, uint64_t divisor) {
   return reduce::divide(value, divisor);
 }
 
-TUTTI_DEVICE bool is_signed_integer(const Slice& slice) {
-  const auto type = static_cast<DataType>(slice.arithmetic.type);
+TUTTI_DEVICE bool is_signed_integer(const Calculation& job) {
+  const auto type = static_cast<DataType>(job.arithmetic.type);
   return type == DataType::kInt8 || type == DataType::kInt16 || type == DataType::kInt32 ||
          type == DataType::kInt64;
 }
 
-/// What the bodies of one type, operator and association have in common. What depends on flags of the slice
+/// What the bodies of one type, operator and association have in common. What depends on flags of the job
 /// is decided for many elements at once.
 template <class Elem, class Op, Association kAssociation>
 struct Reduction {
@@ -161,9 +161,9 @@ struct Reduction {
 
   /// Source k's elements as the operator takes them.
   template <uint32_t kCount>
-  TUTTI_MEMBER void scale(const Slice& slice, uint32_t k, Value (&values)[kCount]) {
-    if (!kSums || (slice.scaled_sources >> k & 1) == 0) return;
-    const Value factor = Elem::from_bits(slice.arithmetic.scale_bits);
+  TUTTI_MEMBER void scale(const Calculation& job, uint32_t k, Value (&values)[kCount]) {
+    if (!kSums || (job.scaled_sources >> k & 1) == 0) return;
+    const Value factor = Elem::from_bits(job.arithmetic.scale_bits);
     TUTTI_UNROLL
     for (uint32_t e = 0; e < kCount; ++e) {
       values[e] = reduce::ScalarProd::combine(values[e], factor);
@@ -173,8 +173,8 @@ struct Reduction {
 
   /// The results as they are stored.
   template <uint32_t kCount>
-  TUTTI_MEMBER void finish(const Slice& slice, Value (&values)[kCount]) {
-    if (kSums && slice.finishes != 0) divide(slice, values);
+  TUTTI_MEMBER void finish(const Calculation& job, Value (&values)[kCount]) {
+    if (kSums && job.finishes != 0) divide(job, values);
     if constexpr (Elem::kFloat && (kTree || kOrders)) {
       TUTTI_UNROLL
       for (uint32_t e = 0; e < kCount; ++e) {
@@ -184,8 +184,8 @@ struct Reduction {
   }
 
   template <uint32_t kCount>
-  TUTTI_MEMBER void divide(const Slice& slice, Value (&values)[kCount]) {
-    const uint64_t divisor = slice.arithmetic.divisor;
+  TUTTI_MEMBER void divide(const Calculation& job, Value (&values)[kCount]) {
+    const uint64_t divisor = job.arithmetic.divisor;
     if constexpr (Elem::kFloat) {
       // The inverse of a power of two is exact, so that the product is rounded as the quotient is.
       if ((divisor & (divisor - 1)) == 0) {
@@ -198,7 +198,7 @@ struct Reduction {
       for (uint32_t e = 0; e < kCount; ++e) values[e] = divide_value(values[e], divisor);
     } else {
       using Signed = std::make_signed_t<Value>;
-      const bool is_signed = is_signed_integer(slice);
+      const bool is_signed = is_signed_integer(job);
       TUTTI_UNROLL
       for (uint32_t e = 0; e < kCount; ++e) {
         const int64_t wide = is_signed ? static_cast<int64_t>(static_cast<Signed>(values[e])) : 0;
@@ -261,36 +261,46 @@ TUTTI_DEVICE void reduce_packets_left(const Slice& slice, uint64_t first, uint64
   }
 }
 
+/// The result of one element's operands, of which there are job.source_count.
+template <class Elem, class Op, Association kAssociation, class Bits>
+TUTTI_DEVICE Bits reduce_element(const Calculation& job, const Bits (&operands)[reduce::kMaxSources]) {
+  using R = Reduction<Elem, Op, kAssociation>;
+  typename Elem::Value values[reduce::kMaxSources];
+  TUTTI_UNROLL
+  for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
+    typename Elem::Value value[1] = {Elem::load(reinterpret_cast<const unsigned char*>(&operands[k]))};
+    R::scale(job, k, value);
+    values[k] = value[0];
+  }
+  typename Elem::Value result[1] = {values[0]};
+  if constexpr (R::kTree) {
+    result[0] = R::join_tree(values, job.source_count);
+  } else {
+    TUTTI_UNROLL
+    for (uint32_t k = 1; k < reduce::kMaxSources; ++k) {
+      if (k < job.source_count) result[0] = Op::combine(result[0], values[k]);
+    }
+  }
+  R::finish(job, result);
+  Bits bits;
+  Elem::store(reinterpret_cast<unsigned char*>(&bits), result[0]);
+  return bits;
+}
+
 /// What lies before byte `head` and from byte `tail` on, element by element.
 template <class Elem, class Op, Association kAssociation>
 TUTTI_DEVICE void reduce_elements(const Slice& slice, uint64_t head, uint64_t tail, bool aligned) {
-  using R = Reduction<Elem, Op, kAssociation>;
   using Bits = typename RawBits<Elem::kBytes>::Type;
   const uint64_t bytes = head + (slice.bytes - tail);
   for (uint64_t i = device::thread_index() * uint64_t{Elem::kBytes}; i < bytes;
        i += device::thread_count() * uint64_t{Elem::kBytes}) {
     const uint64_t offset = i < head ? i : tail + (i - head);
-    typename Elem::Value values[reduce::kMaxSources];
+    Bits operands[reduce::kMaxSources] = {};
     TUTTI_UNROLL
     for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
-      Bits bits = 0;
-      if (k < slice.source_count) bits = load_element<Bits>(slice.sources[k] + offset, aligned);
-      typename Elem::Value value[1] = {Elem::load(reinterpret_cast<const unsigned char*>(&bits))};
-      R::scale(slice, k, value);
-      values[k] = value[0];
+      if (k < slice.source_count) operands[k] = load_element<Bits>(slice.sources[k] + offset, aligned);
     }
-    typename Elem::Value result[1] = {values[0]};
-    if constexpr (R::kTree) {
-      result[0] = R::join_tree(values, slice.source_count);
-    } else {
-      TUTTI_UNROLL
-      for (uint32_t k = 1; k < reduce::kMaxSources; ++k) {
-        if (k < slice.source_count) result[0] = Op::combine(result[0], values[k]);
-      }
-    }
-    R::finish(slice, result);
-    Bits bits;
-    Elem::store(reinterpret_cast<unsigned char*>(&bits), result[0]);
+    const Bits bits = reduce_element<Elem, Op, kAssociation>(slice, operands);
     for (uint32_t m = 0; m < slice.sink_count; ++m) {
       if (slice.sinks[m] != nullptr) store_element<Bits>(slice.sinks[m] + offset, bits, aligned);
     }
@@ -320,72 +330,111 @@ TUTTI_DEVICE_CALL void reduce_body(const Slice& slice) {
                                           aligned && misalignment(slice, Elem::kBytes) == 0);
 }
 
-template <class T, Association kAssociation>
-TUTTI_DEVICE void reduce_float(const Slice& slice) {
+/// 8 bytes of results from 8 bytes of each source. The elements one after the other: code that is short is
+/// fetched soon.
+template <class Elem, class Op, Association kAssociation>
+TUTTI_DEVICE_CALL uint64_t reduce_operands(const Calculation& job, Operands operands) {
+  using Bits = typename RawBits<Elem::kBytes>::Type;
+  uint64_t results = 0;
+  TUTTI_NO_UNROLL
+  for (uint32_t shift = 0; shift < 64; shift += 8 * Elem::kBytes) {
+    Bits bits[reduce::kMaxSources];
+    TUTTI_UNROLL
+    for (uint32_t k = 0; k < reduce::kMaxSources; ++k)
+      bits[k] = static_cast<Bits>(operands.words[k] >> shift);
+    results |= static_cast<uint64_t>(reduce_element<Elem, Op, kAssociation>(job, bits)) << shift;
+  }
+  return results;
+}
+
+/// What is done for one type, operator and association: all of a slice, or 8 bytes.
+struct OfSlice {
+  template <class Elem, class Op, Association kAssociation>
+  TUTTI_MEMBER void run(const Slice& slice) {
+    reduce_body<Elem, Op, kAssociation>(slice);
+  }
+};
+struct OfOperands {
+  template <class Elem, class Op, Association kAssociation>
+  TUTTI_MEMBER uint64_t run(const Calculation& job, const Operands& operands) {
+    return reduce_operands<Elem, Op, kAssociation>(job, operands);
+  }
+};
+
+template <class Of, class T, Association kAssociation, class Job, class... Data>
+TUTTI_DEVICE auto reduce_float(const Job& job, const Data&... data) {
   using Elem = Element<T>;
-  switch (static_cast<ReduceOp>(slice.arithmetic.op)) {
-    case ReduceOp::kProd: return reduce_body<Elem, reduce::ScalarProd, kAssociation>(slice);
+  switch (static_cast<ReduceOp>(job.arithmetic.op)) {
+    case ReduceOp::kProd: return Of::template run<Elem, reduce::ScalarProd, kAssociation>(job, data...);
     // Exact, so that the order and the rounding of nodes are irrelevant.
-    case ReduceOp::kMax: return reduce_body<Elem, reduce::ScalarMax, Association::kLeft>(slice);
-    case ReduceOp::kMin: return reduce_body<Elem, reduce::ScalarMin, Association::kLeft>(slice);
-    default: return reduce_body<Elem, reduce::ScalarSum, kAssociation>(slice);
+    case ReduceOp::kMax: return Of::template run<Elem, reduce::ScalarMax, Association::kLeft>(job, data...);
+    case ReduceOp::kMin: return Of::template run<Elem, reduce::ScalarMin, Association::kLeft>(job, data...);
+    default: return Of::template run<Elem, reduce::ScalarSum, kAssociation>(job, data...);
   }
 }
-template <class T>
-TUTTI_DEVICE void reduce_either_float(const Slice& slice) {
-  if (static_cast<Association>(slice.arithmetic.association) == Association::kTree)
-    return reduce_float<T, Association::kTree>(slice);
-  reduce_float<T, Association::kLeft>(slice);
+template <class Of, class T, class Job, class... Data>
+TUTTI_DEVICE auto reduce_either_float(const Job& job, const Data&... data) {
+  if (static_cast<Association>(job.arithmetic.association) == Association::kTree)
+    return reduce_float<Of, T, Association::kTree>(job, data...);
+  return reduce_float<Of, T, Association::kLeft>(job, data...);
 }
 
 /// T orders; the rest is the same for signed and unsigned integers.
-template <class T>
-TUTTI_DEVICE void reduce_integer(const Slice& slice) {
+template <class Of, class T, class Job, class... Data>
+TUTTI_DEVICE auto reduce_integer(const Job& job, const Data&... data) {
   using Elem = Element<std::make_unsigned_t<T>>;
   constexpr Association kAny = Association::kLeft;
-  switch (static_cast<ReduceOp>(slice.arithmetic.op)) {
-    case ReduceOp::kProd: return reduce_body<Elem, reduce::ScalarProd, kAny>(slice);
-    case ReduceOp::kMax: return reduce_body<Element<T>, reduce::ScalarMax, kAny>(slice);
-    case ReduceOp::kMin: return reduce_body<Element<T>, reduce::ScalarMin, kAny>(slice);
-    case ReduceOp::kBitAnd: return reduce_body<Elem, reduce::ScalarAnd, kAny>(slice);
-    case ReduceOp::kBitOr: return reduce_body<Elem, reduce::ScalarOr, kAny>(slice);
-    case ReduceOp::kBitXor: return reduce_body<Elem, reduce::ScalarXor, kAny>(slice);
-    default: return reduce_body<Elem, reduce::ScalarSum, kAny>(slice);
+  switch (static_cast<ReduceOp>(job.arithmetic.op)) {
+    case ReduceOp::kProd: return Of::template run<Elem, reduce::ScalarProd, kAny>(job, data...);
+    case ReduceOp::kMax: return Of::template run<Element<T>, reduce::ScalarMax, kAny>(job, data...);
+    case ReduceOp::kMin: return Of::template run<Element<T>, reduce::ScalarMin, kAny>(job, data...);
+    case ReduceOp::kBitAnd: return Of::template run<Elem, reduce::ScalarAnd, kAny>(job, data...);
+    case ReduceOp::kBitOr: return Of::template run<Elem, reduce::ScalarOr, kAny>(job, data...);
+    case ReduceOp::kBitXor: return Of::template run<Elem, reduce::ScalarXor, kAny>(job, data...);
+    default: return Of::template run<Elem, reduce::ScalarSum, kAny>(job, data...);
   }
 }
 
 /// Bytes are 0 or 1 once they are read: sum and max are or, product and min are and.
-TUTTI_DEVICE void reduce_bool(const Slice& slice) {
-  const auto op = static_cast<ReduceOp>(slice.arithmetic.op);
+template <class Of, class Job, class... Data>
+TUTTI_DEVICE auto reduce_bool(const Job& job, const Data&... data) {
+  const auto op = static_cast<ReduceOp>(job.arithmetic.op);
   if (op == ReduceOp::kProd || op == ReduceOp::kMin)
-    return reduce_body<Element<bool>, reduce::ScalarAnd, Association::kLeft>(slice);
-  reduce_body<Element<bool>, reduce::ScalarOr, Association::kLeft>(slice);
+    return Of::template run<Element<bool>, reduce::ScalarAnd, Association::kLeft>(job, data...);
+  return Of::template run<Element<bool>, reduce::ScalarOr, Association::kLeft>(job, data...);
 }
 
-TUTTI_DEVICE void reduce_slice(const Slice& slice) {
-  switch (static_cast<DataType>(slice.arithmetic.type)) {
-    case DataType::kInt8: return reduce_integer<int8_t>(slice);
-    case DataType::kUint8: return reduce_integer<uint8_t>(slice);
-    case DataType::kInt16: return reduce_integer<int16_t>(slice);
-    case DataType::kUint16: return reduce_integer<uint16_t>(slice);
-    case DataType::kInt32: return reduce_integer<int32_t>(slice);
-    case DataType::kUint32: return reduce_integer<uint32_t>(slice);
-    case DataType::kInt64: return reduce_integer<int64_t>(slice);
-    case DataType::kUint64: return reduce_integer<uint64_t>(slice);
-    case DataType::kFloat16: return reduce_either_float<reduce::Float16>(slice);
-    case DataType::kBfloat16: return reduce_either_float<reduce::Bfloat16>(slice);
-    case DataType::kFloat32: return reduce_either_float<float>(slice);
-    case DataType::kFloat64: return reduce_either_float<double>(slice);
-    case DataType::kFloat8E4M3: return reduce_either_float<reduce::Float8E4M3>(slice);
-    case DataType::kFloat8E5M2: return reduce_either_float<reduce::Float8E5M2>(slice);
-    case DataType::kBool: return reduce_bool(slice);
+/// Runs `Of` for the type, operator and association of the job.
+template <class Of, class Job, class... Data>
+TUTTI_DEVICE auto reduce_job(const Job& job, const Data&... data) {
+  switch (static_cast<DataType>(job.arithmetic.type)) {
+    case DataType::kInt8: return reduce_integer<Of, int8_t>(job, data...);
+    case DataType::kUint8: return reduce_integer<Of, uint8_t>(job, data...);
+    case DataType::kInt16: return reduce_integer<Of, int16_t>(job, data...);
+    case DataType::kUint16: return reduce_integer<Of, uint16_t>(job, data...);
+    case DataType::kInt32: return reduce_integer<Of, int32_t>(job, data...);
+    case DataType::kUint32: return reduce_integer<Of, uint32_t>(job, data...);
+    case DataType::kInt64: return reduce_integer<Of, int64_t>(job, data...);
+    case DataType::kUint64: return reduce_integer<Of, uint64_t>(job, data...);
+    case DataType::kFloat16: return reduce_either_float<Of, reduce::Float16>(job, data...);
+    case DataType::kBfloat16: return reduce_either_float<Of, reduce::Bfloat16>(job, data...);
+    case DataType::kFloat64: return reduce_either_float<Of, double>(job, data...);
+    case DataType::kFloat8E4M3: return reduce_either_float<Of, reduce::Float8E4M3>(job, data...);
+    case DataType::kFloat8E5M2: return reduce_either_float<Of, reduce::Float8E5M2>(job, data...);
+    case DataType::kBool: return reduce_bool<Of>(job, data...);
+    default: return reduce_either_float<Of, float>(job, data...);
   }
 }
 
 /// Moves the slice with all threads of the block. No thread may touch what is moved before the next barrier.
 TUTTI_DEVICE_CALL void move_slice(const Slice& slice) {
   if (slice.copies != 0) return copy_slice(slice);
-  reduce_slice(slice);
+  reduce_job<OfSlice>(slice);
+}
+
+/// 8 bytes of results from 8 bytes of each of the job's sources, by one thread.
+TUTTI_DEVICE uint64_t reduce_words(const Calculation& job, const Operands& operands) {
+  return reduce_job<OfOperands>(job, operands);
 }
 
 }  // namespace tutti::cuda

@@ -141,21 +141,87 @@ inline constexpr uint32_t kRingBits = 8;
 /// What a lane that left unfinished waits for; of several the one of the lowest lane.
 struct Obstacle {
   uint32_t peer;
-  uint32_t step;     ///< of Program::steps; one past the lane's last: its references must come back
+  uint32_t step;  ///< of Program::steps; one past the lane's last: its references must come back. Of a short
+                  ///< call: of the lane's
   uint32_t sending;  ///< 1: waits for room, else for a message
   uint32_t lane;
-  uint64_t word;  ///< kMismatch: what came
+  uint64_t word;  ///< kMismatch: what came: a message's flag word, or a packet's flag
   uint64_t expected;
 };
 
 /// Where a lane left off. All zero: at its beginning.
 struct Position {
   uint32_t round;  ///< = Lane::round_count: all steps are done, but references have not come back
-  uint32_t step;
+  uint32_t step;   ///< short calls: 1 once all is pushed
   uint32_t chunk;
   uint32_t finished;
   uint64_t done_bytes;  ///< of the chunk's part in this round
   Obstacle obstacle;    ///< why it left
+};
+
+// ---- short calls (short.cuh) --------------------------------------------------------------------
+//
+// A short call sends packets in place of messages: data and flag in one store. Every rank has a mailbox for
+// each rank, itself included, in its own memory; only the sender writes there. Short calls are counted apart,
+// and use the two halves of a mailbox in turn: see short.cuh for why that is enough.
+
+/// Most ranks of a communicator that makes short calls.
+inline constexpr uint32_t kMaxShortRanks = 8;
+/// Most blocks that work on one.
+inline constexpr uint32_t kMaxShortLanes = 8;
+/// Most bytes that one rank may send another in one of them.
+inline constexpr uint32_t kMostShortBytes = 32768;
+inline constexpr uint32_t kMaxShortSteps = 20;
+inline constexpr uint32_t kMaxShortEnds = 9;
+/// Bytes of data in a packet, and of the packet: each half of the data lies below a flag of 32 bits.
+inline constexpr uint32_t kPacketDataBytes = 8;
+inline constexpr uint32_t kPacketBytes = 16;
+/// Of a half of a mailbox: a lane's last packet may be filled in part.
+inline constexpr uint32_t kMailPackets = kMostShortBytes / kPacketDataBytes + kMaxShortLanes;
+inline constexpr uint32_t kHalfMailboxBytes = kMailPackets * kPacketBytes;
+inline constexpr uint32_t kMailboxBytes = 2 * kHalfMailboxBytes;
+
+/// The flag of a packet: signature of the call (20 bits) | number of the short call (12 bits, its epoch).
+inline constexpr uint32_t kEpochBits = 12;
+inline constexpr uint32_t kEpochMask = (1u << kEpochBits) - 1;
+/// So often a half of every mailbox is written to its end, so that no flag outlives its epoch.
+inline constexpr uint32_t kRenewalPeriod = 1u << (kEpochBits - 1);
+
+/// An end of a short step.
+struct ShortEnd {
+  EndKind kind;    ///< kInput, kOutput, kSend or kReceive
+  uint32_t peer;   ///< of a link
+  uint64_t place;  ///< memory: bytes from the buffer's start; links: the first packet's address in the first
+                   ///< half
+};
+
+/// One message to each sink, or from each source.
+struct ShortStep {
+  uint32_t bytes;
+  uint32_t packets;  ///< a message of no bytes has one packet
+  uint8_t source_count;
+  uint8_t sink_count;
+  uint8_t computes;              ///< 1: ShortLane::pushing or ::pulling says what; 0: a copy
+  ShortEnd ends[kMaxShortEnds];  ///< sources, then sinks
+};
+
+/// The packets of a mailbox that a call does not use.
+struct UnusedMail {
+  uint64_t place;  ///< in the first half
+  uint32_t packets;
+};
+
+/// What a block does in a short call: steps that read no packets, then steps that do.
+struct alignas(16) ShortLane {
+  uint32_t push_count;
+  uint32_t step_count;
+  uint32_t pushing_scaled;  ///< of the pushes that compute: they have one source each
+  uint32_t pulling_sources;
+  uint32_t pulling_scaled;
+  uint32_t pulling_finishes;
+  uint32_t unused_count;
+  UnusedMail unused[kMaxShortRanks];
+  ShortStep steps[kMaxShortSteps];
 };
 
 struct Program;
@@ -197,6 +263,7 @@ struct RankState {
   uint32_t lanes_moved;  ///< in the present launch
   uint32_t failed;       ///< not 0 (a Ring): the blocks of this launch leave
   Window* window;        ///< this rank's own
+  uint64_t short_calls;  ///< of `sequence`
   uint64_t left;         ///< what Signals says, kept where the device reads it fast
   uint64_t moved;
   uint64_t ended;
@@ -209,7 +276,8 @@ struct Program {
   const uint64_t* chunk_bytes;
   const Lane* lanes;
   const PeerWindow* windows;
-  Position* positions;  ///< one a lane
+  const ShortLane* short_lanes;  ///< one a lane of a short call, which has no other tables; else null
+  Position* positions;           ///< one a lane
   SendLink* sends;
   RecvLink* receives;
   RankState* state;
@@ -225,7 +293,7 @@ struct Program {
   Arithmetic arithmetic;
 };
 
-/// The one argument of the kernel `tutti_run`.
+/// The one argument of the kernels.
 struct Launch {
   Part parts[kMaxParts];
   uint32_t part_count;

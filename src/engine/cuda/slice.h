@@ -8,17 +8,26 @@
 
 namespace tutti::cuda {
 
-/// A slice of a step with all that moving it takes; in shared memory.
-struct Slice {
-  const unsigned char* sources[reduce::kMaxSources];
-  unsigned char* sinks[reduce::kMaxSinks];  ///< null: not written
+/// How the elements of a step's sources become one.
+struct Calculation {
   uint32_t source_count;
-  uint32_t sink_count;
-  uint64_t bytes;
   uint32_t scaled_sources;  ///< bit k: source k is multiplied by the scale
   uint32_t finishes;        ///< 1: the result is divided
-  uint32_t copies;          ///< 1: one source, no arithmetic; a sink that is the source is left alone
   Arithmetic arithmetic;
+};
+
+/// A slice of a step with all that moving it takes; in shared memory.
+struct Slice : Calculation {
+  const unsigned char* sources[reduce::kMaxSources];
+  unsigned char* sinks[reduce::kMaxSinks];  ///< null: not written
+  uint32_t sink_count;
+  uint32_t copies;  ///< 1: one source, no arithmetic; a sink that is the source is left alone
+  uint64_t bytes;
+};
+
+/// The same 8 bytes of every source of a step.
+struct Operands {
+  uint64_t words[reduce::kMaxSources];
 };
 
 }  // namespace tutti::cuda

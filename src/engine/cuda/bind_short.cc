@@ -1,0 +1,201 @@
+// Binding for short calls: which packets of which mailbox carry the messages of a one-shot plan. Both ends of
+// a mailbox count its packets in the order of the plan, stripe by stripe, and so come to the same places.
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+#include "engine/cuda/bind.h"
+#include "engine/cut.h"
+
+namespace tutti::cuda {
+namespace {
+
+constexpr uint32_t kWarp = 32;
+
+bool is_link(const tutti::End& end) {
+  return end.kind == tutti::EndKind::kLink && end.channel == 0;
+}
+bool reads_links(const tutti::Step& step) {
+  return std::any_of(step.sources.begin(), step.sources.end(), is_link);
+}
+
+/// What is read is the input, or comes over links only; what comes is not sent on.
+bool is_one_shot(const tutti::Step& step) {
+  if (step.chunk_count != 1 || step.sources.size() + step.sinks.size() > kMaxShortEnds) return false;
+  const bool pulls = reads_links(step);
+  if (!pulls && step.sources.size() != 1) return false;
+  for (const tutti::End& source : step.sources) {
+    if (!is_link(source) && source.kind != tutti::EndKind::kInput) return false;
+  }
+  return std::all_of(step.sinks.begin(), step.sinks.end(), [&](const tutti::End& sink) {
+    return sink.kind == tutti::EndKind::kOutput || (is_link(sink) && !pulls);
+  });
+}
+
+class ShortBinder {
+ public:
+  ShortBinder(const Plan& plan, const BindOptions& options, std::span<const MailLink> mail, Image& image)
+      : plan_(plan), options_(options), mail_(mail), image_(image) {}
+
+  void add_stripe(const Geometry& geometry) {
+    geometry_ = &geometry;
+    lane_ = {};
+    sent_ = received_ = {};
+    pulls_.clear();
+    for (const tutti::Lane& lane : plan_.lanes) {
+      for (const tutti::Step& step : lane.steps) add_step(step);
+    }
+    greet();
+    lane_.push_count = lane_.step_count;
+    for (const ShortStep& pull : pulls_) add(pull);
+    image_.short_lanes.push_back(lane_);
+    // One is all that the frame of a launch needs.
+    image_.lanes.push_back({.first_step = 0, .step_count = 0, .round_count = 1, .round_bytes = UINT64_MAX});
+    image_.threads = std::max(image_.threads, threads_for(lane_));
+  }
+
+  /// Once all stripes are: the first lane knows what none of them uses.
+  void find_unused() {
+    ShortLane& first = image_.short_lanes.front();
+    for (uint32_t peer = 0; peer < plan_.rank_count; ++peer) {
+      assert(out_[peer] <= kMailPackets);
+      first.unused[first.unused_count++] = {.place = mail_[peer].out + uint64_t{out_[peer]} * kPacketBytes,
+                                            .packets = kMailPackets - out_[peer]};
+    }
+  }
+
+ private:
+  void add_step(const tutti::Step& step) {
+    const uint64_t bytes = geometry_->agreed_chunk(step.first_chunk).bytes;
+    if (bytes == 0) return;
+    const StepUse use = StepUse::of(plan_, step, options_.op);
+    ShortStep bound = make_step(bytes);
+    bound.computes = use.copies ? 0 : 1;
+    if (!reads_links(step)) {
+      if (!use.copies) lane_.pushing_scaled = use.scaled_sources;
+      bound.ends[bound.source_count++] = memory(step.sources[0]);
+      for (const tutti::End& sink : step.sinks)
+        add_sink(bound, is_link(sink) ? out(sink.peer, bound) : memory(sink));
+      return add(bound);
+    }
+    if (!use.copies) {
+      lane_.pulling_sources = static_cast<uint32_t>(step.sources.size());
+      lane_.pulling_scaled = use.scaled_sources;
+      lane_.pulling_finishes = use.finish ? 1 : 0;
+    }
+    for (const tutti::End& source : step.sources) {
+      if (!is_link(source)) send_to_self(source, bytes);
+      bound.ends[bound.source_count++] = in(is_link(source) ? source.peer : plan_.rank, bound);
+    }
+    for (const tutti::End& sink : step.sinks) add_sink(bound, memory(sink));
+    pulls_.push_back(bound);
+  }
+
+  void send_to_self(const tutti::End& input, uint64_t bytes) {
+    ShortStep step = make_step(bytes);
+    step.ends[step.source_count++] = memory(input);
+    add_sink(step, out(plan_.rank, step));
+    add(step);
+  }
+
+  /// Whom this lane sends nothing it sends a packet of no bytes.
+  void greet() {
+    ShortStep push = make_step(0);
+    ShortStep pull = make_step(0);
+    for (uint32_t peer = 0; peer < plan_.rank_count; ++peer) {
+      if (peer == plan_.rank) continue;
+      if (!sent_[peer]) add_sink(push, out(peer, push));
+      if (!received_[peer]) pull.ends[pull.source_count++] = in(peer, pull);
+    }
+    if (push.sink_count > 0) add(push);
+    if (pull.source_count > 0) pulls_.push_back(pull);
+  }
+
+  static ShortStep make_step(uint64_t bytes) {
+    ShortStep step{};
+    step.bytes = static_cast<uint32_t>(bytes);
+    step.packets = std::max(1u, (step.bytes + kPacketDataBytes - 1) / kPacketDataBytes);
+    return step;
+  }
+
+  void add(const ShortStep& step) {
+    assert(lane_.step_count < kMaxShortSteps);
+    lane_.steps[lane_.step_count++] = step;
+  }
+  static void add_sink(ShortStep& step, const ShortEnd& end) {
+    step.ends[step.source_count + step.sink_count++] = end;
+  }
+
+  ShortEnd memory(const tutti::End& end) const {
+    const bool is_input = end.kind == tutti::EndKind::kInput;
+    return {.kind = is_input ? EndKind::kInput : EndKind::kOutput,
+            .peer = 0,
+            .place = (is_input ? geometry_->input_chunk(end.first_chunk)
+                               : geometry_->output_chunk(end.first_chunk))
+                         .offset};
+  }
+
+  /// The next packets to `peer`.
+  ShortEnd out(uint32_t peer, const ShortStep& step) {
+    sent_[peer] = true;
+    const uint64_t first = out_[peer];
+    out_[peer] += step.packets;
+    return {.kind = EndKind::kSend, .peer = peer, .place = mail_[peer].out + first * kPacketBytes};
+  }
+  ShortEnd in(uint32_t peer, const ShortStep& step) {
+    received_[peer] = true;
+    const uint64_t first = in_[peer];
+    in_[peer] += step.packets;
+    return {.kind = EndKind::kReceive, .peer = peer, .place = mail_[peer].in + first * kPacketBytes};
+  }
+
+  /// One for each packet of the longer part, as far as there are so many.
+  static uint32_t threads_for(const ShortLane& lane) {
+    std::array<uint32_t, 2> packets{};
+    for (uint32_t i = 0; i < lane.step_count; ++i)
+      packets[i < lane.push_count ? 0 : 1] += lane.steps[i].packets;
+    const uint32_t most = std::max(packets[0], packets[1]);
+    return std::min(kBlockThreads, (most + kWarp - 1) / kWarp * kWarp);
+  }
+
+  const Plan& plan_;
+  const BindOptions& options_;
+  const std::span<const MailLink> mail_;
+  Image& image_;
+  const Geometry* geometry_ = nullptr;
+  ShortLane lane_{};
+  std::vector<ShortStep> pulls_;  ///< behind all pushes of the lane
+  std::array<bool, kMaxShortRanks> sent_{};
+  std::array<bool, kMaxShortRanks> received_{};
+  std::array<uint32_t, kMaxShortRanks> out_{};  ///< packets of each mailbox that the call uses
+  std::array<uint32_t, kMaxShortRanks> in_{};
+};
+
+}  // namespace
+
+bool is_one_shot(const Plan& plan) {
+  if (plan.rank_count < 2 || plan.rank_count > kMaxShortRanks) return false;
+  // At most one step computes with what came.
+  uint32_t reductions = 0;
+  for (const tutti::Lane& lane : plan.lanes) {
+    for (const tutti::Step& step : lane.steps) {
+      if (!is_one_shot(step)) return false;
+      reductions += step.sources.size() > 1 ? 1 : 0;
+    }
+  }
+  return reductions <= 1;
+}
+
+Image bind_short(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
+                 std::span<const MailLink> mail) {
+  assert(is_one_shot(plan) && stripes.size() <= kMaxShortLanes);
+  Image image;
+  image.threads = kWarp;
+  image.arithmetic = arithmetic_of(plan, options);
+  ShortBinder binder(plan, options, mail, image);
+  for (const Geometry& stripe : stripes) binder.add_stripe(stripe);
+  binder.find_unused();
+  return image;
+}
+
+}  // namespace tutti::cuda

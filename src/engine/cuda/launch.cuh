@@ -1,0 +1,235 @@
+// A launch as every kernel of this library knows it: how the blocks of a rank's part begin, wait, leave and
+// tell the host. What a block does between is its interpreter's: interpreter.cuh, or short.cuh for short
+// calls.
+//
+// A wait is bounded by Launch::poll_limit. Who gives up stops its block, which stores the lane's position and
+// leaves; so does a block whose peer made another call, or that sees the host's abort. The last block out of
+// a launch says how it went (Signals) and, when all lanes are finished, makes the Program ready for its next
+// call.
+#pragma once
+
+#include "core/hash.h"
+#include "engine/cuda/device.h"
+#include "engine/cuda/program.h"
+#include "engine/cuda/slice.h"
+#include "transports/link.h"
+
+namespace tutti::cuda {
+
+/// Polls between two looks at the abort word, which lies in host memory.
+inline constexpr uint64_t kPollsPerLook = 1024;
+
+/// Why a lane stops; the more urgent ones are higher.
+enum class Stop : uint32_t {
+  kNone = 0,
+  kNotReady = 1,
+  kFailed = 2,  ///< another block, or an earlier launch, has failed
+  kMismatch = 3,
+  kAborted = 4,
+};
+
+/// What a thread has found out about an end and does when the slice has been moved.
+struct ReadyEnd {
+  uint64_t word;     ///< links: the flag word that came, or that will be sent
+  uint64_t address;  ///< sent by reference: what is referred to
+  Carriage carriage;
+};
+
+/// A block's shared memory.
+struct BlockState {
+  Program program;
+  Part part;
+  Lane lane;
+  Step step;
+  Position at;
+  uint64_t poll_limit;
+  uint64_t call;     ///< number of the collective
+  uint64_t start;    ///< of the present piece in its chunk
+  uint64_t stopped;  ///< Stop << 32 | ~(the thread's item): the most urgent one, of several the first item's
+  uint32_t lane_index;
+  uint32_t running;  ///< 1: there is a slice
+  uint32_t placed;   ///< 1: the slice went straight into the receivers' buffers
+  uint32_t is_last;  ///< 1: this block is the last one out
+  uint16_t signature;
+  Ring ring;
+  Slice slice;
+  ReadyEnd ends[reduce::kMaxSources + reduce::kMaxSinks];
+  unsigned char* windows[reduce::kMaxSinks];
+};
+
+// ---- stopping -----------------------------------------------------------------------------------
+
+TUTTI_DEVICE void stop(BlockState& block, Stop why, uint32_t item) {
+  device::raise_shared(&block.stopped, static_cast<uint64_t>(why) << 32 | static_cast<uint32_t>(~item));
+}
+TUTTI_DEVICE Stop why_stopped(const BlockState& block) {
+  return static_cast<Stop>(block.stopped >> 32);
+}
+TUTTI_DEVICE uint32_t stopped_item(const BlockState& block) {
+  return ~static_cast<uint32_t>(block.stopped);
+}
+
+/// Whether somebody else has ended the operation.
+TUTTI_DEVICE Stop look_around(const BlockState& block) {
+  if (device::load_acquire(&block.program.signals->abort) != 0) return Stop::kAborted;
+  return device::load_relaxed(&block.program.state->failed) != 0 ? Stop::kFailed : Stop::kNone;
+}
+
+/// Polls `is_ready` until it says yes, the launch's bound is reached or the operation has been ended.
+template <class IsReady>
+TUTTI_DEVICE Stop wait_for(const BlockState& block, const char* what, const void* address,
+                           IsReady&& is_ready) {
+  const uint64_t limit = block.poll_limit;
+  if (is_ready()) return Stop::kNone;
+  Stop why = Stop::kNone;
+  for (uint64_t polls = 1; why == Stop::kNone; ++polls) {
+    if (polls >= limit) return Stop::kNotReady;
+    device::poll_failed(what, address, limit != UINT64_MAX);
+    if (is_ready()) break;
+    if (polls % kPollsPerLook == 0) why = look_around(block);
+  }
+  device::wait_ended();
+  return why;
+}
+
+// ---- beginning and leaving ----------------------------------------------------------------------
+
+/// Fills the shared memory for the calling block's lane (one thread).
+TUTTI_DEVICE void begin_block(BlockState& block, uint64_t poll_limit) {
+  const Part& part = block.part;
+  const uint32_t lane = device::block_index() - part.first_block;
+  block.program = *part.program;
+  block.lane_index = lane;
+  block.lane = block.program.lanes[lane];
+  block.at = block.program.positions[lane];
+  block.poll_limit = poll_limit;
+  block.call = block.program.state->sequence + 1;
+  block.signature =
+      block.program.is_collective != 0 ? call_signature(block.program.signature_seed, block.call) : 0;
+  block.running = 0;
+  block.stopped = 0;
+  block.placed = 0;
+  Slice& slice = block.slice;
+  slice.arithmetic = block.program.arithmetic;
+  if (part.scale != nullptr) {
+    const auto* bytes = static_cast<const unsigned char*>(part.scale);
+    slice.arithmetic.scale_bits = 0;
+    for (uint32_t i = 0; i < slice.arithmetic.element_bytes; ++i)
+      slice.arithmetic.scale_bits |= static_cast<uint64_t>(bytes[i]) << (8 * i);
+  }
+  if (block.lane.step_count == 0) block.at.round = block.lane.round_count;
+  if (block.at.round < block.lane.round_count)
+    block.step = block.program.steps[block.lane.first_step + block.at.step];
+  if (device::load_relaxed(&block.program.state->failed) != 0) stop(block, Stop::kFailed, 0);
+}
+
+/// Stores where the lane left off and counts the block out (one thread). `was_finished`: in an earlier
+/// launch.
+TUTTI_DEVICE void leave(BlockState& block, bool was_finished, bool moved) {
+  RankState* const state = block.program.state;
+  const Stop why = why_stopped(block);
+  block.program.positions[block.lane_index] = block.at;
+  if (block.at.finished != 0 && !was_finished) device::add_relaxed(&state->lanes_finished, 1);
+  if (moved) device::add_relaxed(&state->lanes_moved, 1);
+  if (why == Stop::kMismatch) device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kMismatch));
+  if (why == Stop::kAborted) device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kAborted));
+  block.is_last = device::add_acquire_release(&state->blocks_out, 1) + 1 == block.part.block_count ? 1 : 0;
+}
+
+/// How the launch went, as its last block finds it (one thread).
+TUTTI_DEVICE Ring judge(BlockState& block) {
+  RankState* const state = block.program.state;
+  const uint32_t failed = device::load_relaxed(&state->failed);
+  if (failed != 0) return static_cast<Ring>(failed);
+  if (device::load_relaxed(&state->lanes_finished) == block.part.block_count) return Ring::kDone;
+  if (device::load_acquire(&block.program.signals->abort) == 0) return Ring::kUnfinished;
+  device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kAborted));
+  return Ring::kAborted;
+}
+
+/// The obstacle that the host is told of: the first mismatch, or else that of the lowest lane that is not
+/// finished.
+TUTTI_DEVICE void tell_obstacle(const BlockState& block) {
+  for (uint32_t lane = 0; lane < block.part.block_count; ++lane) {
+    const Position& at = block.program.positions[lane];
+    const bool tells = block.ring == Ring::kMismatch ? at.obstacle.expected != 0 : at.finished == 0;
+    if (!tells) continue;
+    block.program.signals->obstacle = at.obstacle;
+    block.program.signals->part = block.part;
+    return;
+  }
+}
+
+/// Counts the launch and rings the host (one thread). Nothing of the launch is written after `done`.
+TUTTI_DEVICE void ring_host(BlockState& block) {
+  RankState* const state = block.program.state;
+  Signals* const signals = block.program.signals;
+  const bool ended = block.ring != Ring::kUnfinished;
+  state->blocks_out = 0;
+  if (device::load_relaxed(&state->lanes_moved) != 0) ++state->moved;
+  state->lanes_moved = 0;
+  if (ended) {
+    state->lanes_finished = 0;
+    ++state->ended;
+  }
+  if (block.ring == Ring::kDone && block.program.is_collective != 0) ++state->sequence;
+  if (block.ring == Ring::kDone && block.program.short_lanes != nullptr) ++state->short_calls;
+  if (block.ring == Ring::kUnfinished || block.ring == Ring::kMismatch) tell_obstacle(block);
+  device::store_relaxed(&signals->moved, state->moved);
+  device::store_relaxed(&signals->ended, state->ended);
+  device::store_relaxed(&signals->sequence, state->sequence);
+  device::store_release(&signals->left, ++state->left << kRingBits | static_cast<uint64_t>(block.ring));
+  if (ended) device::store_release(&signals->done, 1);
+}
+
+/// The end of a launch, by all threads of its last block.
+TUTTI_DEVICE void close_launch(BlockState& block) {
+  if (device::thread_index() == 0) block.ring = judge(block);
+  device::barrier("the launch is judged");
+  if (block.ring == Ring::kDone) {
+    for (uint32_t lane = device::thread_index(); lane < block.part.block_count;
+         lane += device::thread_count())
+      block.program.positions[lane] = Position{};
+  }
+  device::barrier("the positions are reset");
+  if (device::thread_index() == 0) ring_host(block);
+}
+
+/// The part that the calling block runs (one thread). Every index is constant: the argument lies where no
+/// other index can reach it.
+TUTTI_DEVICE void find_part(BlockState& block, const Launch& launch) {
+  TUTTI_UNROLL
+  for (uint32_t p = 0; p < kMaxParts; ++p) {
+    if (p < launch.part_count && device::block_index() >= launch.parts[p].first_block)
+      block.part = launch.parts[p];
+  }
+}
+
+/// Runs the lane that falls to the calling block, whose shared memory `block` is. The interpreter of `State`
+/// gives begin_operation (one thread, in the first launch of an operation), run_lane (all threads; whether it
+/// moved anything) and find_obstacle (one thread: what the stopped lane waits for).
+template <class State>
+TUTTI_DEVICE void run_block(State& block, const Launch& launch) {
+  if (device::thread_index() == 0) {
+    find_part(block, launch);
+    begin_block(block, launch.poll_limit);
+    if (launch.first != 0 && why_stopped(block) == Stop::kNone) {
+      if (block.lane_index == 0) device::store_relaxed(&block.program.signals->done, 0);
+      begin_operation(block);
+    }
+  }
+  device::barrier("the block has begun");
+  const bool was_finished = block.at.finished != 0;
+  const bool runs = !was_finished && why_stopped(block) == Stop::kNone;
+  device::barrier("the block knows whether it runs");
+  bool moved = false;
+  if (runs) moved = run_lane(block);
+  if (device::thread_index() == 0) {
+    block.at.obstacle = find_obstacle(block);
+    leave(block, was_finished, moved);
+  }
+  device::barrier("the block has left");
+  if (block.is_last != 0) close_launch(block);
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,273 @@
+// Short calls: one-shot plans run with packets that hold data and flag together, so that a message costs one
+// store and one load that sees it: no fence, no slot, no credit.
+//
+// A call has two parts. First every thread pushes its packets into the receivers' mailboxes, which never
+// waits; then, behind a barrier, it polls the packets that it needs, reduces or copies them and writes the
+// result. What a rank itself adds comes through its own mailbox too: so what is polled stays as it is until
+// the call has ended, and a block that gave up begins its second part anew without harm, though the result
+// may lie over the input by then.
+//
+// Every rank sends every rank at least one packet in each short call. Who has ended call n has heard from
+// all of n, which they began after they had ended n - 1: so nobody reads the half of n - 1 any more, and n +
+// 1 may write it. Two halves are enough, and no credit is.
+//
+// A flag holds 12 bits of the call's number. Packets that few calls use would show a flag of long ago, so
+// every so often (kRenewalPeriod) the senders write each half to its end. The rest of the flag is the call's
+// signature: a packet of this number with another signature is a mismatch.
+#pragma once
+
+#include "engine/cuda/device.h"
+#include "engine/cuda/launch.cuh"
+#include "engine/cuda/move.cuh"
+#include "engine/cuda/program.h"
+
+namespace tutti::cuda {
+
+/// The shared memory of a block in a short call.
+struct ShortState : BlockState {
+  ShortLane table;
+  Calculation pushing;
+  Calculation pulling;
+  uint64_t half;   ///< bytes from the first half of a mailbox to that of this call
+  uint32_t epoch;  ///< number of the short call
+  uint32_t mark;   ///< flag of its packets
+};
+
+// ---- beginning ----------------------------------------------------------------------------------
+
+/// A lane's table comes to shared memory at once: no step waits for the next one's.
+TUTTI_DEVICE void copy_table(ShortState& block) {
+  const auto* from = reinterpret_cast<const Packet*>(block.program.short_lanes + block.lane_index);
+  auto* to = reinterpret_cast<Packet*>(&block.table);
+  for (uint32_t i = device::thread_index(); i < sizeof(ShortLane) / sizeof(Packet);
+       i += device::thread_count())
+    to[i] = device::load_packet(from + i);
+}
+
+/// The flag of this call's packets, and where they lie (one thread).
+TUTTI_DEVICE void begin_packets(ShortState& block) {
+  const uint64_t number = block.program.state->short_calls + 1;
+  block.epoch = static_cast<uint32_t>(number) & kEpochMask;
+  block.half = (number & 1) * kHalfMailboxBytes;
+  const uint64_t signature = call_hash(block.program.signature_seed, block.call) >> (32 + kEpochBits);
+  block.mark = static_cast<uint32_t>(signature << kEpochBits) | block.epoch;
+}
+
+/// What the steps compute (one thread).
+TUTTI_DEVICE void begin_computing(ShortState& block) {
+  const ShortLane& table = block.table;
+  block.pushing = {.source_count = 1,
+                   .scaled_sources = table.pushing_scaled,
+                   .finishes = 0,
+                   .arithmetic = block.slice.arithmetic};
+  block.pulling = {.source_count = table.pulling_sources,
+                   .scaled_sources = table.pulling_scaled,
+                   .finishes = table.pulling_finishes,
+                   .arithmetic = block.slice.arithmetic};
+}
+
+// ---- data and packets ---------------------------------------------------------------------------
+
+TUTTI_DEVICE unsigned char* memory_at(const ShortState& block, const ShortEnd& end) {
+  // The input is only read; one function serves both directions.
+  auto* const base = end.kind == EndKind::kInput ? const_cast<void*>(block.part.input) : block.part.output;
+  return static_cast<unsigned char*>(base) + end.place;
+}
+TUTTI_DEVICE WordPair* packet_at(const ShortState& block, uint64_t place, uint32_t index) {
+  return reinterpret_cast<WordPair*>(place + block.half) + index;
+}
+TUTTI_DEVICE uint32_t data_bytes(const ShortStep& step, uint32_t index) {
+  const uint32_t left = step.bytes - index * kPacketDataBytes;
+  return left < kPacketDataBytes ? left : kPacketDataBytes;
+}
+
+/// Up to 8 bytes of memory, by words of 4 where these are aligned.
+TUTTI_DEVICE uint64_t load_data(const unsigned char* from, uint32_t bytes) {
+  uint64_t data = 0;
+  if (((reinterpret_cast<uint64_t>(from) | bytes) & 3) == 0) {
+    for (uint32_t i = 0; i < bytes; i += 4)
+      data |= static_cast<uint64_t>(*reinterpret_cast<const uint32_t*>(from + i)) << (8 * i);
+  } else {
+    for (uint32_t i = 0; i < bytes; ++i) data |= static_cast<uint64_t>(from[i]) << (8 * i);
+  }
+  return data;
+}
+TUTTI_DEVICE void store_data(unsigned char* to, uint64_t data, uint32_t bytes) {
+  if (((reinterpret_cast<uint64_t>(to) | bytes) & 3) == 0) {
+    for (uint32_t i = 0; i < bytes; i += 4)
+      *reinterpret_cast<uint32_t*>(to + i) = static_cast<uint32_t>(data >> (8 * i));
+  } else {
+    for (uint32_t i = 0; i < bytes; ++i) to[i] = static_cast<unsigned char>(data >> (8 * i));
+  }
+}
+
+/// 4 bytes of data below the flag, twice.
+TUTTI_DEVICE WordPair make_packet(uint64_t data, uint32_t mark) {
+  const uint64_t flag = static_cast<uint64_t>(mark) << 32;
+  return {{static_cast<uint32_t>(data) | flag, data >> 32 | flag}};
+}
+TUTTI_DEVICE uint64_t data_of(const WordPair& packet) {
+  return static_cast<uint32_t>(packet.words[0]) | packet.words[1] << 32;
+}
+TUTTI_DEVICE uint32_t flag_of(uint64_t word) {
+  return static_cast<uint32_t>(word >> 32);
+}
+
+// ---- pushing ------------------------------------------------------------------------------------
+
+TUTTI_DEVICE void push_packet(const ShortState& block, const ShortStep& step, uint32_t index) {
+  const uint32_t bytes = data_bytes(step, index);
+  const uint64_t offset = static_cast<uint64_t>(index) * kPacketDataBytes;
+  const unsigned char* const from =
+      step.source_count == 0 ? nullptr : memory_at(block, step.ends[0]) + offset;
+  uint64_t data = load_data(from, bytes);
+  if (step.computes != 0) data = reduce_words(block.pushing, {{data}});
+  for (uint32_t m = 0; m < step.sink_count; ++m) {
+    const ShortEnd& sink = step.ends[step.source_count + m];
+    if (sink.kind == EndKind::kSend) {
+      device::store_pair(packet_at(block, sink.place, index), make_packet(data, block.mark));
+    } else if (unsigned char* const to = memory_at(block, sink) + offset; to != from) {
+      store_data(to, data, bytes);
+    }
+  }
+}
+
+/// Calls `move`(step, index of the packet) for all packets of steps [first, last) that fall to this thread:
+/// those of several steps side by side.
+template <class Move>
+TUTTI_DEVICE void deal_packets(const ShortState& block, uint32_t first, uint32_t last, Move&& move) {
+  uint32_t index = device::thread_index();
+  for (uint32_t number = first; number < last; ++number) {
+    const uint32_t packets = block.table.steps[number].packets;
+    for (; index < packets; index += device::thread_count()) {
+      if (!move(number, index)) return;
+    }
+    index -= packets;
+  }
+}
+
+/// Marks what this call does not use as its own.
+TUTTI_DEVICE void renew_flags(const ShortState& block) {
+  if (block.epoch % kRenewalPeriod > 1) return;
+  for (uint32_t b = 0; b < block.table.unused_count; ++b) {
+    const UnusedMail& unused = block.table.unused[b];
+    for (uint32_t i = device::thread_index(); i < unused.packets; i += device::thread_count())
+      device::store_pair(packet_at(block, unused.place, i), make_packet(0, block.mark));
+  }
+}
+
+// ---- pulling ------------------------------------------------------------------------------------
+
+/// What a thread has seen of one packet of every source.
+struct Arrival {
+  Operands operands;
+  uint32_t late;  ///< a source whose packet has not come
+  bool differs;   ///< it has come, but of another call
+};
+
+/// Whether there is nothing to wait for any more.
+TUTTI_DEVICE bool load_arrival(const ShortState& block, const ShortStep& step, uint32_t index,
+                               Arrival& arrival) {
+  WordPair packets[reduce::kMaxSources];
+  TUTTI_UNROLL
+  for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
+    packets[k] = make_packet(0, block.mark);
+    if (k < step.source_count) packets[k] = device::load_pair(packet_at(block, step.ends[k].place, index));
+  }
+  bool all = true;
+  TUTTI_UNROLL
+  for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
+    arrival.operands.words[k] = data_of(packets[k]);
+    TUTTI_UNROLL
+    for (uint32_t w = 0; w < 2; ++w) {
+      const uint32_t flag = flag_of(packets[k].words[w]);
+      if (flag == block.mark) continue;
+      all = false;
+      arrival.late = k;
+      arrival.differs = arrival.differs || (flag & kEpochMask) == block.epoch;
+    }
+  }
+  return all || arrival.differs;
+}
+
+/// The thread's item when it stops, as stop() takes it: step, source and packet.
+inline constexpr uint32_t kItemSourceBits = 3;
+inline constexpr uint32_t kItemPacketBits = 16;
+
+/// Waits for one packet of every source and writes what becomes of them. Whether it has.
+TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index) {
+  const ShortStep& step = block.table.steps[number];
+  Arrival arrival;
+  arrival.late = 0;
+  arrival.differs = false;
+  Stop why = wait_for(block, "a packet", packet_at(block, step.ends[0].place, index),
+                      [&] { return load_arrival(block, step, index, arrival); });
+  if (arrival.differs) why = Stop::kMismatch;
+  if (why != Stop::kNone) {
+    stop(block, why, ((number << kItemSourceBits | arrival.late) << kItemPacketBits) | index);
+    return false;
+  }
+  uint64_t data = arrival.operands.words[0];
+  if (step.computes != 0) data = reduce_words(block.pulling, arrival.operands);
+  const uint64_t offset = static_cast<uint64_t>(index) * kPacketDataBytes;
+  for (uint32_t m = 0; m < step.sink_count; ++m)
+    store_data(memory_at(block, step.ends[step.source_count + m]) + offset, data, data_bytes(step, index));
+  return true;
+}
+
+// ---- a lane (see run_block) ---------------------------------------------------------------------
+
+/// Nothing of a short call is offered to the peers.
+TUTTI_DEVICE void begin_operation(const ShortState& /*block*/) {}
+
+TUTTI_DEVICE bool run_lane(ShortState& block) {
+  copy_table(block);
+  if (device::thread_index() == 0) begin_packets(block);
+  device::barrier("the table is here");
+  const bool pushes = block.at.step == 0;
+  if (device::thread_index() == 0) begin_computing(block);
+  device::barrier("the lane has begun");
+  if (pushes) {
+    deal_packets(block, 0, block.table.push_count, [&](uint32_t number, uint32_t index) {
+      push_packet(block, block.table.steps[number], index);
+      return true;
+    });
+    renew_flags(block);
+  }
+  device::barrier("all is pushed");
+  if (device::thread_index() == 0) block.at.step = 1;
+  deal_packets(block, block.table.push_count, block.table.step_count,
+               [&](uint32_t number, uint32_t index) { return pull_packet(block, number, index); });
+  device::barrier("all is pulled");
+  const bool finished = why_stopped(block) == Stop::kNone;
+  if (device::thread_index() == 0 && finished) block.at.finished = 1;
+  return pushes || finished;
+}
+
+TUTTI_DEVICE Obstacle find_obstacle(const ShortState& block) {
+  Obstacle obstacle{};
+  const Stop why = why_stopped(block);
+  if (why != Stop::kNotReady && why != Stop::kMismatch) return obstacle;
+  const uint32_t item = stopped_item(block);
+  const uint32_t index = item & ((1u << kItemPacketBits) - 1);
+  const uint32_t source = item >> kItemPacketBits & ((1u << kItemSourceBits) - 1);
+  obstacle.lane = block.lane_index;
+  obstacle.step = item >> (kItemPacketBits + kItemSourceBits);
+  const ShortEnd& end = block.table.steps[obstacle.step].ends[source];
+  obstacle.peer = end.peer;
+  if (why == Stop::kMismatch) {
+    const WordPair packet = device::load_pair(packet_at(block, end.place, index));
+    const uint32_t first = flag_of(packet.words[0]);
+    obstacle.word = first != block.mark ? first : flag_of(packet.words[1]);
+    obstacle.expected = block.mark;
+  }
+  return obstacle;
+}
+
+/// Runs the lane of a short call that falls to the calling block.
+TUTTI_DEVICE void run_short_launch(const Launch& launch) {
+  TUTTI_SHARED(ShortState, block);
+  run_block(block, launch);
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,260 @@
+// Goal: short calls give what the collectives are defined to give, in whatever order ranks and blocks run and
+// packets are torn, between other calls, for ever; and what a peer of another call sends is an error. Method:
+// all one-shot algorithms, bound for packets, run by fibers on a simulated device.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "algorithms/choice.h"
+#include "tests/kernels/case.h"
+#include "tests/kernels/host_kernels.h"
+
+namespace tutti::test {
+namespace {
+
+struct TypeAndOp {
+  DataType type;
+  ReduceOp op;
+};
+constexpr TypeAndOp kTypesAndOps[] = {{DataType::kUint32, ReduceOp::kSum},
+                                      {DataType::kUint8, ReduceOp::kBitXor},
+                                      {DataType::kUint16, ReduceOp::kMax},
+                                      {DataType::kFloat64, ReduceOp::kAvg},
+                                      {DataType::kFloat64, ReduceOp::kPremulSum}};
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : random_(seed * 1000003) {}
+  template <class... Values>
+  auto pick(Values... values) {
+    const std::common_type_t<Values...> all[] = {values...};
+    return all[random_() % sizeof...(values)];
+  }
+  bool coin() { return random_() % 2 == 0; }
+  uint64_t below(uint64_t limit) { return random_() % limit; }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+/// Whether all ranks' plans of an algorithm can be bound for packets.
+bool is_one_shot(const Algorithm& algorithm, uint32_t ranks) {
+  const Facts facts{.can_publish = false};
+  const Request request{.collective = algorithm.collective, .rank_count = ranks, .block_bytes = 1000};
+  if (!algorithm.supports(request, facts)) return false;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (!cuda::is_one_shot(algorithm.make(request, facts, rank))) return false;
+  }
+  return true;
+}
+
+/// Those that the choice table names for short calls.
+std::vector<const Algorithm*> one_shot_algorithms() {
+  std::vector<const Algorithm*> all;
+  for (const ChoiceRow& row : ChoiceTable::built_in().rows()) {
+    if (row.condition == ChoiceRow::Condition::kShort)
+      all.push_back(find_algorithm(row.collective, row.algorithm));
+  }
+  return all;
+}
+
+/// What and by whom; the order of things is the World's.
+Case draw_call(const Algorithm& algorithm, uint32_t ranks, uint64_t bytes, Draw& draw) {
+  Case c;
+  c.algorithm = &algorithm;
+  const TypeAndOp computes = kTypesAndOps[draw.below(std::size(kTypesAndOps))];
+  c.request = {.collective = algorithm.collective,
+               .rank_count = ranks,
+               .root = static_cast<uint32_t>(draw.below(ranks)),
+               .block_bytes = bytes / type_bytes(computes.type) * type_bytes(computes.type),
+               .type = computes.type,
+               .op = computes.op,
+               .in_place = draw.coin()};
+  if (draw.coin() && reduces(algorithm.collective)) {
+    c.request.type = draw.pick(DataType::kFloat16, DataType::kBfloat16, DataType::kFloat32);
+    c.request.op = ReduceOp::kSum;
+    c.request.reproducible = true;
+    c.request.block_bytes = c.request.block_bytes / 4 * 4;
+  }
+  c.stripes = draw.pick(1u, 1u, 3u);
+  c.by_packets = true;
+  return c;
+}
+
+WorldOptions draw_world(uint64_t seed, Draw& draw) {
+  WorldOptions world{.kernel = &tutti_run, .short_kernel = &tutti_short};
+  world.shape = {.slots = 32, .slot_bytes = 1024};
+  world.threads = kFew ? draw.pick(1u, 4u) : draw.pick(1u, 5u, 16u, 16u);
+  world.poll_limit = draw.pick(uint64_t{1}, uint64_t{3}, uint64_t{50});
+  world.device.block_slots = draw.pick(1u, 2u, 64u);
+  world.device.seed = seed;
+  return world;
+}
+
+class ShortTest : public testing::TestWithParam<const Algorithm*> {};
+
+TEST_P(ShortTest, GivesWhatTheCollectiveIsDefinedToGive) {
+  uint64_t seed = 1;
+  for (const uint32_t ranks : {2u, 3u, 4u, 5u, 8u}) {
+    if (kFew && ranks > 4) continue;
+    for (const uint64_t bytes : {0u, 1u, 8u, 203u, 3000u, 12'000u}) {
+      if (bytes > (kFew ? 300u : 3000u) && ranks > 3) continue;
+      for (int again = 0; again < (kFew ? 1 : 2); ++again) {
+        Draw draw(++seed);
+        Case c = draw_call(*GetParam(), ranks, bytes, draw);
+        c.world = draw_world(seed, draw);
+        c.calls = 3;
+        if (draw.below(4) == 0) {  // as where all blocks are resident
+          c.world.poll_limit = UINT64_MAX;
+          c.world.device.block_slots = 1000;
+          c.world.together = draw.coin();
+        }
+        ASSERT_EQ(run(c), "");
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, ShortTest, testing::ValuesIn(one_shot_algorithms()), [](const auto& test) {
+  return std::string(collective_name(test.param->collective)) + "_" + std::string(test.param->name);
+});
+
+TEST(ShortCallsTest, EveryCollectiveHasAOneShotAlgorithm) {
+  std::vector<bool> has(static_cast<size_t>(Collective::kSendRecv), false);
+  for (const Algorithm* algorithm : one_shot_algorithms())
+    has[static_cast<size_t>(algorithm->collective)] =
+        is_one_shot(*algorithm, 2) && is_one_shot(*algorithm, 8);
+  for (size_t c = 0; c < has.size(); ++c) EXPECT_TRUE(has[c]) << collective_name(static_cast<Collective>(c));
+}
+
+TEST(ShortCallsTest, PlansThatForwardWhatTheyGetAreNotOneShot) {
+  EXPECT_FALSE(is_one_shot(*find_algorithm(Collective::kAllReduce, "ring"), 3));
+  EXPECT_FALSE(is_one_shot(*find_algorithm(Collective::kAllReduce, "direct_two_shot"), 2));
+  EXPECT_FALSE(is_one_shot(*find_algorithm(Collective::kBroadcast, "binomial"), 4));
+  EXPECT_FALSE(is_one_shot(*find_algorithm(Collective::kAllReduce, "direct_one_shot"), 9));
+  EXPECT_TRUE(is_one_shot(*find_algorithm(Collective::kBroadcast, "direct"), 4));
+}
+
+/// Short and long calls in any order, of all collectives and roots, no rank waiting for the others to end.
+TEST(ShortCallsTest, RanksRunAheadThroughShortAndLongCalls) {
+  const std::vector<const Algorithm*> algorithms = one_shot_algorithms();
+  for (uint64_t seed = 1; seed <= (kFew ? 4 : 60); ++seed) {
+    Draw draw(seed);
+    const uint32_t ranks = kFew ? draw.pick(2u, 3u) : draw.pick(2u, 3u, 4u, 8u);
+    const WorldOptions world = draw_world(seed, draw);
+    std::vector<Case> cases;
+    for (uint32_t call = 0; call < 12; ++call) {
+      const Algorithm& algorithm = *algorithms[draw.below(algorithms.size())];
+      Case c = draw_call(algorithm, ranks, draw.pick(0u, 8u, 50u, 50u, 400u), draw);
+      c.world = world;
+      c.by_packets = draw.below(4) != 0;
+      cases.push_back(c);
+    }
+    ASSERT_EQ(run_in_sequence(cases), "") << "seed " << seed;
+  }
+}
+
+/// A case of two ranks that is easy to look at: sums of words.
+Case small_case() {
+  Case c;
+  c.algorithm = find_algorithm(Collective::kAllReduce, "direct_one_shot");
+  c.request = {.collective = Collective::kAllReduce,
+               .rank_count = 2,
+               .block_bytes = 1024,
+               .type = DataType::kUint32,
+               .in_place = true};
+  c.world = {.threads = 4, .poll_limit = 3, .kernel = &tutti_run, .short_kernel = &tutti_short};
+  c.by_packets = true;
+  return c;
+}
+
+/// Two ranks of a small case, in place; rank r adds r + 1 everywhere.
+struct Ranks {
+  explicit Ranks(const Case& c) : world(c.world), data(2) {
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      data[rank].assign(c.request.block_bytes / 4, rank + 1);
+      world.set_program(rank, bind_rank(c, rank, world));
+    }
+  }
+  CallBuffers buffers(uint32_t rank) { return {.input = data[rank].data(), .output = data[rank].data()}; }
+
+  World world;
+  std::vector<std::vector<uint32_t>> data;
+};
+
+TEST(ShortCallsTest, ALaunchThatWaitsInVainSaysForWhomAndGoesOnLater) {
+  Ranks ranks(small_case());
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  const cuda::Signals& signals = ranks.world.signals(0);
+  EXPECT_EQ(signals.moved, 1u);  // it has pushed
+  EXPECT_EQ(signals.done, 0u);
+  EXPECT_EQ(signals.obstacle.peer, 1u);
+  EXPECT_EQ(signals.obstacle.sending, 0u);
+  ranks.world.launch_alone(0, ranks.buffers(0), false);
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
+  EXPECT_EQ(signals.moved, 1u);
+  ranks.world.launch_alone(1, ranks.buffers(1));
+  EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
+  ranks.world.launch_alone(0, ranks.buffers(0), false);
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
+  EXPECT_EQ(signals.done, 1u);
+  EXPECT_EQ(signals.sequence, 1u);
+  EXPECT_EQ(ranks.world.state(0).short_calls, 1u);
+  for (uint32_t rank = 0; rank < 2; ++rank)
+    EXPECT_EQ(ranks.data[rank], std::vector<uint32_t>(256, 3)) << rank;
+}
+
+TEST(ShortCallsTest, AnotherCallsPacketEndsTheOperation) {
+  Ranks ranks(small_case());
+  ranks.world.program(1).signature_seed ^= 0x1234567;
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  ranks.world.launch_alone(1, ranks.buffers(1));
+  ASSERT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
+  const cuda::Signals& signals = ranks.world.signals(1);
+  EXPECT_EQ(signals.done, 1u);
+  EXPECT_EQ(signals.sequence, 0u);
+  EXPECT_EQ(signals.obstacle.peer, 0u);
+  EXPECT_NE(signals.obstacle.word, signals.obstacle.expected);
+  EXPECT_EQ(signals.obstacle.word & cuda::kEpochMask, signals.obstacle.expected & cuda::kEpochMask);
+  EXPECT_EQ(ranks.data[1], std::vector<uint32_t>(256, 2)) << "nothing was written";
+}
+
+/// Rank 0 broadcasts while rank 1 gathers: each sends the other a packet at least.
+TEST(ShortCallsTest, ARankThatSendsNothingIsHeardAllTheSame) {
+  Case c = small_case();
+  c.algorithm = find_algorithm(Collective::kBroadcast, "direct");
+  c.request.collective = Collective::kBroadcast;
+  Ranks ranks(c);
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished) << "the root waits for a sign of the receiver";
+  EXPECT_EQ(ranks.world.signals(0).obstacle.peer, 1u);
+  ranks.world.program(1).signature_seed ^= 0x1234567;
+  ranks.world.launch_alone(1, ranks.buffers(1));
+  EXPECT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
+  ranks.world.launch_alone(0, ranks.buffers(0), false);
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kMismatch) << "a greeting of another call";
+}
+
+TEST(ShortCallsTest, AnAbortIsSeenByAWaitWithoutBound) {
+  Case c = small_case();
+  c.world.poll_limit = UINT64_MAX;
+  Ranks ranks(c);
+  uint32_t turns = 0;
+  ranks.world.on_turn = [&] {
+    if (++turns == 5) __atomic_store_n(&ranks.world.signals(0).abort, 1, __ATOMIC_RELEASE);
+  };
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  EXPECT_EQ(ranks.world.signals(0).done, 1u);
+}
+
+TEST(ShortCallsTest, FlagsOfLongAgoAreNotTakenForNewOnes) {
+  EXPECT_EQ(run_through_numbers(&tutti_short), "");
+}
+
+}  // namespace
+}  // namespace tutti::test
