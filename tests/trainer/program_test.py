@@ -284,7 +284,7 @@ def check_gpu_timeline():
 
 
 def check_gpu_failures():
-    """A GPU that fails is named by its rank, the others name the rank; hosts apart reduce on host streams"""
+    """A GPU that fails is named by its rank, the others name the rank; hosts apart reduce by GPUs too"""
     gpu = with_gpu()
     with Folder() as folder:
         common = ("--data", folder.text, *SHAPE, "--steps", 4, "--device", "cuda")
@@ -298,7 +298,7 @@ def check_gpu_failures():
         assert errors.count("\n") == 3 and "reducing gradients" in errors, errors
         ranks = start_processes(folder, 2, *common, hosts=True, environments=(gpu, gpu))
         outputs = [finish(rank)[0] for rank in ranks]
-        assert re.search(r"^reductions: on a host stream \(rank 0: .*another host", outputs[0], re.MULTILINE), outputs[0]
+        assert re.search(r"^reductions: on a CUDA stream of GPU 0", outputs[0], re.MULTILINE), outputs[0]
 
 
 def check_mistakes():
