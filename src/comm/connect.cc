@@ -158,9 +158,11 @@ Status Communicator::meet(const SetUpOptions& options) {
   auto setup = SetUp::join(options, process_.config());
   TUTTI_TRY(setup.status());
   const Status prepared = prepare(*setup);
-  // What another rank has said is not repeated: the first failure that is heard of is everybody's.
-  if (!prepared) setup->fail(prepared);
-  return prepared;
+  if (prepared) return prepared;
+  // The first failure that is heard of is everybody's, and should not be what another one has led to.
+  const Status cause = setup->find_cause(prepared);
+  setup->fail(cause);
+  return cause;
 }
 
 /// All phases after joining the meeting.

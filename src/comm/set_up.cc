@@ -1,5 +1,7 @@
 #include "comm/set_up.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -77,6 +79,19 @@ Result<std::vector<FileDescriptor>> SetUp::connect(std::span<const DataRequest> 
 
 Status SetUp::finish() {
   return local_ ? local_->all_gather({}, {}, true).status() : network_->all_gather({}, true).status();
+}
+
+Status SetUp::find_cause(const Status& own) {
+  constexpr uint64_t kPatienceMs = 1000;
+  if (!network_ || own.code() != Code::kPeerLost) return own;
+  const uint64_t late_ns = std::min(options_.deadline_ns, deadline_after_ms(kPatienceMs));
+  for (;;) {
+    TUTTI_TRY(network_->check());
+    const uint64_t now = now_ns();
+    if (now >= late_ns) return own;
+    pollfd readable{.fd = network_->descriptor(), .events = POLLIN, .revents = 0};
+    poll(&readable, 1, static_cast<int>((late_ns - now) / 1'000'000 + 1));
+  }
 }
 
 void SetUp::fail(const Status& why) {

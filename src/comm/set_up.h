@@ -56,6 +56,10 @@ class SetUp {
   /// All ranks are ready. Ends the meeting.
   Status finish();
 
+  /// What has ended the set-up, where this rank failed by `own`: that a peer has gone is often how one learns
+  /// of a failure that its meeting is about to tell. Blocks for that, a second at most.
+  Status find_cause(const Status& own);
+
   /// Tells all ranks that this one gives up, and why.
   void fail(const Status& why);
 
