@@ -130,6 +130,13 @@ TEST(BootstrapTest, DifferentEnvironmentsAreRefused) {
   }
 }
 
+/// Every rank's create, where rank 1 of 3 has a value of TUTTI_SLOTS that is refused.
+void expect_declined_by_rank_1(Rank& rank, const tutti_unique_id_t& id) {
+  rank.expect(create(rank, 3, id, rank.rank()), TUTTI_INVALID_ARGUMENT, "create");
+  rank.expect_text({"TUTTI_SLOTS", "\"3\""}, "create");
+  if (rank.rank() != 1) rank.expect_text({"rank 1 cannot take part"}, "create");
+}
+
 // Goal: a rank whose environment is refused does not let the others wait: they get its error, with its rank.
 // Method: on one host and between hosts; the set-up's deadline is two minutes, the test's one.
 TEST(BootstrapTest, ARankWithABadSettingTellsTheOthers) {
@@ -140,9 +147,7 @@ TEST(BootstrapTest, ARankWithABadSettingTellsTheOthers) {
                           [](Rank& rank) {
                             const tutti_unique_id_t id = rank.id();
                             if (rank.rank() == 1) setenv("TUTTI_SLOTS", "3", 1);
-                            rank.expect(create(rank, 3, id, rank.rank()), TUTTI_INVALID_ARGUMENT, "create");
-                            rank.expect_text({"TUTTI_SLOTS", "\"3\""}, "create");
-                            if (rank.rank() != 1) rank.expect_text({"rank 1 cannot take part"}, "create");
+                            expect_declined_by_rank_1(rank, id);
                             rank.meet();
                           }),
               "")
@@ -165,9 +170,7 @@ TEST(BootstrapTest, ARankThatComesAfterTheFailureReadsWhy) {
                               rank.wait_value(0, 1);
                               rank.add(1);
                             }
-                            rank.expect(create(rank, 3, id, rank.rank()), TUTTI_INVALID_ARGUMENT, "create");
-                            rank.expect_text({"TUTTI_SLOTS", "\"3\""}, "create");
-                            if (rank.rank() != 1) rank.expect_text({"rank 1 cannot take part"}, "create");
+                            expect_declined_by_rank_1(rank, id);
                             rank.expect_true(rank.rank() != 0 || rank.value(1) == 1,
                                              "rank 0 left before the last rank came");
                             rank.add(0);

@@ -15,6 +15,17 @@ namespace tutti::test {
 /// Under the thread sanitizer a fiber costs a millisecond.
 inline constexpr bool kFew = simt::kThreadSanitizer;
 
+/// Combinations that cases draw from: sizes of elements, arithmetic with and without a last step.
+struct TypeAndOp {
+  DataType type;
+  ReduceOp op;
+};
+inline constexpr TypeAndOp kTypesAndOps[] = {{DataType::kUint32, ReduceOp::kSum},
+                                             {DataType::kUint8, ReduceOp::kBitXor},
+                                             {DataType::kUint16, ReduceOp::kMax},
+                                             {DataType::kFloat64, ReduceOp::kAvg},
+                                             {DataType::kFloat64, ReduceOp::kPremulSum}};
+
 /// One collective on all ranks.
 struct Case {
   const Algorithm* algorithm = nullptr;

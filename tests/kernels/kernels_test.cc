@@ -14,15 +14,6 @@
 namespace tutti::test {
 namespace {
 
-struct TypeAndOp {
-  DataType type;
-  ReduceOp op;
-};
-constexpr TypeAndOp kTypesAndOps[] = {{DataType::kUint32, ReduceOp::kSum},
-                                      {DataType::kUint8, ReduceOp::kBitXor},
-                                      {DataType::kFloat64, ReduceOp::kAvg},
-                                      {DataType::kFloat64, ReduceOp::kPremulSum}};
-
 /// A sum in the canonical tree, where the algorithm can do that.
 void make_reproducible(Case& c, DataType type) {
   Case changed = c;

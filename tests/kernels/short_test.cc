@@ -15,16 +15,6 @@
 namespace tutti::test {
 namespace {
 
-struct TypeAndOp {
-  DataType type;
-  ReduceOp op;
-};
-constexpr TypeAndOp kTypesAndOps[] = {{DataType::kUint32, ReduceOp::kSum},
-                                      {DataType::kUint8, ReduceOp::kBitXor},
-                                      {DataType::kUint16, ReduceOp::kMax},
-                                      {DataType::kFloat64, ReduceOp::kAvg},
-                                      {DataType::kFloat64, ReduceOp::kPremulSum}};
-
 class Draw {
  public:
   explicit Draw(uint64_t seed) : random_(seed * 1000003) {}
