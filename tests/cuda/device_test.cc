@@ -95,6 +95,8 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
     int devices;
   };
   for (const Case& one : {Case{{1, 1}, 1}, Case{{2, 1}, 1}, Case{{2, 2}, 2}, Case{{3}, 2}}) {
+    // The thread sanitizer sees nothing between processes, and keeps a megabyte for each thread of a device.
+    if (thread_sanitized() && one.layout.size() > 1) continue;
     ClusterOptions options = on_device(1, 2);
     options.layout = one.layout;
     options.create = false;
@@ -108,7 +110,7 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
       for (uint64_t i = 0; i < kKindCount; ++i) {
         Trial trial;
         trial.kind = static_cast<Kind>(i);
-        trial.count = i % 2 == 0 ? 300 : 30'000;
+        trial.count = i % 2 == 0 || thread_sanitized() ? 300 : 30'000;
         trial.seed = kSeed + i;
         run_trial(rank, trial, *place);
       }
