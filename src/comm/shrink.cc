@@ -135,7 +135,7 @@ bool Communicator::watch_members(const Members* members, SetUpStop* stop) {
 /// Called on the control thread.
 void Communicator::member_lost(uint32_t rank) {
   const std::scoped_lock lock(members_mutex_);
-  if (members_ != nullptr && members_->contains(rank)) members_stop_->stop();
+  if (members_ != nullptr && members_->contains(rank)) members_stop_->stop_early();
 }
 
 void Communicator::stop_shrink() {
