@@ -20,6 +20,19 @@ Result<CUstream> check_stream(const cuda::Context& context, uint32_t rank, void*
   return stream;
 }
 
+Result<std::optional<uint64_t>> find_capture(const cuda::Driver& driver, CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t id = 0;
+  TUTTI_TRY(driver.check(driver.stream_get_capture_info(stream, &status, &id, nullptr, nullptr, nullptr),
+                         "cuStreamGetCaptureInfo(argument stream)"));
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
+    return Status(Code::kInvalidUsage,
+                  "the capture of argument stream has failed: end it, and look at its errors");
+  }
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return std::optional<uint64_t>();
+  return std::optional<uint64_t>(id);
+}
+
 Status check_device_pointer(const cuda::Context& context, uint32_t rank, std::string_view name,
                             const void* address) {
   const cuda::Pointer found = context.driver().look_up(address);

@@ -94,15 +94,9 @@ Result<bool> CudaStagingDevice::is_captured(DeviceStream stream) const {
   TUTTI_TRY(current.status());
   auto handle = check_stream(context_, rank_, stream.handle);
   TUTTI_TRY(handle.status());
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  TUTTI_TRY(
-      driver().check(driver().stream_get_capture_info(*handle, &status, nullptr, nullptr, nullptr, nullptr),
-                     "cuStreamGetCaptureInfo(argument stream)"));
-  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
-    return Status(Code::kInvalidUsage,
-                  "the capture of argument stream has failed: end it, and look at its errors");
-  }
-  return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  const auto capture = find_capture(driver(), *handle);
+  TUTTI_TRY(capture.status());
+  return capture->has_value();
 }
 
 /// What the stream is given from now on runs after the last operation that was queued.

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 
 #include "tests/support/cluster.h"
@@ -14,14 +15,21 @@
 namespace tutti::test {
 namespace {
 
-const std::vector<std::vector<int>> kOneHostAndTwo = {{}, {0, 1, 1}};
-
 ClusterOptions without_comm(std::vector<int> layout, uint64_t setup_timeout_ms = 0) {
   ClusterOptions options;
   options.layout = std::move(layout);
   options.create = false;
   options.config.setup_timeout_ms = setup_timeout_ms;
   return options;
+}
+
+/// Three processes do `body`: on one host, and as one on a host and two on another.
+void expect_of_three(const std::function<void(Rank&)>& body) {
+  for (const std::vector<int>& hosts : {std::vector<int>{}, std::vector<int>{0, 1, 1}}) {
+    ClusterOptions options = without_comm(processes(3));
+    options.hosts = hosts;
+    EXPECT_EQ(run_cluster(options, body), "") << hosts.size();
+  }
 }
 
 tutti_result_t create(Rank& rank, int rank_count, const tutti_unique_id_t& id, int number) {
@@ -140,75 +148,52 @@ void expect_declined_by_rank_1(Rank& rank, const tutti_unique_id_t& id) {
 // Goal: a rank whose environment is refused does not let the others wait: they get its error, with its rank.
 // Method: on one host and between hosts; the set-up's deadline is two minutes, the test's one.
 TEST(BootstrapTest, ARankWithABadSettingTellsTheOthers) {
-  for (const std::vector<int>& hosts : kOneHostAndTwo) {
-    ClusterOptions options = without_comm(processes(3));
-    options.hosts = hosts;
-    EXPECT_EQ(run_cluster(options,
-                          [](Rank& rank) {
-                            const tutti_unique_id_t id = rank.id();
-                            if (rank.rank() == 1) setenv("TUTTI_SLOTS", "3", 1);
-                            expect_declined_by_rank_1(rank, id);
-                            rank.meet();
-                          }),
-              "")
-        << hosts.size();
-  }
+  expect_of_three([](Rank& rank) {
+    const tutti_unique_id_t id = rank.id();
+    if (rank.rank() == 1) setenv("TUTTI_SLOTS", "3", 1);
+    expect_declined_by_rank_1(rank, id);
+    rank.meet();
+  });
 }
 
 // Goal: a rank that comes when the meeting has failed, and whoever failed has gone, reads why at once.
 // Method: rank 2 begins when rank 1 has its error; rank 0, which made the id, is told before, but stays for
 // it.
 TEST(BootstrapTest, ARankThatComesAfterTheFailureReadsWhy) {
-  for (const std::vector<int>& hosts : kOneHostAndTwo) {
-    ClusterOptions options = without_comm(processes(3));
-    options.hosts = hosts;
-    EXPECT_EQ(run_cluster(options,
-                          [](Rank& rank) {
-                            const tutti_unique_id_t id = rank.id();
-                            if (rank.rank() == 1) setenv("TUTTI_SLOTS", "3", 1);
-                            if (rank.rank() == 2) {
-                              rank.wait_value(0, 1);
-                              rank.add(1);
-                            }
-                            expect_declined_by_rank_1(rank, id);
-                            rank.expect_true(rank.rank() != 0 || rank.value(1) == 1,
-                                             "rank 0 left before the last rank came");
-                            rank.add(0);
-                          }),
-              "")
-        << hosts.size();
-  }
+  expect_of_three([](Rank& rank) {
+    const tutti_unique_id_t id = rank.id();
+    if (rank.rank() == 1) setenv("TUTTI_SLOTS", "3", 1);
+    if (rank.rank() == 2) {
+      rank.wait_value(0, 1);
+      rank.add(1);
+    }
+    expect_declined_by_rank_1(rank, id);
+    rank.expect_true(rank.rank() != 0 || rank.value(1) == 1, "rank 0 left before the last rank came");
+    rank.add(0);
+  });
 }
 
 // Goal: where the settings of rank 0 itself are refused it still makes the id, and tells the others why.
 // Method: the process of rank 1 makes it and is number 0 of the meeting; the others come one after the other.
 TEST(BootstrapTest, AMakerWithABadSettingTellsTheOthers) {
-  for (const std::vector<int>& hosts : kOneHostAndTwo) {
-    ClusterOptions options = without_comm(processes(3));
-    options.hosts = hosts;
-    EXPECT_EQ(run_cluster(options,
-                          [](Rank& rank) {
-                            tutti_unique_id_t id;
-                            if (rank.rank() == 1) {
-                              setenv("TUTTI_ALGORITHM", "no_such_name", 1);
-                              rank.expect_ok(tutti_get_unique_id(&id), "id");
-                              std::memcpy(rank.shared_bytes(), &id, sizeof(id));
-                              rank.add(0);
-                            }
-                            const int number = rank.rank() == 2 ? 2 : 1 - rank.rank();
-                            rank.wait_value(0, static_cast<uint64_t>(number == 2 ? 2 : 1));
-                            std::memcpy(&id, rank.shared_bytes(), sizeof(id));
-                            if (number == 2) rank.add(1);
-                            rank.expect(create(rank, 3, id, number), TUTTI_INVALID_ARGUMENT, "create");
-                            rank.expect_text({"TUTTI_ALGORITHM", "\"no_such_name\""}, "create");
-                            if (number != 0) rank.expect_text({"rank 0 cannot take part"}, "create");
-                            rank.expect_true(number != 0 || rank.value(1) == 1,
-                                             "the maker left before the last rank came");
-                            if (number == 1) rank.add(0);
-                          }),
-              "")
-        << hosts.size();
-  }
+  expect_of_three([](Rank& rank) {
+    tutti_unique_id_t id;
+    if (rank.rank() == 1) {
+      setenv("TUTTI_ALGORITHM", "no_such_name", 1);
+      rank.expect_ok(tutti_get_unique_id(&id), "id");
+      std::memcpy(rank.shared_bytes(), &id, sizeof(id));
+      rank.add(0);
+    }
+    const int number = rank.rank() == 2 ? 2 : 1 - rank.rank();
+    rank.wait_value(0, static_cast<uint64_t>(number == 2 ? 2 : 1));
+    std::memcpy(&id, rank.shared_bytes(), sizeof(id));
+    if (number == 2) rank.add(1);
+    rank.expect(create(rank, 3, id, number), TUTTI_INVALID_ARGUMENT, "create");
+    rank.expect_text({"TUTTI_ALGORITHM", "\"no_such_name\""}, "create");
+    if (number != 0) rank.expect_text({"rank 0 cannot take part"}, "create");
+    rank.expect_true(number != 0 || rank.value(1) == 1, "the maker left before the last rank came");
+    if (number == 1) rank.add(0);
+  });
 }
 
 // Goal: nobody stays for ranks that have been there, however the meeting has failed.

@@ -155,10 +155,7 @@ TEST(LaunchTest, AnAbortIsSeenByAWaitWithoutBound) {
   c.world.poll_limit = UINT64_MAX;
   c.stripes = 2;
   Ranks ranks(c);
-  uint32_t turns = 0;
-  ranks.world.on_turn = [&] {
-    if (++turns == 5) __atomic_store_n(&ranks.world.signals(0).abort, 1, __ATOMIC_RELEASE);
-  };
+  ranks.world.abort_amid(0);
   ranks.world.launch_alone(0, ranks.buffers(0));
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
   EXPECT_EQ(ranks.world.signals(0).done, 1u);

@@ -233,10 +233,7 @@ TEST(ShortCallsTest, AnAbortIsSeenByAWaitWithoutBound) {
   Case c = small_case();
   c.world.poll_limit = UINT64_MAX;
   Ranks ranks(c);
-  uint32_t turns = 0;
-  ranks.world.on_turn = [&] {
-    if (++turns == 5) __atomic_store_n(&ranks.world.signals(0).abort, 1, __ATOMIC_RELEASE);
-  };
+  ranks.world.abort_amid(0);
   ranks.world.launch_alone(0, ranks.buffers(0));
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
   EXPECT_EQ(ranks.world.signals(0).done, 1u);

@@ -220,6 +220,12 @@ void World::launch_alone(uint32_t rank, const CallBuffers& buffers, bool first) 
   });
 }
 
+void World::abort_amid(uint32_t rank) {
+  on_turn = [this, rank, turns = 0]() mutable {
+    if (++turns == 5) __atomic_store_n(&signals(rank).abort, 1, __ATOMIC_RELEASE);
+  };
+}
+
 cuda::Ring World::look(uint32_t rank) {
   ranks_[rank]->left_seen = __atomic_load_n(&ranks_[rank]->signals.left, __ATOMIC_ACQUIRE);
   return ring(rank);

@@ -76,6 +76,8 @@ class World {
   simt::Scheduler& device() { return device_; }
   /// Launches one rank's part and runs the device until nothing moves any more; launches nothing again.
   void launch_alone(uint32_t rank, const CallBuffers& buffers, bool first = true);
+  /// Sets on_turn: the rank's host asks for an end in the device's fifth turn.
+  void abort_amid(uint32_t rank);
   /// What the rank's last launch says, as its host would read it now.
   cuda::Ring look(uint32_t rank);
 

@@ -1,0 +1,202 @@
+// CudaRank, CudaDevices: ranks on CUDA devices, over the driver's interface (cuda/driver.h). What device_rank.h
+// promises, in builds with CUDA.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "comm/device_memory.h"
+#include "comm/device_rank.h"
+#include "cuda/context.h"
+#include "cuda/driver.h"
+#include "cuda/library.h"
+#include "cuda/memory.h"
+#include "engine/cuda/bind.h"
+#include "engine/cuda/program.h"
+#include "transports/p2p/device_memory.h"
+#include "transports/shm/segment.h"
+
+namespace tutti {
+
+/// A device of this process, opened by its first rank, for good: its context and kernels.
+struct OpenDevice {
+  std::unique_ptr<cuda::Context> context;
+  cuda::Library library;
+  cuda::Kernel run;
+  cuda::Kernel run_short;
+};
+
+/// The memory of a rank's links. Its peers hold it too: a rank that has gone is still read.
+struct DeviceLinks {
+  SharedDeviceMemory memory;  ///< of a rank of this process
+  PeerDeviceMemory mapped;    ///< of one of another process
+
+  std::byte* base() const {
+    auto* const own = memory.as<std::byte>();
+    return own != nullptr ? own : mapped.as<std::byte>();
+  }
+};
+
+/// A rank as this one sees it.
+struct ConnectedPeer {
+  std::shared_ptr<DeviceLinks> links;
+  uint32_t same_memory = 0;  ///< 1: each can load from any address of the other's: one process, one device
+};
+
+class CudaDevices final : public Devices {
+ public:
+  explicit CudaDevices(std::unique_ptr<const cuda::Driver> driver) : driver_(std::move(driver)) {}
+  Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) override;
+  Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) override;
+  Status check_host_pointer(std::string_view name, const void* address) const override;
+  bool is_device_memory(const void* address) const override {
+    return driver_->look_up(address).kind == cuda::MemoryKind::kDevice;
+  }
+
+  void add_links(uint64_t key, const std::shared_ptr<DeviceLinks>& links) {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(links_, [](const auto& entry) { return entry.second.expired(); });
+    links_[key] = links;
+  }
+  std::shared_ptr<DeviceLinks> find_links(uint64_t key) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = links_.find(key);
+    return found == links_.end() ? nullptr : found->second.lock();
+  }
+
+ private:
+  Result<const OpenDevice*> open(int device);
+
+  std::unique_ptr<const cuda::Driver> driver_;
+  std::mutex mutex_;
+  std::map<int, OpenDevice> open_;
+  std::map<uint64_t, std::weak_ptr<DeviceLinks>> links_;
+};
+
+struct CudaProgram final : DeviceProgram {
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+  uint32_t threads = 0;   ///< of a block
+  bool captured = false;  ///< a graph may hold it
+};
+
+class CudaRank final : public DeviceRank, private cuda::LinkIndex {
+ public:
+  CudaRank(CudaDevices& devices, const OpenDevice& device, uint32_t rank, uint32_t rank_count)
+      : devices_(devices),
+        device_(device),
+        context_(*device.context),
+        rank_(rank),
+        rank_count_(rank_count),
+        shape_(DeviceShape::of(rank_count)),
+        memory_(context_) {}
+
+  Status open();
+  const DeviceIdentity& identity() const override { return identity_; }
+  const DeviceShape& shape() const override { return shape_; }
+  int file() const override { return identity_.has_file != 0 ? links_->memory.file().get() : -1; }
+  Status connect(std::span<const DevicePeer> ranks) override;
+  Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,
+                                 const BindOptions& options, DeviceMark mark) override;
+  Result<DeviceProgramHold> bind_short(const Plan& plan, std::span<const Geometry> stripes,
+                                       const BindOptions& options, DeviceMark mark) override;
+  Result<DeviceProgramHold> bind_messages(const BindOptions& options, DeviceMark mark) override;
+  void retire(DeviceProgram* program) override;
+  Status launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream) override;
+  Status copy(void* to, const void* from, uint64_t bytes, DeviceStream stream) override;
+  Result<bool> is_done() override;
+  DeviceBuffers barrier_buffers() const override {
+    return {.input = barrier_, .output = barrier_ + kLineBytes, .scale = nullptr};
+  }
+  Result<std::byte*> shared_scratch(uint64_t bytes) override { return memory_.shared_scratch(bytes); }
+  Status check_pointer(std::string_view name, const void* address) const override;
+  DeviceLook look() override;
+  Status relaunch() override;
+  void abort() override;
+
+ private:
+  /// Links of the rank's own, to or from `peer` on `channel`: all have their places from the start.
+  uint32_t send(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
+  uint32_t receive(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
+  cuda::PeerWindow window(uint32_t peer) override {
+    return {.window = reinterpret_cast<const cuda::Window*>(peers_[peer].links->base()),
+            .reference_offset = 0,
+            .same_process = peers_[peer].same_memory};
+  }
+
+  Status connect_peer(uint32_t peer, const DevicePeer& theirs);
+  uint32_t link_count() const { return channels_of_stripes(shape_.stripes) * rank_count_; }
+  SegmentShape ring_shape() const {
+    return {.rank_count = rank_count_,
+            .published = 0,
+            .channels = channels_of_stripes(shape_.stripes),
+            .slots = shape_.slots,
+            .slot_bytes = shape_.slot_bytes};
+  }
+  /// Behind the rings of a rank's memory its mailboxes, by who writes there.
+  size_t links_bytes() const {
+    const size_t mail = shape_.short_bytes > 0 ? size_t{rank_count_} * cuda::kMailboxBytes : 0;
+    return (rank_count_ > 1 ? ring_shape().bytes() : ring_shape().header_bytes()) + mail;
+  }
+  uint64_t mailbox(uint32_t owner, uint32_t writer) const {
+    return reinterpret_cast<uint64_t>(peers_[owner].links->base()) + ring_shape().bytes() +
+           uint64_t{writer} * cuda::kMailboxBytes;
+  }
+  std::vector<cuda::SendLink> make_sends() const;
+  std::vector<cuda::RecvLink> make_receives() const;
+  Result<DeviceProgramHold> place(const cuda::Image& image, DeviceMark mark);
+  Result<CUstream> find_stream(DeviceStream stream) const;
+  Status run(const CudaProgram& program, const cuda::Launch& launch, CUstream stream) const;
+  Status order(CUstream stream, bool& captured);
+  Status leave_mark(CUstream stream, bool captured);
+  template <class Queue>
+  Status issue(DeviceStream stream, const Queue& queue);
+  Result<bool> has_ended() const;
+  Status free_retired();
+  const cuda::Driver& driver() const { return context_.driver(); }
+
+  CudaDevices& devices_;
+  const OpenDevice& device_;
+  const cuda::Context& context_;
+  const uint32_t rank_;
+  const uint32_t rank_count_;
+  const DeviceShape shape_;
+  DeviceIdentity identity_;
+
+  DeviceHeap memory_;          ///< programs and scratch
+  cuda::DeviceMemory tables_;  ///< RankState, then the sending and the receiving ends of links
+  cuda::PinnedMemory signals_memory_;
+  cuda::Signals* signals_ = nullptr;
+  cuda::RankState* state_ = nullptr;
+  cuda::SendLink* sends_ = nullptr;
+  cuda::RecvLink* receives_ = nullptr;
+  std::byte* barrier_ = nullptr;
+  std::shared_ptr<DeviceLinks> links_;
+  std::vector<ConnectedPeer> peers_;  ///< by rank
+  cuda::Stream blocking_;             ///< of calls without a stream
+  cuda::Stream relaunch_;
+
+  std::mutex mutex_;                                           ///< guards what follows: calls and the tender
+  std::map<uint64_t, std::unique_ptr<CudaProgram>> programs_;  ///< by address on the device
+  std::vector<CudaProgram*> retired_;
+  cuda::Event issued_event_;  ///< the last operation, outside captures
+  bool has_mark_ = false;
+  CUstream last_stream_ = nullptr;
+  const CudaProgram* last_program_ = nullptr;
+  uint64_t issued_ = 0;        ///< operations outside captures
+  cuda::Event capture_event_;  ///< the last operation of the last capture
+  CUstream capture_stream_ = nullptr;
+  uint64_t capture_id_ = 0;
+  bool captured_any_ = false;
+  uint64_t given_up_ = 0;         ///< operations that could not be launched again
+  uint64_t relaunched_left_ = 0;  ///< Signals::left that was answered by a relaunch
+  uint64_t seen_moved_ = 0;
+  uint64_t seen_ended_ = 0;
+  uint64_t moved_ns_ = 0;
+};
+
+}  // namespace tutti
