@@ -112,14 +112,74 @@ Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, u
   return Status::ok();
 }
 
+DeviceStream device_stream(tutti_stream_t stream) {
+  return {.internal = stream.kind != kCudaStream, .handle = stream.handle};
+}
+
 /// Queues it on a CUDA stream, behind what the communicator's progress thread has.
 Status queue_on_device(tutti_comm* handle, const auto& call, tutti_stream_t stream, uint64_t timeout_ms) {
-  const DeviceStream where{.internal = false, .handle = stream.handle};
+  const DeviceStream where = device_stream(stream);
   if (handle->comm->is_staged()) return queue_staged(handle, call, where, timeout_ms);
   wait_for_queue(handle);
   const Busy busy(handle);
   handle->comm->set_timeout(timeout_ms);
   return handle->comm->issue(call, where);
+}
+
+/// Calls that are launched together: one of a communicator at the most. Whoever uses it marks them as busy.
+class Launches {
+ public:
+  bool holds(const tutti_comm* handle) const {
+    return std::find(handles_.begin(), handles_.end(), handle) != handles_.end();
+  }
+  /// A call of a communicator that runs on a device.
+  Status add(const Work& work) {
+    handles_.push_back(work.handle);
+    Communicator& comm = *work.handle->comm;
+    comm.set_timeout(work.timeout_ms);
+    const auto operation =
+        std::visit([&](const auto& call) { return comm.prepare_on_device(call, device_stream(work.stream)); },
+                   work.what);
+    TUTTI_TRY(operation.status());
+    if (operation->program != nullptr) operations_.push_back(*operation);
+    return Status::ok();
+  }
+  Status launch() const {
+    return operations_.empty() ? Status::ok() : handles_.front()->comm->launch(operations_);
+  }
+
+ private:
+  std::vector<const tutti_comm*> handles_;
+  std::vector<DeviceOperation> operations_;
+};
+
+/// Queues calls on CUDA streams. The first ones of all communicators are launched together, then the second
+/// ones, and so on: ranks that one thread drives need not wait for each other's launches.
+Status queue_on_devices(std::vector<const Work*> work) {
+  std::vector<std::unique_ptr<Busy>> busy;
+  while (!work.empty()) {
+    Launches launches;
+    std::vector<const Work*> later;
+    for (const Work* one : work) {
+      tutti_comm* handle = one->handle;
+      if (!handle->comm->runs_on_device()) {
+        TUTTI_TRY(std::visit(
+            [&](const auto& call) { return queue_on_device(handle, call, one->stream, one->timeout_ms); },
+            one->what));
+        continue;
+      }
+      if (launches.holds(handle)) {
+        later.push_back(one);
+        continue;
+      }
+      wait_for_queue(handle);
+      busy.push_back(std::make_unique<Busy>(handle));
+      TUTTI_TRY(launches.add(*one));
+    }
+    TUTTI_TRY(launches.launch());
+    work = std::move(later);
+  }
+  return Status::ok();
 }
 
 /// A group's sends to the own rank meet its receives from it, in call order.
@@ -194,6 +254,20 @@ struct Runner {
   }
 };
 
+/// Begins the first calls of those that run on devices, which are launched together.
+void begin_on_devices(std::vector<Runner>& runners) {
+  Launches launches;
+  for (Runner& runner : runners) {
+    if (!runner.handle->comm->runs_on_device()) continue;
+    runner.running = true;
+    runner.status = launches.add(*runner.queue.front());
+  }
+  const Status launched = launches.launch();
+  for (Runner& runner : runners) {
+    if (runner.running && runner.status.is_ok()) runner.status = launched;
+  }
+}
+
 Status run_together(std::vector<Work>& work) {
   std::vector<Runner> runners;
   for (Work& one : work) {
@@ -209,6 +283,7 @@ Status run_together(std::vector<Work>& work) {
   std::vector<std::unique_ptr<Busy>> busy;
   busy.reserve(runners.size());
   for (const Runner& runner : runners) busy.push_back(std::make_unique<Busy>(runner.handle));
+  begin_on_devices(runners);
   for (bool left = true; left;) {
     bool moved = false;
     left = false;
@@ -363,20 +438,18 @@ Status group_end() {
   }
   // Ranks may mix sends and collectives in different orders inside a group: all run the messages first.
   for (const bool messages_first : {true, false}) {
+    std::vector<const Work*> on_devices;
     for (Work& work : all.work) {
       if (is_group_of_messages(work) != messages_first) continue;
       if (work.stream.kind == 0) {
         blocking.push_back(std::move(work));
       } else if (work.stream.kind == kCudaStream) {
-        TUTTI_TRY(std::visit(
-            [&](const auto& call) {
-              return queue_on_device(work.handle, call, work.stream, work.timeout_ms);
-            },
-            work.what));
+        on_devices.push_back(&work);
       } else {
         enqueue(std::move(work));
       }
     }
+    TUTTI_TRY(queue_on_devices(std::move(on_devices)));
   }
   return run_together(blocking);
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -87,6 +88,15 @@ class Communicator {
   /// known; kInvalidUsage, kInvalidArgument (the stream).
   Status issue(const Call& call, DeviceStream stream);
   Status issue(const MessageCall& call, DeviceStream stream);
+  /// The same in pieces, so that ranks which one thread drives are launched together. The operation of a
+  /// call, to be launched before the next one's; a group's messages to the rank itself are copied already,
+  /// and its program is null where none are left. Only where runs_on_device().
+  Result<DeviceOperation> prepare_on_device(const Call& call, DeviceStream stream);
+  Result<DeviceOperation> prepare_on_device(const MessageCall& call, DeviceStream stream);
+  /// Launches operations of communicators of this process, one of each at the most.
+  Status launch(std::span<const DeviceOperation> operations);
+  /// Whether calls of this rank run as kernels.
+  bool runs_on_device() const { return device_ != nullptr; }
   /// Whether calls of this rank work on memory of a device.
   bool is_on_device() const { return device_ != nullptr || staging_ != nullptr; }
   /// Ok when this rank can work on memory at `address`. `name`: of the argument. Costs nothing in a process
@@ -260,7 +270,9 @@ class Communicator {
                                                 std::span<const Geometry> stripes, const BindOptions& options,
                                                 bool by_packets);
   bool goes_by_packets(const Bound& bound, const Request& request) const;
-  Status launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream);
+  template <class Anything>
+  Status issue_on_device(const Anything& call, DeviceStream stream);
+  DeviceOperation make_operation(DeviceProgram* program, const DeviceBuffers& buffers, DeviceStream stream);
   Result<DeviceProgram*> find_messages(DeviceMark mark);
   Progress poll_device();
   Status wait_for_device();

@@ -1,10 +1,12 @@
-// CudaRank, CudaDevices: ranks on CUDA devices, over the driver's interface (cuda/driver.h). What device_rank.h
-// promises, in builds with CUDA.
+// CudaRank, CudaDevices: ranks on CUDA devices, over the driver's interface (cuda/driver.h). What
+// device_rank.h promises, in builds with CUDA.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -28,6 +30,7 @@ struct OpenDevice {
   cuda::Library library;
   cuda::Kernel run;
   cuda::Kernel run_short;
+  uint32_t resident = 0;  ///< blocks that the device holds at a time, of either kernel
 };
 
 /// The memory of a rank's links. Its peers hold it too: a rank that has gone is still read.
@@ -47,11 +50,14 @@ struct ConnectedPeer {
   uint32_t same_memory = 0;  ///< 1: each can load from any address of the other's: one process, one device
 };
 
+class CudaRank;
+
 class CudaDevices final : public Devices {
  public:
   explicit CudaDevices(std::unique_ptr<const cuda::Driver> driver) : driver_(std::move(driver)) {}
   Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) override;
   Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) override;
+  Status launch(std::span<const DeviceOperation> operations) override;
   Status check_host_pointer(std::string_view name, const void* address) const override;
   bool is_device_memory(const void* address) const override {
     return driver_->look_up(address).kind == cuda::MemoryKind::kDevice;
@@ -72,7 +78,8 @@ class CudaDevices final : public Devices {
   Result<const OpenDevice*> open(int device);
 
   std::unique_ptr<const cuda::Driver> driver_;
-  std::mutex mutex_;
+  std::mutex together_;  ///< who holds several ranks' locks holds this one too
+  std::mutex mutex_;     ///< guards what follows
   std::map<int, OpenDevice> open_;
   std::map<uint64_t, std::weak_ptr<DeviceLinks>> links_;
 };
@@ -82,6 +89,23 @@ struct CudaProgram final : DeviceProgram {
   uint64_t bytes = 0;
   uint32_t threads = 0;   ///< of a block
   bool captured = false;  ///< a graph may hold it
+};
+
+/// An operation on its way into a stream.
+struct PendingOperation {
+  CudaProgram* program = nullptr;
+  DeviceBuffers buffers;
+  CUstream stream = nullptr;
+  std::optional<uint64_t> capture;  ///< that the stream is part of
+  bool is_launched = false;
+};
+
+/// The parts of one launch, as they are collected.
+struct SharedLaunch {
+  cuda::Launch launch{};
+  uint32_t blocks = 0;
+  uint32_t threads = 0;
+  std::array<CudaRank*, cuda::kMaxParts> ranks{};
 };
 
 class CudaRank final : public DeviceRank, private cuda::LinkIndex {
@@ -106,7 +130,6 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
                                        const BindOptions& options, DeviceMark mark) override;
   Result<DeviceProgramHold> bind_messages(const BindOptions& options, DeviceMark mark) override;
   void retire(DeviceProgram* program) override;
-  Status launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream) override;
   Status copy(void* to, const void* from, uint64_t bytes, DeviceStream stream) override;
   Result<bool> is_done() override;
   DeviceBuffers barrier_buffers() const override {
@@ -117,6 +140,22 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   DeviceLook look() override;
   Status relaunch() override;
   void abort() override;
+
+  // An operation step by step, for CudaDevices::launch, which holds the lock:
+
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  /// Finds the stream, and puts what will come behind the rank's operations so far.
+  Status begin(const DeviceOperation& operation);
+  bool is_launched() const { return pending_.is_launched; }
+  /// Whether the rank's part can be in a launch that `lead` leads, beside what it holds.
+  bool can_join(const CudaRank& lead, const SharedLaunch& shared) const;
+  /// Adds the rank's part to a launch in the stream of `lead`.
+  Status join(const CudaRank& lead, SharedLaunch& shared);
+  /// Queues the launch that this rank leads.
+  Status queue(SharedLaunch& shared);
+  /// Makes the stream wait until the operation has ended.
+  Status end();
 
  private:
   /// Links of the rank's own, to or from `peer` on `channel`: all have their places from the start.
@@ -150,11 +189,13 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   std::vector<cuda::RecvLink> make_receives() const;
   Result<DeviceProgramHold> place(const cuda::Image& image, DeviceMark mark);
   Result<CUstream> find_stream(DeviceStream stream) const;
-  Status run(const CudaProgram& program, const cuda::Launch& launch, CUstream stream) const;
-  Status order(CUstream stream, bool& captured);
+  const cuda::Kernel& kernel(const CudaProgram& program) const {
+    return program.by_packets ? device_.run_short : device_.run;
+  }
+  bool has_peer(const CudaRank& other) const;
+  Status order(CUstream stream, std::optional<uint64_t>& capture);
+  const cuda::Event& mark(bool captured) const { return captured ? capture_event_ : issued_event_; }
   Status leave_mark(CUstream stream, bool captured);
-  template <class Queue>
-  Status issue(DeviceStream stream, const Queue& queue);
   Result<bool> has_ended() const;
   Status free_retired();
   const cuda::Driver& driver() const { return context_.driver(); }
@@ -183,6 +224,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   std::mutex mutex_;                                           ///< guards what follows: calls and the tender
   std::map<uint64_t, std::unique_ptr<CudaProgram>> programs_;  ///< by address on the device
   std::vector<CudaProgram*> retired_;
+  PendingOperation pending_;
   cuda::Event issued_event_;  ///< the last operation, outside captures
   bool has_mark_ = false;
   CUstream last_stream_ = nullptr;

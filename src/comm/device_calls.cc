@@ -159,16 +159,16 @@ bool Communicator::goes_by_packets(const Bound& bound, const Request& request) c
   return true;
 }
 
-Status Communicator::issue(const Call& call, DeviceStream stream) {
+Result<DeviceOperation> Communicator::prepare_on_device(const Call& call, DeviceStream stream) {
   if (has_error()) return error();
   if (last_ == nullptr || call.blocks != nullptr || !(last_->shape == call.shape))
     TUTTI_TRY(find_bound(call));
   DeviceBuffers buffers{.input = call.send, .output = call.recv, .scale = call.scale};
   if (call.shape.collective == Collective::kBarrier) buffers = device_->barrier_buffers();
-  return launch(*last_->program, buffers, stream);
+  return make_operation(last_->program.get(), buffers, stream);
 }
 
-Status Communicator::issue(const MessageCall& call, DeviceStream stream) {
+Result<DeviceOperation> Communicator::prepare_on_device(const MessageCall& call, DeviceStream stream) {
   if (has_error()) return error();
   DeviceMark mark{.is_collective = call.collective, .messages = call.messages};
   if (call.collective) {
@@ -179,17 +179,37 @@ Status Communicator::issue(const MessageCall& call, DeviceStream stream) {
   }
   for (const SelfCopy& copy : take_self_copies(mark.messages, rank_))
     TUTTI_TRY(device_->copy(copy.to, copy.from, copy.bytes, stream));
-  if (mark.messages.empty() && !call.collective) return Status::ok();
+  if (mark.messages.empty() && !call.collective) return DeviceOperation{};
   auto program = find_messages(std::move(mark));
   TUTTI_TRY(program.status());
-  return launch(**program, {}, stream);
+  return make_operation(*program, {}, stream);
 }
 
-Status Communicator::launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream) {
+DeviceOperation Communicator::make_operation(DeviceProgram* program, const DeviceBuffers& buffers,
+                                             DeviceStream stream) {
   has_stream_calls_ = has_stream_calls_ || !stream.internal;
-  TUTTI_TRY(device_->launch(program, buffers, stream));
+  return {.rank = device_.get(), .program = program, .buffers = buffers, .stream = stream};
+}
+
+Status Communicator::launch(std::span<const DeviceOperation> operations) {
+  TUTTI_TRY(process_.devices_in_use()->launch(operations));
   process_.tender().wake();
   return Status::ok();
+}
+
+template <class Anything>
+Status Communicator::issue_on_device(const Anything& call, DeviceStream stream) {
+  const auto operation = prepare_on_device(call, stream);
+  TUTTI_TRY(operation.status());
+  return operation->program == nullptr ? Status::ok() : launch(std::span(&*operation, 1));
+}
+
+Status Communicator::issue(const Call& call, DeviceStream stream) {
+  return issue_on_device(call, stream);
+}
+
+Status Communicator::issue(const MessageCall& call, DeviceStream stream) {
+  return issue_on_device(call, stream);
 }
 
 Result<DeviceProgram*> Communicator::find_messages(DeviceMark mark) {

@@ -245,6 +245,12 @@ Result<const OpenDevice*> CudaDevices::open(int device) {
   TUTTI_TRY(keep(cuda::Library::load(*fresh.context, cuda::kernel_image()), fresh.library));
   TUTTI_TRY(keep(fresh.library.kernel(cuda::kRunKernel), fresh.run));
   TUTTI_TRY(keep(fresh.library.kernel(cuda::kShortKernel), fresh.run_short));
+  fresh.resident = UINT32_MAX;
+  for (const cuda::Kernel& kernel : {fresh.run, fresh.run_short}) {
+    auto blocks = cuda::resident_blocks(*fresh.context, kernel, cuda::kBlockThreads);
+    TUTTI_TRY(blocks.status());
+    fresh.resident = std::min(fresh.resident, *blocks);
+  }
   return &open_.emplace(device, std::move(fresh)).first->second;
 }
 

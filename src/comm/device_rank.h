@@ -2,12 +2,12 @@
 // memory, its bound programs, and its launches. Devices: those that ranks of this process use.
 //
 // One build runs with and without CUDA: this header knows nothing of it, and builds without the toolkit have
-// a source that refuses (device_rank_none.cc).
+// a source that refuses (device_rank_none.cc). With CUDA: cuda_rank.h.
 //
-// Life of an operation: `launch` queues the kernel on a stream, followed by a wait for the word `done`. The
-// kernel leaves when it has waited for too long; then whoever looks next (the DeviceTender) launches it again
-// on a stream of the rank's own. At most one launch of a rank runs at a time: operations are ordered across
-// streams by an event.
+// Life of an operation: Devices::launch queues the kernel on a stream, followed by a wait for the word
+// `done`. The kernel leaves when it has waited for too long; then whoever looks next (the DeviceTender)
+// launches it again on a stream of the rank's own. At most one launch of a rank runs at a time: operations
+// are ordered across streams by an event.
 #pragma once
 
 #include <array>
@@ -117,6 +117,14 @@ struct DeviceLook {
   bool may_be_replayed = false;            ///< some operation was captured into a graph
 };
 
+/// An operation of a rank, before it is launched.
+struct DeviceOperation {
+  DeviceRank* rank = nullptr;
+  DeviceProgram* program = nullptr;
+  DeviceBuffers buffers;
+  DeviceStream stream;
+};
+
 class DeviceRank {
  public:
   virtual ~DeviceRank() = default;
@@ -145,12 +153,10 @@ class DeviceRank {
 
   // Any thread:
 
-  /// Queues an operation behind all earlier ones of the rank. Does not wait. Errors: kInvalidUsage (a stream
-  /// of another device, a capture that has failed), kSystemError; then nothing was queued.
-  virtual Status launch(DeviceProgram& program, const DeviceBuffers& buffers, DeviceStream stream) = 0;
-  /// Queues a copy within the device's memory, in order with `launch`.
+  /// Queues a copy within the device's memory, in order with the rank's operations. Errors: as
+  /// Devices::launch.
   virtual Status copy(void* to, const void* from, uint64_t bytes, DeviceStream stream) = 0;
-  /// Whether all that `launch` has queued outside captures has ended. Errors: what failed on the device.
+  /// Whether all that was launched outside captures has ended. Errors: what failed on the device.
   virtual Result<bool> is_done() = 0;
   /// What a barrier reads and writes.
   virtual DeviceBuffers barrier_buffers() const = 0;
@@ -183,6 +189,12 @@ class Devices {
   virtual Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) = 0;
   /// For a rank whose calls are staged. Errors: as open_rank.
   virtual Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) = 0;
+  /// Queues operations, one of each of several ranks, behind all earlier ones of each. Does not wait. Ranks
+  /// of one communicator on one device share a launch, all on the device at once, as far as it has room for
+  /// them; no stream waits for an operation before all are queued, so the streams may be one and the same.
+  /// Any thread. Errors: kInvalidUsage (a stream of another device, a capture that has failed); then nothing
+  /// was queued. kSystemError; then nothing was of one operation alone, some of several.
+  virtual Status launch(std::span<const DeviceOperation> operations) = 0;
   /// Ok when the host may touch the memory at `address`.
   virtual Status check_host_pointer(std::string_view name, const void* address) const = 0;
   /// Whether `address` is in a device's memory, which the host cannot read.

@@ -10,6 +10,7 @@
 
 #include "tests/conformance/trial.h"
 #include "tests/cuda/cuda_place.h"
+#include "tests/cuda/numbers.h"
 #include "tests/support/pairwise.h"
 #include "tests/support/scope.h"
 #include "tests/support/values.h"
@@ -20,17 +21,6 @@ namespace {
 constexpr uint64_t kSeed = 20261121;
 constexpr int kRankCounts[] = {1, 2, 3, 4, 8};
 constexpr int kOrders = 4;
-
-/// A device of `blocks` places for blocks.
-ClusterOptions on_device(int ranks, int blocks) {
-  ClusterOptions options;
-  options.layout = threads(ranks);
-  options.config.device = 0;
-  options.config.timeout_ms = static_cast<uint64_t>(patience_s(60)) * 1000;
-  options.seconds = 240;
-  options.environment = {{"FAKE_CUDA_SMS", std::to_string(blocks)}, {"FAKE_CUDA_BLOCKS", "1"}};
-  return options;
-}
 
 /// Around the inline limit, a slice, and enough bytes for several stripes.
 uint64_t count_of(int count_class, tutti_type_t type) {
@@ -117,46 +107,6 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
     });
     EXPECT_EQ(failures, "") << layout_name(one.layout) << " on " << one.devices << " devices";
   }
-}
-
-/// Numbers that a short call reduces, and a long one.
-constexpr size_t kCount = 2'000;
-constexpr size_t kLongCount = 6'000;
-
-/// A buffer of numbers on a device.
-class Numbers {
- public:
-  explicit Numbers(CudaPlace& place, size_t count = kCount)
-      : place_(place), there_(place.allocate(count * sizeof(uint64_t))), here_(count) {}
-  void* get() const { return there_; }
-  size_t count() const { return here_.size(); }
-  size_t bytes() const { return here_.size() * sizeof(uint64_t); }
-  /// Element i becomes first + i.
-  bool count_from(uint64_t first) {
-    for (size_t i = 0; i < here_.size(); ++i) here_[i] = first + i;
-    return there_ != nullptr && place_.copy(there_, here_.data(), bytes());
-  }
-  /// Whether element i is factor * i + constant.
-  bool holds(uint64_t factor, uint64_t constant) {
-    if (!place_.copy(here_.data(), there_, bytes())) return false;
-    for (size_t i = 0; i < here_.size(); ++i) {
-      if (here_[i] != factor * i + constant) return false;
-    }
-    return true;
-  }
-
- private:
-  CudaPlace& place_;
-  std::byte* there_;
-  std::vector<uint64_t> here_;
-};
-
-tutti_result_t sum(const Numbers& send, const Numbers& recv, tutti_comm_t* comm, tutti_stream_t stream) {
-  return tutti_all_reduce(send.get(), recv.get(), send.count(), TUTTI_UINT64, TUTTI_SUM, comm, stream);
-}
-
-bool synchronize(const CudaPlace& place, CUstream stream) {
-  return place.driver().stream_synchronize(stream) == CUDA_SUCCESS;
 }
 
 /// A captured all_reduce and a copy of its result.
@@ -346,46 +296,6 @@ TEST(DeviceTest, ASplitMakesCommunicatorsOnTheSameDevice) {
                           rank.expect_ok(sum(numbers, numbers, half, TUTTI_BLOCKING), "all_reduce of a half");
                           rank.expect_true(numbers.holds(2, rank.rank() % 2 == 0 ? 2 : 4), "its result");
                           rank.expect_ok(tutti_comm_destroy(half), "destroy");
-                        }),
-            "");
-}
-
-TEST(DeviceTest, OneThreadDrivesAllRanksInAGroup) {
-  ClusterOptions options = on_device(1, 2);
-  options.create = false;
-  EXPECT_EQ(run_cluster(options,
-                        [](Rank& rank) {
-                          constexpr int kRanks = 4;
-                          const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
-                          if (place == nullptr) return;
-                          tutti_config_t config = rank.config();
-                          tutti_comm_t* comms[kRanks] = {};
-                          if (!rank.expect_ok(tutti_comm_create_all(comms, kRanks, &config), "create_all"))
-                            return;
-                          std::vector<Numbers> numbers;
-                          for (int i = 0; i < kRanks; ++i) {
-                            numbers.emplace_back(*place);
-                            rank.expect_true(numbers.back().count_from(static_cast<uint64_t>(i)), "input");
-                          }
-                          std::vector<cuda::Stream> streams;
-                          for (int i = 0; i < kRanks; ++i)
-                            streams.push_back(std::move(*cuda::Stream::create(place->context())));
-                          for (const bool blocks : {true, false}) {
-                            (void)tutti_group_start();
-                            for (size_t i = 0; i < kRanks; ++i) {
-                              rank.expect_ok(
-                                  sum(numbers[i], numbers[i], comms[i],
-                                      blocks ? TUTTI_BLOCKING : tutti_stream_cuda(streams[i].handle())),
-                                  "recorded");
-                            }
-                            rank.expect_ok(tutti_group_end(), "the group");
-                          }
-                          for (size_t i = 0; i < kRanks; ++i) {
-                            rank.expect_true(synchronize(*place, streams[i].handle()), "the stream");
-                            rank.expect_true(numbers[i].holds(16, 24), "its result");
-                          }
-                          for (tutti_comm_t* comm : comms)
-                            rank.expect_ok(tutti_comm_destroy(comm), "destroy");
                         }),
             "");
 }

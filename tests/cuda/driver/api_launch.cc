@@ -102,6 +102,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   task.cooperative = is_cooperative(*config);
   const auto slots = static_cast<uint32_t>(settings().multiprocessors * settings().blocks_per_multiprocessor);
   if (task.cooperative && task.blocks > slots) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  if (task.cooperative) ++machine().cooperative_launches;
   const auto* argument = static_cast<const unsigned char*>(arguments[0]);
   task.argument.assign(argument, argument + kernel->host->argument_bytes);
   return submit(*stream, std::move(task));

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <string>
 
 namespace fake_cuda {
@@ -31,6 +32,12 @@ inline std::string leaks() {
 inline bool guards_memory() {
   const auto ask = reinterpret_cast<bool (*)()>(control("fake_cuda_guards_memory"));
   return ask != nullptr && ask();
+}
+
+/// Launches so far of which all blocks are resident at once. 0: none, or nobody knows.
+inline uint64_t cooperative_launches() {
+  const auto ask = reinterpret_cast<uint64_t (*)()>(control("fake_cuda_cooperative_launches"));
+  return ask != nullptr ? ask() : 0;
 }
 
 }  // namespace fake_cuda

@@ -99,3 +99,8 @@ extern "C" __attribute__((visibility("default"))) const char* fake_cuda_leaks() 
 extern "C" __attribute__((visibility("default"))) bool fake_cuda_guards_memory() {
   return fake_cuda::machine().memory.has_keys();
 }
+
+extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_cooperative_launches() {
+  const fake_cuda::Guard guard(fake_cuda::machine().lock);
+  return fake_cuda::machine().cooperative_launches;
+}

@@ -89,6 +89,7 @@ struct Machine {
   Handles<Allocation> allocations;
   std::vector<std::weak_ptr<Capture>> captures;
   std::map<std::string, int> calls;  ///< of functions that a fault names
+  uint64_t cooperative_launches = 0;
 
   Device* device(CUdevice ordinal) const;
 };
