@@ -1,9 +1,12 @@
 // A rank on a CUDA device (site.h), through the driver that is found at run time.
+#include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "cuda/context.h"
 #include "cuda/driver.h"
+#include "cuda/library.h"
 #include "cuda/memory.h"
 #include "perf/site.h"
 
@@ -16,6 +19,16 @@ using cuda::Driver;
 
 // Where the device does not say: as much as the largest has.
 constexpr uint64_t kUnknownCacheBytes = uint64_t{64} << 20;
+
+// For the driver to compile: the oldest that all devices of this library's kernels understand.
+constexpr char kNothing[] = R"(.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry tutti_nothing()
+{
+  ret;
+}
+)";
 
 CUdeviceptr address_of(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
@@ -111,6 +124,8 @@ class CudaSite final : public Site, private DeviceQueue {
   Status mark(size_t index) override;
   Result<double> between_us(size_t from, size_t to) override;
   Status copy_within(void* to, const void* from, size_t bytes) override;
+  Status launch_nothing() override;
+  Status go_before(DeviceQueue& other) override;
   Status begin_capture() override;
   Result<std::unique_ptr<Graph>> end_capture() override;
 
@@ -118,6 +133,9 @@ class CudaSite final : public Site, private DeviceQueue {
   std::unique_ptr<Context> context_;
   cuda::Stream stream_;  ///< empty: the null stream
   std::vector<cuda::Event> marks_;
+  cuda::Event turn_;             ///< of go_before
+  cuda::Library nothing_image_;  ///< loaded when it is needed
+  cuda::Kernel nothing_;
 };
 
 Result<std::unique_ptr<Site>> CudaSite::open(const Driver& driver, int device, bool null_stream) {
@@ -179,6 +197,30 @@ Status CudaSite::copy_within(void* to, const void* from, size_t bytes) {
   TUTTI_TRY(current.status());
   return driver().check(driver().memcpy_async(address_of(to), address_of(from), bytes, stream_.handle()),
                         "cuMemcpyAsync");
+}
+
+Status CudaSite::launch_nothing() {
+  if (nothing_.function == nullptr) {
+    auto image = cuda::Library::load(*context_, std::as_bytes(std::span(kNothing)));
+    if (!image) return image.status();
+    auto kernel = image->kernel("tutti_nothing");
+    if (!kernel) return kernel.status();
+    nothing_image_ = std::move(*image);
+    nothing_ = *kernel;
+  }
+  return cuda::launch(*context_, nothing_, {.blocks = 1, .threads = 1}, stream_.handle(), nullptr);
+}
+
+Status CudaSite::go_before(DeviceQueue& other) {
+  const CurrentContext current(*context_);
+  TUTTI_TRY(current.status());
+  if (turn_.handle() == nullptr) {
+    auto event = cuda::Event::create(*context_);
+    if (!event) return event.status();
+    turn_ = std::move(*event);
+  }
+  TUTTI_TRY(turn_.record(stream_.handle()));
+  return turn_.make_wait(static_cast<CudaSite&>(other).stream_.handle());
 }
 
 Status CudaSite::begin_capture() {

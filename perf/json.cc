@@ -168,7 +168,7 @@ const std::string& JsonReport::path() const {
 
 void JsonReport::begin(const Options& options, const std::vector<std::string>& arguments,
                        const std::vector<std::string>& environment, int library_version,
-                       const std::vector<RankInfo>& ranks, std::optional<double> copy_gbs) {
+                       const std::vector<RankInfo>& ranks, const std::optional<Floors>& floors) {
   Json& json = document_->json;
   json["version"] = kVersion;
   json["start_time"] = time_text();
@@ -178,7 +178,10 @@ void JsonReport::begin(const Options& options, const std::vector<std::string>& a
   json["nccl_version"] = library_version;
   json["library"] = "tutti";
   json["config"] = config_json(options, ranks);
-  if (copy_gbs) json["copy_bandwidth"] = *copy_gbs;
+  if (floors) {
+    json["copy_bandwidth"] = floors->copy_gbs;
+    json["empty_kernel"] = floors->kernel_us;
+  }
   json["results"] = Json::array();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "perf/floors.h"
 #include "perf/report.h"
 
 namespace tutti::perf {
@@ -30,7 +31,7 @@ class JsonReport {
 
   void begin(const Options& options, const std::vector<std::string>& arguments,
              const std::vector<std::string>& environment, int library_version,
-             const std::vector<RankInfo>& ranks, std::optional<double> copy_gbs = {});
+             const std::vector<RankInfo>& ranks, const std::optional<Floors>& floors = {});
   /// Writes the file too; kSystemError when the disk refuses.
   Status add(const Options& options, const std::string& test_name, const Row& row);
   Status finish(const Summary& summary, const std::vector<std::string>& errors);

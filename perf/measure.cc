@@ -232,14 +232,35 @@ Status Measure::time_each(int iterations, Times* times) {
   return marks ? read_marks(&times->samples) : Status::ok();
 }
 
-/// What `work` issues on the ranks' streams, a graph each.
+/// Of the first of the thread's ranks on the same device.
+DeviceQueue& Measure::first_queue(const Part& part) const {
+  const int device = part.seat.site.facts().device;
+  const auto first = std::find_if(parts_.begin(), parts_.end(), [device](const Part& one) {
+    return one.seat.site.facts().device == device;
+  });
+  return *first->seat.site.queue();
+}
+
+/// What `work` issues on the ranks' streams: a graph for each device, in which the streams of its ranks
+/// branch off the first one's and come back to it.
 template <class Work>
 Result<Measure::Graphs> Measure::capture(Work&& work) {
-  for (const Part& part : parts_) TUTTI_TRY(part.seat.site.queue()->begin_capture());
+  for (const Part& part : parts_) {
+    DeviceQueue& queue = *part.seat.site.queue();
+    DeviceQueue& first = first_queue(part);
+    TUTTI_TRY(&first == &queue ? queue.begin_capture() : first.go_before(queue));
+  }
   TUTTI_TRY(work());
+  for (const Part& part : parts_) {
+    DeviceQueue& queue = *part.seat.site.queue();
+    DeviceQueue& first = first_queue(part);
+    if (&first != &queue) TUTTI_TRY(queue.go_before(first));
+  }
   Graphs graphs;
   for (const Part& part : parts_) {
-    auto graph = part.seat.site.queue()->end_capture();
+    DeviceQueue& queue = *part.seat.site.queue();
+    if (&first_queue(part) != &queue) continue;
+    auto graph = queue.end_capture();
     if (!graph) return graph.status();
     graphs.push_back(std::move(*graph));
   }

@@ -74,6 +74,7 @@ class Measure {
 
   Status issue();
   Status iterate();
+  DeviceQueue& first_queue(const Part& part) const;
   Status wait();
   Status prepare(std::string* algorithm);
   Result<int> choose_iterations();

@@ -114,8 +114,9 @@ void add_method_flags(CLI::App& app, Options& options, RawOptions& raw) {
       "--hot", options.hot,
       "reuse one buffer, so that caches flatter the numbers; default: rotate over 4x the last cache");
   app.add_flag(
-      "--copy-bandwidth", options.copy_bandwidth,
-      "on devices: measure first what copying within rank 0's device allows, and say it above the table");
+      "--floors", options.floors,
+      "on devices: measure first copies within rank 0's device and an empty kernel, and say above the table "
+      "what they take");
   app.add_flag("--reproducible", options.reproducible, "reproducible mode: same bits for any algorithm");
 }
 
@@ -278,8 +279,6 @@ std::string read_environment(GetEnv get_env, Options& options) {
 
 std::string settle_on_device(Options& options) {
   if (options.registration == 2) return "-R 2 is refused on CUDA memory: the symmetric heap is host memory";
-  if (options.null_stream && options.ranks_per_gpu > 1)
-    return "-y is refused with --ranks-per-gpu: in one stream the second rank would wait for the first";
   if (options.graph_launches > 0 && options.null_stream)
     return "-G is refused with -y: the null stream cannot be captured";
   if (options.graph_launches > 0 && options.blocking != 0)
@@ -294,11 +293,10 @@ std::string settle_on_device(Options& options) {
 void settle_on_host(Options& options) {
   if (options.graph_launches > 0) options.notes.push_back("-G is ignored: CUDA graphs need device memory");
   if (options.null_stream) options.notes.push_back("-y is ignored: there is no null stream in host memory");
-  if (options.copy_bandwidth)
-    options.notes.push_back("--copy-bandwidth is ignored: it is measured on devices only");
+  if (options.floors) options.notes.push_back("--floors is ignored: it is measured on devices only");
   options.graph_launches = 0;
   options.null_stream = false;
-  options.copy_bandwidth = false;
+  options.floors = false;
 }
 
 }  // namespace

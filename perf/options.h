@@ -64,7 +64,7 @@ struct Options {
   bool null_stream = false;     ///< issue on the device's null stream
   bool has_cta_policy = false;  ///< -x was given
   bool has_cta_count = false;   ///< -V was given
-  bool copy_bandwidth = false;  ///< measure what copying within the device allows, first
+  bool floors = false;          ///< measure first what copies and an empty kernel take
 
   bool hot = false;
   bool stream = false;

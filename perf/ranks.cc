@@ -12,10 +12,6 @@ namespace {
 
 constexpr size_t kPatternBytes = 1u << 20;
 constexpr double kMemoryShare = 0.8;  // of what is available may become buffers
-// Far more than caches hold, and several batches of which the best counts: what copying allows.
-constexpr uint64_t kCopyBytes = uint64_t{256} << 20;
-constexpr int kCopyBatches = 3;
-constexpr int kCopiesPerBatch = 3;
 
 struct AbortComm {
   void operator()(tutti_comm_t* comm) const { (void)tutti_comm_abort(comm); }
@@ -158,7 +154,6 @@ class ThreadRun {
 
  private:
   Status begin();
-  Result<double> measure_copy();
   Status limit_sizes();
   Status make_buffers();
   Status run_subject(const Subject& subject);
@@ -228,48 +223,20 @@ Status ThreadRun::begin() {
                                                  [&](const RankInfo& one) { return one.same_device(own); })));
   }
   footprint_bytes_ = ring_footprint(task_.options, first_site().facts().cache_bytes, sharing_);
-  std::optional<double> copy_gbs;
-  if (task_.options.copy_bandwidth) {
+  std::optional<Floors> floors;
+  if (task_.options.floors) {
     // Nobody else uses the device meanwhile.
     TUTTI_TRY(agreement_.barrier());
     if (task_.first_rank == 0) {
-      const Result<double> measured = measure_copy();
+      const Result<Floors> measured = measure_floors(*ranks_[0].site);
       if (!measured) return measured.status();
-      copy_gbs = *measured;
+      floors = *measured;
     }
     TUTTI_TRY(agreement_.barrier());
   }
   if (task_.reporter == nullptr) return Status::ok();
   const size_t rows = subjects_.size() * sizes_.size() * static_cast<size_t>(task_.options.cycles);
-  return task_.reporter->begin(*infos, rows, copy_gbs);
-}
-
-/// GB/s, read and written, of the best of a few batches of copies within rank 0's device.
-Result<double> ThreadRun::measure_copy() {
-  Site& site = *ranks_[0].site;
-  DeviceQueue& queue = *site.queue();
-  const uint64_t bytes =
-      std::min<uint64_t>(kCopyBytes, site.available_bytes() / 32 / kPatternBytes * kPatternBytes);
-  if (bytes == 0) return Status(Code::kOutOfMemory, "the device has no memory left to measure copies in");
-  auto from = site.allocate(bytes, false);
-  if (!from) return from.status();
-  auto to = site.allocate(bytes, false);
-  if (!to) return to.status();
-  TUTTI_TRY(site.fill((*from)->data(), 1, bytes));
-  TUTTI_TRY(queue.reserve_marks(2));
-  double best_us = 0;
-  for (int batch = 0; batch < kCopyBatches; ++batch) {
-    TUTTI_TRY(queue.copy_within((*to)->data(), (*from)->data(), bytes));
-    TUTTI_TRY(queue.mark(0));
-    for (int i = 0; i < kCopiesPerBatch; ++i)
-      TUTTI_TRY(queue.copy_within((*to)->data(), (*from)->data(), bytes));
-    TUTTI_TRY(queue.mark(1));
-    TUTTI_TRY(site.wait());
-    const Result<double> time_us = queue.between_us(0, 1);
-    if (!time_us) return time_us.status();
-    if (best_us == 0 || *time_us < best_us) best_us = *time_us;
-  }
-  return gigabytes_per_s(2.0 * static_cast<double>(bytes) * kCopiesPerBatch, best_us);
+  return task_.reporter->begin(*infos, rows, floors);
 }
 
 /// Drops sizes whose buffers would not fit in the memory of this host, or of a device; what fits everywhere.

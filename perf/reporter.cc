@@ -23,7 +23,8 @@ void Reporter::print(const std::string& text) {
   std::fflush(stdout);
 }
 
-Status Reporter::begin(const std::vector<RankInfo>& ranks, size_t row_count, std::optional<double> copy_gbs) {
+Status Reporter::begin(const std::vector<RankInfo>& ranks, size_t row_count,
+                       const std::optional<Floors>& floors) {
   int version = 0;
   (void)tutti_get_version(&version);
   if (!options_.json_path.empty()) {
@@ -31,9 +32,9 @@ Status Reporter::begin(const std::vector<RankInfo>& ranks, size_t row_count, std
     if (!report) return report.status();
     print("# Writing JSON output to " + report->path() + "\n");
     json_.emplace(std::move(*report));
-    json_->begin(options_, arguments_, environment_, version, ranks, copy_gbs);
+    json_->begin(options_, arguments_, environment_, version, ranks, floors);
   }
-  print(table_preamble(options_, test_name_, version, ranks, copy_gbs));
+  print(table_preamble(options_, test_name_, version, ranks, floors));
   print(table_header(options_));
   progress_.emplace(::isatty(STDERR_FILENO) == 1, row_count);
   return Status::ok();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "perf/floors.h"
 #include "perf/json.h"
 #include "perf/progress.h"
 #include "perf/report.h"
@@ -16,9 +17,9 @@ class Reporter {
   Reporter(const Options& options, std::string test_name, std::vector<std::string> arguments,
            std::vector<std::string> environment);
 
-  /// Ranks are known: prints everything above the first row. `row_count` 0: unknown (-N 0). copy_gbs: what
-  /// copying within the device allows, where that was asked for.
-  Status begin(const std::vector<RankInfo>& ranks, size_t row_count, std::optional<double> copy_gbs);
+  /// Ranks are known: prints everything above the first row. `row_count` 0: unknown (-N 0). `floors`:
+  /// where they were asked for.
+  Status begin(const std::vector<RankInfo>& ranks, size_t row_count, const std::optional<Floors>& floors);
   /// A comment line of the table.
   void comment(const std::string& text);
   void running(const std::string& what);

@@ -53,6 +53,11 @@ class DeviceQueue {
   virtual Result<double> between_us(size_t from, size_t to) = 0;
   /// Queues a copy within the device's memory.
   virtual Status copy_within(void* to, const void* from, size_t bytes) = 0;
+  /// Queues a kernel that does nothing.
+  virtual Status launch_nothing() = 0;
+  /// What `other` is given from now on waits for what this queue has been given; in a capture it becomes part
+  /// of it. Both are on one device.
+  virtual Status go_before(DeviceQueue& other) = 0;
   /// What is issued on the stream from now on is captured, not run.
   virtual Status begin_capture() = 0;
   virtual Result<std::unique_ptr<Graph>> end_capture() = 0;

@@ -86,7 +86,7 @@ std::string memory_text(double bytes) {
 }
 
 std::string table_preamble(const Options& options, const std::string& test_name, int library_version,
-                           const std::vector<RankInfo>& ranks, std::optional<double> copy_gbs) {
+                           const std::vector<RankInfo>& ranks, const std::optional<Floors>& floors) {
   std::string text =
       format("# tutti-tests version %d.%d.%d tutti-headers=%d tutti-library=%d\n", TUTTI_VERSION_MAJOR,
              TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH, TUTTI_VERSION_CODE, library_version);
@@ -115,8 +115,10 @@ std::string table_preamble(const Options& options, const std::string& test_name,
     text +=
         format("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", rank.rank, 0, rank.process_id,
                rank.host.c_str(), rank.device_number, rank.address.c_str(), rank.device.c_str());
-  if (copy_gbs)
-    text += format("# Copy bandwidth of rank 0's device, read and written: %.1f GB/s\n", *copy_gbs);
+  if (floors) {
+    text += format("# Copy bandwidth of rank 0's device, read and written: %.1f GB/s\n", floors->copy_gbs);
+    text += format("# Empty kernel on rank 0's device, one of many in a graph: %.2f us\n", floors->kernel_us);
+  }
   return text;
 }
 

@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "perf/floors.h"
 #include "perf/report.h"
 
 namespace tutti::perf {
 
 /// "# Collective test starting ..." up to the list of ranks, and what copying allows where that was measured.
 std::string table_preamble(const Options& options, const std::string& test_name, int library_version,
-                           const std::vector<RankInfo>& ranks, std::optional<double> copy_gbs = {});
+                           const std::vector<RankInfo>& ranks, const std::optional<Floors>& floors = {});
 
 /// The lines of column names.
 std::string table_header(const Options& options);

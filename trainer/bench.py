@@ -198,8 +198,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trainer", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for trainer.json, trainer.txt, trainer.svg")
-    parser.add_argument("--steps", type=int, default=24, help="of each run, 8 or more")
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=12, help="of each run, 8 or more")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each row; its figure is their median")
     parser.add_argument("--links", default="memory,veth,1000,100", help="memory, veth, or Mbit/s")
     parser.add_argument("--buckets", type=lambda text: [int(word) for word in text.split(",")], default=BUCKETS,
                         help="bytes; 0: each tensor by itself")

@@ -57,7 +57,8 @@ def check_methods_of_measuring():
         done = run_on(1, "all_reduce", *QUICK, "--ranks-per-gpu", "2", *flags)
         expect_right("all_reduce", done.stdout, 2 if flags[0] == "-N" else 1)
         assert ("GPU memory usage" in done.stdout) == (flags[0] == "-M"), done.stdout
-    expect_right("all_reduce", run_on(2, "all_reduce", *QUICK, "-g", "2", "-y", "1").stdout, 1)
+    for flags in (("-g", "2"), ("--ranks-per-gpu", "4")):
+        expect_right("all_reduce", run_on(2, "all_reduce", *QUICK, *flags, "-y", "1").stdout, 1)
 
 
 def check_rotating_buffers():
@@ -79,7 +80,7 @@ def check_json():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
         done = run_on(2, "all_reduce", *QUICK, "-g", "2", "--ranks-per-gpu", "2", "-I", "1", "-J", path,
-                      "--copy-bandwidth", FAKE_CUDA_MEMORY=str(256 << 20))
+                      "--floors", FAKE_CUDA_MEMORY=str(256 << 20))
         report = json.loads(pathlib.Path(path).read_text())
         config = report["config"]
         assert (config["memory"], config["ngpus"], config["ranks_per_gpu"]) == ("cuda", 2, 2), config
@@ -89,6 +90,7 @@ def check_json():
         times = report["results"][0]["out_of_place_per_iter"]["times_us"]
         assert len(times) == 2 and min(times) > 0, report
         assert report["copy_bandwidth"] > 0 and "# Copy bandwidth" in done.stdout, done.stdout
+        assert report["empty_kernel"] > 0 and "# Empty kernel" in done.stdout, done.stdout
         assert len(rows(done.stdout)[0]) == 22, done.stdout
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
@@ -169,12 +171,12 @@ def check_table_of_the_bundle():
         table = [line.split() for line in done.stdout.splitlines() if line.startswith(("all_", "reduce_"))]
         # Two types of three collectives, a 256th of their bytes, and 8 bytes, each with 2 and 4 ranks.
         assert [row[2] for row in table] == (["4096"] * 6 + ["16", "8"]) * 2, shown
-        for name, ranks, size, _, time_us, floor_us, share, sign, copy_gbs, wrong, _ in table:
+        for name, ranks, size, _, time_us, floor_us, share, sign, copy_gbs, wrong, over_us, _ in table:
             factor = 2 * int(ranks) if name == "all_reduce" else int(ranks) + 1
             least_us = factor * int(size) / (float(copy_gbs) * 1000)
             assert abs(float(floor_us) - least_us) < 0.01 + 0.001 * least_us and sign == "%", (name, ranks, size, shown)
             assert abs(float(share) - 100 * float(floor_us) / float(time_us)) < 1, shown
-            assert wrong in ("0", "N/A"), shown
+            assert wrong in ("0", "N/A") and float(over_us) < float(time_us), shown
         environment["CUDA_VISIBLE_DEVICES"] = ""
         done = subprocess.run(["bash", script, "perf"], capture_output=True, text=True, check=False, env=environment,
                               timeout=60)

@@ -234,13 +234,13 @@ TEST(OptionsTest, WhatCannotBeDoneIsRefused) {
 
 // Goal: what has no subject where the ranks' memory is, is said and does nothing.
 TEST(OptionsTest, FlagsWithoutASubjectAreNotedAndIgnored) {
-  ParsedOptions parsed = parse({"-y", "1", "-x", "2", "-V", "8", "-D", "0", "-G", "3", "--copy-bandwidth"});
+  ParsedOptions parsed = parse({"-y", "1", "-x", "2", "-V", "8", "-D", "0", "-G", "3", "--floors"});
   ASSERT_TRUE(parsed.run) << parsed.text;
   EXPECT_EQ(settle_flags(parsed.options, false), "");
   EXPECT_EQ(parsed.options.notes.size(), 5u);
   EXPECT_EQ(parsed.options.graph_launches, 0);
   EXPECT_FALSE(parsed.options.null_stream);
-  EXPECT_FALSE(parsed.options.copy_bandwidth);
+  EXPECT_FALSE(parsed.options.floors);
 
   ParsedOptions device = parse({"--stream", "-x", "2", "-G", "3"});
   EXPECT_EQ(settle_flags(device.options, true), "");
@@ -253,9 +253,8 @@ TEST(OptionsTest, WhatCannotBeDoneOnDevicesIsRefused) {
     std::vector<const char*> words;
     const char* said;
   };
-  for (const Case& wrong : {Case{{"-R", "2"}, "-R 2"}, Case{{"-y", "1", "--ranks-per-gpu", "2"}, "-y"},
-                            Case{{"-G", "1", "-y", "1"}, "with -y"}, Case{{"-G", "1", "-z", "1"}, "with -z"},
-                            Case{{"-G", "1", "-I"}, "with -I"}}) {
+  for (const Case& wrong : {Case{{"-R", "2"}, "-R 2"}, Case{{"-G", "1", "-y", "1"}, "with -y"},
+                            Case{{"-G", "1", "-z", "1"}, "with -z"}, Case{{"-G", "1", "-I"}, "with -I"}}) {
     ParsedOptions parsed = parse(wrong.words);
     ASSERT_TRUE(parsed.run) << parsed.text;
     EXPECT_THAT(settle_flags(parsed.options, true), testing::HasSubstr(wrong.said));
