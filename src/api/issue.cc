@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -126,13 +127,19 @@ Status queue_on_device(tutti_comm* handle, const auto& call, tutti_stream_t stre
   return handle->comm->issue(call, where);
 }
 
-/// Calls that are launched together: one of a communicator at the most. Whoever uses it marks them as busy.
+/// Calls of ranks of one communicator that are launched together, one of each. Whoever uses it marks them as
+/// busy.
 class Launches {
  public:
   bool holds(const tutti_comm* handle) const {
     return std::find(handles_.begin(), handles_.end(), handle) != handles_.end();
   }
-  /// A call of a communicator that runs on a device.
+  /// Whether it can be added: its rank runs on a device, is of the same communicator, and has none here.
+  bool takes(const tutti_comm* handle) const {
+    if (!handle->comm->runs_on_device() || holds(handle)) return false;
+    return handles_.empty() || handles_.front()->comm->is_same_as(*handle->comm);
+  }
+  size_t size() const { return handles_.size(); }
   Status add(const Work& work) {
     handles_.push_back(work.handle);
     Communicator& comm = *work.handle->comm;
@@ -145,42 +152,100 @@ class Launches {
     return Status::ok();
   }
   Status launch() const {
-    return operations_.empty() ? Status::ok() : handles_.front()->comm->launch(operations_);
+    if (operations_.empty()) return Status::ok();
+    Status launched = handles_.front()->comm->launch(operations_);
+    for (tutti_comm* handle : handles_) {
+      if (!launched) (void)handle->comm->give_up_launch(launched);
+    }
+    return launched;
   }
 
  private:
-  std::vector<const tutti_comm*> handles_;
+  std::vector<tutti_comm*> handles_;
   std::vector<DeviceOperation> operations_;
 };
 
-/// Queues calls on CUDA streams. The first ones of all communicators are launched together, then the second
-/// ones, and so on: ranks that one thread drives need not wait for each other's launches.
-Status queue_on_devices(std::vector<const Work*> work) {
-  std::vector<std::unique_ptr<Busy>> busy;
-  while (!work.empty()) {
-    Launches launches;
-    std::vector<const Work*> later;
-    for (const Work* one : work) {
-      tutti_comm* handle = one->handle;
-      if (!handle->comm->runs_on_device()) {
-        TUTTI_TRY(std::visit(
-            [&](const auto& call) { return queue_on_device(handle, call, one->stream, one->timeout_ms); },
-            one->what));
-        continue;
-      }
-      if (launches.holds(handle)) {
-        later.push_back(one);
-        continue;
-      }
-      wait_for_queue(handle);
-      busy.push_back(std::make_unique<Busy>(handle));
-      TUTTI_TRY(launches.add(*one));
+/// Queues calls on CUDA streams, in call order on each stream and of each rank. Those of one communicator's
+/// ranks are launched together, for they wait for each other: in a stream that ranks share, a call goes with
+/// that of the first of them, ahead of calls of other communicators in between.
+class StreamCalls {
+ public:
+  explicit StreamCalls(std::vector<const Work*> work) : work_(std::move(work)), issued_(work_.size()) {
+    for (const Work* one : work_) {
+      if (one->handle->comm->runs_on_device() && !ranks_.contains(one->handle)) add_rank(one->handle);
     }
-    TUTTI_TRY(launches.launch());
-    work = std::move(later);
   }
-  return Status::ok();
-}
+
+  Status issue() {
+    for (size_t first = 0; first < work_.size(); ++first) {
+      if (issued_[first]) continue;
+      const Work& work = *work_[first];
+      if (work.handle->comm->runs_on_device()) {
+        TUTTI_TRY(issue_with(first));
+      } else {
+        TUTTI_TRY(std::visit(
+            [&](const auto& call) {
+              return queue_on_device(work.handle, call, work.stream, work.timeout_ms);
+            },
+            work.what));
+      }
+    }
+    return Status::ok();
+  }
+
+ private:
+  void add_rank(tutti_comm* handle) {
+    size_t& ranks = ranks_[handle];
+    for (auto& [other, theirs] : ranks_) {
+      if (!handle->comm->is_same_as(*other->comm)) continue;
+      ++ranks;
+      if (other != handle) ++theirs;
+    }
+  }
+
+  /// The first call that is left, and those that go with it.
+  Status issue_with(size_t first) {
+    Launches launches;
+    std::vector<const Work*> passed;
+    TUTTI_TRY(add(first, launches));
+    std::vector<tutti_stream_t> streams = {work_[first]->stream};
+    const size_t most = ranks_.at(work_[first]->handle);
+    for (size_t i = first + 1; i < work_.size() && launches.size() < most; ++i) {
+      if (issued_[i]) continue;
+      const Work& work = *work_[i];
+      if (launches.takes(work.handle) && may_pass(work, passed, streams)) {
+        TUTTI_TRY(add(i, launches));
+        streams.push_back(work.stream);
+      } else {
+        passed.push_back(&work);
+      }
+    }
+    return launches.launch();
+  }
+
+  /// Whether a call may go ahead of those that it has passed, with the launch on these streams.
+  static bool may_pass(const Work& work, const std::vector<const Work*>& passed,
+                       const std::vector<tutti_stream_t>& streams) {
+    const auto is_its_own = [&](tutti_stream_t stream) { return same_stream(stream, work.stream); };
+    const bool is_awaited = std::any_of(streams.begin(), streams.end(), is_its_own);
+    return std::none_of(passed.begin(), passed.end(), [&](const Work* one) {
+      return one->handle == work.handle || (!is_awaited && is_its_own(one->stream));
+    });
+  }
+
+  Status add(size_t index, Launches& launches) {
+    const Work& work = *work_[index];
+    issued_[index] = true;
+    wait_for_queue(work.handle);
+    busy_.push_back(std::make_unique<Busy>(work.handle));
+    return launches.add(work);
+  }
+
+  std::vector<const Work*> work_;
+  std::vector<bool> issued_;
+  std::map<tutti_comm*, size_t> ranks_;  ///< of the same communicator, in this group
+  std::vector<std::unique_ptr<Busy>> busy_;
+};
 
 /// A group's sends to the own rank meet its receives from it, in call order.
 Status check_self_messages(const MessageCall& call, uint32_t rank) {
@@ -254,17 +319,32 @@ struct Runner {
   }
 };
 
-/// Begins the first calls of those that run on devices, which are launched together.
-void begin_on_devices(std::vector<Runner>& runners) {
+/// Begins the first calls of the ranks of one communicator on devices, `first` and those behind it. Where one
+/// cannot be made none is.
+void begin_with(Runner& first, std::span<Runner> others) {
   Launches launches;
-  for (Runner& runner : runners) {
-    if (!runner.handle->comm->runs_on_device()) continue;
-    runner.running = true;
-    runner.status = launches.add(*runner.queue.front());
+  std::vector<Runner*> begun = {&first};
+  for (Runner& other : others) {
+    const Communicator& comm = *other.handle->comm;
+    if (!other.running && comm.runs_on_device() && comm.is_same_as(*first.handle->comm))
+      begun.push_back(&other);
   }
-  const Status launched = launches.launch();
-  for (Runner& runner : runners) {
-    if (runner.running && runner.status.is_ok()) runner.status = launched;
+  Status status;
+  for (Runner* runner : begun) {
+    if (status) status = launches.add(*runner->queue.front());
+    runner->running = true;
+  }
+  if (status) status = launches.launch();
+  for (Runner* runner : begun) {
+    // What runs all the same is waited for: its communicator has the error.
+    runner->status = runner->handle->comm->has_error() ? Status::ok() : status;
+  }
+}
+
+void begin_on_devices(std::span<Runner> runners) {
+  for (size_t i = 0; i < runners.size(); ++i) {
+    if (!runners[i].running && runners[i].handle->comm->runs_on_device())
+      begin_with(runners[i], runners.subspan(i + 1));
   }
 }
 
@@ -449,7 +529,7 @@ Status group_end() {
         enqueue(std::move(work));
       }
     }
-    TUTTI_TRY(queue_on_devices(std::move(on_devices)));
+    TUTTI_TRY(StreamCalls(std::move(on_devices)).issue());
   }
   return run_together(blocking);
 }

@@ -93,8 +93,14 @@ class Communicator {
   /// and its program is null where none are left. Only where runs_on_device().
   Result<DeviceOperation> prepare_on_device(const Call& call, DeviceStream stream);
   Result<DeviceOperation> prepare_on_device(const MessageCall& call, DeviceStream stream);
-  /// Launches operations of communicators of this process, one of each at the most.
+  /// Launches operations of ranks of this communicator in this process, one of each at the most.
   Status launch(std::span<const DeviceOperation> operations);
+  /// After a launch that has failed: puts the communicator in error if the driver has failed, or if this
+  /// rank's part runs all the same. Says whether it does: then `wait` returns when it has left.
+  bool give_up_launch(const Status& why);
+  /// Whether the other one is of the same communicator, of a rank of this process. Only where both
+  /// runs_on_device().
+  bool is_same_as(const Communicator& other) const { return device_->has_peer(*other.device_); }
   /// Whether calls of this rank run as kernels.
   bool runs_on_device() const { return device_ != nullptr; }
   /// Whether calls of this rank work on memory of a device.

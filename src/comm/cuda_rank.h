@@ -78,6 +78,8 @@ class CudaDevices final : public Devices {
   Result<const OpenDevice*> open(int device);
 
   std::unique_ptr<const cuda::Driver> driver_;
+  static Status queue_parts(std::span<const DeviceOperation> operations);
+
   std::mutex together_;  ///< who holds several ranks' locks holds this one too
   std::mutex mutex_;     ///< guards what follows
   std::map<int, OpenDevice> open_;
@@ -97,6 +99,7 @@ struct PendingOperation {
   DeviceBuffers buffers;
   CUstream stream = nullptr;
   std::optional<uint64_t> capture;  ///< that the stream is part of
+  bool meets_all = false;
   bool is_launched = false;
 };
 
@@ -137,17 +140,25 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   }
   Result<std::byte*> shared_scratch(uint64_t bytes) override { return memory_.shared_scratch(bytes); }
   Status check_pointer(std::string_view name, const void* address) const override;
+  bool has_peer(const DeviceRank& other) const override;
   DeviceLook look() override;
   Status relaunch() override;
   void abort() override;
 
   // An operation step by step, for CudaDevices::launch, which holds the lock:
 
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
-  /// Finds the stream, and puts what will come behind the rank's operations so far.
-  Status begin(const DeviceOperation& operation);
-  bool is_launched() const { return pending_.is_launched; }
+  /// Forgets the operation before.
+  void lock() {
+    issuing_.lock();
+    pending_ = {};
+  }
+  void unlock() { issuing_.unlock(); }
+  /// Finds the stream; `first`: of the ranks that are launched together. Changes nothing.
+  Status find(const DeviceOperation& operation, const CudaRank& first);
+  /// Makes the stream wait for the rank's operations so far. In a capture only for those that were captured
+  /// with it: what else runs when the graph is launched is the launching stream's affair.
+  Status order() const;
+  bool was_launched() const override { return pending_.is_launched; }
   /// Whether the rank's part can be in a launch that `lead` leads, beside what it holds.
   bool can_join(const CudaRank& lead, const SharedLaunch& shared) const;
   /// Adds the rank's part to a launch in the stream of `lead`.
@@ -188,14 +199,13 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   std::vector<cuda::SendLink> make_sends() const;
   std::vector<cuda::RecvLink> make_receives() const;
   Result<DeviceProgramHold> place(const cuda::Image& image, DeviceMark mark);
-  Result<CUstream> find_stream(DeviceStream stream) const;
   const cuda::Kernel& kernel(const CudaProgram& program) const {
     return program.by_packets ? device_.run_short : device_.run;
   }
-  bool has_peer(const CudaRank& other) const;
-  Status order(CUstream stream, std::optional<uint64_t>& capture);
-  const cuda::Event& mark(bool captured) const { return captured ? capture_event_ : issued_event_; }
-  Status leave_mark(CUstream stream, bool captured);
+  const cuda::Event& mark() const { return pending_.capture ? capture_event_ : issued_event_; }
+  Status leave_mark();
+  void note_launch();
+  bool is_running(uint64_t ended);
   Result<bool> has_ended() const;
   Status free_retired();
   const cuda::Driver& driver() const { return context_.driver(); }
@@ -218,21 +228,25 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   std::byte* barrier_ = nullptr;
   std::shared_ptr<DeviceLinks> links_;
   std::vector<ConnectedPeer> peers_;  ///< by rank
-  cuda::Stream blocking_;             ///< of calls without a stream
+  cuda::Stream blocking_;  ///< of calls without a stream
   cuda::Stream relaunch_;
+
+  // Never held by the tender: a launch into a full stream waits for what only a relaunch may end.
+  std::mutex issuing_;  ///< guards what follows: calls
+  PendingOperation pending_;
+  CUstream last_stream_ = nullptr;
+  CUstream capture_stream_ = nullptr;
+  std::optional<uint64_t> capture_id_;
 
   std::mutex mutex_;                                           ///< guards what follows: calls and the tender
   std::map<uint64_t, std::unique_ptr<CudaProgram>> programs_;  ///< by address on the device
   std::vector<CudaProgram*> retired_;
-  PendingOperation pending_;
   cuda::Event issued_event_;  ///< the last operation, outside captures
-  bool has_mark_ = false;
-  CUstream last_stream_ = nullptr;
+  uint64_t marks_ = 0;        ///< how often it was recorded
+  uint64_t settled_ = 0;      ///< marks_ when all had ended
   const CudaProgram* last_program_ = nullptr;
   uint64_t issued_ = 0;        ///< operations outside captures
   cuda::Event capture_event_;  ///< the last operation of the last capture
-  CUstream capture_stream_ = nullptr;
-  uint64_t capture_id_ = 0;
   bool captured_any_ = false;
   uint64_t given_up_ = 0;         ///< operations that could not be launched again
   uint64_t relaunched_left_ = 0;  ///< Signals::left that was answered by a relaunch

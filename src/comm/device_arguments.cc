@@ -9,7 +9,12 @@ Result<CUstream> check_stream(const cuda::Context& context, uint32_t rank, void*
   if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return stream;
   const cuda::Driver& driver = context.driver();
   CUcontext owner = nullptr;
-  TUTTI_TRY(driver.check(driver.stream_get_ctx(stream, &owner), "cuStreamGetCtx(argument stream)"));
+  const CUresult found = driver.stream_get_ctx(stream, &owner);
+  if (found == CUDA_ERROR_INVALID_HANDLE) {
+    return Status(Code::kInvalidArgument,
+                  format("argument stream (%p) is no CUDA stream: it was destroyed, or never made", handle));
+  }
+  TUTTI_TRY(driver.check(found, "cuStreamGetCtx(argument stream)"));
   if (owner != context.handle()) {
     return Status(
         Code::kInvalidArgument,

@@ -28,6 +28,18 @@ struct Obstruction {
   std::array<char, 512> text{};
 };
 
+/// Whether no rank's part ends before all ranks have begun theirs.
+bool meets_all(const CallShape& shape) {
+  switch (shape.collective) {
+    case Collective::kBarrier: return true;
+    case Collective::kAllReduce:
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll: return shape.count > 0;
+    default: return false;
+  }
+}
+
 bool are_equal(const std::vector<Message>& a, const std::vector<Message>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Message& x, const Message& y) {
     return x.buffer == y.buffer && x.bytes == y.bytes && x.peer == y.peer && x.sending == y.sending &&
@@ -165,7 +177,9 @@ Result<DeviceOperation> Communicator::prepare_on_device(const Call& call, Device
     TUTTI_TRY(find_bound(call));
   DeviceBuffers buffers{.input = call.send, .output = call.recv, .scale = call.scale};
   if (call.shape.collective == Collective::kBarrier) buffers = device_->barrier_buffers();
-  return make_operation(last_->program.get(), buffers, stream);
+  DeviceOperation operation = make_operation(last_->program.get(), buffers, stream);
+  operation.meets_all = call.blocks == nullptr && meets_all(call.shape);
+  return operation;
 }
 
 Result<DeviceOperation> Communicator::prepare_on_device(const MessageCall& call, DeviceStream stream) {
@@ -197,11 +211,24 @@ Status Communicator::launch(std::span<const DeviceOperation> operations) {
   return Status::ok();
 }
 
+bool Communicator::give_up_launch(const Status& why) {
+  const bool runs = device_->was_launched();
+  // The driver's failures are no fault of the call: the other ranks' would wait for this one's.
+  if (!runs && why.code() != Code::kSystemError) return false;
+  raise(why);
+  process_.tender().wake();
+  return runs;
+}
+
 template <class Anything>
 Status Communicator::issue_on_device(const Anything& call, DeviceStream stream) {
   const auto operation = prepare_on_device(call, stream);
   TUTTI_TRY(operation.status());
-  return operation->program == nullptr ? Status::ok() : launch(std::span(&*operation, 1));
+  if (operation->program == nullptr) return Status::ok();
+  const Status launched = launch(std::span(&*operation, 1));
+  if (launched) return Status::ok();
+  // A blocking call goes on until what runs all the same has left.
+  return give_up_launch(launched) && stream.internal ? Status::ok() : launched;
 }
 
 Status Communicator::issue(const Call& call, DeviceStream stream) {

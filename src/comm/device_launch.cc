@@ -50,86 +50,94 @@ class RankLocks {
 
 }  // namespace
 
-/// The stream, if it is one of this device.
-Result<CUstream> CudaRank::find_stream(DeviceStream stream) const {
-  if (stream.internal) return blocking_.handle();
-  return check_stream(context_, rank_, stream.handle);
+Status CudaRank::find(const DeviceOperation& operation, const CudaRank& first) {
+  pending_ = {};
+  pending_.program = static_cast<CudaProgram*>(operation.program);
+  pending_.buffers = operation.buffers;
+  pending_.meets_all = operation.meets_all;
+  if (operation.stream.internal) {
+    pending_.stream = &device_ == &first.device_ ? first.blocking_.handle() : blocking_.handle();
+    return Status::ok();
+  }
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  const auto stream = check_stream(context_, rank_, operation.stream.handle);
+  TUTTI_TRY(stream.status());
+  const auto capture = find_capture(driver(), *stream);
+  TUTTI_TRY(capture.status());
+  pending_.stream = *stream;
+  pending_.capture = *capture;
+  return Status::ok();
 }
 
-/// Makes the stream wait for the rank's operations so far. In a capture only for those that were captured
-/// with it: what else runs when the graph is launched is the launching stream's affair.
-Status CudaRank::order(CUstream stream, std::optional<uint64_t>& capture) {
-  auto found = find_capture(driver(), stream);
-  TUTTI_TRY(found.status());
-  capture = *found;
-  if (capture) {
-    const bool first = capture_id_ != *capture;
-    capture_id_ = *capture;
-    if (first || stream == capture_stream_) return Status::ok();
-    return capture_event_.make_wait(stream);
-  }
+Status CudaRank::order() const {
+  const CUstream stream = pending_.stream;
   // Threads share the handle of their default streams.
-  if (!has_mark_ || (stream == last_stream_ && stream != CU_STREAM_PER_THREAD)) return Status::ok();
-  return issued_event_.make_wait(stream);
+  const bool goes_on = pending_.capture
+                           ? capture_id_ != pending_.capture || stream == capture_stream_
+                           : marks_ == 0 || (stream == last_stream_ && stream != CU_STREAM_PER_THREAD);
+  if (goes_on) return Status::ok();
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  return mark().make_wait(stream);
 }
 
 /// For the next operation's `order`.
-Status CudaRank::leave_mark(CUstream stream, bool captured) {
+Status CudaRank::leave_mark() {
+  const bool captured = pending_.capture.has_value();
   if (captured) {
-    capture_stream_ = stream;
-    captured_any_ = true;
+    capture_id_ = pending_.capture;
+    capture_stream_ = pending_.stream;
   } else {
-    last_stream_ = stream;
-    has_mark_ = true;
+    last_stream_ = pending_.stream;
   }
-  return mark(captured).record(stream);
+  TUTTI_TRY(mark().record(pending_.stream));
+  const std::scoped_lock lock(mutex_);
+  if (captured)
+    captured_any_ = true;
+  else
+    ++marks_;
+  return Status::ok();
 }
 
 Status CudaRank::copy(void* to, const void* from, uint64_t bytes, DeviceStream stream) {
   const BesideCaptures beside(driver());
-  const std::scoped_lock lock(mutex_);
-  TUTTI_TRY(begin({.rank = this, .program = nullptr, .buffers = {}, .stream = stream}));
+  const std::scoped_lock lock(issuing_);
   const CurrentContext current(context_);
   TUTTI_TRY(current.status());
+  DeviceOperation operation;
+  operation.stream = stream;
+  TUTTI_TRY(find(operation, *this));
+  TUTTI_TRY(order());
   TUTTI_TRY(driver().check(driver().memcpy_async(reinterpret_cast<CUdeviceptr>(to),
                                                  reinterpret_cast<CUdeviceptr>(from), bytes, pending_.stream),
                            "cuMemcpyAsync"));
-  return leave_mark(pending_.stream, pending_.capture.has_value());
+  return leave_mark();
 }
 
-Status CudaRank::begin(const DeviceOperation& operation) {
-  const CurrentContext current(context_);
-  TUTTI_TRY(current.status());
-  pending_ = {};
-  pending_.program = static_cast<CudaProgram*>(operation.program);
-  pending_.buffers = operation.buffers;
-  auto stream = find_stream(operation.stream);
-  TUTTI_TRY(stream.status());
-  pending_.stream = *stream;
-  return order(*stream, pending_.capture);
-}
-
-/// Whether the other rank is one of this one's communicator and process.
-bool CudaRank::has_peer(const CudaRank& other) const {
-  return other.rank_ < peers_.size() && peers_[other.rank_].links == other.links_;
+bool CudaRank::has_peer(const DeviceRank& other) const {
+  const auto& theirs = static_cast<const CudaRank&>(other);
+  return theirs.rank_ < peers_.size() && peers_[theirs.rank_].links == theirs.links_;
 }
 
 bool CudaRank::can_join(const CudaRank& lead, const SharedLaunch& shared) const {
   if (this == &lead) return true;
+  const PendingOperation& first = lead.pending_;
   const CudaProgram& program = *pending_.program;
-  return !pending_.is_launched && &device_ == &lead.device_ && has_peer(lead) &&
-         pending_.capture == lead.pending_.capture &&
-         program.by_packets == lead.pending_.program->by_packets && context_.facts().launches_cooperatively &&
-         shared.launch.part_count < cuda::kMaxParts && shared.blocks + program.lanes <= device_.resident;
+  // A part that waits for another stream's work, which it need not, could wait for itself by way of others.
+  const bool may_wait = pending_.stream == first.stream || (pending_.meets_all && first.meets_all);
+  return !pending_.is_launched && may_wait && &device_ == &lead.device_ &&
+         pending_.capture == first.capture && program.by_packets == first.program->by_packets &&
+         context_.facts().launches_cooperatively && shared.launch.part_count < cuda::kMaxParts &&
+         shared.blocks + program.lanes <= device_.resident;
 }
 
 Status CudaRank::join(const CudaRank& lead, SharedLaunch& shared) {
   if (pending_.stream != lead.pending_.stream) {
     const CurrentContext current(context_);
     TUTTI_TRY(current.status());
-    const bool captured = pending_.capture.has_value();
-    TUTTI_TRY(leave_mark(pending_.stream, captured));
-    TUTTI_TRY(mark(captured).make_wait(lead.pending_.stream));
+    TUTTI_TRY(leave_mark());
+    TUTTI_TRY(mark().make_wait(lead.pending_.stream));
   }
   const CudaProgram& program = *pending_.program;
   const uint32_t number = shared.launch.part_count++;
@@ -145,49 +153,58 @@ Status CudaRank::join(const CudaRank& lead, SharedLaunch& shared) {
   return Status::ok();
 }
 
+void CudaRank::note_launch() {
+  const std::scoped_lock lock(mutex_);
+  pending_.is_launched = true;
+  if (pending_.capture) {
+    pending_.program->captured = true;
+  } else {
+    ++issued_;
+    last_program_ = pending_.program;
+  }
+}
+
 Status CudaRank::queue(SharedLaunch& shared) {
   const CurrentContext current(context_);
   TUTTI_TRY(current.status());
   cuda::Launch& launch = shared.launch;
   launch.first = 1;
   launch.poll_limit = kPolls;
-  TUTTI_TRY(
-      cuda::launch(context_, kernel(*pending_.program),
-                   {.blocks = shared.blocks, .threads = shared.threads, .cooperative = launch.part_count > 1},
-                   pending_.stream, &launch));
-  const bool captured = pending_.capture.has_value();
-  bool has_mark = false;
-  for (CudaRank* rank : std::span(shared.ranks).first(launch.part_count)) {
-    PendingOperation& theirs = rank->pending_;
-    theirs.is_launched = true;
-    theirs.program->captured = theirs.program->captured || captured;
-    if (!captured) {
-      ++rank->issued_;
-      rank->last_program_ = theirs.program;
-    }
-    if (theirs.stream == pending_.stream) continue;
-    if (!std::exchange(has_mark, true)) TUTTI_TRY(leave_mark(pending_.stream, captured));
-    TUTTI_TRY(mark(captured).make_wait(theirs.stream));
+  cuda::Grid grid{.blocks = shared.blocks, .threads = shared.threads, .cooperative = launch.part_count > 1};
+  const cuda::Kernel& run = kernel(*pending_.program);
+  Status queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
+  if (queued.code() == Code::kUnsupported && grid.cooperative) {
+    // Something has less than the whole device (a share of it under MPS): parts in turn make progress, too.
+    grid.cooperative = false;
+    queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
   }
-  return Status::ok();
+  TUTTI_TRY(queued);
+  const auto ranks = std::span(shared.ranks).first(launch.part_count);
+  for (CudaRank* rank : ranks) rank->note_launch();
+  const auto is_elsewhere = [this](const CudaRank* rank) { return rank->pending_.stream != pending_.stream; };
+  if (std::none_of(ranks.begin(), ranks.end(), is_elsewhere)) return Status::ok();
+  Status waiting = leave_mark();
+  for (const CudaRank* rank : ranks) {
+    if (!waiting || !is_elsewhere(rank)) continue;
+    waiting = mark().make_wait(rank->pending_.stream);
+  }
+  return waiting;
 }
 
 Status CudaRank::end() {
   const CurrentContext current(context_);
   TUTTI_TRY(current.status());
   const auto done = reinterpret_cast<CUdeviceptr>(&signals_->done);
-  TUTTI_TRY(driver().check(driver().stream_wait_value32(pending_.stream, done, 1, CU_STREAM_WAIT_VALUE_EQ),
-                           "cuStreamWaitValue32"));
-  return leave_mark(pending_.stream, pending_.capture.has_value());
+  const Status waits = driver().check(
+      driver().stream_wait_value32(pending_.stream, done, 1, CU_STREAM_WAIT_VALUE_EQ), "cuStreamWaitValue32");
+  const Status marked = leave_mark();
+  return waits ? marked : waits;
 }
 
-Status CudaDevices::launch(std::span<const DeviceOperation> operations) {
-  const BesideCaptures beside(*driver_);
-  const RankLocks locks(together_, operations);
-  for (const DeviceOperation& operation : operations) TUTTI_TRY(rank_of(operation).begin(operation));
+Status CudaDevices::queue_parts(std::span<const DeviceOperation> operations) {
   for (const DeviceOperation& first : operations) {
     CudaRank& lead = rank_of(first);
-    if (lead.is_launched()) continue;
+    if (lead.was_launched()) continue;
     SharedLaunch shared;
     for (const DeviceOperation& operation : operations) {
       CudaRank& rank = rank_of(operation);
@@ -195,8 +212,24 @@ Status CudaDevices::launch(std::span<const DeviceOperation> operations) {
     }
     TUTTI_TRY(lead.queue(shared));
   }
-  for (const DeviceOperation& operation : operations) TUTTI_TRY(rank_of(operation).end());
   return Status::ok();
+}
+
+Status CudaDevices::launch(std::span<const DeviceOperation> operations) {
+  const BesideCaptures beside(*driver_);
+  const RankLocks locks(together_, operations);
+  for (const DeviceOperation& operation : operations)
+    TUTTI_TRY(rank_of(operation).find(operation, rank_of(operations.front())));
+  for (const DeviceOperation& operation : operations) TUTTI_TRY(rank_of(operation).order());
+  Status status = queue_parts(operations);
+  // What is queued gets its wait and its mark whatever has failed.
+  for (const DeviceOperation& operation : operations) {
+    CudaRank& rank = rank_of(operation);
+    if (!rank.was_launched()) continue;
+    const Status ended = rank.end();
+    if (status) status = ended;
+  }
+  return status;
 }
 
 Result<bool> CudaRank::is_done() {
@@ -207,13 +240,23 @@ Result<bool> CudaRank::is_done() {
 
 /// Whether all operations outside captures have. mutex_ is held.
 Result<bool> CudaRank::has_ended() const {
-  if (!has_mark_) return true;
+  if (marks_ == 0) return true;
   const CurrentContext current(context_);
   TUTTI_TRY(current.status());
   const CUresult result = driver().event_query(issued_event_.handle());
   if (result == CUDA_ERROR_NOT_READY) return false;
   TUTTI_TRY(driver().check(result, "cuEventQuery"));
   return true;
+}
+
+/// Whether an operation outside captures is under way, or a stream still waits with it. `ended`: operations
+/// that have, those of replayed graphs among them. mutex_ is held.
+bool CudaRank::is_running(uint64_t ended) {
+  if (!captured_any_ && issued_ > ended + given_up_) return true;
+  if (settled_ == marks_) return false;
+  const auto done = has_ended();
+  if (done && *done) settled_ = marks_;
+  return done && !*done;
 }
 
 DeviceLook CudaRank::look() {
@@ -226,13 +269,7 @@ DeviceLook CudaRank::look() {
   look.launches = left >> cuda::kRingBits;
   look.sequence = load(signals_->sequence);
   look.may_be_replayed = captured_any_;
-  // Operations of replayed graphs count among the ended ones.
-  if (captured_any_) {
-    const auto done = has_ended();
-    look.is_running = done && !*done;
-  } else {
-    look.is_running = issued_ > ended + given_up_;
-  }
+  look.is_running = is_running(ended);
   const uint64_t moved = load(signals_->moved);
   if (moved != seen_moved_ || ended != seen_ended_ || moved_ns_ == 0) moved_ns_ = now_ns();
   seen_moved_ = moved;

@@ -123,6 +123,7 @@ struct DeviceOperation {
   DeviceProgram* program = nullptr;
   DeviceBuffers buffers;
   DeviceStream stream;
+  bool meets_all = false;  ///< no rank's part ends before all have begun
 };
 
 class DeviceRank {
@@ -160,6 +161,11 @@ class DeviceRank {
   virtual Result<bool> is_done() = 0;
   /// What a barrier reads and writes.
   virtual DeviceBuffers barrier_buffers() const = 0;
+  /// Whether the other rank is one of the same communicator and process.
+  virtual bool has_peer(const DeviceRank& other) const = 0;
+  /// Whether the kernel of the last operation that Devices::launch was given has been queued, if it has
+  /// failed. By the thread that launches.
+  virtual bool was_launched() const = 0;
   /// Memory that host and device reach at one address, at least `bytes`, valid until the next call.
   virtual Result<std::byte*> shared_scratch(uint64_t bytes) = 0;
   /// Ok when the device can work on all of [address, address + bytes). `name`: of the argument.
@@ -189,11 +195,12 @@ class Devices {
   virtual Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) = 0;
   /// For a rank whose calls are staged. Errors: as open_rank.
   virtual Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) = 0;
-  /// Queues operations, one of each of several ranks, behind all earlier ones of each. Does not wait. Ranks
-  /// of one communicator on one device share a launch, all on the device at once, as far as it has room for
-  /// them; no stream waits for an operation before all are queued, so the streams may be one and the same.
-  /// Any thread. Errors: kInvalidUsage (a stream of another device, a capture that has failed); then nothing
-  /// was queued. kSystemError; then nothing was of one operation alone, some of several.
+  /// Queues operations of ranks of one communicator (has_peer), one of each, behind all earlier ones of each.
+  /// Does not wait. Ranks on one device share a launch, all on the device at once, as far as it has room for
+  /// them, if they are on one stream or meet all others anyway; those without a stream of the user's are put
+  /// on one. No stream waits for an operation before all are queued, so the streams may be one and the same.
+  /// Any thread. Errors: kInvalidArgument (a stream of another device), kInvalidUsage (a capture that has
+  /// failed); then nothing was queued. kSystemError; then what was_launched has been, and others have not.
   virtual Status launch(std::span<const DeviceOperation> operations) = 0;
   /// Ok when the host may touch the memory at `address`.
   virtual Status check_host_pointer(std::string_view name, const void* address) const = 0;

@@ -38,6 +38,7 @@ Code code_of(CUresult result) {
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY: return Code::kOutOfMemory;
     case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION: return Code::kUnsupported;
     case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:

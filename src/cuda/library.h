@@ -47,7 +47,8 @@ class Library {
 Result<uint32_t> resident_blocks(const Context& context, const Kernel& kernel, uint32_t threads);
 
 /// Launches the kernel with one argument, which is copied. Needs no current context of the caller; allocates
-/// nothing. Errors: kInvalidUsage (a capture that cannot hold it), kOutOfMemory, kSystemError.
+/// nothing. Errors: kInvalidUsage (a capture that cannot hold it), kUnsupported (a cooperative grid that the
+/// device has no room for), kOutOfMemory, kSystemError.
 Status launch(const Context& context, const Kernel& kernel, const Grid& grid, CUstream stream,
               const void* argument);
 

@@ -66,7 +66,9 @@ TEST(DeviceTest, EveryCollectiveGivesItsResultHoweverItIsOrdered) {
     const Setting setting{kRankCounts[row[6]], static_cast<Order>(row[7]), kBlocks[row[8]], row[9] != 0};
     plan[setting].push_back(trial_of(row, kSeed + i));
   }
-  for (const auto& [setting, trials] : plan) {
+  for (const auto& entry : plan) {
+    const Setting& setting = entry.first;
+    const std::vector<Trial>& trials = entry.second;
     ClusterOptions options = on_device(setting.ranks, setting.blocks);
     options.config.reproducible = setting.reproducible ? 1 : 0;
     const std::string failures = run_cluster(options, [&](Rank& rank) {

@@ -292,7 +292,7 @@ TEST(DriverTest, KernelsOfSeveralStreamsRunTogetherAsFarAsThereAreSlots) {
     trial.ok(first.synchronize(), "blocks that wait for each other");
     trial.fails(launch(*bench.context, *kernel, {.blocks = 7, .threads = 4, .cooperative = true},
                        first.handle(), &all),
-                Code::kSystemError, "COOPERATIVE_LAUNCH_TOO_LARGE");
+                Code::kUnsupported, "COOPERATIVE_LAUNCH_TOO_LARGE");
     bench.launch(trial, "fake_add", {.blocks = 40, .threads = 16}, first.handle(),
                  fake_cuda::AddArgument{words + 5});
     trial.ok(first.synchronize(), "more blocks than slots");

@@ -2,8 +2,11 @@
 // has room, and make progress where it has none, however their streams are.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -34,7 +37,11 @@ class Family {
     return family;
   }
   ~Family() {
-    for (tutti_comm_t* comm : comms_) rank_.expect_ok(tutti_comm_destroy(comm), "destroy");
+    for (tutti_comm_t* comm : comms_) {
+      if (comm == nullptr) continue;
+      const tutti_result_t destroyed = tutti_comm_destroy(comm);
+      if (!has_failed_) rank_.expect_ok(destroyed, "destroy");
+    }
   }
   Family(const Family&) = delete;
   Family& operator=(const Family&) = delete;
@@ -43,6 +50,10 @@ class Family {
   CUstream stream(size_t i) const { return streams_[i].handle(); }
   Numbers& numbers(size_t i) { return numbers_[i]; }
   tutti_comm_t* comm(size_t i) const { return comms_[i]; }
+  /// Destroying tells of failures on streams again.
+  void has_failed() { has_failed_ = true; }
+  /// For the caller to destroy.
+  tutti_comm_t* take_comm(size_t i) { return std::exchange(comms_[i], nullptr); }
 
   /// A group with `call` of each rank.
   void in_group(const std::function<tutti_result_t(size_t)>& call) {
@@ -61,8 +72,8 @@ class Family {
   void expect_sums(int sums) {
     uint64_t factor = 1;
     for (int i = 0; i < sums; ++i) factor *= kRanks;
+    for (size_t i = 0; i < kRanks; ++i) rank_.expect_true(synchronize(*place_, stream(i)), "the stream");
     for (size_t i = 0; i < kRanks; ++i) {
-      rank_.expect_true(synchronize(*place_, stream(i)), "the stream");
       rank_.expect_true(numbers_[i].holds(factor, factor / kRanks * kOwnSum),
                         "the sums of rank " + std::to_string(i));
     }
@@ -74,25 +85,33 @@ class Family {
   Rank& rank_;
   std::unique_ptr<CudaPlace> place_;
   tutti_comm_t* comms_[kRanks] = {};
+  bool has_failed_ = false;
   std::vector<Numbers> numbers_;
   std::vector<cuda::Stream> streams_;
 };
+
+ClusterOptions of_one_thread(int blocks) {
+  ClusterOptions options = on_device(1, blocks);
+  options.create = false;
+  return options;
+}
+
+std::string run_family(const ClusterOptions& options, size_t count,
+                       const std::function<void(Rank&, Family&)>& body) {
+  return run_cluster(options, [&](Rank& rank) {
+    const auto family = Family::open(rank, count);
+    if (family != nullptr) body(rank, *family);
+  });
+}
 
 /// Short and long sums on devices with room for one block, for some and for all.
 void expect_on_any_device(const std::function<void(Rank&, Family&)>& body) {
   const struct {
     int blocks;
     size_t count;
-  } cases[] = {{1, kLongCount}, {3, kCount}, {64, kLongCount}, {64, kCount}};
+  } cases[] = {{1, kLongCount}, {3, kCount}, {16, kLongCount}, {16, kCount}};
   for (const auto& one : cases) {
-    ClusterOptions options = on_device(1, one.blocks);
-    options.create = false;
-    EXPECT_EQ(run_cluster(options,
-                          [&](Rank& rank) {
-                            const auto family = Family::open(rank, one.count);
-                            if (family != nullptr) body(rank, *family);
-                          }),
-              "")
+    EXPECT_EQ(run_family(of_one_thread(one.blocks), one.count, body), "")
         << one.blocks << " blocks, " << one.count << " numbers";
   }
 }
@@ -180,48 +199,233 @@ TEST(GroupTest, AGroupIsCapturedAndReplayed) {
 // once.
 TEST(GroupTest, WhatFitsIsOneLaunch) {
   const struct {
-    int blocks;
+    const char* blocks;
+    const char* cooperative;
     uint64_t launches;
-  } cases[] = {{1, 0}, {64, 3}};
+  } cases[] = {{"1", "16", 0}, {"16", "16", 3}, {"16", "1", 0}, {"16", "0", 0}};
   for (const auto& one : cases) {
-    ClusterOptions options = on_device(1, one.blocks);
-    options.create = false;
-    EXPECT_EQ(run_cluster(options,
-                          [&](Rank& rank) {
-                            const auto family = Family::open(rank, kCount);
-                            if (family == nullptr || !fake_cuda::is_loaded()) return;
-                            const uint64_t before = fake_cuda::cooperative_launches();
-                            family->sum_up([](size_t) { return TUTTI_BLOCKING; });
-                            family->sum_up([&](size_t i) { return family->own(i); });
-                            family->sum_up([&](size_t i) { return family->first(i); });
-                            family->expect_sums(3);
-                            const uint64_t launches = fake_cuda::cooperative_launches() - before;
-                            rank.expect_true(launches == one.launches,
-                                             std::to_string(launches) + " launches of several ranks");
-                          }),
+    ClusterOptions options = of_one_thread(std::stoi(one.blocks));
+    options.environment.emplace_back("FAKE_CUDA_COOPERATIVE", one.cooperative);
+    EXPECT_EQ(run_family(options, kCount,
+                         [&](Rank& rank, Family& family) {
+                           if (!fake_cuda::is_loaded()) return;
+                           const uint64_t before = fake_cuda::cooperative_launches();
+                           family.sum_up([](size_t) { return TUTTI_BLOCKING; });
+                           family.sum_up([&](size_t i) { return family.own(i); });
+                           family.sum_up([&](size_t i) { return family.first(i); });
+                           family.expect_sums(3);
+                           const uint64_t launches = fake_cuda::cooperative_launches() - before;
+                           rank.expect_true(launches == one.launches,
+                                            std::to_string(launches) + " launches of several ranks");
+                         }),
               "")
-        << one.blocks << " blocks";
+        << one.blocks << " blocks, " << one.cooperative << " of a cooperative launch";
   }
 }
 
-TEST(GroupTest, RanksInDifferentCallsLearnOfIt) {
-  ClusterOptions options = on_device(1, 64);
-  options.create = false;
+/// A sum of all ranks in one communicator, and a sum of its results in another, whichever call comes first
+/// in the group.
+TEST(GroupTest, CallsOfTwoCommunicatorsKeepTheirOrderInAStream) {
+  for (const bool shares : {true, false}) {
+    for (const bool by_rank : {true, false}) {
+      expect_on_any_device([&](Rank& rank, Family& family) {
+        tutti_config_t config = rank.config();
+        tutti_comm_t* others[kRanks] = {};
+        if (!rank.expect_ok(tutti_comm_create_all(others, kRanks, &config), "create_all")) return;
+        rank.expect_ok(tutti_group_start(), "a group");
+        for (size_t call = 0; call < 2 * kRanks; ++call) {
+          const size_t i = by_rank ? call / 2 : call % kRanks;
+          const bool is_second = by_rank ? call % 2 == 1 : call >= kRanks;
+          const Numbers& numbers = family.numbers(i);
+          rank.expect_ok(sum(numbers, numbers, is_second ? others[i] : family.comm(i),
+                             shares ? family.first(i) : family.own(i)),
+                         "recorded");
+        }
+        rank.expect_ok(tutti_group_end(), "its end");
+        family.expect_sums(2);
+        for (tutti_comm_t* other : others) rank.expect_ok(tutti_comm_destroy(other), "destroy");
+      });
+    }
+  }
+}
+
+/// The same with a thread for each rank: a group holds one rank of each communicator.
+TEST(GroupTest, EachThreadsCallsKeepTheirOrderInAStream) {
+  EXPECT_EQ(run_cluster(on_device(3, 1),
+                        [](Rank& rank) {
+                          const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+                          if (place == nullptr) return;
+                          tutti_comm_t* first = rank.comm;
+                          if (!rank.renew()) return;
+                          Numbers numbers(*place, kLongCount);
+                          rank.expect_true(numbers.count_from(1), "input");
+                          const tutti_stream_t stream = tutti_stream_cuda(place->stream());
+                          rank.expect_ok(tutti_group_start(), "a group");
+                          for (tutti_comm_t* comm : {first, rank.comm, first})
+                            rank.expect_ok(sum(numbers, numbers, comm, stream), "recorded");
+                          rank.expect_ok(tutti_group_end(), "its end");
+                          rank.expect_true(synchronize(*place, place->stream()), "the stream");
+                          rank.expect_true(numbers.holds(27, 27), "three sums");
+                          rank.expect_ok(tutti_comm_destroy(first), "destroy");
+                        }),
+            "");
+}
+
+// Goal: a message does not wait for another rank's stream. Method: the stream of rank 1 is held up; what rank
+// 0 sends to rank 2 comes all the same.
+TEST(GroupTest, MessagesDoNotWaitForOtherStreams) {
+  expect_on_any_device([](Rank& rank, Family& family) {
+    const cuda::Driver& driver = family.place().driver();
+    const cuda::CurrentContext current(family.place().context());
+    auto gate = cuda::PinnedMemory::allocate(family.place().context(), sizeof(uint32_t));
+    const auto word = reinterpret_cast<CUdeviceptr>(gate->as<uint32_t>());
+    *gate->as<uint32_t>() = 0;
+    (void)driver.stream_wait_value32(family.stream(1), word, 1, CU_STREAM_WAIT_VALUE_EQ);
+    family.in_group([&](size_t i) {
+      const Numbers& numbers = family.numbers(i);
+      const int peer = static_cast<int>(i + 2) % kRanks;
+      return i < 2 ? tutti_send(numbers.get(), numbers.count(), TUTTI_UINT64, peer, 0, family.comm(i),
+                                family.own(i))
+                   : tutti_recv(numbers.get(), numbers.count(), TUTTI_UINT64, peer, 0, family.comm(i),
+                                family.own(i));
+    });
+    rank.expect_true(synchronize(family.place(), family.stream(2)), "the stream of rank 2");
+    rank.expect_true(family.numbers(2).holds(1, 0), "the numbers of rank 0");
+    std::atomic_ref(*gate->as<uint32_t>()).store(1, std::memory_order_release);
+    rank.expect_true(synchronize(family.place(), family.stream(1)), "the stream of rank 1");
+    rank.expect_true(synchronize(family.place(), family.stream(3)), "the stream of rank 3");
+    rank.expect_true(family.numbers(3).holds(1, 1), "the numbers of rank 1");
+  });
+}
+
+// Goal: a stream that can take no more holds up its own thread only. Method: a stream of few entries on a
+// device of one block, where every operation needs relaunches.
+TEST(GroupTest, AFullStreamDoesNotKeepOthersFromGoingOn) {
+  ClusterOptions options = on_device(2, 1);
+  options.environment.emplace_back("FAKE_CUDA_QUEUE", "6");
   EXPECT_EQ(run_cluster(options,
                         [](Rank& rank) {
-                          const auto family = Family::open(rank, kCount);
-                          if (family == nullptr) return;
-                          rank.expect_ok(tutti_group_start(), "a group");
-                          for (size_t i = 0; i < kRanks; ++i) {
-                            const void* numbers = family->numbers(i).get();
-                            rank.expect_ok(tutti_all_reduce(numbers, family->numbers(i).get(),
-                                                            i == 2 ? kCount / 2 : kCount, TUTTI_UINT64,
-                                                            TUTTI_SUM, family->comm(i), TUTTI_BLOCKING),
-                                           "recorded");
-                          }
-                          rank.expect(tutti_group_end(), TUTTI_MISMATCH, "its end");
-                          rank.expect_text({"count 2000", "count 1000"}, "its end");
+                          const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+                          if (place == nullptr) return;
+                          Numbers numbers(*place);
+                          rank.expect_true(numbers.count_from(1), "input");
+                          for (int i = 0; i < 20; ++i)
+                            rank.expect_ok(
+                                sum(numbers, numbers, rank.comm, tutti_stream_cuda(place->stream())), "sum");
+                          rank.expect_true(synchronize(*place, place->stream()), "the stream");
+                          rank.expect_true(numbers.holds(1 << 20, 1 << 20), "twenty sums");
                         }),
+            "");
+}
+
+/// Each of the driver's functions that a launch needs fails at its first calls.
+TEST(GroupTest, WhatTheDriverRefusesIsAnErrorAndNothingHangs) {
+  for (const char* blocks : {"1", "16"}) {
+    for (const char* fault : {"cuLaunchKernelEx:1:999", "cuLaunchKernelEx:2:999", "cuStreamWaitValue32:1:999",
+                              "cuStreamWaitValue32:3:999", "cuEventRecord:1:999", "cuEventRecord:3:999",
+                              "cuEventRecord:6:999", "cuStreamWaitEvent:1:999"}) {
+      for (const bool has_streams : {true, false}) {
+        ClusterOptions options = of_one_thread(std::stoi(blocks));
+        options.environment.emplace_back("FAKE_CUDA_FAIL", fault);
+        EXPECT_EQ(
+            run_family(options, kCount,
+                       [&](Rank& rank, Family& family) {
+                         rank.expect_ok(tutti_group_start(), "a group");
+                         // Twice, so that streams have something to wait for.
+                         for (size_t call = 0; call < 2 * kRanks; ++call) {
+                           const size_t i = call % kRanks;
+                           rank.expect_ok(
+                               sum(family.numbers(i), family.numbers(i), family.comm(i),
+                                   has_streams ? family.own((i + call / kRanks) % kRanks) : TUTTI_BLOCKING),
+                               "recorded");
+                         }
+                         family.has_failed();
+                         const tutti_result_t result = tutti_group_end();
+                         const std::string text = tutti_last_error();
+                         const bool needs_it = has_streams || std::string(fault).starts_with("cuLaunch");
+                         rank.expect_true(!needs_it || result != TUTTI_SUCCESS, "no error");
+                         rank.expect_true(result == TUTTI_SUCCESS || text.find("cu") != std::string::npos,
+                                          text);
+                       }),
+            "")
+            << blocks << " blocks, " << fault << (has_streams ? ", streams" : ", blocking");
+      }
+    }
+  }
+}
+
+// Goal: a refused argument leaves a capture as it was. Method: a group of which rank 1 has no stream of this
+// device's; then rank 0 makes a call on another stream of the capture.
+TEST(GroupTest, ARefusedGroupLeavesACaptureAsItWas) {
+  EXPECT_EQ(run_family(of_one_thread(16), kCount,
+                       [](Rank& rank, Family& family) {
+                         const cuda::Driver& driver = family.place().driver();
+                         const cuda::CurrentContext current(family.place().context());
+                         const auto fork = cuda::Event::create(family.place().context());
+                         (void)driver.stream_begin_capture(family.stream(0), CU_STREAM_CAPTURE_MODE_GLOBAL);
+                         (void)fork->record(family.stream(0));
+                         (void)fork->make_wait(family.stream(1));
+                         rank.expect_ok(tutti_group_start(), "a group");
+                         int no_stream = 0;
+                         for (size_t i = 0; i < kRanks; ++i) {
+                           rank.expect_ok(sum(family.numbers(i), family.numbers(i), family.comm(i),
+                                              i == 1 ? tutti_stream_cuda(&no_stream) : family.first(i)),
+                                          "recorded");
+                         }
+                         rank.expect(tutti_group_end(), TUTTI_INVALID_ARGUMENT, "its end");
+                         rank.expect_text({"is no CUDA stream"}, "its end");
+                         rank.expect_ok(
+                             sum(family.numbers(0), family.numbers(0), family.comm(0), family.own(1)),
+                             "a call on the other stream");
+                         (void)fork->record(family.stream(1));
+                         (void)fork->make_wait(family.stream(0));
+                         CUgraph graph = nullptr;
+                         rank.expect_true(driver.stream_end_capture(family.stream(0), &graph) == CUDA_SUCCESS,
+                                          "the capture");
+                         (void)driver.graph_destroy(graph);
+                       }),
+            "");
+}
+
+// Goal: destroy leaves nothing that a stream still waits for. Method: in one stream rank 0 waits for a
+// message while rank 1 is done; rank 1's end is destroyed, and then the message comes.
+TEST(GroupTest, DestroyWaitsForTheStreamThatRanksShare) {
+  expect_on_any_device([](Rank& rank, Family& family) {
+    const auto message = [&](size_t own, int peer, bool sends, tutti_stream_t stream) {
+      const Numbers& numbers = family.numbers(own);
+      return sends
+                 ? tutti_send(numbers.get(), numbers.count(), TUTTI_UINT64, peer, 0, family.comm(own), stream)
+                 : tutti_recv(numbers.get(), numbers.count(), TUTTI_UINT64, peer, 0, family.comm(own),
+                              stream);
+    };
+    rank.expect_ok(tutti_group_start(), "a group");
+    rank.expect_ok(message(0, 3, false, family.first(0)), "rank 0 receives");
+    rank.expect_ok(message(1, 2, true, family.first(0)), "rank 1 sends");
+    rank.expect_ok(message(2, 1, false, family.own(2)), "rank 2 receives");
+    rank.expect_ok(tutti_group_end(), "its end");
+    rank.expect_true(synchronize(family.place(), family.stream(2)), "the stream of rank 2");
+    std::thread destroys([&] { rank.expect_ok(tutti_comm_destroy(family.take_comm(1)), "destroy"); });
+    rank.expect_ok(message(3, 0, true, family.own(3)), "rank 3 sends");
+    destroys.join();
+    rank.expect_true(synchronize(family.place(), family.stream(0)), "the shared stream");
+    rank.expect_true(family.numbers(0).holds(1, 3) && family.numbers(2).holds(1, 1), "what has come");
+  });
+}
+
+TEST(GroupTest, RanksInDifferentCallsLearnOfIt) {
+  EXPECT_EQ(run_family(of_one_thread(16), kCount,
+                       [](Rank& rank, Family& family) {
+                         rank.expect_ok(tutti_group_start(), "a group");
+                         for (size_t i = 0; i < kRanks; ++i) {
+                           void* numbers = family.numbers(i).get();
+                           rank.expect_ok(
+                               tutti_all_reduce(numbers, numbers, i == 2 ? kCount / 2 : kCount, TUTTI_UINT64,
+                                                TUTTI_SUM, family.comm(i), TUTTI_BLOCKING),
+                               "recorded");
+                         }
+                         rank.expect(tutti_group_end(), TUTTI_MISMATCH, "its end");
+                         rank.expect_text({"count 2000", "count 1000"}, "its end");
+                       }),
             "");
 }
 

@@ -1,4 +1,5 @@
 // The driver's functions on libraries of kernels, and launches.
+#include <algorithm>
 #include <cstring>
 
 #include "tests/cuda/driver/device.h"
@@ -100,11 +101,14 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   task.blocks = config->gridDimX;
   task.threads = config->blockDimX;
   task.cooperative = is_cooperative(*config);
-  const auto slots = static_cast<uint32_t>(settings().multiprocessors * settings().blocks_per_multiprocessor);
-  if (task.cooperative && task.blocks > slots) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  const auto slots = static_cast<uint64_t>(settings().multiprocessors * settings().blocks_per_multiprocessor);
+  if (task.cooperative && task.blocks > std::min(slots, settings().cooperative_blocks))
+    return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   if (task.cooperative) ++machine().cooperative_launches;
   const auto* argument = static_cast<const unsigned char*>(arguments[0]);
   task.argument.assign(argument, argument + kernel->host->argument_bytes);
+  while (stream->capture == nullptr && stream->queue.size() >= settings().queue_entries)
+    machine().changed.wait(guard);
   return submit(*stream, std::move(task));
 }
 

@@ -97,7 +97,7 @@ int Device::attribute(CUdevice_attribute which) const {
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return 1 << 18;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return number_ + 1;
-    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: return settings().cooperative_blocks > 0 ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:

@@ -54,6 +54,8 @@ Settings read() {
   all.devices = visible_devices();
   all.multiprocessors = static_cast<int>(number("FAKE_CUDA_SMS", 4));
   all.blocks_per_multiprocessor = static_cast<int>(number("FAKE_CUDA_BLOCKS", 2));
+  all.cooperative_blocks = number("FAKE_CUDA_COOPERATIVE", all.cooperative_blocks);
+  all.queue_entries = number("FAKE_CUDA_QUEUE", all.queue_entries);
   all.seed = number("FAKE_CUDA_SEED", 1);
   all.version = static_cast<int>(number("FAKE_CUDA_VERSION", 13000));
   all.memory_bytes = number("FAKE_CUDA_MEMORY", all.memory_bytes);
