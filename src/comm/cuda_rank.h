@@ -228,7 +228,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   std::byte* barrier_ = nullptr;
   std::shared_ptr<DeviceLinks> links_;
   std::vector<ConnectedPeer> peers_;  ///< by rank
-  cuda::Stream blocking_;  ///< of calls without a stream
+  cuda::Stream blocking_;             ///< of calls without a stream
   cuda::Stream relaunch_;
 
   // Never held by the tender: a launch into a full stream waits for what only a relaunch may end.

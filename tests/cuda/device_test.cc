@@ -48,7 +48,7 @@ struct Setting {
   int blocks = 1;
   bool reproducible = false;
 
-  auto operator<=>(const Setting&) const = default;
+  auto operator<=>(const Setting&) const = default;  // NOLINT(modernize-use-nullptr): the check is wrong
 };
 
 Trial trial_of(const std::vector<int>& row, uint64_t seed) {

@@ -43,8 +43,8 @@ struct Bench {
     context = std::move(*retained);
     auto host = PinnedMemory::allocate(*context, 4096);
     auto device = DeviceMemory::allocate(*context, 4096);
-    static const std::byte image{};
-    auto loaded = Library::load(*context, std::span(&image, 1));
+    static const std::byte kImage{};
+    auto loaded = Library::load(*context, std::span(&kImage, 1));
     if (!trial.ok(host.status(), "pinned memory") || !trial.ok(device.status(), "device memory"))
       return false;
     if (!trial.ok(loaded.status(), "library")) return false;
@@ -446,7 +446,8 @@ CUdeviceptr map_shared(Trial& trial, const Bench& bench, CUmemGenericAllocationH
   trial.ok(driver.check(driver.mem_address_reserve(&address, bytes, 0, 0, 0), "cuMemAddressReserve"), "");
   trial.ok(driver.check(driver.mem_map(address, bytes, 0, handle, 0), "cuMemMap"), "");
   CUmemAccessDesc access{};
-  access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = 0;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   trial.ok(driver.check(driver.mem_set_access(address, bytes, &access, 1), "cuMemSetAccess"), "");
   trial.is(driver.mem_address_free(address, bytes) == CUDA_ERROR_INVALID_VALUE,
@@ -467,7 +468,8 @@ void share(Trial& trial, Rank& rank, const Bench& bench, const std::string& name
   const Driver& driver = *bench.driver;
   CUmemAllocationProp wish{};
   wish.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wish.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  wish.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wish.location.id = 0;
   wish.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   CUmemGenericAllocationHandle handle = 0;
   trial.ok(driver.check(driver.mem_create(&handle, kShared, &wish, 0), "cuMemCreate"), "");

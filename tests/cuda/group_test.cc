@@ -170,6 +170,7 @@ TEST(GroupTest, AGroupIsCapturedAndReplayed) {
       const cuda::Driver& driver = family.place().driver();
       const cuda::CurrentContext current(family.place().context());
       std::vector<cuda::Event> events;
+      events.reserve(kRanks);
       for (int i = 0; i < kRanks; ++i)
         events.push_back(std::move(*cuda::Event::create(family.place().context())));
       rank.expect_true(

@@ -101,7 +101,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   task.blocks = config->gridDimX;
   task.threads = config->blockDimX;
   task.cooperative = is_cooperative(*config);
-  const auto slots = static_cast<uint64_t>(settings().multiprocessors * settings().blocks_per_multiprocessor);
+  const auto slots = static_cast<uint64_t>(settings().multiprocessors) *
+                     static_cast<uint64_t>(settings().blocks_per_multiprocessor);
   if (task.cooperative && task.blocks > std::min(slots, settings().cooperative_blocks))
     return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   if (task.cooperative) ++machine().cooperative_launches;

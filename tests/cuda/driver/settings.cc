@@ -76,8 +76,8 @@ Settings read() {
 }  // namespace
 
 const Settings& settings() {
-  static const Settings all = read();
-  return all;
+  static const Settings kAll = read();
+  return kAll;
 }
 
 bool holds(const DevicePairs& pairs, int one, int other) {
