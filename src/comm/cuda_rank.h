@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/device_memory.h"
@@ -59,6 +60,10 @@ class CudaDevices final : public Devices {
   Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) override;
   Status launch(std::span<const DeviceOperation> operations) override;
   Status check_host_pointer(std::string_view name, const void* address) const override;
+  void keep_for_good(std::unique_ptr<DeviceRank> rank) override {
+    const std::scoped_lock lock(mutex_);
+    kept_.push_back(std::move(rank));
+  }
   bool is_device_memory(const void* address) const override {
     return driver_->look_up(address).kind == cuda::MemoryKind::kDevice;
   }
@@ -83,6 +88,7 @@ class CudaDevices final : public Devices {
   std::mutex together_;  ///< who holds several ranks' locks holds this one too
   std::mutex mutex_;     ///< guards what follows
   std::map<int, OpenDevice> open_;
+  std::vector<std::unique_ptr<DeviceRank>> kept_;
   std::map<uint64_t, std::weak_ptr<DeviceLinks>> links_;
 };
 

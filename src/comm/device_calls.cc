@@ -324,7 +324,7 @@ void Communicator::close_device() {
   for (auto& [shape, bound] : bound_) static_cast<void>(bound->program.release());
   for (auto& program : message_programs_) static_cast<void>(program.release());
   if (variable_ != nullptr) static_cast<void>(variable_->program.release());
-  static_cast<void>(device_.release());
+  process_.devices_in_use()->keep_for_good(std::move(device_));
 }
 
 Status Communicator::stream_failure() const {

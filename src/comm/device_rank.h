@@ -204,6 +204,8 @@ class Devices {
   virtual Status launch(std::span<const DeviceOperation> operations) = 0;
   /// Ok when the host may touch the memory at `address`.
   virtual Status check_host_pointer(std::string_view name, const void* address) const = 0;
+  /// The rank is never destroyed: what is queued, or a graph holds, may still need it.
+  virtual void keep_for_good(std::unique_ptr<DeviceRank> rank) = 0;
   /// Whether `address` is in a device's memory, which the host cannot read.
   virtual bool is_device_memory(const void* address) const = 0;
 };

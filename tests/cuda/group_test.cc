@@ -207,7 +207,7 @@ TEST(GroupTest, WhatFitsIsOneLaunch) {
   for (const auto& one : cases) {
     ClusterOptions options = of_one_thread(std::stoi(one.blocks));
     options.environment.emplace_back("FAKE_CUDA_COOPERATIVE", one.cooperative);
-    EXPECT_EQ(run_family(options, kCount,
+    EXPECT_EQ(run_family(options, 100,
                          [&](Rank& rank, Family& family) {
                            if (!fake_cuda::is_loaded()) return;
                            const uint64_t before = fake_cuda::cooperative_launches();
@@ -227,9 +227,11 @@ TEST(GroupTest, WhatFitsIsOneLaunch) {
 /// A sum of all ranks in one communicator, and a sum of its results in another, whichever call comes first
 /// in the group.
 TEST(GroupTest, CallsOfTwoCommunicatorsKeepTheirOrderInAStream) {
-  for (const bool shares : {true, false}) {
-    for (const bool by_rank : {true, false}) {
-      expect_on_any_device([&](Rank& rank, Family& family) {
+  for (const int kind : {0, 1, 2, 3}) {
+    const bool shares = kind % 2 == 0;
+    const bool by_rank = kind / 2 == 0;
+    for (const auto& [blocks, count] : {std::pair(1, kLongCount), std::pair(16, size_t{100})}) {
+      const auto body = [&](Rank& rank, Family& family) {
         tutti_config_t config = rank.config();
         tutti_comm_t* others[kRanks] = {};
         if (!rank.expect_ok(tutti_comm_create_all(others, kRanks, &config), "create_all")) return;
@@ -245,7 +247,8 @@ TEST(GroupTest, CallsOfTwoCommunicatorsKeepTheirOrderInAStream) {
         rank.expect_ok(tutti_group_end(), "its end");
         family.expect_sums(2);
         for (tutti_comm_t* other : others) rank.expect_ok(tutti_comm_destroy(other), "destroy");
-      });
+      };
+      EXPECT_EQ(run_family(of_one_thread(blocks), count, body), "") << blocks << " blocks, kind " << kind;
     }
   }
 }
