@@ -49,7 +49,8 @@ Runs on x86-64 Linux with glibc $2 or newer; nothing is installed, the folder ca
   gpu-test [full]                                  the tests of CUDA on this machine's GPU, and a table of its speed
   gpu-test perf                                    the table only: 2, 4, 8 ranks on one GPU, shares of copying
   include/tutti/tutti.h, lib/libtutti.so.0         the library to link
-  lib/nccl/libnccl.so.2, include/nccl/nccl.h       the interface of NCCL, on host memory: preload it or link to it
+  lib/nccl/libnccl.so.2, include/nccl/nccl.h       the interface of NCCL, on the current CUDA device, or on host
+                                                   memory where none is current: preload it or link to it
 
 lib/ also holds the shared libraries that the programs need; licences/ their terms.
 TEXT

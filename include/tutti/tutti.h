@@ -246,7 +246,7 @@ TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) TUTTI_NO
 TUTTI_API tutti_result_t tutti_launcher_place(int* rank, int* rank_count, int* local_rank,
                                               int* local_count) TUTTI_NOEXCEPT;
 
-/* Joins a communicator of rank_count ranks as `rank`. Blocks until all have joined or the set-up
+/* Joins a communicator of rank_count ranks (1 to 4096) as `rank`. Blocks until all have joined or the set-up
  * deadline has passed. config may be NULL. On success the caller owns *comm until
  * tutti_comm_destroy or tutti_comm_abort; on failure *comm is NULL.
  * A failure of any rank, a refused environment included, is the error of all, with its text, also of ranks

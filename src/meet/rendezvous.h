@@ -4,7 +4,7 @@
 // judge of what went wrong: all ranks read about the same, first failure; at the deadline the ranks that have
 // not come are named. A failure is kept for ranks that come late, until all have heard of it.
 //
-// Per rank: one connection, three small frames. docs/decisions/0003-meeting-tree.md tells why one process
+// Per rank: one connection, three small frames. docs/decisions/0004-meeting.md tells why one process
 // serves.
 #pragma once
 
