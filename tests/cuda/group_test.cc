@@ -224,6 +224,35 @@ TEST(GroupTest, WhatFitsIsOneLaunch) {
   }
 }
 
+TEST(GroupTest, MoreRanksThanALaunchHolds) {
+  constexpr int kMany = 18;
+  EXPECT_EQ(run_cluster(of_one_thread(24),
+                        [](Rank& rank) {
+                          const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+                          if (place == nullptr) return;
+                          tutti_config_t config = rank.config();
+                          tutti_comm_t* comms[kMany] = {};
+                          if (!rank.expect_ok(tutti_comm_create_all(comms, kMany, &config), "create_all"))
+                            return;
+                          std::vector<Numbers> numbers;
+                          numbers.reserve(kMany);
+                          rank.expect_ok(tutti_group_start(), "a group");
+                          for (uint64_t i = 0; i < kMany; ++i) {
+                            Numbers& own = numbers.emplace_back(*place, 10);
+                            rank.expect_true(own.count_from(i), "input");
+                            rank.expect_ok(sum(own, own, comms[i], tutti_stream_cuda(place->stream())),
+                                           "recorded");
+                          }
+                          rank.expect_ok(tutti_group_end(), "its end");
+                          rank.expect_true(synchronize(*place, place->stream()), "the stream");
+                          for (Numbers& own : numbers)
+                            rank.expect_true(own.holds(kMany, kMany * (kMany - 1) / 2), "the sums");
+                          for (tutti_comm_t* comm : comms)
+                            rank.expect_ok(tutti_comm_destroy(comm), "destroy");
+                        }),
+            "");
+}
+
 /// A sum of all ranks in one communicator, and a sum of its results in another, whichever call comes first
 /// in the group.
 TEST(GroupTest, CallsOfTwoCommunicatorsKeepTheirOrderInAStream) {
