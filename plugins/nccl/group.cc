@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "api/group.h"
 #include "api/issue.h"
 
 namespace tutti::nccl {

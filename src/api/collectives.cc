@@ -1,6 +1,7 @@
 // Exported functions that move data: argument checks, then issue.
 #include <algorithm>
 
+#include "api/group.h"
 #include "api/handle.h"
 #include "api/issue.h"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/create.h"
+#include "api/group.h"
 #include "api/handle.h"
 #include "api/issue.h"
 #include "comm/set_up.h"

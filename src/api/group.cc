@@ -1,0 +1,361 @@
+#include "api/group.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+struct Group {
+  Status spoiled;
+  std::vector<Work> work;
+};
+
+Group& group() {
+  thread_local Group current;
+  return current;
+}
+
+bool is_group_of_messages(const Work& work) {
+  const auto* call = std::get_if<MessageCall>(&work.what);
+  return call != nullptr && !call->collective;
+}
+
+bool same_stream(tutti_stream_t a, tutti_stream_t b) {
+  return a.kind == b.kind && a.handle == b.handle;
+}
+
+/// Calls of ranks of one communicator that are launched together, one of each. Whoever uses it marks them as
+/// busy.
+class Launches {
+ public:
+  bool holds(const tutti_comm* handle) const {
+    return std::find(handles_.begin(), handles_.end(), handle) != handles_.end();
+  }
+  /// Whether it can be added: its rank runs on a device, is of the same communicator, and has none here.
+  bool takes(const tutti_comm* handle) const {
+    if (!handle->comm->runs_on_device() || holds(handle)) return false;
+    return handles_.empty() || handles_.front()->comm->is_same_as(*handle->comm);
+  }
+  size_t size() const { return handles_.size(); }
+  Status add(const Work& work) {
+    handles_.push_back(work.handle);
+    Communicator& comm = *work.handle->comm;
+    comm.set_timeout(work.timeout_ms);
+    const auto operation =
+        std::visit([&](const auto& call) { return comm.prepare_on_device(call, device_stream(work.stream)); },
+                   work.what);
+    TUTTI_TRY(operation.status());
+    if (operation->program != nullptr) operations_.push_back(*operation);
+    return Status::ok();
+  }
+  Status launch() const {
+    if (operations_.empty()) return Status::ok();
+    Status launched = handles_.front()->comm->launch(operations_);
+    for (tutti_comm* handle : handles_) {
+      if (!launched) (void)handle->comm->give_up_launch(launched);
+    }
+    return launched;
+  }
+
+ private:
+  std::vector<tutti_comm*> handles_;
+  std::vector<DeviceOperation> operations_;
+};
+
+/// Queues calls on CUDA streams, in call order on each stream and of each rank. Those of one communicator's
+/// ranks are launched together, for they wait for each other: in a stream that ranks share, a call goes with
+/// that of the first of them, ahead of calls of other communicators in between.
+class StreamCalls {
+ public:
+  explicit StreamCalls(std::vector<const Work*> work) : work_(std::move(work)), issued_(work_.size()) {
+    for (const Work* one : work_) {
+      if (one->handle->comm->runs_on_device() && !ranks_.contains(one->handle)) add_rank(one->handle);
+    }
+  }
+
+  Status issue() {
+    for (size_t first = 0; first < work_.size(); ++first) {
+      if (issued_[first]) continue;
+      const Work& work = *work_[first];
+      if (work.handle->comm->runs_on_device()) {
+        TUTTI_TRY(issue_with(first));
+      } else {
+        TUTTI_TRY(queue_on_device(work));
+      }
+    }
+    return Status::ok();
+  }
+
+ private:
+  void add_rank(tutti_comm* handle) {
+    size_t& ranks = ranks_[handle];
+    for (auto& [other, theirs] : ranks_) {
+      if (!handle->comm->is_same_as(*other->comm)) continue;
+      ++ranks;
+      if (other != handle) ++theirs;
+    }
+  }
+
+  /// The first call that is left, and those that go with it.
+  Status issue_with(size_t first) {
+    Launches launches;
+    std::vector<const Work*> passed;
+    TUTTI_TRY(add(first, launches));
+    std::vector<tutti_stream_t> streams = {work_[first]->stream};
+    const size_t most = ranks_.at(work_[first]->handle);
+    for (size_t i = first + 1; i < work_.size() && launches.size() < most; ++i) {
+      if (issued_[i]) continue;
+      const Work& work = *work_[i];
+      if (launches.takes(work.handle) && may_pass(work, passed, streams)) {
+        TUTTI_TRY(add(i, launches));
+        streams.push_back(work.stream);
+      } else {
+        passed.push_back(&work);
+      }
+    }
+    return launches.launch();
+  }
+
+  /// Whether a call may go ahead of those that it has passed, with the launch on these streams.
+  static bool may_pass(const Work& work, const std::vector<const Work*>& passed,
+                       const std::vector<tutti_stream_t>& streams) {
+    const auto is_its_own = [&](tutti_stream_t stream) { return same_stream(stream, work.stream); };
+    const bool is_awaited = std::any_of(streams.begin(), streams.end(), is_its_own);
+    return std::none_of(passed.begin(), passed.end(), [&](const Work* one) {
+      return one->handle == work.handle || (!is_awaited && is_its_own(one->stream));
+    });
+  }
+
+  Status add(size_t index, Launches& launches) {
+    const Work& work = *work_[index];
+    issued_[index] = true;
+    wait_for_queue(work.handle);
+    busy_.push_back(std::make_unique<Busy>(work.handle));
+    return launches.add(work);
+  }
+
+  std::vector<const Work*> work_;
+  std::vector<bool> issued_;
+  std::map<tutti_comm*, size_t> ranks_;  ///< of the same communicator, in this group
+  std::vector<std::unique_ptr<Busy>> busy_;
+};
+
+/// A group's sends to the own rank meet its receives from it, in call order.
+Status check_self_messages(const MessageCall& call, uint32_t rank) {
+  std::vector<const Message*> sends;
+  std::vector<const Message*> receives;
+  for (const Message& message : call.messages) {
+    if (message.peer == rank) (message.sending ? sends : receives).push_back(&message);
+  }
+  const auto mismatch = [rank](const char* what) {
+    return Status(Code::kInvalidUsage,
+                  format("rank %u sends to itself, and %s: such a send needs its recv, of the "
+                         "same count, type and tag, in the same group",
+                         rank, what));
+  };
+  if (sends.size() != receives.size()) return mismatch("the group's sends and receives differ in number");
+  for (size_t i = 0; i < sends.size(); ++i) {
+    if (sends[i]->bytes != receives[i]->bytes || sends[i]->signature != receives[i]->signature) {
+      return mismatch("a send and its receive differ");
+    }
+  }
+  return Status::ok();
+}
+
+/// Within a group messages of one peer and direction meet in order of tag, then of call.
+void sort_by_tag(MessageCall& call) {
+  std::stable_sort(call.messages.begin(), call.messages.end(),
+                   [](const Message& a, const Message& b) { return a.tag < b.tag; });
+}
+
+/// One communicator's blocking work of a group, driven step by step beside the others'.
+struct Runner {
+  tutti_comm* handle = nullptr;
+  std::vector<Work*> queue;
+  size_t next = 0;
+  bool running = false;
+  Status status;
+
+  bool done() const { return next >= queue.size(); }
+
+  /// Moves on; true when anything happened.
+  bool step() {
+    Communicator& comm = *handle->comm;
+    if (!running) {
+      comm.set_timeout(queue[next]->timeout_ms);
+      status = std::visit([&](const auto& call) { return comm.begin(call); }, queue[next]->what);
+      running = true;
+    }
+    if (status.is_ok()) {
+      const Progress progress = comm.poll();
+      if (progress == Progress::kBlocked || progress == Progress::kMoved) {
+        if (progress == Progress::kMoved) comm.moved();
+        return progress == Progress::kMoved;
+      }
+      status = comm.finish(progress);
+    }
+    running = false;
+    next = status.is_ok() ? next + 1 : queue.size();
+    return true;
+  }
+  void wait() {
+    status = handle->comm->wait();
+    if (!status.is_ok()) next = queue.size();
+  }
+};
+
+/// Begins the first calls of the ranks of one communicator on devices, `first` and those behind it. Where one
+/// cannot be made none is.
+void begin_with(Runner& first, std::span<Runner> others) {
+  Launches launches;
+  std::vector<Runner*> begun = {&first};
+  for (Runner& other : others) {
+    const Communicator& comm = *other.handle->comm;
+    if (!other.running && comm.runs_on_device() && comm.is_same_as(*first.handle->comm))
+      begun.push_back(&other);
+  }
+  Status status;
+  for (Runner* runner : begun) {
+    if (status) status = launches.add(*runner->queue.front());
+    runner->running = true;
+  }
+  if (status) status = launches.launch();
+  for (Runner* runner : begun) {
+    // What runs all the same is waited for: its communicator has the error.
+    runner->status = runner->handle->comm->has_error() ? Status::ok() : status;
+  }
+}
+
+void begin_on_devices(std::span<Runner> runners) {
+  for (size_t i = 0; i < runners.size(); ++i) {
+    if (!runners[i].running && runners[i].handle->comm->runs_on_device())
+      begin_with(runners[i], runners.subspan(i + 1));
+  }
+}
+
+Status run_together(std::vector<Work>& work) {
+  std::vector<Runner> runners;
+  for (Work& one : work) {
+    auto found =
+        std::find_if(runners.begin(), runners.end(), [&](const Runner& r) { return r.handle == one.handle; });
+    if (found == runners.end()) {
+      wait_for_queue(one.handle);
+      runners.push_back({.handle = one.handle, .queue = {}, .next = 0, .running = false, .status = {}});
+      found = runners.end() - 1;
+    }
+    found->queue.push_back(&one);
+  }
+  std::vector<std::unique_ptr<Busy>> busy;
+  busy.reserve(runners.size());
+  for (const Runner& runner : runners) busy.push_back(std::make_unique<Busy>(runner.handle));
+  begin_on_devices(runners);
+  for (bool left = true; left;) {
+    bool moved = false;
+    left = false;
+    for (Runner& runner : runners) {
+      if (runner.done()) continue;
+      moved = runner.step() || moved;
+      left = left || !runner.done();
+    }
+    if (!left || moved) continue;
+    for (Runner& runner : runners) {
+      if (!runner.done()) runner.wait();
+    }
+  }
+  for (const Runner& runner : runners) TUTTI_TRY(runner.status);
+  return Status::ok();
+}
+
+}  // namespace
+
+constinit thread_local int group_depth = 0;
+
+void add_to_group(Work work) {
+  group().work.push_back(std::move(work));
+}
+
+void add_to_group(tutti_comm* handle, const Message& message, tutti_stream_t stream, uint64_t timeout_ms) {
+  Group& current = group();
+  for (Work& work : current.work) {
+    auto* call = std::get_if<MessageCall>(&work.what);
+    if (call == nullptr || call->collective || work.handle != handle || !same_stream(work.stream, stream))
+      continue;
+    call->messages.push_back(message);
+    work.timeout_ms = std::max(work.timeout_ms, timeout_ms);
+    return;
+  }
+  current.work.push_back({.handle = handle,
+                          .stream = stream,
+                          .what = MessageCall{.messages = {message}, .collective = false, .shape = {}},
+                          .timeout_ms = timeout_ms});
+}
+
+void group_start() {
+  ++group_depth;
+}
+
+bool in_group() {
+  return group_depth > 0;
+}
+
+void spoil_group(const Status& why) {
+  if (group_depth > 0 && group().spoiled.is_ok()) group().spoiled = why;
+}
+
+Result<double> predict_group_us() {
+  std::map<const tutti_comm*, double> busy_us;
+  for (const Work& work : group().work) {
+    const auto* call = std::get_if<Call>(&work.what);
+    if (call == nullptr || call->blocks != nullptr) {
+      return Status(
+          Code::kUnsupported,
+          "sends, receives and variable-count calls have no predicted time: predict a group without");
+    }
+    TUTTI_TRY(check_ready(work.handle));
+    auto predicted = work.handle->comm->predict_us(call->shape);
+    TUTTI_TRY(predicted.status());
+    busy_us[work.handle] += *predicted;
+  }
+  double longest_us = 0;
+  for (const auto& [handle, time_us] : busy_us) longest_us = std::max(longest_us, time_us);
+  return longest_us;
+}
+
+Status group_end() {
+  if (group_depth == 0)
+    return {Code::kInvalidUsage, "tutti_group_end without tutti_group_start in this thread"};
+  if (--group_depth > 0) return Status::ok();
+  Group all = std::exchange(group(), Group{});
+  TUTTI_TRY(all.spoiled);
+  std::vector<Work> blocking;
+  for (Work& work : all.work) {
+    TUTTI_TRY(check_ready(work.handle));
+    if (!is_group_of_messages(work)) continue;
+    auto& call = std::get<MessageCall>(work.what);
+    sort_by_tag(call);
+    TUTTI_TRY(check_self_messages(call, work.handle->comm->rank()));
+  }
+  // Ranks may mix sends and collectives in different orders inside a group: all run the messages first.
+  for (const bool messages_first : {true, false}) {
+    std::vector<const Work*> on_devices;
+    for (Work& work : all.work) {
+      if (is_group_of_messages(work) != messages_first) continue;
+      if (work.stream.kind == 0) {
+        blocking.push_back(std::move(work));
+      } else if (work.stream.kind == kCudaStream) {
+        on_devices.push_back(&work);
+      } else {
+        enqueue(std::move(work));
+      }
+    }
+    TUTTI_TRY(StreamCalls(std::move(on_devices)).issue());
+  }
+  return run_together(blocking);
+}
+
+}  // namespace tutti

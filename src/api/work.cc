@@ -1,0 +1,76 @@
+#include "api/work.h"
+
+#include <memory>
+#include <utility>
+
+namespace tutti {
+namespace {
+
+ProgressThread& progress_of(tutti_comm* handle) {
+  if (handle->progress == nullptr) handle->progress = std::make_unique<ProgressThread>();
+  return *handle->progress;
+}
+
+/// Runs on the progress thread: a call, or one that has been staged.
+template <class Anything>
+Status run_beside_callers(Communicator& comm, const Anything& call, uint64_t timeout_ms) {
+  comm.set_timeout(timeout_ms);
+  comm.wait_beside_callers(true);
+  const Status status = comm.run(call);
+  comm.wait_beside_callers(false);
+  return status;
+}
+
+/// Queues the call's copies on a CUDA stream, and the call, on host memory, for the progress thread: behind
+/// the calls that went that way before, and behind all others at once.
+Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, uint64_t timeout_ms) {
+  if (std::exchange(handle->has_host_tasks, false)) wait_for_queue(handle);
+  const Busy busy(handle);
+  ProgressThread& progress = progress_of(handle);
+  Communicator* comm = handle->comm.get();
+  auto staged = comm->stage(call, stream);
+  TUTTI_TRY(staged.status());
+  progress.push({.run = [comm, staged = std::move(*staged),
+                         timeout_ms] { return run_beside_callers(*comm, staged, timeout_ms); },
+                 .cancelled = {},
+                 .stream = nullptr});
+  return Status::ok();
+}
+
+}  // namespace
+
+void enqueue(Work work) {
+  tutti_comm* handle = work.handle;
+  handle->has_host_tasks = true;
+  auto stream = static_cast<tutti_host_stream*>(work.stream.handle)->stream;
+  const uint64_t ticket = stream->take_ticket();
+  Communicator* comm = handle->comm.get();
+  progress_of(handle).push(
+      {.run =
+           [comm, what = std::move(work.what), timeout_ms = work.timeout_ms] {
+             return std::visit([&](const auto& call) { return run_beside_callers(*comm, call, timeout_ms); },
+                               what);
+           },
+       .cancelled = [comm] { return comm->has_error(); },
+       .stream = std::move(stream),
+       .ticket = ticket});
+}
+
+DeviceStream device_stream(tutti_stream_t stream) {
+  return {.internal = stream.kind != kCudaStream, .handle = stream.handle};
+}
+
+Status queue_on_device(const Work& work) {
+  tutti_comm* handle = work.handle;
+  const DeviceStream where = device_stream(work.stream);
+  if (handle->comm->is_staged()) {
+    return std::visit([&](const auto& call) { return queue_staged(handle, call, where, work.timeout_ms); },
+                      work.what);
+  }
+  wait_for_queue(handle);
+  const Busy busy(handle);
+  handle->comm->set_timeout(work.timeout_ms);
+  return std::visit([&](const auto& call) { return handle->comm->issue(call, where); }, work.what);
+}
+
+}  // namespace tutti
