@@ -142,7 +142,8 @@ static inline tutti_stream_t tutti_stream_host(tutti_host_stream_t* stream) {
  * the graph may be launched as often as wanted, in the same order on all ranks, while the communicator lives
  * and none of its other operations is under way. Not where calls pass through host memory (config.device):
  * there a stream that is being captured is TUTTI_UNSUPPORTED, and nothing was recorded. Only for ranks on a
- * device: TUTTI_UNSUPPORTED otherwise. */
+ * device: TUTTI_UNSUPPORTED otherwise. Ranks that share a stream make their calls in one group: outside of
+ * it the second would wait for the first. */
 static inline tutti_stream_t tutti_stream_cuda(void* stream) {
   return tutti_stream_make_(2u, stream);
 }

@@ -34,11 +34,19 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
     operation->lanes_.push_back(bound);
   }
   operation->short_ = is_short && operation->lanes_.size() == 1;
+  operation->copies_in_memory_ = operation->is_copy_in_memory();
   const uint64_t least_referred = std::min(options.reference_bytes, options.pull_bytes);
   operation->may_refer_ =
       std::any_of(operation->steps_.begin(), operation->steps_.end(),
                   [&](const BoundStep& step) { return step.refer && step.merged_bytes >= least_referred; });
   return operation;
+}
+
+bool Operation::is_copy_in_memory() const {
+  if (!short_ || steps_.size() != 1) return false;
+  const BoundStep& step = steps_[0];
+  const BoundEnd* ends = &ends_[step.first_end];
+  return step.copies && step.sink_count == 1 && ends[0].recv == nullptr && ends[1].send == nullptr;
 }
 
 void Operation::bind_step(const Plan& plan, const Step& step, const BindOptions& options, LinkTable& links) {

@@ -2,6 +2,7 @@
 #include "engine/operation.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "transports/shm/pull.h"
 
@@ -29,10 +30,24 @@ void Operation::start(const Buffers& buffers, uint16_t signature) {
 Progress Operation::start_short(const void* input, void* output, uint16_t signature, uint32_t polls) {
   bases_[kInputBase] = static_cast<std::byte*>(const_cast<void*>(input));
   bases_[kOutputBase] = static_cast<std::byte*>(output);
+  if (copies_in_memory_) {
+    copy_in_memory();
+    return Progress::kDone;
+  }
   signature_ = signature;
   lanes_left_ = 1;
   lanes_[0].step = 0;
   return advance_short(polls);
+}
+
+/// What the one step of such an operation comes to.
+void Operation::copy_in_memory() const {
+  const BoundStep& step = steps_[0];
+  const BoundEnd* ends = &ends_[step.first_end];
+  const uint64_t* offsets = &offsets_[step.first_end];
+  const std::byte* from = bases_[ends[0].base] + offsets[0];
+  std::byte* to = bases_[ends[1].base] + offsets[1];
+  if (to != from) std::memcpy(to, from, step.merged_bytes);
 }
 
 Progress Operation::advance(uint32_t polls) {

@@ -172,6 +172,8 @@ class Operation {
   void next_piece(BoundLane& lane, const BoundStep& step);
   bool next_step(BoundLane& lane);
   Progress advance_short(uint32_t polls);
+  bool is_copy_in_memory() const;
+  void copy_in_memory() const;
   Progress advance_lane(BoundLane& lane, uint32_t polls);
   Progress run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t left);
   void write_some(const BoundStep& step, uint64_t bytes, bool refers);
@@ -207,6 +209,7 @@ class Operation {
   bool pulling_ = true;
   uint32_t lanes_left_ = 0;
   bool short_ = false;
+  bool copies_in_memory_ = false;  ///< short_, of one step that has no links: a communicator of one rank
   bool may_refer_ = false;  ///< some step's slices may travel by reference
   uint16_t signature_ = 0;
   std::array<std::byte*, 4> bases_{};
