@@ -99,7 +99,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   fake_cuda::KernelTask task;
   task.kernel = kernel->host;
   task.blocks = config->gridDimX;
-  task.threads = config->blockDimX;
+  task.threads = static_cast<uint32_t>(std::min<uint64_t>(config->blockDimX, settings().most_threads));
   task.cooperative = is_cooperative(*config);
   const auto slots = static_cast<uint64_t>(settings().multiprocessors) *
                      static_cast<uint64_t>(settings().blocks_per_multiprocessor);

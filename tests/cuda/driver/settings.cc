@@ -49,11 +49,19 @@ std::vector<int> visible_devices() {
   return devices;
 }
 
+// The thread sanitizer keeps a megabyte for each thread.
+#ifdef __SANITIZE_THREAD__
+constexpr uint64_t kMostThreads = 32;
+#else
+constexpr uint64_t kMostThreads = UINT64_MAX;
+#endif
+
 Settings read() {
   Settings all;
   all.devices = visible_devices();
   all.multiprocessors = static_cast<int>(number("FAKE_CUDA_SMS", 4));
   all.blocks_per_multiprocessor = static_cast<int>(number("FAKE_CUDA_BLOCKS", 2));
+  all.most_threads = number("FAKE_CUDA_THREADS", kMostThreads);
   all.cooperative_blocks = number("FAKE_CUDA_COOPERATIVE", all.cooperative_blocks);
   all.queue_entries = number("FAKE_CUDA_QUEUE", all.queue_entries);
   all.seed = number("FAKE_CUDA_SEED", 1);

@@ -3,9 +3,10 @@
 //   FAKE_CUDA_DEVICES=1            devices of the machine; CUDA_VISIBLE_DEVICES picks among them, by number
 //   FAKE_CUDA_SMS=4                multiprocessors of a device
 //   FAKE_CUDA_BLOCKS=2             blocks that a multiprocessor holds at a time
-//   FAKE_CUDA_COOPERATIVE=2        blocks that a cooperative launch may have, of those that fit; 0: there are
-//   no such launches. Unset: all FAKE_CUDA_QUEUE=100            entries of a stream: a launch into a full one
-//   blocks its thread. Unset: any FAKE_CUDA_SEED=1               order in which threads and blocks run
+//   FAKE_CUDA_THREADS=32           threads of a block that run at the most; kernels here are right with any
+//   FAKE_CUDA_COOPERATIVE=2        blocks that a cooperative launch may have; 0: there are no such launches
+//   FAKE_CUDA_QUEUE=100            entries of a stream; a launch into a full one blocks its thread
+//   FAKE_CUDA_SEED=1               order in which threads and blocks run
 //   FAKE_CUDA_VERSION=13000        CUDA version of the driver
 //   FAKE_CUDA_MEMORY=4294967296    bytes of a device, in each process
 //   FAKE_CUDA_NO_PEER=0:1,2:3      pairs of devices without access to each other
@@ -42,6 +43,7 @@ struct Settings {
   std::vector<int> devices;  ///< numbers, in the machine, of those that this process sees
   int multiprocessors = 4;
   int blocks_per_multiprocessor = 2;
+  uint64_t most_threads = UINT64_MAX;
   uint64_t cooperative_blocks = UINT64_MAX;
   uint64_t queue_entries = UINT64_MAX;
   uint64_t seed = 1;
