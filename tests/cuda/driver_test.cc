@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -432,6 +433,7 @@ TEST(DriverTest, TheHostCannotTouchDeviceMemory) {
     Trial trial;
     Bench bench;
     if (!bench.open(trial)) _exit(2);
+    (void)std::signal(SIGSEGV, SIG_DFL);  // the address sanitizer has a handler
     if (!fake_cuda::guards_memory()) raise(SIGSEGV);
     *bench.memory.as<volatile char>() = 1;
     _exit(1);

@@ -49,8 +49,9 @@ std::vector<int> visible_devices() {
   return devices;
 }
 
-// The thread sanitizer keeps a megabyte for each thread.
-#ifdef __SANITIZE_THREAD__
+// The thread sanitizer keeps a megabyte for each thread; under the address sanitizer switching between many
+// takes minutes.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr uint64_t kMostThreads = 32;
 #else
 constexpr uint64_t kMostThreads = UINT64_MAX;
