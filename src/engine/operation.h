@@ -210,7 +210,7 @@ class Operation {
   uint32_t lanes_left_ = 0;
   bool short_ = false;
   bool copies_in_memory_ = false;  ///< short_, of one step that has no links: a communicator of one rank
-  bool may_refer_ = false;  ///< some step's slices may travel by reference
+  bool may_refer_ = false;         ///< some step's slices may travel by reference
   uint16_t signature_ = 0;
   std::array<std::byte*, 4> bases_{};
   std::array<bool, 4> shared_{};
