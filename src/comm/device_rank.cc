@@ -15,7 +15,6 @@ namespace {
 
 using cuda::BesideCaptures;
 using cuda::Context;
-using cuda::CurrentContext;
 
 template <class T>
 Status keep(Result<T> made, T& place) {

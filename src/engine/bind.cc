@@ -185,7 +185,7 @@ bool Operation::rebind_messages(std::span<const Message> messages) {
 
 /// Whether all are one slice each, in one direction.
 bool Operation::messages_are_short() const {
-  return lanes_.size() == 1 && std::all_of(steps_.begin(), steps_.end(), [this](const BoundStep& step) {
+  return lanes_.size() == 1 && std::all_of(steps_.begin(), steps_.end(), [](const BoundStep& step) {
            return step.merged_bytes > 0 && step.merged_bytes <= step.slice_bytes;
          });
 }

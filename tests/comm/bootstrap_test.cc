@@ -305,7 +305,7 @@ TEST(BootstrapTest, ARankKilledDuringSetUpFailsAll) {
                             rank.expect_true(result == TUTTI_PEER_LOST || result == TUTTI_TIMEOUT,
                                              "set-up: " + std::string(tutti_error_string(result)));
                             const std::string text = tutti_last_error();
-                            rank.expect_true(text.find("2") != std::string::npos, text);
+                            rank.expect_true(text.find('2') != std::string::npos, text);
                             // The id's maker stays until the other has read why.
                             rank.add(0);
                             rank.wait_value(0, 2);

@@ -24,8 +24,8 @@ Device* Machine::device(CUdevice ordinal) const {
 }
 
 Machine& machine() {
-  static auto* const only = new Machine;
-  return *only;
+  static auto* const kOnly = new Machine;
+  return *kOnly;
 }
 
 std::vector<Context*>& context_stack() {
