@@ -165,8 +165,6 @@ void CudaRank::note_launch() {
 }
 
 Status CudaRank::queue(SharedLaunch& shared) {
-  const CurrentContext current(context_);
-  TUTTI_TRY(current.status());
   cuda::Launch& launch = shared.launch;
   launch.first = 1;
   launch.poll_limit = kPolls;
@@ -183,6 +181,8 @@ Status CudaRank::queue(SharedLaunch& shared) {
   for (CudaRank* rank : ranks) rank->note_launch();
   const auto is_elsewhere = [this](const CudaRank* rank) { return rank->pending_.stream != pending_.stream; };
   if (std::none_of(ranks.begin(), ranks.end(), is_elsewhere)) return Status::ok();
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
   Status waiting = leave_mark();
   for (const CudaRank* rank : ranks) {
     if (!waiting || !is_elsewhere(rank)) continue;
@@ -240,13 +240,7 @@ Result<bool> CudaRank::is_done() {
 
 /// Whether all operations outside captures have. mutex_ is held.
 Result<bool> CudaRank::has_ended() const {
-  if (marks_ == 0) return true;
-  const CurrentContext current(context_);
-  TUTTI_TRY(current.status());
-  const CUresult result = driver().event_query(issued_event_.handle());
-  if (result == CUDA_ERROR_NOT_READY) return false;
-  TUTTI_TRY(driver().check(result, "cuEventQuery"));
-  return true;
+  return marks_ == 0 ? Result<bool>(true) : issued_event_.is_done();
 }
 
 /// Whether an operation outside captures is under way, or a stream still waits with it. `ended`: operations

@@ -177,12 +177,7 @@ bool CudaStagingDevice::wait_until_reached(uint32_t number, uint64_t patience_ms
 Result<bool> CudaStagingDevice::is_done() const {
   if (!has_queued_.load(std::memory_order_acquire)) return true;
   const BesideCaptures beside(driver());
-  const CurrentContext current(context_);
-  TUTTI_TRY(current.status());
-  const CUresult result = driver().event_query(queued_event_.handle());
-  if (result == CUDA_ERROR_NOT_READY) return false;
-  TUTTI_TRY(driver().check(result, "cuEventQuery"));
-  return true;
+  return queued_event_.is_done();
 }
 
 }  // namespace

@@ -102,6 +102,16 @@ Status Event::make_wait(CUstream stream) const {
       context_->driver().stream_wait_event(stream, handle_, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
 }
 
+Result<bool> Event::is_done() const {
+  const CurrentContext current(*context_);
+  TUTTI_TRY(current.status());
+  const Driver& driver = context_->driver();
+  const CUresult result = driver.event_query(handle_);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  TUTTI_TRY(driver.check(result, "cuEventQuery"));
+  return true;
+}
+
 Status Event::synchronize() const {
   return context_->driver().check(context_->driver().event_synchronize(handle_), "cuEventSynchronize");
 }

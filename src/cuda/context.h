@@ -108,6 +108,8 @@ class Event {
   Status record(CUstream stream) const;
   /// What `stream` is given from now on waits for the event.
   Status make_wait(CUstream stream) const;
+  /// Whether the work that it stands for has ended. Errors: what failed on the device.
+  Result<bool> is_done() const;
   /// Blocks the calling thread.
   Status synchronize() const;
   void reset();
