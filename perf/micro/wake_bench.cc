@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "core/clock.h"
 #include "engine/wait.h"
@@ -71,8 +72,9 @@ void noticed_after(benchmark::State& state, WaitMode mode, uint64_t waited_us) {
 }
 
 void register_all() {
-  for (const WaitMode mode : {WaitMode::kSpin, WaitMode::kYield}) {
-    const std::string name = mode == WaitMode::kSpin ? "/spin" : "/yield";
+  for (const auto& [mode, name] : {std::pair{WaitMode::kSpin, std::string("/spin")},
+                                   {WaitMode::kYield, "/yield"},
+                                   {WaitMode::kBeside, "/beside"}}) {
     benchmark::RegisterBenchmark(("turn" + name).c_str(), turn, mode);
     for (const uint64_t waited_us : {uint64_t{10}, uint64_t{1'000}, uint64_t{5'000}, uint64_t{50'000}}) {
       const std::string waited = "/waited_us:" + std::to_string(waited_us);

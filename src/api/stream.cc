@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,13 +30,16 @@ struct Scheduling {
 };
 // The shortest that Linux grants.
 constexpr uint64_t kTimeSliceNs = 100'000;
+// A thread's sleeps end up to 50 us late unless it asks for better.
+constexpr unsigned long kTimerSlackNs = 1'000;
 
 /// Short time slices for the calling thread: its share of the cores stays the same, in smaller pieces. Beside
 /// computing threads a progress thread that gives its core away, as it does at every wait, otherwise gets it
 /// back only after a slice of theirs, which costs each message milliseconds
 /// (docs/decisions/0002-timed-sleeps.md). Linux 6.12 and later do so; where it cannot be had, nothing
-/// changes.
-void ask_for_short_slices() {
+/// changes. And timers that end in time: it sleeps between polls for tens of microseconds.
+void ask_for_prompt_turns() {
+  ::prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
   Scheduling scheduling;
   if (::syscall(SYS_sched_getattr, 0, &scheduling, sizeof(scheduling), 0) != 0) return;
   if (scheduling.policy != SCHED_OTHER && scheduling.policy != SCHED_BATCH) return;
@@ -111,7 +115,7 @@ Status ProgressThread::take_failure() {
 }
 
 void ProgressThread::loop() {
-  ask_for_short_slices();
+  ask_for_prompt_turns();
   for (;;) {
     Task task;
     {

@@ -165,7 +165,7 @@ Progress Communicator::poll_remote() {
 }
 
 WaitMode Communicator::wait_mode() const {
-  if (beside_callers_) return WaitMode::kYield;
+  if (beside_callers_) return WaitMode::kBeside;
   return striped_ ? striped_wait_mode_ : wait_mode_;
 }
 

@@ -15,9 +15,10 @@ namespace tutti {
 
 /// How a rank waits for a message.
 enum class WaitMode : uint8_t {
-  kAuto,   ///< spin when the host has a core for every rank, else yield
-  kSpin,   ///< poll; after a while sleep between polls
-  kYield,  ///< give the core away between polls; after a while sleep between polls
+  kAuto,    ///< spin when the host has a core for every rank, else yield
+  kSpin,    ///< poll; after a while sleep between polls
+  kYield,   ///< give the core away between polls; after a while sleep between polls
+  kBeside,  ///< progress threads: as kYield, but sleep at once where a computing thread wants the core
 };
 
 /// The longest deadline that can be asked for.

@@ -21,16 +21,46 @@ constexpr uint32_t kTurnsPerYield = 8;
 constexpr uint64_t kAwakeNs = 2'000'000;
 constexpr uint64_t kLongestSleepNs = 2'000'000;
 constexpr uint64_t kShortestSleepNs = 20'000;
+// Beside computing threads. Who gave its core away and has it back only after so long gave it to a thread
+// that computes (whose slices are 3 ms), not to a peer that passed a message on.
+constexpr uint64_t kComputedNs = 500'000;
+// How long that is held to be so: a tenth of a training step, so that the one slice it costs to find out is
+// little.
+constexpr uint64_t kWantedNs = 20'000'000;
+// A sleep and its two switches cost a thread about 5 us of its core.
+constexpr uint64_t kShortestSleepBesideNs = 30'000;
 
-void sleep_ns(uint64_t ns) {
+/// Until when the calling thread's core is held to be wanted by a thread that computes.
+thread_local uint64_t core_wanted_until_ns = 0;
+
+}  // namespace
+
+void Waiter::sleep(uint64_t ns) {
+  if (sleeper_ != nullptr) {
+    sleeper_->sleep(ns);
+    return;
+  }
   const timespec time{0, static_cast<long>(ns)};
   nanosleep(&time, nullptr);  // an early return (EINTR) only means an early poll
 }
 
-}  // namespace
+uint64_t Waiter::pause_beside() {
+  const uint64_t now = now_ns();
+  if (turns_ == 1) began_ns_ = now;
+  const uint64_t waited = now - began_ns_ + 1;
+  if (waited > kAwakeNs || now < core_wanted_until_ns) {
+    sleep(std::clamp(waited / 16, kShortestSleepBesideNs, kLongestSleepNs));
+    return waited;
+  }
+  sched_yield();
+  const uint64_t back = now_ns();
+  if (back - now > kComputedNs) core_wanted_until_ns = back + kWantedNs;
+  return waited;
+}
 
 uint64_t Waiter::pause() {
   ++turns_;
+  if (mode_ == WaitMode::kBeside) return pause_beside();
   const bool yields = mode_ == WaitMode::kYield || turns_ % kTurnsPerYield == 0;
   if (turns_ < kQuietTurns) {
     if (yields) sched_yield();
@@ -40,12 +70,7 @@ uint64_t Waiter::pause() {
   if (turns_ == kQuietTurns) began_ns_ = now;
   const uint64_t waited = now - began_ns_ + 1;
   if (waited > kAwakeNs) {
-    const uint64_t ns = std::clamp(waited / 16, kShortestSleepNs, kLongestSleepNs);
-    if (sleeper_ != nullptr) {
-      sleeper_->sleep(ns);
-    } else {
-      sleep_ns(ns);
-    }
+    sleep(std::clamp(waited / 16, kShortestSleepNs, kLongestSleepNs));
   } else if (yields) {
     sched_yield();
   }

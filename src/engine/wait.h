@@ -2,7 +2,10 @@
 //
 // A policy, not a loop written in place. Spin polls as long as waits usually are, gives the core away now and
 // then in case a peer needs it, and falls back to sleeping between polls when a wait is long. Yield gives the
-// core away at once: for hosts with more ranks than cores, and for progress threads beside computing callers.
+// core away at once: for hosts with more ranks than cores. Beside is for progress threads beside computing
+// callers: it yields too, but where yielding shows that a thread computes on this core, it sleeps at once, in
+// short sleeps: a yield would cost the message a slice of the computing thread, staying awake would take
+// half of its core.
 // Sleeps are timed and grow with the time already waited, so no writer ever has to look for sleepers
 // (docs/decisions/0002-timed-sleeps.md).
 #pragma once
@@ -37,6 +40,9 @@ class Waiter {
 
  private:
   static constexpr uint32_t kSpinPolls = 256;
+
+  uint64_t pause_beside();
+  void sleep(uint64_t ns);
 
   WaitMode mode_;
   Sleeper* sleeper_;

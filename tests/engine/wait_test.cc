@@ -1,10 +1,15 @@
 // Goal: a waiter spins or yields first, then sleeps longer and longer, and begins anew when something moved.
-// Method: turns counted, time read from the waiter's own answer.
+// Beside a computing thread it leaves the core alone.
+// Method: turns counted, time read from the waiter's own answer, processor time compared.
 #include "engine/wait.h"
 
 #include <gtest/gtest.h>
 
+#include <sched.h>
+
+#include <atomic>
 #include <ctime>
+#include <thread>
 
 #include "core/clock.h"
 #include "tests/support/scope.h"
@@ -28,6 +33,7 @@ uint64_t thread_cpu_ns() {
 class WaiterTest : public testing::TestWithParam<WaitMode> {};
 
 TEST_P(WaiterTest, AShortWaitReadsNoClock) {
+  if (GetParam() == WaitMode::kBeside) GTEST_SKIP() << "it measures how long it gave its core away";
   Waiter waiter(GetParam());
   EXPECT_GE(quiet_turns(waiter), 4u);
   // The design promises 1,000 failed polls where a rank has a core for itself.
@@ -65,6 +71,7 @@ TEST_P(WaiterTest, TheTimeWaitedGrowsAndIsReal) {
 
 TEST(WaiterModeTest, OnlyASpinningWaiterLetsAnOperationPollManyTimes) {
   EXPECT_EQ(Waiter(WaitMode::kYield).polls(), 1u);
+  EXPECT_EQ(Waiter(WaitMode::kBeside).polls(), 1u);
   EXPECT_GT(Waiter(WaitMode::kSpin).polls(), 1u);
 }
 
@@ -81,8 +88,67 @@ TEST_P(WaiterTest, ALongWaitCostsLittleProcessorTime) {
   EXPECT_LT(cpu_ns, 50'000'000u) << turns << " turns";
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, WaiterTest, testing::Values(WaitMode::kSpin, WaitMode::kYield),
+/// Moves the calling thread, and those it starts, to the core it runs on; back at its end.
+class OneCore {
+ public:
+  OneCore() {
+    sched_getaffinity(0, sizeof(before_), &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof(one), &one);
+  }
+  ~OneCore() { sched_setaffinity(0, sizeof(before_), &before_); }
+
+ private:
+  cpu_set_t before_;
+};
+
+struct Shares {
+  uint64_t waiting_ns = 0;  ///< processor time of the thread that waits
+  uint64_t computing_ns = 0;
+};
+
+/// Waits of 1 ms on one core with a thread that computes.
+Shares wait_beside_computing(WaitMode mode) {
+  constexpr int kWaits = 40;
+  const OneCore core;
+  std::atomic<bool> done = false;
+  Shares shares;
+  std::thread computing([&] {
+    while (!done.load(std::memory_order_relaxed)) {
+    }
+    shares.computing_ns = thread_cpu_ns();
+  });
+  const uint64_t cpu_before = thread_cpu_ns();
+  Waiter waiter(mode);
+  for (int wait = 0; wait < kWaits; ++wait) {
+    while (waiter.pause() < 1'000'000) {
+    }
+    waiter.moved();
+  }
+  shares.waiting_ns = thread_cpu_ns() - cpu_before;
+  done = true;
+  computing.join();
+  return shares;
+}
+
+// Ranks that train wait for each other's gradients again and again, a little each time, on cores that
+// compute.
+TEST(WaiterBesideTest, ShortWaitsEndInTimeAndLeaveTheCoreToAThreadThatComputes) {
+  const Shares yielding = wait_beside_computing(WaitMode::kYield);
+  const Shares beside = wait_beside_computing(WaitMode::kBeside);
+  RecordProperty("yielding_computing_us", static_cast<int>(yielding.computing_ns / 1000));
+  RecordProperty("beside_computing_us", static_cast<int>(beside.computing_ns / 1000));
+  RecordProperty("beside_waiting_us", static_cast<int>(beside.waiting_ns / 1000));
+  EXPECT_LT(beside.computing_ns, yielding.computing_ns / 2) << "who yields waits for a time slice each time";
+  EXPECT_LT(beside.waiting_ns, beside.computing_ns / 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, WaiterTest,
+                         testing::Values(WaitMode::kSpin, WaitMode::kYield, WaitMode::kBeside),
                          [](const auto& tested) {
+                           if (tested.param == WaitMode::kBeside) return "beside";
                            return tested.param == WaitMode::kSpin ? "spin" : "yield";
                          });
 
