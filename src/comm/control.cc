@@ -5,7 +5,8 @@
 
 #include <array>
 #include <cerrno>
-#include <csignal>
+
+#include "core/thread.h"
 
 namespace tutti {
 
@@ -21,13 +22,7 @@ Result<std::unique_ptr<ControlThread>> ControlThread::start() {
   if (epoll_ctl(control->epoll_.get(), EPOLL_CTL_ADD, control->wake_.get(), &event) != 0) {
     return system_error("epoll_ctl", errno);
   }
-  // The application's signals are the application's: this thread takes none.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  control->thread_ = std::thread([raw = control.get()] { raw->loop(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  TUTTI_TRY(start_thread(control->thread_, "the control thread", [raw = control.get()] { raw->loop(); }));
   return control;
 }
 

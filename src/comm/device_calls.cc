@@ -103,7 +103,7 @@ Status Communicator::connect_device(SetUp& setup, std::span<const RankFacts> fac
     distance = std::move(*found);
   }
   if (!distance.empty()) return open_staging(distance);
-  process_.tender().add(this, [this] { return tend(); });
+  TUTTI_TRY(process_.tender().add(this, [this] { return tend(); }));
   return Status::ok();
 }
 

@@ -1,11 +1,10 @@
 #include "comm/device_tender.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <utility>
+
+#include "core/thread.h"
 
 namespace tutti {
 namespace {
@@ -24,17 +23,13 @@ DeviceTender::~DeviceTender() {
   if (thread_.joinable()) thread_.join();
 }
 
-void DeviceTender::add(const void* key, std::function<Care()> tend) {
+Status DeviceTender::add(const void* key, std::function<Care()> tend) {
   const std::scoped_lock lock(mutex_);
+  if (!thread_.joinable()) {
+    TUTTI_TRY(start_thread(thread_, "the thread that tends devices", [this] { loop(); }));
+  }
   ranks_[key] = std::move(tend);
-  if (thread_.joinable()) return;
-  // The application's signals are the application's.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { loop(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return Status::ok();
 }
 
 void DeviceTender::remove(const void* key) {

@@ -15,6 +15,8 @@
 #include <mutex>
 #include <thread>
 
+#include "core/result.h"
+
 namespace tutti {
 
 class DeviceTender {
@@ -27,8 +29,8 @@ class DeviceTender {
   };
 
   ~DeviceTender();
-  /// Calls `tend` on the tender's thread, from now until `remove`. Any thread.
-  void add(const void* key, std::function<Care()> tend);
+  /// Calls `tend` on the tender's thread, from now until `remove`. Any thread. Errors: kSystemError.
+  Status add(const void* key, std::function<Care()> tend);
   /// After it returns `tend` is not running and will not run. Not on the tender's thread.
   void remove(const void* key);
   /// Something is under way. Any thread; no system call while the tender is awake.

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
-#include <system_error>
 #include <thread>
 
+#include "core/thread.h"
 #include "transports/link.h"
 
 namespace tutti {
@@ -37,25 +36,12 @@ Workers::Workers() = default;
 
 Result<std::unique_ptr<Workers>> Workers::start(uint32_t count) {
   std::unique_ptr<Workers> workers(new Workers);
-  // The application's signals are the application's.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
-  try {
-    for (uint32_t i = 0; i < count; ++i) {
-      workers->workers_.push_back(std::make_unique<Worker>());
-      Worker& worker = *workers->workers_.back();
-      worker.thread = std::thread([&worker] { work(worker); });
-    }
-  } catch (const std::system_error& error) {
-    workers->workers_.pop_back();
-    status = system_error(format("starting worker thread %zu of %u", workers->workers_.size() + 1, count),
-                          error.code().value());
+  for (uint32_t i = 0; i < count; ++i) {
+    auto worker = std::make_unique<Worker>();
+    TUTTI_TRY(start_thread(worker->thread, format("worker thread %u of %u", i + 1, count),
+                           [raw = worker.get()] { work(*raw); }));
+    workers->workers_.push_back(std::move(worker));
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  TUTTI_TRY(status);
   return workers;
 }
 
