@@ -29,6 +29,21 @@ FileDescriptor open_socket(int extra_flags) {
   return FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | extra_flags, 0));
 }
 
+/// The name space is open to every user of the host.
+bool is_trusted(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         (peer.uid == geteuid() || peer.uid == 0);
+}
+
+Status nobody_listens() {
+  return {
+      Code::kPeerLost,
+      "nobody listens for this unique id: its set-up is over or has failed on a rank that came earlier, or "
+      "the process that made it has ended, or is on another host or in another network name space"};
+}
+
 /// Waits until `fd` is ready for `events`; false when the deadline has passed.
 bool wait_ready(int fd, short events, uint64_t deadline_ns) {
   for (;;) {
@@ -61,14 +76,11 @@ Result<FileDescriptor> local_connect(const std::string& name) {
   const socklen_t length = abstract_address(name, address);
   while (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno == EINTR) continue;
-    if (errno == ECONNREFUSED) {
-      return Status(Code::kPeerLost,
-                    "nobody listens for this unique id: its set-up is over or has failed on a rank that came "
-                    "earlier, or the "
-                    "process that made it has ended, or is on another host or in another network name space");
-    }
+    if (errno == ECONNREFUSED) return nobody_listens();
     return system_error("connecting to Unix socket @" + name, errno);
   }
+  // Whoever took the name after its owner would be told the key.
+  if (!is_trusted(connection.get())) return nobody_listens();
   return connection;
 }
 
@@ -85,10 +97,7 @@ FileDescriptor local_accept(const FileDescriptor& listener) {
       if (errno == EINTR) continue;
       return connection;
     }
-    ucred peer{};
-    socklen_t length = sizeof(peer);
-    const bool known = getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
-    if (known && (peer.uid == geteuid() || peer.uid == 0)) return connection;
+    if (is_trusted(connection.get())) return connection;
   }
 }
 

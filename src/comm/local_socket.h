@@ -24,7 +24,7 @@ inline constexpr size_t kMaxMessageBytes = 65536;
 
 /// Listens on the abstract name. Non-blocking.
 Result<FileDescriptor> local_listen(const std::string& name);
-/// Errors: kPeerLost when nobody listens.
+/// Errors: kPeerLost when nobody listens whose user has our rights; kSystemError.
 Result<FileDescriptor> local_connect(const std::string& name);
 /// The next connection of a user with our rights; closed descriptor when none is waiting.
 FileDescriptor local_accept(const FileDescriptor& listener);
