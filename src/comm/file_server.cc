@@ -34,12 +34,10 @@ void FileServer::withdraw(const FileSecret& secret) {
 }
 
 void FileServer::accept() {
-  for (;;) {
-    FileDescriptor visitor = local_accept(listener_);
-    if (!visitor.is_open()) return;
+  accept_waiting(control_, listener_, [this](FileDescriptor visitor) {
     const int fd = visitor.get();
     if (control_.watch(fd, EPOLLIN, [this, fd](uint32_t) { answer(fd); })) visitors_[fd] = std::move(visitor);
-  }
+  });
 }
 
 /// Whoever comes asks once, and closes.

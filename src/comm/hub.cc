@@ -119,16 +119,14 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
   }
 
   void accept() {
-    for (;;) {
-      FileDescriptor socket = local_accept(listener_);
-      if (!socket.is_open()) return;
+    accept_waiting(control_, listener_, [this](FileDescriptor socket) {
       const int fd = socket.get();
       Connection& connection = connections_[fd];
       connection.socket = std::move(socket);
       const Status watched =
           control_.watch(fd, EPOLLIN, [self = shared_from_this(), fd](uint32_t) { self->read(fd); });
       if (!watched) connections_.erase(fd);
-    }
+    });
   }
 
   void read(int fd) {

@@ -87,14 +87,12 @@ Status Inspector::await_signal() {
 }
 
 void Inspector::answer() {
-  for (;;) {
-    const FileDescriptor visitor = local_accept(listener_);
-    if (!visitor.is_open()) return;
+  accept_waiting(control_, listener_, [this](const FileDescriptor& visitor) {
     std::string text = report_();
     if (text.size() > kMaxMessageBytes) text.resize(kMaxMessageBytes);
     // Its buffer is empty: one message always fits, and who does not read it does not want it.
     (void)local_send(visitor.get(), std::as_bytes(std::span(text)), {}, 0);
-  }
+  });
 }
 
 Result<std::string> inspect(int pid, uint64_t deadline_ns) {

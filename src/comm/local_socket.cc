@@ -94,10 +94,22 @@ FileDescriptor local_accept(const FileDescriptor& listener) {
   for (;;) {
     FileDescriptor connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!connection.is_open()) {
-      if (errno == EINTR) continue;
+      if (errno == EINTR || errno == ECONNABORTED) continue;
       return connection;
     }
     if (is_trusted(connection.get())) return connection;
+  }
+}
+
+void accept_waiting(ControlThread& control, const FileDescriptor& listener,
+                    const std::function<void(FileDescriptor)>& take) {
+  for (;;) {
+    FileDescriptor connection = local_accept(listener);
+    if (!connection.is_open()) {
+      if (errno != EAGAIN) control.pause(listener.get());
+      return;
+    }
+    take(std::move(connection));
   }
 }
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "comm/control.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 
@@ -26,8 +28,12 @@ inline constexpr size_t kMaxMessageBytes = 65536;
 Result<FileDescriptor> local_listen(const std::string& name);
 /// Errors: kPeerLost when nobody listens whose user has our rights; kSystemError.
 Result<FileDescriptor> local_connect(const std::string& name);
-/// The next connection of a user with our rights; closed descriptor when none is waiting.
+/// The next connection of a user with our rights; closed descriptor, and errno, when none is waiting.
 FileDescriptor local_accept(const FileDescriptor& listener);
+/// From the handler of a listener that `control` watches: takes all connections that are waiting, or, where
+/// descriptors have run out, leaves them alone for a moment.
+void accept_waiting(ControlThread& control, const FileDescriptor& listener,
+                    const std::function<void(FileDescriptor)>& take);
 
 /// The process at the other end, which listens or has listened there.
 int local_peer(int fd);

@@ -3,8 +3,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -16,11 +18,23 @@ constexpr int kAcceptsPerTurn = 64;
 // How long to leave new connections in the kernel's queue when descriptors have run out.
 constexpr uint64_t kPauseNs = 10'000'000;
 
+// What strangers may take of the descriptors that the process may open, and what even the smallest limit
+// leaves for ranks that come at once.
+constexpr rlim_t kStrangersShare = 8;
+constexpr rlim_t kLeastPending = 8;
+
 /// By Stranger.
 constexpr std::array<const char*, kStrangerKinds> kStrangerTexts = {
     "closed the connection without a word", "closed the connection before it proved anything",
     "does not know the key of this meeting", "did not prove itself in time",
     "had to make room for others before it proved anything"};
+
+uint32_t most_pending(uint32_t wanted) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  const rlim_t share = std::max(limit.rlim_cur / kStrangersShare, kLeastPending);
+  return static_cast<uint32_t>(std::min<rlim_t>(wanted, share));
+}
 
 Endpoint endpoint_of(const sockaddr_storage& address) {
   const auto endpoint = Endpoint::from_sockaddr(reinterpret_cast<const sockaddr*>(&address));
@@ -30,6 +44,7 @@ Endpoint endpoint_of(const sockaddr_storage& address) {
 }  // namespace
 
 Result<std::unique_ptr<Gate>> Gate::open(EventLoop& loop, FileDescriptor listener, GateOptions options) {
+  options.pending_max = most_pending(options.pending_max);
   std::unique_ptr<Gate> gate(new Gate(loop, std::move(listener), std::move(options)));
   TUTTI_TRY(loop.watch(gate->listener_.get(), EPOLLIN, [raw = gate.get()](uint32_t) { raw->accept(); }));
   return gate;

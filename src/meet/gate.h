@@ -31,7 +31,7 @@ struct GateOptions {
   /// Called at the first connection of each kind (Stranger) that proves nothing, with its address and what it
   /// did; may be empty. What holders of the key are refused for, they are told.
   std::function<void(const std::string&)> on_stranger = log_line;
-  /// Connections that have proved nothing yet.
+  /// Connections that have proved nothing yet; less where the process may open few descriptors.
   uint32_t pending_max = 256;
   uint64_t proof_timeout_ms = 5000;
 };

@@ -1,11 +1,18 @@
-// Local sockets: who is trusted.
+// Local sockets: who is trusted, and what happens where descriptors have run out.
 #include "comm/local_socket.h"
 
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <future>
+#include <memory>
 #include <string>
+
+#include "comm/control.h"
+#include "core/clock.h"
 
 namespace tutti::test {
 namespace {
@@ -22,6 +29,20 @@ class OtherUser {
 
  private:
   static constexpr long kNobody = 65534;
+};
+
+/// While it lives no descriptor can be opened.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
 };
 
 // A rank told the key of its job to whoever had taken the name where the maker of the id listens.
@@ -47,6 +68,31 @@ TEST(LocalSocketTest, OurOwnListenerIsFoundUntilItCloses) {
   EXPECT_TRUE(local_accept(*listener).is_open());
   listener->reset();
   EXPECT_EQ(local_connect(name).status().code(), Code::kPeerLost);
+}
+
+// A listener whose connections cannot be taken stays ready: the control thread spun on it. Method: it finds
+// no descriptor three times, then one; what it did in between is counted by its handler, and a connection
+// that waited comes in.
+TEST(LocalSocketTest, AListenerIsLeftAloneWhileThereIsNoDescriptor) {
+  auto control = ControlThread::start();
+  ASSERT_TRUE(control.status().is_ok()) << control.status().text();
+  const std::string name = free_name("full");
+  auto listener = local_listen(name);
+  ASSERT_TRUE(listener.status().is_ok()) << listener.status().text();
+  const auto connection = local_connect(name);
+  ASSERT_TRUE(connection.status().is_ok()) << connection.status().text();
+  auto none = std::make_unique<NoDescriptors>();
+  int turns = 0;
+  const uint64_t began_ns = now_ns();
+  std::promise<uint64_t> taken_ns;
+  ASSERT_TRUE((*control)->watch(listener->get(), EPOLLIN, [&](uint32_t) {
+    if (++turns == 4) none.reset();
+    accept_waiting(**control, *listener, [&](const FileDescriptor&) { taken_ns.set_value(now_ns()); });
+  }));
+  // Three pauses of 10 ms, less what each rounds off.
+  EXPECT_GE(taken_ns.get_future().get() - began_ns, 25'000'000u);
+  (*control)->forget(listener->get());
+  EXPECT_EQ(turns, 4);
 }
 
 }  // namespace

@@ -179,6 +179,24 @@ TEST(GateTest, ThousandsOfConnectionsAreBounded) {
   EXPECT_EQ(door.log.size(), 1u);
 }
 
+// Strangers who said nothing could take every descriptor of a process with the usual limit of 1024.
+TEST(GateTest, StrangersLeaveDescriptorsToTheProcess) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = std::min<rlim_t>(before.rlim_cur, 256), .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  constexpr size_t kShare = 256 / 8;
+  {
+    Door door(1024);
+    std::vector<FileDescriptor> strangers;
+    for (size_t i = 0; i < kShare + 8; ++i) strangers.push_back(door.stranger());
+    EXPECT_TRUE(door.run_until_turned_away(8));
+    EXPECT_EQ(door.gate->pending_count(), kShare);
+    EXPECT_TRUE(door.connect(door.dial()).is_ok());
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
 TEST(GateTest, AWrongKeyIsNamedOnBothSides) {
   Door door;
   const auto socket = door.connect(door.dial("another key"));
