@@ -16,6 +16,10 @@
 namespace tutti {
 namespace {
 
+// Connections of other users closed in one turn: who takes them in holds up what else the control thread
+// does.
+constexpr int kStrangersPerTurn = 64;
+
 /// The abstract address of `name`: its path begins with a zero byte.
 socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
   address = {};
@@ -91,14 +95,17 @@ int local_peer(int fd) {
 }
 
 FileDescriptor local_accept(const FileDescriptor& listener) {
-  for (;;) {
+  for (int strangers = 0; strangers < kStrangersPerTurn;) {
     FileDescriptor connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!connection.is_open()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return connection;
     }
     if (is_trusted(connection.get())) return connection;
+    ++strangers;
   }
+  errno = EAGAIN;
+  return {};
 }
 
 void accept_waiting(ControlThread& control, const FileDescriptor& listener,

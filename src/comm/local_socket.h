@@ -28,7 +28,8 @@ inline constexpr size_t kMaxMessageBytes = 65536;
 Result<FileDescriptor> local_listen(const std::string& name);
 /// Errors: kPeerLost when nobody listens whose user has our rights; kSystemError.
 Result<FileDescriptor> local_connect(const std::string& name);
-/// The next connection of a user with our rights; closed descriptor, and errno, when none is waiting.
+/// The next connection of a user with our rights; closed descriptor, and errno, when none is waiting, or many
+/// of other users were in front of it: then the listener is still ready.
 FileDescriptor local_accept(const FileDescriptor& listener);
 /// From the handler of a listener that `control` watches: takes all connections that are waiting, or, where
 /// descriptors have run out, leaves them alone for a moment.

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <future>
 #include <memory>
 #include <string>
@@ -68,6 +69,24 @@ TEST(LocalSocketTest, OurOwnListenerIsFoundUntilItCloses) {
   EXPECT_TRUE(local_accept(*listener).is_open());
   listener->reset();
   EXPECT_EQ(local_connect(name).status().code(), Code::kPeerLost);
+}
+
+// One who connected without end kept the control thread in one call for ever.
+TEST(LocalSocketTest, StrangersAreTurnedAwayAFewAtATime) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  const std::string name = free_name("flood");
+  auto listener = local_listen(name);
+  ASSERT_TRUE(listener.status().is_ok()) << listener.status().text();
+  {
+    const OtherUser other;
+    // Closed at once: what waits in the queue remembers who came. The listener's user has root's rights.
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(local_connect(name).status().is_ok());
+  }
+  const auto own = local_connect(name);
+  ASSERT_TRUE(own.status().is_ok()) << own.status().text();
+  EXPECT_FALSE(local_accept(*listener).is_open());
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_TRUE(local_accept(*listener).is_open());
 }
 
 // A listener whose connections cannot be taken stays ready: the control thread spun on it. Method: it finds
