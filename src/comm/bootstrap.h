@@ -1,8 +1,9 @@
 // Bootstrap: how the ranks of a new communicator meet and tell each other what they are.
 //
 // The process that made the unique id runs a Hub on its control thread. Every rank of its host connects,
-// proves that it knows the id's key, and then takes part in all-gathers of small blobs; the first one may
-// carry file descriptors. What any rank reports as a failure reaches all of them, with its text.
+// proves that it knows the id's key, and then takes part in all-gathers of small blobs. What any rank reports
+// as a failure reaches all of them, with its text. Descriptors go another way (file_server.h): if they went
+// through here, every rank would hold those of all ranks at once.
 //
 // The hub of an id that names network addresses also serves the rendezvous there (meet/rendezvous.h). When a
 // rank comes that way, not all ranks are on this host: the hub sends those that it has there too.
@@ -82,11 +83,8 @@ class Hubs {
   std::deque<MeetingTag> failed_;        ///< of these; oldest first
 };
 
-/// One rank's blob, with its descriptors (of the first all-gather).
-struct Introduction {
-  std::vector<std::byte> bytes;
-  std::vector<FileDescriptor> files;
-};
+/// What every rank has said, by rank.
+using Blobs = std::vector<std::vector<std::byte>>;
 
 /// One rank's connection to the hub.
 class Meeting {
@@ -98,10 +96,14 @@ class Meeting {
                               SetUpStop* stop);
 
   /// Every rank's blob, by rank. Blocks until all have called it; the `last` one ends the meeting. Blobs of
-  /// one exchange have equal sizes, at most 512 bytes, and carry equally many files, at most 4. Errors: as
-  /// join, kTimeout naming the absent ranks, and whatever `fail` said on another rank.
-  Result<std::vector<Introduction>> all_gather(std::span<const std::byte> blob, std::span<const int> files,
-                                               bool last);
+  /// one exchange have equal sizes, at most 512 bytes. Errors: as join, kTimeout naming the absent ranks, and
+  /// whatever `fail` said on another rank.
+  Result<Blobs> all_gather(std::span<const std::byte> blob, bool last);
+
+  /// For who waits for something else between two exchanges: readable when check() has something to do.
+  int descriptor() const { return connection_.get(); }
+  /// Deals with what has come, without waiting. Errors: as all_gather, but for its deadline.
+  Status check();
 
   /// Tells all ranks that this one gives up, and why.
   void fail(const Status& why);
@@ -112,12 +114,14 @@ class Meeting {
  private:
   Meeting(FileDescriptor connection, uint32_t rank_count, uint64_t deadline_ns, SetUpStop* stop)
       : connection_(std::move(connection)), rank_count_(rank_count), deadline_ns_(deadline_ns), stop_(stop) {}
+  Result<LocalMessage> receive(uint64_t deadline_ns);
   Status absent_ranks();
 
   FileDescriptor connection_;
   uint32_t rank_count_ = 0;
   uint64_t deadline_ns_ = 0;
   bool elsewhere_ = false;
+  Status failure_;  ///< what has ended the meeting
   struct Disarm {
     void operator()(SetUpStop* stop) const { stop->disarm(); }
   };

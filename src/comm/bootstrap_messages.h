@@ -9,7 +9,6 @@ namespace tutti::bootstrap {
 
 inline constexpr uint32_t kMagic = 0x54555454;  // "TUTT"
 inline constexpr uint32_t kMaxBlobBytes = 512;
-inline constexpr uint32_t kMaxBlobFiles = 4;
 
 enum class Kind : uint32_t {
   kJoin = 1,       ///< rank -> hub: Join
@@ -24,7 +23,6 @@ struct Header {
   uint32_t first_rank = 0;  ///< kGather from the hub: blobs of ranks [first_rank, first_rank + count)
   uint32_t count = 0;
   uint32_t blob_bytes = 0;
-  uint32_t blob_files = 0;
   int32_t code = 0;   ///< kFail
   uint32_t last = 0;  ///< kGather to the hub: 1 = this rank leaves when it is done
 };

@@ -39,6 +39,7 @@
 
 namespace tutti {
 
+struct KeptFiles;
 struct RankFacts;
 class SetUp;
 
@@ -211,9 +212,12 @@ class Communicator {
   Status meet(const SetUpOptions& options);
   Status prepare(SetUp& setup);
   RankFacts describe(const PackedEndpoints& data, const FileSecret& secret) const;
-  Status connect(SetUp& setup, std::vector<Introduction>& introductions);
-  Status map_peer(uint32_t peer, const RankFacts& theirs, const Introduction& introduction,
-                  RankLinks::Peer& result);
+  Status connect(SetUp& setup, const Blobs& introductions);
+  Status reach_peers(SetUp& setup, const std::vector<RankFacts>& facts, std::vector<RankLinks::Peer>& peers,
+                     std::vector<KeptFiles>& kept);
+  Status find_peer(uint32_t peer, const RankFacts& theirs, RankLinks::Peer& result);
+  Result<std::vector<FileDescriptor>> fetch_from(SetUp& setup, uint32_t peer, const RankFacts& theirs) const;
+  Status map_peer(const RankFacts& theirs, const std::vector<FileDescriptor>& files, RankLinks::Peer& result);
   Status connect_hosts(SetUp& setup, const std::vector<RankFacts>& facts);
   Status open_control_plane();
   Status start_workers();
@@ -221,7 +225,7 @@ class Communicator {
   void choose_waiting(uint32_t ranks_here);
   Status start_pulse();
   void lose(uint32_t rank, StatusPage::Presence presence, const Status& why);
-  Status watch_life(const std::vector<RankFacts>& facts, std::vector<Introduction>& introductions);
+  Status watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files);
   Facts facts() const;
   Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;
   /// What a collective with equal blocks asks of an algorithm.
@@ -268,10 +272,9 @@ class Communicator {
   Status open_device();
   DeviceIdentity device_identity() const;
   std::string find_distance(std::span<const RankFacts> facts) const;
-  Status connect_device(SetUp& setup, std::span<const RankFacts> facts,
-                        std::span<const Introduction> introductions);
+  Status connect_device(SetUp& setup, std::span<const RankFacts> facts, std::span<const KeptFiles> files);
   Result<std::string> join_devices(SetUp& setup, std::span<const RankFacts> facts,
-                                   std::span<const Introduction> introductions);
+                                   std::span<const KeptFiles> files);
   Result<std::unique_ptr<Bound>> bind_on_device(std::unique_ptr<Bound> bound, const Plan& plan,
                                                 std::span<const Geometry> stripes, const BindOptions& options,
                                                 bool by_packets);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "comm/communicator.h"
 #include "comm/rank_facts.h"
@@ -37,9 +38,9 @@ std::span<const std::byte> as_bytes(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-RankFacts facts_of(const Introduction& introduction) {
+RankFacts facts_of(std::span<const std::byte> introduction) {
   RankFacts facts;
-  std::memcpy(&facts, introduction.bytes.data(), std::min(sizeof(facts), introduction.bytes.size()));
+  std::memcpy(&facts, introduction.data(), std::min(sizeof(facts), introduction.size()));
   return facts;
 }
 
@@ -206,7 +207,7 @@ Status Communicator::prepare(SetUp& setup) {
     const auto bytes = as_bytes(facts);
     return std::vector<std::byte>(bytes.begin(), bytes.end());
   };
-  auto introductions = setup.introduce(announce, files);
+  auto introductions = setup.introduce(announce);
   TUTTI_TRY(introductions.status());
   TUTTI_TRY(opened);
 
@@ -253,10 +254,10 @@ Status Communicator::start_workers() {
   return Status::ok();
 }
 
-Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introductions) {
+Status Communicator::connect(SetUp& setup, const Blobs& introductions) {
   std::vector<RankFacts> facts;
   facts.reserve(rank_count_);
-  for (const Introduction& introduction : introductions) facts.push_back(facts_of(introduction));
+  for (const auto& introduction : introductions) facts.push_back(facts_of(introduction));
   // All ranks find the same difference, before any looks for what another that has found it may have dropped.
   for (uint32_t peer = 0; peer < rank_count_; ++peer) TUTTI_TRY(compare(peer, facts[peer], facts[0]));
   std::vector<uint64_t> hosts;
@@ -268,7 +269,28 @@ Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introducti
   count_cores(facts);
 
   std::vector<RankLinks::Peer> peers(rank_count_);
-  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+  std::vector<KeptFiles> files(rank_count_);
+  TUTTI_TRY(reach_peers(setup, facts, peers, files));
+  TUTTI_TRY(connect_hosts(setup, facts));
+  for (uint32_t i = 0; i < stripe_links_.size(); ++i) {
+    stripe_links_[i]->connect(shape_, rank_, i + 1, peers, remote_.get());
+  }
+  links_.connect(shape_, rank_, 0, std::move(peers), remote_.get());
+  TUTTI_TRY(open_control_plane());
+  TUTTI_TRY(watch_life(facts, files));
+  TUTTI_TRY(start_pulse());
+  process_.add_communicator(this, setup.id());
+  return connect_device(setup, facts, files);
+}
+
+/// The memory of all peers. Of each on this host what it offers is fetched, mapped, and closed but for what
+/// is needed later: thousands of ranks would not fit into the limit of descriptors otherwise.
+Status Communicator::reach_peers(SetUp& setup, const std::vector<RankFacts>& facts,
+                                 std::vector<RankLinks::Peer>& peers, std::vector<KeptFiles>& kept) {
+  std::set<Process::Token> seen;
+  for (uint32_t i = 0; i < rank_count_; ++i) {
+    // From its own number on: all at once they would ask the same process.
+    const uint32_t peer = (rank_ + i) % rank_count_;
     if (host_of_[peer] != host_of_[rank_]) {
       auto page = map_plain(sizeof(SegmentHeader));
       TUTTI_TRY(page.status());
@@ -276,47 +298,49 @@ Status Communicator::connect(SetUp& setup, std::vector<Introduction>& introducti
       one_process_ = false;
       continue;
     }
-    if (introductions[peer].files.empty() && facts[peer].process != process_.token()) {
-      auto files = fetch_files(Process::file_server_name(facts[peer].process), facts[peer].secret, kRankFiles,
-                               setup.deadline_ns());
-      if (!files) {
-        return {files.status().code(), format("rank %u cannot reach rank %u, which is on its host: %s", rank_,
-                                              peer, std::string(files.status().text()).c_str())};
-      }
-      introductions[peer].files = std::move(*files);
+    if (facts[peer].process == process_.token()) {
+      TUTTI_TRY(find_peer(peer, facts[peer], peers[peer]));
+      continue;
     }
-    const Status mapped = map_peer(peer, facts[peer], introductions[peer], peers[peer]);
-    if (mapped.is_ok()) continue;
-    // A rank that has given up has told all ranks why before its memory went.
-    const Status end = setup.finish();
-    return end.is_ok() ? mapped : end;
+    auto files = fetch_from(setup, peer, facts[peer]);
+    TUTTI_TRY(files.status());
+    TUTTI_TRY(map_peer(facts[peer], *files, peers[peer]));
+    if (seen.insert(facts[peer].process).second) kept[peer].life = std::move((*files)[kLifeFile]);
+    if (facts[peer].device.has_file != 0) kept[peer].device = std::move((*files)[kDeviceFile]);
   }
-  TUTTI_TRY(connect_hosts(setup, facts));
-  for (uint32_t i = 0; i < stripe_links_.size(); ++i) {
-    stripe_links_[i]->connect(shape_, rank_, i + 1, peers, remote_.get());
-  }
-  links_.connect(shape_, rank_, 0, std::move(peers), remote_.get());
-  TUTTI_TRY(open_control_plane());
-  TUTTI_TRY(watch_life(facts, introductions));
-  TUTTI_TRY(start_pulse());
-  process_.add_communicator(this, setup.id());
-  return connect_device(setup, facts, introductions);
+  return Status::ok();
 }
 
-/// A peer on this host: its memory is mapped here, or is here.
-Status Communicator::map_peer(uint32_t peer, const RankFacts& theirs, const Introduction& introduction,
+/// A peer in this process.
+Status Communicator::find_peer(uint32_t peer, const RankFacts& theirs, RankLinks::Peer& result) {
+  result.segment = process_.find_segment(theirs.segment_key);
+  result.same_process = true;
+  if (result.segment != nullptr) return Status::ok();
+  return {Code::kPeerLost, format("rank %u, a thread of this process, has failed in its set-up", peer)};
+}
+
+Result<std::vector<FileDescriptor>> Communicator::fetch_from(SetUp& setup, uint32_t peer,
+                                                             const RankFacts& theirs) const {
+  auto files = fetch_files({.name = Process::file_server_name(theirs.process),
+                            .secret = theirs.secret,
+                            .count = kRankFiles,
+                            .deadline_ns = setup.deadline_ns(),
+                            .meeting_fd = setup.descriptor(),
+                            .check = [&setup] { return setup.check(); }});
+  if (files) return files;
+  // What has ended the set-up of all is told in its own words.
+  TUTTI_TRY(setup.check());
+  return Status(files.status().code(), format("rank %u cannot reach rank %u, which is on its host: %s", rank_,
+                                              peer, std::string(files.status().text()).c_str()));
+}
+
+/// A peer in another process of this host.
+Status Communicator::map_peer(const RankFacts& theirs, const std::vector<FileDescriptor>& files,
                               RankLinks::Peer& result) {
-  if (theirs.process == process_.token()) {
-    result.segment = process_.find_segment(theirs.segment_key);
-    result.same_process = true;
-    if (result.segment == nullptr)
-      return {Code::kPeerLost, format("rank %u, a thread of this process, has failed in its set-up", peer)};
-    return Status::ok();
-  }
   one_process_ = false;
-  auto mapping = map_memory(introduction.files[kSegmentFile], shape_.bytes());
+  auto mapping = map_memory(files[kSegmentFile], shape_.bytes());
   TUTTI_TRY(mapping.status());
-  auto heap = process_.peer_heap(theirs.process, introduction.files[kHeapFile], theirs.heap_bytes);
+  auto heap = process_.peer_heap(theirs.process, files[kHeapFile], theirs.heap_bytes);
   TUTTI_TRY(heap.status());
   // The links keep the heap mapped: its life is tied to the segment's.
   auto* both = new std::pair<Segment, std::shared_ptr<PeerHeap>>(Segment(std::move(*mapping), shape_), *heap);
@@ -447,19 +471,14 @@ Status Communicator::start_pulse() {
 }
 
 /// Watches one life descriptor of every other process.
-Status Communicator::watch_life(const std::vector<RankFacts>& facts,
-                                std::vector<Introduction>& introductions) {
-  std::vector<Process::Token> seen = {process_.token()};
+Status Communicator::watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files) {
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
-    const Process::Token& token = facts[peer].process;
-    if (introductions[peer].files.empty() || std::find(seen.begin(), seen.end(), token) != seen.end())
-      continue;
-    seen.push_back(token);
+    if (!files[peer].life.is_open()) continue;
     std::vector<uint32_t> ranks;
-    for (uint32_t other = peer; other < rank_count_; ++other) {
-      if (facts[other].process == token) ranks.push_back(other);
+    for (uint32_t other = 0; other < rank_count_; ++other) {
+      if (facts[other].process == facts[peer].process) ranks.push_back(other);
     }
-    FileDescriptor life = std::move(introductions[peer].files[kLifeFile]);
+    FileDescriptor life = std::move(files[peer].life);
     const int fd = life.get();
     TUTTI_TRY(process_.control().watch(fd, 0, [this, ranks, fd](uint32_t) {
       process_.control().forget(fd);

@@ -88,7 +88,7 @@ std::string Communicator::find_distance(std::span<const RankFacts> facts) const 
 
 /// All ranks come to the same result.
 Status Communicator::connect_device(SetUp& setup, std::span<const RankFacts> facts,
-                                    std::span<const Introduction> introductions) {
+                                    std::span<const KeptFiles> files) {
   // Those that cannot use their devices end the set-up of all.
   if (std::any_of(facts.begin(), facts.end(),
                   [](const auto& theirs) { return theirs.device.has_failed != 0; }))
@@ -98,7 +98,7 @@ Status Communicator::connect_device(SetUp& setup, std::span<const RankFacts> fac
     return Status::ok();
   std::string distance = find_distance(facts);
   if (distance.empty()) {
-    auto found = join_devices(setup, facts, introductions);
+    auto found = join_devices(setup, facts, files);
     TUTTI_TRY(found.status());
     distance = std::move(*found);
   }
@@ -110,16 +110,15 @@ Status Communicator::connect_device(SetUp& setup, std::span<const RankFacts> fac
 /// Ranks on devices of one host try to reach each other's memory. What the lowest rank that could not has
 /// said; empty: all could.
 Result<std::string> Communicator::join_devices(SetUp& setup, std::span<const RankFacts> facts,
-                                               std::span<const Introduction> introductions) {
+                                               std::span<const KeptFiles> files) {
   std::vector<DevicePeer> peers;
   for (const RankFacts& theirs : facts) {
     const DeviceIdentity& device = theirs.device;
     const size_t peer = peers.size();
-    const bool has_file =
-        device.has_file != 0 && peer < introductions.size() && introductions[peer].files.size() > kDeviceFile;
+    const bool has_file = device.has_file != 0 && peer < files.size() && files[peer].device.is_open();
     peers.push_back({.identity = device,
                      .same_process = theirs.process == process_.token(),
-                     .file = has_file ? &introductions[peer].files[kDeviceFile] : nullptr});
+                     .file = has_file ? &files[peer].device : nullptr});
     const auto shares = [&](const RankFacts& other) { return other.device.uuid == device.uuid; };
     ranks_on_device_ =
         std::max(ranks_on_device_, static_cast<uint32_t>(std::count_if(facts.begin(), facts.end(), shares)));
@@ -134,7 +133,7 @@ Result<std::string> Communicator::join_devices(SetUp& setup, std::span<const Ran
   TUTTI_TRY(all.status());
   for (uint32_t rank = 0; rank < rank_count_; ++rank) {
     Obstruction theirs{};
-    const std::vector<std::byte>& bytes = (*all)[rank].bytes;
+    const std::vector<std::byte>& bytes = (*all)[rank];
     std::memcpy(&theirs, bytes.data(), std::min(sizeof(theirs), bytes.size()));
     theirs.text.back() = '\0';
     const std::string text = theirs.text.data();

@@ -1,15 +1,44 @@
 #include "comm/file_server.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
+
+#include "core/clock.h"
 
 namespace tutti {
 namespace {
 
 // An answer is one small message into an empty socket: it never waits, unless somebody tries to make it.
 constexpr uint64_t kNoWaiting = 0;
+constexpr uint64_t kRetryMs = 2;
+
+/// Waits for what comes first: something at `fd`, a word of the meeting, or the time. Errors: as
+/// FetchOptions::check.
+Status await(const FetchOptions& options, int fd, uint64_t until_ns) {
+  const uint64_t now = now_ns();
+  const uint64_t left_ms = until_ns > now ? std::min<uint64_t>((until_ns - now) / 1'000'000 + 1, 60'000) : 0;
+  std::array<pollfd, 2> polls = {{{.fd = options.meeting_fd, .events = POLLIN, .revents = 0},
+                                  {.fd = fd, .events = POLLIN, .revents = 0}}};
+  poll(polls.data(), polls.size(), static_cast<int>(left_ms));  // an early return only means an early look
+  return options.check();
+}
+
+Result<LocalMessage> ask(const FetchOptions& options) {
+  const auto connection = local_connect(options.name);
+  TUTTI_TRY(connection.status());
+  TUTTI_TRY(local_send(connection->get(), options.secret, {}, options.deadline_ns));
+  for (;;) {
+    TUTTI_TRY(await(options, connection->get(), options.deadline_ns));
+    auto answer = local_receive(connection->get(), kNoWaiting);
+    if (answer || answer.status().code() != Code::kTimeout) return answer;
+    if (now_ns() >= options.deadline_ns) return Status(Code::kTimeout, "no answer before the deadline");
+  }
+}
 
 }  // namespace
 
@@ -49,25 +78,33 @@ void FileServer::answer(int fd) {
     std::memcpy(secret.data(), message->bytes.data(), secret.size());
     const std::scoped_lock lock(mutex_);
     if (const auto found = offers_.find(secret); found != offers_.end()) {
-      // A visitor that has gone needs no answer.
-      (void)local_send(fd, std::span(secret), found->second, kNoWaiting);
+      const Status sent = local_send(fd, std::span(secret), found->second, kNoWaiting);
+      // The kernel bounds the descriptors on their way between all processes of a user: later, then. A
+      // visitor that has gone needs no answer.
+      if (sent.code() == Code::kSystemError) (void)local_send(fd, std::span(secret), {}, kNoWaiting);
     }
   }
   control_.forget(fd);
   visitors_.erase(fd);
 }
 
-Result<std::vector<FileDescriptor>> fetch_files(const std::string& name, const FileSecret& secret,
-                                                size_t count, uint64_t deadline_ns) {
-  const auto connection = local_connect(name);
-  TUTTI_TRY(connection.status());
-  TUTTI_TRY(local_send(connection->get(), secret, {}, deadline_ns));
-  auto answer = local_receive(connection->get(), deadline_ns);
-  TUTTI_TRY(answer.status());
-  if (answer->files.size() != count) {
-    return Status(Code::kPeerLost, "its process has given up the communicator's set-up");
+Result<std::vector<FileDescriptor>> fetch_files(const FetchOptions& options) {
+  for (;;) {
+    auto answer = ask(options);
+    TUTTI_TRY(answer.status());
+    if (answer->files.size() == options.count) return std::move(answer->files);
+    if (answer->bytes.empty()) {
+      return Status(Code::kPeerLost, "its process has given up the communicator's set-up");
+    }
+    if (now_ns() >= options.deadline_ns) {
+      return Status(
+          Code::kSystemError,
+          "as many descriptors are on their way between processes of this user as may be: raise the "
+          "limit (ulimit -n)");
+    }
+    constexpr int kNothing = -1;
+    TUTTI_TRY(await(options, kNothing, std::min(options.deadline_ns, deadline_after_ms(kRetryMs))));
   }
-  return std::move(answer->files);
 }
 
 }  // namespace tutti

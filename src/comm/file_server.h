@@ -1,10 +1,12 @@
 // FileServer: hands the shared memory of this process's ranks to ranks of other processes of the host that
-// name its secret, which they have from the meeting. For communicators whose ranks meet over the network,
-// where no descriptor can travel. Driven by the control thread: it answers while the application computes.
+// name its secret, which they have from the meeting. Each comes for the descriptors of one rank at a time,
+// and keeps few of them: so as many ranks meet as a usual limit of descriptors allows. Driven by the control
+// thread: it answers while the application computes.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,9 +45,18 @@ class FileServer {
   std::map<FileSecret, std::vector<int>> offers_;
 };
 
-/// Fetches the `count` files that the process listening at `name` offers under `secret`. Errors: kPeerLost:
-/// the process has ended, or offers them no more; kTimeout, kSystemError.
-Result<std::vector<FileDescriptor>> fetch_files(const std::string& name, const FileSecret& secret,
-                                                size_t count, uint64_t deadline_ns);
+/// What a rank fetches, and what it looks at meanwhile.
+struct FetchOptions {
+  std::string name;  ///< where the process listens
+  FileSecret secret{};
+  size_t count = 0;  ///< of the files offered under it
+  uint64_t deadline_ns = 0;
+  int meeting_fd = -1;            ///< readable when `check` has something to do
+  std::function<Status()> check;  ///< what has ended the set-up
+};
+
+/// Fetches files that a process offers. Errors: kPeerLost: it has ended, or offers them no more; kTimeout;
+/// kSystemError, as where descriptors have run out; and those of `check`.
+Result<std::vector<FileDescriptor>> fetch_files(const FetchOptions& options);
 
 }  // namespace tutti

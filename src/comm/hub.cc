@@ -104,7 +104,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     bool was_sent_elsewhere = false;
     uint32_t rank = 0;
     bool waiting = false;  ///< its blob for the current all-gather is here
-    Introduction blob;
+    std::vector<std::byte> blob;
   };
 
   Status watch_loop() {
@@ -142,7 +142,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
   }
 
   /// False: the connection is not one of ours, or breaks the rules.
-  bool handle(Connection& connection, LocalMessage& message) {
+  bool handle(Connection& connection, const LocalMessage& message) {
     Header header;
     if (message.bytes.size() < sizeof(header)) return false;
     std::memcpy(&header, message.bytes.data(), sizeof(header));
@@ -154,8 +154,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
         if (connection.waiting || body.size() > bootstrap::kMaxBlobBytes) return false;
         connection.waiting = true;
         last_ = header.last != 0;
-        connection.blob.bytes.assign(body.begin(), body.end());
-        connection.blob.files = std::move(message.files);
+        connection.blob.assign(body.begin(), body.end());
         gather();
         return true;
       case Kind::kFail:
@@ -245,18 +244,16 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     for (auto& [fd, connection] : connections_) {
       if (connection.joined) by_rank[connection.rank] = &connection;
     }
-    const size_t blob_bytes = by_rank[0]->blob.bytes.size();
-    const size_t blob_files = by_rank[0]->blob.files.size();
+    const size_t blob_bytes = by_rank[0]->blob.size();
     for (const Connection* connection : by_rank) {
-      if (connection->blob.bytes.size() != blob_bytes || connection->blob.files.size() != blob_files) {
+      if (connection->blob.size() != blob_bytes) {
         return fail_all(Code::kVersionMismatch,
                         format("rank %u introduces itself in another form than rank 0", connection->rank));
       }
     }
-    constexpr uint32_t kRanksPerMessage = kMaxMessageFiles / bootstrap::kMaxBlobFiles;
+    constexpr uint32_t kRanksPerMessage = (kMaxMessageBytes - sizeof(Header)) / bootstrap::kMaxBlobBytes;
     for (uint32_t first = 0; first < rank_count_; first += kRanksPerMessage) {
-      const uint32_t count = std::min(kRanksPerMessage, rank_count_ - first);
-      send_blobs(by_rank, first, count, static_cast<uint32_t>(blob_bytes), static_cast<uint32_t>(blob_files));
+      send_blobs(by_rank, first, std::min(kRanksPerMessage, rank_count_ - first));
     }
     finished_ = last_;
     for (Connection* connection : by_rank) {
@@ -265,20 +262,20 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     }
   }
 
-  void send_blobs(const std::vector<Connection*>& by_rank, uint32_t first, uint32_t count,
-                  uint32_t blob_bytes, uint32_t blob_files) {
-    const Header header{Kind::kGather, first, count, blob_bytes, blob_files, 0, 0};
+  void send_blobs(const std::vector<Connection*>& by_rank, uint32_t first, uint32_t count) {
+    const Header header{.kind = Kind::kGather,
+                        .first_rank = first,
+                        .count = count,
+                        .blob_bytes = static_cast<uint32_t>(by_rank[first]->blob.size())};
     std::vector<std::byte> bytes(sizeof(header));
     std::memcpy(bytes.data(), &header, sizeof(header));
-    std::vector<int> files;
     for (uint32_t rank = first; rank < first + count; ++rank) {
-      const Introduction& blob = by_rank[rank]->blob;
-      bytes.insert(bytes.end(), blob.bytes.begin(), blob.bytes.end());
-      for (const FileDescriptor& file : blob.files) files.push_back(file.get());
+      const std::vector<std::byte>& blob = by_rank[rank]->blob;
+      bytes.insert(bytes.end(), blob.begin(), blob.end());
     }
     for (Connection* connection : by_rank) {
       // A rank that cannot be told hangs up later; that is where it is reported.
-      (void)local_send(connection->socket.get(), bytes, files, deadline_after_ms(kSendPatienceMs));
+      (void)local_send(connection->socket.get(), bytes, {}, deadline_after_ms(kSendPatienceMs));
     }
   }
 
@@ -295,7 +292,7 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
   }
 
   void send(Connection& connection, Kind kind, Code code, const std::string& text) {
-    const Header header{kind, 0, 0, 0, 0, static_cast<int32_t>(code), 0};
+    const Header header{.kind = kind, .code = static_cast<int32_t>(code)};
     std::vector<std::byte> bytes(sizeof(header) + text.size());
     std::memcpy(bytes.data(), &header, sizeof(header));
     std::memcpy(bytes.data() + sizeof(header), text.data(), text.size());

@@ -186,6 +186,12 @@ Result<LocalMessage> local_receive(int fd, uint64_t deadline_ns) {
         result.files.emplace_back(file);
       }
     }
+    if ((message.msg_flags & MSG_CTRUNC) != 0) {
+      return Status(
+          Code::kSystemError,
+          "this process has as many descriptors open as it may, and cannot take those of its peers: "
+          "raise the limit (ulimit -n)");
+    }
     result.bytes.resize(static_cast<size_t>(got));
     return result;
   }

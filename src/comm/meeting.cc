@@ -63,50 +63,62 @@ Result<Meeting> Meeting::join(const UniqueId& id, uint32_t rank_count, uint32_t 
   return Meeting(std::move(*connection), rank_count, deadline_ns, stop);
 }
 
-Result<std::vector<Introduction>> Meeting::all_gather(std::span<const std::byte> blob,
-                                                      std::span<const int> files, bool last) {
+/// The next message of the hub that is no failure. Errors: as all_gather; kTimeout: none came.
+Result<LocalMessage> Meeting::receive(uint64_t deadline_ns) {
+  if (!failure_.is_ok()) return failure_;
+  auto message = local_receive(connection_.get(), deadline_ns);
+  if (!message) {
+    const Code code = message.status().code();
+    if (code == Code::kTimeout) return message.status();
+    failure_ = code == Code::kPeerLost ? maker_lost(connection_.get()) : message.status();
+    return failure_;
+  }
+  if (message->bytes.size() < sizeof(Header)) return failure_ = maker_lost(connection_.get());
+  Header header;
+  std::memcpy(&header, message->bytes.data(), sizeof(header));
+  if (header.kind == Kind::kFail) return failure_ = failure_in(*message);
+  if (header.kind == Kind::kElsewhere) {
+    elsewhere_ = true;
+    return Status(Code::kInvalidUsage, "the ranks are on several hosts");
+  }
+  return message;
+}
+
+Status Meeting::check() {
+  const Status received = receive(0).status();
+  return received.code() == Code::kTimeout ? Status::ok() : received;
+}
+
+Result<Blobs> Meeting::all_gather(std::span<const std::byte> blob, bool last) {
   std::vector<std::byte> bytes(sizeof(Header) + blob.size());
   Header header;
   header.kind = Kind::kGather;
   header.last = last ? 1 : 0;
   std::memcpy(bytes.data(), &header, sizeof(header));
   std::copy(blob.begin(), blob.end(), bytes.begin() + sizeof(header));
-  // A hub that has closed has often said why first: read before believing the send.
-  const Status sent = local_send(connection_.get(), bytes, files, deadline_ns_);
-  std::vector<Introduction> all(rank_count_);
+  // A hub that has closed has often said why first: what it says is believed, not the send.
+  (void)local_send(connection_.get(), bytes, {}, deadline_ns_);
+  Blobs all(rank_count_);
   for (uint32_t received = 0; received < rank_count_;) {
-    auto message = local_receive(connection_.get(), deadline_ns_);
+    const auto message = receive(deadline_ns_);
     if (!message) {
-      if (message.status().code() == Code::kTimeout) {
+      if (message.status().code() == Code::kTimeout && failure_.is_ok()) {
         // The others get the same verdict, not that this rank has gone.
-        const Status verdict = absent_ranks();
-        fail(verdict);
-        return verdict;
+        failure_ = absent_ranks();
+        fail(failure_);
+        return failure_;
       }
-      return message.status().code() == Code::kPeerLost ? maker_lost(connection_.get()) : message.status();
-    }
-    if (message->bytes.size() < sizeof(Header)) {
-      return sent || sent.code() == Code::kPeerLost ? maker_lost(connection_.get()) : sent;
+      return message.status();
     }
     Header reply;
     std::memcpy(&reply, message->bytes.data(), sizeof(reply));
-    if (reply.kind == Kind::kFail) return failure_in(*message);
-    if (reply.kind == Kind::kElsewhere) {
-      elsewhere_ = true;
-      return Status(Code::kInvalidUsage, "the ranks are on several hosts");
-    }
     const bool fits = reply.kind == Kind::kGather && reply.first_rank == received && reply.count > 0 &&
                       reply.count <= rank_count_ - received &&
-                      message->bytes.size() == sizeof(reply) + size_t{reply.count} * reply.blob_bytes &&
-                      message->files.size() == size_t{reply.count} * reply.blob_files;
+                      message->bytes.size() == sizeof(reply) + size_t{reply.count} * reply.blob_bytes;
     if (!fits) return Status(Code::kInternal, "the hub of the unique id sent an unexpected message");
     for (uint32_t i = 0; i < reply.count; ++i) {
-      Introduction& one = all[received + i];
       const auto start = message->bytes.begin() + sizeof(reply) + static_cast<long>(i) * reply.blob_bytes;
-      one.bytes.assign(start, start + reply.blob_bytes);
-      for (uint32_t f = 0; f < reply.blob_files; ++f) {
-        one.files.push_back(std::move(message->files[i * reply.blob_files + f]));
-      }
+      all[received + i].assign(start, start + reply.blob_bytes);
     }
     received += reply.count;
   }
@@ -115,7 +127,7 @@ Result<std::vector<Introduction>> Meeting::all_gather(std::span<const std::byte>
 
 /// The error of a set-up whose deadline has passed: asks the hub who is missing.
 Status Meeting::absent_ranks() {
-  const Header question{Kind::kAbsent, 0, 0, 0, 0, 0, 0};
+  const Header question{.kind = Kind::kAbsent};
   std::string who;
   const uint64_t patience = deadline_after_ms(1000);
   if (local_send(connection_.get(), as_bytes(question), {}, patience)) {
@@ -134,7 +146,7 @@ Status Meeting::absent_ranks() {
 void Meeting::fail(const Status& why) {
   const std::string_view text = why.text();
   std::vector<std::byte> bytes(sizeof(Header) + text.size());
-  const Header header{Kind::kFail, 0, 0, 0, 0, static_cast<int32_t>(why.code()), 0};
+  const Header header{.kind = Kind::kFail, .code = static_cast<int32_t>(why.code())};
   std::memcpy(bytes.data(), &header, sizeof(header));
   std::memcpy(bytes.data() + sizeof(header), text.data(), text.size());
   // Nobody is left to tell if this fails.

@@ -19,7 +19,7 @@ struct RankFacts {
   uint64_t machine = 0;
   uint64_t host = 0;
   PackedEndpoints data{};      ///< of its data port; none where it was met on this host
-  FileSecret secret{};         ///< under which its process's file server offers its files; as `data`
+  FileSecret secret{};         ///< under which its process's file server offers its files
   uint64_t segment_key = 0;    ///< finds the segment inside its process
   uint64_t token_address = 0;  ///< of `process` in its memory, for peers to prove that they can pull
   int64_t pid = 0;
@@ -40,11 +40,17 @@ struct RankFacts {
 };
 static_assert(sizeof(RankFacts) <= 512);
 
-/// Files of an introduction, in this order.
+/// What a rank offers at its process's file server, in this order.
 inline constexpr size_t kSegmentFile = 0;
 inline constexpr size_t kHeapFile = 1;
 inline constexpr size_t kLifeFile = 2;
 inline constexpr size_t kDeviceFile = 3;  ///< where device.has_file says so; else any file: all bring as many
 inline constexpr size_t kRankFiles = 4;
+
+/// Of these, what is needed once the rank's memory is mapped.
+struct KeptFiles {
+  FileDescriptor life;    ///< of the first rank of each process
+  FileDescriptor device;  ///< of ranks on devices
+};
 
 }  // namespace tutti

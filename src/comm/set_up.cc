@@ -51,26 +51,18 @@ Status SetUp::join_network() {
   return Status::ok();
 }
 
-Result<std::vector<Introduction>> SetUp::introduce(const Announce& announce, std::span<const int> files) {
+Result<Blobs> SetUp::introduce(const Announce& announce) {
   if (local_) {
-    auto all = local_->all_gather(announce({}), files, false);
+    auto all = local_->all_gather(announce({}), false);
     if (all || !local_->is_elsewhere()) return all;
     local_.reset();
     TUTTI_TRY(join_network());
   }
-  return share_by_network(announce(port_->endpoints()));
+  return network_->all_gather(announce(port_->endpoints()), false);
 }
 
-Result<std::vector<Introduction>> SetUp::share(std::span<const std::byte> blob) {
-  return local_ ? local_->all_gather(blob, {}, false) : share_by_network(blob);
-}
-
-Result<std::vector<Introduction>> SetUp::share_by_network(std::span<const std::byte> blob) {
-  auto blobs = network_->all_gather(blob, false);
-  TUTTI_TRY(blobs.status());
-  std::vector<Introduction> all(blobs->size());
-  for (size_t rank = 0; rank < all.size(); ++rank) all[rank].bytes = std::move((*blobs)[rank]);
-  return all;
+Result<Blobs> SetUp::share(std::span<const std::byte> blob) {
+  return local_ ? local_->all_gather(blob, false) : network_->all_gather(blob, false);
 }
 
 Result<std::vector<FileDescriptor>> SetUp::connect(std::span<const DataRequest> requests) {
@@ -79,18 +71,19 @@ Result<std::vector<FileDescriptor>> SetUp::connect(std::span<const DataRequest> 
 
 Status SetUp::finish() {
   if (options_.stop != nullptr && !options_.stop->begin_last()) return stopped_status();
-  return local_ ? local_->all_gather({}, {}, true).status() : network_->all_gather({}, true).status();
+  return local_ ? local_->all_gather({}, true).status() : network_->all_gather({}, true).status();
 }
 
 Status SetUp::find_cause(const Status& own) {
   constexpr uint64_t kPatienceMs = 1000;
-  if (!network_ || own.code() != Code::kPeerLost) return own;
+  const bool is_met = local_ || network_;
+  if (!is_met || own.code() != Code::kPeerLost) return own;
   const uint64_t late_ns = std::min(options_.deadline_ns, deadline_after_ms(kPatienceMs));
   for (;;) {
-    TUTTI_TRY(network_->check());
+    TUTTI_TRY(check());
     const uint64_t now = now_ns();
     if (now >= late_ns) return own;
-    pollfd readable{.fd = network_->descriptor(), .events = POLLIN, .revents = 0};
+    pollfd readable{.fd = descriptor(), .events = POLLIN, .revents = 0};
     poll(&readable, 1, static_cast<int>((late_ns - now) / 1'000'000 + 1));
   }
 }

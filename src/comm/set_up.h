@@ -21,7 +21,7 @@ namespace tutti {
 
 class SetUp {
  public:
-  /// Where a rank's files and data sockets are found by those that it meets over the network.
+  /// What a rank says of itself; its data sockets are found by those that it meets over the network.
   using Announce = std::function<std::vector<std::byte>(const PackedEndpoints& data_endpoints)>;
 
   /// Blocks until the meeting knows this rank. Errors: as Meeting::join and NetworkMeeting::join.
@@ -32,13 +32,12 @@ class SetUp {
   static void decline(const SetUpOptions& options, const Config& config, const Status& why);
 
   /// What every rank says of itself, by rank: `announce` makes this rank's words, once or, when it turns out
-  /// that the ranks are on several hosts, twice. On one host with the `files` of each. Errors: as
-  /// Meeting::all_gather.
-  Result<std::vector<Introduction>> introduce(const Announce& announce, std::span<const int> files);
+  /// that the ranks are on several hosts, twice. Errors: as Meeting::all_gather.
+  Result<Blobs> introduce(const Announce& announce);
 
   /// Every rank's blob, by rank, once all have introduced themselves. Equal sizes, at most 512 bytes. Errors:
   /// as introduce().
-  Result<std::vector<Introduction>> share(std::span<const std::byte> blob);
+  Result<Blobs> share(std::span<const std::byte> blob);
 
   /// Whether it met over the network; known after introduce().
   bool is_network() const { return network_.has_value(); }
@@ -49,9 +48,10 @@ class SetUp {
   /// another rank meanwhile.
   Result<std::vector<FileDescriptor>> connect(std::span<const DataRequest> requests);
 
-  /// Of a meeting over the network, for who waits for something else meanwhile: as NetworkMeeting's.
-  int descriptor() const { return network_->descriptor(); }
-  Status check() { return network_->check(); }
+  /// For who waits for something else meanwhile: readable when check() has something to do, which says what
+  /// has ended the set-up.
+  int descriptor() const { return local_ ? local_->descriptor() : network_->descriptor(); }
+  Status check() { return local_ ? local_->check() : network_->check(); }
 
   /// All ranks are ready. Ends the meeting.
   Status finish();
@@ -67,7 +67,6 @@ class SetUp {
   explicit SetUp(const SetUpOptions& options, const Config& config)
       : options_(options), listen_{config.socket_ifname, config.port_first, config.port_last} {}
   Status join_network();
-  Result<std::vector<Introduction>> share_by_network(std::span<const std::byte> blob);
 
   SetUpOptions options_;
   ListenOptions listen_;

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -380,6 +381,26 @@ std::string create_in_little_address_space() {
 
 // Goal: a limit on address space shrinks the heap that nobody asked for; a heap that was asked for is refused
 // with the name of its setting.
+// Every rank held four descriptors of every rank, threads of its own process included, until all were mapped.
+TEST(BootstrapTest, ManyRanksMeetWithFewDescriptors) {
+  for (const std::vector<int>& layout : {threads(32), std::vector<int>{4, 4, 4, 4}}) {
+    EXPECT_EQ(run_cluster(without_comm(layout),
+                          [](Rank& rank) {
+                            rlimit limit{};
+                            getrlimit(RLIMIT_NOFILE, &limit);
+                            limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, rank.count() == 32 ? 256 : 192);
+                            setrlimit(RLIMIT_NOFILE, &limit);
+                            const tutti_unique_id_t id = rank.id();
+                            rank.meet();
+                            if (!rank.expect_ok(create(rank, rank.count(), id, rank.rank()), "create"))
+                              return;
+                            rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier");
+                          }),
+              "")
+        << layout_name(layout);
+  }
+}
+
 TEST(BootstrapTest, AddressSpaceMayBeLimited) {
   if (sanitized()) GTEST_SKIP() << "sanitizers need address space of their own";
   EXPECT_EQ(run_child(create_in_little_address_space), "");

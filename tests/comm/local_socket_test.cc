@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "comm/control.h"
@@ -87,6 +89,21 @@ TEST(LocalSocketTest, StrangersAreTurnedAwayAFewAtATime) {
   EXPECT_FALSE(local_accept(*listener).is_open());
   EXPECT_EQ(errno, EAGAIN);
   EXPECT_TRUE(local_accept(*listener).is_open());
+}
+
+// A message whose descriptors did not fit looked like one of another version.
+TEST(LocalSocketTest, DescriptorsThatDoNotFitNameTheLimit) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const FileDescriptor from(ends[0]);
+  const FileDescriptor to(ends[1]);
+  const std::byte nothing{};
+  const int file = from.get();
+  ASSERT_TRUE(local_send(from.get(), std::span(&nothing, 1), std::span(&file, 1), UINT64_MAX));
+  const NoDescriptors none;
+  const auto message = local_receive(to.get(), UINT64_MAX);
+  EXPECT_EQ(message.status().code(), Code::kSystemError);
+  EXPECT_NE(message.status().text().find("ulimit -n"), std::string::npos) << message.status().text();
 }
 
 // A listener whose connections cannot be taken stays ready: the control thread spun on it. Method: it finds
