@@ -214,8 +214,11 @@ Status Communicator::prepare(SetUp& setup) {
   // Choose and connect: nothing that follows depends on when ranks do it.
   TUTTI_TRY(connect(setup, *introductions));
   // Every rank has what it needs: from here on a rank that ends is found by its life descriptor, or its
-  // control connection.
-  return setup.finish();
+  // control connection, and one that stands still by its heartbeat.
+  TUTTI_TRY(setup.finish());
+  if (plane_ != nullptr) plane_->expect_beats();
+  if (pulse_ != nullptr) pulse_->expect_beats();
+  return Status::ok();
 }
 
 RankFacts Communicator::describe(const PackedEndpoints& data, const FileSecret& secret) const {

@@ -31,7 +31,7 @@ Result<std::shared_ptr<ControlPlane>> ControlPlane::open(ControlThread& control,
   plane->loop_ = std::move(*loop);
   for (Peer& peer : peers) TUTTI_TRY(plane->connect(std::move(peer)));
   plane->clock_.start(plane->loop_->now());
-  if (heartbeat_ms > 0) plane->schedule_beat();
+  if (heartbeat_ms > 0) plane->beat();
   TUTTI_TRY(control.watch(plane->loop_->descriptor(), EPOLLIN,
                           [raw = plane.get()](uint32_t) { raw->loop_->run_ready(); }));
   return plane;
@@ -53,8 +53,13 @@ Status ControlPlane::connect(Peer peer) {
   link.socket = std::move(*socket);
   link.fd = fd;
   close_in_child(fd);
-  link.heard_ns = loop_->now();
   return Status::ok();
+}
+
+void ControlPlane::expect_beats() {
+  const auto hold = control_.hold();
+  expects_beats_ = true;
+  for (auto& [rank, link] : links_) link.heard_ns = loop_->now();
 }
 
 ControlPlane::~ControlPlane() {
@@ -165,7 +170,8 @@ void ControlPlane::beat() {
   for (auto& [rank, link] : links_) {
     if (link.socket == nullptr) continue;
     if (was_stopped) link.heard_ns = now;
-    if (clock_.is_too_long(now - link.heard_ns) && !link.has_left) silent.push_back(rank);
+    const bool is_silent = expects_beats_ && clock_.is_too_long(now - link.heard_ns);
+    if (is_silent && !link.has_left) silent.push_back(rank);
     link.socket->send({.kind = FrameKind::kBeat});
   }
   for (const uint32_t rank : silent) {

@@ -56,6 +56,9 @@ class ControlPlane {
 
   // Any thread, none blocks for long:
 
+  /// All peers are there: from now on they must not be silent. Until then a rank may have reasons to be, as
+  /// in its set-up; this one shows from the start that it lives.
+  void expect_beats();
   /// Tells all peers why the communicator has failed. `from`: the rank that found out.
   void raise(uint32_t from, Code code, std::string_view text);
   /// Tells all peers that this rank makes no further call, once.
@@ -96,6 +99,7 @@ class ControlPlane {
   std::map<uint32_t, Link> links_;   ///< by rank
   EventLoop::Timer beat_;
   BeatClock clock_;
+  bool expects_beats_ = false;
   bool left_ = false;
 };
 

@@ -15,11 +15,8 @@ Result<std::unique_ptr<Pulse>> Pulse::start(ControlThread& control, uint64_t hea
                                             std::atomic<uint32_t>& own, const std::vector<Peer>& peers,
                                             OnSilent on_silent) {
   std::unique_ptr<Pulse> pulse(new Pulse(control, heartbeat_ms, own, std::move(on_silent)));
-  const uint64_t now = now_ns();
-  pulse->clock_.start(now);
-  for (const Peer& peer : peers) {
-    pulse->watched_.push_back({peer, peer.pulse->load(std::memory_order_relaxed), now});
-  }
+  pulse->clock_.start(now_ns());
+  for (const Peer& peer : peers) pulse->watched_.push_back({.peer = peer});
   pulse->timer_ = FileDescriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!pulse->timer_.is_open()) return system_error("timerfd_create", errno);
   const uint64_t period_ns = pulse->clock_.period_ns();
@@ -28,12 +25,19 @@ Result<std::unique_ptr<Pulse>> Pulse::start(ControlThread& control, uint64_t hea
   const itimerspec schedule{period, period};
   if (timerfd_settime(pulse->timer_.get(), 0, &schedule, nullptr) != 0)
     return system_error("timerfd_settime", errno);
+  own.fetch_add(1, std::memory_order_relaxed);
   TUTTI_TRY(control.watch(pulse->timer_.get(), EPOLLIN, [raw = pulse.get()](uint32_t) { raw->beat(); }));
   return pulse;
 }
 
 Pulse::~Pulse() {
   if (timer_.is_open()) control_.forget(timer_.get());
+}
+
+void Pulse::expect_beats() {
+  const auto hold = control_.hold();
+  expects_beats_ = true;
+  for (Watched& watched : watched_) watched.moved_ns = now_ns();
 }
 
 void Pulse::beat() {
@@ -47,8 +51,8 @@ void Pulse::beat() {
     if (pulse != watched.seen || was_stopped) {
       watched.seen = pulse;
       watched.moved_ns = now;
-    } else if (watched.moved_ns != 0 && clock_.is_too_long(now - watched.moved_ns)) {
-      watched.moved_ns = 0;
+    } else if (expects_beats_ && !watched.is_silent && clock_.is_too_long(now - watched.moved_ns)) {
+      watched.is_silent = true;
       on_silent_(
           watched.peer.rank,
           {Code::kPeerLost, format("rank %u has given no sign of life for %.1f s: its process is stopped",

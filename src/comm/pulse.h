@@ -25,12 +25,14 @@ class Pulse {
   /// Called on the control thread, once a peer.
   using OnSilent = std::function<void(uint32_t rank, const Status& why)>;
 
-  /// Counts `own` up as long as it lives, and looks at the peers' counters; silent is whose counter has stood
-  /// still for `heartbeat_ms`. Errors: kSystemError.
+  /// Counts `own` up as long as it lives. Errors: kSystemError.
   static Result<std::unique_ptr<Pulse>> start(ControlThread& control, uint64_t heartbeat_ms,
                                               std::atomic<uint32_t>& own, const std::vector<Peer>& peers,
                                               OnSilent on_silent);
   ~Pulse();
+  /// All peers have started theirs: from now on one whose counter stands still for `heartbeat_ms` is silent.
+  /// Any thread.
+  void expect_beats();
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
 
@@ -39,6 +41,7 @@ class Pulse {
     Peer peer;
     uint32_t seen = 0;
     uint64_t moved_ns = 0;
+    bool is_silent = false;
   };
 
   Pulse(ControlThread& control, uint64_t heartbeat_ms, std::atomic<uint32_t>& own, OnSilent on_silent)
@@ -51,6 +54,7 @@ class Pulse {
   OnSilent on_silent_;
   FileDescriptor timer_;
   std::vector<Watched> watched_;
+  bool expects_beats_ = false;  ///< touched while the control thread is held only; so is watched_
 };
 
 }  // namespace tutti

@@ -1,0 +1,86 @@
+// Heartbeats: who is silent before all are there is not lost; who is silent then, is.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "comm/control_plane.h"
+#include "comm/pulse.h"
+#include "meet/frame.h"
+
+namespace tutti::test {
+namespace {
+
+// Beats are 25 ms apart: a control thread that is late by as much has been stopped, and forgives.
+constexpr uint64_t kHeartbeatMs = 100;
+// As many as come in three times of the silence that is too long.
+constexpr uint32_t kBeats = 12;
+
+std::unique_ptr<ControlThread> start_control() {
+  auto control = ControlThread::start();
+  EXPECT_TRUE(control.status().is_ok()) << control.status().text();
+  return std::move(*control);
+}
+
+/// What became of a peer.
+struct Fate {
+  std::atomic<bool> is_lost = false;
+  std::promise<Status> why;
+  void lose(const Status& reason) {
+    is_lost = true;
+    why.set_value(reason);
+  }
+};
+
+// Goal: a rank that takes long in its set-up is not lost for that. Method: a counter that never moves; this
+// rank's own tells that time has passed.
+TEST(BeatTest, APulseIsExpectedOnceAllAreThere) {
+  const auto control = start_control();
+  std::atomic<uint32_t> own = 0;
+  const std::atomic<uint32_t> other = 0;
+  Fate fate;
+  auto pulse = Pulse::start(*control, kHeartbeatMs, own, {{.rank = 1, .pulse = &other}},
+                            [&](uint32_t, const Status& why) { fate.lose(why); });
+  ASSERT_TRUE(pulse.status().is_ok()) << pulse.status().text();
+  EXPECT_GE(own.load(), 1u);
+  while (own.load() < kBeats) std::this_thread::yield();
+  EXPECT_FALSE(fate.is_lost.load());
+  (*pulse)->expect_beats();
+  EXPECT_EQ(fate.why.get_future().get().code(), Code::kPeerLost);
+}
+
+// The same between hosts: the peer takes beats, and sends none.
+TEST(BeatTest, BeatsOfAnotherHostAreExpectedOnceAllAreThere) {
+  const auto control = start_control();
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const FileDescriptor far(ends[1]);
+  std::vector<ControlPlane::Peer> peers;
+  peers.push_back({.rank = 1, .socket = FileDescriptor(ends[0])});
+  Fate fate;
+  auto plane = ControlPlane::open(*control, std::move(peers), kHeartbeatMs,
+                                  {.on_alert = [](uint32_t, const Status&) {},
+                                   .on_left = [](uint32_t) {},
+                                   .on_lost = [&](uint32_t, const Status& why) { fate.lose(why); },
+                                   .report = [](uint32_t) { return StatusCopy(); },
+                                   .on_members = [](uint32_t, std::span<const std::byte>) {}});
+  ASSERT_TRUE(plane.status().is_ok()) << plane.status().text();
+  std::array<std::byte, kFrameHeaderBytes> frame;
+  EXPECT_EQ(recv(far.get(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_WAITALL),
+            static_cast<ssize_t>(frame.size()))
+      << "the first beat comes at once";
+  for (uint32_t i = 1; i < kBeats; ++i) {
+    ASSERT_EQ(recv(far.get(), frame.data(), frame.size(), MSG_WAITALL), static_cast<ssize_t>(frame.size()));
+  }
+  EXPECT_FALSE(fate.is_lost.load());
+  (*plane)->expect_beats();
+  EXPECT_EQ(fate.why.get_future().get().code(), Code::kPeerLost);
+  (*plane)->close();
+}
+
+}  // namespace
+}  // namespace tutti::test
