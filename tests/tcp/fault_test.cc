@@ -203,6 +203,41 @@ TEST(FaultTest, ACreditForAPeerThatHasClosedIsNoLoss) {
   EXPECT_TRUE(reader.arrived(0));
 }
 
+// A call that had sent everything failed when its peer had gone on and left before the network had reported
+// the last write without copy.
+TEST(FaultTest, WritesWithoutCopyComeBackAfterThePeerHasClosed) {
+  Alone rank(1, {.in_place_bytes = 1});
+  ScriptedStream& stream = *rank.streams[0];
+  const Bytes payload(1000);
+  rank.side.send(0).commit_reference(1, payload.size(), payload.data(), Carriage::kReference);
+  rank.side.pump().advance();
+  stream.at_end = 0;
+  while (rank.side.pump().state() == PeerState::kOpen) rank.side.pump().advance();
+  ASSERT_EQ(rank.side.pump().state(), PeerState::kEnded);
+  EXPECT_FALSE(rank.side.send(0).references_returned());
+  stream.completions = {{.first = 0, .last = 0}};
+  EXPECT_TRUE(rank.side.pump().advance());
+  EXPECT_TRUE(rank.side.send(0).references_returned());
+}
+
+TEST(FaultTest, WritesWithoutCopyComeBackAfterACreditWasDropped) {
+  Alone rank(1, {.in_place_bytes = 1});
+  ScriptedStream& stream = *rank.streams[0];
+  const Bytes payload(1000);
+  rank.side.send(0).commit_reference(1, payload.size(), payload.data(), Carriage::kReference);
+  rank.side.pump().advance();
+  ASSERT_EQ(stream.writes.size(), 1u);
+  rank.side.recv(1).credit->released.store(4);
+  stream.write_answers = {-EPIPE};
+  rank.side.pump().advance();
+  ASSERT_TRUE(stream.write_answers.empty());
+  EXPECT_FALSE(rank.side.send(0).references_returned());
+  stream.completions = {{.first = 0, .last = 0}};
+  while (rank.side.pump().advance()) {
+  }
+  EXPECT_TRUE(rank.side.send(0).references_returned());
+}
+
 TEST(FaultTest, FinishingDeliversEverythingToBothSides) {
   for (const uint32_t connections : {1u, 3u}) {
     StreamPair streams = connect_streams(Wire::kLoopback, connections);

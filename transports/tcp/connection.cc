@@ -135,12 +135,13 @@ bool Connection::only_credits_unsent() {
   return true;
 }
 
-/// What is unsent will never be: credits are forgotten, messages stay the engine's loss.
+/// What is unsent will never be: credits are forgotten, messages stay the engine's loss. What is sent and
+/// lies where it did comes back as before, when the network needs it no more.
 void Connection::drop() {
-  for (; sending_ != end_; ++sending_) {
-    if (at(sending_).frame.count == 0) outbox_.complete(at(sending_).frame);
+  for (uint32_t index = sending_; index != end_; ++index) {
+    if (at(index).frame.count == 0) outbox_.complete(at(index).frame);
   }
-  first_ = sending_;
+  end_ = sending_;
   sent_bytes_ = queued_bytes_ = 0;
 }
 

@@ -33,6 +33,8 @@ TcpPump::TcpPump(std::span<const PumpChannel> channels, std::vector<std::unique_
 }
 
 bool TcpPump::advance() {
+  // A peer that has closed in good order may do so before the network gives back what this rank sent it.
+  if (state_ == PeerState::kEnded) return collect_completions();
   if (state_ != PeerState::kOpen) return false;
   sent_large_ = false;
   bool moved = send();
@@ -45,9 +47,15 @@ bool TcpPump::advance() {
   }
   for (const auto& connection : connections_) {
     if (connection->worth_reading()) moved |= connection->receive();
-    moved |= connection->collect_completions();
   }
+  moved |= collect_completions();
   settle();
+  return moved;
+}
+
+bool TcpPump::collect_completions() {
+  bool moved = false;
+  for (const auto& connection : connections_) moved |= connection->collect_completions();
   return moved;
 }
 

@@ -44,6 +44,7 @@ class TcpPump final : public Pump {
 
  private:
   bool send();
+  bool collect_completions();
   Connection* choose(bool large);
   bool queue_run(uint32_t channel, bool& moved);
   void queue_credits();
