@@ -110,16 +110,17 @@ void RemoteLinks::withdraw() {
   }
 }
 
-void RemoteLinks::finish(uint64_t deadline_ns) {
+void RemoteLinks::finish(uint64_t deadline_ns, const std::function<bool()>& is_in_vain) {
   constexpr uint64_t kLookNs = 1'000'000;
-  while (undrained_peer() && now_ns() < deadline_ns) {
+  const auto goes_on = [&] { return now_ns() < deadline_ns && !is_in_vain(); };
+  while (undrained_peer() && goes_on()) {
     if (!advance()) sleep(kLookNs);
   }
   for (const auto& remote : remotes_) {
     if (remote->pump->state() == PeerState::kOpen && remote->pump->drained()) remote->pump->finish();
   }
   // What comes now is read: a socket that is closed with something unread costs its peer what is on the way.
-  while (!all_received() && now_ns() < deadline_ns) {
+  while (!all_received() && goes_on()) {
     if (!advance()) sleep(kLookNs);
   }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,8 +59,9 @@ class RemoteLinks final : public Sleeper {
 
   /// After a failure: nothing is written to the buffers of operations any more.
   void withdraw();
-  /// Says that nothing more will be sent, and waits until the peers' hosts have what was, until the deadline.
-  void finish(uint64_t deadline_ns);
+  /// Says that nothing more will be sent, and waits until the peers' hosts have what was, until the deadline,
+  /// or until `is_in_vain`, as where a peer is lost.
+  void finish(uint64_t deadline_ns, const std::function<bool()>& is_in_vain);
 
   /// What `peer`'s host has not confirmed of what the network was given; any thread.
   uint64_t unsent_bytes(uint32_t peer) const;

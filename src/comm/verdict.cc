@@ -335,7 +335,9 @@ void Communicator::lose(uint32_t rank, StatusPage::Presence presence, const Stat
 void Communicator::leave() {
   if (device_ != nullptr) wait_until_device_is_idle();
   workers_.reset();
-  if (remote_ != nullptr && !has_error()) remote_->finish(deadline_after_ms(options_.timeout_ms));
+  if (remote_ != nullptr && !has_error()) {
+    remote_->finish(deadline_after_ms(options_.timeout_ms), [this] { return has_error(); });
+  }
   if (plane_ != nullptr) plane_->leave();
   header_->status.has_left.store(StatusPage::kLeft, std::memory_order_release);
 }
