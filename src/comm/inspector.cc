@@ -96,7 +96,7 @@ void Inspector::answer() {
 }
 
 Result<std::string> inspect(int pid, uint64_t deadline_ns) {
-  const auto connection = local_connect(name_of(pid));
+  const auto connection = local_connect(name_of(pid), deadline_ns);
   if (!connection) {
     return Status(
         connection.status().code(),

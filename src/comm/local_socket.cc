@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "core/clock.h"
@@ -16,6 +17,7 @@
 namespace tutti {
 namespace {
 
+constexpr timespec kConnectPause{.tv_sec = 0, .tv_nsec = 2'000'000};
 // Connections of other users closed in one turn: who takes them in holds up what else the control thread
 // does.
 constexpr int kStrangersPerTurn = 64;
@@ -73,15 +75,19 @@ Result<FileDescriptor> local_listen(const std::string& name) {
   return listener;
 }
 
-Result<FileDescriptor> local_connect(const std::string& name) {
-  FileDescriptor connection = open_socket(0);
+Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_ns) {
+  FileDescriptor connection = open_socket(SOCK_NONBLOCK);
   if (!connection.is_open()) return system_error("opening a Unix socket", errno);
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
   while (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno == EINTR) continue;
     if (errno == ECONNREFUSED) return nobody_listens();
-    return system_error("connecting to Unix socket @" + name, errno);
+    if (errno != EAGAIN) return system_error("connecting to Unix socket @" + name, errno);
+    // Its queue is full; no event tells when it has room.
+    if (now_ns() >= deadline_ns)
+      return Status(Code::kTimeout, "who listens at Unix socket @" + name + " takes no connections");
+    nanosleep(&kConnectPause, nullptr);
   }
   // Whoever took the name after its owner would be told the key.
   if (!is_trusted(connection.get())) return nobody_listens();

@@ -44,7 +44,7 @@ Status maker_lost(int connection) {
 
 Result<Meeting> Meeting::join(const UniqueId& id, uint32_t rank_count, uint32_t rank, uint64_t deadline_ns,
                               SetUpStop* stop) {
-  auto connection = local_connect(local_name_of(id));
+  auto connection = local_connect(local_name_of(id), deadline_ns);
   TUTTI_TRY(connection.status());
   Join hello;
   hello.version = kVersionCode;

@@ -96,16 +96,37 @@ socklen_t host_address(const std::string& name, sockaddr_un& address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 
+/// The name space is open to every user of the host: only our own processes count.
+bool is_our_user(const FileDescriptor& socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+/// One attempt to reach who listens at `name`, which never blocks: 0, or errno. EAGAIN: who listens takes no
+/// connections now.
+int connect_here(const FileDescriptor& socket, const std::string& name) {
+  sockaddr_un address;
+  const socklen_t length = host_address(name, address);
+  return connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 ? 0 : errno;
+}
+
+FileDescriptor open_here() {
+  return FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
 /// Whether the process that made the id still serves it, on this host or at one of its addresses. Errors:
 /// kPeerLost, with the reason of each address.
 Status check_served(const UniqueId& id, uint64_t deadline_ns) {
   // As long as a rank that is slow to greet may take.
   constexpr uint64_t kPatienceNs = 10'000'000'000;
-  sockaddr_un address;
-  const socklen_t length = host_address(local_name_of(id), address);
-  const FileDescriptor local(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (local.is_open() && connect(local.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) {
-    return Status::ok();
+  const uint64_t late_ns = std::min(deadline_ns, now_ns() + kPatienceNs);
+  const FileDescriptor local = open_here();
+  while (local.is_open()) {
+    const int error = connect_here(local, local_name_of(id));
+    if (error == 0 && is_our_user(local)) return Status::ok();
+    if ((error != EAGAIN && error != EINTR) || now_ns() >= late_ns) break;
+    pause_briefly();
   }
   auto point = meeting_point_of(id);
   if (!point) return {Code::kPeerLost, "it is of this host only, and no process serves it here"};
@@ -161,13 +182,6 @@ Status await_file(const std::string& path, IdBytes id, uint64_t deadline_ns) {
   }
 }
 
-/// The name space is open to every user of the host: only our own processes count.
-bool is_our_user(const FileDescriptor& socket) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
-}
-
 bool wait_readable(int fd, uint64_t deadline_ns) {
   for (;;) {
     const uint64_t now = now_ns();
@@ -179,7 +193,7 @@ bool wait_readable(int fd, uint64_t deadline_ns) {
 }
 
 Status hand_over(const std::string& name, uint32_t reader_count, IdBytes id, uint64_t deadline_ns) {
-  const FileDescriptor listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const FileDescriptor listener = open_here();
   sockaddr_un address;
   const socklen_t length = host_address(name, address);
   if (!listener.is_open() || bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
@@ -206,12 +220,11 @@ Status hand_over(const std::string& name, uint32_t reader_count, IdBytes id, uin
 }
 
 Status fetch(const std::string& name, IdBytes id, uint64_t deadline_ns) {
-  sockaddr_un address;
-  const socklen_t length = host_address(name, address);
   for (;;) {
-    const FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const FileDescriptor socket = open_here();
     if (!socket.is_open()) return system_error("opening a Unix socket", errno);
-    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) {
+    const int error = connect_here(socket, name);
+    if (error == 0) {
       if (!is_our_user(socket)) {
         return {Code::kInvalidUsage, "a process of another user listens at the Unix socket @" + name +
                                          ": set TUTTI_ID_FILE to a file of this job's own"};
@@ -220,8 +233,8 @@ Status fetch(const std::string& name, IdBytes id, uint64_t deadline_ns) {
           recv(socket.get(), id.data(), id.size(), 0) == static_cast<ssize_t>(id.size())) {
         return Status::ok();
       }
-    } else if (errno != ECONNREFUSED && errno != EINTR) {
-      return system_error("connecting to Unix socket @" + name, errno);
+    } else if (error != ECONNREFUSED && error != EAGAIN && error != EINTR) {
+      return system_error("connecting to Unix socket @" + name, error);
     }
     if (now_ns() >= deadline_ns) {
       return {Code::kTimeout,

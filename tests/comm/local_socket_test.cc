@@ -59,7 +59,7 @@ TEST(LocalSocketTest, AnotherUsersListenerIsNobody) {
     ASSERT_TRUE(open.status().is_ok()) << open.status().text();
     listener = std::move(*open);
   }
-  const auto connection = local_connect(name);
+  const auto connection = local_connect(name, UINT64_MAX);
   EXPECT_EQ(connection.status().code(), Code::kPeerLost) << connection.status().text();
 }
 
@@ -67,10 +67,22 @@ TEST(LocalSocketTest, OurOwnListenerIsFoundUntilItCloses) {
   const std::string name = free_name("own");
   auto listener = local_listen(name);
   ASSERT_TRUE(listener.status().is_ok()) << listener.status().text();
-  EXPECT_TRUE(local_connect(name).status().is_ok());
+  EXPECT_TRUE(local_connect(name, UINT64_MAX).status().is_ok());
   EXPECT_TRUE(local_accept(*listener).is_open());
   listener->reset();
-  EXPECT_EQ(local_connect(name).status().code(), Code::kPeerLost);
+  EXPECT_EQ(local_connect(name, UINT64_MAX).status().code(), Code::kPeerLost);
+}
+
+// A process that took a guessable name and accepted nothing kept ranks in connect() for ever.
+TEST(LocalSocketTest, AListenerThatTakesNobodyIsLeftAtTheDeadline) {
+  const std::string name = free_name("busy");
+  auto listener = local_listen(name);
+  ASSERT_TRUE(listener.status().is_ok()) << listener.status().text();
+  ASSERT_EQ(listen(listener->get(), 0), 0) << "one place in its queue";
+  ASSERT_TRUE(local_connect(name, UINT64_MAX).status().is_ok());
+  EXPECT_EQ(local_connect(name, 0).status().code(), Code::kTimeout);
+  EXPECT_TRUE(local_accept(*listener).is_open());
+  EXPECT_TRUE(local_connect(name, 0).status().is_ok());
 }
 
 // One who connected without end kept the control thread in one call for ever.
@@ -82,9 +94,9 @@ TEST(LocalSocketTest, StrangersAreTurnedAwayAFewAtATime) {
   {
     const OtherUser other;
     // Closed at once: what waits in the queue remembers who came. The listener's user has root's rights.
-    for (int i = 0; i < 100; ++i) ASSERT_TRUE(local_connect(name).status().is_ok());
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(local_connect(name, UINT64_MAX).status().is_ok());
   }
-  const auto own = local_connect(name);
+  const auto own = local_connect(name, UINT64_MAX);
   ASSERT_TRUE(own.status().is_ok()) << own.status().text();
   EXPECT_FALSE(local_accept(*listener).is_open());
   EXPECT_EQ(errno, EAGAIN);
@@ -115,7 +127,7 @@ TEST(LocalSocketTest, AListenerIsLeftAloneWhileThereIsNoDescriptor) {
   const std::string name = free_name("full");
   auto listener = local_listen(name);
   ASSERT_TRUE(listener.status().is_ok()) << listener.status().text();
-  const auto connection = local_connect(name);
+  const auto connection = local_connect(name, UINT64_MAX);
   ASSERT_TRUE(connection.status().is_ok()) << connection.status().text();
   auto none = std::make_unique<NoDescriptors>();
   int turns = 0;

@@ -508,7 +508,7 @@ void share(Trial& trial, Rank& rank, const Bench& bench, const std::string& name
 void take_share(Trial& trial, Rank& rank, const Bench& bench, const std::string& name) {
   const Driver& driver = *bench.driver;
   if (!rank.meet()) return;
-  const auto connection = local_connect(name);
+  const auto connection = local_connect(name, UINT64_MAX);
   if (!trial.ok(connection.status(), "connecting") || !rank.meet()) return;
   auto message = local_receive(connection->get(), UINT64_MAX);
   if (!trial.ok(message.status(), "receiving") || !trial.is(message->files.size() == 1, "one file")) return;

@@ -61,7 +61,7 @@ void send_ticket(Trial& trial, Rank& rank, const std::string& name, const Device
 DeviceTicket receive_ticket(Trial& trial, Rank& rank, const std::string& name, FileDescriptor& file) {
   DeviceTicket ticket;
   if (!rank.meet()) return ticket;
-  const auto connection = local_connect(name);
+  const auto connection = local_connect(name, UINT64_MAX);
   trial.ok(connection.status(), "connecting");
   if (!rank.meet() || !connection) return ticket;
   auto message = local_receive(connection->get(), UINT64_MAX);

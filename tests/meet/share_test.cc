@@ -206,6 +206,23 @@ TEST(ShareOnHostTest, RanksThatDoNotComeAreCounted) {
   EXPECT_EQ(share_on_host(name, 1, 3, id, 0).code(), Code::kTimeout);
 }
 
+// A process that took the name and accepted nothing kept ranks in connect() for ever.
+TEST(ShareOnHostTest, ANameThatTakesNobodyIsLeftAtTheDeadline) {
+  const std::string name = "tutti-share-test-busy-" + std::to_string(getpid());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const FileDescriptor listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(listener.get(), generic, length), 0);
+  ASSERT_EQ(listen(listener.get(), 0), 0) << "one place in its queue";
+  const FileDescriptor first(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(first.get(), generic, length), 0);
+  Id id{};
+  EXPECT_EQ(share_on_host(name, 1, 2, id, 0).code(), Code::kTimeout);
+}
+
 /// A process manager as MPICH's: answers each rank's lines; barriers wait for all.
 class FakeManager {
  public:
