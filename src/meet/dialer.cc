@@ -174,8 +174,10 @@ Status Dialer::advance(Attempt& attempt, uint32_t events) {
 void Dialer::ready(Place place, uint32_t events) {
   const Status status = advance(*place, events);
   if (!status) {
-    // With another address under way it may be that one which is there already.
-    if (place->handshake->refusal_is_proved() && attempts_.size() == 1) {
+    // With another address under way it may be that one which is there already; one that has not been tried
+    // may lead elsewhere.
+    const bool is_last = attempts_.size() == 1 && next_ == targets_.size();
+    if (place->handshake->refusal_is_final() && is_last) {
       const Status verdict(status.code(),
                            format("%s at %s: %s", options_.who.c_str(), place->endpoint.text().c_str(),
                                   std::string(status.text()).c_str()));

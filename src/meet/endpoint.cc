@@ -90,6 +90,14 @@ size_t address_bytes(Endpoint::Family family) {
   return family == Endpoint::Family::kIpv4 ? 4 : 16;
 }
 
+/// An address that hosts of one link give themselves where nobody assigns any: it seldom leads to another
+/// host.
+bool is_makeshift(const Endpoint& endpoint) {
+  const bool is_ipv4 = endpoint.family == Endpoint::Family::kIpv4;
+  return endpoint.is_link_local() ||
+         (is_ipv4 && endpoint.address[0] == std::byte{169} && endpoint.address[1] == std::byte{254});
+}
+
 }  // namespace
 
 bool Endpoint::is_link_local() const {
@@ -232,7 +240,7 @@ Result<std::vector<Endpoint>> select_addresses(const std::vector<InterfaceAddres
     for (const InterfaceAddress& one : all) {
       if (serves(one)) chosen.push_back(one.endpoint);
     }
-    std::stable_partition(chosen.begin(), chosen.end(), [](const Endpoint& e) { return !e.is_link_local(); });
+    std::stable_partition(chosen.begin(), chosen.end(), [](const Endpoint& e) { return !is_makeshift(e); });
     return chosen;
   };
   std::vector<Endpoint> chosen;

@@ -127,7 +127,7 @@ Status ConnectorHandshake::conclude() {
     return {Code::kInvalidArgument,
             "what listens there does not know the key: the unique id or TUTTI_KEY differs there"};
   }
-  refusal_is_proved_ = proved && verdict != Verdict::kAccepted;
+  refusal_is_final_ = proved && verdict != Verdict::kAccepted && verdict != Verdict::kWrongRank;
   TUTTI_TRY(refusal(verdict, number(in_, 12)));
   done_ = true;
   return Status::ok();

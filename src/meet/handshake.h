@@ -97,8 +97,9 @@ class ConnectorHandshake : public HandshakeBuffers {
   Status feed(std::span<const std::byte> bytes);
   /// The other side has proved itself and accepted.
   bool is_done() const { return done_; }
-  /// Whether a failure was proved to come from a holder of the key: asking again will not help.
-  bool refusal_is_proved() const { return refusal_is_proved_; }
+  /// Whether a failure was proved to come from a holder of the key that listens for the rank sought: asking
+  /// again will not help.
+  bool refusal_is_final() const { return refusal_is_final_; }
 
  private:
   Status respond();
@@ -111,7 +112,7 @@ class ConnectorHandshake : public HandshakeBuffers {
   std::array<std::byte, kResponseBytes> response_{};
   bool responded_ = false;
   bool done_ = false;
-  bool refusal_is_proved_ = false;
+  bool refusal_is_final_ = false;
 };
 
 /// The side that listens.

@@ -95,6 +95,16 @@ TEST(InterfaceTest, WithoutAFilterLoopbackAndDockerAreLeftOut) {
   EXPECT_EQ(lone->size(), 1u);
 }
 
+// An interface that no network had given an address came first, and other hosts dialled it in vain.
+TEST(InterfaceTest, AddressesThatAHostGaveItselfComeLast) {
+  const auto addresses = select_addresses({{"usb0", ipv4("169.254.3.1"), false},
+                                           {"eth0", ipv4("10.0.0.1"), false},
+                                           {"eth0", ipv6("fd00::1"), false}},
+                                          "");
+  ASSERT_TRUE(addresses.is_ok());
+  EXPECT_EQ(*addresses, (std::vector<Endpoint>{ipv4("10.0.0.1"), ipv6("fd00::1"), ipv4("169.254.3.1")}));
+}
+
 TEST(InterfaceTest, FiltersArePrefixesNamesOrExclusions) {
   EXPECT_EQ(chosen("eth1"), (std::set<std::string>{"10.0.1.1:0"}));
   EXPECT_EQ(chosen("ib,eth1"), (std::set<std::string>{"10.0.1.1:0", "10.0.2.1:0"}));

@@ -249,6 +249,25 @@ TEST(DialerTest, DeadAddressesAreNamedAndTheLiveOneIsFound) {
   EXPECT_TRUE(door.connect(both).is_ok());
 }
 
+// One address of a host may lead to another rank's process (the same address in two networks): the answer
+// there ended the dial, though another address was right. The same for a rank that is not awaited there.
+TEST(DialerTest, ARefusalAtOneAddressLeavesTheOthers) {
+  Door door;
+  for (const Verdict verdict : {Verdict::kWrongRank, Verdict::kUnexpected}) {
+    Listener listener = loopback_listener();
+    const Endpoint wrong = listener.endpoints[0];
+    GateOptions options;
+    options.credentials = credentials_from_text("key", "door");
+    options.judge = [verdict](const Claim&) { return verdict; };
+    const auto other = Gate::open(*door.loop, std::move(listener.socket), std::move(options));
+    ASSERT_TRUE(other.is_ok());
+    DialOptions dial = door.dial();
+    dial.endpoints = {wrong, door.endpoint};
+    const auto socket = door.connect(dial);
+    EXPECT_TRUE(socket.is_ok()) << socket.status().text();
+  }
+}
+
 // Goal: an address that swallows everything does not keep the others from being tried.
 TEST(DialerTest, ASilentAddressIsOvertaken) {
   Door door;
