@@ -58,7 +58,7 @@ Result<std::unique_ptr<RemoteLinks::Remote>> RemoteLinks::make(Peer peer, const 
   for (FileDescriptor& socket : peer.sockets) {
     remote->watched.emplace_back(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
     if (!remote->watched.back().is_open()) return system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
-    auto stream = tcp::make_socket_stream(std::move(socket), {});
+    auto stream = tcp::make_socket_stream(std::move(socket), {.keepalive_ms = options.silence_ms});
     if (stream && secure != nullptr) {
       stream = secure->wrap(peer.rank, static_cast<uint32_t>(streams.size()), std::move(*stream));
     }

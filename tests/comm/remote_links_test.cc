@@ -1,9 +1,16 @@
 // Links to ranks of other hosts: how their sockets are set up, and how they end.
 #include "comm/remote_links.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace tutti::test {
@@ -19,6 +26,46 @@ std::unique_ptr<RemoteLinks> links_to(FileDescriptor socket, uint64_t silence_ms
       RemoteLinks::open(std::move(peers), {.rank_count = 2, .shape = kShape, .silence_ms = silence_ms});
   EXPECT_TRUE(links.status().is_ok()) << links.status().text();
   return std::move(*links);
+}
+
+int option_of(const FileDescriptor& socket, int level, int name) {
+  int value = -1;
+  socklen_t bytes = sizeof(value);
+  EXPECT_EQ(getsockopt(socket.get(), level, name, &value, &bytes), 0);
+  return value;
+}
+
+/// Both ends of a connection to this host.
+std::array<FileDescriptor, 2> connected() {
+  const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t bytes = sizeof(address);
+  FileDescriptor end(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(bind(listener.get(), generic, bytes), 0);
+  EXPECT_EQ(listen(listener.get(), 1), 0);
+  EXPECT_EQ(getsockname(listener.get(), generic, &bytes), 0);
+  EXPECT_EQ(connect(end.get(), generic, bytes), 0);
+  return {std::move(end), FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))};
+}
+
+// Data connections to a host that had stopped answering were torn after 10 s, whatever TUTTI_HEARTBEAT_MS
+// said.
+TEST(RemoteLinksTest, KeepaliveFollowsTheHeartbeat) {
+  struct Case {
+    uint64_t heartbeat_ms;
+    int is_on;
+  };
+  for (const Case& one : {Case{60'000, 1}, Case{0, 0}}) {
+    auto ends = connected();
+    const FileDescriptor same(dup(ends[0].get()));
+    const auto links = links_to(std::move(ends[0]), one.heartbeat_ms);
+    EXPECT_EQ(option_of(same, SOL_SOCKET, SO_KEEPALIVE), one.is_on) << one.heartbeat_ms;
+    if (one.is_on == 0) continue;
+    EXPECT_EQ(option_of(same, IPPROTO_TCP, TCP_KEEPIDLE), 30);
+  }
 }
 
 // Destroying a communicator waited for its whole deadline for a peer that was known to be lost meanwhile.

@@ -100,8 +100,10 @@ bool set(int socket, int level, int name, int value) {
 }
 
 /// Keepalive in whole seconds: the first probe after half the time, the rest of it shared by three more.
-bool set_keepalive(int socket, uint32_t keepalive_ms) {
-  const int seconds = static_cast<int>(std::max(2u, (keepalive_ms + 999) / 1000));
+bool set_keepalive(int socket, uint64_t keepalive_ms) {
+  if (keepalive_ms == 0) return set(socket, SOL_SOCKET, SO_KEEPALIVE, 0);
+  constexpr uint64_t kMostSeconds = 32767;  // the kernel's
+  const int seconds = static_cast<int>(std::clamp<uint64_t>((keepalive_ms + 999) / 1000, 2, kMostSeconds));
   return set(socket, SOL_SOCKET, SO_KEEPALIVE, 1) &&
          set(socket, IPPROTO_TCP, TCP_KEEPIDLE, (seconds + 1) / 2) &&
          set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 6)) &&

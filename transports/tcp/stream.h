@@ -48,12 +48,12 @@ class Stream {
 
 /// How a socket is set up.
 struct SocketOptions {
-  uint32_t keepalive_ms = 10'000;  ///< an idle peer whose host is gone is found after about this time
+  uint64_t keepalive_ms = 10'000;  ///< about how soon an idle peer whose host is gone is found; 0: never
   uint32_t buffer_bytes = 0;       ///< of the kernel, each direction; 0: what the kernel chooses
 };
 
 /// Takes over a connected stream socket (TCP over IPv4 or IPv6, or a Unix socket): makes it
-/// non-blocking, without delay for small writes (Nagle), with keepalive. Errors: kSystemError.
+/// non-blocking, without delay for small writes (Nagle), with keepalive if wanted. Errors: kSystemError.
 ///
 /// TCP_USER_TIMEOUT is left alone: it also tears a connection whose peer lives but has not read for that long
 /// (measured: closed window, 2 s set, ETIMEDOUT after 2.6 s), and a rank may compute for minutes.
