@@ -20,6 +20,14 @@ FrameSocket::Body body_of(std::span<const std::byte> bytes) {
   return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
 }
 
+FrameHeader alert_of(uint32_t from, Code code) {
+  return {.kind = FrameKind::kAlert, .first = from, .code = static_cast<uint32_t>(code)};
+}
+
+FrameSocket::Body text_of(std::string_view text) {
+  return body_of(std::as_bytes(std::span(text)).first(std::min(text.size(), kMaxFrameText)));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<ControlPlane>> ControlPlane::open(ControlThread& control, std::vector<Peer> peers,
@@ -117,8 +125,7 @@ void ControlPlane::broadcast(const FrameHeader& header, const FrameSocket::Body&
 }
 
 void ControlPlane::raise(uint32_t from, Code code, std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text)).first(std::min(text.size(), kMaxFrameText));
-  broadcast({.kind = FrameKind::kAlert, .first = from, .code = static_cast<uint32_t>(code)}, body_of(bytes));
+  broadcast(alert_of(from, code), text_of(text));
 }
 
 void ControlPlane::leave() {
@@ -175,11 +182,14 @@ void ControlPlane::beat() {
     link.socket->send({.kind = FrameKind::kBeat});
   }
   for (const uint32_t rank : silent) {
-    lose(rank,
-         {Code::kPeerLost,
-          format("rank %u has given no sign of life for %.1f s: its host cannot be reached, or its process "
-                 "is stopped",
-                 rank, clock_.heartbeat_s())});
+    const Status why(
+        Code::kPeerLost,
+        format("rank %u has given no sign of life for %.1f s: its host cannot be reached, or its "
+               "process is stopped",
+               rank, clock_.heartbeat_s()));
+    // Should it go on, it reads that before it finds the connection closed, and does not blame this rank.
+    links_.at(rank).socket->send(alert_of(rank, why.code()), text_of(why.text()));
+    lose(rank, why);
   }
   schedule_beat();
 }

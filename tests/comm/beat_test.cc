@@ -5,6 +5,8 @@
 #include <array>
 #include <atomic>
 #include <future>
+#include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -78,7 +80,18 @@ TEST(BeatTest, BeatsOfAnotherHostAreExpectedOnceAllAreThere) {
   }
   EXPECT_FALSE(fate.is_lost.load());
   (*plane)->expect_beats();
-  EXPECT_EQ(fate.why.get_future().get().code(), Code::kPeerLost);
+  const Status why = fate.why.get_future().get();
+  EXPECT_EQ(why.code(), Code::kPeerLost);
+  // A process that was stopped and goes on blamed this rank, whose connection it found closed.
+  FrameReader reader(0);
+  std::vector<Frame> frames;
+  std::array<std::byte, 4096> buffer;
+  for (ssize_t got = 0; (got = recv(far.get(), buffer.data(), buffer.size(), 0)) > 0;) {
+    ASSERT_TRUE(reader.feed(std::span(buffer).first(static_cast<size_t>(got)), frames));
+  }
+  ASSERT_FALSE(frames.empty());
+  EXPECT_EQ(frames.back().header.kind, FrameKind::kAlert);
+  EXPECT_EQ(frames.back().failure().text(), why.text());
   (*plane)->close();
 }
 
