@@ -14,7 +14,7 @@ enum class Kind : uint32_t {
   kJoin = 1,       ///< rank -> hub: Join
   kGather = 2,     ///< rank -> hub: Header, blob; hub -> rank: Header, then per rank its blob
   kFail = 3,       ///< both ways: Header (code), text
-  kAbsent = 4,     ///< rank -> hub: who is missing? hub -> rank: Header, text
+  kAbsent = 4,     ///< rank -> hub: who is missing? hub -> rank: Header, text; none: nobody
   kElsewhere = 5,  ///< hub -> rank: Header: go to the network addresses of the id
 };
 

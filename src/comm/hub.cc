@@ -28,6 +28,15 @@ constexpr uint64_t kSendPatienceMs = 2000;
 // descriptors than these take.
 constexpr size_t kFailuresKept = 16;
 
+/// "1, 3": the ranks that are not marked.
+std::string list_without(const std::vector<bool>& marked) {
+  std::string text;
+  for (size_t rank = 0; rank < marked.size(); ++rank) {
+    if (!marked[rank]) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return text;
+}
+
 }  // namespace
 
 /// Serves one id. Owned by the handlers that the control thread holds for its sockets.
@@ -279,16 +288,21 @@ class HubServer : public std::enable_shared_from_this<HubServer> {
     }
   }
 
+  /// Who keeps the others waiting; empty: nobody.
   std::string absent() const {
     std::vector<bool> here(rank_count_, false);
+    std::vector<bool> ready(rank_count_, false);
     for (const auto& [fd, connection] : connections_) {
-      if (connection.joined && connection.rank < rank_count_) here[connection.rank] = true;
+      if (!connection.joined || connection.rank >= rank_count_) continue;
+      here[connection.rank] = true;
+      ready[connection.rank] = connection.waiting;
     }
-    std::string text;
-    for (uint32_t rank = 0; rank < rank_count_; ++rank) {
-      if (!here[rank]) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-    }
-    return text;
+    const std::string missing = list_without(here);
+    if (!missing.empty())
+      return format("of %u ranks, these have not joined: %s", rank_count_, missing.c_str());
+    const std::string late = list_without(ready);
+    if (late.empty()) return "";
+    return format("all %u ranks have joined, but then these have not come: %s", rank_count_, late.c_str());
   }
 
   void send(Connection& connection, Kind kind, Code code, const std::string& text) {

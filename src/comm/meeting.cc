@@ -125,22 +125,23 @@ Result<Blobs> Meeting::all_gather(std::span<const std::byte> blob, bool last) {
   return all;
 }
 
-/// The error of a set-up whose deadline has passed: asks the hub who is missing.
+/// The error of a set-up whose deadline has passed: asks the hub who is missing. What has come in the
+/// meantime is read first, as a failure, which is the error then.
 Status Meeting::absent_ranks() {
   const Header question{.kind = Kind::kAbsent};
-  std::string who;
-  const uint64_t patience = deadline_after_ms(1000);
-  if (local_send(connection_.get(), as_bytes(question), {}, patience)) {
-    if (auto answer = local_receive(connection_.get(), patience);
-        answer && answer->bytes.size() > sizeof(Header)) {
-      who = body_text(*answer);
-    }
+  const uint64_t patience_ns = deadline_after_ms(1000);
+  (void)local_send(connection_.get(), as_bytes(question), {}, patience_ns);
+  const std::string late = "set-up was not finished before its deadline";
+  for (;;) {
+    const auto answer = receive(patience_ns);
+    if (!failure_.is_ok()) return failure_;
+    if (!answer) return {Code::kTimeout, late};
+    Header header;
+    std::memcpy(&header, answer->bytes.data(), sizeof(header));
+    if (header.kind != Kind::kAbsent) continue;
+    const std::string who = body_text(*answer);
+    return {Code::kTimeout, late + (who.empty() ? ", though all ranks have come" : ": " + who)};
   }
-  return {Code::kTimeout,
-          who.empty()
-              ? "set-up was not finished before its deadline, though all ranks have joined"
-              : format("set-up was not finished before its deadline: of %u ranks, these have not joined: %s",
-                       rank_count_, who.c_str())};
 }
 
 void Meeting::fail(const Status& why) {
