@@ -252,6 +252,8 @@ Status Communicator::finish(Progress progress) {
   if (device_ != nullptr) return finish_on_device();
   if (progress == Progress::kMismatch) [[unlikely]]
     return fail(mismatch_with(current_->obstacle().peer));
+  if (shows_wait_) [[unlikely]]
+    clear_wait();
   if (current_ == messages_) header_->status.in_messages.store(0, std::memory_order_relaxed);
   if (last_ != nullptr && last_->is_long && current_ == last_->operation.get()) finish_long(*last_);
   header_->status.completed.store(sequence_, std::memory_order_release);

@@ -298,6 +298,7 @@ class Communicator {
   Status check_progress(uint64_t waited_ns);
   Status check_stripes(uint64_t waited_ns);
   Status check_obstacle(uint64_t waited_ns);
+  void clear_wait();
   Status mismatch_with(uint32_t peer);
   std::string message_difference(uint32_t peer) const;
   Status check_peer(uint32_t peer);
@@ -362,6 +363,7 @@ class Communicator {
   Waiter waiter_{WaitMode::kYield};
   std::atomic<uint64_t> timeout_ms_;  ///< of the operation under way; the tender reads it
   uint64_t last_check_ns_ = 0;
+  bool shows_wait_ = false;  ///< on the status page
   std::optional<uint32_t>
       crossed_beat_;  ///< of the peer, when the two were first seen to wait for each other
   /// What the caller's thread runs, and a verdict looks at: of a striped operation its own stripe, or the one

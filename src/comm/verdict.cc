@@ -64,12 +64,19 @@ Status Communicator::check_stripes(uint64_t waited_ns) {
 Status Communicator::check_obstacle(uint64_t waited_ns) {
   const Obstacle obstacle = this->obstacle();
   StatusPage& mine = header_->status;
+  shows_wait_ = device_ == nullptr;  // of one on a device show_on_page() does it
   mine.waits_for.store(obstacle.peer + 1, std::memory_order_relaxed);
   mine.step.store(obstacle.step, std::memory_order_relaxed);
   mine.beat.store(mine.beat.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   TUTTI_TRY(check_peer(obstacle.peer));
   if (waited_ns / 1'000'000 >= timeout_ms_) return fail(deadline_verdict(waited_ns));
   return Status::ok();
+}
+
+/// The operation has ended: who follows from rank to rank, to the one that nobody keeps waiting, ends here.
+void Communicator::clear_wait() {
+  shows_wait_ = false;
+  header_->status.waits_for.store(0, std::memory_order_relaxed);
 }
 
 /// What the operation waits for: a message, room for one, or the network to take the last of it.
@@ -277,6 +284,7 @@ Status Communicator::fail(const Status& why) {
   if (striped_) workers_->recall();
   if (remote_ != nullptr) remote_->withdraw();
   draining_ = false;
+  if (shows_wait_) clear_wait();
   if (device_ == nullptr) drain_references();
   striped_ = false;
   // The first failure that reached this rank is the one that all its calls report. A peer that died while it

@@ -7,8 +7,11 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <string>
 #include <thread>
 
+#include "comm/inspector.h"
+#include "core/clock.h"
 #include "tests/support/cluster.h"
 
 namespace tutti::test {
@@ -205,6 +208,43 @@ TEST(DeadlineTest, NamesWhoIsNotThere) {
     });
     EXPECT_EQ(failures, "") << layout_name(layout);
   }
+}
+
+// A rank whose wait had ended went on to show whom it had waited for, and verdicts followed it to ranks that
+// had nothing to do with them. Method: rank 1 waits long for rank 2, gets its message, and computes; then
+// rank 0 waits for rank 1.
+TEST(DeadlineTest, DoesNotFollowWaitsThatAreOver) {
+  ClusterOptions options;
+  options.layout = processes(3);
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          float value = 1;
+                          const auto receive = [&](int peer) {
+                            return tutti_recv(&value, 1, TUTTI_FLOAT32, peer, 0, rank.comm, TUTTI_BLOCKING);
+                          };
+                          rank.meet();
+                          if (rank.rank() == 1) rank.expect_ok(receive(2), "late message");
+                          if (rank.rank() == 2) {
+                            std::string report;
+                            while (report.find("waiting for rank 2") == report.npos) {
+                              const auto answer = inspect(rank.pid_of_process(1), deadline_after_ms(5000));
+                              report = answer ? *answer : "";
+                            }
+                            rank.expect_ok(
+                                tutti_send(&value, 1, TUTTI_FLOAT32, 1, 0, rank.comm, TUTTI_BLOCKING),
+                                "send");
+                          }
+                          rank.meet();
+                          if (rank.rank() == 0) {
+                            rank.expect_ok(tutti_comm_set_timeout(rank.comm, 200), "set_timeout");
+                            rank.expect(receive(1), TUTTI_TIMEOUT, "from a rank that computes");
+                            rank.expect_text({"rank 1 has made no collective call"}, "verdict");
+                            const std::string text = tutti_last_error();
+                            rank.expect_true(text.find("rank 2") == text.npos, text);
+                          }
+                          rank.meet();
+                        }),
+            "");
 }
 
 TEST(DeadlineTest, OfAReceiveNamesThePeer) {
