@@ -62,7 +62,7 @@ Status Communicator::run(const Message& message) {
   if (has_error()) return error();
   message_list_.assign(1, message);
   messages_are_collective_ = false;
-  begin_messages();
+  TUTTI_TRY(begin_messages());
   return drive();
 }
 
@@ -71,7 +71,7 @@ Status Communicator::run_again(const void* send, void* recv) {
     return error();
   header_->status.sequence.store(++sequence_, std::memory_order_release);
   if (!last_->is_short) {
-    start(*last_, send, recv);
+    TUTTI_TRY(start(*last_, send, recv));
     return drive();
   }
   current_ = last_->operation.get();
@@ -106,12 +106,15 @@ Status Communicator::begin_on_host(const Call& call) {
   if (last_ == nullptr || call.blocks != nullptr || !(last_->shape == call.shape))
     TUTTI_TRY(find_bound(call));
   enter(last_->word, last_->shape.count);
-  start(*last_, call.send, call.recv);
-  return Status::ok();
+  return start(*last_, call.send, call.recv);
 }
 
 /// Begins a run of a bound operation that has been entered on the status page.
-void Communicator::start(Bound& bound, const void* send, void* recv) {
+Status Communicator::start(Bound& bound, const void* send, void* recv) {
+  if (bound.may_refer) {
+    header_->status.sequence.store(sequence_);
+    TUTTI_TRY(look_again());
+  }
   current_ = bound.operation.get();
   Buffers buffers{.input = send, .output = recv};
   if (bound.shape.collective == Collective::kBarrier) {
@@ -124,9 +127,24 @@ void Communicator::start(Bound& bound, const void* send, void* recv) {
   }
   if (current_->places()) open_window(buffers);
   const uint16_t signature = call_signature(bound.signature_seed, sequence_);
-  if (bound.is_long) [[unlikely]]
-    return start_long(bound, buffers, signature);
-  current_->start(buffers, signature);
+  if (bound.is_long) [[unlikely]] {
+    start_long(bound, buffers, signature);
+  } else {
+    current_->start(buffers, signature);
+  }
+  return Status::ok();
+}
+
+/// Before the first use of a peer's buffer: once a rank has failed, and has not seen this one inside the call
+/// (StatusPage::may_read_peers), its buffers are its caller's again.
+Status Communicator::look_again() {
+  if (header_->alert.state.load() == Alert::kQuiet) [[likely]]
+    return Status::ok();
+  await_alert();
+  if (!has_error()) return Status::ok();
+  header_->status.in_messages.store(0, std::memory_order_release);
+  header_->status.completed.store(sequence_, std::memory_order_release);
+  return error();
 }
 
 void Communicator::start_long(Bound& bound, const Buffers& buffers, uint16_t signature) {
@@ -206,23 +224,27 @@ Status Communicator::begin_on_host(const MessageCall& call) {
     const uint16_t signature = call_signature(signature_seed(word, call.shape.count), sequence_);
     for (Message& message : message_list_) message.signature = signature ^ bytes_signature(message.bytes);
   }
-  begin_messages();
-  return Status::ok();
+  return begin_messages();
 }
 
 /// Begins the messages of message_list_.
-void Communicator::begin_messages() {
+Status Communicator::begin_messages() {
   for (const SelfCopy& copy : take_self_copies(message_list_, rank_))
     std::memmove(copy.to, copy.from, copy.bytes);
+  const uint64_t reference_bytes = bind_options().reference_bytes;
+  bool may_refer = false;
   for (Message& message : message_list_) {
+    may_refer = may_refer || message.bytes >= reference_bytes;
     // NULL is a legal address of nothing, but not for memcpy.
     if (message.bytes == 0) message.buffer = barrier_bytes_.data();
     message.shared = process_.heap().contains(message.buffer, message.bytes);
   }
   messages_ = bind_messages();
   current_ = messages_;
-  header_->status.in_messages.store(1, std::memory_order_relaxed);
+  header_->status.in_messages.store(1, may_refer ? std::memory_order_seq_cst : std::memory_order_relaxed);
+  if (may_refer) TUTTI_TRY(look_again());
   current_->start({}, 0);
+  return Status::ok();
 }
 
 Operation* Communicator::bind_messages() {
@@ -393,6 +415,8 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
       bound->stripes.push_back(Operation::bind(plan, stripes[index], options, *stripe_links_[index - 1]));
     }
   }
+  bound->may_refer = call.blocks != nullptr || bound->tries_pulling || options.places ||
+                     options.message_bytes >= options.reference_bytes;
   bound->is_long = bound->tries_pulling || count > 1;
   bound->is_short = bound->operation->is_short() && !barrier && count == 1 && remote_ == nullptr;
   return bound;

@@ -200,6 +200,7 @@ class Communicator {
     bool is_short = false;                            ///< Operation::is_short, on the caller's buffers
     std::vector<std::unique_ptr<Operation>> stripes;  ///< of the other threads; none: one thread does it all
     bool is_long = false;                             ///< is timed or has stripes
+    bool may_refer = false;                           ///< ranks may use each other's buffers
     bool tries_pulling = false;                       ///< a large call between processes
     CarriageTrials carriage_trials;                   ///< of what this rank sends
     uint64_t began_ns = 0;
@@ -234,11 +235,12 @@ class Communicator {
   Result<std::unique_ptr<Bound>> bind(const Call& call);
   Status find_bound(const Call& call);
   BindOptions bind_options() const;
-  void begin_messages();
+  Status begin_messages();
+  Status look_again();
   Operation* bind_messages();
   uint32_t stripe_count(uint64_t call_bytes, bool by_packets) const;
   void enter(uint64_t word, uint64_t count);
-  void start(Bound& bound, const void* send, void* recv);
+  Status start(Bound& bound, const void* send, void* recv);
   void member_lost(uint32_t rank);
   uint32_t presence(uint32_t rank) const;
   bool is_in_shrink(uint32_t rank);
@@ -315,6 +317,7 @@ class Communicator {
   void raise(const Status& why);
   Status deadline_verdict(uint64_t waited_ns);
   Status fail(const Status& why);
+  void await_alert();
   void drain_references();
   bool holds_references() const;
 

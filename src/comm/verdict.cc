@@ -289,13 +289,18 @@ Status Communicator::fail(const Status& why) {
   striped_ = false;
   // The first failure that reached this rank is the one that all its calls report. A peer that died while it
   // wrote the alert's text never raises it: then this failure takes its place.
-  const uint64_t deadline_ns = deadline_after_ms(kAlertPatienceMs);
-  for (Waiter waiter(WaitMode::kYield); !has_error() && now_ns() < deadline_ns;) waiter.pause();
+  await_alert();
   if (!has_error()) {
     header_->alert.state.store(Alert::kQuiet, std::memory_order_release);
     raise_alert(header_->alert, why.code(), rank_, why.text());
   }
   return error();
+}
+
+/// Until the text of an alert that a peer has begun to raise is there.
+void Communicator::await_alert() {
+  const uint64_t deadline_ns = deadline_after_ms(kAlertPatienceMs);
+  for (Waiter waiter(WaitMode::kYield); !has_error() && now_ns() < deadline_ns;) waiter.pause();
 }
 
 /// Waits until no live peer can be reading this call's buffers, or writing to the one it offered, any more.

@@ -32,11 +32,12 @@ struct alignas(kLineBytes) StatusPage {
   std::atomic<uint32_t> pulse;        ///< counted up by its process's control thread while it runs
   std::atomic<uint32_t> in_shrink;    ///< 1 while the rank is ready to meet others in a next communicator
 
-  /// Whether the rank is inside an operation, and so may be reading memory that peers refer it to.
+  /// Whether the rank is inside an operation, and so may be reading memory that peers refer it to. For who
+  /// has raised the alert before: a rank that enters an operation in which it may shows that here before it
+  /// looks at the alert, in the one order of all such accesses, so that one of the two sees the other.
   bool may_read_peers() const {
     if (has_left.load(std::memory_order_acquire) != kHere) return false;
-    return in_messages.load(std::memory_order_acquire) != 0 ||
-           sequence.load(std::memory_order_acquire) != completed.load(std::memory_order_acquire);
+    return in_messages.load() != 0 || sequence.load() != completed.load(std::memory_order_acquire);
   }
 };
 
