@@ -21,6 +21,8 @@ constexpr uint32_t kTurnsPerYield = 8;
 constexpr uint64_t kAwakeNs = 2'000'000;
 constexpr uint64_t kLongestSleepNs = 2'000'000;
 constexpr uint64_t kShortestSleepNs = 20'000;
+// Who looks at the clock after more than this, and slept for 2 ms at most, was stopped.
+constexpr uint64_t kStoppedNs = 1'000'000'000;
 // Beside computing threads. Who gave its core away and has it back only after so long gave it to a thread
 // that computes (whose slices are 3 ms), not to a peer that passed a message on.
 constexpr uint64_t kComputedNs = 500'000;
@@ -44,10 +46,16 @@ void Waiter::sleep(uint64_t ns) {
   nanosleep(&time, nullptr);  // an early return (EINTR) only means an early poll
 }
 
+uint64_t Waiter::waited_until(uint64_t now, bool is_first) {
+  if (is_first) began_ns_ = looked_ns_ = now;
+  if (now - looked_ns_ > kStoppedNs) began_ns_ += now - looked_ns_ - kLongestSleepNs;
+  looked_ns_ = now;
+  return now - began_ns_ + 1;
+}
+
 uint64_t Waiter::pause_beside() {
   const uint64_t now = now_ns();
-  if (turns_ == 1) began_ns_ = now;
-  const uint64_t waited = now - began_ns_ + 1;
+  const uint64_t waited = waited_until(now, turns_ == 1);
   if (waited > kAwakeNs || now < core_wanted_until_ns) {
     sleep(std::clamp(waited / 16, kShortestSleepBesideNs, kLongestSleepNs));
     return waited;
@@ -67,8 +75,7 @@ uint64_t Waiter::pause() {
     return 0;
   }
   const uint64_t now = now_ns();
-  if (turns_ == kQuietTurns) began_ns_ = now;
-  const uint64_t waited = now - began_ns_ + 1;
+  const uint64_t waited = waited_until(now, turns_ == kQuietTurns);
   if (waited > kAwakeNs) {
     sleep(std::clamp(waited / 16, kShortestSleepNs, kLongestSleepNs));
   } else if (yields) {

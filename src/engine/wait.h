@@ -35,7 +35,8 @@ class Waiter {
   void moved() { turns_ = 0; }
 
   /// Called when nothing moved: spins, yields or sleeps a little. Returns the nanoseconds waited so far,
-  /// or 0 while the wait is too short to have read a clock.
+  /// or 0 while the wait is too short to have read a clock. Time in which the process was stopped does not
+  /// count: its peers, stopped with it by a batch system, could not come either.
   uint64_t pause();
 
  private:
@@ -43,11 +44,13 @@ class Waiter {
 
   uint64_t pause_beside();
   void sleep(uint64_t ns);
+  uint64_t waited_until(uint64_t now, bool is_first);
 
   WaitMode mode_;
   Sleeper* sleeper_;
   uint32_t turns_ = 0;
   uint64_t began_ns_ = 0;
+  uint64_t looked_ns_ = 0;  ///< at the clock, last
 };
 
 }  // namespace tutti

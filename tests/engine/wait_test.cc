@@ -55,6 +55,27 @@ TEST_P(WaiterTest, AWaitBeginsAnewWhenSomethingMoved) {
   EXPECT_LE(waited, now_ns() - moved_ns + 1) << "the time of the wait before was not forgotten";
 }
 
+/// As a job that is suspended in its first sleep.
+class StoppedSleeper final : public Sleeper {
+ public:
+  void sleep(uint64_t) override {
+    if (was_stopped) return;
+    was_stopped = true;
+    const uint64_t until_ns = now_ns() + kStopNs;
+    while (now_ns() < until_ns) std::this_thread::yield();
+  }
+  static constexpr uint64_t kStopNs = 1'500'000'000;
+  bool was_stopped = false;
+};
+
+// A job that a batch system had suspended for longer than its deadline failed when it went on.
+TEST_P(WaiterTest, TimeInWhichTheProcessWasStoppedDoesNotCount) {
+  StoppedSleeper sleeper;
+  Waiter waiter(GetParam(), &sleeper);
+  while (!sleeper.was_stopped) waiter.pause();
+  EXPECT_LT(waiter.pause(), StoppedSleeper::kStopNs);
+}
+
 TEST_P(WaiterTest, TheTimeWaitedGrowsAndIsReal) {
   Waiter waiter(GetParam());
   quiet_turns(waiter);
