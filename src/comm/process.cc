@@ -81,11 +81,12 @@ Status Process::prepare() {
   original_ = static_cast<const char*>(page);
   auto config = read_config(process_environment());
   config_ = config ? std::move(*config) : read_meeting_config(process_environment());
-  refusal_ = config ? prepare_ranks() : config.status();
+  // Last of what may fail: the heap and the life descriptor of ranks are for ever.
   auto control = ControlThread::start();
   TUTTI_TRY(control.status());
   control_ = std::move(*control);
   hubs_ = std::make_unique<Hubs>(*control_);
+  refusal_ = config ? prepare_ranks() : config.status();
   return Status::ok();
 }
 
