@@ -172,9 +172,10 @@ Status check_and_issue(const Arguments& arguments, tutti_comm* handle, tutti_str
 }
 
 template <class Body>
-tutti_result_t guarded_call(Body&& body) noexcept {
+tutti_result_t guarded_call(tutti_comm* handle, Body&& body) noexcept {
   return guarded([&]() -> Status {
-    Status status = body();
+    const Busy busy(handle);
+    Status status = busy ? body() : no_handle(handle);
     if (!status.is_ok()) [[unlikely]]
       spoil_group(status);
     return status;
@@ -184,13 +185,16 @@ tutti_result_t guarded_call(Body&& body) noexcept {
 /// Out of line, so that the short path carries nothing of it.
 [[gnu::noinline]] tutti_result_t collective_checked(const Arguments& arguments, tutti_comm* handle,
                                                     tutti_stream_t stream) noexcept {
-  return guarded_call([&] { return check_and_issue(arguments, handle, stream); });
+  return guarded_call(handle, [&] { return check_and_issue(arguments, handle, stream); });
 }
 
 inline tutti_result_t collective(const Arguments& arguments, tutti_comm* handle,
                                  tutti_stream_t stream) noexcept {
-  if (repeats(handle, arguments, stream)) [[likely]]
-    return repeat(handle, arguments.send, arguments.recv);
+  if (Busy::begin(handle)) [[likely]] {
+    if (repeats(handle, arguments, stream)) [[likely]]
+      return repeat(handle, arguments.send, arguments.recv);
+    Busy::end(handle);
+  }
   return collective_checked(arguments, handle, stream);
 }
 
@@ -384,7 +388,7 @@ TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t* comm, tutti_stream_t stream
 TUTTI_API tutti_result_t tutti_all_gather_v(const void* send, void* recv, const size_t* counts,
                                             const size_t* displacements, tutti_type_t type,
                                             tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
+  return guarded_call(comm, [&] {
     return variable_collective({Collective::kAllGather, send, recv, 0, type, TUTTI_SUM, 0}, counts,
                                displacements, comm, stream);
   });
@@ -393,7 +397,7 @@ TUTTI_API tutti_result_t tutti_all_gather_v(const void* send, void* recv, const 
 TUTTI_API tutti_result_t tutti_reduce_scatter_v(const void* send, void* recv, const size_t* counts,
                                                 const size_t* displacements, tutti_type_t type, tutti_op_t op,
                                                 tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
+  return guarded_call(comm, [&] {
     return variable_collective({Collective::kReduceScatter, send, recv, 0, type, op, 0}, counts,
                                displacements, comm, stream);
   });
@@ -404,7 +408,7 @@ TUTTI_API tutti_result_t tutti_all_to_all_v(const void* send, const size_t* send
                                             const size_t* recv_counts, const size_t* recv_displacements,
                                             tutti_type_t type, tutti_comm_t* comm,
                                             tutti_stream_t stream) noexcept {
-  return guarded_call([&] {
+  return guarded_call(comm, [&] {
     return all_to_all_v(send, send_counts, send_displacements, recv, recv_counts, recv_displacements, type,
                         comm, stream);
   });
@@ -413,13 +417,15 @@ TUTTI_API tutti_result_t tutti_all_to_all_v(const void* send, const size_t* send
 TUTTI_API tutti_result_t tutti_send(const void* send, size_t count, tutti_type_t type, int peer, int tag,
                                     tutti_comm_t* comm, tutti_stream_t stream) noexcept {
   // A send only reads its buffer; messages of both directions share one type.
-  return guarded_call(
-      [&] { return point_to_point(const_cast<void*>(send), count, type, peer, tag, true, comm, stream); });
+  return guarded_call(comm, [&] {
+    return point_to_point(const_cast<void*>(send), count, type, peer, tag, true, comm, stream);
+  });
 }
 
 TUTTI_API tutti_result_t tutti_recv(void* recv, size_t count, tutti_type_t type, int peer, int tag,
                                     tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  return guarded_call([&] { return point_to_point(recv, count, type, peer, tag, false, comm, stream); });
+  return guarded_call(comm,
+                      [&] { return point_to_point(recv, count, type, peer, tag, false, comm, stream); });
 }
 
 TUTTI_API tutti_result_t tutti_group_start(void) noexcept {

@@ -6,6 +6,7 @@
 #include "api/create.h"
 #include "api/handle.h"
 #include "api/issue.h"
+#include "api/work.h"
 
 using namespace tutti;  // NOLINT: this file is the border between the C names and ours
 
@@ -19,17 +20,57 @@ UniqueId id_of(const tutti_unique_id_t& id) {
 
 /// The calls that queued operations on streams have returned long ago: what failed is said here.
 Status finalize_comm(tutti_comm* handle) {
+  wait_for_queue(handle);
   Status failure;
-  if (handle->progress != nullptr) {
-    handle->progress->wait_idle();
-    failure = handle->progress->take_failure();
-  }
+  if (handle->progress != nullptr) failure = handle->progress->take_failure();
   if (handle->comm != nullptr) {
     handle->comm->leave();
     if (failure.is_ok()) failure = handle->comm->stream_failure();
   }
   handle->state.store(tutti_comm::State::kFinalized, std::memory_order_release);
   return failure;
+}
+
+/// Its set-up ends, and the thread that runs it has: from then on it is known whether there is a
+/// communicator.
+void end_setup(tutti_comm* handle) {
+  handle->setup_stop->stop();
+  if (handle->setup.joinable()) handle->setup.join();
+}
+
+Status destroy_comm(tutti_comm* handle) {
+  Status failure;
+  {
+    // An abort by another thread may end this wait: then the handle is the other's.
+    const Hold hold(handle);
+    if (!hold) return no_handle(handle);
+    TUTTI_TRY(meeting_process().status());
+    end_setup(handle);
+    failure = finalize_comm(handle);
+  }
+  if (!close_handle(handle)) return failure;
+  wait_until_left(handle);
+  recycle_handle(handle);
+  return failure;
+}
+
+Status abort_comm(tutti_comm* handle) {
+  TUTTI_TRY(check_handle(handle));
+  TUTTI_TRY(meeting_process().status());
+  if (!close_handle(handle)) return no_handle(handle);
+  end_setup(handle);
+  if (handle->comm != nullptr) {
+    handle->comm->abort();
+    handle->comm->stop_shrink();
+  }
+  // The other thread's call sees the alert in its next poll; it returns before the memory goes.
+  wait_until_left(handle);
+  if (handle->comm != nullptr) {
+    wait_for_queue(handle);
+    handle->comm->leave();
+  }
+  recycle_handle(handle);
+  return Status::ok();
 }
 
 /// What async_error reports, as a status.
@@ -145,50 +186,22 @@ TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_co
 }
 
 TUTTI_API tutti_result_t tutti_comm_finalize(tutti_comm_t* comm) noexcept {
-  return guarded([&]() -> Status {
+  return guarded_on(comm, [&]() -> Status {
     TUTTI_TRY(check_ready(comm));
     return finalize_comm(comm);
   });
 }
 
 TUTTI_API tutti_result_t tutti_comm_destroy(tutti_comm_t* comm) noexcept {
-  return guarded([&]() -> Status {
-    if (comm == nullptr) return Status::ok();
-    TUTTI_TRY(check_handle(comm));
-    if (comm->comm != nullptr && !comm->comm->process().is_original()) return Process::forked();
-    comm->setup_stop->stop();
-    if (comm->setup.joinable()) comm->setup.join();
-    const Status failure = finalize_comm(comm);
-    recycle_handle(comm);
-    return failure;
-  });
+  return guarded([&] { return comm == nullptr ? Status::ok() : destroy_comm(comm); });
 }
 
 TUTTI_API tutti_result_t tutti_comm_abort(tutti_comm_t* comm) noexcept {
-  return guarded([&]() -> Status {
-    if (comm == nullptr) return Status::ok();
-    TUTTI_TRY(check_handle(comm));
-    if (comm->comm != nullptr && !comm->comm->process().is_original()) return Process::forked();
-    comm->setup_stop->stop();
-    if (comm->setup.joinable()) comm->setup.join();
-    if (comm->comm != nullptr) {
-      comm->comm->abort();
-      comm->comm->stop_shrink();
-      if (comm->progress != nullptr) comm->progress->wait_idle();
-      // The other thread's call sees the alert in its next poll; it returns before the memory goes.
-      while (comm->busy.load(std::memory_order_acquire) != 0 ||
-             comm->makers.load(std::memory_order_acquire) != 0) {
-        std::this_thread::yield();
-      }
-      comm->comm->leave();
-    }
-    recycle_handle(comm);
-    return Status::ok();
-  });
+  return guarded([&] { return comm == nullptr ? Status::ok() : abort_comm(comm); });
 }
 
 TUTTI_API tutti_result_t tutti_comm_async_error(tutti_comm_t* comm, tutti_result_t* error) noexcept {
-  return guarded([&]() -> Status {
+  return guarded_on(comm, [&]() -> Status {
     if (error == nullptr) return null_argument("error");
     TUTTI_TRY(check_handle(comm));
     const Status status = health(comm);
@@ -198,7 +211,7 @@ TUTTI_API tutti_result_t tutti_comm_async_error(tutti_comm_t* comm, tutti_result
 }
 
 TUTTI_API tutti_result_t tutti_comm_rank(const tutti_comm_t* comm, int* rank) noexcept {
-  return guarded([&]() -> Status {
+  return guarded_on(comm, [&]() -> Status {
     if (rank == nullptr) return null_argument("rank");
     TUTTI_TRY(check_made(comm));
     *rank = static_cast<int>(comm->comm->rank());
@@ -207,7 +220,7 @@ TUTTI_API tutti_result_t tutti_comm_rank(const tutti_comm_t* comm, int* rank) no
 }
 
 TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_count) noexcept {
-  return guarded([&]() -> Status {
+  return guarded_on(comm, [&]() -> Status {
     if (rank_count == nullptr) return null_argument("rank_count");
     TUTTI_TRY(check_made(comm));
     *rank_count = static_cast<int>(comm->comm->rank_count());
@@ -216,7 +229,7 @@ TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_co
 }
 
 TUTTI_API tutti_result_t tutti_comm_set_timeout(tutti_comm_t* comm, uint64_t timeout_ms) noexcept {
-  return guarded([&]() -> Status {
+  return guarded_on(comm, [&]() -> Status {
     TUTTI_TRY(check_ready(comm));
     if (timeout_ms > kYearMs) {
       return {Code::kInvalidArgument,
@@ -230,7 +243,7 @@ TUTTI_API tutti_result_t tutti_comm_set_timeout(tutti_comm_t* comm, uint64_t tim
 }
 
 TUTTI_API tutti_result_t tutti_comm_explain(const tutti_comm_t* comm, char* text, size_t bytes) noexcept {
-  return guarded([&]() -> Status {
+  return guarded_on(comm, [&]() -> Status {
     if (text == nullptr) return null_argument("text");
     TUTTI_TRY(check_made(comm));
     if (bytes == 0) return {Code::kInvalidArgument, "argument bytes is 0: the text needs room"};
@@ -244,7 +257,7 @@ TUTTI_API tutti_result_t tutti_comm_explain(const tutti_comm_t* comm, char* text
 
 TUTTI_API tutti_result_t tutti_op_create_premul_sum(tutti_op_t* op, const void* scalar, tutti_type_t type,
                                                     tutti_comm_t* comm) noexcept {
-  return guarded([&]() -> Status {
+  return guarded_on(comm, [&]() -> Status {
     if (op == nullptr) return null_argument("op");
     if (scalar == nullptr) return null_argument("scalar");
     TUTTI_TRY(check_ready(comm));
@@ -267,7 +280,7 @@ TUTTI_API tutti_result_t tutti_op_create_premul_sum(tutti_op_t* op, const void* 
 }
 
 TUTTI_API tutti_result_t tutti_op_destroy(tutti_op_t op, tutti_comm_t* comm) noexcept {
-  return guarded([&]() -> Status {
+  return guarded_on(comm, [&]() -> Status {
     TUTTI_TRY(check_made(comm));
     comm->repeat.valid = false;
     if (comm->premul_ops.erase(op) == 0) {
@@ -303,7 +316,7 @@ TUTTI_API tutti_result_t tutti_mem_free(void* pointer) noexcept {
 
 TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, size_t bytes,
                                              void** handle) noexcept {
-  return guarded([&]() -> Status {
+  return guarded_on(comm, [&]() -> Status {
     if (handle == nullptr) return null_argument("handle");
     if (buffer == nullptr) return null_argument("buffer");
     TUTTI_TRY(check_ready(comm));
@@ -320,7 +333,7 @@ TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, s
 }
 
 TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle) noexcept {
-  return guarded([&]() -> Status {
+  return guarded_on(comm, [&]() -> Status {
     TUTTI_TRY(check_made(comm));
     if (comm->registrations.erase(handle) == 0) {
       return {Code::kInvalidArgument, "argument handle is not a registration of this communicator"};

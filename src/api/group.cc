@@ -29,8 +29,7 @@ bool same_stream(tutti_stream_t a, tutti_stream_t b) {
   return a.kind == b.kind && a.handle == b.handle;
 }
 
-/// Calls of ranks of one communicator that are launched together, one of each. Whoever uses it marks them as
-/// busy.
+/// Calls of ranks of one communicator that are launched together, one of each.
 class Launches {
  public:
   bool holds(const tutti_comm* handle) const {
@@ -44,8 +43,7 @@ class Launches {
   size_t size() const { return handles_.size(); }
   Status add(const Work& work) {
     handles_.push_back(work.handle);
-    Communicator& comm = *work.handle->comm;
-    comm.set_timeout(work.timeout_ms);
+    Communicator& comm = take_turn(work.handle, work.timeout_ms);
     const auto operation =
         std::visit([&](const auto& call) { return comm.prepare_on_device(call, device_stream(work.stream)); },
                    work.what);
@@ -134,15 +132,12 @@ class StreamCalls {
   Status add(size_t index, Launches& launches) {
     const Work& work = *work_[index];
     issued_[index] = true;
-    wait_for_queue(work.handle);
-    busy_.push_back(std::make_unique<Busy>(work.handle));
     return launches.add(work);
   }
 
   std::vector<const Work*> work_;
   std::vector<bool> issued_;
   std::map<tutti_comm*, size_t> ranks_;  ///< of the same communicator, in this group
-  std::vector<std::unique_ptr<Busy>> busy_;
 };
 
 /// A group's sends to the own rank meet its receives from it, in call order.
@@ -250,9 +245,6 @@ Status run_together(std::vector<Work>& work) {
     }
     found->queue.push_back(&one);
   }
-  std::vector<std::unique_ptr<Busy>> busy;
-  busy.reserve(runners.size());
-  for (const Runner& runner : runners) busy.push_back(std::make_unique<Busy>(runner.handle));
   begin_on_devices(runners);
   for (bool left = true; left;) {
     bool moved = false;
@@ -316,6 +308,8 @@ Result<double> predict_group_us() {
           Code::kUnsupported,
           "sends, receives and variable-count calls have no predicted time: predict a group without");
     }
+    const Hold hold(work.handle);
+    if (!hold) return no_handle(work.handle);
     TUTTI_TRY(check_ready(work.handle));
     auto predicted = work.handle->comm->predict_us(call->shape);
     TUTTI_TRY(predicted.status());
@@ -333,7 +327,9 @@ Status group_end() {
   Group all = std::exchange(group(), Group{});
   TUTTI_TRY(all.spoiled);
   std::vector<Work> blocking;
+  std::map<tutti_comm*, Hold> holds;
   for (Work& work : all.work) {
+    if (!holds.try_emplace(work.handle, work.handle).first->second) return no_handle(work.handle);
     TUTTI_TRY(check_ready(work.handle));
     if (!is_group_of_messages(work)) continue;
     auto& call = std::get<MessageCall>(work.what);

@@ -1,8 +1,10 @@
 #include "api/handle.h"
 
 #include <string>
+#include <thread>
 
 #include "api/handle_pool.h"
+#include "core/process_barrier.h"
 #include "core/version.h"
 
 namespace tutti {
@@ -31,13 +33,32 @@ tutti_result_t report(const Status& status) noexcept {
 }
 
 tutti_comm* acquire_handle() {
+  prepare_process_barrier();
   tutti_comm* handle = handle_pool().take();
   handle->state = tutti_comm::State::kCreating;
-  handle->busy = 0;
-  handle->makers = 0;
   handle->setup_stop = std::make_unique<SetUpStop>();
   handle->magic = tutti_comm::kLive;
   return handle;
+}
+
+bool close_handle(tutti_comm* handle) {
+  uint64_t live = tutti_comm::kLive;
+  if (!handle->magic.compare_exchange_strong(live, 0)) return false;
+  process_barrier();
+  return true;
+}
+
+void wait_until_left(const tutti_comm* handle) {
+  while (handle->busy.load(std::memory_order_acquire) != 0 || handle->holds.load() != 0)
+    std::this_thread::yield();
+}
+
+Hold::Hold(const tutti_comm* handle) {
+  if (handle == nullptr) return;
+  // Counted first, then looked at: whoever closes the handle either is seen here or sees this call.
+  handle->holds.fetch_add(1);
+  handle_ = handle;
+  if (handle->magic.load() != tutti_comm::kLive) release();
 }
 
 void recycle_handle(tutti_comm* handle) {
@@ -56,11 +77,14 @@ void recycle_handle(tutti_comm* handle) {
   handle_pool().rest(handle);
 }
 
-Status check_handle(const tutti_comm* handle) {
+Status no_handle(const tutti_comm* handle) {
   if (handle == nullptr) return null_argument("comm");
-  if (handle->magic.load(std::memory_order_relaxed) != tutti_comm::kLive) [[unlikely]] {
-    return {Code::kInvalidUsage, "argument comm is not a live communicator: it was destroyed or aborted"};
-  }
+  return {Code::kInvalidUsage, "argument comm is not a live communicator: it was destroyed or aborted"};
+}
+
+Status check_handle(const tutti_comm* handle) {
+  if (handle == nullptr || handle->magic.load(std::memory_order_relaxed) != tutti_comm::kLive) [[unlikely]]
+    return no_handle(handle);
   return Status::ok();
 }
 

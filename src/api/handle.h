@@ -6,9 +6,11 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "api/stream.h"
 #include "comm/communicator.h"
@@ -25,9 +27,9 @@ struct tutti_comm {
   std::atomic<State> state{State::kCreating};
   std::unique_ptr<tutti::Communicator> comm;
   std::unique_ptr<tutti::ProgressThread> progress;
-  bool has_host_tasks = false;      ///< progress may hold operations of host streams
-  std::atomic<uint32_t> busy{0};    ///< a blocking call is inside
-  std::atomic<uint32_t> makers{0};  ///< calls inside that make a communicator from this one
+  bool has_host_tasks = false;             ///< progress may hold operations of host streams
+  std::atomic<uint32_t> busy{0};           ///< the thread that uses the communicator is in a call: see Busy
+  mutable std::atomic<uint32_t> holds{0};  ///< others that need it to stay: see Hold
   /// The last collective, as the caller said it: its arguments were found right and its plan is bound.
   struct Repeat {
     bool valid = false;
@@ -86,9 +88,15 @@ tutti_result_t guarded(Body&& body) noexcept {
 
 /// A fresh handle in state kCreating.
 tutti_comm* acquire_handle();
-/// The handle is dead from here on.
+/// The handle is dead from here on: no call enters any more. False when it was dead already.
+bool close_handle(tutti_comm* handle);
+/// Waits until the calls that were inside when the handle was closed have left.
+void wait_until_left(const tutti_comm* handle);
+/// Frees what is behind the handle, which nobody else uses.
 void recycle_handle(tutti_comm* handle);
 
+/// That the handle, which may be null, names no communicator.
+Status no_handle(const tutti_comm* handle);
 /// Ok when the handle names a communicator that exists (in whatever state).
 Status check_handle(const tutti_comm* handle);
 /// Ok when there is a communicator to ask: ready or finalized, not in a forked child.
@@ -96,10 +104,72 @@ Status check_made(const tutti_comm* handle);
 /// Ok when operations may be issued on it: made and not finalized.
 Status check_ready(const tutti_comm* handle);
 
-/// What check_ready finds out, for the short path.
+/// The thread that uses the communicator is in a call: while it lives, an abort by another thread waits
+/// before it frees anything. On the short path, so it costs no more than a store: whoever closes the handle
+/// makes this thread's stores visible from outside (process_barrier), and then either sees this call or was
+/// seen by it. One at a time.
+class Busy {
+ public:
+  explicit Busy(tutti_comm* handle) : handle_(begin(handle) ? handle : nullptr) {}
+  /// Of a call that has begun.
+  Busy(tutti_comm* handle, std::adopt_lock_t /*begun*/) : handle_(handle) {}
+  ~Busy() {
+    if (handle_ != nullptr) end(handle_);
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  /// False: no_handle.
+  explicit operator bool() const { return handle_ != nullptr; }
+
+  static bool begin(tutti_comm* handle) {
+    if (!is_live(handle)) return false;
+    handle->busy.store(1, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (is_live(handle)) [[likely]]
+      return true;
+    end(handle);
+    return false;
+  }
+  static void end(tutti_comm* handle) { handle->busy.store(0, std::memory_order_release); }
+
+ private:
+  static bool is_live(const tutti_comm* handle) {
+    return handle != nullptr && handle->magic.load(std::memory_order_relaxed) == tutti_comm::kLive;
+  }
+
+  tutti_comm* handle_;
+};
+
+/// The same for any thread, and for any number of them.
+class Hold {
+ public:
+  explicit Hold(const tutti_comm* handle);
+  Hold(Hold&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Hold& operator=(Hold&& other) = delete;
+  ~Hold() { release(); }
+  /// False: no_handle.
+  explicit operator bool() const { return handle_ != nullptr; }
+  void release() {
+    if (handle_ != nullptr) std::exchange(handle_, nullptr)->holds.fetch_sub(1, std::memory_order_release);
+  }
+
+ private:
+  const tutti_comm* handle_ = nullptr;
+};
+
+/// As `guarded`, for the body of an exported function about a communicator, which stays until it has
+/// returned.
+template <class Body>
+tutti_result_t guarded_on(const tutti_comm* handle, Body&& body) noexcept {
+  return guarded([&]() -> Status {
+    const Hold hold(handle);
+    return hold ? body() : no_handle(handle);
+  });
+}
+
+/// What check_ready finds out, for the short path: inside Busy.
 inline bool usable(const tutti_comm* handle) {
-  return handle != nullptr && handle->magic.load(std::memory_order_relaxed) == tutti_comm::kLive &&
-         handle->state.load(std::memory_order_acquire) == tutti_comm::State::kReady &&
+  return handle->state.load(std::memory_order_acquire) == tutti_comm::State::kReady &&
          handle->comm->process().is_original();
 }
 

@@ -38,17 +38,14 @@ Status issue_any(tutti_comm* handle, Anything call, tutti_stream_t stream) {
     enqueue(make_work(handle, stream, std::move(call)));
     return Status::ok();
   }
-  wait_for_queue(handle);
-  const Busy busy(handle);
-  handle->comm->set_timeout(timeout_of(handle));
-  return handle->comm->run(call);
+  return take_turn(handle, timeout_of(handle)).run(call);
 }
 
 }  // namespace
 
 tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept {
   return guarded([&] {
-    const Busy busy(handle);
+    const Busy busy(handle, std::adopt_lock);
     return handle->comm->run_again(send, recv);
   });
 }
@@ -91,12 +88,8 @@ Status issue(tutti_comm* handle, MessageCall call, tutti_stream_t stream) {
 Status issue(tutti_comm* handle, const Message& message, tutti_stream_t stream) {
   handle->repeat.valid = false;
   if (group_depth == 0) {
-    if (stream.kind == 0 && message.peer != handle->comm->rank()) [[likely]] {
-      wait_for_queue(handle);
-      const Busy busy(handle);
-      handle->comm->set_timeout(timeout_of(handle));
-      return handle->comm->run(message);
-    }
+    if (stream.kind == 0 && message.peer != handle->comm->rank()) [[likely]]
+      return take_turn(handle, timeout_of(handle)).run(message);
     if (message.peer == handle->comm->rank()) return alone_with_itself(message);
     return issue_any(handle, MessageCall{.messages = {message}, .collective = false, .shape = {}}, stream);
   }

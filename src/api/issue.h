@@ -12,8 +12,10 @@ Status check_stream(const tutti_comm* handle, tutti_stream_t stream);
 /// The stream is a live host stream.
 Status check_host_stream(tutti_stream_t stream);
 /// Runs the communicator's last collective again, blocking, in the calling thread: the short path. Only when
-/// nothing stands between the call and its run: no group, no stream, no queue.
+/// nothing stands between the call and its run: no group, no stream, no queue. Ends the caller's Busy.
 tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept;
+
+// By a caller that is inside the communicator (Busy, Hold):
 
 /// Issues a checked collective. Inside a group it is only recorded.
 Status issue(tutti_comm* handle, Call call, tutti_stream_t stream);

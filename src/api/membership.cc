@@ -16,18 +16,6 @@ using namespace tutti;  // NOLINT: this file is the border between the C names a
 
 namespace {
 
-/// While it lives, an abort by another thread waits before it frees the communicator.
-class Maker {
- public:
-  explicit Maker(tutti_comm* handle) : handle_(handle) { handle_->makers.fetch_add(1); }
-  Maker(const Maker&) = delete;
-  Maker& operator=(const Maker&) = delete;
-  ~Maker() { handle_->makers.fetch_sub(1, std::memory_order_release); }
-
- private:
-  tutti_comm* handle_;
-};
-
 /// Gathers one fixed-size item of every rank through the communicator itself, for comm_split.
 template <class Item>
 Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine) {
@@ -58,13 +46,14 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
                   const tutti_config_t* config) {
   if (result == nullptr) return null_argument("new_comm");
   *result = nullptr;
+  const Hold hold(handle);
+  if (!hold) return no_handle(handle);
   TUTTI_TRY(check_ready(handle));
   if (color < TUTTI_NO_COLOR) {
     return {Code::kInvalidArgument,
             format("argument color is %d: it must be TUTTI_NO_COLOR or at least 0", color)};
   }
   if (in_group()) return {Code::kInvalidUsage, "tutti_comm_split cannot be called inside a group"};
-  const Maker maker(handle);
   Communicator& comm = *handle->comm;
   auto items = gather_items(handle, SplitItem{color, key});
   TUTTI_TRY(items.status());
@@ -194,9 +183,10 @@ Status shrink_comm(tutti_comm* handle, const int* exclude, int exclude_count, in
                    tutti_comm_t** result, const tutti_config_t* config) {
   if (result == nullptr) return null_argument("new_comm");
   *result = nullptr;
+  const Hold hold(handle);
+  if (!hold) return no_handle(handle);
   TUTTI_TRY(check_ready(handle));
   if (in_group()) return {Code::kInvalidUsage, "tutti_comm_shrink cannot be called inside a group"};
-  const Maker maker(handle);
   if ((flags & ~TUTTI_SHRINK_ABORT) != 0) {
     return {Code::kInvalidArgument,
             format("argument flags is %d: it must be 0 or TUTTI_SHRINK_ABORT", flags)};
@@ -210,8 +200,8 @@ Status shrink_comm(tutti_comm* handle, const int* exclude, int exclude_count, in
                              nonblocking));
   if (nonblocking) return {Code::kUnsupported, "tutti_comm_shrink blocks: config.nonblocking must be 0"};
   if ((flags & TUTTI_SHRINK_ABORT) != 0) old.abort();
-  if (handle->progress != nullptr) handle->progress->wait_idle();
   while (handle->busy.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+  wait_for_queue(handle);
   shrink.deadline_ns = deadline_after_ms(shrink.options.setup_timeout_ms);
   const Status status = shrink_until_whole(old, shrink, result);
   old.end_shrink();
@@ -236,9 +226,10 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
     if (id == nullptr) return null_argument("id");
     return create_comm(result, rank_count, mine.id, rank, config);
   }
+  const Hold hold(handle);
+  if (!hold) return no_handle(handle);
   TUTTI_TRY(check_ready(handle));
   if (in_group()) return {Code::kInvalidUsage, "tutti_comm_grow cannot be called inside a group"};
-  const Maker maker(handle);
   const Communicator& old = *handle->comm;
   const auto own = static_cast<int>(old.rank());
   if (rank != own && rank != -1) {

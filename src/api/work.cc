@@ -25,7 +25,6 @@ Status run_beside_callers(Communicator& comm, const Anything& call, uint64_t tim
 /// the calls that went that way before, and behind all others at once.
 Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, uint64_t timeout_ms) {
   if (std::exchange(handle->has_host_tasks, false)) wait_for_queue(handle);
-  const Busy busy(handle);
   ProgressThread& progress = progress_of(handle);
   Communicator* comm = handle->comm.get();
   auto staged = comm->stage(call, stream);
@@ -67,10 +66,8 @@ Status queue_on_device(const Work& work) {
     return std::visit([&](const auto& call) { return queue_staged(handle, call, where, work.timeout_ms); },
                       work.what);
   }
-  wait_for_queue(handle);
-  const Busy busy(handle);
-  handle->comm->set_timeout(work.timeout_ms);
-  return std::visit([&](const auto& call) { return handle->comm->issue(call, where); }, work.what);
+  Communicator& comm = take_turn(handle, work.timeout_ms);
+  return std::visit([&](const auto& call) { return comm.issue(call, where); }, work.what);
 }
 
 }  // namespace tutti

@@ -22,21 +22,16 @@ struct Work {
   uint64_t timeout_ms = 0;
 };
 
-/// Marks the communicator as used by a blocking call, for abort to wait for.
-class Busy {
- public:
-  explicit Busy(tutti_comm* handle) : handle_(handle) { handle_->busy.store(1, std::memory_order_relaxed); }
-  ~Busy() { handle_->busy.store(0, std::memory_order_release); }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-
- private:
-  tutti_comm* handle_;
-};
-
-/// Operations of a communicator run in issue order: a blocking call waits for the queue.
-inline void wait_for_queue(tutti_comm* handle) {
+/// Operations of a communicator run in issue order: what else uses it waits for its progress thread to be
+/// done. The caller has marked itself (Busy, Hold): an abort ends the wait.
+inline void wait_for_queue(const tutti_comm* handle) {
   if (handle->progress != nullptr && handle->progress->pending() != 0) handle->progress->wait_idle();
+}
+/// The communicator for an operation of the calling thread, of that deadline. As wait_for_queue.
+inline Communicator& take_turn(tutti_comm* handle, uint64_t timeout_ms) {
+  wait_for_queue(handle);
+  handle->comm->set_timeout(timeout_ms);
+  return *handle->comm;
 }
 /// For the communicator's progress thread, on a host stream.
 void enqueue(Work work);
