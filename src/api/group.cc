@@ -20,6 +20,10 @@ Group& group() {
   return current;
 }
 
+/// What keeps the communicators of a group, each until its calls are done: their aborts do not wait for the
+/// others'.
+using Holds = std::map<tutti_comm*, Hold>;
+
 bool is_group_of_messages(const Work& work) {
   const auto* call = std::get_if<MessageCall>(&work.what);
   return call != nullptr && !call->collective;
@@ -170,19 +174,27 @@ void sort_by_tag(MessageCall& call) {
 
 /// One communicator's blocking work of a group, driven step by step beside the others'.
 struct Runner {
-  tutti_comm* handle = nullptr;
-  std::vector<Work*> queue;
+  tutti_comm* handle;
+  Hold hold;
+  std::vector<Work*> queue = {};
   size_t next = 0;
   bool running = false;
-  Status status;
+  Status status = {};
 
   bool done() const { return next >= queue.size(); }
+  /// Its communicator may go from here on.
+  void end(const Status& how) {
+    status = how;
+    running = false;
+    next = queue.size();
+    hold.release();
+  }
 
   /// Moves on; true when anything happened.
   bool step() {
     Communicator& comm = *handle->comm;
     if (!running) {
-      comm.set_timeout(queue[next]->timeout_ms);
+      take_turn(handle, queue[next]->timeout_ms);
       status = std::visit([&](const auto& call) { return comm.begin(call); }, queue[next]->what);
       running = true;
     }
@@ -195,12 +207,12 @@ struct Runner {
       status = comm.finish(progress);
     }
     running = false;
-    next = status.is_ok() ? next + 1 : queue.size();
+    ++next;
+    if (!status || done()) end(status);
     return true;
   }
   void wait() {
-    status = handle->comm->wait();
-    if (!status.is_ok()) next = queue.size();
+    if (const Status waited = handle->comm->wait(); !waited) end(waited);
   }
 };
 
@@ -210,6 +222,7 @@ void begin_with(Runner& first, std::span<Runner> others) {
   Launches launches;
   std::vector<Runner*> begun = {&first};
   for (Runner& other : others) {
+    if (other.done()) continue;
     const Communicator& comm = *other.handle->comm;
     if (!other.running && comm.runs_on_device() && comm.is_same_as(*first.handle->comm))
       begun.push_back(&other);
@@ -228,23 +241,41 @@ void begin_with(Runner& first, std::span<Runner> others) {
 
 void begin_on_devices(std::span<Runner> runners) {
   for (size_t i = 0; i < runners.size(); ++i) {
-    if (!runners[i].running && runners[i].handle->comm->runs_on_device())
+    if (!runners[i].done() && !runners[i].running && runners[i].handle->comm->runs_on_device())
       begin_with(runners[i], runners.subspan(i + 1));
   }
 }
 
-Status run_together(std::vector<Work>& work) {
+/// Until all progress threads are done: none of the calls begins before. One that is aborted meanwhile ends.
+void wait_for_queues(std::span<Runner> runners) {
+  for (Waiter waiter(WaitMode::kYield);; waiter.pause()) {
+    bool waits = false;
+    for (Runner& runner : runners) {
+      if (runner.done()) continue;
+      const Communicator& comm = *runner.handle->comm;
+      if (has_queue(runner.handle)) {
+        waits = true;
+      } else if (comm.has_error()) {
+        runner.end(comm.error());
+      }
+    }
+    if (!waits) return;
+  }
+}
+
+Status run_together(std::vector<Work>& work, Holds holds) {
   std::vector<Runner> runners;
   for (Work& one : work) {
     auto found =
         std::find_if(runners.begin(), runners.end(), [&](const Runner& r) { return r.handle == one.handle; });
     if (found == runners.end()) {
-      wait_for_queue(one.handle);
-      runners.push_back({.handle = one.handle, .queue = {}, .next = 0, .running = false, .status = {}});
+      runners.push_back({.handle = one.handle, .hold = std::move(holds.at(one.handle))});
       found = runners.end() - 1;
     }
     found->queue.push_back(&one);
   }
+  holds.clear();
+  wait_for_queues(runners);
   begin_on_devices(runners);
   for (bool left = true; left;) {
     bool moved = false;
@@ -327,7 +358,7 @@ Status group_end() {
   Group all = std::exchange(group(), Group{});
   TUTTI_TRY(all.spoiled);
   std::vector<Work> blocking;
-  std::map<tutti_comm*, Hold> holds;
+  Holds holds;
   for (Work& work : all.work) {
     if (!holds.try_emplace(work.handle, work.handle).first->second) return no_handle(work.handle);
     TUTTI_TRY(check_ready(work.handle));
@@ -351,7 +382,7 @@ Status group_end() {
     }
     TUTTI_TRY(StreamCalls(std::move(on_devices)).issue());
   }
-  return run_together(blocking);
+  return run_together(blocking, std::move(holds));
 }
 
 }  // namespace tutti

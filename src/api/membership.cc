@@ -9,6 +9,7 @@
 #include "api/group.h"
 #include "api/handle.h"
 #include "api/issue.h"
+#include "api/work.h"
 #include "comm/set_up.h"
 #include "core/clock.h"
 
@@ -156,6 +157,22 @@ Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t*
   }
 }
 
+/// The calls of other threads that the communicator's error has ended are still on their way out.
+Status wait_until_alone(const tutti_comm* handle, uint64_t deadline_ns) {
+  while (handle->busy.load(std::memory_order_acquire) != 0 || handle->holds.load() > 1) {
+    if (handle->comm->shrink_is_stopped())
+      return {Code::kAborted, "the communicator was aborted by another thread"};
+    if (now_ns() > deadline_ns) {
+      return {
+          Code::kTimeout,
+          "another thread is inside the communicator: shrink it with TUTTI_SHRINK_ABORT, and by one thread"};
+    }
+    std::this_thread::yield();
+  }
+  wait_for_queue(handle);
+  return Status::ok();
+}
+
 Status read_excluded(const Communicator& old, const int* exclude, int exclude_count,
                      std::vector<bool>& excluded) {
   excluded.assign(old.rank_count(), false);
@@ -200,9 +217,8 @@ Status shrink_comm(tutti_comm* handle, const int* exclude, int exclude_count, in
                              nonblocking));
   if (nonblocking) return {Code::kUnsupported, "tutti_comm_shrink blocks: config.nonblocking must be 0"};
   if ((flags & TUTTI_SHRINK_ABORT) != 0) old.abort();
-  while (handle->busy.load(std::memory_order_acquire) != 0) std::this_thread::yield();
-  wait_for_queue(handle);
   shrink.deadline_ns = deadline_after_ms(shrink.options.setup_timeout_ms);
+  TUTTI_TRY(wait_until_alone(handle, shrink.deadline_ns));
   const Status status = shrink_until_whole(old, shrink, result);
   old.end_shrink();
   return status;

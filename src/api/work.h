@@ -22,10 +22,14 @@ struct Work {
   uint64_t timeout_ms = 0;
 };
 
+/// Whether the progress thread has something to do.
+inline bool has_queue(const tutti_comm* handle) {
+  return handle->progress != nullptr && handle->progress->pending() != 0;
+}
 /// Operations of a communicator run in issue order: what else uses it waits for its progress thread to be
 /// done. The caller has marked itself (Busy, Hold): an abort ends the wait.
 inline void wait_for_queue(const tutti_comm* handle) {
-  if (handle->progress != nullptr && handle->progress->pending() != 0) handle->progress->wait_idle();
+  if (has_queue(handle)) handle->progress->wait_idle();
 }
 /// The communicator for an operation of the calling thread, of that deadline. As wait_for_queue.
 inline Communicator& take_turn(tutti_comm* handle, uint64_t timeout_ms) {

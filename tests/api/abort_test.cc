@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "api/handle.h"
@@ -90,6 +92,61 @@ TEST(AbortTest, BesideTheShortPath) {
                 if (last != TUTTI_ABORTED && last != TUTTI_INVALID_USAGE)
                   failures += std::string(tutti_error_string(last)) + "; ";
               }
+              return failures;
+            }),
+            "");
+}
+
+// Goal: the abort of one communicator of a group waits for its own call, not for those of the others. Method:
+// rank 0 drives two communicators in a group, in which nobody meets it; one is aborted, then the other.
+TEST(AbortTest, OfOneCommunicatorOfAGroupDoesNotWaitForTheOthers) {
+  ClusterOptions options;
+  options.layout = processes(2);
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          tutti_comm_t* const first = rank.comm;
+                          if (!rank.renew()) return;
+                          tutti_comm_t* const second = std::exchange(rank.comm, nullptr);
+                          if (rank.rank() == 1) {
+                            for (tutti_comm_t* comm : {first, second}) {
+                              rank.wait_value(0, comm == first ? 1 : 2);
+                              rank.expect(tutti_barrier(comm, kNow), TUTTI_ABORTED, "the peer");
+                              rank.expect_ok(tutti_comm_destroy(comm), "destroy");
+                            }
+                            return;
+                          }
+                          std::thread caller([&] {
+                            rank.expect_ok(tutti_group_start(), "start");
+                            rank.expect_ok(tutti_barrier(first, kNow), "inside");
+                            rank.expect_ok(tutti_barrier(second, kNow), "inside");
+                            rank.expect(tutti_group_end(), TUTTI_ABORTED, "end");
+                          });
+                          while (first->holds.load() == 0 || second->holds.load() == 0)
+                            std::this_thread::yield();
+                          for (tutti_comm_t* comm : {first, second}) {
+                            rank.expect_ok(tutti_comm_abort(comm), "abort");
+                            rank.add(0);
+                          }
+                          caller.join();
+                        }),
+            "");
+}
+
+// Goal: a group that ends after one of its communicators was aborted is refused.
+TEST(AbortTest, BeforeTheEndOfAGroup) {
+  EXPECT_EQ(run_child([]() -> std::string {
+              tutti_comm_t* comms[2] = {};
+              for (tutti_comm_t*& comm : comms) {
+                if (tutti_comm_create_all(&comm, 1, nullptr) != TUTTI_SUCCESS) return tutti_last_error();
+              }
+              std::string failures;
+              if (tutti_group_start() != TUTTI_SUCCESS) failures += "start; ";
+              for (tutti_comm_t* comm : comms) {
+                if (tutti_barrier(comm, kNow) != TUTTI_SUCCESS) failures += "inside; ";
+              }
+              if (tutti_comm_abort(comms[1]) != TUTTI_SUCCESS) failures += "abort; ";
+              if (tutti_group_end() != TUTTI_INVALID_USAGE) failures += "end; ";
+              if (tutti_comm_abort(comms[0]) != TUTTI_SUCCESS) failures += "abort of the other; ";
               return failures;
             }),
             "");
