@@ -420,7 +420,11 @@ TUTTI_API tutti_result_t tutti_recv(void* recv, size_t count, tutti_type_t type,
 /* Calls of this thread between start and end, on any communicators, are issued together at the
  * outermost end: sends and receives progress at once, and one thread may drive several ranks.
  * Groups nest. An argument error of a call inside is returned by that call and again by the end,
- * and then nothing of the group was issued. */
+ * and then nothing of the group was issued. On streams the calls of one communicator's rank are one
+ * operation, whichever streams they name: it begins when all of these have come to it, and all go on when it
+ * has ended (streams that are being captured: all in one capture). Calls of other communicators may run
+ * beside it. A rank's calls in a group are all blocking, all on host streams or all on CUDA streams:
+ * TUTTI_INVALID_USAGE otherwise, at the end. */
 TUTTI_API tutti_result_t tutti_group_start(void) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_group_end(void) TUTTI_NOEXCEPT;
 

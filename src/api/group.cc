@@ -7,12 +7,21 @@
 #include <utility>
 #include <vector>
 
+#include "api/issue.h"
+
 namespace tutti {
 namespace {
+
+/// A stream that a group's calls of a communicator name.
+struct Named {
+  tutti_comm* handle = nullptr;
+  tutti_stream_t stream{};
+};
 
 struct Group {
   Status spoiled;
   std::vector<Work> work;
+  std::vector<Named> named;  ///< each once, in the order of the calls
 };
 
 Group& group() {
@@ -20,9 +29,14 @@ Group& group() {
   return current;
 }
 
-/// What keeps the communicators of a group, each until its calls are done: their aborts do not wait for the
-/// others'.
-using Holds = std::map<tutti_comm*, Hold>;
+/// A communicator's part of a group. For the streams that its calls name they are one operation: it begins
+/// when all streams have come to it, and all go on when it has ended. It runs on the first.
+struct Part {
+  explicit Part(tutti_comm* handle) : hold(handle) {}
+  Hold hold;  ///< until its calls are done: its abort does not wait for the others'
+  std::vector<tutti_stream_t> streams;
+};
+using Parts = std::map<tutti_comm*, Part>;
 
 bool is_group_of_messages(const Work& work) {
   const auto* call = std::get_if<MessageCall>(&work.what);
@@ -263,18 +277,18 @@ void wait_for_queues(std::span<Runner> runners) {
   }
 }
 
-Status run_together(std::vector<Work>& work, Holds holds) {
+Status run_together(std::vector<Work>& work, Parts parts) {
   std::vector<Runner> runners;
   for (Work& one : work) {
     auto found =
         std::find_if(runners.begin(), runners.end(), [&](const Runner& r) { return r.handle == one.handle; });
     if (found == runners.end()) {
-      runners.push_back({.handle = one.handle, .hold = std::move(holds.at(one.handle))});
+      runners.push_back({.handle = one.handle, .hold = std::move(parts.at(one.handle).hold)});
       found = runners.end() - 1;
     }
     found->queue.push_back(&one);
   }
-  holds.clear();
+  parts.clear();
   wait_for_queues(runners);
   begin_on_devices(runners);
   for (bool left = true; left;) {
@@ -294,20 +308,95 @@ Status run_together(std::vector<Work>& work, Holds holds) {
   return Status::ok();
 }
 
+void name(Group& all, const Named& named) {
+  const bool is_known = std::any_of(all.named.begin(), all.named.end(), [&](const Named& other) {
+    return other.handle == named.handle && same_stream(other.stream, named.stream);
+  });
+  if (!is_known) all.named.push_back(named);
+}
+
+/// Adds the communicator, if it is new, and the stream to the parts of a group.
+Status take_part(const Named& named, Parts& parts) {
+  Part& part = parts.try_emplace(named.handle, named.handle).first->second;
+  if (!part.hold) return no_handle(named.handle);
+  TUTTI_TRY(check_ready(named.handle));
+  TUTTI_TRY(check_stream(named.handle, named.stream));
+  if (!part.streams.empty() && part.streams.front().kind != named.stream.kind) {
+    return {Code::kInvalidUsage,
+            format("a group mixes blocking calls, host streams and CUDA streams of rank %u of one "
+                   "communicator: these calls are one operation, so give all of them streams of one kind, or "
+                   "TUTTI_BLOCKING, or make a group of each kind",
+                   named.handle->comm->rank())};
+  }
+  part.streams.push_back(named.stream);
+  return Status::ok();
+}
+
+/// Makes a call one of its communicator's part.
+Status prepare(Work& work, const Parts& parts) {
+  const std::vector<tutti_stream_t>& streams = parts.at(work.handle).streams;
+  work.stream = streams.front();
+  if (work.stream.kind == kHostStream) work.other_streams.assign(streams.begin() + 1, streams.end());
+  if (!is_group_of_messages(work)) return Status::ok();
+  auto& call = std::get<MessageCall>(work.what);
+  sort_by_tag(call);
+  return check_self_messages(call, work.handle->comm->rank());
+}
+
+/// The first CUDA stream of each communicator waits for the others, or they for it. Not in between: a stream
+/// may carry another rank's call, which this one's waits for.
+Status order_streams(const Parts& parts, bool before) {
+  Status failure;
+  for (const auto& [handle, part] : parts) {
+    if (part.streams.size() < 2 || part.streams.front().kind != kCudaStream) continue;
+    void* const first = part.streams.front().handle;
+    std::vector<void*> others;
+    for (size_t i = 1; i < part.streams.size(); ++i) others.push_back(part.streams[i].handle);
+    const std::span<void* const> one(&first, 1);
+    const Status ordered =
+        before ? handle->comm->order_streams(others, one) : handle->comm->order_streams(one, others);
+    if (failure.is_ok()) failure = ordered;
+    // Behind the calls each communicator's streams are ordered that can be.
+    if (before) TUTTI_TRY(failure);
+  }
+  return failure;
+}
+
+/// Ranks may mix sends and collectives in different orders inside a group: all run the messages first. What
+/// blocks is left for the end, in `blocking`.
+Status issue_on_streams(std::vector<Work>& all, std::vector<Work>& blocking) {
+  for (const bool messages_first : {true, false}) {
+    std::vector<const Work*> on_devices;
+    for (Work& work : all) {
+      if (is_group_of_messages(work) != messages_first) continue;
+      if (work.stream.kind == 0) {
+        blocking.push_back(std::move(work));
+      } else if (work.stream.kind == kCudaStream) {
+        on_devices.push_back(&work);
+      } else {
+        enqueue(std::move(work));
+      }
+    }
+    TUTTI_TRY(StreamCalls(std::move(on_devices)).issue());
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 constinit thread_local int group_depth = 0;
 
 void add_to_group(Work work) {
+  name(group(), {.handle = work.handle, .stream = work.stream});
   group().work.push_back(std::move(work));
 }
 
 void add_to_group(tutti_comm* handle, const Message& message, tutti_stream_t stream, uint64_t timeout_ms) {
   Group& current = group();
+  name(current, {.handle = handle, .stream = stream});
   for (Work& work : current.work) {
     auto* call = std::get_if<MessageCall>(&work.what);
-    if (call == nullptr || call->collective || work.handle != handle || !same_stream(work.stream, stream))
-      continue;
+    if (call == nullptr || call->collective || work.handle != handle) continue;
     call->messages.push_back(message);
     work.timeout_ms = std::max(work.timeout_ms, timeout_ms);
     return;
@@ -357,32 +446,17 @@ Status group_end() {
   if (--group_depth > 0) return Status::ok();
   Group all = std::exchange(group(), Group{});
   TUTTI_TRY(all.spoiled);
+  Parts parts;
+  for (const Named& named : all.named) TUTTI_TRY(take_part(named, parts));
+  for (Work& work : all.work) TUTTI_TRY(prepare(work, parts));
+  TUTTI_TRY(order_streams(parts, true));
   std::vector<Work> blocking;
-  Holds holds;
-  for (Work& work : all.work) {
-    if (!holds.try_emplace(work.handle, work.handle).first->second) return no_handle(work.handle);
-    TUTTI_TRY(check_ready(work.handle));
-    if (!is_group_of_messages(work)) continue;
-    auto& call = std::get<MessageCall>(work.what);
-    sort_by_tag(call);
-    TUTTI_TRY(check_self_messages(call, work.handle->comm->rank()));
-  }
-  // Ranks may mix sends and collectives in different orders inside a group: all run the messages first.
-  for (const bool messages_first : {true, false}) {
-    std::vector<const Work*> on_devices;
-    for (Work& work : all.work) {
-      if (is_group_of_messages(work) != messages_first) continue;
-      if (work.stream.kind == 0) {
-        blocking.push_back(std::move(work));
-      } else if (work.stream.kind == kCudaStream) {
-        on_devices.push_back(&work);
-      } else {
-        enqueue(std::move(work));
-      }
-    }
-    TUTTI_TRY(StreamCalls(std::move(on_devices)).issue());
-  }
-  return run_together(blocking, std::move(holds));
+  const Status issued = issue_on_streams(all.work, blocking);
+  // What is queued holds the other streams up, whatever has failed.
+  const Status ordered = order_streams(parts, false);
+  TUTTI_TRY(issued);
+  TUTTI_TRY(ordered);
+  return run_together(blocking, std::move(parts));
 }
 
 }  // namespace tutti

@@ -62,7 +62,7 @@ Status check_host_stream(tutti_stream_t stream) {
 Status check_stream(const tutti_comm* handle, tutti_stream_t stream) {
   if (stream.kind == 0) [[likely]]
     return Status::ok();
-  if (stream.kind == 1) return check_host_stream(stream);
+  if (stream.kind == kHostStream) return check_host_stream(stream);
   if (stream.kind == kCudaStream) {
     if (handle->comm->is_on_device()) return Status::ok();
     return {

@@ -47,6 +47,18 @@ void ask_for_prompt_turns() {
   (void)::syscall(SYS_sched_setattr, 0, &scheduling, 0);
 }
 
+/// One of each stream. Two tasks are in the same order on all streams that they share, or they would wait for
+/// each other.
+std::vector<uint64_t> take_tickets(const std::vector<std::shared_ptr<HostStream>>& streams) {
+  static std::mutex one_task_at_a_time;
+  std::unique_lock lock(one_task_at_a_time, std::defer_lock);
+  if (streams.size() > 1) lock.lock();
+  std::vector<uint64_t> tickets;
+  tickets.reserve(streams.size());
+  for (const auto& stream : streams) tickets.push_back(stream->take_ticket());
+  return tickets;
+}
+
 }  // namespace
 
 uint64_t HostStream::take_ticket() {
@@ -90,6 +102,7 @@ ProgressThread::~ProgressThread() {
 
 void ProgressThread::push(Task task) {
   const std::scoped_lock lock(mutex_);
+  task.tickets = take_tickets(task.streams);
   queue_.push_back(std::move(task));
   pending_.fetch_add(1, std::memory_order_release);
   if (!thread_.joinable()) {
@@ -125,12 +138,10 @@ void ProgressThread::loop() {
       task = std::move(queue_.front());
       queue_.pop_front();
     }
-    bool turn = task.stream == nullptr;
-    while (!turn && !(turn = task.stream->wait_turn(task.ticket)) && !task.cancelled()) {
-    }
-    // A cancelled task still keeps the stream's order: its communicator refuses to run it.
+    const bool turn = wait_turns(task, true);
+    // A cancelled task still keeps the streams' order: its communicator refuses to run it.
     const Status status = task.run();
-    while (!turn) turn = task.stream->wait_turn(task.ticket);
+    if (!turn) wait_turns(task, false);
     {
       // Idle before complete: whoever has synchronized may use the communicator from its own thread.
       const std::scoped_lock lock(mutex_);
@@ -138,8 +149,18 @@ void ProgressThread::loop() {
       pending_.fetch_sub(1, std::memory_order_release);
       changed_.notify_all();
     }
-    if (task.stream != nullptr) task.stream->complete(status);
+    for (const auto& stream : task.streams) stream->complete(status);
   }
+}
+
+/// False: the task is cancelled.
+bool ProgressThread::wait_turns(const Task& task, bool may_give_up) {
+  for (size_t i = 0; i < task.streams.size(); ++i) {
+    while (!task.streams[i]->wait_turn(task.tickets[i])) {
+      if (may_give_up && task.cancelled()) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace tutti

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "core/result.h"
 
@@ -43,9 +44,10 @@ class ProgressThread {
  public:
   struct Task {
     std::function<Status()> run;
-    std::function<bool()> cancelled;     ///< asked while the task waits for its turn
-    std::shared_ptr<HostStream> stream;  ///< null: `run` waits for its turn itself
-    uint64_t ticket = 0;
+    std::function<bool()> cancelled;  ///< asked while the task waits for its turn
+    /// Where it waits for its turn, all of whom wait for it; none: `run` waits itself.
+    std::vector<std::shared_ptr<HostStream>> streams;
+    std::vector<uint64_t> tickets = {};  ///< of `streams`; `push` takes them
   };
 
   ~ProgressThread();
@@ -59,6 +61,7 @@ class ProgressThread {
 
  private:
   void loop();
+  static bool wait_turns(const Task& task, bool may_give_up);
 
   std::mutex mutex_;
   std::condition_variable changed_;

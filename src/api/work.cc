@@ -11,6 +11,10 @@ ProgressThread& progress_of(tutti_comm* handle) {
   return *handle->progress;
 }
 
+const std::shared_ptr<HostStream>& host_stream(tutti_stream_t stream) {
+  return static_cast<const tutti_host_stream*>(stream.handle)->stream;
+}
+
 /// Runs on the progress thread: a call, or one that has been staged.
 template <class Anything>
 Status run_beside_callers(Communicator& comm, const Anything& call, uint64_t timeout_ms) {
@@ -32,7 +36,7 @@ Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, u
   progress.push({.run = [comm, staged = std::move(*staged),
                          timeout_ms] { return run_beside_callers(*comm, staged, timeout_ms); },
                  .cancelled = {},
-                 .stream = nullptr});
+                 .streams = {}});
   return Status::ok();
 }
 
@@ -41,8 +45,8 @@ Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, u
 void enqueue(Work work) {
   tutti_comm* handle = work.handle;
   handle->has_host_tasks = true;
-  auto stream = static_cast<tutti_host_stream*>(work.stream.handle)->stream;
-  const uint64_t ticket = stream->take_ticket();
+  std::vector<std::shared_ptr<HostStream>> streams = {host_stream(work.stream)};
+  for (const tutti_stream_t stream : work.other_streams) streams.push_back(host_stream(stream));
   Communicator* comm = handle->comm.get();
   progress_of(handle).push(
       {.run =
@@ -51,8 +55,7 @@ void enqueue(Work work) {
                                what);
            },
        .cancelled = [comm] { return comm->has_error(); },
-       .stream = std::move(stream),
-       .ticket = ticket});
+       .streams = std::move(streams)});
 }
 
 DeviceStream device_stream(tutti_stream_t stream) {

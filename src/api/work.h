@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <variant>
+#include <vector>
 
 #include "api/handle.h"
 #include "comm/call.h"
@@ -11,13 +12,16 @@
 
 namespace tutti {
 
-/// tutti_stream_t::kind of a CUDA stream.
+/// tutti_stream_t::kind.
+inline constexpr uint32_t kHostStream = 1;
 inline constexpr uint32_t kCudaStream = 2;
 
 /// One thing to run on a communicator.
 struct Work {
   tutti_comm* handle = nullptr;
   tutti_stream_t stream{};
+  std::vector<tutti_stream_t> other_streams =
+      {};  ///< where it waits for its turn too, if it is on a host stream
   std::variant<Call, MessageCall> what;
   uint64_t timeout_ms = 0;
 };

@@ -109,6 +109,9 @@ class Communicator {
   /// Ok when this rank can work on memory at `address`. `name`: of the argument. Costs nothing in a process
   /// without devices. Errors: kInvalidArgument.
   Status check_pointer(const char* name, const void* address) const;
+  /// What each stream of the user's in `later` is given from now on runs after what each of `earlier` has
+  /// been given. Only where is_on_device(). Errors: as DeviceRank::order_streams; kUnsupported (as `stage`).
+  Status order_streams(std::span<void* const> earlier, std::span<void* const> later);
   /// What has failed of the calls on streams.
   Status stream_failure() const;
 

@@ -140,6 +140,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   Result<DeviceProgramHold> bind_messages(const BindOptions& options, DeviceMark mark) override;
   void retire(DeviceProgram* program) override;
   Status copy(void* to, const void* from, uint64_t bytes, DeviceStream stream) override;
+  Status order_streams(std::span<void* const> earlier, std::span<void* const> later) override;
   Result<bool> is_done() override;
   DeviceBuffers barrier_buffers() const override {
     return {.input = barrier_, .output = barrier_ + kLineBytes, .scale = nullptr};
@@ -243,6 +244,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   CUstream last_stream_ = nullptr;
   CUstream capture_stream_ = nullptr;
   std::optional<uint64_t> capture_id_;
+  cuda::Event streams_event_;  ///< orders streams of the user's
 
   std::mutex mutex_;                                           ///< guards what follows: calls and the tender
   std::map<uint64_t, std::unique_ptr<CudaProgram>> programs_;  ///< by address on the device

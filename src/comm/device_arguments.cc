@@ -38,6 +38,32 @@ Result<std::optional<uint64_t>> find_capture(const cuda::Driver& driver, CUstrea
   return std::optional<uint64_t>(id);
 }
 
+Status order_streams(const cuda::Context& context, uint32_t rank, const cuda::Event& event,
+                     std::span<void* const> earlier, std::span<void* const> later) {
+  const cuda::CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  std::optional<std::optional<uint64_t>> common;
+  for (const std::span<void* const> streams : {earlier, later}) {
+    for (void* const handle : streams) {
+      const auto stream = check_stream(context, rank, handle);
+      TUTTI_TRY(stream.status());
+      const auto capture = find_capture(context.driver(), *stream);
+      TUTTI_TRY(capture.status());
+      if (!common) common = *capture;
+      if (*common == *capture) continue;
+      return {Code::kInvalidUsage,
+              format("of the streams that a group's calls of rank %u name some are being captured and others "
+                     "are not, or elsewhere: capture all of them together, or none",
+                     rank)};
+    }
+  }
+  for (void* const before : earlier) {
+    TUTTI_TRY(event.record(static_cast<CUstream>(before)));
+    for (void* const after : later) TUTTI_TRY(event.make_wait(static_cast<CUstream>(after)));
+  }
+  return Status::ok();
+}
+
 Status check_device_pointer(const cuda::Context& context, uint32_t rank, std::string_view name,
                             const void* address) {
   const cuda::Pointer found = context.driver().look_up(address);

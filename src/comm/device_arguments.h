@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "core/result.h"
@@ -16,6 +17,12 @@ Result<CUstream> check_stream(const cuda::Context& context, uint32_t rank, void*
 /// The number of the capture that `stream` is part of; none outside captures. Errors: kInvalidUsage (the
 /// capture has failed).
 Result<std::optional<uint64_t>> find_capture(const cuda::Driver& driver, CUstream stream);
+
+/// What each stream of `later` is given from now on runs after what each of `earlier` has been given. All are
+/// checked before any changes. `event`: whose last use by another call is over. Errors: as above,
+/// kInvalidUsage (not all in one capture, or none of them in any), kSystemError.
+Status order_streams(const cuda::Context& context, uint32_t rank, const cuda::Event& event,
+                     std::span<void* const> earlier, std::span<void* const> later);
 
 /// Ok when the context's device can work on memory at `address`. `name`: of the argument. Errors:
 /// kInvalidArgument.

@@ -210,6 +210,22 @@ Status Communicator::launch(std::span<const DeviceOperation> operations) {
   return Status::ok();
 }
 
+Status Communicator::order_streams(std::span<void* const> earlier, std::span<void* const> later) {
+  if (staging_ != nullptr) {
+    for (const std::span<void* const> streams : {earlier, later}) {
+      for (void* const stream : streams)
+        TUTTI_TRY(staging_->check_stream({.internal = false, .handle = stream}));
+    }
+  }
+  const Status ordered = staging_ != nullptr ? staging_->device().order_streams(earlier, later)
+                                             : device_->order_streams(earlier, later);
+  if (ordered || ordered.code() != Code::kSystemError) return ordered;
+  // As of a launch: the other ranks' calls would wait for this one's.
+  raise(ordered);
+  process_.tender().wake();
+  return ordered;
+}
+
 bool Communicator::give_up_launch(const Status& why) {
   const bool runs = device_->was_launched();
   // The driver's failures are no fault of the call: the other ranks' would wait for this one's.

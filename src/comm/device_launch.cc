@@ -115,6 +115,12 @@ Status CudaRank::copy(void* to, const void* from, uint64_t bytes, DeviceStream s
   return leave_mark();
 }
 
+Status CudaRank::order_streams(std::span<void* const> earlier, std::span<void* const> later) {
+  const BesideCaptures beside(driver());
+  const std::scoped_lock lock(issuing_);
+  return tutti::order_streams(context_, rank_, streams_event_, earlier, later);
+}
+
 bool CudaRank::has_peer(const DeviceRank& other) const {
   const auto& theirs = static_cast<const CudaRank&>(other);
   return theirs.rank_ < peers_.size() && peers_[theirs.rank_].links == theirs.links_;

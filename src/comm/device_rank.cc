@@ -33,6 +33,7 @@ Status CudaRank::open() {
   TUTTI_TRY(keep(cuda::Stream::create(context_), relaunch_));
   TUTTI_TRY(keep(cuda::Event::create(context_), issued_event_));
   TUTTI_TRY(keep(cuda::Event::create(context_), capture_event_));
+  TUTTI_TRY(keep(cuda::Event::create(context_), streams_event_));
   TUTTI_TRY(keep(cuda::PinnedMemory::allocate(context_, sizeof(cuda::Signals)), signals_memory_));
   signals_ = signals_memory_.as<cuda::Signals>();
   signals_->done = 1;

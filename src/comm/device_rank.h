@@ -157,6 +157,10 @@ class DeviceRank {
   /// Queues a copy within the device's memory, in order with the rank's operations. Errors: as
   /// Devices::launch.
   virtual Status copy(void* to, const void* from, uint64_t bytes, DeviceStream stream) = 0;
+  /// What each stream of the user's in `later` is given from now on runs after what each of `earlier` has
+  /// been given. Errors: kInvalidArgument, kInvalidUsage (a capture that not all are part of), and then
+  /// nothing has changed; kSystemError.
+  virtual Status order_streams(std::span<void* const> earlier, std::span<void* const> later) = 0;
   /// Whether all that was launched outside captures has ended. Errors: what failed on the device.
   virtual Result<bool> is_done() = 0;
   /// What a barrier reads and writes.

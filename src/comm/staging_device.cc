@@ -40,6 +40,10 @@ class CudaStagingDevice final : public StagingDevice {
   Result<uint32_t> queue(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
                          DeviceStream stream) override;
   Status copy(std::span<const StagingCopy> copies) override;
+  Status order_streams(std::span<void* const> earlier, std::span<void* const> later) override {
+    const BesideCaptures beside(driver());
+    return tutti::order_streams(context_, rank_, streams_event_, earlier, later);
+  }
   bool wait_until_reached(uint32_t number, uint64_t patience_ms) override;
   void release(uint32_t number) override;
   Result<bool> is_done() const override;
@@ -58,7 +62,8 @@ class CudaStagingDevice final : public StagingDevice {
   uint32_t* released_ = nullptr;  ///< the last operation that streams may pass
   std::vector<cuda::RegisteredMemory> lent_;
   uint32_t queued_ = 0;
-  cuda::Event queued_event_;  ///< behind the last operation
+  cuda::Event queued_event_;   ///< behind the last operation
+  cuda::Event streams_event_;  ///< orders streams of the user's
   std::atomic<bool> has_queued_{false};
 
   std::mutex mutex_;
@@ -74,6 +79,9 @@ Status CudaStagingDevice::open() {
   auto event = cuda::Event::create(context_);
   TUTTI_TRY(event.status());
   queued_event_ = std::move(*event);
+  auto between = cuda::Event::create(context_);
+  TUTTI_TRY(between.status());
+  streams_event_ = std::move(*between);
   auto words = cuda::PinnedMemory::allocate(context_, sizeof(uint32_t));
   TUTTI_TRY(words.status());
   words_ = std::move(*words);

@@ -48,6 +48,9 @@ class StagingDevice {
   /// Copies at once, after all that was queued, and waits for it. Not beside `queue`. Errors: kSystemError.
   virtual Status copy(std::span<const StagingCopy> copies) = 0;
 
+  /// As DeviceRank::order_streams. By one thread at a time.
+  virtual Status order_streams(std::span<void* const> earlier, std::span<void* const> later) = 0;
+
   // Any thread:
 
   /// Waits until a stream has come to the notice of that number; false: not within the time.

@@ -153,6 +153,85 @@ TEST_P(StreamsTest, OneStreamOrdersSeveralCommunicators) {
             "");
 }
 
+// Goal: the calls of a communicator in a group are one operation on whichever host streams they are: messages
+// that are larger than the links meet, in either order of the streams. They once were an operation a stream.
+TEST_P(StreamsTest, AGroupsMessagesMayNameSeveralStreams) {
+  EXPECT_EQ(
+      run_cluster(options(),
+                  [](Rank& rank) {
+                    constexpr size_t kMany = 2'000'000;
+                    const Stream one(rank);
+                    const Stream two(rank);
+                    const int next = (rank.rank() + 1) % rank.count();
+                    const int previous = (rank.rank() + rank.count() - 1) % rank.count();
+                    const std::vector<float> sent(kMany, static_cast<float>(rank.rank()));
+                    std::vector<float> got(kMany, -1.0f);
+                    rank.expect_ok(tutti_group_start(), "start");
+                    rank.expect_ok(
+                        tutti_send(sent.data(), kMany, TUTTI_FLOAT32, next, 0, rank.comm, one.tag()), "send");
+                    rank.expect_ok(
+                        tutti_recv(got.data(), kMany, TUTTI_FLOAT32, previous, 0, rank.comm, two.tag()),
+                        "recv");
+                    rank.expect_ok(tutti_group_end(), "end");
+                    rank.expect_ok(tutti_host_stream_synchronize(two.get()), "synchronize");
+                    rank.expect_true(got == std::vector<float>(kMany, static_cast<float>(previous)), "data");
+                  }),
+      "");
+}
+
+// Goal: collectives of a group keep their order across streams, come after what all of these hold, and before
+// what they are given later. Method: each sum works on what the one before has left.
+TEST_P(StreamsTest, AGroupsCollectivesKeepTheirOrderAcrossStreams) {
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          tutti_comm_t* other = nullptr;
+                          if (!rank.expect_ok(tutti_comm_split(rank.comm, 0, 0, &other, nullptr), "split"))
+                            return;
+                          {
+                            const Stream one(rank);
+                            const Stream two(rank);
+                            std::vector<int64_t> data(20'000, 1);
+                            const auto sum = [&](tutti_comm_t* comm, const Stream& stream) {
+                              rank.expect_ok(tutti_all_reduce(data.data(), data.data(), data.size(),
+                                                              TUTTI_INT64, TUTTI_SUM, comm, stream.tag()),
+                                             "sum");
+                            };
+                            sum(other, two);
+                            rank.expect_ok(tutti_group_start(), "start");
+                            sum(rank.comm, one);
+                            sum(rank.comm, two);
+                            rank.expect_ok(tutti_group_end(), "end");
+                            sum(other, two);
+                            rank.expect_ok(tutti_host_stream_synchronize(two.get()), "synchronize");
+                            int64_t wanted = 1;
+                            for (int i = 0; i < 4; ++i) wanted *= rank.count();
+                            rank.expect_true(data == std::vector<int64_t>(20'000, wanted), "data");
+                          }
+                          rank.expect_ok(tutti_comm_destroy(other), "destroy");
+                        }),
+            "");
+}
+
+// Goal: a group that mixes blocking calls and streams of one communicator is refused before anything happens.
+TEST_P(StreamsTest, AGroupDoesNotMixStreamsAndBlockingCalls) {
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          const Stream stream(rank);
+                          float value = 1;
+                          rank.expect_ok(tutti_group_start(), "start");
+                          for (const tutti_stream_t one : {TUTTI_BLOCKING, stream.tag()}) {
+                            rank.expect_ok(
+                                tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, one),
+                                "inside");
+                          }
+                          rank.expect(tutti_group_end(), TUTTI_INVALID_USAGE, "end");
+                          rank.expect_text({"mixes", "TUTTI_BLOCKING"}, "end");
+                          rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier");
+                          rank.expect_true(value == 1.0f, "something was issued");
+                        }),
+            "");
+}
+
 // Goal: an error of an operation on a stream is reported by synchronize, once, and by the next call.
 TEST_P(StreamsTest, ReportErrorsAtSynchronize) {
   if (GetParam().layout == threads(1)) GTEST_SKIP() << "one rank cannot mismatch";

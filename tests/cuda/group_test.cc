@@ -445,6 +445,168 @@ TEST(GroupTest, DestroyWaitsForTheStreamThatRanksShare) {
   });
 }
 
+/// A rank with a thread of its own, and two streams.
+struct TwoStreams {
+  explicit TwoStreams(Rank& rank) : place(CudaPlace::open(rank, 0, Order::kBlocking)) {
+    for (int i = 0; place != nullptr && i < 2; ++i)
+      streams.push_back(std::move(*cuda::Stream::create(place->context())));
+  }
+  tutti_stream_t tag(size_t i) const { return tutti_stream_cuda(streams[i].handle()); }
+
+  std::unique_ptr<CudaPlace> place;
+  std::vector<cuda::Stream> streams;
+};
+
+/// Runs `calls` as a group, or as one that is captured, in a capture that both streams are part of, and
+/// launched.
+void run_group(Rank& rank, const TwoStreams& two, bool is_captured, const std::function<void()>& calls) {
+  const cuda::Driver& driver = two.place->driver();
+  const cuda::CurrentContext current(two.place->context());
+  const CUstream first = two.streams[0].handle();
+  const CUstream second = two.streams[1].handle();
+  const auto event = cuda::Event::create(two.place->context());
+  if (is_captured) {
+    // Other ranks' threads capture, too.
+    rank.expect_true(driver.stream_begin_capture(first, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS,
+                     "capture");
+    (void)event->record(first);
+    (void)event->make_wait(second);
+  }
+  rank.expect_ok(tutti_group_start(), "a group");
+  calls();
+  rank.expect_ok(tutti_group_end(), "its end");
+  if (!is_captured) return;
+  (void)event->record(second);
+  (void)event->make_wait(first);
+  CUgraph graph = nullptr;
+  CUgraphExec executable = nullptr;
+  rank.expect_true(driver.stream_end_capture(first, &graph) == CUDA_SUCCESS, "its end");
+  rank.expect_true(driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS, "the graph");
+  (void)driver.graph_destroy(graph);
+  rank.expect_true(driver.graph_launch(executable, first) == CUDA_SUCCESS, "a launch");
+  rank.expect_true(synchronize(*two.place, first), "the first stream");
+  (void)driver.graph_exec_destroy(executable);
+}
+
+// Goal: a rank's messages of a group are one operation, on whichever streams: each of two ranks sends on one
+// stream, and receives on the other, more than the links hold.
+TEST(GroupTest, MessagesOnSeveralStreamsMeet) {
+  for (const bool is_captured : {false, true}) {
+    EXPECT_EQ(run_cluster(on_device(2, 16),
+                          [&](Rank& rank) {
+                            const TwoStreams two(rank);
+                            if (two.place == nullptr) return;
+                            const auto own = static_cast<uint64_t>(rank.rank());
+                            const int peer = 1 - rank.rank();
+                            Numbers sent(*two.place, 200'000);
+                            Numbers got(*two.place, 200'000);
+                            rank.expect_true(sent.count_from(own), "input");
+                            run_group(rank, two, is_captured, [&] {
+                              rank.expect_ok(tutti_send(sent.get(), sent.count(), TUTTI_UINT64, peer, 0,
+                                                        rank.comm, two.tag(0)),
+                                             "send");
+                              rank.expect_ok(tutti_recv(got.get(), got.count(), TUTTI_UINT64, peer, 0,
+                                                        rank.comm, two.tag(1)),
+                                             "recv");
+                            });
+                            for (const cuda::Stream& stream : two.streams)
+                              rank.expect_true(synchronize(*two.place, stream.handle()), "a stream");
+                            rank.expect_true(got.holds(1, 1 - own), "what has come");
+                          }),
+              "")
+        << (is_captured ? "captured" : "not captured");
+  }
+}
+
+// Goal: sums of a group on two streams are in order, and the second stream goes on behind both.
+TEST(GroupTest, CollectivesOnSeveralStreamsKeepTheirOrder) {
+  for (const bool is_captured : {false, true}) {
+    for (const size_t count : {kCount, kLongCount}) {
+      EXPECT_EQ(run_cluster(on_device(2, 16),
+                            [&](Rank& rank) {
+                              const TwoStreams two(rank);
+                              if (two.place == nullptr) return;
+                              Numbers numbers(*two.place, count);
+                              rank.expect_true(numbers.count_from(1), "input");
+                              run_group(rank, two, is_captured, [&] {
+                                for (const size_t i : {size_t{0}, size_t{1}, size_t{0}})
+                                  rank.expect_ok(sum(numbers, numbers, rank.comm, two.tag(i)), "recorded");
+                              });
+                              rank.expect_true(synchronize(*two.place, two.streams[1].handle()),
+                                               "the second stream");
+                              rank.expect_true(numbers.holds(8, 8), "three sums");
+                            }),
+                "")
+          << count << " numbers" << (is_captured ? ", captured" : "");
+    }
+  }
+}
+
+// Goal: a group begins when all of its streams have come to it. Method: the second stream is held up, and
+// then copies what the first one's sum reads.
+TEST(GroupTest, AGroupWaitsForAllOfItsStreams) {
+  EXPECT_EQ(run_cluster(on_device(2, 16),
+                        [](Rank& rank) {
+                          const TwoStreams two(rank);
+                          if (two.place == nullptr) return;
+                          const cuda::Driver& driver = two.place->driver();
+                          const cuda::CurrentContext current(two.place->context());
+                          Numbers source(*two.place);
+                          Numbers numbers(*two.place);
+                          rank.expect_true(source.count_from(1) && numbers.count_from(500), "input");
+                          auto gate = cuda::PinnedMemory::allocate(two.place->context(), sizeof(uint32_t));
+                          auto* const word = gate->as<uint32_t>();
+                          *word = 0;
+                          const CUstream second = two.streams[1].handle();
+                          (void)driver.stream_wait_value32(second, reinterpret_cast<CUdeviceptr>(word), 1,
+                                                           CU_STREAM_WAIT_VALUE_EQ);
+                          (void)driver.memcpy_async(reinterpret_cast<CUdeviceptr>(numbers.get()),
+                                                    reinterpret_cast<CUdeviceptr>(source.get()),
+                                                    numbers.bytes(), second);
+                          rank.expect_ok(tutti_group_start(), "a group");
+                          rank.expect_ok(sum(numbers, numbers, rank.comm, two.tag(0)), "recorded");
+                          rank.expect_ok(tutti_barrier(rank.comm, two.tag(1)), "recorded");
+                          rank.expect_ok(tutti_group_end(), "its end");
+                          std::atomic_ref(*word).store(1, std::memory_order_release);
+                          rank.expect_true(synchronize(*two.place, two.streams[0].handle()), "the stream");
+                          rank.expect_true(numbers.holds(2, 2), "the sum");
+                        }),
+            "");
+}
+
+// Goal: a group that names a stream which is gone is refused, whichever of its streams that is, and one that
+// names a stream outside its capture, too.
+TEST(GroupTest, StreamsOfAGroupAreChecked) {
+  EXPECT_EQ(run_family(of_one_thread(16), kCount,
+                       [](Rank& rank, Family& family) {
+                         int no_stream = 0;
+                         const auto refused = [&](tutti_stream_t stream, tutti_result_t wanted) {
+                           rank.expect_ok(tutti_group_start(), "a group");
+                           for (const tutti_stream_t one : {family.own(0), stream}) {
+                             rank.expect_ok(sum(family.numbers(0), family.numbers(0), family.comm(0), one),
+                                            "recorded");
+                           }
+                           rank.expect(tutti_group_end(), wanted, "its end");
+                         };
+                         refused(tutti_stream_cuda(&no_stream), TUTTI_INVALID_ARGUMENT);
+                         rank.expect_text({"is no CUDA stream"}, "its end");
+                         refused(TUTTI_BLOCKING, TUTTI_INVALID_USAGE);
+                         rank.expect_text({"mixes"}, "its end");
+                         const cuda::Driver& driver = family.place().driver();
+                         const cuda::CurrentContext current(family.place().context());
+                         (void)driver.stream_begin_capture(family.stream(0), CU_STREAM_CAPTURE_MODE_GLOBAL);
+                         refused(family.own(1), TUTTI_INVALID_USAGE);
+                         rank.expect_text({"being captured"}, "its end");
+                         CUgraph graph = nullptr;
+                         rank.expect_true(driver.stream_end_capture(family.stream(0), &graph) == CUDA_SUCCESS,
+                                          "the capture");
+                         (void)driver.graph_destroy(graph);
+                         family.sum_up([&](size_t i) { return family.own(i); });
+                         family.expect_sums(1);
+                       }),
+            "");
+}
+
 TEST(GroupTest, RanksInDifferentCallsLearnOfIt) {
   EXPECT_EQ(run_family(of_one_thread(16), kCount,
                        [](Rank& rank, Family& family) {
