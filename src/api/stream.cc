@@ -63,6 +63,7 @@ std::vector<uint64_t> take_tickets(const std::vector<std::shared_ptr<HostStream>
 
 uint64_t HostStream::take_ticket() {
   const std::scoped_lock lock(mutex_);
+  is_done_.push_back(false);
   return issued_++;
 }
 
@@ -71,9 +72,10 @@ bool HostStream::wait_turn(uint64_t ticket) {
   return changed_.wait_for(lock, kTurnCheck, [&] { return completed_ == ticket; });
 }
 
-void HostStream::complete(const Status& status) {
+void HostStream::complete(uint64_t ticket, const Status& status) {
   const std::scoped_lock lock(mutex_);
-  ++completed_;
+  is_done_[ticket - completed_] = true;
+  for (; !is_done_.empty() && is_done_.front(); ++completed_) is_done_.pop_front();
   if (failure_.is_ok()) failure_ = status;
   changed_.notify_all();
 }
@@ -138,10 +140,8 @@ void ProgressThread::loop() {
       task = std::move(queue_.front());
       queue_.pop_front();
     }
-    const bool turn = wait_turns(task, true);
-    // A cancelled task still keeps the streams' order: its communicator refuses to run it.
+    wait_turns(task);
     const Status status = task.run();
-    if (!turn) wait_turns(task, false);
     {
       // Idle before complete: whoever has synchronized may use the communicator from its own thread.
       const std::scoped_lock lock(mutex_);
@@ -149,18 +149,17 @@ void ProgressThread::loop() {
       pending_.fetch_sub(1, std::memory_order_release);
       changed_.notify_all();
     }
-    for (const auto& stream : task.streams) stream->complete(status);
+    for (size_t i = 0; i < task.streams.size(); ++i) task.streams[i]->complete(task.tickets[i], status);
   }
 }
 
-/// False: the task is cancelled.
-bool ProgressThread::wait_turns(const Task& task, bool may_give_up) {
+/// For those of all streams, or until the task is cancelled.
+void ProgressThread::wait_turns(const Task& task) {
   for (size_t i = 0; i < task.streams.size(); ++i) {
     while (!task.streams[i]->wait_turn(task.tickets[i])) {
-      if (may_give_up && task.cancelled()) return false;
+      if (task.cancelled()) return;
     }
   }
-  return true;
 }
 
 }  // namespace tutti

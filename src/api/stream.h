@@ -1,6 +1,7 @@
 // Host streams and the progress thread: operations that return at once.
 //
-// A stream is an order: each operation takes a ticket at the call and runs when all earlier tickets are done.
+// A stream is an order: each operation takes a ticket at the call and runs when all earlier tickets are done;
+// one that will not run any more need not wait for that.
 // A communicator's progress thread takes its own queue in issue order and waits for each ticket's turn, so
 // the operations of a communicator stay in issue order across streams, and those of a stream across
 // communicators.
@@ -25,7 +26,8 @@ class HostStream {
   uint64_t take_ticket();
   /// True when it is the ticket's turn; false after a short while otherwise.
   bool wait_turn(uint64_t ticket);
-  void complete(const Status& status);
+  /// In any order; the turn of a later ticket comes when all up to it are complete.
+  void complete(uint64_t ticket, const Status& status);
   /// Blocks until all tickets taken so far are complete. The first failure since the last call.
   Status synchronize();
   /// kInProgress, or what synchronize would return.
@@ -35,7 +37,8 @@ class HostStream {
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t issued_ = 0;
-  uint64_t completed_ = 0;
+  uint64_t completed_ = 0;    ///< the first ticket that is not
+  std::deque<bool> is_done_;  ///< of the tickets from completed_ on
   Status failure_;
 };
 
@@ -44,7 +47,8 @@ class ProgressThread {
  public:
   struct Task {
     std::function<Status()> run;
-    std::function<bool()> cancelled;  ///< asked while the task waits for its turn
+    /// Asked while the task waits for its turn: then it runs at once, and does nothing.
+    std::function<bool()> cancelled;
     /// Where it waits for its turn, all of whom wait for it; none: `run` waits itself.
     std::vector<std::shared_ptr<HostStream>> streams;
     std::vector<uint64_t> tickets = {};  ///< of `streams`; `push` takes them
@@ -61,7 +65,7 @@ class ProgressThread {
 
  private:
   void loop();
-  static bool wait_turns(const Task& task, bool may_give_up);
+  static void wait_turns(const Task& task);
 
   std::mutex mutex_;
   std::condition_variable changed_;
