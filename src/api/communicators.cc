@@ -1,12 +1,17 @@
 // Exported functions about the library, communicators, streams and memory. Each is a few lines around its
 // checks.
+#include <algorithm>
 #include <cstring>
 #include <limits>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "api/create.h"
 #include "api/handle.h"
 #include "api/issue.h"
 #include "api/work.h"
+#include "core/thread.h"
 
 using namespace tutti;  // NOLINT: this file is the border between the C names and ours
 
@@ -29,6 +34,37 @@ Status finalize_comm(tutti_comm* handle) {
   }
   handle->state.store(tutti_comm::State::kFinalized, std::memory_order_release);
   return failure;
+}
+
+/// All ranks side by side; none where one fails.
+Status create_ranks(tutti_comm** comms, int rank_count, Process& process, const UniqueId& id,
+                    const tutti_config_t* config) {
+  std::fill_n(comms, rank_count, nullptr);
+  std::vector<Status> results(static_cast<size_t>(rank_count));
+  std::vector<std::thread> threads(static_cast<size_t>(rank_count));
+  Status started;
+  for (int rank = 0; rank < rank_count && started; ++rank) {
+    const auto i = static_cast<size_t>(rank);
+    const auto create = [&, rank, i] {
+      results[i] = contained([&] { return create_comm(&comms[i], rank_count, id, rank, config); });
+    };
+    started = contained([&] { return start_thread(threads[i], "the thread that creates a rank", create); });
+    if (!started && rank > 0) decline(process, id, rank_count, rank, started);
+  }
+  for (std::thread& thread : threads) {
+    if (thread.joinable()) thread.join();
+  }
+  const auto failed = std::find_if(results.begin(), results.end(), [](const Status& result) {
+    return !result.is_ok() && result.code() != Code::kInProgress;
+  });
+  if (started && failed == results.end()) return results[0];
+  for (int rank = 0; rank < rank_count; ++rank) {
+    if (tutti_comm* const comm = std::exchange(comms[rank], nullptr); comm != nullptr) {
+      comm->setup_stop->stop();
+      recycle_handle(comm);
+    }
+  }
+  return started ? *failed : started;
 }
 
 /// Its set-up ends, and the thread that runs it has: from then on it is known whether there is a
@@ -165,23 +201,7 @@ TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_co
     TUTTI_TRY(process.status());
     auto id = (*process)->make_id(false);
     TUTTI_TRY(id.status());
-    std::vector<Status> results(static_cast<size_t>(rank_count));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < rank_count; ++rank) {
-      const auto i = static_cast<size_t>(rank);
-      threads.emplace_back(
-          [&, rank, i] { results[i] = create_comm(&comms[i], rank_count, *id, rank, config); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const Status& result : results) {
-      if (result.is_ok() || result.code() == Code::kInProgress) continue;
-      for (int rank = 0; rank < rank_count; ++rank) {
-        if (comms[rank] != nullptr) recycle_handle(comms[rank]);
-        comms[rank] = nullptr;
-      }
-      return result;
-    }
-    return results[0];
+    return create_ranks(comms, rank_count, **process, *id, config);
   });
 }
 

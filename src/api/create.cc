@@ -7,11 +7,10 @@
 #include "comm/process.h"
 #include "comm/set_up.h"
 #include "core/clock.h"
+#include "core/thread.h"
 
 namespace tutti {
-namespace {
 
-/// The settings of this process are refused: the others need not wait for this rank.
 void decline(Process& process, const UniqueId& id, int rank_count, int rank, const Status& why) {
   if (rank_count == 1) return;
   const Config& config = process.config();
@@ -24,8 +23,6 @@ void decline(Process& process, const UniqueId& id, int rank_count, int rank, con
   SetUp::decline(options, config, told);
   process.hubs().stay(options, told);
 }
-
-}  // namespace
 
 Result<Process*> meeting_process() {
   auto process = Process::for_meeting();
@@ -87,16 +84,17 @@ tutti_config_t inherited_config(const Communicator& comm) {
 
 Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
                    const CommOptions& options) {
-  auto comm = Communicator::create(process, id, static_cast<uint32_t>(rank_count),
-                                   static_cast<uint32_t>(rank), options, handle->setup_stop.get());
-  if (!comm) {
-    handle->setup_failure = comm.status();
-    handle->state.store(tutti_comm::State::kFailed, std::memory_order_release);
-    return comm.status();
-  }
-  handle->comm = std::move(*comm);
-  handle->state.store(tutti_comm::State::kReady, std::memory_order_release);
-  return Status::ok();
+  const Status made = contained([&]() -> Status {
+    auto comm = Communicator::create(process, id, static_cast<uint32_t>(rank_count),
+                                     static_cast<uint32_t>(rank), options, handle->setup_stop.get());
+    TUTTI_TRY(comm.status());
+    handle->comm = std::move(*comm);
+    return Status::ok();
+  });
+  if (!made) handle->setup_failure = made;
+  handle->state.store(made ? tutti_comm::State::kReady : tutti_comm::State::kFailed,
+                      std::memory_order_release);
+  return made;
 }
 
 Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, int rank,
@@ -121,9 +119,15 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
   TUTTI_TRY(read_comm_config(config, (*process)->config(), options, nonblocking));
   tutti_comm* handle = acquire_handle();
   if (nonblocking) {
-    handle->setup = std::thread([=, process = *process] {
-      static_cast<void>(create_into(handle, *process, id, rank_count, rank, options));
-    });
+    const Status started =
+        start_thread(handle->setup, "the thread that sets a communicator up", [=, process = *process] {
+          static_cast<void>(create_into(handle, *process, id, rank_count, rank, options));
+        });
+    if (!started) {
+      recycle_handle(handle);
+      decline(**process, id, rank_count, rank, started);
+      return started;
+    }
     *result = handle;
     return {Code::kInProgress, "the communicator is being created: poll tutti_comm_async_error"};
   }

@@ -22,6 +22,10 @@ Status read_comm_config(const tutti_config_t* given, const Config& config, CommO
 /// What a communicator that is made from another one gets by default.
 tutti_config_t inherited_config(const Communicator& comm);
 
+/// Tells the others that this rank, which cannot take part, need not be waited for. Blocks for some seconds
+/// at most.
+void decline(Process& process, const UniqueId& id, int rank_count, int rank, const Status& why);
+
 /// Creates the communicator behind `handle` and sets its state. Blocks.
 Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
                    const CommOptions& options);

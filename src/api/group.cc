@@ -374,7 +374,7 @@ Status issue_on_streams(std::vector<Work>& all, std::vector<Work>& blocking) {
       } else if (work.stream.kind == kCudaStream) {
         on_devices.push_back(&work);
       } else {
-        enqueue(std::move(work));
+        TUTTI_TRY(enqueue(std::move(work)));
       }
     }
     TUTTI_TRY(StreamCalls(std::move(on_devices)).issue());

@@ -3,11 +3,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -72,18 +70,10 @@ tutti_result_t report(const Status& status) noexcept;
 /// Runs the body of one exported function: catches everything, maps to a code, keeps the text.
 template <class Body>
 tutti_result_t guarded(Body&& body) noexcept {
-  try {
-    const Status status = body();
-    if (status.is_ok()) [[likely]]
-      return TUTTI_SUCCESS;
-    return report(status);
-  } catch (const std::bad_alloc&) {
-    return report({Code::kOutOfMemory, "out of memory"});
-  } catch (const std::exception& error) {
-    return report({Code::kInternal, error.what()});
-  } catch (...) {
-    return report({Code::kInternal, "unknown exception"});
-  }
+  const Status status = contained(body);
+  if (status.is_ok()) [[likely]]
+    return TUTTI_SUCCESS;
+  return report(status);
 }
 
 /// A fresh handle in state kCreating.

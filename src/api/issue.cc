@@ -34,10 +34,8 @@ Status issue_any(tutti_comm* handle, Anything call, tutti_stream_t stream) {
     return Status::ok();
   }
   if (stream.kind == kCudaStream) return queue_on_device(make_work(handle, stream, std::move(call)));
-  if (stream.kind != 0) [[unlikely]] {
-    enqueue(make_work(handle, stream, std::move(call)));
-    return Status::ok();
-  }
+  if (stream.kind != 0) [[unlikely]]
+    return enqueue(make_work(handle, stream, std::move(call)));
   return take_turn(handle, timeout_of(handle)).run(call);
 }
 

@@ -1,14 +1,14 @@
 #include "api/stream.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <utility>
+
+#include "core/thread.h"
 
 namespace tutti {
 namespace {
@@ -49,14 +49,12 @@ void ask_for_prompt_turns() {
 
 /// One of each stream. Two tasks are in the same order on all streams that they share, or they would wait for
 /// each other.
-std::vector<uint64_t> take_tickets(const std::vector<std::shared_ptr<HostStream>>& streams) {
+void take_tickets(const std::vector<std::shared_ptr<HostStream>>& streams, std::vector<uint64_t>& tickets) {
   static std::mutex one_task_at_a_time;
   std::unique_lock lock(one_task_at_a_time, std::defer_lock);
   if (streams.size() > 1) lock.lock();
-  std::vector<uint64_t> tickets;
   tickets.reserve(streams.size());
   for (const auto& stream : streams) tickets.push_back(stream->take_ticket());
-  return tickets;
 }
 
 }  // namespace
@@ -102,21 +100,33 @@ ProgressThread::~ProgressThread() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ProgressThread::push(Task task) {
+Result<std::unique_ptr<ProgressThread>> ProgressThread::start() {
+  auto made = std::make_unique<ProgressThread>();
+  TUTTI_TRY(
+      start_thread(made->thread_, "a communicator's progress thread", [raw = made.get()] { raw->loop(); }));
+  return made;
+}
+
+Status ProgressThread::push(Task task) {
   const std::scoped_lock lock(mutex_);
-  task.tickets = take_tickets(task.streams);
-  queue_.push_back(std::move(task));
-  pending_.fetch_add(1, std::memory_order_release);
-  if (!thread_.joinable()) {
-    // The application's signals are the application's.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { loop(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const Status queued = contained([&]() -> Status {
+    queue_.push_back(std::move(task));
+    return Status::ok();
+  });
+  TUTTI_TRY(queued);
+  Task& last = queue_.back();
+  const Status taken = contained([&]() -> Status {
+    take_tickets(last.streams, last.tickets);
+    return Status::ok();
+  });
+  if (!taken) {
+    for (size_t i = 0; i < last.tickets.size(); ++i) last.streams[i]->complete(last.tickets[i], {});
+    queue_.pop_back();
+    return taken;
   }
+  pending_.fetch_add(1, std::memory_order_release);
   changed_.notify_all();
+  return Status::ok();
 }
 
 void ProgressThread::wait_idle() {
@@ -141,7 +151,7 @@ void ProgressThread::loop() {
       queue_.pop_front();
     }
     wait_turns(task);
-    const Status status = task.run();
+    const Status status = contained(task.run);
     {
       // Idle before complete: whoever has synchronized may use the communicator from its own thread.
       const std::scoped_lock lock(mutex_);

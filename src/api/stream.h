@@ -42,20 +42,23 @@ class HostStream {
   Status failure_;
 };
 
-/// Runs the queued operations of one communicator. Started by the first one.
+/// Runs the queued operations of one communicator.
 class ProgressThread {
  public:
   struct Task {
     std::function<Status()> run;
     /// Asked while the task waits for its turn: then it runs at once, and does nothing.
     std::function<bool()> cancelled;
-    /// Where it waits for its turn, all of whom wait for it; none: `run` waits itself.
+    /// Where it waits for its turn, all of which wait for it; none: `run` waits itself.
     std::vector<std::shared_ptr<HostStream>> streams;
     std::vector<uint64_t> tickets = {};  ///< of `streams`; `push` takes them
   };
 
+  /// Errors: kSystemError (no more threads).
+  static Result<std::unique_ptr<ProgressThread>> start();
   ~ProgressThread();
-  void push(Task task);
+  /// Errors: kOutOfMemory; then it is as if it had not been called.
+  Status push(Task task);
   /// Blocks until the queue is empty and nothing runs.
   void wait_idle();
   /// The first failure of a task so far; ok when asked again.

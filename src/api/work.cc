@@ -6,9 +6,14 @@
 namespace tutti {
 namespace {
 
-ProgressThread& progress_of(tutti_comm* handle) {
-  if (handle->progress == nullptr) handle->progress = std::make_unique<ProgressThread>();
-  return *handle->progress;
+/// Started by the first operation that needs it.
+Result<ProgressThread*> progress_of(tutti_comm* handle) {
+  if (handle->progress == nullptr) {
+    auto started = ProgressThread::start();
+    TUTTI_TRY(started.status());
+    handle->progress = std::move(*started);
+  }
+  return handle->progress.get();
 }
 
 const std::shared_ptr<HostStream>& host_stream(tutti_stream_t stream) {
@@ -29,26 +34,28 @@ Status run_beside_callers(Communicator& comm, const Anything& call, uint64_t tim
 /// the calls that went that way before, and behind all others at once.
 Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, uint64_t timeout_ms) {
   if (std::exchange(handle->has_host_tasks, false)) wait_for_queue(handle);
-  ProgressThread& progress = progress_of(handle);
+  const auto progress = progress_of(handle);
+  TUTTI_TRY(progress.status());
   Communicator* comm = handle->comm.get();
   auto staged = comm->stage(call, stream);
   TUTTI_TRY(staged.status());
-  progress.push({.run = [comm, staged = std::move(*staged),
-                         timeout_ms] { return run_beside_callers(*comm, staged, timeout_ms); },
-                 .cancelled = {},
-                 .streams = {}});
-  return Status::ok();
+  return (*progress)->push({.run = [comm, staged = std::move(*staged),
+                                    timeout_ms] { return run_beside_callers(*comm, staged, timeout_ms); },
+                            .cancelled = {},
+                            .streams = {}});
 }
 
 }  // namespace
 
-void enqueue(Work work) {
+Status enqueue(Work work) {
   tutti_comm* handle = work.handle;
+  const auto progress = progress_of(handle);
+  TUTTI_TRY(progress.status());
   handle->has_host_tasks = true;
   std::vector<std::shared_ptr<HostStream>> streams = {host_stream(work.stream)};
   for (const tutti_stream_t stream : work.other_streams) streams.push_back(host_stream(stream));
   Communicator* comm = handle->comm.get();
-  progress_of(handle).push(
+  return (*progress)->push(
       {.run =
            [comm, what = std::move(work.what), timeout_ms = work.timeout_ms] {
              return std::visit([&](const auto& call) { return run_beside_callers(*comm, call, timeout_ms); },

@@ -41,8 +41,9 @@ inline Communicator& take_turn(tutti_comm* handle, uint64_t timeout_ms) {
   handle->comm->set_timeout(timeout_ms);
   return *handle->comm;
 }
-/// For the communicator's progress thread, on a host stream.
-void enqueue(Work work);
+/// For the communicator's progress thread, on a host stream. Errors: kSystemError (there can be no thread),
+/// kOutOfMemory; nothing has been queued then.
+Status enqueue(Work work);
 /// Queues it on a CUDA stream, behind what the communicator's progress thread has.
 Status queue_on_device(const Work& work);
 /// What a rank on a device is told of the stream; a blocking call has none.

@@ -6,6 +6,8 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <new>
 
 namespace tutti {
 
@@ -43,6 +45,25 @@ std::string format(const char* pattern, ...) {
   if (length > 0) std::vsnprintf(text.data(), text.size() + 1, pattern, again);
   va_end(again);
   return text;
+}
+
+Status caught() noexcept {
+  // Made before memory is short, and never destroyed: a copy takes none.
+  static const auto* const out_of_memory = new Status(Code::kOutOfMemory, "out of memory");
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return *out_of_memory;
+  } catch (const std::exception& error) {
+    try {
+      return {Code::kInternal, error.what()};
+    } catch (...) {
+      return *out_of_memory;
+    }
+  } catch (...) {
+    static const auto* const unknown = new Status(Code::kInternal, "unknown exception");
+    return *unknown;
+  }
 }
 
 Status system_error(std::string_view what, int error_number) {

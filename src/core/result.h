@@ -77,6 +77,19 @@ class [[nodiscard]] Result {
 /// printf-style text, for messages only.
 std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
 
+/// The exception that is being handled, as a failure. Errors: kOutOfMemory, kInternal with its text.
+Status caught() noexcept;
+
+/// What `body` returns, or what it has thrown as a failure: where no exception may leave.
+template <class Body>
+Status contained(Body&& body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return caught();
+  }
+}
+
 /// A failure that names errno: "what: strerror (errno N)".
 Status system_error(std::string_view what, int error_number);
 
