@@ -109,6 +109,12 @@ Status abort_comm(tutti_comm* handle) {
   return Status::ok();
 }
 
+/// A live host stream, of this process: in a forked child nobody completes what it holds.
+Status check_own_stream(tutti_host_stream* stream) {
+  TUTTI_TRY(check_host_stream(tutti_stream_host(stream)));
+  return meeting_process().status();
+}
+
 /// What async_error reports, as a status.
 Status health(const tutti_comm* handle) {
   switch (handle->state.load(std::memory_order_acquire)) {
@@ -141,21 +147,22 @@ TUTTI_API size_t tutti_type_bytes(tutti_type_t type) noexcept {
 TUTTI_API tutti_result_t tutti_host_stream_create(tutti_host_stream_t** stream) noexcept {
   return guarded([&]() -> Status {
     if (stream == nullptr) return null_argument("stream");
-    *stream = std::make_unique<tutti_host_stream>().release();
+    TUTTI_TRY(meeting_process().status());
+    *stream = acquire_stream();
     return Status::ok();
   });
 }
 
 TUTTI_API tutti_result_t tutti_host_stream_synchronize(tutti_host_stream_t* stream) noexcept {
   return guarded([&]() -> Status {
-    TUTTI_TRY(check_host_stream(tutti_stream_host(stream)));
+    TUTTI_TRY(check_own_stream(stream));
     return stream->stream->synchronize();
   });
 }
 
 TUTTI_API tutti_result_t tutti_host_stream_query(tutti_host_stream_t* stream) noexcept {
   return guarded([&]() -> Status {
-    TUTTI_TRY(check_host_stream(tutti_stream_host(stream)));
+    TUTTI_TRY(check_own_stream(stream));
     return stream->stream->query();
   });
 }
@@ -163,10 +170,10 @@ TUTTI_API tutti_result_t tutti_host_stream_query(tutti_host_stream_t* stream) no
 TUTTI_API tutti_result_t tutti_host_stream_destroy(tutti_host_stream_t* stream) noexcept {
   return guarded([&]() -> Status {
     if (stream == nullptr) return Status::ok();
-    TUTTI_TRY(check_host_stream(tutti_stream_host(stream)));
-    const Status status = stream->stream->synchronize();
-    stream->magic = 0;
-    delete stream;
+    TUTTI_TRY(check_own_stream(stream));
+    if (!close_stream(stream)) return no_host_stream();
+    Status status = stream->stream->synchronize();
+    recycle_stream(stream);
     return status;
   });
 }

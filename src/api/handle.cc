@@ -21,6 +21,11 @@ HandlePool<tutti_comm>& handle_pool() {
 
 thread_local std::string last_error_text;
 
+HandlePool<tutti_host_stream>& stream_pool() {
+  static auto* pool = new HandlePool<tutti_host_stream>;
+  return *pool;
+}
+
 }  // namespace
 
 tutti_result_t report(const Status& status) noexcept {
@@ -75,6 +80,24 @@ void recycle_handle(tutti_comm* handle) {
   handle->next_premul_op = TUTTI_OP_COUNT;
   handle->registrations.clear();
   handle_pool().rest(handle);
+}
+
+tutti_host_stream* acquire_stream() {
+  auto stream = std::make_shared<HostStream>();
+  tutti_host_stream* handle = stream_pool().take();
+  handle->stream = std::move(stream);
+  handle->magic = tutti_host_stream::kLive;
+  return handle;
+}
+
+bool close_stream(tutti_host_stream* handle) {
+  uint64_t live = tutti_host_stream::kLive;
+  return handle->magic.compare_exchange_strong(live, 0);
+}
+
+void recycle_stream(tutti_host_stream* handle) {
+  handle->stream.reset();
+  stream_pool().rest(handle);
 }
 
 Status no_handle(const tutti_comm* handle) {

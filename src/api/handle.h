@@ -56,10 +56,11 @@ struct tutti_comm {
   std::map<void*, std::unique_ptr<char>> registrations;
 };
 
+/// A host stream's handle; they are kept in a HandlePool.
 struct tutti_host_stream {
   static constexpr uint64_t kLive = 0x7475747469737472;
-  std::atomic<uint64_t> magic{kLive};
-  std::shared_ptr<tutti::HostStream> stream = std::make_shared<tutti::HostStream>();
+  std::atomic<uint64_t> magic{0};
+  std::shared_ptr<tutti::HostStream> stream;
 };
 
 namespace tutti {
@@ -84,6 +85,13 @@ bool close_handle(tutti_comm* handle);
 void wait_until_left(const tutti_comm* handle);
 /// Frees what is behind the handle, which nobody else uses.
 void recycle_handle(tutti_comm* handle);
+
+/// A fresh handle of a host stream.
+tutti_host_stream* acquire_stream();
+/// The handle is dead from here on. False when it was dead already.
+bool close_stream(tutti_host_stream* handle);
+/// For a handle that was closed, and whose stream is idle.
+void recycle_stream(tutti_host_stream* handle);
 
 /// That the handle, which may be null, names no communicator.
 Status no_handle(const tutti_comm* handle);

@@ -51,10 +51,11 @@ tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept
 Status check_host_stream(tutti_stream_t stream) {
   const auto* host = static_cast<const tutti_host_stream*>(stream.handle);
   if (host == nullptr) return null_argument("stream");
-  if (host->magic.load() != tutti_host_stream::kLive) {
-    return {Code::kInvalidUsage, "argument stream is not a live host stream: it was destroyed"};
-  }
-  return Status::ok();
+  return host->magic.load() == tutti_host_stream::kLive ? Status::ok() : no_host_stream();
+}
+
+Status no_host_stream() {
+  return {Code::kInvalidUsage, "argument stream is not a live host stream: it was destroyed"};
 }
 
 Status check_stream(const tutti_comm* handle, tutti_stream_t stream) {

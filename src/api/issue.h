@@ -11,6 +11,8 @@ namespace tutti {
 Status check_stream(const tutti_comm* handle, tutti_stream_t stream);
 /// The stream is a live host stream.
 Status check_host_stream(tutti_stream_t stream);
+/// That it is none.
+Status no_host_stream();
 /// Runs the communicator's last collective again, blocking, in the calling thread: the short path. Only when
 /// nothing stands between the call and its run: no group, no stream, no queue. Ends the caller's Busy.
 tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept;

@@ -1,6 +1,7 @@
 // Host streams: calls return at once, run in order, across streams and communicators.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -316,6 +317,64 @@ TEST_P(StreamsTest, DestroyWaitsAndAbortDoesNot) {
                     rank.expect(tutti_barrier(rank.comm, TUTTI_BLOCKING), TUTTI_ABORTED, "the peers");
                   }
                 }),
+            "");
+}
+
+// Goal: a stream that was destroyed is refused by every call, also at the end of a group whose call named it
+// while it lived. Its memory was once read after it had been freed.
+TEST(StreamHandleTest, IsRefusedOnceDestroyed) {
+  EXPECT_EQ(
+      run_cluster({.layout = processes(1)},
+                  [](Rank& rank) {
+                    tutti_host_stream_t* stream = nullptr;
+                    rank.expect_ok(tutti_host_stream_create(&stream), "create");
+                    float value = 1;
+                    const auto sum = [&] {
+                      return tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
+                                              tutti_stream_host(stream));
+                    };
+                    rank.expect_ok(tutti_group_start(), "start");
+                    rank.expect_ok(sum(), "inside");
+                    rank.expect_ok(tutti_host_stream_destroy(stream), "destroy");
+                    rank.expect(tutti_group_end(), TUTTI_INVALID_USAGE, "end");
+                    rank.expect_text({"stream", "destroyed"}, "end");
+                    rank.expect(sum(), TUTTI_INVALID_USAGE, "a call");
+                    rank.expect(tutti_host_stream_query(stream), TUTTI_INVALID_USAGE, "query");
+                    rank.expect(tutti_host_stream_synchronize(stream), TUTTI_INVALID_USAGE, "synchronize");
+                    rank.expect(tutti_host_stream_destroy(stream), TUTTI_INVALID_USAGE, "a second destroy");
+                  }),
+      "");
+}
+
+// Goal: a forked child is told so by its streams, and does not wait for the parent's threads. Method: the
+// stream holds an operation that waits for rank 1.
+TEST(StreamHandleTest, IsRefusedInAForkedChild) {
+  EXPECT_EQ(run_cluster({.layout = processes(2)},
+                        [](Rank& rank) {
+                          if (rank.rank() == 1) {
+                            rank.wait_value(0, 1);
+                            rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier");
+                            return;
+                          }
+                          const Stream stream(rank);
+                          rank.expect_ok(tutti_barrier(rank.comm, stream.tag()), "barrier");
+                          const pid_t child = fork();
+                          if (child == 0) {
+                            skip_leak_check();
+                            tutti_host_stream_t* other = nullptr;
+                            const bool refused =
+                                tutti_host_stream_query(stream.get()) == TUTTI_INVALID_USAGE &&
+                                std::string(tutti_last_error()).find("fork") != std::string::npos &&
+                                tutti_host_stream_synchronize(stream.get()) == TUTTI_INVALID_USAGE &&
+                                tutti_host_stream_create(&other) == TUTTI_INVALID_USAGE &&
+                                tutti_host_stream_destroy(stream.get()) == TUTTI_INVALID_USAGE;
+                            _exit(refused ? 0 : 1);
+                          }
+                          int status = -1;
+                          rank.expect_true(waitpid(child, &status, 0) == child && status == 0, "the child");
+                          rank.add(0);
+                          rank.expect_ok(tutti_host_stream_synchronize(stream.get()), "the parent");
+                        }),
             "");
 }
 
