@@ -324,7 +324,8 @@ TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_co
 TUTTI_API tutti_result_t tutti_comm_set_timeout(tutti_comm_t* comm, uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
 /* One line about the last operation of this rank: collective, bytes, algorithm, why, predicted time.
- * At most `bytes` bytes with the final 0 are written. */
+ * At most `bytes` bytes with the final 0 are written. Waits for what was issued on host streams. Of the
+ * thread that uses the communicator. */
 TUTTI_API tutti_result_t tutti_comm_explain(const tutti_comm_t* comm, char* text,
                                             size_t bytes) TUTTI_NOEXCEPT;
 

@@ -274,6 +274,7 @@ TUTTI_API tutti_result_t tutti_comm_explain(const tutti_comm_t* comm, char* text
     if (text == nullptr) return null_argument("text");
     TUTTI_TRY(check_made(comm));
     if (bytes == 0) return {Code::kInvalidArgument, "argument bytes is 0: the text needs room"};
+    wait_for_queue(comm);
     const std::string line = comm->comm->explain();
     const size_t length = std::min(line.size(), bytes - 1);
     std::memcpy(text, line.data(), length);

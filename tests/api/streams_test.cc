@@ -320,6 +320,27 @@ TEST_P(StreamsTest, DestroyWaitsAndAbortDoesNot) {
             "");
 }
 
+// Goal: an explanation is of what has been issued, on streams too. It once read what the progress thread was
+// just writing, and told of an earlier call.
+TEST(ExplainTest, WaitsForTheStreams) {
+  EXPECT_EQ(run_cluster({.layout = processes(2)},
+                        [](Rank& rank) {
+                          const Stream stream(rank);
+                          for (size_t count = 1; count < 200; ++count) {
+                            std::vector<float> data(count, 1.0f);
+                            rank.expect_ok(tutti_all_reduce(data.data(), data.data(), count, TUTTI_FLOAT32,
+                                                            TUTTI_SUM, rank.comm, stream.tag()),
+                                           "all_reduce");
+                            char text[512];
+                            rank.expect_ok(tutti_comm_explain(rank.comm, text, sizeof(text)), "explain");
+                            const std::string wanted = "count " + std::to_string(count) + ")";
+                            rank.expect_true(std::string(text).find(wanted) != std::string::npos,
+                                             wanted + " is not in: " + text);
+                          }
+                        }),
+            "");
+}
+
 // Goal: a stream that was destroyed is refused by every call, also at the end of a group whose call named it
 // while it lived. Its memory was once read after it had been freed.
 TEST(StreamHandleTest, IsRefusedOnceDestroyed) {
