@@ -206,6 +206,7 @@ TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_co
     }
     auto process = original_process();
     TUTTI_TRY(process.status());
+    TUTTI_TRY(check_comm_config(config, (*process)->config()));
     auto id = (*process)->make_id(false);
     TUTTI_TRY(id.status());
     return create_ranks(comms, rank_count, **process, *id, config);

@@ -72,6 +72,12 @@ Status read_comm_config(const tutti_config_t* given, const Config& config, CommO
   return Status::ok();
 }
 
+Status check_comm_config(const tutti_config_t* given, const Config& config) {
+  CommOptions options;
+  bool nonblocking = false;
+  return read_comm_config(given, config, options, nonblocking);
+}
+
 tutti_config_t inherited_config(const Communicator& comm) {
   tutti_config_t inherited = TUTTI_CONFIG_INIT;
   inherited.device = comm.options().device;

@@ -19,6 +19,9 @@ Result<Process*> meeting_process();
 Status read_comm_config(const tutti_config_t* given, const Config& config, CommOptions& options,
                         bool& nonblocking);
 
+/// What read_comm_config says of it, before anybody is told that there will be a communicator.
+Status check_comm_config(const tutti_config_t* given, const Config& config);
+
 /// What a communicator that is made from another one gets by default.
 tutti_config_t inherited_config(const Communicator& comm);
 

@@ -56,6 +56,7 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
   }
   if (in_group()) return {Code::kInvalidUsage, "tutti_comm_split cannot be called inside a group"};
   Communicator& comm = *handle->comm;
+  TUTTI_TRY(check_comm_config(config, comm.process().config()));
   auto items = gather_items(handle, SplitItem{color, key});
   TUTTI_TRY(items.status());
   std::vector<uint32_t> members;
@@ -246,7 +247,8 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
   if (!hold) return no_handle(handle);
   TUTTI_TRY(check_ready(handle));
   if (in_group()) return {Code::kInvalidUsage, "tutti_comm_grow cannot be called inside a group"};
-  const Communicator& old = *handle->comm;
+  Communicator& old = *handle->comm;
+  TUTTI_TRY(check_comm_config(config, old.process().config()));
   const auto own = static_cast<int>(old.rank());
   if (rank != own && rank != -1) {
     return {

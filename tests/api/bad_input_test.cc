@@ -571,6 +571,58 @@ std::string joined(std::initializer_list<std::string> parts) {
   return all;
 }
 
+// Goal: split and grow refuse a config before they exchange anything: a rank that has passed a bad one tries
+// again, and meets the others, who know nothing of it.
+TEST(ConfigTest, IsCheckedBeforeRanksExchangeAnything) {
+  ClusterOptions options;
+  options.layout = processes(2);
+  EXPECT_EQ(
+      run_cluster(options,
+                  [](Rank& rank) {
+                    tutti_config_t bad = TUTTI_CONFIG_INIT;
+                    bad.threads = -1;
+                    tutti_comm_t* made = nullptr;
+                    if (rank.rank() == 0) {
+                      rank.expect(tutti_comm_split(rank.comm, 0, 0, &made, &bad), TUTTI_INVALID_ARGUMENT,
+                                  "split");
+                      rank.expect_text({"config.threads", "-1"}, "split");
+                      tutti_unique_id_t id;
+                      rank.expect_ok(tutti_get_unique_id(&id), "id");
+                      rank.expect(tutti_comm_grow(rank.comm, 3, &id, -1, &made, &bad), TUTTI_INVALID_ARGUMENT,
+                                  "grow");
+                      rank.expect_text({"config.threads", "-1"}, "grow");
+                    }
+                    if (!rank.expect_ok(tutti_comm_split(rank.comm, 0, 0, &made, nullptr), "a good split"))
+                      return;
+                    rank.expect_ok(tutti_barrier(made, kNow), "barrier");
+                    rank.expect_ok(tutti_comm_destroy(made), "destroy");
+                  }),
+      "");
+}
+
+// Goal: create_all with a bad config leaves nothing behind. It once made an id first, and its listener
+// stayed.
+TEST(ConfigTest, OfCreateAllIsCheckedFirst) {
+  EXPECT_EQ(run_child([]() -> std::string {
+              tutti_comm_t* comms[2] = {};
+              if (tutti_comm_create_all(comms, 2, nullptr) != TUTTI_SUCCESS) return tutti_last_error();
+              for (tutti_comm_t* comm : comms) {
+                if (tutti_comm_destroy(comm) != TUTTI_SUCCESS) return tutti_last_error();
+              }
+              const Holdings quiet = settled_holdings(holdings());
+              tutti_config_t bad = TUTTI_CONFIG_INIT;
+              bad.threads = -1;
+              for (int i = 0; i < 10; ++i) {
+                if (tutti_comm_create_all(comms, 2, &bad) != TUTTI_INVALID_ARGUMENT) return "no error";
+              }
+              const Holdings after = settled_holdings(quiet);
+              if (after.descriptors > quiet.descriptors)
+                return std::to_string(after.descriptors - quiet.descriptors) + " descriptors were left";
+              return "";
+            }),
+            "");
+}
+
 // Goal: a finalized communicator refuses operations only: it can be asked, and what it holds be given back.
 TEST(UseAfterFinalizeTest, OnlyOperationsAreRefused) {
   EXPECT_EQ(
