@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/issue.h"
+#include "core/kept_by_thread.h"
 
 namespace tutti {
 namespace {
@@ -25,8 +26,7 @@ struct Group {
 };
 
 Group& group() {
-  thread_local Group current;
-  return current;
+  return KeptByThread<Group>::get();
 }
 
 /// A communicator's part of a group. For the streams that its calls name they are one operation: it begins

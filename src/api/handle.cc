@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "api/handle_pool.h"
+#include "core/kept_by_thread.h"
 #include "core/process_barrier.h"
 #include "core/version.h"
 
@@ -19,7 +20,10 @@ HandlePool<tutti_comm>& handle_pool() {
   return *pool;
 }
 
-thread_local std::string last_error_text;
+/// What tutti_last_error gives in the calling thread.
+std::string& last_error_text() {
+  return KeptByThread<std::string, struct LastErrorText>::get();
+}
 
 HandlePool<tutti_host_stream>& stream_pool() {
   static auto* pool = new HandlePool<tutti_host_stream>;
@@ -30,9 +34,11 @@ HandlePool<tutti_host_stream>& stream_pool() {
 
 tutti_result_t report(const Status& status) noexcept {
   try {
-    last_error_text.assign(status.text());
+    std::string& text = last_error_text();
+    text.clear();
+    text.assign(status.text());
   } catch (...) {
-    last_error_text.clear();
+    // Without memory there is the code alone.
   }
   return static_cast<tutti_result_t>(status.code());
 }
@@ -139,5 +145,9 @@ Status check_ready(const tutti_comm* handle) {
 }  // namespace tutti
 
 extern "C" TUTTI_API const char* tutti_last_error(void) noexcept {
-  return tutti::last_error_text.c_str();
+  try {
+    return tutti::last_error_text().c_str();
+  } catch (...) {
+    return "";
+  }
 }

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <functional>
+#include <thread>
 
 #include "tests/support/cluster.h"
 
@@ -705,6 +706,37 @@ TEST(UseAfterDestroyTest, IsRefused) {
                 failures += "NULL is not accepted";
               }
               return failures;
+            }),
+            "");
+}
+
+/// Fails a call when its thread's other objects have gone.
+struct CallsLast {
+  ~CallsLast() {
+    tutti_comm_rank(nullptr, nullptr);
+    text = tutti_last_error();
+    ends_groups = tutti_group_start() == TUTTI_SUCCESS && tutti_group_end() == TUTTI_SUCCESS;
+  }
+  static inline std::string text;
+  static inline bool ends_groups = false;
+};
+
+// Goal: calls from destructors that run when a thread's objects have gone have their errors' texts, as those
+// of static objects at exit. The text was once kept in a string that had been destroyed.
+TEST(LastErrorTest, IsThereToTheEndOfTheThread) {
+  EXPECT_EQ(run_child([]() -> std::string {
+              std::thread([] {
+                static thread_local CallsLast last;
+                static_cast<void>(&last);
+                // A long text, so that it lies on the heap: made after `last`, it goes before.
+                tutti_comm_rank(nullptr, nullptr);
+                tutti_group_start();
+                tutti_group_end();
+              }).join();
+              if (CallsLast::text != "argument comm is NULL") return "the text: " + CallsLast::text;
+              // What was made late is leaked, as it is meant.
+              skip_leak_check();
+              return CallsLast::ends_groups ? "" : "no group";
             }),
             "");
 }
