@@ -1,6 +1,7 @@
 // Exported calls that move data: checks that are NCCL's, then the same call of tutti.
 #include <cstddef>
 
+#include "api/handle.h"
 #include "plugins/nccl/cuda_memory.h"
 #include "plugins/nccl/group.h"
 
@@ -66,8 +67,8 @@ class OpBelow {
                                              user.type, static_cast<int>(type))};
     }
     op_ = user.op;
-    if (user.device_scalar == nullptr) return Status::ok();
-    TUTTI_TRY(status_of(tutti_op_create_premul_sum(&op_, user.device_scalar, user.type, comm_->comm)));
+    if (user.scalar == nullptr) return Status::ok();
+    TUTTI_TRY(status_of(tutti_op_create_premul_sum(&op_, user.scalar, user.type, comm_->comm)));
     made_ = true;
     return Status::ok();
   }
@@ -82,18 +83,12 @@ class OpBelow {
 template <class Run>
 ncclResult_t issue(const char* call, ncclComm* comm, cudaStream_t stream, const void* send, const void* recv,
                    ncclDataType_t type, Run&& run) noexcept {
-  return guarded_on(call, comm, [&]() -> Status {
-    const auto checked = [&]() -> Status {
-      TUTTI_TRY(comm->check_ready());
-      TUTTI_TRY(check_type(type));
-      if (!comm->on_device()) TUTTI_TRY(check_host_call(stream, send, recv));
-      TUTTI_TRY(run(comm->comm, static_cast<tutti_type_t>(type), comm->operation_stream(stream)));
-      return issued(comm);
-    };
-    Status status = checked();
-    if (!status.is_ok() && status.code() != Code::kInProgress) [[unlikely]]
-      spoil(status);
-    return status;
+  return grouped_on(call, comm, [&]() -> Status {
+    TUTTI_TRY(comm->check_ready());
+    TUTTI_TRY(check_type(type));
+    if (!comm->on_device()) TUTTI_TRY(check_host_call(stream, send, recv));
+    TUTTI_TRY(run(comm->comm, static_cast<tutti_type_t>(type), comm->operation_stream(stream)));
+    return issued(comm);
   });
 }
 
@@ -205,10 +200,12 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t* op, void* s
     TUTTI_TRY(comm->check_ready());
     if (!comm->on_device()) TUTTI_TRY(check_host_memory("scalar", scalar));
     UserOp user{.type = static_cast<tutti_type_t>(datatype)};
-    if (residence == ncclScalarDevice && !comm->is_device_memory(scalar)) {
-      user.device_scalar = scalar;
-    } else if (residence == ncclScalarHostImmediate || residence == ncclScalarDevice) {
-      // What lies in device memory is read by the operations themselves.
+    if (residence == ncclScalarDevice && comm->on_device()) {
+      // Whatever memory it is, the operations read it themselves, when they run.
+      TUTTI_TRY(create_premul_sum(comm->comm, scalar, user.type, true, user.op));
+    } else if (residence == ncclScalarDevice) {
+      user.scalar = scalar;
+    } else if (residence == ncclScalarHostImmediate) {
       TUTTI_TRY(status_of(tutti_op_create_premul_sum(&user.op, scalar, user.type, comm->comm)));
     } else {
       return {Code::kInvalidArgument,
@@ -234,7 +231,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclRedOpDestroy, ncclRedOp_t op, ncclComm_t comm)
     }
     const UserOp user = found->second;
     comm->ops.erase(found);
-    return user.device_scalar != nullptr ? Status::ok() : status_of(tutti_op_destroy(user.op, comm->comm));
+    return user.scalar != nullptr ? Status::ok() : status_of(tutti_op_destroy(user.op, comm->comm));
   });
 }
 

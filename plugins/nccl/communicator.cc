@@ -1,12 +1,10 @@
 #include "plugins/nccl/communicator.h"
 
-#include <pthread.h>
-
-#include <csignal>
 #include <utility>
 
 #include "api/handle.h"
 #include "api/handle_pool.h"
+#include "core/thread.h"
 #include "plugins/nccl/cuda_memory.h"
 
 namespace tutti::nccl {
@@ -84,20 +82,19 @@ void log_end(const char* what, const ncclComm* comm) {
 }  // namespace
 
 Job::Job(std::function<Status()> work) {
-  // The application's signals are the application's.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this, work = std::move(work)] {
-    try {
-      status_ = work();
-    } catch (const std::exception& error) {
-      status_ = {Code::kInternal, error.what()};
-    }
-    done_.store(true, std::memory_order_release);
-  });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const Status started =
+      start_thread(thread_, "a thread for a call that returns at once", [this, work = std::move(work)] {
+        try {
+          status_ = work();
+        } catch (const std::exception& error) {
+          status_ = {Code::kInternal, error.what()};
+        }
+        done_.store(true, std::memory_order_release);
+      });
+  has_run_ = started.is_ok();
+  if (has_run_) return;
+  status_ = started;
+  done_.store(true, std::memory_order_release);
 }
 
 void Job::wait() {
@@ -150,6 +147,7 @@ void discard_comm(ncclComm* comm) {
 }
 
 Status finalize_comm(ncclComm* comm) {
+  if (comm == nullptr) return Status::ok();
   const Use use(comm);
   TUTTI_TRY(use.status());
   TUTTI_TRY(comm->check_ready());
@@ -187,8 +185,9 @@ Status destroy_comm(ncclComm* comm) {
   TUTTI_TRY(check_not_forked(comm));
   if (!close_handle(comm)) return dead_handle();
   log_end("destroy", comm);
-  if (const auto job = job_of(comm)) job->wait();
+  // In this order: a call that is inside may start a job.
   wait_for_users(comm);
+  if (const auto job = job_of(comm)) job->wait();
   const bool revoked = comm->revoked;
   const Status status = status_of(tutti_comm_destroy(comm->comm));
   recycle(comm);
@@ -202,9 +201,12 @@ Status abort_comm(ncclComm* comm) {
   log_end("abort", comm);
   // First whoever waits is woken, then has left, then the memory goes. One that is being set up is stopped by
   // tutti_comm_abort: no call is inside it.
-  if (Communicator* communicator = made(comm)) communicator->abort();
-  if (const auto job = job_of(comm)) job->wait();
+  if (Communicator* communicator = made(comm)) {
+    communicator->abort();
+    communicator->stop_shrink();
+  }
   wait_for_users(comm);
+  if (const auto job = job_of(comm)) job->wait();
   const Status status = status_of(tutti_comm_abort(comm->comm));
   recycle(comm);
   return status;
@@ -214,11 +216,6 @@ Status abort_comm(ncclComm* comm) {
 
 using tutti::Code;
 using tutti::Status;
-
-bool ncclComm::is_device_memory(const void* pointer) const {
-  const tutti::Devices* const devices = comm->comm->process().devices_in_use();
-  return on_device() && devices != nullptr && devices->is_device_memory(pointer);
-}
 
 Status ncclComm::set_up_state() {
   if (ready.load(std::memory_order_acquire)) return Status::ok();

@@ -21,11 +21,14 @@ namespace tutti::nccl {
 /// Blocking work on a thread of its own, for calls that return ncclInProgress.
 class Job {
  public:
+  /// Where no thread can be started the job is done at once, and its status says so.
   explicit Job(std::function<Status()> work);
   ~Job() { wait(); }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
+  /// Whether its thread could be started.
+  bool has_run() const { return has_run_; }
   bool is_done() const { return done_.load(std::memory_order_acquire); }
   /// Blocks until it is done. Any thread, any number of times.
   void wait();
@@ -34,6 +37,7 @@ class Job {
 
  private:
   Status status_;
+  bool has_run_ = false;
   std::atomic<bool> done_{false};
   std::mutex joining_;
   std::thread thread_;
@@ -42,7 +46,7 @@ class Job {
 /// An operator that ncclRedOpCreatePreMulSum has made.
 struct UserOp {
   tutti_type_t type = TUTTI_FLOAT32;
-  const void* device_scalar = nullptr;  ///< read at each call; null: `op` holds the value
+  const void* scalar = nullptr;  ///< of a rank on host memory: read at each call; null: `op` has it
   tutti_op_t op = TUTTI_SUM;
 };
 
@@ -70,8 +74,6 @@ struct ncclComm {
   std::map<int, tutti::nccl::UserOp> ops;
 
   bool on_device() const { return device != tutti::nccl::kHostMemory; }
-  /// Whether the rank is on a device and the host cannot read what is there; once ready.
-  bool is_device_memory(const void* pointer) const;
   /// Where its operations are issued: those of a rank on a device on the stream that the call names.
   tutti_stream_t operation_stream(cudaStream_t named) const {
     if (on_device()) return tutti_stream_cuda(named);
@@ -125,17 +127,20 @@ Status abort_comm(ncclComm* comm);
 
 /// Runs the body of one call on a live communicator, keeps its failure's text there too.
 template <class Body>
+Status run_on(const char* call, ncclComm* comm, Body&& body) {
+  const Use use(comm);
+  TUTTI_TRY(use.status());
+  Status status = body();
+  if (has_failed(status)) [[unlikely]] {
+    const std::scoped_lock lock(comm->mutex);
+    comm->last_error = numbered(std::string(call) + ": " + std::string(status.text()));
+  }
+  return status;
+}
+
+template <class Body>
 ncclResult_t guarded_on(const char* call, ncclComm* comm, Body&& body) noexcept {
-  return guarded(call, [&]() -> Status {
-    const Use use(comm);
-    TUTTI_TRY(use.status());
-    Status status = body();
-    if (!status.is_ok() && status.code() != Code::kInProgress) [[unlikely]] {
-      const std::scoped_lock lock(comm->mutex);
-      comm->last_error = numbered(std::string(call) + ": " + std::string(status.text()));
-    }
-    return status;
-  });
+  return guarded(call, [&] { return run_on(call, comm, body); });
 }
 
 }  // namespace tutti::nccl

@@ -1,4 +1,6 @@
 // Exported calls that make, end and describe communicators.
+#include <algorithm>
+
 #include "plugins/nccl/group.h"
 
 using namespace tutti;        // NOLINT: this file is the border between NCCL's names and ours
@@ -32,19 +34,19 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitRank, ncclComm_t* comm, int nranks, ncclUniqueId id, int rank) {
-  return setting_up("ncclCommInitRank",
-                    [&] { return join_rank("ncclCommInitRank", comm, nranks, id, rank, nullptr); });
+  return grouped("ncclCommInitRank",
+                 [&] { return join_rank("ncclCommInitRank", comm, nranks, id, rank, nullptr); });
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitRankConfig, ncclComm_t* comm, int nranks, ncclUniqueId id, int rank,
                 ncclConfig_t* config) {
-  return setting_up("ncclCommInitRankConfig",
-                    [&] { return join_rank("ncclCommInitRankConfig", comm, nranks, id, rank, config); });
+  return grouped("ncclCommInitRankConfig",
+                 [&] { return join_rank("ncclCommInitRankConfig", comm, nranks, id, rank, config); });
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitRankScalable, ncclComm_t* comm, int nranks, int rank, int nId,
                 ncclUniqueId* ids, ncclConfig_t* config) {
-  return setting_up("ncclCommInitRankScalable", [&]() -> Status {
+  return grouped("ncclCommInitRankScalable", [&]() -> Status {
     if (ids == nullptr) return null_argument("ids");
     if (nId < 1 || nId > nranks) {
       return {Code::kInvalidArgument,
@@ -55,7 +57,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitRankScalable, ncclComm_t* comm, int nr
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitAll, ncclComm_t* comms, int ndev, const int* devlist) {
-  return setting_up("ncclCommInitAll", [&]() -> Status {
+  return grouped("ncclCommInitAll", [&]() -> Status {
     if (comms == nullptr) return null_argument("comms");
     if (ndev < 1) return {Code::kInvalidArgument, format("argument ndev is %d: it must be at least 1", ndev)};
     const int devices = device_count();
@@ -79,7 +81,10 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitAll, ncclComm_t* comms, int ndev, cons
       const Status joined = join_rank("ncclCommInitAll", &comms[rank], ndev, id, rank, nullptr, device);
       if (!joined.is_ok()) spoil(joined);
     }
-    return group_end();
+    Status status = group_end();
+    // Their handles are dead.
+    if (has_failed(status)) std::fill_n(comms, ndev, nullptr);
+    return status;
   });
 }
 

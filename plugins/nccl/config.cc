@@ -25,7 +25,7 @@ constexpr Field kFields[] = {
     {"minCTAs", &ncclConfig_t::minCTAs, 21700, 1, INT_MAX},
     {"maxCTAs", &ncclConfig_t::maxCTAs, 21700, 1, INT_MAX},
     {"splitShare", &ncclConfig_t::splitShare, 21800, 0, 1},
-    {"trafficClass", &ncclConfig_t::trafficClass, 22600, 0, INT_MAX},
+    {"trafficClass", &ncclConfig_t::trafficClass, 22600, -INT_MAX, INT_MAX},
     {"collnetEnable", &ncclConfig_t::collnetEnable, 22700, 0, 1},
     {"CTAPolicy", &ncclConfig_t::CTAPolicy, 22700, 0, INT_MAX},
     {"shrinkShare", &ncclConfig_t::shrinkShare, 22700, 0, 1},

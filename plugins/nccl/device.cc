@@ -36,11 +36,27 @@ const cuda::Driver* driver() {
   return all.driver.get();
 }
 
+/// The device's context, which lasts.
+Result<const cuda::Context*> context_of(const cuda::Driver& driver, int device) {
+  Used& all = used();
+  const std::scoped_lock lock(all.mutex);
+  std::unique_ptr<cuda::Context>& context = all.contexts[device];
+  if (context == nullptr) {
+    auto retained = cuda::Context::retain(driver, device);
+    TUTTI_TRY(retained.status());
+    context = std::move(*retained);
+  }
+  return context.get();
+}
+
 }  // namespace
 
 int current_device() {
   const cuda::Driver* const in_use = driver();
-  return in_use != nullptr ? in_use->current_device() : kHostMemory;
+  if (in_use == nullptr || in_use->device_count() == 0) return kHostMemory;
+  const int current = in_use->current_device();
+  // A thread that has not named one has device 0, as for the CUDA runtime (cudaGetDevice).
+  return current >= 0 ? current : 0;
 }
 
 int device_count() {
@@ -51,25 +67,25 @@ int device_count() {
 Result<void*> allocate_on_device(int device, size_t bytes) {
   const cuda::Driver* const in_use = driver();
   if (in_use == nullptr) return Status(Code::kUnsupported, "the process uses no CUDA device");
-  Used& all = used();
-  const std::scoped_lock lock(all.mutex);
-  std::unique_ptr<cuda::Context>& context = all.contexts[device];
-  if (context == nullptr) {
-    auto retained = cuda::Context::retain(*in_use, device);
-    TUTTI_TRY(retained.status());
-    context = std::move(*retained);
-  }
-  auto memory = SharedDeviceMemory::create(*context, bytes);
+  const auto context = context_of(*in_use, device);
+  TUTTI_TRY(context.status());
+  auto memory = SharedDeviceMemory::create(**context, bytes);
   TUTTI_TRY(memory.status());
   void* const address = memory->as<void>();
+  Used& all = used();
+  const std::scoped_lock lock(all.mutex);
   all.memory.emplace(address, std::move(*memory));
   return address;
 }
 
 bool free_on_device(void* pointer) {
   Used& all = used();
+  decltype(all.memory)::node_type freed;
   const std::scoped_lock lock(all.mutex);
-  return all.memory.erase(pointer) > 0;
+  // The lock is given back first: to give memory back may wait for the device, which may wait for a rank
+  // whose thread wants the lock.
+  freed = all.memory.extract(pointer);
+  return !freed.empty();
 }
 
 }  // namespace tutti::nccl

@@ -12,8 +12,8 @@ namespace tutti::nccl {
 /// No device: a rank works on host memory.
 inline constexpr int kHostMemory = -1;
 
-/// The device whose context is current in the calling thread, by its number in this process; else
-/// kHostMemory.
+/// The device whose context is current in the calling thread, by its number in this process, and 0 where none
+/// is; kHostMemory where the process does not use CUDA.
 int current_device();
 /// Devices that the process sees; 0 where it uses none.
 int device_count();

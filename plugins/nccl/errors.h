@@ -20,6 +20,11 @@ namespace tutti::nccl {
 /// NCCL's code for ours.
 ncclResult_t result_of(Code code);
 
+/// kInProgress is no failure.
+inline bool has_failed(const Status& status) {
+  return !status.is_ok() && status.code() != Code::kInProgress;
+}
+
 /// What a call of the C interface returned, with its text.
 Status status_of(tutti_result_t result);
 
@@ -61,10 +66,6 @@ ncclResult_t guarded(const char* call, Body&& body) noexcept {
   } catch (...) {
     return report(call, {Code::kInternal, "unknown exception"});
   }
-}
-
-inline Status null_argument(const char* name) {
-  return {Code::kInvalidArgument, format("argument %s is NULL", name)};
 }
 
 }  // namespace tutti::nccl

@@ -96,7 +96,7 @@ Status settle(const SetUp& job, Status status) {
     return status;
   }
   job.comm->ready.store(true, std::memory_order_release);
-  *job.result = job.comm;
+  if (job.result != nullptr) *job.result = job.comm;
   log(LogLevel::kInfo, format("NCCL INFO comm %p rank %d nranks %d - set up", static_cast<void*>(job.comm),
                               job.comm->rank, job.comm->rank_count));
   return status;
@@ -141,16 +141,21 @@ Status run_all(const std::vector<SetUp>& jobs) {
     threads.push_back(std::make_unique<Job>([&lane] { return run_lane(lane); }));
   }
   Status first;
-  for (const auto& thread : threads) {
-    thread->wait();
-    if (first.is_ok()) first = thread->status();
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    threads[i]->wait();
+    const Status& status = threads[i]->status();
+    if (first.is_ok()) first = status;
+    if (threads[i]->has_run()) continue;
+    for (const SetUp* job : lanes[i]) static_cast<void>(settle(*job, status));
   }
   return first;
 }
 
 /// What is made from one non-blocking parent, as its job and its children's.
-void start_derived(const std::vector<SetUp>& jobs) {
+Status start_derived(const std::vector<SetUp>& jobs) {
   ncclComm* parent = jobs[0].parent;
+  const Use use(parent);
+  TUTTI_TRY(use.status());
   const auto work = [jobs] {
     Status status;
     for (const SetUp& job : jobs) {
@@ -170,6 +175,7 @@ void start_derived(const std::vector<SetUp>& jobs) {
   for (const SetUp& job : jobs) {
     if (job.comm != nullptr) job.comm->job = parent->job;
   }
+  return Status::ok();
 }
 
 Status start_all(const std::vector<SetUp>& jobs) {
@@ -177,13 +183,13 @@ Status start_all(const std::vector<SetUp>& jobs) {
     if (lane[0]->parent != nullptr) {
       std::vector<SetUp> derived;
       for (const SetUp* job : lane) derived.push_back(*job);
-      start_derived(derived);
+      TUTTI_TRY(start_derived(derived));
       continue;
     }
     log_begin(*lane[0]);
     const Status started = join(*lane[0], false);
     if (started.code() == Code::kInProgress) continue;
-    *lane[0]->result = nullptr;
+    if (lane[0]->result != nullptr) *lane[0]->result = nullptr;
     discard_comm(lane[0]->comm);
     return started;
   }
@@ -195,7 +201,7 @@ void drop_set_ups(const Group& all) {
   for (const std::vector<SetUp>* jobs : {&all.waiting, &all.starting}) {
     for (const SetUp& job : *jobs) {
       if (job.comm == nullptr) continue;
-      *job.result = nullptr;
+      if (job.result != nullptr) *job.result = nullptr;
       discard_comm(job.comm);
     }
   }
@@ -203,17 +209,30 @@ void drop_set_ups(const Group& all) {
 
 /// The first failure; else kInProgress if either is.
 Status combine(const Status& first, const Status& second) {
-  const auto failed = [](const Status& status) {
-    return !status.is_ok() && status.code() != Code::kInProgress;
-  };
-  if (failed(first) || (!failed(second) && !first.is_ok())) return first;
+  if (has_failed(first) || (!has_failed(second) && !first.is_ok())) return first;
   return second;
 }
 
-Status end_below(const Status& why) {
-  if (!why.is_ok()) tutti::spoil_group(why);
-  return status_of(tutti_group_end());
-}
+/// tutti's group of this thread, which ends with NCCL's whatever happens: were it left open, later calls
+/// would only be recorded, and answered with success.
+class GroupBelow {
+ public:
+  GroupBelow() = default;
+  GroupBelow(const GroupBelow&) = delete;
+  GroupBelow& operator=(const GroupBelow&) = delete;
+  ~GroupBelow() {
+    if (open_) static_cast<void>(end({Code::kInternal, "the end of the group has failed"}));
+  }
+  /// With an error `why` nothing is issued, and that is the result.
+  Status end(const Status& why) {
+    open_ = false;
+    if (!why.is_ok()) tutti::spoil_group(why);
+    return status_of(tutti_group_end());
+  }
+
+ private:
+  bool open_ = true;
+};
 
 Status not_in_group() {
   return {Code::kInvalidUsage, "there is no ncclGroupStart before it in this thread"};
@@ -247,6 +266,11 @@ Status set_up(SetUp job, bool waits) {
   *job.result = waits ? nullptr : job.comm;
   Group& current = group();
   if (current.depth > 0) {
+    if (job.parent == nullptr) {
+      // As in NCCL the handle is the caller's at once, and the variable may be gone when the group ends.
+      *job.result = job.comm;
+      job.result = nullptr;
+    }
     (waits ? current.waiting : current.starting).push_back(std::move(job));
     return Status::ok();
   }
@@ -300,16 +324,16 @@ Status group_start() {
 Status group_end() {
   if (group().depth == 0) return not_in_group();
   if (--group().depth > 0) return Status::ok();
+  GroupBelow below;
   const Group all = std::exchange(group(), Group{});
   if (!all.spoiled.is_ok()) {
     drop_set_ups(all);
-    return end_below(all.spoiled);
+    return below.end(all.spoiled);
   }
   Status status = all.starting.empty() ? Status::ok() : start_all(all.starting);
   if (!all.waiting.empty()) status = combine(status, run_all(all.waiting));
   // Operations of the group are not issued when a set-up has failed.
-  const bool failed = !status.is_ok() && status.code() != Code::kInProgress;
-  status = combine(status, end_below(failed ? status : Status::ok()));
+  status = combine(status, below.end(has_failed(status) ? status : Status::ok()));
   if (all.non_blocking) status = combine(status, {Code::kInProgress, ""});
   for (const Closing& closing : all.closings) status = combine(status, closing.what(closing.comm));
   return status;
@@ -318,10 +342,11 @@ Status group_end() {
 Result<double> group_simulate_end() {
   if (group().depth == 0) return not_in_group();
   if (--group().depth > 0) return 0.0;
+  GroupBelow below;
   const Group all = std::exchange(group(), Group{});
   auto predicted = tutti::predict_group_us();
   drop_set_ups(all);
-  static_cast<void>(end_below({Code::kInvalidUsage, "the group was only simulated"}));
+  static_cast<void>(below.end({Code::kInvalidUsage, "the group was only simulated"}));
   TUTTI_TRY(all.spoiled);
   if (!all.waiting.empty() || !all.starting.empty() || !all.closings.empty()) {
     return Status(Code::kInvalidUsage,

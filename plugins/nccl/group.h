@@ -14,7 +14,7 @@ namespace tutti::nccl {
 /// One communicator to be: a rank that joins by an id, or is made from `parent`.
 struct SetUp {
   const char* call = "";
-  ncclComm** result = nullptr;  ///< the caller's variable
+  ncclComm** result = nullptr;  ///< the caller's variable; null: it has the handle, and may be gone
   CommConfig config;
   ncclComm* comm = nullptr;  ///< what will be in *result; null: this rank only takes part
   ncclUniqueId id{};
@@ -25,7 +25,7 @@ struct SetUp {
 
 /// Inside a group the set-up is recorded; else it runs: to its end where `waits`, which means that the call
 /// is blocking, or it is started and the result is kInProgress. *result is set at once where it does not
-/// wait.
+/// wait, and where a rank joins inside a group.
 Status set_up(SetUp job, bool waits);
 
 /// NCCL's id, as tutti has it.
@@ -54,14 +54,21 @@ Status group_end();
 /// As group_end, but nothing is issued: the outermost one gives the predicted time of the operations instead.
 Result<double> group_simulate_end();
 
-/// Runs a call that sets up communicators; its failure spoils the group that it is in.
+/// Runs a call that a group holds back; its failure spoils the group that it is in.
 template <class Body>
-ncclResult_t setting_up(const char* call, Body&& body) noexcept {
+ncclResult_t grouped(const char* call, Body&& body) noexcept {
   return guarded(call, [&]() -> Status {
     Status status = body();
-    if (!status.is_ok() && status.code() != Code::kInProgress) spoil(status);
+    if (has_failed(status)) [[unlikely]]
+      spoil(status);
     return status;
   });
+}
+
+/// The same on a communicator; that it is dead is a failure too.
+template <class Body>
+ncclResult_t grouped_on(const char* call, ncclComm* comm, Body&& body) noexcept {
+  return grouped(call, [&] { return run_on(call, comm, body); });
 }
 
 }  // namespace tutti::nccl

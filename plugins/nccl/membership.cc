@@ -27,11 +27,8 @@ Status derive(const char* call, ncclComm_t comm, ncclComm_t* newcomm, const nccl
 template <class Body>
 ncclResult_t deriving(const char* call, ncclComm_t comm, ncclComm_t* newcomm, Body&& body) noexcept {
   if (newcomm != nullptr) *newcomm = nullptr;
-  return guarded_on(call, comm, [&]() -> Status {
-    Status status = newcomm == nullptr ? null_argument("newcomm") : body();
-    if (!status.is_ok() && status.code() != Code::kInProgress) spoil(status);
-    return status;
-  });
+  return grouped_on(call, comm,
+                    [&]() -> Status { return newcomm == nullptr ? null_argument("newcomm") : body(); });
 }
 
 Status split(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, const ncclConfig_t* config) {
@@ -111,7 +108,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommGrow, ncclComm_t comm, int nRanks, const n
     return deriving("ncclCommGrow", comm, newcomm,
                     [&] { return grow(comm, nRanks, id, rank, newcomm, config); });
   }
-  return setting_up("ncclCommGrow", [&]() -> Status {
+  return grouped("ncclCommGrow", [&]() -> Status {
     if (id == nullptr) return null_argument("id");
     return join_rank("ncclCommGrow", newcomm, nRanks, *id, rank, config);
   });

@@ -290,21 +290,9 @@ TUTTI_API tutti_result_t tutti_op_create_premul_sum(tutti_op_t* op, const void* 
     if (op == nullptr) return null_argument("op");
     if (scalar == nullptr) return null_argument("scalar");
     TUTTI_TRY(check_ready(comm));
-    if (tutti_type_bytes(type) == 0 || type == TUTTI_BOOL) {
-      return {Code::kInvalidArgument,
-              format("argument type is %d: pre-multiplied sum needs a number type", type)};
-    }
-    tutti_comm::Premul premul{static_cast<DataType>(type), 0, nullptr};
     const Devices* devices = comm->comm->process().devices_in_use();
-    if (devices != nullptr && devices->is_device_memory(scalar)) {
-      TUTTI_TRY(comm->comm->check_pointer("scalar", scalar));
-      premul.place = scalar;
-    } else {
-      std::memcpy(&premul.bits, scalar, tutti_type_bytes(type));
-    }
-    *op = static_cast<tutti_op_t>(comm->next_premul_op);
-    comm->premul_ops.emplace(comm->next_premul_op++, premul);
-    return Status::ok();
+    return create_premul_sum(comm, scalar, type, devices != nullptr && devices->is_device_memory(scalar),
+                             *op);
   });
 }
 

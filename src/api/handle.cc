@@ -1,5 +1,6 @@
 #include "api/handle.h"
 
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -139,6 +140,24 @@ Status check_ready(const tutti_comm* handle) {
     return {Code::kInvalidUsage,
             "the communicator is finalized: it takes no operation any more; ask it, destroy it or abort it"};
   }
+  return Status::ok();
+}
+
+Status create_premul_sum(tutti_comm* handle, const void* scalar, tutti_type_t type, bool by_place,
+                         tutti_op_t& op) {
+  if (tutti_type_bytes(type) == 0 || type == TUTTI_BOOL) {
+    return {Code::kInvalidArgument,
+            format("argument type is %d: pre-multiplied sum needs a number type", type)};
+  }
+  tutti_comm::Premul premul{static_cast<DataType>(type), 0, nullptr};
+  if (by_place) {
+    TUTTI_TRY(handle->comm->check_pointer("scalar", scalar));
+    premul.place = scalar;
+  } else {
+    std::memcpy(&premul.bits, scalar, tutti_type_bytes(type));
+  }
+  op = static_cast<tutti_op_t>(handle->next_premul_op);
+  handle->premul_ops.emplace(handle->next_premul_op++, premul);
   return Status::ok();
 }
 

@@ -171,8 +171,9 @@ inline bool usable(const tutti_comm* handle) {
          handle->comm->process().is_original();
 }
 
-inline Status null_argument(const char* name) {
-  return {Code::kInvalidArgument, format("argument %s is NULL", name)};
-}
+/// Makes an operator on a ready communicator: its scalar is read now, or, `by_place`, from where it is by the
+/// device that runs each operation.
+Status create_premul_sum(tutti_comm* handle, const void* scalar, tutti_type_t type, bool by_place,
+                         tutti_op_t& op);
 
 }  // namespace tutti

@@ -93,6 +93,11 @@ Status contained(Body&& body) noexcept {
 /// A failure that names errno: "what: strerror (errno N)".
 Status system_error(std::string_view what, int error_number);
 
+/// Of a call of the C interface.
+inline Status null_argument(const char* name) {
+  return {Code::kInvalidArgument, format("argument %s is NULL", name)};
+}
+
 }  // namespace tutti
 
 /// The one control-flow macro of the tree: leaves the function with the Status if it is a failure.

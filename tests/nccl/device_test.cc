@@ -2,7 +2,10 @@
 // operations run on the streams that calls name. The device is the fake driver's.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <bit>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda/context.h"
@@ -40,6 +43,17 @@ class Gpu {
   const cuda::Driver& driver() const { return *driver_; }
   void write(float* to, const std::vector<float>& values) const {
     (void)cuda::copy_now(*context_, to, values.data(), values.size() * sizeof(float));
+  }
+  cuda::PinnedMemory pinned(size_t bytes) const {
+    auto memory = cuda::PinnedMemory::allocate(*context_, bytes);
+    return memory ? std::move(*memory) : cuda::PinnedMemory();
+  }
+  /// The stream writes `value` once the word is 1.
+  void write_behind(float* to, float value, const uint32_t* word) const {
+    (void)driver_->stream_wait_value32(stream_.handle(), reinterpret_cast<CUdeviceptr>(word), 1,
+                                       CU_STREAM_WAIT_VALUE_EQ);
+    (void)driver_->stream_write_value32(stream_.handle(), reinterpret_cast<CUdeviceptr>(to),
+                                        std::bit_cast<uint32_t>(value), CU_STREAM_WRITE_VALUE_DEFAULT);
   }
   /// What the buffer holds once the stream has done its work.
   std::vector<float> read(const float* from) const {
@@ -154,6 +168,51 @@ TEST(NcclDeviceTest, ASplitInheritsTheDevice) {
                                            "product in place");
                             rank.expect_true(gpu.read(gpu.input()) == all(4), "the product");
                             rank.expect_ok(ncclCommDestroy(both), "destroy");
+                          }),
+            "");
+}
+
+// Goal: a thread that has not named a device has device 0, as cudaGetDevice says: PyTorch makes communicators
+// from such threads.
+TEST(NcclDeviceTest, AThreadWithoutAContextHasDevice0) {
+  EXPECT_EQ(run_nccl(uncreated({1}),
+                     [](NcclRank& rank) {
+                       Gpu gpu;
+                       if (!gpu.open(rank)) return;
+                       std::thread([&] {
+                         ncclComm_t comm = nullptr;
+                         rank.expect_ok(ncclCommInitRank(&comm, 1, rank.next_id(), 0), "join");
+                         int device = -1;
+                         rank.expect_ok(ncclCommCuDevice(comm, &device), "device");
+                         rank.expect_true(device == 0, "device 0");
+                         rank.expect_ok(ncclCommDestroy(comm), "destroy");
+                       }).join();
+                     }),
+            "");
+}
+
+// Goal: a scalar "on the device" in memory that the host can read, too, is what work ahead in the stream has
+// made of it.
+// Method: the stream waits for a word, then writes the scalar; the word is set after the call.
+TEST(NcclDeviceTest, AScalarInPinnedMemoryIsReadWhenTheOperationRuns) {
+  EXPECT_EQ(run_on_device({1},
+                          [](NcclRank& rank, Gpu& gpu) {
+                            auto words = gpu.pinned(2 * sizeof(uint32_t));
+                            auto* const word = words.as<uint32_t>();
+                            auto* const scalar = words.as<float>() + 1;
+                            *word = 0;
+                            *scalar = 2;
+                            ncclRedOp_t scaled = ncclSum;
+                            rank.expect_ok(ncclRedOpCreatePreMulSum(&scaled, scalar, ncclFloat32,
+                                                                    ncclScalarDevice, rank.comm),
+                                           "operator");
+                            gpu.write(gpu.input(), all(5));
+                            gpu.write_behind(scalar, 3, word);
+                            rank.expect_ok(ncclAllReduce(gpu.input(), gpu.output(), kCount, ncclFloat32,
+                                                         scaled, rank.comm, gpu.stream()),
+                                           "scaled sum");
+                            std::atomic_ref(*word).store(1, std::memory_order_release);
+                            rank.expect_true(gpu.read(gpu.output()) == all(15), "the scaled sum");
                           }),
             "");
 }

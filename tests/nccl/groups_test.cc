@@ -187,6 +187,9 @@ TEST(NcclGroupsTest, AWrongCallSpoilsItsGroup) {
                      +[](NcclRank& r, float* value) {
                        return ncclAllReduce(value, value, 1, ncclNumTypes, ncclSum, r.comm, nullptr);
                      },
+                     +[](NcclRank&, float* value) {
+                       return ncclAllReduce(value, value, 1, ncclFloat32, ncclSum, nullptr, nullptr);
+                     },
                      +[](NcclRank& r, float* value) {
                        return ncclBroadcast(value, value, 1, ncclFloat32, r.count(), r.comm, nullptr);
                      },
@@ -214,6 +217,25 @@ TEST(NcclGroupsTest, AWrongCallSpoilsItsGroup) {
       "");
 }
 
+// Goal: a rank that joins inside a group has its handle at once, as in NCCL, and the variable that the call
+// was given is not written when the group ends.
+TEST(NcclGroupsTest, AHandleIsGivenOutWhenTheGroupIsOpen) {
+  EXPECT_EQ(run_child([] {
+              ncclUniqueId id;
+              std::string failures = expected(ncclGetUniqueId(&id), ncclSuccess, "id");
+              ncclComm_t variable = nullptr;
+              failures += expected(ncclGroupStart(), ncclSuccess, "start");
+              failures += expected(ncclCommInitRank(&variable, 1, id, 0), ncclSuccess, "init");
+              const ncclComm_t comm = std::exchange(variable, nullptr);
+              failures += expected(ncclGroupEnd(), ncclSuccess, "end");
+              if (variable != nullptr) failures += "the variable was written late\n";
+              int count = 0;
+              failures += expected(ncclCommCount(comm, &count), ncclSuccess, "the handle");
+              return failures + expected(ncclCommDestroy(comm), ncclSuccess, "destroy");
+            }),
+            "");
+}
+
 // Goal: a spoiled group sets up nothing, and the handles in the caller's variables are not live.
 TEST(NcclGroupsTest, ASpoiledGroupSetsUpNothing) {
   EXPECT_EQ(run_child([] {
@@ -226,7 +248,9 @@ TEST(NcclGroupsTest, ASpoiledGroupSetsUpNothing) {
               failures += expected(ncclCommInitRankConfig(&first, 2, id, 0, &config), ncclSuccess, "first");
               failures += expected(ncclCommInitRank(&second, 2, id, 2), ncclInvalidArgument, "second");
               failures += expected(ncclGroupEnd(), ncclInvalidArgument, "end");
-              if (first != nullptr || second != nullptr) failures += "a handle was left\n";
+              int count = 0;
+              failures += expected(ncclCommCount(first, &count), ncclInvalidArgument, "the first is dead");
+              if (second != nullptr) failures += "a handle was left\n";
               return failures;
             }),
             "");

@@ -131,6 +131,28 @@ TEST(NcclMembershipTest, SurvivorsShrinkAndGoOn) {
   }
 }
 
+// Goal: abort ends a shrink that waits for a rank which does not come, long before the set-up's deadline.
+TEST(NcclMembershipTest, AbortEndsAShrink) {
+  EXPECT_EQ(run_nccl(uncreated(processes(2)),
+                     [](NcclRank& rank) {
+                       join(rank, false);
+                       if (rank.rank() == 1) {
+                         rank.base().wait_value(0, 1);
+                         return;
+                       }
+                       ncclComm_t rest = nullptr;
+                       rank.expect(ncclCommShrink(rank.comm, nullptr, 0, &rest, nullptr, NCCL_SHRINK_DEFAULT),
+                                   ncclInProgress, "shrink");
+                       rank.expect_ok(ncclCommAbort(rank.comm), "abort");
+                       rank.comm = nullptr;
+                       rank.expect(rank.finish(rest), ncclRemoteError, "the rest");
+                       rank.expect_text({"aborted"}, "the rest");
+                       rank.expect_ok(ncclCommAbort(rest), "abort of the rest");
+                       rank.base().add(0);
+                     }),
+            "");
+}
+
 // Goal: new ranks join those of a communicator, which keep their places.
 TEST(NcclMembershipTest, GrowTakesNewRanksIn) {
   for (const bool blocking : {true, false}) {
