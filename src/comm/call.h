@@ -16,6 +16,8 @@ namespace tutti {
 struct VariableBlocks {
   std::vector<Extent> input;
   std::vector<Extent> output;
+
+  friend bool operator==(const VariableBlocks&, const VariableBlocks&) = default;
 };
 
 /// What decides the plan and its binding; equal shapes reuse a bound operation.

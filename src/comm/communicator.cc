@@ -27,6 +27,13 @@ constexpr uint64_t kDevicePlacingBytes = 65536;
 // Groups of messages kept bound: both directions of a few peers.
 constexpr size_t kMaxBoundMessages = 16;
 
+/// Where the last of the blocks ends.
+uint64_t end_of(const std::vector<Extent>& blocks) {
+  uint64_t end = 0;
+  for (const Extent& block : blocks) end = std::max(end, block.offset + block.bytes);
+  return end;
+}
+
 uint64_t largest_block(const VariableBlocks& blocks) {
   const auto& all = blocks.input.size() > blocks.output.size() ? blocks.input : blocks.output;
   uint64_t largest = 0;
@@ -327,9 +334,14 @@ Result<const Algorithm*> Communicator::choose(const Request& request, uint32_t* 
 
 Status Communicator::find_bound(const Call& call) {
   if (call.blocks != nullptr) {
-    auto bound = bind(call);
-    TUTTI_TRY(bound.status());
-    variable_ = std::move(*bound);
+    const bool is_repeated =
+        variable_ != nullptr && variable_->shape == call.shape && *variable_blocks_ == *call.blocks;
+    if (!is_repeated) {
+      auto bound = bind(call);
+      TUTTI_TRY(bound.status());
+      variable_ = std::move(*bound);
+      variable_blocks_ = call.blocks;
+    }
     last_ = variable_.get();
     return Status::ok();
   }
@@ -384,22 +396,24 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
   TUTTI_TRY(algorithm.status());
   bound->algorithm = *algorithm;
   const Plan plan = bound->algorithm->make(request, facts(), rank_);
-  bound->input_bytes = bytes * input_blocks(plan.collective, rank_count_);
-  bound->output_bytes = bytes * output_blocks(plan.collective, rank_count_);
+  bound->input_bytes = call.blocks != nullptr ? end_of(call.blocks->input)
+                                              : bytes * input_blocks(plan.collective, rank_count_);
+  bound->output_bytes = call.blocks != nullptr ? end_of(call.blocks->output)
+                                               : bytes * output_blocks(plan.collective, rank_count_);
   BindOptions options = bind_options();
   options.type = call.shape.type;
   options.op = request.op;
   options.premul_scalar_bits = call.shape.scale_bits;
-  options.message_bytes = std::max(bound->input_bytes, bound->output_bytes);
+  // Of a variable-count call only `bytes`, of all its blocks, is known to every rank.
+  options.message_bytes = call.blocks != nullptr ? bytes : std::max(bound->input_bytes, bound->output_bytes);
   const uint64_t placing_bytes = process_.config().placing_bytes;
   options.places = options.message_bytes >=
                    (device_ != nullptr ? std::min(placing_bytes, kDevicePlacingBytes) : placing_bytes);
   bound->tries_pulling = !one_process_ && rank_count_ > 1 && device_ == nullptr &&
                          options.message_bytes >= process_.config().pull_bytes;
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
-  // Of a variable-count call only `bytes` is known to every rank.
   const bool by_packets = device_ != nullptr && goes_by_packets(*bound, request);
-  const uint32_t count = stripe_count(call.blocks != nullptr ? bytes : options.message_bytes, by_packets);
+  const uint32_t count = stripe_count(options.message_bytes, by_packets);
   std::vector<Geometry> stripes;
   for (uint32_t index = 0; index < count; ++index) {
     const Stripe stripe{index, count};

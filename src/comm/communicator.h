@@ -380,10 +380,11 @@ class Communicator {
   bool striped_ = false;     ///< workers_ run the other stripes of the operation
   Bound* last_ = nullptr;
   std::unordered_map<CallShape, std::unique_ptr<Bound>, ShapeHash> bound_;
-  std::unique_ptr<Bound> variable_;
-  Operation* messages_ = nullptr;         ///< the last group of messages
-  bool messages_are_collective_ = false;  ///< messages_ is an all_to_all_v
-  std::vector<Message> message_list_;     ///< of the last group
+  std::unique_ptr<Bound> variable_;                        ///< the last call of variable counts
+  std::shared_ptr<const VariableBlocks> variable_blocks_;  ///< that it was bound for
+  Operation* messages_ = nullptr;                          ///< the last group of messages
+  bool messages_are_collective_ = false;                   ///< messages_ is an all_to_all_v
+  std::vector<Message> message_list_;                      ///< of the last group
   /// Groups of messages bound lately: one of the same peers and directions is bound anew without allocating.
   std::vector<std::unique_ptr<Operation>> bound_messages_;
   size_t oldest_bound_messages_ = 0;

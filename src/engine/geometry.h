@@ -17,6 +17,8 @@ namespace tutti {
 struct Extent {
   uint64_t offset = 0;
   uint64_t bytes = 0;
+
+  friend bool operator==(const Extent&, const Extent&) = default;
 };
 
 /// One of `count` parts of every block; the last ones of a small block are empty.

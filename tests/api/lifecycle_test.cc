@@ -111,6 +111,26 @@ TEST_P(LifecycleTest, VariableAndUniformCallsDoNotMixUp) {
             "");
 }
 
+// Goal: a variable call after one of the same total uses its own blocks, and the same call again still does.
+TEST_P(LifecycleTest, VariableCallsOfOneTotalDoNotMixUp) {
+  EXPECT_EQ(
+      run_cluster(options(),
+                  [](Rank& rank) {
+                    const int last = rank.count() - 1;
+                    const std::vector<int32_t> send(12, rank.rank() + 1);
+                    for (const int giver : {0, 0, last, last, 0}) {
+                      std::vector<size_t> counts(static_cast<size_t>(rank.count()), 0);
+                      counts[static_cast<size_t>(giver)] = 12;
+                      std::vector<int32_t> recv(12, 0);
+                      rank.expect_ok(tutti_all_gather_v(send.data(), recv.data(), counts.data(), nullptr,
+                                                        TUTTI_INT32, rank.comm, TUTTI_BLOCKING),
+                                     "all_gather_v");
+                      rank.expect_true(recv == std::vector<int32_t>(12, giver + 1), "the giver's block");
+                    }
+                  }),
+      "");
+}
+
 // Goal: a repeated call is checked like the first: other buffers, bad ones, another communicator's state.
 TEST_P(LifecycleTest, RepeatedCallsAreStillChecked) {
   EXPECT_EQ(run_cluster(options(),
