@@ -173,6 +173,8 @@ Status revoke_comm(ncclComm* comm) {
   made(comm)->abort();
   // Quiet when the other calls have left; this one is a user too.
   while (comm->users.load() > 1) std::this_thread::yield();
+  // What a group has issued is with tutti.
+  wait_until_left(comm->comm);
   if (comm->stream != nullptr) static_cast<void>(tutti_host_stream_synchronize(comm->stream));
   // What it was revoked for has been dealt with.
   const std::scoped_lock lock(comm->mutex);

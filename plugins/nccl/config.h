@@ -9,7 +9,7 @@
 
 namespace tutti::nccl {
 
-/// What has an effect on host memory.
+/// What has an effect.
 struct CommConfig {
   bool blocking = true;
   std::string name;  ///< for messages; may be empty

@@ -76,9 +76,7 @@ Status grow(ncclComm_t comm, int rank_count, const ncclUniqueId* id, int rank, n
 }
 
 ncclResult_t cannot_rest(const char* call) noexcept {
-  return guarded(call, [] {
-    return not_implemented("a communicator cannot be suspended (on host memory it holds no GPU memory)");
-  });
+  return guarded(call, [] { return not_implemented("suspending a communicator is not implemented"); });
 }
 
 }  // namespace

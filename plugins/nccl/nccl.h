@@ -2,7 +2,8 @@
  *
  * A program that includes <nccl.h> compiles against this header where CUDA and NCCL are not installed; where
  * they are, NVIDIA's own header serves as well, for the binary interface is the same. docs/nccl.md says, call
- * by call, what each does here. In short: buffers are host memory, the stream is the null stream, and
+ * by call, what each does here. In short: where the process uses CUDA a rank works on the current device, in
+ * the order of streams, as with NCCL. Else buffers are host memory, the stream is the null stream, and
  *  - a blocking communicator (the default) has finished an operation when its call, or the group's end,
  * returns;
  *  - a non-blocking one (ncclConfig_t.blocking = 0) returns ncclInProgress: poll ncclCommGetAsyncError until
@@ -112,8 +113,8 @@ typedef enum TUTTI_NCCL_ANY_INT { ncclScalarDevice = 0, ncclScalarHostImmediate 
 #define NCCL_REVOKE_DEFAULT 0x00
 
 /* Grows at its end from version to version; `size` says how much of it the caller knows. Start from
- * NCCL_CONFIG_INITIALIZER. blocking and commName are used; fields about GPUs and networks are checked for
- * their range and have no effect on host memory. */
+ * NCCL_CONFIG_INITIALIZER. blocking and commName are used; the other fields are checked for their range and
+ * have no effect. */
 typedef struct ncclConfig_v23000 {
   size_t size;
   unsigned int magic;
@@ -191,7 +192,8 @@ NCCL_DECLARE_(ncclResult_t, ncclCommInitRankConfig,
 /* All ranks are given the same 1 to nranks ids in the same order; the first one is used. */
 NCCL_DECLARE_(ncclResult_t, ncclCommInitRankScalable,
               (ncclComm_t * comm, int nranks, int rank, int nId, ncclUniqueId* ids, ncclConfig_t* config));
-/* All ranks in this process: comms[0..ndev). devlist may be NULL; its devices are not used. */
+/* All ranks in this process: comms[0..ndev). devlist may be NULL: devices 0 to ndev - 1. On host
+ * memory no device is looked at. */
 NCCL_DECLARE_(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int* devlist));
 /* Collective on `comm`: ranks of one color form a new communicator, ordered by key, then by rank. Without a
  * color *newcomm is NULL. config NULL: as the parent's. */
@@ -236,12 +238,13 @@ typedef enum TUTTI_NCCL_ANY_INT {
   ncclStatGpuMemPersist = 2,
   ncclStatGpuMemTotal = 3
 } ncclCommMemStat_t;
-/* *value = 0: a communicator on host memory holds no GPU memory. */
+/* *value = 0: GPU memory is not counted. */
 NCCL_DECLARE_(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value));
 
 /* ---- memory ------------------------------------------------------------------------------------- */
 
-/* Memory that ranks of this host reach without a copy, 4096-byte aligned, zeroed. Local. */
+/* Memory of the current device; without one host memory that ranks of this host reach without a copy,
+ * 4096-byte aligned, zeroed. Local. */
 NCCL_DECLARE_(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size));
 NCCL_DECLARE_(ncclResult_t, ncclMemFree, (void* ptr));
 /* A hint that the buffer will be used often. Local. */
