@@ -9,6 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "core/kept_by_thread.h"
+
 namespace tutti::nccl {
 namespace {
 
@@ -23,7 +25,9 @@ LastError& last_error_of_process() {
   return *kept;
 }
 
-thread_local ErrorText thread_error;
+ErrorText& thread_error() {
+  return KeptByThread<ErrorText>::get();
+}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -91,13 +95,13 @@ Status not_implemented(const char* what) {
 ncclResult_t report(const char* call, const Status& why) noexcept {
   if (why.code() == Code::kInProgress) return ncclInProgress;
   try {
-    thread_error = numbered(std::string(call) + ": " + std::string(why.text()));
+    thread_error() = numbered(std::string(call) + ": " + std::string(why.text()));
     {
       LastError& last = last_error_of_process();
       const std::scoped_lock lock(last.mutex);
-      last.error = thread_error;
+      last.error = thread_error();
     }
-    log(LogLevel::kWarn, "NCCL WARN " + thread_error.text);
+    log(LogLevel::kWarn, "NCCL WARN " + thread_error().text);
   } catch (...) {
     // Without memory for the text the code still says what happened.
     return result_of(why.code());
@@ -117,7 +121,7 @@ ErrorText last_error() {
 }
 
 const ErrorText& last_error_of_thread() {
-  return thread_error;
+  return thread_error();
 }
 
 void log(LogLevel level, const std::string& text) noexcept {

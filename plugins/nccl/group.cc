@@ -6,6 +6,7 @@
 
 #include "api/group.h"
 #include "api/issue.h"
+#include "core/kept_by_thread.h"
 
 namespace tutti::nccl {
 namespace {
@@ -25,8 +26,7 @@ struct Group {
 };
 
 Group& group() {
-  thread_local Group current;
-  return current;
+  return KeptByThread<Group>::get();
 }
 
 void log_begin(const SetUp& job) {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/kept_by_thread.h"
 #include "plugins/nccl/communicator.h"
 #include "plugins/nccl/settings.h"
 
@@ -73,7 +74,7 @@ TUTTI_NCCL_CALL(const char*, ncclGetErrorString, ncclResult_t result) {
 }
 
 TUTTI_NCCL_CALL(const char*, ncclGetLastError, ncclComm_t comm) {
-  thread_local std::string text;
+  std::string& text = KeptByThread<std::string, struct LastErrorText>::get();
   static_cast<void>(guarded("ncclGetLastError", [&]() -> Status {
     const Use use(comm);
     ErrorText newest = last_error_of_thread();
@@ -122,7 +123,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclParamGetStr, ncclParamHandle_t h, const char**
     if (out == nullptr) return null_argument("out");
     auto parameter = parameter_of(h);
     TUTTI_TRY(parameter.status());
-    thread_local std::string text;
+    std::string& text = KeptByThread<std::string, struct ParameterText>::get();
     text = parameter_value(**parameter);
     *out = text.c_str();
     return Status::ok();
@@ -151,7 +152,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclParamGetParameter, const char* key, const char
     if (value == nullptr) return null_argument("value");
     auto parameter = find_parameter(key);
     TUTTI_TRY(parameter.status());
-    thread_local std::string text;
+    std::string& text = KeptByThread<std::string, struct NamedParameterText>::get();
     text = parameter_value(**parameter);
     *value = text.c_str();
     if (valueLen != nullptr) *valueLen = static_cast<int>(text.size());
@@ -163,7 +164,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclParamGetAllParameterKeys, const char*** table,
   return guarded("ncclParamGetAllParameterKeys", [&]() -> Status {
     if (table == nullptr) return null_argument("table");
     if (tableLen == nullptr) return null_argument("tableLen");
-    thread_local std::vector<const char*> keys;
+    auto& keys = KeptByThread<std::vector<const char*>>::get();
     keys.clear();
     for (const Parameter& parameter : parameters()) keys.push_back(parameter.name);
     *table = keys.data();
