@@ -84,11 +84,7 @@ void log_end(const char* what, const ncclComm* comm) {
 Job::Job(std::function<Status()> work) {
   const Status started =
       start_thread(thread_, "a thread for a call that returns at once", [this, work = std::move(work)] {
-        try {
-          status_ = work();
-        } catch (const std::exception& error) {
-          status_ = {Code::kInternal, error.what()};
-        }
+        status_ = contained(work);
         done_.store(true, std::memory_order_release);
       });
   has_run_ = started.is_ok();

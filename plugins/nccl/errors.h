@@ -6,8 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
-#include <new>
 #include <string>
 
 #include "core/result.h"
@@ -54,18 +52,10 @@ void log_always(const std::string& text);
 /// Runs the body of one exported call: catches everything, maps to a code, keeps the text.
 template <class Body>
 ncclResult_t guarded(const char* call, Body&& body) noexcept {
-  try {
-    const Status status = body();
-    if (status.is_ok()) [[likely]]
-      return ncclSuccess;
-    return report(call, status);
-  } catch (const std::bad_alloc&) {
-    return report(call, {Code::kOutOfMemory, "out of memory"});
-  } catch (const std::exception& error) {
-    return report(call, {Code::kInternal, error.what()});
-  } catch (...) {
-    return report(call, {Code::kInternal, "unknown exception"});
-  }
+  const Status status = contained(body);
+  if (status.is_ok()) [[likely]]
+    return ncclSuccess;
+  return report(call, status);
 }
 
 }  // namespace tutti::nccl
