@@ -21,8 +21,8 @@ struct Used {
 };
 
 Used& used() {
-  static auto* const only = new Used;
-  return *only;
+  static auto* const kOnly = new Used;
+  return *kOnly;
 }
 
 /// Null while the process uses no driver.

@@ -140,7 +140,8 @@ Status Meeting::absent_ranks() {
     std::memcpy(&header, answer->bytes.data(), sizeof(header));
     if (header.kind != Kind::kAbsent) continue;
     const std::string who = body_text(*answer);
-    return {Code::kTimeout, late + (who.empty() ? ", though all ranks have come" : ": " + who)};
+    return {Code::kTimeout, who.empty() ? late + ", though all ranks have come"
+                                        : format("%s: %s", late.c_str(), who.c_str())};
   }
 }
 

@@ -10,6 +10,13 @@
 #include <new>
 
 namespace tutti {
+namespace {
+
+// Made when the library is loaded, and never destroyed: where memory is short, a copy of them takes none.
+const auto* const kOutOfMemory = new Status(Code::kOutOfMemory, "out of memory");
+const auto* const kUnknown = new Status(Code::kInternal, "unknown exception");
+
+}  // namespace
 
 std::string_view code_name(Code code) {
   switch (code) {
@@ -48,21 +55,18 @@ std::string format(const char* pattern, ...) {
 }
 
 Status caught() noexcept {
-  // Made before memory is short, and never destroyed: a copy takes none.
-  static const auto* const out_of_memory = new Status(Code::kOutOfMemory, "out of memory");
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return *out_of_memory;
+    return *kOutOfMemory;
   } catch (const std::exception& error) {
     try {
       return {Code::kInternal, error.what()};
     } catch (...) {
-      return *out_of_memory;
+      return *kOutOfMemory;
     }
   } catch (...) {
-    static const auto* const unknown = new Status(Code::kInternal, "unknown exception");
-    return *unknown;
+    return *kUnknown;
   }
 }
 
