@@ -109,10 +109,15 @@ Status abort_comm(tutti_comm* handle) {
   return Status::ok();
 }
 
+/// Of calls that need no communicator: a program may make them, and then fork its ranks.
+Status check_not_forked() {
+  return Process::in_forked_child() ? Process::forked() : Status::ok();
+}
+
 /// A live host stream, of this process: in a forked child nobody completes what it holds.
 Status check_own_stream(tutti_host_stream* stream) {
   TUTTI_TRY(check_host_stream(tutti_stream_host(stream)));
-  return meeting_process().status();
+  return check_not_forked();
 }
 
 /// What async_error reports, as a status.
@@ -147,7 +152,7 @@ TUTTI_API size_t tutti_type_bytes(tutti_type_t type) noexcept {
 TUTTI_API tutti_result_t tutti_host_stream_create(tutti_host_stream_t** stream) noexcept {
   return guarded([&]() -> Status {
     if (stream == nullptr) return null_argument("stream");
-    TUTTI_TRY(meeting_process().status());
+    TUTTI_TRY(check_not_forked());
     *stream = acquire_stream();
     return Status::ok();
   });

@@ -44,6 +44,9 @@ Result<ChoiceTable> load_choice(const std::string& path) {
   return ChoiceTable::parse(text.str());
 }
 
+/// Once there is one.
+std::atomic<const Process*> only_process{nullptr};
+
 }  // namespace
 
 Result<Process*> Process::instance() {
@@ -68,8 +71,14 @@ Result<Process*> Process::for_meeting() {
 Result<Process*> Process::create() {
   std::unique_ptr<Process> process(new Process);
   TUTTI_TRY(process->prepare());
+  only_process.store(process.get(), std::memory_order_release);
   // Never freed: see the head of process.h.
   return process.release();
+}
+
+bool Process::in_forked_child() {
+  const Process* const only = only_process.load(std::memory_order_acquire);
+  return only != nullptr && !only->is_original();
 }
 
 /// What meetings need; what ranks need besides may fail.

@@ -61,6 +61,8 @@ class Process {
 
   /// False in a child that was forked after the process began to use tutti. One load.
   bool is_original() const { return *original_ != 0; }
+  /// Whether this is such a child. Does not begin to use tutti.
+  static bool in_forked_child();
   /// Status of a call in such a child.
   static Status forked();
 

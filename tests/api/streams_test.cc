@@ -404,6 +404,26 @@ TEST(StreamHandleTest, IsRefusedInAForkedChild) {
             "");
 }
 
+// Goal: a stream alone is no use of the library: who has made one may still fork the ranks.
+TEST(StreamHandleTest, MayBeMadeBeforeRanksAreForked) {
+  EXPECT_EQ(run_child([] {
+              tutti_host_stream_t* stream = nullptr;
+              if (tutti_host_stream_create(&stream) != TUTTI_SUCCESS) return std::string("create");
+              const pid_t child = fork();
+              if (child == 0) {
+                skip_leak_check();
+                tutti_comm_t* comm = nullptr;
+                const bool good = tutti_comm_create_all(&comm, 1, nullptr) == TUTTI_SUCCESS &&
+                                  tutti_comm_destroy(comm) == TUTTI_SUCCESS;
+                _exit(good ? 0 : 1);
+              }
+              int status = -1;
+              if (waitpid(child, &status, 0) != child || status != 0) return std::string("the child");
+              return std::string(tutti_host_stream_destroy(stream) == TUTTI_SUCCESS ? "" : "destroy");
+            }),
+            "");
+}
+
 /// The kernel's sched_attr of 48 bytes; its runtime is the time slice of an ordinary thread, since
 /// Linux 6.12.
 using Scheduling = std::array<uint64_t, 6>;
