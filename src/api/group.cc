@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -207,26 +208,36 @@ struct Runner {
   /// Moves on; true when anything happened.
   bool step() {
     Communicator& comm = *handle->comm;
+    if (!status) {
+      // The others go on meanwhile: it may be their ranks that use this one's buffers.
+      if (!comm.buffers_are_free()) return false;
+      end(status);
+      return true;
+    }
     if (!running) {
       take_turn(handle, queue[next]->timeout_ms);
       status = std::visit([&](const auto& call) { return comm.begin(call); }, queue[next]->what);
       running = true;
+      if (!status) return true;
     }
-    if (status.is_ok()) {
-      const Progress progress = comm.poll();
-      if (progress == Progress::kBlocked || progress == Progress::kMoved) {
-        if (progress == Progress::kMoved) comm.moved();
-        return progress == Progress::kMoved;
-      }
-      status = comm.finish(progress);
+    const Progress progress = comm.poll();
+    if (progress == Progress::kBlocked || progress == Progress::kMoved) {
+      if (progress == Progress::kMoved) comm.moved();
+      return progress == Progress::kMoved;
     }
+    status = comm.finish(progress);
     running = false;
+    if (!status) return true;
     ++next;
-    if (!status || done()) end(status);
+    if (done()) end(status);
     return true;
   }
   void wait() {
-    if (const Status waited = handle->comm->wait(); !waited) end(waited);
+    if (status) {
+      status = handle->comm->wait();
+    } else {
+      std::this_thread::yield();
+    }
   }
 };
 

@@ -91,13 +91,21 @@ Status Communicator::run_again(const void* send, void* recv) {
 
 /// Runs the current operation to its end in the calling thread.
 Status Communicator::drive() {
-  for (;;) {
+  Status status;
+  for (bool running = true; running && status;) {
     const Progress progress = poll();
-    if (progress == Progress::kDone || progress == Progress::kMismatch) [[likely]]
-      return finish(progress);
+    running = progress != Progress::kDone && progress != Progress::kMismatch;
     if (progress == Progress::kMoved) waiter_.moved();
-    TUTTI_TRY(wait());
+    status = running ? wait() : finish(progress);
   }
+  if (!status) [[unlikely]]
+    leave_buffers();
+  return status;
+}
+
+/// Of a call that has failed.
+void Communicator::leave_buffers() const {
+  for (Waiter waiter(WaitMode::kYield); !buffers_are_free();) waiter.pause();
 }
 
 Status Communicator::begin(const Call& call) {

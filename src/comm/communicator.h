@@ -144,6 +144,10 @@ class Communicator {
   }
   /// Between polls that moved nothing. A failure ends the operation.
   Status wait();
+  /// After a failure of `wait` or `finish`: the call's buffers are the caller's again. No live peer is
+  /// reading them, or writing to the one that it was offered, any more; or all have had time enough to
+  /// notice.
+  bool buffers_are_free() const;
   void moved() { waiter_.moved(); }
   /// While true the calls come from a progress thread beside computing callers: it never spins.
   void wait_beside_callers(bool beside);
@@ -258,6 +262,7 @@ class Communicator {
   Waiter make_waiter() { return Waiter(wait_mode(), remote_.get()); }
   static void choose_carriage(Bound& bound);
   Status drive();
+  void leave_buffers() const;
   Status begin_on_host(const Call& call);
   Status begin_on_host(const MessageCall& call);
 
@@ -321,7 +326,6 @@ class Communicator {
   Status deadline_verdict(uint64_t waited_ns);
   Status fail(const Status& why);
   void await_alert();
-  void drain_references();
   bool holds_references() const;
 
   Process& process_;
@@ -375,9 +379,10 @@ class Communicator {
   /// What the caller's thread runs, and a verdict looks at: of a striped operation its own stripe, or the one
   /// that is stuck.
   Operation* current_ = nullptr;
-  bool draining_ = false;    ///< current_ is done, but the network has not taken all of it
-  uint32_t torn_looks_ = 0;  ///< at a way that is torn, while nobody has said why
-  bool striped_ = false;     ///< workers_ run the other stripes of the operation
+  bool draining_ = false;             ///< current_ is done, but the network has not taken all of it
+  uint64_t buffers_deadline_ns_ = 0;  ///< until when peers may use the buffers of a call that has failed
+  uint32_t torn_looks_ = 0;           ///< at a way that is torn, while nobody has said why
+  bool striped_ = false;              ///< workers_ run the other stripes of the operation
   Bound* last_ = nullptr;
   std::unordered_map<CallShape, std::unique_ptr<Bound>, ShapeHash> bound_;
   std::unique_ptr<Bound> variable_;                        ///< the last call of variable counts

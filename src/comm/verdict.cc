@@ -278,15 +278,19 @@ void Communicator::raise(const Status& why) {
   if (plane_ != nullptr) plane_->raise(rank_, why.code(), why.text());
 }
 
-/// Ends the current operation with an error that every rank of the communicator gets.
+/// Ends the current operation with an error that every rank of the communicator gets. Its buffers may still
+/// be in use: buffers_are_free.
 Status Communicator::fail(const Status& why) {
   raise(why);
   if (striped_) workers_->recall();
   if (remote_ != nullptr) remote_->withdraw();
   draining_ = false;
   if (shows_wait_) clear_wait();
-  if (device_ == nullptr) drain_references();
-  striped_ = false;
+  if (device_ == nullptr) {
+    header_->status.in_messages.store(0, std::memory_order_release);
+    header_->status.completed.store(sequence_, std::memory_order_release);
+    buffers_deadline_ns_ = deadline_after_ms(kReferencePatienceMs);
+  }
   // The first failure that reached this rank is the one that all its calls report. A peer that died while it
   // wrote the alert's text never raises it: then this failure takes its place.
   await_alert();
@@ -303,22 +307,13 @@ void Communicator::await_alert() {
   for (Waiter waiter(WaitMode::kYield); !has_error() && now_ns() < deadline_ns;) waiter.pause();
 }
 
-/// Waits until no live peer can be reading this call's buffers, or writing to the one it offered, any more.
-void Communicator::drain_references() {
-  header_->status.in_messages.store(0, std::memory_order_release);
-  header_->status.completed.store(sequence_, std::memory_order_release);
-  Waiter waiter(WaitMode::kYield);
-  const uint64_t deadline_ns = deadline_after_ms(kReferencePatienceMs);
+bool Communicator::buffers_are_free() const {
+  if (now_ns() >= buffers_deadline_ns_) return true;
   const bool offers = current_->places() && header_->window.call.load(std::memory_order_relaxed) == sequence_;
-  while ((offers || holds_references()) && now_ns() < deadline_ns) {
-    const bool anyone_reads =
-        std::any_of(links_.peers().begin(), links_.peers().end(), [this](const auto& peer) {
-          return peer.segment != segment_ && !peer.is_remote &&
-                 peer.segment->header().status.may_read_peers();
-        });
-    if (!anyone_reads) return;
-    waiter.pause();
-  }
+  if (!offers && !holds_references()) return true;
+  return std::none_of(links_.peers().begin(), links_.peers().end(), [this](const auto& peer) {
+    return peer.segment != segment_ && !peer.is_remote && peer.segment->header().status.may_read_peers();
+  });
 }
 
 bool Communicator::holds_references() const {

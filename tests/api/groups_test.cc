@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <string_view>
+#include <thread>
 
+#include "api/handle.h"
 #include "tests/support/cluster.h"
 
 namespace tutti::test {
@@ -234,6 +237,51 @@ TEST(OneThreadTest, DrivesAllRanksOfAProcess) {
         return failures;
       }),
       "");
+}
+
+size_t ranks_in_a_collective(const tutti_comm_t* comm) {
+  constexpr std::string_view kInside = "is in collective";
+  const std::string report = comm->comm->report();
+  size_t count = 0;
+  for (size_t at = report.find(kInside); at != std::string::npos; at = report.find(kInside, at + 1)) ++count;
+  return count;
+}
+
+// Goal: when a group fails, a rank that one thread drives does not wait for the thread's other ranks to leave
+// its buffers: they cannot before it is their turn. Each once waited 10 s for those behind it. Method: of
+// four ranks that may use each other's buffers three are in a sum, and wait for the fourth, which is aborted.
+TEST(OneThreadTest, LeavesAFailedGroupOfManyRanksAtOnce) {
+  EXPECT_EQ(run_child([] {
+              constexpr size_t kRanks = 4;
+              constexpr size_t kCount = 1 << 20;
+              constexpr double kPatienceOfOneRankS = 10;
+              std::vector<tutti_comm_t*> comms(kRanks);
+              if (tutti_comm_create_all(comms.data(), kRanks, nullptr) != TUTTI_SUCCESS)
+                return std::string(tutti_last_error());
+              std::vector<std::vector<float>> data(kRanks, std::vector<float>(kCount, 1.0f));
+              std::string failures;
+              const auto check = [&](tutti_result_t result, tutti_result_t wanted) {
+                if (result != wanted) failures += std::string(tutti_error_string(result)) + "\n";
+              };
+              std::thread aborter([&, comm = comms.back()] {
+                while (ranks_in_a_collective(comm) < kRanks - 1) std::this_thread::yield();
+                check(tutti_comm_abort(comm), TUTTI_SUCCESS);
+              });
+              check(tutti_group_start(), TUTTI_SUCCESS);
+              for (size_t rank = 0; rank + 1 < kRanks; ++rank) {
+                check(tutti_all_reduce(data[rank].data(), data[rank].data(), kCount, TUTTI_FLOAT32, TUTTI_SUM,
+                                       comms[rank], kNow),
+                      TUTTI_SUCCESS);
+              }
+              const double begin_s = seconds_now();
+              check(tutti_group_end(), TUTTI_ABORTED);
+              if (seconds_now() - begin_s > kPatienceOfOneRankS) failures += "waited for its own ranks\n";
+              aborter.join();
+              for (size_t rank = 0; rank + 1 < kRanks; ++rank)
+                check(tutti_comm_destroy(comms[rank]), TUTTI_SUCCESS);
+              return failures;
+            }),
+            "");
 }
 
 }  // namespace
