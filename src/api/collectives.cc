@@ -175,7 +175,7 @@ template <class Body>
 tutti_result_t guarded_call(tutti_comm* handle, Body&& body) noexcept {
   return guarded([&]() -> Status {
     const Busy busy(handle);
-    Status status = busy ? body() : no_handle(handle);
+    Status status = busy ? contained(body) : no_handle(handle);
     if (!status.is_ok()) [[unlikely]]
       spoil_group(status);
     return status;

@@ -207,6 +207,24 @@ struct Runner {
 
   /// Moves on; true when anything happened.
   bool step() {
+    bool moved = true;
+    const Status stepped = handle->comm->guard(true, [&] {
+      moved = advance();
+      return Status::ok();
+    });
+    if (!stepped) status = stepped;
+    return moved;
+  }
+  void wait() {
+    if (status) {
+      status = handle->comm->guard(true, [&] { return handle->comm->wait(); });
+    } else {
+      std::this_thread::yield();
+    }
+  }
+
+ private:
+  bool advance() {
     Communicator& comm = *handle->comm;
     if (!status) {
       // The others go on meanwhile: it may be their ranks that use this one's buffers.
@@ -231,13 +249,6 @@ struct Runner {
     ++next;
     if (done()) end(status);
     return true;
-  }
-  void wait() {
-    if (status) {
-      status = handle->comm->wait();
-    } else {
-      std::this_thread::yield();
-    }
   }
 };
 

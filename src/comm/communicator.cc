@@ -53,54 +53,59 @@ size_t Communicator::ShapeHash::operator()(const CallShape& shape) const {
 }
 
 Status Communicator::run(const Call& call) {
-  if (device_ != nullptr && call.shape.splits) [[unlikely]]
-    return run_through_host(call);
-  TUTTI_TRY(begin(call));
-  return drive();
+  return run_whole([&]() -> Status {
+    if (device_ != nullptr && call.shape.splits) [[unlikely]]
+      return run_through_host(call);
+    TUTTI_TRY(begin(call));
+    return drive();
+  });
 }
 
 Status Communicator::run(const MessageCall& call) {
-  TUTTI_TRY(begin(call));
-  return drive();
+  return run_whole([&]() -> Status {
+    TUTTI_TRY(begin(call));
+    return drive();
+  });
 }
 
 Status Communicator::run(const Message& message) {
   if (is_on_device()) return run(MessageCall{.messages = {message}, .collective = false, .shape = {}});
-  if (has_error()) return error();
-  message_list_.assign(1, message);
-  messages_are_collective_ = false;
-  TUTTI_TRY(begin_messages());
-  return drive();
+  return run_whole([&]() -> Status {
+    if (has_error()) return error();
+    message_list_.assign(1, message);
+    messages_are_collective_ = false;
+    TUTTI_TRY(start_messages(prepare_messages()));
+    return drive();
+  });
 }
 
 Status Communicator::run_again(const void* send, void* recv) {
-  if (has_error()) [[unlikely]]
-    return error();
-  header_->status.sequence.store(++sequence_, std::memory_order_release);
-  if (!last_->is_short) {
-    TUTTI_TRY(start(*last_, send, recv));
-    return drive();
-  }
-  current_ = last_->operation.get();
-  const uint16_t signature = call_signature(last_->signature_seed, sequence_);
-  if (current_->start_short(send, recv, signature, waiter_.polls()) != Progress::kDone) return drive();
-  header_->status.completed.store(sequence_, std::memory_order_release);
-  waiter_.moved();
-  return Status::ok();
+  return run_whole([&]() -> Status {
+    if (has_error()) [[unlikely]]
+      return error();
+    header_->status.sequence.store(++sequence_, std::memory_order_release);
+    if (!last_->is_short) {
+      TUTTI_TRY(start(*last_, send, recv));
+      return drive();
+    }
+    current_ = last_->operation.get();
+    const uint16_t signature = call_signature(last_->signature_seed, sequence_);
+    if (current_->start_short(send, recv, signature, waiter_.polls()) != Progress::kDone) return drive();
+    header_->status.completed.store(sequence_, std::memory_order_release);
+    waiter_.moved();
+    return Status::ok();
+  });
 }
 
 /// Runs the current operation to its end in the calling thread.
 Status Communicator::drive() {
-  Status status;
-  for (bool running = true; running && status;) {
+  for (;;) {
     const Progress progress = poll();
-    running = progress != Progress::kDone && progress != Progress::kMismatch;
+    if (progress == Progress::kDone || progress == Progress::kMismatch) [[likely]]
+      return finish(progress);
     if (progress == Progress::kMoved) waiter_.moved();
-    status = running ? wait() : finish(progress);
+    TUTTI_TRY(wait());
   }
-  if (!status) [[unlikely]]
-    leave_buffers();
-  return status;
 }
 
 /// Of a call that has failed.
@@ -233,17 +238,18 @@ Status Communicator::begin_on_host(const MessageCall& call) {
   if (has_error()) return error();
   message_list_ = call.messages;
   messages_are_collective_ = call.collective;
+  const uint64_t word = agreed_word(call.shape);
   if (call.collective) {
-    const uint64_t word = agreed_word(call.shape);
-    enter(word, call.shape.count);
-    const uint16_t signature = call_signature(signature_seed(word, call.shape.count), sequence_);
+    const uint16_t signature = call_signature(signature_seed(word, call.shape.count), sequence_ + 1);
     for (Message& message : message_list_) message.signature = signature ^ bytes_signature(message.bytes);
   }
-  return begin_messages();
+  const bool may_refer = prepare_messages();
+  if (call.collective) enter(word, call.shape.count);
+  return start_messages(may_refer);
 }
 
-/// Begins the messages of message_list_.
-Status Communicator::begin_messages() {
+/// Binds the messages of message_list_. Says whether ranks may use each other's buffers.
+bool Communicator::prepare_messages() {
   for (const SelfCopy& copy : take_self_copies(message_list_, rank_))
     std::memmove(copy.to, copy.from, copy.bytes);
   const uint64_t reference_bytes = bind_options().reference_bytes;
@@ -255,6 +261,10 @@ Status Communicator::begin_messages() {
     message.shared = process_.heap().contains(message.buffer, message.bytes);
   }
   messages_ = bind_messages();
+  return may_refer;
+}
+
+Status Communicator::start_messages(bool may_refer) {
   current_ = messages_;
   header_->status.in_messages.store(1, may_refer ? std::memory_order_seq_cst : std::memory_order_relaxed);
   if (may_refer) TUTTI_TRY(look_again());

@@ -152,6 +152,17 @@ class Communicator {
   /// While true the calls come from a progress thread beside computing callers: it never spins.
   void wait_beside_callers(bool beside);
   Status finish(Progress progress);
+  /// What a piece of a call returns, or what it has thrown: then the call has ended. That is an error of the
+  /// communicator if the call had begun, so that peers may wait for the rest of it, or `is_one_of_many`,
+  /// calls that begin and end together or in order. Else nothing has changed.
+  template <class Piece>
+  Status guard(bool is_one_of_many, Piece&& piece) noexcept {
+    try {
+      return piece();
+    } catch (...) {
+      return end_thrown(is_one_of_many);
+    }
+  }
 
   /// What put the communicator in error; ok if nothing has. Any thread.
   Status error() const { return alert_status(header_->alert); }
@@ -242,7 +253,8 @@ class Communicator {
   Result<std::unique_ptr<Bound>> bind(const Call& call);
   Status find_bound(const Call& call);
   BindOptions bind_options() const;
-  Status begin_messages();
+  bool prepare_messages();
+  Status start_messages(bool may_refer);
   Status look_again();
   Operation* bind_messages();
   uint32_t stripe_count(uint64_t call_bytes, bool by_packets) const;
@@ -261,6 +273,8 @@ class Communicator {
   WaitMode wait_mode() const;
   Waiter make_waiter() { return Waiter(wait_mode(), remote_.get()); }
   static void choose_carriage(Bound& bound);
+  template <class Whole>
+  Status run_whole(Whole&& call);
   Status drive();
   void leave_buffers() const;
   Status begin_on_host(const Call& call);
@@ -325,6 +339,7 @@ class Communicator {
   void raise(const Status& why);
   Status deadline_verdict(uint64_t waited_ns);
   Status fail(const Status& why);
+  Status end_thrown(bool is_one_of_many) noexcept;
   void await_alert();
   bool holds_references() const;
 
@@ -396,5 +411,14 @@ class Communicator {
   std::vector<DeviceProgramHold> message_programs_;  ///< on a device: groups bound lately
   std::array<std::byte, 64> barrier_bytes_{};
 };
+
+/// A call from its beginning to its end, in the calling thread: its buffers are the caller's again.
+template <class Whole>
+Status Communicator::run_whole(Whole&& call) {
+  Status status = guard(beside_callers_, call);
+  if (!status) [[unlikely]]
+    leave_buffers();
+  return status;
+}
 
 }  // namespace tutti

@@ -125,7 +125,12 @@ void ControlPlane::broadcast(const FrameHeader& header, const FrameSocket::Body&
 }
 
 void ControlPlane::raise(uint32_t from, Code code, std::string_view text) {
-  broadcast(alert_of(from, code), text_of(text));
+  const Status told = contained([&]() -> Status {
+    broadcast(alert_of(from, code), text_of(text));
+    return Status::ok();
+  });
+  // Without the memory to say it: that its connections close is an error of the peers', too.
+  if (!told) close();
 }
 
 void ControlPlane::leave() {

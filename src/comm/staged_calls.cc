@@ -102,9 +102,11 @@ Status Communicator::wait_for_stream(uint32_t number) {
 
 template <class Anything>
 Status Communicator::run_staged(const StagedCall<Anything>& staged) {
-  Status status = wait_for_stream(staged.number);
-  if (status) status = begin_on_host(with_scale(staged.call));
-  if (status) status = drive();
+  const Status status = run_whole([&]() -> Status {
+    TUTTI_TRY(wait_for_stream(staged.number));
+    TUTTI_TRY(begin_on_host(with_scale(staged.call)));
+    return drive();
+  });
   // The stream goes on, whatever has become of the operation.
   staging_->device().release(staged.number);
   return status;

@@ -301,6 +301,28 @@ Status Communicator::fail(const Status& why) {
   return error();
 }
 
+/// In the handler of an exception that a piece of a call has thrown.
+Status Communicator::end_thrown(bool is_one_of_many) noexcept {
+  const Status thrown = caught();
+  const StatusPage& mine = header_->status;
+  const bool has_begun =
+      device_ == nullptr && (mine.in_messages.load() != 0 || mine.completed.load() != sequence_);
+  if (!has_begun && !is_one_of_many) return thrown;
+  Status why = thrown;
+  // Where memory is short there may be none for a better text.
+  static_cast<void>(contained([&]() -> Status {
+    why = Status(thrown.code(),
+                 format("a call of rank %u has failed: %s", rank_, std::string(thrown.text()).c_str()));
+    return Status::ok();
+  }));
+  return contained([&] {
+    if (has_begun) return fail(why);
+    raise(why);
+    if (device_ != nullptr) process_.tender().wake();
+    return why;
+  });
+}
+
 /// Until the text of an alert that a peer has begun to raise is there.
 void Communicator::await_alert() {
   const uint64_t deadline_ns = deadline_after_ms(kAlertPatienceMs);
