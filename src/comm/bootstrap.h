@@ -89,11 +89,10 @@ using Blobs = std::vector<std::vector<std::byte>>;
 /// One rank's connection to the hub.
 class Meeting {
  public:
-  /// Connects and introduces `rank` of `rank_count`. Errors: kInvalidArgument (rank taken, counts differ),
-  /// kVersionMismatch, kPeerLost, kSystemError, kAborted (by `stop`, which may be null and must outlive the
-  /// meeting).
-  static Result<Meeting> join(const UniqueId& id, uint32_t rank_count, uint32_t rank, uint64_t deadline_ns,
-                              SetUpStop* stop);
+  /// Connects, by `connect_deadline_ns`, and introduces this rank. Errors: kInvalidArgument (rank taken,
+  /// counts differ), kVersionMismatch, kPeerLost, kTimeout (the queue of the id's name is kept full),
+  /// kSystemError, kAborted (by the rank's `stop`).
+  static Result<Meeting> join(const SetUpOptions& self, uint64_t connect_deadline_ns);
 
   /// Every rank's blob, by rank. Blocks until all have called it; the `last` one ends the meeting. Blobs of
   /// one exchange have equal sizes, at most 512 bytes. Errors: as join, kTimeout naming the absent ranks, and

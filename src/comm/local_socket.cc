@@ -86,7 +86,10 @@ Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_
     if (errno != EAGAIN) return system_error("connecting to Unix socket @" + name, errno);
     // Its queue is full; no event tells when it has room.
     if (now_ns() >= deadline_ns)
-      return Status(Code::kTimeout, "who listens at Unix socket @" + name + " takes no connections");
+      return Status(Code::kTimeout,
+                    "the queue of Unix socket @" + name +
+                        " is full: who listens there (ss -xlp) takes no connections, or others "
+                        "of this host come in without end");
     nanosleep(&kConnectPause, nullptr);
   }
   // Whoever took the name after its owner would be told the key.

@@ -42,25 +42,24 @@ Status maker_lost(int connection) {
 
 }  // namespace
 
-Result<Meeting> Meeting::join(const UniqueId& id, uint32_t rank_count, uint32_t rank, uint64_t deadline_ns,
-                              SetUpStop* stop) {
-  auto connection = local_connect(local_name_of(id), deadline_ns);
+Result<Meeting> Meeting::join(const SetUpOptions& self, uint64_t connect_deadline_ns) {
+  auto connection = local_connect(local_name_of(self.id), connect_deadline_ns);
   TUTTI_TRY(connection.status());
   Join hello;
   hello.version = kVersionCode;
-  hello.rank_count = rank_count;
-  hello.rank = rank;
-  hello.key = id.key;
-  if (const Status sent = local_send(connection->get(), as_bytes(hello), {}, deadline_ns); !sent) {
+  hello.rank_count = self.rank_count;
+  hello.rank = self.rank;
+  hello.key = self.id.key;
+  if (const Status sent = local_send(connection->get(), as_bytes(hello), {}, self.deadline_ns); !sent) {
     // A hub that has closed has often said why first.
-    const auto message = local_receive(connection->get(), deadline_ns);
+    const auto message = local_receive(connection->get(), self.deadline_ns);
     if (message && message->bytes.size() > sizeof(Header)) return failure_in(*message);
     return sent.code() == Code::kPeerLost ? maker_lost(connection->get()) : sent;
   }
-  if (stop != nullptr && !stop->arm(connection->get())) {
-    return Status(Code::kAborted, "the set-up was ended by abort or destroy");
+  if (self.stop != nullptr && !self.stop->arm(connection->get())) {
+    return stopped_status();
   }
-  return Meeting(std::move(*connection), rank_count, deadline_ns, stop);
+  return Meeting(std::move(*connection), self.rank_count, self.deadline_ns, self.stop);
 }
 
 /// The next message of the hub that is no failure. Errors: as all_gather; kTimeout: none came.

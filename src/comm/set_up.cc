@@ -8,6 +8,13 @@
 #include "core/clock.h"
 
 namespace tutti {
+namespace {
+
+// How long a rank tries to get into the queue of the id's name on this host before it goes to the network.
+// Who serves the name empties the queue as soon as it is ready.
+constexpr uint64_t kQueuePatienceMs = 1000;
+
+}  // namespace
 
 Result<SetUp> SetUp::join(const SetUpOptions& options, const Config& config) {
   SetUp setup(options, config);
@@ -15,13 +22,15 @@ Result<SetUp> SetUp::join(const SetUpOptions& options, const Config& config) {
   const bool has_network = endpoints && !endpoints->empty();
   // A rank that was told to be on another host is met there.
   if (config.host_id.empty() || !has_network) {
-    auto local =
-        Meeting::join(options.id, options.rank_count, options.rank, options.deadline_ns, options.stop);
+    const uint64_t patience_ns = has_network ? deadline_after_ms(kQueuePatienceMs) : UINT64_MAX;
+    auto local = Meeting::join(options, std::min(options.deadline_ns, patience_ns));
     if (local) {
       setup.local_.emplace(std::move(*local));
       return setup;
     }
-    if (local.status().code() != Code::kPeerLost || !has_network) return local.status();
+    // Nobody is there, or strangers keep everybody out.
+    const Code code = local.status().code();
+    if (!has_network || (code != Code::kPeerLost && code != Code::kTimeout)) return local.status();
   }
   TUTTI_TRY(setup.join_network());
   return setup;
