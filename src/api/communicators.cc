@@ -67,8 +67,8 @@ Status create_ranks(tutti_comm** comms, int rank_count, Process& process, const 
   return started ? *failed : started;
 }
 
-/// Its set-up ends, and the thread that runs it has: from then on it is known whether there is a
-/// communicator.
+/// Its set-up ends, and that of a communicator which is being made from it; the thread that runs its own has
+/// ended: from then on it is known whether there is a communicator.
 void end_setup(tutti_comm* handle) {
   handle->setup_stop->stop();
   if (handle->setup.joinable()) handle->setup.join();

@@ -89,10 +89,10 @@ tutti_config_t inherited_config(const Communicator& comm) {
 }
 
 Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
-                   const CommOptions& options) {
+                   const CommOptions& options, SetUpStop* stop) {
   const Status made = contained([&]() -> Status {
     auto comm = Communicator::create(process, id, static_cast<uint32_t>(rank_count),
-                                     static_cast<uint32_t>(rank), options, handle->setup_stop.get());
+                                     static_cast<uint32_t>(rank), options, stop);
     TUTTI_TRY(comm.status());
     handle->comm = std::move(*comm);
     return Status::ok();
@@ -104,7 +104,7 @@ Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int
 }
 
 Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, int rank,
-                   const tutti_config_t* config) {
+                   const tutti_config_t* config, const tutti_comm* parent) {
   if (result == nullptr) return null_argument("comm");
   *result = nullptr;
   if (rank_count < 1 || rank_count > static_cast<int>(kMaxCommRanks)) {
@@ -127,7 +127,8 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
   if (nonblocking) {
     const Status started =
         start_thread(handle->setup, "the thread that sets a communicator up", [=, process = *process] {
-          static_cast<void>(create_into(handle, *process, id, rank_count, rank, options));
+          static_cast<void>(
+              create_into(handle, *process, id, rank_count, rank, options, handle->setup_stop.get()));
         });
     if (!started) {
       recycle_handle(handle);
@@ -137,7 +138,8 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
     *result = handle;
     return {Code::kInProgress, "the communicator is being created: poll tutti_comm_async_error"};
   }
-  const Status created = create_into(handle, **process, id, rank_count, rank, options);
+  SetUpStop* const stop = (parent != nullptr ? parent : handle)->setup_stop.get();
+  const Status created = create_into(handle, **process, id, rank_count, rank, options, stop);
   if (!created) {
     recycle_handle(handle);
     return created;

@@ -29,12 +29,13 @@ tutti_config_t inherited_config(const Communicator& comm);
 /// at most.
 void decline(Process& process, const UniqueId& id, int rank_count, int rank, const Status& why);
 
-/// Creates the communicator behind `handle` and sets its state. Blocks.
+/// Creates the communicator behind `handle` and sets its state. Blocks, until `stop` ends it.
 Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
-                   const CommOptions& options);
+                   const CommOptions& options, SetUpStop* stop);
 
-/// tutti_comm_create. kInProgress: it goes on in a thread of the handle.
+/// tutti_comm_create. kInProgress: it goes on in a thread of the handle. `parent`: the communicator that the
+/// caller is in meanwhile, whose abort ends this too; or null.
 Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, int rank,
-                   const tutti_config_t* config);
+                   const tutti_config_t* config, const tutti_comm* parent = nullptr);
 
 }  // namespace tutti

@@ -45,6 +45,7 @@ struct tutti_comm {
   uint64_t timeout_ms = 0;
   tutti::Status setup_failure;
   std::thread setup;
+  /// Of its own set-up, and, once it is ready, of that of a communicator that a call is making from it.
   std::unique_ptr<tutti::SetUpStop> setup_stop;
   struct Premul {
     tutti::DataType type;

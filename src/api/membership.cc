@@ -82,7 +82,7 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
   const auto place = std::find(members.begin(), members.end(), comm.rank()) - members.begin();
   const tutti_config_t inherited = inherited_config(comm);
   return create_comm(result, static_cast<int>(members.size()), leader.id, static_cast<int>(place),
-                     config != nullptr ? config : &inherited);
+                     config != nullptr ? config : &inherited, handle);
 }
 
 /// What shrink_comm was asked for.
@@ -126,7 +126,7 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, std::optional<Uniqu
   Status created(Code::kPeerLost, "a rank was lost while the ranks that are left met");
   if (old.watch_members(&*members, handle->setup_stop.get())) {
     created = create_into(handle, old.process(), members->id, static_cast<int>(members->ranks.size()), place,
-                          shrink.options);
+                          shrink.options, handle->setup_stop.get());
   }
   const bool whole = old.watch_members(&*members, handle->setup_stop.get());
   old.watch_members(nullptr, nullptr);
@@ -274,7 +274,7 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
   if (chosen == nullptr)
     return {Code::kInvalidArgument, "argument id is NULL on every rank of the communicator"};
   const tutti_config_t inherited = inherited_config(old);
-  return create_comm(result, rank_count, chosen->id, own, config != nullptr ? config : &inherited);
+  return create_comm(result, rank_count, chosen->id, own, config != nullptr ? config : &inherited, handle);
 }
 
 }  // namespace
