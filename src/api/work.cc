@@ -31,7 +31,8 @@ Status run_beside_callers(Communicator& comm, const Anything& call, uint64_t tim
 }
 
 /// Queues the call's copies on a CUDA stream, and the call, on host memory, for the progress thread: behind
-/// the calls that went that way before, and behind all others at once.
+/// the calls that went that way before, and behind all others at once. What the stream has been given and the
+/// thread cannot be is an error of all ranks.
 Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, uint64_t timeout_ms) {
   if (std::exchange(handle->has_host_tasks, false)) wait_for_queue(handle);
   const auto progress = progress_of(handle);
@@ -39,10 +40,19 @@ Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, u
   Communicator* comm = handle->comm.get();
   auto staged = comm->stage(call, stream);
   TUTTI_TRY(staged.status());
-  return (*progress)->push({.run = [comm, staged = std::move(*staged),
-                                    timeout_ms] { return run_beside_callers(*comm, staged, timeout_ms); },
-                            .cancelled = {},
-                            .streams = {}});
+  const uint32_t number = staged->number;
+  Status pushed = contained([&] {
+    return (*progress)->push({.run = [comm, staged = std::move(*staged),
+                                      timeout_ms] { return run_beside_callers(*comm, staged, timeout_ms); },
+                              .cancelled = {},
+                              .streams = {}});
+  });
+  if (!pushed) {
+    comm->refuse_staged(pushed);
+    wait_for_queue(handle);
+    comm->pass_staged(number);
+  }
+  return pushed;
 }
 
 }  // namespace

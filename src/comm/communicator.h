@@ -131,6 +131,11 @@ class Communicator {
   Status run(const StagedCall<Call>& staged);
   Status run(const StagedCall<MessageCall>& staged);
 
+  /// In place of `run`, for a call that nobody will run: all ranks get `why`. Then, when those that were
+  /// staged before have ended, `pass_staged` lets its stream go on.
+  void refuse_staged(const Status& why) { raise(why); }
+  void pass_staged(uint32_t number) { staging_->device().release(number); }
+
   /// The same in pieces, so that one thread can drive several communicators: begin, then poll until it is
   /// not kMoved or kBlocked, then finish.
   Status begin(const Call& call);

@@ -70,7 +70,10 @@ Result<std::byte*> Staging::reserve(uint64_t bytes) {
     fresh.plain = std::move(*plain);
     fresh.base = fresh.plain.base();
   }
-  const Status lent = device_->lend(fresh.base, fresh.bytes);
+  const Status lent = contained([&] {
+    pieces_.reserve(pieces_.size() + 1);
+    return device_->lend(fresh.base, fresh.bytes);
+  });
   if (!lent) {
     if (fresh.plain.base() == nullptr) static_cast<void>(heap_.free(fresh.base));
     return Status(

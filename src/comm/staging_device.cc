@@ -140,9 +140,9 @@ Result<uint32_t> CudaStagingDevice::queue(std::span<const StagingCopy> in, std::
   const CurrentContext current(context_);
   TUTTI_TRY(current.status());
   const auto handle = static_cast<CUstream>(stream.handle);
-  const Status queued = queue_parts(in, out, handle);
+  const Status queued = contained([&] { return queue_parts(in, out, handle); });
   // Of a part, too, `is_done` must know.
-  const Status marked = queued_event_.record(handle);
+  const Status marked = contained([&] { return queued_event_.record(handle); });
   has_queued_.store(true, std::memory_order_release);
   if (queued && marked) return queued_;
   release(queued_);

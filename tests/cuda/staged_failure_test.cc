@@ -10,6 +10,7 @@
 
 #include "tests/cuda/cuda_place.h"
 #include "tests/support/cluster.h"
+#include "tests/support/failing_allocations.h"
 
 namespace tutti::test {
 namespace {
@@ -222,6 +223,48 @@ TEST(StagedFailureTest, NoPinnedMemoryIsAnErrorBeforeAnythingIsSent) {
                         }
                         (void)rank.meet();
                       }),
+            "");
+}
+
+// Goal: a call on a stream that runs out of memory on its way leaves no stream waiting: either nothing has
+// changed, and it can be made again, or all ranks get the error. A stream once waited for ever for a call
+// that its communicator's progress thread had never been given. Method: on rank 0 one allocation of the call
+// fails, in each turn a later one, until none does.
+TEST(StagedFailureTest, ACallThatRunsOutOfMemoryLeavesNoStreamWaiting) {
+  EXPECT_EQ(run_cluster(options_of({2}),
+                        [](Rank& rank) {
+                          uint64_t errors = 0;
+                          for (uint64_t turn = 0; rank.value(1) == 0; ++turn) {
+                            rank.at("turn " + std::to_string(turn));
+                            Bench bench(rank);
+                            if (!bench) return;
+                            tutti_result_t result = TUTTI_SUCCESS;
+                            if (rank.rank() == 0) {
+                              bool has_failed = false;
+                              {
+                                const FailingAllocations shortage(turn);
+                                result = bench.sum(bench.stream());
+                                has_failed = FailingAllocations::have_failed();
+                              }
+                              rank.expect(result, has_failed ? TUTTI_OUT_OF_MEMORY : TUTTI_SUCCESS, "queued");
+                              rank.expect_true(bench.stream_goes_on(), "the stream");
+                              if (bench.async_error() != TUTTI_SUCCESS) {
+                                rank.add(0);
+                              } else if (has_failed) {
+                                rank.expect_ok(bench.sum(bench.stream()), "again");
+                                rank.expect_true(bench.stream_goes_on(), "the stream");
+                              }
+                              if (!has_failed) rank.add(1);
+                            } else {
+                              result = bench.sum(TUTTI_BLOCKING);
+                            }
+                            rank.meet();
+                            const bool is_error = rank.value(0) != std::exchange(errors, rank.value(0));
+                            const tutti_result_t wanted = is_error ? TUTTI_OUT_OF_MEMORY : TUTTI_SUCCESS;
+                            if (rank.rank() == 1) rank.expect(result, wanted, "the peer");
+                            bench.destroy(TUTTI_SUCCESS);
+                          }
+                        }),
             "");
 }
 

@@ -124,8 +124,8 @@ void Device::enqueue(Stream& stream, std::shared_ptr<Work> work) {
   work->order = ++work_count_;
   work->states.assign(work->nodes->size(), Work::State::kPending);
   work->grids.assign(work->nodes->size(), 0);
-  stream.last = work->token;
   stream.queue.push_back(std::move(work));
+  stream.last = stream.queue.back()->token;
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   wake_.notify_one();
 }

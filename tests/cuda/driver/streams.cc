@@ -124,8 +124,9 @@ CUresult submit_record(Stream& stream, Event& event) {
   }
   if (const CUresult result = check_implicit(stream); result != CUDA_SUCCESS) return result;
   const auto work = single(EmptyTask{});
-  event.token = work->token;
+  // It may throw: then nothing has been recorded.
   enqueue(stream, work);
+  event.token = work->token;
   return CUDA_SUCCESS;
 }
 
