@@ -275,7 +275,8 @@ TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key
  * but are left out, and do not call it; all callers exclude the same. Ranks whose process has ended (_exit
  * included), or that have finalized, are left out by themselves. Blocks until all have met, at most until the
  * set-up deadline, which counts from when this rank's own operations have ended; ranks that are lost
- * meanwhile are left out too. flags: TUTTI_SHRINK_ABORT ends operations of `comm` that are under way on any
+ * meanwhile are left out too, or, when all were ready, lost to the new communicator. All that live get the
+ * same one, or an error. flags: TUTTI_SHRINK_ABORT ends operations of `comm` that are under way on any
  * rank first, as tutti_comm_abort does; without it they are waited for. `comm` stays the caller's: destroy or
  * abort it. config NULL: the parent's. Errors: TUTTI_TIMEOUT naming who has not come, TUTTI_MISMATCH (other
  * exclusions), TUTTI_INVALID_USAGE (others exclude this rank), TUTTI_UNSUPPORTED (config.nonblocking). */

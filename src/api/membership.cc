@@ -1,6 +1,7 @@
 // Exported functions that make a communicator from another one: split, shrink, grow.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -104,50 +105,60 @@ void refuse_meeting(Communicator& old, const Members& members, int place, const 
   if (setup) setup->fail(why);
 }
 
+struct Recycle {
+  void operator()(tutti_comm* handle) const { recycle_handle(handle); }
+};
+using OwnedHandle = std::unique_ptr<tutti_comm, Recycle>;
+
 /// How one try to shrink has ended.
 struct Outcome {
   Status status;
-  bool has_lost = false;  ///< a rank that was agreed on is lost: it is not among those that agree next time
+  bool has_lost = false;   ///< a rank that was agreed on is lost: it is not among those that agree next time
+  bool is_agreed = false;  ///< all that live go on in the communicator that is held
 };
 
-/// One try: agree on who goes on, and meet. `agreed` tells an agreement that came to nothing from a new one.
-Outcome shrink_once(Communicator& old, const Shrink& shrink, std::optional<UniqueId>& agreed,
-                    tutti_comm_t** result) {
-  auto members = old.agree_on_members(shrink.excluded, agreed, shrink.deadline_ns);
-  if (!members) return {.status = members.status()};
-  agreed = members->id;
+/// One try: agree on who goes on, and meet. `held`: the communicator that is ready, if any, until all are
+/// known to have it or a later one is.
+Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) {
+  auto agreed = old.agree_on_members(shrink.excluded, shrink.deadline_ns);
+  if (!agreed) return {.status = agreed.status()};
+  if (!*agreed) return {.status = {}, .is_agreed = true};
+  const Members& members = **agreed;
   const auto place = static_cast<int>(
-      std::lower_bound(members->ranks.begin(), members->ranks.end(), old.rank()) - members->ranks.begin());
-  if (const Status agreeable = old.check_members(*members, shrink.excluded); !agreeable) {
-    if (members->contains(old.rank())) refuse_meeting(old, *members, place, shrink, agreeable);
+      std::lower_bound(members.ranks.begin(), members.ranks.end(), old.rank()) - members.ranks.begin());
+  if (const Status agreeable = old.check_members(members, shrink.excluded); !agreeable) {
+    if (members.contains(old.rank())) refuse_meeting(old, members, place, shrink, agreeable);
     return {.status = agreeable};
   }
-  tutti_comm* handle = acquire_handle();
+  OwnedHandle handle(acquire_handle());
   Status created(Code::kPeerLost, "a rank was lost while the ranks that are left met");
-  if (old.watch_members(&*members, handle->setup_stop.get())) {
-    created = create_into(handle, old.process(), members->id, static_cast<int>(members->ranks.size()), place,
-                          shrink.options, handle->setup_stop.get());
+  if (old.watch_members(&members, handle->setup_stop.get())) {
+    created = create_into(handle.get(), old.process(), members.id, static_cast<int>(members.ranks.size()),
+                          place, shrink.options, handle->setup_stop.get());
   }
-  const bool whole = old.watch_members(&*members, handle->setup_stop.get());
+  const bool whole = old.watch_members(&members, handle->setup_stop.get());
   old.watch_members(nullptr, nullptr);
-  if (created) {
-    *result = handle;
-    return {};
-  }
-  recycle_handle(handle);
-  return {.status = created, .has_lost = !whole};
+  if (!created) return {.status = created, .has_lost = !whole};
+  old.hold_next(members.id);
+  held = std::move(handle);
+  return {};
 }
 
-/// Tries until a meeting succeeds, or fails though nobody was lost.
+/// Tries until all that live have the same communicator, or a try fails though nobody was lost.
 Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t** result) {
   constexpr uint64_t kNewsPatienceMs = 1000;
-  std::optional<UniqueId> agreed;
+  OwnedHandle held;
   uint64_t news_deadline_ns = 0;
   for (;;) {
-    const Outcome outcome = shrink_once(old, shrink, agreed, result);
+    const Outcome outcome = shrink_once(old, shrink, held);
+    if (outcome.is_agreed) {
+      *result = held.release();
+      return Status::ok();
+    }
     const Code code = outcome.status.code();
-    if (outcome.status || now_ns() > shrink.deadline_ns || old.shrink_is_stopped()) return outcome.status;
-    if (outcome.has_lost) {
+    const bool is_ready = outcome.status.is_ok();
+    if (!is_ready && (now_ns() > shrink.deadline_ns || old.shrink_is_stopped())) return outcome.status;
+    if (is_ready || outcome.has_lost) {
       news_deadline_ns = 0;
       continue;
     }
@@ -220,8 +231,9 @@ Status shrink_comm(tutti_comm* handle, const int* exclude, int exclude_count, in
   if ((flags & TUTTI_SHRINK_ABORT) != 0) old.abort();
   shrink.deadline_ns = deadline_after_ms(shrink.options.setup_timeout_ms);
   TUTTI_TRY(wait_until_alone(handle, shrink.deadline_ns));
+  TUTTI_TRY(old.begin_shrink(shrink.deadline_ns));
   const Status status = shrink_until_whole(old, shrink, result);
-  old.end_shrink();
+  if (!status) old.give_up_shrink();
   return status;
 }
 

@@ -28,6 +28,7 @@
 #include "comm/pulse.h"
 #include "comm/rank_links.h"
 #include "comm/remote_links.h"
+#include "comm/shrink_state.h"
 #include "comm/staging.h"
 #include "comm/status_copy.h"
 #include "comm/workers.h"
@@ -181,11 +182,17 @@ class Communicator {
 
   // shrink.cc; beside operations, by one thread:
 
+  /// Before the first agree_on_members. Waits for ranks that are on their way out of the shrink before, and
+  /// need to see that this one is. Errors: kTimeout, kAborted (stop_shrink).
+  Status begin_shrink(uint64_t deadline_ns);
   /// Waits until all ranks that live and are not `excluded` (by rank) have come here too, and agrees with
-  /// them on who makes up the next communicator. `tried`: the id of an agreement that came to nothing, or
-  /// empty. Errors: kTimeout naming who has not come, kAborted (stop_shrink), kSystemError.
-  Result<Members> agree_on_members(const std::vector<bool>& excluded, const std::optional<UniqueId>& tried,
-                                   uint64_t deadline_ns);
+  /// them: on who makes up the next communicator, which they are to meet in now; or, no members, that the one
+  /// which this rank holds is the next communicator of all. Errors: kTimeout naming who has not come,
+  /// kMismatch (a rank excludes others), kAborted (stop_shrink), kSystemError.
+  Result<std::optional<Members>> agree_on_members(const std::vector<bool>& excluded, uint64_t deadline_ns);
+  /// This rank has the communicator ready that is met under `id`, in place of any that it held before, and
+  /// keeps it until the shrink ends or it holds another.
+  void hold_next(const UniqueId& id);
   /// From now on `stop` is called when one of the members is lost; null: no more. False when one is lost
   /// already.
   bool watch_members(const Members* members, SetUpStop* stop);
@@ -194,8 +201,8 @@ class Communicator {
   Status check_members(const Members& members, const std::vector<bool>& excluded) const;
   /// Tells all ranks that this one does not follow the agreement of that id.
   void refuse(const UniqueId& id);
-  /// This rank has its next communicator, or gives up.
-  void end_shrink();
+  /// This rank gives up, and what it holds.
+  void give_up_shrink();
   /// Ends a shrink that another thread is in, now or later: the communicator is aborted. Any thread.
   void stop_shrink();
   bool shrink_is_stopped() const { return shrink_stopped_.load(std::memory_order_acquire); }
@@ -267,9 +274,16 @@ class Communicator {
   Status start(Bound& bound, const void* send, void* recv);
   void member_lost(uint32_t rank);
   uint32_t presence(uint32_t rank) const;
-  bool is_in_shrink(uint32_t rank);
+  void show_shrink(ShrinkState::Phase phase);
+  std::optional<ShrinkState> see_shrink(uint32_t rank);
+  ShrinkStep next_shrink_step(const std::vector<uint32_t>& ranks);
+  void forget_looks();
+  void withdraw_decision();
+  Result<std::optional<Members>> find_decision(uint32_t leader) const;
+  std::string absent_of(const std::vector<uint32_t>& ranks) const;
+  Status pause_shrink(uint64_t deadline_ns, const std::string& absent) const;
   Status find_refusal(const UniqueId& id) const;
-  Result<Members> decide(const std::vector<uint32_t>& ranks);
+  Result<std::optional<Members>> decide(const std::vector<uint32_t>& ranks);
   void open_window(Buffers& buffers);
   void start_long(Bound& bound, const Buffers& buffers, uint16_t signature);
   void finish_long(Bound& bound);
@@ -382,9 +396,17 @@ class Communicator {
   std::unique_ptr<Pulse> pulse_;  ///< null where no other process of this host takes part
   std::atomic<bool> shrink_stopped_{false};
   std::mutex members_mutex_;
-  const Members* members_ = nullptr;      ///< whose loss stops members_stop_; guarded by members_mutex_
-  SetUpStop* members_stop_ = nullptr;     ///< as members_
-  std::vector<uint64_t> shrink_answers_;  ///< by rank: answers seen when it was last asked
+  const Members* members_ = nullptr;   ///< whose loss stops members_stop_; guarded by members_mutex_
+  SetUpStop* members_stop_ = nullptr;  ///< as members_
+  /// What this rank knows of the shrink that it is in. A peer's state is of a moment since this rank began to
+  /// agree; of one on another host it comes with the answer of that number, 0: not asked yet.
+  struct ShrinkView {
+    uint64_t held = 0;              ///< ShrinkState::held
+    std::optional<UniqueId> tried;  ///< the last decision that was followed
+    std::vector<std::optional<ShrinkState>> seen;
+    std::vector<uint64_t> awaited;
+  };
+  ShrinkView shrink_;
 
   uint64_t sequence_ = 0;
   WaitMode wait_mode_ = WaitMode::kYield;

@@ -139,11 +139,12 @@ void ControlPlane::leave() {
   broadcast({.kind = FrameKind::kLeft}, nullptr);
 }
 
-void ControlPlane::ask(uint32_t peer) {
+uint64_t ControlPlane::ask(uint32_t peer) {
   const auto hold = control_.hold();
   const auto found = links_.find(peer);
-  if (found != links_.end() && found->second.socket != nullptr)
-    found->second.socket->send({.kind = FrameKind::kAsk});
+  if (found == links_.end() || found->second.socket == nullptr) return UINT64_MAX;
+  found->second.socket->send({.kind = FrameKind::kAsk});
+  return ++found->second.questions;
 }
 
 void ControlPlane::send_members(std::span<const std::byte> members) {

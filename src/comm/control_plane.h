@@ -63,8 +63,9 @@ class ControlPlane {
   void raise(uint32_t from, Code code, std::string_view text);
   /// Tells all peers that this rank makes no further call, once.
   void leave();
-  /// Asks what `peer` is doing; the answer comes into its View.
-  void ask(uint32_t peer);
+  /// Asks what `peer` is doing; the answer comes into its View. View::answers is at least what this returns
+  /// when it has come; never, if the peer is lost.
+  uint64_t ask(uint32_t peer);
   View view(uint32_t peer);
   /// Tells all peers what this rank has decided.
   void send_members(std::span<const std::byte> members);
@@ -78,6 +79,7 @@ class ControlPlane {
     std::unique_ptr<FrameSocket> socket;  ///< null: lost
     int fd = -1;                          ///< of the socket
     View view;
+    uint64_t questions = 0;  ///< asked; answered in their order
     uint64_t heard_ns = 0;
     bool has_left = false;
   };

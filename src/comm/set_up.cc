@@ -79,7 +79,6 @@ Result<std::vector<FileDescriptor>> SetUp::connect(std::span<const DataRequest> 
 }
 
 Status SetUp::finish() {
-  if (options_.stop != nullptr && !options_.stop->begin_last()) return stopped_status();
   return local_ ? local_->all_gather({}, true).status() : network_->all_gather({}, true).status();
 }
 

@@ -28,10 +28,10 @@ std::string describe_status(uint32_t rank, const StatusCopy& status) {
 }
 
 std::array<std::byte, kStatusCopyBytes> encode(const StatusCopy& copy) {
-  const std::array<uint64_t, 5> wide = {copy.sequence, copy.completed, copy.call, copy.count,
-                                        copy.unsent_bytes};
-  const std::array<uint32_t, 6> narrow = {copy.waits_for,   copy.step,     copy.beat,
-                                          copy.in_messages, copy.has_left, copy.in_shrink};
+  const std::array<uint64_t, 6> wide = {copy.sequence, copy.completed, copy.call,
+                                        copy.count,    copy.shrink,    copy.unsent_bytes};
+  const std::array<uint32_t, 5> narrow = {copy.waits_for, copy.step, copy.beat, copy.in_messages,
+                                          copy.has_left};
   std::array<std::byte, kStatusCopyBytes> bytes{};
   size_t at = 0;
   const auto put = [&](uint64_t value) {
@@ -54,12 +54,12 @@ StatusCopy decode_status(std::span<const std::byte, kStatusCopyBytes> bytes) {
     at += 4;
     return value;
   };
-  for (uint64_t* value : {&copy.sequence, &copy.completed, &copy.call, &copy.count, &copy.unsent_bytes}) {
+  for (uint64_t* value :
+       {&copy.sequence, &copy.completed, &copy.call, &copy.count, &copy.shrink, &copy.unsent_bytes}) {
     const uint64_t low = get();
     *value = low | uint64_t{get()} << 32;
   }
-  for (uint32_t* value :
-       {&copy.waits_for, &copy.step, &copy.beat, &copy.in_messages, &copy.has_left, &copy.in_shrink}) {
+  for (uint32_t* value : {&copy.waits_for, &copy.step, &copy.beat, &copy.in_messages, &copy.has_left}) {
     *value = get();
   }
   return copy;

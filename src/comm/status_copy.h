@@ -16,13 +16,13 @@ struct StatusCopy {
   uint64_t completed = 0;
   uint64_t call = 0;
   uint64_t count = 0;
+  uint64_t shrink = 0;
   uint64_t unsent_bytes = 0;  ///< that the network has from this rank and its reader's host has not confirmed
   uint32_t waits_for = 0;
   uint32_t step = 0;
   uint32_t beat = 0;
   uint32_t in_messages = 0;
   uint32_t has_left = 0;
-  uint32_t in_shrink = 0;
 
   /// The page's call is that of `sequence` only if the rank had not finished it after the call was read: so
   /// `completed` is read last.
@@ -36,7 +36,7 @@ struct StatusCopy {
     copy.in_messages = page.in_messages.load(std::memory_order_acquire);
     copy.beat = page.beat.load(std::memory_order_acquire);
     copy.has_left = page.has_left.load(std::memory_order_acquire);
-    copy.in_shrink = page.in_shrink.load(std::memory_order_acquire);
+    copy.shrink = page.shrink.load(std::memory_order_acquire);
     copy.completed = page.completed.load(std::memory_order_acquire);
     return copy;
   }
@@ -45,7 +45,7 @@ struct StatusCopy {
 /// "rank 3 is in collective 17, all_reduce(float32, sum, count 8), step 2, waiting for rank 1".
 std::string describe_status(uint32_t rank, const StatusCopy& status);
 
-inline constexpr size_t kStatusCopyBytes = 64;
+inline constexpr size_t kStatusCopyBytes = 68;
 
 /// For another host, of whatever byte order.
 std::array<std::byte, kStatusCopyBytes> encode(const StatusCopy& copy);

@@ -21,23 +21,8 @@ void SetUpStop::disarm() {
 
 void SetUpStop::stop() {
   const std::scoped_lock lock(mutex_);
-  hang_up();
-}
-
-void SetUpStop::stop_early() {
-  const std::scoped_lock lock(mutex_);
-  if (!is_last_) hang_up();
-}
-
-void SetUpStop::hang_up() {
   stopped_ = true;
   if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
-}
-
-bool SetUpStop::begin_last() {
-  const std::scoped_lock lock(mutex_);
-  is_last_ = true;
-  return !stopped_;
 }
 
 Status stopped_status() {

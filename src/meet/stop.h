@@ -17,19 +17,11 @@ class SetUpStop {
   void disarm();
   /// Any thread. The set-up fails soon, if it has not ended; so does one that begins later.
   void stop();
-  /// The same, unless the rank has begun to say its last word.
-  void stop_early();
-  /// The rank is about to say its last word: from then on others may have ended the set-up well, and so must
-  /// this rank, if it can. False when it has been stopped.
-  bool begin_last();
 
  private:
-  void hang_up();  ///< under the lock
-
   std::mutex mutex_;
   int fd_ = -1;
   bool stopped_ = false;
-  bool is_last_ = false;
 };
 
 /// The error of a set-up that was stopped.

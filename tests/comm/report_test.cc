@@ -55,11 +55,11 @@ TEST(StatusTextTest, SurvivesTheWire) {
   StatusCopy status;
   status.sequence = 1ull << 40;
   status.unsent_bytes = 5;
-  status.in_shrink = 1;
+  status.shrink = 1ull << 50;
   const StatusCopy copy = decode_status(encode(status));
   EXPECT_EQ(copy.sequence, status.sequence);
   EXPECT_EQ(copy.unsent_bytes, 5u);
-  EXPECT_EQ(copy.in_shrink, 1u);
+  EXPECT_EQ(copy.shrink, status.shrink);
 }
 
 // Goal: while a rank waits in a call, another process is told so, with the call, step and peer.

@@ -162,6 +162,32 @@ TEST_P(ShrinkTest, DifferentExclusionsAreAnErrorOnAll) {
       "");
 }
 
+// Goal: a communicator can be shrunk again at once, also by ranks that were left out, and others may lead
+// then.
+TEST_P(ShrinkTest, MayBeRepeated) {
+  EXPECT_EQ(run_cluster(GetParam().options(),
+                        [](Rank& rank) {
+                          tutti_comm_t* const old = rank.comm;
+                          const double all = rank.count() * (rank.count() + 1) / 2.0;
+                          for (int round = 0; round < 12; ++round) {
+                            const int left_out = round % 3 == 0 ? 0 : rank.count() - 1;
+                            // Who is left out does not come while the others are not out of this one.
+                            if (rank.rank() != left_out) {
+                              tutti_comm_t* next = nullptr;
+                              if (!rank.expect_ok(tutti_comm_shrink(old, &left_out, 1, 0, &next, nullptr),
+                                                  "shrink"))
+                                return;
+                              rank.comm = next;
+                              rank.expect_ok(checked_sum(rank, 10, all - 1 - left_out), "in the new one");
+                              rank.expect_ok(tutti_comm_destroy(next), "destroy");
+                              rank.comm = old;
+                            }
+                            if (round % 3 != 1) rank.expect_ok(checked_sum(rank, 10, all), "in the old one");
+                          }
+                        }),
+            "");
+}
+
 // Goal: abort by another thread ends a shrink that waits, and frees nothing under it.
 TEST_P(ShrinkTest, AbortEndsIt) {
   EXPECT_EQ(run_cluster(GetParam().options(),

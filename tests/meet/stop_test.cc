@@ -1,4 +1,4 @@
-// Ending a set-up from outside: at any time by who wants it ended, and for a loss only until the last word.
+// Ending a set-up from outside.
 #include "meet/stop.h"
 
 #include <gtest/gtest.h>
@@ -21,22 +21,17 @@ struct Connection {
   FileDescriptor far;
 };
 
-TEST(SetUpStopTest, ALossEndsASetUpUntilItsLastWord) {
-  Connection lost;
-  SetUpStop early;
-  EXPECT_TRUE(early.arm(lost.near.get()));
-  early.stop_early();
-  EXPECT_FALSE(lost.is_open());
-  EXPECT_FALSE(early.begin_last()) << "the last word is not said any more";
-
-  Connection kept;
-  SetUpStop late;
-  EXPECT_TRUE(late.arm(kept.near.get()));
-  EXPECT_TRUE(late.begin_last());
-  late.stop_early();
-  EXPECT_TRUE(kept.is_open()) << "others may be through already";
-  late.stop();
-  EXPECT_FALSE(kept.is_open()) << "an abort ends it still";
+TEST(SetUpStopTest, HangsUpTheConnectionThatItIsArmedWith) {
+  Connection before;
+  Connection under_way;
+  SetUpStop stop;
+  EXPECT_TRUE(stop.arm(before.near.get()));
+  stop.disarm();
+  EXPECT_TRUE(stop.arm(under_way.near.get()));
+  stop.stop();
+  EXPECT_FALSE(under_way.is_open());
+  EXPECT_TRUE(before.is_open()) << "nobody waits there any more";
+  EXPECT_FALSE(stop.arm(before.near.get())) << "a set-up that begins later is told";
 }
 
 }  // namespace

@@ -1,0 +1,133 @@
+// The last word of a meeting reaches some ranks, and others not: who sends it, or hands it on, dies
+// meanwhile.
+//
+// Messages that this executable sends pass through sendmsg() below, which can end the process instead.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "comm/bootstrap_messages.h"
+#include "meet/frame.h"
+#include "tests/support/cluster.h"
+
+namespace tutti::test {
+namespace {
+
+/// How many last words this process still sends, before the next one kills it; negative: all.
+std::atomic<int> last_words_left{-1};
+
+std::vector<std::byte> bytes_of(const msghdr& message) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < message.msg_iovlen; ++i) {
+    const auto* start = static_cast<const std::byte*>(message.msg_iov[i].iov_base);
+    bytes.insert(bytes.end(), start, start + message.msg_iov[i].iov_len);
+  }
+  return bytes;
+}
+
+/// Whether it tells a rank, at the hub or down the tree, that all are ready: the exchange in which nobody has
+/// anything to say.
+bool is_last_word(int fd, const msghdr& message) {
+  const std::vector<std::byte> bytes = bytes_of(message);
+  int domain = 0;
+  socklen_t length = sizeof(domain);
+  getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length);
+  if (domain != AF_UNIX) {
+    std::vector<Frame> frames;
+    const Status cut = FrameReader(0).feed(bytes, frames);
+    return cut && frames.size() == 1 && frames[0].header.kind == FrameKind::kDown && frames[0].body.empty();
+  }
+  bootstrap::Header header;
+  if (bytes.size() != sizeof(header)) return false;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  return header.kind == bootstrap::Kind::kGather && header.count > 0 && header.blob_bytes == 0;
+}
+
+}  // namespace
+}  // namespace tutti::test
+
+extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  using namespace tutti::test;
+  if (last_words_left.load() >= 0 && is_last_word(fd, *message) && last_words_left.fetch_sub(1) == 0) {
+    kill(getpid(), SIGKILL);
+  }
+  // Under a sanitizer the next one is the sanitizer's.
+  static const auto next =
+      reinterpret_cast<ssize_t (*)(int, const msghdr*, int)>(dlsym(RTLD_NEXT, "sendmsg"));
+  return next(fd, message, flags);
+}
+
+namespace tutti::test {
+namespace {
+
+/// Sums 1 + the rank's number in the cluster.
+tutti_result_t sum_of(Rank& rank, double& sum) {
+  sum = 1.0 + rank.rank();
+  return tutti_all_reduce(&sum, &sum, 1, TUTTI_FLOAT64, TUTTI_SUM, rank.comm, TUTTI_BLOCKING);
+}
+
+struct LastWordCase {
+  const char* name;
+  std::vector<int> hosts;  ///< of four ranks
+  int victim;              ///< 0 serves the meeting; of several hosts, 2 hands on to 3
+  int words;               ///< that it sends before it dies
+};
+void PrintTo(const LastWordCase& test, std::ostream* out) {
+  *out << test.name;
+}
+
+class LastWordTest : public testing::TestWithParam<LastWordCase> {};
+
+// Goal: survivors of a shrink end in one communicator, and soon, though some had the last word of the meeting
+// that was broken off and others not. Method: each gives the old one up as soon as it has a new one. Where
+// all had it, the new one has a dead member, and they shrink once more.
+TEST_P(LastWordTest, SurvivorsEndInOneCommunicator) {
+  const int victim = GetParam().victim;
+  ClusterOptions options;
+  options.layout = processes(4);
+  options.hosts = GetParam().hosts;
+  options.lost_processes = {victim};
+  EXPECT_EQ(run_cluster(options,
+                        [&](Rank& rank) {
+                          double sum = 0;
+                          rank.expect_ok(sum_of(rank, sum), "before");
+                          rank.meet();
+                          if (rank.rank() == victim) last_words_left = GetParam().words;
+                          const double start = seconds_now();
+                          tutti_result_t result = TUTTI_PEER_LOST;
+                          for (int round = 0; round < 2 && result == TUTTI_PEER_LOST; ++round) {
+                            tutti_comm_t* next = nullptr;
+                            result = tutti_comm_shrink(rank.comm, nullptr, 0, 0, &next, nullptr);
+                            if (!rank.expect_ok(result, "shrink")) return;
+                            rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy of the old one");
+                            rank.comm = next;
+                            result = sum_of(rank, sum);
+                          }
+                          rank.expect_ok(result, "a sum in the new one");
+                          rank.expect_true(sum == 10.0 - (1 + victim), "the sum is " + std::to_string(sum));
+                          rank.expect_true(seconds_now() - start < patience_s(5), "that took long");
+                        }),
+            "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, LastWordTest,
+    testing::Values(LastWordCase{"hub_tells_nobody", {}, 0, 0}, LastWordCase{"hub_tells_itself", {}, 0, 1},
+                    LastWordCase{"hub_tells_rank_1", {}, 0, 2}, LastWordCase{"hub_tells_all_but_3", {}, 0, 3},
+                    LastWordCase{"root_tells_nobody", {0, 0, 1, 1}, 0, 0},
+                    LastWordCase{"root_tells_rank_1", {0, 0, 1, 1}, 0, 1},
+                    LastWordCase{"root_tells_rank_1_of_4_hosts", {0, 1, 2, 3}, 0, 1},
+                    LastWordCase{"rank_2_does_not_hand_on", {0, 0, 1, 1}, 2, 0},
+                    LastWordCase{"rank_2_of_4_hosts_does_not_hand_on", {0, 1, 2, 3}, 2, 0}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace tutti::test
