@@ -163,6 +163,9 @@ Status Communicator::meet(const SetUpOptions& options) {
   // The first failure that is heard of is everybody's, and should not be what another one has led to.
   const Status cause = setup->find_cause(prepared);
   setup->fail(cause);
+  // Who is through all the same, because the last word of the meeting has reached it, reads it in its first
+  // call.
+  if (!links_.peers().empty()) raise(cause);
   return cause;
 }
 

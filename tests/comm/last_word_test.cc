@@ -129,5 +129,50 @@ INSTANTIATE_TEST_SUITE_P(
                     LastWordCase{"rank_2_of_4_hosts_does_not_hand_on", {0, 1, 2, 3}, 2, 0}),
     [](const auto& test) { return std::string(test.param.name); });
 
+/// Four processes, of which the last one is no rank of what the others make: it makes the id, serves the
+/// meeting and dies when it has told rank 0 alone.
+ClusterOptions cluster_with_a_host() {
+  ClusterOptions options;
+  options.layout = processes(4);
+  options.create = false;
+  options.lost_processes = {3};
+  return options;
+}
+
+/// The id; does not return in the process that serves.
+tutti_unique_id_t id_of_the_host(Rank& rank) {
+  tutti_unique_id_t id{};
+  if (rank.rank() == 3) {
+    rank.expect_ok(tutti_get_unique_id(&id), "id");
+    std::memcpy(rank.shared_bytes(), &id, sizeof(id));
+    last_words_left = 1;
+  }
+  rank.meet();
+  if (rank.rank() == 3) {
+    for (;;) pause();
+  }
+  std::memcpy(&id, rank.shared_bytes(), sizeof(id));
+  return id;
+}
+
+// Goal: a rank that has a communicator which the others have not is told so by its first call, and does not
+// wait for its deadline.
+TEST(LastWordTest, WhoHasACommunicatorAloneIsTold) {
+  EXPECT_EQ(run_cluster(cluster_with_a_host(),
+                        [](Rank& rank) {
+                          const tutti_unique_id_t id = id_of_the_host(rank);
+                          const double start = seconds_now();
+                          tutti_result_t result = tutti_comm_create(&rank.comm, 3, id, rank.rank(), nullptr);
+                          rank.expect_true((result == TUTTI_SUCCESS) == (rank.rank() == 0), "who has it");
+                          if (result == TUTTI_SUCCESS) result = tutti_barrier(rank.comm, TUTTI_BLOCKING);
+                          rank.expect(result, TUTTI_PEER_LOST, "set-up or first call");
+                          rank.expect_true(seconds_now() - start < patience_s(5), "that took long");
+                          // That another has left would be news, too.
+                          rank.add(0);
+                          rank.wait_value(0, 3);
+                        }),
+            "");
+}
+
 }  // namespace
 }  // namespace tutti::test
