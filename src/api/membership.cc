@@ -1,9 +1,11 @@
 // Exported functions that make a communicator from another one: split, shrink, grow.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "api/create.h"
@@ -241,15 +243,43 @@ Status shrink_comm(tutti_comm* handle, const int* exclude, int exclude_count, in
 struct GrowItem {
   int32_t has_id = 0;
   int32_t rank_count = 0;
+  int32_t nonblocking = 0;
   UniqueId id;
 };
+
+/// How a rank's set-up of the grown communicator has ended.
+struct GrowOutcome {
+  int32_t code = 0;
+  std::array<char, 500> text{};
+};
+
+/// Ranks that were there give the old communicator up for the new one: so either all of them have that, or
+/// none. Who joins is told by what it has.
+Status agree_on_growth(tutti_comm* old, const Status& created, tutti_comm_t** result) {
+  GrowOutcome mine{.code = static_cast<int32_t>(created.code()), .text = {}};
+  created.text().copy(mine.text.data(), mine.text.size() - 1);
+  const auto outcomes = gather_items(old, mine);
+  if (!created) return created;
+  Status failed = outcomes.status();
+  for (size_t rank = 0; failed && rank < outcomes->size(); ++rank) {
+    const GrowOutcome& theirs = (*outcomes)[rank];
+    if (theirs.code != 0) {
+      failed = Status(static_cast<Code>(theirs.code), format("rank %zu: %s", rank, theirs.text.data()));
+    }
+  }
+  if (failed) return failed;
+  tutti_comm* const grown = std::exchange(*result, nullptr);
+  grown->comm->abort();
+  recycle_handle(grown);
+  return failed;
+}
 
 /// The ranks of a communicator learn the id from those of them that have it; each keeps its rank.
 Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id, int rank,
                  tutti_comm_t** result, const tutti_config_t* config) {
   if (result == nullptr) return null_argument("new_comm");
   *result = nullptr;
-  GrowItem mine{.has_id = id != nullptr ? 1 : 0, .rank_count = rank_count, .id = {}};
+  GrowItem mine{.has_id = id != nullptr ? 1 : 0, .rank_count = rank_count, .nonblocking = 0, .id = {}};
   if (id != nullptr) std::memcpy(&mine.id, id->bytes, sizeof(mine.id));
   if (handle == nullptr) {
     if (id == nullptr) return null_argument("id");
@@ -260,7 +290,10 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
   TUTTI_TRY(check_ready(handle));
   if (in_group()) return {Code::kInvalidUsage, "tutti_comm_grow cannot be called inside a group"};
   Communicator& old = *handle->comm;
-  TUTTI_TRY(check_comm_config(config, old.process().config()));
+  CommOptions options;
+  bool nonblocking = false;
+  TUTTI_TRY(read_comm_config(config, old.process().config(), options, nonblocking));
+  mine.nonblocking = nonblocking ? 1 : 0;
   const auto own = static_cast<int>(old.rank());
   if (rank != own && rank != -1) {
     return {
@@ -286,7 +319,12 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
   if (chosen == nullptr)
     return {Code::kInvalidArgument, "argument id is NULL on every rank of the communicator"};
   const tutti_config_t inherited = inherited_config(old);
-  return create_comm(result, rank_count, chosen->id, own, config != nullptr ? config : &inherited, handle);
+  const Status created =
+      create_comm(result, rank_count, chosen->id, own, config != nullptr ? config : &inherited, handle);
+  // Who has only begun cannot say yet, and the others do not wait for it.
+  const bool all_block =
+      std::none_of(items->begin(), items->end(), [](const GrowItem& item) { return item.nonblocking != 0; });
+  return all_block ? agree_on_growth(handle, created, result) : created;
 }
 
 }  // namespace

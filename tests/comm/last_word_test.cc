@@ -174,5 +174,29 @@ TEST(LastWordTest, WhoHasACommunicatorAloneIsTold) {
             "");
 }
 
+// Goal: either all ranks that were there have grown, or none; and then the one who joins is told. Method: of
+// two that are there, rank 0 alone has the last word.
+TEST(LastWordTest, RanksGrowTogetherOrNotAtAll) {
+  EXPECT_EQ(run_cluster(cluster_with_a_host(),
+                        [](Rank& rank) {
+                          const bool is_old = rank.rank() < 2;
+                          // Its meeting has its last word, too, but process 3 does not serve that.
+                          if (is_old) {
+                            tutti_unique_id_t old_id = rank.id();
+                            rank.expect_ok(tutti_comm_create(&rank.comm, 2, old_id, rank.rank(), nullptr),
+                                           "old");
+                          }
+                          const tutti_unique_id_t id = id_of_the_host(rank);
+                          const double start = seconds_now();
+                          tutti_comm_t* next = nullptr;
+                          rank.expect(tutti_comm_grow(rank.comm, 3, &id, is_old ? -1 : 2, &next, nullptr),
+                                      TUTTI_PEER_LOST, "grow");
+                          rank.expect_true(next == nullptr, "a failed grow left a communicator");
+                          rank.expect_true(seconds_now() - start < patience_s(5), "that took long");
+                          if (is_old) rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "the old one");
+                        }),
+            "");
+}
+
 }  // namespace
 }  // namespace tutti::test
