@@ -291,8 +291,8 @@ TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t* comm, const int* exclud
  * `comm` at least one; the others may pass NULL. config NULL: the parent's, or defaults. Blocks as
  * tutti_comm_create. A rank that dies meanwhile is named to all others, new ones included, at once when it
  * has joined, else as absent at the set-up deadline; where it was a new one `comm` goes on. The ranks of
- * `comm` all get the new communicator, or none does (blocking calls). Errors: as tutti_comm_create and a
- * collective. */
+ * `comm` all get the new communicator, or none does (blocking calls, while they live). Errors: as
+ * tutti_comm_create and a collective. */
 TUTTI_API tutti_result_t tutti_comm_grow(tutti_comm_t* comm, int rank_count, const tutti_unique_id_t* id,
                                          int rank, tutti_comm_t** new_comm,
                                          const tutti_config_t* config) TUTTI_NOEXCEPT;

@@ -180,10 +180,9 @@ TEST(LastWordTest, RanksGrowTogetherOrNotAtAll) {
   EXPECT_EQ(run_cluster(cluster_with_a_host(),
                         [](Rank& rank) {
                           const bool is_old = rank.rank() < 2;
-                          // Its meeting has its last word, too, but process 3 does not serve that.
+                          // The meeting of these has a last word, too, but process 3 does not serve it.
                           if (is_old) {
-                            tutti_unique_id_t old_id = rank.id();
-                            rank.expect_ok(tutti_comm_create(&rank.comm, 2, old_id, rank.rank(), nullptr),
+                            rank.expect_ok(tutti_comm_create(&rank.comm, 2, rank.id(), rank.rank(), nullptr),
                                            "old");
                           }
                           const tutti_unique_id_t id = id_of_the_host(rank);
@@ -194,6 +193,38 @@ TEST(LastWordTest, RanksGrowTogetherOrNotAtAll) {
                           rank.expect_true(next == nullptr, "a failed grow left a communicator");
                           rank.expect_true(seconds_now() - start < patience_s(5), "that took long");
                           if (is_old) rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "the old one");
+                        }),
+            "");
+}
+
+// Goal: the same when the one that serves the meeting is among those that grow. Method: rank 0 has told
+// itself and rank 1, but not the one who joins, when it dies.
+TEST(LastWordTest, NobodyGrowsWithoutTheRankThatDies) {
+  ClusterOptions options;
+  options.layout = processes(3);
+  options.create = false;
+  options.lost_processes = {0};
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          tutti_unique_id_t id{};
+                          const bool is_old = rank.rank() < 2;
+                          if (is_old) {
+                            rank.expect_ok(tutti_comm_create(&rank.comm, 2, rank.id(), rank.rank(), nullptr),
+                                           "old");
+                          }
+                          if (rank.rank() == 0) {
+                            rank.expect_ok(tutti_get_unique_id(&id), "id");
+                            std::memcpy(rank.shared_bytes(), &id, sizeof(id));
+                          }
+                          rank.meet();
+                          if (rank.rank() == 0) last_words_left = 2;
+                          std::memcpy(&id, rank.shared_bytes(), sizeof(id));
+                          const double start = seconds_now();
+                          tutti_comm_t* next = nullptr;
+                          rank.expect(tutti_comm_grow(rank.comm, 3, &id, is_old ? -1 : 2, &next, nullptr),
+                                      TUTTI_PEER_LOST, "grow");
+                          rank.expect_true(next == nullptr, "a failed grow left a communicator");
+                          rank.expect_true(seconds_now() - start < patience_s(5), "that took long");
                         }),
             "");
 }
