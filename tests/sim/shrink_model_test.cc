@@ -198,13 +198,14 @@ class Explorer {
     while ((mine.noticed & bit(leader)) != 0) ++leader;
     const bool leads = leader == rank;
     if (leads || mine.held != 0) look(world, rank);
-    std::vector<std::optional<ShrinkState>> others;
+    std::array<std::optional<ShrinkState>, kRanksMax> others;
+    size_t other_count = 0;
     for (size_t peer = 0; peer < count(); ++peer) {
-      if (peer != rank && (mine.noticed & bit(peer)) == 0) others.push_back(unpacked(mine.seen[peer]));
+      if (peer != rank && (mine.noticed & bit(peer)) == 0) others[other_count++] = unpacked(mine.seen[peer]);
     }
     const bool looks = leads || mine.held != 0;
     const uint64_t held = uint64_t{mine.held} << 2;
-    switch (looks ? options_.rule(held, leads, others) : ShrinkStep::kWait) {
+    switch (looks ? options_.rule(held, leads, std::span(others).first(other_count)) : ShrinkStep::kWait) {
       case ShrinkStep::kTake: {
         World next = world;
         next.ranks[rank].phase = ShrinkState::kThrough;
