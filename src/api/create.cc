@@ -36,6 +36,10 @@ Result<Process*> original_process() {
   return Process::instance();
 }
 
+Status aborted_meanwhile() {
+  return {Code::kAborted, "the communicator was aborted by another thread"};
+}
+
 Status read_comm_config(const tutti_config_t* given, const Config& config, CommOptions& options,
                         bool& nonblocking) {
   tutti_config_t all = TUTTI_CONFIG_INIT;
@@ -142,6 +146,8 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
   const Status created = create_into(handle, **process, id, rank_count, rank, options, stop);
   if (!created) {
     recycle_handle(handle);
+    // What the set-up itself has seen of that is a connection that closed.
+    if (parent != nullptr && !check_handle(parent)) return aborted_meanwhile();
     return created;
   }
   *result = handle;

@@ -25,6 +25,9 @@ Status check_comm_config(const tutti_config_t* given, const Config& config);
 /// What a communicator that is made from another one gets by default.
 tutti_config_t inherited_config(const Communicator& comm);
 
+/// That the communicator which a call makes another one from is dead by now.
+Status aborted_meanwhile();
+
 /// Tells the others that this rank, which cannot take part, need not be waited for. Blocks for some seconds
 /// at most.
 void decline(Process& process, const UniqueId& id, int rank_count, int rank, const Status& why);

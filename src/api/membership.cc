@@ -174,8 +174,7 @@ Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t*
 /// The calls of other threads that the communicator's error has ended are still on their way out.
 Status wait_until_alone(const tutti_comm* handle, uint64_t deadline_ns) {
   while (handle->busy.load(std::memory_order_acquire) != 0 || handle->holds.load() > 1) {
-    if (handle->comm->shrink_is_stopped())
-      return {Code::kAborted, "the communicator was aborted by another thread"};
+    if (handle->comm->shrink_is_stopped()) return aborted_meanwhile();
     if (now_ns() > deadline_ns) {
       return {
           Code::kTimeout,
