@@ -54,7 +54,9 @@ TEST(MemoryTest, AnExceptionInTheMiddleOfACallReachesAllRanks) {
                               // Between hosts a rank without any memory closes its connections, which a rank
                               // of
                               // another host may see before others tell it why.
-                              const tutti_result_t next = sum(rank, data);
+                              tutti_result_t next = sum(rank, data);
+                              // The others' parts of the sum may have come before the news.
+                              if (rank.rank() == 2 && next == TUTTI_SUCCESS) next = sum(rank, data);
                               const bool may_be_lost = failures > 1 && hosts > 1 && rank.rank() == 2;
                               if (next != TUTTI_PEER_LOST || !may_be_lost)
                                 rank.expect(next, TUTTI_OUT_OF_MEMORY, "the next call");
