@@ -180,9 +180,8 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint32_t send(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
   uint32_t receive(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
   cuda::PeerWindow window(uint32_t peer) override {
-    return {.window = reinterpret_cast<const cuda::Window*>(peers_[peer].links->base()),
-            .reference_offset = 0,
-            .same_process = peers_[peer].same_memory};
+    if (peers_[peer].same_memory == 0) return {};
+    return {.window = reinterpret_cast<const cuda::Window*>(peers_[peer].links->base()), .regions = nullptr};
   }
 
   Status connect_peer(uint32_t peer, const DevicePeer& theirs);

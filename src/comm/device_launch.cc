@@ -152,7 +152,9 @@ Status CudaRank::join(const CudaRank& lead, SharedLaunch& shared) {
                                  .output = pending_.buffers.output,
                                  .scale = pending_.buffers.scale,
                                  .first_block = shared.blocks,
-                                 .block_count = program.lanes};
+                                 .block_count = program.lanes,
+                                 .input_reach = {},
+                                 .output_reach = {}};
   shared.ranks[number] = this;
   shared.blocks += program.lanes;
   shared.threads = std::max(shared.threads, program.threads);

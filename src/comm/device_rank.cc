@@ -130,7 +130,7 @@ std::vector<cuda::SendLink> CudaRank::make_sends() const {
                        .slot_mask = end.slot_mask,
                        .slot_bytes = end.slot_bytes,
                        .peer = peer,
-                       .same_process = peers_[peer].same_memory,
+                       .same_memory = peers_[peer].same_memory,
                        .next = 0,
                        .limit = end.limit,
                        .last_reference = 0});
@@ -153,7 +153,7 @@ std::vector<cuda::RecvLink> CudaRank::make_receives() const {
                        .slot_bytes = end.slot_bytes,
                        .peer = peer,
                        .credit_mask = end.credit_mask,
-                       .reference_offset = 0,
+                       .regions = nullptr,
                        .next = 0});
     }
   }
@@ -196,13 +196,8 @@ Result<DeviceProgramHold> CudaRank::place(const cuda::Image& image, DeviceMark m
   auto address = memory_.take(program->bytes);
   TUTTI_TRY(address.status());
   program->address = *address;
-  const cuda::Surroundings around{.sends = sends_,
-                                  .receives = receives_,
-                                  .state = state_,
-                                  .signals = signals_,
-                                  .scratch = *scratch,
-                                  .input_shared = false,
-                                  .output_shared = false};
+  const cuda::Surroundings around{
+      .sends = sends_, .receives = receives_, .state = state_, .signals = signals_, .scratch = *scratch};
   TUTTI_TRY(memory_.upload(*address, program->bytes,
                            [&](std::byte* out) { cuda::pack(marked, around, program->address, out); }));
   DeviceProgramHold made(program.get(), {this});

@@ -132,8 +132,12 @@ std::string describe(const Case& c) {
              static_cast<unsigned long long>(c.request.block_bytes),
              std::string(type_name(c.request.type)).c_str(), std::string(op_name(c.request.op)).c_str(),
              c.request.in_place ? ", in place" : "", c.request.reproducible ? ", reproducible" : "",
-             c.refers ? ", by reference" : "", c.by_packets ? ", by packets" : "", c.stripes,
-             c.world.shape.slots, c.world.shape.slot_bytes, c.world.threads) +
+             c.refers ? (c.world.by_place ? ", by place" : ", by reference") : "",
+             c.by_packets ? ", by packets" : "", c.stripes, c.world.shape.slots, c.world.shape.slot_bytes,
+             c.world.threads) +
+         (c.world.by_place ? format("ranks %x, %lld bytes of each buffer in regions, ", c.world.region_ranks,
+                                    static_cast<long long>(c.world.region_bytes))
+                           : std::string()) +
          format("poll limit %lld, %u block slots, seed %llu", static_cast<long long>(c.world.poll_limit),
                 c.world.device.block_slots, static_cast<unsigned long long>(c.world.device.seed));
 }

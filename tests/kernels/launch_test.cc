@@ -109,6 +109,7 @@ TEST(LaunchTest, ResultsArePlacedInTheReceiversBuffersOnceTheseAreOpen) {
   uint64_t references = 0;
   for (uint64_t seed = 1; seed <= (kFew ? 2 : 20); ++seed) {
     c.world.device.seed = seed;
+    c.world.by_place = seed % 2 == 0;
     Ranks ranks(c);
     ASSERT_EQ(ranks.call(), "");
     EXPECT_EQ(ranks.outputs[0], Words(kBytes / 4, 3));
@@ -119,6 +120,7 @@ TEST(LaunchTest, ResultsArePlacedInTheReceiversBuffersOnceTheseAreOpen) {
         const cuda::SendLink& link = ranks.world.send_link(rank, 1 - rank, channel);
         for (uint64_t number = 0; number < link.next; ++number) {
           const cuda::Cell& cell = link.cells[number & link.slot_mask];
+          EXPECT_EQ(flag::carriage(cell.word), Carriage::kReference) << "copied to a slot, seed " << seed;
           uint64_t address = 1;
           std::copy_n(cell.payload, sizeof address, reinterpret_cast<unsigned char*>(&address));
           references +=

@@ -40,12 +40,14 @@ std::vector<Case> cases(Kernel kernel) {
     uint64_t poll_limit;
     bool refers;
     uint32_t stripes;
+    bool by_place = false;
   } rows[] = {
       {Collective::kBroadcast, "direct", 1, 2, false, 1},
       {Collective::kBroadcast, "direct", 2, 3, true, 1},
       {Collective::kAllReduce, "ring", 4, 2, false, 2},
       {Collective::kAllReduce, "direct_two_shot", 8, 40, true, 2},
       {Collective::kAllReduce, "direct_two_shot", 8, 3, true, 1},
+      {Collective::kAllReduce, "direct_two_shot", 8, 3, true, 1, true},
   };
   for (const auto& row : rows) {
     for (uint64_t seed = 1; seed <= (kFew ? 1 : 8); ++seed) {
@@ -60,6 +62,8 @@ std::vector<Case> cases(Kernel kernel) {
       c.world.kernel = kernel;
       c.world.most_turns = 100'000;
       c.refers = row.refers;
+      c.world.by_place = row.by_place;
+      c.world.region_bytes = row.by_place ? 2000 : UINT64_MAX;  // the rest travels by value
       c.stripes = row.stripes;
       if (is_served(c)) all.push_back(c);
     }
@@ -127,7 +131,7 @@ bool is_noticed(int status) {
 }
 
 TEST(MutantsTest, TheRightInterpreterPassesWhatTheMutantsRun) {
-  ASSERT_GE(cases(&tutti_run_none).size(), kFew ? 5u : 40u);
+  ASSERT_GE(cases(&tutti_run_none).size(), kFew ? 6u : 48u);
   EXPECT_EQ(run_all(&tutti_run_none, &tutti_short_none), "");
 }
 

@@ -24,6 +24,8 @@ MUTANTS = [
     ("sequence_stands", "data", "launch", "++state->sequence;", "(void)state->sequence;"),
     ("references_not_awaited", "data", "interpreter",
      "  if (block.program.reference_bytes == UINT64_MAX) return;\n", "  return;\n"),
+    ("place_without_its_start", "data", "interpreter", "  const uint64_t start = regions[named >> kRegionShift];\n",
+     "  const uint64_t start = 0;\n"),
     ("credit_never_told", "data", "interpreter", "device::store_release(&link.credit->released, link.next);", "(void)0;"),
     ("one_lane_ends_all", "data", "launch", "== block.part.block_count) return Ring::kDone;",
      "> 0) return Ring::kDone;"),

@@ -11,6 +11,13 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
+/// The number of every rank's region, and where the simulated ranks say that theirs begins: somewhere below
+/// all buffers, and nowhere the same.
+constexpr uint64_t kRegion = 7;
+uint64_t region_start(uint32_t rank) {
+  return 64 * uint64_t{rank + 1};
+}
+
 }  // namespace
 
 struct World::Rank {
@@ -21,7 +28,8 @@ struct World::Rank {
   cuda::Window window{};
   std::vector<Line> program;
   std::vector<Line> scratch;
-  std::vector<Line> mail;  ///< a mailbox a rank
+  std::vector<Line> mail;                                              ///< a mailbox a rank
+  std::vector<uint64_t> regions = std::vector<uint64_t>(kRegion + 1);  ///< where peers find this rank's
   std::unique_ptr<Index> index;
   uint64_t left_seen = 0;
   bool ended = false;
@@ -45,7 +53,7 @@ class World::Index final : public cuda::LinkIndex {
     link.slot_mask = shape.slots - 1;
     link.slot_bytes = shape.slot_bytes;
     link.peer = peer;
-    link.same_process = world_.options_.same_process ? 1 : 0;
+    link.same_memory = world_.options_.by_place ? 0 : 1;
     link.limit = shape.slots;
     return number(peer, channel);
   }
@@ -61,14 +69,17 @@ class World::Index final : public cuda::LinkIndex {
     link.slot_bytes = shape.slot_bytes;
     link.peer = peer;
     link.credit_mask = shape.slots < kCreditsPerRing ? 0 : shape.slots / kCreditsPerRing - 1;
+    link.regions = regions(peer);
     return number(peer, channel);
   }
   cuda::PeerWindow window(uint32_t peer) override {
-    if (!world_.options_.same_process) return {};
-    return {.window = &world_.ranks_[peer]->window, .reference_offset = 0, .same_process = 1};
+    return {.window = &world_.ranks_[peer]->window, .regions = regions(peer)};
   }
 
  private:
+  const uint64_t* regions(uint32_t peer) const {
+    return world_.options_.by_place ? world_.ranks_[peer]->regions.data() : nullptr;
+  }
   static uint32_t number(uint32_t peer, uint32_t channel) { return peer * kChannels + channel; }
 
   World& world_;
@@ -83,6 +94,7 @@ World::World(const WorldOptions& options)
     made->receives.resize(size_t{options.ranks} * kChannels);
     made->state.window = &made->window;
     made->mail.resize(size_t{options.ranks} * cuda::kMailboxBytes / sizeof(Line));
+    made->regions[kRegion] = region_start(rank);
     made->index = std::make_unique<Index>(*this, rank);
     ranks_.push_back(std::move(made));
   }
@@ -156,6 +168,12 @@ void World::set_program(uint32_t rank, const cuda::Image& image) {
   cuda::pack(image, around, reinterpret_cast<uint64_t>(here.program.data()), here.program[0].bytes);
 }
 
+cuda::Reach World::reach(uint32_t rank, const void* buffer) const {
+  if (!options_.by_place || (options_.region_ranks >> rank & 1) == 0) return {};
+  return {.place = (kRegion << cuda::kRegionShift) + reinterpret_cast<uint64_t>(buffer) - region_start(rank),
+          .bytes = options_.region_bytes};
+}
+
 cuda::Part World::part(uint32_t rank, uint32_t first_block) const {
   const CallBuffers& buffers = buffers_[rank];
   cuda::Program& program = ranks_[rank]->packed();
@@ -164,7 +182,9 @@ cuda::Part World::part(uint32_t rank, uint32_t first_block) const {
           .output = buffers.output,
           .scale = buffers.scale,
           .first_block = first_block,
-          .block_count = program.lane_count};
+          .block_count = program.lane_count,
+          .input_reach = reach(rank, buffers.input),
+          .output_reach = reach(rank, buffers.output)};
 }
 
 void World::launch(uint32_t rank, bool first) {

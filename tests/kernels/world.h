@@ -26,8 +26,12 @@ using Kernel = void (*)(cuda::Launch);
 struct WorldOptions {
   uint32_t ranks = 2;
   RingShape shape{.slots = 8, .slot_bytes = 256};
-  bool same_process = true;  ///< ranks load from and store to each other's memory
-  uint32_t threads = 16;     ///< of a block
+  /// Ranks find each other's memory by address, or by place: of the ranks whose bit is set buffers lie in a
+  /// region, up to `region_bytes` of each.
+  bool by_place = false;
+  uint32_t region_ranks = UINT32_MAX;
+  uint64_t region_bytes = UINT64_MAX;
+  uint32_t threads = 16;  ///< of a block
   uint64_t poll_limit = UINT64_MAX;
   uint64_t most_turns = 2'000'000;  ///< of the device in one call
   bool together = false;            ///< one grid runs all ranks' parts
@@ -95,6 +99,7 @@ class World {
   std::string run_until_all(const std::function<bool()>& have_ended);
   void launch(uint32_t rank, bool first);
   void launch_together();
+  cuda::Reach reach(uint32_t rank, const void* buffer) const;
   cuda::Part part(uint32_t rank, uint32_t first_block) const;
   bool look_at(uint32_t rank);
 

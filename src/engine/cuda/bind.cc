@@ -120,7 +120,7 @@ void add_message(const Message& message, const BindOptions& options, LinkIndex& 
   step.refers = message.sending ? 1 : 0;
   step.sends_empty = 1;
   step.signature = message.signature;
-  step.shared = message.shared ? 1 : 0;
+  step.place = message.sending ? links.find_place(message.buffer, message.bytes) : 0;
   const End memory{EndKind::kAbsolute, static_cast<uint32_t>(image.offsets.size())};
   image.offsets.push_back(reinterpret_cast<uint64_t>(message.buffer));
   image.chunk_bytes.push_back(message.bytes);
@@ -245,8 +245,6 @@ void pack(const Image& image, const Surroundings& around, uint64_t address, std:
   program.reference_bytes = image.reference_bytes;
   program.signature_seed = image.signature_seed;
   program.is_collective = image.is_collective ? 1 : 0;
-  program.input_shared = around.input_shared ? 1 : 0;
-  program.output_shared = around.output_shared ? 1 : 0;
   program.arithmetic = image.arithmetic;
   std::memcpy(out, &program, sizeof(program));
 }

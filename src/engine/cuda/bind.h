@@ -23,6 +23,8 @@ class LinkIndex {
   virtual uint32_t receive(uint32_t peer, uint32_t channel) = 0;
   /// No window where memory is not shared.
   virtual PeerWindow window(uint32_t /*peer*/) { return {}; }
+  /// The place of memory that all lies in one of the rank's regions; else 0.
+  virtual uint64_t find_place(const void* /*address*/, uint64_t /*bytes*/) { return 0; }
 };
 
 /// The tables of a Program in host memory; see there.
@@ -74,8 +76,6 @@ struct Surroundings {
   RankState* state = nullptr;
   Signals* signals = nullptr;
   unsigned char* scratch = nullptr;  ///< Image::scratch_bytes
-  bool input_shared = false;
-  bool output_shared = false;
 };
 
 /// Bytes of a packed image.

@@ -106,15 +106,27 @@ TUTTI_DEVICE unsigned char* placed_at(const BlockState& block) {
   return memory_of(block, sinks[i]);
 }
 
+/// Where this rank finds what a peer names: by its address, or by its place in one of the peer's regions.
+TUTTI_DEVICE unsigned char* address_of(const uint64_t* regions, uint64_t named) {
+  if (regions == nullptr) return reinterpret_cast<unsigned char*>(named);
+  const uint64_t start = regions[named >> kRegionShift];
+  return reinterpret_cast<unsigned char*>(start + (named & ((1ull << kRegionShift) - 1)));
+}
+
+/// The place of a part of a buffer, if it lies in a region; else 0.
+TUTTI_DEVICE uint64_t place_of(const Reach& reach, uint64_t offset, uint64_t bytes) {
+  return reach.place != 0 && offset + bytes <= reach.bytes ? reach.place + offset : 0;
+}
+
 /// Where the payload of a message that has come lies.
 TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const RecvLink& link, const Cell& cell,
                                              Carriage carriage) {
   if (carriage == Carriage::kInline) return cell.payload;
   if (carriage == Carriage::kSlot)
     return link.slots + (link.next & link.slot_mask) * static_cast<uint64_t>(link.slot_bytes);
-  const uint64_t address = *reinterpret_cast<const uint64_t*>(cell.payload);
-  if (address == kPlacedAddress) return placed_at(block);
-  return reinterpret_cast<const unsigned char*>(address + static_cast<uint64_t>(link.reference_offset));
+  const uint64_t reference = *reinterpret_cast<const uint64_t*>(cell.payload);
+  if (reference == kPlacedAddress) return placed_at(block);
+  return address_of(link.regions, reference);
 }
 
 TUTTI_DEVICE void ready_source(BlockState& block, uint32_t item, const End& end) {
@@ -134,18 +146,20 @@ TUTTI_DEVICE void ready_source(BlockState& block, uint32_t item, const End& end)
   block.slice.sources[item] = payload_of(block, link, cell, flag::carriage(word));
 }
 
-/// How a slice travels over `link`.
-TUTTI_DEVICE Carriage carriage_for(const BlockState& block, const SendLink& link) {
+/// What the reader of `link` is told of where the slice lies: an address or a place; 0: it travels by value.
+TUTTI_DEVICE uint64_t reference_for(const BlockState& block, const SendLink& link) {
   const Step& step = block.step;
   const uint64_t bytes = block.slice.bytes;
-  if (step.refers != 0 && bytes >= block.program.reference_bytes) {
-    const EndKind referred = block.program.ends[step.first_end + step.refer_end].kind;
-    const bool shared = link.same_process != 0 || step.shared != 0 ||
-                        (referred == EndKind::kInput && block.program.input_shared != 0) ||
-                        (referred == EndKind::kOutput && block.program.output_shared != 0);
-    if (shared) return Carriage::kReference;
-  }
-  return bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot;
+  if (step.refers == 0 || bytes < block.program.reference_bytes) return 0;
+  const End& end = block.program.ends[step.first_end + step.refer_end];
+  const auto address = reinterpret_cast<uint64_t>(memory_of(block, end));
+  if (link.same_memory != 0) return address;
+  const Part& part = block.part;
+  if (end.kind == EndKind::kInput)
+    return place_of(part.input_reach, address - reinterpret_cast<uint64_t>(part.input), bytes);
+  if (end.kind == EndKind::kOutput)
+    return place_of(part.output_reach, address - reinterpret_cast<uint64_t>(part.output), bytes);
+  return step.place != 0 ? step.place + block.at.done_bytes : 0;
 }
 
 TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
@@ -161,17 +175,16 @@ TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
   }
   const Step& step = block.step;
   const uint64_t number = link.next;
-  const Carriage carriage = carriage_for(block, link);
+  const uint64_t bytes = block.slice.bytes;
   ReadyEnd& ready = block.ends[item];
-  ready.word = flag::make(number, static_cast<uint16_t>(block.signature ^ step.signature), block.slice.bytes);
-  ready.carriage = carriage;
+  ready.word = flag::make(number, static_cast<uint16_t>(block.signature ^ step.signature), bytes);
+  ready.reference = reference_for(block, link);
+  ready.carriage = bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot;
+  if (ready.reference != 0) ready.carriage = Carriage::kReference;
   unsigned char* sink = nullptr;
-  if (carriage == Carriage::kInline) sink = link.cells[number & link.slot_mask].payload;
-  if (carriage == Carriage::kSlot)
+  if (ready.carriage == Carriage::kInline) sink = link.cells[number & link.slot_mask].payload;
+  if (ready.carriage == Carriage::kSlot)
     sink = link.slots + (number & link.slot_mask) * static_cast<uint64_t>(link.slot_bytes);
-  if (carriage == Carriage::kReference)
-    ready.address =
-        reinterpret_cast<uint64_t>(memory_of(block, block.program.ends[step.first_end + step.refer_end]));
   block.slice.sinks[item - step.source_count] = sink;
 }
 
@@ -195,13 +208,17 @@ TUTTI_DEVICE void ready_ends(BlockState& block) {
 
 // ---- placing results in the receivers' buffers --------------------------------------------------
 
-/// Where the receive buffer of the window's owner begins; null while it cannot be written from here.
-TUTTI_DEVICE unsigned char* open_window(const PeerWindow& peer, uint64_t call) {
-  if (device::load_acquire(&peer.window->call) != call) return nullptr;
-  const uint64_t address = device::load_relaxed(&peer.window->address);
-  if (peer.same_process != 0) return reinterpret_cast<unsigned char*>(address);
-  if (device::load_relaxed(&peer.window->in_heap) == 0) return nullptr;
-  return reinterpret_cast<unsigned char*>(address + static_cast<uint64_t>(peer.reference_offset));
+/// Where the slice, `offset` bytes into the receive buffers, lies in that of the window's owner; null while
+/// it cannot be written from here.
+TUTTI_DEVICE unsigned char* open_window(const BlockState& block, const PeerWindow& peer, uint64_t offset) {
+  const Window& window = *peer.window;
+  if (device::load_acquire(&window.call) != block.call) return nullptr;
+  if (peer.regions == nullptr)
+    return reinterpret_cast<unsigned char*>(device::load_relaxed(&window.address)) + offset;
+  const Reach reach{.place = device::load_relaxed(&window.reach.place),
+                    .bytes = device::load_relaxed(&window.reach.bytes)};
+  const uint64_t place = place_of(reach, offset, block.slice.bytes);
+  return place != 0 ? address_of(peer.regions, place) : nullptr;
 }
 
 /// The sinks of a slice that is placed: the receivers' buffers and the own memory.
@@ -211,13 +228,11 @@ TUTTI_DEVICE void choose_sinks(BlockState& block) {
     if (block.windows[i] == nullptr) return;
   }
   const End* sinks = block.program.ends + step.first_end + step.source_count;
-  const unsigned char* const own = block.slice.sinks[step.refer_end - step.source_count];
-  const uint64_t offset = static_cast<uint64_t>(own - static_cast<unsigned char*>(block.part.output));
   uint32_t count = 0;
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (!is_link(sinks[i])) block.slice.sinks[count++] = block.slice.sinks[i];
   }
-  for (uint32_t i = 0; i < step.window_count; ++i) block.slice.sinks[count++] = block.windows[i] + offset;
+  for (uint32_t i = 0; i < step.window_count; ++i) block.slice.sinks[count++] = block.windows[i];
   block.slice.sink_count = count;
   block.placed = 1;
 }
@@ -226,8 +241,10 @@ TUTTI_DEVICE void choose_sinks(BlockState& block) {
 TUTTI_DEVICE void place_result(BlockState& block) {
   const Step& step = block.step;
   if (step.window_count == 0 || block.slice.bytes < block.program.reference_bytes) return;
+  const unsigned char* const own = block.slice.sinks[step.refer_end - step.source_count];
+  const auto offset = static_cast<uint64_t>(own - static_cast<unsigned char*>(block.part.output));
   for (uint32_t i = device::thread_index(); i < step.window_count; i += device::thread_count())
-    block.windows[i] = open_window(block.program.windows[step.first_window + i], block.call);
+    block.windows[i] = open_window(block, block.program.windows[step.first_window + i], offset);
   device::barrier("the windows are known");
   if (device::thread_index() == 0) choose_sinks(block);
   device::barrier("the sinks are chosen");
@@ -238,7 +255,8 @@ TUTTI_DEVICE void begin_operation(const BlockState& block) {
   Window* const window = block.program.state->window;
   if (window == nullptr || block.program.windows == nullptr || block.program.is_collective == 0) return;
   device::store_relaxed(&window->address, reinterpret_cast<uint64_t>(block.part.output));
-  device::store_relaxed(&window->in_heap, block.program.output_shared);
+  device::store_relaxed(&window->reach.place, block.part.output_reach.place);
+  device::store_relaxed(&window->reach.bytes, block.part.output_reach.bytes);
   device::store_release(&window->call, block.call);
 }
 
@@ -249,7 +267,7 @@ TUTTI_DEVICE void commit(BlockState& block, const ReadyEnd& ready, SendLink& lin
   Carriage carriage = ready.carriage;
   ++link.next;
   if (block.placed != 0 || carriage == Carriage::kReference) {
-    *reinterpret_cast<uint64_t*>(cell.payload) = block.placed != 0 ? kPlacedAddress : ready.address;
+    *reinterpret_cast<uint64_t*>(cell.payload) = block.placed != 0 ? kPlacedAddress : ready.reference;
     carriage = Carriage::kReference;
     if (block.placed == 0) link.last_reference = link.next;
   }

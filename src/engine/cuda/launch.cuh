@@ -30,8 +30,8 @@ enum class Stop : uint32_t {
 
 /// What a thread has found out about an end and does when the slice has been moved.
 struct ReadyEnd {
-  uint64_t word;     ///< links: the flag word that came, or that will be sent
-  uint64_t address;  ///< sent by reference: what is referred to
+  uint64_t word;       ///< links: the flag word that came, or that will be sent
+  uint64_t reference;  ///< sent by reference: what the reader is told of where the slice lies
   Carriage carriage;
 };
 

@@ -32,11 +32,27 @@ struct alignas(64) Credit {
   uint64_t released;
   uint32_t can_pull;
 };
-/// Layout of tutti::Window: the owner's receive buffer while it is in collective number `call`.
+
+// Regions: memory of a rank that its peers of other processes and devices have mapped
+// (tutti_region_register). They have numbers from 1 on, the same on all ranks. A place in one is its number,
+// then the bytes from its beginning: the reader of a place knows where it has mapped the writer's regions.
+
+/// One past the largest number.
+inline constexpr uint32_t kRegionEnd = 512;
+/// A place: number << kRegionShift | bytes. Never 0.
+inline constexpr uint32_t kRegionShift = 48;
+
+/// What of a buffer lies in a region, from the buffer's beginning on.
+struct Reach {
+  uint64_t place;  ///< of the beginning; 0: it is in no region
+  uint64_t bytes;
+};
+
+/// As tutti::Window: the owner's receive buffer while it is in collective number `call`.
 struct alignas(64) Window {
   uint64_t call;
-  uint64_t address;  ///< in the owner's process
-  uint32_t in_heap;  ///< 1: in memory that every peer has mapped
+  uint64_t address;  ///< for who shares the owner's memory
+  Reach reach;       ///< for the others
 };
 
 /// The writing end of a link, with its state from operation to operation.
@@ -47,7 +63,7 @@ struct SendLink {
   uint32_t slot_mask;
   uint32_t slot_bytes;
   uint32_t peer;
-  uint32_t same_process;  ///< 1: the peer can load from any address of this process's memory
+  uint32_t same_memory;  ///< 1: the peer can load from any address of this rank's memory
   uint64_t next;
   uint64_t limit;
   uint64_t last_reference;
@@ -61,16 +77,15 @@ struct RecvLink {
   uint32_t slot_mask;
   uint32_t slot_bytes;
   uint32_t peer;
-  uint32_t credit_mask;      ///< the writer is told of freed slots when (next & credit_mask) == 0
-  int64_t reference_offset;  ///< added to addresses that the peer sends
+  uint32_t credit_mask;     ///< the writer is told of freed slots when (next & credit_mask) == 0
+  const uint64_t* regions;  ///< by number: where the peer's begin here; null: it sends addresses, not places
   uint64_t next;
 };
 
 /// A receiver's window, as seen from here.
 struct PeerWindow {
   const Window* window;
-  int64_t reference_offset;
-  uint32_t same_process;
+  const uint64_t* regions;  ///< as RecvLink::regions
 };
 
 enum class EndKind : uint32_t {
@@ -105,7 +120,7 @@ struct Step {
   uint8_t finish;        ///< kAvg divides here
   uint32_t scaled_sources;
   uint16_t signature;  ///< messages: xored into the call's
-  uint8_t shared;      ///< messages: every peer can load from the memory that is sent
+  uint64_t place;      ///< messages: of the memory that is sent; 0: it is in no region
 };
 
 /// Rounds are a lane's own: each stripe of a call cuts its own messages.
@@ -235,6 +250,8 @@ struct Part {
                          ///< Arithmetic::scale_bits
   uint32_t first_block;  ///< of the grid
   uint32_t block_count;  ///< = the program's lane_count
+  Reach input_reach;
+  Reach output_reach;
 };
 
 /// Words in pinned host memory between a rank's launches and its host.
@@ -288,8 +305,6 @@ struct Program {
   uint64_t signature_seed;   ///< collectives: the signature is call_signature(seed, number of the call), and
                              ///< the number is RankState::sequence + 1
   uint32_t is_collective;    ///< 1: counts in RankState::sequence; 0: a group of messages
-  uint32_t input_shared;  ///< 1: every peer can load from the input as it is called with (heap, registered)
-  uint32_t output_shared;
   Arithmetic arithmetic;
 };
 
