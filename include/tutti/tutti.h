@@ -298,10 +298,10 @@ TUTTI_API tutti_result_t tutti_comm_grow(tutti_comm_t* comm, int rank_count, con
                                          const tutti_config_t* config) TUTTI_NOEXCEPT;
 
 /* Waits until everything issued on this rank is complete. Afterwards collectives, send, recv, split,
- * register, set_timeout and op_create are refused with TUTTI_INVALID_USAGE; what only asks or gives back goes
- * on: rank, count, explain, async_error, deregister, op_destroy, destroy, abort. Returns the first error of
- * the operations that this rank had issued on streams, whether or not a stream has reported it too; the
- * communicator is finalized all the same. Errors of blocking calls were returned by these calls. */
+ * register, mem_alloc, set_timeout and op_create are refused with TUTTI_INVALID_USAGE; what only asks or
+ * gives back goes on: rank, count, explain, async_error, deregister, op_destroy, destroy, abort. Returns the
+ * first error of the operations that this rank had issued on streams, whether or not a stream has reported it
+ * too; the communicator is finalized all the same. Errors of blocking calls were returned by these calls. */
 TUTTI_API tutti_result_t tutti_comm_finalize(tutti_comm_t* comm) TUTTI_NOEXCEPT;
 /* Finalizes if needed, then frees; the handle is dead even when an error is returned: that of finalize, if
  * nobody has called it before. Not collective: peers need not call it at the same time. NULL is accepted. */
@@ -343,8 +343,48 @@ TUTTI_API tutti_result_t tutti_op_destroy(tutti_op_t op, tutti_comm_t* comm) TUT
 /* Host memory of the symmetric heap, 4096-byte aligned, zeroed: peers on this host can read and write it
  * without a copy. Local, not collective. bytes 0 gives NULL. */
 TUTTI_API tutti_result_t tutti_mem_alloc(void** pointer, size_t bytes) TUTTI_NOEXCEPT;
-/* No operation may be using the memory. NULL is accepted. */
+/* Zeroed memory for buffers of `comm`: of the rank's device, 256-byte aligned, such as tutti_region_register
+ * takes; of the symmetric heap where the rank is in host memory. It may outlive `comm`. Local, not
+ * collective. On a device it may wait for what the device has been given. bytes 0 gives NULL. Errors:
+ * TUTTI_INVALID_ARGUMENT, TUTTI_INVALID_USAGE, TUTTI_OUT_OF_MEMORY, TUTTI_SYSTEM_ERROR. */
+TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer,
+                                              size_t bytes) TUTTI_NOEXCEPT;
+/* Memory of tutti_mem_alloc or tutti_comm_mem_alloc. No operation may be using it, no region may hold it.
+ * Memory of a device is freed when the device has done what it was given: the call waits for that. NULL is
+ * accepted. */
 TUTTI_API tutti_result_t tutti_mem_free(void* pointer) TUTTI_NOEXCEPT;
+
+/* Memory that every rank of a communicator reaches where it lies, on each rank another buffer. */
+typedef struct tutti_region tutti_region_t;
+
+/* Registers [buffer, buffer + bytes) of the rank's CUDA device. Ranks of other processes and devices then
+ * load from it and store to it where calls would else copy through memory of the library: any call whose
+ * buffers lie in it, at any offset, in parts too. Never needed for correctness; a rank that passes other
+ * buffers only makes its own part slower.
+ *
+ * Collective: all ranks call it, in the order of their collectives, each with memory of its own and as many
+ * bytes as it likes. Blocks. Not inside a group. A thread that drives several ranks calls it for each from
+ * another thread, as tutti_comm_split.
+ *
+ * *region is NULL on all ranks where nothing was registered, which is no error: calls go on as before. So it
+ * is where ranks are in host memory (there it is local, and peers reach the memory of tutti_mem_alloc
+ * anyway), where calls pass through host memory, for the 512th region of a communicator, and where a rank's
+ * memory cannot be mapped by the others: it must be one piece of cudaMalloc, tutti_comm_mem_alloc or
+ * ncclMemAlloc, and not overlap another region. That rank says why on standard error.
+ *
+ * On success the caller owns *region until tutti_region_deregister or the end of the communicator, until
+ * which the memory is not to be freed. Errors: TUTTI_INVALID_ARGUMENT (NULL, bytes 0, memory that the device
+ * cannot reach), TUTTI_INVALID_USAGE, and as a collective. */
+TUTTI_API tutti_result_t tutti_region_register(tutti_comm_t* comm, void* buffer, size_t bytes,
+                                               tutti_region_t** region) TUTTI_NOEXCEPT;
+/* Waits until the rank's operations have ended and all ranks have let go of the region, on whose memory
+ * nothing of the communicator works any more; it may be freed. Graphs that were captured with it must not be
+ * launched again. Collective as tutti_region_register, all regions in the same order on all ranks; of a
+ * communicator that is finalized or in error it is local, and the memory is to be kept until the others have
+ * destroyed theirs. The handle is dead even when an error is returned. NULL is accepted, and local. Errors:
+ * TUTTI_INVALID_ARGUMENT (not a region of this communicator), TUTTI_INVALID_USAGE, TUTTI_TIMEOUT (a rank does
+ * not come), TUTTI_PEER_LOST, TUTTI_ABORTED. */
+TUTTI_API tutti_result_t tutti_region_deregister(tutti_comm_t* comm, tutti_region_t* region) TUTTI_NOEXCEPT;
 
 /* Tells the communicator that [buffer, buffer + bytes) will be used often. *handle is to be
  * deregistered before the communicator is destroyed. Local. A hint: never needed for correctness. */

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/create.h"
+#include "api/group.h"
 #include "api/handle.h"
 #include "api/issue.h"
 #include "api/work.h"
@@ -127,6 +128,45 @@ Status health(const tutti_comm* handle) {
     case tutti_comm::State::kFailed: return handle->setup_failure;
     default: return handle->comm->error();
   }
+}
+
+/// Memory that is to be registered.
+Status check_extent(const void* buffer, size_t bytes) {
+  if (buffer == nullptr) return null_argument("buffer");
+  if (bytes == 0) return {Code::kInvalidArgument, "argument bytes is 0: there is nothing to register"};
+  if (bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(buffer)) {
+    return {Code::kInvalidArgument,
+            format("argument bytes is %zu: from buffer %p on there is no such room", bytes, buffer)};
+  }
+  return Status::ok();
+}
+
+Status register_region(tutti_comm* handle, void* buffer, size_t bytes, tutti_region*& region) {
+  TUTTI_TRY(check_ready(handle));
+  TUTTI_TRY(check_extent(buffer, bytes));
+  TUTTI_TRY(handle->comm->check_pointer("buffer", buffer));
+  if (in_group()) return {Code::kInvalidUsage, "tutti_region_register cannot be called inside a group"};
+  handle->repeat.valid = false;
+  auto number = take_turn(handle).register_region(buffer, bytes);
+  TUTTI_TRY(number.status());
+  if (*number == 0) return Status::ok();
+  auto made = std::make_unique<tutti_region>(tutti_region{*number});
+  region = made.get();
+  handle->regions.emplace(region, std::move(made));
+  return Status::ok();
+}
+
+Status deregister_region(tutti_comm* handle, tutti_region* region) {
+  TUTTI_TRY(check_made(handle));
+  const auto found = handle->regions.find(region);
+  if (found == handle->regions.end())
+    return {Code::kInvalidArgument, "argument region is not a region of this communicator"};
+  if (in_group()) return {Code::kInvalidUsage, "tutti_region_deregister cannot be called inside a group"};
+  const uint32_t number = region->number;
+  handle->regions.erase(found);
+  handle->repeat.valid = false;
+  Communicator& comm = take_turn(handle);
+  return comm.deregister_region(number, check_ready(handle).is_ok() && !comm.has_error());
 }
 
 }  // namespace
@@ -332,6 +372,8 @@ TUTTI_API tutti_result_t tutti_mem_free(void* pointer) noexcept {
     if (pointer == nullptr) return Status::ok();
     auto process = original_process();
     TUTTI_TRY(process.status());
+    Devices* const devices = (*process)->devices_in_use();
+    if (devices != nullptr && devices->free(pointer)) return Status::ok();
     return (*process)->heap().free(pointer);
   });
 }
@@ -340,18 +382,40 @@ TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, s
                                              void** handle) noexcept {
   return guarded_on(comm, [&]() -> Status {
     if (handle == nullptr) return null_argument("handle");
-    if (buffer == nullptr) return null_argument("buffer");
     TUTTI_TRY(check_ready(comm));
-    if (bytes == 0) return {Code::kInvalidArgument, "argument bytes is 0: there is nothing to register"};
-    if (bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(buffer)) {
-      return {Code::kInvalidArgument,
-              format("argument bytes is %zu: from buffer %p on there is no such room", bytes, buffer)};
-    }
+    TUTTI_TRY(check_extent(buffer, bytes));
     auto registration = std::make_unique<char>();
     *handle = registration.get();
     comm->registrations.emplace(*handle, std::move(registration));
     return Status::ok();
   });
+}
+
+TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer, size_t bytes) noexcept {
+  return guarded_on(comm, [&]() -> Status {
+    if (pointer == nullptr) return null_argument("pointer");
+    *pointer = nullptr;
+    TUTTI_TRY(check_ready(comm));
+    if (bytes == 0) return Status::ok();
+    auto memory = comm->comm->allocate(bytes);
+    TUTTI_TRY(memory.status());
+    *pointer = *memory;
+    return Status::ok();
+  });
+}
+
+TUTTI_API tutti_result_t tutti_region_register(tutti_comm_t* comm, void* buffer, size_t bytes,
+                                               tutti_region_t** region) noexcept {
+  return guarded_on(comm, [&]() -> Status {
+    if (region == nullptr) return null_argument("region");
+    *region = nullptr;
+    return register_region(comm, buffer, bytes, *region);
+  });
+}
+
+TUTTI_API tutti_result_t tutti_region_deregister(tutti_comm_t* comm, tutti_region_t* region) noexcept {
+  return guarded_on(
+      comm, [&]() -> Status { return region == nullptr ? Status::ok() : deregister_region(comm, region); });
 }
 
 TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle) noexcept {

@@ -15,6 +15,11 @@
 #include "core/result.h"
 #include "tutti/tutti.h"
 
+/// What a caller holds of a region.
+struct tutti_region {
+  uint32_t number = 0;  ///< in its communicator
+};
+
 /// A communicator's handle; they are kept in a HandlePool.
 struct tutti_comm {
   static constexpr uint64_t kLive = 0x7475747469636f6d;
@@ -55,6 +60,7 @@ struct tutti_comm {
   std::map<int, Premul> premul_ops;
   int next_premul_op = TUTTI_OP_COUNT;
   std::map<void*, std::unique_ptr<char>> registrations;
+  std::map<tutti_region*, std::unique_ptr<tutti_region>> regions;
 };
 
 /// A host stream's handle; they are kept in a HandlePool.

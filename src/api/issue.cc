@@ -9,11 +9,6 @@
 namespace tutti {
 namespace {
 
-/// Deadline of an operation that is issued now.
-uint64_t timeout_of(const tutti_comm* handle) {
-  return handle->timeout_ms > 0 ? handle->timeout_ms : handle->comm->options().timeout_ms;
-}
-
 Work make_work(tutti_comm* handle, tutti_stream_t stream, std::variant<Call, MessageCall> what) {
   return {.handle = handle, .stream = stream, .what = std::move(what), .timeout_ms = timeout_of(handle)};
 }
@@ -36,7 +31,7 @@ Status issue_any(tutti_comm* handle, Anything call, tutti_stream_t stream) {
   if (stream.kind == kCudaStream) return queue_on_device(make_work(handle, stream, std::move(call)));
   if (stream.kind != 0) [[unlikely]]
     return enqueue(make_work(handle, stream, std::move(call)));
-  return take_turn(handle, timeout_of(handle)).run(call);
+  return take_turn(handle).run(call);
 }
 
 }  // namespace
@@ -88,7 +83,7 @@ Status issue(tutti_comm* handle, const Message& message, tutti_stream_t stream) 
   handle->repeat.valid = false;
   if (group_depth == 0) {
     if (stream.kind == 0 && message.peer != handle->comm->rank()) [[likely]]
-      return take_turn(handle, timeout_of(handle)).run(message);
+      return take_turn(handle).run(message);
     if (message.peer == handle->comm->rank()) return alone_with_itself(message);
     return issue_any(handle, MessageCall{.messages = {message}, .collective = false, .shape = {}}, stream);
   }

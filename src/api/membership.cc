@@ -26,8 +26,10 @@ Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine) {
   Communicator& comm = *handle->comm;
   std::vector<Item> all(comm.rank_count());
   Call call;
-  call.shape = {
-      .collective = Collective::kAllGather, .type = DataType::kUint8, .splits = true, .count = sizeof(Item)};
+  call.shape = {.collective = Collective::kAllGather,
+                .type = DataType::kUint8,
+                .purpose = CallPurpose::kSplit,
+                .count = sizeof(Item)};
   call.send = &mine;
   call.recv = all.data();
   TUTTI_TRY(issue(handle, call, TUTTI_BLOCKING));

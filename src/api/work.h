@@ -41,6 +41,14 @@ inline Communicator& take_turn(tutti_comm* handle, uint64_t timeout_ms) {
   handle->comm->set_timeout(timeout_ms);
   return *handle->comm;
 }
+/// Deadline of an operation that is issued now.
+inline uint64_t timeout_of(const tutti_comm* handle) {
+  return handle->timeout_ms > 0 ? handle->timeout_ms : handle->comm->options().timeout_ms;
+}
+/// For an operation that is issued now.
+inline Communicator& take_turn(tutti_comm* handle) {
+  return take_turn(handle, timeout_of(handle));
+}
 /// For the communicator's progress thread, on a host stream. Errors: kSystemError (there can be no thread),
 /// kOutOfMemory; nothing has been queued then.
 Status enqueue(Work work);

@@ -6,7 +6,7 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kVariableBit = 1ull << 24;
-constexpr uint64_t kSplitBit = 1ull << 25;
+constexpr uint32_t kPurposeShift = 25;  // two bits
 // In a message's signature its type is above most tags that people use.
 constexpr uint32_t kTypeShift = 12;
 static_assert(kDataTypeCount <= 1 << (16 - kTypeShift));
@@ -27,7 +27,7 @@ uint64_t agreed_word(const CallShape& shape) {
   const bool op_counts = reduces(shape.collective);
   const bool root_counts = has_root(shape.collective);
   return static_cast<uint64_t>(shape.collective) | static_cast<uint64_t>(shape.type) << 8 |
-         (shape.variable ? kVariableBit : 0) | (shape.splits ? kSplitBit : 0) |
+         (shape.variable ? kVariableBit : 0) | static_cast<uint64_t>(shape.purpose) << kPurposeShift |
          (op_counts ? static_cast<uint64_t>(shape.op) << 16 : 0) |
          (root_counts ? static_cast<uint64_t>(shape.root) << 32 : 0);
 }
@@ -93,7 +93,9 @@ std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t 
 }
 
 std::string describe_call(uint64_t word, uint64_t count) {
-  if ((word & kSplitBit) != 0) return "comm_split()";
+  const auto purpose = static_cast<CallPurpose>(word >> kPurposeShift & 3);
+  if (purpose != CallPurpose::kUsers)
+    return purpose == CallPurpose::kSplit ? "comm_split()" : "region_register()";
   const auto collective = static_cast<Collective>(word & 0xff);
   std::string text(collective_name(collective));
   if (collective == Collective::kBarrier) return text + "()";

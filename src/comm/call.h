@@ -20,6 +20,9 @@ struct VariableBlocks {
   friend bool operator==(const VariableBlocks&, const VariableBlocks&) = default;
 };
 
+/// Whose call it is: what the library gathers for itself, from and to host memory, matches no user's call.
+enum class CallPurpose : uint8_t { kUsers, kSplit, kRegister };
+
 /// What decides the plan and its binding; equal shapes reuse a bound operation.
 struct CallShape {
   Collective collective = Collective::kBarrier;
@@ -27,8 +30,8 @@ struct CallShape {
   ReduceOp op = ReduceOp::kSum;
   bool in_place = false;
   uint32_t root = 0;
-  bool variable = false;    ///< all_gather_v, reduce_scatter_v, all_to_all_v
-  bool splits = false;      ///< an all_gather of comm_split's own
+  bool variable = false;  ///< all_gather_v, reduce_scatter_v, all_to_all_v
+  CallPurpose purpose = CallPurpose::kUsers;
   uint64_t count = 0;       ///< as the C call counts; variable: of all blocks that every rank knows
   uint64_t scale_bits = 0;  ///< kPremulSum
 

@@ -54,7 +54,7 @@ size_t Communicator::ShapeHash::operator()(const CallShape& shape) const {
 
 Status Communicator::run(const Call& call) {
   return run_whole([&]() -> Status {
-    if (device_ != nullptr && call.shape.splits) [[unlikely]]
+    if (device_ != nullptr && call.shape.purpose != CallPurpose::kUsers) [[unlikely]]
       return run_through_host(call);
     TUTTI_TRY(begin(call));
     return drive();
@@ -115,7 +115,7 @@ void Communicator::leave_buffers() const {
 
 Status Communicator::begin(const Call& call) {
   if (device_ != nullptr) return issue(call, DeviceStream{});
-  if (staging_ != nullptr && !call.shape.splits) [[unlikely]]
+  if (staging_ != nullptr && call.shape.purpose == CallPurpose::kUsers) [[unlikely]]
     return begin_staged(call);
   return begin_on_host(call);
 }
@@ -320,7 +320,7 @@ Status Communicator::wait() {
 Facts Communicator::facts() const {
   if (device_ != nullptr) {
     return {.can_publish = false,
-            .can_reference = one_process_ && ranks_on_device_ == rank_count_,
+            .can_reference = (one_process_ && ranks_on_device_ == rank_count_) || !regions_.empty(),
             .cores = rank_count_,
             .slots = device_->shape().slots / 2,
             .slot_bytes = device_->shape().slot_bytes};

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -180,6 +181,18 @@ class Communicator {
   /// No call will follow: peers that wait for one are told.
   void leave();
 
+  // regions.cc; all ranks, in the order of their calls:
+
+  /// Makes memory of the rank's device a region: its number, the same on all ranks, or 0: nothing is
+  /// registered anywhere (ranks in host memory; memory that a peer cannot map). Errors: as `run`.
+  Result<uint32_t> register_region(const void* buffer, uint64_t bytes);
+  /// Undoes it, once the rank's calls have ended. `waits`: until all ranks have done so; else the rank goes
+  /// alone. Errors: as `run`; it is undone all the same.
+  Status deregister_region(uint32_t number, bool waits);
+  /// Memory that ranks of this communicator reach best: of the rank's device, or of the symmetric heap; given
+  /// back to the process. Errors: kOutOfMemory, kSystemError.
+  Result<void*> allocate(uint64_t bytes);
+
   // shrink.cc; beside operations, by one thread:
 
   /// Before the first agree_on_members. Waits for ranks that are on their way out of the shrink before, and
@@ -337,6 +350,11 @@ class Communicator {
   bool shows_its_call(uint32_t peer) const;
   bool waits_in_vain(uint32_t peer);
 
+  // regions.cc
+  Result<bool> agree_on_region(const Status& own, const RegionOffer& offer, std::vector<RegionOffer>* offers);
+  Status wait_for_closed_regions();
+  void forget_programs();
+
   // verdict.cc
   Status check_progress(uint64_t waited_ns);
   Status check_stripes(uint64_t waited_ns);
@@ -380,6 +398,7 @@ class Communicator {
   bool copies_out_ = false;                ///< the blocking call under way is staged
   uint32_t multiprocessors_ = UINT32_MAX;  ///< of the device that has fewest
   uint32_t ranks_on_device_ = 1;           ///< of the device that has most
+  std::set<uint32_t> regions_;             ///< their numbers, equal on all ranks
   bool has_stream_calls_ = false;
   uint64_t failed_ns_ = 0;  ///< when a waiting call saw that it has failed
   /// The tender's: what it saw last, and when it began to doubt that a peer will come.

@@ -14,6 +14,7 @@
 
 #include "comm/device_memory.h"
 #include "comm/device_rank.h"
+#include "comm/device_regions.h"
 #include "cuda/context.h"
 #include "cuda/driver.h"
 #include "cuda/library.h"
@@ -59,6 +60,8 @@ class CudaDevices final : public Devices {
   Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) override;
   Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) override;
   Status launch(std::span<const DeviceOperation> operations) override;
+  Result<void*> allocate(int device, uint64_t bytes) override;
+  bool free(void* memory) override;
   Status check_host_pointer(std::string_view name, const void* address) const override;
   void keep_for_good(std::unique_ptr<DeviceRank> rank) override {
     const std::scoped_lock lock(mutex_);
@@ -90,6 +93,7 @@ class CudaDevices final : public Devices {
   std::map<int, OpenDevice> open_;
   std::vector<std::unique_ptr<DeviceRank>> kept_;
   std::map<uint64_t, std::weak_ptr<DeviceLinks>> links_;
+  std::map<void*, cuda::DeviceMemory> allocations_;
 };
 
 struct CudaProgram final : DeviceProgram {
@@ -126,7 +130,8 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
         rank_(rank),
         rank_count_(rank_count),
         shape_(DeviceShape::of(rank_count)),
-        memory_(context_) {}
+        memory_(context_),
+        regions_(context_) {}
 
   Status open();
   const DeviceIdentity& identity() const override { return identity_; }
@@ -148,6 +153,10 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   Result<std::byte*> shared_scratch(uint64_t bytes) override { return memory_.shared_scratch(bytes); }
   Status check_pointer(std::string_view name, const void* address) const override;
   bool has_peer(const DeviceRank& other) const override;
+  uint32_t region_end() const override { return cuda::kRegionEnd; }
+  Result<RegionOffer> offer_region(const void* address, uint64_t bytes) const override;
+  Status open_region(uint32_t number, std::span<const RegionOffer> offers) override;
+  void close_region(uint32_t number) override;
   DeviceLook look() override;
   Status relaunch() override;
   void abort() override;
@@ -180,8 +189,12 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint32_t send(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
   uint32_t receive(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
   cuda::PeerWindow window(uint32_t peer) override {
-    if (peers_[peer].same_memory == 0) return {};
-    return {.window = reinterpret_cast<const cuda::Window*>(peers_[peer].links->base()), .regions = nullptr};
+    return {.window = reinterpret_cast<const cuda::Window*>(peers_[peer].links->base()),
+            .regions = regions_.table(peer)};
+  }
+  uint64_t find_place(const void* address, uint64_t bytes) override {
+    const cuda::Reach reach = regions_.find(address);
+    return bytes <= reach.bytes ? reach.place : 0;
   }
 
   Status connect_peer(uint32_t peer, const DevicePeer& theirs);
@@ -202,6 +215,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
     return reinterpret_cast<uint64_t>(peers_[owner].links->base()) + ring_shape().bytes() +
            uint64_t{writer} * cuda::kMailboxBytes;
   }
+  std::vector<RegionWay> ways_to(std::span<const DevicePeer> ranks) const;
   std::vector<cuda::SendLink> make_sends() const;
   std::vector<cuda::RecvLink> make_receives() const;
   Result<DeviceProgramHold> place(const cuda::Image& image, DeviceMark mark);
@@ -224,7 +238,8 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   const DeviceShape shape_;
   DeviceIdentity identity_;
 
-  DeviceHeap memory_;          ///< programs and scratch
+  DeviceHeap memory_;  ///< programs and scratch
+  DeviceRegions regions_;
   cuda::DeviceMemory tables_;  ///< RankState, then the sending and the receiving ends of links
   cuda::PinnedMemory signals_memory_;
   cuda::Signals* signals_ = nullptr;

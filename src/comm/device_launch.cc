@@ -153,8 +153,8 @@ Status CudaRank::join(const CudaRank& lead, SharedLaunch& shared) {
                                  .scale = pending_.buffers.scale,
                                  .first_block = shared.blocks,
                                  .block_count = program.lanes,
-                                 .input_reach = {},
-                                 .output_reach = {}};
+                                 .input_reach = regions_.find(pending_.buffers.input),
+                                 .output_reach = regions_.find(pending_.buffers.output)};
   shared.ranks[number] = this;
   shared.blocks += program.lanes;
   shared.threads = std::max(shared.threads, program.threads);

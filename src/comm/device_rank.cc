@@ -109,6 +109,7 @@ Status CudaRank::connect(std::span<const DevicePeer> ranks) {
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
     if (peer != rank_) TUTTI_TRY(connect_peer(peer, ranks[peer]));
   }
+  TUTTI_TRY(regions_.open(ways_to(ranks)));
   cuda::RankState state{};
   state.window = reinterpret_cast<cuda::Window*>(links_->base());
   TUTTI_TRY(cuda::copy_now(context_, state_, &state, sizeof(state)));
@@ -116,6 +117,36 @@ Status CudaRank::connect(std::span<const DevicePeer> ranks) {
   TUTTI_TRY(cuda::copy_now(context_, sends_, sends.data(), sends.size() * sizeof(sends[0])));
   const auto receives = make_receives();
   return cuda::copy_now(context_, receives_, receives.data(), receives.size() * sizeof(receives[0]));
+}
+
+/// How this rank will reach what the others register.
+std::vector<RegionWay> CudaRank::ways_to(std::span<const DevicePeer> ranks) const {
+  std::vector<RegionWay> ways;
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+    if (peers_[peer].same_memory != 0) {
+      ways.push_back({.kind = RegionWay::kSameMemory});
+    } else if (ranks[peer].same_process) {
+      ways.push_back({.kind = RegionWay::kPointer, .context = &peers_[peer].links->memory.context()});
+    } else {
+      ways.push_back({.kind = RegionWay::kTicket});
+    }
+  }
+  return ways;
+}
+
+Result<RegionOffer> CudaRank::offer_region(const void* address, uint64_t bytes) const {
+  const BesideCaptures beside(driver());
+  return regions_.offer(address, bytes);
+}
+
+Status CudaRank::open_region(uint32_t number, std::span<const RegionOffer> offers) {
+  const BesideCaptures beside(driver());
+  return regions_.map(number, rank_, offers);
+}
+
+void CudaRank::close_region(uint32_t number) {
+  const BesideCaptures beside(driver());
+  regions_.unmap(number);
 }
 
 std::vector<cuda::SendLink> CudaRank::make_sends() const {
@@ -153,7 +184,7 @@ std::vector<cuda::RecvLink> CudaRank::make_receives() const {
                        .slot_bytes = end.slot_bytes,
                        .peer = peer,
                        .credit_mask = end.credit_mask,
-                       .regions = nullptr,
+                       .regions = regions_.table(peer),
                        .next = 0});
     }
   }
@@ -261,6 +292,30 @@ Result<std::unique_ptr<StagingDevice>> CudaDevices::open_staging(int device, uin
   auto opened = open(device);
   TUTTI_TRY(opened.status());
   return open_staging_device(*(*opened)->context, rank);
+}
+
+Result<void*> CudaDevices::allocate(int device, uint64_t bytes) {
+  const BesideCaptures beside(*driver_);
+  const std::scoped_lock lock(mutex_);
+  const Context& context = *open_.at(device).context;
+  auto memory = cuda::DeviceMemory::allocate(context, bytes);
+  TUTTI_TRY(memory.status());
+  void* const address = memory->as<void>();
+  TUTTI_TRY(cuda::fill_now(context, address, 0, bytes));
+  allocations_.emplace(address, std::move(*memory));
+  return address;
+}
+
+bool CudaDevices::free(void* memory) {
+  const BesideCaptures beside(*driver_);
+  cuda::DeviceMemory freed;
+  const std::scoped_lock lock(mutex_);
+  const auto found = allocations_.find(memory);
+  if (found == allocations_.end()) return false;
+  // Freed behind the lock: that waits for the device, and so for other ranks.
+  freed = std::move(found->second);
+  allocations_.erase(found);
+  return true;
 }
 
 Status CudaDevices::check_host_pointer(std::string_view name, const void* address) const {

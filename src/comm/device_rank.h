@@ -43,6 +43,11 @@ struct DevicePeer {
   const FileDescriptor* file = nullptr;  ///< of a rank of another process that has one
 };
 
+/// What a rank tells the others of memory that it registers: made by one DeviceRank, read by another.
+struct RegionOffer {
+  std::array<std::byte, 128> ticket{};
+};
+
 /// The links between ranks on devices, as config's slots are for those in host memory.
 struct DeviceShape {
   uint32_t stripes = 1;  ///< most that a call is cut into
@@ -175,6 +180,18 @@ class DeviceRank {
   /// Ok when the device can work on all of [address, address + bytes). `name`: of the argument.
   virtual Status check_pointer(std::string_view name, const void* address) const = 0;
 
+  // Regions: memory that peers of other processes and devices load from and store to where it lies. By the
+  // thread that makes the rank's calls, while none is under way:
+
+  /// One past the largest number of a region; the smallest is 1.
+  virtual uint32_t region_end() const = 0;
+  /// Errors: kUnsupported: peers cannot map the memory, or it overlaps a region.
+  virtual Result<RegionOffer> offer_region(const void* address, uint64_t bytes) const = 0;
+  /// Reaches what all ranks have offered, by rank: a region of that number, from now on used by calls whose
+  /// buffers lie in it. Errors: kUnsupported, kPeerLost, kOutOfMemory, kSystemError; then it is none.
+  virtual Status open_region(uint32_t number, std::span<const RegionOffer> offers) = 0;
+  virtual void close_region(uint32_t number) = 0;
+
   virtual DeviceLook look() = 0;
   /// After kBlocked: goes on. By the tender only. Errors: kSystemError; then the operation has ended as
   /// failed.
@@ -206,6 +223,11 @@ class Devices {
   /// Any thread. Errors: kInvalidArgument (a stream of another device), kInvalidUsage (a capture that has
   /// failed); then nothing was queued. kSystemError; then what was_launched has been, and others have not.
   virtual Status launch(std::span<const DeviceOperation> operations) = 0;
+  /// Zeroed memory of a device that `open_rank` or `open_staging` has opened, until it is freed. Errors:
+  /// kOutOfMemory, kSystemError.
+  virtual Result<void*> allocate(int device, uint64_t bytes) = 0;
+  /// Frees it, when the device has done its work. False: it is none of `allocate`.
+  virtual bool free(void* memory) = 0;
   /// Ok when the host may touch the memory at `address`.
   virtual Status check_host_pointer(std::string_view name, const void* address) const = 0;
   /// The rank is never destroyed: what is queued, or a graph holds, may still need it.

@@ -75,6 +75,8 @@ class SharedDeviceMemory {
     return reinterpret_cast<T*>(mapping_.address() != 0 ? mapping_.address() : plain_.address());
   }
   size_t bytes() const { return ticket_.bytes; }
+  /// Of the device that it is memory of.
+  const cuda::Context& context() const { return *context_; }
 
  private:
   const cuda::Context* context_ = nullptr;

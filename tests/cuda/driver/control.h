@@ -40,4 +40,11 @@ inline uint64_t cooperative_launches() {
   return ask != nullptr ? ask() : 0;
 }
 
+/// How often the bytes occur in memory of devices that processes share by file, such as that of links; only
+/// while nothing runs there. 0 also where nobody knows.
+inline uint64_t count_shared(const void* pattern, size_t bytes) {
+  const auto ask = reinterpret_cast<uint64_t (*)(const void*, size_t)>(control("fake_cuda_count_shared"));
+  return ask != nullptr ? ask(pattern, bytes) : 0;
+}
+
 }  // namespace fake_cuda

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <string_view>
 
 #include "tests/cuda/driver/device.h"
 #include "tests/cuda/driver/streams.h"
@@ -98,6 +99,23 @@ extern "C" __attribute__((visibility("default"))) const char* fake_cuda_leaks() 
 
 extern "C" __attribute__((visibility("default"))) bool fake_cuda_guards_memory() {
   return fake_cuda::machine().memory.has_keys();
+}
+
+/// How often the bytes occur in memory of devices that processes share by file.
+extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_count_shared(const void* pattern,
+                                                                                  size_t bytes) {
+  const fake_cuda::Guard guard(fake_cuda::machine().lock);
+  const fake_cuda::AddressSpace& memory = fake_cuda::machine().memory;
+  memory.let_in_everywhere(true);
+  uint64_t count = 0;
+  for (const auto& [base, range] : memory.ranges()) {
+    if (range.origin != fake_cuda::Origin::kMapped) continue;
+    const std::string_view all(reinterpret_cast<const char*>(base), range.bytes);
+    const std::string_view wanted(static_cast<const char*>(pattern), bytes);
+    for (size_t at = all.find(wanted); at != all.npos; at = all.find(wanted, at + 1)) ++count;
+  }
+  memory.let_in_everywhere(false);
+  return count;
 }
 
 extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_cooperative_launches() {

@@ -1,0 +1,135 @@
+// Regions: device memory that all ranks register together, so that each loads from and stores to the others'
+// where it lies.
+//
+// To register is two exchanges: what each rank needs to reach the others, then whether it does. A region is
+// one on all ranks or on none, so which plans suit is known to all. To deregister, each rank ends its own
+// use and then waits on the host until the others have ended theirs: closing a mapping may wait for the
+// device, on which no other rank of the process may be waiting for this one by then.
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/clock.h"
+#include "core/log.h"
+
+namespace tutti {
+namespace {
+
+/// What a rank says in each exchange.
+struct Answer {
+  RegionOffer offer;
+  std::array<char, 384> obstacle{};  ///< empty: all is well
+
+  void refuse(const Status& why) { why.text().copy(obstacle.data(), obstacle.size() - 1); }
+};
+
+Call gather_of(const Answer& mine, std::vector<Answer>& all) {
+  Call call;
+  call.shape = {.collective = Collective::kAllGather,
+                .type = DataType::kUint8,
+                .purpose = CallPurpose::kRegister,
+                .count = sizeof(Answer)};
+  call.send = &mine;
+  call.recv = all.data();
+  return call;
+}
+
+}  // namespace
+
+/// One exchange. Whether no rank has refused; the lowest of those that have tells people why.
+Result<bool> Communicator::agree_on_region(const Status& own, const RegionOffer& offer,
+                                           std::vector<RegionOffer>* offers) {
+  Answer mine{.offer = offer};
+  if (!own) mine.refuse(own);
+  std::vector<Answer> all(rank_count_);
+  TUTTI_TRY(run(gather_of(mine, all)));
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    all[rank].obstacle.back() = '\0';
+    const std::string why = all[rank].obstacle.data();
+    if (why.empty()) {
+      if (offers != nullptr) offers->push_back(all[rank].offer);
+      continue;
+    }
+    if (rank == rank_)
+      log_line(format("rank %u: %s; nothing is registered, and calls go on as before", rank, why.c_str()));
+    return false;
+  }
+  return true;
+}
+
+Result<uint32_t> Communicator::register_region(const void* buffer, uint64_t bytes) {
+  if (device_ == nullptr) return 0u;
+  uint32_t number = 1;
+  while (regions_.contains(number)) ++number;
+  if (number >= device_->region_end()) {
+    log_line(format("rank %u has %zu regions, more there cannot be; calls go on as before", rank_,
+                    regions_.size()));
+    return 0u;
+  }
+  const auto offer = device_->offer_region(buffer, bytes);
+  std::vector<RegionOffer> offers;
+  auto agreed = agree_on_region(offer.status(), offer ? *offer : RegionOffer{}, &offers);
+  TUTTI_TRY(agreed.status());
+  if (!*agreed) return 0u;
+  const Status opened = device_->open_region(number, offers);
+  agreed = agree_on_region(opened, {}, nullptr);
+  if (!agreed || !*agreed) {
+    if (opened) device_->close_region(number);
+    TUTTI_TRY(agreed.status());
+    return 0u;
+  }
+  regions_.insert(number);
+  forget_programs();
+  return number;
+}
+
+Status Communicator::deregister_region(uint32_t number, bool waits) {
+  wait_until_device_is_idle();
+  // What goes on after a failure may use it: then it is kept until the rank is destroyed.
+  if (!device_->look().is_running) device_->close_region(number);
+  regions_.erase(number);
+  forget_programs();
+  header_->status.closed_regions.fetch_add(1, std::memory_order_release);
+  return waits ? wait_for_closed_regions() : Status::ok();
+}
+
+/// Until the peers have closed as many regions as this rank.
+Status Communicator::wait_for_closed_regions() {
+  const uint32_t closed = header_->status.closed_regions.load(std::memory_order_relaxed);
+  const uint64_t deadline_ns = deadline_after_ms(timeout_ms_);
+  uint32_t peer = 0;
+  for (Waiter waiter(WaitMode::kYield); peer < rank_count_;) {
+    const StatusPage& page = links_.peers()[peer].segment->header().status;
+    const uint32_t theirs = page.closed_regions.load(std::memory_order_acquire);
+    const bool has_left = page.has_left.load(std::memory_order_acquire) == StatusPage::kLeft;
+    if (has_left || static_cast<int32_t>(theirs - closed) >= 0) {
+      ++peer;
+      continue;
+    }
+    if (has_error()) return error();
+    if (now_ns() > deadline_ns) {
+      raise({Code::kTimeout, format("rank %u has not called tutti_region_deregister, which rank %u waits "
+                                    "for: all ranks call it, in the same order",
+                                    peer, rank_)});
+      return error();
+    }
+    waiter.pause();
+  }
+  return Status::ok();
+}
+
+Result<void*> Communicator::allocate(uint64_t bytes) {
+  if (is_on_device()) return process_.devices_in_use()->allocate(options_.device, bytes);
+  return process_.heap().allocate(bytes);
+}
+
+/// What is bound from now on finds the regions as they are now.
+void Communicator::forget_programs() {
+  last_ = nullptr;
+  bound_.clear();
+  variable_.reset();
+  message_programs_.clear();
+}
+
+}  // namespace tutti
