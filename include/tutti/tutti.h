@@ -379,11 +379,12 @@ TUTTI_API tutti_result_t tutti_region_register(tutti_comm_t* comm, void* buffer,
                                                tutti_region_t** region) TUTTI_NOEXCEPT;
 /* Waits until the rank's operations have ended and all ranks have let go of the region, on whose memory
  * nothing of the communicator works any more; it may be freed. Graphs that were captured with it must not be
- * launched again. Collective as tutti_region_register, all regions in the same order on all ranks; of a
- * communicator that is finalized or in error it is local, and the memory is to be kept until the others have
- * destroyed theirs. The handle is dead even when an error is returned. NULL is accepted, and local. Errors:
- * TUTTI_INVALID_ARGUMENT (not a region of this communicator), TUTTI_INVALID_USAGE, TUTTI_TIMEOUT (a rank does
- * not come), TUTTI_PEER_LOST, TUTTI_ABORTED. */
+ * launched again. Collective as tutti_region_register, all regions in the same order on all ranks. Of a
+ * communicator that is finalized it is local; of one in error it does not wait for ranks that have not come,
+ * and returns the error: then the memory is to be kept until the others have destroyed theirs. The handle is
+ * dead even when an error is returned. NULL is accepted, and local. Errors: TUTTI_INVALID_ARGUMENT (not a
+ * region of this communicator), TUTTI_INVALID_USAGE, TUTTI_TIMEOUT (a rank does not come), TUTTI_PEER_LOST,
+ * TUTTI_ABORTED. */
 TUTTI_API tutti_result_t tutti_region_deregister(tutti_comm_t* comm, tutti_region_t* region) TUTTI_NOEXCEPT;
 
 /* Tells the communicator that [buffer, buffer + bytes) will be used often. *handle is to be

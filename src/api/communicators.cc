@@ -165,8 +165,7 @@ Status deregister_region(tutti_comm* handle, tutti_region* region) {
   const uint32_t number = region->number;
   handle->regions.erase(found);
   handle->repeat.valid = false;
-  Communicator& comm = take_turn(handle);
-  return comm.deregister_region(number, check_ready(handle).is_ok() && !comm.has_error());
+  return take_turn(handle).deregister_region(number, check_ready(handle).is_ok());
 }
 
 }  // namespace

@@ -186,8 +186,8 @@ class Communicator {
   /// Makes memory of the rank's device a region: its number, the same on all ranks, or 0: nothing is
   /// registered anywhere (ranks in host memory; memory that a peer cannot map). Errors: as `run`.
   Result<uint32_t> register_region(const void* buffer, uint64_t bytes);
-  /// Undoes it, once the rank's calls have ended. `waits`: until all ranks have done so; else the rank goes
-  /// alone. Errors: as `run`; it is undone all the same.
+  /// Undoes it, once the rank's calls have ended. `waits`: until all ranks have done so, or something fails;
+  /// else the rank goes alone. Errors: as `run`; it is undone all the same.
   Status deregister_region(uint32_t number, bool waits);
   /// Memory that ranks of this communicator reach best: of the rank's device, or of the symmetric heap; given
   /// back to the process. Errors: kOutOfMemory, kSystemError.
