@@ -343,15 +343,14 @@ TUTTI_API tutti_result_t tutti_op_destroy(tutti_op_t op, tutti_comm_t* comm) TUT
 /* Host memory of the symmetric heap, 4096-byte aligned, zeroed: peers on this host can read and write it
  * without a copy. Local, not collective. bytes 0 gives NULL. */
 TUTTI_API tutti_result_t tutti_mem_alloc(void** pointer, size_t bytes) TUTTI_NOEXCEPT;
-/* Zeroed memory for buffers of `comm`: of the rank's device, 256-byte aligned, such as tutti_region_register
- * takes; of the symmetric heap where the rank is in host memory. It may outlive `comm`. Local, not
- * collective. On a device it may wait for what the device has been given. bytes 0 gives NULL. Errors:
- * TUTTI_INVALID_ARGUMENT, TUTTI_INVALID_USAGE, TUTTI_OUT_OF_MEMORY, TUTTI_SYSTEM_ERROR. */
+/* Zeroed memory for buffers of `comm`: of the rank's device (whole pieces of 2 MiB), such as
+ * tutti_region_register takes; of the symmetric heap where the rank is in host memory. It may outlive `comm`.
+ * Local, not collective. bytes 0 gives NULL. Errors: TUTTI_INVALID_ARGUMENT, TUTTI_INVALID_USAGE,
+ * TUTTI_OUT_OF_MEMORY, TUTTI_SYSTEM_ERROR. */
 TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer,
                                               size_t bytes) TUTTI_NOEXCEPT;
 /* Memory of tutti_mem_alloc or tutti_comm_mem_alloc. No operation may be using it, no region may hold it.
- * Memory of a device is freed when the device has done what it was given: the call waits for that. NULL is
- * accepted. */
+ * NULL is accepted. */
 TUTTI_API tutti_result_t tutti_mem_free(void* pointer) TUTTI_NOEXCEPT;
 
 /* Memory that every rank of a communicator reaches where it lies, on each rank another buffer. */
@@ -370,7 +369,8 @@ typedef struct tutti_region tutti_region_t;
  * is where ranks are in host memory (there it is local, and peers reach the memory of tutti_mem_alloc
  * anyway), where calls pass through host memory, for the 512th region of a communicator, and where a rank's
  * memory cannot be mapped by the others: it must be one piece of cudaMalloc, tutti_comm_mem_alloc or
- * ncclMemAlloc, and not overlap another region. That rank says why on standard error.
+ * ncclMemAlloc, or of cuMemCreate that may be shared by file, and not overlap another region. That rank says
+ * why on standard error.
  *
  * On success the caller owns *region until tutti_region_deregister or the end of the communicator, until
  * which the memory is not to be freed. Errors: TUTTI_INVALID_ARGUMENT (NULL, bytes 0, memory that the device

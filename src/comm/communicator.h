@@ -43,6 +43,7 @@ namespace tutti {
 
 struct KeptFiles;
 struct RankFacts;
+struct RegionAnswer;
 class SetUp;
 
 /// What a verdict needs to know of a peer.
@@ -351,7 +352,8 @@ class Communicator {
   bool waits_in_vain(uint32_t peer);
 
   // regions.cc
-  Result<bool> agree_on_region(const Status& own, const RegionOffer& offer, std::vector<RegionOffer>* offers);
+  Result<bool> agree_on_region(const RegionAnswer& mine, std::vector<RegionAnswer>& all);
+  Status open_region(uint32_t number, const std::vector<RegionAnswer>& answers);
   Status wait_for_closed_regions();
   void forget_programs();
 

@@ -22,18 +22,6 @@ namespace {
 // Data connections between two ranks have channels from 0 on; this is the one of their control connection.
 constexpr uint32_t kControlChannel = kMaxConnections;
 
-/// A rank's files, at its process's file server for as long as the set-up takes.
-struct FileOffer {
-  explicit FileOffer(FileServer& to) : server(to) {}
-  FileOffer(const FileOffer&) = delete;
-  FileOffer& operator=(const FileOffer&) = delete;
-  ~FileOffer() { server.withdraw(secret); }
-  void open(std::span<const int> files) { server.offer(secret, {files.begin(), files.end()}); }
-
-  FileServer& server;
-  FileSecret secret{};
-};
-
 std::span<const std::byte> as_bytes(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
 }

@@ -93,7 +93,7 @@ class CudaDevices final : public Devices {
   std::map<int, OpenDevice> open_;
   std::vector<std::unique_ptr<DeviceRank>> kept_;
   std::map<uint64_t, std::weak_ptr<DeviceLinks>> links_;
-  std::map<void*, cuda::DeviceMemory> allocations_;
+  std::map<void*, SharedDeviceMemory> allocations_;
 };
 
 struct CudaProgram final : DeviceProgram {
@@ -154,8 +154,9 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   Status check_pointer(std::string_view name, const void* address) const override;
   bool has_peer(const DeviceRank& other) const override;
   uint32_t region_end() const override { return cuda::kRegionEnd; }
-  Result<RegionOffer> offer_region(const void* address, uint64_t bytes) const override;
-  Status open_region(uint32_t number, std::span<const RegionOffer> offers) override;
+  Result<OwnRegion> offer_region(const void* address, uint64_t bytes) const override;
+  Status open_region(uint32_t number, std::span<const RegionOffer> offers,
+                     std::span<const FileDescriptor> files) override;
   void close_region(uint32_t number) override;
   DeviceLook look() override;
   Status relaunch() override;

@@ -134,14 +134,15 @@ std::vector<RegionWay> CudaRank::ways_to(std::span<const DevicePeer> ranks) cons
   return ways;
 }
 
-Result<RegionOffer> CudaRank::offer_region(const void* address, uint64_t bytes) const {
+Result<OwnRegion> CudaRank::offer_region(const void* address, uint64_t bytes) const {
   const BesideCaptures beside(driver());
   return regions_.offer(address, bytes);
 }
 
-Status CudaRank::open_region(uint32_t number, std::span<const RegionOffer> offers) {
+Status CudaRank::open_region(uint32_t number, std::span<const RegionOffer> offers,
+                             std::span<const FileDescriptor> files) {
   const BesideCaptures beside(driver());
-  return regions_.map(number, rank_, offers);
+  return regions_.map(number, rank_, offers, files);
 }
 
 void CudaRank::close_region(uint32_t number) {
@@ -298,21 +299,20 @@ Result<void*> CudaDevices::allocate(int device, uint64_t bytes) {
   const BesideCaptures beside(*driver_);
   const std::scoped_lock lock(mutex_);
   const Context& context = *open_.at(device).context;
-  auto memory = cuda::DeviceMemory::allocate(context, bytes);
+  auto memory = SharedDeviceMemory::create(context, bytes);
   TUTTI_TRY(memory.status());
   void* const address = memory->as<void>();
-  TUTTI_TRY(cuda::fill_now(context, address, 0, bytes));
   allocations_.emplace(address, std::move(*memory));
   return address;
 }
 
 bool CudaDevices::free(void* memory) {
   const BesideCaptures beside(*driver_);
-  cuda::DeviceMemory freed;
+  SharedDeviceMemory freed;
   const std::scoped_lock lock(mutex_);
   const auto found = allocations_.find(memory);
   if (found == allocations_.end()) return false;
-  // Freed behind the lock: that waits for the device, and so for other ranks.
+  // Freed behind the lock: that may wait for the device, and so for other ranks.
   freed = std::move(found->second);
   allocations_.erase(found);
   return true;

@@ -46,6 +46,13 @@ struct DevicePeer {
 /// What a rank tells the others of memory that it registers: made by one DeviceRank, read by another.
 struct RegionOffer {
   std::array<std::byte, 128> ticket{};
+  uint32_t has_file = 0;  ///< 1: a file goes with it
+};
+
+/// A rank's own, with its file.
+struct OwnRegion {
+  RegionOffer offer;
+  FileDescriptor file;
 };
 
 /// The links between ranks on devices, as config's slots are for those in host memory.
@@ -186,10 +193,12 @@ class DeviceRank {
   /// One past the largest number of a region; the smallest is 1.
   virtual uint32_t region_end() const = 0;
   /// Errors: kUnsupported: peers cannot map the memory, or it overlaps a region.
-  virtual Result<RegionOffer> offer_region(const void* address, uint64_t bytes) const = 0;
+  virtual Result<OwnRegion> offer_region(const void* address, uint64_t bytes) const = 0;
   /// Reaches what all ranks have offered, by rank: a region of that number, from now on used by calls whose
-  /// buffers lie in it. Errors: kUnsupported, kPeerLost, kOutOfMemory, kSystemError; then it is none.
-  virtual Status open_region(uint32_t number, std::span<const RegionOffer> offers) = 0;
+  /// buffers lie in it. `files`: by rank, of the other ranks that have one. Errors: kUnsupported, kPeerLost,
+  /// kOutOfMemory, kSystemError; then it is none.
+  virtual Status open_region(uint32_t number, std::span<const RegionOffer> offers,
+                             std::span<const FileDescriptor> files) = 0;
   virtual void close_region(uint32_t number) = 0;
 
   virtual DeviceLook look() = 0;

@@ -37,7 +37,7 @@ const uint64_t* DeviceRegions::table(uint32_t peer) const {
   return tables_.as<const uint64_t>() + size_t{peer} * cuda::kRegionEnd;
 }
 
-Result<RegionOffer> DeviceRegions::offer(const void* address, uint64_t bytes) const {
+Result<OwnRegion> DeviceRegions::offer(const void* address, uint64_t bytes) const {
   const auto start = reinterpret_cast<uint64_t>(address);
   for (const auto& [other, region] : regions_) {
     if (start < other + region.bytes && other < start + bytes) {
@@ -47,22 +47,25 @@ Result<RegionOffer> DeviceRegions::offer(const void* address, uint64_t bytes) co
                            address));
     }
   }
-  auto ticket = make_ticket(context_, address, bytes);
-  TUTTI_TRY(ticket.status());
-  const Offered offered{.address = start, .bytes = bytes, .ticket = *ticket};
-  RegionOffer offer;
-  std::memcpy(offer.ticket.data(), static_cast<const void*>(&offered), sizeof(offered));
-  return offer;
+  auto share = share_memory(context_, address, bytes);
+  TUTTI_TRY(share.status());
+  const Offered offered{.address = start, .bytes = bytes, .ticket = share->ticket};
+  OwnRegion own;
+  std::memcpy(own.offer.ticket.data(), static_cast<const void*>(&offered), sizeof(offered));
+  own.offer.has_file = share->file.is_open() ? 1 : 0;
+  own.file = std::move(share->file);
+  return own;
 }
 
 /// Where the peer's part of a region begins here.
-Result<uint64_t> DeviceRegions::reach(uint32_t peer, const RegionOffer& offer, Region& region) const {
+Result<uint64_t> DeviceRegions::reach(uint32_t peer, const RegionOffer& offer, const FileDescriptor& file,
+                                      Region& region) const {
   const Offered theirs = read_offer(offer);
-  if (ways_[peer].kind == RegionWay::kPointer) {
+  if (ways_[peer].kind == RegionWay::kPointer && offer.has_file == 0) {
     TUTTI_TRY(context_.enable_peer(*ways_[peer].context));
     return theirs.address;
   }
-  auto memory = PeerDeviceMemory::open(context_, theirs.ticket, FileDescriptor());
+  auto memory = PeerDeviceMemory::open(context_, theirs.ticket, file);
   TUTTI_TRY(memory.status());
   region.mapped.push_back(std::move(*memory));
   return reinterpret_cast<uint64_t>(region.mapped.back().as<void>());
@@ -73,12 +76,13 @@ Status DeviceRegions::set(uint32_t peer, uint32_t number, uint64_t address) cons
   return cuda::copy_now(context_, entry, &address, sizeof(address));
 }
 
-Status DeviceRegions::map(uint32_t number, uint32_t own, std::span<const RegionOffer> offers) {
+Status DeviceRegions::map(uint32_t number, uint32_t own, std::span<const RegionOffer> offers,
+                          std::span<const FileDescriptor> files) {
   const Offered mine = read_offer(offers[own]);
   Region region{.number = number, .bytes = mine.bytes, .mapped = {}};
   for (uint32_t peer = 0; peer < offers.size(); ++peer) {
     if (ways_[peer].kind == RegionWay::kSameMemory) continue;
-    const auto address = reach(peer, offers[peer], region);
+    const auto address = reach(peer, offers[peer], files[peer], region);
     TUTTI_TRY(address.status());
     TUTTI_TRY(set(peer, number, *address));
   }

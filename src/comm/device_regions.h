@@ -26,7 +26,7 @@ namespace tutti {
 struct RegionWay {
   enum Kind : uint8_t {
     kSameMemory,  ///< by address: one process and device
-    kPointer,     ///< by address, once its device lets this one in
+    kPointer,     ///< by address, once its device lets this one in; what has a file as below
     kTicket,      ///< another process
   };
   Kind kind = kSameMemory;
@@ -40,8 +40,9 @@ class DeviceRegions {
   Status open(std::vector<RegionWay> ways);
 
   /// As DeviceRank.
-  Result<RegionOffer> offer(const void* address, uint64_t bytes) const;
-  Status map(uint32_t number, uint32_t own, std::span<const RegionOffer> offers);
+  Result<OwnRegion> offer(const void* address, uint64_t bytes) const;
+  Status map(uint32_t number, uint32_t own, std::span<const RegionOffer> offers,
+             std::span<const FileDescriptor> files);
   void unmap(uint32_t number);
 
   /// In device memory: where the peer's regions begin here, by number; null: it is told of by address.
@@ -53,10 +54,11 @@ class DeviceRegions {
   struct Region {
     uint32_t number = 0;
     uint64_t bytes = 0;
-    std::vector<PeerDeviceMemory> mapped;  ///< of peers in other processes
+    std::vector<PeerDeviceMemory> mapped;  ///< of peers that are not reached by address
   };
 
-  Result<uint64_t> reach(uint32_t peer, const RegionOffer& offer, Region& region) const;
+  Result<uint64_t> reach(uint32_t peer, const RegionOffer& offer, const FileDescriptor& file,
+                         Region& region) const;
   Status set(uint32_t peer, uint32_t number, uint64_t address) const;
 
   const cuda::Context& context_;

@@ -94,7 +94,7 @@ Result<std::vector<FileDescriptor>> fetch_files(const FetchOptions& options) {
     TUTTI_TRY(answer.status());
     if (answer->files.size() == options.count) return std::move(answer->files);
     if (answer->bytes.empty()) {
-      return Status(Code::kPeerLost, "its process has given up the communicator's set-up");
+      return Status(Code::kPeerLost, "its process offers the files no more");
     }
     if (now_ns() >= options.deadline_ns) {
       return Status(

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,14 +46,26 @@ class FileServer {
   std::map<FileSecret, std::vector<int>> offers_;
 };
 
+/// Files of a rank, at its process's file server as long as this lives.
+struct FileOffer {
+  explicit FileOffer(FileServer& to) : server(to) {}
+  FileOffer(const FileOffer&) = delete;
+  FileOffer& operator=(const FileOffer&) = delete;
+  ~FileOffer() { server.withdraw(secret); }
+  void open(std::span<const int> files) { server.offer(secret, {files.begin(), files.end()}); }
+
+  FileServer& server;
+  FileSecret secret{};
+};
+
 /// What a rank fetches, and what it looks at meanwhile.
 struct FetchOptions {
   std::string name;  ///< where the process listens
   FileSecret secret{};
   size_t count = 0;  ///< of the files offered under it
   uint64_t deadline_ns = 0;
-  int meeting_fd = -1;            ///< readable when `check` has something to do
-  std::function<Status()> check;  ///< what has ended the set-up
+  int meeting_fd = -1;            ///< readable when `check` has something to do; -1: never
+  std::function<Status()> check;  ///< what has ended the set-up, or the call
 };
 
 /// Fetches files that a process offers. Errors: kPeerLost: it has ended, or offers them no more; kTimeout;

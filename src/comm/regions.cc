@@ -6,56 +6,67 @@
 // use and then waits on the host until the others have ended theirs: closing a mapping may wait for the
 // device, on which no other rank of the process may be waiting for this one by then.
 #include <array>
-#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/file_server.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "meet/crypto.h"
 
 namespace tutti {
-namespace {
 
 /// What a rank says in each exchange.
-struct Answer {
+struct RegionAnswer {
   RegionOffer offer;
+  Process::Token process{};  ///< where the offer's file is fetched
+  FileSecret secret{};
   std::array<char, 384> obstacle{};  ///< empty: all is well
 
   void refuse(const Status& why) { why.text().copy(obstacle.data(), obstacle.size() - 1); }
 };
 
-Call gather_of(const Answer& mine, std::vector<Answer>& all) {
+/// One exchange. Whether no rank has refused; the lowest of those that have tells people why.
+Result<bool> Communicator::agree_on_region(const RegionAnswer& mine, std::vector<RegionAnswer>& all) {
   Call call;
   call.shape = {.collective = Collective::kAllGather,
                 .type = DataType::kUint8,
                 .purpose = CallPurpose::kRegister,
-                .count = sizeof(Answer)};
+                .count = sizeof(mine)};
   call.send = &mine;
   call.recv = all.data();
-  return call;
-}
-
-}  // namespace
-
-/// One exchange. Whether no rank has refused; the lowest of those that have tells people why.
-Result<bool> Communicator::agree_on_region(const Status& own, const RegionOffer& offer,
-                                           std::vector<RegionOffer>* offers) {
-  Answer mine{.offer = offer};
-  if (!own) mine.refuse(own);
-  std::vector<Answer> all(rank_count_);
-  TUTTI_TRY(run(gather_of(mine, all)));
+  TUTTI_TRY(run(call));
   for (uint32_t rank = 0; rank < rank_count_; ++rank) {
     all[rank].obstacle.back() = '\0';
     const std::string why = all[rank].obstacle.data();
-    if (why.empty()) {
-      if (offers != nullptr) offers->push_back(all[rank].offer);
-      continue;
-    }
+    if (why.empty()) continue;
     if (rank == rank_)
       log_line(format("rank %u: %s; nothing is registered, and calls go on as before", rank, why.c_str()));
     return false;
   }
   return true;
+}
+
+/// Reaches what the others offer; while it does they keep their files at hand.
+Status Communicator::open_region(uint32_t number, const std::vector<RegionAnswer>& answers) {
+  std::vector<RegionOffer> offers;
+  std::vector<FileDescriptor> files(rank_count_);
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    const RegionAnswer& theirs = answers[rank];
+    offers.push_back(theirs.offer);
+    if (rank == rank_ || theirs.offer.has_file == 0) continue;
+    auto fetched = fetch_files({.name = Process::file_server_name(theirs.process),
+                                .secret = theirs.secret,
+                                .count = 1,
+                                .deadline_ns = deadline_after_ms(timeout_ms_),
+                                .check = [this] { return error(); }});
+    TUTTI_TRY(fetched.status());
+    files[rank] = std::move(fetched->front());
+  }
+  return device_->open_region(number, offers, files);
 }
 
 Result<uint32_t> Communicator::register_region(const void* buffer, uint64_t bytes) {
@@ -67,13 +78,23 @@ Result<uint32_t> Communicator::register_region(const void* buffer, uint64_t byte
                     regions_.size()));
     return 0u;
   }
-  const auto offer = device_->offer_region(buffer, bytes);
-  std::vector<RegionOffer> offers;
-  auto agreed = agree_on_region(offer.status(), offer ? *offer : RegionOffer{}, &offers);
+  auto server = process_.file_server();
+  TUTTI_TRY(server.status());
+  FileOffer file(**server);
+  TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(file.secret))));
+  RegionAnswer mine{.offer = {}, .process = process_.token(), .secret = file.secret};
+  const auto own = device_->offer_region(buffer, bytes);
+  if (!own) mine.refuse(own.status());
+  if (own) mine.offer = own->offer;
+  const int fd = own ? own->file.get() : -1;
+  if (fd >= 0) file.open(std::span(&fd, 1));
+  std::vector<RegionAnswer> answers(rank_count_);
+  auto agreed = agree_on_region(mine, answers);
   TUTTI_TRY(agreed.status());
   if (!*agreed) return 0u;
-  const Status opened = device_->open_region(number, offers);
-  agreed = agree_on_region(opened, {}, nullptr);
+  const Status opened = open_region(number, answers);
+  if (!opened) mine.refuse(opened);
+  agreed = agree_on_region(mine, answers);
   if (!agreed || !*agreed) {
     if (opened) device_->close_region(number);
     TUTTI_TRY(agreed.status());

@@ -152,6 +152,42 @@ TEST(PeerToPeerTest, AProgramsOwnMemoryIsSharedFromItsMiddle) {
   EXPECT_EQ(test::run_cluster({.layout = {1, 1}, .create = false}, body), "");
 }
 
+TEST(PeerToPeerTest, AnAllocationThatIsMadeForFilesIsSharedFromItsMiddle) {
+  const std::string name = "tutti-p2p-test-" + std::to_string(getpid());
+  const auto body = [&](Rank& rank) {
+    Trial trial;
+    {
+      Devices devices;
+      if (devices.open(trial, 1) && rank.rank() == 0) {
+        const Context& context = *devices.contexts[0];
+        // Whatever has made it: all that is known is the address.
+        auto memory = SharedDeviceMemory::create(context, 4 * kBytes);
+        char* const middle = memory->as<char>() + 3000;
+        const auto share = share_memory(context, middle, kBytes);
+        if (trial.ok(share.status(), "sharing")) {
+          trial.is(share->ticket.kind == DeviceTicket::kFile, "by file");
+          send_ticket(trial, rank, name, share->ticket, share->file);
+          rank.meet();
+          trial.is(read(context, middle) == std::vector<unsigned char>(kBytes, 7), "the write");
+        }
+        trial.fails(share_memory(context, middle, memory->bytes()).status(), Code::kUnsupported,
+                    "nor is it one allocation");
+      } else if (rank.rank() == 1) {
+        const Context& context = *devices.contexts[0];
+        FileDescriptor file;
+        const DeviceTicket ticket = receive_ticket(trial, rank, name, file);
+        const auto memory = PeerDeviceMemory::open(context, ticket, file);
+        if (trial.ok(memory.status(), "opening"))
+          trial.ok(fill_now(context, memory->as<void>(), 7, kBytes), "writing");
+        rank.meet();
+      }
+    }
+    trial.is(fake_cuda::leaks().empty(), "left behind: " + fake_cuda::leaks());
+    if (!trial.failures().empty()) rank.fail(trial.failures());
+  };
+  EXPECT_EQ(test::run_cluster({.layout = {1, 1}, .create = false}, body), "");
+}
+
 /// Devices 0 and 1 of one process: a word of device 0's memory is written by device 1.
 Status reach(Trial& trial) {
   Devices devices;

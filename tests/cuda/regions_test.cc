@@ -53,16 +53,21 @@ tutti_region_t* register_region(Rank& rank, void* buffer, size_t bytes, bool tak
 /// Which buffers of a trial lie in regions.
 enum class Mix { kAll, kEvenRanks, kInTurn, kAcrossTheEnd };
 
-/// Buffers in two regions in turn, at offsets that no packet is aligned to, and others.
+/// Buffers in two regions in turn, of the program's memory and of the library's, at offsets that no packet is
+/// aligned to, and others.
 class RegionPlace final : public Place {
  public:
   RegionPlace(Rank& rank, CudaPlace& below, Mix mix) : rank_(rank), below_(below), mix_(mix) {
+    arenas_[0].begin = below_.allocate(2 * kArenaBytes);
+    void* memory = nullptr;
+    rank.expect_ok(tutti_comm_mem_alloc(rank.comm, &memory, 2 * kArenaBytes), "memory");
+    arenas_[1].begin = static_cast<std::byte*>(memory);
     for (Arena& arena : arenas_) {
       // The region is a part of what was allocated.
-      arena.begin = below_.allocate(2 * kArenaBytes);
       arena.region = register_region(rank, arena.begin + 1000, kArenaBytes);
     }
   }
+  ~RegionPlace() override { rank_.expect_ok(tutti_mem_free(arenas_[1].begin), "free"); }
   void deregister() {
     for (Arena& arena : arenas_)
       rank_.expect_ok(tutti_region_deregister(rank_.comm, std::exchange(arena.region, nullptr)),

@@ -236,6 +236,29 @@ Result<DeviceTicket> make_ticket(const Context& context, const void* address, si
   return ticket;
 }
 
+Result<DeviceShare> share_memory(const Context& context, const void* address, size_t bytes) {
+  const Driver& driver = context.driver();
+  auto ticket = make_ticket(context, address, bytes);
+  if (ticket) return DeviceShare{*ticket, FileDescriptor()};
+  const CurrentContext current(context);
+  TUTTI_TRY(current.status());
+  const auto pointer = reinterpret_cast<CUdeviceptr>(address);
+  CUdeviceptr base = 0;
+  size_t whole = 0;
+  AllocationHandle memory(driver);
+  int fd = -1;
+  if (driver.mem_get_address_range(&base, &whole, pointer) != CUDA_SUCCESS ||
+      pointer + bytes > base + whole ||
+      driver.mem_retain_allocation_handle(&memory.handle, reinterpret_cast<void*>(base)) != CUDA_SUCCESS ||
+      driver.mem_export_to_shareable_handle(&fd, memory.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                            0) != CUDA_SUCCESS) {
+    return Status(ticket.status().code(), std::string(ticket.status().text()) +
+                                              "; nor is it one allocation that can be shared by file");
+  }
+  return DeviceShare{{.kind = DeviceTicket::kFile, .bytes = whole, .offset = pointer - base},
+                     FileDescriptor(fd)};
+}
+
 Status check_access(const Context& context, void* area, uint64_t seed) {
   std::array<uint64_t, kCheckBytes / sizeof(uint64_t)> sent{};
   for (uint64_t& word : sent) word = seed = hash_bytes(&seed, sizeof(seed));

@@ -117,6 +117,16 @@ class PeerDeviceMemory {
 /// host).
 Result<DeviceTicket> make_ticket(const cuda::Context& context, const void* address, size_t bytes);
 
+/// A ticket and, where its kind is kFile, the file that goes with it.
+struct DeviceShare {
+  DeviceTicket ticket;
+  FileDescriptor file;
+};
+
+/// The same for memory of a VMM allocation too, if it was made to be shared by file. That may be freed: who
+/// has it mapped keeps it. Errors: kUnsupported: memory of another kind, or of several allocations.
+Result<DeviceShare> share_memory(const cuda::Context& context, const void* address, size_t bytes);
+
 inline constexpr size_t kCheckBytes = 256;
 
 /// Shows that the context's device writes and reads the `kCheckBytes` at `area`, memory of a peer that nobody
