@@ -72,6 +72,7 @@ struct ncclComm {
   tutti::nccl::ErrorText last_error;
   std::string reported;  ///< the last failure that ncclCommGetAsyncError has told
   std::map<int, tutti::nccl::UserOp> ops;
+  std::map<ncclWindow_t, void*> windows;  ///< where their memory begins
 
   bool on_device() const { return device != tutti::nccl::kHostMemory; }
   /// Where its operations are issued: those of a rank on a device on the stream that the call names.

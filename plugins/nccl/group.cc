@@ -263,7 +263,7 @@ ncclUniqueId address_id() {
 }
 
 Status set_up(SetUp job, bool waits) {
-  *job.result = waits ? nullptr : job.comm;
+  if (job.result != nullptr) *job.result = waits ? nullptr : job.comm;
   Group& current = group();
   if (current.depth > 0) {
     if (job.parent == nullptr) {

@@ -14,12 +14,14 @@ namespace tutti::nccl {
 /// One communicator to be: a rank that joins by an id, or is made from `parent`.
 struct SetUp {
   const char* call = "";
-  ncclComm** result = nullptr;  ///< the caller's variable; null: it has the handle, and may be gone
+  ncclComm** result = nullptr;  ///< the caller's variable; null: it has the handle, and may be gone, or
+                                ///< there is none
   CommConfig config;
   ncclComm* comm = nullptr;  ///< what will be in *result; null: this rank only takes part
   ncclUniqueId id{};
   ncclComm* parent = nullptr;  ///< null: joins by id
-  /// From the parent's communicator below; leaves null where this rank only takes part. Blocks.
+  /// From the parent's communicator below; leaves null where this rank only takes part, or nothing is made:
+  /// what is collective on the parent goes the same way. Blocks.
   std::function<Status(tutti_comm_t* parent, tutti_comm_t** made)> make = {};
 };
 

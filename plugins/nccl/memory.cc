@@ -1,5 +1,6 @@
-// Exported calls about memory: allocation, registration, windows, one-sided operations.
-#include "plugins/nccl/communicator.h"
+// Exported calls about memory: allocation, registration, windows, one-sided operations. A window is a region
+// of tutti's.
+#include "plugins/nccl/group.h"
 
 using namespace tutti;        // NOLINT: this file is the border between NCCL's names and ours
 using namespace tutti::nccl;  // NOLINT
@@ -10,9 +11,42 @@ Status one_sided() {
   return not_implemented("one-sided operations are not implemented (use ncclSend and ncclRecv)");
 }
 
-Status no_such_window() {
-  return {Code::kInvalidArgument,
-          "argument win is not a window: ncclCommWindowRegister gives none, only NULL"};
+/// A call on windows, collective on `comm`: at once, or at the end of the group.
+Status change_windows(const char* call, ncclComm_t comm, std::function<Status(tutti_comm_t*)> change) {
+  TUTTI_TRY(comm->check_ready());
+  SetUp job{.call = call, .config = comm->config, .parent = comm};
+  job.make = [change = std::move(change)](tutti_comm_t* below, tutti_comm_t** /*made*/) {
+    return change(below);
+  };
+  return set_up(std::move(job), comm->config.blocking);
+}
+
+Status register_window(ncclComm_t comm, void* buffer, size_t bytes, ncclWindow_t* window) {
+  if (window == nullptr) return null_argument("win");
+  *window = nullptr;
+  if (buffer == nullptr && bytes > 0) return null_argument("buff");
+  TUTTI_TRY(comm->check_ready());
+  if (!comm->on_device() || bytes == 0) return Status::ok();
+  return change_windows("ncclCommWindowRegister", comm, [=](tutti_comm_t* below) {
+    tutti_region_t* region = nullptr;
+    TUTTI_TRY(status_of(tutti_region_register(below, buffer, bytes, &region)));
+    *window = reinterpret_cast<ncclWindow_t>(region);
+    if (region == nullptr) return Status::ok();
+    const std::scoped_lock lock(comm->mutex);
+    comm->windows.emplace(*window, buffer);
+    return Status::ok();
+  });
+}
+
+Status deregister_window(ncclComm_t comm, ncclWindow_t window) {
+  if (window == nullptr) return Status::ok();
+  return change_windows("ncclCommWindowDeregister", comm, [=](tutti_comm_t* below) {
+    {
+      const std::scoped_lock lock(comm->mutex);
+      comm->windows.erase(window);
+    }
+    return status_of(tutti_region_deregister(below, reinterpret_cast<tutti_region_t*>(window)));
+  });
 }
 
 }  // namespace
@@ -50,24 +84,22 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommDeregister, ncclComm_t comm, void* handle)
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void* buff, size_t size,
                 ncclWindow_t* win, int) {
-  return guarded_on("ncclCommWindowRegister", comm, [&]() -> Status {
-    if (win == nullptr) return null_argument("win");
-    *win = nullptr;
-    if (buff == nullptr && size > 0) return null_argument("buff");
-    return comm->check_ready();
-  });
+  return grouped_on("ncclCommWindowRegister", comm, [&] { return register_window(comm, buff, size, win); });
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win) {
-  return guarded_on("ncclCommWindowDeregister", comm,
-                    [&] { return win == nullptr ? Status::ok() : no_such_window(); });
+  return grouped_on("ncclCommWindowDeregister", comm, [&] { return deregister_window(comm, win); });
 }
 
-TUTTI_NCCL_CALL(ncclResult_t, ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t, void** outUserPtr) {
+TUTTI_NCCL_CALL(ncclResult_t, ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win, void** outUserPtr) {
   return guarded_on("ncclWinGetUserPtr", comm, [&]() -> Status {
     if (outUserPtr == nullptr) return null_argument("outUserPtr");
     *outUserPtr = nullptr;
-    return no_such_window();
+    const std::scoped_lock lock(comm->mutex);
+    const auto found = comm->windows.find(win);
+    if (found == comm->windows.end()) return {Code::kInvalidArgument, "argument win is not a window"};
+    *outUserPtr = found->second;
+    return Status::ok();
   });
 }
 

@@ -194,8 +194,8 @@ TEST(NcclBadInputTest, StreamsNeedCuda) {
   });
 }
 
-// Goal: windows: none is given, which NCCL's callers know how to take; what needs one says so.
-TEST(NcclBadInputTest, ThereAreNoWindows) {
+// Goal: windows on host memory: none is given, which NCCL's callers know how to take; what needs one says so.
+TEST(NcclBadInputTest, ThereAreNoWindowsOnHostMemory) {
   run_alone([](NcclRank& rank) {
     void* memory = nullptr;
     rank.expect_ok(ncclMemAlloc(&memory, 4096), "ncclMemAlloc");

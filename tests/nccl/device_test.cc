@@ -131,6 +131,61 @@ TEST(NcclDeviceTest, RanksWorkOnTheCurrentDevice) {
   EXPECT_EQ(run_on_device({1, 1}, check_operations), "");
 }
 
+/// Memory of the current device in a window, a sum in it, and the end of both.
+void check_window(NcclRank& rank, Gpu& gpu) {
+  constexpr size_t kBytes = kCount * sizeof(float);
+  float* memory = nullptr;
+  rank.expect_ok(ncclMemAlloc(reinterpret_cast<void**>(&memory), kBytes), "ncclMemAlloc");
+  ncclWindow_t window = nullptr;
+  rank.expect_ok(ncclCommWindowRegister(rank.comm, memory, kBytes, &window, NCCL_WIN_COLL_SYMMETRIC),
+                 "register");
+  rank.expect_true(window != nullptr, "a window");
+  void* pointer = nullptr;
+  rank.expect_ok(ncclWinGetUserPtr(rank.comm, window, &pointer), "pointer");
+  rank.expect_true(pointer == memory, "where it is");
+  const auto own = static_cast<float>(rank.rank() + 1);
+  gpu.write(memory, all(own));
+  rank.expect_ok(ncclAllReduce(memory, memory, kCount, ncclFloat32, ncclSum, rank.comm, gpu.stream()), "sum");
+  const auto sum = static_cast<float>(rank.count() * (rank.count() + 1) / 2);
+  rank.expect_true(gpu.read(memory) == all(sum), "the sum");
+  rank.expect_ok(ncclCommWindowDeregister(rank.comm, window), "deregister");
+  rank.expect(ncclWinGetUserPtr(rank.comm, window, &pointer), ncclInvalidArgument, "it is gone");
+  rank.expect_ok(ncclMemFree(memory), "ncclMemFree");
+}
+
+TEST(NcclDeviceTest, MemoryIsRegisteredAsAWindow) {
+  EXPECT_EQ(run_on_device({2}, check_window), "");
+  EXPECT_EQ(run_on_device({1, 1}, check_window), "");
+}
+
+// Goal: a thread that drives several ranks registers for all of them in one group.
+TEST(NcclDeviceTest, AGroupRegistersTheWindowsOfAllRanks) {
+  ClusterOptions options = uncreated({1});
+  options.environment = {{"FAKE_CUDA_DEVICES", "2"}};
+  const auto body = [](NcclRank& rank) {
+    Gpu gpu;
+    if (!gpu.open(rank)) return;
+    const auto context = cuda::Context::retain(gpu.driver(), 1);
+    const auto second = cuda::DeviceMemory::allocate(**context, kCount * sizeof(float));
+    void* const memory[] = {gpu.input(), second->as<void>()};
+    ncclComm_t comms[2] = {};
+    ncclWindow_t windows[2] = {};
+    rank.expect_ok(ncclCommInitAll(comms, 2, nullptr), "all devices");
+    rank.expect_ok(ncclGroupStart(), "group");
+    for (int i = 0; i < 2; ++i)
+      rank.expect_ok(
+          ncclCommWindowRegister(comms[i], memory[i], kCount * sizeof(float), &windows[i], NCCL_WIN_DEFAULT),
+          "register");
+    rank.expect_ok(ncclGroupEnd(), "the end registers");
+    rank.expect_true(windows[0] != nullptr && windows[1] != nullptr, "windows");
+    rank.expect_ok(ncclGroupStart(), "group");
+    for (int i = 0; i < 2; ++i) rank.expect_ok(ncclCommWindowDeregister(comms[i], windows[i]), "deregister");
+    rank.expect_ok(ncclGroupEnd(), "the end deregisters");
+    for (ncclComm_t comm : comms) rank.expect_ok(ncclCommDestroy(comm), "destroy");
+  };
+  EXPECT_EQ(run_nccl(options, body), "");
+}
+
 TEST(NcclDeviceTest, DevicesMayBeOnSeveralHosts) {
   EXPECT_EQ(run_on_device({1, 1}, check_operations, {0, 1}), "");
   EXPECT_EQ(run_on_device({2, 1}, check_operations, {0, 1}), "");
