@@ -161,7 +161,8 @@ Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t*
     }
     const Code code = outcome.status.code();
     const bool is_ready = outcome.status.is_ok();
-    if (!is_ready && (now_ns() > shrink.deadline_ns || old.shrink_is_stopped())) return outcome.status;
+    if (!is_ready && old.shrink_is_stopped()) return aborted_meanwhile();
+    if (!is_ready && now_ns() > shrink.deadline_ns) return outcome.status;
     if (is_ready || outcome.has_lost) {
       news_deadline_ns = 0;
       continue;

@@ -208,7 +208,7 @@ class Communicator {
   /// keeps it until the shrink ends or it holds another.
   void hold_next(const UniqueId& id);
   /// From now on `stop` is called when one of the members is lost; null: no more. False when one is lost
-  /// already.
+  /// already, or the shrink was stopped.
   bool watch_members(const Members* members, SetUpStop* stop);
   /// Whether this rank may follow that agreement. Errors: kMismatch (another rank excludes others),
   /// kInvalidUsage (it excludes this rank).

@@ -218,6 +218,7 @@ bool Communicator::watch_members(const Members* members, SetUpStop* stop) {
   members_ = members;
   members_stop_ = stop;
   if (members == nullptr) return true;
+  if (shrink_is_stopped()) return false;
   return std::all_of(members->ranks.begin(), members->ranks.end(),
                      [this](uint32_t rank) { return rank == rank_ || presence(rank) == StatusPage::kHere; });
 }
