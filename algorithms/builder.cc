@@ -50,6 +50,9 @@ End publish(Carry carry) {
 End published_by(uint32_t peer, Carry carry) {
   return link(peer, carry, kPublishChannel);
 }
+End collect() {
+  return {.kind = EndKind::kCollect};
+}
 
 uint32_t floor_power(uint32_t n, uint32_t radix) {
   uint32_t power = 1;

@@ -33,6 +33,7 @@ End to(uint32_t peer, Carry carry, uint8_t channel = 0);
 End from(uint32_t peer, Carry carry, uint8_t channel = 0);
 End publish(Carry carry);
 End published_by(uint32_t peer, Carry carry);
+End collect();
 
 /// Largest power of `radix` that is at most `n`. n >= 1, radix >= 2.
 uint32_t floor_power(uint32_t n, uint32_t radix = 2);

@@ -21,9 +21,10 @@ struct ConditionName {
   Condition condition;
   std::string_view name;
 };
-constexpr std::array<ConditionName, 6> kConditionNames = {{{Condition::kAny, "any"},
+constexpr std::array<ConditionName, 7> kConditionNames = {{{Condition::kAny, "any"},
                                                            {Condition::kPublish, "publish"},
                                                            {Condition::kReference, "reference"},
+                                                           {Condition::kMulticast, "multicast"},
                                                            {Condition::kShort, "short"},
                                                            {Condition::kHosts, "hosts"},
                                                            {Condition::kOversubscribed, "oversubscribed"}}};
@@ -131,7 +132,7 @@ std::string parse_row(const std::vector<std::string_view>& words, ChoiceRow* row
 
   const auto condition = parse_condition(words[3]);
   if (!condition)
-    return "expected any, publish, reference, short, hosts or oversubscribed as condition, not " +
+    return "expected any, publish, reference, multicast, short, hosts or oversubscribed as condition, not " +
            quoted(words[3]);
   row->condition = *condition;
 
@@ -148,6 +149,7 @@ bool holds(Condition condition, const Request& request, const Facts& facts, bool
     case Condition::kAny: return true;
     case Condition::kPublish: return facts.can_publish;
     case Condition::kReference: return facts.can_reference;
+    case Condition::kMulticast: return facts.can_multicast;
     case Condition::kShort: return is_short;
     case Condition::kHosts: return facts.host_count > 1;
     case Condition::kOversubscribed: {

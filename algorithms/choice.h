@@ -27,6 +27,7 @@ struct ChoiceRow {
     kAny,
     kPublish,
     kReference,
+    kMulticast,
     kShort,
     kHosts,
     kOversubscribed

@@ -101,4 +101,12 @@ bool supports_hierarchical_chain_reduce(const Request& request, const Facts& fac
 Plan make_hierarchical_chain_reduce(const Request& request, const Facts& facts, uint32_t rank);
 Plan make_hierarchical_chain_broadcast(const Request& request, const Facts& facts, uint32_t rank);
 
+// multicast.cc
+bool supports_multicast(const Request& request, const Facts& facts);
+Plan make_multicast_all_reduce(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_multicast_reduce(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_multicast_broadcast(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_multicast_all_gather(const Request& request, const Facts& facts, uint32_t rank);
+Plan make_multicast_reduce_scatter(const Request& request, const Facts& facts, uint32_t rank);
+
 }  // namespace tutti::generators

@@ -74,6 +74,7 @@ constexpr std::array kAlgorithms = {
         Collective::kAllReduce),
     row<"hierarchical_leaders", make_hierarchical_leaders_all_reduce, supports_hierarchical>(
         Collective::kAllReduce),
+    row<"multicast", make_multicast_all_reduce, supports_multicast>(Collective::kAllReduce),
 
     row<"direct", make_direct_reduce>(Collective::kReduce),
     row<"binomial", make_binomial_reduce>(Collective::kReduce),
@@ -82,6 +83,7 @@ constexpr std::array kAlgorithms = {
         Collective::kReduce),
     row<"hierarchical_chain", make_hierarchical_chain_reduce, supports_hierarchical_chain_reduce>(
         Collective::kReduce),
+    row<"multicast", make_multicast_reduce, supports_multicast>(Collective::kReduce),
 
     row<"direct", make_direct_broadcast>(Collective::kBroadcast),
     row<"binomial", make_binomial_broadcast>(Collective::kBroadcast),
@@ -91,18 +93,21 @@ constexpr std::array kAlgorithms = {
         Collective::kBroadcast),
     row<"hierarchical_chain", make_hierarchical_chain_broadcast, supports_hierarchical>(
         Collective::kBroadcast),
+    row<"multicast", make_multicast_broadcast, supports_multicast>(Collective::kBroadcast),
 
     row<"direct", make_direct_all_gather>(Collective::kAllGather),
     row<"ring", make_ring_all_gather, supports_ring>(Collective::kAllGather),
     row<"recursive_doubling", make_recursive_doubling_all_gather>(Collective::kAllGather),
     row<"bruck", make_bruck_all_gather>(Collective::kAllGather),
     row<"hierarchical", make_hierarchical_all_gather, supports_hierarchical>(Collective::kAllGather),
+    row<"multicast", make_multicast_all_gather, supports_multicast>(Collective::kAllGather),
 
     row<"direct", make_direct_reduce_scatter>(Collective::kReduceScatter),
     row<"ring", make_ring_reduce_scatter, supports_ring>(Collective::kReduceScatter),
     row<"recursive_halving", make_recursive_halving, supports_recursive_halving>(Collective::kReduceScatter,
                                                                                  kUniformBlocks),
     row<"hierarchical", make_hierarchical_reduce_scatter, supports_hierarchical>(Collective::kReduceScatter),
+    row<"multicast", make_multicast_reduce_scatter, supports_multicast>(Collective::kReduceScatter),
 
     row<"direct", make_direct_all_to_all>(Collective::kAllToAll),
     row<"pairwise", make_pairwise_all_to_all>(Collective::kAllToAll),

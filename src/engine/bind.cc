@@ -1,6 +1,7 @@
 // Binding: a plan and the bytes of a call become offsets, link pointers and kernels.
 #include <algorithm>
 #include <bit>
+#include <cassert>
 
 #include "core/types.h"
 #include "engine/cut.h"
@@ -74,6 +75,7 @@ Operation::BoundEnd Operation::bind_end(const End& end, bool is_sink, LinkTable&
     case EndKind::kOutput: bound.base = kOutputBase; break;
     case EndKind::kScratch: bound.base = kScratchBase; break;
     case EndKind::kPublish: bound.send = links.publish_link(); break;
+    case EndKind::kCollect: assert(false && "only devices have Facts::can_multicast"); break;
     case EndKind::kLink:
       if (is_sink) {
         bound.send = links.send_link(end.peer, end.channel);

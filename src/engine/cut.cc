@@ -75,7 +75,8 @@ StepUse StepUse::of(const Plan& plan, const Step& step, ReduceOp op) {
       use.scaled_sources |= 1u << i;
   }
   use.finish = reducing && step.finish && op == ReduceOp::kAvg;
-  use.copies = step.sources.size() == 1 && use.scaled_sources == 0 && !use.finish;
+  use.copies = step.sources.size() == 1 && step.sources[0].kind != EndKind::kCollect &&
+               use.scaled_sources == 0 && !use.finish;
   find_reference(step, use);
   return use;
 }

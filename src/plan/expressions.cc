@@ -24,7 +24,7 @@ Expressions::Id Expressions::intern(Kind kind, uint32_t left, uint32_t right) {
     node.chunk = nodes_[left].chunk;
     for (size_t i = 0; i < words_; ++i) {
       set[i] = ranks(left)[i];
-      if (kind == Kind::kReduction) set[i] |= ranks(right)[i];
+      if (kind == Kind::kReduction || kind == Kind::kUnordered) set[i] |= ranks(right)[i];
     }
   }
   nodes_.push_back(node);
@@ -75,6 +75,13 @@ void Expressions::append_text(Id id, std::string& out) const {
       out += "+";
       append_text(node.right, out);
       out += ")";
+      return;
+    case Kind::kUnordered:
+      out += "{";
+      append_text(node.left, out);
+      out += "+";
+      append_text(node.right, out);
+      out += "}";
       return;
   }
 }

@@ -16,7 +16,7 @@ class Expressions {
  public:
   using Id = uint32_t;
   static constexpr Id kUndefined = UINT32_MAX;
-  enum class Kind : uint8_t { kLeaf, kReduction, kFinished };
+  enum class Kind : uint8_t { kLeaf, kReduction, kUnordered, kFinished };
 
   explicit Expressions(uint32_t rank_count) : rank_count_(rank_count), words_((rank_count + 63) / 64) {}
 
@@ -24,6 +24,8 @@ class Expressions {
   Id leaf(uint32_t rank, uint32_t chunk) { return intern(Kind::kLeaf, rank, chunk); }
   /// `left` op `right`. Its chunk is left's.
   Id reduce(Id left, Id right) { return intern(Kind::kReduction, left, right); }
+  /// `left` op `right` where nobody knows which operand came first: part of no tree.
+  Id reduce_unordered(Id left, Id right) { return intern(Kind::kUnordered, left, right); }
   /// `value`, said to be complete.
   Id finish(Id value) { return intern(Kind::kFinished, value, 0); }
   /// `terms` (at least one) in the canonical tree over their positions: [a,b) splits at the largest power of
@@ -67,7 +69,7 @@ class Expressions {
   size_t words_;
   std::vector<Node> nodes_;
   std::vector<uint64_t> rank_sets_;
-  std::unordered_map<uint64_t, Id> ids_[3];
+  std::unordered_map<uint64_t, Id> ids_[4];
 };
 
 }  // namespace tutti

@@ -31,8 +31,10 @@ GraphLink link_of(uint64_t key) {
 }
 
 std::string link_name(const GraphLink& link) {
-  return format("%s %u -> %u@%u", link.channel == kPublishChannel ? "publication" : "link", link.from,
-                link.to, link.channel);
+  const char* const kind = link.channel == kPublishChannel   ? "publication"
+                           : link.channel == kCollectChannel ? "contribution"
+                                                             : "link";
+  return format("%s %u -> %u@%u", kind, link.from, link.to, link.channel);
 }
 
 /// The ends of all messages of one side, those of one link together and in the order of its lane.
@@ -41,11 +43,17 @@ void sort_ends(std::vector<MessageEnd>& ends) {
                    [](const MessageEnd& a, const MessageEnd& b) { return a.link < b.link; });
 }
 
-void add_receives(uint32_t event, const GraphEvent& at, std::vector<MessageEnd>& receives) {
+void add_receives(uint32_t event, const GraphEvent& at, uint32_t rank_count,
+                  std::vector<MessageEnd>& receives) {
   for (const End& end : at.step->sources) {
-    if (end.kind != EndKind::kLink) continue;
-    const auto place = static_cast<uint32_t>(receives.size());
-    receives.push_back({link_key(end.peer, at.rank, end.channel), event, place, false, false});
+    const bool collects = end.kind == EndKind::kCollect;
+    if (!collects && end.kind != EndKind::kLink) continue;
+    const uint32_t last = collects ? rank_count : end.peer + 1;
+    for (uint32_t from = collects ? 0 : end.peer; from < last; ++from) {
+      const auto place = static_cast<uint32_t>(receives.size());
+      receives.push_back(
+          {link_key(from, at.rank, collects ? kCollectChannel : end.channel), event, place, false, false});
+    }
   }
 }
 
@@ -55,7 +63,7 @@ void add_sends(uint32_t event, const GraphEvent& at, uint32_t rank_count, std::v
     if (!publishes && end.kind != EndKind::kLink) continue;
     const uint32_t last = publishes ? rank_count : end.peer + 1;
     for (uint32_t to = publishes ? 0 : end.peer; to < last; ++to) {
-      if (to == at.rank) continue;
+      if (publishes && to == at.rank) continue;
       const auto place = static_cast<uint32_t>(sends.size());
       sends.push_back({link_key(at.rank, to, publishes ? kPublishChannel : end.channel), event, place,
                        may_refer(*at.step, end), end.place_ok});
@@ -116,7 +124,7 @@ Status PlanGraph::match_messages(uint32_t rank_count) {
   for (uint32_t event = 0; event < events_.size(); ++event) {
     received_first_.push_back(static_cast<uint32_t>(receives.size()));
     sent_first_.push_back(static_cast<uint32_t>(sends.size()));
-    add_receives(event, events_[event], receives);
+    add_receives(event, events_[event], rank_count, receives);
     add_sends(event, events_[event], rank_count, sends);
   }
   received_first_.push_back(static_cast<uint32_t>(receives.size()));

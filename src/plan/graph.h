@@ -2,7 +2,8 @@
 //
 // Plans have no wildcard waits, so which send meets which receive is known without running anything: the k-th
 // send on a link meets its k-th receive. An *event* is one step of one lane; its predecessors are the step
-// before it in its lane and the sends of the messages it reads. A published message is one message a reader.
+// before it in its lane and the sends of the messages it reads. A published message is one message a reader;
+// a collect reads one message a rank.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct GraphLink {
   uint32_t reader_lane = 0;
 };
 
-/// A message that an event reads: its link source ends in order.
+/// A message that an event reads.
 struct GraphMessage {
   uint32_t link = 0;
   uint32_t sender = 0;        ///< event
@@ -58,7 +59,7 @@ class PlanGraph {
   /// Events of a lane: [lane_begin, lane_begin of the next lane), in the order of its steps.
   uint32_t lane_begin(uint32_t lane) const { return lane_first_[lane]; }
 
-  /// One per link source of the event's step, in their order.
+  /// One per link source of the event's step, in their order; of a kCollect source one per rank.
   std::span<const GraphMessage> received(uint32_t event) const {
     return slice(received_, received_first_, event);
   }

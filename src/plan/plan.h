@@ -41,12 +41,18 @@ enum class EndKind : uint8_t {
   /// Sink only: written once, read by every other rank of the communicator, each of which has a kLink source
   /// with channel kPublishChannel and this rank as peer. Needs Facts::can_publish.
   kPublish,
+  /// Source only, and a step's only one: what every rank of the communicator, this one included, has sent on
+  /// a kLink sink with channel kCollectChannel and this rank as peer, reduced in an order that nobody knows.
+  /// The dual of kPublish. Needs Facts::can_multicast.
+  kCollect,
 };
 
 /// Ordinary channels are 0..kPlanChannels-1: so many links has every pair of ranks for a plan.
 inline constexpr uint32_t kPlanChannels = 4;
 /// The channel of published messages.
 inline constexpr uint8_t kPublishChannel = 255;
+/// The channel of contributions to a kCollect; the one channel on which a rank sends to itself.
+inline constexpr uint8_t kCollectChannel = 254;
 
 struct End {
   EndKind kind = EndKind::kInput;
@@ -137,7 +143,9 @@ struct Request {
 /// Facts about the communicator that every rank knows and agrees on. On several hosts nobody can publish and
 /// not every pair can reference.
 struct Facts {
-  bool can_publish = true;     ///< every rank reads every other rank's published slots (one host)
+  bool can_publish = true;  ///< every rank reads every other rank's published slots (one host)
+  bool can_multicast =
+      false;  ///< hardware stores to all ranks' memory at once, and reduces what it loads from it
   bool can_reference = false;  ///< every pair can load and store the call's buffers (threads, symmetric heap)
   uint32_t host_count = 1;
   /// Each rank's host, 0..host_count-1, numbered in the order of their lowest rank; empty: one host, or it is

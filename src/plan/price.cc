@@ -207,7 +207,11 @@ class Schedule {
 
   double duration(uint32_t event, uint64_t bytes) {
     const Step& step = *graph_.events()[event].step;
-    const uint64_t arrived = bytes * graph_.received(event).size();
+    // What is collected is reduced on its way: once its size arrives.
+    const auto arrives = [](const End& end) {
+      return end.kind == EndKind::kLink || end.kind == EndKind::kCollect;
+    };
+    const uint64_t arrived = bytes * static_cast<uint64_t>(std::ranges::count_if(step.sources, arrives));
     const uint64_t touched = bytes * (step.sources.size() + step.sinks.size()) - arrived;
     price_.link_bytes += arrived;
     price_.memory_bytes += touched;

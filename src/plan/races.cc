@@ -96,6 +96,7 @@ class AccessLog {
     if (is_placed(event)) return read_all(event, at.rank, output_of(*at.step));
     auto message = graph_.received(event).begin();
     for (const End& source : at.step->sources) {
+      if (source.kind == EndKind::kCollect) return;  // the only source, and nothing in it is a reference
       if (source.kind != EndKind::kLink) {
         read_all(event, at.rank, source);
         continue;

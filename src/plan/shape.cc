@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "plan/graph.h"
 #include "plan/text.h"
 
 namespace tutti {
@@ -92,6 +93,14 @@ class StepShape {
     for (const End& end : step_.sources) {
       if (end.place_ok) return "has 'place' on a source";
       if (end.kind == EndKind::kPublish) return "has publish as a source; read link RANK@255";
+      if (end.kind == EndKind::kLink && end.channel == kCollectChannel) {
+        return "reads the channel of contributions; use collect";
+      }
+      if (end.kind == EndKind::kCollect) {
+        if (!reduces(plan_.collective)) return "collects in a collective that does not reduce";
+        if (step_.sources.size() > 1) return "has a source beside collect";
+        if (end.reference_ok) return "has 'ref' on collect";
+      }
       if (end.kind == EndKind::kInput && !may_read_input(plan_)) {
         return format("reads the input, which only root %u has", plan_.root);
       }
@@ -104,6 +113,10 @@ class StepShape {
   std::string check_sinks() const {
     for (const End& end : step_.sinks) {
       if (end.kind == EndKind::kInput) return "writes the input";
+      if (end.kind == EndKind::kCollect) return "has collect as a sink; send on link RANK@254";
+      if (end.kind == EndKind::kLink && end.channel == kCollectChannel && may_refer(step_, end)) {
+        return "lets a contribution travel as a reference";
+      }
       if (is_buffer(end.kind) && end.reference_ok) return "has 'ref' on a buffer that it writes";
       if (end.place_ok && !may_place()) return "has 'place', but it writes no output, or not as a reference";
       if (end.kind == EndKind::kOutput && !may_write_output(plan_)) {
@@ -119,7 +132,7 @@ class StepShape {
   }
 
   std::string check_end(const End& end) const {
-    if (end.kind > EndKind::kPublish)
+    if (end.kind > EndKind::kCollect)
       return format("has an end of unknown kind %d", static_cast<int>(end.kind));
     if (is_buffer(end.kind)) {
       if (end.chunk_count != step_.chunk_count) {
@@ -134,9 +147,10 @@ class StepShape {
       return {};
     }
     if (end.chunk_count != 0 || end.first_chunk != 0) return "has a chunk range on a link";
-    if (end.kind == EndKind::kPublish) return {};
+    if (end.kind != EndKind::kLink) return {};
     if (end.peer >= plan_.rank_count)
       return format("has a link to rank %u of %u", end.peer, plan_.rank_count);
+    if (end.channel == kCollectChannel) return {};
     if (end.peer == plan_.rank) return "has a link to its own rank";
     if (end.channel >= kPlanChannels && end.channel != kPublishChannel) {
       return format("has a link on channel %u; a plan has channels 0 to %u", end.channel, kPlanChannels - 1);
@@ -206,8 +220,11 @@ Status check_plan_steps(const Plan& plan, uint64_t& moves) {
             defect);
       }
       moves += uint64_t{steps[i].chunk_count} * (steps[i].sources.size() + steps[i].sinks.size());
-      const auto publishes = [](const End& end) { return end.kind == EndKind::kPublish; };
-      if (std::any_of(steps[i].sinks.begin(), steps[i].sinks.end(), publishes)) moves += plan.rank_count;
+      const auto meets_all = [](const End& end) {
+        return end.kind == EndKind::kPublish || end.kind == EndKind::kCollect;
+      };
+      if (std::any_of(steps[i].sinks.begin(), steps[i].sinks.end(), meets_all)) moves += plan.rank_count;
+      if (meets_all(steps[i].sources[0])) moves += uint64_t{plan.rank_count} * steps[i].chunk_count;
     }
   }
   return {};

@@ -84,6 +84,7 @@ class SymbolicRun {
     auto message = graph_.received(event).begin();
     for (size_t i = 0; i < at.step->sources.size(); ++i) {
       const End& source = at.step->sources[i];
+      if (source.kind == EndKind::kCollect) return collect(event, k);
       if (source.kind == EndKind::kLink) {
         operands_[i] = results_[result_first_[(message++)->sender] + k];
         continue;
@@ -109,6 +110,34 @@ class SymbolicRun {
     return {};
   }
 
+  /// Fills the only operand with what all ranks have contributed in their messages' k-th chunk.
+  Status collect(uint32_t event, uint32_t k) {
+    Id sum = Expressions::kUndefined;
+    for (const GraphMessage& message : graph_.received(event)) {
+      const Id part = results_[result_first_[message.sender] + k];
+      if (terms_.kind(part) == Expressions::Kind::kFinished)
+        return fail(event, "collects a value that is already finished: " + terms_.text(part));
+      if (sum != Expressions::kUndefined) {
+        TUTTI_TRY(check_pair(event, sum, part));
+        sum = terms_.reduce_unordered(sum, part);
+      } else {
+        sum = part;
+      }
+    }
+    operands_[0] = sum;
+    return {};
+  }
+
+  /// Two operands of one reduction.
+  Status check_pair(uint32_t event, Id left, Id right) const {
+    if (terms_.chunk(left) != terms_.chunk(right)) {
+      return fail(event, format("reduces %s with %s", terms_.text(left).c_str(), terms_.text(right).c_str()));
+    }
+    if (plan_.collective == Collective::kBarrier || !terms_.ranks_intersect(left, right)) return {};
+    return fail(event, format("counts an operand twice: %s and %s", terms_.text(left).c_str(),
+                              terms_.text(right).c_str()));
+  }
+
   Status check_operands(uint32_t event, uint32_t k) {
     const Step& step = *graph_.events()[event].step;
     const uint32_t named = step.first_chunk + k;
@@ -122,16 +151,7 @@ class SymbolicRun {
       if (finished && (step.sources.size() > 1 || step.finish)) {
         return fail(event, "reduces a value that is already finished: " + terms_.text(operand));
       }
-      if (step.sources.size() == 1) break;
-      if (terms_.chunk(operand) != terms_.chunk(operands_[0])) {
-        return fail(event, format("reduces %s with %s", terms_.text(operands_[0]).c_str(),
-                                  terms_.text(operand).c_str()));
-      }
-      for (size_t j = 0; j < i && plan_.collective != Collective::kBarrier; ++j) {
-        if (!terms_.ranks_intersect(operands_[j], operand)) continue;
-        return fail(event, format("counts an operand twice: %s and %s", terms_.text(operands_[j]).c_str(),
-                                  terms_.text(operand).c_str()));
-      }
+      for (size_t j = 0; j < i; ++j) TUTTI_TRY(check_pair(event, operands_[j], operand));
     }
     return {};
   }

@@ -53,10 +53,9 @@ void print_end(std::string& out, const End& end) {
     case EndKind::kScratch: out += "scratch "; break;
     case EndKind::kLink: out += "link " + std::to_string(end.peer) + "@" + std::to_string(end.channel); break;
     case EndKind::kPublish: out += "publish"; break;
+    case EndKind::kCollect: out += "collect"; break;
   }
-  if (end.kind != EndKind::kLink && end.kind != EndKind::kPublish) {
-    print_range(out, end.first_chunk, end.chunk_count);
-  }
+  if (end.kind < EndKind::kLink) print_range(out, end.first_chunk, end.chunk_count);
   if (end.reference_ok) out += " ref";
   if (end.place_ok) out += " place";
 }
@@ -257,6 +256,7 @@ class Parser {
     if (scanner.take("scratch")) return EndKind::kScratch;
     if (scanner.take("link")) return EndKind::kLink;
     if (scanner.take("publish")) return EndKind::kPublish;
+    if (scanner.take("collect")) return EndKind::kCollect;
     return std::nullopt;
   }
   static std::optional<EndKind> parse_end_kind(Scanner&& scanner) { return parse_end_kind(scanner); }
@@ -301,11 +301,11 @@ class Parser {
 
   Status parse_end(Scanner& scanner, End& end) const {
     const auto kind = parse_end_kind(scanner);
-    if (!kind) return expected("input, output, scratch, link or publish", scanner);
+    if (!kind) return expected("input, output, scratch, link, publish or collect", scanner);
     end.kind = *kind;
     if (end.kind == EndKind::kLink) {
       TUTTI_TRY(parse_link(scanner, end));
-    } else if (end.kind != EndKind::kPublish) {
+    } else if (end.kind < EndKind::kLink) {
       return parse_range(scanner, end.first_chunk, end.chunk_count);
     }
     end.reference_ok = scanner.take("ref");

@@ -38,16 +38,17 @@ TEST(ChoiceTest, TheBuiltInTableServesEveryRequest) {
     for (uint32_t ranks = 1; ranks <= 64; ++ranks) {
       const auto placements = some_placements(ranks);
       for (uint64_t bytes = 0; bytes <= uint64_t{1} << 40; bytes = bytes == 0 ? 1 : bytes * 8) {
-        for (uint32_t bits = 0; bits < 16 * placements.size(); ++bits) {
+        for (uint32_t bits = 0; bits < 32 * placements.size(); ++bits) {
           const Request request{.collective = collective,
                                 .rank_count = ranks,
                                 .root = ranks - 1,
                                 .block_bytes = bytes,
                                 .reproducible = (bits & 1) != 0,
                                 .variable_counts = (bits & 2) != 0 && has_variable_form(collective)};
-          const test::Placement& placement = placements[bits / 16];
+          const test::Placement& placement = placements[bits / 32];
           Facts facts = placement.facts((bits & 4) != 0 ? 1 : 8);
           facts.can_publish = placement.host_count == 1 && (bits & 8) != 0;
+          facts.can_multicast = placement.host_count == 1 && (bits & 16) != 0;
           facts.can_reference = facts.can_publish;
           facts.cores = 2;
           uint32_t row = UINT32_MAX;
@@ -71,16 +72,17 @@ TEST(ChoiceTest, EveryRowOfTheBuiltInTableDecidesSomewhere) {
     for (uint32_t ranks = 1; ranks <= 64; ++ranks) {
       const auto placements = some_placements(ranks);
       for (uint64_t bytes = 1; bytes <= uint64_t{1} << 30; bytes *= 2) {
-        for (uint32_t bits = 0; bits < 32 * placements.size(); ++bits) {
+        for (uint32_t bits = 0; bits < 64 * placements.size(); ++bits) {
           const Request request{.collective = collective,
                                 .rank_count = ranks,
                                 .block_bytes = bytes,
                                 .reproducible = (bits & 1) != 0,
                                 .variable_counts = (bits & 2) != 0 && has_variable_form(collective)};
-          const test::Placement& placement = placements[bits / 32];
+          const test::Placement& placement = placements[bits / 64];
           Facts facts = placement.facts((bits & 4) != 0 ? 1 : 8);
           facts.can_publish = placement.host_count == 1 && (bits & 8) != 0;
           facts.can_reference = placement.host_count == 1 && (bits & 16) != 0;
+          facts.can_multicast = placement.host_count == 1 && (bits & 32) != 0;
           const uint64_t short_bytes = facts.can_reference && !facts.can_publish ? 32768 : 0;
           uint32_t row = 0;
           (void)table.choose(request, facts, &row, short_bytes);
@@ -101,6 +103,26 @@ TEST(ChoiceTest, ShortMessagesOfTwoRanksAreReducedInOneShotAndLongOnesInTwo) {
   EXPECT_STREQ(name_of(table.choose(request, {})), "direct_one_shot");
   request.block_bytes = uint64_t{1} << 24;
   EXPECT_STREQ(name_of(table.choose(request, {})), "direct_two_shot");
+}
+
+// Goal: multicast serves what the switch can reduce, and nothing else.
+TEST(ChoiceTest, MulticastIsChosenForWhatTheHardwareReduces) {
+  const ChoiceTable& table = ChoiceTable::built_in();
+  const Facts facts{.can_publish = false, .can_multicast = true};
+  Request request{.collective = Collective::kAllReduce, .rank_count = 8, .block_bytes = uint64_t{1} << 24};
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kInt64}) {
+    request.type = type;
+    EXPECT_STREQ(name_of(table.choose(request, facts)), "multicast") << type_name(type);
+    EXPECT_STREQ(name_of(table.choose(request, {.can_publish = false})), "ring");
+  }
+  request.type = DataType::kFloat8E4M3;
+  EXPECT_STREQ(name_of(table.choose(request, facts)), "ring");
+  request.type = DataType::kFloat32;
+  request.op = ReduceOp::kMax;
+  EXPECT_STREQ(name_of(table.choose(request, facts)), "ring") << "the hardware's maximum loses NaN";
+  request.op = ReduceOp::kSum;
+  request.reproducible = true;
+  EXPECT_STRNE(name_of(table.choose(request, facts)), "multicast");
 }
 
 TEST(ChoiceTest, OnSeveralHostsHierarchicalAlgorithmsAreChosen) {

@@ -78,6 +78,8 @@ const Formula kLog = [](uint32_t p) { return log2_up(p); };
 const Formula kTwiceLog = [](uint32_t p) { return 2 * log2_up(p); };
 const Formula kTwiceOthers = [](uint32_t p) { return 2 * (p - 1); };
 const Formula kTwiceLessOne = [](uint32_t p) { return 2 * p - 1; };
+const Formula kTwice = [](uint32_t p) { return 2 * p; };
+const Formula kRanksPlusOne = [](uint32_t p) { return p + 1; };
 const Formula kLogPlusOne = [](uint32_t p) { return log2_up(p) + 1; };
 // The depth of a binomial tree.
 const Formula kLogDown = [](uint32_t p) { return static_cast<size_t>(std::bit_width(p) - 1); };
@@ -86,6 +88,7 @@ const std::vector<uint32_t> kAnyRanks = {2, 3, 5, 8, 13};
 const std::vector<uint32_t> kFewRanks = {2, 3, 5, 8};
 const std::vector<uint32_t> kPowers = {2, 4, 8, 16};
 constexpr Facts kNetwork = {.can_publish = false};
+constexpr Facts kSwitch = {.can_publish = false, .can_multicast = true};
 
 std::vector<Row> reduction_rows() {
   using enum Collective;
@@ -100,6 +103,7 @@ std::vector<Row> reduction_rows() {
        kOne},
       {kAllReduce, "direct_two_shot", kFewRanks, kTwiceLessOne, kRanks, kTwo},
       {kAllReduce, "direct_two_shot", kFewRanks, kTwiceLessOne, kTwiceOthers, kTwo, kNetwork},
+      {kAllReduce, "multicast", kAnyRanks, kTwice, kRanksPlusOne, kTwo, kSwitch},
       {kAllReduce, "ring", kAnyRanks, kTwiceLessOne, kTwiceOthers, kTwiceOthers},
       {kAllReduce, "recursive_doubling", kPowers, kLogPlusOne, kLog, kLog},
       {kAllReduce, "recursive_doubling", {3, 6, 12}, kLog, kLog, kLog},
@@ -131,10 +135,12 @@ std::vector<Row> reduction_rows() {
        [](uint32_t p) { return 2 * kLogDown(p); }},
 
       {kReduce, "direct", kFewRanks, kOne, kOne, kOne},
+      {kReduce, "multicast", kAnyRanks, kTwo, kOne, kOne, kSwitch},
       {kReduce, "binomial", kAnyRanks, kLog, kOne, kLogDown},
       {kReduce, "chain", kAnyRanks, kOne, kOne, kOthers},
 
       {kReduceScatter, "direct", kFewRanks, kRanks, kOthers, kOne},
+      {kReduceScatter, "multicast", kAnyRanks, kRanksPlusOne, kRanks, kOne, kSwitch},
       {kReduceScatter, "ring", kAnyRanks, kRanks, kOthers, kOthers},
       {kReduceScatter, "recursive_halving", kPowers, kTwiceLog, kOthers, kLog},
   };
@@ -145,10 +151,12 @@ std::vector<Row> movement_rows() {
   return {
       {kBroadcast, "direct", kAnyRanks, kOne, kOne, kOne},
       {kBroadcast, "direct", kFewRanks, kOne, kOthers, kOne, kNetwork},
+      {kBroadcast, "multicast", kAnyRanks, kOne, kOne, kOne, kSwitch},
       {kBroadcast, "binomial", kAnyRanks, kOne, kLog, kLogDown},
       {kBroadcast, "chain", kAnyRanks, kOne, kOne, kOthers},
 
       {kAllGather, "direct", kAnyRanks, kRanks, kOne, kOne},
+      {kAllGather, "multicast", kAnyRanks, kRanks, kOne, kOne, kSwitch},
       {kAllGather, "ring", kAnyRanks, kRanks, kOthers, kOthers},
       {kAllGather, "recursive_doubling", kPowers, kTwiceLog, kOthers, kLog},
       {kAllGather, "bruck", kPowers, nullptr, kOthers, kLog},

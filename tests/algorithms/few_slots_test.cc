@@ -19,7 +19,7 @@ TEST_P(FewSlotsTest, PlansFitTheSlotsOfALinkAndAreProved) {
   for (const uint32_t ranks : {2u, 3u, 4u, 5u, 6u, 7u, 8u, 12u, 13u, 16u, 19u, 33u}) {
     for (const uint32_t slots : {1u, 2u, 3u, 5u}) {
       for (const bool can_publish : {false, true}) {
-        const Facts facts{.can_publish = can_publish, .slots = slots};
+        const Facts facts{.can_publish = can_publish, .can_multicast = true, .slots = slots};
         const Request request{.collective = algorithm.collective, .rank_count = ranks, .root = ranks / 2};
         if (!algorithm.supports(request, facts)) continue;
         const std::vector<Plan> plans = make_plans(algorithm, request, facts);

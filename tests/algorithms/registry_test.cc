@@ -11,6 +11,9 @@
 namespace tutti {
 namespace {
 
+/// Facts with which every algorithm serves something.
+constexpr Facts kAllFacts = {.can_multicast = true};
+
 constexpr std::array kCollectives = {
     Collective::kAllReduce, Collective::kReduce,        Collective::kBroadcast,
     Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll,
@@ -55,7 +58,7 @@ TEST(RegistryTest, TheFirstAlgorithmOfEachCollectiveSupportsEverything) {
 TEST(RegistryTest, AlgorithmsThatNeedEqualBlocksRefuseVariableCounts) {
   for (const Algorithm& algorithm : algorithms()) {
     Request request{.collective = algorithm.collective, .rank_count = 8, .variable_counts = true};
-    EXPECT_EQ(algorithm.supports(request, {}), !algorithm.uniform_blocks) << algorithm.name;
+    EXPECT_EQ(algorithm.supports(request, kAllFacts), !algorithm.uniform_blocks) << algorithm.name;
   }
 }
 
@@ -66,7 +69,7 @@ TEST(RegistryTest, EveryRankCountIsSupportedUpToTheRadix) {
                                                                          : 1;
     for (uint32_t ranks = least; ranks <= 64; ++ranks) {
       const Request request{.collective = algorithm.collective, .rank_count = ranks};
-      EXPECT_TRUE(algorithm.supports(request, {})) << describe(algorithm, request);
+      EXPECT_TRUE(algorithm.supports(request, kAllFacts)) << describe(algorithm, request);
     }
   }
 }
@@ -77,10 +80,11 @@ TEST(RegistryTest, InReproducibleModeOnlyCanonicalPlansAreMade) {
     for (uint32_t ranks = 2; ranks <= 40; ++ranks) {
       for (const uint32_t root : {0u, ranks - 1}) {
         Request request{.collective = algorithm.collective, .rank_count = ranks, .root = root};
-        if (!algorithm.supports(request, {})) continue;
-        const bool is_canonical = algorithm.make(request, {}, 0).association == PlanAssociation::kCanonical;
+        if (!algorithm.supports(request, kAllFacts)) continue;
+        const bool is_canonical =
+            algorithm.make(request, kAllFacts, 0).association == PlanAssociation::kCanonical;
         request.reproducible = true;
-        EXPECT_EQ(algorithm.supports(request, {}), is_canonical) << describe(algorithm, request);
+        EXPECT_EQ(algorithm.supports(request, kAllFacts), is_canonical) << describe(algorithm, request);
       }
     }
   }

@@ -8,6 +8,7 @@
 
 #include "algorithms/algorithm.h"
 #include "tests/support/cluster.h"
+#include "tests/support/placements.h"
 #include "tests/support/scope.h"
 #include "tests/support/values.h"
 
@@ -193,7 +194,7 @@ TEST_P(ReproducibleTest, GivesTheBitsOfTheCanonicalTree) {
 std::vector<std::string> reducing_algorithms() {
   std::set<std::string> names = {"default"};
   for (const Algorithm& algorithm : algorithms()) {
-    if (reduces(algorithm.collective)) names.insert(std::string(algorithm.name));
+    if (reduces(algorithm.collective) && runs_on_hosts(algorithm)) names.insert(std::string(algorithm.name));
   }
   return {names.begin(), names.end()};
 }

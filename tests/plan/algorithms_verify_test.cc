@@ -49,6 +49,7 @@ std::vector<Case> variants(uint32_t rank_count) {
     c.request.rank_count = rank_count;
     c.request.in_place = (bits & 1) != 0;
     c.facts.can_publish = (bits & 2) != 0;
+    c.facts.can_multicast = true;
     c.request.reproducible = (bits & 4) != 0;
     c.request.variable_counts = (bits & 8) != 0;
     c.request.block_bytes = (bits & 16) != 0 ? 64 : 64 << 20;

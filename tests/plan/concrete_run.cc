@@ -170,10 +170,19 @@ class ConcreteRun {
     return keys;
   }
 
+  std::vector<LinkKey> source_links(uint32_t rank, const End& source) const {
+    if (source.kind == EndKind::kLink) return {{source.peer, rank, source.channel}};
+    std::vector<LinkKey> keys;
+    for (uint32_t from = 0; source.kind == EndKind::kCollect && from < ranks_.size(); ++from)
+      keys.emplace_back(from, rank, kCollectChannel);
+    return keys;
+  }
+
   bool links_are_ready(const LaneState& state, const Step& step) {
     for (const End& source : step.sources) {
-      if (source.kind == EndKind::kLink && links_[{source.peer, state.rank, source.channel}].empty())
-        return false;
+      for (const LinkKey& key : source_links(state.rank, source)) {
+        if (links_[key].empty()) return false;
+      }
     }
     for (const End& sink : step.sinks) {
       for (const LinkKey& key : sink_links(state.rank, sink)) {
@@ -204,22 +213,26 @@ class ConcreteRun {
     return options_.premultiplied && reduces(plan_.collective) ? 2 * Word{rank} + 3 : 1;
   }
 
+  /// What the next message of a link says.
+  Word receive(const LaneState& state, const Step& step, std::deque<Slice>& link) {
+    if (link.empty()) {
+      defect_ = "a step reads a link twice";
+      return 0;
+    }
+    const Slice slice = link.front();
+    link.pop_front();
+    const Word* there = slice.placed ? output_place(state, step) : slice.reference;
+    return there != nullptr ? *there : slice.word;
+  }
+
   void move(const LaneState& state, const Step& step) {
     Word value = 0;
     const Word* source_word = nullptr;
     for (const End& source : step.sources) {
       Word operand = 0;
-      if (source.kind == EndKind::kLink) {
-        auto& link = links_[{source.peer, state.rank, source.channel}];
-        if (link.empty()) {
-          defect_ = "a step reads a link twice";
-          return;
-        }
-        const Slice slice = link.front();
-        link.pop_front();
-        const Word* there = slice.placed ? output_place(state, step) : slice.reference;
+      if (const auto keys = source_links(state.rank, source); !keys.empty()) {
+        for (const LinkKey& key : keys) operand += receive(state, step, links_[key]);
         if (!defect_.empty()) return;
-        operand = there != nullptr ? *there : slice.word;
       } else {
         source_word = place(state, source);
         if (source_word == nullptr) return;
@@ -229,7 +242,7 @@ class ConcreteRun {
     }
     // A barrier's operator is no average: finishing changes nothing.
     if (step.finish && plan_.collective != Collective::kBarrier) value *= kFinishFactor;
-    const bool copies = step.sources.size() == 1 && step.sources[0].kind != EndKind::kLink &&
+    const bool copies = step.sources.size() == 1 && step.sources[0].kind < EndKind::kLink &&
                         source_word != nullptr && *source_word == value;
     write(state, step, value, copies ? source_word : nullptr);
   }

@@ -120,6 +120,7 @@ TEST_P(AlgorithmMutationTest, NoHarmfulMutantIsAccepted) {
         request.root = rank_count - 1;
         Facts facts = placement.facts();
         facts.can_publish = placement.host_count == 1 && rank_count % 2 == 1;
+        facts.can_multicast = placement.host_count == 1;
         if (!algorithm.supports(request, facts)) continue;
         NamedPlans plans;
         plans.name = std::string(algorithm.name) + " of " + placement.name;

@@ -44,7 +44,7 @@ bool is_link(const End& end) {
   return end.kind == EndKind::kLink;
 }
 bool is_buffer(const End& end) {
-  return end.kind != EndKind::kLink && end.kind != EndKind::kPublish;
+  return end.kind < EndKind::kLink;
 }
 
 bool drop_step(PlanSet& plans, Random& random) {

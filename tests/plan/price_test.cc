@@ -70,6 +70,7 @@ TEST(PriceTest, LinkBytesAreThoseOfTheAlgorithm) {
   EXPECT_EQ(price(ring_all_reduce(4), 4000).link_bytes, 4u * 2 * 3 * 1000);
   EXPECT_EQ(price(one_shot_all_reduce(4), 4000).link_bytes, 4u * 3 * 4000);
   EXPECT_EQ(price(pairwise_all_to_all(4), 1000).link_bytes, 4u * 3 * 1000);
+  EXPECT_EQ(price(collecting_all_reduce(4), 4000).link_bytes, 4u * (1000 + 3 * 1000)) << "reduced on its way";
 }
 
 TEST(PriceTest, RanksWaitForCores) {

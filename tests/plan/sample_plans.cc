@@ -48,6 +48,12 @@ End published(uint32_t peer) {
 End publish() {
   return {.kind = EndKind::kPublish};
 }
+End collect() {
+  return {.kind = EndKind::kCollect};
+}
+End contribution(uint32_t collector) {
+  return link(collector, kCollectChannel);
+}
 End ref(End end) {
   end.reference_ok = true;
   return end;
@@ -102,6 +108,20 @@ PlanSet one_shot_all_reduce(uint32_t n) {
     for (uint32_t i = 0; i < n; ++i) sources.push_back(i == rank ? input(0) : published(i));
     steps(plans[rank]).push_back(step({input(0)}, {publish()}, 0));
     steps(plans[rank]).push_back(finish(sources, {output(0)}, 0));
+  }
+  return plans;
+}
+
+PlanSet collecting_all_reduce(uint32_t n) {
+  PlanSet plans = plans_of(Collective::kAllReduce, n, "collecting", PlanAssociation::kAny);
+  for (uint32_t rank = 0; rank < n; ++rank) {
+    plans[rank].chunks_per_block = n;
+    std::vector<Step>& own = steps(plans[rank]);
+    for (uint32_t q = 0; q < n; ++q) own.push_back(step({input(q)}, {contribution(q)}, q));
+    own.push_back(finish({collect()}, {output(rank), publish()}, rank));
+    for (uint32_t q = 0; q < n; ++q) {
+      if (q != rank) own.push_back(step({published(q)}, {output(q)}, q));
+    }
   }
   return plans;
 }
@@ -274,6 +294,7 @@ std::vector<NamedPlans> all_samples() {
     const std::string of = " of " + std::to_string(n);
     if (n > 2) samples.push_back({"ring all_reduce" + of, ring_all_reduce(n)});
     samples.push_back({"one-shot all_reduce" + of, one_shot_all_reduce(n)});
+    samples.push_back({"collecting all_reduce" + of, collecting_all_reduce(n)});
     if ((n & (n - 1)) == 0) samples.push_back({"doubling all_reduce" + of, doubling_all_reduce(n)});
     samples.push_back({"two-lane all_gather" + of, two_lane_all_gather(n)});
     samples.push_back({"pairwise all_to_all" + of, pairwise_all_to_all(n), false});

@@ -16,6 +16,9 @@ End scratch(uint32_t first, uint32_t count = 1);
 End link(uint32_t peer, uint8_t channel = 0);
 End published(uint32_t peer);
 End publish();
+End collect();
+/// What goes into the collect of `collector`.
+End contribution(uint32_t collector);
 /// The same end, allowed to travel by reference.
 End ref(End end);
 
@@ -27,10 +30,11 @@ using PlanSet = std::vector<Plan>;
 /// Plans of `rank_count` ranks with one empty lane each.
 PlanSet empty_plans(Collective collective, uint32_t rank_count, const std::string& algorithm);
 
-PlanSet ring_all_reduce(uint32_t rank_count);      // kAny
-PlanSet one_shot_all_reduce(uint32_t rank_count);  // publish; 2 to 8 ranks, kCanonical
-PlanSet doubling_all_reduce(uint32_t rank_count);  // a power of two, kCanonical
-PlanSet two_lane_all_gather(uint32_t rank_count);  // ring, half of each block in either direction
+PlanSet ring_all_reduce(uint32_t rank_count);        // kAny
+PlanSet one_shot_all_reduce(uint32_t rank_count);    // publish; 2 to 8 ranks, kCanonical
+PlanSet collecting_all_reduce(uint32_t rank_count);  // collect and publish, kAny
+PlanSet doubling_all_reduce(uint32_t rank_count);    // a power of two, kCanonical
+PlanSet two_lane_all_gather(uint32_t rank_count);    // ring, half of each block in either direction
 PlanSet pairwise_all_to_all(uint32_t rank_count);
 PlanSet chain_broadcast(uint32_t rank_count, uint32_t root, uint32_t chunks);
 PlanSet star_reduce(uint32_t rank_count, uint32_t root);  // 2 to 8 ranks, kCanonical

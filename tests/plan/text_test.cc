@@ -24,6 +24,8 @@ TEST(PlanTextTest, StepsReadAsSentences) {
             "link 1@255 + scratch 0 -> link 2@1 ref, finish, chunks 5");
   EXPECT_EQ(print_step(step({ref(input(0))}, {ref(publish())}, 7, 1)),
             "input 0 ref -> publish ref, chunks 7");
+  EXPECT_EQ(print_step(finish({collect()}, {output(1), contribution(0)}, 1)),
+            "collect -> output 1 + link 0@254, finish");
 }
 
 TEST(PlanTextTest, EverySampleSurvivesPrintingAndReading) {

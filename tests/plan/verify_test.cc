@@ -108,7 +108,7 @@ TEST(VerifyTest, StepsMustHaveAShape) {
       {step({link(4)}, {output(0)}, 0), "a link to rank 4 of 4"},
       {step({link(1)}, {output(0)}, 0), "a link to its own rank"},
       {step({link(2, 4)}, {output(0)}, 0), "a link on channel 4; a plan has channels 0 to 3"},
-      {step({input(0)}, {link(2, 254)}, 0), "a link on channel 254"},
+      {step({input(0)}, {link(2, 253)}, 0), "a link on channel 253"},
       {step({input(0)}, {published(2)}, 0), "the channel of published messages"},
       {step({input(0)}, {ref(output(0))}, 0), "'ref' on a buffer that it writes"},
       {step({input(0)}, {output(0), output(0)}, 0), "writes to one place twice"},
@@ -169,6 +169,109 @@ TEST(VerifyTest, EveryRankReceivesWhatIsPublished) {
   std::vector<End>& sources = step_at(plans, 2, 1).sources;
   sources.erase(sources.begin());
   EXPECT_THAT(defect(plans), HasSubstr("sends a message on publication 0 -> 2@255 that is never received"));
+}
+
+/// Three ranks that each collect a chunk: steps 0 to 2 contribute, 3 collects, 4 and 5 receive.
+PlanSet three_collectors() {
+  return collecting_all_reduce(3);
+}
+
+TEST(VerifyTest, EveryRankContributesToWhatIsCollected) {
+  PlanSet plans = three_collectors();
+  plans[1].lanes[0].steps.erase(plans[1].lanes[0].steps.begin());
+  EXPECT_THAT(defect(plans), HasSubstr("waits for a message on contribution 1 -> 0@254 that is never sent"));
+  plans = three_collectors();
+  plans[1].lanes[0].steps.erase(plans[1].lanes[0].steps.begin() + 1);
+  EXPECT_THAT(defect(plans), HasSubstr("waits for a message on contribution 1 -> 1@254 that is never sent"))
+      << "its own, too";
+}
+
+TEST(VerifyTest, NobodyContributesTwice) {
+  PlanSet plans = three_collectors();
+  auto& steps = plans[1].lanes[0].steps;
+  steps.insert(steps.begin(), steps[0]);
+  EXPECT_THAT(defect(plans), HasSubstr("sends a message on contribution 1 -> 0@254 that is never received"));
+}
+
+TEST(VerifyTest, ContributionsAreOfOneChunkAndOfDifferentRanks) {
+  PlanSet plans = three_collectors();
+  step_at(plans, 1, 0).sources = {input(1)};
+  step_at(plans, 1, 0).first_chunk = 1;
+  EXPECT_THAT(defect(plans), HasSubstr("reduces rank 0 of input chunk 0 with rank 1 of input chunk 1"));
+  // Rank 1 passes rank 0's operand on in place of its own.
+  plans = three_collectors();
+  step_at(plans, 0, 2).sinks.push_back(link(1));
+  step_at(plans, 1, 2).sources = {link(0)};
+  EXPECT_THAT(defect(plans), HasSubstr("counts an operand twice: rank 0 of input chunk 2"));
+}
+
+TEST(VerifyTest, OnlyUnfinishedValuesAreCollectedAndTheResultFinishesOnce) {
+  PlanSet plans = three_collectors();
+  step_at(plans, 1, 0).finish = true;
+  EXPECT_THAT(defect(plans), HasSubstr("collects a value that is already finished"));
+  plans = three_collectors();
+  step_at(plans, 1, 3).finish = false;
+  EXPECT_THAT(defect(plans), HasSubstr("no step has 'finish'"));
+}
+
+TEST(VerifyTest, ACollectComesAfterTheOwnContribution) {
+  PlanSet plans = three_collectors();
+  std::swap(step_at(plans, 1, 1), step_at(plans, 1, 3));
+  EXPECT_THAT(defect(plans), HasSubstr("a deadlock, whatever the slots"));
+}
+
+// A contribution leaves its slot when the collector has read it: two of a round need two slots.
+TEST(VerifyTest, ContributionsWaitForASlot) {
+  PlanSet plans = empty_plans(Collective::kAllReduce, 2, "two at a time");
+  for (Plan& plan : plans) {
+    plan.association = PlanAssociation::kAny;
+    plan.chunks_per_block = 2;
+    std::vector<Step>& steps = plan.lanes[0].steps;
+    for (uint32_t c = 0; c < 2; ++c) steps.push_back(step({input(c)}, {contribution(0)}, c));
+    for (uint32_t c = 0; c < 2; ++c)
+      steps.push_back(plan.rank == 0 ? finish({collect()}, {output(c), publish()}, c)
+                                     : step({published(0)}, {output(c)}, c));
+  }
+  EXPECT_THAT(defect(plans), HasSubstr("waits forever for a free slot to rank 0"));
+  for (Plan& plan : plans) plan.slots_needed = 2;
+  EXPECT_EQ(defect(plans), "");
+}
+
+// Hardware reduces in an order of its own, so that no order of contributions makes the canonical tree.
+TEST(VerifyTest, WhatIsCollectedIsNeverCanonical) {
+  for (const uint32_t ranks : {2u, 3u}) {
+    PlanSet plans = collecting_all_reduce(ranks);
+    for (Plan& plan : plans) plan.association = PlanAssociation::kCanonical;
+    EXPECT_THAT(defect(plans), HasSubstr("state the association 'canonical', but it is 'any'")) << ranks;
+  }
+}
+
+TEST(VerifyTest, ACollectStandsAloneAndNothingOfItIsAReference) {
+  PlanSet plans = three_collectors();
+  step_at(plans, 0, 3).sources.push_back(input(0));
+  EXPECT_THAT(defect(plans), HasSubstr("has a source beside collect"));
+  plans = three_collectors();
+  step_at(plans, 0, 3).sources = {contribution(1)};
+  EXPECT_THAT(defect(plans), HasSubstr("reads the channel of contributions; use collect"));
+  plans = three_collectors();
+  step_at(plans, 0, 0).sinks = {collect()};
+  EXPECT_THAT(defect(plans), HasSubstr("has collect as a sink"));
+  plans = three_collectors();
+  step_at(plans, 0, 0).sinks = {ref(contribution(0))};
+  EXPECT_THAT(defect(plans), HasSubstr("lets a contribution travel as a reference"));
+  plans = three_collectors();
+  step_at(plans, 0, 0).sources = {ref(input(0))};
+  EXPECT_THAT(defect(plans), HasSubstr("lets a contribution travel as a reference"));
+  plans = dissemination_barrier(2);
+  step_at(plans, 0, 1).sources = {collect()};
+  EXPECT_THAT(defect(plans), HasSubstr("collects in a collective that does not reduce"));
+}
+
+TEST(VerifyTest, WhatIsPublishedAfterACollectIsReadOnce) {
+  PlanSet plans = three_collectors();
+  auto& steps = plans[1].lanes[0].steps;
+  steps.push_back(steps.back());
+  EXPECT_THAT(defect(plans), HasSubstr("that is never sent"));
 }
 
 TEST(VerifyTest, ALinkHasOneLaneAtEachEnd) {

@@ -146,7 +146,9 @@ std::string test_name(const Algorithm& algorithm) {
 
 std::vector<const Algorithm*> all_algorithms() {
   std::vector<const Algorithm*> all;
-  for (const Algorithm& algorithm : algorithms()) all.push_back(&algorithm);
+  for (const Algorithm& algorithm : algorithms()) {
+    if (runs_on_hosts(algorithm)) all.push_back(&algorithm);
+  }
   return all;
 }
 

@@ -39,6 +39,7 @@ bool supported(const RunSpec& spec);
 
 /// "all_reduce_ring": for test names.
 std::string test_name(const Algorithm& algorithm);
+/// All that hosts can run.
 std::vector<const Algorithm*> all_algorithms();
 
 }  // namespace tutti::test

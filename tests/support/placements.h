@@ -72,5 +72,9 @@ inline std::vector<Placement> uneven_placements() {
 inline bool is_hierarchical(const Algorithm& algorithm) {
   return algorithm.name.starts_with("hierarchical");
 }
+/// Whether hosts can run its plans: those that collect need the hardware between devices.
+inline bool runs_on_hosts(const Algorithm& algorithm) {
+  return algorithm.name != "multicast";
+}
 
 }  // namespace tutti::test

@@ -79,6 +79,8 @@ void declare_request(CLI::App& app, Options& options) {
   app.add_flag("--reproducible", options.request.reproducible, "canonical order of reduction");
   app.add_flag("--in-place", options.request.in_place, "for equal send and receive buffers");
   app.add_flag("--no-publish", options.no_publish, "ranks cannot read each other's published slots");
+  app.add_flag("--multicast", options.facts.can_multicast,
+               "a switch stores to all ranks and reduces from them");
   app.add_flag("--reference", options.facts.can_reference, "ranks can read each other's buffers");
   app.add_option("--rank", options.rank, "print this rank's part only (all ranks are proved)");
   app.add_flag("--summary", options.summary_only, "do not print steps");
