@@ -163,6 +163,8 @@ std::vector<cuda::SendLink> CudaRank::make_sends() const {
                        .slot_bytes = end.slot_bytes,
                        .peer = peer,
                        .same_memory = peers_[peer].same_memory,
+                       .by_slot = 0,
+                       .comes_back = 0,
                        .next = 0,
                        .limit = end.limit,
                        .last_reference = 0});

@@ -27,6 +27,15 @@ class CountingIndex final : public cuda::LinkIndex {
  public:
   uint32_t send(uint32_t peer, uint32_t channel) override { return find(sends, peer, channel); }
   uint32_t receive(uint32_t peer, uint32_t channel) override { return find(receives, peer, channel); }
+  uint32_t send_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
+    return find(sends, peer, channel_of(stripe, use));
+  }
+  uint32_t receive_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
+    return find(receives, peer, channel_of(stripe, use));
+  }
+  static uint32_t channel_of(uint32_t stripe, cuda::Multicast use) {
+    return 1000 + 2 * stripe + static_cast<uint32_t>(use);
+  }
   cuda::PeerWindow window(uint32_t peer) override {
     return {.window = &windows[peer], .reference_offset = 0, .same_process = 1};
   }
@@ -250,6 +259,41 @@ TEST(CudaBindTest, APackedProgramPointsIntoItself) {
   EXPECT_EQ(program.chunk_bytes[0], image.chunk_bytes[0]);
   EXPECT_EQ(program.positions[program.lane_count - 1].finished, 0u);
   EXPECT_LE(reinterpret_cast<uint64_t>(program.positions + program.lane_count), address + bytes);
+}
+
+// Goal: what is collected waits for every rank's contribution, what is published for room at every reader,
+// and both tell all of them. Method: the tables of rank 1 of 3, in two stripes.
+TEST(CudaBindTest, ACollectAndAPublicationHaveALinkToEveryRank) {
+  const Algorithm* algorithm = find_algorithm(Collective::kAllReduce, "multicast");
+  const Request request{.collective = Collective::kAllReduce, .rank_count = 3, .block_bytes = 4096};
+  const Plan plan = algorithm->make(request, {.can_multicast = true}, 1);
+  const std::vector<Geometry> stripes = {Geometry::uniform(plan, request.block_bytes, {0, 2}),
+                                         Geometry::uniform(plan, request.block_bytes, {1, 2})};
+  CountingIndex index;
+  const cuda::Image image = cuda::bind(plan, stripes, {.places = true, .slots = 4, .slot_bytes = 256}, index);
+  ASSERT_EQ(image.lanes.size(), 2u);
+  for (uint32_t stripe = 0; stripe < 2; ++stripe) {
+    using Links = std::vector<std::pair<uint32_t, uint32_t>>;
+    const cuda::Step& step = image.steps[image.lanes[stripe].first_step + 3];
+    EXPECT_EQ(image.steps[image.lanes[stripe].first_step].contributes, 1);
+    EXPECT_EQ(step.collects, 1);
+    EXPECT_EQ(step.copies, 0);
+    EXPECT_EQ(step.source_count, 1);
+    EXPECT_EQ(step.sink_count, 2);
+    EXPECT_EQ(step.published, 1u << 1) << "the output comes first";
+    EXPECT_EQ(step.window_count, 0) << "what is published is not placed";
+    Links contributions;
+    Links readers;
+    for (uint32_t e = 0; e < 3u + step.companion_count; ++e) {
+      const cuda::End& end = image.ends[step.first_end + e];
+      if (end.kind == cuda::EndKind::kReceive) contributions.push_back(index.receives[end.index]);
+      if (end.kind == cuda::EndKind::kSend) readers.push_back(index.sends[end.index]);
+    }
+    const uint32_t collected = CountingIndex::channel_of(stripe, cuda::Multicast::kCollect);
+    const uint32_t published = CountingIndex::channel_of(stripe, cuda::Multicast::kPublish);
+    EXPECT_EQ(contributions, (Links{{0, collected}, {1, collected}, {2, collected}}));
+    EXPECT_EQ(readers, (Links{{0, published}, {2, published}}));
+  }
 }
 
 }  // namespace

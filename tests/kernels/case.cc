@@ -116,6 +116,7 @@ class Memory {
 
 Facts facts_of(const Case& c) {
   return {.can_publish = false,
+          .can_multicast = c.world.multicast,
           .can_reference = c.refers,
           .slots = std::max(1u, c.world.shape.slots / 2),
           .slot_bytes = c.world.shape.slot_bytes};

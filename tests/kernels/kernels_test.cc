@@ -3,11 +3,14 @@
 // for the device, run by fibers on a simulated one; expectations come from the definition of the collective.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "plan/multicast.h"
 #include "tests/kernels/case.h"
 #include "tests/kernels/host_kernels.h"
 
@@ -23,6 +26,18 @@ void make_reproducible(Case& c, DataType type) {
   changed.request.block_bytes = c.request.block_bytes / 4 * 4;
   changed.world.shape.slots = 64;
   if (reduces(c.request.collective) && is_served(changed)) c.request = changed.request;
+}
+
+/// A type and an operator that the hardware reduces, of those that cases draw from.
+void make_collectable(Case& c, uint64_t choice) {
+  std::vector<TypeAndOp> all;
+  std::ranges::copy_if(kTypesAndOps, std::back_inserter(all),
+                       [](const TypeAndOp& one) { return multicast_reduces(one.type, one.op); });
+  const TypeAndOp& drawn = all[choice % all.size()];
+  c.request.type = drawn.type;
+  c.request.op = drawn.op;
+  c.request.reproducible = false;
+  c.request.block_bytes = c.request.block_bytes / type_bytes(drawn.type) * type_bytes(drawn.type);
 }
 
 /// Draws what the case leaves open.
@@ -45,6 +60,8 @@ Case draw(const Algorithm& algorithm, uint32_t ranks, uint64_t bytes, uint64_t s
                .in_place = random() % 2 == 0};
   if (random() % 2 == 0)
     make_reproducible(c, pick(DataType::kFloat16, DataType::kBfloat16, DataType::kFloat32));
+  c.world.multicast = algorithm.name == "multicast";
+  if (c.world.multicast && reduces(algorithm.collective)) make_collectable(c, random());
   c.refers = random() % 2 == 0;
   c.stripes = pick(1u, 1u, 3u);
   c.world.shape = {.slots = pick(1u, 2u, 4u, 8u, 32u), .slot_bytes = pick(64u, 256u, 4096u)};

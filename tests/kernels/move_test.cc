@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "core/types.h"
+#include "plan/multicast.h"
 #include "tests/kernels/host_kernels.h"
 #include "tests/reduce/cases.h"
 #include "tests/reduce/trial.h"
+#include "tests/simt/multicast.h"
 #include "tests/simt/scheduler.h"
 
 namespace tutti::reduce {
@@ -139,6 +141,75 @@ TEST(MoveTest, CopiesAreExactAtEveryAlignment) {
         if (HasFatalFailure()) return;
       }
       if (kFew && count > 64) break;
+    }
+  }
+}
+
+/// A place in multicast memory of two members, with their copies.
+class TwoCopies {
+ public:
+  explicit TwoCopies(size_t bytes)
+      : lines_{std::vector<Line>(bytes / sizeof(Line) + 1), std::vector<Line>(bytes / sizeof(Line) + 1)},
+        memory_({copy(0), copy(1)}, lines_[0].size() * sizeof(Line)) {}
+  std::byte* copy(size_t member) { return lines_[member][0].bytes; }
+  unsigned char* begin() const { return reinterpret_cast<unsigned char*>(memory_.begin()); }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> lines_[2];
+  simt::MulticastMemory memory_;
+};
+
+/// A block that collects the two sources of a job, each in one member's memory, into its sink, and publishes
+/// what it has collected.
+TargetKernel collect_with(uint32_t threads, const KernelCase& kernel) {
+  return {"collected", [kernel, threads](const Job& job) {
+            simt::Scheduler device({.seed = 7, .preemption_period = 64, .shared_bytes = 64});
+            cuda::Slice slice = slice_of(kernel, job);
+            TwoCopies contributions(slice.bytes);
+            TwoCopies published(slice.bytes);
+            for (size_t k = 0; k < 2; ++k) std::memcpy(contributions.copy(k), job.sources[k], slice.bytes);
+            slice.source_count = 1;
+            slice.collects = 1;
+            slice.sources[0] = contributions.begin();
+            slice.sink_count = 3;  // the last one is not written, as where a reference travels
+            slice.sinks[2] = nullptr;
+            slice.published = 2;
+            slice.sinks[1] = published.begin();
+            device.launch(
+                {.name = "collect", .threads = threads, .body = [&slice] { test::move_one_slice(slice); }});
+            ASSERT_TRUE(device.run()) << device.report();
+            for (size_t k = 0; k < 2; ++k)
+              EXPECT_EQ(std::memcmp(published.copy(k), job.sinks[0], slice.bytes), 0) << "member " << k;
+          }};
+}
+
+/// Operands whose sums are exact: what is collected of 16-bit floats is rounded before it is divided.
+void make_whole(Trial& trial, DataType type, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const auto value = static_cast<float>(i % 100);
+    const uint64_t bits = type == DataType::kFloat16 ? narrow<Float16>(value) : narrow<Bfloat16>(value);
+    trial.set(0, i, bits);
+    trial.set(1, i, bits);
+  }
+}
+
+// Goal: what plan/multicast.h promises the kernel does, for every type and operator. Method: two members,
+// because the order of two operands leaves the bits of a result alone.
+TEST_P(MoveTest, EveryOperatorOfTheHardwareIsCollected) {
+  for (const KernelCase& kernel : kernel_cases()) {
+    if (kernel.type != type() || kernel.association != Association::kLeft) continue;
+    if (!multicast_reduces(kernel.type, kernel.op)) continue;
+    Trial trial(kernel, 200);
+    if (kernel.op == ReduceOp::kAvg && type_bytes(type()) == 2) make_whole(trial, type(), 200);
+    for (const size_t count : {1, 3, 16, 65, 200}) {
+      Job job = trial.make_job(2, count);
+      job.scaled_sources = 0;  // the senders' affair
+      const Placement place{0, count % 2 == 0 ? 0 : type_bytes(type()), false, 0};
+      trial.check(collect_with(kFew ? 2 : 5, kernel), job, place, trial.reference(job));
+      if (HasFatalFailure()) return;
     }
   }
 }

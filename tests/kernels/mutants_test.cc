@@ -41,6 +41,7 @@ std::vector<Case> cases(Kernel kernel) {
     bool refers;
     uint32_t stripes;
     bool by_place = false;
+    bool multicast = false;
   } rows[] = {
       {Collective::kBroadcast, "direct", 1, 2, false, 1},
       {Collective::kBroadcast, "direct", 2, 3, true, 1},
@@ -48,6 +49,9 @@ std::vector<Case> cases(Kernel kernel) {
       {Collective::kAllReduce, "direct_two_shot", 8, 40, true, 2},
       {Collective::kAllReduce, "direct_two_shot", 8, 3, true, 1},
       {Collective::kAllReduce, "direct_two_shot", 8, 3, true, 1, true},
+      {Collective::kAllReduce, "multicast", 2, 3, false, 2, false, true},
+      {Collective::kReduceScatter, "multicast", 4, 40, false, 1, false, true},
+      {Collective::kBroadcast, "multicast", 2, 2, false, 1, false, true},
   };
   for (const auto& row : rows) {
     for (uint64_t seed = 1; seed <= (kFew ? 1 : 8); ++seed) {
@@ -65,6 +69,7 @@ std::vector<Case> cases(Kernel kernel) {
       c.world.by_place = row.by_place;
       c.world.region_bytes = row.by_place ? 2000 : UINT64_MAX;  // the rest travels by value
       c.stripes = row.stripes;
+      c.world.multicast = row.multicast;
       if (is_served(c)) all.push_back(c);
     }
   }
@@ -131,7 +136,7 @@ bool is_noticed(int status) {
 }
 
 TEST(MutantsTest, TheRightInterpreterPassesWhatTheMutantsRun) {
-  ASSERT_GE(cases(&tutti_run_none).size(), kFew ? 6u : 48u);
+  ASSERT_GE(cases(&tutti_run_none).size(), kFew ? 9u : 72u);
   EXPECT_EQ(run_all(&tutti_run_none, &tutti_short_none), "");
 }
 

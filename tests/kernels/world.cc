@@ -1,11 +1,18 @@
 #include "tests/kernels/world.h"
 
+#include <cstring>
 #include <utility>
 
 namespace tutti::test {
 namespace {
 
-constexpr uint32_t kChannels = channels_of_stripes(World::kStripes);
+constexpr uint32_t kPlainChannels = channels_of_stripes(World::kStripes);
+/// Behind the others: one for each stripe and use of multicast memory.
+constexpr uint32_t kChannels = kPlainChannels + 2 * World::kStripes;
+
+uint32_t multicast_channel(uint32_t stripe, cuda::Multicast use) {
+  return kPlainChannels + 2 * stripe + static_cast<uint32_t>(use);
+}
 
 struct alignas(64) Line {
   std::byte bytes[64];
@@ -28,7 +35,8 @@ struct World::Rank {
   cuda::Window window{};
   std::vector<Line> program;
   std::vector<Line> scratch;
-  std::vector<Line> mail;                                              ///< a mailbox a rank
+  std::vector<Line> mail;       ///< a mailbox a rank
+  std::vector<Line> multicast;  ///< its copy of the slots in multicast memory
   std::vector<uint64_t> regions = std::vector<uint64_t>(kRegion + 1);  ///< where peers find this rank's
   std::unique_ptr<Index> index;
   uint64_t left_seen = 0;
@@ -72,6 +80,23 @@ class World::Index final : public cuda::LinkIndex {
     link.regions = regions(peer);
     return number(peer, channel);
   }
+  uint32_t send_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
+    const uint32_t at = send(peer, multicast_channel(stripe, use));
+    const bool collected = use == cuda::Multicast::kCollect;
+    cuda::SendLink& link = world_.ranks_[rank_]->sends[at];
+    link.slots = (collected ? own_copy() : everybody()) + slots_at(collected ? peer : rank_, stripe, use);
+    link.by_slot = 1;
+    link.comes_back = collected ? 1 : 0;
+    return at;
+  }
+  uint32_t receive_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
+    const uint32_t at = receive(peer, multicast_channel(stripe, use));
+    const bool collects = use == cuda::Multicast::kCollect;
+    cuda::RecvLink& link = world_.ranks_[rank_]->receives[at];
+    link.slots = (collects ? everybody() : own_copy()) + slots_at(collects ? rank_ : peer, stripe, use);
+    if (collects) link.credit_mask = 0;
+    return at;
+  }
   cuda::PeerWindow window(uint32_t peer) override {
     return {.window = &world_.ranks_[peer]->window, .regions = regions(peer)};
   }
@@ -79,6 +104,15 @@ class World::Index final : public cuda::LinkIndex {
  private:
   const uint64_t* regions(uint32_t peer) const {
     return world_.options_.by_place ? world_.ranks_[peer]->regions.data() : nullptr;
+  }
+  unsigned char* own_copy() const {
+    return reinterpret_cast<unsigned char*>(world_.ranks_[rank_]->multicast.data());
+  }
+  unsigned char* everybody() const { return reinterpret_cast<unsigned char*>(world_.multicast_->begin()); }
+  /// Where the slots begin that rank `owner` collects from or publishes in.
+  uint64_t slots_at(uint32_t owner, uint32_t stripe, cuda::Multicast use) const {
+    const uint64_t ring = uint64_t{owner} * 2 * kStripes + 2 * stripe + static_cast<uint32_t>(use);
+    return ring * world_.options_.shape.slots * world_.options_.shape.slot_bytes;
   }
   static uint32_t number(uint32_t peer, uint32_t channel) { return peer * kChannels + channel; }
 
@@ -98,6 +132,18 @@ World::World(const WorldOptions& options)
     made->index = std::make_unique<Index>(*this, rank);
     ranks_.push_back(std::move(made));
   }
+  if (options.multicast) make_multicast_memory();
+}
+
+void World::make_multicast_memory() {
+  const size_t bytes =
+      size_t{options_.ranks} * 2 * kStripes * options_.shape.slots * options_.shape.slot_bytes;
+  std::vector<std::byte*> copies;
+  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    rank->multicast.resize(bytes / sizeof(Line));
+    copies.push_back(rank->multicast[0].bytes);
+  }
+  multicast_ = std::make_unique<simt::MulticastMemory>(std::move(copies), bytes);
 }
 
 World::~World() = default;
@@ -227,8 +273,18 @@ bool World::look_at(uint32_t rank) {
   here.left_seen = left;
   here.ended = ring(rank) != cuda::Ring::kUnfinished;
   if (!here.ended) launch(rank, false);
+  if (here.ended) forget_contributions(rank);
   if (here.ended && on_ended) on_ended(rank);
   return here.ended;
+}
+
+/// As if the rank had gone with what it has contributed.
+void World::forget_contributions(uint32_t rank) {
+  if (multicast_ == nullptr) return;
+  const size_t ring_lines = size_t{options_.shape.slots} * options_.shape.slot_bytes / sizeof(Line);
+  std::vector<Line>& slots = ranks_[rank]->multicast;
+  for (size_t ring = 0; ring < slots.size() / ring_lines; ring += 2)
+    std::memset(&slots[ring * ring_lines], 0x5a, ring_lines * sizeof(Line));
 }
 
 void World::launch_alone(uint32_t rank, const CallBuffers& buffers, bool first) {

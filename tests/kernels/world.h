@@ -16,6 +16,7 @@
 #include "engine/cuda/program.h"
 #include "engine/links.h"
 #include "tests/engine/raw_links.h"
+#include "tests/simt/multicast.h"
 #include "tests/simt/scheduler.h"
 #include "transports/link.h"
 
@@ -26,6 +27,7 @@ using Kernel = void (*)(cuda::Launch);
 struct WorldOptions {
   uint32_t ranks = 2;
   RingShape shape{.slots = 8, .slot_bytes = 256};
+  bool multicast = false;  ///< ranks have multicast memory
   /// Ranks find each other's memory by address, or by place: of the ranks whose bit is set buffers lie in a
   /// region, up to `region_bytes` of each.
   bool by_place = false;
@@ -94,6 +96,8 @@ class World {
   struct Rank;
   class Index;
 
+  void make_multicast_memory();
+  void forget_contributions(uint32_t rank);
   RingMemory& ring_memory(uint32_t writer, uint32_t reader, uint32_t channel);
   Kernel kernel_of(uint32_t rank) const;
   std::string run_until_all(const std::function<bool()>& have_ended);
@@ -107,6 +111,7 @@ class World {
   simt::Scheduler device_;
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::unique_ptr<RingMemory>> rings_;
   std::vector<std::unique_ptr<Rank>> ranks_;
+  std::unique_ptr<simt::MulticastMemory> multicast_;
   std::vector<CallBuffers> buffers_;
   uint64_t launches_ = 0;
 };

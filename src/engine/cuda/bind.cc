@@ -1,6 +1,7 @@
 #include "engine/cuda/bind.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "core/types.h"
@@ -60,11 +61,21 @@ class Binder {
     }
     for (const tutti::End& end : step.sources) add_end(end, bound.chunk_count, false);
     for (const tutti::End& end : step.sinks) add_end(end, bound.chunk_count, true);
-    if (options_.places) find_windows(placing_peers(plan_, step, use), bound);
+    add_companions(step, bound);
+    bound.contributes = contributes(step) ? 1 : 0;
+    if (options_.places && bound.published == 0) find_windows(placing_peers(plan_, step, use), bound);
     image_.steps.push_back(bound);
   }
 
   void add_end(const tutti::End& end, uint32_t chunk_count, bool is_sink) {
+    if (end.kind == tutti::EndKind::kCollect) return add_contribution(0);
+    if (end.kind == tutti::EndKind::kPublish) return add_reader(plan_.rank == 0 ? 1 : 0);
+    if (end.kind == tutti::EndKind::kLink && end.channel >= kCollectChannel) {
+      image_.ends.push_back(
+          is_sink ? End{EndKind::kSend, links_.send_multicast(end.peer, stripe_, Multicast::kCollect)}
+                  : End{EndKind::kReceive, links_.receive_multicast(end.peer, stripe_, Multicast::kPublish)});
+      return;
+    }
     if (end.kind == tutti::EndKind::kLink) {
       const uint32_t channel = channel_of_stripe(stripe_, end.channel);
       image_.ends.push_back(is_sink ? End{EndKind::kSend, links_.send(end.peer, channel)}
@@ -74,6 +85,37 @@ class Binder {
     const auto first = static_cast<uint32_t>(image_.offsets.size());
     for (uint32_t k = 0; k < chunk_count; ++k) image_.offsets.push_back(offset(end, end.first_chunk + k));
     image_.ends.push_back({kind(end.kind), first});
+  }
+
+  static bool contributes(const tutti::Step& step) {
+    return std::any_of(step.sinks.begin(), step.sinks.end(), [](const tutti::End& sink) {
+      return sink.kind == tutti::EndKind::kLink && sink.channel == kCollectChannel;
+    });
+  }
+  void add_contribution(uint32_t peer) {
+    image_.ends.push_back({EndKind::kReceive, links_.receive_multicast(peer, stripe_, Multicast::kCollect)});
+  }
+  void add_reader(uint32_t peer) {
+    image_.ends.push_back({EndKind::kSend, links_.send_multicast(peer, stripe_, Multicast::kPublish)});
+  }
+
+  /// A collect and a publish stand for many links: the first is the end itself, the others follow here.
+  void add_companions(const tutti::Step& step, Step& bound) {
+    const size_t before = image_.ends.size();
+    if (step.sources[0].kind == tutti::EndKind::kCollect) {
+      bound.collects = 1;
+      for (uint32_t peer = 1; peer < plan_.rank_count; ++peer) add_contribution(peer);
+    }
+    for (size_t m = 0; m < step.sinks.size(); ++m) {
+      if (step.sinks[m].kind != tutti::EndKind::kPublish) continue;
+      bound.published = static_cast<uint8_t>(1u << m);
+      assert(bound.copies != 0 || bound.collects != 0);
+      for (uint32_t peer = plan_.rank == 0 ? 2 : 1; peer < plan_.rank_count; ++peer) {
+        if (peer != plan_.rank) add_reader(peer);
+      }
+    }
+    bound.companion_count = static_cast<uint8_t>(image_.ends.size() - before);
+    assert(bound.companion_count == 0 || plan_.rank_count <= kMaxMulticastRanks);
   }
 
   static EndKind kind(tutti::EndKind of) {

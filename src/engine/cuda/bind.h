@@ -14,6 +14,13 @@
 
 namespace tutti::cuda {
 
+/// The uses of multicast memory, each with rings of its own. A rank contributes to what `peer` collects: it
+/// writes slots in its own memory, which the collector reads through the address that stands for all ranks'
+/// memory, and gives back at once (credit_mask 0), for a rank has not ended before its contributions are read
+/// (comes_back). A rank publishes: it writes slots through that address, and each reader reads its own. The
+/// links' cells and credits are as those of other links; a rank contributes to itself too.
+enum class Multicast : uint8_t { kCollect, kPublish };
+
 /// Where the links of a rank are among Program::sends and Program::receives.
 class LinkIndex {
  public:
@@ -21,6 +28,13 @@ class LinkIndex {
   /// `channel` as of tutti::channel_of_stripe, kMessageChannel included.
   virtual uint32_t send(uint32_t peer, uint32_t channel) = 0;
   virtual uint32_t receive(uint32_t peer, uint32_t channel) = 0;
+  /// Only where the communicator has Facts::can_multicast. All links of one ring have the same slots.
+  virtual uint32_t send_multicast(uint32_t /*peer*/, uint32_t /*stripe*/, Multicast /*use*/) {
+    return UINT32_MAX;
+  }
+  virtual uint32_t receive_multicast(uint32_t /*peer*/, uint32_t /*stripe*/, Multicast /*use*/) {
+    return UINT32_MAX;
+  }
   /// No window where memory is not shared.
   virtual PeerWindow window(uint32_t /*peer*/) { return {}; }
   /// The place of memory that all lies in one of the rank's regions; else 0.
@@ -45,8 +59,9 @@ struct Image {
 };
 
 /// Binds one rank's plan, each lane once for every stripe: stripe i, of `stripes[i]`, has the channels
-/// channel_of_stripe(i, ...). The plan publishes nothing. Every message is the one that Operation::bind gives
-/// for the same stripe and options; what these say of pulling and streaming does not count.
+/// channel_of_stripe(i, ...). What the plan publishes it copies or collects. Every message is the one that
+/// Operation::bind gives for the same stripe and options; what these say of pulling and streaming does not
+/// count.
 Image bind(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options, LinkIndex& links);
 
 /// Binds a group of messages, none to the own rank: one lane per peer and direction, in call order, as

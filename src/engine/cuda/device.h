@@ -1,6 +1,6 @@
-// The one header through which kernels see their compiler. Compiled by nvcc its functions are PTX; compiled
-// for the host each CUDA thread is a fiber of a simulator (tests/simt), which provides what namespace
-// `simulator` declares. Kernels are the same text for both and hold no #ifdef.
+// The header through which kernels see their compiler; multimem.h has the rest, multicast memory. Compiled by
+// nvcc its functions are PTX; compiled for the host each CUDA thread is a fiber of a simulator (tests/simt),
+// which provides what namespace `simulator` declares. Kernels are the same text for both and hold no #ifdef.
 //
 // Memory order. Between ranks, and between blocks, data is published by one release store of a flag and seen
 // by an acquire load of it, both of system scope: data -> barrier -> release by one thread; acquire by one

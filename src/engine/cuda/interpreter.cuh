@@ -52,6 +52,8 @@ TUTTI_DEVICE void begin_slice(BlockState& block, uint64_t bytes) {
   slice.scaled_sources = step.scaled_sources;
   slice.finishes = step.finish;
   slice.copies = step.copies;
+  slice.collects = step.collects;
+  slice.published = step.published;
   block.running = 1;
 }
 
@@ -143,14 +145,15 @@ TUTTI_DEVICE void ready_source(BlockState& block, uint32_t item, const End& end)
   block.ends[item].word = word;
   if ((word & flag::kAgreedMask) != expected) return stop(block, Stop::kMismatch, item);
   block.ends[item].carriage = flag::carriage(word);
-  block.slice.sources[item] = payload_of(block, link, cell, flag::carriage(word));
+  if (item < block.step.source_count)
+    block.slice.sources[item] = payload_of(block, link, cell, flag::carriage(word));
 }
 
 /// What the reader of `link` is told of where the slice lies: an address or a place; 0: it travels by value.
 TUTTI_DEVICE uint64_t reference_for(const BlockState& block, const SendLink& link) {
   const Step& step = block.step;
   const uint64_t bytes = block.slice.bytes;
-  if (step.refers == 0 || bytes < block.program.reference_bytes) return 0;
+  if (link.by_slot != 0 || step.refers == 0 || bytes < block.program.reference_bytes) return 0;
   const End& end = block.program.ends[step.first_end + step.refer_end];
   const auto address = reinterpret_cast<uint64_t>(memory_of(block, end));
   if (link.same_memory != 0) return address;
@@ -179,18 +182,23 @@ TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
   ReadyEnd& ready = block.ends[item];
   ready.word = flag::make(number, static_cast<uint16_t>(block.signature ^ step.signature), bytes);
   ready.reference = reference_for(block, link);
-  ready.carriage = bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot;
+  ready.carriage = bytes <= kInlineBytes && link.by_slot == 0 ? Carriage::kInline : Carriage::kSlot;
   if (ready.reference != 0) ready.carriage = Carriage::kReference;
   unsigned char* sink = nullptr;
   if (ready.carriage == Carriage::kInline) sink = link.cells[number & link.slot_mask].payload;
   if (ready.carriage == Carriage::kSlot)
     sink = link.slots + (number & link.slot_mask) * static_cast<uint64_t>(link.slot_bytes);
-  block.slice.sinks[item - step.source_count] = sink;
+  if (item - step.source_count < step.sink_count) block.slice.sinks[item - step.source_count] = sink;
+}
+
+/// Ends of a step in all. Its companions come last and are links.
+TUTTI_DEVICE uint32_t end_count(const Step& step) {
+  return step.source_count + step.sink_count + step.companion_count;
 }
 
 TUTTI_DEVICE void ready_ends(BlockState& block) {
   const Step& step = block.step;
-  const uint32_t count = step.source_count + step.sink_count;
+  const uint32_t count = end_count(step);
   if (device::thread_index() == 0) block.placed = 0;
   for (uint32_t item = device::thread_index(); item < count; item += device::thread_count()) {
     const End end = block.program.ends[step.first_end + item];
@@ -271,6 +279,7 @@ TUTTI_DEVICE void commit(BlockState& block, const ReadyEnd& ready, SendLink& lin
     carriage = Carriage::kReference;
     if (block.placed == 0) link.last_reference = link.next;
   }
+  if (link.comes_back != 0) link.last_reference = link.next;
   device::store_release(&cell.word, ready.word | static_cast<uint64_t>(carriage) << flag::kCarriageShift);
 }
 
@@ -291,13 +300,13 @@ TUTTI_DEVICE void tell_peers(BlockState& block, uint32_t first_end, uint32_t cou
 
 // ---- a lane -------------------------------------------------------------------------------------
 
-/// Waits until nobody reads this rank's buffers any more; item s * kMaxSinks + m is sink m of the lane's step
-/// s.
+/// Waits until nobody reads this rank's buffers, or what it has contributed, any more; item s * kMaxSinks + m
+/// is sink m of the lane's step s.
 TUTTI_DEVICE void await_references(BlockState& block) {
-  if (block.program.reference_bytes == UINT64_MAX) return;
+  const bool refers = block.program.reference_bytes != UINT64_MAX;
   for (uint32_t s = device::thread_index(); s < block.lane.step_count; s += device::thread_count()) {
     const Step& step = block.program.steps[block.lane.first_step + s];
-    if (step.refers == 0) continue;
+    if ((step.refers == 0 || !refers) && step.contributes == 0) continue;
     for (uint32_t m = 0; m < step.sink_count; ++m) {
       const End end = block.program.ends[step.first_end + step.source_count + m];
       if (end.kind != EndKind::kSend) continue;
@@ -318,14 +327,14 @@ TUTTI_DEVICE bool run_lane(BlockState& block) {
   device::barrier("the first slice is found");
   while (block.running != 0) {
     const uint32_t first_end = block.step.first_end;
-    const uint32_t end_count = block.step.source_count + block.step.sink_count;
+    const uint32_t count = end_count(block.step);
     ready_ends(block);
     device::barrier("the ends are ready");
     if (why_stopped(block) != Stop::kNone) return moved;
     place_result(block);
     move_slice(block.slice);
     device::barrier("the slice is moved");
-    tell_peers(block, first_end, end_count);
+    tell_peers(block, first_end, count);
     moved = true;
     if (device::thread_index() == 0) {
       pass_slice(block);

@@ -53,7 +53,7 @@ struct BlockState {
   uint16_t signature;
   Ring ring;
   Slice slice;
-  ReadyEnd ends[reduce::kMaxSources + reduce::kMaxSinks];
+  ReadyEnd ends[reduce::kMaxSources + reduce::kMaxSinks + 2 * kMaxMulticastRanks];
   unsigned char* windows[reduce::kMaxSinks];
 };
 

@@ -12,6 +12,7 @@
 
 #include "core/types.h"
 #include "engine/cuda/device.h"
+#include "engine/cuda/multimem.h"
 #include "engine/cuda/slice.h"
 #include "reduce/formats.h"
 #include "reduce/reduce.h"
@@ -426,8 +427,104 @@ TUTTI_DEVICE auto reduce_job(const Job& job, const Data&... data) {
   }
 }
 
+// ---- multicast ----------------------------------------------------------------------------------
+//
+// A slice that collects or is published goes in 16-byte packets from its beginning: slots are aligned so, and
+// what lies behind the last byte of a slice in them nobody reads. Memory of the users may lie anywhere.
+
+/// The first bytes of a packet, at most all, from memory that is aligned to anything.
+TUTTI_DEVICE Packet load_part(const unsigned char* from, uint64_t bytes) {
+  if (bytes >= sizeof(Packet) && reinterpret_cast<uint64_t>(from) % sizeof(Packet) == 0)
+    return device::load_packet(from);
+  Packet packet = {};
+  auto* const to = reinterpret_cast<unsigned char*>(&packet);
+  for (uint32_t i = 0; i < sizeof(Packet) && i < bytes; ++i) to[i] = from[i];
+  return packet;
+}
+TUTTI_DEVICE void store_part(unsigned char* to, const Packet& packet, uint64_t bytes) {
+  if (bytes >= sizeof(Packet) && reinterpret_cast<uint64_t>(to) % sizeof(Packet) == 0)
+    return device::store_packet(to, packet);
+  const auto* const from = reinterpret_cast<const unsigned char*>(&packet);
+  for (uint32_t i = 0; i < sizeof(Packet) && i < bytes; ++i) to[i] = from[i];
+}
+
+/// What is published without being collected: a copy.
+struct Copied {
+  TUTTI_MEMBER Packet load(const Slice& slice, uint64_t offset) {
+    return load_part(slice.sources[0] + offset, slice.bytes - offset);
+  }
+  TUTTI_MEMBER void finish(const Slice& /*slice*/, Packet& /*packet*/) {}
+};
+
+template <class Elem, class Op>
+struct Collected {
+  TUTTI_MEMBER Packet load(const Slice& slice, uint64_t offset) {
+    return device::LoadReduce<Elem, Op>::load(slice.sources[0] + offset);
+  }
+  TUTTI_MEMBER void finish(const Slice& slice, Packet& packet) {
+    constexpr uint32_t kElements = sizeof(Packet) / Elem::kBytes;
+    if (slice.finishes == 0) return;
+    auto* const bytes = reinterpret_cast<unsigned char*>(&packet);
+    typename Elem::Value values[kElements];
+    TUTTI_UNROLL
+    for (uint32_t e = 0; e < kElements; ++e) values[e] = Elem::load(bytes + e * Elem::kBytes);
+    Reduction<Elem, Op, Association::kLeft>::finish(slice, values);
+    TUTTI_UNROLL
+    for (uint32_t e = 0; e < kElements; ++e) Elem::store(bytes + e * Elem::kBytes, values[e]);
+  }
+};
+
+/// Each thread has kUnroll packets on their way at once.
+template <class Source, uint32_t kUnroll>
+TUTTI_DEVICE_CALL void multicast_packets(const Slice& slice) {
+  const uint64_t threads = device::thread_count();
+  const uint64_t count = (slice.bytes + sizeof(Packet) - 1) / sizeof(Packet);
+  for (uint64_t i = device::thread_index(); i < count; i += kUnroll * threads) {
+    Packet packets[kUnroll];
+    TUTTI_UNROLL
+    for (uint32_t u = 0; u < kUnroll; ++u) {
+      if (i + u * threads < count) packets[u] = Source::load(slice, (i + u * threads) * sizeof(Packet));
+    }
+    TUTTI_UNROLL
+    for (uint32_t u = 0; u < kUnroll; ++u) {
+      const uint64_t offset = (i + u * threads) * sizeof(Packet);
+      if (offset >= slice.bytes) continue;
+      Source::finish(slice, packets[u]);
+      for (uint32_t m = 0; m < slice.sink_count; ++m) {
+        unsigned char* const sink = slice.sinks[m];
+        if ((slice.published >> m & 1) != 0) {
+          device::multimem_store_packet(sink + offset, packets[u]);
+        } else if (sink != nullptr && sink != slice.sources[0]) {
+          store_part(sink + offset, packets[u], slice.bytes - offset);
+        }
+      }
+    }
+  }
+}
+
+/// What the hardware does not reduce no plan collects: plan/multicast.h.
+struct OfCollected {
+  template <class Elem, class Op, Association kAssociation>
+  TUTTI_MEMBER void run(const Slice& slice) {
+    if constexpr (kAssociation == Association::kLeft && device::kLoadReduces<Elem, Op>)
+      multicast_packets<Collected<Elem, Op>, 4>(slice);
+  }
+};
+
+/// The ends of the other kind of address have been written, or will be read, by others in this launch.
+TUTTI_DEVICE void multicast_slice(const Slice& slice) {
+  device::alias_fence();
+  if (slice.collects != 0) {
+    reduce_job<OfCollected>(slice);
+  } else {
+    multicast_packets<Copied, 4>(slice);
+  }
+  device::alias_fence();
+}
+
 /// Moves the slice with all threads of the block. No thread may touch what is moved before the next barrier.
 TUTTI_DEVICE_CALL void move_slice(const Slice& slice) {
+  if (slice.collects != 0 || slice.published != 0) return multicast_slice(slice);
   if (slice.copies != 0) return copy_slice(slice);
   reduce_job<OfSlice>(slice);
 }

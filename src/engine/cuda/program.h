@@ -19,6 +19,8 @@ namespace tutti::cuda {
 
 /// Most ranks of one process whose parts one launch can run together.
 inline constexpr uint32_t kMaxParts = 16;
+/// Most ranks that collect from and publish to each other through multicast memory.
+inline constexpr uint32_t kMaxMulticastRanks = 16;
 /// Threads of a block; every kernel is correct for any number.
 inline constexpr uint32_t kBlockThreads = 512;
 
@@ -64,6 +66,8 @@ struct SendLink {
   uint32_t slot_bytes;
   uint32_t peer;
   uint32_t same_memory;  ///< 1: the peer can load from any address of this rank's memory
+  uint32_t by_slot;      ///< 1: what is sent is always in a slot: the slots are multicast memory
+  uint32_t comes_back;   ///< 1: slots must be given back before the call ends, as references must
   uint64_t next;
   uint64_t limit;
   uint64_t last_reference;
@@ -105,7 +109,7 @@ struct End {
 /// One step. Its chunks are entries first_chunk.. of Program::chunk_bytes; a step that is one piece (tutti's
 /// "merged" steps) has one.
 struct Step {
-  uint32_t first_end;  ///< sources, then sinks
+  uint32_t first_end;  ///< sources, then sinks, then companions
   uint32_t first_chunk;
   uint32_t chunk_count;
   uint32_t first_window;
@@ -119,8 +123,14 @@ struct Step {
   uint8_t sends_empty;   ///< a message of no bytes is sent all the same
   uint8_t finish;        ///< kAvg divides here
   uint32_t scaled_sources;
-  uint16_t signature;  ///< messages: xored into the call's
-  uint64_t place;      ///< messages: of the memory that is sent; 0: it is in no region
+  uint16_t signature;   ///< messages: xored into the call's
+  uint8_t collects;     ///< 1: the one source is a multicast address, and loads from it are reduced
+  uint8_t contributes;  ///< 1: to what others collect, from this rank's own slots
+  uint8_t published;    ///< bit m: sink m is a multicast address
+  /// Links besides those among sources and sinks that must be ready and are told: the other ranks'
+  /// contributions to what is collected, and the other readers of what is published.
+  uint8_t companion_count;
+  uint64_t place;  ///< messages: of the memory that is sent; 0: it is in no region
 };
 
 /// Rounds are a lane's own: each stripe of a call cuts its own messages.

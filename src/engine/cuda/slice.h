@@ -21,7 +21,9 @@ struct Slice : Calculation {
   const unsigned char* sources[reduce::kMaxSources];
   unsigned char* sinks[reduce::kMaxSinks];  ///< null: not written
   uint32_t sink_count;
-  uint32_t copies;  ///< 1: one source, no arithmetic; a sink that is the source is left alone
+  uint32_t copies;     ///< 1: one source, no arithmetic; a sink that is the source is left alone
+  uint32_t collects;   ///< 1: source 0 is a multicast address, and loads from it are reduced
+  uint32_t published;  ///< bit m: sink m is a multicast address; its 16-byte packets may be stored whole
   uint64_t bytes;
 };
 
