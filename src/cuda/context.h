@@ -25,6 +25,7 @@ class Context {
 
   const Driver& driver() const { return driver_; }
   int device() const { return device_; }
+  CUdevice ordinal() const { return ordinal_; }
   CUcontext handle() const { return handle_; }
   const DeviceFacts& facts() const { return facts_; }
 

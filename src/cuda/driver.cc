@@ -114,6 +114,16 @@ Status Driver::load(void* library) {
 #undef TUTTI_CUDA_FIND
   if (missing != nullptr)
     return no_driver(format("the driver lacks %s; reinstall NVIDIA's driver", missing).c_str());
+  const auto look_for = [&](const char* name, auto& member) {
+    void* function = nullptr;
+    if (version_ >= kMulticastDriverVersion)
+      (void)get(name, &function, kMulticastDriverVersion, CU_GET_PROC_ADDRESS_DEFAULT, nullptr);
+    member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(function);
+    has_multicast_ = has_multicast_ && function != nullptr;
+  };
+#define TUTTI_CUDA_LOOK_FOR(member, function, type) look_for(#function, member);
+  TUTTI_CUDA_MULTICAST_FUNCTIONS(TUTTI_CUDA_LOOK_FOR)
+#undef TUTTI_CUDA_LOOK_FOR
   return Status::ok();
 }
 
@@ -181,6 +191,8 @@ Result<DeviceFacts> Driver::describe(int device) const {
   facts.shares_by_file =
       attribute(handle, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
   facts.launches_cooperatively = attribute(handle, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0;
+  facts.multicasts = has_multicast_ && facts.shares_by_file &&
+                     attribute(handle, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) != 0;
   return facts;
 }
 

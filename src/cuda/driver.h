@@ -41,6 +41,7 @@ struct DeviceFacts {
   uint64_t memory_bytes = 0;
   bool shares_by_file = false;  ///< VMM allocations can be exported as file descriptors
   bool launches_cooperatively = false;
+  bool multicasts = false;  ///< it, and the driver, have multicast memory that can be exported
 };
 
 /// The table of functions. Thread-safe, as the driver is; never unloaded.
@@ -78,6 +79,8 @@ class Driver {
 
 #define TUTTI_CUDA_MEMBER(member, function, type) type member = nullptr;
   TUTTI_CUDA_FUNCTIONS(TUTTI_CUDA_MEMBER)
+  // Null where the driver is older than they are: only where DeviceFacts::multicasts.
+  TUTTI_CUDA_MULTICAST_FUNCTIONS(TUTTI_CUDA_MEMBER)
 #undef TUTTI_CUDA_MEMBER
 
  private:
@@ -89,6 +92,7 @@ class Driver {
 
   int device_count_ = 0;
   int version_ = 0;
+  bool has_multicast_ = true;  ///< nothing of the second list is missing
 };
 
 }  // namespace tutti::cuda

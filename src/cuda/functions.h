@@ -1,8 +1,9 @@
 // The functions of CUDA's driver that tutti calls: one list, from which the table of pointers, the search for
 // them and the fake driver of the tests are made.
 //
-// F(member, function, type): the type names the version of the function's signature. All are of CUDA 12.0 or
-// older (kLeastDriverVersion), and the driver is asked for that version, whatever it offers besides.
+// F(member, function, type): the type names the version of the function's signature. All of the first list
+// are of CUDA 12.0 or older (kLeastDriverVersion), and the driver is asked for that version, whatever it
+// offers besides. Those of the second list it may lack.
 #pragma once
 
 #include <cuda.h>
@@ -12,6 +13,8 @@ namespace tutti::cuda {
 
 /// CUDA version that a driver must support, in CUDA's notation.
 inline constexpr int kLeastDriverVersion = 12000;
+/// From which on a driver knows multicast memory.
+inline constexpr int kMulticastDriverVersion = 12010;
 
 }  // namespace tutti::cuda
 
@@ -98,4 +101,11 @@ inline constexpr int kLeastDriverVersion = 12000;
   F(func_get_attribute, cuFuncGetAttribute, PFN_cuFuncGetAttribute_v2020)                                          \
   F(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor, PFN_cuOccupancyMaxActiveBlocksPerMultiprocessor_v6050) \
   F(launch_kernel, cuLaunchKernelEx, PFN_cuLaunchKernelEx_v11060)
+
+#define TUTTI_CUDA_MULTICAST_FUNCTIONS(F)                                                                          \
+  F(multicast_create, cuMulticastCreate, PFN_cuMulticastCreate_v12010)                                             \
+  F(multicast_add_device, cuMulticastAddDevice, PFN_cuMulticastAddDevice_v12010)                                   \
+  F(multicast_bind_mem, cuMulticastBindMem, PFN_cuMulticastBindMem_v12010)                                         \
+  F(multicast_unbind, cuMulticastUnbind, PFN_cuMulticastUnbind_v12010)                                             \
+  F(multicast_get_granularity, cuMulticastGetGranularity, PFN_cuMulticastGetGranularity_v12010)
 // clang-format on

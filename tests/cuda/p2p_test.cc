@@ -8,10 +8,13 @@
 
 #include "comm/local_socket.h"
 #include "cuda/context.h"
+#include "cuda/library.h"
 #include "cuda/memory.h"
 #include "tests/cuda/driver/control.h"
+#include "tests/cuda/driver/test_kernels.h"
 #include "tests/cuda/trial.h"
 #include "transports/p2p/device_memory.h"
+#include "transports/p2p/multicast_memory.h"
 
 namespace tutti::cuda {
 namespace {
@@ -239,6 +242,121 @@ TEST(PeerToPeerTest, WhatCannotBeMadeLeavesNothingBehind) {
     trial.is(fake_cuda::leaks().empty(), "left behind: " + fake_cuda::leaks());
   };
   EXPECT_EQ(run(body, {{"FAKE_CUDA_MEMORY", "4194304"}, {"FAKE_CUDA_FAIL", "cuMemSetAccess:1:999"}}), "");
+}
+
+constexpr uint32_t kMembers = 4;
+using Members = std::vector<MulticastMemory>;
+
+/// Runs fake_collect on a member's device: from the first four floats to the next four of its own memory, and
+/// to the four behind those of all.
+void collect(Trial& trial, const Context& context, const MulticastMemory& memory) {
+  static const std::byte kImage{};
+  const auto library = Library::load(context, std::span(&kImage, 1));
+  const auto stream = Stream::create(context);
+  if (!trial.ok(library.status(), "library") || !trial.ok(stream.status(), "stream")) return;
+  const auto kernel = library->kernel("fake_collect");
+  if (!trial.ok(kernel.status(), "kernel")) return;
+  const fake_cuda::CollectArgument argument{
+      .from_all = memory.all<float>(), .to = memory.own<float>() + 4, .to_all = memory.all<float>() + 8};
+  trial.ok(launch(context, *kernel, {.blocks = 1, .threads = 4}, stream->handle(), &argument), "launching");
+  trial.ok(context.driver().check(context.driver().stream_synchronize(stream->handle()), "waiting"),
+           "waiting");
+}
+
+/// Two processes of two devices each bind a member a device. Those of rank 0 have created and opened the
+/// object, those of rank 1 have got its file.
+Members make_members(Trial& trial, Rank& rank, const std::string& name, const Devices& devices) {
+  const uint32_t first = 2 * static_cast<uint32_t>(rank.rank());
+  Members members;
+  FileDescriptor received;
+  if (rank.rank() == 0) {
+    auto created = MulticastMemory::create(*devices.contexts[first], kMembers, kBytes);
+    if (!trial.ok(created.status(), "creating")) return {};
+    send_ticket(trial, rank, name, {}, created->file());
+    members.push_back(std::move(*created));
+  } else {
+    receive_ticket(trial, rank, name, received);
+  }
+  const FileDescriptor& file = rank.rank() == 0 ? members[0].file() : received;
+  for (uint32_t device = first + static_cast<uint32_t>(members.size()); device < first + 2; ++device) {
+    auto opened = MulticastMemory::open(*devices.contexts[device], kMembers, kBytes, file);
+    if (!trial.ok(opened.status(), "opening")) return {};
+    members.push_back(std::move(*opened));
+  }
+  trial.is(members[0].bytes() == members[1].bytes(), "one size");
+  for (MulticastMemory& member : members) trial.ok(member.add_device(), "adding");
+  trial.fails(members[0].add_device(), Code::kSystemError, "CUDA_ERROR_INVALID_DEVICE");
+  rank.meet();
+  for (MulticastMemory& member : members) trial.ok(member.bind(), "binding");
+  return members;
+}
+
+void use_multicast(Rank& rank, const std::string& name) {
+  Trial trial;
+  {
+    Devices devices;
+    if (!devices.open(trial, kMembers)) return rank.fail(trial.failures());
+    const Members members = make_members(trial, rank, name, devices);
+    if (members.size() < 2) return rank.fail(trial.failures());
+    for (size_t i = 0; i < 2; ++i) {
+      const size_t device = 2 * static_cast<size_t>(rank.rank()) + i;
+      const std::vector<float> own(4, static_cast<float>(device + 1));
+      trial.ok(copy_now(*devices.contexts[device], members[i].own<float>(), own.data(), 16), "writing");
+    }
+    rank.meet();
+    if (rank.rank() == 1) collect(trial, *devices.contexts[3], members[1]);
+    rank.meet();
+    const std::vector<float> sum(4, 1 + 2 + 3 + 4);
+    for (size_t i = 0; i < 2; ++i) {
+      const size_t device = 2 * static_cast<size_t>(rank.rank()) + i;
+      std::vector<float> found(4);
+      trial.ok(copy_now(*devices.contexts[device], found.data(), members[i].own<float>() + 8, 16), "reading");
+      trial.is(found == sum, "what was stored to all, on device " + std::to_string(device));
+      trial.ok(copy_now(*devices.contexts[device], found.data(), members[i].own<float>() + 4, 16), "reading");
+      trial.is((found == sum) == (device == 3),
+               "what was stored to one, on device " + std::to_string(device));
+    }
+    rank.meet();
+  }
+  trial.is(fake_cuda::leaks().empty(), "left behind: " + fake_cuda::leaks());
+  if (!trial.failures().empty()) rank.fail(trial.failures());
+}
+
+TEST(PeerToPeerTest, DevicesOfTwoProcessesStoreToAllAndLoadTheSum) {
+  const std::string name = "tutti-p2p-test-" + std::to_string(getpid());
+  EXPECT_EQ(test::run_cluster({.layout = {1, 1},
+                               .environment = {{"FAKE_CUDA_DEVICES", "4"}, {"FAKE_CUDA_MULTICAST", "1"}},
+                               .create = false},
+                              [&](Rank& rank) { use_multicast(rank, name); }),
+            "");
+}
+
+TEST(PeerToPeerTest, MulticastMemoryIsBoundOnceAllDevicesAreAdded) {
+  const auto body = [](Trial& trial) {
+    Devices devices;
+    if (!devices.open(trial, 1)) return;
+    auto memory = MulticastMemory::create(*devices.contexts[0], 2, kBytes);
+    if (!trial.ok(memory.status(), "creating")) return;
+    trial.fails(memory->bind(), Code::kSystemError, "CUDA_ERROR_INVALID_DEVICE");
+    trial.ok(memory->add_device(), "adding");
+    trial.fails(memory->bind(), Code::kSystemError, "CUDA_ERROR_ILLEGAL_STATE");
+    memory->reset();
+    devices = {};
+    trial.is(fake_cuda::leaks().empty(), "left behind: " + fake_cuda::leaks());
+  };
+  EXPECT_EQ(run(body, {{"FAKE_CUDA_MULTICAST", "1"}, {"FAKE_CUDA_DEVICES", "2"}}), "");
+}
+
+TEST(PeerToPeerTest, OlderDriversAndOtherDevicesHaveNoMulticastMemory) {
+  const auto body = [](Trial& trial) {
+    Devices devices;
+    if (!devices.open(trial, 1)) return;
+    trial.fails(MulticastMemory::create(*devices.contexts[0], 2, kBytes).status(), Code::kUnsupported,
+                "no multicast memory");
+  };
+  EXPECT_EQ(run(body), "");
+  EXPECT_EQ(run(body, {{"FAKE_CUDA_MULTICAST", "1"}, {"FAKE_CUDA_VERSION", "12000"}}), "");
+  EXPECT_EQ(run(body, {{"FAKE_CUDA_MULTICAST", "1"}, {"FAKE_CUDA_NO_FILES", "1"}}), "");
 }
 
 }  // namespace

@@ -11,16 +11,6 @@ using cuda::Context;
 using cuda::CurrentContext;
 using cuda::Driver;
 
-/// The kind of memory that can be shared by file.
-CUmemAllocationProp shareable(CUdevice device) {
-  CUmemAllocationProp wish{};
-  wish.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wish.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  wish.location.id = device;
-  wish.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  return wish;
-}
-
 /// Owns a handle of a VMM allocation for a scope; mappings keep the memory beyond it.
 class AllocationHandle {
  public:
@@ -60,6 +50,15 @@ Status give_access(const Context& context, CUdeviceptr address, size_t bytes) {
 }
 
 }  // namespace
+
+CUmemAllocationProp shareable_memory(CUdevice device) {
+  CUmemAllocationProp wish{};
+  wish.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wish.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wish.location.id = device;
+  wish.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return wish;
+}
 
 Result<DeviceMapping> DeviceMapping::map(const Context& context, CUmemGenericAllocationHandle memory,
                                          size_t bytes) {
@@ -108,7 +107,7 @@ namespace {
 /// Takes memory that can be shared by file, and maps it.
 Status create_by_file(const Context& context, size_t& bytes, DeviceMapping& mapping, FileDescriptor& file) {
   const Driver& driver = context.driver();
-  const CUmemAllocationProp wish = shareable(context.device());
+  const CUmemAllocationProp wish = shareable_memory(context.device());
   size_t granule = 0;
   TUTTI_TRY(driver.check(
       driver.mem_get_allocation_granularity(&granule, &wish, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),

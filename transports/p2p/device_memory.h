@@ -20,6 +20,9 @@
 
 namespace tutti {
 
+/// The kind of memory that can be shared by file.
+CUmemAllocationProp shareable_memory(CUdevice device);
+
 /// What another process needs to reach memory of a device. Plain bytes; a file, if there is one, travels
 /// beside it.
 struct DeviceTicket {

@@ -170,7 +170,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
     for (size_t i = 0; i < count; ++i) {
       const Device* device = device_at(wishes[i].location);
       if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-      if (!device->reaches(range->device)) return CUDA_ERROR_INVALID_DEVICE;
+      if (range->physical->multicast == nullptr && !device->reaches(range->device))
+        return CUDA_ERROR_INVALID_DEVICE;
       auto& devices = range->accessible;
       devices.erase(std::remove(devices.begin(), devices.end(), device->number()), devices.end());
       if (wishes[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) devices.push_back(device->number());

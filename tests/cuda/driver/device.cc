@@ -94,6 +94,7 @@ int Device::attribute(CUdevice_attribute which) const {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return 2048;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: return settings().no_files ? 0 : 1;
+    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: return settings().multicast ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return 1 << 18;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return number_ + 1;

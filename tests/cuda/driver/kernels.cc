@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/cuda/device.h"
+#include "engine/cuda/multimem.h"
 #include "tests/cuda/driver/test_kernels.h"
 #include "tests/kernels/host_kernels.h"
 
@@ -41,6 +42,14 @@ void meet(const MeetArgument& argument) {
   wait_until(argument.counter, argument.blocks);
 }
 
+void collect(const CollectArgument& argument) {
+  namespace reduce = tutti::reduce;
+  if (device::thread_index() != 0 || device::block_index() != 0) return;
+  const auto sum = device::LoadReduce<reduce::Element<float>, reduce::ScalarSum>::load(argument.from_all);
+  device::store_packet(argument.to, sum);
+  device::multimem_store_packet(argument.to_all, sum);
+}
+
 template <class Argument, void (*kKernel)(const Argument&)>
 constexpr HostKernel entry(const char* name) {
   return {name, sizeof(Argument),
@@ -62,6 +71,7 @@ constexpr std::array kKernels = {
     entry<AddArgument, add>("fake_add"),
     entry<HandOverArgument, hand_over>("fake_hand_over"),
     entry<MeetArgument, meet>("fake_meet"),
+    entry<CollectArgument, collect>("fake_collect"),
     HostKernel{"tutti_nothing", 0, [](const void*) {}},
 };
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tests/cuda/driver/multicast.h"
 #include "tests/cuda/driver/settings.h"
 
 namespace fake_cuda {
@@ -62,6 +63,9 @@ static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
 }  // namespace
 
+Physical::Physical(int file, size_t bytes, int device, bool exportable)
+    : fd(file), byte_count(bytes), owner(device), shareable(exportable) {}
+
 Physical::~Physical() {
   if (counter != nullptr) *counter -= byte_count;
   close(fd);
@@ -100,6 +104,7 @@ void AddressSpace::let_in_everywhere(bool yes) const {
 }
 
 void AddressSpace::protect(Range& range) {
+  if (range.physical != nullptr && range.physical->multicast != nullptr) return;  // nothing is mapped there
   void* address = reinterpret_cast<void*>(range.base);
   const size_t bytes = whole_pages(range.bytes);
   if (range.origin == Origin::kMapped && range.accessible.empty()) {
@@ -154,7 +159,8 @@ std::shared_ptr<Physical> AddressSpace::create(int device, size_t bytes, bool sh
 std::shared_ptr<Physical> AddressSpace::import(int fd) {
   struct stat facts {};
   const int device = device_of_file(fd);
-  if (device < 0 || fstat(fd, &facts) != 0) return nullptr;
+  if (device < 0) return Multicast::import(fd);
+  if (fstat(fd, &facts) != 0) return nullptr;
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (own < 0) return nullptr;
   return std::make_shared<Physical>(own, static_cast<size_t>(facts.st_size), device, true);
@@ -240,7 +246,10 @@ Range* AddressSpace::map(uintptr_t address, size_t bytes, std::shared_ptr<Physic
   if (next != ranges_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > address)
     return nullptr;
   void* where = reinterpret_cast<void*>(address);
-  if (mmap(where, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, physical->fd, 0) == MAP_FAILED) {
+  if (physical->multicast != nullptr) {
+    physical->multicast->map(where, bytes);
+  } else if (mmap(where, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, physical->fd, 0) ==
+             MAP_FAILED) {
     return nullptr;
   }
   Range range;
@@ -326,6 +335,7 @@ void AddressSpace::release(Range& range) {
     case Origin::kHost: munmap(address, bytes); break;
     case Origin::kRegistered: break;
     case Origin::kMapped: {
+      if (range.physical->multicast != nullptr) range.physical->multicast->unmap(address);
       // The addresses stay reserved.
       constexpr int kKind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
       if (mmap(address, bytes, PROT_NONE, kKind, -1, 0) == MAP_FAILED) abort();

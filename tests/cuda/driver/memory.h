@@ -23,10 +23,11 @@ namespace fake_cuda {
 /// Granularity of VMM allocations, as on hardware.
 inline constexpr size_t kGranularity = size_t{2} << 20;
 
+class Multicast;
+
 /// Memory of a device, or of the host, that ranges map: a part of an anonymous file.
 struct Physical {
-  Physical(int file, size_t bytes, int device, bool exportable)
-      : fd(file), byte_count(bytes), owner(device), shareable(exportable) {}
+  Physical(int file, size_t bytes, int device, bool exportable);
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
   ~Physical();
@@ -35,7 +36,8 @@ struct Physical {
   const size_t byte_count;
   const int owner;  ///< number of the device in the machine
   const bool shareable;
-  size_t* counter = nullptr;  ///< what this process uses of the device, where it made the memory
+  std::unique_ptr<Multicast> multicast;  ///< what it is instead of memory, or null
+  size_t* counter = nullptr;             ///< what this process uses of the device, where it made the memory
 };
 
 enum class Origin : uint8_t {

@@ -31,4 +31,12 @@ struct MeetArgument {
   uint32_t blocks;
 };
 
+/// fake_collect: one thread stores the sum of four floats at a multicast address to `to`, and to all copies
+/// of `to_all`.
+struct CollectArgument {
+  const float* from_all;
+  float* to;
+  float* to_all;
+};
+
 }  // namespace fake_cuda
