@@ -320,6 +320,7 @@ Status Communicator::wait() {
 Facts Communicator::facts() const {
   if (device_ != nullptr) {
     return {.can_publish = false,
+            .can_multicast = has_multicast_,
             .can_reference = (one_process_ && ranks_on_device_ == rank_count_) || !regions_.empty(),
             .cores = rank_count_,
             .slots = device_->shape().slots / 2,

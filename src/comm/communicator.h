@@ -332,6 +332,8 @@ class Communicator {
   Status connect_device(SetUp& setup, std::span<const RankFacts> facts, std::span<const KeptFiles> files);
   Result<std::string> join_devices(SetUp& setup, std::span<const RankFacts> facts,
                                    std::span<const KeptFiles> files);
+  Status join_multicast(SetUp& setup, std::span<const RankFacts> facts, std::span<const KeptFiles> files);
+  Result<std::string> first_failure(SetUp& setup, const Status& own, const char* consequence) const;
   Result<std::unique_ptr<Bound>> bind_on_device(std::unique_ptr<Bound> bound, const Plan& plan,
                                                 std::span<const Geometry> stripes, const BindOptions& options,
                                                 bool by_packets);
@@ -400,6 +402,7 @@ class Communicator {
   bool copies_out_ = false;                ///< the blocking call under way is staged
   uint32_t multiprocessors_ = UINT32_MAX;  ///< of the device that has fewest
   uint32_t ranks_on_device_ = 1;           ///< of the device that has most
+  bool has_multicast_ = false;             ///< all ranks' devices have multicast memory
   std::set<uint32_t> regions_;             ///< their numbers, equal on all ranks
   bool has_stream_calls_ = false;
   uint64_t failed_ns_ = 0;  ///< when a waiting call saw that it has failed

@@ -92,10 +92,10 @@ int pull_pid(const RankFacts& theirs) {
   return pull(pid, theirs.token_address, seen.data(), seen.size()) && seen == theirs.process ? pid : 0;
 }
 
-/// The file of the links of a rank on a device; none where there is none.
-Result<FileDescriptor> duplicate_file(const DeviceRank* device) {
-  if (device == nullptr || device->file() < 0) return FileDescriptor();
-  FileDescriptor copy(fcntl(device->file(), F_DUPFD_CLOEXEC, 0));
+/// None of a negative number.
+Result<FileDescriptor> duplicate_file(int fd) {
+  if (fd < 0) return FileDescriptor();
+  FileDescriptor copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (copy.is_open()) return copy;
   return Status(Code::kSystemError, format("fcntl(F_DUPFD_CLOEXEC): %s", std::strerror(errno)));
 }
@@ -185,13 +185,16 @@ Status Communicator::prepare(SetUp& setup) {
   auto server = process_.file_server();
   TUTTI_TRY(server.status());
   // Its own, since the rank may give its links back before all others have asked for their file.
-  const auto device_file = duplicate_file(device_.get());
+  const auto device_file = duplicate_file(device_ != nullptr ? device_->file() : -1);
   TUTTI_TRY(device_file.status());
+  const auto multicast_file = duplicate_file(device_ != nullptr ? device_->multicast_file() : -1);
+  TUTTI_TRY(multicast_file.status());
   FileOffer offer(**server);
   TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(offer.secret))));
   const std::array<int, kRankFiles> files = {
       memory->get(), process_.heap().fd(), process_.life_fd(),
-      device_file->is_open() ? device_file->get() : process_.life_fd()};
+      device_file->is_open() ? device_file->get() : process_.life_fd(),
+      multicast_file->is_open() ? multicast_file->get() : process_.life_fd()};
   const auto announce = [&](const PackedEndpoints& data) {
     offer.open(files);
     const RankFacts facts = describe(data, offer.secret);
@@ -301,6 +304,8 @@ Status Communicator::reach_peers(SetUp& setup, const std::vector<RankFacts>& fac
     TUTTI_TRY(map_peer(facts[peer], *files, peers[peer]));
     if (seen.insert(facts[peer].process).second) kept[peer].life = std::move((*files)[kLifeFile]);
     if (facts[peer].device.has_file != 0) kept[peer].device = std::move((*files)[kDeviceFile]);
+    if (peer == 0 && facts[peer].device.multicasts != 0)
+      kept[peer].multicast = std::move((*files)[kMulticastFile]);
   }
   return Status::ok();
 }

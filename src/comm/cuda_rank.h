@@ -22,6 +22,7 @@
 #include "engine/cuda/bind.h"
 #include "engine/cuda/program.h"
 #include "transports/p2p/device_memory.h"
+#include "transports/p2p/multicast_memory.h"
 #include "transports/shm/segment.h"
 
 namespace tutti {
@@ -39,6 +40,7 @@ struct OpenDevice {
 struct DeviceLinks {
   SharedDeviceMemory memory;  ///< of a rank of this process
   PeerDeviceMemory mapped;    ///< of one of another process
+  MulticastMemory multicast;  ///< of a rank of this process, where the communicator has some
 
   std::byte* base() const {
     auto* const own = memory.as<std::byte>();
@@ -138,6 +140,13 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   const DeviceShape& shape() const override { return shape_; }
   int file() const override { return identity_.has_file != 0 ? links_->memory.file().get() : -1; }
   Status connect(std::span<const DevicePeer> ranks) override;
+  int multicast_file() const override {
+    const FileDescriptor& file = links_->multicast.file();
+    return file.is_open() ? file.get() : -1;
+  }
+  Status add_to_multicast(const FileDescriptor* file) override;
+  Status bind_multicast() override;
+  void drop_multicast() override { links_->multicast.reset(); }
   Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,
                                  const BindOptions& options, DeviceMark mark) override;
   Result<DeviceProgramHold> bind_short(const Plan& plan, std::span<const Geometry> stripes,
@@ -189,6 +198,12 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   /// Links of the rank's own, to or from `peer` on `channel`: all have their places from the start.
   uint32_t send(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
   uint32_t receive(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
+  uint32_t send_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
+    return link_count() + (2 * stripe + static_cast<uint32_t>(use)) * rank_count_ + peer;
+  }
+  uint32_t receive_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
+    return send_multicast(peer, stripe, use);
+  }
   cuda::PeerWindow window(uint32_t peer) override {
     return {.window = reinterpret_cast<const cuda::Window*>(peers_[peer].links->base()),
             .regions = regions_.table(peer)};
@@ -207,16 +222,30 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
             .slots = shape_.slots,
             .slot_bytes = shape_.slot_bytes};
   }
-  /// Behind the rings of a rank's memory its mailboxes, by who writes there.
-  size_t links_bytes() const {
+  /// Behind the rings of a rank's memory its mailboxes, by who writes there, then the cells and credits of
+  /// rings whose slots are multicast memory.
+  size_t multicast_rings_at() const {
     const size_t mail = shape_.short_bytes > 0 ? size_t{rank_count_} * cuda::kMailboxBytes : 0;
     return (rank_count_ > 1 ? ring_shape().bytes() : ring_shape().header_bytes()) + mail;
   }
+  uint32_t multicast_link_count() const {
+    const bool some = rank_count_ > 1 && rank_count_ <= cuda::kMaxMulticastRanks;
+    return some ? 2 * shape_.stripes * rank_count_ : 0;
+  }
+  size_t links_bytes() const {
+    return multicast_rings_at() + multicast_link_count() * ring_shape().peer_ring().header_bytes();
+  }
+  size_t multicast_bytes() const { return size_t{multicast_link_count()} * shape_.slots * shape_.slot_bytes; }
   uint64_t mailbox(uint32_t owner, uint32_t writer) const {
     return reinterpret_cast<uint64_t>(peers_[owner].links->base()) + ring_shape().bytes() +
            uint64_t{writer} * cuda::kMailboxBytes;
   }
   std::vector<RegionWay> ways_to(std::span<const DevicePeer> ranks) const;
+  void offer_multicast();
+  std::byte* multicast_ring(uint32_t owner, uint32_t reader, uint32_t stripe, cuda::Multicast use) const;
+  uint64_t multicast_slots(uint32_t owner, uint32_t stripe, cuda::Multicast use) const;
+  cuda::SendLink multicast_send(uint32_t peer, uint32_t stripe, cuda::Multicast use) const;
+  cuda::RecvLink multicast_receive(uint32_t peer, uint32_t stripe, cuda::Multicast use) const;
   std::vector<cuda::SendLink> make_sends() const;
   std::vector<cuda::RecvLink> make_receives() const;
   Result<DeviceProgramHold> place(const cuda::Image& image, DeviceMark mark);

@@ -103,6 +103,7 @@ Status Communicator::connect_device(SetUp& setup, std::span<const RankFacts> fac
     distance = std::move(*found);
   }
   if (!distance.empty()) return open_staging(distance);
+  TUTTI_TRY(join_multicast(setup, facts, files));
   TUTTI_TRY(process_.tender().add(this, [this] { return tend(); }));
   return Status::ok();
 }
@@ -127,8 +128,36 @@ Result<std::string> Communicator::join_devices(SetUp& setup, std::span<const Ran
   const Status joined = device_->connect(peers);
   if (!joined && joined.code() != Code::kUnsupported) return joined;
   if (rank_count_ == 1) return std::string();
+  return first_failure(setup, joined,
+                       "; the communicator goes on, but its calls pass through host memory, which is slower");
+}
+
+/// Devices of one rank each that a switch joins get multicast memory. What fails on one rank none has: calls
+/// then go as on devices without.
+Status Communicator::join_multicast(SetUp& setup, std::span<const RankFacts> facts,
+                                    std::span<const KeptFiles> files) {
+  const bool all_can =
+      std::ranges::all_of(facts, [](const RankFacts& theirs) { return theirs.device.multicasts != 0; });
+  if (rank_count_ == 1 || ranks_on_device_ > 1 || !all_can) return Status::ok();
+  const bool is_here = facts[0].process == process_.token();
+  for (const bool binds : {false, true}) {
+    const Status own = binds ? device_->bind_multicast()
+                             : device_->add_to_multicast(is_here ? nullptr : &files[0].multicast);
+    const auto failure = first_failure(setup, own, "; the communicator goes on without multicast memory");
+    TUTTI_TRY(failure.status());
+    if (failure->empty()) continue;
+    device_->drop_multicast();
+    return Status::ok();
+  }
+  has_multicast_ = true;
+  return Status::ok();
+}
+
+/// What the lowest rank whose status is none of success has said, which it logs; empty: all have succeeded.
+Result<std::string> Communicator::first_failure(SetUp& setup, const Status& status,
+                                                const char* consequence) const {
   Obstruction own{};
-  joined.text().copy(own.text.data(), own.text.size() - 1);
+  status.text().copy(own.text.data(), own.text.size() - 1);
   auto all = setup.share(std::as_bytes(std::span(&own, 1)));
   TUTTI_TRY(all.status());
   for (uint32_t rank = 0; rank < rank_count_; ++rank) {
@@ -139,8 +168,7 @@ Result<std::string> Communicator::join_devices(SetUp& setup, std::span<const Ran
     const std::string text = theirs.text.data();
     if (text.empty()) continue;
     // Once a communicator.
-    if (rank == rank_)
-      log_line(text + "; the communicator goes on, but its calls pass through host memory, which is slower");
+    if (rank == rank_) log_line(text + consequence);
     return text;
   }
   return std::string();

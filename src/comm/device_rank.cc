@@ -39,8 +39,9 @@ Status CudaRank::open() {
   signals_->done = 1;
   const size_t sends_at =
       sizeof(cuda::RankState) + alignof(cuda::Cell) - sizeof(cuda::RankState) % alignof(cuda::Cell);
-  const size_t receives_at = sends_at + link_count() * sizeof(cuda::SendLink);
-  const size_t barrier_at = receives_at + link_count() * sizeof(cuda::RecvLink);
+  const size_t links = size_t{link_count()} + multicast_link_count();
+  const size_t receives_at = sends_at + links * sizeof(cuda::SendLink);
+  const size_t barrier_at = receives_at + links * sizeof(cuda::RecvLink);
   const size_t bytes = barrier_at + 2 * kLineBytes;
   TUTTI_TRY(keep(cuda::DeviceMemory::allocate(context_, bytes), tables_));
   state_ = tables_.as<cuda::RankState>();
@@ -59,6 +60,7 @@ Status CudaRank::open() {
   identity_.links_key = reinterpret_cast<uint64_t>(links_->base());
   identity_.has_file = links_->memory.file().is_open() ? 1 : 0;
   devices_.add_links(identity_.links_key, links_);
+  offer_multicast();
   return Status::ok();
 }
 

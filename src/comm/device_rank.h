@@ -33,6 +33,8 @@ struct DeviceIdentity {
   uint32_t has_failed = 0;  ///< the device cannot be used; the rank will say why
   uint32_t multiprocessors = 0;
   uint32_t has_file = 0;  ///< 1: other processes reach its links' memory by the file that goes with its facts
+  uint32_t multicasts =
+      0;                   ///< 1: the device can have multicast memory; of rank 0: and it has made the object
   uint64_t links_key = 0;  ///< finds that memory inside its process
 };
 
@@ -151,6 +153,17 @@ class DeviceRank {
   /// none may have begun an operation before all are connected. Errors: kUnsupported (a pair that cannot be
   /// joined), kPeerLost, kOutOfMemory.
   virtual Status connect(std::span<const DevicePeer> ranks) = 0;
+
+  // Multicast memory, once all have connected, where all devices are different and can have it. In steps that
+  // all ranks end before any begins the next; after a failure of any rank all drop it.
+
+  /// The object's file at rank 0, until it binds; else -1.
+  virtual int multicast_file() const = 0;
+  /// `file`: of rank 0, where that is in another process. Errors: kUnsupported, kSystemError.
+  virtual Status add_to_multicast(const FileDescriptor* file) = 0;
+  /// Errors: kOutOfMemory, kSystemError.
+  virtual Status bind_multicast() = 0;
+  virtual void drop_multicast() = 0;
 
   /// To be given up before the rank. Errors: kOutOfMemory, kSystemError.
   virtual Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,

@@ -45,12 +45,14 @@ inline constexpr size_t kSegmentFile = 0;
 inline constexpr size_t kHeapFile = 1;
 inline constexpr size_t kLifeFile = 2;
 inline constexpr size_t kDeviceFile = 3;  ///< where device.has_file says so; else any file: all bring as many
-inline constexpr size_t kRankFiles = 4;
+inline constexpr size_t kMulticastFile = 4;  ///< of rank 0, where its device.multicasts says so; else any
+inline constexpr size_t kRankFiles = 5;
 
 /// Of these, what is needed once the rank's memory is mapped.
 struct KeptFiles {
-  FileDescriptor life;    ///< of the first rank of each process
-  FileDescriptor device;  ///< of ranks on devices
+  FileDescriptor life;       ///< of the first rank of each process
+  FileDescriptor device;     ///< of ranks on devices
+  FileDescriptor multicast;  ///< of rank 0
 };
 
 }  // namespace tutti

@@ -85,6 +85,7 @@ Status MulticastMemory::bind() {
   const Driver& driver = context_->driver();
   const CurrentContext current(*context_);
   TUTTI_TRY(current.status());
+  file_.reset();
   const CUmemAllocationProp wish = shareable_memory(context_->device());
   CUmemGenericAllocationHandle memory = 0;
   TUTTI_TRY(driver.check(driver.mem_create(&memory, bytes_, &wish, 0),

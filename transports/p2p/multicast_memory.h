@@ -29,7 +29,7 @@ class MulticastMemory {
   MulticastMemory& operator=(MulticastMemory&& other) noexcept;
   ~MulticastMemory() { reset(); }
 
-  /// For the other ranks; open at the creator's.
+  /// For the other ranks; open at the creator's until it binds.
   const FileDescriptor& file() const { return file_; }
   /// Adds the context's device, to which no other rank of the object may belong. Errors: kUnsupported,
   /// kSystemError.
