@@ -139,8 +139,9 @@ std::string describe(const Case& c) {
          (c.world.by_place ? format("ranks %x, %lld bytes of each buffer in regions, ", c.world.region_ranks,
                                     static_cast<long long>(c.world.region_bytes))
                            : std::string()) +
-         format("poll limit %lld, %u block slots, seed %llu", static_cast<long long>(c.world.poll_limit),
-                c.world.device.block_slots, static_cast<unsigned long long>(c.world.device.seed));
+         format("poll limit %lld, %u block slots, %u of them kept, seed %llu",
+                static_cast<long long>(c.world.poll_limit), c.world.device.block_slots, c.world.stay_blocks,
+                static_cast<unsigned long long>(c.world.device.seed));
 }
 
 bool is_served(const Case& c) {

@@ -80,6 +80,12 @@ Case draw(const Algorithm& algorithm, uint32_t ranks, uint64_t bytes, uint64_t s
     c.world.region_ranks = pick(UINT32_MAX, UINT32_MAX, static_cast<uint32_t>(random()));
     c.world.region_bytes = pick(UINT64_MAX, UINT64_MAX, random() % (2 * bytes + 1));
   }
+  if (random() % 3 == 0) {  // launches that stay have room for all ranks' blocks, but not always one a lane
+    c.world.poll_limit = pick(uint64_t{1}, uint64_t{3}, uint64_t{50});
+    c.world.stay_blocks = pick(1u, 2u, 1000u);
+    c.world.device.block_slots = c.world.stay_blocks * ranks;
+    c.world.together = random() % 2 == 0;
+  }
   return c;
 }
 

@@ -170,6 +170,80 @@ TEST(LaunchTest, AnAbortedRankIsNotLaunchedAgain) {
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
 }
 
+cuda::Image nothing_to_do() {
+  cuda::Image nothing;
+  nothing.lanes.push_back({.first_step = 0, .step_count = 0, .round_count = 1, .round_bytes = UINT64_MAX});
+  return nothing;
+}
+
+/// The same case in launches that stay, on one block a rank whatever its lanes are.
+Case staying_case() {
+  Case c = small_case(Collective::kAllReduce, "recursive_doubling");
+  c.stripes = 3;
+  c.world.stay_blocks = 1;
+  return c;
+}
+
+TEST(LaunchTest, ALaunchThatStaysSaysForWhatItWaitsRoundAfterRoundAndSeesAnAbort) {
+  Ranks ranks(staying_case());
+  ranks.world.set_program(1, nothing_to_do());
+  cuda::Signals& signals = ranks.world.signals(0);
+  std::vector<cuda::Ring> said;
+  uint32_t done = 1;
+  ranks.world.on_turn = [&] {
+    const uint64_t left = __atomic_load_n(&signals.left, __ATOMIC_ACQUIRE);
+    if (left >> cuda::kRingBits <= said.size()) return;
+    said.push_back(static_cast<cuda::Ring>(left % (1u << cuda::kRingBits)));
+    done = __atomic_load_n(&signals.done, __ATOMIC_RELAXED);
+    if (said.size() >= 3) __atomic_store_n(&signals.abort, 1, __ATOMIC_RELEASE);
+  };
+  ASSERT_EQ(ranks.call(), "");
+  ASSERT_GE(said.size(), 3u);
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(said[round], cuda::Ring::kGoesOn) << round;
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  EXPECT_EQ(signals.moved, 1u);  // in the first round it has sent
+  EXPECT_EQ(signals.obstacle.peer, 1u);
+  EXPECT_EQ(signals.part.output, ranks.outputs[0].data());
+  EXPECT_EQ(signals.ended, 1u);
+  EXPECT_EQ(signals.done, 1u);
+}
+
+TEST(LaunchTest, LaunchesThatStayNeedNoOthers) {
+  for (uint64_t seed = 1; seed <= (kFew ? 2 : 20); ++seed) {
+    Case c = staying_case();
+    c.world.poll_limit = seed % 4 + 1;
+    c.world.stay_blocks = static_cast<uint32_t>(seed % 3 + 1);
+    c.world.device = {.block_slots = 2 * c.world.stay_blocks, .seed = seed};
+    Ranks ranks(c);
+    for (uint64_t call = 1; call <= 3; ++call) {
+      ASSERT_EQ(ranks.call(), "") << seed;
+      EXPECT_EQ(ranks.outputs[0], Words(kBytes / 4, 3));
+      EXPECT_EQ(ranks.world.launches(), 2 * call);
+      EXPECT_EQ(ranks.world.state(0).sequence, call);
+    }
+  }
+}
+
+// What is finished of an operation that failed stays so: blocks whose lanes seem finished must be counted all
+// the same.
+TEST(LaunchTest, AfterAMismatchLaunchesThatStayLeave) {
+  Ranks ranks(staying_case());
+  ranks.world.program(1).signature_seed ^= 0x1234567;
+  // Rank 0 waits for what rank 1 will not send: its host ends it.
+  ranks.world.on_turn = [&] {
+    if (ranks.world.ring(1) == cuda::Ring::kMismatch)
+      __atomic_store_n(&ranks.world.signals(0).abort, 1, __ATOMIC_RELEASE);
+  };
+  for (uint64_t call = 1; call <= 2; ++call) {
+    ASSERT_EQ(ranks.call(), "");
+    EXPECT_EQ(ranks.world.ring(1), cuda::Ring::kMismatch);
+    EXPECT_EQ(ranks.world.signals(1).ended, call);
+    EXPECT_EQ(ranks.world.signals(1).obstacle.peer, 0u);
+    for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.world.signals(rank).sequence, 0u);
+    ranks.world.program(1).positions[0].finished = 1;
+  }
+}
+
 TEST(LaunchTest, AKernelLaunchedBehindReadsFinishedData) {
   for (uint64_t seed = 1; seed <= (kFew ? 2 : 20); ++seed) {
     Case c = small_case(Collective::kAllReduce, "direct_two_shot");
@@ -252,9 +326,7 @@ TEST(LaunchTest, NumbersOfMessagesWrapAround) {
 
 TEST(LaunchTest, ARankWithNothingToDoIsDoneAtOnce) {
   Ranks ranks(small_case(Collective::kAllReduce, "ring"));
-  cuda::Image nothing;
-  nothing.lanes.push_back({.first_step = 0, .step_count = 0, .round_count = 1, .round_bytes = UINT64_MAX});
-  ranks.world.set_program(0, nothing);
+  ranks.world.set_program(0, nothing_to_do());
   ranks.world.launch_alone(0, {});
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
   EXPECT_EQ(ranks.world.signals(0).sequence, 1u);

@@ -102,6 +102,12 @@ TEST_P(ShortTest, GivesWhatTheCollectiveIsDefinedToGive) {
           c.world.device.block_slots = 1000;
           c.world.together = draw.coin();
         }
+        if (draw.below(3) == 0) {  // launches that stay, with room for all ranks' blocks
+          c.world.poll_limit = draw.pick(uint64_t{1}, uint64_t{3}, uint64_t{50});
+          c.world.stay_blocks = draw.pick(1u, 2u, 1000u);
+          c.world.device.block_slots = c.world.stay_blocks * ranks;
+          c.world.together = draw.coin();
+        }
         ASSERT_EQ(run(c), "");
       }
     }

@@ -1,5 +1,6 @@
 #include "tests/kernels/world.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -228,18 +229,26 @@ cuda::Part World::part(uint32_t rank, uint32_t first_block) const {
           .output = buffers.output,
           .scale = buffers.scale,
           .first_block = first_block,
-          .block_count = program.lane_count,
+          .block_count = options_.stay_blocks > 0 ? std::min(options_.stay_blocks, program.lane_count)
+                                                  : program.lane_count,
           .input_reach = reach(rank, buffers.input),
           .output_reach = reach(rank, buffers.output)};
 }
 
-void World::launch(uint32_t rank, bool first) {
+cuda::Launch World::new_launch(uint32_t parts) const {
   cuda::Launch launch{};
+  launch.part_count = parts;
+  launch.first = 1;
+  launch.stays = options_.stay_blocks > 0 ? 1 : 0;
+  launch.poll_limit = options_.poll_limit;
+  return launch;
+}
+
+void World::launch(uint32_t rank, bool first) {
+  cuda::Launch launch = new_launch(1);
   launch.parts[0] = first ? part(rank, 0) : ranks_[rank]->signals.part;
   launch.parts[0].first_block = 0;
-  launch.part_count = 1;
   launch.first = first ? 1 : 0;
-  launch.poll_limit = options_.poll_limit;
   ++launches_;
   device_.launch({.name = "rank " + std::to_string(rank),
                   .stream = rank + 1,
@@ -249,15 +258,12 @@ void World::launch(uint32_t rank, bool first) {
 }
 
 void World::launch_together() {
-  cuda::Launch launch{};
+  cuda::Launch launch = new_launch(options_.ranks);
   uint32_t blocks = 0;
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     launch.parts[rank] = part(rank, blocks);
     blocks += launch.parts[rank].block_count;
   }
-  launch.part_count = options_.ranks;
-  launch.first = 1;
-  launch.poll_limit = options_.poll_limit;
   ++launches_;
   device_.launch({.name = "all ranks",
                   .blocks = blocks,
@@ -271,8 +277,9 @@ bool World::look_at(uint32_t rank) {
   const uint64_t left = __atomic_load_n(&here.signals.left, __ATOMIC_ACQUIRE);
   if (left == here.left_seen) return here.ended;
   here.left_seen = left;
-  here.ended = ring(rank) != cuda::Ring::kUnfinished;
-  if (!here.ended) launch(rank, false);
+  const cuda::Ring said = ring(rank);
+  here.ended = said != cuda::Ring::kUnfinished && said != cuda::Ring::kGoesOn;
+  if (said == cuda::Ring::kUnfinished) launch(rank, false);
   if (here.ended) forget_contributions(rank);
   if (here.ended && on_ended) on_ended(rank);
   return here.ended;

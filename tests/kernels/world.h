@@ -37,6 +37,7 @@ struct WorldOptions {
   uint64_t poll_limit = UINT64_MAX;
   uint64_t most_turns = 2'000'000;  ///< of the device in one call
   bool together = false;            ///< one grid runs all ranks' parts
+  uint32_t stay_blocks = 0;         ///< not 0: launches stay, and have no more blocks a rank
   simt::Options device{};
   Kernel kernel = nullptr;
   Kernel short_kernel = nullptr;  ///< runs programs of short calls
@@ -102,6 +103,7 @@ class World {
   Kernel kernel_of(uint32_t rank) const;
   std::string run_until_all(const std::function<bool()>& have_ended);
   void launch(uint32_t rank, bool first);
+  cuda::Launch new_launch(uint32_t parts) const;
   void launch_together();
   cuda::Reach reach(uint32_t rank, const void* buffer) const;
   cuda::Part part(uint32_t rank, uint32_t first_block) const;

@@ -3,9 +3,13 @@
 // calls.
 //
 // A wait is bounded by Launch::poll_limit. Who gives up stops its block, which stores the lane's position and
-// leaves; so does a block whose peer made another call, or that sees the host's abort. The last block out of
-// a launch says how it went (Signals) and, when all lanes are finished, makes the Program ready for its next
-// call.
+// leaves the lane; so does a block whose peer made another call, or that sees the host's abort. The last one
+// out of all lanes says how it went (Signals) and, when all are finished, makes the Program ready for its
+// next call.
+//
+// In a launch that stays the same is called a round. A block that has left a lane unfinished waits until all
+// lanes have been left, so that the host is told what everybody waits for, and begins again; one whose lanes
+// are finished leaves the device. Nothing has to be launched behind, so nothing that other streams hold up.
 #pragma once
 
 #include "core/hash.h"
@@ -43,13 +47,18 @@ struct BlockState {
   Step step;
   Position at;
   uint64_t poll_limit;
+  uint64_t left;     ///< RankState::left in this round
   uint64_t call;     ///< number of the collective
   uint64_t start;    ///< of the present piece in its chunk
   uint64_t stopped;  ///< Stop << 32 | ~(the thread's item): the most urgent one, of several the first item's
   uint32_t lane_index;
-  uint32_t running;  ///< 1: there is a slice
-  uint32_t placed;   ///< 1: the slice went straight into the receivers' buffers
-  uint32_t is_last;  ///< 1: this block is the last one out
+  uint32_t running;     ///< 1: there is a slice
+  uint32_t placed;      ///< 1: the slice went straight into the receivers' buffers
+  uint32_t is_last;     ///< 1: this block is the last one out
+  uint32_t stays;       ///< Launch::stays
+  uint32_t begins;      ///< 1: this is the first round of an operation
+  uint32_t unfinished;  ///< of the block's lanes in this round so far
+  uint32_t goes_on;     ///< 1: it has another lane to run
   uint16_t signature;
   Ring ring;
   Slice slice;
@@ -94,15 +103,35 @@ TUTTI_DEVICE Stop wait_for(const BlockState& block, const char* what, const void
 
 // ---- beginning and leaving ----------------------------------------------------------------------
 
-/// Fills the shared memory for the calling block's lane (one thread).
-TUTTI_DEVICE void begin_block(BlockState& block, uint64_t poll_limit) {
+/// The part that the calling block runs (one thread). Every index is constant: the argument lies where no
+/// other index can reach it.
+TUTTI_DEVICE void find_part(BlockState& block, const Launch& launch) {
+  TUTTI_UNROLL
+  for (uint32_t p = 0; p < kMaxParts; ++p) {
+    if (p < launch.part_count && device::block_index() >= launch.parts[p].first_block)
+      block.part = launch.parts[p];
+  }
+}
+
+/// What the block keeps for all its lanes (one thread).
+TUTTI_DEVICE void begin_block(BlockState& block, const Launch& launch) {
+  find_part(block, launch);
+  block.program = *block.part.program;
+  block.lane_index = device::block_index() - block.part.first_block;
+  block.poll_limit = launch.poll_limit;
+  block.stays = launch.stays;
+  block.begins = launch.first;
+  block.unfinished = 0;
+  // It does not change before this block has left its lanes.
+  block.left = device::load_relaxed(&block.program.state->left);
+}
+
+/// Fills the shared memory for a lane (one thread).
+TUTTI_DEVICE void begin_lane(BlockState& block) {
   const Part& part = block.part;
-  const uint32_t lane = device::block_index() - part.first_block;
-  block.program = *part.program;
-  block.lane_index = lane;
+  const uint32_t lane = block.lane_index;
   block.lane = block.program.lanes[lane];
   block.at = block.program.positions[lane];
-  block.poll_limit = poll_limit;
   block.call = block.program.state->sequence + 1;
   block.signature =
       block.program.is_collective != 0 ? call_signature(block.program.signature_seed, block.call) : 0;
@@ -123,26 +152,39 @@ TUTTI_DEVICE void begin_block(BlockState& block, uint64_t poll_limit) {
   if (device::load_relaxed(&block.program.state->failed) != 0) stop(block, Stop::kFailed, 0);
 }
 
-/// Stores where the lane left off and counts the block out (one thread). `was_finished`: in an earlier
-/// launch.
+/// Counts the lanes of a block that is about to leave a launch that stays: all are finished. Before the last
+/// of them is left, so that who ends the round sees it.
+TUTTI_DEVICE void count_gone(BlockState& block) {
+  const uint32_t lanes = block.program.lane_count;
+  const uint32_t blocks = block.part.block_count;
+  const uint32_t own = device::block_index() - block.part.first_block;
+  if (block.unfinished == 0 && block.lane_index + blocks >= lanes)
+    device::add_relaxed(&block.program.state->lanes_gone, (lanes - own + blocks - 1) / blocks);
+}
+
+/// Stores where the lane left off and counts it out (one thread). `was_finished`: in an earlier launch or
+/// round.
 TUTTI_DEVICE void leave(BlockState& block, bool was_finished, bool moved) {
   RankState* const state = block.program.state;
   const Stop why = why_stopped(block);
   block.program.positions[block.lane_index] = block.at;
+  if (block.at.finished == 0) ++block.unfinished;
   if (block.at.finished != 0 && !was_finished) device::add_relaxed(&state->lanes_finished, 1);
   if (moved) device::add_relaxed(&state->lanes_moved, 1);
   if (why == Stop::kMismatch) device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kMismatch));
   if (why == Stop::kAborted) device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kAborted));
-  block.is_last = device::add_acquire_release(&state->blocks_out, 1) + 1 == block.part.block_count ? 1 : 0;
+  if (block.stays != 0) count_gone(block);
+  block.is_last = device::add_acquire_release(&state->lanes_out, 1) + 1 == block.program.lane_count ? 1 : 0;
 }
 
-/// How the launch went, as its last block finds it (one thread).
+/// How the launch or round went, as its last block finds it (one thread).
 TUTTI_DEVICE Ring judge(BlockState& block) {
   RankState* const state = block.program.state;
   const uint32_t failed = device::load_relaxed(&state->failed);
   if (failed != 0) return static_cast<Ring>(failed);
-  if (device::load_relaxed(&state->lanes_finished) == block.part.block_count) return Ring::kDone;
-  if (device::load_acquire(&block.program.signals->abort) == 0) return Ring::kUnfinished;
+  if (device::load_relaxed(&state->lanes_finished) == block.program.lane_count) return Ring::kDone;
+  if (device::load_acquire(&block.program.signals->abort) == 0)
+    return block.stays != 0 ? Ring::kGoesOn : Ring::kUnfinished;
   device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kAborted));
   return Ring::kAborted;
 }
@@ -150,7 +192,7 @@ TUTTI_DEVICE Ring judge(BlockState& block) {
 /// The obstacle that the host is told of: the first mismatch, or else that of the lowest lane that is not
 /// finished.
 TUTTI_DEVICE void tell_obstacle(const BlockState& block) {
-  for (uint32_t lane = 0; lane < block.part.block_count; ++lane) {
+  for (uint32_t lane = 0; lane < block.program.lane_count; ++lane) {
     const Position& at = block.program.positions[lane];
     const bool tells = block.ring == Ring::kMismatch ? at.obstacle.expected != 0 : at.finished == 0;
     if (!tells) continue;
@@ -160,34 +202,40 @@ TUTTI_DEVICE void tell_obstacle(const BlockState& block) {
   }
 }
 
-/// Counts the launch and rings the host (one thread). Nothing of the launch is written after `done`.
+/// Counts the launch or round and rings the host (one thread). Nothing of a launch is written after `done`,
+/// nothing of a round after RankState::left.
 TUTTI_DEVICE void ring_host(BlockState& block) {
   RankState* const state = block.program.state;
   Signals* const signals = block.program.signals;
-  const bool ended = block.ring != Ring::kUnfinished;
-  state->blocks_out = 0;
-  if (device::load_relaxed(&state->lanes_moved) != 0) ++state->moved;
-  state->lanes_moved = 0;
+  const bool ended = block.ring != Ring::kUnfinished && block.ring != Ring::kGoesOn;
   if (ended) {
+    state->lanes_gone = 0;
     state->lanes_finished = 0;
     ++state->ended;
   }
+  state->lanes_out = state->lanes_gone;
+  if (device::load_relaxed(&state->lanes_moved) != 0) ++state->moved;
+  state->lanes_moved = 0;
   if (block.ring == Ring::kDone && block.program.is_collective != 0) ++state->sequence;
   if (block.ring == Ring::kDone && block.program.short_lanes != nullptr) ++state->short_calls;
-  if (block.ring == Ring::kUnfinished || block.ring == Ring::kMismatch) tell_obstacle(block);
+  if (!ended || block.ring == Ring::kMismatch) tell_obstacle(block);
   device::store_relaxed(&signals->moved, state->moved);
   device::store_relaxed(&signals->ended, state->ended);
   device::store_relaxed(&signals->sequence, state->sequence);
-  device::store_release(&signals->left, ++state->left << kRingBits | static_cast<uint64_t>(block.ring));
+  const uint64_t left = ((block.left >> kRingBits) + 1) << kRingBits | static_cast<uint64_t>(block.ring);
+  // The host may launch again as soon as it hears; blocks that stay may end the next round.
+  if (block.stays == 0) device::store_relaxed(&state->left, left);
+  device::store_release(&signals->left, left);
+  if (block.stays != 0) device::store_release(&state->left, left);
   if (ended) device::store_release(&signals->done, 1);
 }
 
-/// The end of a launch, by all threads of its last block.
+/// The end of a launch or round, by all threads of its last block.
 TUTTI_DEVICE void close_launch(BlockState& block) {
   if (device::thread_index() == 0) block.ring = judge(block);
   device::barrier("the launch is judged");
   if (block.ring == Ring::kDone) {
-    for (uint32_t lane = device::thread_index(); lane < block.part.block_count;
+    for (uint32_t lane = device::thread_index(); lane < block.program.lane_count;
          lane += device::thread_count())
       block.program.positions[lane] = Position{};
   }
@@ -195,25 +243,39 @@ TUTTI_DEVICE void close_launch(BlockState& block) {
   if (device::thread_index() == 0) ring_host(block);
 }
 
-/// The part that the calling block runs (one thread). Every index is constant: the argument lies where no
-/// other index can reach it.
-TUTTI_DEVICE void find_part(BlockState& block, const Launch& launch) {
-  TUTTI_UNROLL
-  for (uint32_t p = 0; p < kMaxParts; ++p) {
-    if (p < launch.part_count && device::block_index() >= launch.parts[p].first_block)
-      block.part = launch.parts[p];
+/// Waits for the end of the round (one thread). Whether there is another one.
+TUTTI_DEVICE bool await_round(BlockState& block) {
+  const uint64_t* const word = &block.program.state->left;
+  uint64_t left = device::load_acquire(word);
+  const bool waits = left == block.left;
+  while (left == block.left) {
+    device::poll_failed("the end of the round", word, false);
+    left = device::load_acquire(word);
   }
+  if (waits) device::wait_ended();
+  block.left = left;
+  block.begins = 0;
+  block.unfinished = 0;
+  return left % (1u << kRingBits) == static_cast<uint64_t>(Ring::kGoesOn);
 }
 
-/// Runs the lane that falls to the calling block, whose shared memory `block` is. The interpreter of `State`
-/// gives begin_operation (one thread, in the first launch of an operation), run_lane (all threads; whether it
-/// moved anything) and find_obstacle (one thread: what the stopped lane waits for).
+/// The block's next lane in a launch that stays (one thread): of this round, or of the next one, for which it
+/// waits. Whether there is one.
+TUTTI_DEVICE bool find_next_lane(BlockState& block) {
+  block.lane_index += block.part.block_count;
+  if (block.lane_index < block.program.lane_count) return true;
+  block.lane_index = device::block_index() - block.part.first_block;
+  return block.unfinished != 0 && await_round(block);
+}
+
+/// Runs the block's present lane until it is finished or stopped. The interpreter of `State` gives
+/// begin_operation (one thread, in the first round of an operation), run_lane (all threads; whether it moved
+/// anything) and find_obstacle (one thread: what the stopped lane waits for).
 template <class State>
-TUTTI_DEVICE void run_block(State& block, const Launch& launch) {
+TUTTI_DEVICE void pass_lane(State& block) {
   if (device::thread_index() == 0) {
-    find_part(block, launch);
-    begin_block(block, launch.poll_limit);
-    if (launch.first != 0 && why_stopped(block) == Stop::kNone) {
+    begin_lane(block);
+    if (block.begins != 0 && why_stopped(block) == Stop::kNone) {
       if (block.lane_index == 0) device::store_relaxed(&block.program.signals->done, 0);
       begin_operation(block);
     }
@@ -230,6 +292,20 @@ TUTTI_DEVICE void run_block(State& block, const Launch& launch) {
   }
   device::barrier("the block has left");
   if (block.is_last != 0) close_launch(block);
+}
+
+/// Runs the lanes that fall to the calling block, whose shared memory `block` is.
+template <class State>
+TUTTI_DEVICE void run_block(State& block, const Launch& launch) {
+  if (device::thread_index() == 0) begin_block(block, launch);
+  // In one place, so that the compiler has no second copy of all that a lane does.
+  for (;;) {
+    pass_lane(block);
+    if (launch.stays == 0) return;
+    if (device::thread_index() == 0) block.goes_on = find_next_lane(block) ? 1 : 0;
+    device::barrier("the next lane is found");
+    if (block.goes_on == 0) return;
+  }
 }
 
 }  // namespace tutti::cuda

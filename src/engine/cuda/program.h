@@ -5,9 +5,10 @@
 // Life: engine/cuda/bind.h makes the tables of a Program from a Plan and a Geometry; the device communicator
 // copies them to the device once and keeps them for every call of the shape; a launch names a Program and two
 // buffers. One block runs one lane. A block that waits longer than the launch's bound stores its position and
-// leaves; the last block that leaves a launch either finds every lane finished, or rings the host's doorbell
-// to be launched again. At any time at most one launch of a rank runs, so nothing here is guarded against a
-// second one.
+// leaves the lane; the last one out either finds every lane finished, or rings the host's doorbell. Then the
+// host launches what is unfinished again, or, of a launch that stays, the blocks go on by themselves in
+// another round. At any time at most one launch of a rank runs, so nothing here is guarded against a second
+// one.
 //
 // All pointers are device-visible addresses. The structs have the same layout for nvcc and for the host's
 // compiler, and hold no virtual, no reference and no std type.
@@ -158,6 +159,7 @@ enum class Ring : uint32_t {
   kDone = 2,
   kMismatch = 3,  ///< a message of another call came: Signals::obstacle
   kAborted = 4,
+  kGoesOn = 5,  ///< unfinished, of a launch that stays: its blocks go on
 };
 
 /// Low bits of Signals::left.
@@ -259,7 +261,8 @@ struct Part {
   const void* scale;     ///< device memory that holds the scalar of a pre-multiplied sum, or null:
                          ///< Arithmetic::scale_bits
   uint32_t first_block;  ///< of the grid
-  uint32_t block_count;  ///< = the program's lane_count
+  uint32_t block_count;  ///< = the program's lane_count; or fewer in a launch that stays, whose blocks take
+                         ///< the lanes in turn
   Reach input_reach;
   Reach output_reach;
 };
@@ -270,28 +273,30 @@ struct Signals {
   /// device -> host and -> streams: 0 from a first launch's start on; 1 once the operation has ended (done,
   /// or failed for good). The user's stream waits for 1.
   alignas(64) uint32_t done;
-  /// device -> host: the launches that have left, counted in steps of 1 << kRingBits, and in the low bits how
-  /// the last one did (Ring): one word, so that the two belong together. Written after all that follows here,
-  /// before `done`.
+  /// device -> host: the launches, and rounds of launches that stay, that have left, counted in steps of 1 <<
+  /// kRingBits, and in the low bits how the last one did (Ring): one word, so that the two belong together.
+  /// Written after all that follows here, before `done`.
   alignas(64) uint64_t left;
-  uint64_t moved;     ///< counts the launches in which a lane moved a slice
+  uint64_t moved;     ///< counts those in which a lane moved a slice
   uint64_t ended;     ///< counts operations that have ended, done or failed; those of replayed graphs too
   uint64_t sequence;  ///< RankState::sequence as the last launch left it
-  Part part;  ///< kUnfinished, kMismatch: of the launch that has left; in a replayed graph only the device
-              ///< knows
-  Obstacle obstacle;  ///< kUnfinished, kMismatch; of the first mismatch
+  Part part;  ///< kUnfinished, kGoesOn, kMismatch: of the launch that has left; in a replayed graph only the
+              ///< device knows
+  Obstacle obstacle;  ///< kUnfinished, kGoesOn, kMismatch; of the first mismatch
 };
 
 /// State of a rank in device memory, shared by its Programs.
 struct RankState {
   uint64_t sequence;    ///< of collectives that have ended
-  uint32_t blocks_out;  ///< of the present launch
+  uint32_t lanes_out;   ///< left in the present launch or round
+  uint32_t lanes_gone;  ///< of those the ones whose blocks have left a launch that stays: they are finished
   uint32_t lanes_finished;
-  uint32_t lanes_moved;  ///< in the present launch
+  uint32_t lanes_moved;  ///< in the present launch or round
   uint32_t failed;       ///< not 0 (a Ring): the blocks of this launch leave
   Window* window;        ///< this rank's own
   uint64_t short_calls;  ///< of `sequence`
-  uint64_t left;         ///< what Signals says, kept where the device reads it fast
+  uint64_t left;         ///< what Signals says, kept where the device reads it fast; blocks that stay wait
+                         ///< for it to change
   uint64_t moved;
   uint64_t ended;
 };
@@ -323,6 +328,8 @@ struct Launch {
   Part parts[kMaxParts];
   uint32_t part_count;
   uint32_t first;  ///< 1: begins the operations; 0: goes on where they left off
+  uint32_t stays;  ///< 1: what is unfinished goes on in this launch, round after round. For grids that the
+                   ///< device holds together with all that they wait for
   uint64_t
       poll_limit;  ///< a lane that was not ready so many times in a row leaves; UINT64_MAX: never by itself
 };
