@@ -314,7 +314,7 @@ class Communicator {
   Status begin_on_host(const MessageCall& call);
 
   // staged_calls.cc
-  Status open_staging(const std::string& why);
+  Status open_staging(const std::string& why, uint32_t sharers);
   template <class Anything>
   Status begin_staged(const Anything& call);
   Status finish_staged();
@@ -329,6 +329,7 @@ class Communicator {
   Status open_device();
   DeviceIdentity device_identity() const;
   std::string find_distance(std::span<const RankFacts> facts) const;
+  uint32_t count_sharers(std::span<const RankFacts> facts) const;
   Status connect_device(SetUp& setup, std::span<const RankFacts> facts, std::span<const KeptFiles> files);
   Result<std::string> join_devices(SetUp& setup, std::span<const RankFacts> facts,
                                    std::span<const KeptFiles> files);

@@ -2,7 +2,9 @@
 // device_rank.h promises, in builds with CUDA.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +29,28 @@
 
 namespace tutti {
 
+/// Blocks of a device that ranks of this process may keep busy for as long as they wait. Who has got none
+/// leaves the device instead, and comes again.
+class BlockLender {
+ public:
+  explicit BlockLender(uint32_t blocks) : total_(blocks), left_(blocks) {}
+  uint32_t total() const { return total_; }
+  uint32_t left() const { return left_.load(std::memory_order_relaxed); }
+  /// All of them or none. Any thread.
+  bool lend(uint32_t blocks) {
+    uint32_t left = left_.load(std::memory_order_relaxed);
+    while (blocks <= left) {
+      if (left_.compare_exchange_weak(left, left - blocks, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+  void give_back(uint32_t blocks) { left_.fetch_add(blocks, std::memory_order_relaxed); }
+
+ private:
+  const uint32_t total_;
+  std::atomic<uint32_t> left_;
+};
+
 /// A device of this process, opened by its first rank, for good: its context and kernels.
 struct OpenDevice {
   std::unique_ptr<cuda::Context> context;
@@ -34,6 +58,7 @@ struct OpenDevice {
   cuda::Kernel run;
   cuda::Kernel run_short;
   uint32_t resident = 0;  ///< blocks that the device holds at a time, of either kernel
+  std::unique_ptr<BlockLender> lender;
 };
 
 /// The memory of a rank's links. Its peers hold it too: a rank that has gone is still read.
@@ -58,7 +83,10 @@ class CudaRank;
 
 class CudaDevices final : public Devices {
  public:
-  explicit CudaDevices(std::unique_ptr<const cuda::Driver> driver) : driver_(std::move(driver)) {}
+  CudaDevices(std::unique_ptr<const cuda::Driver> driver, uint32_t queues)
+      : driver_(std::move(driver)), queues_(queues) {}
+  /// Of a device, to which the process's streams are dealt.
+  uint32_t queues() const { return queues_; }
   Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) override;
   Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) override;
   Status launch(std::span<const DeviceOperation> operations) override;
@@ -88,6 +116,8 @@ class CudaDevices final : public Devices {
   Result<const OpenDevice*> open(int device);
 
   std::unique_ptr<const cuda::Driver> driver_;
+  const uint32_t queues_;
+  static bool can_stay(const CudaRank& lead, std::span<const DeviceOperation> operations);
   static Status queue_parts(std::span<const DeviceOperation> operations);
 
   std::mutex together_;  ///< who holds several ranks' locks holds this one too
@@ -113,6 +143,7 @@ struct PendingOperation {
   std::optional<uint64_t> capture;  ///< that the stream is part of
   bool meets_all = false;
   bool is_launched = false;
+  bool stays = false;  ///< the launch
 };
 
 /// The parts of one launch, as they are collected.
@@ -120,6 +151,8 @@ struct SharedLaunch {
   cuda::Launch launch{};
   uint32_t blocks = 0;
   uint32_t threads = 0;
+  uint32_t borrowed = 0;     ///< blocks that its ranks have
+  bool takes_turns = false;  ///< some part has fewer blocks than lanes
   std::array<CudaRank*, cuda::kMaxParts> ranks{};
 };
 
@@ -134,6 +167,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
         shape_(DeviceShape::of(rank_count)),
         memory_(context_),
         regions_(context_) {}
+  ~CudaRank() override { device_.lender->give_back(borrowed_); }
 
   Status open();
   const DeviceIdentity& identity() const override { return identity_; }
@@ -185,6 +219,15 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   /// with it: what else runs when the graph is launched is the launching stream's affair.
   Status order() const;
   bool was_launched() const override { return pending_.is_launched; }
+  /// Whether the device keeps room for the operation for as long as it takes.
+  bool has_room() const { return blocks_ > 0 && (pending_.program->lanes <= blocks_ || takes_turns_); }
+  bool shares_device(const CudaRank& other) const { return &device_ == &other.device_; }
+  /// Blocks of the rank's part in a launch.
+  uint32_t part_blocks(const SharedLaunch& shared) const {
+    const uint32_t lanes = pending_.program->lanes;
+    return shared.launch.stays != 0 ? std::min(lanes, blocks_) : lanes;
+  }
+  void count_into(SharedLaunch& shared) const;
   /// Whether the rank's part can be in a launch that `lead` leads, beside what it holds.
   bool can_join(const CudaRank& lead, const SharedLaunch& shared) const;
   /// Adds the rank's part to a launch in the stream of `lead`.
@@ -213,6 +256,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
     return bytes <= reach.bytes ? reach.place : 0;
   }
 
+  Status borrow_blocks(std::span<const DevicePeer> ranks);
   Status connect_peer(uint32_t peer, const DevicePeer& theirs);
   uint32_t link_count() const { return channels_of_stripes(shape_.stripes) * rank_count_; }
   SegmentShape ring_shape() const {
@@ -254,7 +298,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   }
   const cuda::Event& mark() const { return pending_.capture ? capture_event_ : issued_event_; }
   Status leave_mark();
-  void note_launch();
+  void note_launch(bool stays);
   bool is_running(uint64_t ended);
   Result<bool> has_ended() const;
   Status free_retired();
@@ -267,6 +311,9 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   const uint32_t rank_count_;
   const DeviceShape shape_;
   DeviceIdentity identity_;
+  uint32_t blocks_ = 0;       ///< that its launches may keep while they wait; 0: they leave
+  uint32_t borrowed_ = 0;     ///< of the lender
+  bool takes_turns_ = false;  ///< its lanes may take turns on fewer blocks: it shares no launch
 
   DeviceHeap memory_;  ///< programs and scratch
   DeviceRegions regions_;
@@ -304,7 +351,9 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint64_t relaunched_left_ = 0;  ///< Signals::left that was answered by a relaunch
   uint64_t seen_moved_ = 0;
   uint64_t seen_ended_ = 0;
+  uint64_t seen_left_ = 0;
   uint64_t moved_ns_ = 0;
+  uint64_t left_ns_ = 0;  ///< when seen_left_ was seen first
 };
 
 }  // namespace tutti

@@ -102,10 +102,19 @@ Status Communicator::connect_device(SetUp& setup, std::span<const RankFacts> fac
     TUTTI_TRY(found.status());
     distance = std::move(*found);
   }
-  if (!distance.empty()) return open_staging(distance);
+  if (!distance.empty()) return open_staging(distance, count_sharers(facts));
   TUTTI_TRY(join_multicast(setup, facts, files));
   TUTTI_TRY(process_.tender().add(this, [this] { return tend(); }));
   return Status::ok();
+}
+
+/// Ranks of this process on this rank's device, itself among them.
+uint32_t Communicator::count_sharers(std::span<const RankFacts> facts) const {
+  const DeviceIdentity& own = facts[rank_].device;
+  return static_cast<uint32_t>(std::count_if(facts.begin(), facts.end(), [&](const RankFacts& theirs) {
+    return theirs.device.is_device != 0 && theirs.device.uuid == own.uuid &&
+           theirs.process == process_.token();
+  }));
 }
 
 /// Ranks on devices of one host try to reach each other's memory. What the lowest rank that could not has
@@ -385,7 +394,7 @@ DeviceTender::Care Communicator::tend() {
   if (device_look_.state == DeviceLook::State::kBlocked && !has_error())
     static_cast<void>(check_progress(device_look_.waited_ns));
   if (has_error()) device_->abort();
-  if (device_look_.state == DeviceLook::State::kBlocked) {
+  if (device_look_.state == DeviceLook::State::kBlocked && !device_look_.goes_on) {
     if (const Status launched = device_->relaunch(); !launched && !has_error()) raise(launched);
   }
   if (device_look_.is_running || device_look_.state == DeviceLook::State::kBlocked)
@@ -425,7 +434,8 @@ bool Communicator::waits_in_vain(uint32_t peer) {
   if (suspect_ && *suspect_ == std::pair(peer, device_look_.sequence))
     return device_look_.launches > suspected_at_;
   suspect_.emplace(peer, device_look_.sequence);
-  suspected_at_ = device_look_.launches;
+  // The present round of a launch that stays began before.
+  suspected_at_ = device_look_.launches + (device_look_.goes_on ? 1 : 0);
   return false;
 }
 

@@ -17,6 +17,9 @@ using cuda::CurrentContext;
 // A lane that was not ready so many times in a row gives its place on the device to others: about a
 // millisecond, so that ranks which all have their place seldom leave.
 constexpr uint64_t kPolls = 1000;
+// After so many in a row, some 2 ms, a lane of a launch that stays gives up its round. Not sooner: while
+// others are still busy it waits for them before it goes on.
+constexpr uint64_t kStayPolls = 2000;
 
 /// A word that the device writes.
 template <class T>
@@ -126,16 +129,25 @@ bool CudaRank::has_peer(const DeviceRank& other) const {
   return theirs.rank_ < peers_.size() && peers_[theirs.rank_].links == theirs.links_;
 }
 
+void CudaRank::count_into(SharedLaunch& shared) const {
+  const uint32_t blocks = part_blocks(shared);
+  shared.blocks += blocks;
+  shared.borrowed += borrowed_;
+  shared.takes_turns = shared.takes_turns || blocks < pending_.program->lanes;
+}
+
 bool CudaRank::can_join(const CudaRank& lead, const SharedLaunch& shared) const {
   if (this == &lead) return true;
   const PendingOperation& first = lead.pending_;
   const CudaProgram& program = *pending_.program;
+  // Blocks that others have borrowed may not come back before this launch has ended.
+  const uint32_t room = std::min(device_.resident, device_.lender->left() + 1 + shared.borrowed + borrowed_);
   // A part that waits for another stream's work, which it need not, could wait for itself by way of others.
   const bool may_wait = pending_.stream == first.stream || (pending_.meets_all && first.meets_all);
   return !pending_.is_launched && may_wait && &device_ == &lead.device_ &&
          pending_.capture == first.capture && program.by_packets == first.program->by_packets &&
          context_.facts().launches_cooperatively && shared.launch.part_count < cuda::kMaxParts &&
-         shared.blocks + program.lanes <= device_.resident;
+         shared.blocks + part_blocks(shared) <= room;
 }
 
 Status CudaRank::join(const CudaRank& lead, SharedLaunch& shared) {
@@ -152,18 +164,19 @@ Status CudaRank::join(const CudaRank& lead, SharedLaunch& shared) {
                                  .output = pending_.buffers.output,
                                  .scale = pending_.buffers.scale,
                                  .first_block = shared.blocks,
-                                 .block_count = program.lanes,
+                                 .block_count = part_blocks(shared),
                                  .input_reach = regions_.find(pending_.buffers.input),
                                  .output_reach = regions_.find(pending_.buffers.output)};
   shared.ranks[number] = this;
-  shared.blocks += program.lanes;
   shared.threads = std::max(shared.threads, program.threads);
+  count_into(shared);
   return Status::ok();
 }
 
-void CudaRank::note_launch() {
+void CudaRank::note_launch(bool stays) {
   const std::scoped_lock lock(mutex_);
   pending_.is_launched = true;
+  pending_.stays = stays;
   if (pending_.capture) {
     pending_.program->captured = true;
   } else {
@@ -175,18 +188,21 @@ void CudaRank::note_launch() {
 Status CudaRank::queue(SharedLaunch& shared) {
   cuda::Launch& launch = shared.launch;
   launch.first = 1;
-  launch.poll_limit = kPolls;
+  launch.poll_limit = launch.stays != 0 && !shared.takes_turns ? kStayPolls : kPolls;
   cuda::Grid grid{.blocks = shared.blocks, .threads = shared.threads, .cooperative = launch.part_count > 1};
   const cuda::Kernel& run = kernel(*pending_.program);
   Status queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
   if (queued.code() == Code::kUnsupported && grid.cooperative) {
     // Something has less than the whole device (a share of it under MPS): parts in turn make progress, too.
+    // Each has a block a lane: takes_turns_ is of ranks alone.
     grid.cooperative = false;
+    launch.stays = 0;
+    launch.poll_limit = kPolls;
     queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
   }
   TUTTI_TRY(queued);
   const auto ranks = std::span(shared.ranks).first(launch.part_count);
-  for (CudaRank* rank : ranks) rank->note_launch();
+  for (CudaRank* rank : ranks) rank->note_launch(launch.stays != 0);
   const auto is_elsewhere = [this](const CudaRank* rank) { return rank->pending_.stream != pending_.stream; };
   if (std::none_of(ranks.begin(), ranks.end(), is_elsewhere)) return Status::ok();
   const CurrentContext current(context_);
@@ -202,11 +218,29 @@ Status CudaRank::queue(SharedLaunch& shared) {
 Status CudaRank::end() {
   const CurrentContext current(context_);
   TUTTI_TRY(current.status());
-  const auto done = reinterpret_cast<CUdeviceptr>(&signals_->done);
-  const Status waits = driver().check(
-      driver().stream_wait_value32(pending_.stream, done, 1, CU_STREAM_WAIT_VALUE_EQ), "cuStreamWaitValue32");
+  Status waits;
+  if (!pending_.stays) {
+    const auto done = reinterpret_cast<CUdeviceptr>(&signals_->done);
+    waits = driver().check(driver().stream_wait_value32(pending_.stream, done, 1, CU_STREAM_WAIT_VALUE_EQ),
+                           "cuStreamWaitValue32");
+  }
   const Status marked = leave_mark();
   return waits ? marked : waits;
+}
+
+/// Whether the lead's launch may stay: the device has room for all that it holds, and it holds all of the
+/// operations that are on the device. What it waits for cannot be a launch that is queued behind it.
+bool CudaDevices::can_stay(const CudaRank& lead, std::span<const DeviceOperation> operations) {
+  SharedLaunch shared;
+  shared.launch.stays = 1;
+  for (const DeviceOperation& operation : operations) {
+    const CudaRank& rank = rank_of(operation);
+    if (!rank.shares_device(lead)) continue;
+    if (!rank.has_room() || !rank.can_join(lead, shared)) return false;
+    rank.count_into(shared);
+    ++shared.launch.part_count;
+  }
+  return true;
 }
 
 Status CudaDevices::queue_parts(std::span<const DeviceOperation> operations) {
@@ -214,6 +248,7 @@ Status CudaDevices::queue_parts(std::span<const DeviceOperation> operations) {
     CudaRank& lead = rank_of(first);
     if (lead.was_launched()) continue;
     SharedLaunch shared;
+    shared.launch.stays = can_stay(lead, operations) ? 1 : 0;
     for (const DeviceOperation& operation : operations) {
       CudaRank& rank = rank_of(operation);
       if (rank.can_join(lead, shared)) TUTTI_TRY(rank.join(lead, shared));
@@ -268,16 +303,22 @@ DeviceLook CudaRank::look() {
   const uint64_t left = load(signals_->left);
   const uint64_t ended = load(signals_->ended);
   const auto ring = static_cast<cuda::Ring>(left & ((1u << cuda::kRingBits) - 1));
+  if (left != seen_left_) left_ns_ = now_ns();
+  seen_left_ = left;
   look.launches = left >> cuda::kRingBits;
   look.sequence = load(signals_->sequence);
   look.may_be_replayed = captured_any_;
   look.is_running = is_running(ended);
   const uint64_t moved = load(signals_->moved);
-  if (moved != seen_moved_ || ended != seen_ended_ || moved_ns_ == 0) moved_ns_ = now_ns();
+  const bool waits = ring == cuda::Ring::kUnfinished || ring == cuda::Ring::kGoesOn;
+  // An operation waits from its first launch on, not from the end of the one before.
+  const bool begins = ring == cuda::Ring::kNone || ring == cuda::Ring::kDone;
+  if (moved != seen_moved_ || ended != seen_ended_ || begins) moved_ns_ = now_ns();
   seen_moved_ = moved;
   seen_ended_ = ended;
   if (ring == cuda::Ring::kMismatch) look.state = DeviceLook::State::kFailed;
-  if (ring == cuda::Ring::kUnfinished && left != relaunched_left_) look.state = DeviceLook::State::kBlocked;
+  look.goes_on = ring == cuda::Ring::kGoesOn;
+  if (waits && left != relaunched_left_) look.state = DeviceLook::State::kBlocked;
   if (look.state == DeviceLook::State::kFine) {
     // What was issued last is what has ended last.
     look.program = look.is_running ? nullptr : last_program_;
@@ -285,7 +326,8 @@ DeviceLook CudaRank::look() {
   }
   const auto found = programs_.find(reinterpret_cast<uint64_t>(signals_->part.program));
   if (found != programs_.end()) look.program = found->second.get();
-  look.waited_ns = now_ns() - moved_ns_;
+  // Since a round has left, lanes may be moving again, of which nobody tells.
+  look.waited_ns = look.goes_on ? left_ns_ - std::min(left_ns_, moved_ns_) : now_ns() - moved_ns_;
   const cuda::Obstacle& obstacle = signals_->obstacle;
   look.obstacle = {.peer = obstacle.peer,
                    .step = obstacle.step,

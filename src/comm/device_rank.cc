@@ -16,6 +16,9 @@ namespace {
 using cuda::BesideCaptures;
 using cuda::Context;
 
+// Most blocks that a rank borrows: those of a long call (device_stripes).
+constexpr uint32_t kMostBlocks = 32;
+
 template <class T>
 Status keep(Result<T> made, T& place) {
   TUTTI_TRY(made.status());
@@ -98,8 +101,35 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
   return checked ? Status::ok() : refuse(checked);
 }
 
+/// Settles what blocks the rank's launches may keep while they wait; `ranks` by rank.
+Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
+  uint32_t on_device = 0;
+  uint32_t here = 0;
+  for (const DevicePeer& peer : ranks) {
+    if (peer.identity.uuid != identity_.uuid) continue;
+    ++on_device;
+    here += peer.same_process ? 1 : 0;
+  }
+  const uint32_t queues = devices_.queues();
+  if (here > 1 && queues == 1) {
+    return {Code::kUnsupported,
+            format("rank %u is one of %u ranks of its process on device %d, which has one queue for the "
+                   "process's streams (CUDA_DEVICE_MAX_CONNECTIONS), in which one rank's work would hold up "
+                   "another's: set the variable to 8 or more, or run a process a rank",
+                   rank_, here, context_.device())};
+  }
+  takes_turns_ = here == 1;
+  // Nothing that has left gets past what is queued behind it: as with NCCL, all that is under way at once
+  // must fit, or be queued in the same order by all ranks.
+  if (queues == 1) blocks_ = std::max(1u, device_.resident / on_device);
+  const uint32_t wanted = std::min(kMostBlocks, device_.lender->total() / on_device);
+  if (queues > 1 && device_.lender->lend(wanted)) blocks_ = borrowed_ = wanted;
+  return Status::ok();
+}
+
 Status CudaRank::connect(std::span<const DevicePeer> ranks) {
   const BesideCaptures beside(driver());
+  TUTTI_TRY(borrow_blocks(ranks));
   peers_.resize(rank_count_);
   peers_[rank_] = {.links = links_, .same_memory = 1};
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
@@ -282,6 +312,8 @@ Result<const OpenDevice*> CudaDevices::open(int device) {
     TUTTI_TRY(blocks.status());
     fresh.resident = std::min(fresh.resident, *blocks);
   }
+  // One is left to those who keep none.
+  fresh.lender = std::make_unique<BlockLender>(fresh.resident - std::min(fresh.resident, 1u));
   return &open_.emplace(device, std::move(fresh)).first->second;
 }
 
@@ -332,11 +364,11 @@ Status CudaDevices::check_host_pointer(std::string_view name, const void* addres
              std::string(name).c_str(), address, found.device, found.device)};
 }
 
-Result<std::unique_ptr<Devices>> Devices::find() {
+Result<std::unique_ptr<Devices>> Devices::find(uint32_t queues) {
   if (cuda::kernel_image().empty()) return Status(Code::kUnsupported, "this build has no CUDA kernels");
   auto driver = cuda::Driver::find();
   TUTTI_TRY(driver.status());
-  return std::unique_ptr<Devices>(std::make_unique<CudaDevices>(std::move(*driver)));
+  return std::unique_ptr<Devices>(std::make_unique<CudaDevices>(std::move(*driver), queues));
 }
 
 }  // namespace tutti

@@ -4,10 +4,11 @@
 // One build runs with and without CUDA: this header knows nothing of it, and builds without the toolkit have
 // a source that refuses (device_rank_none.cc). With CUDA: cuda_rank.h.
 //
-// Life of an operation: Devices::launch queues the kernel on a stream, followed by a wait for the word
-// `done`. The kernel leaves when it has waited for too long; then whoever looks next (the DeviceTender)
-// launches it again on a stream of the rank's own. At most one launch of a rank runs at a time: operations
-// are ordered across streams by an event.
+// Life of an operation: Devices::launch queues the kernel on a stream. Where the device surely has room for
+// all that it waits for, the kernel stays until the operation has ended. Elsewhere it leaves when it has
+// waited for too long; then whoever looks next (the DeviceTender) launches it again on a stream of the rank's
+// own, while the user's stream waits for the word `done`. At most one launch of a rank runs at a time:
+// operations are ordered across streams by an event.
 #pragma once
 
 #include <array>
@@ -118,14 +119,15 @@ struct DeviceStream {
 struct DeviceLook {
   enum class State : uint8_t {
     kFine,
-    kBlocked,  ///< the last launch has left unfinished and waits to be launched again
+    kBlocked,  ///< the last launch has left unfinished and waits to be launched again, or `goes_on`
     kFailed,   ///< a message of another call has come: `obstacle`
   };
   State state = State::kFine;
+  bool goes_on = false;     ///< kBlocked: the launch has stayed and goes on by itself
   bool is_running = false;  ///< an operation outside captures has been queued and has not ended
-  uint64_t launches = 0;    ///< that have left
+  uint64_t launches = 0;    ///< and rounds of launches that stay: those that have left
   uint64_t sequence = 0;    ///< collectives that have ended
-  uint64_t waited_ns = 0;   ///< kBlocked: since a lane has moved
+  uint64_t waited_ns = 0;   ///< kBlocked: since a lane has moved; `goes_on`: until the last round left
   Obstacle obstacle;
   const DeviceProgram* program = nullptr;  ///< of the launch that has left last; null: not known
   bool may_be_replayed = false;            ///< some operation was captured into a graph
@@ -231,8 +233,9 @@ class StagingDevice;
 /// Devices that ranks of this process use.
 class Devices {
  public:
-  /// Errors: kUnsupported: no CUDA in this build or on this machine, and what to do.
-  static Result<std::unique_ptr<Devices>> find();
+  /// `queues`: Config::device_queues. Errors: kUnsupported: no CUDA in this build or on this machine, and
+  /// what to do.
+  static Result<std::unique_ptr<Devices>> find(uint32_t queues);
   virtual ~Devices() = default;
   /// Errors: kInvalidArgument (no such device), kOutOfMemory, kUnsupported, kSystemError.
   virtual Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) = 0;

@@ -203,7 +203,7 @@ Result<UniqueId> Process::make_id(bool network) {
 Result<Devices*> Process::devices() {
   const std::scoped_lock lock(mutex_);
   if (devices_ == nullptr) {
-    auto found = Devices::find();
+    auto found = Devices::find(config_.device_queues);
     TUTTI_TRY(found.status());
     devices_ = std::move(*found);
     devices_in_use_.store(devices_.get(), std::memory_order_release);

@@ -27,8 +27,8 @@ MessageCall with_scale(MessageCall call) {
 
 }  // namespace
 
-/// In place of the DeviceRank. `why`: all ranks know it.
-Status Communicator::open_staging(const std::string& why) {
+/// In place of the DeviceRank. `why`: all ranks know it; `sharers`: ranks of this process on the device.
+Status Communicator::open_staging(const std::string& why, uint32_t sharers) {
   if (device_ == nullptr) return Status::ok();
   // Before the set-up ends: to give memory back waits for the device, on which an operation of another rank
   // of this process, which waits for this one, may be under way from then on.
@@ -38,7 +38,11 @@ Status Communicator::open_staging(const std::string& why) {
   auto device = (*devices)->open_staging(options_.device, rank_);
   TUTTI_TRY(device.status());
   staging_ = std::make_unique<Staging>(std::move(*device), process_.heap(),
-                                       Staging::Place{.rank = rank_, .rank_count = rank_count_, .why = why});
+                                       Staging::Place{.rank = rank_,
+                                                      .rank_count = rank_count_,
+                                                      .why = why,
+                                                      .sharers = sharers,
+                                                      .queues = process_.config().device_queues});
   return Status::ok();
 }
 

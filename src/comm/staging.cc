@@ -47,6 +47,15 @@ Staging::~Staging() {
 Status Staging::check_stream(DeviceStream stream) const {
   const auto captured = device_->is_captured(stream);
   TUTTI_TRY(captured.status());
+  if (place_.sharers > 1 && place_.queues == 1) {
+    return {
+        Code::kUnsupported,
+        format("argument stream: calls of this communicator pass through host memory (%s), and of %u ranks "
+               "of this process on the device one's wait would stand in front of another's copies in the "
+               "device's one queue (CUDA_DEVICE_MAX_CONNECTIONS is 1): set the variable to 8 or more, run "
+               "a process a rank, or make the calls with TUTTI_BLOCKING",
+               place_.why.c_str(), place_.sharers)};
+  }
   if (!*captured) return Status::ok();
   return {
       Code::kUnsupported,

@@ -38,7 +38,9 @@ class Staging {
   struct Place {
     uint32_t rank = 0;
     uint32_t rank_count = 1;
-    std::string why;  ///< calls are staged: "rank 1 is in host memory"
+    std::string why;       ///< calls are staged: "rank 1 is in host memory"
+    uint32_t sharers = 1;  ///< ranks of this process on the device
+    uint32_t queues = 1;   ///< Config::device_queues
   };
 
   /// `heap` outlives it.
@@ -51,8 +53,8 @@ class Staging {
   StagingDevice& device() const { return *device_; }
   const std::string& why() const { return place_.why; }
 
-  /// Ok when calls can be ordered on a stream of the user's. Errors: kUnsupported (it is being captured), as
-  /// StagingDevice::is_captured.
+  /// Ok when calls can be ordered on a stream of the user's. Errors: kUnsupported (it is being captured, or
+  /// would surely hold up another rank's), as StagingDevice::is_captured.
   Status check_stream(DeviceStream stream) const;
 
   /// The same call on host memory. From then until the next one the three calls below are about it. Errors:

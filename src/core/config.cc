@@ -68,6 +68,14 @@ void read_interfaces(const Environment& environment, std::string& filter) {
   }
 }
 
+/// A variable of CUDA's: what it makes nothing of is no error of ours.
+void read_device_queues(const Environment& environment, uint32_t& queues) {
+  constexpr uint32_t kMostQueues = 32;
+  uint32_t number = 0;
+  if (read_number(environment, "CUDA_DEVICE_MAX_CONNECTIONS", {1, kMostQueues}, number) && number != 0)
+    queues = number;
+}
+
 Status read_ports(const Environment& environment, const char* name, uint16_t& first, uint16_t& last) {
   std::string text;
   read_text(environment, name, text);
@@ -144,6 +152,7 @@ Result<Config> read_config(const Environment& environment) {
   TUTTI_TRY(read_number(environment, "TUTTI_TLS", {0, 1}, config.tls));
   TUTTI_TRY(read_ports(environment, "TUTTI_PORT_RANGE", config.port_first, config.port_last));
   TUTTI_TRY(read_ports(environment, "TUTTI_INSPECT_PORTS", config.inspect_first, config.inspect_last));
+  read_device_queues(environment, config.device_queues);
   TUTTI_TRY(read_key(environment, config.key));
   return config;
 }

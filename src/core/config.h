@@ -94,6 +94,9 @@ struct Config {
   uint32_t connections = 1;
   /// TUTTI_TLS: 1 = the data between hosts is encrypted and signed (TLS 1.3); equal on all ranks.
   bool tls = false;
+  /// CUDA_DEVICE_MAX_CONNECTIONS, which CUDA's driver reads too: queues of a device, to which the process's
+  /// streams are dealt; where the driver would ignore it, the driver's default.
+  uint32_t device_queues = 8;
   /// TUTTI_KEY, else the contents of the file TUTTI_KEY_FILE: the secret that ranks prove to each other where
   /// no unique id carries one; at least 16 characters, or empty.
   std::string key;

@@ -144,6 +144,16 @@ TEST(ConfigTest, InterfaceFiltersOfOtherLibrariesAreTaken) {
   EXPECT_EQ(filter({{"TUTTI_SOCKET_IFNAME", "ib"}, {"NCCL_SOCKET_IFNAME", "eth"}}), "ib");
 }
 
+// Goal: what CUDA's driver makes nothing of is no error of this library.
+TEST(ConfigTest, QueuesOfADeviceAreReadAsTheDriverDoes) {
+  const auto queues = [](const std::string& text) {
+    return read_config(environment_of({{"CUDA_DEVICE_MAX_CONNECTIONS", text}}))->device_queues;
+  };
+  EXPECT_EQ(queues("1"), 1u);
+  EXPECT_EQ(queues("32"), 32u);
+  for (const char* text : {"", "0", "33", "many"}) EXPECT_EQ(queues(text), Config().device_queues) << text;
+}
+
 TEST(ConfigTest, PortRangesAreReadOrRefused) {
   const auto config =
       read_config(environment_of({{"TUTTI_PORT_RANGE", "5000-65535"}, {"TUTTI_INSPECT_PORTS", "4800-4899"}}));

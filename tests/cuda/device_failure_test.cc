@@ -2,6 +2,7 @@
 // nothing hangs. The machine is the fake driver's.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,20 @@ ClusterOptions on_device(int ranks) {
   options.seconds = 120;
   options.environment = {{"FAKE_CUDA_SMS", "2"}, {"FAKE_CUDA_BLOCKS", "2"}};
   return options;
+}
+
+/// Runs `body` on ranks that are threads, and on ranks that are processes whose launches stay on the device
+/// because it has one queue only. Empty, or what failed.
+std::string run_everywhere(int ranks, const std::function<void(Rank&)>& body, uint64_t timeout_ms = 0) {
+  ClusterOptions options = on_device(ranks);
+  if (timeout_ms > 0) options.config.timeout_ms = timeout_ms;
+  std::string failures = run_cluster(options, body);
+  options.layout.assign(static_cast<size_t>(ranks), 1);
+  options.environment = {
+      {"CUDA_DEVICE_MAX_CONNECTIONS", "1"}, {"FAKE_CUDA_SMS", "1"}, {"FAKE_CUDA_BLOCKS", "1"}};
+  if (const std::string more = run_cluster(options, body); !more.empty())
+    failures += "with one queue: " + more;
+  return failures;
 }
 
 /// Two buffers of a rank on device 0.
@@ -39,18 +54,18 @@ struct Bench {
 
 /// Ranks 0 and 1 reduce different counts; both learn of both.
 void expect_mismatch(size_t count_of_0, size_t count_of_1) {
-  EXPECT_EQ(run_cluster(on_device(2),
-                        [&](Rank& rank) {
-                          Bench bench(rank);
-                          if (!bench) return;
-                          const size_t count = rank.rank() == 0 ? count_of_0 : count_of_1;
-                          rank.expect(tutti_all_reduce(bench.send, bench.recv, count, TUTTI_FLOAT32,
-                                                       TUTTI_SUM, rank.comm, TUTTI_BLOCKING),
-                                      TUTTI_MISMATCH, "all_reduce of different counts");
-                          rank.expect_text({"count " + std::to_string(count_of_0),
-                                            "count " + std::to_string(count_of_1), "the same calls"},
-                                           "the text");
-                        }),
+  EXPECT_EQ(run_everywhere(2,
+                           [&](Rank& rank) {
+                             Bench bench(rank);
+                             if (!bench) return;
+                             const size_t count = rank.rank() == 0 ? count_of_0 : count_of_1;
+                             rank.expect(tutti_all_reduce(bench.send, bench.recv, count, TUTTI_FLOAT32,
+                                                          TUTTI_SUM, rank.comm, TUTTI_BLOCKING),
+                                         TUTTI_MISMATCH, "all_reduce of different counts");
+                             rank.expect_text({"count " + std::to_string(count_of_0),
+                                               "count " + std::to_string(count_of_1), "the same calls"},
+                                              "the text");
+                           }),
             "")
       << count_of_0 << " and " << count_of_1;
 }
@@ -63,96 +78,95 @@ TEST(DeviceFailureTest, RanksInDifferentCallsLearnOfItOnBothSides) {
 }
 
 TEST(DeviceFailureTest, AMessageOfAnotherTypeIsNamed) {
-  EXPECT_EQ(run_cluster(on_device(2),
-                        [](Rank& rank) {
-                          Bench bench(rank);
-                          if (!bench) return;
-                          if (rank.rank() == 0) {
-                            (void)tutti_send(bench.send, 10, TUTTI_FLOAT32, 1, 3, rank.comm, TUTTI_BLOCKING);
-                          } else {
-                            rank.expect(
-                                tutti_recv(bench.recv, 10, TUTTI_INT32, 0, 3, rank.comm, TUTTI_BLOCKING),
-                                TUTTI_MISMATCH, "recv of another type");
-                            rank.expect_text({"its type is float32", "int32 was expected"}, "the text");
-                          }
-                          (void)rank.meet();
-                        }),
-            "");
-}
-
-TEST(DeviceFailureTest, ADeadlineNamesWhoIsNotThere) {
-  ClusterOptions options = on_device(3);
-  options.config.timeout_ms = 300;
   EXPECT_EQ(
-      run_cluster(options,
-                  [](Rank& rank) {
-                    Bench bench(rank);
-                    if (!bench) return;
-                    if (rank.rank() != 2) {
-                      rank.expect(tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM,
-                                                   rank.comm, TUTTI_BLOCKING),
-                                  TUTTI_TIMEOUT, "all_reduce without rank 2");
-                      rank.expect_text({"no progress for", "rank 2 has made no collective call"}, "the text");
-                    }
-                    (void)rank.meet();
-                  }),
+      run_everywhere(2,
+                     [](Rank& rank) {
+                       Bench bench(rank);
+                       if (!bench) return;
+                       if (rank.rank() == 0) {
+                         (void)tutti_send(bench.send, 10, TUTTI_FLOAT32, 1, 3, rank.comm, TUTTI_BLOCKING);
+                       } else {
+                         rank.expect(tutti_recv(bench.recv, 10, TUTTI_INT32, 0, 3, rank.comm, TUTTI_BLOCKING),
+                                     TUTTI_MISMATCH, "recv of another type");
+                         rank.expect_text({"its type is float32", "int32 was expected"}, "the text");
+                       }
+                       (void)rank.meet();
+                     }),
       "");
 }
 
+TEST(DeviceFailureTest, ADeadlineNamesWhoIsNotThere) {
+  EXPECT_EQ(run_everywhere(
+                3,
+                [](Rank& rank) {
+                  Bench bench(rank);
+                  if (!bench) return;
+                  if (rank.rank() != 2) {
+                    rank.expect(tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM,
+                                                 rank.comm, TUTTI_BLOCKING),
+                                TUTTI_TIMEOUT, "all_reduce without rank 2");
+                    rank.expect_text({"no progress for", "rank 2 has made no collective call"}, "the text");
+                  }
+                  (void)rank.meet();
+                },
+                300),
+            "");
+}
+
 TEST(DeviceFailureTest, ARankThatHasLeftIsNoHang) {
-  EXPECT_EQ(run_cluster(on_device(2),
-                        [](Rank& rank) {
-                          Bench bench(rank);
-                          if (!bench) return;
-                          if (rank.rank() == 1) {
-                            rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
-                            rank.comm = nullptr;
-                            return;
-                          }
-                          rank.expect(tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM,
-                                                       rank.comm, TUTTI_BLOCKING),
-                                      TUTTI_PEER_LOST, "all_reduce with a rank that has left");
-                          rank.expect_text({"rank 1, which has left"}, "the text");
-                        }),
+  EXPECT_EQ(run_everywhere(2,
+                           [](Rank& rank) {
+                             Bench bench(rank);
+                             if (!bench) return;
+                             if (rank.rank() == 1) {
+                               rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+                               rank.comm = nullptr;
+                               return;
+                             }
+                             rank.expect(tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32,
+                                                          TUTTI_SUM, rank.comm, TUTTI_BLOCKING),
+                                         TUTTI_PEER_LOST, "all_reduce with a rank that has left");
+                             rank.expect_text({"rank 1, which has left"}, "the text");
+                           }),
             "");
 }
 
 TEST(DeviceFailureTest, AbortEndsBlockingCallsAndStreams) {
   EXPECT_EQ(
-      run_cluster(on_device(3),
-                  [](Rank& rank) {
-                    Bench bench(rank);
-                    if (!bench) return;
-                    if (rank.rank() == 2) {
-                      (void)rank.wait_value(0, 2);
-                      rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
-                      rank.comm = nullptr;
-                      return;
-                    }
-                    const bool blocks = rank.rank() == 0;
-                    const CUstream stream = bench.place->stream();
-                    rank.add(0);
-                    const tutti_result_t result =
-                        tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
-                                         blocks ? TUTTI_BLOCKING : tutti_stream_cuda(stream));
-                    if (blocks) {
-                      rank.expect(result, TUTTI_ABORTED, "a blocking call");
-                      rank.expect_text({"rank 2 called tutti_comm_abort"}, "the text");
-                      return;
-                    }
-                    // Aborted before the call was made, or after.
-                    if (result == TUTTI_SUCCESS) {
-                      rank.expect_true(bench.place->driver().stream_synchronize(stream) == CUDA_SUCCESS,
-                                       "the stream goes on");
-                    }
-                    tutti_result_t error = TUTTI_SUCCESS;
-                    rank.expect_ok(tutti_comm_async_error(rank.comm, &error), "async_error");
-                    rank.expect_true(error == TUTTI_ABORTED, "the communicator knows");
-                    // It says what has become of the operation on the stream, if there was one.
-                    const tutti_result_t destroyed = tutti_comm_destroy(rank.comm);
-                    rank.comm = nullptr;
-                    rank.expect_true(destroyed == TUTTI_SUCCESS || destroyed == TUTTI_ABORTED, "destroy");
-                  }),
+      run_everywhere(3,
+                     [](Rank& rank) {
+                       Bench bench(rank);
+                       if (!bench) return;
+                       if (rank.rank() == 2) {
+                         (void)rank.wait_value(0, 2);
+                         rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
+                         rank.comm = nullptr;
+                         return;
+                       }
+                       const bool blocks = rank.rank() == 0;
+                       const CUstream stream = bench.place->stream();
+                       rank.add(0);
+                       const tutti_result_t result =
+                           tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
+                                            blocks ? TUTTI_BLOCKING : tutti_stream_cuda(stream));
+                       if (blocks) {
+                         rank.expect(result, TUTTI_ABORTED, "a blocking call");
+                         rank.expect_text({"rank 2 called tutti_comm_abort"}, "the text");
+                         return;
+                       }
+                       // Aborted before the call was made, or after.
+                       if (result == TUTTI_SUCCESS) {
+                         rank.expect_true(bench.place->driver().stream_synchronize(stream) == CUDA_SUCCESS,
+                                          "the stream goes on");
+                       }
+                       tutti_result_t error = TUTTI_SUCCESS;
+                       rank.expect_ok(tutti_comm_async_error(rank.comm, &error), "async_error");
+                       rank.expect_true(error == TUTTI_ABORTED, "the communicator knows");
+                       // It says what has become of the operation on the stream, if there was one.
+                       const tutti_result_t destroyed = tutti_comm_destroy(rank.comm);
+                       rank.comm = nullptr;
+                       rank.expect_true(destroyed == TUTTI_SUCCESS || destroyed == TUTTI_ABORTED, "destroy");
+                     }),
       "");
 }
 
@@ -177,24 +191,24 @@ CUgraphExec capture_sum(Rank& rank, const Bench& bench) {
 // Replays that wait for a rank that never comes are known to nobody but the driver: an abort once gave their
 // memory back under them.
 TEST(DeviceFailureTest, AbortLeavesReplaysTheirMemoryAndEndsThem) {
-  EXPECT_EQ(run_cluster(on_device(2),
-                        [](Rank& rank) {
-                          Bench bench(rank);
-                          if (!bench) return;
-                          const cuda::CurrentContext current(bench.place->context());
-                          const CUgraphExec graph = capture_sum(rank, bench);
-                          const cuda::Driver& driver = bench.place->driver();
-                          const CUstream stream = bench.place->stream();
-                          for (int turn = 0; rank.rank() == 0 && turn < 3; ++turn)
-                            rank.expect_true(driver.graph_launch(graph, stream) == CUDA_SUCCESS, "a launch");
-                          (void)rank.meet();
-                          // The other rank's streams are idle.
-                          rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
-                          rank.comm = nullptr;
-                          rank.expect_true(driver.stream_synchronize(stream) == CUDA_SUCCESS,
-                                           "the stream goes on");
-                          (void)driver.graph_exec_destroy(graph);
-                        }),
+  EXPECT_EQ(run_everywhere(
+                2,
+                [](Rank& rank) {
+                  Bench bench(rank);
+                  if (!bench) return;
+                  const cuda::CurrentContext current(bench.place->context());
+                  const CUgraphExec graph = capture_sum(rank, bench);
+                  const cuda::Driver& driver = bench.place->driver();
+                  const CUstream stream = bench.place->stream();
+                  for (int turn = 0; rank.rank() == 0 && turn < 3; ++turn)
+                    rank.expect_true(driver.graph_launch(graph, stream) == CUDA_SUCCESS, "a launch");
+                  (void)rank.meet();
+                  // The other rank's streams are idle.
+                  rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
+                  rank.comm = nullptr;
+                  rank.expect_true(driver.stream_synchronize(stream) == CUDA_SUCCESS, "the stream goes on");
+                  (void)driver.graph_exec_destroy(graph);
+                }),
             "");
 }
 

@@ -85,19 +85,24 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
   struct Case {
     std::vector<int> layout;
     int devices;
+    const char* queues = "";  ///< CUDA_DEVICE_MAX_CONNECTIONS
+    Order order = Order::kStream;
   };
-  for (const Case& one : {Case{{1, 1}, 1}, Case{{2, 1}, 1}, Case{{2, 2}, 2}, Case{{3}, 2}}) {
+  for (const Case& one :
+       {Case{{1, 1}, 1}, Case{{2, 1}, 1}, Case{{2, 2}, 2}, Case{{3}, 2}, Case{{2, 2}, 2, "1"},
+        Case{{1, 1, 1}, 1, "1", Order::kStreams}, Case{{1, 1}, 1, "1", Order::kGraph}}) {
     // The thread sanitizer sees nothing between processes, and keeps a megabyte for each thread of a device.
     if (thread_sanitized() && one.layout.size() > 1) continue;
     ClusterOptions options = on_device(1, 2);
     options.layout = one.layout;
     options.create = false;
     options.environment.emplace_back("FAKE_CUDA_DEVICES", std::to_string(one.devices));
+    options.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", one.queues);
     const std::string failures = run_cluster(options, [&](Rank& rank) {
       tutti_config_t config = rank.config();
       config.device = rank.rank() % one.devices;
       if (!rank.renew(config)) return;
-      const auto place = CudaPlace::open(rank, config.device, Order::kStream);
+      const auto place = CudaPlace::open(rank, config.device, one.order);
       if (place == nullptr) return;
       for (uint64_t i = 0; i < kKindCount; ++i) {
         Trial trial;
@@ -107,7 +112,8 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
         run_trial(rank, trial, *place);
       }
     });
-    EXPECT_EQ(failures, "") << layout_name(one.layout) << " on " << one.devices << " devices";
+    EXPECT_EQ(failures, "") << layout_name(one.layout) << " on " << one.devices
+                            << " devices, queues: " << one.queues;
   }
 }
 

@@ -124,5 +124,92 @@ TEST(ProcessesTest, RanksOfSeveralProcessesShareADevice) {
   EXPECT_EQ(run_on_device({2, 1}, {{"FAKE_CUDA_SMS", "1"}, {"FAKE_CUDA_BLOCKS", "1"}}), "");
 }
 
+// With few queues a stream may hold up what another one is given later: ranks that were late once waited for
+// each other until the deadline, each one's new launch behind its own stream's wait.
+TEST(ProcessesTest, ARankAProcessNeedsNoQueueBesideItsStreams) {
+  const struct {
+    const char* queues;
+    const char* multiprocessors;
+    const char* blocks;
+  } cases[] = {{"1", "1", "1"}, {"1", "4", "2"}, {"1", "64", "1"}, {"2", "8", "2"}, {"2", "64", "1"}};
+  for (const auto& one : cases) {
+    EXPECT_EQ(run_on_device({1, 1, 1}, {{"CUDA_DEVICE_MAX_CONNECTIONS", one.queues},
+                                        {"FAKE_CUDA_SMS", one.multiprocessors},
+                                        {"FAKE_CUDA_BLOCKS", one.blocks}}),
+              "")
+        << one.queues << " queues, " << one.multiprocessors << " multiprocessors";
+  }
+}
+
+// Goal: work that stands behind an operation in its stream does not keep late ranks from it. Method: one
+// queue; rank 0 has queued a copy behind its operation before rank 1 makes its own.
+TEST(ProcessesTest, WorkBehindAnOperationWaitsForNobodyElse) {
+  const std::vector<std::pair<std::string, std::string>> environment = {
+      {"CUDA_DEVICE_MAX_CONNECTIONS", "1"}, {"FAKE_CUDA_SMS", "1"}, {"FAKE_CUDA_BLOCKS", "1"}};
+  ClusterOptions options{.layout = {1, 1}, .environment = environment, .create = false};
+  EXPECT_EQ(test::run_cluster(
+                options,
+                [](Rank& rank) {
+                  constexpr size_t kCount = 90'000;
+                  tutti_config_t config = rank.config();
+                  config.device = 0;
+                  Buffers buffers;
+                  if (!buffers.open(rank, 0, kCount * sizeof(float)) || !rank.renew(config)) return;
+                  const CurrentContext current(*buffers.context);
+                  const auto stream = Stream::create(*buffers.context);
+                  buffers.write(values_of(rank.rank(), kCount));
+                  if (rank.rank() == 1) (void)rank.wait_value(0, 1);
+                  for (int turn = 0; turn < 3; ++turn) {
+                    rank.expect_ok(tutti_all_reduce(buffers.input.as<void>(), buffers.output.as<void>(),
+                                                    kCount, TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
+                                                    tutti_stream_cuda(stream->handle())),
+                                   "all_reduce");
+                    rank.expect_true(buffers.driver->memcpy_async(
+                                         buffers.input.address(), buffers.output.address(),
+                                         kCount * sizeof(float), stream->handle()) == CUDA_SUCCESS,
+                                     "a copy behind it");
+                  }
+                  if (rank.rank() == 0) rank.add(0);
+                  rank.expect_true(stream->synchronize().is_ok(), "the stream");
+                  const std::vector<float> sums = buffers.read(kCount);
+                  // Of what is equal on both ranks a sum is twice as much.
+                  for (size_t i = 0; i < kCount; i += 997)
+                    rank.expect_true(sums[i] == 4 * 3 * static_cast<float>(i % 1000), "the sums");
+                  rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+                  rank.comm = nullptr;
+                }),
+            "");
+}
+
+// Goal: where ranks of one process would surely hold up each other, they are told, and calls that need no
+// stream work. Method: two ranks of a process on a device with one queue.
+TEST(ProcessesTest, RanksOfAProcessWithOneQueuePassThroughHostMemory) {
+  ClusterOptions options{
+      .layout = {2, 1}, .environment = {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}, .create = false};
+  EXPECT_EQ(
+      test::run_cluster(
+          options,
+          [](Rank& rank) {
+            tutti_config_t config = rank.config();
+            config.device = 0;
+            Buffers buffers;
+            if (!buffers.open(rank, 0, 700 * sizeof(float)) || !rank.renew(config)) return;
+            const CurrentContext current(*buffers.context);
+            check_all_reduce(rank, buffers, 700, TUTTI_BLOCKING);
+            if (rank.rank() < 2) {
+              const auto stream = Stream::create(*buffers.context);
+              rank.expect(
+                  tutti_all_reduce(buffers.input.as<void>(), buffers.output.as<void>(), 700, TUTTI_FLOAT32,
+                                   TUTTI_SUM, rank.comm, tutti_stream_cuda(stream->handle())),
+                  TUTTI_UNSUPPORTED, "a call on a stream");
+              rank.expect_text({"argument stream", "CUDA_DEVICE_MAX_CONNECTIONS", "8 or more"}, "the text");
+            }
+            check_all_gather(rank, buffers, 700);
+            rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+            rank.comm = nullptr;
+          }),
+      "");
+}
+
 }  // namespace
 }  // namespace tutti::cuda
