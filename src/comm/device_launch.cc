@@ -264,7 +264,7 @@ Status CudaDevices::launch(std::span<const DeviceOperation> operations) {
   for (const DeviceOperation& operation : operations)
     TUTTI_TRY(rank_of(operation).find(operation, rank_of(operations.front())));
   for (const DeviceOperation& operation : operations) TUTTI_TRY(rank_of(operation).order());
-  Status status = queue_parts(operations);
+  Status status = contained([&] { return queue_parts(operations); });
   // What is queued gets its wait and its mark whatever has failed.
   for (const DeviceOperation& operation : operations) {
     CudaRank& rank = rank_of(operation);

@@ -37,7 +37,7 @@ class CountingIndex final : public cuda::LinkIndex {
     return 1000 + 2 * stripe + static_cast<uint32_t>(use);
   }
   cuda::PeerWindow window(uint32_t peer) override {
-    return {.window = &windows[peer], .reference_offset = 0, .same_process = 1};
+    return {.window = &windows[peer], .regions = nullptr};
   }
 
   std::vector<std::pair<uint32_t, uint32_t>> sends;
