@@ -10,13 +10,19 @@ namespace tutti {
 
 bool SetUpStop::arm(int fd) {
   const std::scoped_lock lock(mutex_);
+  if (stopped_) return false;
   fd_ = fd;
-  return !stopped_;
+  return true;
 }
 
 void SetUpStop::disarm() {
   const std::scoped_lock lock(mutex_);
   fd_ = -1;
+}
+
+bool SetUpStop::is_stopped() {
+  const std::scoped_lock lock(mutex_);
+  return stopped_;
 }
 
 void SetUpStop::stop() {

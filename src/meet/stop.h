@@ -15,6 +15,7 @@ class SetUpStop {
   /// From now on `stop` hangs up this connection. False when it has been called already.
   bool arm(int fd);
   void disarm();
+  bool is_stopped();
   /// Any thread. The set-up fails soon, if it has not ended; so does one that begins later.
   void stop();
 

@@ -32,6 +32,9 @@ TEST(SetUpStopTest, HangsUpTheConnectionThatItIsArmedWith) {
   EXPECT_FALSE(under_way.is_open());
   EXPECT_TRUE(before.is_open()) << "nobody waits there any more";
   EXPECT_FALSE(stop.arm(before.near.get())) << "a set-up that begins later is told";
+  stop.stop();
+  EXPECT_TRUE(before.is_open()) << "it was not armed with that";
+  EXPECT_TRUE(stop.is_stopped());
 }
 
 }  // namespace
