@@ -29,7 +29,7 @@ Status await(const FetchOptions& options, int fd, uint64_t until_ns) {
 }
 
 Result<LocalMessage> ask(const FetchOptions& options) {
-  const auto connection = local_connect(options.name, options.deadline_ns);
+  const auto connection = local_connect(options.name, options.deadline_ns, options.check);
   TUTTI_TRY(connection.status());
   TUTTI_TRY(local_send(connection->get(), options.secret, {}, options.deadline_ns));
   for (;;) {

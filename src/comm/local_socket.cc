@@ -75,7 +75,8 @@ Result<FileDescriptor> local_listen(const std::string& name) {
   return listener;
 }
 
-Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_ns) {
+Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_ns,
+                                     const std::function<Status()>& check) {
   FileDescriptor connection = open_socket(SOCK_NONBLOCK);
   if (!connection.is_open()) return system_error("opening a Unix socket", errno);
   sockaddr_un address;
@@ -90,6 +91,7 @@ Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_
                     "the queue of Unix socket @" + name +
                         " is full: who listens there (ss -xlp) takes no connections, or others "
                         "of this host come in without end");
+    if (check) TUTTI_TRY(check());
     nanosleep(&kConnectPause, nullptr);
   }
   // Whoever took the name after its owner would be told the key.

@@ -28,8 +28,10 @@ inline constexpr size_t kMaxMessageBytes = 65536;
 /// Listens on the abstract name. Non-blocking.
 Result<FileDescriptor> local_listen(const std::string& name);
 /// Non-blocking. Errors: kPeerLost when nobody listens whose user has our rights; kTimeout when who listens
-/// takes no connections until `deadline_ns`; kSystemError.
-Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_ns);
+/// takes no connections until `deadline_ns`; kSystemError; what `check`, called while it takes none, fails
+/// with.
+Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_ns,
+                                     const std::function<Status()>& check = {});
 /// The next connection of a user with our rights; closed descriptor, and errno, when none is waiting, or many
 /// of other users were in front of it: then the listener is still ready.
 FileDescriptor local_accept(const FileDescriptor& listener);

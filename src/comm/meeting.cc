@@ -43,7 +43,10 @@ Status maker_lost(int connection) {
 }  // namespace
 
 Result<Meeting> Meeting::join(const SetUpOptions& self, uint64_t connect_deadline_ns) {
-  auto connection = local_connect(local_name_of(self.id), connect_deadline_ns);
+  const auto check = [&self] {
+    return self.stop != nullptr && self.stop->is_stopped() ? stopped_status() : Status::ok();
+  };
+  auto connection = local_connect(local_name_of(self.id), connect_deadline_ns, check);
   TUTTI_TRY(connection.status());
   Join hello;
   hello.version = kVersionCode;

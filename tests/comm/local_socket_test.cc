@@ -81,6 +81,8 @@ TEST(LocalSocketTest, AListenerThatTakesNobodyIsLeftAtTheDeadline) {
   ASSERT_EQ(listen(listener->get(), 0), 0) << "one place in its queue";
   ASSERT_TRUE(local_connect(name, UINT64_MAX).status().is_ok());
   EXPECT_EQ(local_connect(name, 0).status().code(), Code::kTimeout);
+  const auto is_aborted = [] { return Status(Code::kAborted, "by another thread"); };
+  EXPECT_EQ(local_connect(name, UINT64_MAX, is_aborted).status().code(), Code::kAborted);
   EXPECT_TRUE(local_accept(*listener).is_open());
   EXPECT_TRUE(local_connect(name, 0).status().is_ok());
 }
