@@ -50,14 +50,29 @@ Status SetUp::join_network() {
   auto port = DataPort::open(options_.rank, point->credentials, listen_);
   TUTTI_TRY(port.status());
   port_ = std::move(*port);
-  auto meeting = NetworkMeeting::join(std::move(*point), {.rank_count = options_.rank_count,
-                                                          .rank = options_.rank,
-                                                          .deadline_ns = options_.deadline_ns,
-                                                          .listen = listen_,
-                                                          .stop = options_.stop});
+  auto meeting = join_meeting(options_.deadline_ns, options_.stop);
+  if (!meeting && options_.stop != nullptr && options_.stop->is_stopped()) {
+    // Nobody knows of this rank yet: all would wait for it.
+    constexpr uint64_t kTellMs = 1000;
+    auto brief = join_meeting(std::min(options_.deadline_ns, deadline_after_ms(kTellMs)), nullptr);
+    if (brief) {
+      brief->fail(
+          {Code::kAborted, format("rank %u has ended its set-up by abort or destroy", options_.rank)});
+    }
+  }
   TUTTI_TRY(meeting.status());
   network_.emplace(std::move(*meeting));
   return Status::ok();
+}
+
+Result<NetworkMeeting> SetUp::join_meeting(uint64_t deadline_ns, SetUpStop* stop) const {
+  auto point = meeting_point_of(options_.id);
+  TUTTI_TRY(point.status());
+  return NetworkMeeting::join(std::move(*point), {.rank_count = options_.rank_count,
+                                                  .rank = options_.rank,
+                                                  .deadline_ns = deadline_ns,
+                                                  .listen = listen_,
+                                                  .stop = stop});
 }
 
 Result<Blobs> SetUp::introduce(const Announce& announce) {

@@ -67,6 +67,7 @@ class SetUp {
   explicit SetUp(const SetUpOptions& options, const Config& config)
       : options_(options), listen_{config.socket_ifname, config.port_first, config.port_last} {}
   Status join_network();
+  Result<NetworkMeeting> join_meeting(uint64_t deadline_ns, SetUpStop* stop) const;
 
   SetUpOptions options_;
   ListenOptions listen_;
