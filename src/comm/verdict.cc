@@ -282,8 +282,8 @@ void Communicator::raise(const Status& why) {
 /// be in use: buffers_are_free.
 Status Communicator::fail(const Status& why) {
   raise(why);
+  // Peers that read the page must not believe that workers have left their buffers.
   if (striped_) workers_->recall();
-  if (remote_ != nullptr) remote_->withdraw();
   draining_ = false;
   if (shows_wait_) clear_wait();
   if (device_ == nullptr) {
@@ -291,6 +291,8 @@ Status Communicator::fail(const Status& why) {
     header_->status.completed.store(sequence_, std::memory_order_release);
     buffers_deadline_ns_ = deadline_after_ms(kReferencePatienceMs);
   }
+  // What may throw comes behind: the call has ended, whatever becomes of that.
+  if (remote_ != nullptr) remote_->withdraw();
   // The first failure that reached this rank is the one that all its calls report. A peer that died while it
   // wrote the alert's text never raises it: then this failure takes its place.
   await_alert();
