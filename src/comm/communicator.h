@@ -310,6 +310,7 @@ class Communicator {
   Status run_whole(Whole&& call);
   Status drive();
   void leave_buffers() const;
+  void show_left();
   Status begin_on_host(const Call& call);
   Status begin_on_host(const MessageCall& call);
 

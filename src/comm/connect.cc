@@ -146,14 +146,21 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
 Status Communicator::meet(const SetUpOptions& options) {
   auto setup = SetUp::join(options, process_.config());
   TUTTI_TRY(setup.status());
-  const Status prepared = prepare(*setup);
+  const Status prepared = contained([&] { return prepare(*setup); });
   if (prepared) return prepared;
   // The first failure that is heard of is everybody's, and should not be what another one has led to.
-  const Status cause = setup->find_cause(prepared);
-  setup->fail(cause);
+  Status cause = prepared;
+  static_cast<void>(contained([&]() -> Status {
+    cause = setup->find_cause(prepared);
+    setup->fail(cause);
+    return Status::ok();
+  }));
   // Who is through all the same, because the last word of the meeting has reached it, reads it in its first
-  // call.
-  if (!links_.peers().empty()) raise(cause);
+  // call, and shrinks without this rank.
+  if (!links_.peers().empty()) {
+    raise(cause);
+    show_left();
+  }
   return cause;
 }
 

@@ -370,6 +370,11 @@ void Communicator::leave() {
   if (remote_ != nullptr && !has_error()) {
     remote_->finish(deadline_after_ms(options_.timeout_ms), [this] { return has_error(); });
   }
+  show_left();
+}
+
+/// Ranks that shrink the communicator do not wait for this one any more.
+void Communicator::show_left() {
   if (plane_ != nullptr) plane_->leave();
   header_->status.has_left.store(StatusPage::kLeft, std::memory_order_release);
 }
