@@ -20,9 +20,9 @@ using namespace tutti;  // NOLINT: this file is the border between the C names a
 
 namespace {
 
-/// Gathers one fixed-size item of every rank through the communicator itself, for comm_split.
+/// Gathers one fixed-size item of every rank through the communicator itself.
 template <class Item>
-Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine) {
+Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine, uint64_t timeout_ms) {
   Communicator& comm = *handle->comm;
   std::vector<Item> all(comm.rank_count());
   Call call;
@@ -32,8 +32,35 @@ Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine) {
                 .count = sizeof(Item)};
   call.send = &mine;
   call.recv = all.data();
-  TUTTI_TRY(issue(handle, call, TUTTI_BLOCKING));
+  handle->repeat.valid = false;
+  TUTTI_TRY(take_turn(handle, timeout_ms).run(call));
   return all;
+}
+
+/// What leads to an exchange in which the others wait for this rank, and the exchange: what ends it here ends
+/// it on all ranks.
+template <class Body>
+Status up_to_exchange(Communicator& comm, Body&& body) {
+  const Status status = contained(body);
+  if (!status && !comm.has_error()) comm.fail_all(status);
+  return status;
+}
+
+/// Ends a communicator that is not for the caller: who has taken it hears of that, and waits for this rank in
+/// no shrink of it.
+void abandon_handle(tutti_comm* handle) {
+  if (Communicator* const comm = handle->comm.get(); comm != nullptr) {
+    static_cast<void>(contained([&]() -> Status {
+      comm->fail_all({Code::kAborted,
+                      format("rank %u has given up this communicator, which not all have", comm->rank())});
+      return Status::ok();
+    }));
+    static_cast<void>(contained([&]() -> Status {
+      comm->leave();
+      return Status::ok();
+    }));
+  }
+  recycle_handle(handle);
 }
 
 struct SplitItem {
@@ -46,6 +73,17 @@ struct SplitId {
   int32_t code = 0;
   UniqueId id;
 };
+
+/// The ranks of a color, in their new order.
+std::vector<uint32_t> members_of(int color, const std::vector<SplitItem>& items) {
+  std::vector<uint32_t> members;
+  for (uint32_t rank = 0; rank < items.size(); ++rank) {
+    if (items[rank].color == color) members.push_back(rank);
+  }
+  std::sort(members.begin(), members.end(),
+            [&](uint32_t a, uint32_t b) { return std::pair(items[a].key, a) < std::pair(items[b].key, b); });
+  return members;
+}
 
 /// Two exchanges: who goes where, then the ids, which only the first rank of each color makes.
 Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
@@ -62,24 +100,24 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
   if (in_group()) return {Code::kInvalidUsage, "tutti_comm_split cannot be called inside a group"};
   Communicator& comm = *handle->comm;
   TUTTI_TRY(check_comm_config(config, comm.process().config()));
-  auto items = gather_items(handle, SplitItem{color, key});
+  auto items = gather_items(handle, SplitItem{color, key}, timeout_of(handle));
   TUTTI_TRY(items.status());
   std::vector<uint32_t> members;
-  for (uint32_t rank = 0; rank < comm.rank_count(); ++rank) {
-    if ((*items)[rank].color == color) members.push_back(rank);
-  }
-  std::stable_sort(members.begin(), members.end(),
-                   [&](uint32_t a, uint32_t b) { return (*items)[a].key < (*items)[b].key; });
-  SplitId mine;
-  if (color != TUTTI_NO_COLOR && members[0] == comm.rank()) {
-    auto id = comm.process().make_id(comm.host_count() > 1);
-    mine.code = static_cast<int32_t>(id.status().code());
-    if (id) mine.id = *id;
-  }
-  auto ids = gather_items(handle, mine);
-  TUTTI_TRY(ids.status());
+  std::vector<SplitId> ids;
+  TUTTI_TRY(up_to_exchange(comm, [&]() -> Status {
+    members = members_of(color, *items);
+    SplitId mine;
+    if (color != TUTTI_NO_COLOR && members[0] == comm.rank()) {
+      auto id = comm.process().make_id(comm.host_count() > 1);
+      mine.code = static_cast<int32_t>(id.status().code());
+      if (id) mine.id = *id;
+    }
+    auto all = gather_items(handle, mine, timeout_of(handle));
+    if (all) ids = std::move(*all);
+    return all.status();
+  }));
   if (color == TUTTI_NO_COLOR) return Status::ok();
-  const SplitId& leader = (*ids)[members[0]];
+  const SplitId& leader = ids[members[0]];
   if (leader.code != 0) {
     return {static_cast<Code>(leader.code),
             format("rank %u could not make the new communicator's id", members[0])};
@@ -255,24 +293,31 @@ struct GrowOutcome {
   std::array<char, 500> text{};
 };
 
+Status first_failure(const std::vector<GrowOutcome>& outcomes) {
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const GrowOutcome& theirs = outcomes[rank];
+    if (theirs.code == 0) continue;
+    return {static_cast<Code>(theirs.code), format("rank %zu: %s", rank, theirs.text.data())};
+  }
+  return Status::ok();
+}
+
 /// Ranks that were there give the old communicator up for the new one: so either all of them have that, or
 /// none. Who joins is told by what it has.
-Status agree_on_growth(tutti_comm* old, const Status& created, tutti_comm_t** result) {
-  GrowOutcome mine{.code = static_cast<int32_t>(created.code()), .text = {}};
-  created.text().copy(mine.text.data(), mine.text.size() - 1);
-  const auto outcomes = gather_items(old, mine);
+Status agree_on_growth(tutti_comm* old, const Status& created, uint64_t setup_timeout_ms,
+                       tutti_comm_t** result) {
+  std::vector<GrowOutcome> outcomes;
+  Status failed = up_to_exchange(*old->comm, [&]() -> Status {
+    GrowOutcome mine{.code = static_cast<int32_t>(created.code()), .text = {}};
+    created.text().copy(mine.text.data(), mine.text.size() - 1);
+    // Another rank's set-up may end at its deadline.
+    auto all = gather_items(old, mine, std::max(timeout_of(old), setup_timeout_ms));
+    if (all) outcomes = std::move(*all);
+    return all.status();
+  });
   if (!created) return created;
-  Status failed = outcomes.status();
-  for (size_t rank = 0; failed && rank < outcomes->size(); ++rank) {
-    const GrowOutcome& theirs = (*outcomes)[rank];
-    if (theirs.code != 0) {
-      failed = Status(static_cast<Code>(theirs.code), format("rank %zu: %s", rank, theirs.text.data()));
-    }
-  }
-  if (failed) return failed;
-  tutti_comm* const grown = std::exchange(*result, nullptr);
-  grown->comm->abort();
-  recycle_handle(grown);
+  if (failed) failed = contained([&] { return first_failure(outcomes); });
+  if (!failed) abandon_handle(std::exchange(*result, nullptr));
   return failed;
 }
 
@@ -292,8 +337,10 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
   TUTTI_TRY(check_ready(handle));
   if (in_group()) return {Code::kInvalidUsage, "tutti_comm_grow cannot be called inside a group"};
   Communicator& old = *handle->comm;
+  const tutti_config_t inherited = inherited_config(old);
   CommOptions options;
   bool nonblocking = false;
+  if (config == nullptr) config = &inherited;
   TUTTI_TRY(read_comm_config(config, old.process().config(), options, nonblocking));
   mine.nonblocking = nonblocking ? 1 : 0;
   const auto own = static_cast<int>(old.rank());
@@ -302,7 +349,7 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
         Code::kInvalidArgument,
         format("argument rank is %d: a rank of the communicator keeps its own, %d, or says -1", rank, own)};
   }
-  auto items = gather_items(handle, mine);
+  auto items = gather_items(handle, mine, timeout_of(handle));
   TUTTI_TRY(items.status());
   const GrowItem* chosen = nullptr;
   for (const GrowItem& item : *items) {
@@ -320,13 +367,12 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
   }
   if (chosen == nullptr)
     return {Code::kInvalidArgument, "argument id is NULL on every rank of the communicator"};
-  const tutti_config_t inherited = inherited_config(old);
   const Status created =
-      create_comm(result, rank_count, chosen->id, own, config != nullptr ? config : &inherited, handle);
+      contained([&] { return create_comm(result, rank_count, chosen->id, own, config, handle); });
   // Who has only begun cannot say yet, and the others do not wait for it.
   const bool all_block =
       std::none_of(items->begin(), items->end(), [](const GrowItem& item) { return item.nonblocking != 0; });
-  return all_block ? agree_on_growth(handle, created, result) : created;
+  return all_block ? agree_on_growth(handle, created, options.setup_timeout_ms, result) : created;
 }
 
 }  // namespace

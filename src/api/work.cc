@@ -48,7 +48,7 @@ Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, u
                               .streams = {}});
   });
   if (!pushed) {
-    comm->refuse_staged(pushed);
+    comm->fail_all(pushed);
     wait_for_queue(handle);
     comm->pass_staged(number);
   }

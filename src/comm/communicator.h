@@ -134,9 +134,8 @@ class Communicator {
   Status run(const StagedCall<Call>& staged);
   Status run(const StagedCall<MessageCall>& staged);
 
-  /// In place of `run`, for a call that nobody will run: all ranks get `why`. Then, when those that were
-  /// staged before have ended, `pass_staged` lets its stream go on.
-  void refuse_staged(const Status& why) { raise(why); }
+  /// In place of `run`, for a call that nobody will run: first `fail_all`, then, when those that were staged
+  /// before have ended, this lets its stream go on.
   void pass_staged(uint32_t number) { staging_->device().release(number); }
 
   /// The same in pieces, so that one thread can drive several communicators: begin, then poll until it is
@@ -175,7 +174,9 @@ class Communicator {
   /// What put the communicator in error; ok if nothing has. Any thread.
   Status error() const { return alert_status(header_->alert); }
   bool has_error() const { return header_->alert.state.load(std::memory_order_acquire) == Alert::kRaised; }
-  /// Wakes every wait of every rank. Any thread.
+  /// Puts the communicator in error, on all ranks, and wakes every wait of every rank. Any thread.
+  void fail_all(const Status& why);
+  /// The same, by tutti_comm_abort.
   void abort();
   /// The process of a peer on this host has ended. Called on the control thread.
   void peer_lost(uint32_t rank);

@@ -319,8 +319,7 @@ Status Communicator::end_thrown(bool is_one_of_many) noexcept {
   }));
   return contained([&] {
     if (has_begun) return fail(why);
-    raise(why);
-    if (device_ != nullptr) process_.tender().wake();
+    fail_all(why);
     return why;
   });
 }
@@ -344,9 +343,13 @@ bool Communicator::holds_references() const {
   return striped_ ? workers_->holds_references() : current_->holds_references();
 }
 
-void Communicator::abort() {
-  raise({Code::kAborted, format("rank %u called tutti_comm_abort", rank_)});
+void Communicator::fail_all(const Status& why) {
+  raise(why);
   if (device_ != nullptr) process_.tender().wake();
+}
+
+void Communicator::abort() {
+  fail_all({Code::kAborted, format("rank %u called tutti_comm_abort", rank_)});
 }
 
 void Communicator::peer_lost(uint32_t rank) {

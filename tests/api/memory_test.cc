@@ -144,5 +144,16 @@ TEST(MemoryTest, AGroupFailsOnAllRanksOrCanBeMadeAgain) {
             "");
 }
 
+// Goal: a split ends on all ranks, wherever memory is short between its exchanges: the peer once waited for
+// the second one until its deadline. Method: no rank is of a color, so nothing follows the exchanges.
+TEST(MemoryTest, ASplitFailsOnAllRanksOrCanBeMadeAgain) {
+  EXPECT_EQ(with_each_allocation_failing([](Rank& rank, size_t turn, uint64_t failures) {
+              tutti_comm_t* next = nullptr;
+              const FailingAllocations shortage(turn, failures);
+              return tutti_comm_split(rank.comm, TUTTI_NO_COLOR, 0, &next, nullptr);
+            }),
+            "");
+}
+
 }  // namespace
 }  // namespace tutti::test
