@@ -385,8 +385,8 @@ Status order_streams(const Parts& parts, bool before) {
 }
 
 /// Ranks may mix sends and collectives in different orders inside a group: all run the messages first. What
-/// blocks is left for the end, in `blocking`.
-Status issue_on_streams(std::vector<Work>& all, std::vector<Work>& blocking) {
+/// blocks is left for the end, in `blocking`. `has_begun`: a host stream has some, whatever is returned.
+Status issue_on_streams(std::vector<Work>& all, std::vector<Work>& blocking, bool& has_begun) {
   for (const bool messages_first : {true, false}) {
     std::vector<const Work*> on_devices;
     for (Work& work : all) {
@@ -397,11 +397,18 @@ Status issue_on_streams(std::vector<Work>& all, std::vector<Work>& blocking) {
         on_devices.push_back(&work);
       } else {
         TUTTI_TRY(enqueue(std::move(work)));
+        has_begun = true;
       }
     }
     TUTTI_TRY(StreamCalls(std::move(on_devices)).issue());
   }
   return Status::ok();
+}
+
+void fail_all(const Parts& parts, const Status& why) {
+  for (const auto& [handle, part] : parts) {
+    if (!handle->comm->has_error()) handle->comm->fail_all(why);
+  }
 }
 
 }  // namespace
@@ -473,7 +480,10 @@ Status group_end() {
   for (Work& work : all.work) TUTTI_TRY(prepare(work, parts));
   TUTTI_TRY(order_streams(parts, true));
   std::vector<Work> blocking;
-  const Status issued = issue_on_streams(all.work, blocking);
+  bool has_begun = false;
+  const Status issued = contained([&] { return issue_on_streams(all.work, blocking, has_begun); });
+  // The other ranks' groups are whole, and wait for the rest of this one.
+  if (!issued && has_begun) fail_all(parts, issued);
   // What is queued holds the other streams up, whatever has failed.
   const Status ordered = order_streams(parts, false);
   TUTTI_TRY(issued);

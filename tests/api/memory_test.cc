@@ -15,8 +15,8 @@ namespace {
 
 const tutti_stream_t kNow = TUTTI_BLOCKING;
 
-tutti_result_t sum(Rank& rank, std::vector<float>& data) {
-  return tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_FLOAT32, TUTTI_SUM, rank.comm, kNow);
+tutti_result_t sum(Rank& rank, std::vector<float>& data, tutti_stream_t stream = kNow) {
+  return tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_FLOAT32, TUTTI_SUM, rank.comm, stream);
 }
 
 /// A call that allocates in the middle: its deadline passes, and there is no memory to say for whom it waits.
@@ -140,6 +140,31 @@ TEST(MemoryTest, AGroupFailsOnAllRanksOrCanBeMadeAgain) {
               }
               const tutti_result_t ended = tutti_group_end();
               return result == TUTTI_SUCCESS ? ended : result;
+            }),
+            "");
+}
+
+// Goal: the same on a host stream, which may have the first call already: the peer once waited for the second
+// one until its deadline.
+TEST(MemoryTest, AGroupOnAHostStreamFailsOnAllRanksOrCanBeMadeAgain) {
+  EXPECT_EQ(with_each_allocation_failing([](Rank& rank, size_t turn, uint64_t failures) {
+              std::vector<float> first(100 + turn, 1.0f);
+              std::vector<float> second(300 + turn, 1.0f);
+              tutti_host_stream_t* stream = nullptr;
+              rank.expect_ok(tutti_host_stream_create(&stream), "stream");
+              tutti_result_t result = TUTTI_SUCCESS;
+              {
+                const FailingAllocations shortage(turn, failures);
+                result = tutti_group_start();
+                for (auto* data : {&first, &second}) {
+                  const tutti_result_t added = sum(rank, *data, tutti_stream_host(stream));
+                  if (result == TUTTI_SUCCESS) result = added;
+                }
+                const tutti_result_t ended = tutti_group_end();
+                if (result == TUTTI_SUCCESS) result = ended;
+              }
+              const tutti_result_t run = tutti_host_stream_destroy(stream);
+              return result == TUTTI_SUCCESS ? run : result;
             }),
             "");
 }
