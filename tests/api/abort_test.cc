@@ -220,22 +220,26 @@ TEST(AbortTest, EndsASetUp) {
 // Goal: abort ends the set-up of a communicator that another thread is making from this one: a grow once went
 // on to its deadline. Method: the rank that is to join does not come.
 TEST(AbortTest, EndsTheSetUpOfACommunicatorThatIsMadeFromIt) {
-  EXPECT_EQ(run_child([]() -> std::string {
-              tutti_unique_id_t id;
-              if (tutti_get_unique_id(&id) != TUTTI_SUCCESS) return tutti_last_error();
-              tutti_config_t config = TUTTI_CONFIG_INIT;
-              config.setup_timeout_ms = 600'000;
-              tutti_comm_t* comm = nullptr;
-              if (tutti_comm_create_all(&comm, 1, &config) != TUTTI_SUCCESS) return tutti_last_error();
-              tutti_comm_t* grown = nullptr;
-              tutti_result_t result = TUTTI_SUCCESS;
-              std::thread grower([&] { result = tutti_comm_grow(comm, 2, &id, -1, &grown, nullptr); });
-              while (comm->holds.load() == 0) std::this_thread::yield();
-              if (tutti_comm_abort(comm) != TUTTI_SUCCESS) return tutti_last_error();
-              grower.join();
-              return result == TUTTI_ABORTED && grown == nullptr ? "" : tutti_error_string(result);
-            }),
-            "");
+  ClusterOptions options;
+  options.layout = processes(1);
+  EXPECT_EQ(
+      run_cluster(options,
+                  [](Rank& rank) {
+                    tutti_unique_id_t id;
+                    rank.expect_ok(tutti_get_unique_id(&id), "id");
+                    tutti_config_t config = rank.config();
+                    config.setup_timeout_ms = 600'000;
+                    tutti_comm_t* const comm = std::exchange(rank.comm, nullptr);
+                    tutti_comm_t* grown = nullptr;
+                    tutti_result_t result = TUTTI_SUCCESS;
+                    std::thread grower([&] { result = tutti_comm_grow(comm, 2, &id, -1, &grown, &config); });
+                    rank.wait_until_joined();
+                    rank.expect_ok(tutti_comm_abort(comm), "abort");
+                    grower.join();
+                    rank.expect(result, TUTTI_ABORTED, "grow");
+                    rank.expect_true(grown == nullptr, "an aborted grow left a communicator");
+                  }),
+      "");
 }
 
 }  // namespace
