@@ -276,10 +276,11 @@ TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key
  * included), or that have finalized, are left out by themselves. Blocks until all have met, at most until the
  * set-up deadline, which counts from when this rank's own operations have ended; ranks that are lost
  * meanwhile are left out too, or, when all were ready, lost to the new communicator. All that live get the
- * same one, or an error. flags: TUTTI_SHRINK_ABORT ends operations of `comm` that are under way on any
- * rank first, as tutti_comm_abort does; without it they are waited for. `comm` stays the caller's: destroy or
- * abort it. config NULL: the parent's. Errors: TUTTI_TIMEOUT naming who has not come, TUTTI_MISMATCH (other
- * exclusions), TUTTI_INVALID_USAGE (others exclude this rank), TUTTI_UNSUPPORTED (config.nonblocking). */
+ * same one, or an error, after which all may call it again. flags: TUTTI_SHRINK_ABORT ends operations of
+ * `comm` that are under way on any rank first, as tutti_comm_abort does; without it they are waited for.
+ * `comm` stays the caller's: destroy or abort it. config NULL: the parent's. Errors: TUTTI_TIMEOUT (names who
+ * has not come), TUTTI_MISMATCH (other exclusions), TUTTI_INVALID_USAGE (others exclude this rank),
+ * TUTTI_UNSUPPORTED (nonblocking), TUTTI_SYSTEM_ERROR (also: one that agreed has given up). */
 #define TUTTI_SHRINK_ABORT 1
 TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t* comm, const int* exclude, int exclude_count,
                                            int flags, tutti_comm_t** new_comm,

@@ -11,7 +11,6 @@
 #include "api/create.h"
 #include "api/group.h"
 #include "api/handle.h"
-#include "api/issue.h"
 #include "api/work.h"
 #include "comm/set_up.h"
 #include "core/clock.h"
@@ -135,22 +134,20 @@ struct Shrink {
   uint64_t deadline_ns = 0;
 };
 
-/// Tells those that agreed otherwise, so that none of them waits for this rank.
-void refuse_meeting(Communicator& old, const Members& members, int place, const Shrink& shrink,
-                    const Status& why) {
-  old.refuse(members.id);
-  auto setup = SetUp::join({.id = members.id,
-                            .rank_count = static_cast<uint32_t>(members.ranks.size()),
-                            .rank = static_cast<uint32_t>(place),
-                            .deadline_ns = shrink.deadline_ns},
-                           old.process().config());
-  if (setup) setup->fail(why);
+/// Tells those that meet, so that none of them waits for this rank.
+void decline_meeting(Communicator& old, const Members& members, int place, const Shrink& shrink,
+                     const Status& why) {
+  SetUp::decline({.id = members.id,
+                  .rank_count = static_cast<uint32_t>(members.ranks.size()),
+                  .rank = static_cast<uint32_t>(place),
+                  .deadline_ns = shrink.deadline_ns},
+                 old.process().config(), why);
 }
 
-struct Recycle {
-  void operator()(tutti_comm* handle) const { recycle_handle(handle); }
+struct Abandon {
+  void operator()(tutti_comm* handle) const { abandon_handle(handle); }
 };
-using OwnedHandle = std::unique_ptr<tutti_comm, Recycle>;
+using OwnedHandle = std::unique_ptr<tutti_comm, Abandon>;
 
 /// How one try to shrink has ended.
 struct Outcome {
@@ -169,7 +166,10 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
   const auto place = static_cast<int>(
       std::lower_bound(members.ranks.begin(), members.ranks.end(), old.rank()) - members.ranks.begin());
   if (const Status agreeable = old.check_members(members, shrink.excluded); !agreeable) {
-    if (members.contains(old.rank())) refuse_meeting(old, members, place, shrink, agreeable);
+    if (members.contains(old.rank())) {
+      old.refuse(members.id);
+      decline_meeting(old, members, place, shrink, agreeable);
+    }
     return {.status = agreeable};
   }
   OwnedHandle handle(acquire_handle());
@@ -177,6 +177,9 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
   if (old.watch_members(&members, handle->setup_stop.get())) {
     created = create_into(handle.get(), old.process(), members.id, static_cast<int>(members.ranks.size()),
                           place, shrink.options, handle->setup_stop.get());
+  } else if (old.shrink_is_stopped()) {
+    created = aborted_meanwhile();
+    decline_meeting(old, members, place, shrink, created);
   }
   const bool whole = old.watch_members(&members, handle->setup_stop.get());
   old.watch_members(nullptr, nullptr);
@@ -274,8 +277,8 @@ Status shrink_comm(tutti_comm* handle, const int* exclude, int exclude_count, in
   shrink.deadline_ns = deadline_after_ms(shrink.options.setup_timeout_ms);
   TUTTI_TRY(wait_until_alone(handle, shrink.deadline_ns));
   TUTTI_TRY(old.begin_shrink(shrink.deadline_ns));
-  const Status status = shrink_until_whole(old, shrink, result);
-  if (!status) old.give_up_shrink();
+  const Status status = contained([&] { return shrink_until_whole(old, shrink, result); });
+  if (!status) old.give_up_shrink(status);
   return status;
 }
 

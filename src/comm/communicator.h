@@ -203,7 +203,8 @@ class Communicator {
   /// Waits until all ranks that live and are not `excluded` (by rank) have come here too, and agrees with
   /// them: on who makes up the next communicator, which they are to meet in now; or, no members, that the one
   /// which this rank holds is the next communicator of all. Errors: kTimeout naming who has not come,
-  /// kMismatch (a rank excludes others), kAborted (stop_shrink), kSystemError.
+  /// kMismatch (a rank excludes others), kAborted (stop_shrink), kSystemError (also: a member of the last
+  /// agreement that lives has given up).
   Result<std::optional<Members>> agree_on_members(const std::vector<bool>& excluded, uint64_t deadline_ns);
   /// This rank has the communicator ready that is met under `id`, in place of any that it held before, and
   /// keeps it until the shrink ends or it holds another.
@@ -216,8 +217,9 @@ class Communicator {
   Status check_members(const Members& members, const std::vector<bool>& excluded) const;
   /// Tells all ranks that this one does not follow the agreement of that id.
   void refuse(const UniqueId& id);
-  /// This rank gives up, and what it holds.
-  void give_up_shrink();
+  /// This rank gives up, and what it holds, because of `why`. Who has followed the same agreement is told
+  /// not to wait for it.
+  void give_up_shrink(const Status& why);
   /// Ends a shrink that another thread is in, now or later: the communicator is aborted. Any thread.
   void stop_shrink();
   bool shrink_is_stopped() const { return shrink_stopped_.load(std::memory_order_acquire); }
@@ -293,6 +295,7 @@ class Communicator {
   std::optional<ShrinkState> see_shrink(uint32_t rank);
   ShrinkStep next_shrink_step(const std::vector<uint32_t>& ranks);
   void forget_looks();
+  void publish(const Members& members);
   void withdraw_decision();
   Result<std::optional<Members>> find_decision(uint32_t leader) const;
   std::string absent_of(const std::vector<uint32_t>& ranks) const;
@@ -429,7 +432,8 @@ class Communicator {
   /// agree; of one on another host it comes with the answer of that number, 0: not asked yet.
   struct ShrinkView {
     uint64_t held = 0;              ///< ShrinkState::held
-    std::optional<UniqueId> tried;  ///< the last decision that was followed
+    std::optional<UniqueId> tried;  ///< the last decision that was followed, in this shrink or before
+    bool follows = false;           ///< `tried`, in this shrink, as one of its members
     std::vector<std::optional<ShrinkState>> seen;
     std::vector<uint64_t> awaited;
   };

@@ -28,7 +28,7 @@ struct Members {
 /// Written by one thread at a time.
 void write_decision(Decision& decision, const Members& members);
 /// The last complete decision; no ranks when there is none, or when it is the refusal of another one with
-/// that id.
+/// that id, or, of a rank that is in `lost` itself, the word that it has given up after that one.
 Members read_decision(const Decision& decision);
 
 }  // namespace tutti

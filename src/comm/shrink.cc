@@ -33,7 +33,7 @@ Status Communicator::begin_shrink(uint64_t deadline_ns) {
     is_awaited = !late.empty();
     if (is_awaited) TUTTI_TRY(pause_shrink(deadline_ns, late));
   }
-  shrink_.tried.reset();
+  shrink_.follows = false;
   shrink_.held = 0;
   return Status::ok();
 }
@@ -57,10 +57,11 @@ Result<std::optional<Members>> Communicator::agree_on_members(const std::vector<
     TUTTI_TRY(members.status());
     if (*members) {
       shrink_.tried = (*members)->id;
+      shrink_.follows = (*members)->contains(rank_);
       show_shrink(ShrinkState::kMeeting);
       return members;
     }
-    if (shrink_.tried) TUTTI_TRY(find_refusal(*shrink_.tried));
+    if (shrink_.follows) TUTTI_TRY(find_refusal(*shrink_.tried));
     TUTTI_TRY(pause_shrink(deadline_ns, absent_of(ranks)));
   }
 }
@@ -70,9 +71,20 @@ void Communicator::hold_next(const UniqueId& id) {
   show_shrink(ShrinkState::kMeeting);
 }
 
-void Communicator::give_up_shrink() {
+void Communicator::give_up_shrink(const Status& why) {
   shrink_.held = 0;
   show_shrink(ShrinkState::kAway);
+  // Of a mismatch all know by the refusal of the rank that has found it, and that this one goes by its
+  // leaving.
+  const bool is_known = why.code() == Code::kMismatch || shrink_is_stopped();
+  if (!shrink_.follows || is_known) return withdraw_decision();
+  publish({.ranks = {}, .lost = {rank_}, .id = *shrink_.tried});
+}
+
+/// Tells all ranks of a decision, or of what has become of one.
+void Communicator::publish(const Members& members) {
+  write_decision(header_->decision, members);
+  if (plane_ != nullptr) plane_->send_members(members.pack());
 }
 
 void Communicator::show_shrink(ShrinkState::Phase phase) {
@@ -122,12 +134,9 @@ Result<std::optional<Members>> Communicator::find_decision(uint32_t leader) cons
   return std::optional(members);
 }
 
-/// All that live have followed it: the next shrink must not find it.
+/// The next shrink must not find it.
 void Communicator::withdraw_decision() {
-  if (read_decision(header_->decision).ranks.empty()) return;
-  const Members none;
-  write_decision(header_->decision, none);
-  if (plane_ != nullptr) plane_->send_members(none.pack());
+  if (!read_decision(header_->decision).ranks.empty()) publish({});
 }
 
 /// For whom this rank waits.
@@ -158,22 +167,27 @@ Status Communicator::pause_shrink(uint64_t deadline_ns, const std::string& absen
 }
 
 void Communicator::refuse(const UniqueId& id) {
-  const Members refusal{.ranks = {}, .lost = {}, .id = id};
-  write_decision(header_->decision, refusal);
-  if (plane_ != nullptr) plane_->send_members(refusal.pack());
+  publish({.ranks = {}, .lost = {}, .id = id});
 }
 
-/// Whether a rank has refused the agreement of that id.
+/// Whether a rank that lives has refused the agreement of that id, or has given up after it. A refusal is
+/// what others give up for.
 Status Communicator::find_refusal(const UniqueId& id) const {
+  Status given_up;
   for (uint32_t rank = 0; rank < links_.peers().size(); ++rank) {
     const Members said = read_decision(links_.peers()[rank].segment->header().decision);
-    if (!said.ranks.empty() || said.id.nonce != id.nonce) continue;
-    return {Code::kMismatch,
-            format("rank %u excludes other ranks from the next communicator than rank %u: all ranks "
-                   "must exclude the same",
-                   rank, rank_)};
+    if (!said.ranks.empty() || said.id.nonce != id.nonce || presence(rank) != StatusPage::kHere) continue;
+    if (said.lost.empty()) {
+      return {Code::kMismatch,
+              format("rank %u excludes other ranks from the next communicator than rank %u: all ranks "
+                     "must exclude the same",
+                     rank, rank_)};
+    }
+    given_up =
+        Status(Code::kSystemError,
+               format("rank %u has given up the shrink that it had agreed to; its own error says why", rank));
   }
-  return Status::ok();
+  return given_up;
 }
 
 uint32_t Communicator::presence(uint32_t rank) const {
@@ -189,8 +203,7 @@ Result<std::optional<Members>> Communicator::decide(const std::vector<uint32_t>&
   }
   // First: nobody may follow it and find this rank ready to take what it holds.
   show_shrink(ShrinkState::kMeeting);
-  write_decision(header_->decision, members);
-  if (plane_ != nullptr) plane_->send_members(members.pack());
+  publish(members);
   return std::optional(std::move(members));
 }
 

@@ -1,7 +1,8 @@
 // The last word of a meeting reaches some ranks, and others not: who sends it, or hands it on, dies
 // meanwhile.
 //
-// Messages that this executable sends pass through sendmsg() below, which can end the process instead.
+// Messages that this executable sends pass through sendmsg() below, which can end the process instead; what
+// it is sent comes through recvmsg(), which can fail.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -9,8 +10,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +27,9 @@ namespace {
 /// How many last words this process still sends, before the next one kills it; negative: all.
 std::atomic<int> last_words_left{-1};
 
+/// Whether this process fails, for want of memory, at the next last word of a hub that it is sent.
+std::atomic<bool> fails_at_last_word{false};
+
 std::vector<std::byte> bytes_of(const msghdr& message) {
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < message.msg_iovlen; ++i) {
@@ -31,6 +37,13 @@ std::vector<std::byte> bytes_of(const msghdr& message) {
     bytes.insert(bytes.end(), start, start + message.msg_iov[i].iov_len);
   }
   return bytes;
+}
+
+bool is_last_word_of_a_hub(std::span<const std::byte> bytes) {
+  bootstrap::Header header;
+  if (bytes.size() != sizeof(header)) return false;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  return header.kind == bootstrap::Kind::kGather && header.count > 0 && header.blob_bytes == 0;
 }
 
 /// Whether it tells a rank, at the hub or down the tree, that all are ready: the exchange in which nobody has
@@ -45,10 +58,7 @@ bool is_last_word(int fd, const msghdr& message) {
     const Status cut = FrameReader(0).feed(bytes, frames);
     return cut && frames.size() == 1 && frames[0].header.kind == FrameKind::kDown && frames[0].body.empty();
   }
-  bootstrap::Header header;
-  if (bytes.size() != sizeof(header)) return false;
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  return header.kind == bootstrap::Kind::kGather && header.count > 0 && header.blob_bytes == 0;
+  return is_last_word_of_a_hub(bytes);
 }
 
 }  // namespace
@@ -63,6 +73,18 @@ extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   static const auto next =
       reinterpret_cast<ssize_t (*)(int, const msghdr*, int)>(dlsym(RTLD_NEXT, "sendmsg"));
   return next(fd, message, flags);
+}
+
+extern "C" ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  using namespace tutti::test;
+  static const auto next = reinterpret_cast<ssize_t (*)(int, msghdr*, int)>(dlsym(RTLD_NEXT, "recvmsg"));
+  const ssize_t got = next(fd, message, flags);
+  if (got <= 0 || !fails_at_last_word.load()) return got;
+  const auto* start = static_cast<const std::byte*>(message->msg_iov[0].iov_base);
+  const size_t bytes = std::min(static_cast<size_t>(got), message->msg_iov[0].iov_len);
+  if (!is_last_word_of_a_hub({start, bytes}) || !fails_at_last_word.exchange(false)) return got;
+  errno = ENOMEM;
+  return -1;
 }
 
 namespace tutti::test {
@@ -128,6 +150,32 @@ INSTANTIATE_TEST_SUITE_P(
                     LastWordCase{"rank_2_does_not_hand_on", {0, 0, 1, 1}, 2, 0},
                     LastWordCase{"rank_2_of_4_hosts_does_not_hand_on", {0, 1, 2, 3}, 2, 0}),
     [](const auto& test) { return std::string(test.param.name); });
+
+// Goal: ranks that have a communicator which one that lives could not set up do not wait for it in the
+// shrink, and can shrink again. Method: memory is short where that rank hears the last word, which all others
+// have.
+TEST(LastWordTest, ARankThatLivesAndFailsIsNotWaitedFor) {
+  ClusterOptions options;
+  options.layout = processes(4);
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          const double start = seconds_now();
+                          fails_at_last_word = rank.rank() == 2;
+                          tutti_comm_t* next = nullptr;
+                          rank.expect(tutti_comm_shrink(rank.comm, nullptr, 0, 0, &next, nullptr),
+                                      rank.rank() == 2 ? TUTTI_OUT_OF_MEMORY : TUTTI_SYSTEM_ERROR, "shrink");
+                          rank.expect_true(next == nullptr, "a failed shrink left a communicator");
+                          if (rank.rank() != 2) rank.expect_text({"rank", "has given up"}, "shrink");
+                          rank.meet();
+                          if (!rank.expect_ok(tutti_comm_shrink(rank.comm, nullptr, 0, 0, &next, nullptr),
+                                              "shrink once more"))
+                            return;
+                          rank.expect_ok(tutti_barrier(next, TUTTI_BLOCKING), "in the new one");
+                          rank.expect_true(seconds_now() - start < patience_s(10), "that took long");
+                          rank.expect_ok(tutti_comm_destroy(next), "destroy of the new one");
+                        }),
+            "");
+}
 
 /// Four processes, of which the last one is no rank of what the others make: it makes the id, serves the
 /// meeting and dies when it has told rank 0 alone.

@@ -132,8 +132,8 @@ TEST_P(ShrinkTest, WhoDoesNotComeIsNamed) {
             "");
 }
 
-// Goal: ranks that exclude others are all told so, and none waits for the deadline.
-// Method: the last rank excludes one more, then one less, than the others.
+// Goal: ranks that exclude others are all told so, and none waits for the deadline; once they exclude the
+// same they get a communicator. Method: the last rank excludes one more, then one less, than the others.
 TEST_P(ShrinkTest, DifferentExclusionsAreAnErrorOnAll) {
   ClusterOptions options = GetParam().options();
   options.create = false;
@@ -154,6 +154,14 @@ TEST_P(ShrinkTest, DifferentExclusionsAreAnErrorOnAll) {
                         rank.expect_text({"must exclude the same"}, "shrink");
                       }
                       rank.expect_true(seconds_now() - start < patience_s(20), "waited for the deadline");
+                      rank.meet();
+                      if (rank.rank() != 1 && rank.rank() != 2) {
+                        tutti_comm_t* next = nullptr;
+                        rank.expect_ok(tutti_comm_shrink(rank.comm, exclude.data(), 2, 0, &next, nullptr),
+                                       "shrink once more");
+                        rank.expect_ok(tutti_barrier(next, TUTTI_BLOCKING), "in the new one");
+                        rank.expect_ok(tutti_comm_destroy(next), "destroy of the new one");
+                      }
                       rank.meet();
                       rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
                       rank.comm = nullptr;
