@@ -338,12 +338,12 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   cuda::Event streams_event_;  ///< orders streams of the user's
 
   std::mutex mutex_;                                           ///< guards what follows: calls and the tender
-  std::map<uint64_t, std::unique_ptr<CudaProgram>> programs_;  ///< by address on the device
+  std::map<uint64_t, std::shared_ptr<CudaProgram>> programs_;  ///< by address on the device
   std::vector<CudaProgram*> retired_;
   cuda::Event issued_event_;  ///< the last operation, outside captures
   uint64_t marks_ = 0;        ///< how often it was recorded
   uint64_t settled_ = 0;      ///< marks_ when all had ended
-  const CudaProgram* last_program_ = nullptr;
+  std::shared_ptr<const CudaProgram> last_program_;
   uint64_t issued_ = 0;        ///< operations outside captures
   cuda::Event capture_event_;  ///< the last operation of the last capture
   bool captured_any_ = false;

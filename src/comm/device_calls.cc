@@ -409,13 +409,14 @@ void Communicator::show_on_page(const DeviceLook& look) {
   const bool waits = look.state != DeviceLook::State::kFine;
   const bool is_collective = look.program != nullptr && look.program->mark.is_collective;
   if (waits) sequence_ = look.sequence + (is_collective ? 1 : 0);
+  // First: who finds one of the words below reads this one behind it.
+  page.completed.store(look.sequence, std::memory_order_release);
   if (is_collective) {
-    page.call.store(look.program->mark.word, std::memory_order_relaxed);
-    page.count.store(look.program->mark.count, std::memory_order_relaxed);
+    page.call.store(look.program->mark.word, std::memory_order_release);
+    page.count.store(look.program->mark.count, std::memory_order_release);
     page.sequence.store(look.sequence + (waits ? 1 : 0), std::memory_order_release);
   }
   page.in_messages.store(waits && !is_collective ? 1 : 0, std::memory_order_relaxed);
-  page.completed.store(look.sequence, std::memory_order_release);
   if (!waits) page.waits_for.store(0, std::memory_order_relaxed);
 }
 

@@ -1,6 +1,9 @@
 // Operations of ranks on devices: how they come into streams, in order, and what becomes of their launches.
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -26,6 +29,27 @@ template <class T>
 T load(const T& word) {
   return std::atomic_ref(const_cast<T&>(word)).load(std::memory_order_acquire);
 }
+
+/// The last launch or round that has left, and its news.
+struct Left {
+  uint64_t word = 0;
+  cuda::News news{};
+
+  cuda::Ring ring() const { return static_cast<cuda::Ring>(word & ((1u << cuda::kRingBits) - 1)); }
+
+  static Left of(const cuda::Signals& signals) {
+    std::array<uint64_t, cuda::kNewsWords> words{};
+    Left left;
+    do {
+      left.word = load(signals.left);
+      const auto& slot = signals.news[cuda::news_slot(left.word)];
+      // Acquired, so that the second look at `left` is behind them.
+      std::transform(std::begin(slot), std::end(slot), words.begin(), load<uint64_t>);
+    } while (load(signals.left) != left.word);
+    left.news = std::bit_cast<cuda::News>(words);
+    return left;
+  }
+};
 
 CudaRank& rank_of(const DeviceOperation& operation) {
   return static_cast<CudaRank&>(*operation.rank);
@@ -181,7 +205,7 @@ void CudaRank::note_launch(bool stays) {
     pending_.program->captured = true;
   } else {
     ++issued_;
-    last_program_ = pending_.program;
+    last_program_ = programs_.at(pending_.program->address);
   }
 }
 
@@ -300,35 +324,36 @@ DeviceLook CudaRank::look() {
   const BesideCaptures beside(driver());
   const std::scoped_lock lock(mutex_);
   DeviceLook look;
-  const uint64_t left = load(signals_->left);
-  const uint64_t ended = load(signals_->ended);
-  const auto ring = static_cast<cuda::Ring>(left & ((1u << cuda::kRingBits) - 1));
-  if (left != seen_left_) left_ns_ = now_ns();
-  seen_left_ = left;
-  look.launches = left >> cuda::kRingBits;
-  look.sequence = load(signals_->sequence);
+  const Left left = Left::of(*signals_);
+  const cuda::News& news = left.news;
+  const cuda::Ring ring = left.ring();
+  if (left.word != seen_left_) left_ns_ = now_ns();
+  seen_left_ = left.word;
+  look.launches = left.word >> cuda::kRingBits;
+  look.sequence = news.sequence;
   look.may_be_replayed = captured_any_;
-  look.is_running = is_running(ended);
-  const uint64_t moved = load(signals_->moved);
+  look.is_running = is_running(news.ended);
   const bool waits = ring == cuda::Ring::kUnfinished || ring == cuda::Ring::kGoesOn;
   // An operation waits from its first launch on, not from the end of the one before.
   const bool begins = ring == cuda::Ring::kNone || ring == cuda::Ring::kDone;
-  if (moved != seen_moved_ || ended != seen_ended_ || begins) moved_ns_ = now_ns();
-  seen_moved_ = moved;
-  seen_ended_ = ended;
+  if (news.moved != seen_moved_ || news.ended != seen_ended_ || begins) moved_ns_ = now_ns();
+  seen_moved_ = news.moved;
+  seen_ended_ = news.ended;
   if (ring == cuda::Ring::kMismatch) look.state = DeviceLook::State::kFailed;
   look.goes_on = ring == cuda::Ring::kGoesOn;
-  if (waits && left != relaunched_left_) look.state = DeviceLook::State::kBlocked;
+  if (waits && left.word != relaunched_left_) look.state = DeviceLook::State::kBlocked;
   if (look.state == DeviceLook::State::kFine) {
-    // What was issued last is what has ended last.
-    look.program = look.is_running ? nullptr : last_program_;
+    // What was issued last is what has ended last, once that has been counted on both sides: a launch may end
+    // before note_launch, and nobody counts those of replayed graphs.
+    const bool is_last = !look.is_running && news.ended + given_up_ == issued_;
+    if (is_last) look.program = last_program_;
     return look;
   }
-  const auto found = programs_.find(reinterpret_cast<uint64_t>(signals_->part.program));
-  if (found != programs_.end()) look.program = found->second.get();
+  const auto found = programs_.find(reinterpret_cast<uint64_t>(news.part.program));
+  if (found != programs_.end()) look.program = found->second;
   // Since a round has left, lanes may be moving again, of which nobody tells.
   look.waited_ns = look.goes_on ? left_ns_ - std::min(left_ns_, moved_ns_) : now_ns() - moved_ns_;
-  const cuda::Obstacle& obstacle = signals_->obstacle;
+  const cuda::Obstacle& obstacle = news.obstacle;
   look.obstacle = {.peer = obstacle.peer,
                    .step = obstacle.step,
                    .sending = obstacle.sending != 0,
@@ -340,9 +365,10 @@ DeviceLook CudaRank::look() {
 Status CudaRank::relaunch() {
   const BesideCaptures beside(driver());
   const std::scoped_lock lock(mutex_);
-  relaunched_left_ = load(signals_->left);
+  const Left left = Left::of(*signals_);
+  relaunched_left_ = left.word;
   cuda::Launch launch{};
-  launch.parts[0] = signals_->part;
+  launch.parts[0] = left.news.part;
   launch.parts[0].first_block = 0;
   launch.part_count = 1;
   launch.first = 0;

@@ -253,7 +253,7 @@ Result<DeviceProgramHold> CudaRank::place(const cuda::Image& image, DeviceMark m
   TUTTI_TRY(free_retired());
   auto scratch = memory_.scratch(marked.scratch_bytes);
   TUTTI_TRY(scratch.status());
-  auto program = std::make_unique<CudaProgram>();
+  auto program = std::make_shared<CudaProgram>();
   program->bytes = cuda::packed_bytes(marked);
   program->lanes = static_cast<uint32_t>(marked.lanes.size());
   program->threads = marked.threads;
@@ -284,7 +284,6 @@ Status CudaRank::free_retired() {
   TUTTI_TRY(done.status());
   if (!*done) return Status::ok();
   for (const CudaProgram* program : retired_) {
-    if (program == last_program_) last_program_ = nullptr;
     memory_.give_back(program->address, program->bytes);
     programs_.erase(program->address);
   }

@@ -129,8 +129,9 @@ struct DeviceLook {
   uint64_t sequence = 0;    ///< collectives that have ended
   uint64_t waited_ns = 0;   ///< kBlocked: since a lane has moved; `goes_on`: until the last round left
   Obstacle obstacle;
-  const DeviceProgram* program = nullptr;  ///< of the launch that has left last; null: not known
-  bool may_be_replayed = false;            ///< some operation was captured into a graph
+  /// Of the launch that has left last; null: not known. Shared: its rank may forget it meanwhile.
+  std::shared_ptr<const DeviceProgram> program;
+  bool may_be_replayed = false;  ///< some operation was captured into a graph
 };
 
 /// An operation of a rank, before it is launched.

@@ -53,25 +53,26 @@ TEST(LaunchTest, ALaunchThatWaitsInVainSaysForWhatAndGoesOnLater) {
   ranks.world.launch_alone(0, ranks.buffers(0));
   ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
   const cuda::Signals& signals = ranks.world.signals(0);
+  const cuda::News news = ranks.world.news(0);
   EXPECT_EQ(signals.left >> cuda::kRingBits, 1u);
-  EXPECT_EQ(signals.moved, 1u);  // it has sent
-  EXPECT_EQ(signals.ended, 0u);
+  EXPECT_EQ(news.moved, 1u);  // it has sent
+  EXPECT_EQ(news.ended, 0u);
   EXPECT_EQ(signals.done, 0u);
-  EXPECT_EQ(signals.obstacle.peer, 1u);
-  EXPECT_EQ(signals.obstacle.sending, 0u);
-  EXPECT_EQ(signals.part.output, ranks.outputs[0].data());
+  EXPECT_EQ(news.obstacle.peer, 1u);
+  EXPECT_EQ(news.obstacle.sending, 0u);
+  EXPECT_EQ(news.part.output, ranks.outputs[0].data());
   // Nothing has changed: it finds nothing to do, and says that as well.
   ranks.world.launch_alone(0, ranks.buffers(0), false);
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
-  EXPECT_EQ(signals.moved, 1u);
+  EXPECT_EQ(ranks.world.news(0).moved, 1u);
   ranks.world.launch_alone(1, ranks.buffers(1));
   EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
   EXPECT_EQ(ranks.outputs[1], Words(kBytes / 4, 3));
   ranks.world.launch_alone(0, ranks.buffers(0), false);
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
   EXPECT_EQ(signals.done, 1u);
-  EXPECT_EQ(signals.ended, 1u);
-  EXPECT_EQ(signals.sequence, 1u);
+  EXPECT_EQ(ranks.world.news(0).ended, 1u);
+  EXPECT_EQ(ranks.world.news(0).sequence, 1u);
   EXPECT_EQ(ranks.outputs[0], Words(kBytes / 4, 3));
 }
 
@@ -81,8 +82,8 @@ TEST(LaunchTest, AWriterWithoutRoomSaysSo) {
   Ranks ranks(c);
   ranks.world.launch_alone(0, ranks.buffers(0));
   ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
-  EXPECT_EQ(ranks.world.signals(0).obstacle.peer, 1u);
-  EXPECT_EQ(ranks.world.signals(0).obstacle.sending, 1u);
+  EXPECT_EQ(ranks.world.news(0).obstacle.peer, 1u);
+  EXPECT_EQ(ranks.world.news(0).obstacle.sending, 1u);
 }
 
 TEST(LaunchTest, ARankIsNotDoneBeforeItsReferencesHaveComeBack) {
@@ -93,8 +94,8 @@ TEST(LaunchTest, ARankIsNotDoneBeforeItsReferencesHaveComeBack) {
   ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
   const cuda::Program& program = ranks.world.program(0);
   EXPECT_EQ(program.positions[0].round, program.lanes[0].round_count);
-  EXPECT_EQ(ranks.world.signals(0).obstacle.sending, 1u);
-  EXPECT_EQ(ranks.world.signals(0).obstacle.step, program.lanes[0].step_count);
+  EXPECT_EQ(ranks.world.news(0).obstacle.sending, 1u);
+  EXPECT_EQ(ranks.world.news(0).obstacle.step, program.lanes[0].step_count);
   ranks.world.launch_alone(1, ranks.buffers(1));
   EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
   EXPECT_EQ(ranks.outputs[1], ranks.inputs[0]);
@@ -138,18 +139,17 @@ TEST(LaunchTest, AnotherCallsMessageEndsTheOperationAndAllThatFollow) {
   ranks.world.launch_alone(0, ranks.buffers(0));
   ranks.world.launch_alone(1, ranks.buffers(1));
   ASSERT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
-  const cuda::Signals& signals = ranks.world.signals(1);
-  EXPECT_EQ(signals.done, 1u);
-  EXPECT_EQ(signals.ended, 1u);
-  EXPECT_EQ(signals.sequence, 0u);
-  EXPECT_EQ(signals.obstacle.peer, 0u);
-  EXPECT_NE(flag::signature(signals.obstacle.word), flag::signature(signals.obstacle.expected));
+  const cuda::News news = ranks.world.news(1);
+  EXPECT_EQ(ranks.world.signals(1).done, 1u);
+  EXPECT_EQ(news.ended, 1u);
+  EXPECT_EQ(news.sequence, 0u);
+  EXPECT_EQ(news.obstacle.peer, 0u);
+  EXPECT_NE(flag::signature(news.obstacle.word), flag::signature(news.obstacle.expected));
   EXPECT_EQ(ranks.outputs[1], Words(kBytes / 4));
-  const cuda::Obstacle first = signals.obstacle;
   ranks.world.launch_alone(1, ranks.buffers(1));
   EXPECT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
-  EXPECT_EQ(signals.ended, 2u);
-  EXPECT_EQ(signals.obstacle.word, first.word);
+  EXPECT_EQ(ranks.world.news(1).ended, 2u);
+  EXPECT_EQ(ranks.world.news(1).obstacle.word, news.obstacle.word);
 }
 
 TEST(LaunchTest, AnAbortIsSeenByAWaitWithoutBound) {
@@ -190,21 +190,23 @@ TEST(LaunchTest, ALaunchThatStaysSaysForWhatItWaitsRoundAfterRoundAndSeesAnAbort
   cuda::Signals& signals = ranks.world.signals(0);
   std::vector<cuda::Ring> said;
   uint32_t done = 1;
+  cuda::News told{};
   ranks.world.on_turn = [&] {
     const uint64_t left = __atomic_load_n(&signals.left, __ATOMIC_ACQUIRE);
     if (left >> cuda::kRingBits <= said.size()) return;
     said.push_back(static_cast<cuda::Ring>(left % (1u << cuda::kRingBits)));
     done = __atomic_load_n(&signals.done, __ATOMIC_RELAXED);
+    told = ranks.world.news(0);
     if (said.size() >= 3) __atomic_store_n(&signals.abort, 1, __ATOMIC_RELEASE);
   };
   ASSERT_EQ(ranks.call(), "");
   ASSERT_GE(said.size(), 3u);
   for (int round = 0; round < 3; ++round) EXPECT_EQ(said[round], cuda::Ring::kGoesOn) << round;
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
-  EXPECT_EQ(signals.moved, 1u);  // in the first round it has sent
-  EXPECT_EQ(signals.obstacle.peer, 1u);
-  EXPECT_EQ(signals.part.output, ranks.outputs[0].data());
-  EXPECT_EQ(signals.ended, 1u);
+  EXPECT_EQ(ranks.world.news(0).moved, 1u);  // in the first round it has sent
+  EXPECT_EQ(told.obstacle.peer, 1u);
+  EXPECT_EQ(told.part.output, ranks.outputs[0].data());
+  EXPECT_EQ(ranks.world.news(0).ended, 1u);
   EXPECT_EQ(signals.done, 1u);
 }
 
@@ -237,9 +239,9 @@ TEST(LaunchTest, AfterAMismatchLaunchesThatStayLeave) {
   for (uint64_t call = 1; call <= 2; ++call) {
     ASSERT_EQ(ranks.call(), "");
     EXPECT_EQ(ranks.world.ring(1), cuda::Ring::kMismatch);
-    EXPECT_EQ(ranks.world.signals(1).ended, call);
-    EXPECT_EQ(ranks.world.signals(1).obstacle.peer, 0u);
-    for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.world.signals(rank).sequence, 0u);
+    EXPECT_EQ(ranks.world.news(1).ended, call);
+    EXPECT_EQ(ranks.world.news(1).obstacle.peer, 0u);
+    for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.world.news(rank).sequence, 0u);
     ranks.world.program(1).positions[0].finished = 1;
   }
 }
@@ -329,7 +331,7 @@ TEST(LaunchTest, ARankWithNothingToDoIsDoneAtOnce) {
   ranks.world.set_program(0, nothing_to_do());
   ranks.world.launch_alone(0, {});
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
-  EXPECT_EQ(ranks.world.signals(0).sequence, 1u);
+  EXPECT_EQ(ranks.world.news(0).sequence, 1u);
 }
 
 }  // namespace

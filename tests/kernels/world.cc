@@ -1,6 +1,8 @@
 #include "tests/kernels/world.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -176,6 +178,14 @@ cuda::LinkIndex& World::links(uint32_t rank) {
 cuda::Signals& World::signals(uint32_t rank) {
   return ranks_[rank]->signals;
 }
+cuda::News World::news(uint32_t rank) {
+  cuda::Signals& signals = ranks_[rank]->signals;
+  const uint64_t left = __atomic_load_n(&signals.left, __ATOMIC_ACQUIRE);
+  std::array<uint64_t, cuda::kNewsWords> words{};
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = __atomic_load_n(&signals.news[cuda::news_slot(left)][i], __ATOMIC_ACQUIRE);
+  return std::bit_cast<cuda::News>(words);
+}
 cuda::RankState& World::state(uint32_t rank) {
   return ranks_[rank]->state;
 }
@@ -246,7 +256,7 @@ cuda::Launch World::new_launch(uint32_t parts) const {
 
 void World::launch(uint32_t rank, bool first) {
   cuda::Launch launch = new_launch(1);
-  launch.parts[0] = first ? part(rank, 0) : ranks_[rank]->signals.part;
+  launch.parts[0] = first ? part(rank, 0) : news(rank).part;
   launch.parts[0].first_block = 0;
   launch.first = first ? 1 : 0;
   ++launches_;

@@ -75,6 +75,8 @@ class World {
 
   cuda::Ring ring(uint32_t rank) const;  ///< how its last launch left
   cuda::Signals& signals(uint32_t rank);
+  /// What the launch or round that has left last has told the rank's host.
+  cuda::News news(uint32_t rank);
   cuda::RankState& state(uint32_t rank);
   cuda::Program& program(uint32_t rank);
   cuda::SendLink& send_link(uint32_t rank, uint32_t peer, uint32_t channel);

@@ -12,6 +12,9 @@
 // are finished leaves the device. Nothing has to be launched behind, so nothing that other streams hold up.
 #pragma once
 
+#include <cstddef>
+#include <cstring>
+
 #include "core/hash.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/program.h"
@@ -189,17 +192,41 @@ TUTTI_DEVICE Ring judge(BlockState& block) {
   return Ring::kAborted;
 }
 
+/// Writes a part of News, which the host may be reading.
+template <class T>
+TUTTI_DEVICE void tell(uint64_t* news, size_t offset, const T& part) {
+  static_assert(sizeof(T) % sizeof(uint64_t) == 0);
+  TUTTI_UNROLL
+  for (size_t at = 0; at < sizeof(T); at += sizeof(uint64_t)) {
+    uint64_t word;
+    memcpy(&word, reinterpret_cast<const unsigned char*>(&part) + at, sizeof(word));
+    device::store_relaxed(news + (offset + at) / sizeof(uint64_t), word);
+  }
+}
+
 /// The obstacle that the host is told of: the first mismatch, or else that of the lowest lane that is not
-/// finished.
-TUTTI_DEVICE void tell_obstacle(const BlockState& block) {
+/// finished. `before`: what it was told last.
+TUTTI_DEVICE void tell_obstacle(const BlockState& block, uint64_t* news, const uint64_t* before) {
   for (uint32_t lane = 0; lane < block.program.lane_count; ++lane) {
     const Position& at = block.program.positions[lane];
     const bool tells = block.ring == Ring::kMismatch ? at.obstacle.expected != 0 : at.finished == 0;
     if (!tells) continue;
-    block.program.signals->obstacle = at.obstacle;
-    block.program.signals->part = block.part;
+    tell(news, offsetof(News, obstacle), at.obstacle);
+    tell(news, offsetof(News, part), block.part);
     return;
   }
+  // A launch behind a mismatch, which has met none itself.
+  for (uint32_t i = offsetof(News, part) / sizeof(uint64_t); i < kNewsWords; ++i)
+    device::store_relaxed(news + i, device::load_relaxed(before + i));
+}
+
+TUTTI_DEVICE void tell_news(const BlockState& block, uint64_t left, bool has_obstacle) {
+  const RankState* const state = block.program.state;
+  uint64_t* const news = block.program.signals->news[news_slot(left)];
+  if (has_obstacle) tell_obstacle(block, news, block.program.signals->news[news_slot(left) ^ 1]);
+  tell(news, offsetof(News, moved), state->moved);
+  tell(news, offsetof(News, ended), state->ended);
+  tell(news, offsetof(News, sequence), state->sequence);
 }
 
 /// Counts the launch or round and rings the host (one thread). Nothing of a launch is written after `done`,
@@ -218,11 +245,8 @@ TUTTI_DEVICE void ring_host(BlockState& block) {
   state->lanes_moved = 0;
   if (block.ring == Ring::kDone && block.program.is_collective != 0) ++state->sequence;
   if (block.ring == Ring::kDone && block.program.short_lanes != nullptr) ++state->short_calls;
-  if (!ended || block.ring == Ring::kMismatch) tell_obstacle(block);
-  device::store_relaxed(&signals->moved, state->moved);
-  device::store_relaxed(&signals->ended, state->ended);
-  device::store_relaxed(&signals->sequence, state->sequence);
   const uint64_t left = ((block.left >> kRingBits) + 1) << kRingBits | static_cast<uint64_t>(block.ring);
+  tell_news(block, left, !ended || block.ring == Ring::kMismatch);
   // The host may launch again as soon as it hears; blocks that stay may end the next round.
   if (block.stays == 0) device::store_relaxed(&state->left, left);
   device::store_release(&signals->left, left);

@@ -267,6 +267,17 @@ struct Part {
   Reach output_reach;
 };
 
+/// What a launch that has left, or a round, tells the host.
+struct News {
+  uint64_t moved;     ///< counts those in which a lane moved a slice
+  uint64_t ended;     ///< counts operations that have ended, done or failed; those of replayed graphs too
+  uint64_t sequence;  ///< RankState::sequence as it left it
+  Part part;          ///< kUnfinished, kGoesOn, kMismatch: its own; in a replayed graph only the device knows
+  Obstacle obstacle;  ///< kUnfinished, kGoesOn, kMismatch; of the first mismatch
+};
+inline constexpr uint32_t kNewsWords = sizeof(News) / sizeof(uint64_t);
+static_assert(sizeof(News) % sizeof(uint64_t) == 0);
+
 /// Words in pinned host memory between a rank's launches and its host.
 struct Signals {
   alignas(64) uint32_t abort;  ///< host -> device: not 0: every block leaves at its next look
@@ -275,15 +286,20 @@ struct Signals {
   alignas(64) uint32_t done;
   /// device -> host: the launches, and rounds of launches that stay, that have left, counted in steps of 1 <<
   /// kRingBits, and in the low bits how the last one did (Ring): one word, so that the two belong together.
-  /// Written after all that follows here, before `done`.
+  /// Written after its news, before `done`.
   alignas(64) uint64_t left;
-  uint64_t moved;     ///< counts those in which a lane moved a slice
-  uint64_t ended;     ///< counts operations that have ended, done or failed; those of replayed graphs too
-  uint64_t sequence;  ///< RankState::sequence as the last launch left it
-  Part part;  ///< kUnfinished, kGoesOn, kMismatch: of the launch that has left; in a replayed graph only the
-              ///< device knows
-  Obstacle obstacle;  ///< kUnfinished, kGoesOn, kMismatch; of the first mismatch
+  /// device -> host: News word by word, those of `left` in news_slot(left). The next launch or round writes
+  /// the other slot, the one behind it this one again: who has copied a slot and finds `left` as it was has
+  /// news of one moment.
+  alignas(64) uint64_t news[2][kNewsWords];
 };
+
+constexpr uint32_t news_slot(uint64_t left) {
+  return left >> kRingBits & 1;
+}
+
+/// Step of RankState::rounds.
+inline constexpr uint32_t kRound = 1u << 16;
 
 /// State of a rank in device memory, shared by its Programs.
 struct RankState {
