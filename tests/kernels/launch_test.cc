@@ -210,6 +210,29 @@ TEST(LaunchTest, ALaunchThatStaysSaysForWhatItWaitsRoundAfterRoundAndSeesAnAbort
   EXPECT_EQ(signals.done, 1u);
 }
 
+// A device may have less room than its host believes. What then hangs is ended by the other ranks' failures.
+TEST(LaunchTest, AnAbortEndsALaunchThatStaysWhereSomeOfItsBlocksHaveNoPlace) {
+  Case c = staying_case();
+  c.world.stay_blocks = 2;
+  c.world.device.block_slots = 1;
+  Ranks ranks(c);
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kNone) << "the first block waits for the other's lanes";
+  ranks.world.signals(0).abort = 1;
+  const auto runs = [&] {
+    return ranks.world.device().run([turns = 0]() mutable { return ++turns < 10'000; });
+  };
+  ASSERT_TRUE(runs()) << ranks.world.device().report();
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  EXPECT_EQ(ranks.world.signals(0).done, 1u);
+  EXPECT_EQ(ranks.world.news(0).ended, 1u);
+  // So do those behind it.
+  ranks.world.launch_alone(0, ranks.buffers(0));
+  ASSERT_TRUE(runs()) << ranks.world.device().report();
+  EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
+  EXPECT_EQ(ranks.world.news(0).ended, 2u);
+}
+
 TEST(LaunchTest, LaunchesThatStayNeedNoOthers) {
   for (uint64_t seed = 1; seed <= (kFew ? 2 : 20); ++seed) {
     Case c = staying_case();

@@ -51,6 +51,7 @@ struct BlockState {
   Position at;
   uint64_t poll_limit;
   uint64_t left;     ///< RankState::left in this round
+  uint32_t rounds;   ///< RankState::rounds / kRound in this round
   uint64_t call;     ///< number of the collective
   uint64_t start;    ///< of the present piece in its chunk
   uint64_t stopped;  ///< Stop << 32 | ~(the thread's item): the most urgent one, of several the first item's
@@ -125,8 +126,9 @@ TUTTI_DEVICE void begin_block(BlockState& block, const Launch& launch) {
   block.stays = launch.stays;
   block.begins = launch.first;
   block.unfinished = 0;
-  // It does not change before this block has left its lanes.
+  // They do not change before this block has left its lanes.
   block.left = device::load_relaxed(&block.program.state->left);
+  block.rounds = device::load_relaxed(&block.program.state->rounds) / kRound;
 }
 
 /// Fills the shared memory for a lane (one thread).
@@ -186,8 +188,11 @@ TUTTI_DEVICE Ring judge(BlockState& block) {
   const uint32_t failed = device::load_relaxed(&state->failed);
   if (failed != 0) return static_cast<Ring>(failed);
   if (device::load_relaxed(&state->lanes_finished) == block.program.lane_count) return Ring::kDone;
-  if (device::load_acquire(&block.program.signals->abort) == 0)
-    return block.stays != 0 ? Ring::kGoesOn : Ring::kUnfinished;
+  if (device::load_acquire(&block.program.signals->abort) == 0) {
+    if (block.stays == 0) return Ring::kUnfinished;
+    // From here on no block may desert the round: all are needed in the next one.
+    if (device::add_acquire_release(&state->rounds, kRound) % kRound == 0) return Ring::kGoesOn;
+  }
   device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kAborted));
   return Ring::kAborted;
 }
@@ -267,17 +272,31 @@ TUTTI_DEVICE void close_launch(BlockState& block) {
   if (device::thread_index() == 0) ring_host(block);
 }
 
+/// Leaves a round before its end if the host has ended the operation: other blocks may wait for this one's
+/// place on the device. Its lanes have been counted, so the last block out, whichever it is, ends the
+/// operation. Not where the round has just gone on, of which this block is about to hear.
+TUTTI_DEVICE bool desert(const BlockState& block) {
+  RankState* const state = block.program.state;
+  if (device::load_acquire(&block.program.signals->abort) == 0) return false;
+  device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kAborted));
+  return device::add_acquire_release(&state->rounds, 1) / kRound == block.rounds;
+}
+
 /// Waits for the end of the round (one thread). Whether there is another one.
 TUTTI_DEVICE bool await_round(BlockState& block) {
   const uint64_t* const word = &block.program.state->left;
   uint64_t left = device::load_acquire(word);
   const bool waits = left == block.left;
-  while (left == block.left) {
+  bool deserts = false;
+  for (uint64_t polls = 1; left == block.left && !deserts; ++polls) {
     device::poll_failed("the end of the round", word, false);
     left = device::load_acquire(word);
+    deserts = polls % kPollsPerLook == 0 && desert(block);
   }
   if (waits) device::wait_ended();
+  if (deserts) return false;
   block.left = left;
+  block.rounds = (block.rounds + 1) % (UINT32_MAX / kRound + 1);
   block.begins = 0;
   block.unfinished = 0;
   return left % (1u << kRingBits) == static_cast<uint64_t>(Ring::kGoesOn);

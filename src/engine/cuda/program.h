@@ -309,6 +309,7 @@ struct RankState {
   uint32_t lanes_finished;
   uint32_t lanes_moved;  ///< in the present launch or round
   uint32_t failed;       ///< not 0 (a Ring): the blocks of this launch leave
+  uint32_t rounds;       ///< that have gone on, in steps of kRound; below, blocks that have deserted one
   Window* window;        ///< this rank's own
   uint64_t short_calls;  ///< of `sequence`
   uint64_t left;         ///< what Signals says, kept where the device reads it fast; blocks that stay wait
