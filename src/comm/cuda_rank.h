@@ -93,10 +93,7 @@ class CudaDevices final : public Devices {
   Result<void*> allocate(int device, uint64_t bytes) override;
   bool free(void* memory) override;
   Status check_host_pointer(std::string_view name, const void* address) const override;
-  void keep_for_good(std::unique_ptr<DeviceRank> rank) override {
-    const std::scoped_lock lock(mutex_);
-    kept_.push_back(std::move(rank));
-  }
+  void keep_for_good(std::unique_ptr<DeviceRank> rank) override;
   bool is_device_memory(const void* address) const override {
     return driver_->look_up(address).kind == cuda::MemoryKind::kDevice;
   }
@@ -167,7 +164,11 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
         shape_(DeviceShape::of(rank_count)),
         memory_(context_),
         regions_(context_) {}
-  ~CudaRank() override { device_.lender->give_back(borrowed_); }
+  ~CudaRank() override { give_blocks_back(); }
+
+  /// No launch of the rank's keeps any of them any more, or each leaves at its next look.
+  void give_blocks_back() { device_.lender->give_back(std::exchange(borrowed_, 0)); }
+  bool is_aborted() const;
 
   Status open();
   const DeviceIdentity& identity() const override { return identity_; }

@@ -164,8 +164,10 @@ bool CudaRank::can_join(const CudaRank& lead, const SharedLaunch& shared) const 
   if (this == &lead) return true;
   const PendingOperation& first = lead.pending_;
   const CudaProgram& program = *pending_.program;
-  // Blocks that others have borrowed may not come back before this launch has ended.
-  const uint32_t room = std::min(device_.resident, device_.lender->left() + 1 + shared.borrowed + borrowed_);
+  // Blocks that others have borrowed may not come back before this launch has ended. What is left now may be
+  // borrowed when a graph is launched.
+  const uint32_t left = pending_.capture ? 0 : device_.lender->left();
+  const uint32_t room = std::min(device_.resident, left + 1 + shared.borrowed + borrowed_);
   // A part that waits for another stream's work, which it need not, could wait for itself by way of others.
   const bool may_wait = pending_.stream == first.stream || (pending_.meets_all && first.meets_all);
   return !pending_.is_launched && may_wait && &device_ == &lead.device_ &&
@@ -383,6 +385,10 @@ Status CudaRank::relaunch() {
     std::atomic_ref(signals_->done).store(1, std::memory_order_release);
   }
   return launched;
+}
+
+bool CudaRank::is_aborted() const {
+  return load(signals_->abort) != 0;
 }
 
 void CudaRank::abort() {

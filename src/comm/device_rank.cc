@@ -31,7 +31,9 @@ Status keep(Result<T> made, T& place) {
 Status CudaRank::open() {
   const BesideCaptures beside(driver());
   const cuda::DeviceFacts& facts = context_.facts();
-  identity_ = {.uuid = facts.uuid, .is_device = 1, .multiprocessors = facts.multiprocessors};
+  // No more than ranks may borrow together: a call has as many stripes as its rank has blocks at the most.
+  const uint32_t multiprocessors = std::min(facts.multiprocessors, std::max(1u, device_.lender->total()));
+  identity_ = {.uuid = facts.uuid, .is_device = 1, .multiprocessors = multiprocessors};
   TUTTI_TRY(keep(cuda::Stream::create(context_), blocking_));
   TUTTI_TRY(keep(cuda::Stream::create(context_), relaunch_));
   TUTTI_TRY(keep(cuda::Event::create(context_), issued_event_));
@@ -123,7 +125,11 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   // must fit, or be queued in the same order by all ranks.
   if (queues == 1) blocks_ = std::max(1u, device_.resident / on_device);
   const uint32_t wanted = std::min(kMostBlocks, device_.lender->total() / on_device);
-  if (queues > 1 && device_.lender->lend(wanted)) blocks_ = borrowed_ = wanted;
+  // Who is alone waits for nobody: its blocks need no room of their own.
+  if (rank_count_ == 1) blocks_ = kMostBlocks;
+  // How many blocks of a device are there for this process, MPS does not tell.
+  const bool lends = rank_count_ > 1 && queues > 1 && !context_.facts().is_shared;
+  if (lends && device_.lender->lend(wanted)) blocks_ = borrowed_ = wanted;
   return Status::ok();
 }
 
@@ -328,6 +334,13 @@ Result<std::unique_ptr<StagingDevice>> CudaDevices::open_staging(int device, uin
   auto opened = open(device);
   TUTTI_TRY(opened.status());
   return open_staging_device(*(*opened)->context, rank);
+}
+
+void CudaDevices::keep_for_good(std::unique_ptr<DeviceRank> rank) {
+  auto& ours = static_cast<CudaRank&>(*rank);
+  if (ours.is_aborted()) ours.give_blocks_back();
+  const std::scoped_lock lock(mutex_);
+  kept_.push_back(std::move(rank));
 }
 
 Result<void*> CudaDevices::allocate(int device, uint64_t bytes) {

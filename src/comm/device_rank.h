@@ -31,8 +31,8 @@ namespace tutti {
 struct DeviceIdentity {
   std::array<char, 16> uuid{};
   uint32_t is_device = 0;
-  uint32_t has_failed = 0;  ///< the device cannot be used; the rank will say why
-  uint32_t multiprocessors = 0;
+  uint32_t has_failed = 0;       ///< the device cannot be used; the rank will say why
+  uint32_t multiprocessors = 0;  ///< that its ranks may keep busy together
   uint32_t has_file = 0;  ///< 1: other processes reach its links' memory by the file that goes with its facts
   uint32_t multicasts =
       0;                   ///< 1: the device can have multicast memory; of rank 0: and it has made the object
@@ -69,8 +69,9 @@ struct DeviceShape {
   static DeviceShape of(uint32_t rank_count);
 };
 
-/// Stripes of a call of so many bytes, a block of the device each: as many as its multiprocessors serve.
-/// `ranks_on_device`: on the device that has most. A pure function of what ranks agree on.
+/// Stripes of a call of so many bytes, a block of the device each: as many as its multiprocessors serve, of
+/// the device that has fewest (DeviceIdentity::multiprocessors). `ranks_on_device`: on the device that has
+/// most. A pure function of what ranks agree on.
 uint32_t device_stripes(uint64_t call_bytes, const DeviceShape& shape, uint32_t multiprocessors,
                         uint32_t ranks_on_device);
 

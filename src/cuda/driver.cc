@@ -53,6 +53,9 @@ Code code_of(CUresult result) {
   }
 }
 
+// CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which older toolkits do not name. Older drivers do not know it.
+constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
+
 Status no_driver(const char* reason) {
   return {Code::kUnsupported, format("no CUDA device can be used: %s", reason)};
 }
@@ -191,6 +194,7 @@ Result<DeviceFacts> Driver::describe(int device) const {
   facts.shares_by_file =
       attribute(handle, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
   facts.launches_cooperatively = attribute(handle, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0;
+  facts.is_shared = attribute(handle, kMpsEnabled) != 0;
   facts.multicasts = has_multicast_ && facts.shares_by_file &&
                      attribute(handle, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) != 0;
   return facts;

@@ -41,6 +41,7 @@ struct DeviceFacts {
   uint64_t memory_bytes = 0;
   bool shares_by_file = false;  ///< VMM allocations can be exported as file descriptors
   bool launches_cooperatively = false;
+  bool is_shared = false;   ///< by processes at the same time (MPS): it holds less than it says
   bool multicasts = false;  ///< it, and the driver, have multicast memory that can be exported
 };
 

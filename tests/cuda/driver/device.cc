@@ -18,6 +18,8 @@ namespace {
 /// another process, of which nobody tells it.
 constexpr int kTurnsBeforeSleep = 64;
 constexpr auto kSleep = std::chrono::microseconds(50);
+/// CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which older toolkits do not name.
+constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
 
 template <class T>
 T load(uintptr_t address) {
@@ -95,6 +97,7 @@ int Device::attribute(CUdevice_attribute which) const {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return 2048;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: return settings().no_files ? 0 : 1;
     case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: return settings().multicast ? 1 : 0;
+    case kMpsEnabled: return settings().mps ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return 1 << 18;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return number_ + 1;

@@ -70,6 +70,7 @@ Settings read() {
   all.memory_bytes = number("FAKE_CUDA_MEMORY", all.memory_bytes);
   all.no_files = number("FAKE_CUDA_NO_FILES", 0) != 0;
   all.multicast = number("FAKE_CUDA_MULTICAST", 0) != 0;
+  all.mps = number("FAKE_CUDA_MPS", 0) != 0;
   all.no_peer = pairs("FAKE_CUDA_NO_PEER");
   all.broken_peer = pairs("FAKE_CUDA_BROKEN_PEER");
   for (const std::string& fault : split(text("FAKE_CUDA_FAIL"), ',')) {

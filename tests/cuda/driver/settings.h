@@ -13,6 +13,7 @@
 //   FAKE_CUDA_BROKEN_PEER=0:1      pairs that claim access, between which what is written arrives wrong
 //   FAKE_CUDA_NO_FILES=0           1: memory cannot be exported as a file descriptor
 //   FAKE_CUDA_MULTICAST=0          1: devices have multicast memory
+//   FAKE_CUDA_MPS=0                1: devices say that processes share them by MPS
 //   FAKE_CUDA_FAIL=cuMemAlloc:3:2  the third call of a function and all later ones return error 2; several:
 //   by commas
 //   FAKE_CUDA_SERIAL=0             1: of a graph's branches only one runs at a time
@@ -52,6 +53,7 @@ struct Settings {
   size_t memory_bytes = size_t{4} << 30;
   bool no_files = false;
   bool multicast = false;
+  bool mps = false;
   DevicePairs no_peer;
   DevicePairs broken_peer;
   std::vector<Fault> faults;
