@@ -147,12 +147,17 @@ Status register_region(tutti_comm* handle, void* buffer, size_t bytes, tutti_reg
   TUTTI_TRY(handle->comm->check_pointer("buffer", buffer));
   if (in_group()) return {Code::kInvalidUsage, "tutti_region_register cannot be called inside a group"};
   handle->repeat.valid = false;
+  // All that can fail before the ranks agree.
+  auto made = std::make_unique<tutti_region>();
+  tutti_region* const fresh = made.get();
+  decltype(handle->regions) registered;
+  registered.emplace(fresh, std::move(made));
   auto number = take_turn(handle).register_region(buffer, bytes);
   TUTTI_TRY(number.status());
   if (*number == 0) return Status::ok();
-  auto made = std::make_unique<tutti_region>(tutti_region{*number});
-  region = made.get();
-  handle->regions.emplace(region, std::move(made));
+  fresh->number = *number;
+  handle->regions.merge(registered);
+  region = fresh;
   return Status::ok();
 }
 

@@ -42,6 +42,7 @@
 namespace tutti {
 
 struct KeptFiles;
+struct OfferedRegion;
 struct RankFacts;
 struct RegionAnswer;
 class SetUp;
@@ -361,6 +362,7 @@ class Communicator {
 
   // regions.cc
   Result<bool> agree_on_region(const RegionAnswer& mine, std::vector<RegionAnswer>& all);
+  Status offer_region(const void* buffer, uint64_t bytes, OfferedRegion& offered, RegionAnswer& mine);
   Status open_region(uint32_t number, const std::vector<RegionAnswer>& answers);
   Status wait_for_closed_regions();
   void forget_programs();

@@ -6,6 +6,8 @@
 // use and then waits on the host until the others have ended theirs: closing a mapping may wait for the
 // device, on which no other rank of the process may be waiting for this one by then.
 #include <array>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -27,6 +29,12 @@ struct RegionAnswer {
   std::array<char, 384> obstacle{};  ///< empty: all is well
 
   void refuse(const Status& why) { why.text().copy(obstacle.data(), obstacle.size() - 1); }
+};
+
+/// What a rank offers, while the others fetch its file.
+struct OfferedRegion {
+  OwnRegion own;
+  std::optional<FileOffer> file;
 };
 
 /// One exchange. Whether no rank has refused; the lowest of those that have tells people why.
@@ -69,6 +77,23 @@ Status Communicator::open_region(uint32_t number, const std::vector<RegionAnswer
   return device_->open_region(number, offers, files);
 }
 
+/// Finds out, and tells, what the others need to reach the memory.
+Status Communicator::offer_region(const void* buffer, uint64_t bytes, OfferedRegion& offered,
+                                  RegionAnswer& mine) {
+  auto server = process_.file_server();
+  TUTTI_TRY(server.status());
+  FileOffer& file = offered.file.emplace(**server);
+  TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(file.secret))));
+  auto own = device_->offer_region(buffer, bytes);
+  TUTTI_TRY(own.status());
+  offered.own = std::move(*own);
+  mine.secret = file.secret;
+  mine.offer = offered.own.offer;
+  const int fd = offered.own.file.get();
+  if (fd >= 0) file.open(std::span(&fd, 1));
+  return Status::ok();
+}
+
 Result<uint32_t> Communicator::register_region(const void* buffer, uint64_t bytes) {
   if (device_ == nullptr) return 0u;
   uint32_t number = 1;
@@ -78,37 +103,39 @@ Result<uint32_t> Communicator::register_region(const void* buffer, uint64_t byte
                     regions_.size()));
     return 0u;
   }
-  auto server = process_.file_server();
-  TUTTI_TRY(server.status());
-  FileOffer file(**server);
-  TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(file.secret))));
-  RegionAnswer mine{.offer = {}, .process = process_.token(), .secret = file.secret};
-  const auto own = device_->offer_region(buffer, bytes);
-  if (!own) mine.refuse(own.status());
-  if (own) mine.offer = own->offer;
-  const int fd = own ? own->file.get() : -1;
-  if (fd >= 0) file.open(std::span(&fd, 1));
   std::vector<RegionAnswer> answers(rank_count_);
+  std::set<uint32_t> registered = {number};
+  RegionAnswer mine{.offer = {}, .process = process_.token()};
+  OfferedRegion own;
+  const Status offered = contained([&] { return offer_region(buffer, bytes, own, mine); });
+  if (!offered) mine.refuse(offered);
   auto agreed = agree_on_region(mine, answers);
   TUTTI_TRY(agreed.status());
   if (!*agreed) return 0u;
-  const Status opened = open_region(number, answers);
+  const Status opened = contained([&] { return open_region(number, answers); });
   if (!opened) mine.refuse(opened);
-  agreed = agree_on_region(mine, answers);
-  if (!agreed || !*agreed) {
+  const Status met = contained([&] {
+    agreed = agree_on_region(mine, answers);
+    return agreed.status();
+  });
+  if (!met || !*agreed) {
     if (opened) device_->close_region(number);
-    TUTTI_TRY(agreed.status());
+    // The others wait for this rank's answer, or take the memory for a region.
+    if (!met) raise(met);
+    TUTTI_TRY(met);
     return 0u;
   }
-  regions_.insert(number);
+  // Nothing below can fail.
+  regions_.merge(registered);
   forget_programs();
   return number;
 }
 
 Status Communicator::deregister_region(uint32_t number, bool waits) {
   wait_until_device_is_idle();
-  // What goes on after a failure may use it: then it is kept until the rank is destroyed.
-  if (!device_->look().is_running) device_->close_region(number);
+  // What goes on after a failure may use it: then it is kept until the rank is destroyed, and not counted.
+  if (device_->look().is_running) return error();
+  device_->close_region(number);
   regions_.erase(number);
   forget_programs();
   header_->status.closed_regions.fetch_add(1, std::memory_order_release);
@@ -124,11 +151,12 @@ Status Communicator::wait_for_closed_regions() {
     const StatusPage& page = links_.peers()[peer].segment->header().status;
     const uint32_t theirs = page.closed_regions.load(std::memory_order_acquire);
     const bool has_left = page.has_left.load(std::memory_order_acquire) == StatusPage::kLeft;
-    if (has_left || static_cast<int32_t>(theirs - closed) >= 0) {
+    const bool has_closed = static_cast<int32_t>(theirs - closed) >= 0;
+    if (!has_closed && has_error()) return error();
+    if (has_closed || has_left) {
       ++peer;
       continue;
     }
-    if (has_error()) return error();
     if (now_ns() > deadline_ns) {
       raise({Code::kTimeout, format("rank %u has not called tutti_region_deregister, which rank %u waits "
                                     "for: all ranks call it, in the same order",
