@@ -39,6 +39,7 @@ void recycle(ncclComm* comm) {
   comm->last_error = {};
   comm->reported.clear();
   comm->ops.clear();
+  comm->windows.clear();
   if (comm->stream != nullptr) {
     // Whatever its operations ended with has been reported, or nobody is left to ask.
     tutti_host_stream_destroy(std::exchange(comm->stream, nullptr));

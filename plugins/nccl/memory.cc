@@ -33,7 +33,7 @@ Status register_window(ncclComm_t comm, void* buffer, size_t bytes, ncclWindow_t
     *window = reinterpret_cast<ncclWindow_t>(region);
     if (region == nullptr) return Status::ok();
     const std::scoped_lock lock(comm->mutex);
-    comm->windows.emplace(*window, buffer);
+    comm->windows.insert_or_assign(*window, buffer);
     return Status::ok();
   });
 }

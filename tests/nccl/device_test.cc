@@ -158,6 +158,30 @@ TEST(NcclDeviceTest, MemoryIsRegisteredAsAWindow) {
   EXPECT_EQ(run_on_device({1, 1}, check_window), "");
 }
 
+// Goal: a communicator knows nothing of the windows of an earlier one. Method: one ends with a window, which
+// the next, whose handle is the same, is asked for, before and after it has some of its own.
+TEST(NcclDeviceTest, WindowsEndWithTheirCommunicator) {
+  const auto body = [](NcclRank& rank, Gpu& gpu) {
+    void* const memory[] = {gpu.input(), gpu.output()};
+    void* pointer = nullptr;
+    ncclWindow_t window = nullptr;
+    for (int i = 0; i < 2; ++i) {
+      if (i > 0) {
+        rank.expect_ok(ncclCommDestroy(rank.comm), "destroy");
+        const ncclUniqueId id = rank.next_id();
+        if (!rank.expect_ok(ncclCommInitRank(&rank.comm, rank.count(), id, rank.rank()), "join")) return;
+        rank.expect(ncclWinGetUserPtr(rank.comm, window, &pointer), ncclInvalidArgument, "an old window");
+      }
+      rank.expect_ok(
+          ncclCommWindowRegister(rank.comm, memory[i], kCount * sizeof(float), &window, NCCL_WIN_DEFAULT),
+          "register");
+      rank.expect_ok(ncclWinGetUserPtr(rank.comm, window, &pointer), "pointer");
+      rank.expect_true(pointer == memory[i], "where it is");
+    }
+  };
+  EXPECT_EQ(run_on_device({1, 1}, body), "");
+}
+
 // Goal: a thread that drives several ranks registers for all of them in one group.
 TEST(NcclDeviceTest, AGroupRegistersTheWindowsOfAllRanks) {
   ClusterOptions options = uncreated({1});
