@@ -106,6 +106,5 @@ inline constexpr int kMulticastDriverVersion = 12010;
   F(multicast_create, cuMulticastCreate, PFN_cuMulticastCreate_v12010)                                             \
   F(multicast_add_device, cuMulticastAddDevice, PFN_cuMulticastAddDevice_v12010)                                   \
   F(multicast_bind_mem, cuMulticastBindMem, PFN_cuMulticastBindMem_v12010)                                         \
-  F(multicast_unbind, cuMulticastUnbind, PFN_cuMulticastUnbind_v12010)                                             \
   F(multicast_get_granularity, cuMulticastGetGranularity, PFN_cuMulticastGetGranularity_v12010)
 // clang-format on

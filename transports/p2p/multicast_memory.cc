@@ -20,7 +20,8 @@ CUmulticastObjectProp wish_of(uint32_t device_count, size_t bytes) {
 
 }  // namespace
 
-/// Whole granules, of the object's kind and of memory's.
+/// Whole granules, of the object's kind and of memory's. The least: what is recommended may be 512 MiB, of
+/// which each communicator would take as much of each device.
 Status MulticastMemory::find_size(size_t bytes) {
   const Driver& driver = context_->driver();
   if (!context_->facts().multicasts) {
@@ -29,9 +30,9 @@ Status MulticastMemory::find_size(size_t bytes) {
   }
   const CUmulticastObjectProp wish = wish_of(device_count_, bytes);
   size_t object_granule = 0;
-  TUTTI_TRY(driver.check(
-      driver.multicast_get_granularity(&object_granule, &wish, CU_MULTICAST_GRANULARITY_RECOMMENDED),
-      "cuMulticastGetGranularity"));
+  TUTTI_TRY(
+      driver.check(driver.multicast_get_granularity(&object_granule, &wish, CU_MULTICAST_GRANULARITY_MINIMUM),
+                   "cuMulticastGetGranularity"));
   const CUmemAllocationProp memory = shareable_memory(context_->device());
   size_t memory_granule = 0;
   TUTTI_TRY(driver.check(
@@ -91,7 +92,6 @@ Status MulticastMemory::bind() {
   TUTTI_TRY(driver.check(driver.mem_create(&memory, bytes_, &wish, 0),
                          format("cuMemCreate(%zu bytes on device %d)", bytes_, context_->device())));
   const CUresult answer = driver.multicast_bind_mem(object_, 0, memory, 0, bytes_, 0);
-  is_bound_ = answer == CUDA_SUCCESS;
   Status status = driver.check(answer, format("cuMulticastBindMem(device %d)", context_->device()));
   if (status) {
     auto own = DeviceMapping::map(*context_, memory, bytes_);
@@ -114,7 +114,6 @@ MulticastMemory& MulticastMemory::operator=(MulticastMemory&& other) noexcept {
     device_count_ = other.device_count_;
     bytes_ = other.bytes_;
     object_ = std::exchange(other.object_, 0);
-    is_bound_ = std::exchange(other.is_bound_, false);
     file_ = std::move(other.file_);
     own_ = std::move(other.own_);
     all_ = std::move(other.all_);
@@ -122,14 +121,12 @@ MulticastMemory& MulticastMemory::operator=(MulticastMemory&& other) noexcept {
   return *this;
 }
 
+// Nothing is unbound: a peer may still store to all ranks' memory, this one's too.
 void MulticastMemory::reset() {
   all_.reset();
   if (object_ != 0) {
-    const Driver& driver = context_->driver();
     const CurrentContext current(*context_);
-    if (std::exchange(is_bound_, false))
-      (void)driver.multicast_unbind(object_, context_->ordinal(), 0, bytes_);
-    (void)driver.mem_release(std::exchange(object_, 0));
+    (void)context_->driver().mem_release(std::exchange(object_, 0));
   }
   own_.reset();
   file_.reset();

@@ -49,6 +49,7 @@ class MulticastMemory {
     return reinterpret_cast<T*>(all_.address());
   }
   size_t bytes() const { return bytes_; }
+  /// Peers may go on: what is bound stays bound as long as any rank has the object.
   void reset();
 
  private:
@@ -60,7 +61,6 @@ class MulticastMemory {
   uint32_t device_count_ = 0;
   size_t bytes_ = 0;
   CUmemGenericAllocationHandle object_ = 0;
-  bool is_bound_ = false;
   FileDescriptor file_;
   DeviceMapping own_;
   DeviceMapping all_;

@@ -76,16 +76,4 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
   return multicast->bind(bound->physical->owner, bound->physical) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice ordinal, size_t offset,
-                           size_t bytes) {
-  FAKE_CALL(cuMulticastUnbind);
-  Multicast* const multicast = object(handle);
-  const Device* const device = machine().device(ordinal);
-  if (multicast == nullptr || offset != 0 ||
-      bytes != machine().allocations.find(handle)->physical->byte_count)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (device == nullptr || !multicast->unbind(device->number())) return CUDA_ERROR_INVALID_DEVICE;
-  return CUDA_SUCCESS;
-}
-
 }  // extern "C"

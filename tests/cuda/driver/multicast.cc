@@ -61,7 +61,7 @@ std::shared_ptr<Physical> Multicast::import(int fd) {
 }
 
 Multicast::~Multicast() {
-  while (!bound_.empty()) unbind(bound_.begin()->first);
+  for (const auto& [device, memory] : bound_) __atomic_store_n(&find(device)->fd, 0, __ATOMIC_RELEASE);
   for (std::byte* const copy : copies_) munmap(copy, record_->bytes);
   munmap(record_, sizeof(Record));
 }
@@ -95,14 +95,6 @@ bool Multicast::bind(int device, std::shared_ptr<Physical> memory) {
   member.process = getpid();
   __atomic_store_n(&member.fd, memory->fd + 1, __ATOMIC_RELEASE);
   bound_[device] = std::move(memory);
-  return true;
-}
-
-bool Multicast::unbind(int device) {
-  const auto bound = bound_.find(device);
-  if (bound == bound_.end()) return false;
-  __atomic_store_n(&find(device)->fd, 0, __ATOMIC_RELEASE);
-  bound_.erase(bound);
   return true;
 }
 

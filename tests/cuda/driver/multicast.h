@@ -33,8 +33,6 @@ class Multicast {
   bool is_complete() const;
   /// `device` must be a member. False: it has bound memory.
   bool bind(int device, std::shared_ptr<Physical> memory);
-  /// False: it has not.
-  bool unbind(int device);
 
   void map(void* address, size_t bytes);
   void unmap(void* address);
