@@ -373,19 +373,23 @@ typedef struct tutti_region tutti_region_t;
  * ncclMemAlloc, or of cuMemCreate that may be shared by file, and not overlap another region. That rank says
  * why on standard error.
  *
- * On success the caller owns *region until tutti_region_deregister or the end of the communicator, until
- * which the memory is not to be freed. Errors: TUTTI_INVALID_ARGUMENT (NULL, bytes 0, memory that the device
- * cannot reach), TUTTI_INVALID_USAGE, and as a collective. */
+ * From 4 ranks on, where a switch gives their devices multicast memory, all_reduce, reduce, broadcast,
+ * all_gather and reduce_scatter pass through that memory, regions or not.
+ *
+ * On success the caller owns *region until tutti_region_deregister or the end of the communicator. The memory
+ * is not to be freed until tutti_region_deregister has succeeded, or the communicator has ended on all ranks.
+ * Errors: TUTTI_INVALID_ARGUMENT (NULL, bytes 0, memory that the device cannot reach), TUTTI_INVALID_USAGE,
+ * and as a collective. */
 TUTTI_API tutti_result_t tutti_region_register(tutti_comm_t* comm, void* buffer, size_t bytes,
                                                tutti_region_t** region) TUTTI_NOEXCEPT;
 /* Waits until the rank's operations have ended and all ranks have let go of the region, on whose memory
- * nothing of the communicator works any more; it may be freed. Graphs that were captured with it must not be
- * launched again. Collective as tutti_region_register, all regions in the same order on all ranks. Of a
- * communicator that is finalized it is local; of one in error it does not wait for ranks that have not come,
- * and returns the error: then the memory is to be kept until the others have destroyed theirs. The handle is
- * dead even when an error is returned. NULL is accepted, and local. Errors: TUTTI_INVALID_ARGUMENT (not a
- * region of this communicator), TUTTI_INVALID_USAGE, TUTTI_TIMEOUT (a rank does not come), TUTTI_PEER_LOST,
- * TUTTI_ABORTED. */
+ * nothing of the communicator works any more; it may be freed. Launches of graphs that were captured with it
+ * are not waited for: they must have ended before, on all ranks, and there must be none behind. Collective as
+ * tutti_region_register, all regions in the same order on all ranks. Of a communicator that is finalized it
+ * is local; of one in error it does not wait for ranks that have not come, and returns the error: then the
+ * memory is to be kept until the others have destroyed theirs. The handle is dead even when an error is
+ * returned. NULL is accepted, and local. Errors: TUTTI_INVALID_ARGUMENT (not a region of this communicator),
+ * TUTTI_INVALID_USAGE, TUTTI_TIMEOUT (a rank does not come), TUTTI_PEER_LOST, TUTTI_ABORTED. */
 TUTTI_API tutti_result_t tutti_region_deregister(tutti_comm_t* comm, tutti_region_t* region) TUTTI_NOEXCEPT;
 
 /* Tells the communicator that [buffer, buffer + bytes) will be used often. *handle is to be
