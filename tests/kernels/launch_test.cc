@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -218,7 +219,7 @@ TEST(LaunchTest, AnAbortEndsALaunchThatStaysWhereSomeOfItsBlocksHaveNoPlace) {
   Ranks ranks(c);
   ranks.world.launch_alone(0, ranks.buffers(0));
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kNone) << "the first block waits for the other's lanes";
-  ranks.world.signals(0).abort = 1;
+  std::atomic_ref(ranks.world.signals(0).abort).store(1, std::memory_order_release);
   const auto runs = [&] {
     return ranks.world.device().run([turns = 0]() mutable { return ++turns < 10'000; });
   };
