@@ -36,9 +36,7 @@ class CountingIndex final : public cuda::LinkIndex {
   static uint32_t channel_of(uint32_t stripe, cuda::Multicast use) {
     return 1000 + 2 * stripe + static_cast<uint32_t>(use);
   }
-  cuda::PeerWindow window(uint32_t peer) override {
-    return {.window = &windows[peer], .regions = nullptr};
-  }
+  cuda::PeerWindow window(uint32_t peer) override { return {.window = &windows[peer], .regions = nullptr}; }
 
   std::vector<std::pair<uint32_t, uint32_t>> sends;
   std::vector<std::pair<uint32_t, uint32_t>> receives;
