@@ -70,19 +70,15 @@ void Expressions::append_text(Id id, std::string& out) const {
       append_text(node.left, out);
       return;
     case Kind::kReduction:
-      out += "(";
+    case Kind::kUnordered: {
+      const bool is_ordered = node.kind == Kind::kReduction;
+      out += is_ordered ? "(" : "{";
       append_text(node.left, out);
       out += "+";
       append_text(node.right, out);
-      out += ")";
+      out += is_ordered ? ")" : "}";
       return;
-    case Kind::kUnordered:
-      out += "{";
-      append_text(node.left, out);
-      out += "+";
-      append_text(node.right, out);
-      out += "}";
-      return;
+    }
   }
 }
 

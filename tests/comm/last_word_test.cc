@@ -222,6 +222,15 @@ TEST(LastWordTest, WhoHasACommunicatorAloneIsTold) {
             "");
 }
 
+/// A grow to 3 ranks fails, soon, for want of a rank.
+void expect_no_growth(Rank& rank, const tutti_unique_id_t& id, int number) {
+  const double start = seconds_now();
+  tutti_comm_t* next = nullptr;
+  rank.expect(tutti_comm_grow(rank.comm, 3, &id, number, &next, nullptr), TUTTI_PEER_LOST, "grow");
+  rank.expect_true(next == nullptr, "a failed grow left a communicator");
+  rank.expect_true(seconds_now() - start < patience_s(5), "that took long");
+}
+
 // Goal: either all ranks that were there have grown, or none; and then the one who joins is told. Method: of
 // two that are there, rank 0 alone has the last word.
 TEST(LastWordTest, RanksGrowTogetherOrNotAtAll) {
@@ -234,12 +243,7 @@ TEST(LastWordTest, RanksGrowTogetherOrNotAtAll) {
                                            "old");
                           }
                           const tutti_unique_id_t id = id_of_the_host(rank);
-                          const double start = seconds_now();
-                          tutti_comm_t* next = nullptr;
-                          rank.expect(tutti_comm_grow(rank.comm, 3, &id, is_old ? -1 : 2, &next, nullptr),
-                                      TUTTI_PEER_LOST, "grow");
-                          rank.expect_true(next == nullptr, "a failed grow left a communicator");
-                          rank.expect_true(seconds_now() - start < patience_s(5), "that took long");
+                          expect_no_growth(rank, id, is_old ? -1 : 2);
                           if (is_old) rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "the old one");
                         }),
             "");
@@ -267,12 +271,7 @@ TEST(LastWordTest, NobodyGrowsWithoutTheRankThatDies) {
                           rank.meet();
                           if (rank.rank() == 0) last_words_left = 2;
                           std::memcpy(&id, rank.shared_bytes(), sizeof(id));
-                          const double start = seconds_now();
-                          tutti_comm_t* next = nullptr;
-                          rank.expect(tutti_comm_grow(rank.comm, 3, &id, is_old ? -1 : 2, &next, nullptr),
-                                      TUTTI_PEER_LOST, "grow");
-                          rank.expect_true(next == nullptr, "a failed grow left a communicator");
-                          rank.expect_true(seconds_now() - start < patience_s(5), "that took long");
+                          expect_no_growth(rank, id, is_old ? -1 : 2);
                         }),
             "");
 }
