@@ -20,9 +20,8 @@
 
 namespace tutti::cuda {
 
-/// Bits in which the addresses of the slice's ends differ, below `limit` (a power of two): 0: all are aligned
-/// alike.
-TUTTI_DEVICE uint64_t misalignment(const Slice& slice, uint64_t limit) {
+/// Bits in which the addresses of the slice's ends differ within a packet; 0: all are aligned alike.
+TUTTI_DEVICE_CALL uint64_t misalignment(const Slice& slice) {
   const auto first = reinterpret_cast<uint64_t>(slice.sources[0]);
   uint64_t bits = 0;
   for (uint32_t k = 1; k < slice.source_count; ++k)
@@ -30,7 +29,7 @@ TUTTI_DEVICE uint64_t misalignment(const Slice& slice, uint64_t limit) {
   for (uint32_t m = 0; m < slice.sink_count; ++m) {
     if (slice.sinks[m] != nullptr) bits |= reinterpret_cast<uint64_t>(slice.sinks[m]) ^ first;
   }
-  return bits & (limit - 1);
+  return bits & (sizeof(Packet) - 1);
 }
 
 /// Bytes before the first aligned one, where all ends are aligned alike; at most those of the slice.
@@ -94,8 +93,9 @@ TUTTI_DEVICE_CALL void copy_as(const Slice& slice) {
 }
 
 TUTTI_DEVICE void copy_slice(const Slice& slice) {
-  if (misalignment(slice, sizeof(Packet)) == 0) return copy_as<Packet>(slice);
-  if (misalignment(slice, sizeof(uint32_t)) == 0) return copy_as<uint32_t>(slice);
+  const uint64_t bits = misalignment(slice);
+  if (bits == 0) return copy_as<Packet>(slice);
+  if (bits % sizeof(uint32_t) == 0) return copy_as<uint32_t>(slice);
   copy_as<uint8_t>(slice);
 }
 
@@ -123,24 +123,38 @@ struct RawBits<8> {
   using Type = uint64_t;
 };
 
-/// One element as a word of its size; where the address is not aligned to it, byte by byte.
-template <class Bits>
-TUTTI_DEVICE Bits load_element(const unsigned char* from, bool aligned) {
-  if (aligned) return load_word<Bits>(from);
-  Bits bits = 0;
-  for (uint32_t i = 0; i < sizeof(Bits); ++i)
-    bits |= static_cast<Bits>(static_cast<Bits>(from[i]) << (8 * i));
+/// Up to 8 bytes from and to memory that is aligned to nothing, once for all: the bodies stay short.
+TUTTI_DEVICE_CALL uint64_t load_bytes(const unsigned char* from, uint64_t count) {
+  uint64_t bits = 0;
+  TUTTI_NO_UNROLL
+  for (uint64_t i = 0; i < count; ++i) bits |= static_cast<uint64_t>(from[i]) << (8 * i);
   return bits;
 }
+TUTTI_DEVICE_CALL void store_bytes(unsigned char* to, uint64_t bits, uint64_t count) {
+  TUTTI_NO_UNROLL
+  for (uint64_t i = 0; i < count; ++i) to[i] = static_cast<unsigned char>(bits >> (8 * i));
+}
+
+/// One element as a word of its size; where the address is not aligned to it, byte by byte.
 template <class Bits>
-TUTTI_DEVICE void store_element(unsigned char* to, Bits bits, bool aligned) {
-  if (aligned) return store_word<Bits>(to, bits);
-  for (uint32_t i = 0; i < sizeof(Bits); ++i) to[i] = static_cast<unsigned char>(bits >> (8 * i));
+TUTTI_DEVICE Bits load_element(const unsigned char* from) {
+  if (reinterpret_cast<uint64_t>(from) % sizeof(Bits) == 0) return load_word<Bits>(from);
+  return static_cast<Bits>(load_bytes(from, sizeof(Bits)));
+}
+template <class Bits>
+TUTTI_DEVICE void store_element(unsigned char* to, Bits bits) {
+  if (reinterpret_cast<uint64_t>(to) % sizeof(Bits) == 0) return store_word<Bits>(to, bits);
+  store_bytes(to, bits, sizeof(Bits));
 }
 
 /// value / divisor, once for all: a division is long.
 template <class Value>
-TUTTI_DEVICE_CALL Value divide_value(Value value, uint64_t divisor) {
+TUTTI_DEVICE_CALL Value divide_float(Value value, uint64_t divisor) {
+  return reduce::divide(value, divisor);
+}
+/// The same for integers, in 64 bits.
+TUTTI_DEVICE_CALL uint64_t divide_integer(uint64_t value, uint64_t divisor, bool is_signed) {
+  if (is_signed) return static_cast<uint64_t>(reduce::divide(static_cast<int64_t>(value), divisor));
   return reduce::divide(value, divisor);
 }
 
@@ -196,15 +210,13 @@ struct Reduction {
         return;
       }
       TUTTI_UNROLL
-      for (uint32_t e = 0; e < kCount; ++e) values[e] = divide_value(values[e], divisor);
+      for (uint32_t e = 0; e < kCount; ++e) values[e] = divide_float(values[e], divisor);
     } else {
-      using Signed = std::make_signed_t<Value>;
       const bool is_signed = is_signed_integer(job);
       TUTTI_UNROLL
       for (uint32_t e = 0; e < kCount; ++e) {
-        const int64_t wide = is_signed ? static_cast<int64_t>(static_cast<Signed>(values[e])) : 0;
-        values[e] = is_signed ? static_cast<Value>(divide_value<int64_t>(wide, divisor))
-                              : static_cast<Value>(divide_value<uint64_t>(values[e], divisor));
+        const auto extended = static_cast<uint64_t>(static_cast<std::make_signed_t<Value>>(values[e]));
+        values[e] = static_cast<Value>(divide_integer(is_signed ? extended : values[e], divisor, is_signed));
       }
     }
   }
@@ -290,7 +302,7 @@ TUTTI_DEVICE Bits reduce_element(const Calculation& job, const Bits (&operands)[
 
 /// What lies before byte `head` and from byte `tail` on, element by element.
 template <class Elem, class Op, Association kAssociation>
-TUTTI_DEVICE void reduce_elements(const Slice& slice, uint64_t head, uint64_t tail, bool aligned) {
+TUTTI_DEVICE void reduce_elements(const Slice& slice, uint64_t head, uint64_t tail) {
   using Bits = typename RawBits<Elem::kBytes>::Type;
   const uint64_t bytes = head + (slice.bytes - tail);
   for (uint64_t i = device::thread_index() * uint64_t{Elem::kBytes}; i < bytes;
@@ -299,36 +311,34 @@ TUTTI_DEVICE void reduce_elements(const Slice& slice, uint64_t head, uint64_t ta
     Bits operands[reduce::kMaxSources] = {};
     TUTTI_UNROLL
     for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
-      if (k < slice.source_count) operands[k] = load_element<Bits>(slice.sources[k] + offset, aligned);
+      if (k < slice.source_count) operands[k] = load_element<Bits>(slice.sources[k] + offset);
     }
     const Bits bits = reduce_element<Elem, Op, kAssociation>(slice, operands);
     for (uint32_t m = 0; m < slice.sink_count; ++m) {
-      if (slice.sinks[m] != nullptr) store_element<Bits>(slice.sinks[m] + offset, bits, aligned);
+      if (slice.sinks[m] != nullptr) store_element<Bits>(slice.sinks[m] + offset, bits);
     }
   }
 }
 
-/// One type, operator and association. The canonical tree goes element by element: it keeps all operands of
-/// one.
+/// One type, operator and association. `alike`: all ends of the slice are aligned alike. The canonical tree
+/// goes element by element: it keeps all operands of one.
 template <class Elem, class Op, Association kAssociation>
-TUTTI_DEVICE_CALL void reduce_body(const Slice& slice) {
+TUTTI_DEVICE_CALL void reduce_body(const Slice& slice, bool alike) {
   // As many as leave all values in registers.
   constexpr uint32_t kUnroll = sizeof(Packet) / Elem::kBytes <= 4   ? 4
                                : sizeof(Packet) / Elem::kBytes <= 8 ? 2
                                                                     : 1;
-  const bool aligned = reinterpret_cast<uint64_t>(slice.sources[0]) % Elem::kBytes == 0;
   uint64_t head = slice.bytes;
   uint64_t tail = slice.bytes;
   if constexpr (!Reduction<Elem, Op, kAssociation>::kTree) {
-    if (aligned && misalignment(slice, sizeof(Packet)) == 0) {
+    if (alike && reinterpret_cast<uint64_t>(slice.sources[0]) % Elem::kBytes == 0) {
       head = head_bytes(slice, sizeof(Packet));
       const uint64_t packets = (slice.bytes - head) / sizeof(Packet);
       tail = head + packets * sizeof(Packet);
       reduce_packets_left<Elem, Op, kAssociation, kUnroll>(slice, head, packets);
     }
   }
-  reduce_elements<Elem, Op, kAssociation>(slice, head, tail,
-                                          aligned && misalignment(slice, Elem::kBytes) == 0);
+  reduce_elements<Elem, Op, kAssociation>(slice, head, tail);
 }
 
 /// 8 bytes of results from 8 bytes of each source. The elements one after the other: code that is short is
@@ -351,8 +361,8 @@ TUTTI_DEVICE_CALL uint64_t reduce_operands(const Calculation& job, Operands oper
 /// What is done for one type, operator and association: all of a slice, or 8 bytes.
 struct OfSlice {
   template <class Elem, class Op, Association kAssociation>
-  TUTTI_MEMBER void run(const Slice& slice) {
-    reduce_body<Elem, Op, kAssociation>(slice);
+  TUTTI_MEMBER void run(const Slice& slice, bool alike) {
+    reduce_body<Elem, Op, kAssociation>(slice, alike);
   }
 };
 struct OfOperands {
@@ -432,20 +442,33 @@ TUTTI_DEVICE auto reduce_job(const Job& job, const Data&... data) {
 // A slice that collects or is published goes in 16-byte packets from its beginning: slots are aligned so, and
 // what lies behind the last byte of a slice in them nobody reads. Memory of the users may lie anywhere.
 
-/// The first bytes of a packet, at most all, from memory that is aligned to anything.
+/// The first `bytes` of a packet, at most all, from and to memory that is aligned to nothing.
+TUTTI_DEVICE_CALL Packet load_some(const unsigned char* from, uint64_t bytes) {
+  Packet packet = {};
+  for (uint64_t at = 0; at < sizeof(Packet) && at < bytes; at += 8) {
+    const uint64_t bits = load_bytes(from + at, bytes - at < 8 ? bytes - at : 8);
+    packet.words[at / 4] = static_cast<uint32_t>(bits);
+    packet.words[at / 4 + 1] = static_cast<uint32_t>(bits >> 32);
+  }
+  return packet;
+}
+TUTTI_DEVICE_CALL void store_some(unsigned char* to, Packet packet, uint64_t bytes) {
+  for (uint64_t at = 0; at < sizeof(Packet) && at < bytes; at += 8) {
+    const uint64_t bits = packet.words[at / 4] | static_cast<uint64_t>(packet.words[at / 4 + 1]) << 32;
+    store_bytes(to + at, bits, bytes - at < 8 ? bytes - at : 8);
+  }
+}
+
+/// The same, whole packets at once where they are aligned.
 TUTTI_DEVICE Packet load_part(const unsigned char* from, uint64_t bytes) {
   if (bytes >= sizeof(Packet) && reinterpret_cast<uint64_t>(from) % sizeof(Packet) == 0)
     return device::load_packet(from);
-  Packet packet = {};
-  auto* const to = reinterpret_cast<unsigned char*>(&packet);
-  for (uint32_t i = 0; i < sizeof(Packet) && i < bytes; ++i) to[i] = from[i];
-  return packet;
+  return load_some(from, bytes);
 }
-TUTTI_DEVICE void store_part(unsigned char* to, const Packet& packet, uint64_t bytes) {
+TUTTI_DEVICE void store_part(unsigned char* to, Packet packet, uint64_t bytes) {
   if (bytes >= sizeof(Packet) && reinterpret_cast<uint64_t>(to) % sizeof(Packet) == 0)
     return device::store_packet(to, packet);
-  const auto* const from = reinterpret_cast<const unsigned char*>(&packet);
-  for (uint32_t i = 0; i < sizeof(Packet) && i < bytes; ++i) to[i] = from[i];
+  store_some(to, packet, bytes);
 }
 
 /// What is published without being collected: a copy.
@@ -526,7 +549,7 @@ TUTTI_DEVICE void multicast_slice(const Slice& slice) {
 TUTTI_DEVICE_CALL void move_slice(const Slice& slice) {
   if (slice.collects != 0 || slice.published != 0) return multicast_slice(slice);
   if (slice.copies != 0) return copy_slice(slice);
-  reduce_job<OfSlice>(slice);
+  reduce_job<OfSlice>(slice, misalignment(slice) == 0);
 }
 
 /// 8 bytes of results from 8 bytes of each of the job's sources, by one thread.
