@@ -89,7 +89,7 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
     Order order = Order::kStream;
   };
   for (const Case& one :
-       {Case{{1, 1}, 1}, Case{{2, 1}, 1}, Case{{2, 2}, 2}, Case{{3}, 2}, Case{{2, 2}, 2, "1"},
+       {Case{{1, 1}, 1}, Case{{2, 1}, 1}, Case{{2, 2}, 2}, Case{{3}, 2}, Case{{4}, 2}, Case{{2, 2}, 2, "1"},
         Case{{1, 1, 1}, 1, "1", Order::kStreams}, Case{{1, 1}, 1, "1", Order::kGraph}}) {
     // The thread sanitizer sees nothing between processes, and keeps a megabyte for each thread of a device.
     if (thread_sanitized() && one.layout.size() > 1) continue;
