@@ -67,21 +67,25 @@ class Launches {
         std::visit([&](const auto& call) { return comm.prepare_on_device(call, device_stream(work.stream)); },
                    work.what);
     TUTTI_TRY(operation.status());
-    if (operation->program != nullptr) operations_.push_back(*operation);
+    if (operation->program == nullptr) return Status::ok();
+    operations_.push_back(*operation);
+    launched_.push_back(&comm);
     return Status::ok();
   }
-  Status launch() const {
+  /// `has_begun`: true where any is under way, whatever is returned; else left as it was.
+  Status launch(bool& has_begun) const {
     if (operations_.empty()) return Status::ok();
-    Status launched = handles_.front()->comm->launch(operations_);
-    for (tutti_comm* handle : handles_) {
-      if (!launched) (void)handle->comm->give_up_launch(launched);
-    }
+    const Status launched = contained([&] { return launched_.front()->launch(operations_); });
+    for (const DeviceOperation& operation : operations_) has_begun = has_begun || operation.rank->has_begun();
+    if (launched) return launched;
+    for (Communicator* comm : launched_) (void)comm->give_up_launch(launched);
     return launched;
   }
 
  private:
   std::vector<tutti_comm*> handles_;
   std::vector<DeviceOperation> operations_;
+  std::vector<Communicator*> launched_;  ///< whose operations these are
 };
 
 /// Queues calls on CUDA streams, in call order on each stream and of each rank. Those of one communicator's
@@ -95,14 +99,16 @@ class StreamCalls {
     }
   }
 
-  Status issue() {
+  /// `has_begun`: as for Launches.
+  Status issue(bool& has_begun) {
     for (size_t first = 0; first < work_.size(); ++first) {
       if (issued_[first]) continue;
       const Work& work = *work_[first];
       if (work.handle->comm->runs_on_device()) {
-        TUTTI_TRY(issue_with(first));
+        TUTTI_TRY(issue_with(first, has_begun));
       } else {
         TUTTI_TRY(queue_on_device(work));
+        has_begun = true;
       }
     }
     return Status::ok();
@@ -119,7 +125,7 @@ class StreamCalls {
   }
 
   /// The first call that is left, and those that go with it.
-  Status issue_with(size_t first) {
+  Status issue_with(size_t first, bool& has_begun) {
     Launches launches;
     std::vector<const Work*> passed;
     TUTTI_TRY(add(first, launches));
@@ -135,7 +141,7 @@ class StreamCalls {
         passed.push_back(&work);
       }
     }
-    return launches.launch();
+    return launches.launch(has_begun);
   }
 
   /// Whether a call may go ahead of those that it has passed, with the launch on these streams.
@@ -268,7 +274,8 @@ void begin_with(Runner& first, std::span<Runner> others) {
     if (status) status = launches.add(*runner->queue.front());
     runner->running = true;
   }
-  if (status) status = launches.launch();
+  bool has_begun = false;
+  if (status) status = launches.launch(has_begun);
   for (Runner* runner : begun) {
     // What runs all the same is waited for: its communicator has the error.
     runner->status = runner->handle->comm->has_error() ? Status::ok() : status;
@@ -385,7 +392,7 @@ Status order_streams(const Parts& parts, bool before) {
 }
 
 /// Ranks may mix sends and collectives in different orders inside a group: all run the messages first. What
-/// blocks is left for the end, in `blocking`. `has_begun`: a host stream has some, whatever is returned.
+/// blocks is left for the end, in `blocking`. `has_begun`: a stream has some, whatever is returned.
 Status issue_on_streams(std::vector<Work>& all, std::vector<Work>& blocking, bool& has_begun) {
   for (const bool messages_first : {true, false}) {
     std::vector<const Work*> on_devices;
@@ -400,7 +407,7 @@ Status issue_on_streams(std::vector<Work>& all, std::vector<Work>& blocking, boo
         has_begun = true;
       }
     }
-    TUTTI_TRY(StreamCalls(std::move(on_devices)).issue());
+    TUTTI_TRY(StreamCalls(std::move(on_devices)).issue(has_begun));
   }
   return Status::ok();
 }

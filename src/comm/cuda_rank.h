@@ -130,6 +130,7 @@ struct CudaProgram final : DeviceProgram {
   uint64_t bytes = 0;
   uint32_t threads = 0;   ///< of a block
   bool captured = false;  ///< a graph may hold it
+  bool retired = false;   ///< nobody holds it: its memory may serve others
 };
 
 /// An operation on its way into a stream.
@@ -220,6 +221,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   /// with it: what else runs when the graph is launched is the launching stream's affair.
   Status order() const;
   bool was_launched() const override { return pending_.is_launched; }
+  bool has_begun() const override { return pending_.is_launched && !pending_.capture; }
   /// Whether the device keeps room for the operation for as long as it takes.
   bool has_room() const { return blocks_ > 0 && (pending_.program->lanes <= blocks_ || takes_turns_); }
   bool shares_device(const CudaRank& other) const { return &device_ == &other.device_; }
@@ -340,10 +342,10 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
 
   std::mutex mutex_;                                           ///< guards what follows: calls and the tender
   std::map<uint64_t, std::shared_ptr<CudaProgram>> programs_;  ///< by address on the device
-  std::vector<CudaProgram*> retired_;
-  cuda::Event issued_event_;  ///< the last operation, outside captures
-  uint64_t marks_ = 0;        ///< how often it was recorded
-  uint64_t settled_ = 0;      ///< marks_ when all had ended
+  bool has_retired_ = false;                                   ///< some may be retired
+  cuda::Event issued_event_;                                   ///< the last operation, outside captures
+  uint64_t marks_ = 0;                                         ///< how often it was recorded
+  uint64_t settled_ = 0;                                       ///< marks_ when all had ended
   std::shared_ptr<const CudaProgram> last_program_;
   uint64_t issued_ = 0;        ///< operations outside captures
   cuda::Event capture_event_;  ///< the last operation of the last capture

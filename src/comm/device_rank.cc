@@ -268,32 +268,35 @@ Result<DeviceProgramHold> CudaRank::place(const cuda::Image& image, DeviceMark m
   auto address = memory_.take(program->bytes);
   TUTTI_TRY(address.status());
   program->address = *address;
+  program->retired = has_retired_ = true;  // until it is whole
+  programs_[*address] = program;
   const cuda::Surroundings around{
       .sends = sends_, .receives = receives_, .state = state_, .signals = signals_, .scratch = *scratch};
   TUTTI_TRY(memory_.upload(*address, program->bytes,
                            [&](std::byte* out) { cuda::pack(marked, around, program->address, out); }));
-  DeviceProgramHold made(program.get(), {this});
-  programs_[program->address] = std::move(program);
-  return made;
+  program->retired = false;
+  return DeviceProgramHold(program.get(), {this});
 }
 
 void CudaRank::retire(DeviceProgram* program) {
   const std::scoped_lock lock(mutex_);
   auto* ours = static_cast<CudaProgram*>(program);
-  if (!ours->captured) retired_.push_back(ours);
+  ours->retired = !ours->captured;
+  has_retired_ = has_retired_ || ours->retired;
 }
 
 /// Their memory, once nothing is under way that could use it.
 Status CudaRank::free_retired() {
-  if (retired_.empty()) return Status::ok();
+  if (!has_retired_) return Status::ok();
   auto done = has_ended();
   TUTTI_TRY(done.status());
   if (!*done) return Status::ok();
-  for (const CudaProgram* program : retired_) {
-    memory_.give_back(program->address, program->bytes);
-    programs_.erase(program->address);
-  }
-  retired_.clear();
+  std::erase_if(programs_, [this](const auto& entry) {
+    const auto& [address, program] = entry;
+    if (program->retired) memory_.give_back(address, program->bytes);
+    return program->retired;
+  });
+  has_retired_ = false;
   return Status::ok();
 }
 

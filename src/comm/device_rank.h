@@ -199,6 +199,9 @@ class DeviceRank {
   /// Whether the kernel of the last operation that Devices::launch was given has been queued, if it has
   /// failed. By the thread that launches.
   virtual bool was_launched() const = 0;
+  /// Whether the last operation that Devices::launch was given is under way: queued, and outside captures. By
+  /// the thread that launches.
+  virtual bool has_begun() const = 0;
   /// Memory that host and device reach at one address, at least `bytes`, valid until the next call.
   virtual Result<std::byte*> shared_scratch(uint64_t bytes) = 0;
   /// Ok when the device can work on all of [address, address + bytes). `name`: of the argument.

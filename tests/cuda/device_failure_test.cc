@@ -2,12 +2,15 @@
 // nothing hangs. The machine is the fake driver's.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cuda/cuda_place.h"
 #include "tests/support/cluster.h"
+#include "tests/support/failing_allocations.h"
 
 namespace tutti::test {
 namespace {
@@ -45,6 +48,13 @@ struct Bench {
     rank.expect_true(send != nullptr && recv != nullptr, "device memory");
   }
   explicit operator bool() const { return recv != nullptr; }
+
+  bool stream_goes_on() const { return place->driver().stream_synchronize(place->stream()) == CUDA_SUCCESS; }
+  static tutti_result_t async_error(Rank& rank) {
+    tutti_result_t error = TUTTI_SUCCESS;
+    rank.expect_ok(tutti_comm_async_error(rank.comm, &error), "async_error");
+    return error;
+  }
 
   static constexpr size_t kBytes = 1 << 20;
   std::unique_ptr<CudaPlace> place;
@@ -156,18 +166,71 @@ TEST(DeviceFailureTest, AbortEndsBlockingCallsAndStreams) {
                        }
                        // Aborted before the call was made, or after.
                        if (result == TUTTI_SUCCESS) {
-                         rank.expect_true(bench.place->driver().stream_synchronize(stream) == CUDA_SUCCESS,
-                                          "the stream goes on");
+                         rank.expect_true(bench.stream_goes_on(), "the stream goes on");
                        }
-                       tutti_result_t error = TUTTI_SUCCESS;
-                       rank.expect_ok(tutti_comm_async_error(rank.comm, &error), "async_error");
-                       rank.expect_true(error == TUTTI_ABORTED, "the communicator knows");
+                       rank.expect_true(Bench::async_error(rank) == TUTTI_ABORTED, "the communicator knows");
                        // It says what has become of the operation on the stream, if there was one.
                        const tutti_result_t destroyed = tutti_comm_destroy(rank.comm);
                        rank.comm = nullptr;
                        rank.expect_true(destroyed == TUTTI_SUCCESS || destroyed == TUTTI_ABORTED, "destroy");
                      }),
       "");
+}
+
+// Goal: a group on a stream that fails when some of its calls are under way is an error of all ranks, who
+// once waited for the rest of it until the deadline. Method: on rank 0 the device has no memory for the
+// launch of the second call.
+TEST(DeviceFailureTest, AGroupThatFailsHalfWayIsAnErrorOfAllRanks) {
+  ClusterOptions options = on_device(1);
+  options.layout = {1, 1};
+  options.create = false;
+  const auto body = [](Rank& rank) {
+    if (rank.rank() == 0) (void)setenv("FAKE_CUDA_FAIL", "cuLaunchKernelEx:2:2", 1);
+    if (!rank.renew(rank.config())) return;
+    Bench bench(rank);
+    if (!bench) return;
+    const tutti_stream_t stream = tutti_stream_cuda(bench.place->stream());
+    rank.expect_ok(tutti_group_start(), "a group");
+    for (const size_t count : {size_t{100}, size_t{20'000}}) {
+      rank.expect_ok(
+          tutti_all_reduce(bench.send, bench.recv, count, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, stream),
+          "recorded");
+    }
+    const tutti_result_t result = tutti_group_end();
+    if (rank.rank() == 0) {
+      rank.expect(result, TUTTI_OUT_OF_MEMORY, "the group");
+      rank.expect_text({"cuLaunchKernelEx"}, "its text");
+    }
+    rank.expect_true(bench.stream_goes_on(), "the stream");
+    rank.expect_true(Bench::async_error(rank) == TUTTI_OUT_OF_MEMORY, "async_error");
+    (void)tutti_comm_destroy(std::exchange(rank.comm, nullptr));
+  };
+  EXPECT_EQ(run_cluster(options, body), "");
+}
+
+// Goal: a call that runs out of memory ends, wherever it does. A program that could not be noted once waited
+// for a lock of its own thread. Method: one allocation of a call on a stream fails, in each turn a later one,
+// until none does; the peer never makes it.
+TEST(DeviceFailureTest, ACallThatRunsOutOfMemoryEnds) {
+  EXPECT_EQ(run_cluster(on_device(2),
+                        [](Rank& rank) {
+                          Bench bench(rank);
+                          if (!bench) return;
+                          const tutti_stream_t stream = tutti_stream_cuda(bench.place->stream());
+                          bool has_failed = rank.rank() == 0;
+                          for (uint64_t turn = 0; has_failed; ++turn) {
+                            rank.at("turn " + std::to_string(turn));
+                            const FailingAllocations shortage(turn);
+                            const tutti_result_t result = tutti_all_reduce(
+                                bench.send, bench.recv, 100, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, stream);
+                            has_failed = FailingAllocations::have_failed();
+                            rank.expect(result, has_failed ? TUTTI_OUT_OF_MEMORY : TUTTI_SUCCESS, "the call");
+                          }
+                          rank.meet();
+                          (void)tutti_comm_abort(std::exchange(rank.comm, nullptr));
+                          rank.expect_true(bench.stream_goes_on(), "the stream");
+                        }),
+            "");
 }
 
 /// A graph of one all_reduce, on the bench's stream.
