@@ -22,6 +22,14 @@ namespace {
 // Data connections between two ranks have channels from 0 on; this is the one of their control connection.
 constexpr uint32_t kControlChannel = kMaxConnections;
 
+// Slots in shared memory. 16 KiB keeps the copy into a slot and the copy out of it apart in time but both in
+// the caches: 8, 16 and 32 KiB were within 10 % of each other from 2 MiB on, 32 KiB lost 20 to 40 % at 32 KiB
+// to 256 KiB (`./dev bench`, 2 ranks, far cores).
+constexpr uint32_t kSlotBytes = 16384;
+// Slots where all messages go by the network, which has buffers of its own: 32 KiB were 9 to 15 % faster at 2
+// MiB and not slower at 256 KiB, 64 KiB no better (docs/performance.md).
+constexpr uint32_t kNetworkSlotBytes = 32768;
+
 std::span<const std::byte> as_bytes(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
 }
@@ -120,7 +128,7 @@ Communicator::Communicator(Process& process, uint32_t rank_count, uint32_t rank,
             .published = options.threads,
             .channels = channels_of_stripes(options.threads),
             .slots = config.slots,
-            .slot_bytes = config.slot_bytes};
+            .slot_bytes = config.slot_bytes != 0 ? config.slot_bytes : kSlotBytes};
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, const UniqueId& id,
@@ -235,7 +243,7 @@ RankFacts Communicator::describe(const PackedEndpoints& data, const FileSecret& 
           .heap_base = reinterpret_cast<uint64_t>(process_.heap().base()),
           .heap_bytes = process_.heap().bytes(),
           .slots = shape_.slots,
-          .slot_bytes = shape_.slot_bytes,
+          .slot_bytes = config.slot_bytes,
           .cpus = usable_cpus(),
           .cpu_quota = cpu_quota(),
           .reproducible = options_.reproducible ? 1u : 0u,
@@ -271,6 +279,9 @@ Status Communicator::connect(SetUp& setup, const Blobs& introductions) {
   host_of_ = setup.is_network() ? number_hosts(hosts) : std::vector<uint32_t>(rank_count_, 0);
   host_count_ = *std::max_element(host_of_.begin(), host_of_.end()) + 1;
   count_cores(facts);
+  // This rank's segment was laid out for the other size; nobody on its host reads the rings in it.
+  const bool shares_no_host = rank_count_ > 1 && host_count_ == rank_count_;
+  if (shares_no_host && process_.config().slot_bytes == 0) shape_.slot_bytes = kNetworkSlotBytes;
 
   std::vector<RankLinks::Peer> peers(rank_count_);
   std::vector<KeptFiles> files(rank_count_);

@@ -37,11 +37,9 @@ struct Config {
   uint64_t setup_timeout_ms = 120'000;
   /// TUTTI_WAIT: auto, spin or yield.
   WaitMode wait = WaitMode::kAuto;
-  /// TUTTI_SLOT_BYTES: largest slice of a message that travels as one slot; power of two, 4 KiB..1 MiB.
-  /// 16 KiB keeps the copy into a slot and the copy out of it apart in time but both in the caches: 8, 16 and
-  /// 32 KiB were within 10 % of each other from 2 MiB on, 32 KiB lost 20 to 40 % at 32 KiB to 256 KiB
-  /// (`./dev bench`, 2 ranks, far cores).
-  uint32_t slot_bytes = 16384;
+  /// TUTTI_SLOT_BYTES: largest slice of a message that travels as one slot; power of two, 4 KiB..1 MiB. 0: 32
+  /// KiB where every rank is alone on its host, else 16 KiB (src/comm/connect.cc has the reasons).
+  uint32_t slot_bytes = 0;
   /// TUTTI_SLOTS: slots of a link; power of two, 4..256. Half of them serve one round.
   uint32_t slots = 32;
   /// TUTTI_REPRODUCIBLE: 1 = same bits for any algorithm, placement and message size.

@@ -160,6 +160,12 @@ bool Outbox::accept_credit(uint32_t index, uint32_t credit, bool may_be_late) {
   return may_be_late && more > flag::kNumberMask / 2;
 }
 
+bool Outbox::needs_credit() const {
+  const uint64_t half = (mask_ + 1) / 2;
+  return std::any_of(channels_.begin(), channels_.end(),
+                     [half](const Channel& channel) { return channel.limit - channel.taken <= half; });
+}
+
 bool Outbox::has_waiting() const {
   for (const Channel& channel : channels_) {
     uint64_t word = 0;

@@ -1,5 +1,6 @@
 #include "transports/tcp/tcp_pump.h"
 
+#include <algorithm>
 #include <cassert>
 #include <string>
 
@@ -36,12 +37,12 @@ bool TcpPump::advance() {
   // A peer that has closed in good order may do so before the network gives back what this rank sent it.
   if (state_ == PeerState::kEnded) return collect_completions();
   if (state_ != PeerState::kOpen) return false;
-  sent_large_ = false;
+  sent_large_ = has_unsent();
   bool moved = send();
-  // What a small message asks for has not come back by now: whoever only sends need not read to learn so, and
-  // whoever waits reads the next time. A refused read costs 0.3 us, a twentieth of the message.
-  has_put_off_ = moved && !sent_large_ && !has_put_off_;
-  if (has_put_off_) {
+  // What a small message asks for has not come back by now: whoever only sends need not read to learn so, as
+  // long as the peer has room, and whoever waits sends nothing the next time, and reads. A refused read costs
+  // 0.3 us, a twentieth of the message.
+  if (moved && !sent_large_ && !has_unsent() && !outbox_.needs_credit()) {
     settle();
     return true;
   }
@@ -137,11 +138,13 @@ void TcpPump::fail(const Connection& failed) {
                                   failed.reason());
 }
 
+bool TcpPump::has_unsent() const {
+  return std::any_of(connections_.begin(), connections_.end(),
+                     [](const auto& connection) { return connection->has_unsent(); });
+}
+
 bool TcpPump::drained() const {
-  for (const auto& connection : connections_) {
-    if (connection->has_unsent()) return false;
-  }
-  return !outbox_.has_waiting();
+  return !has_unsent() && !outbox_.has_waiting();
 }
 
 void TcpPump::prepare_wait(std::vector<pollfd>& polls) {

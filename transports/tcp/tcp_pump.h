@@ -44,6 +44,7 @@ class TcpPump final : public Pump {
 
  private:
   bool send();
+  bool has_unsent() const;
   bool collect_completions();
   Connection* choose(bool large);
   bool queue_run(uint32_t channel, bool& moved);
@@ -57,8 +58,7 @@ class TcpPump final : public Pump {
   std::vector<std::unique_ptr<Connection>> connections_;
   size_t next_ = 0;  ///< whose turn it is for a large frame
   uint64_t run_bytes_most_;
-  bool sent_large_ = false;   ///< in this advance()
-  bool has_put_off_ = false;  ///< the last advance() has sent, and not read
+  bool sent_large_ = false;  ///< in this advance()
   PeerState state_ = PeerState::kOpen;
   Status status_;
 };
