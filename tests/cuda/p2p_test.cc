@@ -39,6 +39,10 @@ struct Devices {
     }
     return true;
   }
+  void close() {
+    contexts.clear();
+    driver.reset();
+  }
 };
 
 /// What [address, address + kBytes) of a device holds.
@@ -341,7 +345,7 @@ TEST(PeerToPeerTest, MulticastMemoryIsBoundOnceAllDevicesAreAdded) {
     trial.ok(memory->add_device(), "adding");
     trial.fails(memory->bind(), Code::kSystemError, "CUDA_ERROR_ILLEGAL_STATE");
     memory->reset();
-    devices = {};
+    devices.close();
     trial.is(fake_cuda::leaks().empty(), "left behind: " + fake_cuda::leaks());
   };
   EXPECT_EQ(run(body, {{"FAKE_CUDA_MULTICAST", "1"}, {"FAKE_CUDA_DEVICES", "2"}}), "");

@@ -46,23 +46,30 @@ std::byte* reserve(size_t bytes) {
 }  // namespace
 
 MulticastMemory::MulticastMemory(Copies copies, size_t bytes)
-    : copies_(std::move(copies)), bytes_(bytes), begin_(reserve(bytes)) {
+    : copies_(new Copies(std::move(copies))), bytes_(bytes), begin_(reserve(bytes)) {
   replace(nullptr, this);
 }
 
 MulticastMemory::MulticastMemory(std::byte* begin, size_t bytes, std::function<Copies()> find)
-    : find_(std::move(find)), bytes_(bytes), begin_(begin) {
+    : find_(std::move(find)), copies_(nullptr), bytes_(bytes), begin_(begin) {
   replace(nullptr, this);
 }
 
 MulticastMemory::~MulticastMemory() {
   replace(this, nullptr);
   if (!find_) munmap(begin_, bytes_);
+  delete copies_;
 }
 
 SIMT_UNSEEN const MulticastMemory::Copies& MulticastMemory::copies() const {
-  if (find_) std::call_once(found_, [this] { copies_ = find_(); });
-  return copies_;
+  const Copies* known = __atomic_load_n(&copies_, __ATOMIC_ACQUIRE);
+  if (known != nullptr) return *known;
+  // Not call_once: its variables of the thread would seem to be shared by the thread's fibers.
+  const auto* const found = new Copies(find_());
+  if (__atomic_compare_exchange_n(&copies_, &known, found, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    return *found;
+  delete found;
+  return *known;
 }
 
 }  // namespace tutti::simt

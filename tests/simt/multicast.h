@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <vector>
 
 namespace tutti::simt {
@@ -29,8 +28,7 @@ class MulticastMemory {
 
  private:
   std::function<Copies()> find_;
-  mutable std::once_flag found_;
-  mutable Copies copies_;
+  mutable const Copies* copies_;  ///< own; null: not asked for yet
   size_t bytes_;
   std::byte* begin_;
 };

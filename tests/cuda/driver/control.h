@@ -9,7 +9,7 @@
 namespace fake_cuda {
 
 /// Signature of `fake_cuda_leaks`, which the fake driver exports: a line for each thing that this process has
-/// made through the driver and not given back.
+/// made through the driver and not given back. Valid until the thread asks again.
 using LeaksFunction = const char* (*)();
 
 /// A function of the fake driver that this process has loaded; null: it has a real one, or none.

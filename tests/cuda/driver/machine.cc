@@ -90,7 +90,7 @@ __attribute__((destructor)) void finish() {
 }  // namespace fake_cuda
 
 extern "C" __attribute__((visibility("default"))) const char* fake_cuda_leaks() {
-  static std::string text;
+  static thread_local std::string text;
   const fake_cuda::Guard guard(fake_cuda::machine().lock);
   text.clear();
   for (const std::string& line : fake_cuda::list_leaks()) text += line + "\n";
