@@ -14,7 +14,6 @@
 namespace tutti::perf {
 namespace {
 
-constexpr std::chrono::seconds kIdDeadline{120};
 // The library's own deadline should speak first: it knows who is missing.
 constexpr std::chrono::milliseconds kWatchdogMargin{1000};
 
@@ -31,6 +30,13 @@ std::string failure_text(int first_rank, int rank_count, const Status& status) {
   std::fprintf(stderr, "%s: Test timeout (%ds) in process %d, pid %d: %s\n", host, options.timeout_s, process,
                static_cast<int>(::getpid()), row.c_str());
   std::_Exit(kExitFailure);
+}
+
+/// Settings that are refused the library reports itself.
+std::chrono::steady_clock::time_point id_deadline(const GetEnv& get_env) {
+  const auto config = read_config(get_env);
+  const uint64_t patience_ms = config ? config->setup_timeout_ms : Config().setup_timeout_ms;
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
 }
 
 /// "" when the options fit the number of ranks.
@@ -73,7 +79,7 @@ int run_process(const Options& options, const CollectiveTest& test, const Place&
 
   tutti_unique_id_t id{};
   Status named = first ? check(tutti_get_unique_id(&id), "making a unique id") : Status::ok();
-  if (named) named = share_id(place, get_env, &id, std::chrono::steady_clock::now() + kIdDeadline);
+  if (named) named = share_id(place, get_env, &id, id_deadline(get_env));
   const int first_rank = place.process * options.ranks_per_process();
   if (!named) {
     std::fprintf(stderr, "%s\n", failure_text(first_rank, 1, named).c_str());

@@ -216,7 +216,8 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCE
  * When the meeting at an address fails, rank 0 stays in the call until all ranks have heard why, at most 5 s
  * and not past the deadline.
  *
- * Errors: TUTTI_INVALID_ARGUMENT (where, rank), TUTTI_INVALID_USAGE (no launcher, no key, the file exists or
+ * Errors: TUTTI_INVALID_ARGUMENT (where, rank, an id of rank 0 that tutti_get_unique_id has not made),
+ * TUTTI_INVALID_USAGE (no launcher, no key, the file exists or
  * is of an earlier run), TUTTI_TIMEOUT, TUTTI_SYSTEM_ERROR, TUTTI_PEER_LOST. */
 TUTTI_API tutti_result_t tutti_share_unique_id(tutti_unique_id_t* id, const char* where, int rank,
                                                int rank_count, uint64_t timeout_ms) TUTTI_NOEXCEPT;
@@ -468,8 +469,9 @@ TUTTI_API tutti_result_t tutti_recv(void* recv, size_t count, tutti_type_t type,
 
 /* Calls of this thread between start and end, on any communicators, are issued together at the
  * outermost end: sends and receives progress at once, and one thread may drive several ranks.
- * Groups nest. An argument error of a call inside is returned by that call and again by the end,
- * and then nothing of the group was issued. On streams the calls of one communicator's rank are one
+ * Groups nest. An argument error of a collective, send or recv inside is returned by that call and
+ * again by the end, and then nothing of the group was issued; calls that cannot be in a group are refused,
+ * and do not spoil it. On streams the calls of one communicator's rank are one
  * operation, whichever streams they name: it begins when all of these have come to it, and all go on when it
  * has ended (streams that are being captured: all in one capture). Calls of other communicators may run
  * beside it. A rank's calls in a group are all blocking, all on host streams or all on CUDA streams:

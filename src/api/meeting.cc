@@ -34,6 +34,15 @@ Status check_place(int rank, int rank_count) {
   return Status::ok();
 }
 
+/// What rank 0 brings.
+Status check_own_id(const tutti_unique_id_t& id) {
+  UniqueId own;
+  std::memcpy(static_cast<void*>(&own), id.bytes, sizeof(own));
+  if (check_unique_id(own)) return Status::ok();
+  return {Code::kInvalidArgument,
+          "argument id of rank 0 holds no unique id to be shared: call tutti_get_unique_id there first"};
+}
+
 /// The launcher's way, for the ranks that it has started.
 Status share_by_its_launcher(int rank, int rank_count, const Config& config, IdBytes id,
                              uint64_t deadline_ns) {
@@ -55,6 +64,7 @@ Status share(tutti_unique_id_t* id, const char* where, int rank, int rank_count,
   if (id == nullptr) return null_argument("id");
   if (where == nullptr) return null_argument("where");
   TUTTI_TRY(check_place(rank, rank_count));
+  if (rank == 0) TUTTI_TRY(check_own_id(*id));
   auto process = meeting_process();
   TUTTI_TRY(process.status());
   const Config& config = (*process)->config();
@@ -62,6 +72,7 @@ Status share(tutti_unique_id_t* id, const char* where, int rank, int rank_count,
   const std::string_view way = where;
   const auto own = static_cast<uint32_t>(rank);
   if (way == kLauncher) return share_by_its_launcher(rank, rank_count, config, bytes_of(id), deadline_ns);
+  if (way == kFile) return {Code::kInvalidArgument, "argument where is \"file:\", without a path behind it"};
   if (way.starts_with(kFile)) {
     return share_by_file(std::string(way.substr(kFile.size())), own, bytes_of(id), deadline_ns);
   }
@@ -98,6 +109,7 @@ Status share_by(const tutti_store_t* store, tutti_unique_id_t* id, const char* k
   if (store->set == nullptr || store->get == nullptr) return null_argument("store->set or store->get");
   if (key == nullptr) return null_argument("key");
   if (rank < 0) return {Code::kInvalidArgument, format("argument rank is %d", rank)};
+  if (rank == 0) TUTTI_TRY(check_own_id(*id));
   auto process = meeting_process();
   TUTTI_TRY(process.status());
   TUTTI_TRY(share_by_store(adapt(*store), key, static_cast<uint32_t>(rank), bytes_of(id),

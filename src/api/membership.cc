@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -183,7 +184,13 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
   }
   const bool whole = old.watch_members(&members, handle->setup_stop.get());
   old.watch_members(nullptr, nullptr);
-  if (!created) return {.status = created, .has_lost = !whole};
+  if (!created) {
+    std::string ranks;
+    for (const uint32_t rank : members.ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    return {.status = Status(created.code(), format("the communicator of what were ranks %s here: %s",
+                                                    ranks.c_str(), std::string(created.text()).c_str())),
+            .has_lost = !whole};
+  }
   old.hold_next(members.id);
   held = std::move(handle);
   return {};
@@ -203,7 +210,7 @@ Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t*
     const Code code = outcome.status.code();
     const bool is_ready = outcome.status.is_ok();
     if (!is_ready && old.shrink_is_stopped()) return aborted_meanwhile();
-    if (!is_ready && now_ns() > shrink.deadline_ns) return outcome.status;
+    if (!is_ready && (old.is_given_up() || now_ns() > shrink.deadline_ns)) return outcome.status;
     if (is_ready || outcome.has_lost) {
       news_deadline_ns = 0;
       continue;

@@ -223,6 +223,8 @@ class Communicator {
   void give_up_shrink(const Status& why);
   /// Ends a shrink that another thread is in, now or later: the communicator is aborted. Any thread.
   void stop_shrink();
+  /// Whether others have given this rank up, for it was stopped or cut off: there is no way back to them.
+  bool is_given_up() const;
   bool shrink_is_stopped() const { return shrink_stopped_.load(std::memory_order_acquire); }
 
   /// About the last operation, for people.
@@ -274,6 +276,7 @@ class Communicator {
   void choose_waiting(uint32_t ranks_here);
   Status start_pulse();
   void lose(uint32_t rank, StatusPage::Presence presence, const Status& why);
+  void mark_lost(uint32_t rank, StatusPage::Presence presence);
   Status watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files);
   Facts facts() const;
   Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;

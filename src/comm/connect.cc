@@ -447,8 +447,11 @@ Status Communicator::open_control_plane() {
   if (control_peers_.empty()) return Status::ok();
   auto plane = ControlPlane::open(
       process_.control(), std::move(control_peers_), process_.config().heartbeat_ms,
-      {.on_alert = [this](uint32_t from,
-                          const Status& why) { raise_alert(header_->alert, why.code(), from, why.text()); },
+      {.on_alert =
+           [this](uint32_t from, const Status& why) {
+             raise_alert(header_->alert, why.code(), from, why.text());
+             if (from == rank_ && why.code() == Code::kPeerLost) mark_lost(rank_, StatusPage::kSilent);
+           },
        .on_left =
            [this](uint32_t peer) {
              links_.peers()[peer].segment->header().status.has_left.store(StatusPage::kLeft);

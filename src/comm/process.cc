@@ -41,7 +41,10 @@ Result<ChoiceTable> load_choice(const std::string& path) {
                "a table in the form of algorithms/choice.txt",
                path.c_str()));
   }
-  return ChoiceTable::parse(text.str());
+  auto table = ChoiceTable::parse(text.str());
+  if (table) return table;
+  return Status(table.status().code(),
+                format("TUTTI_CHOICE_FILE %s: %s", path.c_str(), std::string(table.status().text()).c_str()));
 }
 
 /// Once there is one.

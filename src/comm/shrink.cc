@@ -43,6 +43,15 @@ Result<std::optional<Members>> Communicator::agree_on_members(const std::vector<
   forget_looks();
   show_shrink(ShrinkState::kAgreeing);
   for (;;) {
+    // Those that are lost to this rank may well live, and be about to go on without it.
+    if (is_given_up()) {
+      return Status(
+          Code::kPeerLost,
+          format("rank %u was stopped or cut off for longer than the heartbeat (TUTTI_HEARTBEAT_MS), "
+                 "so that others have given it up, and go on without it: it cannot come back; destroy "
+                 "the communicator",
+                 rank_));
+    }
     std::vector<uint32_t> ranks;
     for (uint32_t rank = 0; rank < rank_count_; ++rank) {
       if (rank == rank_ || (!excluded[rank] && presence(rank) == StatusPage::kHere)) ranks.push_back(rank);
@@ -188,6 +197,10 @@ Status Communicator::find_refusal(const UniqueId& id) const {
                format("rank %u has given up the shrink that it had agreed to; its own error says why", rank));
   }
   return given_up;
+}
+
+bool Communicator::is_given_up() const {
+  return presence(rank_) != StatusPage::kHere;
 }
 
 uint32_t Communicator::presence(uint32_t rank) const {

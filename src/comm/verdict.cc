@@ -362,9 +362,13 @@ void Communicator::lose(uint32_t rank, StatusPage::Presence presence, const Stat
   StatusPage& page = links_.peers()[rank].segment->header().status;
   if (page.has_left.load(std::memory_order_acquire) == StatusPage::kLeft) return;
   raise_alert(header_->alert, why.code(), rank, why.text());
-  uint32_t here = StatusPage::kHere;
-  page.has_left.compare_exchange_strong(here, presence);
+  mark_lost(rank, presence);
   member_lost(rank);
+}
+
+void Communicator::mark_lost(uint32_t rank, StatusPage::Presence presence) {
+  uint32_t here = StatusPage::kHere;
+  links_.peers()[rank].segment->header().status.has_left.compare_exchange_strong(here, presence);
 }
 
 void Communicator::leave() {

@@ -257,9 +257,11 @@ Result<std::vector<Endpoint>> select_addresses(const std::vector<InterfaceAddres
   for (const InterfaceAddress& one : all) {
     if (names.find(one.interface) == names.npos) names += (names.empty() ? "" : ", ") + one.interface;
   }
-  return Status(Code::kInvalidArgument,
-                format("no network interface that is up fits TUTTI_SOCKET_IFNAME \"%.*s\"; there are: %s",
-                       static_cast<int>(filter.size()), filter.data(), names.c_str()));
+  return Status(
+      Code::kInvalidArgument,
+      format("no network interface that is up fits the filter \"%.*s\" (of TUTTI_SOCKET_IFNAME, else "
+             "NCCL_SOCKET_IFNAME or, with \"=\" before it, GLOO_SOCKET_IFNAME); there are: %s",
+             static_cast<int>(filter.size()), filter.data(), names.c_str()));
 }
 
 Result<Listener> listen_at(const ListenOptions& options) {
@@ -278,9 +280,11 @@ Result<Listener> listen_at(const ListenOptions& options) {
     const std::string ports =
         count == 1 ? format("port %u is taken", options.port_first)
                    : format("no port from %u to %u is free", options.port_first, options.port_last);
-    return Status(Code::kSystemError,
-                  format("%s: %s says to listen there; name another, or end what listens there",
-                         ports.c_str(), options.ports_from.c_str()));
+    return Status(
+        Code::kSystemError,
+        format("%s: %s says to listen there; name another or a larger range (each rank listens at up to "
+               "three ports, an id at one), or end what listens there",
+               ports.c_str(), options.ports_from.c_str()));
   }
   if (error != 0) return system_error("listening for other ranks over TCP", error);
   auto port = port_of(socket);

@@ -164,7 +164,10 @@ TEST(ShareTest, WrongWaysAreRefused) {
                               tutti_last_error() + "\n";
                 }
               };
+              refused("file:/tmp/id", 0, TUTTI_INVALID_ARGUMENT, "call tutti_get_unique_id there first");
+              (void)tutti_get_unique_id(&id);
               refused("carrier pigeon", 0, TUTTI_INVALID_ARGUMENT, "carrier pigeon");
+              refused("file:", 0, TUTTI_INVALID_ARGUMENT, "without a path");
               refused("launcher", 0, TUTTI_INVALID_USAGE, "no launcher");
               refused("launcher", 2, TUTTI_INVALID_ARGUMENT, "rank is 2");
               refused("tutti://127.0.0.1:4711", 1, TUTTI_INVALID_ARGUMENT, "TUTTI_KEY");

@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 // Goal: a process that is stopped is lost within the heartbeat time, on its own host and on others, for ranks
-// that wait and for ranks that compute; once it runs again it learns so too.
+// that wait and for ranks that compute, who go on without it; once it runs again it learns so too.
 TEST(HeartbeatTest, AStoppedProcessIsLost) {
   for (const int hosts : {1, 2, 3}) {
     ClusterOptions options = Arrangement{processes(3), 1, hosts}.options();
@@ -136,6 +136,18 @@ TEST(HeartbeatTest, AStoppedProcessIsLost) {
         kill(rank.pid_of_process(1), SIGCONT);
       }
       rank.meet();
+      // Across hosts it once was alone in a communicator of its own then.
+      tutti_comm_t* rest = nullptr;
+      const tutti_result_t shrunk = tutti_comm_shrink(rank.comm, nullptr, 0, 0, &rest, nullptr);
+      if (rank.rank() == 1) {
+        rank.expect(shrunk, TUTTI_PEER_LOST, "its shrink");
+        rank.expect_text({"rank 1 was stopped", "others have given it up"}, "its shrink");
+      } else if (rank.expect_ok(shrunk, "shrink")) {
+        (void)tutti_comm_destroy(std::exchange(rank.comm, rest));
+        std::vector<float> ones(10, 1.0f);
+        rank.expect_ok(sum(rank, ones), "after");
+        rank.expect_true(ones[0] == 2, "two go on");
+      }
     });
     EXPECT_EQ(failures, "") << hosts << " hosts";
   }

@@ -23,6 +23,8 @@ inline ClusterOptions on_device(int ranks, int blocks) {
   options.config.timeout_ms = static_cast<uint64_t>(patience_s(60)) * 1000;
   options.seconds = 240;
   options.environment = {{"FAKE_CUDA_SMS", std::to_string(blocks)}, {"FAKE_CUDA_BLOCKS", "1"}};
+  // It keeps a megabyte for each thread of a device, and has room for so many.
+  if (thread_sanitized()) options.environment.emplace_back("FAKE_CUDA_THREADS", "8");
   return options;
 }
 

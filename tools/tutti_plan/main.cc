@@ -26,7 +26,7 @@ namespace tutti::tool {
 namespace {
 
 constexpr uint32_t kMaxRanks = 4096;
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
+constexpr size_t kMaxFileBytes = size_t{1} << 30;
 constexpr int kRefused = 1;   // exit status: the plan is wrong
 constexpr int kBadUsage = 2;  // exit status: arguments, files
 
@@ -155,19 +155,30 @@ std::string place_ranks(Options& options, uint32_t rank_count) {
   return "";
 }
 
+/// No more than makes too many.
+std::string read_plans(std::istream& stream) {
+  std::string text;
+  std::vector<char> part(size_t{1} << 20);
+  while (text.size() <= kMaxFileBytes && stream) {
+    stream.read(part.data(), static_cast<std::streamsize>(part.size()));
+    text.append(part.data(), static_cast<size_t>(stream.gcount()));
+  }
+  return text;
+}
+
 int report_file(Options& options) {
-  std::ostringstream text;
+  std::string text;
   if (options.file == "-") {
-    text << std::cin.rdbuf();
+    text = read_plans(std::cin);
   } else {
     std::ifstream stream(options.file, std::ios::binary);
     // A folder opens like a file; only reading it fails.
     stream.peek();
     if (!stream.is_open() || stream.bad()) return fail(kBadUsage, "cannot read " + options.file);
-    text << stream.rdbuf();
+    text = read_plans(stream);
   }
-  if (text.view().size() > kMaxFileBytes) return fail(kBadUsage, options.file + " is larger than 1 GiB");
-  const auto plans = parse_plans(text.view());
+  if (text.size() > kMaxFileBytes) return fail(kBadUsage, options.file + " is larger than 1 GiB");
+  const auto plans = parse_plans(text);
   if (!plans) return fail(kRefused, "refused: " + options.file + " " + std::string(plans.status().text()));
   const auto bytes = parse_bytes(options.bytes);
   if (!bytes) return fail(kBadUsage, "'" + options.bytes + "' is not a number of bytes");
