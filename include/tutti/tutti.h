@@ -217,8 +217,8 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCE
  * and not past the deadline.
  *
  * Errors: TUTTI_INVALID_ARGUMENT (where, rank, an id of rank 0 that tutti_get_unique_id has not made),
- * TUTTI_INVALID_USAGE (no launcher, no key, the file exists or
- * is of an earlier run), TUTTI_TIMEOUT, TUTTI_SYSTEM_ERROR, TUTTI_PEER_LOST. */
+ * TUTTI_INVALID_USAGE (no launcher, no key, the file exists or is of an earlier run), TUTTI_TIMEOUT,
+ * TUTTI_SYSTEM_ERROR, TUTTI_PEER_LOST. */
 TUTTI_API tutti_result_t tutti_share_unique_id(tutti_unique_id_t* id, const char* where, int rank,
                                                int rank_count, uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
