@@ -58,16 +58,16 @@ MulticastMemory::MulticastMemory(std::byte* begin, size_t bytes, std::function<C
 MulticastMemory::~MulticastMemory() {
   replace(this, nullptr);
   if (!find_) munmap(begin_, bytes_);
-  delete copies_;
+  delete copies_.load();
 }
 
-SIMT_UNSEEN const MulticastMemory::Copies& MulticastMemory::copies() const {
-  const Copies* known = __atomic_load_n(&copies_, __ATOMIC_ACQUIRE);
+// The thread sanitizer sees this: all that read are behind who has opened them, which is an edge, once. Not
+// call_once: its variables of the thread would seem to be shared by the thread's fibers.
+const MulticastMemory::Copies& MulticastMemory::copies() const {
+  const Copies* known = copies_.load(std::memory_order_acquire);
   if (known != nullptr) return *known;
-  // Not call_once: its variables of the thread would seem to be shared by the thread's fibers.
   const auto* const found = new Copies(find_());
-  if (__atomic_compare_exchange_n(&copies_, &known, found, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-    return *found;
+  if (copies_.compare_exchange_strong(known, found, std::memory_order_acq_rel)) return *found;
   delete found;
   return *known;
 }

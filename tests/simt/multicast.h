@@ -3,6 +3,7 @@
 // dies.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <vector>
@@ -28,7 +29,7 @@ class MulticastMemory {
 
  private:
   std::function<Copies()> find_;
-  mutable const Copies* copies_;  ///< own; null: not asked for yet
+  mutable std::atomic<const Copies*> copies_;  ///< own; null: not asked for yet
   size_t bytes_;
   std::byte* begin_;
 };
