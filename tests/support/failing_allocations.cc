@@ -33,6 +33,11 @@ void* operator new(std::size_t bytes) {
   return memory;
 }
 
+// The library's own would come by the one above; a sanitizer's does not.
+void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return is_short() ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+}
+
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
