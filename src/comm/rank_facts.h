@@ -27,7 +27,7 @@ struct RankFacts {
   uint64_t heap_bytes = 0;
   uint32_t slots = 0;
   uint32_t slot_bytes = 0;  ///< 0: automatic
-  CpuSet cpus;  ///< that its thread may use; launchers bind each rank to some
+  CpuSet cpus;              ///< that its thread may use; launchers bind each rank to some
   uint32_t cpu_quota = 0;
   uint32_t reproducible = 0;
   uint32_t threads = 0;
