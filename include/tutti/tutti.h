@@ -281,6 +281,7 @@ TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key
  * `comm` that are under way on any rank first, as tutti_comm_abort does; without it they are waited for.
  * `comm` stays the caller's: destroy or abort it. config NULL: the parent's. Errors: TUTTI_TIMEOUT (names who
  * has not come), TUTTI_MISMATCH (other exclusions), TUTTI_INVALID_USAGE (others exclude this rank),
+ * TUTTI_PEER_LOST (this rank was stopped or cut off until others gave it up: it cannot come back),
  * TUTTI_UNSUPPORTED (nonblocking), TUTTI_SYSTEM_ERROR (also: one that agreed has given up). */
 #define TUTTI_SHRINK_ABORT 1
 TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t* comm, const int* exclude, int exclude_count,

@@ -34,11 +34,15 @@ Status check_place(int rank, int rank_count) {
   return Status::ok();
 }
 
-/// What rank 0 brings.
-Status check_own_id(const tutti_unique_id_t& id) {
+bool is_unique_id(const tutti_unique_id_t& id) {
   UniqueId own;
   std::memcpy(static_cast<void*>(&own), id.bytes, sizeof(own));
-  if (check_unique_id(own)) return Status::ok();
+  return check_unique_id(own).is_ok();
+}
+
+/// What rank 0 brings.
+Status check_own_id(const tutti_unique_id_t& id) {
+  if (is_unique_id(id)) return Status::ok();
   return {Code::kInvalidArgument,
           "argument id of rank 0 holds no unique id to be shared: call tutti_get_unique_id there first"};
 }
@@ -114,10 +118,8 @@ Status share_by(const tutti_store_t* store, tutti_unique_id_t* id, const char* k
   TUTTI_TRY(process.status());
   TUTTI_TRY(share_by_store(adapt(*store), key, static_cast<uint32_t>(rank), bytes_of(id),
                            deadline_of((*process)->config(), timeout_ms)));
-  UniqueId shared;
-  std::memcpy(static_cast<void*>(&shared), id->bytes, sizeof(shared));
-  const Status is_one = check_unique_id(shared);
-  return is_one ? is_one : Status(Code::kMismatch, format("the key %s of the store holds no unique id", key));
+  if (is_unique_id(*id)) return Status::ok();
+  return {Code::kMismatch, format("the key %s of the store holds no unique id", key)};
 }
 
 }  // namespace

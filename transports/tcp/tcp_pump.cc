@@ -37,12 +37,13 @@ bool TcpPump::advance() {
   // A peer that has closed in good order may do so before the network gives back what this rank sent it.
   if (state_ == PeerState::kEnded) return collect_completions();
   if (state_ != PeerState::kOpen) return false;
-  sent_large_ = has_unsent();
+  const bool had_unsent = has_unsent();
+  sent_large_ = false;
   bool moved = send();
   // What a small message asks for has not come back by now: whoever only sends need not read to learn so, as
   // long as the peer has room, and whoever waits sends nothing the next time, and reads. A refused read costs
   // 0.3 us, a twentieth of the message.
-  if (moved && !sent_large_ && !has_unsent() && !outbox_.needs_credit()) {
+  if (moved && !had_unsent && !sent_large_ && !has_unsent() && !outbox_.needs_credit()) {
     settle();
     return true;
   }
