@@ -70,15 +70,15 @@ extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
     kill(getpid(), SIGKILL);
   }
   // Under a sanitizer the next one is the sanitizer's.
-  static const auto next =
+  static const auto kNext =
       reinterpret_cast<ssize_t (*)(int, const msghdr*, int)>(dlsym(RTLD_NEXT, "sendmsg"));
-  return next(fd, message, flags);
+  return kNext(fd, message, flags);
 }
 
 extern "C" ssize_t recvmsg(int fd, msghdr* message, int flags) {
   using namespace tutti::test;
-  static const auto next = reinterpret_cast<ssize_t (*)(int, msghdr*, int)>(dlsym(RTLD_NEXT, "recvmsg"));
-  const ssize_t got = next(fd, message, flags);
+  static const auto kNext = reinterpret_cast<ssize_t (*)(int, msghdr*, int)>(dlsym(RTLD_NEXT, "recvmsg"));
+  const ssize_t got = kNext(fd, message, flags);
   if (got <= 0 || !fails_at_last_word.load()) return got;
   const auto* start = static_cast<const std::byte*>(message->msg_iov[0].iov_base);
   const size_t bytes = std::min(static_cast<size_t>(got), message->msg_iov[0].iov_len);
