@@ -122,8 +122,10 @@ class Cluster:
                               env={**self._environment, **(environment or {})})
 
     def process_managers(self):
-        """What --mpi can be: a list of names."""
-        return re.findall(r"^\t(\w+)$", self.run("--mpi=list").stdout, re.MULTILINE)
+        """What --mpi can be, where what the plugin loads is installed too: a list of names."""
+        names = re.findall(r"^\t(\w+)$", self.run("--mpi=list").stdout, re.MULTILINE)
+        return [name for name in names
+                if "can not load" not in self.run("-n", "1", f"--mpi={name}", "true").stderr]
 
     def said(self):
         """All that the daemons have said, for a failure's text."""
