@@ -186,7 +186,7 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
   old.watch_members(nullptr, nullptr);
   if (!created) {
     std::string ranks;
-    for (const uint32_t rank : members.ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    for (const uint32_t rank : members.ranks) add_to_list(ranks, std::to_string(rank));
     return {.status = Status(created.code(), format("the communicator of what were ranks %s here: %s",
                                                     ranks.c_str(), std::string(created.text()).c_str())),
             .has_lost = !whole};

@@ -32,7 +32,7 @@ constexpr size_t kFailuresKept = 16;
 std::string list_without(const std::vector<bool>& marked) {
   std::string text;
   for (size_t rank = 0; rank < marked.size(); ++rank) {
-    if (!marked[rank]) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    if (!marked[rank]) add_to_list(text, std::to_string(rank));
   }
   return text;
 }

@@ -64,7 +64,7 @@ Status SecureStreams::advance() {
 
 Status SecureStreams::late() const {
   std::string who;
-  for (const Pending& one : pending_) who += format("%s%u", who.empty() ? "" : ", ", one.peer);
+  for (const Pending& one : pending_) add_to_list(who, std::to_string(one.peer));
   return {Code::kTimeout, format("rank %u: the TLS handshakes with these ranks were not finished before the "
                                  "deadline: %s",
                                  options_.rank, who.c_str())};

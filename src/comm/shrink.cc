@@ -28,7 +28,7 @@ Status Communicator::begin_shrink(uint64_t deadline_ns) {
       if (rank == rank_ || presence(rank) != StatusPage::kHere) continue;
       const auto theirs = see_shrink(rank);
       const bool is_through = theirs && (theirs->held != own.held || theirs->phase == ShrinkState::kThrough);
-      if (!is_through) late += (late.empty() ? "" : ", ") + std::to_string(rank);
+      if (!is_through) add_to_list(late, std::to_string(rank));
     }
     is_awaited = !late.empty();
     if (is_awaited) TUTTI_TRY(pause_shrink(deadline_ns, late));
@@ -156,7 +156,7 @@ std::string Communicator::absent_of(const std::vector<uint32_t>& ranks) const {
   for (const uint32_t rank : ranks) {
     const std::optional<ShrinkState>& seen = shrink_.seen[rank];
     const bool is_here = rank == rank_ || (seen && seen->phase == ShrinkState::kAgreeing);
-    if (!is_here) absent += (absent.empty() ? "" : ", ") + std::to_string(rank);
+    if (!is_here) add_to_list(absent, std::to_string(rank));
   }
   return absent;
 }

@@ -54,6 +54,11 @@ std::string format(const char* pattern, ...) {
   return text;
 }
 
+void add_to_list(std::string& list, std::string_view item) {
+  if (!list.empty()) list += ", ";
+  list += item;
+}
+
 Status caught() noexcept {
   try {
     throw;

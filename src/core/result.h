@@ -77,6 +77,9 @@ class [[nodiscard]] Result {
 /// printf-style text, for messages only.
 std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
 
+/// Makes "1, 2" of "1" and "2".
+void add_to_list(std::string& list, std::string_view item);
+
 /// The exception that is being handled, as a failure. Errors: kOutOfMemory, kInternal with its text.
 Status caught() noexcept;
 

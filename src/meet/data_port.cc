@@ -91,7 +91,7 @@ Status DataPort::absent(std::span<const DataRequest> requests) const {
   std::string who;
   for (const DataRequest& request : requests) {
     if (arrived_.contains({request.peer, request.channel})) continue;
-    who += format("%s%u", who.empty() ? "" : ", ", request.peer);
+    add_to_list(who, std::to_string(request.peer));
   }
   return {Code::kTimeout,
           format("rank %u was not connected to all peers before the deadline; these are missing: %s", rank_,

@@ -255,7 +255,7 @@ Result<std::vector<Endpoint>> select_addresses(const std::vector<InterfaceAddres
   if (!chosen.empty()) return chosen;
   std::string names;
   for (const InterfaceAddress& one : all) {
-    if (names.find(one.interface) == names.npos) names += (names.empty() ? "" : ", ") + one.interface;
+    if (names.find(one.interface) == names.npos) add_to_list(names, one.interface);
   }
   return Status(
       Code::kInvalidArgument,

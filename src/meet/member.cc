@@ -20,6 +20,15 @@ FrameSocket::Body body_of(std::string_view text) {
   return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
 }
 
+/// Why a rank did not reach the meeting point, and what that may mean.
+Status no_point(const Status& why) {
+  if (why.code() != Code::kPeerLost) return why;
+  return {Code::kPeerLost,
+          std::string(why.text()) +
+              "; it stands from when its unique id is made until the ranks have met, once: is the id an old "
+              "one, has a rank that came earlier failed, or has the process that made it ended?"};
+}
+
 /// Levels of the tree below a rank.
 uint64_t height_of(uint32_t rank, uint32_t rank_count) {
   return static_cast<uint64_t>(std::bit_width(tree::subtree_count(rank, rank_count)));
@@ -76,7 +85,7 @@ void Member::dial_point() {
   dial.resolve = options_.resolve;
   dialer_ = Dialer::start(loop_, std::move(dial), [this](Result<FileDescriptor> socket) {
     const auto ended_dialer = std::move(dialer_);
-    if (!socket) return conclude(socket.status());
+    if (!socket) return conclude(no_point(socket.status()));
     join(std::move(*socket));
   });
 }
@@ -342,7 +351,7 @@ void Member::conclude_missing() {
   for (const auto& [rank, child] : children_) {
     if (child.reported) continue;
     const std::string text = child.missing.empty() ? std::to_string(rank) : child.missing;
-    missing += (missing.empty() ? "" : ", ") + text;
+    add_to_list(missing, text);
   }
   if (options_.rank != 0 && !gone_up_ && parent_ != nullptr) {
     parent_->send({.kind = FrameKind::kMissing, .number = exchange_}, body_of(missing));

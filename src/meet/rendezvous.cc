@@ -116,7 +116,7 @@ std::string Rendezvous::absent() const {
     uint32_t last = rank;
     while (last + 1 < rank_count_ && endpoints_[last + 1] == nullptr) ++last;
     if (text.size() > kMostText) return text + ", ...";
-    text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    add_to_list(text, std::to_string(rank));
     if (last > rank) text += (last == rank + 1 ? ", " : "-") + std::to_string(last);
     rank = last;
   }
