@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "core/kept_by_thread.h"
@@ -27,6 +28,33 @@ LastError& last_error_of_process() {
 
 ErrorText& thread_error() {
   return KeptByThread<ErrorText>::get();
+}
+
+/// Calls that texts name, as a program of NCCL knows them. None begins like another.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kCalls{{
+    {"tutti_comm_async_error", "ncclCommGetAsyncError"},
+    {"tutti_comm_shrink", "ncclCommShrink"},
+    {"tutti_comm_abort", "ncclCommAbort"},
+    {"tutti_comm_split", "ncclCommSplit"},
+    {"tutti_comm_grow", "ncclCommGrow"},
+    {"tutti_get_unique_id", "ncclGetUniqueId"},
+    {"tutti_group_start", "ncclGroupStart"},
+    {"tutti_group_end", "ncclGroupEnd"},
+    {"tutti_mem_alloc", "ncclMemAlloc"},
+    {"tutti_mem_free", "ncclMemFree"},
+    {"tutti_region_register", "ncclCommWindowRegister"},
+    {"tutti_region_deregister", "ncclCommWindowDeregister"},
+    {"tutti_send", "ncclSend"},
+    {"tutti_recv", "ncclRecv"},
+}};
+
+/// The text with the names that its reader's program has.
+std::string in_words_of_nccl(std::string text) {
+  for (const auto& [ours, theirs] : kCalls) {
+    for (size_t at = text.find(ours); at != std::string::npos; at = text.find(ours, at + theirs.size()))
+      text.replace(at, ours.size(), theirs);
+  }
+  return text;
 }
 
 std::string host_name() {
@@ -85,7 +113,7 @@ ncclResult_t result_of(Code code) {
 Status status_of(tutti_result_t result) {
   if (result == TUTTI_SUCCESS) [[likely]]
     return Status::ok();
-  return {static_cast<Code>(result), tutti_last_error()};
+  return {static_cast<Code>(result), in_words_of_nccl(tutti_last_error())};
 }
 
 Status not_implemented(const char* what) {

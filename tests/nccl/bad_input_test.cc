@@ -36,6 +36,8 @@ TEST(NcclBadInputTest, WrongArguments) {
                 "no communicator");
     rank.expect_text({"comm"}, "no communicator");
     rank.expect(ncclSend(&value, 1, ncclFloat32, 1, rank.comm, nullptr), ncclInvalidArgument, "peer");
+    rank.expect(ncclSend(&value, 1, ncclFloat32, 0, rank.comm, nullptr), ncclInvalidUsage, "to itself");
+    rank.expect_text({"ncclSend and ncclRecv", "ncclGroupStart and ncclGroupEnd"}, "its words are NCCL's");
     rank.expect(ncclBcast(&value, 1, ncclFloat32, -1, rank.comm, nullptr), ncclInvalidArgument, "root");
     rank.expect(ncclCommCount(rank.comm, nullptr), ncclInvalidArgument, "count");
     rank.expect(ncclCommGetAsyncError(rank.comm, nullptr), ncclInvalidArgument, "error");
