@@ -391,8 +391,10 @@ Result<Summary> run_ranks(const ThreadTask& task) {
   }
   const Site& first = *ranks[0].site;
   MemoryReport memory{.start = static_cast<double>(first.used_bytes())};
-  TUTTI_TRY(join_all(task, ranks));
+  const Status joined = join_all(task, ranks);
+  // An id whose set-up has failed is as old as one that has served: the next run must not find it.
   if (task.joined != nullptr) forget_id(*task.joined);
+  TUTTI_TRY(joined);
   memory.communicator = std::max(0.0, static_cast<double>(first.used_bytes()) - memory.start);
   Result<Summary> summary = ThreadRun(task, ranks).run(memory);
   if (!summary) return summary;
