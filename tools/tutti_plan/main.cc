@@ -166,6 +166,12 @@ std::string read_plans(std::istream& stream) {
   return text;
 }
 
+/// Of a message that is, in the largest of its buffers, `bytes` long. A barrier has none.
+uint64_t block_bytes_of(Collective collective, uint32_t rank_count, uint64_t bytes) {
+  if (collective == Collective::kBarrier) return 0;
+  return bytes / std::max(input_blocks(collective, rank_count), output_blocks(collective, rank_count));
+}
+
 int report_file(Options& options) {
   std::string text;
   if (options.file == "-") {
@@ -185,9 +191,8 @@ int report_file(Options& options) {
   const Plan& plan = plans->front();
   const std::string defect = place_ranks(options, plan.rank_count);
   if (!defect.empty()) return fail(kBadUsage, defect);
-  const uint64_t blocks = std::max(input_blocks(plan.collective, plan.rank_count),
-                                   output_blocks(plan.collective, plan.rank_count));
-  const Report report = report_plans(*plans, {.block_bytes = *bytes / blocks,
+  const uint64_t block_bytes = block_bytes_of(plan.collective, plan.rank_count, *bytes);
+  const Report report = report_plans(*plans, {.block_bytes = block_bytes,
                                               .verify = {.in_place = !options.out_of_place,
                                                          .variable_counts = options.request.variable_counts},
                                               .costs = options.costs});
@@ -217,8 +222,7 @@ std::string complete_request(Options& options) {
   request.collective = *collective;
   request.type = *type;
   request.op = *op;
-  request.block_bytes = *bytes / std::max(input_blocks(*collective, request.rank_count),
-                                          output_blocks(*collective, request.rank_count));
+  request.block_bytes = block_bytes_of(*collective, request.rank_count, *bytes);
   std::string defect = place_ranks(options, request.rank_count);
   options.facts.can_publish = !options.no_publish && options.facts.host_count == 1;
   options.facts.cores = options.costs.cores;
@@ -256,8 +260,10 @@ int report_request(const Options& options) {
   for (uint32_t rank = 0; rank < request.rank_count; ++rank) {
     plans.push_back(algorithm->make(request, options.facts, rank));
   }
-  std::cout << "# " << options.collective << " of " << request.rank_count << " ranks, " << options.bytes
-            << " bytes: " << algorithm->name << ", chosen by " << why << "\n";
+  const bool is_barrier = request.collective == Collective::kBarrier;
+  std::cout << "# " << options.collective << " of " << request.rank_count << " ranks, "
+            << (is_barrier ? "0" : options.bytes) << " bytes: " << algorithm->name << ", chosen by " << why
+            << "\n";
   const Report report = report_plans(
       plans, {.block_bytes = request.block_bytes,
               .verify = {.in_place = request.in_place, .variable_counts = request.variable_counts},
