@@ -167,22 +167,17 @@ class StreamCalls {
 
 /// A group's sends to the own rank meet its receives from it, in call order.
 Status check_self_messages(const MessageCall& call, uint32_t rank) {
-  std::vector<const Message*> sends;
-  std::vector<const Message*> receives;
-  for (const Message& message : call.messages) {
-    if (message.peer == rank) (message.sending ? sends : receives).push_back(&message);
-  }
-  const auto mismatch = [rank](const char* what) {
-    return Status(Code::kInvalidUsage,
-                  format("rank %u sends to itself, and %s: such a send needs its recv, of the "
-                         "same count, type and tag, in the same group",
-                         rank, what));
-  };
-  if (sends.size() != receives.size()) return mismatch("the group's sends and receives differ in number");
-  for (size_t i = 0; i < sends.size(); ++i) {
-    if (sends[i]->bytes != receives[i]->bytes || sends[i]->signature != receives[i]->signature) {
-      return mismatch("a send and its receive differ");
-    }
+  for (const auto& [send, receive] : self_pairs(call.messages, rank)) {
+    const bool match = send != nullptr && receive != nullptr && send->bytes == receive->bytes &&
+                       send->signature == receive->signature;
+    if (match) continue;
+    const auto described = [](const Message* message) {
+      return message == nullptr ? std::string("none") : describe_message(*message);
+    };
+    return {Code::kInvalidUsage,
+            format("rank %u sends to itself in a group: a send is %s, the recv that it meets is %s; such a "
+                   "send needs its recv, of the same count, type and tag, in the same group",
+                   rank, described(send).c_str(), described(receive).c_str())};
   }
   return Status::ok();
 }

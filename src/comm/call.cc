@@ -45,6 +45,17 @@ uint16_t message_signature(DataType type, uint16_t tag, uint64_t bytes) {
   return type_bits ^ tag ^ bytes_signature(bytes);
 }
 
+std::string describe_message(const Message& message) {
+  return format("%llu bytes of %s with tag %u", static_cast<unsigned long long>(message.bytes),
+                std::string(type_name(message.type)).c_str(), message.tag);
+}
+
+bool may_be_as_long(const Message& expected, uint16_t signature) {
+  constexpr uint32_t kTagBits = (1u << kTypeShift) - 1;
+  const uint32_t difference = uint32_t{signature} ^ expected.signature;
+  return (difference & kTagBits) == 0 || difference <= kTagBits;
+}
+
 std::string describe_other_message(const Message& expected, uint16_t signature) {
   // What the two have in common is gone from the difference. Tags that differ by a multiple of 4096 look like
   // types.
@@ -76,17 +87,25 @@ BufferUse buffer_use(const CallShape& shape, uint32_t rank, uint32_t rank_count)
   }
 }
 
-std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t rank) {
-  std::vector<const Message*> sends;
+std::vector<SelfPair> self_pairs(const std::vector<Message>& messages, uint32_t rank) {
+  std::vector<SelfPair> pairs;
+  size_t sends = 0;
+  size_t receives = 0;
   for (const Message& message : messages) {
-    if (message.peer == rank && message.sending) sends.push_back(&message);
+    if (message.peer != rank) continue;
+    size_t& next = message.sending ? sends : receives;
+    if (next == pairs.size()) pairs.emplace_back();
+    (message.sending ? pairs[next].send : pairs[next].receive) = &message;
+    ++next;
   }
+  return pairs;
+}
+
+std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t rank) {
   std::vector<SelfCopy> copies;
-  size_t next = 0;
-  for (const Message& message : messages) {
-    if (message.peer != rank || message.sending) continue;
-    const Message& send = *sends[next++];
-    if (message.bytes > 0) copies.push_back({message.buffer, send.buffer, message.bytes});
+  for (const SelfPair& pair : self_pairs(messages, rank)) {
+    const uint64_t bytes = pair.receive->bytes;
+    if (bytes > 0) copies.push_back({pair.receive->buffer, pair.send->buffer, bytes});
   }
   std::erase_if(messages, [rank](const Message& message) { return message.peer == rank; });
   return copies;

@@ -64,6 +64,15 @@ struct BufferUse {
 };
 BufferUse buffer_use(const CallShape& shape, uint32_t rank, uint32_t rank_count);
 
+/// A send of a rank to itself and the receive that it meets.
+struct SelfPair {
+  const Message* send = nullptr;     ///< null: there is none for the receive
+  const Message* receive = nullptr;  ///< null: there is none for the send
+};
+
+/// The messages of `rank` to itself: the first send meets the first receive, and so on.
+std::vector<SelfPair> self_pairs(const std::vector<Message>& messages, uint32_t rank);
+
 /// What a rank sends itself.
 struct SelfCopy {
   void* to = nullptr;
@@ -71,7 +80,8 @@ struct SelfCopy {
   uint64_t bytes = 0;
 };
 
-/// Takes the messages of `rank` to itself off the list: pairwise, in order. Those of no bytes are no copies.
+/// Takes the messages of `rank` to itself, which are known to match, off the list. Those of no bytes are no
+/// copies.
 std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t rank);
 
 /// The part of a shape that all ranks must agree on, packed for a status page: a word and the count.
@@ -83,6 +93,11 @@ uint16_t message_signature(DataType type, uint16_t tag, uint64_t bytes);
 /// "its tag is 4, tag 3 was expected": what a message with this signature has instead of `expected`'s type or
 /// tag, if it has as many bytes.
 std::string describe_other_message(const Message& expected, uint16_t signature);
+/// Whether the message with this signature is likely to differ from `expected` in its type or tag only. One
+/// of another count looks so once in 16 times.
+bool may_be_as_long(const Message& expected, uint16_t signature);
+/// "40 bytes of float32 with tag 3"
+std::string describe_message(const Message& message);
 /// The part of a message's signature that is for all its bytes: the flag words show those of one slice.
 uint16_t bytes_signature(uint64_t bytes);
 /// "all_reduce(float32, sum, count 1024)" from a status page.

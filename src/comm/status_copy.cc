@@ -14,7 +14,7 @@ std::string describe_status(uint32_t rank, const StatusCopy& status) {
                                 ? format(", step %u, waiting for rank %u", status.step, status.waits_for - 1)
                                 : "";
   if (status.in_messages != 0) {
-    return format("rank %u is in a group of sends and receives", rank) + waits;
+    return format("rank %u is in send/recv", rank) + waits;
   }
   if (status.sequence == 0) return format("rank %u has made no collective call", rank);
   const std::string call = describe_call(status.call, status.count);

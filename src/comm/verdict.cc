@@ -223,17 +223,20 @@ std::string Communicator::message_difference(uint32_t peer) const {
   const uint64_t came = obstacle().word;
   const uint64_t wanted = obstacle().expected;
   const std::vector<Message>& messages = messages_under_way();
-  if (flag::bytes(came) != flag::bytes(wanted)) {
-    return format("its first part has %llu bytes, %llu were expected", as_ull(flag::bytes(came)),
-                  as_ull(flag::bytes(wanted)));
-  }
   const auto expected = std::find_if(messages.begin(), messages.end(), [&](const Message& message) {
     return !message.sending && message.peer == peer && message.signature == flag::signature(wanted);
   });
-  if (in_collective() || expected == messages.end()) return "its count is not the expected one";
-  const std::string difference = describe_other_message(*expected, flag::signature(came));
-  if (expected->bytes == flag::bytes(wanted)) return difference;
-  return "its count is not the expected one, or " + difference;
+  const bool is_known = !in_collective() && expected != messages.end();
+  const std::string whole = is_known ? " (" + describe_message(*expected) + ")" : "";
+  if (flag::bytes(came) != flag::bytes(wanted)) {
+    return format("its first part has %llu bytes, %llu were expected%s", as_ull(flag::bytes(came)),
+                  as_ull(flag::bytes(wanted)), whole.c_str());
+  }
+  if (!is_known) return "its count is not the expected one";
+  const uint16_t signature = flag::signature(came);
+  if (expected->bytes == flag::bytes(wanted)) return describe_other_message(*expected, signature);
+  if (!may_be_as_long(*expected, signature)) return "its count or tag is not the expected one" + whole;
+  return "its count is not the expected one" + whole + ", or " + describe_other_message(*expected, signature);
 }
 
 Status Communicator::deadline_verdict(uint64_t waited_ns) {

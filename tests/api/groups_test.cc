@@ -170,27 +170,30 @@ TEST_P(GroupsTest, PingPongWithoutAGroup) {
 
 // Goal: what a rank sends to itself must match, found before anything is sent.
 TEST_P(GroupsTest, MessagesToOneselfMustMatch) {
-  EXPECT_EQ(run_cluster(options(),
-                        [](Rank& rank) {
-                          float a = 1;
-                          float b = 2;
-                          const int me = rank.rank();
-                          rank.expect_ok(tutti_group_start(), "start");
-                          rank.expect_ok(tutti_send(&a, 1, TUTTI_FLOAT32, me, 0, rank.comm, kNow), "send");
-                          rank.expect(tutti_group_end(), TUTTI_INVALID_USAGE, "end without recv");
-                          rank.expect_ok(tutti_group_start(), "start");
-                          rank.expect_ok(tutti_send(&a, 1, TUTTI_FLOAT32, me, 0, rank.comm, kNow), "send");
-                          rank.expect_ok(tutti_recv(&b, 1, TUTTI_INT32, me, 0, rank.comm, kNow), "recv");
-                          rank.expect(tutti_group_end(), TUTTI_INVALID_USAGE, "end with another type");
-                          rank.expect_text({"itself"}, "end with another type");
-                          rank.expect_ok(tutti_group_start(), "start");
-                          rank.expect_ok(tutti_recv(&b, 1, TUTTI_FLOAT32, me, 7, rank.comm, kNow), "recv");
-                          rank.expect_ok(tutti_send(&a, 1, TUTTI_FLOAT32, me, 7, rank.comm, kNow), "send");
-                          rank.expect_ok(tutti_group_end(), "end");
-                          rank.expect_true(b == 1.0f, "data");
-                          rank.expect_ok(tutti_barrier(rank.comm, kNow), "barrier");
-                        }),
-            "");
+  EXPECT_EQ(
+      run_cluster(
+          options(),
+          [](Rank& rank) {
+            float a = 1;
+            float b = 2;
+            const int me = rank.rank();
+            rank.expect_ok(tutti_group_start(), "start");
+            rank.expect_ok(tutti_send(&a, 1, TUTTI_FLOAT32, me, 0, rank.comm, kNow), "send");
+            rank.expect(tutti_group_end(), TUTTI_INVALID_USAGE, "end without recv");
+            rank.expect_text({"itself", "4 bytes of float32 with tag 0", "is none"}, "end without recv");
+            rank.expect_ok(tutti_group_start(), "start");
+            rank.expect_ok(tutti_send(&a, 1, TUTTI_FLOAT32, me, 0, rank.comm, kNow), "send");
+            rank.expect_ok(tutti_recv(&b, 1, TUTTI_INT32, me, 0, rank.comm, kNow), "recv");
+            rank.expect(tutti_group_end(), TUTTI_INVALID_USAGE, "end with another type");
+            rank.expect_text({"itself", "float32 with tag 0", "int32 with tag 0"}, "end with another type");
+            rank.expect_ok(tutti_group_start(), "start");
+            rank.expect_ok(tutti_recv(&b, 1, TUTTI_FLOAT32, me, 7, rank.comm, kNow), "recv");
+            rank.expect_ok(tutti_send(&a, 1, TUTTI_FLOAT32, me, 7, rank.comm, kNow), "send");
+            rank.expect_ok(tutti_group_end(), "end");
+            rank.expect_true(b == 1.0f, "data");
+            rank.expect_ok(tutti_barrier(rank.comm, kNow), "barrier");
+          }),
+      "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GroupsTest,

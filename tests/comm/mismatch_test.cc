@@ -202,12 +202,15 @@ TEST_P(MismatchTest, OfMessagesIsAnErrorOnBothRanks) {
   const std::vector<Message> cases = {
       {"count", 10, 11, TUTTI_FLOAT32, 3, "its first part has 40 bytes, 44 were expected"},
       {"none", 0, 1, TUTTI_FLOAT32, 3, "its first part has 0 bytes, 4 were expected"},
-      {"slices", 16384, 8192, TUTTI_FLOAT32, 3, "its first part has 16384 bytes, 8192 were expected"},
-      {"later slice", 8193, 8194, TUTTI_FLOAT32, 3, "its count"},
+      {"slices", 16384, 8192, TUTTI_FLOAT32, 3,
+       "its first part has 16384 bytes, 8192 were expected (32768 bytes of float32 with tag 3)"},
+      {"later slice", 8193, 8194, TUTTI_FLOAT32, 3,
+       "its count or tag is not the expected one (32776 bytes of float32 with tag 3)"},
       {"type", 10, 10, TUTTI_INT32, 3, "its type is float32, int32 was expected"},
       {"tag", 10, 10, TUTTI_FLOAT32, 4, "its tag is 3 (if it is float32), tag 4 was expected"},
       {"large tag", 10, 10, TUTTI_FLOAT32, 65535, "its tag is 3 (if it is float32), tag 65535 was expected"},
-      {"tag of a long one", 70'000, 70'000, TUTTI_FLOAT32, 2, "its tag is 3 (if it is float32), tag 2 was"}};
+      {"tag of a long one", 70'000, 70'000, TUTTI_FLOAT32, 2,
+       "its count is not the expected one (280000 bytes of float32 with tag 2), or its tag is 3"}};
   EXPECT_EQ(
       run_cluster(
           options,

@@ -46,7 +46,7 @@ TEST(StatusTextTest, SaysWhatARankDoes) {
   status.in_messages = 1;
   status.waits_for = 2;
   EXPECT_EQ(describe_status(3, status),
-            "rank 3 is in a group of sends and receives, step 0, waiting for rank 1");
+            "rank 3 is in send/recv, step 0, waiting for rank 1");
   status.has_left = StatusPage::kLeft;
   EXPECT_EQ(describe_status(3, status), "rank 3 has left the communicator");
 }

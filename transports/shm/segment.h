@@ -28,7 +28,7 @@ struct alignas(kLineBytes) StatusPage {
   std::atomic<uint32_t> waits_for;  ///< peer + 1 while it has waited for long, else 0
   std::atomic<uint32_t> step;
   std::atomic<uint32_t> beat;            ///< counts the looks that found it still waiting for waits_for
-  std::atomic<uint32_t> in_messages;     ///< 1 while it is in a group of sends and receives
+  std::atomic<uint32_t> in_messages;     ///< 1 while it is in a send, a receive or a group of them
   std::atomic<uint32_t> has_left;        ///< Presence; kDied and kSilent are written by those that found out
   std::atomic<uint32_t> pulse;           ///< counted up by its process's control thread while it runs
   std::atomic<uint32_t> closed_regions;  ///< that it does not use any more
