@@ -45,8 +45,7 @@ TEST(StatusTextTest, SaysWhatARankDoes) {
   EXPECT_EQ(describe_status(3, status), "rank 3 has made no collective call");
   status.in_messages = 1;
   status.waits_for = 2;
-  EXPECT_EQ(describe_status(3, status),
-            "rank 3 is in send/recv, step 0, waiting for rank 1");
+  EXPECT_EQ(describe_status(3, status), "rank 3 is in send/recv, step 0, waiting for rank 1");
   status.has_left = StatusPage::kLeft;
   EXPECT_EQ(describe_status(3, status), "rank 3 has left the communicator");
 }
