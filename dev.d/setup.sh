@@ -21,8 +21,9 @@ probe() {
     pkg:*) command -v pkg-config >/dev/null && pkg-config --exists "$subject" ;;
     file:*) [[ -e $subject ]] ;;
     clang:*)
-      command -v clang++ >/dev/null &&
-        [[ -n $(find "$(clang++ -print-resource-dir)/" -name "$subject" -print -quit) ]]
+      local folder
+      folder=$(clang++ -print-resource-dir 2>/dev/null) &&
+        [[ -n $(find "$folder/" -name "$subject" -print -quit) ]]
       ;;
     *) fail 1 "packages.txt: unknown probe '$1'" ;;
   esac
