@@ -30,12 +30,15 @@ ErrorText& thread_error() {
   return KeptByThread<ErrorText>::get();
 }
 
-/// Calls that texts name, as a program of NCCL knows them. None begins like another.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kCalls{{
+/// What texts of the library below name, as a program of NCCL knows it. Where one is part of another, the
+/// longer comes first.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 26> kWords{{
+    {"called tutti_comm_abort", "called ncclCommAbort or ncclCommRevoke"},
     {"tutti_comm_async_error", "ncclCommGetAsyncError"},
     {"tutti_comm_shrink", "ncclCommShrink"},
     {"tutti_comm_abort", "ncclCommAbort"},
     {"tutti_comm_split", "ncclCommSplit"},
+    {"comm_split()", "ncclCommSplit or ncclCommGrow"},
     {"tutti_comm_grow", "ncclCommGrow"},
     {"tutti_get_unique_id", "ncclGetUniqueId"},
     {"tutti_group_start", "ncclGroupStart"},
@@ -46,11 +49,21 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kCalls{{
     {"tutti_region_deregister", "ncclCommWindowDeregister"},
     {"tutti_send", "ncclSend"},
     {"tutti_recv", "ncclRecv"},
+    {"argument send is", "argument sendbuff is"},
+    {"argument recv is", "argument recvbuff is"},
+    {"argument rank_count", "argument nranks"},
+    {"argument exclude_count", "argument excludeRanksCount"},
+    {"argument exclude", "argument excludeRanksList"},
+    {"argument region", "argument win"},
+    {"argument pointer", "argument ptr"},
+    {"count, type and tag", "count and type"},
+    {" with tag 0", ""},
+    {"count or tag", "count"},
 }};
 
 /// The text with the names that its reader's program has.
 std::string in_words_of_nccl(std::string text) {
-  for (const auto& [ours, theirs] : kCalls) {
+  for (const auto& [ours, theirs] : kWords) {
     for (size_t at = text.find(ours); at != std::string::npos; at = text.find(ours, at + theirs.size()))
       text.replace(at, ours.size(), theirs);
   }

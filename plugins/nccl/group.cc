@@ -57,7 +57,10 @@ Status find_id(const SetUp& job, bool waits, tutti_unique_id_t& id) {
   }
   const ncclComm& comm = *job.comm;
   if (comm.rank == 0) TUTTI_TRY(status_of(tutti_get_unique_id(&id)));
-  return status_of(tutti_share_unique_id(&id, ("tutti://" + address).c_str(), comm.rank, comm.rank_count, 0));
+  const Status shared =
+      status_of(tutti_share_unique_id(&id, ("tutti://" + address).c_str(), comm.rank, comm.rank_count, 0));
+  if (shared) return shared;
+  return {shared.code(), "NCCL_COMM_ID is " + address + ": " + std::string(shared.text())};
 }
 
 Status join(const SetUp& job, bool waits) {

@@ -81,6 +81,8 @@ Status share(tutti_unique_id_t* id, const char* where, int rank, int rank_count,
     return share_by_file(std::string(way.substr(kFile.size())), own, bytes_of(id), deadline_ns);
   }
   if (way.starts_with(kUrl)) {
+    // A key that is refused is the reason why there is none.
+    if (config.key.empty()) TUTTI_TRY(read_config(process_environment()).status());
     return share_by_url(std::string(way), own, static_cast<uint32_t>(rank_count), config, bytes_of(id),
                         deadline_ns);
   }

@@ -294,6 +294,8 @@ class Communicator {
   void enter(uint64_t word, uint64_t count);
   Status start(Bound& bound, const void* send, void* recv);
   void member_lost(uint32_t rank);
+  /// What a rank shows the others. A rank by itself has no links, not even to itself.
+  const StatusPage& status_of(uint32_t rank) const;
   uint32_t presence(uint32_t rank) const;
   void show_shrink(ShrinkState::Phase phase);
   std::optional<ShrinkState> see_shrink(uint32_t rank);

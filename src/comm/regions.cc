@@ -148,7 +148,7 @@ Status Communicator::wait_for_closed_regions() {
   const uint64_t deadline_ns = deadline_after_ms(timeout_ms_);
   uint32_t peer = 0;
   for (Waiter waiter(WaitMode::kYield); peer < rank_count_;) {
-    const StatusPage& page = links_.peers()[peer].segment->header().status;
+    const StatusPage& page = status_of(peer);
     const uint32_t theirs = page.closed_regions.load(std::memory_order_acquire);
     const bool has_left = page.has_left.load(std::memory_order_acquire) == StatusPage::kLeft;
     const bool has_closed = static_cast<int32_t>(theirs - closed) >= 0;

@@ -203,8 +203,12 @@ bool Communicator::is_given_up() const {
   return presence(rank_) != StatusPage::kHere;
 }
 
+const StatusPage& Communicator::status_of(uint32_t rank) const {
+  return rank == rank_ ? header_->status : links_.peers()[rank].segment->header().status;
+}
+
 uint32_t Communicator::presence(uint32_t rank) const {
-  return links_.peers()[rank].segment->header().status.has_left.load(std::memory_order_acquire);
+  return status_of(rank).has_left.load(std::memory_order_acquire);
 }
 
 Result<std::optional<Members>> Communicator::decide(const std::vector<uint32_t>& ranks) {

@@ -23,7 +23,9 @@ unsigned long long as_ull(uint64_t value) {
 }
 
 Status ended(uint32_t rank) {
-  return {Code::kPeerLost, format("the process of rank %u has ended", rank)};
+  return {Code::kPeerLost,
+          format("the process of rank %u has ended: shrink the communicator to go on without it, or abort it",
+                 rank)};
 }
 
 Status silent(uint32_t rank) {
@@ -254,6 +256,12 @@ Status Communicator::deadline_verdict(uint64_t waited_ns) {
     const PeerLook look = ask(peer);
     text += (text.ends_with("; ") ? "" : "; ") + describe_look(peer, look);
     peer = look.page.waits_for != 0 ? look.page.waits_for - 1 : rank_count_;
+    const bool is_circle = peer < rank_count_ && told[peer];
+    if (is_circle && !in_collective()) {
+      text +=
+          "; they wait for each other: sends and receives that cross belong between tutti_group_start and "
+          "tutti_group_end";
+    }
   }
   return {Code::kTimeout, text};
 }

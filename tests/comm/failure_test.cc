@@ -274,6 +274,24 @@ TEST(DeadlineTest, OfAReceiveNamesThePeer) {
   EXPECT_EQ(failures, "");
 }
 
+// Goal: ranks that wait for each other in messages outside a group are told what to do. Method: a circle of
+// receives.
+TEST(DeadlineTest, OfCrossedMessagesNamesTheGroup) {
+  ClusterOptions options;
+  options.layout = {1, 1, 1};
+  options.config.timeout_ms = 2000;
+  const std::string failures = run_cluster(options, [](Rank& rank) {
+    float value = 0;
+    const int next = (rank.rank() + 1) % 3;
+    rank.meet();
+    rank.expect(tutti_recv(&value, 1, TUTTI_FLOAT32, next, 0, rank.comm, TUTTI_BLOCKING), TUTTI_TIMEOUT,
+                "recv");
+    rank.expect_text({"wait for each other", "tutti_group_start"}, "recv");
+    rank.meet();
+  });
+  EXPECT_EQ(failures, "");
+}
+
 tutti_result_t receive_from_1(Rank& rank, float& value, tutti_stream_t stream = TUTTI_BLOCKING) {
   return tutti_recv(&value, 1, TUTTI_FLOAT32, 1, 0, rank.comm, stream);
 }

@@ -64,6 +64,22 @@ bool go_on(Rank& rank, int expected_count) {
                           "ranks: " + std::to_string(count) + ", expected " + std::to_string(expected_count));
 }
 
+// Goal: a loop that shrinks until it works goes on with the last rank too.
+TEST(LoneShrinkTest, ARankByItselfGoesOn) {
+  EXPECT_EQ(run_cluster(Arrangement{threads(1)}.options(),
+                        [](Rank& rank) {
+                          for (const int flags : {0, TUTTI_SHRINK_ABORT}) {
+                            tutti_comm_t* next = nullptr;
+                            rank.expect_ok(tutti_comm_shrink(rank.comm, nullptr, 0, flags, &next, nullptr),
+                                           "shrink");
+                            rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy of the old one");
+                            rank.comm = next;
+                            rank.expect_ok(checked_sum(rank, 100, 1), "sum");
+                          }
+                        }),
+            "");
+}
+
 class ShrinkTest : public testing::TestWithParam<Arrangement> {};
 
 // Goal: ranks that live and are excluded are left out of a healthy communicator, which goes on as well.

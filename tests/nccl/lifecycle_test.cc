@@ -211,13 +211,14 @@ TEST(NcclLifecycleTest, ScalableSetUp) {
 }
 
 // Goal: with NCCL_COMM_ID every rank asks for an id itself, and all meet, more than once; without a key that
-// is refused.
+// and with a key that is too short that is refused, and the text says which.
 TEST(NcclLifecycleTest, RanksMeetAtAnAddress) {
-  for (const bool with_key : {true, false}) {
+  for (const std::string key : {"a secret of sixteen characters", "short", ""}) {
+    const bool with_key = key.size() >= 16;
     ClusterOptions options = uncreated(processes(3));
-    if (with_key) options.environment = {{"TUTTI_KEY", "a secret of sixteen characters"}};
+    if (!key.empty()) options.environment = {{"TUTTI_KEY", key}};
     EXPECT_EQ(run_nccl(options,
-                       [with_key](NcclRank& rank) {
+                       [with_key, &key](NcclRank& rank) {
                          if (rank.rank() == 0) {
                            const int chosen = free_port();
                            std::memcpy(rank.base().shared_bytes(), &chosen, sizeof(chosen));
@@ -233,7 +234,10 @@ TEST(NcclLifecycleTest, RanksMeetAtAnAddress) {
                            const ncclResult_t joined = ncclCommInitRank(&rank.comm, 3, id, rank.rank());
                            if (!with_key) {
                              rank.expect(joined, ncclInvalidArgument, "no key");
-                             rank.expect_text({"TUTTI_KEY"}, "no key");
+                             rank.expect_text(
+                                 {"NCCL_COMM_ID is 127.0.0.1:",
+                                  key.empty() ? "needs a key: set TUTTI_KEY" : "has 5 characters"},
+                                 "no key");
                              continue;
                            }
                            if (!rank.expect_ok(joined, "init")) return;

@@ -213,6 +213,21 @@ TEST(NcclMembershipTest, AnIdOfACommunicator) {
             "");
 }
 
+// Goal: who is left alone may shrink again.
+TEST(NcclMembershipTest, ARankByItselfShrinks) {
+  EXPECT_EQ(run_nccl(uncreated(threads(1)),
+                     [](NcclRank& rank) {
+                       join(rank, true);
+                       ncclComm_t rest = nullptr;
+                       rank.expect_ok(
+                           ncclCommShrink(rank.comm, nullptr, 0, &rest, nullptr, NCCL_SHRINK_DEFAULT),
+                           "shrink");
+                       rank.use(rest, 1);
+                       rank.expect_ok(ncclCommDestroy(rest), "destroy");
+                     }),
+            "");
+}
+
 // Goal: revoke ends what is under way on all ranks and lets nothing begin, though ranks may shrink and go on.
 // Method: the others wait in an operation that rank 0 never calls; all revoke, then shrink without leaving
 // anyone out.
@@ -226,6 +241,7 @@ TEST(NcclMembershipTest, RevokedCommunicatorsMayShrink) {
                            rank.base().add(0);
                            ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, rank.comm, nullptr);
                            rank.expect(rank.finish(rank.comm), ncclRemoteError, "woken");
+                           rank.expect_text({"rank 0 called ncclCommAbort or ncclCommRevoke"}, "woken");
                          } else if (!rank.base().wait_value(0, 2)) {
                            return;
                          }
