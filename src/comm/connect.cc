@@ -456,7 +456,10 @@ Status Communicator::open_control_plane() {
            [this](uint32_t peer) {
              links_.peers()[peer].segment->header().status.has_left.store(StatusPage::kLeft);
            },
-       .on_lost = [this](uint32_t peer, const Status& why) { lose(peer, StatusPage::kDied, why); },
+       .on_lost =
+           [this](uint32_t peer, bool is_silent, const Status& why) {
+             lose(peer, is_silent ? StatusPage::kSilent : StatusPage::kDied, why);
+           },
        .report =
            [this](uint32_t peer) {
              StatusCopy copy = StatusCopy::of(header_->status);

@@ -53,8 +53,9 @@ Status ControlPlane::connect(Peer peer) {
       {.on_frame = [this, rank](const Frame& frame) { handle(rank, frame); },
        .on_closed =
            [this, rank](const Status& why) {
-             lose(rank, {Code::kPeerLost, format("the process of rank %u has ended, or its host is gone (%s)",
-                                                 rank, std::string(why.text()).c_str())});
+             lose(rank, false,
+                  {Code::kPeerLost, format("the process of rank %u has ended, or its host is gone (%s)", rank,
+                                           std::string(why.text()).c_str())});
            }});
   TUTTI_TRY(socket.status());
   Link& link = links_[rank];
@@ -100,7 +101,7 @@ void ControlPlane::handle(uint32_t peer, const Frame& frame) {
       return;
     case FrameKind::kBeat: return;
     case FrameKind::kMembers: return handlers_.on_members(peer, frame.body);
-    default: return lose(peer, {Code::kPeerLost, format("rank %u sends what no rank sends", peer)});
+    default: return lose(peer, false, {Code::kPeerLost, format("rank %u sends what no rank sends", peer)});
   }
 }
 
@@ -109,12 +110,12 @@ void ControlPlane::answer(uint32_t peer, uint32_t number) {
   links_.at(peer).socket->send({.kind = FrameKind::kReport, .number = number}, body_of(bytes));
 }
 
-void ControlPlane::lose(uint32_t peer, const Status& why) {
+void ControlPlane::lose(uint32_t peer, bool is_silent, const Status& why) {
   Link& link = links_.at(peer);
   if (link.socket == nullptr) return;
   keep_in_child(link.fd);
   link.socket.reset();
-  if (!link.has_left) handlers_.on_lost(peer, why);
+  if (!link.has_left) handlers_.on_lost(peer, is_silent, why);
 }
 
 void ControlPlane::broadcast(const FrameHeader& header, const FrameSocket::Body& body) {
@@ -195,7 +196,7 @@ void ControlPlane::beat() {
                rank, clock_.heartbeat_s()));
     // Should it go on, it reads that before it finds the connection closed, and does not blame this rank.
     links_.at(rank).socket->send(alert_of(rank, why.code()), text_of(why.text()));
-    lose(rank, why);
+    lose(rank, true, why);
   }
   schedule_beat();
 }

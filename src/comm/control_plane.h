@@ -34,8 +34,8 @@ class ControlPlane {
     std::function<void(uint32_t from, const Status& why)> on_alert;
     /// `peer` will make no further call.
     std::function<void(uint32_t peer)> on_left;
-    /// `peer` is lost: its connection has ended without a word, or it gives no sign of life.
-    std::function<void(uint32_t peer, const Status& why)> on_lost;
+    /// `peer` is lost: its connection has ended without a word, or (`is_silent`) it gives no sign of life.
+    std::function<void(uint32_t peer, bool is_silent, const Status& why)> on_lost;
     /// `peer` asks what this rank is doing.
     std::function<StatusCopy(uint32_t peer)> report;
     /// `peer` has decided who makes up the next communicator: packed Members, from a rank but to be checked.
@@ -89,7 +89,7 @@ class ControlPlane {
   Status connect(Peer peer);
   void handle(uint32_t peer, const Frame& frame);
   void answer(uint32_t peer, uint32_t number);
-  void lose(uint32_t peer, const Status& why);
+  void lose(uint32_t peer, bool is_silent, const Status& why);
   void broadcast(const FrameHeader& header, const FrameSocket::Body& body);
   void beat();
   void schedule_beat();

@@ -29,7 +29,9 @@ Status ended(uint32_t rank) {
 }
 
 Status silent(uint32_t rank) {
-  return {Code::kPeerLost, format("rank %u has given no sign of life: its process is stopped", rank)};
+  return {Code::kPeerLost,
+          format("rank %u has given no sign of life: its process is stopped, or its host cannot be reached",
+                 rank)};
 }
 
 std::string describe_look(uint32_t peer, const PeerLook& look) {

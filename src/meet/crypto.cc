@@ -13,11 +13,19 @@
 namespace tutti {
 namespace {
 
+/// Before the first use of OpenSSL. Threads of this library may still use it while a process exits that has
+/// destroyed nothing: it must not be taken away under them.
+void keep_openssl_at_exit() {
+  static const int kInitialized = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  static_cast<void>(kInitialized);
+}
+
 const unsigned char* as_chars(const std::byte* bytes) {
   return reinterpret_cast<const unsigned char*>(bytes);
 }
 
 Key digest_of(std::string_view text) {
+  keep_openssl_at_exit();
   Key key{};
   unsigned bytes = 0;
   // Fails only when the library was built without SHA-256: nothing here could go on.
@@ -31,6 +39,7 @@ Key digest_of(std::string_view text) {
 }  // namespace
 
 Mac authenticate(const Key& key, std::span<const std::byte> message) {
+  keep_openssl_at_exit();
   Mac mac{};
   unsigned bytes = 0;
   if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), as_chars(message.data()), message.size(),

@@ -67,7 +67,7 @@ TEST(BeatTest, BeatsOfAnotherHostAreExpectedOnceAllAreThere) {
   auto plane = ControlPlane::open(*control, std::move(peers), kHeartbeatMs,
                                   {.on_alert = [](uint32_t, const Status&) {},
                                    .on_left = [](uint32_t) {},
-                                   .on_lost = [&](uint32_t, const Status& why) { fate.lose(why); },
+                                   .on_lost = [&](uint32_t, bool, const Status& why) { fate.lose(why); },
                                    .report = [](uint32_t) { return StatusCopy(); },
                                    .on_members = [](uint32_t, std::span<const std::byte>) {}});
   ASSERT_TRUE(plane.status().is_ok()) << plane.status().text();
