@@ -4,8 +4,7 @@
 // a batch and exchange their clocks through this page (a file that the orchestrator makes, zeroed), never
 // through the library's own barrier. CLOCK_MONOTONIC is one clock for all processes of a machine, which is
 // what lets a batch be timed from the first rank's start to the last rank's end.
-#ifndef TUTTI_PERF_PEERS_BOARD_H_
-#define TUTTI_PERF_PEERS_BOARD_H_
+#pragma once
 
 #include <fcntl.h>
 #include <sched.h>
@@ -134,5 +133,3 @@ inline void pin_to_core(int rank) {
 }
 
 }  // namespace peers
-
-#endif  // TUTTI_PERF_PEERS_BOARD_H_

@@ -4,8 +4,7 @@
 // Element i of a rank's input is a small whole number from a hash of (i, rank, slot): sums over up to 8 ranks
 // stay below 256 and so are exact in float32, float16 and bfloat16 in any order, while no offset maps the
 // sequence onto itself.
-#ifndef TUTTI_PERF_PEERS_BUFFERS_H_
-#define TUTTI_PERF_PEERS_BUFFERS_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -220,5 +219,3 @@ inline int64_t check_slot(const Slot& slot, size_t s, const Request& request, in
 }
 
 }  // namespace peers
-
-#endif  // TUTTI_PERF_PEERS_BUFFERS_H_

@@ -11,8 +11,7 @@
 // allocate(bytes)/release(pointer), one member a collective, each blocking until complete on this rank,
 // send/recv for the ping-pong, create_microseconds(board), empty where it cannot make further communicators,
 // and first_create_microseconds() where it knows.
-#ifndef TUTTI_PERF_PEERS_DRIVER_H_
-#define TUTTI_PERF_PEERS_DRIVER_H_
+#pragma once
 
 #include <sys/prctl.h>
 
@@ -293,5 +292,3 @@ int guarded_main(Run&& run) {
 }
 
 }  // namespace peers
-
-#endif  // TUTTI_PERF_PEERS_DRIVER_H_

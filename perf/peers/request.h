@@ -3,8 +3,7 @@
 // Each rank reads its own named pipe, so a job that waits for its turn sleeps in read() and burns no core
 // while another library is being measured. Rank 0 answers each request with one line of JSON on a common
 // pipe.
-#ifndef TUTTI_PERF_PEERS_REQUEST_H_
-#define TUTTI_PERF_PEERS_REQUEST_H_
+#pragma once
 
 #include <cstddef>
 #include <map>
@@ -95,5 +94,3 @@ inline Request parse_request(const std::string& text) {
 }
 
 }  // namespace peers
-
-#endif  // TUTTI_PERF_PEERS_REQUEST_H_

@@ -4,8 +4,7 @@
 // each an equal part of the buffers, by the plainest loop: take what is there, send what fits, sleep in
 // poll(2) only when neither is possible. round_trip: a message there and back, the reader asking without
 // sleeping.
-#ifndef TUTTI_PERF_PEERS_SOCKETS_H_
-#define TUTTI_PERF_PEERS_SOCKETS_H_
+#pragma once
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -151,5 +150,3 @@ class Sockets {
 };
 
 }  // namespace peers
-
-#endif  // TUTTI_PERF_PEERS_SOCKETS_H_

@@ -267,7 +267,8 @@ TEST(ChoiceTest, DamagedTextsParseOrFailButNeverCrash) {
   std::mt19937 random(kSeed);
   const std::string good =
       "all_reduce 2..8 ..32K publish direct_one_shot\nbroadcast * 64K.. any chain\nbarrier 1 * any direct\n";
-  const std::string alphabet = "abz_.*#019KMG \t\r\n\0\xff-";
+  using namespace std::string_literals;
+  const std::string alphabet = "abz_.*#019KMG \t\r\n\0\xff-"s;
   for (int i = 0; i < 20000; ++i) {
     std::string text = i % 4 == 0 ? std::string(random() % 200, ' ') : good;
     const size_t damages = i % 4 == 0 ? text.size() : 1 + random() % 4;

@@ -87,7 +87,7 @@ Call split() {
     return tutti_comm_split(r.comm, 0, 0, &part, nullptr);
   };
 }
-Call both(Call first, Call second) {
+Call both(const Call& first, const Call& second) {
   return [=](const Rank& r, Memory& m) {
     const tutti_result_t result = first(r, m);
     return result != TUTTI_SUCCESS ? result : second(r, m);

@@ -463,7 +463,7 @@ TEST(GrowTest, AJoinerMayDieAtAnyMoment) {
                               const std::string text = tutti_last_error();
                               rank.expect_true(result == TUTTI_PEER_LOST || result == TUTTI_TIMEOUT,
                                                tutti_error_string(result));
-                              rank.expect_true(text.find("3") != std::string::npos, text);
+                              rank.expect_true(text.find('3') != std::string::npos, text);
                               // An abort before that would be what the others hear of first.
                               rank.add(0);
                               rank.wait_value(0, kGrown - 1);

@@ -70,7 +70,7 @@ void check_all_reduce(Rank& rank, const Buffers& buffers, size_t count, tutti_st
                  what);
   rank.expect_true(buffers.driver->stream_synchronize(static_cast<CUstream>(stream.handle)) == CUDA_SUCCESS,
                    what);
-  const float sum = static_cast<float>(rank.count() * (rank.count() + 1) / 2);
+  const float sum = static_cast<float>(rank.count() * (rank.count() + 1)) / 2;
   std::vector<float> wanted(count);
   for (size_t i = 0; i < count; ++i) wanted[i] = sum * static_cast<float>(i % 1000);
   rank.expect_true(buffers.read(count) == wanted, what + ": the result");

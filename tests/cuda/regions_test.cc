@@ -224,10 +224,12 @@ TEST(RegionsTest, NothingPassesThroughTheLinksThatLiesInRegions) {
                      in_regions ? "nothing in the links" : "all in the links");
     if (in_regions) rank.expect_true(std::strstr(text, "direct_two_shot") != nullptr, text);
   };
-  for (const auto& [layout, devices] : {std::pair(processes(3), 1), std::pair(processes(2), 2)}) {
+  for (const auto& machine : {std::pair(processes(3), 1), std::pair(processes(2), 2)}) {
+    const int devices = machine.second;
     for (const bool in_regions : {true, false}) {
-      EXPECT_EQ(
-          run_cluster(on_devices(layout, devices), [&](Rank& rank) { body(rank, devices, in_regions); }), "")
+      EXPECT_EQ(run_cluster(on_devices(machine.first, devices),
+                            [&](Rank& rank) { body(rank, devices, in_regions); }),
+                "")
           << devices << " devices, in regions: " << in_regions;
     }
   }

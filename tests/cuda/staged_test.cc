@@ -62,7 +62,7 @@ std::string explain(Rank& rank) {
 
 /// Runs `body` on ranks that have a communicator; `place` is null in host memory.
 std::string run_on(const Machine& machine, Order order,
-                   const std::function<void(Rank&, CudaPlace* place)>& body, ClusterOptions options) {
+                   const std::function<void(Rank&, CudaPlace* place)>& body, const ClusterOptions& options) {
   return run_cluster(options, [&](Rank& rank) {
     tutti_config_t config = rank.config();
     config.device = machine.device(rank);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -64,7 +65,7 @@ const std::vector<Row>& rows() {
   const Told late{TUTTI_TIMEOUT, {"rank 1", "finished collective"}};
   const Told aborted{TUTTI_ABORTED, {"rank 1"}};
   const Told has_not_come{TUTTI_TIMEOUT, {"of 4 ranks", "1"}};
-  static const std::vector<Row> table = {
+  static const std::vector<Row> kTable = {
       {kKilled, kSetUp, {lost}},
       {kKilled, kShortCall, {lost}},
       {kKilled, kLongCall, {lost}},
@@ -93,7 +94,7 @@ const std::vector<Row>& rows() {
       {kOtherRankCount, kSetUp, {{TUTTI_INVALID_ARGUMENT, {"4", "5", "ranks"}}}},
       {kTwice, kSetUp, {{TUTTI_INVALID_ARGUMENT, {"rank 1", "twice"}}}},
   };
-  return table;
+  return kTable;
 }
 
 const char* words(Fault fault) {
@@ -401,7 +402,7 @@ TEST_P(FaultMatrixTest, EveryOtherRankIsTold) {
         << "rank " << rank << ": " << name_of(told.result) << ", " << told.text;
     slowest_s = std::max(slowest_s, told.at_s - seen->fault_s);
   }
-  RecordProperty("milliseconds", static_cast<int>(slowest_s * 1e3 + 0.5));
+  RecordProperty("milliseconds", static_cast<int>(std::lround(slowest_s * 1e3)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, FaultMatrixTest, testing::ValuesIn(cases()),

@@ -263,7 +263,7 @@ std::string run_through_numbers(Kernel short_kernel) {
       std::string wrong = world.call({memory[0].buffers(), memory[1].buffers()});
       for (uint32_t rank = 0; rank < 2 && wrong.empty(); ++rank) wrong = memory[rank].wrong();
       if (!wrong.empty())
-        return format("call %llu: ", static_cast<unsigned long long>(numbers_before + call + 1)) + wrong;
+        return format("call %llu: ", static_cast<unsigned long long>(numbers_before) + call + 1) + wrong;
     }
     return std::string();
   };

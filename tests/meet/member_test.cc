@@ -53,24 +53,24 @@ TEST(TreeTest, EveryRankIsReachedInLogSteps) {
 /// Ranks, their meeting point, and what they have got.
 class Gathering {
  public:
-  explicit Gathering(uint32_t rank_count) : rank_count_(rank_count) {
+  explicit Gathering(uint32_t ranks) : rank_count(ranks) {
     Listener listener = loopback_listener();
-    point_endpoints_ = listener.endpoints;
+    point_endpoints = listener.endpoints;
     RendezvousOptions options;
-    options.credentials = credentials_;
+    options.credentials = credentials;
     options.listener = std::move(listener);
-    options.on_end = [this] { ended_ = true; };
-    options.on_stranger = [this](const std::string& text) { log_.push_back(text); };
-    point_ = std::move(*Rendezvous::open(*loop, std::move(options)));
-    results_.resize(rank_count);
-    members_.resize(rank_count);
+    options.on_end = [this] { ended = true; };
+    options.on_stranger = [this](const std::string& text) { log.push_back(text); };
+    point = std::move(*Rendezvous::open(*loop, std::move(options)));
+    results.resize(rank_count);
+    members.resize(rank_count);
   }
 
   MemberOptions options(uint32_t rank) const {
     MemberOptions options;
-    options.credentials = credentials_;
-    options.point = point_endpoints_;
-    options.rank_count = rank_count_;
+    options.credentials = credentials;
+    options.point = point_endpoints;
+    options.rank_count = rank_count;
     options.rank = rank;
     options.deadline_ns = loop.now() + 100 * kSecondNs;
     options.listen.interfaces = "=lo";
@@ -80,19 +80,19 @@ class Gathering {
   void start(uint32_t slot, const MemberOptions& options) {
     auto member = Member::start(*loop, options);
     ASSERT_TRUE(member.is_ok()) << member.status().text();
-    members_[slot] = std::move(*member);
+    members[slot] = std::move(*member);
   }
   void start_all() {
-    for (uint32_t rank = 0; rank < rank_count_; ++rank) start(rank);
+    for (uint32_t rank = 0; rank < rank_count; ++rank) start(rank);
   }
   void gather(uint32_t rank, size_t blob_bytes = 24, bool last = false) {
-    results_[rank].reset();
-    members_[rank]->all_gather(blob(rank, blob_bytes), last, [this, rank](Result<Member::Table> table) {
-      results_[rank] = std::move(table);
+    results[rank].reset();
+    members[rank]->all_gather(blob(rank, blob_bytes), last, [this, rank](Result<Member::Table> table) {
+      results[rank] = std::move(table);
     });
   }
   void gather_all(size_t blob_bytes = 24, bool last = false) {
-    for (uint32_t rank = 0; rank < rank_count_; ++rank) gather(rank, blob_bytes, last);
+    for (uint32_t rank = 0; rank < rank_count; ++rank) gather(rank, blob_bytes, last);
   }
   static std::vector<std::byte> blob(uint32_t rank, size_t bytes) {
     std::vector<std::byte> blob(bytes);
@@ -102,30 +102,30 @@ class Gathering {
   /// Runs until the listed ranks, or all, have a result.
   bool run() {
     return loop.run_until([this] {
-      return std::all_of(members_.begin(), members_.end(), [&](const auto& member) {
-        const auto rank = static_cast<size_t>(&member - members_.data());
-        return member == nullptr || results_[rank].has_value();
+      return std::all_of(members.begin(), members.end(), [&](const auto& member) {
+        const auto rank = static_cast<size_t>(&member - members.data());
+        return member == nullptr || results[rank].has_value();
       });
     });
   }
   void expect_tables(size_t blob_bytes = 24) const {
     std::vector<std::byte> all;
-    for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    for (uint32_t rank = 0; rank < rank_count; ++rank) {
       const auto one = blob(rank, blob_bytes);
       all.insert(all.end(), one.begin(), one.end());
     }
-    for (uint32_t rank = 0; rank < rank_count_; ++rank) {
-      ASSERT_TRUE(results_[rank].has_value());
-      ASSERT_TRUE(results_[rank]->is_ok()) << "rank " << rank << ": " << results_[rank]->status().text();
-      EXPECT_TRUE(**results_[rank]->operator->() == all) << "rank " << rank;
+    for (uint32_t rank = 0; rank < rank_count; ++rank) {
+      ASSERT_TRUE(results[rank].has_value());
+      ASSERT_TRUE(results[rank]->is_ok()) << "rank " << rank << ": " << results[rank]->status().text();
+      EXPECT_TRUE(**results[rank]->operator->() == all) << "rank " << rank;
     }
   }
   /// Every rank that has come failed with this code and a text that holds the parts.
   void expect_failure(Code code, const std::vector<std::string>& parts) const {
-    for (uint32_t rank = 0; rank < rank_count_; ++rank) {
-      if (members_[rank] == nullptr) continue;
-      ASSERT_TRUE(results_[rank].has_value()) << "rank " << rank;
-      const Status& status = results_[rank]->status();
+    for (uint32_t rank = 0; rank < rank_count; ++rank) {
+      if (members[rank] == nullptr) continue;
+      ASSERT_TRUE(results[rank].has_value()) << "rank " << rank;
+      const Status& status = results[rank]->status();
       EXPECT_EQ(status.code(), code) << "rank " << rank << ": " << status.text();
       for (const std::string& part : parts) {
         EXPECT_NE(status.text().find(part), std::string_view::npos)
@@ -134,15 +134,15 @@ class Gathering {
     }
   }
 
-  const Credentials credentials_ = credentials_from_text("key", "gathering");
-  uint32_t rank_count_;
+  const Credentials credentials = credentials_from_text("key", "gathering");
+  uint32_t rank_count;
   ManualLoop loop;
-  std::vector<Endpoint> point_endpoints_;
-  std::unique_ptr<Rendezvous> point_;
-  std::vector<std::unique_ptr<Member>> members_;
-  std::vector<std::optional<Result<Member::Table>>> results_;
-  bool ended_ = false;
-  std::vector<std::string> log_;
+  std::vector<Endpoint> point_endpoints;
+  std::unique_ptr<Rendezvous> point;
+  std::vector<std::unique_ptr<Member>> members;
+  std::vector<std::optional<Result<Member::Table>>> results;
+  bool ended = false;
+  std::vector<std::string> log;
 };
 
 TEST(MemberTest, RanksOfAnyNumberMeetAndGatherTwice) {
@@ -158,10 +158,10 @@ TEST(MemberTest, RanksOfAnyNumberMeetAndGatherTwice) {
     gathering.gather_all(0, true);
     ASSERT_TRUE(gathering.run()) << count;
     gathering.expect_tables(0);
-    ASSERT_TRUE(gathering.loop.run_until([&] { return gathering.ended_; }))
+    ASSERT_TRUE(gathering.loop.run_until([&] { return gathering.ended; }))
         << "all have left the meeting point";
     // Whoever goes first disturbs nobody.
-    for (auto& member : gathering.members_) {
+    for (auto& member : gathering.members) {
       member.reset();
       while (gathering.loop->run_ready()) {
       }
@@ -186,10 +186,10 @@ TEST(MemberTest, AThousandRanksMeet) {
   ASSERT_TRUE(gathering.run());
   const double seconds = static_cast<double>(now_ns() - start_ns) * 1e-9;
 
-  uint64_t frames = gathering.point_->sent_count();
+  uint64_t frames = gathering.point->sent_count();
   uint32_t connections = 0;
   uint32_t most = 0;
-  for (const auto& member : gathering.members_) {
+  for (const auto& member : gathering.members) {
     frames += member->counts().frames_sent;
     connections += member->counts().connections;
     most = std::max(most, member->counts().connections);
@@ -217,8 +217,8 @@ TEST(MemberTest, AFailureOfOneRankReachesAllWithItsText) {
     for (uint32_t rank = 0; rank < 13; ++rank) {
       if (rank != failing) gathering.gather(rank);
     }
-    gathering.members_[failing]->fail({Code::kOutOfMemory, "rank has no memory left"});
-    gathering.results_[failing] = Status(Code::kOutOfMemory, "rank has no memory left");
+    gathering.members[failing]->fail({Code::kOutOfMemory, "rank has no memory left"});
+    gathering.results[failing] = Status(Code::kOutOfMemory, "rank has no memory left");
     ASSERT_TRUE(gathering.run());
     gathering.expect_failure(Code::kOutOfMemory, {"rank has no memory left"});
   }
@@ -231,12 +231,12 @@ TEST(MemberTest, AFailureTravelsThroughTheTree) {
     gathering.start_all();
     gathering.gather_all();
     ASSERT_TRUE(gathering.run());
-    gathering.point_.reset();
+    gathering.point.reset();
     for (uint32_t rank = 0; rank < 13; ++rank) {
       if (rank != failing) gathering.gather(rank);
     }
-    gathering.members_[failing]->fail({Code::kOutOfMemory, "rank has no memory left"});
-    gathering.results_[failing] = Status(Code::kOutOfMemory, "rank has no memory left");
+    gathering.members[failing]->fail({Code::kOutOfMemory, "rank has no memory left"});
+    gathering.results[failing] = Status(Code::kOutOfMemory, "rank has no memory left");
     ASSERT_TRUE(gathering.run());
     gathering.expect_failure(Code::kOutOfMemory, {"rank has no memory left"});
   }
@@ -252,9 +252,9 @@ TEST(MemberTest, ALostRankIsNamedOnAllOthers) {
         gathering.gather_all();
         ASSERT_TRUE(gathering.run());
       } else {
-        ASSERT_TRUE(gathering.loop.run_until([&] { return gathering.members_[lost]->has_joined(); }));
+        ASSERT_TRUE(gathering.loop.run_until([&] { return gathering.members[lost]->has_joined(); }));
       }
-      gathering.members_[lost].reset();
+      gathering.members[lost].reset();
       for (uint32_t rank = 0; rank < 13; ++rank) {
         if (rank != lost) gathering.gather(rank);
       }
@@ -272,7 +272,7 @@ TEST(MemberTest, AbsentRanksAreNamedAtTheDeadline) {
   }
   // Rank 5 cannot be told its parent, rank 4: it counts as here once it is acknowledged by nobody but the
   // point.
-  ASSERT_TRUE(gathering.loop.run_until([&] { return gathering.point_->sent_count() >= 4; }));
+  ASSERT_TRUE(gathering.loop.run_until([&] { return gathering.point->sent_count() >= 4; }));
   gathering.loop.advance_ms(100'000);
   ASSERT_TRUE(gathering.run());
   gathering.expect_failure(Code::kTimeout, {"of 9 ranks, these have not joined: 1, 4, 6, 7"});
@@ -288,18 +288,18 @@ TEST(MemberTest, RanksThatDoNotComeToALaterExchangeAreNamed) {
       ASSERT_TRUE(gathering.run());
     } else {
       ASSERT_TRUE(gathering.loop.run_until([&] {
-        return std::all_of(gathering.members_.begin(), gathering.members_.end(),
+        return std::all_of(gathering.members.begin(), gathering.members.end(),
                            [](const auto& member) { return member->is_linked(); });
       }));
     }
     for (uint32_t rank = 0; rank < 16; ++rank) {
       if (rank != 7 && rank != 9) gathering.gather(rank);
     }
-    for (const uint32_t rank : {7u, 9u}) gathering.results_[rank] = Status(Code::kTimeout, ": 7, 9");
+    for (const uint32_t rank : {7u, 9u}) gathering.results[rank] = Status(Code::kTimeout, ": 7, 9");
     // The deadline, then the time that lists take level by level.
     gathering.loop.advance_ms(100'000);
     const auto all_done = [&] {
-      return std::all_of(gathering.results_.begin(), gathering.results_.end(),
+      return std::all_of(gathering.results.begin(), gathering.results.end(),
                          [](const auto& result) { return result.has_value(); });
     };
     for (int turn = 0; turn < 1000 && !all_done(); ++turn) {
@@ -329,15 +329,15 @@ TEST(MemberTest, AFailureIsKeptForRanksThatComeLate) {
   group.gather(1);
   ASSERT_TRUE(group.run());
   group.expect_failure(Code::kInvalidArgument, {"rank 0", "twice"});
-  group.members_[0].reset();
-  group.members_[1].reset();
+  group.members[0].reset();
+  group.members[1].reset();
   group.start(2);
   group.gather(2);
   ASSERT_TRUE(group.run());
   group.expect_failure(Code::kInvalidArgument, {"rank 0", "twice"});
-  EXPECT_FALSE(group.ended_);
-  group.members_[2].reset();
-  EXPECT_TRUE(group.loop.run_until([&] { return group.ended_; }));
+  EXPECT_FALSE(group.ended);
+  group.members[2].reset();
+  EXPECT_TRUE(group.loop.run_until([&] { return group.ended; }));
 }
 
 // Goal: a failure is not kept for ever for ranks that never come.
@@ -345,14 +345,14 @@ TEST(MemberTest, AFailureIsForgottenInTime) {
   Gathering group(3);
   group.start(0);
   group.gather(0);
-  ASSERT_TRUE(group.loop.run_until([&] { return group.members_[0]->has_joined(); }));
-  group.members_[0]->fail({Code::kInternal, "for the test"});
+  ASSERT_TRUE(group.loop.run_until([&] { return group.members[0]->has_joined(); }));
+  group.members[0]->fail({Code::kInternal, "for the test"});
   ASSERT_TRUE(group.run());
-  group.members_[0].reset();
+  group.members[0].reset();
   group.loop.advance_ms(RendezvousOptions().remember_ms - 1);
-  EXPECT_FALSE(group.ended_);
+  EXPECT_FALSE(group.ended);
   group.loop.advance_ms(1);
-  EXPECT_TRUE(group.ended_);
+  EXPECT_TRUE(group.ended);
 }
 
 TEST(MemberTest, DifferentRankCountsFailAll) {
@@ -360,7 +360,7 @@ TEST(MemberTest, DifferentRankCountsFailAll) {
   for (const uint32_t slot : {0u, 1u}) gathering.start(slot);
   MemberOptions other = gathering.options(2);
   other.rank_count = 5;
-  ASSERT_TRUE(gathering.loop.run_until([&] { return gathering.members_[1]->has_joined(); }));
+  ASSERT_TRUE(gathering.loop.run_until([&] { return gathering.members[1]->has_joined(); }));
   gathering.start(2, other);
   gathering.gather_all();
   ASSERT_TRUE(gathering.run());
@@ -377,12 +377,12 @@ TEST(MemberTest, BlobsOfDifferentSizesFailAll) {
 
 TEST(MemberTest, NobodyAtTheMeetingPointIsNamed) {
   Gathering gathering(2);
-  gathering.point_.reset();
+  gathering.point.reset();
   gathering.start_all();
   gathering.gather_all();
   ASSERT_TRUE(gathering.run());
   gathering.expect_failure(
-      Code::kPeerLost, {"the meeting point", gathering.point_endpoints_[0].text(), "refused", "an old one"});
+      Code::kPeerLost, {"the meeting point", gathering.point_endpoints[0].text(), "refused", "an old one"});
 }
 
 // Goal: strangers of all kinds beside the ranks cost them nothing but a little time.
@@ -395,7 +395,7 @@ TEST(MemberTest, RanksMeetAmidAttacks) {
   uint32_t started = 0;
   for (uint32_t i = 0; i < kStrangers; ++i) {
     sockaddr_storage storage;
-    const socklen_t length = gathering.point_endpoints_[0].to_sockaddr(storage);
+    const socklen_t length = gathering.point_endpoints[0].to_sockaddr(storage);
     FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     (void)connect(socket.get(), reinterpret_cast<const sockaddr*>(&storage), length);
     const std::vector<std::byte> noise(i % 200, std::byte{0x41});
@@ -408,9 +408,9 @@ TEST(MemberTest, RanksMeetAmidAttacks) {
   gathering.gather_all();
   ASSERT_TRUE(gathering.run());
   gathering.expect_tables();
-  EXPECT_EQ(gathering.point_->gate_counts().accepted, kRanks);
-  EXPECT_GT(gathering.log_.size(), 0u);
-  EXPECT_LE(gathering.log_.size(), kStrangerKinds) << "a line for each kind of stranger at most";
+  EXPECT_EQ(gathering.point->gate_counts().accepted, kRanks);
+  EXPECT_GT(gathering.log.size(), 0u);
+  EXPECT_LE(gathering.log.size(), kStrangerKinds) << "a line for each kind of stranger at most";
 }
 
 // Goal: a rank that knows the id but has a damaged key is told so, and harms nobody.

@@ -97,7 +97,7 @@ void check_operations(NcclRank& rank, Gpu& gpu) {
   rank.expect_ok(ncclCommCuDevice(rank.comm, &device), "device");
   rank.expect_true(device == 0, "the current device");
   const auto own = static_cast<float>(rank.rank() + 1);
-  const auto sum = static_cast<float>(rank.count() * (rank.count() + 1) / 2);
+  const auto sum = static_cast<float>(rank.count() * (rank.count() + 1)) / 2;
   gpu.write(gpu.input(), all(own));
   rank.expect_ok(
       ncclAllReduce(gpu.input(), gpu.output(), kCount, ncclFloat32, ncclSum, rank.comm, gpu.stream()), "sum");
@@ -146,7 +146,7 @@ void check_window(NcclRank& rank, Gpu& gpu) {
   const auto own = static_cast<float>(rank.rank() + 1);
   gpu.write(memory, all(own));
   rank.expect_ok(ncclAllReduce(memory, memory, kCount, ncclFloat32, ncclSum, rank.comm, gpu.stream()), "sum");
-  const auto sum = static_cast<float>(rank.count() * (rank.count() + 1) / 2);
+  const auto sum = static_cast<float>(rank.count() * (rank.count() + 1)) / 2;
   rank.expect_true(gpu.read(memory) == all(sum), "the sum");
   rank.expect_ok(ncclCommWindowDeregister(rank.comm, window), "deregister");
   rank.expect(ncclWinGetUserPtr(rank.comm, window, &pointer), ncclInvalidArgument, "it is gone");

@@ -40,7 +40,7 @@ class Reference {
   using Bits = typename Traits::Bits;
   using Storage = typename Traits::Storage;
 
-  Reference(const Reduction& reduction) : reduction_(reduction) {}
+  explicit Reference(const Reduction& reduction) : reduction_(reduction) {}
 
   Bits reduce(const std::vector<Bits>& operands, const std::vector<int>& order) const {
     Bits result = scaled(operands, order[0]);

@@ -35,7 +35,7 @@ class SmallFloatTest : public testing::Test {
   /// Magnitudes in order. The first one past the finite values stands for overflow: it takes the place of
   /// the next power step, to which values round before they become infinity or NaN.
   static const std::vector<double>& magnitudes() {
-    static const std::vector<double> all = [] {
+    static const std::vector<double> kAll = [] {
       std::vector<double> values;
       for (uint32_t bits = 0; std::isfinite(exact(bits)) && bits < kSign; ++bits)
         values.push_back(exact(bits));
@@ -43,7 +43,7 @@ class SmallFloatTest : public testing::Test {
       values.push_back(values.back() + step);
       return values;
     }();
-    return all;
+    return kAll;
   }
 
   /// Bits of the nearest magnitude, ties to even bits.

@@ -29,7 +29,7 @@ struct TargetKernel {
 /// Memory at a 64-byte boundary plus a misalignment, with guard bytes on both sides.
 class Buffer {
  public:
-  explicit Buffer(size_t bytes) : bytes_(bytes), memory_(bytes + 4 * kGuardBytes) {}
+  explicit Buffer(size_t bytes) : memory_(bytes + 4 * kGuardBytes) {}
 
   void place(size_t misalignment_bytes) {
     const auto base = reinterpret_cast<uintptr_t>(memory_.data()) + kGuardBytes;
@@ -49,7 +49,6 @@ class Buffer {
   uint8_t* data() const { return data_; }
 
  private:
-  size_t bytes_;
   std::vector<uint8_t> memory_;
   uint8_t* data_ = nullptr;
 };

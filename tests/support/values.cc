@@ -75,15 +75,15 @@ class SmallFloats {
 };
 
 const SmallFloats& floats_of(tutti_type_t type) {
-  static const SmallFloats float16({5, 10, true});
-  static const SmallFloats bfloat16({8, 7, true});
-  static const SmallFloats e4m3({4, 3, false});
-  static const SmallFloats e5m2({5, 2, true});
+  static const SmallFloats kFloat16({5, 10, true});
+  static const SmallFloats kBfloat16({8, 7, true});
+  static const SmallFloats kE4m3({4, 3, false});
+  static const SmallFloats kE5m2({5, 2, true});
   switch (type) {
-    case TUTTI_FLOAT16: return float16;
-    case TUTTI_BFLOAT16: return bfloat16;
-    case TUTTI_FLOAT8_E4M3: return e4m3;
-    default: return e5m2;
+    case TUTTI_FLOAT16: return kFloat16;
+    case TUTTI_BFLOAT16: return kBfloat16;
+    case TUTTI_FLOAT8_E4M3: return kE4m3;
+    default: return kE5m2;
   }
 }
 

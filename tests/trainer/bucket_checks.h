@@ -23,7 +23,7 @@ inline void check_sums(Rank& rank, trainer::Team& team, size_t bucket_bytes) {
     for (size_t i = 0; i < flat.size(); ++i) flat[i] = value(i) * static_cast<float>(rank.rank() + 1);
     for (const size_t tensor : {2, 1, 0}) bucketer.mark_ready(tensor);
     bucketer.finish();
-    const auto factor = static_cast<float>(rank.count() * (rank.count() + 1) / 2);
+    const auto factor = static_cast<float>(rank.count() * (rank.count() + 1)) / 2;
     for (const trainer::Tensor& tensor : tensors)
       for (size_t i = tensor.offset; i < tensor.offset + tensor.count(); ++i)
         if (!rank.expect_true(flat[i] == value(i) * factor, "element " + std::to_string(i))) return;

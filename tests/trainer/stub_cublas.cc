@@ -133,7 +133,8 @@ int sgemm(void* handle, int transpose_a, int transpose_b, int m, int n, int k, c
       for (int i = 0; i < k; ++i)
         sum += at(left, transpose_a != 0 ? i + row * a_leading : row + i * a_leading) *
                at(right, transpose_b != 0 ? column + i * b_leading : i + column * b_leading);
-      float& to = result.values[static_cast<size_t>(row + column * c_leading)];
+      float& to = result.values[static_cast<size_t>(row) +
+                                static_cast<size_t>(column) * static_cast<size_t>(c_leading)];
       to = *alpha * sum + (*beta == 0 ? 0 : *beta * to);
     }
   return result.write() ? 0 : kMappingError;

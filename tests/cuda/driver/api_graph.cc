@@ -11,7 +11,6 @@ using fake_cuda::find_stream;
 using fake_cuda::Graph;
 using fake_cuda::GraphExec;
 using fake_cuda::machine;
-using fake_cuda::Node;
 using fake_cuda::Stream;
 
 namespace {

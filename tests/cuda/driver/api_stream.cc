@@ -7,8 +7,6 @@
 using fake_cuda::Event;
 using fake_cuda::find_stream;
 using fake_cuda::machine;
-using fake_cuda::Origin;
-using fake_cuda::Range;
 using fake_cuda::Stream;
 
 namespace {
