@@ -27,7 +27,7 @@ class EventLoop {
   struct Timer {
     uint64_t time_ns = 0;
     uint64_t number = 0;
-    auto operator<=>(const Timer&) const = default;
+    auto operator<=>(const Timer&) const = default;  // NOLINT(modernize-use-nullptr): the check is wrong
   };
 
   /// Errors: kSystemError.

@@ -29,6 +29,7 @@ struct Requirement {
   /// Ordered by messages alone is not enough: the chunk is touched later in `before` than in `after`.
   bool by_lane = false;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): the check is wrong
   friend auto operator<=>(const Requirement&, const Requirement&) = default;
 };
 

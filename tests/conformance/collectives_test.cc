@@ -48,7 +48,7 @@ struct Setting {
   bool reproducible = false;
   int threads_a_rank = 1;
 
-  auto operator<=>(const Setting&) const = default;
+  auto operator<=>(const Setting&) const = default;  // NOLINT(modernize-use-nullptr): the check is wrong
 
   ClusterOptions options() const {
     ClusterOptions result;

@@ -93,7 +93,7 @@ struct Setting {
   Order order = Order::kBlocking;
   bool reproducible = false;
 
-  auto operator<=>(const Setting&) const = default;
+  auto operator<=>(const Setting&) const = default;  // NOLINT(modernize-use-nullptr): the check is wrong
 };
 
 /// What this process, and those that it starts, write to standard error while it lives.

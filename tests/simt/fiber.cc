@@ -7,6 +7,7 @@
 #include <new>
 
 // The sanitizers' interfaces; gcc 12 ships no header for fibers of the thread sanitizer.
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming): the names are theirs
 extern "C" {
 #if defined(__SANITIZE_ADDRESS__)
 void __sanitizer_start_switch_fiber(void** fake_stack_save, const void* bottom, size_t size);
@@ -35,6 +36,7 @@ static void __tsan_acquire(void*) {}
 static void __tsan_release(void*) {}
 #endif
 }
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
 
 namespace tutti::simt {
 namespace {

@@ -31,6 +31,7 @@
 
 #include "tests/support/scope.h"
 
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming): the names are the sanitizer's
 extern "C" int __lsan_do_recoverable_leak_check() __attribute__((weak));
 
 namespace {
@@ -41,6 +42,7 @@ extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off();
 extern "C" int __lsan_is_turned_off() {
   return leak_check_is_off ? 1 : 0;
 }
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
 
 namespace tutti::test {
 namespace {

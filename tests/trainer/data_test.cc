@@ -141,7 +141,7 @@ TEST(TrigramTest, KnowsWhatFollowsTwoCharacters) {
 }
 
 /// An IDX file of unsigned bytes.
-std::string idx(std::vector<uint32_t> sizes, const std::string& content) {
+std::string idx(const std::vector<uint32_t>& sizes, const std::string& content) {
   std::string text{'\0', '\0', '\x08', static_cast<char>(sizes.size())};
   for (const uint32_t size : sizes)
     for (const int shift : {24, 16, 8, 0}) text += static_cast<char>(size >> shift & 0xff);

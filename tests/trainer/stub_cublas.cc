@@ -8,11 +8,13 @@
 
 #define STUB __attribute__((visibility("default")))
 
+// NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
 extern "C" {
 int cuCtxGetCurrent(void** context);
 int cuMemcpyAsync(unsigned long long to, unsigned long long from, size_t bytes, void* stream);
 int cuStreamSynchronize(void* stream);
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace tutti::test {
 namespace {
