@@ -40,6 +40,10 @@ def check_request():
     assert output.count("\nrank ") == 4 and "\ntutti plan 1\n" in output, output
     output, _ = run("all_reduce", "-n", "3")
     assert "of the choice table\n" in output, output
+    # Whatever the size, a barrier moves nothing.
+    output, _ = run("barrier", "-n", "4", "-s", "1M")
+    assert output.startswith("# barrier of 4 ranks, 0 bytes: "), output
+    assert "# 0 bytes over links, 0 bytes read and written in memory\n" in output, output
 
 
 def check_parts():
