@@ -2,6 +2,7 @@
 // streams, in one thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -21,12 +22,12 @@ enum class Wire : uint8_t { kUnix, kLoopback };
 
 /// Both ends of a connected socket. `buffer_bytes`: of the kernel; 0: its choice.
 struct SocketPair {
-  FileDescriptor ends[2];
+  std::array<FileDescriptor, 2> ends;
 };
 SocketPair connect_pair(Wire wire, uint32_t buffer_bytes = 0);
 /// The same as streams of a pump.
 struct StreamPair {
-  Streams ends[2];
+  std::array<Streams, 2> ends;
 };
 StreamPair connect_streams(Wire wire, uint32_t count, uint32_t buffer_bytes = 0);
 
