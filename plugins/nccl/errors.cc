@@ -126,7 +126,7 @@ ncclResult_t result_of(Code code) {
 Status status_of(tutti_result_t result) {
   if (result == TUTTI_SUCCESS) [[likely]]
     return Status::ok();
-  return {static_cast<Code>(result), in_words_of_nccl(tutti_last_error())};
+  return {static_cast<Code>(result), tutti_last_error()};
 }
 
 Status not_implemented(const char* what) {
@@ -152,7 +152,7 @@ ncclResult_t report(const char* call, const Status& why) noexcept {
 
 ErrorText numbered(std::string text) {
   static std::atomic<uint64_t> errors{0};
-  return {errors.fetch_add(1, std::memory_order_relaxed) + 1, std::move(text)};
+  return {errors.fetch_add(1, std::memory_order_relaxed) + 1, in_words_of_nccl(std::move(text))};
 }
 
 ErrorText last_error() {

@@ -33,7 +33,7 @@ Status not_implemented(const char* what);
 /// code. kInProgress is no failure: only its code is given.
 ncclResult_t report(const char* call, const Status& why) noexcept;
 
-/// An error's text; a larger number is a later error. 0: there was none.
+/// An error's text, in NCCL's words; a larger number is a later error. 0: there was none.
 struct ErrorText {
   uint64_t number = 0;
   std::string text;
