@@ -114,6 +114,54 @@ TEST(PumpTest, LargeMessagesTakeTurnsOnTheConnections) {
   }
 }
 
+TEST(PumpTest, LongWritesEndWithABurstAndTheRestGoesWithWhatFollows) {
+  constexpr size_t kMessage = 65536;
+  constexpr size_t kBurst = 65483;  // a segment of the loopback device
+  constexpr size_t kFrame = tcp::kHeaderBytes + 4 * kMessage;
+  Alone rank(1, {.shape = {.slots = 16, .slot_bytes = kMessage}, .in_place_bytes = UINT64_MAX});
+  ScriptedStream& stream = *rank.streams[0];
+  stream.burst = kBurst;
+  const auto send = [&](int messages) {
+    for (int i = 0; i < messages; ++i) rank.commit(0, kMessage);
+    rank.side.pump().advance();
+    return std::exchange(stream.writes, {});
+  };
+
+  std::vector<ScriptedStream::Write> writes = send(4);
+  ASSERT_EQ(writes.size(), 1u);
+  EXPECT_EQ(writes[0].bytes, 4 * kBurst);
+  EXPECT_FALSE(rank.side.pump().drained());
+
+  writes = send(4);
+  ASSERT_EQ(writes.size(), 1u) << "the rest of the first frame begins it";
+  EXPECT_EQ(writes[0].bytes, 4 * kBurst);
+
+  writes = send(0);
+  ASSERT_EQ(writes.size(), 1u) << "nothing followed";
+  EXPECT_EQ(writes[0].bytes, 2 * (kFrame - 4 * kBurst));
+  EXPECT_TRUE(rank.side.pump().drained());
+
+  writes = send(1);
+  ASSERT_EQ(writes.size(), 1u) << "a short one goes whole";
+  EXPECT_EQ(writes[0].bytes, tcp::kHeaderBytes + kMessage);
+}
+
+TEST(PumpTest, ALongWriteThatIsTakenInPartGoesOnBeforeItsRest) {
+  constexpr size_t kMessage = 65536;
+  constexpr size_t kBurst = 65160;  // 45 segments of an Ethernet device
+  Alone rank(1, {.shape = {.slots = 16, .slot_bytes = kMessage}, .in_place_bytes = UINT64_MAX});
+  ScriptedStream& stream = *rank.streams[0];
+  stream.burst = kBurst;
+  stream.write_answers = {100'000};
+  for (int i = 0; i < 4; ++i) rank.commit(0, kMessage);
+  for (int i = 0; i < 3; ++i) rank.side.pump().advance();
+  ASSERT_EQ(stream.writes.size(), 3u);
+  EXPECT_EQ(stream.writes[0].bytes, 100'000u);
+  EXPECT_EQ(stream.writes[1].bytes, 2 * kBurst) << "whole bursts of what was left";
+  EXPECT_TRUE(rank.side.pump().drained());
+  EXPECT_EQ(stream.written.size(), tcp::kHeaderBytes + 4 * kMessage);
+}
+
 TEST(PumpTest, AnOfferedPlaceIsReadIntoDirectly) {
   Alone sender;
   Alone reader;

@@ -54,6 +54,7 @@ class ScriptedStream final : public tcp::Stream {
   }
 
   bool can_write_in_place() const override { return in_place; }
+  uint64_t burst_bytes() const override { return burst; }
   bool next_completion(tcp::Completion& completion) override {
     if (completions.empty()) return false;
     completion = completions.front();
@@ -78,6 +79,7 @@ class ScriptedStream final : public tcp::Stream {
   std::vector<Write> refused;
   std::deque<tcp::Completion> completions;
   bool in_place = false;
+  uint64_t burst = 0;
   bool finished = false;
   uint64_t silence_ms = 0;
   std::string name = "192.0.2.7:4711";

@@ -13,6 +13,15 @@ constexpr int kReadsMost = 8;   ///< in one receive()
 /// 0.2 us, a look at the rings of a peer 0.02 us.
 constexpr uint32_t kSilentReads = 64;
 constexpr uint32_t kSilentStep = 8;
+/// Writes from this size on end with a burst. The remainder of a 256 KiB frame is a packet of 300 bytes of its
+/// own to carry and acknowledge; without it a stream of such frames is 9 % faster on loopback.
+constexpr uint64_t kLongBytes = 128 * 1024;
+
+/// Takes so many bytes off the end of the pieces.
+void shorten(iovec* pieces, size_t& used, uint64_t bytes) {
+  while (bytes >= pieces[used - 1].iov_len) bytes -= pieces[--used].iov_len;
+  pieces[used - 1].iov_len -= bytes;
+}
 
 }  // namespace
 
@@ -39,7 +48,8 @@ bool Connection::flush() {
   }
   bool moved = false;
   bool may_stay = true;
-  while (has_unsent()) {
+  rest_waits_ = false;
+  while (wants_flush()) {
     const SendEvent event = write_some(may_stay);
     moved = moved || event == SendEvent::kTookAll || event == SendEvent::kTookSome;
     const SendMove move = on_event(send_, event);
@@ -61,11 +71,16 @@ SendEvent Connection::write_some(bool may_stay) {
   }
   uint64_t bytes = 0;
   for (size_t i = 0; i < used; ++i) bytes += pieces[i].iov_len;
+  const uint64_t rest = rest_of(bytes);
+  if (rest != 0) shorten(pieces, used, rest);
+  bytes -= rest;
   const bool in_place = may_stay && in_place_ && bytes >= in_place_bytes_;
   const ssize_t done = stream_->write(pieces, used, in_place);
   if (done >= 0) {
     account(static_cast<uint64_t>(done), in_place);
-    return static_cast<uint64_t>(done) == bytes ? SendEvent::kTookAll : SendEvent::kTookSome;
+    if (static_cast<uint64_t>(done) != bytes) return SendEvent::kTookSome;
+    rest_waits_ = rest != 0;
+    return SendEvent::kTookAll;
   }
   const int error = static_cast<int>(-done);
   if (error == EAGAIN) return SendEvent::kNoRoom;
@@ -74,6 +89,13 @@ SendEvent Connection::write_some(bool may_stay) {
   if ((error == EPIPE || error == ECONNRESET) && only_credits_unsent()) return SendEvent::kPeerClosed;
   reason_ = std::string(system_error("sending", error).text());
   return SendEvent::kFailed;
+}
+
+/// How much of a write of so many bytes is left for the next one.
+uint64_t Connection::rest_of(uint64_t bytes) const {
+  if (bytes < kLongBytes) return 0;
+  const uint64_t burst = stream_->burst_bytes();
+  return burst == 0 || burst > bytes ? 0 : bytes % burst;
 }
 
 void Connection::account(uint64_t bytes, bool in_place) {

@@ -27,8 +27,13 @@ class Connection {
   /// Whether what is queued is worth a write.
   bool has_batch() const { return queued_bytes_ >= kBatchBytes || end_ - sending_ >= kBatchFrames; }
   bool has_unsent() const { return sending_ != end_; }
+  /// has_unsent(), and it is not the end of a long write that waits for what may follow it.
+  bool wants_flush() const { return has_unsent() && !rest_waits_; }
+  /// That end waits no longer.
+  void release_rest() { rest_waits_ = false; }
   void queue(const OutFrame& frame);
-  /// Writes what is queued, as far as the stream takes it. True when it took anything, or its state changed.
+  /// Writes what is queued, as far as the stream takes it; a long write up to the end of a burst
+  /// (Stream::burst_bytes). True when it took anything, or its state changed.
   bool flush();
 
   /// Reads what is there, up to a bound that lets the engine work while the data is in the cache. True when
@@ -66,6 +71,7 @@ class Connection {
   Queued& at(uint32_t index) { return queue_[index & (queue_.size() - 1)]; }
 
   SendEvent write_some(bool may_stay);
+  uint64_t rest_of(uint64_t bytes) const;
   ReceiveEvent read_some(bool& all);
   void account(uint64_t bytes, bool in_place);
   bool may_receive() const;
@@ -87,6 +93,7 @@ class Connection {
   uint32_t end_ = 0;
   uint64_t sent_bytes_ = 0;    ///< of the frame at sending_
   uint64_t queued_bytes_ = 0;  ///< unsent
+  bool rest_waits_ = false;    ///< the last write ended with a burst, and what is unsent does not fill one
 
   uint64_t in_place_bytes_;
   bool in_place_;                 ///< writes without copy gain something here

@@ -34,6 +34,9 @@ class Stream {
   /// As recvmsg(2): bytes read, 0 at the end, or -errno (-EAGAIN: nothing is there).
   virtual ssize_t read(const iovec* pieces, size_t count) = 0;
   virtual bool can_write_in_place() const = 0;
+  /// How many bytes travel as one: a write of a multiple of it leaves no small remainder to be carried and
+  /// acknowledged on its own. It may change. 0: not known, or of no account here.
+  virtual uint64_t burst_bytes() const = 0;
   /// The next range of completed writes without copy; false: none is known now.
   virtual bool next_completion(Completion& completion) = 0;
   /// Says that no more will be written.

@@ -10,7 +10,7 @@ namespace {
 /// Messages from this size on take turns on the connections.
 constexpr uint32_t kLargeBytes = 8192;
 /// Payload of one frame: with several connections less, so that all of them have something to do.
-constexpr uint64_t kRunBytesMost = 256 * 1024;
+constexpr uint64_t kRunBytesMost = 512 * 1024;
 constexpr uint64_t kSharedRunBytesMost = 64 * 1024;
 
 }  // namespace
@@ -64,7 +64,8 @@ bool TcpPump::collect_completions() {
 bool TcpPump::send() {
   bool moved = false;
   for (const auto& connection : connections_) {
-    if (connection->has_unsent()) moved |= connection->flush();
+    if (connection->wants_flush()) moved |= connection->flush();
+    else connection->release_rest();
   }
   const uint32_t channels = outbox_.channel_count();
   // One run of every channel in turn: none waits for all of another's.
@@ -76,7 +77,7 @@ bool TcpPump::send() {
   }
   queue_credits();
   for (const auto& connection : connections_) {
-    if (connection->has_unsent()) moved |= connection->flush();
+    if (connection->wants_flush()) moved |= connection->flush();
   }
   return moved;
 }
