@@ -392,7 +392,8 @@ BindOptions Communicator::bind_options() const {
           .reference_bytes =
               remote_ != nullptr ? std::min(reference_bytes, kRemoteReferenceBytes) : reference_bytes,
           .slots = shape_.slots,
-          .slot_bytes = shape_.slot_bytes};
+          .slot_bytes = shape_.slot_bytes,
+          .least_slice_bytes = shares_no_host() ? shape_.slot_bytes : SliceLimits{}.least};
 }
 
 Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call) {

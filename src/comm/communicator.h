@@ -273,6 +273,7 @@ class Communicator {
   Status open_control_plane();
   Status start_workers();
   void count_cores(const std::vector<RankFacts>& facts);
+  bool shares_no_host() const { return rank_count_ > 1 && host_count_ == rank_count_; }
   void choose_waiting(uint32_t ranks_here);
   Status start_pulse();
   void lose(uint32_t rank, StatusPage::Presence presence, const Status& why);

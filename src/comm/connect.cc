@@ -280,8 +280,7 @@ Status Communicator::connect(SetUp& setup, const Blobs& introductions) {
   host_count_ = *std::max_element(host_of_.begin(), host_of_.end()) + 1;
   count_cores(facts);
   // This rank's segment was laid out for the other size; nobody on its host reads the rings in it.
-  const bool shares_no_host = rank_count_ > 1 && host_count_ == rank_count_;
-  if (shares_no_host && process_.config().slot_bytes == 0) shape_.slot_bytes = kNetworkSlotBytes;
+  if (shares_no_host() && process_.config().slot_bytes == 0) shape_.slot_bytes = kNetworkSlotBytes;
 
   std::vector<RankLinks::Peer> peers(rank_count_);
   std::vector<KeptFiles> files(rank_count_);

@@ -14,7 +14,7 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
   operation->geometry_ = geometry;
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
-  const Cut cut = Cut::of(plan, geometry, options.slots, options.slot_bytes);
+  const Cut cut = Cut::of(plan, geometry, options.slots, options.slices());
   operation->slice_bytes_ = cut.slice_bytes;
   operation->round_bytes_ = cut.round_bytes;
   operation->round_count_ = cut.round_count;
@@ -151,7 +151,7 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
                                                     const BindOptions& options, LinkTable& links) {
   constexpr uint32_t kNotPlaced = UINT32_MAX;
   std::unique_ptr<Operation> operation(new Operation);
-  operation->slot_bytes_ = options.slot_bytes;
+  operation->slices_ = options.slices();
   operation->streaming_bytes_ = options.streaming_bytes;
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
@@ -223,7 +223,7 @@ void Operation::bind_message(const Message& message, LinkTable& links) {
 void Operation::place_message(const Message& message, uint32_t step_number) {
   BoundStep& step = steps_[step_number];
   step.merged_bytes = message.bytes;
-  step.slice_bytes = slice_bytes_for(message.bytes, slot_bytes_);
+  step.slice_bytes = slice_bytes_for(message.bytes, slices_);
   step.job.streaming_sinks = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
   step.signature = message.signature;
   step.shared = message.shared;

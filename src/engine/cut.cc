@@ -37,14 +37,11 @@ void find_reference(const Step& step, StepUse& use) {
 
 }  // namespace
 
-/// Into four, so that the copy into the slots and the copy out of them overlap, but neither into slices so
-/// short that their flags count nor into ones longer than a slot.
-uint64_t slice_bytes_for(uint64_t bytes, uint64_t slot_bytes) {
-  constexpr uint64_t kLeastSlice = 8192;
+uint64_t slice_bytes_for(uint64_t bytes, const SliceLimits& limits) {
   constexpr uint64_t kSlicesPerPiece = 4;
-  if (bytes <= kLeastSlice) return slot_bytes;
-  const uint64_t part = (bytes / kSlicesPerPiece + kLeastSlice - 1) / kLeastSlice * kLeastSlice;
-  return std::clamp(part, std::min(kLeastSlice, slot_bytes), slot_bytes);
+  if (bytes <= limits.least) return limits.most;
+  const uint64_t part = (bytes / kSlicesPerPiece + limits.least - 1) / limits.least * limits.least;
+  return std::clamp(part, std::min(limits.least, limits.most), limits.most);
 }
 
 uint64_t merged_bytes(const Step& step, const Geometry& geometry) {
@@ -53,10 +50,10 @@ uint64_t merged_bytes(const Step& step, const Geometry& geometry) {
   return bytes;
 }
 
-Cut Cut::of(const Plan& plan, const Geometry& geometry, uint32_t slots, uint64_t slot_bytes) {
+Cut Cut::of(const Plan& plan, const Geometry& geometry, uint32_t slots, const SliceLimits& limits) {
   Cut cut;
   const uint64_t largest = geometry.largest_chunk_bytes();
-  cut.slice_bytes = slice_bytes_for(largest, slot_bytes);
+  cut.slice_bytes = slice_bytes_for(largest, limits);
   const uint64_t slices = std::max(1u, slots / 2 / std::max(1u, plan.slots_needed));
   cut.round_bytes = slices * cut.slice_bytes;
   cut.round_count =

@@ -12,6 +12,13 @@
 
 namespace tutti {
 
+/// A piece is cut into four, so that the copy into the slots and the copy out of them overlap, but not into
+/// slices so short that their flags count nor into ones longer than a slot.
+struct SliceLimits {
+  uint64_t least = 8192;  ///< where no core copies into the slots, as before a network: as `most`
+  uint64_t most = 16384;  ///< of a slot
+};
+
 /// Pure functions of what the ranks have agreed on.
 struct Cut {
   uint64_t slice_bytes = 0;  ///< of a message; the last one may be shorter
@@ -20,12 +27,12 @@ struct Cut {
   bool merges = false;          ///< adjacent chunks of a step travel as one piece
   uint64_t scratch_stride = 0;  ///< from chunk to chunk of scratch: each holds one round
 
-  /// `slots`, `slot_bytes`: of every link.
-  static Cut of(const Plan& plan, const Geometry& geometry, uint32_t slots, uint64_t slot_bytes);
+  /// `slots`: of every link.
+  static Cut of(const Plan& plan, const Geometry& geometry, uint32_t slots, const SliceLimits& limits);
 };
 
 /// Bytes of the slices of a piece of a known size.
-uint64_t slice_bytes_for(uint64_t bytes, uint64_t slot_bytes);
+uint64_t slice_bytes_for(uint64_t bytes, const SliceLimits& limits);
 /// Bytes of a step's chunks together.
 uint64_t merged_bytes(const Step& step, const Geometry& geometry);
 

@@ -53,6 +53,9 @@ struct BindOptions {
   bool places = false;  ///< results may be placed in receivers' buffers, where their windows are open
   uint32_t slots = 32;  ///< of every link
   uint32_t slot_bytes = 16384;
+  uint64_t least_slice_bytes = SliceLimits{}.least;
+
+  SliceLimits slices() const { return {.least = least_slice_bytes, .most = slot_bytes}; }
 };
 
 /// What a run works on.
@@ -201,7 +204,7 @@ class Operation {
   uint32_t round_count_ = 1;
   uint64_t round_bytes_ = 0;
   uint64_t slice_bytes_ = 0;
-  uint64_t slot_bytes_ = 0;                ///< messages
+  SliceLimits slices_;                     ///< messages
   uint64_t streaming_bytes_ = UINT64_MAX;  ///< messages
   uint64_t scratch_stride_ = 0;
   uint64_t reference_bytes_ = UINT64_MAX;

@@ -23,7 +23,7 @@ class Binder {
   void add_stripe(const Geometry& geometry, uint32_t index) {
     geometry_ = &geometry;
     stripe_ = index;
-    cut_ = Cut::of(plan_, geometry, options_.slots, options_.slot_bytes);
+    cut_ = Cut::of(plan_, geometry, options_.slots, options_.slices());
     scratch_start_ = image_.scratch_bytes;
     for (const tutti::Lane& lane : plan_.lanes) {
       if (lane.steps.empty()) continue;
@@ -155,7 +155,7 @@ void add_message(const Message& message, const BindOptions& options, LinkIndex& 
   step.first_end = static_cast<uint32_t>(image.ends.size());
   step.first_chunk = static_cast<uint32_t>(image.chunk_bytes.size());
   step.chunk_count = 1;
-  step.slice_bytes = slice_bytes_for(message.bytes, options.slot_bytes);
+  step.slice_bytes = slice_bytes_for(message.bytes, options.slices());
   step.source_count = 1;
   step.sink_count = 1;
   step.copies = 1;
