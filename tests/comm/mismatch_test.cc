@@ -202,8 +202,9 @@ TEST_P(MismatchTest, OfMessagesIsAnErrorOnBothRanks) {
   const std::vector<Message> cases = {
       {"count", 10, 11, TUTTI_FLOAT32, 3, "its first part has 40 bytes, 44 were expected"},
       {"none", 0, 1, TUTTI_FLOAT32, 3, "its first part has 0 bytes, 4 were expected"},
-      {"slices", 16384, 8192, TUTTI_FLOAT32, 3,
-       "its first part has 16384 bytes, 8192 were expected (32768 bytes of float32 with tag 3)"},
+      {"slices", 16384, 4096, TUTTI_FLOAT32, 3, "were expected (16384 bytes of float32 with tag 3)"},
+      {"as long as a slice", 4096, 2048, TUTTI_FLOAT32, 3, "(8192 bytes of float32 with tag 3)"},
+      {"as long as a slot", 16384, 8192, TUTTI_FLOAT32, 3, "(32768 bytes of float32 with tag 3)"},
       {"later slice", 8193, 8194, TUTTI_FLOAT32, 3,
        "its count or tag is not the expected one (32776 bytes of float32 with tag 3)"},
       {"type", 10, 10, TUTTI_INT32, 3, "its type is float32, int32 was expected"},
