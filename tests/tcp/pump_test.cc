@@ -290,7 +290,7 @@ TEST(PumpTest, ASilentStreamIsReadAgainAfterAWaitIsPrepared) {
 
 /// A rank that has been sent a message, which it has not read yet.
 void expect_read_behind(size_t bytes, int sends, bool is_read) {
-  const PairOptions options{.shape = {.slots = 8, .slot_bytes = 16384}};
+  const PairOptions options{.shape = {.slots = 8, .slot_bytes = 131072}};
   Alone sender(1, options);
   sender.commit(0, 8);
   sender.side.pump().advance();
@@ -305,13 +305,15 @@ void expect_read_behind(size_t bytes, int sends, bool is_read) {
   EXPECT_TRUE(rank.arrived(0));
 }
 
-// Goal: who sends small messages does not look for answers, since each refused read costs as much as a
-// twentieth of a message, until half of the peer's window is out; who sends a large one, or nothing, does.
-TEST(PumpTest, WhoSendsSmallMessagesReadsWhenHalfAWindowIsOut) {
+// Goal: who sends messages of up to 64 KiB does not look for answers, since each refused read costs as much
+// as a twentieth of a message, until three quarters of the peer's window are out; who sends more, or nothing,
+// does.
+TEST(PumpTest, WhoSendsReadsBehindMuchOrWhenMostOfAWindowIsOut) {
   expect_read_behind(8, 1, false);
-  expect_read_behind(8, 3, false);
-  expect_read_behind(8, 4, true);
-  expect_read_behind(16384, 1, true);
+  expect_read_behind(8, 5, false);
+  expect_read_behind(8, 6, true);
+  expect_read_behind(65536, 1, false);
+  expect_read_behind(131072, 1, true);
 }
 
 TEST(PumpTest, AWaitIsForRoomWhereBytesAreLeft) {

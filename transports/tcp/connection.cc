@@ -13,8 +13,8 @@ constexpr int kReadsMost = 8;   ///< in one receive()
 /// 0.2 us, a look at the rings of a peer 0.02 us.
 constexpr uint32_t kSilentReads = 64;
 constexpr uint32_t kSilentStep = 8;
-/// Writes from this size on end with a burst. The remainder of a 256 KiB frame is a packet of 300 bytes of its
-/// own to carry and acknowledge; without it a stream of such frames is 9 % faster on loopback.
+/// Writes from this size on end with a burst. The remainder of a 256 KiB frame is a packet of 300 bytes of
+/// its own to carry and acknowledge; without it a stream of such frames is 9 % faster on loopback.
 constexpr uint64_t kLongBytes = 128 * 1024;
 
 /// Takes so many bytes off the end of the pieces.

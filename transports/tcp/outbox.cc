@@ -161,9 +161,9 @@ bool Outbox::accept_credit(uint32_t index, uint32_t credit, bool may_be_late) {
 }
 
 bool Outbox::needs_credit() const {
-  const uint64_t half = (mask_ + 1) / 2;
+  const uint64_t quarter = (mask_ + 1) / 4;
   return std::any_of(channels_.begin(), channels_.end(),
-                     [half](const Channel& channel) { return channel.limit - channel.taken <= half; });
+                     [quarter](const Channel& channel) { return channel.limit - channel.taken <= quarter; });
 }
 
 bool Outbox::has_waiting() const {

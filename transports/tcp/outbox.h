@@ -37,7 +37,8 @@ class Outbox {
   /// Makes a frame of a ready channel: its next messages, as many as are alike, up to `payload_bytes_most` or
   /// one. `credit`: what it says about the incoming ring.
   OutFrame take(uint32_t channel, uint64_t payload_bytes_most, uint64_t credit);
-  /// Whether half of a window or more is out, so that the peer's credits are worth asking for.
+  /// Whether three quarters of a window or more are out: by then a peer that keeps up has said, at the half,
+  /// what it has given back.
   bool needs_credit() const;
   /// Whether a credit can be made: the channel's last one has left.
   bool credit_free(uint32_t channel) const { return !channels_[channel].credit_queued; }

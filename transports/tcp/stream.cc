@@ -61,7 +61,8 @@ class SocketStream final : public Stream {
     constexpr uint64_t kPacketBytes = 65536 - 512;
     int segment_bytes = 0;
     socklen_t bytes = sizeof(segment_bytes);
-    if (!is_tcp_ || ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_MAXSEG, &segment_bytes, &bytes) != 0) return 0;
+    if (!is_tcp_ || ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_MAXSEG, &segment_bytes, &bytes) != 0)
+      return 0;
     const uint64_t segment = static_cast<uint64_t>(std::max(segment_bytes, 1));
     return std::max<uint64_t>(1, kPacketBytes / segment) * segment;
   }

@@ -58,7 +58,7 @@ class TcpPump final : public Pump {
   std::vector<std::unique_ptr<Connection>> connections_;
   size_t next_ = 0;  ///< whose turn it is for a large frame
   uint64_t run_bytes_most_;
-  bool sent_large_ = false;  ///< in this advance()
+  uint64_t sent_bytes_ = 0;  ///< by this advance(), or queued
   PeerState state_ = PeerState::kOpen;
   Status status_;
 };
