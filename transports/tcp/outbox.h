@@ -57,8 +57,11 @@ class Outbox {
   bool has_waiting() const;
 
  private:
-  /// A header, and small messages' payloads behind it: one piece to write.
-  static constexpr size_t kHeadBytes = kHeaderBytes + kInlineBytes;
+  /// Payloads up to this size are copied behind their header, so that there is one piece to write: a second
+  /// one costs as much as copying 1 KiB (measured with `sendmsg`: 512 bytes in two pieces 4.5 us, in one 4.2;
+  /// 2 KiB 4.55 and 4.45).
+  static constexpr uint32_t kPackedBytes = 1024;
+  static constexpr size_t kHeadBytes = kHeaderBytes + kPackedBytes;
   struct Channel {
     const Cell* cells = nullptr;
     Credit* credit = nullptr;
@@ -74,7 +77,7 @@ class Outbox {
 
   bool arrived(const Channel& channel, uint64_t number, uint64_t& word) const;
   const std::byte* payload(const Channel& channel, uint64_t number) const;
-  static bool is_packed(uint32_t message_bytes) { return message_bytes <= kInlineBytes; }
+  static bool is_packed(uint32_t message_bytes) { return message_bytes <= kPackedBytes; }
 
   std::vector<Channel> channels_;
   uint32_t mask_;
