@@ -239,7 +239,8 @@ std::string Communicator::message_difference(uint32_t peer) const {
   if (!is_known) return "its count is not the expected one";
   const uint16_t signature = flag::signature(came);
   // A first part that is shorter than any slice is all of its message.
-  const bool is_all = flag::bytes(came) < bind_options().least_slice_bytes;
+  const SliceLimits limits = bind_options().slices();
+  const bool is_all = flag::bytes(came) < std::min(limits.least, limits.most);
   if (is_all) return describe_other_message(*expected, signature);
   if (!may_be_as_long(*expected, signature)) return "its count or tag is not the expected one" + whole;
   return "its count is not the expected one" + whole + ", or " + describe_other_message(*expected, signature);
