@@ -89,8 +89,8 @@ class Sockets {
   }
 
  private:
-  /// Of one read or write: about a quarter of the second-level cache, so that what is taken is still there for
-  /// the next, in whole segments of the loopback device (a short one costs as much as a long one).
+  /// Of one read or write: about a quarter of the second-level cache, so that what is taken is still there
+  /// for the next, in whole segments of the loopback device (a short one costs as much as a long one).
   static constexpr size_t kPiece = size_t{4} * 65'483;
 
   [[noreturn]] static void fail(const char* what) {
