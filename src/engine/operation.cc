@@ -117,7 +117,7 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
 }
 
 /// Finds the bytes of the lane's current chunk and round, and where they lie for every end.
-void Operation::next_piece(BoundLane& lane, const BoundStep& step) {
+void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   const uint32_t end_count = step.source_count + step.sink_count;
   lane.done_bytes = 0;
   lane.piece_ready = true;
@@ -129,6 +129,10 @@ void Operation::next_piece(BoundLane& lane, const BoundStep& step) {
   const uint64_t chunk_bytes = geometry_.agreed_chunk(step.first_chunk + lane.chunk).bytes;
   const uint64_t start = std::min(chunk_bytes, lane.round * round_bytes_);
   lane.piece_bytes = std::min(chunk_bytes - start, round_bytes_);
+  // Where a lane does nothing else, the pieces of its next rounds follow this one, on the link and in memory,
+  // and no step before them reads what lies there.
+  if (lane.step_count == 1 && step.chunk_count == 1)
+    step.later_bytes = chunk_bytes - start - lane.piece_bytes;
   for (uint32_t e = 0; e < end_count; ++e) {
     const BoundEnd& end = ends_[step.first_end + e];
     if (end.send == nullptr && end.recv == nullptr) lane.offsets[e] = end_offset(end, lane.chunk, start);
@@ -220,14 +224,15 @@ void* Operation::output_place(const BoundStep& step) const {
   return step.job.sinks[i];
 }
 
-/// The rest of a piece that a step only receives may be delivered to where it copies it.
+/// The rest of a piece that a step only receives, and what follows it, may be delivered to where it copies
+/// it.
 void Operation::offer(const BoundStep& step, const RecvLink& link, const uint64_t* offsets, uint64_t shift,
                       uint64_t left) {
   const BoundEnd* ends = &ends_[step.first_end];
   if (!step.copies || step.sink_count != 1 || ends[1].send != nullptr) return;
   *link.offer = {.first = link.next,
                  .address = bases_[ends[1].base] + offsets[1] + shift,
-                 .bytes = left,
+                 .bytes = left + step.later_bytes,
                  .slice_bytes = step.slice_bytes};
 }
 

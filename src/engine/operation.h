@@ -142,6 +142,7 @@ class Operation {
     uint32_t chunk_count = 0;
     uint64_t merged_bytes = 0;
     uint64_t slice_bytes = 0;
+    uint64_t later_bytes = 0;  ///< of the chunk, behind the current piece: see next_piece()
     reduce::Kernel kernel = nullptr;
     uint8_t element_shift = 0;  ///< log2 of the bytes that the kernel counts by
     reduce::Job job;            ///< all but pointers and count are set at binding
@@ -172,7 +173,7 @@ class Operation {
   bool messages_are_short() const;
   uint64_t end_offset(const BoundEnd& end, uint32_t k, uint64_t start) const;
 
-  void next_piece(BoundLane& lane, const BoundStep& step);
+  void next_piece(BoundLane& lane, BoundStep& step);
   bool next_step(BoundLane& lane);
   Progress advance_short(uint32_t polls);
   bool is_copy_in_memory() const;

@@ -149,38 +149,75 @@ TEST(TcpEngineTest, EveryAlgorithmGivesTheRightResultOverPumps) {
   }
 }
 
-TEST(TcpEngineTest, WhatIsOnlyReceivedIsDeliveredStraightIntoItsBuffer) {
-  constexpr RingShape kShape{.slots = 8, .slot_bytes = 1024};
-  StreamPair streams = connect_streams(Wire::kUnix, 2);
-  PumpLinks links[2];
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    auto side = std::make_unique<Side>(1 - rank, kShape, kLinkChannels, 0);
-    side->connect(std::move(streams.ends[rank]), {});
-    links[rank].sides[1 - rank] = std::move(side);
+/// Two ranks of one operation, joined by two connections; rank 1 only receives.
+class StraightTest : public testing::Test {
+ protected:
+  StraightTest() {
+    StreamPair streams = connect_streams(Wire::kUnix, 2);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      auto side = std::make_unique<Side>(1 - rank, kShape, kLinkChannels, 0);
+      side->connect(std::move(streams.ends[rank]), {});
+      links_[rank].sides[1 - rank] = std::move(side);
+    }
   }
-  Bytes sent = message_bytes(3, 0, 0, 0, 50'000);
-  Bytes got(sent.size());
+
+  /// Runs both to their ends, the sender as far ahead as it may.
+  void run(Operation& sender, Operation& reader) {
+    EXPECT_EQ(reader.advance(1), Progress::kBlocked) << "and it has made its offer";
+    for (int turn = 0; reader.advance(1) != Progress::kDone; ++turn) {
+      ASSERT_LT(turn, 100'000);
+      while (sender.advance(1) == Progress::kMoved) continue;
+      links_[0].sides[1]->pump().advance();
+      links_[1].sides[0]->pump().advance();
+    }
+  }
+  void expect_untouched_slots(uint32_t channel) {
+    const std::byte* slots = links_[1].sides[0]->recv(channel).slots;
+    EXPECT_EQ(Bytes(slots, slots + size_t{kShape.slots} * kShape.slot_bytes),
+              Bytes(size_t{kShape.slots} * kShape.slot_bytes));
+  }
+
+  static constexpr RingShape kShape{.slots = 8, .slot_bytes = 1024};
+  PumpLinks links_[2];
+  Bytes sent_ = message_bytes(3, 0, 0, 0, 50'000);
+  Bytes got_ = Bytes(sent_.size());
+};
+
+TEST_F(StraightTest, AMessageIsDeliveredIntoItsBuffer) {
   const BindOptions options{.slots = kShape.slots, .slot_bytes = kShape.slot_bytes};
-  const Message out{.buffer = sent.data(), .bytes = sent.size(), .peer = 1, .sending = true};
-  const Message in{.buffer = got.data(), .bytes = got.size(), .peer = 0};
-  auto sender = Operation::bind_messages(std::span(&out, 1), options, links[0]);
-  auto reader = Operation::bind_messages(std::span(&in, 1), options, links[1]);
+  const Message out{.buffer = sent_.data(), .bytes = sent_.size(), .peer = 1, .sending = true};
+  const Message in{.buffer = got_.data(), .bytes = got_.size(), .peer = 0};
+  auto sender = Operation::bind_messages(std::span(&out, 1), options, links_[0]);
+  auto reader = Operation::bind_messages(std::span(&in, 1), options, links_[1]);
   sender->start({}, 1);
   reader->start({}, 1);
-  EXPECT_EQ(reader->advance(1), Progress::kBlocked) << "and it has made its offer";
-  Side& writing = *links[0].sides[1];
-  Side& reading = *links[1].sides[0];
-  for (int turn = 0; reader->advance(1) != Progress::kDone; ++turn) {
-    ASSERT_LT(turn, 100'000);
-    (void)sender->advance(1);
-    writing.pump().advance();
-    reading.pump().advance();
+  run(*sender, *reader);
+  EXPECT_EQ(got_, sent_);
+  expect_untouched_slots(kMessageChannel);
+}
+
+TEST_F(StraightTest, SoAreTheRoundsOfABroadcastWhoseRootIsAhead) {
+  const Request request{.collective = Collective::kBroadcast,
+                        .rank_count = 2,
+                        .block_bytes = sent_.size(),
+                        .type = DataType::kUint8};
+  const Algorithm* algorithm = find_algorithm(Collective::kBroadcast, "direct");
+  std::unique_ptr<Operation> operations[2];
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const Plan plan = algorithm->make(request, {.can_publish = false}, rank);
+    operations[rank] = Operation::bind(plan, Geometry::uniform(plan, request.block_bytes),
+                                       {.type = DataType::kUint8,
+                                        .reference_bytes = 1,
+                                        .slots = kShape.slots,
+                                        .slot_bytes = kShape.slot_bytes},
+                                       links_[rank]);
   }
-  EXPECT_EQ(got, sent);
-  const std::byte* slots = reading.recv(kMessageChannel).slots;
-  EXPECT_EQ(Bytes(slots, slots + size_t{kShape.slots} * kShape.slot_bytes),
-            Bytes(size_t{kShape.slots} * kShape.slot_bytes))
-      << "no slot was written";
+  Bytes of_root(sent_.size());
+  operations[0]->start({.input = sent_.data(), .output = of_root.data()}, 1);
+  operations[1]->start({.output = got_.data()}, 1);
+  run(*operations[0], *operations[1]);
+  EXPECT_EQ(got_, sent_);
+  expect_untouched_slots(0);
 }
 
 }  // namespace
