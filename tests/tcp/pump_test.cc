@@ -316,6 +316,65 @@ TEST(PumpTest, WhoSendsReadsBehindMuchOrWhenMostOfAWindowIsOut) {
   expect_read_behind(131072, 1, true);
 }
 
+void send_one(Alone& rank, size_t bytes) {
+  rank.commit(0, bytes);
+  rank.side.pump().advance();
+}
+
+/// `rank` reads a message.
+void receive_one(Alone& rank) {
+  Alone peer;
+  send_one(peer, 8);
+  rank.streams[0]->feed(peer.take_written());
+  for (int look = 0; !rank.arrived(0) && look < 2; ++look) rank.side.pump().advance();
+  ASSERT_TRUE(rank.arrived(0));
+}
+
+// Goal: small messages that nothing comes back for share packets; whoever expects an answer never waits.
+TEST(PumpTest, SmallMessagesOfAStreamMayWaitForEachOther) {
+  const PairOptions options{.shape = {.slots = 16, .slot_bytes = 65536}};
+  Alone rank(1, options);
+  const auto expect_holds_after = [&](int sends, size_t bytes, bool holds) {
+    for (int i = 0; i < sends; ++i) send_one(rank, bytes);
+    EXPECT_EQ(rank.streams[0]->holds, holds) << sends << " sends of " << bytes << " bytes";
+  };
+  expect_holds_after(3, 8, false);
+  expect_holds_after(1, 8, true);
+  expect_holds_after(1, 32 * 1024, true);
+  receive_one(rank);
+  EXPECT_FALSE(rank.streams[0]->holds) << "this is a conversation";
+  expect_holds_after(4, 8, true);
+  expect_holds_after(1, 65536, false);
+}
+
+TEST(PumpTest, WhatWasReadIsAcknowledgedWhenNothingFollows) {
+  Alone rank;
+  const auto expect_after_looks = [&](int looks, int acknowledgements) {
+    for (int i = 0; i < looks; ++i) rank.side.pump().advance();
+    EXPECT_EQ(rank.streams[0]->acknowledgements, acknowledgements);
+  };
+  receive_one(rank);
+  expect_after_looks(10, 0);
+  expect_after_looks(1000, 1);
+}
+
+TEST(PumpTest, WhatWasReadIsAcknowledgedBeforeASleep) {
+  Alone rank;
+  receive_one(rank);
+  std::vector<pollfd> polls;
+  for (int i = 0; i < 2; ++i) rank.side.pump().prepare_wait(polls);
+  EXPECT_EQ(rank.streams[0]->acknowledgements, 1);
+}
+
+TEST(PumpTest, AnAnswerIsAnAcknowledgement) {
+  Alone rank;
+  receive_one(rank);
+  send_one(rank, 8);
+  std::vector<pollfd> polls;
+  rank.side.pump().prepare_wait(polls);
+  EXPECT_EQ(rank.streams[0]->acknowledgements, 0);
+}
+
 TEST(PumpTest, AWaitIsForRoomWhereBytesAreLeft) {
   Alone rank;
   rank.commit(0, 500);

@@ -55,6 +55,8 @@ class ScriptedStream final : public tcp::Stream {
 
   bool can_write_in_place() const override { return in_place; }
   uint64_t burst_bytes() const override { return burst; }
+  void hold_small(bool on) override { holds = on; }
+  void acknowledge() override { ++acknowledgements; }
   bool next_completion(tcp::Completion& completion) override {
     if (completions.empty()) return false;
     completion = completions.front();
@@ -78,6 +80,8 @@ class ScriptedStream final : public tcp::Stream {
   std::vector<Write> writes;
   std::vector<Write> refused;
   std::deque<tcp::Completion> completions;
+  bool holds = false;  ///< small writes
+  int acknowledgements = 0;
   bool in_place = false;
   uint64_t burst = 0;
   bool finished = false;

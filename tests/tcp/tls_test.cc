@@ -50,6 +50,8 @@ class TappedStream final : public tcp::Stream {
   ssize_t read(const iovec* pieces, size_t count) override { return inner_->read(pieces, count); }
   bool can_write_in_place() const override { return true; }
   uint64_t burst_bytes() const override { return inner_->burst_bytes(); }
+  void hold_small(bool on) override { inner_->hold_small(on); }
+  void acknowledge() override { inner_->acknowledge(); }
   bool next_completion(tcp::Completion& /*completion*/) override { return false; }
   void finish() override { inner_->finish(); }
   uint64_t silent_ms() const override { return 0; }

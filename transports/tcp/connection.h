@@ -44,8 +44,8 @@ class Connection {
   /// Takes reports of writes without copy. True when there were any.
   bool collect_completions();
 
-  /// The next worth_reading() is true.
-  void wake() { silent_reads_ = 0; }
+  /// The rank is about to sleep until something comes; the next worth_reading() is true.
+  void prepare_wait();
   void withdraw() { receiver_.withdraw(); }
   /// Nothing more will be queued; !has_unsent().
   void finish();
@@ -72,6 +72,9 @@ class Connection {
 
   SendEvent write_some(bool may_stay);
   uint64_t rest_of(uint64_t bytes) const;
+  void note_write(uint64_t bytes);
+  void note_message();
+  void acknowledge();
   ReceiveEvent read_some(bool& all);
   void account(uint64_t bytes, bool in_place);
   bool may_receive() const;
@@ -102,6 +105,8 @@ class Connection {
   std::vector<std::pair<uint32_t, uint32_t>> completed_early_;
 
   uint32_t silent_reads_ = 0;
+  uint32_t lone_writes_ = 0;     ///< small ones since a message came, at most kStreamWrites
+  bool unacknowledged_ = false;  ///< something has come since the last write
 };
 
 }  // namespace tutti::tcp

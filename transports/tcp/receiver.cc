@@ -59,6 +59,7 @@ Status Receiver::begin_frame(const std::byte* header) {
   if (frame->kind == FrameKind::kCredit) return Status::ok();
   Result<uint64_t> first = inbox_.claim(*frame);
   TUTTI_TRY(first.status());
+  ++frame_count_;
   frame_ = *frame;
   number_ = *first;
   messages_left_ = frame->count;

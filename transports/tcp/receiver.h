@@ -31,6 +31,8 @@ class Receiver {
   Status take(size_t bytes);
   /// Whether a frame has come in part.
   bool inside() const { return messages_left_ > 0 || end_ > 0; }
+  /// Data frames that have begun so far, wrapping.
+  uint32_t frame_count() const { return frame_count_; }
   /// Forgets what was offered: the current frame goes on in slots.
   void withdraw();
 
@@ -52,7 +54,8 @@ class Receiver {
   uint64_t number_ = 0;         ///< of the message that is coming
   uint64_t done_ = 0;           ///< bytes of it in their place
   uint64_t straight_ = 0;       ///< payload bytes that the last gather() asked for
-  size_t end_ = 0;              ///< of what is in the buffer: less than a header, between two reads
+  uint32_t frame_count_ = 0;
+  size_t end_ = 0;  ///< of what is in the buffer: less than a header, between two reads
   std::array<std::byte, kBufferBytes> buffer_;
 };
 

@@ -18,12 +18,17 @@ namespace {
 /// now after a long pause has not been answered either.
 constexpr uint32_t kUnanswered = 2;
 
+bool set(int socket, int level, int name, int value) {
+  return ::setsockopt(socket, level, name, &value, sizeof(value)) == 0;
+}
+
 class SocketStream final : public Stream {
  public:
-  SocketStream(FileDescriptor socket, bool is_tcp, bool in_place)
+  SocketStream(FileDescriptor socket, bool is_tcp, bool is_near, bool in_place)
       : socket_(std::move(socket)),
         address_(peer_address(socket_.get())),
         is_tcp_(is_tcp),
+        is_near_(is_near),
         in_place_(in_place) {}
 
   ssize_t write(const iovec* pieces, size_t count, bool without_copy) override {
@@ -67,6 +72,13 @@ class SocketStream final : public Stream {
     return std::max<uint64_t>(1, kPacketBytes / segment) * segment;
   }
 
+  void hold_small(bool on) override {
+    if (is_near_) set(socket_.get(), IPPROTO_TCP, TCP_NODELAY, on ? 0 : 1);
+  }
+  void acknowledge() override {
+    if (is_near_) set(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, 1);
+  }
+
   bool next_completion(Completion& completion) override {
     alignas(cmsghdr) char control[256];
     msghdr message{};
@@ -104,12 +116,9 @@ class SocketStream final : public Stream {
   FileDescriptor socket_;
   std::string address_;
   bool is_tcp_;
+  bool is_near_;  ///< both ends are on this machine
   bool in_place_;
 };
-
-bool set(int socket, int level, int name, int value) {
-  return ::setsockopt(socket, level, name, &value, sizeof(value)) == 0;
-}
 
 /// Keepalive in whole seconds: the first probe after half the time, the rest of it shared by three more.
 bool set_keepalive(int socket, uint64_t keepalive_ms) {
@@ -120,6 +129,24 @@ bool set_keepalive(int socket, uint64_t keepalive_ms) {
          set(socket, IPPROTO_TCP, TCP_KEEPIDLE, (seconds + 1) / 2) &&
          set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 6)) &&
          set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+/// The bytes of the address at either end, by getsockname(2) or getpeername(2); empty: none of IP.
+std::string ip_of(int socket, int (*name_of)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof(address);
+  if (name_of(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return {};
+  const auto text = [](const auto& ip) {
+    return std::string(reinterpret_cast<const char*>(&ip), sizeof(ip));
+  };
+  if (address.ss_family == AF_INET) return text(reinterpret_cast<const sockaddr_in&>(address).sin_addr);
+  if (address.ss_family == AF_INET6) return text(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  return {};
+}
+
+bool is_near(int socket) {
+  const std::string own = ip_of(socket, ::getsockname);
+  return !own.empty() && own == ip_of(socket, ::getpeername);
 }
 
 }  // namespace
@@ -143,9 +170,11 @@ Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const 
     set_up = set_up && set(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set_keepalive(fd, options.keepalive_ms);
   }
   if (!set_up) return system_error("setting up the connection to " + peer_address(fd), errno);
+  const bool near = is_tcp && is_near(fd);
+  if (near) ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);  // every kernel has it
   // A kernel without it copies: nothing is lost but time.
   const bool in_place = is_tcp && set(fd, SOL_SOCKET, SO_ZEROCOPY, 1);
-  return std::unique_ptr<Stream>(std::make_unique<SocketStream>(std::move(socket), is_tcp, in_place));
+  return std::unique_ptr<Stream>(std::make_unique<SocketStream>(std::move(socket), is_tcp, near, in_place));
 }
 
 std::string peer_address(int socket) {

@@ -158,7 +158,7 @@ void TcpPump::prepare_wait(std::vector<pollfd>& polls) {
   if (state_ != PeerState::kOpen) return;
   for (const auto& connection : connections_) {
     if (connection->state() != PeerState::kOpen) continue;
-    connection->wake();
+    connection->prepare_wait();
     const uint64_t silent_ms = connection->stream().silent_ms();
     if (silent_ms > options_.silence_ms) {
       connection->tear(
