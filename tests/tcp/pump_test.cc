@@ -188,6 +188,76 @@ TEST(PumpTest, AnOfferedPlaceIsReadIntoDirectly) {
   }
 }
 
+struct SentMessage {
+  uint32_t channel;
+  size_t bytes;
+};
+constexpr PairOptions kLongMessages{.shape = {.slots = 16, .slot_bytes = 32768}};
+
+/// What a rank sends for messages that it commits one after the other.
+std::vector<Bytes> frames_of(const std::vector<SentMessage>& messages) {
+  Alone sender(1, kLongMessages);
+  std::vector<Bytes> frames;
+  for (const SentMessage& message : messages) {
+    sender.commit(message.channel, message.bytes);
+    sender.side.pump().advance();
+    frames.push_back(sender.take_written());
+  }
+  return frames;
+}
+
+TEST(PumpTest, AFrameThatContinuesThoseBeforeItComesWithOneRead) {
+  Alone reader(1, kLongMessages);
+  for (const Bytes& frame : frames_of({3, SentMessage{0, 20'000}})) {
+    reader.streams[0]->reads = 0;
+    reader.streams[0]->feed(frame);
+    reader.side.pump().advance();
+  }
+  EXPECT_EQ(reader.streams[0]->reads, 1);
+  Bytes target(20'000);
+  reader.side.offer(0) = {.first = 3, .address = target.data(), .bytes = 20'000, .slice_bytes = 20'000};
+  const std::vector<Bytes> frames = frames_of({4, SentMessage{0, 20'000}});
+  reader.streams[0]->feed(frames[3]);
+  reader.side.pump().advance();
+  EXPECT_EQ(target, message_bytes(0, 0, 0, 3, 20'000)) << "an offered place is expected, too";
+}
+
+// Goal: a next frame that is expected and turns out to be another one is taken as what it is. Method: frames
+// that continue each other, then one that does not, cut at many places.
+TEST(PumpTest, AFrameThatDoesNotContinueThoseBeforeItIsTakenAsWhatItIs) {
+  const SentMessage alike{0, 20'000};
+  const std::vector<SentMessage> scripts[] = {{alike, alike, alike, alike},
+                                              {alike, alike, {0, 100}, alike},
+                                              {alike, alike, {0, 0}, {0, 30'000}, alike},
+                                              {alike, alike, {1, 20'000}, alike, alike, {1, 8}, {1, 8}}};
+  Bytes credit(tcp::kHeaderBytes);
+  tcp::encode({.kind = tcp::FrameKind::kCredit, .epoch = kLongMessages.epoch}, credit.data());
+  for (const auto& script : scripts) {
+    std::vector<Bytes> frames = frames_of(script);
+    frames.insert(frames.begin() + 3, credit);
+    Bytes bytes;
+    for (const Bytes& frame : frames) bytes.insert(bytes.end(), frame.begin(), frame.end());
+    for (size_t cut = 1; cut < bytes.size(); cut += 1009) {
+      Alone reader(1, kLongMessages);
+      const auto end = bytes.begin() + static_cast<ptrdiff_t>(cut);
+      for (const Bytes& part : {Bytes(bytes.begin(), end), Bytes(end, bytes.end())}) {
+        reader.streams[0]->feed(part);
+        for (int look = 0; look < 4; ++look) reader.side.pump().advance();
+      }
+      for (const SentMessage& message : script) {
+        RecvLink& link = reader.side.recv(message.channel);
+        ASSERT_TRUE(reader.arrived(message.channel)) << reader.side.pump().status().text();
+        const std::byte* span = link.span(link.word());
+        ASSERT_EQ(flag::bytes(link.word()), message.bytes);
+        ASSERT_EQ(Bytes(span, span + message.bytes),
+                  message_bytes(0, 0, message.channel, link.next, message.bytes))
+            << "cut at " << cut;
+        reader.release(message.channel);
+      }
+    }
+  }
+}
+
 TEST(PumpTest, AMessageOfAnotherSizeThanOfferedGoesToItsSlot) {
   Alone sender;
   Alone reader;

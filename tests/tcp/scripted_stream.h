@@ -43,6 +43,7 @@ class ScriptedStream final : public tcp::Stream {
   }
 
   ssize_t read(const iovec* pieces, size_t count) override {
+    ++reads;
     size_t most = SIZE_MAX;
     if (!read_answers.empty()) {
       const ssize_t answer = read_answers.front();
@@ -79,6 +80,7 @@ class ScriptedStream final : public tcp::Stream {
   std::deque<std::byte> incoming;
   std::vector<Write> writes;
   std::vector<Write> refused;
+  int reads = 0;
   std::deque<tcp::Completion> completions;
   bool holds = false;  ///< small writes
   int acknowledgements = 0;

@@ -60,13 +60,18 @@ std::byte* Inbox::place(uint32_t index, uint64_t number, uint32_t bytes) {
   Channel& channel = channels_[index];
   Claim& claim = channel.claims[number & mask_];
   if (claim.place != nullptr) return claim.place;
-  if (bytes <= kInlineBytes) {
-    claim.place = channel.cells[number & mask_].payload;
-  } else {
-    if (channel.offer != nullptr) claim.place = channel.offer->place(number, bytes);
-    if (claim.place == nullptr) claim.place = slot(channel, number);
-  }
+  claim.place = free_place(channel, number, bytes);
   return claim.place;
+}
+
+std::byte* Inbox::free_place(const Channel& channel, uint64_t number, uint32_t bytes) const {
+  if (bytes <= kInlineBytes) return channel.cells[number & mask_].payload;
+  std::byte* offered = channel.offer != nullptr ? channel.offer->place(number, bytes) : nullptr;
+  return offered != nullptr ? offered : slot(channel, number);
+}
+
+std::byte* Inbox::expected_place(uint32_t index, uint64_t number, uint32_t bytes) const {
+  return number - given_back(index) > mask_ ? nullptr : free_place(channels_[index], number, bytes);
 }
 
 void Inbox::publish(uint32_t index, uint64_t number, uint16_t signature, uint32_t bytes) {

@@ -26,6 +26,8 @@ class Inbox {
   Result<uint64_t> claim(const Frame& frame);
   /// Where a claimed message's payload goes; the same at every call.
   std::byte* place(uint32_t channel, uint64_t number, uint32_t bytes);
+  /// Where the payload of a message would go that has not come; null: there is no place yet.
+  std::byte* expected_place(uint32_t channel, uint64_t number, uint32_t bytes) const;
   /// The payload of a claimed message is all there: the reader may have it.
   void publish(uint32_t channel, uint64_t number, uint16_t signature, uint32_t bytes);
   /// A claimed message whose first `done` bytes are in place goes on in its slot.
@@ -51,6 +53,7 @@ class Inbox {
     std::vector<Claim> claims;  ///< by slot
   };
   std::byte* slot(const Channel& channel, uint64_t number) const;
+  std::byte* free_place(const Channel& channel, uint64_t number, uint32_t bytes) const;
 
   std::vector<Channel> channels_;
   uint32_t mask_;

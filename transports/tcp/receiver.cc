@@ -1,13 +1,16 @@
 #include "transports/tcp/receiver.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
+#include <vector>
 
 namespace tutti::tcp {
 
 size_t Receiver::gather(iovec* pieces, size_t room) {
   size_t used = 0;
   straight_ = 0;
+  expected_ = nullptr;
   uint64_t done = done_;
   for (uint32_t i = 0; i < messages_left_; ++i, done = 0) {
     std::byte* start = inbox_.place(frame_.channel, number_ + i, frame_.bytes) + done;
@@ -21,31 +24,77 @@ size_t Receiver::gather(iovec* pieces, size_t room) {
     }
     straight_ += bytes;
   }
-  if (used < room) pieces[used++] = {buffer_.data() + end_, buffer_.size() - end_};
+  if (room - used >= 3) expected_ = expected_place();
+  if (expected_ != nullptr) {
+    pieces[used++] = {buffer_.data() + end_, kHeaderBytes - end_};
+    pieces[used++] = {expected_, frame_.bytes};
+    pieces[used++] = {buffer_.data() + kHeaderBytes, buffer_.size() - kHeaderBytes};
+  } else if (used < room) {
+    pieces[used++] = {buffer_.data() + end_, buffer_.size() - end_};
+  }
   return used;
+}
+
+/// Null: the next frame may be anything. A message that fits the buffer comes with one read as it is.
+std::byte* Receiver::expected_place() const {
+  if (!steady_ || frame_.bytes + kHeaderBytes <= kBufferBytes) return nullptr;
+  return inbox_.expected_place(frame_.channel, number_ + messages_left_, frame_.bytes);
+}
+
+/// Whether a frame begins with the message behind the current frame's last one, of the same size.
+bool Receiver::continues(const Frame& frame) const {
+  return frame.kind == FrameKind::kData && frame.channel == frame_.channel && frame.bytes == frame_.bytes &&
+         frame.number == ((number_ + messages_left_) & flag::kNumberMask);
 }
 
 Status Receiver::take(size_t bytes) {
   const size_t straight = std::min<uint64_t>(bytes, straight_);
   straight_ = 0;
   pass(straight);
-  end_ += bytes - straight;
-  size_t begin = 0;
-  while (begin < end_) {
+  bytes -= straight;
+  if (expected_ != nullptr && end_ + bytes > kHeaderBytes) return take_expected(bytes);
+  end_ += bytes;
+  return parse(buffer_.data(), end_);
+}
+
+/// A whole header has come and something behind it, to the place of the message that was expected.
+Status Receiver::take_expected(size_t bytes) {
+  const size_t behind = bytes - (kHeaderBytes - end_);
+  const size_t placed = std::min<size_t>(behind, frame_.bytes);
+  const std::byte* buffered = buffer_.data() + kHeaderBytes;  // what is behind that message
+  const Result<Frame> frame = decode(buffer_.data(), limits_);
+  if (frame.is_ok() && continues(*frame)) {
+    TUTTI_TRY(begin_frame(buffer_.data()));
+    [[maybe_unused]] const std::byte* place = inbox_.place(frame_.channel, number_, frame_.bytes);
+    assert(place == expected_);
+    pass(placed);
+    return parse(buffered, behind - placed);
+  }
+  std::vector<std::byte> all(buffer_.begin(), buffer_.begin() + kHeaderBytes);
+  all.insert(all.end(), expected_, expected_ + placed);
+  all.insert(all.end(), buffered, buffered + (behind - placed));
+  return parse(all.data(), all.size());
+}
+
+/// Takes frames out of bytes as they came; the beginning of a header stays in the buffer.
+Status Receiver::parse(const std::byte* bytes, size_t count) {
+  const std::byte* end = bytes + count;
+  while (bytes < end) {
+    const auto left = static_cast<size_t>(end - bytes);
     if (messages_left_ > 0) {
-      const uint64_t chunk = std::min<uint64_t>(end_ - begin, frame_.bytes - done_);
-      std::memcpy(inbox_.place(frame_.channel, number_, frame_.bytes) + done_, buffer_.data() + begin, chunk);
-      begin += chunk;
+      const uint64_t chunk = std::min<uint64_t>(left, frame_.bytes - done_);
+      std::memcpy(inbox_.place(frame_.channel, number_, frame_.bytes) + done_, bytes, chunk);
+      bytes += chunk;
       pass(chunk);
-    } else if (end_ - begin >= kHeaderBytes) {
-      TUTTI_TRY(begin_frame(buffer_.data() + begin));
-      begin += kHeaderBytes;
+    } else if (left >= kHeaderBytes) {
+      TUTTI_TRY(begin_frame(bytes));
+      bytes += kHeaderBytes;
     } else {
       break;
     }
   }
-  std::memmove(buffer_.data(), buffer_.data() + begin, end_ - begin);
-  end_ -= begin;
+  end_ = static_cast<size_t>(end - bytes);
+  std::memmove(buffer_.data(), bytes, end_);
   return Status::ok();
 }
 
@@ -60,6 +109,7 @@ Status Receiver::begin_frame(const std::byte* header) {
   Result<uint64_t> first = inbox_.claim(*frame);
   TUTTI_TRY(first.status());
   ++frame_count_;
+  steady_ = !may_be_late_ && continues(*frame);
   frame_ = *frame;
   number_ = *first;
   messages_left_ = frame->count;
