@@ -23,7 +23,7 @@ constexpr uint32_t kStreamWrites = 4;
 constexpr uint64_t kSmallBytes = kHeaderBytes + 32 * 1024;
 /// Who has read something and then nothing so often, about 6 us, acknowledges it: the peer may hold more
 /// back for that. Where messages still come this would only make more packets of them (8 times instead of 20:
-/// 10 % slower; 50 times: now and then the peer waits for the kernel's own acknowledgement, 40 ms).
+/// 10 % slower).
 constexpr uint32_t kSilentAcknowledge = 20;
 
 /// Takes so many bytes off the end of the pieces.

@@ -18,17 +18,23 @@ namespace {
 /// now after a long pause has not been answered either.
 constexpr uint32_t kUnanswered = 2;
 
+/// Values of TCP_QUICKACK: acknowledgements wait for data to go with, or for more than a segment to be
+/// acknowledged; and one is sent now, if any waits, the next ones wait again (an even value other than 0: the
+/// kernel's __tcp_sock_set_quickack, net/ipv4/tcp.c).
+constexpr int kAcknowledgeLater = 0;
+constexpr int kAcknowledgeNow = 2;
+
 bool set(int socket, int level, int name, int value) {
   return ::setsockopt(socket, level, name, &value, sizeof(value)) == 0;
 }
 
 class SocketStream final : public Stream {
  public:
-  SocketStream(FileDescriptor socket, bool is_tcp, bool is_near, bool in_place)
+  SocketStream(FileDescriptor socket, bool is_tcp, bool is_loopback, bool in_place)
       : socket_(std::move(socket)),
         address_(peer_address(socket_.get())),
         is_tcp_(is_tcp),
-        is_near_(is_near),
+        is_loopback_(is_loopback),
         in_place_(in_place) {}
 
   ssize_t write(const iovec* pieces, size_t count, bool without_copy) override {
@@ -73,10 +79,10 @@ class SocketStream final : public Stream {
   }
 
   void hold_small(bool on) override {
-    if (is_near_) set(socket_.get(), IPPROTO_TCP, TCP_NODELAY, on ? 0 : 1);
+    if (is_loopback_) set(socket_.get(), IPPROTO_TCP, TCP_NODELAY, on ? 0 : 1);
   }
   void acknowledge() override {
-    if (is_near_) set(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, 1);
+    if (is_loopback_) set(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeNow);
   }
 
   bool next_completion(Completion& completion) override {
@@ -116,7 +122,7 @@ class SocketStream final : public Stream {
   FileDescriptor socket_;
   std::string address_;
   bool is_tcp_;
-  bool is_near_;  ///< both ends are on this machine
+  bool is_loopback_;  ///< both ends have the same address: the peer is on this machine
   bool in_place_;
 };
 
@@ -144,7 +150,7 @@ std::string ip_of(int socket, int (*name_of)(int, sockaddr*, socklen_t*)) {
   return {};
 }
 
-bool is_near(int socket) {
+bool loops_back(int socket) {
   const std::string own = ip_of(socket, ::getsockname);
   return !own.empty() && own == ip_of(socket, ::getpeername);
 }
@@ -170,11 +176,16 @@ Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const 
     set_up = set_up && set(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set_keepalive(fd, options.keepalive_ms);
   }
   if (!set_up) return system_error("setting up the connection to " + peer_address(fd), errno);
-  const bool near = is_tcp && is_near(fd);
-  if (near) ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);  // every kernel has it
+  const bool is_loopback = is_tcp && loops_back(fd);
+  if (is_loopback) {
+    // Both only save time; every kernel has Reno.
+    ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+    set(fd, IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeLater);
+  }
   // A kernel without it copies: nothing is lost but time.
   const bool in_place = is_tcp && set(fd, SOL_SOCKET, SO_ZEROCOPY, 1);
-  return std::unique_ptr<Stream>(std::make_unique<SocketStream>(std::move(socket), is_tcp, near, in_place));
+  return std::unique_ptr<Stream>(
+      std::make_unique<SocketStream>(std::move(socket), is_tcp, is_loopback, in_place));
 }
 
 std::string peer_address(int socket) {
