@@ -25,6 +25,52 @@ void Operation::start(const Buffers& buffers, uint16_t signature) {
     lane.done = false;
   }
   reference_links_.clear();
+  if (round_count_ > 1) find_early_steps();
+}
+
+void Operation::find_early_steps() {
+  constexpr uint32_t kStepsMost = 64;  // of a lane: each is held against all others
+  for (const BoundLane& lane : lanes_) {
+    for (uint32_t i = 0; i < lane.step_count; ++i) {
+      steps_[lane.first_step + i].early = lane.step_count <= kStepsMost && may_be_early(lane, i);
+    }
+  }
+}
+
+/// Whether a step's later rounds follow the current one on their link and in memory, and nothing before them
+/// in the lane touches what they write. (Other lanes: what they must have done first, the peer waits for.)
+bool Operation::may_be_early(const BoundLane& lane, uint32_t index) const {
+  const BoundStep& step = steps_[lane.first_step + index];
+  const BoundEnd* ends = &ends_[step.first_end];
+  if (!only_receives(step, ends) || step.chunk_count != 1 || ends[1].base != kOutputBase) return false;
+  const std::span<const std::byte> target = first_chunk_of(ends[1]);
+  for (uint32_t i = 0; i < lane.step_count; ++i) {
+    if (i == index) continue;
+    const BoundStep& other = steps_[lane.first_step + i];
+    if (i < index && other.chunk_count != 1) return false;
+    for (uint32_t e = 0; e < uint32_t{other.source_count} + other.sink_count; ++e) {
+      const BoundEnd& end = ends_[other.first_end + e];
+      if (end.recv == ends[0].recv) return false;
+      const std::span<const std::byte> memory = first_chunk_of(end);
+      const bool overlaps =
+          memory.data() < target.data() + target.size() && target.data() < memory.data() + memory.size();
+      if (i < index && overlaps) return false;
+    }
+  }
+  return true;
+}
+
+/// The first chunk of an end in the user's memory; empty: it lies elsewhere.
+std::span<const std::byte> Operation::first_chunk_of(const BoundEnd& end) const {
+  const bool is_input = end.base == kInputBase;
+  if (end.send != nullptr || end.recv != nullptr || (!is_input && end.base != kOutputBase)) return {};
+  const Extent chunk =
+      is_input ? geometry_.input_chunk(end.first_chunk) : geometry_.output_chunk(end.first_chunk);
+  return {bases_[end.base] + chunk.offset, chunk.bytes};
+}
+
+bool Operation::only_receives(const BoundStep& step, const BoundEnd* ends) {
+  return step.copies && step.sink_count == 1 && ends[0].recv != nullptr && ends[1].send == nullptr;
 }
 
 Progress Operation::start_short(const void* input, void* output, uint16_t signature, uint32_t polls) {
@@ -129,10 +175,7 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   const uint64_t chunk_bytes = geometry_.agreed_chunk(step.first_chunk + lane.chunk).bytes;
   const uint64_t start = std::min(chunk_bytes, lane.round * round_bytes_);
   lane.piece_bytes = std::min(chunk_bytes - start, round_bytes_);
-  // Where a lane does nothing else, the pieces of its next rounds follow this one, on the link and in memory,
-  // and no step before them reads what lies there.
-  if (lane.step_count == 1 && step.chunk_count == 1)
-    step.later_bytes = chunk_bytes - start - lane.piece_bytes;
+  step.later_bytes = step.early ? chunk_bytes - start - lane.piece_bytes : 0;
   for (uint32_t e = 0; e < end_count; ++e) {
     const BoundEnd& end = ends_[step.first_end + e];
     if (end.send == nullptr && end.recv == nullptr) lane.offsets[e] = end_offset(end, lane.chunk, start);
@@ -229,7 +272,7 @@ void* Operation::output_place(const BoundStep& step) const {
 void Operation::offer(const BoundStep& step, const RecvLink& link, const uint64_t* offsets, uint64_t shift,
                       uint64_t left) {
   const BoundEnd* ends = &ends_[step.first_end];
-  if (!step.copies || step.sink_count != 1 || ends[1].send != nullptr) return;
+  if (!only_receives(step, ends)) return;
   *link.offer = {.first = link.next,
                  .address = bases_[ends[1].base] + offsets[1] + shift,
                  .bytes = left + step.later_bytes,

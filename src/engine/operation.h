@@ -142,7 +142,8 @@ class Operation {
     uint32_t chunk_count = 0;
     uint64_t merged_bytes = 0;
     uint64_t slice_bytes = 0;
-    uint64_t later_bytes = 0;  ///< of the chunk, behind the current piece: see next_piece()
+    bool early = false;        ///< what later rounds receive may be delivered before its turn
+    uint64_t later_bytes = 0;  ///< early: of the chunk, behind the current piece
     reduce::Kernel kernel = nullptr;
     uint8_t element_shift = 0;  ///< log2 of the bytes that the kernel counts by
     reduce::Job job;            ///< all but pointers and count are set at binding
@@ -173,6 +174,10 @@ class Operation {
   bool messages_are_short() const;
   uint64_t end_offset(const BoundEnd& end, uint32_t k, uint64_t start) const;
 
+  void find_early_steps();
+  bool may_be_early(const BoundLane& lane, uint32_t index) const;
+  std::span<const std::byte> first_chunk_of(const BoundEnd& end) const;
+  static bool only_receives(const BoundStep& step, const BoundEnd* ends);
   void next_piece(BoundLane& lane, BoundStep& step);
   bool next_step(BoundLane& lane);
   Progress advance_short(uint32_t polls);
