@@ -27,8 +27,9 @@ constexpr uint32_t kControlChannel = kMaxConnections;
 // to 256 KiB (`./dev bench`, 2 ranks, far cores).
 constexpr uint32_t kSlotBytes = 16384;
 // Slots where all messages go by the network, which has buffers of its own: 32 KiB were 9 to 15 % faster at 2
-// MiB and not slower at 256 KiB, 64 KiB no better (docs/performance.md).
-constexpr uint32_t kNetworkSlotBytes = 32768;
+// MiB and not slower at 256 KiB; with 64 KiB, half as many credits, writes and messages, streams of 2 MiB on
+// another 2 to 4 % (docs/performance.md).
+constexpr uint32_t kNetworkSlotBytes = 65536;
 
 std::span<const std::byte> as_bytes(const auto& value) {
   return std::as_bytes(std::span(&value, 1));

@@ -37,7 +37,7 @@ struct Config {
   uint64_t setup_timeout_ms = 120'000;
   /// TUTTI_WAIT: auto, spin or yield.
   WaitMode wait = WaitMode::kAuto;
-  /// TUTTI_SLOT_BYTES: largest slice of a message that travels as one slot; power of two, 4 KiB..1 MiB. 0: 32
+  /// TUTTI_SLOT_BYTES: largest slice of a message that travels as one slot; power of two, 4 KiB..1 MiB. 0: 64
   /// KiB where every rank is alone on its host, else 16 KiB (src/comm/connect.cc has the reasons).
   uint32_t slot_bytes = 0;
   /// TUTTI_SLOTS: slots of a link; power of two, 4..256. Half of them serve one round.

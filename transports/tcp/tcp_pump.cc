@@ -10,7 +10,7 @@ namespace {
 /// Messages from this size on take turns on the connections.
 constexpr uint32_t kLargeBytes = 8192;
 /// Payload of one frame: with several connections less, so that all of them have something to do.
-constexpr uint64_t kRunBytesMost = 512 * 1024;
+constexpr uint64_t kRunBytesMost = 1024 * 1024;
 constexpr uint64_t kSharedRunBytesMost = 64 * 1024;
 /// What is sent without a look at what has come: a message of 64 KiB, 10 us of work.
 constexpr uint64_t kUnreadBytesMost = kHeaderBytes + 64 * 1024;
