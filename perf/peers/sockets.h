@@ -126,6 +126,7 @@ class Sockets {
     const int on = 1;
     if (descriptor < 0 || setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) != 0)
       fail("a connection");
+    setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);  // as tutti does: nothing is paced
     descriptors_.push_back(descriptor);
   }
 
