@@ -60,8 +60,8 @@ class Receiver {
   uint64_t done_ = 0;           ///< bytes of it in their place
   uint64_t straight_ = 0;       ///< payload bytes that the last gather() asked for
   bool steady_ = false;         ///< the current frame continued the one before
-  std::byte* expected_ =
-      nullptr;  ///< where the last gather() expects the next frame's first message, or null
+  /// Where the last gather() expects the next frame's first message, or null.
+  std::byte* expected_ = nullptr;
   uint32_t frame_count_ = 0;
   size_t end_ = 0;  ///< of what is in the buffer: less than a header, between two reads
   std::array<std::byte, kBufferBytes> buffer_;

@@ -66,8 +66,8 @@ struct SocketOptions {
 ///
 /// Between two ends on one machine (the same address) there is no congestion to control: Reno lets all pass,
 /// where the system's choice may be one that paces (measured with BBR, all_gather of 2 MiB: 260 us in some
-/// minutes, 410 in others; with Reno 250 to 260 in all). And an acknowledgement a message would cost more than
-/// a short one does: there they wait for data, for more than a segment, or for acknowledge().
+/// minutes, 410 in others; with Reno 250 to 260 in all). And an acknowledgement a message would cost more
+/// than a short one does: there they wait for data, for more than a segment, or for acknowledge().
 ///
 /// TCP_USER_TIMEOUT is left alone: it also tears a connection whose peer lives but has not read for that long
 /// (measured: closed window, 2 s set, ETIMEDOUT after 2.6 s), and a rank may compute for minutes.
