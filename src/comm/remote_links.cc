@@ -26,7 +26,7 @@ Result<std::unique_ptr<RemoteLinks>> RemoteLinks::open(std::vector<Peer> peers,
   }
   for (Peer& peer : peers) {
     links->place_of_[peer.rank] = links->remotes_.size();
-    auto remote = make(std::move(peer), options, secure.get());
+    auto remote = links->make(std::move(peer), options, secure.get());
     TUTTI_TRY(remote.status());
     links->remotes_.push_back(std::move(*remote));
   }
@@ -65,7 +65,7 @@ Result<std::unique_ptr<RemoteLinks::Remote>> RemoteLinks::make(Peer peer, const 
     TUTTI_TRY(stream.status());
     streams.push_back(std::move(*stream));
   }
-  tcp::TcpOptions pump{.peer = peer.rank, .shape = options.shape};
+  tcp::TcpOptions pump{.peer = peer.rank, .shape = options.shape, .arrivals = &arrivals_};
   // Within one kernel a write without copy is done when the peer has read all that shares a packet with it,
   // which may be in a later call only; and the kernel copies all the same.
   if (peer.is_near) pump.in_place_bytes = UINT64_MAX;

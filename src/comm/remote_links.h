@@ -80,9 +80,10 @@ class RemoteLinks final : public Sleeper {
   RemoteLinks() = default;
   Remote& at(uint32_t peer) { return *remotes_[place_of_[peer]]; }
   const Remote& at(uint32_t peer) const { return *remotes_[place_of_[peer]]; }
-  static Result<std::unique_ptr<Remote>> make(Peer peer, const RemoteOptions& options, SecureStreams* secure);
+  Result<std::unique_ptr<Remote>> make(Peer peer, const RemoteOptions& options, SecureStreams* secure);
   bool all_received() const;
 
+  uint32_t arrivals_ = 0;  ///< data frames that have come, of all peers
   std::vector<std::unique_ptr<Remote>> remotes_;
   std::vector<size_t> place_of_;  ///< by rank
   std::vector<pollfd> polls_;

@@ -29,32 +29,34 @@ void Operation::start(const Buffers& buffers, uint16_t signature) {
 }
 
 void Operation::find_early_steps() {
-  constexpr uint32_t kStepsMost = 64;  // of a lane: each is held against all others
+  constexpr size_t kStepsMost = 64;  // each is held against all others
   for (const BoundLane& lane : lanes_) {
-    for (uint32_t i = 0; i < lane.step_count; ++i) {
-      steps_[lane.first_step + i].early = lane.step_count <= kStepsMost && may_be_early(lane, i);
+    for (uint32_t i = lane.first_step; i < lane.first_step + lane.step_count; ++i) {
+      steps_[i].early = steps_.size() <= kStepsMost && may_be_early(lane, i);
     }
   }
 }
 
-/// Whether a step's later rounds follow the current one on their link and in memory, and nothing before them
-/// in the lane touches what they write. (Other lanes: what they must have done first, the peer waits for.)
+/// Whether a step's later rounds follow the current one on their link and in memory, and no other step
+/// touches what they write but those behind it in the lane, which do so after it in every round.
 bool Operation::may_be_early(const BoundLane& lane, uint32_t index) const {
-  const BoundStep& step = steps_[lane.first_step + index];
+  const BoundStep& step = steps_[index];
   const BoundEnd* ends = &ends_[step.first_end];
-  if (!only_receives(step, ends) || step.chunk_count != 1 || ends[1].base != kOutputBase) return false;
+  if (!only_receives(step, ends) || ends[0].recv->offer == nullptr) return false;
+  if (step.chunk_count != 1 || ends[1].base != kOutputBase) return false;
   const std::span<const std::byte> target = first_chunk_of(ends[1]);
-  for (uint32_t i = 0; i < lane.step_count; ++i) {
+  for (uint32_t i = 0; i < steps_.size(); ++i) {
     if (i == index) continue;
-    const BoundStep& other = steps_[lane.first_step + i];
-    if (i < index && other.chunk_count != 1) return false;
+    const BoundStep& other = steps_[i];
+    const bool behind = i > index && i < lane.first_step + lane.step_count;
+    if (!behind && other.chunk_count != 1) return false;
     for (uint32_t e = 0; e < uint32_t{other.source_count} + other.sink_count; ++e) {
       const BoundEnd& end = ends_[other.first_end + e];
       if (end.recv == ends[0].recv) return false;
       const std::span<const std::byte> memory = first_chunk_of(end);
       const bool overlaps =
           memory.data() < target.data() + target.size() && target.data() < memory.data() + memory.size();
-      if (i < index && overlaps) return false;
+      if (!behind && overlaps) return false;
     }
   }
   return true;

@@ -24,6 +24,7 @@ struct Alone {
     tcp::TcpOptions pump;
     pump.epoch = options.epoch;
     pump.in_place_bytes = options.in_place_bytes;
+    pump.arrivals = &arrivals;
     side.connect(std::move(owners), pump);
   }
 
@@ -44,6 +45,7 @@ struct Alone {
   /// What a stream was made to send, which it then forgets.
   Bytes take_written(size_t index = 0) { return std::exchange(streams[index]->written, {}); }
 
+  uint32_t arrivals = 0;  ///< data frames that have come, of all peers
   Side side;
   std::vector<ScriptedStream*> streams;
 };

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "core/clock.h"
 #include "tests/tcp/alone.h"
 
 namespace tutti::test {
@@ -412,27 +413,27 @@ TEST(PumpTest, SmallMessagesOfAStreamMayWaitForEachOther) {
   expect_holds_after(1, 8, true);
   expect_holds_after(1, 32 * 1024, true);
   receive_one(rank);
-  EXPECT_FALSE(rank.streams[0]->holds) << "this is a conversation";
+  expect_holds_after(1, 8, false);
+  expect_holds_after(4, 8, true);
+  ++rank.arrivals;  // from another peer: this may be a ring
+  expect_holds_after(1, 8, false);
   expect_holds_after(4, 8, true);
   expect_holds_after(1, 65536, false);
 }
 
-TEST(PumpTest, WhatWasReadIsAcknowledgedWhenNothingFollows) {
+TEST(PumpTest, WhatWasReadIsAcknowledgedOnceWhenNothingFollows) {
   Alone rank;
-  const auto expect_after_looks = [&](int looks, int acknowledgements) {
-    for (int i = 0; i < looks; ++i) rank.side.pump().advance();
-    EXPECT_EQ(rank.streams[0]->acknowledgements, acknowledgements);
-  };
   receive_one(rank);
-  expect_after_looks(10, 0);
-  expect_after_looks(1000, 1);
+  const uint64_t deadline_ns = deadline_after_ms(60'000);
+  while (rank.streams[0]->acknowledgements == 0 && now_ns() < deadline_ns) rank.side.pump().advance();
+  for (int look = 0; look < 1000; ++look) rank.side.pump().advance();
+  EXPECT_EQ(rank.streams[0]->acknowledgements, 1);
 }
 
 TEST(PumpTest, WhatWasReadIsAcknowledgedBeforeASleep) {
   Alone rank;
-  receive_one(rank);
   std::vector<pollfd> polls;
-  for (int i = 0; i < 2; ++i) rank.side.pump().prepare_wait(polls);
+  rank.side.pump().prepare_wait(polls);
   EXPECT_EQ(rank.streams[0]->acknowledgements, 1);
 }
 
@@ -440,8 +441,7 @@ TEST(PumpTest, AnAnswerIsAnAcknowledgement) {
   Alone rank;
   receive_one(rank);
   send_one(rank, 8);
-  std::vector<pollfd> polls;
-  rank.side.pump().prepare_wait(polls);
+  for (int look = 0; look < 1000; ++look) rank.side.pump().advance();
   EXPECT_EQ(rank.streams[0]->acknowledgements, 0);
 }
 

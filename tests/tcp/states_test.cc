@@ -94,7 +94,7 @@ constexpr FrameLimits kLimits{.channels = 1, .slots = 4, .slot_bytes = 256, .epo
 struct Bench {
   Bench() : stream_owner(std::make_unique<ScriptedStream>()), stream(*stream_owner) {
     stream.in_place = true;
-    connection = std::make_unique<Connection>(std::move(stream_owner), inbox, outbox, kLimits, false, 1);
+    connection = std::make_unique<Connection>(std::move(stream_owner), inbox, outbox, kLimits, false, 1, arrivals);
   }
 
   void queue_message() {
@@ -112,6 +112,7 @@ struct Bench {
   Inbox inbox{std::span(&channel, 1), kShape};
   std::unique_ptr<ScriptedStream> stream_owner;
   ScriptedStream& stream;
+  uint32_t arrivals = 0;
   std::unique_ptr<Connection> connection;
 };
 

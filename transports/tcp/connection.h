@@ -18,9 +18,10 @@ namespace tutti::tcp {
 
 class Connection {
  public:
-  /// `in_place_bytes`: writes of at least this size are made without copy, where the stream can.
+  /// `in_place_bytes`: writes of at least this size are made without copy, where the stream can. `arrivals`:
+  /// data frames that have come over all connections of the rank, wrapping; counted here, too.
   Connection(std::unique_ptr<Stream> stream, Inbox& inbox, Outbox& outbox, const FrameLimits& limits,
-             bool may_be_late, uint64_t in_place_bytes);
+             bool may_be_late, uint64_t in_place_bytes, uint32_t& arrivals);
 
   /// Whether another frame should be queued here rather than elsewhere or later.
   bool has_room() const { return send_ == SendState::kReady && queued_bytes_ < kQueueBytesMost; }
@@ -72,8 +73,7 @@ class Connection {
 
   SendEvent write_some(bool may_stay);
   uint64_t rest_of(uint64_t bytes) const;
-  void note_write(uint64_t bytes);
-  void note_message();
+  void choose_hold(uint64_t bytes);
   void acknowledge();
   ReceiveEvent read_some(bool& all);
   void account(uint64_t bytes, bool in_place);
@@ -105,8 +105,11 @@ class Connection {
   std::vector<std::pair<uint32_t, uint32_t>> completed_early_;
 
   uint32_t silent_reads_ = 0;
-  uint32_t lone_writes_ = 0;     ///< small ones since a message came, at most kStreamWrites
-  bool unacknowledged_ = false;  ///< something has come since the last write
+  uint32_t& arrivals_;
+  uint32_t seen_arrivals_ = 0;   ///< at the last write
+  uint32_t lone_writes_ = 0;     ///< small ones since then, at most kStreamWrites: small ones are held
+  bool unacknowledged_ = false;  ///< something has come since what was sent or acknowledged last
+  uint64_t came_ns_ = 0;         ///< when
 };
 
 }  // namespace tutti::tcp

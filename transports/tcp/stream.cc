@@ -19,10 +19,9 @@ namespace {
 constexpr uint32_t kUnanswered = 2;
 
 /// Values of TCP_QUICKACK: acknowledgements wait for data to go with, or for more than a segment to be
-/// acknowledged; and one is sent now, if any waits, the next ones wait again (an even value other than 0: the
-/// kernel's __tcp_sock_set_quickack, net/ipv4/tcp.c).
+/// acknowledged; or one is sent now, if any waits, and the next ones do not wait.
 constexpr int kAcknowledgeLater = 0;
-constexpr int kAcknowledgeNow = 2;
+constexpr int kAcknowledgeNow = 1;
 
 bool set(int socket, int level, int name, int value) {
   return ::setsockopt(socket, level, name, &value, sizeof(value)) == 0;
@@ -82,7 +81,9 @@ class SocketStream final : public Stream {
     if (is_loopback_) set(socket_.get(), IPPROTO_TCP, TCP_NODELAY, on ? 0 : 1);
   }
   void acknowledge() override {
-    if (is_loopback_) set(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeNow);
+    if (!is_loopback_) return;
+    set(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeNow);
+    set(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeLater);
   }
 
   bool next_completion(Completion& completion) override {

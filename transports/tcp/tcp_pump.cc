@@ -30,8 +30,9 @@ TcpPump::TcpPump(std::span<const PumpChannel> channels, std::vector<std::unique_
                            .epoch = options.epoch};
   const bool may_be_late = streams.size() > 1;
   for (std::unique_ptr<Stream>& stream : streams) {
-    connections_.push_back(std::make_unique<Connection>(std::move(stream), inbox_, outbox_, limits,
-                                                        may_be_late, options.in_place_bytes));
+    connections_.push_back(std::make_unique<Connection>(
+        std::move(stream), inbox_, outbox_, limits, may_be_late, options.in_place_bytes,
+        options.arrivals != nullptr ? *options.arrivals : own_arrivals_));
   }
 }
 

@@ -24,6 +24,9 @@ struct TcpOptions {
   /// machine: above the 10 KiB from which on pinning pages costs less than copying by the kernel's
   /// documentation (networking/msg_zerocopy), since slots then also wait for the peer's acknowledgement.
   uint64_t in_place_bytes = 65536;
+  /// Data frames from all peers of this rank are counted here, wrapping; null: from this one alone. Who
+  /// answers nobody makes a stream (Connection).
+  uint32_t* arrivals = nullptr;
   /// A host that does not answer for this long is taken for gone (looked at in prepare_wait).
   uint64_t silence_ms = 10'000;
 };
@@ -58,7 +61,8 @@ class TcpPump final : public Pump {
   std::vector<std::unique_ptr<Connection>> connections_;
   size_t next_ = 0;  ///< whose turn it is for a large frame
   uint64_t run_bytes_most_;
-  uint64_t sent_bytes_ = 0;  ///< by this advance(), or queued
+  uint32_t own_arrivals_ = 0;  ///< where TcpOptions::arrivals is null
+  uint64_t sent_bytes_ = 0;    ///< by this advance(), or queued
   PeerState state_ = PeerState::kOpen;
   Status status_;
 };
