@@ -94,7 +94,8 @@ constexpr FrameLimits kLimits{.channels = 1, .slots = 4, .slot_bytes = 256, .epo
 struct Bench {
   Bench() : stream_owner(std::make_unique<ScriptedStream>()), stream(*stream_owner) {
     stream.in_place = true;
-    connection = std::make_unique<Connection>(std::move(stream_owner), inbox, outbox, kLimits, false, 1, arrivals);
+    connection =
+        std::make_unique<Connection>(std::move(stream_owner), inbox, outbox, kLimits, false, 1, arrivals);
   }
 
   void queue_message() {
