@@ -390,8 +390,10 @@ Status Communicator::connect_hosts(SetUp& setup, const std::vector<RankFacts>& f
     std::move(start, control, std::back_inserter(peer.sockets));
     control_peers_.push_back({requests[i].peer, std::move(*control)});
   }
-  RemoteOptions options{
-      .rank_count = rank_count_, .shape = shape_.peer_ring(), .silence_ms = process_.config().heartbeat_ms};
+  RemoteOptions options{.rank_count = rank_count_,
+                        .shape = shape_.peer_ring(),
+                        .epoch = epoch_of(setup.id()),
+                        .silence_ms = process_.config().heartbeat_ms};
   if (process_.config().tls) {
     options.tls = {.rank = rank_,
                    .key = setup.id().key,

@@ -65,7 +65,8 @@ Result<std::unique_ptr<RemoteLinks::Remote>> RemoteLinks::make(Peer peer, const 
     TUTTI_TRY(stream.status());
     streams.push_back(std::move(*stream));
   }
-  tcp::TcpOptions pump{.peer = peer.rank, .shape = options.shape, .arrivals = &arrivals_};
+  tcp::TcpOptions pump{
+      .peer = peer.rank, .shape = options.shape, .epoch = options.epoch, .arrivals = &arrivals_};
   // Within one kernel a write without copy is done when the peer has read all that shares a packet with it,
   // which may be in a later call only; and the kernel copies all the same.
   if (peer.is_near) pump.in_place_bytes = UINT64_MAX;

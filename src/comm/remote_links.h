@@ -24,6 +24,7 @@ namespace tutti {
 struct RemoteOptions {
   uint32_t rank_count = 0;
   RingShape shape;                                  ///< of every ring, on all ranks
+  uint16_t epoch = 0;                               ///< of the communicator: frames of another are refused
   uint64_t silence_ms = 0;                          ///< Config::heartbeat_ms; 0: a silent host is waited for
   std::optional<SecureOptions> tls = std::nullopt;  ///< empty: what travels is neither encrypted nor signed
 };

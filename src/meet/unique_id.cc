@@ -38,6 +38,13 @@ Credentials credentials_of(const UniqueId& id) {
   return {id.key, id.nonce};
 }
 
+uint16_t epoch_of(const UniqueId& id) {
+  uint16_t epoch;
+  static_assert(sizeof(epoch) <= sizeof(id.nonce));
+  std::memcpy(&epoch, id.nonce.data(), sizeof(epoch));
+  return epoch;
+}
+
 std::string local_name_of(const UniqueId& id) {
   std::string name = "tutti-";
   for (const std::byte byte : id.nonce) name += format("%02x", std::to_integer<unsigned>(byte));

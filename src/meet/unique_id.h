@@ -33,6 +33,9 @@ Status check_unique_id(const UniqueId& id);
 /// What a rank that holds the id proves itself with.
 Credentials credentials_of(const UniqueId& id);
 
+/// What the frames of the communicator that is made with the id carry: no other's are taken for them.
+uint16_t epoch_of(const UniqueId& id);
+
 /// Name of the meeting point's Unix socket on its host, in the abstract name space.
 std::string local_name_of(const UniqueId& id);
 

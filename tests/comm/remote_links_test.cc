@@ -10,20 +10,25 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "meet/unique_id.h"
 
 namespace tutti::test {
 namespace {
 
 constexpr RingShape kShape{.slots = 8, .slot_bytes = 1024};
 
-std::unique_ptr<RemoteLinks> links_to(FileDescriptor socket, uint64_t silence_ms) {
+/// The links of one of ranks 0 and 1 to the other.
+std::unique_ptr<RemoteLinks> links_to(FileDescriptor socket, uint64_t silence_ms, uint32_t peer = 1,
+                                      uint16_t epoch = 0) {
   std::vector<RemoteLinks::Peer> peers(1);
-  peers[0].rank = 1;
+  peers[0].rank = peer;
   peers[0].sockets.push_back(std::move(socket));
-  auto links =
-      RemoteLinks::open(std::move(peers), {.rank_count = 2, .shape = kShape, .silence_ms = silence_ms});
+  auto links = RemoteLinks::open(
+      std::move(peers), {.rank_count = 2, .shape = kShape, .epoch = epoch, .silence_ms = silence_ms});
   EXPECT_TRUE(links.status().is_ok()) << links.status().text();
   return std::move(*links);
 }
@@ -81,6 +86,23 @@ TEST(RemoteLinksTest, TheEndIsNotWaitedForInVain) {
   int looks = 0;
   links->finish(UINT64_MAX, [&] { return ++looks == 3; });
   EXPECT_EQ(looks, 3);
+}
+
+// Frames of all communicators carried epoch 0.
+TEST(RemoteLinksTest, FramesOfAnotherCommunicatorAreRefused) {
+  const UniqueId before = *make_unique_id({});
+  UniqueId after = *make_unique_id({});
+  while (epoch_of(after) == epoch_of(before)) after = *make_unique_id({});
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const auto sender = links_to(FileDescriptor(ends[0]), 0, 1, epoch_of(before));
+  const auto reader = links_to(FileDescriptor(ends[1]), 0, 0, epoch_of(after));
+  sender->send_link(1, 0).commit(0, 100);
+  while (sender->undrained_peer()) sender->advance();
+  while (reader->state(0) == PeerState::kOpen) reader->advance();
+  EXPECT_EQ(reader->state(0), PeerState::kTorn);
+  EXPECT_NE(reader->status(0).text().find("a frame with epoch"), std::string::npos)
+      << reader->status(0).text();
 }
 
 }  // namespace

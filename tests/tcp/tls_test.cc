@@ -21,6 +21,7 @@ struct Wiretap {
   size_t cut_at = SIZE_MAX;   ///< from this byte on nothing passes, and the connection ends
   size_t flip_at = SIZE_MAX;  ///< this byte is changed
   size_t room = SIZE_MAX;     ///< bytes that are taken before it is full
+  bool holds = false;         ///< whether small writes may wait to be acknowledged
 };
 
 class TappedStream final : public tcp::Stream {
@@ -50,7 +51,7 @@ class TappedStream final : public tcp::Stream {
   ssize_t read(const iovec* pieces, size_t count) override { return inner_->read(pieces, count); }
   bool can_write_in_place() const override { return true; }
   uint64_t burst_bytes() const override { return inner_->burst_bytes(); }
-  void hold_small(bool on) override { inner_->hold_small(on); }
+  void hold_small(bool on) override { tap_.holds |= on; }
   void acknowledge() override { inner_->acknowledge(); }
   bool next_completion(tcp::Completion& /*completion*/) override { return false; }
   void finish() override { inner_->finish(); }
@@ -134,6 +135,15 @@ TEST(TlsTest, NothingIsReadableOnTheWay) {
   // Not even a part of it.
   EXPECT_EQ(std::search(link.tap.seen.begin(), link.tap.seen.end(), secret.begin(), secret.begin() + 8),
             link.tap.seen.end());
+}
+
+// A record of which only a part had come was not acknowledged, and the peer's kernel held the rest of it, up
+// to the 40 ms after which the reader's acknowledges by itself.
+TEST(TlsTest, NoPartOfARecordIsHeldBack) {
+  Tapped link;
+  link.meet();
+  link.pair.ends[0]->hold_small(true);
+  EXPECT_FALSE(link.tap.holds);
 }
 
 // Goal: what counts as written can be read, whole, without another write: a rank may compute after it.

@@ -39,7 +39,7 @@ class Stream {
   virtual uint64_t burst_bytes() const = 0;
   /// On: a small write waits in the kernel while an earlier one has not been acknowledged, and leaves with
   /// those behind it (Nagle). Off, as at first: nothing waits, and what waited leaves. Without effect where
-  /// the peer is on another machine.
+  /// the peer is on another machine, and under TLS.
   virtual void hold_small(bool on) = 0;
   /// Acknowledges at once what has been read: what the peer holds may leave. Effect as hold_small().
   virtual void acknowledge() = 0;
