@@ -16,6 +16,7 @@
 #include "comm/fork_guard.h"
 #include "core/result.h"
 #include "core/version.h"
+#include "meet/endpoint.h"
 
 namespace tutti {
 namespace {
@@ -98,7 +99,9 @@ Status Process::prepare() {
   TUTTI_TRY(control.status());
   control_ = std::move(*control);
   hubs_ = std::make_unique<Hubs>(*control_);
-  refusal_ = config ? prepare_ranks() : config.status();
+  const Status fits = check_interfaces(config_.socket_ifname);
+  if (!fits) config_.socket_ifname.clear();  // to meet the others nevertheless, and tell them
+  refusal_ = !config ? config.status() : !fits ? fits : prepare_ranks();
   return Status::ok();
 }
 

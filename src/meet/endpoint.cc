@@ -264,6 +264,13 @@ Result<std::vector<Endpoint>> select_addresses(const std::vector<InterfaceAddres
              static_cast<int>(filter.size()), filter.data(), names.c_str()));
 }
 
+Status check_interfaces(std::string_view filter) {
+  if (filter.empty()) return Status::ok();
+  auto all = list_interface_addresses();
+  TUTTI_TRY(all.status());
+  return select_addresses(*all, filter).status();
+}
+
 Result<Listener> listen_at(const ListenOptions& options) {
   auto all = list_interface_addresses();
   TUTTI_TRY(all.status());

@@ -65,6 +65,9 @@ Result<std::vector<InterfaceAddress>> list_interface_addresses();
 Result<std::vector<Endpoint>> select_addresses(const std::vector<InterfaceAddress>& all,
                                                std::string_view filter);
 
+/// Whether an interface that is up serves by `filter`. Errors: as select_addresses.
+Status check_interfaces(std::string_view filter);
+
 struct ListenOptions {
   std::string interfaces;   ///< Config::socket_ifname
   uint16_t port_first = 0;  ///< 0: any free port

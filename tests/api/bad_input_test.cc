@@ -505,26 +505,31 @@ TEST(BadInputTest, OfCreateIsNamed) {
 // Goal: a wrong environment variable is an error that names it, by every call but those that hand out ids: by
 // these the other ranks learn of it.
 TEST(BadInputTest, OfTheEnvironmentIsNamed) {
-  const std::vector<std::pair<std::string, std::string>> wrong = {
-      {"TUTTI_SLOTS", "7"}, {"TUTTI_ALGORITHM", "no_such_name"}, {"TUTTI_CHOICE_FILE", "/"}};
-  for (const auto& [name, value] : wrong) {
+  struct Case {
+    std::string name, value, text;
+  };
+  const std::vector<Case> wrong = {
+      {"TUTTI_SLOTS", "7", "TUTTI_SLOTS is \"7\""},
+      {"TUTTI_ALGORITHM", "no_such_name", "TUTTI_ALGORITHM is \"no_such_name\""},
+      {"TUTTI_CHOICE_FILE", "/", "TUTTI_CHOICE_FILE is \"/\""},
+      {"TUTTI_SOCKET_IFNAME", "=none", "fits the filter \"=none\" (of TUTTI_SOCKET_IFNAME"}};
+  for (const Case& one : wrong) {
     EXPECT_EQ(run_child(
-                  [&name = name, &value = value] {
+                  [&one] {
                     tutti_unique_id_t id;
                     tutti_comm_t* comm = nullptr;
                     void* memory = nullptr;
                     if (tutti_get_unique_id(&id) != TUTTI_SUCCESS) return std::string(tutti_last_error());
                     const auto is_refused = [&](tutti_result_t result) {
                       const std::string text = tutti_last_error();
-                      return result == TUTTI_INVALID_ARGUMENT &&
-                             text.find(name + " is \"" + value) != std::string::npos;
+                      return result == TUTTI_INVALID_ARGUMENT && text.find(one.text) != std::string::npos;
                     };
                     const bool good = is_refused(tutti_mem_alloc(&memory, 64)) &&
                                       is_refused(tutti_comm_create_all(&comm, 1, nullptr)) &&
                                       is_refused(tutti_comm_create(&comm, 1, id, 0, nullptr));
                     return good ? std::string() : "got: " + std::string(tutti_last_error());
                   },
-                  {{name, value}}),
+                  {{one.name, one.value}}),
               "");
   }
 }

@@ -125,31 +125,40 @@ TEST(ShareTest, ByAnAddress) {
 
 // Goal: a rank whose settings are refused gets the id all the same, and by it tells the others why it takes
 // no part.
+void expect_bad_setting_heard(const std::string& where, int bad, const char* name, const char* value,
+                              const char* text) {
+  EXPECT_EQ(run_cluster(without_comm(processes(4)),
+                        [&](Rank& cluster_rank) {
+                          // The cluster's rank 0 has called tutti already.
+                          const int rank = cluster_rank.rank() - 1;
+                          if (rank < 0) return;
+                          setenv("TUTTI_KEY", "a key of sixteen characters or more", 1);
+                          if (rank == bad) setenv(name, value, 1);
+                          tutti_unique_id_t id{};
+                          if (rank == 0) cluster_rank.expect_ok(tutti_get_unique_id(&id), "id");
+                          cluster_rank.expect_ok(tutti_share_unique_id(&id, where.c_str(), rank, 3, 0),
+                                                 "share");
+                          cluster_rank.expect(tutti_comm_create(&cluster_rank.comm, 3, id, rank, nullptr),
+                                              TUTTI_INVALID_ARGUMENT, "create");
+                          cluster_rank.expect_text({text}, "create");
+                          if (rank != bad) cluster_rank.expect_text({"cannot take part"}, "create");
+                          if (where.starts_with("file:"))
+                            cluster_rank.expect_ok(tutti_forget_file(where.c_str(), rank), "forget");
+                        }),
+            "")
+      << "rank " << bad << " with " << name << " at " << where;
+}
+
 TEST(ShareTest, ARankWithABadSettingIsHeardOfByAllWays) {
   const std::string file = "file:" + testing::TempDir() + "tutti-share-bad-" + std::to_string(getpid());
   for (const int bad : {0, 1}) {
     for (const bool by_address : {false, true}) {
       const std::string where = by_address ? "tutti://127.0.0.1:" + std::to_string(free_port()) : file;
-      EXPECT_EQ(run_cluster(without_comm(processes(4)),
-                            [&](Rank& cluster_rank) {
-                              // The cluster's rank 0 has called tutti already.
-                              const int rank = cluster_rank.rank() - 1;
-                              if (rank < 0) return;
-                              setenv("TUTTI_KEY", "a key of sixteen characters or more", 1);
-                              if (rank == bad) setenv("TUTTI_SLOT_BYTES", "5000", 1);
-                              tutti_unique_id_t id{};
-                              if (rank == 0) cluster_rank.expect_ok(tutti_get_unique_id(&id), "id");
-                              cluster_rank.expect_ok(tutti_share_unique_id(&id, where.c_str(), rank, 3, 0),
-                                                     "share");
-                              cluster_rank.expect(tutti_comm_create(&cluster_rank.comm, 3, id, rank, nullptr),
-                                                  TUTTI_INVALID_ARGUMENT, "create");
-                              cluster_rank.expect_text({"TUTTI_SLOT_BYTES is \"5000\""}, "create");
-                              if (rank != bad) cluster_rank.expect_text({"cannot take part"}, "create");
-                              cluster_rank.expect_ok(tutti_forget_file(file.c_str(), rank), "forget");
-                            }),
-                "")
-          << "rank " << bad << " at " << where;
+      expect_bad_setting_heard(where, bad, "TUTTI_SLOT_BYTES", "5000", "TUTTI_SLOT_BYTES is \"5000\"");
     }
+    // The maker of the id failed at once, and who waited for it at the deadline.
+    expect_bad_setting_heard("tutti://127.0.0.1:" + std::to_string(free_port()), bad, "TUTTI_SOCKET_IFNAME",
+                             "=none", "fits the filter \"=none\"");
   }
 }
 
