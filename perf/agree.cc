@@ -39,11 +39,6 @@ RankRecord record_of(const SiteFacts& facts) {
 
 }  // namespace
 
-Status check(tutti_result_t result, const char* what) {
-  if (result == TUTTI_SUCCESS) return Status::ok();
-  return Status(static_cast<Code>(result), format("%s: %s", what, tutti_last_error()));
-}
-
 size_t Agreement::memory_bytes(int rank_count) {
   // One record sent, all received.
   const size_t records = static_cast<size_t>(rank_count) + 1;

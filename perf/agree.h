@@ -8,14 +8,12 @@
 #include <vector>
 
 #include "core/result.h"
+#include "perf/check.h"
 #include "perf/report.h"
 #include "perf/site.h"
 #include "tutti/tutti.h"
 
 namespace tutti::perf {
-
-/// The Status of a call of the C API: its code and the library's text, after `what`.
-Status check(tutti_result_t result, const char* what);
 
 /// Calls `work`, inside a group where `grouped`. What fails inside a group ends it: no call of another rank
 /// of this thread is left in it.

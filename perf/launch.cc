@@ -6,12 +6,13 @@
 #include <cerrno>
 #include <span>
 
-#include "core/config.h"
-#include "meet/share.h"
+#include "perf/check.h"
 #include "perf/worker_environment.h"
 
 namespace tutti::perf {
 namespace {
+
+constexpr const char* kLauncher = "launcher";
 
 Status write_all(int descriptor, const void* data, size_t bytes) {
   const char* cursor = static_cast<const char*>(data);
@@ -85,36 +86,24 @@ Result<Place> find_place(const LaunchOptions& options, const Environment& get_en
   place.process = static_cast<int>((*launch)->rank);
   place.process_count = static_cast<int>((*launch)->rank_count);
   if (place.process_count == 1) return place;
-  const char* path = get_env("TUTTI_ID_FILE");
-  const bool file = path != nullptr && *path != '\0';
-  place.channel = file ? Place::Channel::kFile : Place::Channel::kLauncher;
-  if (file) place.id_path = path;
+  place.channel = Place::Channel::kLauncher;
   place.launch = **launch;
   return place;
 }
 
-Status share_id(const Place& place, const Environment& get_env, tutti_unique_id_t* id,
-                std::chrono::steady_clock::time_point deadline) {
-  const auto rank = static_cast<uint32_t>(place.process);
-  // The library's clock is the same one.
-  const auto deadline_ns = static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count());
-  const auto bytes = std::as_writable_bytes(std::span(id->bytes));
+Status share_id(const Place& place, tutti_unique_id_t* id) {
   switch (place.channel) {
     case Place::Channel::kNone: return Status::ok();
     case Place::Channel::kPipe: return share_by_pipe(place, id);
-    case Place::Channel::kFile: return share_by_file(place.id_path, rank, bytes, deadline_ns);
-    case Place::Channel::kLauncher: {
-      const auto config = read_config(get_env);
-      if (!config) return config.status();
-      return share_by_launcher(place.launch, get_env, *config, bytes, deadline_ns);
-    }
+    case Place::Channel::kLauncher:
+      return check(tutti_share_unique_id(id, kLauncher, place.process, place.process_count, 0),
+                   "sharing the unique id");
   }
   return Status::ok();
 }
 
 void forget_id(const Place& place) {
-  if (place.channel == Place::Channel::kFile && place.process == 0) forget_file(place.id_path);
+  if (place.channel == Place::Channel::kLauncher) tutti_forget_file(kLauncher, place.process);
 }
 
 }  // namespace tutti::perf

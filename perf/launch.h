@@ -7,12 +7,11 @@
 // moment to report the error themselves, and ends what is left. Workers die with their supervisor
 // (PR_SET_PDEATHSIG).
 //
-// Launchers: rank and size are found by meet/launcher.h; the id travels as meet/share.h does it, or in the
-// file named by TUTTI_ID_FILE, which rank 0 creates exclusively and removes once everybody has joined.
+// Launchers: rank and size are found by meet/launcher.h; the id travels by tutti_share_unique_id, as any
+// program's does.
 #pragma once
 
 #include <chrono>
-#include <string>
 
 #include "core/config.h"
 #include "core/result.h"
@@ -30,13 +29,12 @@ struct LaunchOptions {
 
 /// Where this process stands among the processes of the run.
 struct Place {
-  enum class Channel { kNone, kPipe, kFile, kLauncher };
+  enum class Channel { kNone, kPipe, kLauncher };
 
   int process = 0;
   int process_count = 1;
   Channel channel = Channel::kNone;
   int pipe_descriptor = -1;  ///< kPipe: the write end in process 0, the read end elsewhere; owned
-  std::string id_path;       ///< kFile
   LaunchPlace launch;        ///< kLauncher
 };
 
@@ -57,13 +55,11 @@ Status check_alone(const LaunchOptions& options, const Environment& get_env);
 /// returns.
 int supervise(const LaunchOptions& options, char** argv, std::chrono::milliseconds grace);
 
-/// Process 0 hands its id to the others; they wait for it until `deadline`.
-/// kPeerLost: process 0 ended first. kTimeout: it never wrote the id. kInvalidUsage: the launcher offers no
-/// way and TUTTI_ID_FILE is not set. kSystemError.
-Status share_id(const Place& place, const Environment& get_env, tutti_unique_id_t* id,
-                std::chrono::steady_clock::time_point deadline);
+/// Process 0 hands its id to the others; they wait for it, under a launcher for TUTTI_SETUP_TIMEOUT_MS at
+/// most. kPeerLost: process 0 ended first. kSystemError, and those of tutti_share_unique_id.
+Status share_id(const Place& place, tutti_unique_id_t* id);
 
-/// Called by process 0 when every rank has joined: the id file may go.
+/// Called by process 0 when every rank has joined: the file that carried the id, if one did, may go.
 void forget_id(const Place& place);
 
 }  // namespace tutti::perf

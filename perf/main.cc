@@ -56,5 +56,5 @@ int main(int argc, char** argv) {
     return speaks ? refuse(seating.status()) : kExitUsage;
   }
   Reporter reporter(parsed.options, test.name, texts(argv), texts(environ));
-  return run_process(parsed.options, test, *place, *seating, get_environment, reporter);
+  return run_process(parsed.options, test, *place, *seating, reporter);
 }

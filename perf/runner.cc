@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "perf/check.h"
 #include "perf/ranks.h"
 #include "perf/watchdog.h"
 
@@ -30,13 +31,6 @@ std::string failure_text(int first_rank, int rank_count, const Status& status) {
   std::fprintf(stderr, "%s: Test timeout (%ds) in process %d, pid %d: %s\n", host, options.timeout_s, process,
                static_cast<int>(::getpid()), row.c_str());
   std::_Exit(kExitFailure);
-}
-
-/// Settings that are refused the library reports itself.
-std::chrono::steady_clock::time_point id_deadline(const GetEnv& get_env) {
-  const auto config = read_config(get_env);
-  const uint64_t patience_ms = config ? config->setup_timeout_ms : Config().setup_timeout_ms;
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
 }
 
 /// "" when the options fit the number of ranks.
@@ -64,7 +58,7 @@ std::vector<Subject> list_subjects(const Options& options, const CollectiveTest&
 }
 
 int run_process(const Options& options, const CollectiveTest& test, const Place& place,
-                const Seating& seating, GetEnv get_env, Reporter& reporter) {
+                const Seating& seating, Reporter& reporter) {
   const int per_thread = options.ranks_per_thread();
   const int rank_count = place.process_count * options.ranks_per_process();
   const bool first = place.process == 0;
@@ -79,7 +73,7 @@ int run_process(const Options& options, const CollectiveTest& test, const Place&
 
   tutti_unique_id_t id{};
   Status named = first ? check(tutti_get_unique_id(&id), "making a unique id") : Status::ok();
-  if (named) named = share_id(place, get_env, &id, id_deadline(get_env));
+  if (named) named = share_id(place, &id);
   const int first_rank = place.process * options.ranks_per_process();
   if (!named) {
     std::fprintf(stderr, "%s\n", failure_text(first_rank, 1, named).c_str());

@@ -25,6 +25,6 @@ std::vector<Subject> list_subjects(const Options& options, const CollectiveTest&
 
 /// Makes this process' ranks, runs, reports from rank 0; returns the exit status. Errors are on stderr.
 int run_process(const Options& options, const CollectiveTest& test, const Place& place,
-                const Seating& seating, GetEnv get_env, Reporter& reporter);
+                const Seating& seating, Reporter& reporter);
 
 }  // namespace tutti::perf

@@ -1,4 +1,5 @@
 // The trainer: starts its ranks, or finds its place among a launcher's, and trains.
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <optional>
@@ -13,7 +14,6 @@ namespace {
 using namespace tutti::trainer;
 using tutti::perf::Place;
 
-constexpr std::chrono::seconds kIdDeadline{120};
 // For the other ranks to report by themselves that one is lost.
 constexpr std::chrono::milliseconds kGrace{6000};
 
@@ -45,7 +45,7 @@ int run_rank(const Job& job, int rank) {
   return 1;
 }
 
-int run_process(const Options& options, const Place& place, const tutti::Environment& environment) {
+int run_process(const Options& options, const Place& place) {
   const int threads = options.threads ? options.ranks : 1;
   Job job{.options = options, .place = place, .id = {}, .rank_count = place.process_count * threads};
   const int first_rank = place.process * threads;
@@ -53,8 +53,7 @@ int run_process(const Options& options, const Place& place, const tutti::Environ
     std::fprintf(stderr, "trainer, rank 0: making a unique id: %s\n", tutti_last_error());
     return tutti::perf::kExitFailure;
   }
-  const auto deadline = std::chrono::steady_clock::now() + kIdDeadline;
-  if (const tutti::Status shared = share_id(place, environment, &job.id, deadline); !shared.is_ok()) {
+  if (const tutti::Status shared = share_id(place, &job.id); !shared.is_ok()) {
     std::fprintf(stderr, "trainer, rank %d: %s\n", first_rank, std::string(shared.text()).c_str());
     return tutti::perf::kExitFailure;
   }
@@ -91,5 +90,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "trainer: %s\n", std::string(place.status().text()).c_str());
     return tutti::perf::kExitUsage;
   }
-  return run_process(options, *place, environment);
+  return run_process(options, *place);
 }

@@ -10,10 +10,6 @@
 namespace tutti::perf {
 namespace {
 
-const char* nothing(const char*) {
-  return nullptr;
-}
-
 /// The driver of this process.
 const cuda::Driver& driver() {
   static const auto kFound = cuda::Driver::find();
@@ -77,7 +73,7 @@ class CudaRunTest : public testing::Test {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
     Reporter reporter(options_, test.name, {}, {});
-    const int status = run_process(options_, test, Place{}, *seating, nothing, reporter);
+    const int status = run_process(options_, test, Place{}, *seating, reporter);
     return {status, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
   }
 

@@ -1,4 +1,4 @@
-// Places from environments, and the ways of the unique id: pipe and file.
+// Places from environments, and the pipe that brings the unique id to workers.
 #include "perf/launch.h"
 
 #include <gmock/gmock.h>
@@ -7,14 +7,11 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 
 #include "perf/worker_environment.h"
 
 namespace tutti::perf {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Environments as functions, because GetEnv is a plain pointer.
 const char* find(std::initializer_list<std::pair<const char*, const char*>> list, const char* name) {
@@ -55,25 +52,14 @@ TEST(LaunchTest, AloneWithoutAnyLauncher) {
   EXPECT_EQ(place->channel, Place::Channel::kNone);
 }
 
-TEST(LaunchTest, LaunchersGiveRankSizeAndFile) {
+TEST(LaunchTest, LaunchersGiveRankAndSize) {
   const Result<Place> torch = find_place({}, torchrun);
   ASSERT_TRUE(torch.is_ok());
   EXPECT_EQ(torch->process, 2);
   EXPECT_EQ(torch->process_count, 4);
-  EXPECT_EQ(torch->id_path, "/tmp/id");
+  EXPECT_EQ(torch->channel, Place::Channel::kLauncher);
   EXPECT_EQ(find_place({}, mpirun)->process_count, 2);
   EXPECT_EQ(find_place({}, lone_slurm)->channel, Place::Channel::kNone);
-}
-
-TEST(LaunchTest, WithoutAFileTheLauncherCarriesTheId) {
-  const Result<Place> place = find_place({}, without_file);
-  ASSERT_TRUE(place.is_ok());
-  EXPECT_EQ(place->channel, Place::Channel::kLauncher);
-  // This environment lacks the process manager's descriptor, so nothing is left but a file.
-  tutti_unique_id_t id{};
-  const Status status = share_id(*place, without_file, &id, Clock::now());
-  EXPECT_EQ(status.code(), Code::kInvalidUsage);
-  EXPECT_THAT(std::string(status.text()), testing::HasSubstr("TUTTI_ID_FILE"));
 }
 
 TEST(LaunchTest, ContradictoryVariablesAreNamed) {
@@ -133,53 +119,17 @@ TEST(LaunchTest, ThePipeCarriesTheIdToEveryProcess) {
     return one;
   };
   tutti_unique_id_t id = sample_id();
-  ASSERT_TRUE(share_id(place(0, ends[1]), nothing, &id, {}).is_ok());
+  ASSERT_TRUE(share_id(place(0, ends[1]), &id).is_ok());
   ::close(ends[1]);
   for (int process = 1; process < 3; ++process) {
     tutti_unique_id_t got{};
-    ASSERT_TRUE(share_id(place(process, ends[0]), nothing, &got, {}).is_ok());
+    ASSERT_TRUE(share_id(place(process, ends[0]), &got).is_ok());
     EXPECT_EQ(std::memcmp(&got, &id, sizeof(id)), 0);
   }
   // Nobody wrote for a third reader: it learns that process 0 is gone instead of waiting.
   tutti_unique_id_t none{};
-  EXPECT_EQ(share_id(place(2, ends[0]), nothing, &none, {}).code(), Code::kPeerLost);
+  EXPECT_EQ(share_id(place(2, ends[0]), &none).code(), Code::kPeerLost);
   ::close(ends[0]);
-}
-
-TEST(LaunchTest, AFileCarriesTheIdWhereOneIsNamed) {
-  char folder[] = "/tmp/tutti_id_test.XXXXXX";
-  ASSERT_NE(::mkdtemp(folder), nullptr);
-  const auto place = [&](int process) {
-    Place one;
-    one.process = process;
-    one.process_count = 2;
-    one.channel = Place::Channel::kFile;
-    one.id_path = std::string(folder) + "/id";
-    return one;
-  };
-  // One that somebody serves: what nobody serves is of an earlier run.
-  tutti_unique_id_t id{};
-  ASSERT_EQ(tutti_get_unique_id(&id), TUTTI_SUCCESS);
-  tutti_unique_id_t got{};
-  ASSERT_TRUE(share_id(place(0), nothing, &id, Clock::now()).is_ok());
-  ASSERT_TRUE(share_id(place(1), nothing, &got, Clock::now()).is_ok());
-  EXPECT_EQ(std::memcmp(&got, &id, sizeof(id)), 0);
-  forget_id(place(1));
-  EXPECT_FALSE(std::filesystem::is_empty(folder));
-  forget_id(place(0));
-  EXPECT_TRUE(std::filesystem::is_empty(folder));
-  std::filesystem::remove_all(folder);
-}
-
-// Goal: the id's deadline is on the library's clock: one that has passed ends the wait at once.
-TEST(LaunchTest, AFileThatNeverComesIsATimeout) {
-  Place place;
-  place.process = 1;
-  place.process_count = 2;
-  place.channel = Place::Channel::kFile;
-  place.id_path = "/tmp/tutti_id_test.none/id";
-  tutti_unique_id_t id{};
-  EXPECT_EQ(share_id(place, nothing, &id, Clock::now()).code(), Code::kTimeout);
 }
 
 }  // namespace

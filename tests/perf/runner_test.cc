@@ -58,8 +58,7 @@ Outcome run_ranks_of(const CollectiveTest& test, Options options) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   Reporter reporter(options, test.name, {}, {});
-  const int status = run_process(
-      options, test, Place{}, Seating{}, [](const char*) -> const char* { return nullptr; }, reporter);
+  const int status = run_process(options, test, Place{}, Seating{}, reporter);
   return {status, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
 }
 
