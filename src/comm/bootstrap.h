@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "comm/control.h"
-#include "comm/local_socket.h"
 #include "core/result.h"
 #include "meet/attendance.h"
 #include "meet/endpoint.h"
+#include "meet/local_socket.h"
 #include "meet/stop.h"
 #include "meet/unique_id.h"
 

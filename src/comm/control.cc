@@ -5,8 +5,11 @@
 #include <sys/eventfd.h>
 
 #include <array>
+#include <cerrno>
+#include <utility>
 
 #include "core/thread.h"
+#include "meet/local_socket.h"
 
 namespace tutti {
 namespace {
@@ -60,6 +63,18 @@ void ControlThread::run() {
     if (ready[1].revents != 0) return;
     const std::scoped_lock lock(running_);
     loop_->run_ready();
+  }
+}
+
+void accept_waiting(ControlThread& control, const FileDescriptor& listener,
+                    const std::function<void(FileDescriptor)>& take) {
+  for (;;) {
+    FileDescriptor connection = local_accept(listener);
+    if (!connection.is_open()) {
+      if (errno != EAGAIN) control.pause(listener.get());
+      return;
+    }
+    take(std::move(connection));
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -45,5 +46,10 @@ class ControlThread {
   std::unique_ptr<EventLoop> loop_;
   std::map<int, EventLoop::Timer> paused_;  ///< listeners, and when they go on
 };
+
+/// From the handler of a listener that `control` watches: takes all connections that are waiting, or, where
+/// descriptors have run out, leaves them alone for a moment.
+void accept_waiting(ControlThread& control, const FileDescriptor& listener,
+                    const std::function<void(FileDescriptor)>& take);
 
 }  // namespace tutti

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "comm/control.h"
-#include "comm/local_socket.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
+#include "meet/local_socket.h"
 
 namespace tutti {
 

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "comm/local_socket.h"
 #include "core/log.h"
+#include "meet/local_socket.h"
 
 namespace tutti {
 namespace {

@@ -28,9 +28,11 @@ Result<SetUp> SetUp::join(const SetUpOptions& options, const Config& config) {
       setup.local_.emplace(std::move(*local));
       return setup;
     }
-    // Nobody is there, or strangers keep everybody out.
+    // Nobody is there, or strangers are, or they keep everybody out.
     const Code code = local.status().code();
-    if (!has_network || (code != Code::kPeerLost && code != Code::kTimeout)) return local.status();
+    const bool is_elsewhere =
+        code == Code::kPeerLost || code == Code::kInvalidUsage || code == Code::kTimeout;
+    if (!has_network || !is_elsewhere) return local.status();
   }
   TUTTI_TRY(setup.join_network());
   return setup;

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "core/file_descriptor.h"
 #include "meet/dialer.h"
 #include "meet/event_loop.h"
+#include "meet/local_socket.h"
 #include "meet/network_meeting.h"
 #include "meet/pmi.h"
 
@@ -87,47 +86,13 @@ Status publish_file(const std::string& path, std::span<const std::byte> id) {
   return link_error == 0 ? Status::ok() : system_error("creating " + path, link_error);
 }
 
-/// The abstract address of `name`: its path begins with a zero byte, and no file is left behind.
-socklen_t host_address(const std::string& name, sockaddr_un& address) {
-  address = {};
-  address.sun_family = AF_UNIX;
-  const size_t length = std::min(name.size(), sizeof(address.sun_path) - 1);
-  std::memcpy(address.sun_path + 1, name.data(), length);
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-}
-
-/// The name space is open to every user of the host: only our own processes count.
-bool is_our_user(const FileDescriptor& socket) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
-}
-
-/// One attempt to reach who listens at `name`, which never blocks: 0, or errno. EAGAIN: who listens takes no
-/// connections now.
-int connect_here(const FileDescriptor& socket, const std::string& name) {
-  sockaddr_un address;
-  const socklen_t length = host_address(name, address);
-  return connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 ? 0 : errno;
-}
-
-FileDescriptor open_here() {
-  return FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
-
 /// Whether the process that made the id still serves it, on this host or at one of its addresses. Errors:
 /// kPeerLost, with the reason of each address.
 Status check_served(const UniqueId& id, uint64_t deadline_ns) {
   // As long as a rank that is slow to greet may take.
   constexpr uint64_t kPatienceNs = 10'000'000'000;
   const uint64_t late_ns = std::min(deadline_ns, now_ns() + kPatienceNs);
-  const FileDescriptor local = open_here();
-  while (local.is_open()) {
-    const int error = connect_here(local, local_name_of(id));
-    if (error == 0 && is_our_user(local)) return Status::ok();
-    if ((error != EAGAIN && error != EINTR) || now_ns() >= late_ns) break;
-    pause_briefly();
-  }
+  if (local_connect(local_name_of(id), late_ns)) return Status::ok();
   auto point = meeting_point_of(id);
   if (!point) return {Code::kPeerLost, "it is of this host only, and no process serves it here"};
   auto loop = EventLoop::create();
@@ -182,59 +147,44 @@ Status await_file(const std::string& path, IdBytes id, uint64_t deadline_ns) {
   }
 }
 
-bool wait_readable(int fd, uint64_t deadline_ns) {
-  for (;;) {
-    const uint64_t now = now_ns();
-    if (now >= deadline_ns) return false;
-    pollfd entry{fd, POLLIN, 0};
-    const uint64_t left_ms = std::min<uint64_t>((deadline_ns - now) / 1'000'000 + 1, 60'000);
-    if (poll(&entry, 1, static_cast<int>(left_ms)) > 0) return true;
-  }
-}
-
 Status hand_over(const std::string& name, uint32_t reader_count, IdBytes id, uint64_t deadline_ns) {
-  const FileDescriptor listener = open_here();
-  sockaddr_un address;
-  const socklen_t length = host_address(name, address);
-  if (!listener.is_open() || bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      listen(listener.get(), 4096) != 0) {
-    if (errno == EADDRINUSE) {
-      return {Code::kInvalidUsage, "another job of this host is meeting as " + name +
-                                       " at this moment: set TUTTI_ID_FILE to a file of this job's own"};
-    }
-    return system_error("listening on Unix socket @" + name, errno);
+  const auto listener = local_listen(name);
+  if (listener.status().code() == Code::kInvalidUsage) {
+    return {Code::kInvalidUsage, "another job of this host is meeting as " + name +
+                                     " at this moment: set TUTTI_ID_FILE to a file of this job's own"};
   }
+  TUTTI_TRY(listener.status());
   for (uint32_t served = 0; served < reader_count;) {
-    if (!wait_readable(listener.get(), deadline_ns)) {
+    if (!wait_ready(listener->get(), POLLIN, deadline_ns)) {
       return {Code::kTimeout,
               format("of %u other ranks of this host, %u have not asked for the unique id before the "
                      "deadline",
                      reader_count, reader_count - served)};
     }
-    const FileDescriptor reader(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!reader.is_open() || !is_our_user(reader)) continue;
-    // A message of this size fits into the empty buffer of a new socket.
-    if (send(reader.get(), id.data(), id.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(id.size())) ++served;
+    const FileDescriptor reader = local_accept(*listener);
+    if (!reader.is_open()) {
+      pause_briefly();  // no descriptor is free, or a stranger came
+    } else if (local_send(reader.get(), id, {}, deadline_ns)) {
+      ++served;
+    }
   }
   return Status::ok();
 }
 
 Status fetch(const std::string& name, IdBytes id, uint64_t deadline_ns) {
   for (;;) {
-    const FileDescriptor socket = open_here();
-    if (!socket.is_open()) return system_error("opening a Unix socket", errno);
-    const int error = connect_here(socket, name);
-    if (error == 0) {
-      if (!is_our_user(socket)) {
-        return {Code::kInvalidUsage, "a process of another user listens at the Unix socket @" + name +
-                                         ": set TUTTI_ID_FILE to a file of this job's own"};
-      }
-      if (wait_readable(socket.get(), deadline_ns) &&
-          recv(socket.get(), id.data(), id.size(), 0) == static_cast<ssize_t>(id.size())) {
+    const auto socket = local_connect(name, deadline_ns);
+    const Code code = socket.status().code();
+    if (code == Code::kInvalidUsage) {
+      return {code, std::string(socket.status().text()) + ": set TUTTI_ID_FILE to a file of this job's own"};
+    }
+    if (code != Code::kPeerLost && code != Code::kTimeout) TUTTI_TRY(socket.status());
+    if (socket) {
+      const auto message = local_receive(socket->get(), deadline_ns);
+      if (message && message->bytes.size() == id.size()) {
+        std::copy(message->bytes.begin(), message->bytes.end(), id.begin());
         return Status::ok();
       }
-    } else if (error != ECONNREFUSED && error != EAGAIN && error != EINTR) {
-      return system_error("connecting to Unix socket @" + name, error);
     }
     if (now_ns() >= deadline_ns) {
       return {Code::kTimeout,

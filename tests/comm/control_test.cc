@@ -10,6 +10,12 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <string>
+
+#include "core/clock.h"
+#include "meet/local_socket.h"
+#include "tests/support/no_descriptors.h"
+#include "tests/support/scope.h"
 
 namespace tutti::test {
 namespace {
@@ -103,6 +109,34 @@ TEST_F(ControlTest, APauseEnds) {
   set(listener);
   again.get_future().wait();
   EXPECT_EQ(calls, 2);
+}
+
+// A listener whose connections cannot be taken stays ready: the control thread spun on it. Method: it finds
+// no descriptor three times, then one; what it did in between is counted by its handler, and a connection
+// that waited comes in.
+TEST_F(ControlTest, AListenerIsLeftAloneWhileThereIsNoDescriptor) {
+  if (sanitized() && !thread_sanitized()) GTEST_SKIP() << "the sanitizer needs descriptors to look at types";
+  const std::string name = "tutti-test-full-" + std::to_string(getpid());
+  auto listener = local_listen(name);
+  ASSERT_TRUE(listener.status().is_ok()) << listener.status().text();
+  const auto connection = local_connect(name, UINT64_MAX);
+  ASSERT_TRUE(connection.status().is_ok()) << connection.status().text();
+  auto none = std::make_unique<NoDescriptors>();
+  int turns = 0;
+  const uint64_t began_ns = now_ns();
+  std::atomic<uint64_t> taken_ns = 0;
+  ASSERT_TRUE(control_->watch(listener->get(), EPOLLIN, [&](uint32_t) {
+    if (++turns == 4) none.reset();
+    accept_waiting(*control_, *listener, [&](const FileDescriptor&) {
+      taken_ns = now_ns();
+      taken_ns.notify_one();
+    });
+  }));
+  // Three pauses of 10 ms, less what each rounds off.
+  taken_ns.wait(0);
+  EXPECT_GE(taken_ns - began_ns, 25'000'000u);
+  control_->forget(listener->get());
+  EXPECT_EQ(turns, 4);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/control.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 
@@ -25,20 +24,18 @@ struct LocalMessage {
 inline constexpr size_t kMaxMessageFiles = 240;
 inline constexpr size_t kMaxMessageBytes = 65536;
 
-/// Listens on the abstract name. Non-blocking.
+/// Listens on the abstract name. Non-blocking. Errors: kInvalidUsage: another process does; kSystemError.
 Result<FileDescriptor> local_listen(const std::string& name);
-/// Non-blocking. Errors: kPeerLost when nobody listens whose user has our rights; kTimeout when who listens
-/// takes no connections until `deadline_ns`; kSystemError; what `check`, called while it takes none, fails
-/// with.
+/// Non-blocking. Errors: kPeerLost: nobody listens; kInvalidUsage: who does is of another user; kTimeout: who
+/// listens takes no connections until `deadline_ns`; kSystemError; what `check`, called while it takes none,
+/// fails with.
 Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_ns,
                                      const std::function<Status()>& check = {});
 /// The next connection of a user with our rights; closed descriptor, and errno, when none is waiting, or many
 /// of other users were in front of it: then the listener is still ready.
 FileDescriptor local_accept(const FileDescriptor& listener);
-/// From the handler of a listener that `control` watches: takes all connections that are waiting, or, where
-/// descriptors have run out, leaves them alone for a moment.
-void accept_waiting(ControlThread& control, const FileDescriptor& listener,
-                    const std::function<void(FileDescriptor)>& take);
+/// Waits until `fd` is ready for `events` of poll(2); false when the deadline has passed.
+bool wait_ready(int fd, short events, uint64_t deadline_ns);
 
 /// The process at the other end, which listens or has listened there.
 int local_peer(int fd);

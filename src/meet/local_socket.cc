@@ -1,4 +1,4 @@
-#include "comm/local_socket.h"
+#include "meet/local_socket.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -31,8 +31,8 @@ socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 
-FileDescriptor open_socket(int extra_flags) {
-  return FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | extra_flags, 0));
+FileDescriptor open_socket() {
+  return FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 /// The name space is open to every user of the host.
@@ -50,26 +50,17 @@ Status nobody_listens() {
       "the process that made it has ended, or is on another host or in another network name space"};
 }
 
-/// Waits until `fd` is ready for `events`; false when the deadline has passed.
-bool wait_ready(int fd, short events, uint64_t deadline_ns) {
-  for (;;) {
-    const uint64_t now = now_ns();
-    if (now >= deadline_ns) return false;
-    const uint64_t left_ms = std::min<uint64_t>((deadline_ns - now) / 1'000'000 + 1, 60'000);
-    pollfd entry{fd, events, 0};
-    if (poll(&entry, 1, static_cast<int>(left_ms)) > 0) return true;
-  }
-}
-
 }  // namespace
 
 Result<FileDescriptor> local_listen(const std::string& name) {
-  FileDescriptor listener = open_socket(SOCK_NONBLOCK);
+  FileDescriptor listener = open_socket();
   if (!listener.is_open()) return system_error("opening a Unix socket", errno);
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
       listen(listener.get(), 4096) != 0) {
+    if (errno == EADDRINUSE)
+      return Status(Code::kInvalidUsage, "another process listens on Unix socket @" + name);
     return system_error("listening on Unix socket @" + name, errno);
   }
   return listener;
@@ -77,7 +68,7 @@ Result<FileDescriptor> local_listen(const std::string& name) {
 
 Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_ns,
                                      const std::function<Status()>& check) {
-  FileDescriptor connection = open_socket(SOCK_NONBLOCK);
+  FileDescriptor connection = open_socket();
   if (!connection.is_open()) return system_error("opening a Unix socket", errno);
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
@@ -95,8 +86,19 @@ Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_
     nanosleep(&kConnectPause, nullptr);
   }
   // Whoever took the name after its owner would be told the key.
-  if (!is_trusted(connection.get())) return nobody_listens();
+  if (!is_trusted(connection.get()))
+    return Status(Code::kInvalidUsage, "a process of another user listens on Unix socket @" + name);
   return connection;
+}
+
+bool wait_ready(int fd, short events, uint64_t deadline_ns) {
+  for (;;) {
+    const uint64_t now = now_ns();
+    if (now >= deadline_ns) return false;
+    const uint64_t left_ms = std::min<uint64_t>((deadline_ns - now) / 1'000'000 + 1, 60'000);
+    pollfd entry{fd, events, 0};
+    if (poll(&entry, 1, static_cast<int>(left_ms)) > 0) return true;
+  }
 }
 
 int local_peer(int fd) {
@@ -117,18 +119,6 @@ FileDescriptor local_accept(const FileDescriptor& listener) {
   }
   errno = EAGAIN;
   return {};
-}
-
-void accept_waiting(ControlThread& control, const FileDescriptor& listener,
-                    const std::function<void(FileDescriptor)>& take) {
-  for (;;) {
-    FileDescriptor connection = local_accept(listener);
-    if (!connection.is_open()) {
-      if (errno != EAGAIN) control.pause(listener.get());
-      return;
-    }
-    take(std::move(connection));
-  }
 }
 
 Status local_send(int fd, std::span<const std::byte> bytes, std::span<const int> files,
