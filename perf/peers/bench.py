@@ -33,6 +33,10 @@ DEFAULT_LIBRARIES = {"shm": ["tutti", "openmpi", "openmpi-ucx", "openmpi-sm", "m
 SLOW_CALL_US = 20e3
 # The host of a virtual machine places two cores near (50-60 ns a cache line) or far (250 ns), and moves them.
 PLACEMENT_RATIO = 1.5
+# Of the libraries that may be the fastest, so much slower than the fastest at most; their turns agree within so much.
+CONTENDER_RATIO = 1.5
+AGREEMENT_RATIO = 1.1
+MOST_ROUNDS = 4  # times those wanted, where turns do not agree
 FAILURES_ALLOWED = 2  # of one library at one rank count; then it is left out
 
 
@@ -158,19 +162,33 @@ def steady_turns(turns):
     return [answers for _, _, answers in kept], statistics.median(turn[0] for turn in kept)
 
 
+def agree(answers):
+    """Whether each of the fastest libraries took about as long in all of its turns: no other work disturbed one."""
+    times = {}
+    for answer in answers:
+        for name, figures in answer.items():
+            times.setdefault(name, []).append(figures["median_us"])
+    medians = {name: statistics.median(own) for name, own in times.items()}
+    fastest = min(medians.values(), default=0)
+    return all(max(own) <= AGREEMENT_RATIO * min(own) for name, own in times.items()
+               if medians[name] <= CONTENDER_RATIO * fastest)
+
+
 def measure_cell(field, collective, type_name, size, options):
     """One (collective, type, size): turns of all libraries, each between two looks at the cache line, which tells where
-    the host has placed the cores; up to twice the rounds when it moves them. Returns {library: {...}}."""
+    the host has placed the cores; up to four times the rounds when it moves them, or when turns disagree.
+    Returns {library: {...}}."""
     cache_line = lambda: (field.ask(jobs.FLOOR.name, "cache_line", batches=5, batch_us=500) or {}).get("median_us")
     wanted = min(options.rounds, 2) if field.ranks > len(os.sched_getaffinity(0)) else options.rounds
     turns = []
     before = cache_line()
-    while len(turns) < 2 * wanted:
+    while len(turns) < MOST_ROUNDS * wanted:
         answers = take_turn(field, collective, type_name, size, not turns, [t[2] for t in turns], options)
         after = cache_line()
         turns.append((before, after, answers))
         before = after
-        if len(steady_turns(turns)[0]) >= wanted:
+        kept, _ = steady_turns(turns)
+        if len(kept) >= wanted and agree(kept):
             break
     kept, line_us = steady_turns(turns)
     figures = {}
