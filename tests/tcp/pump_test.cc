@@ -147,6 +147,26 @@ TEST(PumpTest, LongWritesEndWithABurstAndTheRestGoesWithWhatFollows) {
   EXPECT_EQ(writes[0].bytes, tcp::kHeaderBytes + kMessage);
 }
 
+// Who is answered is waited for: the rest came when the sender had read all that had come meanwhile.
+TEST(PumpTest, ALongWriteGoesWholeWhereMessagesCameSinceTheLastOne) {
+  constexpr size_t kMessage = 65536;
+  constexpr size_t kFrame = tcp::kHeaderBytes + 4 * kMessage;
+  Alone rank(1, {.shape = {.slots = 16, .slot_bytes = kMessage}, .in_place_bytes = UINT64_MAX});
+  ScriptedStream& stream = *rank.streams[0];
+  stream.burst = 65483;
+  const auto send = [&](int messages) {
+    for (int i = 0; i < messages; ++i) rank.commit(0, kMessage);
+    rank.side.pump().advance();
+    return std::exchange(stream.writes, {}).at(0).bytes;
+  };
+  ++rank.arrivals;
+  EXPECT_EQ(send(4), kFrame);
+  EXPECT_TRUE(rank.side.pump().drained());
+  EXPECT_LT(send(4), kFrame) << "nothing has come: a stream";
+  ++rank.arrivals;
+  EXPECT_LT(send(12), 12 * kMessage) << "more than three quarters of the window: more follows";
+}
+
 TEST(PumpTest, ALongWriteThatIsTakenInPartGoesOnBeforeItsRest) {
   constexpr size_t kMessage = 65536;
   constexpr size_t kBurst = 65160;  // 45 segments of an Ethernet device

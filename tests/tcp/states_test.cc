@@ -123,13 +123,13 @@ void bring(Bench& bench, SendState state) {
     case SendState::kFull:
       bench.queue_message();
       bench.stream.write_answers = {-EAGAIN};
-      bench.connection->flush();
+      bench.connection->flush(false);
       break;
     case SendState::kFinished: bench.connection->finish(); break;
     case SendState::kBroken:
       bench.queue_message();
       bench.stream.write_answers = {-EIO};
-      bench.connection->flush();
+      bench.connection->flush(false);
       break;
   }
   ASSERT_EQ(bench.connection->send_state(), state);
@@ -157,7 +157,7 @@ void cause(Bench& bench, SendEvent event) {
     case SendEvent::kFailed: answers = {-ECONNRESET}; break;
     case SendEvent::kFinish: break;
   }
-  bench.connection->flush();
+  bench.connection->flush(false);
 }
 
 TEST(StatesTest, AConnectionFollowsTheSendTable) {
@@ -187,7 +187,7 @@ TEST(StatesTest, AFullSocketWithOnlyCreditsLeftForgetsThemWhenThePeerHasClosed) 
   Bench bench;
   bench.queue_credit();
   bench.stream.write_answers = {-EAGAIN};
-  bench.connection->flush();
+  bench.connection->flush(false);
   ASSERT_EQ(bench.connection->send_state(), SendState::kFull);
   EXPECT_FALSE(bench.outbox.credit_free(0));
   cause(bench, SendEvent::kPeerClosed);
@@ -200,7 +200,7 @@ TEST(StatesTest, TooManyPinnedPagesAreSentAsCopies) {
   Bench bench;
   bench.queue_message();
   bench.stream.write_answers = {-ENOBUFS};
-  EXPECT_TRUE(bench.connection->flush());
+  EXPECT_TRUE(bench.connection->flush(false));
   ASSERT_EQ(bench.stream.refused.size(), 1u);
   EXPECT_TRUE(bench.stream.refused[0].without_copy);
   ASSERT_EQ(bench.stream.writes.size(), 1u);

@@ -53,7 +53,7 @@ void Connection::queue(const OutFrame& frame) {
   queued_bytes_ += frame.bytes;
 }
 
-bool Connection::flush() {
+bool Connection::flush(bool more_follows) {
   const SendState before = send_;
   if (before != SendState::kReady && before != SendState::kFull) {
     drop();
@@ -63,7 +63,7 @@ bool Connection::flush() {
   bool may_stay = true;
   rest_waits_ = false;
   while (wants_flush()) {
-    const SendEvent event = write_some(may_stay);
+    const SendEvent event = write_some(may_stay, more_follows);
     moved = moved || event == SendEvent::kTookAll || event == SendEvent::kTookSome;
     const SendMove move = on_event(send_, event);
     send_ = move.state;
@@ -75,7 +75,7 @@ bool Connection::flush() {
 }
 
 /// One write of as much as fits into one.
-SendEvent Connection::write_some(bool may_stay) {
+SendEvent Connection::write_some(bool may_stay, bool more_follows) {
   iovec pieces[kPieces];
   size_t used = 0;
   uint64_t skip = sent_bytes_;
@@ -84,7 +84,7 @@ SendEvent Connection::write_some(bool may_stay) {
   }
   uint64_t bytes = 0;
   for (size_t i = 0; i < used; ++i) bytes += pieces[i].iov_len;
-  const uint64_t rest = rest_of(bytes);
+  const uint64_t rest = more_follows || arrivals_ == seen_arrivals_ ? rest_of(bytes) : 0;
   if (rest != 0) shorten(pieces, used, rest);
   bytes -= rest;
   const bool in_place = may_stay && in_place_ && bytes >= in_place_bytes_;

@@ -35,7 +35,7 @@ class Connection {
   void queue(const OutFrame& frame);
   /// Writes what is queued, as far as the stream takes it; a long write up to the end of a burst
   /// (Stream::burst_bytes). True when it took anything, or its state changed.
-  bool flush();
+  bool flush(bool more_follows);
 
   /// Reads what is there, up to a bound that lets the engine work while the data is in the cache. True when
   /// bytes came or the state changed.
@@ -71,7 +71,7 @@ class Connection {
   };
   Queued& at(uint32_t index) { return queue_[index & (queue_.size() - 1)]; }
 
-  SendEvent write_some(bool may_stay);
+  SendEvent write_some(bool may_stay, bool more_follows);
   uint64_t rest_of(uint64_t bytes) const;
   void choose_hold(uint64_t bytes);
   void acknowledge();

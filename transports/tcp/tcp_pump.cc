@@ -68,7 +68,7 @@ bool TcpPump::send() {
   bool moved = false;
   for (const auto& connection : connections_) {
     if (connection->wants_flush())
-      moved |= connection->flush();
+      moved |= connection->flush(false);
     else
       connection->release_rest();
   }
@@ -82,7 +82,7 @@ bool TcpPump::send() {
   }
   queue_credits();
   for (const auto& connection : connections_) {
-    if (connection->wants_flush()) moved |= connection->flush();
+    if (connection->wants_flush()) moved |= connection->flush(false);
   }
   return moved;
 }
@@ -107,7 +107,7 @@ bool TcpPump::queue_run(uint32_t channel, bool& moved) {
   const OutFrame frame = outbox_.take(channel, run_bytes_most_, inbox_.report(channel));
   sent_bytes_ += frame.bytes;
   connection->queue(frame);
-  if (connection->has_batch()) moved |= connection->flush();
+  if (connection->has_batch()) moved |= connection->flush(outbox_.ready(channel) || outbox_.needs_credit());
   return true;
 }
 
