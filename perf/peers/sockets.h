@@ -97,12 +97,18 @@ class Sockets {
     throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
   }
 
+  /// As tutti does, before it listens or connects: nothing is paced (core/tcp_socket.h).
+  static void begin_unpaced(int descriptor) {
+    setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+  }
+
   static int listen_at(Board& board) {
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof(address);
+    begin_unpaced(listener);
     if (listener < 0 || bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
         listen(listener, 64) != 0 ||
         getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
@@ -120,13 +126,13 @@ class Sockets {
       sockaddr_in address{};
       std::memcpy(&address, board.page().blob, sizeof(address));
       descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      begin_unpaced(descriptor);
       if (connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
         fail("connecting");
     }
     const int on = 1;
     if (descriptor < 0 || setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) != 0)
       fail("a connection");
-    setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);  // as tutti does: nothing is paced
     descriptors_.push_back(descriptor);
   }
 

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/tcp_socket.h"
+
 namespace tutti {
 namespace {
 
@@ -114,6 +116,7 @@ void Dialer::try_next() {
   if (!place->socket.is_open()) return fail(place, system_error("opening a TCP socket", errno));
   const int on = 1;
   setsockopt(place->socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  begin_unpaced(place->socket.get());
   if (connect(place->socket.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0 &&
       errno != EINPROGRESS) {
     const int error = errno;
@@ -146,6 +149,7 @@ Status Dialer::advance(Attempt& attempt, uint32_t events) {
       return {Code::kPeerLost, std::strerror(error)};
     }
     attempt.connected = true;
+    choose_congestion_control(fd);
     loop_.change(fd, EPOLLIN);
   }
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) == 0) return Status::ok();

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <memory>
 
+#include "core/tcp_socket.h"
+
 namespace tutti {
 namespace {
 
@@ -59,6 +61,7 @@ FileDescriptor open_listener(int family, uint16_t port, int& error) {
   if (family == AF_INET6) any.family = Endpoint::Family::kIpv6;
   sockaddr_storage storage;
   const socklen_t length = any.to_sockaddr(storage);
+  if (socket.is_open()) begin_unpaced(socket.get());
   const bool listens =
       socket.is_open() && setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
       (family != AF_INET6 || setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0) &&

@@ -10,6 +10,8 @@
 #include <array>
 #include <cerrno>
 
+#include "core/tcp_socket.h"
+
 namespace tutti {
 namespace {
 
@@ -90,6 +92,7 @@ void Gate::admit(FileDescriptor socket, const Endpoint& peer) {
   if (!fill_random(nonce)) return;
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  choose_congestion_control(socket.get());
   const int fd = socket.get();
   const Place place = pending_.insert(
       pending_.end(), {std::move(socket), peer, false,

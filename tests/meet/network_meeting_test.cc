@@ -3,9 +3,12 @@
 #include "meet/network_meeting.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <future>
@@ -332,6 +335,28 @@ TEST(DataPortTest, AChannelServesOnce) {
     for (const Status& status : statuses) {
       EXPECT_EQ(status.code(), again ? Code::kInvalidArgument : Code::kOk) << status.text();
     }
+  }
+}
+
+// A connection that began under the system's congestion control was paced for ever where that one paces.
+TEST(DataPortTest, OnThisMachineNothingIsPaced) {
+  const Credentials credentials = credentials_from_text(kSecret, "data");
+  std::array<std::unique_ptr<DataPort>, 2> ports;
+  for (uint32_t rank = 0; rank < 2; ++rank)
+    ports[rank] = std::move(*DataPort::open(rank, credentials, {.interfaces = "=lo"}));
+  std::array<FileDescriptor, 2> ends;
+  run_ranks(2, [&](uint32_t rank) -> Status {
+    const std::vector<DataRequest> requests = {{1 - rank, 0, ports[1 - rank]->endpoints()}};
+    auto sockets = ports[rank]->connect(requests, deadline_after_ms(60'000), nullptr);
+    TUTTI_TRY(sockets.status());
+    ends[rank] = std::move((*sockets)[0]);
+    return Status::ok();
+  });
+  for (const FileDescriptor& end : ends) {
+    std::array<char, 16> name{};
+    socklen_t bytes = name.size();
+    EXPECT_EQ(getsockopt(end.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &bytes), 0);
+    EXPECT_STREQ(name.data(), "reno");
   }
 }
 

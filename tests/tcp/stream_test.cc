@@ -5,33 +5,17 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <array>
-#include <string>
-
 #include "core/clock.h"
 #include "tests/tcp/pump_pair.h"
 
 namespace tutti::test {
 namespace {
 
-std::string congestion_control(const tcp::Stream& stream) {
-  std::array<char, 16> name{};
-  socklen_t bytes = name.size();
-  EXPECT_EQ(::getsockopt(stream.descriptor(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &bytes), 0);
-  return name.data();
-}
-
 bool sends_at_once(const tcp::Stream& stream) {
   int on = 0;
   socklen_t bytes = sizeof(on);
   EXPECT_EQ(::getsockopt(stream.descriptor(), IPPROTO_TCP, TCP_NODELAY, &on, &bytes), 0);
   return on != 0;
-}
-
-TEST(StreamTest, APeerOnThisMachineIsNotPaced) {
-  const StreamPair pair = connect_streams(Wire::kLoopback, 1);
-  EXPECT_EQ(congestion_control(*pair.ends[0][0]), "reno");
-  EXPECT_EQ(congestion_control(*pair.ends[1][0]), "reno");
 }
 
 TEST(StreamTest, SmallWritesAreHeldBackWhenAsked) {

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/tcp_socket.h"
+
 namespace tutti::tcp {
 namespace {
 
@@ -138,24 +140,6 @@ bool set_keepalive(int socket, uint64_t keepalive_ms) {
          set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-/// The bytes of the address at either end, by getsockname(2) or getpeername(2); empty: none of IP.
-std::string ip_of(int socket, int (*name_of)(int, sockaddr*, socklen_t*)) {
-  sockaddr_storage address{};
-  socklen_t bytes = sizeof(address);
-  if (name_of(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return {};
-  const auto text = [](const auto& ip) {
-    return std::string(reinterpret_cast<const char*>(&ip), sizeof(ip));
-  };
-  if (address.ss_family == AF_INET) return text(reinterpret_cast<const sockaddr_in&>(address).sin_addr);
-  if (address.ss_family == AF_INET6) return text(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
-  return {};
-}
-
-bool loops_back(int socket) {
-  const std::string own = ip_of(socket, ::getsockname);
-  return !own.empty() && own == ip_of(socket, ::getpeername);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const SocketOptions& options) {
@@ -178,11 +162,7 @@ Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const 
   }
   if (!set_up) return system_error("setting up the connection to " + peer_address(fd), errno);
   const bool is_loopback = is_tcp && loops_back(fd);
-  if (is_loopback) {
-    // Both only save time; every kernel has Reno.
-    ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
-    set(fd, IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeLater);
-  }
+  if (is_loopback) set(fd, IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeLater);
   // A kernel without it copies: nothing is lost but time.
   const bool in_place = is_tcp && set(fd, SOL_SOCKET, SO_ZEROCOPY, 1);
   return std::unique_ptr<Stream>(

@@ -64,10 +64,8 @@ struct SocketOptions {
 /// Takes over a connected stream socket (TCP over IPv4 or IPv6, or a Unix socket): makes it
 /// non-blocking, without delay for small writes (Nagle), with keepalive if wanted. Errors: kSystemError.
 ///
-/// Between two ends on one machine (the same address) there is no congestion to control: Reno lets all pass,
-/// where the system's choice may be one that paces (measured with BBR, all_gather of 2 MiB: 260 us in some
-/// minutes, 410 in others; with Reno 250 to 260 in all). And an acknowledgement a message would cost more
-/// than a short one does: there they wait for data, for more than a segment, or for acknowledge().
+/// Between two ends on one machine (the same address) an acknowledgement a message would cost more than a
+/// short message does: there they wait for data, for more than a segment, or for acknowledge().
 ///
 /// TCP_USER_TIMEOUT is left alone: it also tears a connection whose peer lives but has not read for that long
 /// (measured: closed window, 2 s set, ETIMEDOUT after 2.6 s), and a rank may compute for minutes.

@@ -1,0 +1,59 @@
+#include "core/tcp_socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "core/file_descriptor.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::string_view kUnpaced = "reno";  // every kernel has it, and every user may have it
+
+/// The bytes of the address at either end, by getsockname(2) or getpeername(2); empty: none of IP.
+std::string ip_of(int socket, int (*name_of)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof(address);
+  if (name_of(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return {};
+  const auto text = [](const auto& ip) {
+    return std::string(reinterpret_cast<const char*>(&ip), sizeof(ip));
+  };
+  if (address.ss_family == AF_INET) return text(reinterpret_cast<const sockaddr_in&>(address).sin_addr);
+  if (address.ss_family == AF_INET6) return text(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  return {};
+}
+
+/// What a new socket has.
+std::string system_choice() {
+  const FileDescriptor fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  char name[16] = {};
+  socklen_t bytes = sizeof(name) - 1;
+  if (!fresh.is_open() || getsockopt(fresh.get(), IPPROTO_TCP, TCP_CONGESTION, name, &bytes) != 0) return {};
+  return name;
+}
+
+// A refusal costs time only.
+void set_congestion_control(int socket, std::string_view name) {
+  setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
+}
+
+}  // namespace
+
+bool loops_back(int socket) {
+  const std::string own = ip_of(socket, ::getsockname);
+  return !own.empty() && own == ip_of(socket, ::getpeername);
+}
+
+void begin_unpaced(int socket) {
+  set_congestion_control(socket, kUnpaced);
+}
+
+void choose_congestion_control(int socket) {
+  if (loops_back(socket)) return;
+  if (const std::string choice = system_choice(); !choice.empty()) set_congestion_control(socket, choice);
+}
+
+}  // namespace tutti
