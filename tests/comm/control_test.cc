@@ -92,7 +92,7 @@ TEST_F(ControlTest, ANewDescriptorOfAnOldNumberHasNoOldEvents) {
 // meanwhile is not.
 TEST_F(ControlTest, APauseEnds) {
   const FileDescriptor listener = event();
-  FileDescriptor forgotten = event();
+  const FileDescriptor forgotten = event();
   std::atomic<int> calls = 0;
   std::promise<void> again;
   watch(listener, [&](uint32_t) {
@@ -103,7 +103,6 @@ TEST_F(ControlTest, APauseEnds) {
   watch(forgotten, [&](uint32_t) {
     control_->pause(forgotten.get());
     control_->forget(forgotten.get());
-    forgotten.reset();
   });
   set(forgotten);
   set(listener);
