@@ -34,7 +34,8 @@ class Connection {
   void release_rest() { rest_waits_ = false; }
   void queue(const OutFrame& frame);
   /// Writes what is queued, as far as the stream takes it; a long write up to the end of a burst
-  /// (Stream::burst_bytes). True when it took anything, or its state changed.
+  /// (Stream::burst_bytes), where more follows or nobody has answered since the last one. True when it took
+  /// anything, or its state changed.
   bool flush(bool more_follows);
 
   /// Reads what is there, up to a bound that lets the engine work while the data is in the cache. True when
