@@ -92,7 +92,6 @@ void Gate::admit(FileDescriptor socket, const Endpoint& peer) {
   if (!fill_random(nonce)) return;
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  choose_congestion_control(socket.get());
   const int fd = socket.get();
   const Place place = pending_.insert(
       pending_.end(), {std::move(socket), peer, false,
@@ -139,6 +138,7 @@ void Gate::ready(Place place) {
   const Claim claim = place->handshake.claim();
   loop_.forget(place->socket.get());
   FileDescriptor socket = std::move(place->socket);
+  choose_congestion_control(socket.get());
   loop_.cancel(place->deadline);
   pending_.erase(place);
   // The owner may close this gate now: a copy of the handler outlives it.
