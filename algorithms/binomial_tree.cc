@@ -119,13 +119,13 @@ Plan make_binomial_reduce(const Request& request, const Facts&, uint32_t rank) {
   builder.scratch_chunks(request.rank_count > 2 ? 1 : 0).canonical(true);
   const MergeRole role = find_role(rank, request.rank_count, request.root);
   if (role.merges.empty()) {
-    builder.step(all, {input(all)}, {to(role.parent, Carry::kReference)});
+    builder.step(all, {input(all)}, {to(role.parent, Allow::kReference)});
     return builder.take();
   }
   End own = input(all);
   for (size_t i = 0; i < role.merges.size(); ++i) {
     const Merge& merge = role.merges[i];
-    const End other = from(merge.peer, merge.peer_is_leaf ? Carry::kReference : Carry::kCopy);
+    const End other = from(merge.peer, merge.peer_is_leaf ? Allow::kReference : Allow::kCopy);
     std::vector<End> operands = in_order(merge.own_first, own, other);
     own = scratch(all);
     if (i + 1 < role.merges.size()) {
@@ -133,7 +133,7 @@ Plan make_binomial_reduce(const Request& request, const Facts&, uint32_t rank) {
     } else if (rank == request.root) {
       builder.finish(all, std::move(operands), {output(all)});
     } else {
-      builder.step(all, std::move(operands), {to(role.parent, Carry::kCopy)});
+      builder.step(all, std::move(operands), {to(role.parent, Allow::kCopy)});
     }
   }
   return builder.take();
@@ -152,12 +152,12 @@ Plan make_binomial_broadcast(const Request& request, const Facts&, uint32_t rank
   Builder builder(request, rank);
   const Chunks all{0, 1};
   std::vector<End> sinks;
-  for (const uint32_t child : tree.children(place)) sinks.push_back(to(tree.rank(child), Carry::kReference));
+  for (const uint32_t child : tree.children(place)) sinks.push_back(to(tree.rank(child), Allow::kReference));
   const size_t at_once = std::min<size_t>(sinks.size(), kMaxStepSinks - 1);
   const std::vector<End> later(sinks.begin() + static_cast<ptrdiff_t>(at_once), sinks.end());
   sinks.resize(at_once);
   sinks.push_back(output(all));
-  const End source = place == 0 ? input(all) : from(tree.rank(tree.parent(place)), Carry::kReference);
+  const End source = place == 0 ? input(all) : from(tree.rank(tree.parent(place)), Allow::kReference);
   builder.step(all, {source}, std::move(sinks));
   builder.spread(all, output(all), later);
   return builder.take();
@@ -179,7 +179,7 @@ Plan make_binomial_gather(const Request& request, const Facts& facts, uint32_t r
   const Chunks subtree = tree.subtree(place);
   const Chunks own{rank, 1};
   if (subtree.count == 1) {
-    builder.step(own, {input({0, 1})}, {to(tree.rank(tree.parent(place)), Carry::kReference)});
+    builder.step(own, {input({0, 1})}, {to(tree.rank(tree.parent(place)), Allow::kReference)});
     return builder.take();
   }
   builder.step(own, {input({0, 1})}, {place == 0 ? output(own) : scratch({0, 1})});
@@ -187,15 +187,15 @@ Plan make_binomial_gather(const Request& request, const Facts& facts, uint32_t r
   std::reverse(children.begin(), children.end());  // small subtrees are complete first
   for (const uint32_t child : children) {
     const Chunks below = tree.subtree(child);
-    const Carry carry = below.count == 1 ? Carry::kReference : Carry::kCopy;
+    const Allow allow = below.count == 1 ? Allow::kReference : Allow::kCopy;
     range.each_piece(below, [&](Chunks places, Chunks blocks) {
-      builder.step(blocks, {from(tree.rank(child), carry)},
+      builder.step(blocks, {from(tree.rank(child), allow)},
                    {place == 0 ? output(blocks) : held(places, place)});
     });
   }
   if (place == 0) return builder.take();
   range.each_piece(subtree, [&](Chunks places, Chunks blocks) {
-    builder.step(blocks, {held(places, place)}, {to(tree.rank(tree.parent(place)), Carry::kCopy)});
+    builder.step(blocks, {held(places, place)}, {to(tree.rank(tree.parent(place)), Allow::kCopy)});
   });
   return builder.take();
 }
@@ -214,18 +214,18 @@ Plan make_binomial_scatter(const Request& request, const Facts& facts, uint32_t 
   builder.scratch_chunks(tree.largest_subtree()).slots_needed(range.window());
   const Chunks subtree = tree.subtree(place);
   const Chunks own{rank, 1};
-  const auto carry_from = [](uint32_t sender) { return sender == 0 ? Carry::kReference : Carry::kCopy; };
+  const auto allow_from = [](uint32_t sender) { return sender == 0 ? Allow::kReference : Allow::kCopy; };
   if (place != 0) {
     const uint32_t parent = tree.parent(place);
     range.each_piece(subtree, [&](Chunks places, Chunks blocks) {
-      builder.step(blocks, {from(tree.rank(parent), carry_from(parent))},
+      builder.step(blocks, {from(tree.rank(parent), allow_from(parent))},
                    {subtree.count == 1 ? output({0, 1}) : held(places, place)});
     });
   }
   for (const uint32_t child : tree.children(place)) {
     range.each_piece(tree.subtree(child), [&](Chunks places, Chunks blocks) {
       builder.step(blocks, {place == 0 ? input(blocks) : held(places, place)},
-                   {to(tree.rank(child), carry_from(place))});
+                   {to(tree.rank(child), allow_from(place))});
     });
   }
   if (place == 0 || subtree.count > 1) {

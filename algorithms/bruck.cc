@@ -111,10 +111,10 @@ class BruckAllToAll {
           End source = is_packed ? scratch({0, 1}) : runs[0].source;
           source.first_chunk += piece.first;
           source.chunk_count = piece.count;
-          builder_.step({0, piece.count}, {source}, {to(after, Carry::kCopy)});
+          builder_.step({0, piece.count}, {source}, {to(after, Allow::kCopy)});
         },
         [&](Chunks piece) {
-          builder_.step({0, piece.count}, {from(before, Carry::kCopy)},
+          builder_.step({0, piece.count}, {from(before, Allow::kCopy)},
                         {scratch({area_[phase] + piece.first, piece.count})});
         });
   }
@@ -143,7 +143,7 @@ Plan make_bruck_all_gather(const Request& request, const Facts& facts, uint32_t 
   const uint32_t window = window_of(rank_count / 2, facts);
   builder.slots_needed(window);
   const auto peer_before = [&](uint32_t distance) { return (rank + rank_count - distance) % rank_count; };
-  builder.step({rank, 1}, {input({0, 1})}, {output({rank, 1}), to(peer_before(1), Carry::kReference)});
+  builder.step({rank, 1}, {input({0, 1})}, {output({rank, 1}), to(peer_before(1), Allow::kReference)});
   for (uint32_t distance = 1; distance < rank_count; distance *= 2) {
     const uint32_t count = std::min(distance, rank_count - distance);
     const uint32_t peer_after = (rank + distance) % rank_count;
@@ -151,12 +151,12 @@ Plan make_bruck_all_gather(const Request& request, const Facts& facts, uint32_t 
         {0, distance == 1 ? 0 : count}, {0, count}, window,
         [&](Chunks piece) {
           for_each_unwrapped(rank + piece.first, piece.count, rank_count, [&](Chunks blocks) {
-            builder.step(blocks, {output(blocks)}, {to(peer_before(distance), Carry::kReference)});
+            builder.step(blocks, {output(blocks)}, {to(peer_before(distance), Allow::kReference)});
           });
         },
         [&](Chunks piece) {
           for_each_unwrapped(peer_after + piece.first, piece.count, rank_count, [&](Chunks blocks) {
-            builder.step(blocks, {from(peer_after, Carry::kReference)}, {output(blocks)});
+            builder.step(blocks, {from(peer_after, Allow::kReference)}, {output(blocks)});
           });
         });
   }

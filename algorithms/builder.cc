@@ -13,8 +13,8 @@ End buffer(EndKind kind, Chunks chunks) {
   return {.kind = kind, .first_chunk = chunks.first, .chunk_count = chunks.count};
 }
 
-End link(uint32_t peer, Carry carry, uint8_t channel) {
-  return {.kind = EndKind::kLink, .reference_ok = carry != Carry::kCopy, .channel = channel, .peer = peer};
+End link(uint32_t peer, Allow allow, uint8_t channel) {
+  return {.kind = EndKind::kLink, .reference_ok = allow != Allow::kCopy, .channel = channel, .peer = peer};
 }
 
 /// Operands under each child of the root of a tree of fan-in kFanIn over `count` operands.
@@ -35,20 +35,21 @@ End output(Chunks chunks) {
 End scratch(Chunks chunks) {
   return buffer(EndKind::kScratch, chunks);
 }
-End to(uint32_t peer, Carry carry, uint8_t channel) {
-  End end = link(peer, carry, channel);
-  end.place_ok = carry == Carry::kPlace;
+End to(uint32_t peer, Allow allow, uint8_t channel) {
+  End end = link(peer, allow, channel);
+  end.direct_write_ok = allow == Allow::kDirectWrite;
   return end;
 }
-End from(uint32_t peer, Carry carry, uint8_t channel) {
-  return link(peer, carry, channel);
+End from(uint32_t peer, Allow allow, uint8_t channel) {
+  return link(peer, allow, channel);
 }
-End publish(Carry carry) {
-  return {
-      .kind = EndKind::kPublish, .reference_ok = carry != Carry::kCopy, .place_ok = carry == Carry::kPlace};
+End publish(Allow allow) {
+  return {.kind = EndKind::kPublish,
+          .reference_ok = allow != Allow::kCopy,
+          .direct_write_ok = allow == Allow::kDirectWrite};
 }
-End published_by(uint32_t peer, Carry carry) {
-  return link(peer, carry, kPublishChannel);
+End published_by(uint32_t peer, Allow allow) {
+  return link(peer, allow, kPublishChannel);
 }
 End collect() {
   return {.kind = EndKind::kCollect};
@@ -86,7 +87,7 @@ std::vector<End> take_readers(std::vector<End>& readers, size_t room) {
   const auto count = static_cast<ptrdiff_t>(std::min(readers.size(), room));
   std::vector<End> sinks(readers.begin(), readers.begin() + count);
   readers.erase(readers.begin(), readers.begin() + count);
-  for (End& reader : readers) reader.place_ok = false;
+  for (End& reader : readers) reader.direct_write_ok = false;
   return sinks;
 }
 

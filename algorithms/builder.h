@@ -22,17 +22,17 @@ struct Chunks {
 };
 
 /// Whether a message may travel as a reference to the chunk it was taken from (End::reference_ok), or may
-/// also be stored where the receiver copies it (End::place_ok); a source says of kPlace the same as of
-/// kReference.
-enum class Carry : uint8_t { kCopy, kReference, kPlace };
+/// also be stored where the receiver copies it (End::direct_write_ok); a source says of kDirectWrite the same
+/// as of kReference.
+enum class Allow : uint8_t { kCopy, kReference, kDirectWrite };
 
 End input(Chunks chunks);
 End output(Chunks chunks);
 End scratch(Chunks chunks);
-End to(uint32_t peer, Carry carry, uint8_t channel = 0);
-End from(uint32_t peer, Carry carry, uint8_t channel = 0);
-End publish(Carry carry);
-End published_by(uint32_t peer, Carry carry);
+End to(uint32_t peer, Allow allow, uint8_t channel = 0);
+End from(uint32_t peer, Allow allow, uint8_t channel = 0);
+End publish(Allow allow);
+End published_by(uint32_t peer, Allow allow);
 End collect();
 
 /// Largest power of `radix` that is at most `n`. n >= 1, radix >= 2.

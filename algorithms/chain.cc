@@ -30,13 +30,13 @@ Plan make_chain_reduce(const Request& request, const Facts&, uint32_t rank) {
   builder.canonical(chain_is_canonical(request));
   const Chunks all{0, 1};
   const uint32_t place = (rank + rank_count - request.root - 1) % rank_count;
-  const End next = to((rank + 1) % rank_count, place == 0 ? Carry::kReference : Carry::kCopy);
+  const End next = to((rank + 1) % rank_count, place == 0 ? Allow::kReference : Allow::kCopy);
   if (place == 0) {
     builder.step(all, {input(all)}, {next});
     return builder.take();
   }
   const End previous =
-      from((rank + rank_count - 1) % rank_count, place == 1 ? Carry::kReference : Carry::kCopy);
+      from((rank + rank_count - 1) % rank_count, place == 1 ? Allow::kReference : Allow::kCopy);
   std::vector<End> operands = in_order(rank_count == 2 && rank == 0, input(all), previous);
   if (rank == request.root) {
     builder.finish(all, std::move(operands), {output(all)});
@@ -58,9 +58,9 @@ Plan make_chain_broadcast(const Request& request, const Facts&, uint32_t rank) {
   const Chunks all{0, 1};
   const uint32_t next = (rank + 1) % rank_count;
   const End source =
-      rank == request.root ? input(all) : from((rank + rank_count - 1) % rank_count, Carry::kReference);
+      rank == request.root ? input(all) : from((rank + rank_count - 1) % rank_count, Allow::kReference);
   std::vector<End> sinks{output(all)};
-  if (next != request.root) sinks.push_back(to(next, Carry::kReference));
+  if (next != request.root) sinks.push_back(to(next, Allow::kReference));
   builder.step(all, {source}, std::move(sinks));
   return builder.take();
 }

@@ -8,15 +8,15 @@ namespace {
 
 /// To every other rank: one publication where that exists, else links, starting with the next rank.
 std::vector<End> to_everybody(const Request& request, const Facts& facts, uint32_t rank) {
-  if (facts.can_publish) return {publish(Carry::kReference)};
+  if (facts.can_publish) return {publish(Allow::kReference)};
   std::vector<End> sinks;
   for (uint32_t i = 1; i < request.rank_count; ++i)
-    sinks.push_back(to((rank + i) % request.rank_count, Carry::kReference));
+    sinks.push_back(to((rank + i) % request.rank_count, Allow::kReference));
   return sinks;
 }
 
 End from_one(const Facts& facts, uint32_t peer) {
-  return facts.can_publish ? published_by(peer, Carry::kReference) : from(peer, Carry::kReference);
+  return facts.can_publish ? published_by(peer, Allow::kReference) : from(peer, Allow::kReference);
 }
 
 }  // namespace
@@ -38,11 +38,11 @@ Plan make_direct_reduce(const Request& request, const Facts&, uint32_t rank) {
   builder.scratch_chunks(Builder::tree_scratch_chunks(request.rank_count)).canonical(true);
   const Chunks all{0, 1};
   if (rank != request.root) {
-    builder.step(all, {input(all)}, {to(request.root, Carry::kReference)});
+    builder.step(all, {input(all)}, {to(request.root, Allow::kReference)});
     return builder.take();
   }
   const auto operand = [&](uint32_t from_rank) {
-    return from_rank == rank ? input(all) : from(from_rank, Carry::kReference);
+    return from_rank == rank ? input(all) : from(from_rank, Allow::kReference);
   };
   builder.reduce_in_rank_order(all, operand, {output(all)});
   return builder.take();
@@ -102,10 +102,10 @@ Plan make_direct_reduce_scatter(const Request& request, const Facts&, uint32_t r
   builder.scratch_chunks(Builder::tree_scratch_chunks(rank_count)).canonical(true);
   for (uint32_t i = 1; i < rank_count; ++i) {
     const uint32_t peer = (rank + i) % rank_count;
-    builder.step({peer, 1}, {input({peer, 1})}, {to(peer, Carry::kReference)});
+    builder.step({peer, 1}, {input({peer, 1})}, {to(peer, Allow::kReference)});
   }
   const auto operand = [&](uint32_t from_rank) {
-    return from_rank == rank ? input({rank, 1}) : from(from_rank, Carry::kReference);
+    return from_rank == rank ? input({rank, 1}) : from(from_rank, Allow::kReference);
   };
   builder.reduce_in_rank_order({rank, 1}, operand, {output({0, 1})});
   return builder.take();
@@ -122,15 +122,15 @@ Plan make_direct_all_to_all(const Request& request, const Facts&, uint32_t rank)
   const uint32_t rank_count = request.rank_count;
   Builder builder(request, rank);
   // In place the block that goes to a peer is overwritten by the one that comes from it.
-  const Carry carry = request.in_place ? Carry::kCopy : Carry::kReference;
+  const Allow allow = request.in_place ? Allow::kCopy : Allow::kReference;
   for (uint32_t i = 1; i < rank_count; ++i) {
     const uint32_t peer = (rank + i) % rank_count;
-    builder.step({peer, 1}, {input({peer, 1})}, {to(peer, carry)});
+    builder.step({peer, 1}, {input({peer, 1})}, {to(peer, allow)});
   }
   builder.step({rank, 1}, {input({rank, 1})}, {output({rank, 1})});
   for (uint32_t i = 1; i < rank_count; ++i) {
     const uint32_t peer = (rank + rank_count - i) % rank_count;
-    builder.step({peer, 1}, {from(peer, carry)}, {output({peer, 1})});
+    builder.step({peer, 1}, {from(peer, allow)}, {output({peer, 1})});
   }
   return builder.take();
 }
@@ -144,13 +144,13 @@ Plan make_direct_all_to_all(const Request& request, const Facts&, uint32_t rank)
 Plan make_direct_gather(const Request& request, const Facts&, uint32_t rank) {
   Builder builder(request, rank);
   if (rank != request.root) {
-    builder.step({rank, 1}, {input({0, 1})}, {to(request.root, Carry::kReference)});
+    builder.step({rank, 1}, {input({0, 1})}, {to(request.root, Allow::kReference)});
     return builder.take();
   }
   builder.step({rank, 1}, {input({0, 1})}, {output({rank, 1})});
   for (uint32_t i = 1; i < request.rank_count; ++i) {
     const uint32_t peer = (rank + i) % request.rank_count;
-    builder.step({peer, 1}, {from(peer, Carry::kReference)}, {output({peer, 1})});
+    builder.step({peer, 1}, {from(peer, Allow::kReference)}, {output({peer, 1})});
   }
   return builder.take();
 }
@@ -164,12 +164,12 @@ Plan make_direct_gather(const Request& request, const Facts&, uint32_t rank) {
 Plan make_direct_scatter(const Request& request, const Facts&, uint32_t rank) {
   Builder builder(request, rank);
   if (rank != request.root) {
-    builder.step({rank, 1}, {from(request.root, Carry::kReference)}, {output({0, 1})});
+    builder.step({rank, 1}, {from(request.root, Allow::kReference)}, {output({0, 1})});
     return builder.take();
   }
   for (uint32_t i = 1; i < request.rank_count; ++i) {
     const uint32_t peer = (rank + i) % request.rank_count;
-    builder.step({peer, 1}, {input({peer, 1})}, {to(peer, Carry::kReference)});
+    builder.step({peer, 1}, {input({peer, 1})}, {to(peer, Allow::kReference)});
   }
   builder.step({rank, 1}, {input({rank, 1})}, {output({0, 1})});
   return builder.take();

@@ -20,17 +20,17 @@ Plan make_direct_one_shot(const Request& request, const Facts& facts, uint32_t r
   builder.scratch_chunks(Builder::tree_scratch_chunks(rank_count)).canonical(true);
   const Chunks all{0, 1};
   // In place the output overwrites the input while others may still read it: then it must be copied.
-  const Carry carry = request.in_place ? Carry::kCopy : Carry::kReference;
+  const Allow allow = request.in_place ? Allow::kCopy : Allow::kReference;
   if (facts.can_publish) {
-    builder.step(all, {input(all)}, {publish(carry)});
+    builder.step(all, {input(all)}, {publish(allow)});
   } else {
     std::vector<End> peers;
-    for (uint32_t i = 1; i < rank_count; ++i) peers.push_back(to((rank + i) % rank_count, carry));
+    for (uint32_t i = 1; i < rank_count; ++i) peers.push_back(to((rank + i) % rank_count, allow));
     builder.spread(all, input(all), peers);
   }
   const auto operand = [&](uint32_t from_rank) {
     if (from_rank == rank) return input(all);
-    return facts.can_publish ? published_by(from_rank, carry) : from(from_rank, carry);
+    return facts.can_publish ? published_by(from_rank, allow) : from(from_rank, allow);
   };
   builder.reduce_in_rank_order(all, operand, {output(all)});
   return builder.take();

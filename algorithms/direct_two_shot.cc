@@ -33,22 +33,22 @@ Plan make_direct_two_shot(const Request& request, const Facts& facts, uint32_t r
   // input.
   for (uint32_t i = 1; i < rank_count; ++i) {
     const Chunks chunk{peer(i), 1};
-    builder.step(chunk, {input(chunk)}, {to(peer(i), Carry::kReference)});
+    builder.step(chunk, {input(chunk)}, {to(peer(i), Allow::kReference)});
   }
 
   const Chunks own{rank, 1};
   const auto operand = [&](uint32_t from_rank) {
-    return from_rank == rank ? input(own) : from(from_rank, Carry::kReference);
+    return from_rank == rank ? input(own) : from(from_rank, Allow::kReference);
   };
   // One step writes the result to the output and shows it, so it may store it in the readers' outputs as
   // well.
   const bool one_step = facts.can_publish || rank_count <= kMaxStepSinks;
-  const Carry carry = one_step ? Carry::kPlace : Carry::kReference;
+  const Allow allow = one_step ? Allow::kDirectWrite : Allow::kReference;
   std::vector<End> readers;
   if (facts.can_publish) {
-    readers.push_back(publish(carry));
+    readers.push_back(publish(allow));
   } else {
-    for (uint32_t i = 1; i < rank_count; ++i) readers.push_back(to(peer(i), carry));
+    for (uint32_t i = 1; i < rank_count; ++i) readers.push_back(to(peer(i), allow));
   }
   const size_t with_result = std::min<size_t>(readers.size(), kMaxStepSinks - 1);
   std::vector<End> sinks{output(own)};
@@ -60,7 +60,7 @@ Plan make_direct_two_shot(const Request& request, const Facts& facts, uint32_t r
   for (uint32_t i = 1; i < rank_count; ++i) {
     const Chunks chunk{peer(i), 1};
     const End result =
-        facts.can_publish ? published_by(peer(i), Carry::kReference) : from(peer(i), Carry::kReference);
+        facts.can_publish ? published_by(peer(i), Allow::kReference) : from(peer(i), Allow::kReference);
     builder.step(chunk, {result}, {output(chunk)});
   }
   return builder.take();

@@ -17,9 +17,9 @@ Plan make_dissemination_barrier(const Request& request, const Facts&, uint32_t r
   Builder builder(request, rank);
   const Chunks all{0, 1};
   // What a rank knows is overwritten in the next phase, so it travels as a copy.
-  const auto after = [&](uint32_t distance) { return to((rank + distance) % rank_count, Carry::kCopy); };
+  const auto after = [&](uint32_t distance) { return to((rank + distance) % rank_count, Allow::kCopy); };
   const auto before = [&](uint32_t distance) {
-    return from((rank + rank_count - distance) % rank_count, Carry::kCopy);
+    return from((rank + rank_count - distance) % rank_count, Allow::kCopy);
   };
   builder.step(all, {input(all)}, {after(1)});
   for (uint32_t distance = 1; distance < rank_count; distance *= 2) {

@@ -74,7 +74,7 @@ void add_tree(Builder& builder, uint32_t tree, uint32_t rank, uint32_t rank_coun
   // A leaf sends its input, which it overwrites only with the result; partial sums exist in no buffer.
   const auto add_operand = [&](std::vector<End>& operands, uint32_t child) {
     if (child == kNobody) return;
-    operands.push_back(from(ranks.rank(child), is_leaf(child) ? Carry::kReference : Carry::kCopy, channel));
+    operands.push_back(from(ranks.rank(child), is_leaf(child) ? Allow::kReference : Allow::kCopy, channel));
   };
   std::vector<End> operands;
   add_operand(operands, near.children[0]);
@@ -84,7 +84,7 @@ void add_tree(Builder& builder, uint32_t tree, uint32_t rank, uint32_t rank_coun
 
   std::vector<End> results{output(half)};
   for (const uint32_t child : near.children) {
-    if (child != kNobody) results.push_back(to(ranks.rank(child), Carry::kReference, channel));
+    if (child != kNobody) results.push_back(to(ranks.rank(child), Allow::kReference, channel));
   }
 
   builder.next_lane();
@@ -93,10 +93,10 @@ void add_tree(Builder& builder, uint32_t tree, uint32_t rank, uint32_t rank_coun
     return;
   }
   const uint32_t parent = ranks.rank(near.parent);
-  const Carry up = operands.size() == 1 ? Carry::kReference : Carry::kCopy;
+  const Allow up = operands.size() == 1 ? Allow::kReference : Allow::kCopy;
   builder.step(half, std::move(operands), {to(parent, up, channel)});
   builder.next_lane();
-  builder.step(half, {from(parent, Carry::kReference, channel)}, std::move(results));
+  builder.step(half, {from(parent, Allow::kReference, channel)}, std::move(results));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ class Hierarchical {
         hosts_(request, facts),
         host_(hosts_.host_of(rank)),
         lanes_(lanes_of(owned_bytes(request), facts)),
-        result_carry_(collective_ == Collective::kAllReduce ? Carry::kPlace : Carry::kReference),
+        result_allow_(collective_ == Collective::kAllReduce ? Allow::kDirectWrite : Allow::kReference),
         builder_(request, rank) {
     const bool is_all_reduce = collective_ == Collective::kAllReduce;
     scratch_chunks_ = std::max(Builder::tree_scratch_chunks(hosts_.most_ranks()),
@@ -70,15 +70,15 @@ class Hierarchical {
     return output(collective_ == Collective::kReduceScatter ? only_chunk() : chunk(rank_));
   }
 
-  End send_to(uint32_t peer, Carry carry) const { return to(peer, carry, static_cast<uint8_t>(lane_)); }
-  End receive_from(uint32_t peer) const { return from(peer, Carry::kReference, static_cast<uint8_t>(lane_)); }
+  End send_to(uint32_t peer, Allow allow) const { return to(peer, allow, static_cast<uint8_t>(lane_)); }
+  End receive_from(uint32_t peer) const { return from(peer, Allow::kReference, static_cast<uint8_t>(lane_)); }
 
   std::span<const uint32_t> local_ranks() const { return hosts_.ranks(host_); }
   std::vector<End> to_local_peers() const {
     std::vector<End> sinks;
     const uint32_t size = hosts_.size(host_);
     for (uint32_t i = 1; i < size; ++i) {
-      sinks.push_back(send_to(local_ranks()[(hosts_.number(rank_) + i) % size], result_carry_));
+      sinks.push_back(send_to(local_ranks()[(hosts_.number(rank_) + i) % size], result_allow_));
     }
     return sinks;
   }
@@ -102,7 +102,7 @@ class Hierarchical {
     for (const uint32_t owner : owners) {
       const uint32_t agent = hosts_.counterpart(host_, owner);
       if (agent == rank_) continue;
-      builder_.step(chunk(owner), {input(chunk(owner))}, {send_to(agent, Carry::kReference)});
+      builder_.step(chunk(owner), {input(chunk(owner))}, {send_to(agent, Allow::kReference)});
     }
   }
 
@@ -122,12 +122,12 @@ class Hierarchical {
   /// This host's sums of the blocks of other hosts, each to its owner.
   void reduce_for_others() {
     // Of a host with one rank it is the input itself that is sent; else a sum that exists in no buffer.
-    const Carry carry = hosts_.size(host_) == 1 ? Carry::kReference : Carry::kCopy;
+    const Allow allow = hosts_.size(host_) == 1 ? Allow::kReference : Allow::kCopy;
     each_other_host([&](uint32_t host) {
       each_batch(host, [&](std::span<const uint32_t> owners) {
         send_operands(owners);
         for (const uint32_t owner : owners) {
-          if (hosts_.counterpart(host_, owner) == rank_) reduce_local(owner, {send_to(owner, carry)}, false);
+          if (hosts_.counterpart(host_, owner) == rank_) reduce_local(owner, {send_to(owner, allow)}, false);
         }
       });
     });
@@ -138,7 +138,7 @@ class Hierarchical {
     std::vector<End> readers;
     if (collective_ != Collective::kReduceScatter) {
       each_other_host(
-          [&](uint32_t host) { readers.push_back(send_to(hosts_.counterpart(host, rank_), result_carry_)); });
+          [&](uint32_t host) { readers.push_back(send_to(hosts_.counterpart(host, rank_), result_allow_)); });
       const std::vector<End> peers = to_local_peers();
       readers.insert(readers.end(), peers.begin(), peers.end());
     }
@@ -207,7 +207,7 @@ class Hierarchical {
   uint32_t scratch_chunks_ = 0;  ///< of a lane
   /// Each rank stores as many results for others as it gets from them; their windows are open by then where
   /// they have sent operands before.
-  Carry result_carry_;
+  Allow result_allow_;
   Builder builder_;
 };
 

@@ -44,7 +44,7 @@ class HostChain {
       for (const uint32_t piece : pieces) {
         // The root shows each piece to its agent.
         if (rank_ == root_ && agent(host_, piece) != rank_)
-          hand_on(piece, input(chunk(piece)), {send_to(agent(host_, piece), Carry::kReference)});
+          hand_on(piece, input(chunk(piece)), {send_to(agent(host_, piece), Allow::kReference)});
       }
       for (const uint32_t piece : pieces) {
         if (agent(host_, piece) == rank_) spread(piece);
@@ -52,7 +52,7 @@ class HostChain {
       for (const uint32_t piece : pieces) {
         const uint32_t sender = agent(host_, piece);
         if (rank_ != root_ && sender != rank_)
-          builder_.step(chunk(piece), {receive_from(sender, Carry::kReference)}, {output(chunk(piece))});
+          builder_.step(chunk(piece), {receive_from(sender, Allow::kReference)}, {output(chunk(piece))});
       }
     });
     return builder_.take();
@@ -63,7 +63,7 @@ class HostChain {
       for (const uint32_t piece : pieces) {
         const uint32_t reader = agent(host_, piece);
         if (reader != rank_)
-          builder_.step(chunk(piece), {input(chunk(piece))}, {send_to(reader, Carry::kReference)});
+          builder_.step(chunk(piece), {input(chunk(piece))}, {send_to(reader, Allow::kReference)});
       }
       for (const uint32_t piece : pieces) {
         if (agent(host_, piece) == rank_) collect(piece);
@@ -71,7 +71,7 @@ class HostChain {
       for (const uint32_t piece : pieces) {
         const uint32_t sender = agent(host_, piece);
         if (rank_ == root_ && sender != rank_)
-          builder_.step(chunk(piece), {receive_from(sender, Carry::kCopy)}, {output(chunk(piece))});
+          builder_.step(chunk(piece), {receive_from(sender, Allow::kCopy)}, {output(chunk(piece))});
       }
     });
     return builder_.take();
@@ -86,9 +86,9 @@ class HostChain {
   uint32_t next_host() const { return (host_ + 1) % hosts_.count(); }
   uint32_t previous_host() const { return (host_ + hosts_.count() - 1) % hosts_.count(); }
 
-  End send_to(uint32_t peer, Carry carry) const { return to(peer, carry, static_cast<uint8_t>(lane_)); }
-  End receive_from(uint32_t peer, Carry carry) const {
-    return from(peer, carry, static_cast<uint8_t>(lane_));
+  End send_to(uint32_t peer, Allow allow) const { return to(peer, allow, static_cast<uint8_t>(lane_)); }
+  End receive_from(uint32_t peer, Allow allow) const {
+    return from(peer, allow, static_cast<uint8_t>(lane_));
   }
 
   /// Calls body(pieces) for batches of pieces of which every rank of this host is agent for one at most; in
@@ -115,13 +115,13 @@ class HostChain {
   /// Our piece of a broadcast, to the next host and to all of this host who do not have it.
   void spread(uint32_t piece) {
     std::vector<End> readers;
-    if (next_host() != root_host_) readers.push_back(send_to(agent(next_host(), piece), Carry::kReference));
+    if (next_host() != root_host_) readers.push_back(send_to(agent(next_host(), piece), Allow::kReference));
     for (const uint32_t peer : hosts_.ranks(host_)) {
-      if (peer != rank_ && peer != root_) readers.push_back(send_to(peer, Carry::kReference));
+      if (peer != rank_ && peer != root_) readers.push_back(send_to(peer, Allow::kReference));
     }
     if (rank_ == root_) return hand_on(piece, input(chunk(piece)), std::move(readers));
     const uint32_t sender = host_ == root_host_ ? root_ : agent(previous_host(), piece);
-    hand_on(piece, receive_from(sender, Carry::kReference), std::move(readers));
+    hand_on(piece, receive_from(sender, Allow::kReference), std::move(readers));
   }
 
   /// Our piece of a reduce: this host's sum and that of the hosts before it.
@@ -133,7 +133,7 @@ class HostChain {
     // The chain begins after the root's host, but two hosts are kept in order.
     const bool own_first = hosts_.count() == 2 && host_ == 0;
     std::vector<End> operands =
-        in_order(own_first, sum, receive_from(agent(previous_host(), piece), Carry::kCopy));
+        in_order(own_first, sum, receive_from(agent(previous_host(), piece), Allow::kCopy));
     if (host_ == root_host_) {
       builder_.finish(chunk(piece), std::move(operands), {result(piece)});
     } else {
@@ -144,13 +144,13 @@ class HostChain {
   /// Where the sum of all hosts so far goes.
   End result(uint32_t piece) const {
     if (rank_ == root_) return output(chunk(piece));
-    return send_to(host_ == root_host_ ? root_ : agent(next_host(), piece), Carry::kCopy);
+    return send_to(host_ == root_host_ ? root_ : agent(next_host(), piece), Allow::kCopy);
   }
 
   void reduce_local(uint32_t piece, const End& sink, bool is_complete) {
     const auto operand = [&](uint32_t number) {
       const uint32_t peer = hosts_.ranks(host_)[number];
-      return peer == rank_ ? input(chunk(piece)) : receive_from(peer, Carry::kReference);
+      return peer == rank_ ? input(chunk(piece)) : receive_from(peer, Allow::kReference);
     };
     builder_.reduce_in_order(chunk(piece),
                              {.count = hosts_.size(host_),

@@ -55,8 +55,8 @@ class Leaders {
     if (rank_ != leader(host_)) {
       // Our input is overwritten only by what is made of it.
       const uint32_t ours = leader(host_);
-      if (collects()) builder_.step(kAll, {input(kAll)}, {to(ours, Carry::kReference)});
-      if (hands_out()) builder_.step(kAll, {from(ours, Carry::kReference)}, {output(kAll)});
+      if (collects()) builder_.step(kAll, {input(kAll)}, {to(ours, Allow::kReference)});
+      if (hands_out()) builder_.step(kAll, {from(ours, Allow::kReference)}, {output(kAll)});
     } else if (hosts_.count() == 1) {
       stay();
     } else {
@@ -77,7 +77,7 @@ class Leaders {
   void collect(std::vector<End> sinks, bool is_complete) {
     const auto operand = [&](uint32_t number) {
       const uint32_t member = members()[number];
-      return member == rank_ ? input(kAll) : from(member, Carry::kReference);
+      return member == rank_ ? input(kAll) : from(member, Allow::kReference);
     };
     builder_.reduce_in_order(kAll,
                              {.count = hosts_.size(host_),
@@ -92,7 +92,7 @@ class Leaders {
   std::vector<End> add_readers(std::vector<End>& sinks) const {
     std::vector<End> readers;
     for (const uint32_t member : members()) {
-      if (hands_out() && member != rank_) readers.push_back(to(member, Carry::kReference));
+      if (hands_out() && member != rank_) readers.push_back(to(member, Allow::kReference));
     }
     const std::vector<End> first = take_readers(readers, kMaxStepSinks - sinks.size());
     sinks.insert(sinks.end(), first.begin(), first.end());
@@ -140,7 +140,7 @@ class Leaders {
     for (End& sink : step.sinks) {
       if (sink.kind != EndKind::kLink) continue;
       sink.peer = leader(sink.peer);
-      if (copies_sum) sink.reference_ok = sink.place_ok = false;
+      if (copies_sum) sink.reference_ok = sink.direct_write_ok = false;
     }
   }
 

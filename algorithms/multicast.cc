@@ -9,7 +9,7 @@ namespace tutti::generators {
 namespace {
 
 End contribution_to(uint32_t collector) {
-  return to(collector, Carry::kCopy, kCollectChannel);
+  return to(collector, Allow::kCopy, kCollectChannel);
 }
 
 /// Steps in which everybody gives chunk q of its input to rank q, the own one last.
@@ -42,10 +42,10 @@ Plan make_multicast_all_reduce(const Request& request, const Facts&, uint32_t ra
   builder.chunks_per_block(request.rank_count).canonical(false);
   contribute(builder, request, rank);
   const Chunks own{rank, 1};
-  builder.finish(own, {collect()}, {output(own), publish(Carry::kCopy)});
+  builder.finish(own, {collect()}, {output(own), publish(Allow::kCopy)});
   for (uint32_t i = 1; i < request.rank_count; ++i) {
     const uint32_t peer = (rank + i) % request.rank_count;
-    builder.step({peer, 1}, {published_by(peer, Carry::kCopy)}, {output({peer, 1})});
+    builder.step({peer, 1}, {published_by(peer, Allow::kCopy)}, {output({peer, 1})});
   }
   return builder.take();
 }
@@ -71,10 +71,10 @@ Plan make_multicast_reduce_scatter(const Request& request, const Facts&, uint32_
 /// Source: as multicast all-reduce.
 Plan make_multicast_all_gather(const Request& request, const Facts&, uint32_t rank) {
   Builder builder(request, rank);
-  builder.step({rank, 1}, {input({0, 1})}, {output({rank, 1}), publish(Carry::kCopy)});
+  builder.step({rank, 1}, {input({0, 1})}, {output({rank, 1}), publish(Allow::kCopy)});
   for (uint32_t i = 1; i < request.rank_count; ++i) {
     const uint32_t peer = (rank + i) % request.rank_count;
-    builder.step({peer, 1}, {published_by(peer, Carry::kCopy)}, {output({peer, 1})});
+    builder.step({peer, 1}, {published_by(peer, Allow::kCopy)}, {output({peer, 1})});
   }
   return builder.take();
 }
@@ -87,9 +87,9 @@ Plan make_multicast_all_gather(const Request& request, const Facts&, uint32_t ra
 Plan make_multicast_broadcast(const Request& request, const Facts&, uint32_t rank) {
   Builder builder(request, rank);
   if (rank == request.root) {
-    builder.step({0, 1}, {input({0, 1})}, {output({0, 1}), publish(Carry::kCopy)});
+    builder.step({0, 1}, {input({0, 1})}, {output({0, 1}), publish(Allow::kCopy)});
   } else {
-    builder.step({0, 1}, {published_by(request.root, Carry::kCopy)}, {output({0, 1})});
+    builder.step({0, 1}, {published_by(request.root, Allow::kCopy)}, {output({0, 1})});
   }
   return builder.take();
 }

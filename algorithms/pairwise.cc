@@ -18,7 +18,7 @@ Plan make_pairwise_all_to_all(const Request& request, const Facts&, uint32_t ran
   const uint32_t rank_count = request.rank_count;
   const bool by_xor = floor_power(rank_count) == rank_count;
   Builder builder(request, rank);
-  const Carry carry = request.in_place ? Carry::kCopy : Carry::kReference;
+  const Allow allow = request.in_place ? Allow::kCopy : Allow::kReference;
   for (uint32_t phase = 0; phase < rank_count; ++phase) {
     const uint32_t peer = by_xor ? rank ^ phase : (phase + rank_count - rank) % rank_count;
     const Chunks block{peer, 1};
@@ -26,8 +26,8 @@ Plan make_pairwise_all_to_all(const Request& request, const Facts&, uint32_t ran
       builder.step(block, {input(block)}, {output(block)});
       continue;
     }
-    builder.step(block, {input(block)}, {to(peer, carry)});
-    builder.step(block, {from(peer, carry)}, {output(block)});
+    builder.step(block, {input(block)}, {to(peer, allow)});
+    builder.step(block, {from(peer, allow)}, {output(block)});
   }
   return builder.take();
 }

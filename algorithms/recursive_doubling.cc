@@ -24,7 +24,7 @@ class RecursiveDoubling {
     const uint32_t leader = fold_.first_rank(group_);
     const Chunks own{rank_, 1};
     if (rank_ != leader) {
-      builder_.step(own, {input({0, 1})}, {output(own), to(leader, Carry::kReference)});
+      builder_.step(own, {input({0, 1})}, {output(own), to(leader, Allow::kReference)});
       receive_all_but(own, leader);
       return builder_.take();
     }
@@ -32,9 +32,9 @@ class RecursiveDoubling {
     if (has_member) {
       const Chunks folded{rank_ + 1, 1};
       builder_.step(own, {input({0, 1})}, {output(own)});
-      builder_.step(folded, {from(rank_ + 1, Carry::kReference)}, {output(folded)});
+      builder_.step(folded, {from(rank_ + 1, Allow::kReference)}, {output(folded)});
     } else {
-      builder_.step(own, {input({0, 1})}, {output(own), to(partner(1), Carry::kReference)});
+      builder_.step(own, {input({0, 1})}, {output(own), to(partner(1), Allow::kReference)});
     }
     for (uint32_t distance = 1; distance < fold_.groups(); distance *= 2) meet(distance, has_member);
     if (has_member) send_all_but({rank_ + 1, 1});
@@ -53,8 +53,8 @@ class RecursiveDoubling {
     if (distance == 1 && !has_member) sent.count = 0;
     exchange(
         sent, fold_.blocks(peer_begin, peer_begin + distance), distance == 1 ? 1 : window_,
-        [&](Chunks piece) { builder_.step(piece, {output(piece)}, {to(peer, Carry::kReference)}); },
-        [&](Chunks piece) { builder_.step(piece, {from(peer, Carry::kReference)}, {output(piece)}); });
+        [&](Chunks piece) { builder_.step(piece, {output(piece)}, {to(peer, Allow::kReference)}); },
+        [&](Chunks piece) { builder_.step(piece, {from(peer, Allow::kReference)}, {output(piece)}); });
   }
 
   template <class Body>
@@ -64,12 +64,12 @@ class RecursiveDoubling {
   }
   void send_all_but(Chunks own) {
     each_piece_but(own, [&](Chunks piece) {
-      builder_.step(piece, {output(piece)}, {to(rank_ + 1, Carry::kReference)});
+      builder_.step(piece, {output(piece)}, {to(rank_ + 1, Allow::kReference)});
     });
   }
   void receive_all_but(Chunks own, uint32_t leader) {
     each_piece_but(
-        own, [&](Chunks piece) { builder_.step(piece, {from(leader, Carry::kReference)}, {output(piece)}); });
+        own, [&](Chunks piece) { builder_.step(piece, {from(leader, Allow::kReference)}, {output(piece)}); });
   }
 
   uint32_t rank_;

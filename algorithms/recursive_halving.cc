@@ -24,15 +24,15 @@ class RecursiveHalving {
     const Chunks all{0, rank_count_};
     if (rank_ != leader) {
       for_each_piece(all, window_, [&](Chunks piece) {
-        builder_.step(piece, {input(piece)}, {to(leader, Carry::kReference)});
+        builder_.step(piece, {input(piece)}, {to(leader, Allow::kReference)});
       });
-      builder_.step({rank_, 1}, {from(leader, Carry::kCopy)}, {output({0, 1})});
+      builder_.step({rank_, 1}, {from(leader, Allow::kCopy)}, {output({0, 1})});
       return builder_.take();
     }
     const bool has_member = fold_.size(group_) == 2;
     if (has_member) {
       for_each_piece(all, window_, [&](Chunks piece) {
-        builder_.step(piece, {input(piece), from(rank_ + 1, Carry::kReference)}, {scratch(piece)});
+        builder_.step(piece, {input(piece), from(rank_ + 1, Allow::kReference)}, {scratch(piece)});
       });
     }
     halve(has_member);
@@ -43,9 +43,9 @@ class RecursiveHalving {
   bool folds() const { return fold_.groups() != rank_count_; }
 
   /// What a message of a phase travels as: the first phase of a rank that folds nobody reads the input.
-  Carry carry_of(uint32_t group, uint32_t distance) const {
+  Allow allow_for(uint32_t group, uint32_t distance) const {
     const bool from_input = distance == fold_.groups() / 2 && fold_.size(group) == 1;
-    return from_input ? Carry::kReference : Carry::kCopy;
+    return from_input ? Allow::kReference : Allow::kCopy;
   }
 
   void halve(bool sums_in_scratch) {
@@ -60,19 +60,19 @@ class RecursiveHalving {
       const uint32_t peer = fold_.first_rank(peer_group);
       const auto own = [&](Chunks piece) { return sums_in_scratch ? scratch(piece) : input(piece); };
       const auto receive = [&](Chunks piece) {
-        const End other = from(peer, carry_of(peer_group, distance));
+        const End other = from(peer, allow_for(peer_group, distance));
         if (distance > 1) {
           builder_.step(piece, in_order(!is_upper, own(piece), other), {scratch(piece)});
           return;
         }
         // The last phase, block by block: ours, and that of the rank that folded into us.
-        const End sink = piece.first == rank_ ? output({0, 1}) : to(rank_ + 1, Carry::kCopy);
+        const End sink = piece.first == rank_ ? output({0, 1}) : to(rank_ + 1, Allow::kCopy);
         builder_.finish(piece, in_order(!is_upper, own(piece), other), {sink});
       };
       const uint32_t window = distance > 1 ? window_ : 1;
       exchange(
           is_upper ? lower : upper, is_upper ? upper : lower, window,
-          [&](Chunks piece) { builder_.step(piece, {own(piece)}, {to(peer, carry_of(group_, distance))}); },
+          [&](Chunks piece) { builder_.step(piece, {own(piece)}, {to(peer, allow_for(group_, distance))}); },
           receive);
       (is_upper ? begin : end) = middle;
       sums_in_scratch = true;

@@ -50,8 +50,8 @@ class HalvingDoubling {
 
  private:
   // Every chunk that is sent is overwritten, if at all, only by what its receiver makes of it.
-  static End reference_to(uint32_t peer) { return to(peer, Carry::kReference); }
-  static End reference_from(uint32_t peer) { return from(peer, Carry::kReference); }
+  static End reference_to(uint32_t peer) { return to(peer, Allow::kReference); }
+  static End reference_from(uint32_t peer) { return from(peer, Allow::kReference); }
 
   template <class Body>
   void each_piece(Chunks range, const Body& body) {

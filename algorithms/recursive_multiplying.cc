@@ -23,18 +23,18 @@ class RecursiveMultiplying {
   Plan make() {
     const uint32_t leader = fold_.first_rank(group_);
     if (rank_ != leader) {
-      builder_.step(kAll, {input(kAll)}, {to(leader, Carry::kReference)});
-      builder_.step(kAll, {from(leader, Carry::kReference)}, {output(kAll)});
+      builder_.step(kAll, {input(kAll)}, {to(leader, Allow::kReference)});
+      builder_.step(kAll, {from(leader, Allow::kReference)}, {output(kAll)});
       return builder_.take();
     }
     // One rank's own operand is read from the input for as long as the output holds no partial sum.
     std::vector<End> operands{input(kAll)};
-    for (uint32_t i = 1; i < fold_.size(group_); ++i) operands.push_back(from(rank_ + i, Carry::kReference));
+    for (uint32_t i = 1; i < fold_.size(group_); ++i) operands.push_back(from(rank_ + i, Allow::kReference));
     for (uint32_t distance = 1; distance < fold_.groups(); distance *= radix_) {
       operands = meet(std::move(operands), distance);
     }
     std::vector<End> sinks{output(kAll)};
-    for (uint32_t i = 1; i < fold_.size(group_); ++i) sinks.push_back(to(rank_ + i, Carry::kReference));
+    for (uint32_t i = 1; i < fold_.size(group_); ++i) sinks.push_back(to(rank_ + i, Allow::kReference));
     builder_.finish(kAll, std::move(operands), std::move(sinks));
     return builder_.take();
   }
@@ -56,8 +56,8 @@ class RecursiveMultiplying {
         continue;
       }
       const uint32_t peer = fold_.first_rank(group_ + i * distance - digit * distance);
-      sinks.push_back(to(peer, Carry::kCopy));
-      met.push_back(from(peer, Carry::kCopy));
+      sinks.push_back(to(peer, Allow::kCopy));
+      met.push_back(from(peer, Allow::kCopy));
     }
     builder_.step(kAll, std::move(operands), std::move(sinks));
     return met;

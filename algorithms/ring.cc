@@ -48,22 +48,22 @@ Plan make_ring_all_reduce(const Request& request, const Facts&, uint32_t rank) {
   const auto chunk = [&](uint32_t distance) { return Chunks{ring.back(distance), 1}; };
   // The first message is our input, which is overwritten only when its sum has come around; sums on their
   // way exist in no buffer.
-  const auto carry = [&](uint32_t message) {
-    return message == 0 || message >= rank_count - 1 ? Carry::kReference : Carry::kCopy;
+  const auto allow = [&](uint32_t message) {
+    return message == 0 || message >= rank_count - 1 ? Allow::kReference : Allow::kCopy;
   };
 
-  builder.step(chunk(0), {input(chunk(0))}, {to(ring.next(), carry(0))});
+  builder.step(chunk(0), {input(chunk(0))}, {to(ring.next(), allow(0))});
   for (uint32_t i = 1; i + 1 < rank_count; ++i) {
-    builder.step(chunk(i), ring.operands(input(chunk(i)), from(ring.previous(), carry(i - 1))),
-                 {to(ring.next(), carry(i))});
+    builder.step(chunk(i), ring.operands(input(chunk(i)), from(ring.previous(), allow(i - 1))),
+                 {to(ring.next(), allow(i))});
   }
   const Chunks own = chunk(rank_count - 1);
-  builder.finish(own, ring.operands(input(own), from(ring.previous(), carry(rank_count - 2))),
-                 {output(own), to(ring.next(), carry(rank_count - 1))});
+  builder.finish(own, ring.operands(input(own), from(ring.previous(), allow(rank_count - 2))),
+                 {output(own), to(ring.next(), allow(rank_count - 1))});
   for (uint32_t i = 0; i + 1 < rank_count; ++i) {
     std::vector<End> sinks{output(chunk(i))};
-    if (i + 2 < rank_count) sinks.push_back(to(ring.next(), Carry::kReference));
-    builder.step(chunk(i), {from(ring.previous(), Carry::kReference)}, std::move(sinks));
+    if (i + 2 < rank_count) sinks.push_back(to(ring.next(), Allow::kReference));
+    builder.step(chunk(i), {from(ring.previous(), Allow::kReference)}, std::move(sinks));
   }
   return builder.take();
 }
@@ -83,11 +83,11 @@ Plan make_ring_reduce_scatter(const Request& request, const Facts&, uint32_t ran
   builder.slots_needed(kRingSlots).canonical(rank_count <= 2);
   const auto block = [&](uint32_t i) { return Chunks{ring.back(i + 1), 1}; };
   const auto received = [&](uint32_t i) {
-    return from(ring.previous(), i == 1 ? Carry::kReference : Carry::kCopy);
+    return from(ring.previous(), i == 1 ? Allow::kReference : Allow::kCopy);
   };
-  builder.step(block(0), {input(block(0))}, {to(ring.next(), Carry::kReference)});
+  builder.step(block(0), {input(block(0))}, {to(ring.next(), Allow::kReference)});
   for (uint32_t i = 1; i + 1 < rank_count; ++i) {
-    builder.step(block(i), ring.operands(input(block(i)), received(i)), {to(ring.next(), Carry::kCopy)});
+    builder.step(block(i), ring.operands(input(block(i)), received(i)), {to(ring.next(), Allow::kCopy)});
   }
   const Chunks own = block(rank_count - 1);
   builder.finish(own, ring.operands(input(own), received(rank_count - 1)), {output({0, 1})});
@@ -105,13 +105,13 @@ Plan make_ring_all_gather(const Request& request, const Facts&, uint32_t rank) {
   const Ring ring{rank, rank_count};
   Builder builder(request, rank);
   builder.slots_needed(kRingSlots);
-  const End next = to(ring.next(), Carry::kReference);
+  const End next = to(ring.next(), Allow::kReference);
   builder.step({rank, 1}, {input({0, 1})}, {output({rank, 1}), next});
   for (uint32_t i = 1; i < rank_count; ++i) {
     const Chunks block{ring.back(i), 1};
     std::vector<End> sinks{output(block)};
     if (i + 1 < rank_count) sinks.push_back(next);
-    builder.step(block, {from(ring.previous(), Carry::kReference)}, std::move(sinks));
+    builder.step(block, {from(ring.previous(), Allow::kReference)}, std::move(sinks));
   }
   return builder.take();
 }

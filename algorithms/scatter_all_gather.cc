@@ -33,8 +33,8 @@ class ScatterAllGather {
 
  private:
   // Every chunk is written once, so all may be carried by reference.
-  End send_to(uint32_t place) const { return to(tree_.rank(place), Carry::kReference); }
-  End receive_from(uint32_t place) const { return from(tree_.rank(place), Carry::kReference); }
+  End send_to(uint32_t place) const { return to(tree_.rank(place), Allow::kReference); }
+  End receive_from(uint32_t place) const { return from(tree_.rank(place), Allow::kReference); }
   End had(Chunks chunks) const { return place_ == 0 ? input(chunks) : output(chunks); }
   bool gets_from_tree(uint32_t place, uint32_t chunk) const {
     const Chunks subtree = tree_.subtree(place);

@@ -53,7 +53,7 @@ void Agreement::add(const Site& site, tutti_comm_t* comm, char* memory) {
 template <class Issue>
 Status Agreement::call(const char* what, Issue&& issue) const {
   return together(members_.size() > 1, what, [&]() -> Status {
-    for (const Member& member : members_) TUTTI_TRY(check(issue(member), what));
+    for (const BootstrapNode& member : members_) TUTTI_TRY(check(issue(member), what));
     return Status::ok();
   });
 }
@@ -62,7 +62,7 @@ Status Agreement::reduce(std::span<double> values, tutti_op_t op) const {
   const size_t most = kLeastExchangeBytes / sizeof(double);
   for (size_t first = 0; first < values.size(); first += most) {
     const std::span<double> part = values.subspan(first, std::min(most, values.size() - first));
-    for (const Member& member : members_) {
+    for (const BootstrapNode& member : members_) {
       // A sum counts each thread once.
       const bool counts = op != TUTTI_SUM || &member == &members_.front();
       if (counts)
@@ -70,7 +70,7 @@ Status Agreement::reduce(std::span<double> values, tutti_op_t op) const {
       else
         std::memset(member.memory, 0, part.size_bytes());
     }
-    TUTTI_TRY(call(kExchange, [&](const Member& member) {
+    TUTTI_TRY(call(kExchange, [&](const BootstrapNode& member) {
       return tutti_all_reduce(member.memory, member.memory, part.size(), TUTTI_FLOAT64, op, member.comm,
                               TUTTI_BLOCKING);
     }));
@@ -87,8 +87,8 @@ Status Agreement::average(double* value, int how) const {
   const std::span<double> one(value, 1);
   switch (how) {
     case 0:
-      for (const Member& member : members_) std::memcpy(member.memory, value, sizeof(*value));
-      TUTTI_TRY(call(kExchange, [](const Member& member) {
+      for (const BootstrapNode& member : members_) std::memcpy(member.memory, value, sizeof(*value));
+      TUTTI_TRY(call(kExchange, [](const BootstrapNode& member) {
         return tutti_broadcast(member.memory, member.memory, 1, TUTTI_FLOAT64, 0, member.comm,
                                TUTTI_BLOCKING);
       }));
@@ -105,15 +105,16 @@ Status Agreement::average(double* value, int how) const {
 }
 
 Status Agreement::barrier() const {
-  return call("barrier", [](const Member& member) { return tutti_barrier(member.comm, TUTTI_BLOCKING); });
+  return call("barrier",
+              [](const BootstrapNode& member) { return tutti_barrier(member.comm, TUTTI_BLOCKING); });
 }
 
 Result<std::vector<RankInfo>> Agreement::rank_infos() const {
-  for (const Member& member : members_) {
+  for (const BootstrapNode& member : members_) {
     const RankRecord own = record_of(member.site->facts());
     std::memcpy(member.memory, &own, sizeof(own));
   }
-  const Status gathered = call("exchanging names", [](const Member& member) {
+  const Status gathered = call("exchanging names", [](const BootstrapNode& member) {
     return tutti_all_gather(member.memory, member.memory + sizeof(RankRecord), sizeof(RankRecord),
                             TUTTI_UINT8, member.comm, TUTTI_BLOCKING);
   });

@@ -46,7 +46,7 @@ class Agreement {
   Result<std::vector<RankInfo>> rank_infos() const;
 
  private:
-  struct Member {
+  struct BootstrapNode {
     const Site* site;
     tutti_comm_t* comm;
     char* memory;
@@ -57,7 +57,7 @@ class Agreement {
   Status reduce(std::span<double> values, tutti_op_t op) const;
 
   int rank_count_;
-  std::vector<Member> members_;
+  std::vector<BootstrapNode> members_;
 };
 
 /// The processor's model name, or "CPU".

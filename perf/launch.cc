@@ -60,7 +60,7 @@ bool is_supervisor(const LaunchOptions& options, const Environment& get_env) {
 }
 
 Status check_alone(const LaunchOptions& options, const Environment& get_env) {
-  const auto launch = find_launch_place(get_env);
+  const auto launch = find_launch_context(get_env);
   // What contradicts itself is of no launcher; --procs needs none.
   if (!launch || !*launch || (*launch)->rank_count == 1) return Status::ok();
   // A batch script of Slurm has the variables of a rank, but is the only process of its kind.
@@ -72,14 +72,14 @@ Status check_alone(const LaunchOptions& options, const Environment& get_env) {
                  (*launch)->rank_count, options.processes, options.flag)};
 }
 
-Result<Place> find_place(const LaunchOptions& options, const Environment& get_env) {
+Result<Place> find_locality(const LaunchOptions& options, const Environment& get_env) {
   if (const char* text = get_env(kWorkerVariable); text != nullptr && options.processes > 0) {
     Place place;
     if (!read_worker(text, &place))
       return Status(Code::kInvalidUsage, std::string(kWorkerVariable) + " is not of our making: unset it");
     return place;
   }
-  const auto launch = find_launch_place(get_env);
+  const auto launch = find_launch_context(get_env);
   if (!launch) return launch.status();
   Place place;
   if (!*launch) return place;

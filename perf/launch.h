@@ -13,9 +13,9 @@
 
 #include <chrono>
 
+#include "bootstrap/launcher.h"
 #include "core/config.h"
 #include "core/result.h"
-#include "meet/launcher.h"
 #include "tutti/tutti.h"
 
 namespace tutti::perf {
@@ -35,12 +35,12 @@ struct Place {
   int process_count = 1;
   Channel channel = Channel::kNone;
   int pipe_descriptor = -1;  ///< kPipe: the write end in process 0, the read end elsewhere; owned
-  LaunchPlace launch;        ///< kLauncher
+  LaunchContext launch;      ///< kLauncher
 };
 
 /// This process' place: a worker of our own supervisor, a process of a launcher, or alone.
 /// kInvalidUsage: the environment contradicts itself.
-Result<Place> find_place(const LaunchOptions& options, const Environment& get_env);
+Result<Place> find_locality(const LaunchOptions& options, const Environment& get_env);
 
 /// True in a process that must supervise instead of work: a number of processes was given and it is not a
 /// worker yet.

@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
       if (!status) return refuse(status);
     return supervise(launch, argv, kGrace);
   }
-  const tutti::Result<Place> place = find_place(launch, get_environment);
+  const tutti::Result<Place> place = find_locality(launch, get_environment);
   if (!place) return refuse(place.status());
   if (place->process == 0 && !writable) return refuse(writable);
   const tutti::Result<Seating> seating = Seating::choose(parsed.options, *place);

@@ -19,7 +19,7 @@ LocalPlace local_place(const Place& place) {
     case Place::Channel::kPipe: return {.process = place.process, .count = place.process_count};
     default: break;
   }
-  const LaunchPlace& launch = place.launch;
+  const LaunchContext& launch = place.launch;
   if (launch.local_rank) {
     const auto process = static_cast<int>(*launch.local_rank);
     return {.process = process,

@@ -93,7 +93,7 @@ int reap(std::vector<Worker>& workers, int threads, std::chrono::milliseconds gr
       if (!worker.running || ::waitpid(worker.pid, &status, WNOHANG) != worker.pid) continue;
       worker.running = false;
       --running;
-      // Those that we ended ourselves are not news.
+      // Those that we ended ourselves are not report.
       const int code = killed ? kExitFailure : judge(worker, threads, status);
       if (code != 0 && !failed) {
         failed = true;

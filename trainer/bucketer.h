@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer/place.h"
+#include "trainer/memory.h"
 #include "trainer/stream_watch.h"
 #include "tutti/tutti.h"
 

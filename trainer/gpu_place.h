@@ -3,7 +3,7 @@
 #pragma once
 
 #include "trainer/gpu.h"
-#include "trainer/place.h"
+#include "trainer/memory.h"
 
 namespace tutti::trainer {
 

@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
     }
     return supervise(launch, argv, kGrace);
   }
-  const tutti::Result<tutti::perf::Place> place = find_place(launch, environment);
+  const tutti::Result<tutti::perf::Place> place = find_locality(launch, environment);
   if (!place) {
     std::fprintf(stderr, "trainer: %s\n", std::string(place.status().text()).c_str());
     return tutti::perf::kExitUsage;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trainer/matrix.h"
-#include "trainer/place.h"
+#include "trainer/memory.h"
 
 namespace tutti::trainer {
 

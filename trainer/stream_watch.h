@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/place.h"
+#include "trainer/memory.h"
 
 namespace tutti::trainer {
 

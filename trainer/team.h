@@ -11,7 +11,7 @@
 
 #include "trainer/error.h"
 #include "trainer/gpu.h"
-#include "trainer/place.h"
+#include "trainer/memory.h"
 #include "tutti/tutti.h"
 
 namespace tutti::trainer {

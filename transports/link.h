@@ -9,7 +9,7 @@
 // when it has run out of slots.
 //
 // Transports differ in where the ring lies and who moves it: shared memory is the ring itself; a network
-// transport pumps a local ring to and from its sockets.
+// transport connections a local ring to and from its sockets.
 #pragma once
 
 #include <atomic>
@@ -42,12 +42,12 @@ struct alignas(kLineBytes) Credit {
   std::atomic<uint32_t> can_pull;  ///< 1: the reader has shown that it can read the writer's process
 };
 
-/// What a reference says of a message that the writer has stored in the readers' buffers: see Window.
-inline constexpr uint64_t kPlacedAddress = 0;
+/// What a reference says of a message that the writer has stored in the readers' buffers: see ExposedBuffer.
+inline constexpr uint64_t kWrittenDirectly = 0;
 
 /// Where a rank's receive buffer lies while it is in one call: an offer to its peers to store their results
 /// there, good until the rank has read the last message of that call. Written by its owner alone.
-struct alignas(kLineBytes) Window {
+struct alignas(kLineBytes) ExposedBuffer {
   std::atomic<uint64_t> call;     ///< the sequence number of the collective; written last
   std::atomic<uint64_t> address;  ///< in the owner's process
   std::atomic<uint32_t> in_heap;  ///< 1: in the symmetric heap, which peers in other processes have mapped
@@ -163,8 +163,8 @@ struct SendLink {
     last_reference = next;
   }
   /// The bytes are already where every reader wants them.
-  void commit_placed(uint16_t signature, uint64_t bytes) {
-    const uint64_t nowhere = kPlacedAddress;
+  void commit_direct_write(uint16_t signature, uint64_t bytes) {
+    const uint64_t nowhere = kWrittenDirectly;
     std::memcpy(cell().payload, &nowhere, sizeof(nowhere));
     publish(flag::make(next, signature, bytes), Carriage::kReference);
   }
@@ -188,8 +188,8 @@ struct SendLink {
 
 /// Where a reader wants the payloads of its next messages, one after the other: a transport that can
 /// deliver straight into memory does, and publishes them as references to that very place. The memory may be
-/// written until the last of these messages has been read, or the offer was withdrawn (Pump::withdraw).
-struct Offer {
+/// written until the last of these messages has been read, or the offer was withdrawn (Connection::withdraw).
+struct PostedReceive {
   uint64_t first = 0;  ///< number of the message whose payload begins at `address`
   std::byte* address = nullptr;
   uint64_t bytes = 0;        ///< of all messages of the offer; 0: nothing is offered
@@ -221,7 +221,7 @@ struct RecvLink {
   uint64_t bounce_bytes = 0;
   const std::byte* pulled = nullptr;  ///< where message `next` lies, when it has been pulled ahead
   uint64_t pulled_end = 0;            ///< messages below this number have been pulled
-  Offer* offer = nullptr;             ///< null: the transport takes no offers
+  PostedReceive* offer = nullptr;     ///< null: the transport takes no offers
   uint64_t next = 0;                  ///< number of the next message
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {

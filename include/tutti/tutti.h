@@ -347,7 +347,7 @@ TUTTI_API tutti_result_t tutti_op_destroy(tutti_op_t op, tutti_comm_t* comm) TUT
  * without a copy. Local, not collective. bytes 0 gives NULL. */
 TUTTI_API tutti_result_t tutti_mem_alloc(void** pointer, size_t bytes) TUTTI_NOEXCEPT;
 /* Zeroed memory for buffers of `comm`: of the rank's device (whole pieces of 2 MiB), such as
- * tutti_region_register takes; of the symmetric heap where the rank is in host memory. It may outlive `comm`.
+ * tutti_memory_register takes; of the symmetric heap where the rank is in host memory. It may outlive `comm`.
  * Local, not collective. bytes 0 gives NULL. Errors: TUTTI_INVALID_ARGUMENT, TUTTI_INVALID_USAGE,
  * TUTTI_OUT_OF_MEMORY, TUTTI_SYSTEM_ERROR. */
 TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer,
@@ -357,7 +357,7 @@ TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer
 TUTTI_API tutti_result_t tutti_mem_free(void* pointer) TUTTI_NOEXCEPT;
 
 /* Memory that every rank of a communicator reaches where it lies, on each rank another buffer. */
-typedef struct tutti_region tutti_region_t;
+typedef struct tutti_registered_memory tutti_registered_memory_t;
 
 /* Registers [buffer, buffer + bytes) of the rank's CUDA device. Ranks of other processes and devices then
  * load from it and store to it where calls would else copy through memory of the library: any call whose
@@ -378,21 +378,22 @@ typedef struct tutti_region tutti_region_t;
  * From 4 ranks on, where a switch gives their devices multicast memory, all_reduce, reduce, broadcast,
  * all_gather and reduce_scatter pass through that memory, regions or not.
  *
- * On success the caller owns *region until tutti_region_deregister or the end of the communicator. The memory
- * is not to be freed until tutti_region_deregister has succeeded, or the communicator has ended on all ranks.
+ * On success the caller owns *region until tutti_memory_deregister or the end of the communicator. The memory
+ * is not to be freed until tutti_memory_deregister has succeeded, or the communicator has ended on all ranks.
  * Errors: TUTTI_INVALID_ARGUMENT (NULL, bytes 0, memory that the device cannot reach), TUTTI_INVALID_USAGE,
  * and as a collective. */
-TUTTI_API tutti_result_t tutti_region_register(tutti_comm_t* comm, void* buffer, size_t bytes,
-                                               tutti_region_t** region) TUTTI_NOEXCEPT;
+TUTTI_API tutti_result_t tutti_memory_register(tutti_comm_t* comm, void* buffer, size_t bytes,
+                                               tutti_registered_memory_t** region) TUTTI_NOEXCEPT;
 /* Waits until the rank's operations have ended and all ranks have let go of the region, on whose memory
  * nothing of the communicator works any more; it may be freed. Launches of graphs that were captured with it
  * are not waited for: they must have ended before, on all ranks, and there must be none behind. Collective as
- * tutti_region_register, all regions in the same order on all ranks. Of a communicator that is finalized it
+ * tutti_memory_register, all regions in the same order on all ranks. Of a communicator that is finalized it
  * is local; of one in error it does not wait for ranks that have not come, and returns the error: then the
  * memory is to be kept until the others have destroyed theirs. The handle is dead even when an error is
  * returned. NULL is accepted, and local. Errors: TUTTI_INVALID_ARGUMENT (not a region of this communicator),
  * TUTTI_INVALID_USAGE, TUTTI_TIMEOUT (a rank does not come), TUTTI_PEER_LOST, TUTTI_ABORTED. */
-TUTTI_API tutti_result_t tutti_region_deregister(tutti_comm_t* comm, tutti_region_t* region) TUTTI_NOEXCEPT;
+TUTTI_API tutti_result_t tutti_memory_deregister(tutti_comm_t* comm,
+                                                 tutti_registered_memory_t* region) TUTTI_NOEXCEPT;
 
 /* Tells the communicator that [buffer, buffer + bytes) will be used often. *handle is to be
  * deregistered before the communicator is destroyed. Local. A hint: never needed for correctness. */

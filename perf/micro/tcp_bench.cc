@@ -1,4 +1,4 @@
-// Microbenchmark of the TCP pump against what sockets give by themselves, over loopback, in one run.
+// Microbenchmark of the TCP connection against what sockets give by themselves, over loopback, in one run.
 //
 // pingpong: 8 bytes there and back. stream: 1 MiB a call, over 1 or 2 connections; the writer refers to its
 // buffer or copies into slots, the reader offers its buffer or copies out of slots. `raw` is a loop of
@@ -25,7 +25,7 @@
 
 #include "perf/micro/ends.h"
 #include "tests/engine/raw_links.h"
-#include "transports/tcp/tcp_pump.h"
+#include "transports/tcp/tcp_connection.h"
 
 namespace tutti {
 namespace {
@@ -105,23 +105,23 @@ class RawEnds {
   Position written_;
 };
 
-// ---- the pump
+// ---- the connection
 
 constexpr RingShape kShape;
 
 struct Side {
   test::RingMemory outgoing{kShape};
   test::RingMemory incoming{kShape};
-  Offer offer;
-  PumpChannel channel{.outgoing = outgoing.bytes(), .incoming = incoming.bytes(), .offer = &offer};
+  PostedReceive offer;
+  ChannelRings channel{.outgoing = outgoing.bytes(), .incoming = incoming.bytes(), .offer = &offer};
   SendLink send = SendLink::at(outgoing.bytes(), kShape);
   RecvLink recv = RecvLink::at(incoming.bytes(), kShape, 0);
-  std::unique_ptr<tcp::TcpPump> pump;
+  std::unique_ptr<tcp::TcpConnection> connection;
 
   void connect(std::vector<std::unique_ptr<tcp::Stream>> streams) {
     tcp::TcpOptions options;
     options.shape = kShape;
-    pump = std::make_unique<tcp::TcpPump>(std::span(&channel, 1), std::move(streams), options);
+    connection = std::make_unique<tcp::TcpConnection>(std::span(&channel, 1), std::move(streams), options);
   }
   bool arrived() const { return (recv.word() & flag::kNumberMask) == ((recv.next + 1) & flag::kNumberMask); }
 };
@@ -148,10 +148,10 @@ struct Way {
   bool direct;        ///< the reader offers its buffer, else it copies out of slots
 };
 
-/// The same calls through pumps.
-class PumpEnds {
+/// The same calls through connections.
+class ConnectionEnds {
  public:
-  PumpEnds(size_t connections, const Way& way)
+  ConnectionEnds(size_t connections, const Way& way)
       : pair_(connections), way_(way), read_bytes_(kStreamBytes), write_bytes_(kStreamBytes) {}
 
   bool write(size_t bytes) {
@@ -166,8 +166,8 @@ class PumpEnds {
       }
       written_ += part;
     }
-    side.pump->advance();
-    if (written_ < bytes || !side.pump->drained() || !side.send.references_returned()) return false;
+    side.connection->advance();
+    if (written_ < bytes || !side.connection->drained() || !side.send.references_returned()) return false;
     written_ = 0;
     return true;
   }
@@ -180,7 +180,7 @@ class PumpEnds {
                     .bytes = bytes,
                     .slice_bytes = kShape.slot_bytes};
     }
-    side.pump->advance();
+    side.connection->advance();
     while (read_ < bytes && side.arrived()) {
       const uint64_t word = side.recv.word();
       const std::byte* from = side.recv.span(word);
@@ -248,14 +248,14 @@ void register_all() {
   });
   for (const size_t connections : {1, 2}) {
     const std::string suffix = "/connections:" + std::to_string(connections);
-    add("pingpong/pump/threads:1" + suffix, kRoundTrips, [=](State& state) {
-      PumpEnds there(connections, {});
-      PumpEnds back(connections, {});
+    add("pingpong/connection/threads:1" + suffix, kRoundTrips, [=](State& state) {
+      ConnectionEnds there(connections, {});
+      ConnectionEnds back(connections, {});
       pingpong_one_thread(state, there, back, kPingBytes);
     });
-    add("pingpong/pump/threads:2" + suffix, kRoundTrips, [=](State& state) {
-      PumpEnds there(connections, {});
-      PumpEnds back(connections, {});
+    add("pingpong/connection/threads:2" + suffix, kRoundTrips, [=](State& state) {
+      ConnectionEnds there(connections, {});
+      ConnectionEnds back(connections, {});
       pingpong_two_threads(state, there, back, kPingBytes);
     });
     add("stream/raw/threads:1" + suffix, kStreams, [=](State& state) {
@@ -269,12 +269,12 @@ void register_all() {
     for (const Way way : {Way{true, true}, Way{false, true}, Way{true, false}, Way{false, false}}) {
       const std::string ways = std::string(way.by_reference ? "/referred" : "/copied") +
                                (way.direct ? "/direct" : "/slots") + suffix;
-      add("stream/pump/threads:1" + ways, kStreams, [=](State& state) {
-        PumpEnds ends(connections, way);
+      add("stream/connection/threads:1" + ways, kStreams, [=](State& state) {
+        ConnectionEnds ends(connections, way);
         stream_one_thread(state, ends);
       });
-      add("stream/pump/threads:2" + ways, kStreams, [=](State& state) {
-        PumpEnds ends(connections, way);
+      add("stream/connection/threads:2" + ways, kStreams, [=](State& state) {
+        ConnectionEnds ends(connections, way);
         stream_two_threads(state, ends);
       });
     }

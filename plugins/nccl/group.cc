@@ -19,9 +19,9 @@ struct Closing {
 struct Group {
   int depth = 0;
   Status spoiled;
-  std::vector<SetUp> waiting;   ///< set-ups that the end waits for
-  std::vector<SetUp> starting;  ///< set-ups that the end starts
-  bool non_blocking = false;    ///< an operation of a non-blocking communicator was issued
+  std::vector<Bootstrap> waiting;   ///< set-ups that the end waits for
+  std::vector<Bootstrap> starting;  ///< set-ups that the end starts
+  bool non_blocking = false;        ///< an operation of a non-blocking communicator was issued
   std::vector<Closing> closings;
 };
 
@@ -29,7 +29,7 @@ Group& group() {
   return KeptByThread<Group>::get();
 }
 
-void log_begin(const SetUp& job) {
+void log_begin(const Bootstrap& job) {
   log(LogLevel::kInfo, format("NCCL INFO %s comm %p%s%s", job.call, static_cast<const void*>(job.comm),
                               job.config.name.empty() ? "" : " commName ", job.config.name.c_str()));
 }
@@ -41,7 +41,7 @@ Status read_place(ncclComm* comm) {
 }
 
 /// The id that the rank joins by; where it is address_id's, rank 0's, met at that address.
-Status find_id(const SetUp& job, bool waits, tutti_unique_id_t& id) {
+Status find_id(const Bootstrap& job, bool waits, tutti_unique_id_t& id) {
   id = id_below(job.id);
   const ncclUniqueId by_address = address_id();
   if (std::memcmp(&job.id, &by_address, sizeof(by_address)) != 0) return Status::ok();
@@ -63,7 +63,7 @@ Status find_id(const SetUp& job, bool waits, tutti_unique_id_t& id) {
   return {shared.code(), "NCCL_COMM_ID is " + address + ": " + std::string(shared.text())};
 }
 
-Status join(const SetUp& job, bool waits) {
+Status join(const Bootstrap& job, bool waits) {
   tutti_config_t config = TUTTI_CONFIG_INIT;
   config.nonblocking = waits ? 0 : 1;
   config.device = job.comm->device;
@@ -74,7 +74,7 @@ Status join(const SetUp& job, bool waits) {
 }
 
 /// Makes the communicator from its parent.
-Status derive(const SetUp& job) {
+Status derive(const Bootstrap& job) {
   tutti_comm_t* below = nullptr;
   TUTTI_TRY(job.make(job.parent->comm, &below));
   if (job.comm == nullptr) return Status::ok();
@@ -83,7 +83,7 @@ Status derive(const SetUp& job) {
   return read_place(job.comm);
 }
 
-Status run(const SetUp& job) {
+Status run(const Bootstrap& job) {
   log_begin(job);
   if (job.parent == nullptr) return join(job, true);
   const Use use(job.parent);
@@ -92,7 +92,7 @@ Status run(const SetUp& job) {
 }
 
 /// A set-up that its caller has waited for: its handle is the caller's, or is gone.
-Status settle(const SetUp& job, Status status) {
+Status settle(const Bootstrap& job, Status status) {
   if (job.comm == nullptr) return status;
   if (!status.is_ok()) {
     discard_comm(job.comm);
@@ -107,11 +107,11 @@ Status settle(const SetUp& job, Status status) {
 
 /// Set-ups that wait for each other: every rank that joins has a lane of its own, those from one parent share
 /// one, for they are collective calls on it.
-using Lane = std::vector<const SetUp*>;
+using Lane = std::vector<const Bootstrap*>;
 
-std::vector<Lane> lanes_of(const std::vector<SetUp>& jobs) {
+std::vector<Lane> lanes_of(const std::vector<Bootstrap>& jobs) {
   std::vector<Lane> lanes;
-  for (const SetUp& job : jobs) {
+  for (const Bootstrap& job : jobs) {
     const auto found = std::find_if(lanes.begin(), lanes.end(), [&](const Lane& lane) {
       return job.parent != nullptr && lane[0]->parent == job.parent;
     });
@@ -127,14 +127,14 @@ std::vector<Lane> lanes_of(const std::vector<SetUp>& jobs) {
 /// Once one has failed, the parent's later ones cannot meet their peers.
 Status run_lane(const Lane& lane) {
   Status status;
-  for (const SetUp* job : lane) {
+  for (const Bootstrap* job : lane) {
     if (status.is_ok()) status = run(*job);
     static_cast<void>(settle(*job, status));
   }
   return status;
 }
 
-Status run_all(const std::vector<SetUp>& jobs) {
+Status run_all(const std::vector<Bootstrap>& jobs) {
   const std::vector<Lane> lanes = lanes_of(jobs);
   // Inside tutti's group of this thread nothing can be made from a parent.
   if (lanes.size() == 1 && !tutti::in_group()) return run_lane(lanes[0]);
@@ -149,19 +149,19 @@ Status run_all(const std::vector<SetUp>& jobs) {
     const Status& status = threads[i]->status();
     if (first.is_ok()) first = status;
     if (threads[i]->has_run()) continue;
-    for (const SetUp* job : lanes[i]) static_cast<void>(settle(*job, status));
+    for (const Bootstrap* job : lanes[i]) static_cast<void>(settle(*job, status));
   }
   return first;
 }
 
 /// What is made from one non-blocking parent, as its job and its children's.
-Status start_derived(const std::vector<SetUp>& jobs) {
+Status start_derived(const std::vector<Bootstrap>& jobs) {
   ncclComm* parent = jobs[0].parent;
   const Use use(parent);
   TUTTI_TRY(use.status());
   const auto work = [jobs] {
     Status status;
-    for (const SetUp& job : jobs) {
+    for (const Bootstrap& job : jobs) {
       log_begin(job);
       if (status.is_ok()) status = derive(job);
     }
@@ -169,23 +169,23 @@ Status start_derived(const std::vector<SetUp>& jobs) {
   };
   std::vector<std::unique_lock<std::mutex>> locks;
   // Children first: nobody else has them yet.
-  for (const SetUp& job : jobs) {
+  for (const Bootstrap& job : jobs) {
     if (job.comm != nullptr) locks.emplace_back(job.comm->mutex);
   }
   const std::scoped_lock lock(parent->mutex);
   parent->ready = false;
   parent->job = std::make_shared<Job>(work);
-  for (const SetUp& job : jobs) {
+  for (const Bootstrap& job : jobs) {
     if (job.comm != nullptr) job.comm->job = parent->job;
   }
   return Status::ok();
 }
 
-Status start_all(const std::vector<SetUp>& jobs) {
+Status start_all(const std::vector<Bootstrap>& jobs) {
   for (const Lane& lane : lanes_of(jobs)) {
     if (lane[0]->parent != nullptr) {
-      std::vector<SetUp> derived;
-      for (const SetUp* job : lane) derived.push_back(*job);
+      std::vector<Bootstrap> derived;
+      for (const Bootstrap* job : lane) derived.push_back(*job);
       TUTTI_TRY(start_derived(derived));
       continue;
     }
@@ -201,8 +201,8 @@ Status start_all(const std::vector<SetUp>& jobs) {
 
 /// Nothing of the group happens: handles that were given out are dead.
 void drop_set_ups(const Group& all) {
-  for (const std::vector<SetUp>* jobs : {&all.waiting, &all.starting}) {
-    for (const SetUp& job : *jobs) {
+  for (const std::vector<Bootstrap>* jobs : {&all.waiting, &all.starting}) {
+    for (const Bootstrap& job : *jobs) {
       if (job.comm == nullptr) continue;
       if (job.result != nullptr) *job.result = nullptr;
       discard_comm(job.comm);
@@ -265,7 +265,7 @@ ncclUniqueId address_id() {
   return id;
 }
 
-Status set_up(SetUp job, bool waits) {
+Status set_up(Bootstrap job, bool waits) {
   if (job.result != nullptr) *job.result = waits ? nullptr : job.comm;
   Group& current = group();
   if (current.depth > 0) {
@@ -277,7 +277,7 @@ Status set_up(SetUp job, bool waits) {
     (waits ? current.waiting : current.starting).push_back(std::move(job));
     return Status::ok();
   }
-  const std::vector<SetUp> one = {std::move(job)};
+  const std::vector<Bootstrap> one = {std::move(job)};
   return waits ? run_all(one) : start_all(one);
 }
 
@@ -296,7 +296,7 @@ Status join_rank(const char* call, ncclComm** comm, int nranks, const ncclUnique
   TUTTI_TRY(handle.status());
   (*handle)->rank = rank;
   (*handle)->rank_count = nranks;
-  SetUp job{.call = call, .result = comm, .config = *options, .comm = *handle, .id = id};
+  Bootstrap job{.call = call, .result = comm, .config = *options, .comm = *handle, .id = id};
   return set_up(std::move(job), options->blocking);
 }
 

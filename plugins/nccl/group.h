@@ -12,7 +12,7 @@
 namespace tutti::nccl {
 
 /// One communicator to be: a rank that joins by an id, or is made from `parent`.
-struct SetUp {
+struct Bootstrap {
   const char* call = "";
   ncclComm** result = nullptr;  ///< the caller's variable; null: it has the handle, and may be gone, or
                                 ///< there is none
@@ -28,7 +28,7 @@ struct SetUp {
 /// Inside a group the set-up is recorded; else it runs: to its end where `waits`, which means that the call
 /// is blocking, or it is started and the result is kInProgress. *result is set at once where it does not
 /// wait, and where a rank joins inside a group.
-Status set_up(SetUp job, bool waits);
+Status set_up(Bootstrap job, bool waits);
 
 /// NCCL's id, as tutti has it.
 tutti_unique_id_t id_below(const ncclUniqueId& id);

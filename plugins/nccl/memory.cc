@@ -14,7 +14,7 @@ Status one_sided() {
 /// A call on windows, collective on `comm`: at once, or at the end of the group.
 Status change_windows(const char* call, ncclComm_t comm, std::function<Status(tutti_comm_t*)> change) {
   TUTTI_TRY(comm->check_ready());
-  SetUp job{.call = call, .config = comm->config, .parent = comm};
+  Bootstrap job{.call = call, .config = comm->config, .parent = comm};
   job.make = [change = std::move(change)](tutti_comm_t* below, tutti_comm_t** /*made*/) {
     return change(below);
   };
@@ -28,8 +28,8 @@ Status register_window(ncclComm_t comm, void* buffer, size_t bytes, ncclWindow_t
   TUTTI_TRY(comm->check_ready());
   if (!comm->on_device() || bytes == 0) return Status::ok();
   return change_windows("ncclCommWindowRegister", comm, [=](tutti_comm_t* below) {
-    tutti_region_t* region = nullptr;
-    TUTTI_TRY(status_of(tutti_region_register(below, buffer, bytes, &region)));
+    tutti_registered_memory_t* region = nullptr;
+    TUTTI_TRY(status_of(tutti_memory_register(below, buffer, bytes, &region)));
     *window = reinterpret_cast<ncclWindow_t>(region);
     if (region == nullptr) return Status::ok();
     const std::scoped_lock lock(comm->mutex);
@@ -45,7 +45,7 @@ Status deregister_window(ncclComm_t comm, ncclWindow_t window) {
       const std::scoped_lock lock(comm->mutex);
       comm->windows.erase(window);
     }
-    return status_of(tutti_region_deregister(below, reinterpret_cast<tutti_region_t*>(window)));
+    return status_of(tutti_memory_deregister(below, reinterpret_cast<tutti_registered_memory_t*>(window)));
   });
 }
 

@@ -174,7 +174,7 @@ Status check_and_issue(const Arguments& arguments, tutti_comm* handle, tutti_str
 template <class Body>
 tutti_result_t guarded_call(tutti_comm* handle, Body&& body) noexcept {
   return guarded([&]() -> Status {
-    const Busy busy(handle);
+    const CallGuard busy(handle);
     Status status = busy ? contained(body) : no_handle(handle);
     if (!status.is_ok()) [[unlikely]]
       spoil_group(status);
@@ -190,10 +190,10 @@ tutti_result_t guarded_call(tutti_comm* handle, Body&& body) noexcept {
 
 inline tutti_result_t collective(const Arguments& arguments, tutti_comm* handle,
                                  tutti_stream_t stream) noexcept {
-  if (Busy::begin(handle)) [[likely]] {
+  if (CallGuard::begin(handle)) [[likely]] {
     if (repeats(handle, arguments, stream)) [[likely]]
       return repeat(handle, arguments.send, arguments.recv);
-    Busy::end(handle);
+    CallGuard::end(handle);
   }
   return collective_checked(arguments, handle, stream);
 }

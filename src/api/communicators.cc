@@ -79,7 +79,7 @@ Status destroy_comm(tutti_comm* handle) {
   Status failure;
   {
     // An abort by another thread may end this wait: then the handle is the other's.
-    const Hold hold(handle);
+    const HandleRef hold(handle);
     if (!hold) return no_handle(handle);
     TUTTI_TRY(meeting_process().status());
     end_setup(handle);
@@ -141,18 +141,18 @@ Status check_extent(const void* buffer, size_t bytes) {
   return Status::ok();
 }
 
-Status register_region(tutti_comm* handle, void* buffer, size_t bytes, tutti_region*& region) {
+Status register_memory(tutti_comm* handle, void* buffer, size_t bytes, tutti_registered_memory*& region) {
   TUTTI_TRY(check_ready(handle));
   TUTTI_TRY(check_extent(buffer, bytes));
   TUTTI_TRY(handle->comm->check_pointer("buffer", buffer));
-  if (in_group()) return {Code::kInvalidUsage, "tutti_region_register cannot be called inside a group"};
+  if (in_group()) return {Code::kInvalidUsage, "tutti_memory_register cannot be called inside a group"};
   handle->repeat.valid = false;
   // All that can fail before the ranks agree.
-  auto made = std::make_unique<tutti_region>();
-  tutti_region* const fresh = made.get();
+  auto made = std::make_unique<tutti_registered_memory>();
+  tutti_registered_memory* const fresh = made.get();
   decltype(handle->regions) registered;
   registered.emplace(fresh, std::move(made));
-  auto number = take_turn(handle).register_region(buffer, bytes);
+  auto number = take_turn(handle).register_memory(buffer, bytes);
   TUTTI_TRY(number.status());
   if (*number == 0) return Status::ok();
   fresh->number = *number;
@@ -161,16 +161,16 @@ Status register_region(tutti_comm* handle, void* buffer, size_t bytes, tutti_reg
   return Status::ok();
 }
 
-Status deregister_region(tutti_comm* handle, tutti_region* region) {
+Status deregister_memory(tutti_comm* handle, tutti_registered_memory* region) {
   TUTTI_TRY(check_made(handle));
   const auto found = handle->regions.find(region);
   if (found == handle->regions.end())
     return {Code::kInvalidArgument, "argument region is not a region of this communicator"};
-  if (in_group()) return {Code::kInvalidUsage, "tutti_region_deregister cannot be called inside a group"};
+  if (in_group()) return {Code::kInvalidUsage, "tutti_memory_deregister cannot be called inside a group"};
   const uint32_t number = region->number;
   handle->regions.erase(found);
   handle->repeat.valid = false;
-  return take_turn(handle).deregister_region(number, check_ready(handle).is_ok());
+  return take_turn(handle).deregister_memory(number, check_ready(handle).is_ok());
 }
 
 }  // namespace
@@ -408,18 +408,19 @@ TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer
   });
 }
 
-TUTTI_API tutti_result_t tutti_region_register(tutti_comm_t* comm, void* buffer, size_t bytes,
-                                               tutti_region_t** region) noexcept {
+TUTTI_API tutti_result_t tutti_memory_register(tutti_comm_t* comm, void* buffer, size_t bytes,
+                                               tutti_registered_memory_t** region) noexcept {
   return guarded_on(comm, [&]() -> Status {
     if (region == nullptr) return null_argument("region");
     *region = nullptr;
-    return register_region(comm, buffer, bytes, *region);
+    return register_memory(comm, buffer, bytes, *region);
   });
 }
 
-TUTTI_API tutti_result_t tutti_region_deregister(tutti_comm_t* comm, tutti_region_t* region) noexcept {
+TUTTI_API tutti_result_t tutti_memory_deregister(tutti_comm_t* comm,
+                                                 tutti_registered_memory_t* region) noexcept {
   return guarded_on(
-      comm, [&]() -> Status { return region == nullptr ? Status::ok() : deregister_region(comm, region); });
+      comm, [&]() -> Status { return region == nullptr ? Status::ok() : deregister_memory(comm, region); });
 }
 
 TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle) noexcept {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "bootstrap/set_up.h"
 #include "comm/process.h"
-#include "comm/set_up.h"
 #include "core/clock.h"
 #include "core/thread.h"
 
@@ -14,14 +14,14 @@ namespace tutti {
 void decline(Process& process, const UniqueId& id, int rank_count, int rank, const Status& why) {
   if (rank_count == 1) return;
   const Config& config = process.config();
-  const SetUpOptions options{.id = id,
-                             .rank_count = static_cast<uint32_t>(rank_count),
-                             .rank = static_cast<uint32_t>(rank),
-                             .deadline_ns = deadline_after_ms(config.setup_timeout_ms)};
+  const BootstrapOptions options{.id = id,
+                                 .rank_count = static_cast<uint32_t>(rank_count),
+                                 .rank = static_cast<uint32_t>(rank),
+                                 .deadline_ns = deadline_after_ms(config.setup_timeout_ms)};
   const Status told(why.code(),
                     format("rank %d cannot take part: %s", rank, std::string(why.text()).c_str()));
-  SetUp::decline(options, config, told);
-  process.hubs().stay(options, told);
+  Bootstrap::decline(options, config, told);
+  process.bootstrap_servers().stay(options, told);
 }
 
 Result<Process*> meeting_process() {
@@ -93,7 +93,7 @@ tutti_config_t inherited_config(const Communicator& comm) {
 }
 
 Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
-                   const CommOptions& options, SetUpStop* stop) {
+                   const CommOptions& options, BootstrapStop* stop) {
   const Status made = contained([&]() -> Status {
     auto comm = Communicator::create(process, id, static_cast<uint32_t>(rank_count),
                                      static_cast<uint32_t>(rank), options, stop);
@@ -142,7 +142,7 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
     *result = handle;
     return {Code::kInProgress, "the communicator is being created: poll tutti_comm_async_error"};
   }
-  SetUpStop* const stop = (parent != nullptr ? parent : handle)->setup_stop.get();
+  BootstrapStop* const stop = (parent != nullptr ? parent : handle)->setup_stop.get();
   const Status created = create_into(handle, **process, id, rank_count, rank, options, stop);
   if (!created) {
     recycle_handle(handle);

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "api/handle.h"
+#include "bootstrap/unique_id.h"
 #include "core/result.h"
-#include "meet/unique_id.h"
 #include "tutti/tutti.h"
 
 namespace tutti {
@@ -34,7 +34,7 @@ void decline(Process& process, const UniqueId& id, int rank_count, int rank, con
 
 /// Creates the communicator behind `handle` and sets its state. Blocks, until `stop` ends it.
 Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
-                   const CommOptions& options, SetUpStop* stop);
+                   const CommOptions& options, BootstrapStop* stop);
 
 /// tutti_comm_create. kInProgress: it goes on in a thread of the handle. `parent`: the communicator that the
 /// caller is in meanwhile, whose abort ends this too; or null.

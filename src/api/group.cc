@@ -34,7 +34,7 @@ Group& group() {
 /// when all streams have come to it, and all go on when it has ended. It runs on the first.
 struct Part {
   explicit Part(tutti_comm* handle) : hold(handle) {}
-  Hold hold;  ///< until its calls are done: its abort does not wait for the others'
+  HandleRef hold;  ///< until its calls are done: its abort does not wait for the others'
   std::vector<tutti_stream_t> streams;
 };
 using Parts = std::map<tutti_comm*, Part>;
@@ -191,7 +191,7 @@ void sort_by_tag(MessageCall& call) {
 /// One communicator's blocking work of a group, driven step by step beside the others'.
 struct Runner {
   tutti_comm* handle;
-  Hold hold;
+  HandleRef hold;
   std::vector<Work*> queue = {};
   size_t next = 0;
   bool running = false;
@@ -459,7 +459,7 @@ Result<double> predict_group_us() {
           Code::kUnsupported,
           "sends, receives and variable-count calls have no predicted time: predict a group without");
     }
-    const Hold hold(work.handle);
+    const HandleRef hold(work.handle);
     if (!hold) return no_handle(work.handle);
     TUTTI_TRY(check_ready(work.handle));
     auto predicted = work.handle->comm->predict_us(call->shape);

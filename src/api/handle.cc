@@ -48,7 +48,7 @@ tutti_comm* acquire_handle() {
   prepare_process_barrier();
   tutti_comm* handle = handle_pool().take();
   handle->state = tutti_comm::State::kCreating;
-  handle->setup_stop = std::make_unique<SetUpStop>();
+  handle->setup_stop = std::make_unique<BootstrapStop>();
   handle->magic = tutti_comm::kLive;
   return handle;
 }
@@ -65,7 +65,7 @@ void wait_until_left(const tutti_comm* handle) {
     std::this_thread::yield();
 }
 
-Hold::Hold(const tutti_comm* handle) {
+HandleRef::HandleRef(const tutti_comm* handle) {
   if (handle == nullptr) return;
   // Counted first, then looked at: whoever closes the handle either is seen here or sees this call.
   handle->holds.fetch_add(1);

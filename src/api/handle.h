@@ -16,7 +16,7 @@
 #include "tutti/tutti.h"
 
 /// What a caller holds of a region.
-struct tutti_region {
+struct tutti_registered_memory {
   uint32_t number = 0;  ///< in its communicator
 };
 
@@ -30,9 +30,9 @@ struct tutti_comm {
   std::atomic<State> state{State::kCreating};
   std::unique_ptr<tutti::Communicator> comm;
   std::unique_ptr<tutti::ProgressThread> progress;
-  bool has_host_tasks = false;             ///< progress may hold operations of host streams
-  std::atomic<uint32_t> busy{0};           ///< the thread that uses the communicator is in a call: see Busy
-  mutable std::atomic<uint32_t> holds{0};  ///< others that need it to stay: see Hold
+  bool has_host_tasks = false;    ///< progress may hold operations of host streams
+  std::atomic<uint32_t> busy{0};  ///< the thread that uses the communicator is in a call: see CallGuard
+  mutable std::atomic<uint32_t> holds{0};  ///< others that need it to stay: see HandleRef
   /// The last collective, as the caller said it: its arguments were found right and its plan is bound.
   struct Repeat {
     bool valid = false;
@@ -51,7 +51,7 @@ struct tutti_comm {
   tutti::Status setup_failure;
   std::thread setup;
   /// Of its own set-up, and, once it is ready, of that of a communicator that a call is making from it.
-  std::unique_ptr<tutti::SetUpStop> setup_stop;
+  std::unique_ptr<tutti::BootstrapStop> setup_stop;
   struct Premul {
     tutti::DataType type;
     uint64_t bits;
@@ -60,7 +60,7 @@ struct tutti_comm {
   std::map<int, Premul> premul_ops;
   int next_premul_op = TUTTI_OP_COUNT;
   std::map<void*, std::unique_ptr<char>> registrations;
-  std::map<tutti_region*, std::unique_ptr<tutti_region>> regions;
+  std::map<tutti_registered_memory*, std::unique_ptr<tutti_registered_memory>> regions;
 };
 
 /// A host stream's handle; they are kept in a HandlePool.
@@ -113,16 +113,16 @@ Status check_ready(const tutti_comm* handle);
 /// before it frees anything. On the short path, so it costs no more than a store: whoever closes the handle
 /// makes this thread's stores visible from outside (process_barrier), and then either sees this call or was
 /// seen by it. One at a time.
-class Busy {
+class CallGuard {
  public:
-  explicit Busy(tutti_comm* handle) : handle_(begin(handle) ? handle : nullptr) {}
+  explicit CallGuard(tutti_comm* handle) : handle_(begin(handle) ? handle : nullptr) {}
   /// Of a call that has begun.
-  Busy(tutti_comm* handle, std::adopt_lock_t /*begun*/) : handle_(handle) {}
-  ~Busy() {
+  CallGuard(tutti_comm* handle, std::adopt_lock_t /*begun*/) : handle_(handle) {}
+  ~CallGuard() {
     if (handle_ != nullptr) end(handle_);
   }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
+  CallGuard(const CallGuard&) = delete;
+  CallGuard& operator=(const CallGuard&) = delete;
   /// False: no_handle.
   explicit operator bool() const { return handle_ != nullptr; }
 
@@ -146,12 +146,12 @@ class Busy {
 };
 
 /// The same for any thread, and for any number of them.
-class Hold {
+class HandleRef {
  public:
-  explicit Hold(const tutti_comm* handle);
-  Hold(Hold&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  Hold& operator=(Hold&& other) = delete;
-  ~Hold() { release(); }
+  explicit HandleRef(const tutti_comm* handle);
+  HandleRef(HandleRef&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  HandleRef& operator=(HandleRef&& other) = delete;
+  ~HandleRef() { release(); }
   /// False: no_handle.
   explicit operator bool() const { return handle_ != nullptr; }
   void release() {
@@ -167,12 +167,12 @@ class Hold {
 template <class Body>
 tutti_result_t guarded_on(const tutti_comm* handle, Body&& body) noexcept {
   return guarded([&]() -> Status {
-    const Hold hold(handle);
+    const HandleRef hold(handle);
     return hold ? body() : no_handle(handle);
   });
 }
 
-/// What check_ready finds out, for the short path: inside Busy.
+/// What check_ready finds out, for the short path: inside CallGuard.
 inline bool usable(const tutti_comm* handle) {
   return handle->state.load(std::memory_order_acquire) == tutti_comm::State::kReady &&
          handle->comm->process().is_original();

@@ -38,7 +38,7 @@ Status issue_any(tutti_comm* handle, Anything call, tutti_stream_t stream) {
 
 tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept {
   return guarded([&] {
-    const Busy busy(handle, std::adopt_lock);
+    const CallGuard busy(handle, std::adopt_lock);
     return handle->comm->run_again(send, recv);
   });
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "api/handle.h"
-#include "comm/call.h"
+#include "engine/call.h"
 
 namespace tutti {
 
@@ -14,10 +14,10 @@ Status check_host_stream(tutti_stream_t stream);
 /// That it is none.
 Status no_host_stream();
 /// Runs the communicator's last collective again, blocking, in the calling thread: the short path. Only when
-/// nothing stands between the call and its run: no group, no stream, no queue. Ends the caller's Busy.
+/// nothing stands between the call and its run: no group, no stream, no queue. Ends the caller's CallGuard.
 tutti_result_t repeat(tutti_comm* handle, const void* send, void* recv) noexcept;
 
-// By a caller that is inside the communicator (Busy, Hold):
+// By a caller that is inside the communicator (CallGuard, HandleRef):
 
 /// Issues a checked collective. Inside a group it is only recorded.
 Status issue(tutti_comm* handle, Call call, tutti_stream_t stream);

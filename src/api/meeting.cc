@@ -5,9 +5,9 @@
 
 #include "api/create.h"
 #include "api/handle.h"
+#include "bootstrap/launcher.h"
+#include "bootstrap/share.h"
 #include "core/clock.h"
-#include "meet/launcher.h"
-#include "meet/share.h"
 
 using namespace tutti;  // NOLINT: this file is the border between the C names and ours
 
@@ -50,7 +50,7 @@ Status check_own_id(const tutti_unique_id_t& id) {
 /// The launcher's way, for the ranks that it has started.
 Status share_by_its_launcher(int rank, int rank_count, const Config& config, IdBytes id,
                              uint64_t deadline_ns) {
-  const auto place = find_launch_place(process_environment());
+  const auto place = find_launch_context(process_environment());
   TUTTI_TRY(place.status());
   if (!*place) {
     return {Code::kInvalidUsage, "argument where is \"launcher\", but no launcher has started this process"};
@@ -160,12 +160,12 @@ TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) noexcept
 TUTTI_API tutti_result_t tutti_launcher_place(int* rank, int* rank_count, int* local_rank,
                                               int* local_count) noexcept {
   return guarded([&]() -> Status {
-    const auto place = find_launch_place(process_environment());
+    const auto place = find_launch_context(process_environment());
     TUTTI_TRY(place.status());
-    LaunchPlace alone;
+    LaunchContext alone;
     alone.local_rank = 0;
     alone.local_count = 1;
-    const LaunchPlace found = place->value_or(alone);
+    const LaunchContext found = place->value_or(alone);
     const auto put = [](int* to, std::optional<uint32_t> value) {
       if (to != nullptr) *to = value ? static_cast<int>(*value) : -1;
     };

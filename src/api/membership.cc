@@ -13,7 +13,7 @@
 #include "api/group.h"
 #include "api/handle.h"
 #include "api/work.h"
-#include "comm/set_up.h"
+#include "bootstrap/set_up.h"
 #include "core/clock.h"
 
 using namespace tutti;  // NOLINT: this file is the border between the C names and ours
@@ -90,7 +90,7 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
                   const tutti_config_t* config) {
   if (result == nullptr) return null_argument("new_comm");
   *result = nullptr;
-  const Hold hold(handle);
+  const HandleRef hold(handle);
   if (!hold) return no_handle(handle);
   TUTTI_TRY(check_ready(handle));
   if (color < TUTTI_NO_COLOR) {
@@ -138,11 +138,11 @@ struct Shrink {
 /// Tells those that meet, so that none of them waits for this rank.
 void decline_meeting(Communicator& old, const Members& members, int place, const Shrink& shrink,
                      const Status& why) {
-  SetUp::decline({.id = members.id,
-                  .rank_count = static_cast<uint32_t>(members.ranks.size()),
-                  .rank = static_cast<uint32_t>(place),
-                  .deadline_ns = shrink.deadline_ns},
-                 old.process().config(), why);
+  Bootstrap::decline({.id = members.id,
+                      .rank_count = static_cast<uint32_t>(members.ranks.size()),
+                      .rank = static_cast<uint32_t>(place),
+                      .deadline_ns = shrink.deadline_ns},
+                     old.process().config(), why);
 }
 
 struct Abandon {
@@ -198,9 +198,9 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
 
 /// Tries until all that live have the same communicator, or a try fails though nobody was lost.
 Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t** result) {
-  constexpr uint64_t kNewsPatienceMs = 1000;
+  constexpr uint64_t kReportPatienceMs = 1000;
   OwnedHandle held;
-  uint64_t news_deadline_ns = 0;
+  uint64_t report_deadline_ns = 0;
   for (;;) {
     const Outcome outcome = shrink_once(old, shrink, held);
     if (outcome.is_agreed) {
@@ -212,13 +212,13 @@ Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t*
     if (!is_ready && old.shrink_is_stopped()) return aborted_meanwhile();
     if (!is_ready && (old.is_given_up() || now_ns() > shrink.deadline_ns)) return outcome.status;
     if (is_ready || outcome.has_lost) {
-      news_deadline_ns = 0;
+      report_deadline_ns = 0;
       continue;
     }
     // Another rank may know already who is lost.
-    if (news_deadline_ns == 0) news_deadline_ns = deadline_after_ms(kNewsPatienceMs);
+    if (report_deadline_ns == 0) report_deadline_ns = deadline_after_ms(kReportPatienceMs);
     const bool may_be_loss = code == Code::kAborted || code == Code::kPeerLost;
-    if (!may_be_loss || now_ns() > news_deadline_ns) return outcome.status;
+    if (!may_be_loss || now_ns() > report_deadline_ns) return outcome.status;
   }
 }
 
@@ -264,7 +264,7 @@ Status shrink_comm(tutti_comm* handle, const int* exclude, int exclude_count, in
                    tutti_comm_t** result, const tutti_config_t* config) {
   if (result == nullptr) return null_argument("new_comm");
   *result = nullptr;
-  const Hold hold(handle);
+  const HandleRef hold(handle);
   if (!hold) return no_handle(handle);
   TUTTI_TRY(check_ready(handle));
   if (in_group()) return {Code::kInvalidUsage, "tutti_comm_shrink cannot be called inside a group"};
@@ -342,7 +342,7 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
     if (id == nullptr) return null_argument("id");
     return create_comm(result, rank_count, mine.id, rank, config);
   }
-  const Hold hold(handle);
+  const HandleRef hold(handle);
   if (!hold) return no_handle(handle);
   TUTTI_TRY(check_ready(handle));
   if (in_group()) return {Code::kInvalidUsage, "tutti_comm_grow cannot be called inside a group"};

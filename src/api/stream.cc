@@ -54,12 +54,12 @@ void take_tickets(const std::vector<std::shared_ptr<HostStream>>& streams, std::
   std::unique_lock lock(one_task_at_a_time, std::defer_lock);
   if (streams.size() > 1) lock.lock();
   tickets.reserve(streams.size());
-  for (const auto& stream : streams) tickets.push_back(stream->take_ticket());
+  for (const auto& stream : streams) tickets.push_back(stream->take_handle());
 }
 
 }  // namespace
 
-uint64_t HostStream::take_ticket() {
+uint64_t HostStream::take_handle() {
   const std::scoped_lock lock(mutex_);
   is_done_.push_back(false);
   return issued_++;

@@ -23,7 +23,7 @@ namespace tutti {
 
 class HostStream {
  public:
-  uint64_t take_ticket();
+  uint64_t take_handle();
   /// True when it is the ticket's turn; false after a short while otherwise.
   bool wait_turn(uint64_t ticket);
   /// In any order; the turn of a later ticket comes when all up to it are complete.

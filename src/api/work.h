@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "api/handle.h"
-#include "comm/call.h"
-#include "comm/device_rank.h"
+#include "device/device_rank.h"
+#include "engine/call.h"
 
 namespace tutti {
 
@@ -31,7 +31,7 @@ inline bool has_queue(const tutti_comm* handle) {
   return handle->progress != nullptr && handle->progress->pending() != 0;
 }
 /// Operations of a communicator run in issue order: what else uses it waits for its progress thread to be
-/// done. The caller has marked itself (Busy, Hold): an abort ends the wait.
+/// done. The caller has marked itself (CallGuard, HandleRef): an abort ends the wait.
 inline void wait_for_queue(const tutti_comm* handle) {
   if (has_queue(handle)) handle->progress->wait_idle();
 }

@@ -17,13 +17,13 @@ namespace {
 constexpr size_t kMaxBound = 512;
 // Slices of a pulled message below this size cost less when they are copied twice.
 constexpr uint64_t kLeastPulledSlice = 4096;
-// A pump sends from where the bytes lie what is at least so long: a copy into a slot, cold by then, costs
-// more than waiting for the network to take it, which the call does anyway. 4 KiB there and back: 6.7 us
-// with, 5.7 us without; broadcasts of 256 and 512 bytes gain 2 to 3 %.
+// A connection sends from where the bytes lie what is at least so long: a copy into a slot, cold by then,
+// costs more than waiting for the network to take it, which the call does anyway. 4 KiB there and back: 6.7
+// us with, 5.7 us without; broadcasts of 256 and 512 bytes gain 2 to 3 %.
 constexpr uint64_t kRemoteReferenceBytes = 256;
 // The same on a device, where a copy costs memory bandwidth and a reference two flags. Estimates.
 constexpr uint64_t kDeviceReferenceBytes = 4096;
-constexpr uint64_t kDevicePlacingBytes = 65536;
+constexpr uint64_t kDeviceDirectWriteBytes = 65536;
 // Groups of messages kept bound: both directions of a few peers.
 constexpr size_t kMaxBoundMessages = 16;
 
@@ -145,7 +145,7 @@ Status Communicator::start(Bound& bound, const void* send, void* recv) {
     buffers.input_shared = process_.heap().contains(buffers.input, bound.input_bytes);
     buffers.output_shared = process_.heap().contains(buffers.output, bound.output_bytes);
   }
-  if (current_->places()) open_window(buffers);
+  if (current_->places()) expose_buffer(buffers);
   const uint16_t signature = call_signature(bound.signature_seed, sequence_);
   if (bound.is_long) [[unlikely]] {
     start_long(bound, buffers, signature);
@@ -189,8 +189,8 @@ Progress Communicator::poll_stripes() {
   return progress;
 }
 
-/// The engine and the pumps in turn. An operation is left when the network has taken all of it: what it sent
-/// arrives though this rank computes.
+/// The engine and the connections in turn. An operation is left when the network has taken all of it: what it
+/// sent arrives though this rank computes.
 Progress Communicator::poll_remote() {
   const Progress progress = draining_ ? Progress::kDone : current_->advance(1);
   if (progress == Progress::kMismatch) return progress;
@@ -213,9 +213,9 @@ void Communicator::wait_beside_callers(bool beside) {
 }
 
 /// Offers the receive buffer of this call to the peers, if they can write it.
-void Communicator::open_window(Buffers& buffers) {
+void Communicator::expose_buffer(Buffers& buffers) {
   if (!one_process_ && !buffers.output_shared) return;
-  Window& window = header_->window;
+  ExposedBuffer& window = header_->window;
   window.address.store(reinterpret_cast<uint64_t>(buffers.output), std::memory_order_relaxed);
   window.in_heap.store(buffers.output_shared ? 1 : 0, std::memory_order_relaxed);
   window.call.store(sequence_, std::memory_order_release);
@@ -321,7 +321,7 @@ Facts Communicator::facts() const {
   if (device_ != nullptr) {
     return {.can_publish = false,
             .can_multicast = has_multicast_,
-            .can_reference = (one_process_ && ranks_on_device_ == rank_count_) || !regions_.empty(),
+            .can_reference = (one_process_ && ranks_on_device_ == rank_count_) || !registrations_.empty(),
             .cores = rank_count_,
             .slots = device_->shape().slots / 2,
             .slot_bytes = device_->shape().slot_bytes};
@@ -426,9 +426,10 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
   options.premul_scalar_bits = call.shape.scale_bits;
   // Of a variable-count call only `bytes`, of all its blocks, is known to every rank.
   options.message_bytes = call.blocks != nullptr ? bytes : std::max(bound->input_bytes, bound->output_bytes);
-  const uint64_t placing_bytes = process_.config().placing_bytes;
-  options.places = options.message_bytes >=
-                   (device_ != nullptr ? std::min(placing_bytes, kDevicePlacingBytes) : placing_bytes);
+  const uint64_t direct_write_bytes = process_.config().direct_write_bytes;
+  options.places =
+      options.message_bytes >=
+      (device_ != nullptr ? std::min(direct_write_bytes, kDeviceDirectWriteBytes) : direct_write_bytes);
   bound->tries_pulling = !one_process_ && rank_count_ > 1 && device_ == nullptr &&
                          options.message_bytes >= process_.config().pull_bytes;
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
@@ -457,7 +458,7 @@ Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call
 }
 
 /// How many threads work on a call of so many bytes: agreed by all ranks, as both settings are. One where
-/// pumps carry links: they belong to one thread.
+/// connections carry links: they belong to one thread.
 uint32_t Communicator::stripe_count(uint64_t call_bytes, bool by_packets) const {
   if (by_packets) return short_stripes(call_bytes, multiprocessors_, ranks_on_device_);
   if (device_ != nullptr)

@@ -17,38 +17,38 @@
 #include <vector>
 
 #include "algorithms/choice.h"
-#include "comm/bootstrap.h"
-#include "comm/call.h"
+#include "bootstrap/file_server.h"
+#include "bootstrap/server.h"
 #include "comm/carriage_trials.h"
-#include "comm/control_plane.h"
-#include "comm/device_rank.h"
-#include "comm/device_tender.h"
-#include "comm/file_server.h"
 #include "comm/members.h"
+#include "comm/network_connections.h"
 #include "comm/process.h"
-#include "comm/pulse.h"
 #include "comm/rank_links.h"
-#include "comm/remote_links.h"
 #include "comm/shrink_state.h"
-#include "comm/staging.h"
-#include "comm/status_copy.h"
 #include "comm/workers.h"
 #include "core/result.h"
+#include "device/device_rank.h"
+#include "device/relaunch_thread.h"
+#include "device/staging.h"
+#include "engine/call.h"
 #include "engine/links.h"
 #include "engine/operation.h"
 #include "engine/wait.h"
+#include "health/control_plane.h"
+#include "health/heartbeat.h"
+#include "health/status_copy.h"
 #include "transports/shm/segment.h"
 
 namespace tutti {
 
 struct KeptFiles;
-struct OfferedRegion;
+struct OfferedRegistration;
 struct RankFacts;
-struct RegionAnswer;
-class SetUp;
+struct RegistrationAnswer;
+class Bootstrap;
 
 /// What a verdict needs to know of a peer.
-struct PeerLook {
+struct PeerSnapshot {
   StatusCopy page;
   bool has_answered = true;  ///< the page says anything yet
   /// All that the peer sent before the look is on this host.
@@ -69,7 +69,7 @@ class Communicator {
   /// Blocks until all ranks have joined, or `stop` (may be null) ends it. Errors: see tutti_comm_create.
   static Result<std::unique_ptr<Communicator>> create(Process& process, const UniqueId& id,
                                                       uint32_t rank_count, uint32_t rank,
-                                                      const CommOptions& options, SetUpStop* stop);
+                                                      const CommOptions& options, BootstrapStop* stop);
   ~Communicator();
 
   uint32_t rank() const { return rank_; }
@@ -188,10 +188,10 @@ class Communicator {
 
   /// Makes memory of the rank's device a region: its number, the same on all ranks, or 0: nothing is
   /// registered anywhere (ranks in host memory; memory that a peer cannot map). Errors: as `run`.
-  Result<uint32_t> register_region(const void* buffer, uint64_t bytes);
+  Result<uint32_t> register_memory(const void* buffer, uint64_t bytes);
   /// Undoes it, once the rank's calls have ended. `waits`: until all ranks have done so, or something fails;
   /// else the rank goes alone. Errors: as `run`; it is undone all the same.
-  Status deregister_region(uint32_t number, bool waits);
+  Status deregister_memory(uint32_t number, bool waits);
   /// Memory that ranks of this communicator reach best: of the rank's device, or of the symmetric heap; given
   /// back to the process. Errors: kOutOfMemory, kSystemError.
   Result<void*> allocate(uint64_t bytes);
@@ -212,7 +212,7 @@ class Communicator {
   void hold_next(const UniqueId& id);
   /// From now on `stop` is called when one of the members is lost; null: no more. False when one is lost
   /// already, or the shrink was stopped.
-  bool watch_members(const Members* members, SetUpStop* stop);
+  bool watch_members(const Members* members, BootstrapStop* stop);
   /// Whether this rank may follow that agreement. Errors: kMismatch (another rank excludes others),
   /// kInvalidUsage (it excludes this rank).
   Status check_members(const Members& members, const std::vector<bool>& excluded) const;
@@ -260,22 +260,23 @@ class Communicator {
   };
 
   Communicator(Process& process, uint32_t rank_count, uint32_t rank, const CommOptions& options);
-  Status meet(const SetUpOptions& options);
-  Status prepare(SetUp& setup);
+  Status meet(const BootstrapOptions& options);
+  Status prepare(Bootstrap& setup);
   RankFacts describe(const PackedEndpoints& data, const FileSecret& secret) const;
-  Status connect(SetUp& setup, const Blobs& introductions);
-  Status reach_peers(SetUp& setup, const std::vector<RankFacts>& facts, std::vector<RankLinks::Peer>& peers,
-                     std::vector<KeptFiles>& kept);
+  Status connect(Bootstrap& setup, const Blobs& introductions);
+  Status reach_peers(Bootstrap& setup, const std::vector<RankFacts>& facts,
+                     std::vector<RankLinks::Peer>& peers, std::vector<KeptFiles>& kept);
   Status find_peer(uint32_t peer, const RankFacts& theirs, RankLinks::Peer& result);
-  Result<std::vector<FileDescriptor>> fetch_from(SetUp& setup, uint32_t peer, const RankFacts& theirs) const;
+  Result<std::vector<FileDescriptor>> fetch_from(Bootstrap& setup, uint32_t peer,
+                                                 const RankFacts& theirs) const;
   Status map_peer(const RankFacts& theirs, const std::vector<FileDescriptor>& files, RankLinks::Peer& result);
-  Status connect_hosts(SetUp& setup, const std::vector<RankFacts>& facts);
+  Status connect_hosts(Bootstrap& setup, const std::vector<RankFacts>& facts);
   Status open_control_plane();
   Status start_workers();
   void count_cores(const std::vector<RankFacts>& facts);
   bool shares_no_host() const { return rank_count_ > 1 && host_count_ == rank_count_; }
   void choose_waiting(uint32_t ranks_here);
-  Status start_pulse();
+  Status start_heartbeat();
   void lose(uint32_t rank, StatusPage::Presence presence, const Status& why);
   void mark_lost(uint32_t rank, StatusPage::Presence presence);
   Status watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files);
@@ -309,7 +310,7 @@ class Communicator {
   Status pause_shrink(uint64_t deadline_ns, const std::string& absent) const;
   Status find_refusal(const UniqueId& id) const;
   Result<std::optional<Members>> decide(const std::vector<uint32_t>& ranks);
-  void open_window(Buffers& buffers);
+  void expose_buffer(Buffers& buffers);
   void start_long(Bound& bound, const Buffers& buffers, uint16_t signature);
   void finish_long(Bound& bound);
   Progress poll_stripes();
@@ -342,11 +343,11 @@ class Communicator {
   DeviceIdentity device_identity() const;
   std::string find_distance(std::span<const RankFacts> facts) const;
   uint32_t count_sharers(std::span<const RankFacts> facts) const;
-  Status connect_device(SetUp& setup, std::span<const RankFacts> facts, std::span<const KeptFiles> files);
-  Result<std::string> join_devices(SetUp& setup, std::span<const RankFacts> facts,
+  Status connect_device(Bootstrap& setup, std::span<const RankFacts> facts, std::span<const KeptFiles> files);
+  Result<std::string> join_devices(Bootstrap& setup, std::span<const RankFacts> facts,
                                    std::span<const KeptFiles> files);
-  Status join_multicast(SetUp& setup, std::span<const RankFacts> facts, std::span<const KeptFiles> files);
-  Result<std::string> first_failure(SetUp& setup, const Status& own, const char* consequence) const;
+  Status join_multicast(Bootstrap& setup, std::span<const RankFacts> facts, std::span<const KeptFiles> files);
+  Result<std::string> first_failure(Bootstrap& setup, const Status& own, const char* consequence) const;
   Result<std::unique_ptr<Bound>> bind_on_device(std::unique_ptr<Bound> bound, const Plan& plan,
                                                 std::span<const Geometry> stripes, const BindOptions& options,
                                                 bool by_packets);
@@ -361,16 +362,17 @@ class Communicator {
   Status run_through_host(const Call& call);
   void wait_until_device_is_idle();
   void close_device();
-  DeviceTender::Care tend();
-  void show_on_page(const DeviceLook& look);
+  RelaunchThread::NextCheck check_launches();
+  void show_on_page(const DeviceSnapshot& look);
   bool shows_its_call(uint32_t peer) const;
   bool waits_in_vain(uint32_t peer);
 
   // regions.cc
-  Result<bool> agree_on_region(const RegionAnswer& mine, std::vector<RegionAnswer>& all);
-  Status offer_region(const void* buffer, uint64_t bytes, OfferedRegion& offered, RegionAnswer& mine);
-  Status open_region(uint32_t number, const std::vector<RegionAnswer>& answers);
-  Status wait_for_closed_regions();
+  Result<bool> agree_on_registration(const RegistrationAnswer& mine, std::vector<RegistrationAnswer>& all);
+  Status offer_registration(const void* buffer, uint64_t bytes, OfferedRegistration& offered,
+                            RegistrationAnswer& mine);
+  Status open_registration(uint32_t number, const std::vector<RegistrationAnswer>& answers);
+  Status wait_for_closed_registrations();
   void forget_programs();
 
   // verdict.cc
@@ -382,17 +384,17 @@ class Communicator {
   std::string message_difference(uint32_t peer) const;
   Status check_peer(uint32_t peer);
   Status check_way(uint32_t peer);
-  PeerLook look_at(uint32_t peer);
-  PeerLook ask(uint32_t peer);
+  PeerSnapshot snapshot_of(uint32_t peer);
+  PeerSnapshot ask(uint32_t peer);
   Obstacle obstacle() const;
   bool is_remote(uint32_t peer) const { return links_.peers()[peer].is_remote; }
-  bool waits_crossed(uint32_t peer, const PeerLook& theirs);
+  bool waits_crossed(uint32_t peer, const PeerSnapshot& theirs);
   Status crossed_with(uint32_t peer) const;
   bool in_messages() const;
   bool in_collective() const;
   const std::vector<Message>& messages_under_way() const;
   void raise(const Status& why);
-  Status deadline_verdict(uint64_t waited_ns);
+  Status diagnose_deadline(uint64_t waited_ns);
   Status fail(const Status& why);
   Status end_thrown(bool is_one_of_many) noexcept;
   void await_alert();
@@ -417,25 +419,25 @@ class Communicator {
   uint32_t multiprocessors_ = UINT32_MAX;  ///< of the device that has fewest
   uint32_t ranks_on_device_ = 1;           ///< of the device that has most
   bool has_multicast_ = false;             ///< all ranks' devices have multicast memory
-  std::set<uint32_t> regions_;             ///< their numbers, equal on all ranks
+  std::set<uint32_t> registrations_;       ///< their numbers, equal on all ranks
   bool has_stream_calls_ = false;
   uint64_t failed_ns_ = 0;  ///< when a waiting call saw that it has failed
-  /// The tender's: what it saw last, and when it began to doubt that a peer will come.
-  DeviceLook device_look_;
+  /// The relaunch_thread's: what it saw last, and when it began to doubt that a peer will come.
+  DeviceSnapshot device_snapshot_;
   std::optional<std::pair<uint32_t, uint64_t>> suspect_;  ///< peer, and the sequence then
   uint64_t suspected_at_ = 0;                             ///< launches
-  std::unique_ptr<RemoteLinks> remote_;                   ///< null where all ranks are on one host
+  std::unique_ptr<NetworkConnections> remote_;            ///< null where all ranks are on one host
   std::shared_ptr<ControlPlane> plane_;                   ///< as remote_
   std::vector<ControlPlane::Peer> control_peers_;         ///< during set-up
   RankLinks links_;
   std::vector<std::unique_ptr<RankLinks>> stripe_links_;  ///< of the stripes that workers_ run
   std::unique_ptr<Workers> workers_;                      ///< null where one thread does it all
   std::vector<FileDescriptor> lives_;
-  std::unique_ptr<Pulse> pulse_;  ///< null where no other process of this host takes part
+  std::unique_ptr<Heartbeat> heartbeat_;  ///< null where no other process of this host takes part
   std::atomic<bool> shrink_stopped_{false};
   std::mutex members_mutex_;
-  const Members* members_ = nullptr;   ///< whose loss stops members_stop_; guarded by members_mutex_
-  SetUpStop* members_stop_ = nullptr;  ///< as members_
+  const Members* members_ = nullptr;       ///< whose loss stops members_stop_; guarded by members_mutex_
+  BootstrapStop* members_stop_ = nullptr;  ///< as members_
   /// What this rank knows of the shrink that it is in. A peer's state is of a moment since this rank began to
   /// agree; of one on another host it comes with the answer of that number, 0: not asked yet.
   struct ShrinkView {
@@ -452,7 +454,7 @@ class Communicator {
   WaitMode striped_wait_mode_ = WaitMode::kYield;  ///< while several threads of every rank work
   bool beside_callers_ = false;
   Waiter waiter_{WaitMode::kYield};
-  std::atomic<uint64_t> timeout_ms_;  ///< of the operation under way; the tender reads it
+  std::atomic<uint64_t> timeout_ms_;  ///< of the operation under way; the relaunch_thread reads it
   uint64_t last_check_ns_ = 0;
   bool shows_wait_ = false;  ///< on the status page
   std::optional<uint32_t>

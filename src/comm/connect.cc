@@ -8,9 +8,9 @@
 #include <cstring>
 #include <set>
 
+#include "bootstrap/set_up.h"
 #include "comm/communicator.h"
 #include "comm/rank_facts.h"
-#include "comm/set_up.h"
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "core/hash.h"
@@ -18,9 +18,6 @@
 
 namespace tutti {
 namespace {
-
-// Data connections between two ranks have channels from 0 on; this is the one of their control connection.
-constexpr uint32_t kControlChannel = kMaxConnections;
 
 // Slots in shared memory. 16 KiB keeps the copy into a slot and the copy out of it apart in time but both in
 // the caches: 8, 16 and 32 KiB were within 10 % of each other from 2 MiB on, 32 KiB lost 20 to 40 % at 32 KiB
@@ -134,26 +131,26 @@ Communicator::Communicator(Process& process, uint32_t rank_count, uint32_t rank,
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, const UniqueId& id,
                                                            uint32_t rank_count, uint32_t rank,
-                                                           const CommOptions& options, SetUpStop* stop) {
-  const SetUpOptions setup{.id = id,
-                           .rank_count = rank_count,
-                           .rank = rank,
-                           .deadline_ns = deadline_after_ms(options.setup_timeout_ms),
-                           .stop = stop};
+                                                           const CommOptions& options, BootstrapStop* stop) {
+  const BootstrapOptions setup{.id = id,
+                               .rank_count = rank_count,
+                               .rank = rank,
+                               .deadline_ns = deadline_after_ms(options.setup_timeout_ms),
+                               .stop = stop};
   std::unique_ptr<Communicator> comm(new Communicator(process, rank_count, rank, options));
   const Status made = comm->meet(setup);
   if (!made) {
     comm.reset();
     // Ranks that come late learn why, if this process is the one that they ask.
-    process.hubs().stay(setup, made);
+    process.bootstrap_servers().stay(setup, made);
     return made;
   }
   return comm;
 }
 
 /// Meet: from here on every rank learns of a failure of any other.
-Status Communicator::meet(const SetUpOptions& options) {
-  auto setup = SetUp::join(options, process_.config());
+Status Communicator::meet(const BootstrapOptions& options) {
+  auto setup = Bootstrap::join(options, process_.config());
   TUTTI_TRY(setup.status());
   const Status prepared = contained([&] { return prepare(*setup); });
   if (prepared) return prepared;
@@ -174,7 +171,7 @@ Status Communicator::meet(const SetUpOptions& options) {
 }
 
 /// All phases after joining the meeting.
-Status Communicator::prepare(SetUp& setup) {
+Status Communicator::prepare(Bootstrap& setup) {
   TUTTI_TRY(start_workers());
   // Other ranks hear of a failure once all have met.
   const Status opened = open_device();
@@ -227,7 +224,7 @@ Status Communicator::prepare(SetUp& setup) {
   // control connection, and one that stands still by its heartbeat.
   TUTTI_TRY(setup.finish());
   if (plane_ != nullptr) plane_->expect_beats();
-  if (pulse_ != nullptr) pulse_->expect_beats();
+  if (heartbeat_ != nullptr) heartbeat_->expect_beats();
   return Status::ok();
 }
 
@@ -267,7 +264,7 @@ Status Communicator::start_workers() {
   return Status::ok();
 }
 
-Status Communicator::connect(SetUp& setup, const Blobs& introductions) {
+Status Communicator::connect(Bootstrap& setup, const Blobs& introductions) {
   std::vector<RankFacts> facts;
   facts.reserve(rank_count_);
   for (const auto& introduction : introductions) facts.push_back(facts_of(introduction));
@@ -276,7 +273,7 @@ Status Communicator::connect(SetUp& setup, const Blobs& introductions) {
   std::vector<uint64_t> hosts;
   hosts.reserve(rank_count_);
   for (const RankFacts& theirs : facts) hosts.push_back(theirs.host);
-  // Ranks that met at one hub share their host, whatever they say.
+  // Ranks that met at one server share their host, whatever they say.
   host_of_ = setup.is_network() ? number_hosts(hosts) : std::vector<uint32_t>(rank_count_, 0);
   host_count_ = *std::max_element(host_of_.begin(), host_of_.end()) + 1;
   count_cores(facts);
@@ -293,14 +290,14 @@ Status Communicator::connect(SetUp& setup, const Blobs& introductions) {
   links_.connect(shape_, rank_, 0, std::move(peers), remote_.get());
   TUTTI_TRY(open_control_plane());
   TUTTI_TRY(watch_life(facts, files));
-  TUTTI_TRY(start_pulse());
+  TUTTI_TRY(start_heartbeat());
   process_.add_communicator(this, setup.id());
   return connect_device(setup, facts, files);
 }
 
 /// The memory of all peers. Of each on this host what it offers is fetched, mapped, and closed but for what
 /// is needed later: thousands of ranks would not fit into the limit of descriptors otherwise.
-Status Communicator::reach_peers(SetUp& setup, const std::vector<RankFacts>& facts,
+Status Communicator::reach_peers(Bootstrap& setup, const std::vector<RankFacts>& facts,
                                  std::vector<RankLinks::Peer>& peers, std::vector<KeptFiles>& kept) {
   std::set<Process::Token> seen;
   for (uint32_t i = 0; i < rank_count_; ++i) {
@@ -336,13 +333,13 @@ Status Communicator::find_peer(uint32_t peer, const RankFacts& theirs, RankLinks
   return {Code::kPeerLost, format("rank %u, a thread of this process, has failed in its set-up", peer)};
 }
 
-Result<std::vector<FileDescriptor>> Communicator::fetch_from(SetUp& setup, uint32_t peer,
+Result<std::vector<FileDescriptor>> Communicator::fetch_from(Bootstrap& setup, uint32_t peer,
                                                              const RankFacts& theirs) const {
   auto files = fetch_files({.name = Process::file_server_name(theirs.process),
                             .secret = theirs.secret,
                             .count = kRankFiles,
                             .deadline_ns = setup.deadline_ns(),
-                            .meeting_fd = setup.descriptor(),
+                            .bootstrap_fd = setup.descriptor(),
                             .check = [&setup] { return setup.check(); }});
   if (files) return files;
   // What has ended the set-up of all is told in its own words.
@@ -365,46 +362,6 @@ Status Communicator::map_peer(const RankFacts& theirs, const std::vector<FileDes
   result.segment = std::shared_ptr<Segment>(owner, &owner->first);
   result.pull_pid = pull_pid(theirs);
   result.reference_offset = reinterpret_cast<uint64_t>((*heap)->mapping.base()) - theirs.heap_base;
-  return Status::ok();
-}
-
-/// Connects to every rank of other hosts: some connections for data, one for control.
-Status Communicator::connect_hosts(SetUp& setup, const std::vector<RankFacts>& facts) {
-  if (host_count_ == 1) return Status::ok();
-  const uint32_t connections = process_.config().connections;
-  std::vector<DataRequest> requests;
-  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
-    if (host_of_[peer] == host_of_[rank_]) continue;
-    for (uint32_t i = 0; i < connections; ++i) requests.push_back({peer, i, facts[peer].data});
-    requests.push_back({peer, kControlChannel, facts[peer].data});
-  }
-  auto sockets = setup.connect(requests);
-  TUTTI_TRY(sockets.status());
-  std::vector<RemoteLinks::Peer> peers;
-  for (size_t i = 0; i < requests.size(); i += connections + 1) {
-    RemoteLinks::Peer& peer = peers.emplace_back();
-    peer.rank = requests[i].peer;
-    peer.is_near = facts[peer.rank].machine == facts[rank_].machine;
-    const auto start = sockets->begin() + static_cast<std::ptrdiff_t>(i);
-    const auto control = start + static_cast<std::ptrdiff_t>(connections);
-    std::move(start, control, std::back_inserter(peer.sockets));
-    control_peers_.push_back({requests[i].peer, std::move(*control)});
-  }
-  RemoteOptions options{.rank_count = rank_count_,
-                        .shape = shape_.peer_ring(),
-                        .epoch = epoch_of(setup.id()),
-                        .silence_ms = process_.config().heartbeat_ms};
-  if (process_.config().tls) {
-    options.tls = {.rank = rank_,
-                   .key = setup.id().key,
-                   .deadline_ns = setup.deadline_ns(),
-                   .meeting_fd = setup.descriptor(),
-                   .check = [&setup] { return setup.check(); }};
-  }
-  auto remote = RemoteLinks::open(std::move(peers), options);
-  TUTTI_TRY(remote.status());
-  remote_ = std::move(*remote);
-  waiter_ = make_waiter();
   return Status::ok();
 }
 
@@ -480,18 +437,18 @@ Status Communicator::open_control_plane() {
 }
 
 /// Shows the processes of this host that this one runs, and looks whether they do.
-Status Communicator::start_pulse() {
+Status Communicator::start_heartbeat() {
   if (lives_.empty() || process_.config().heartbeat_ms == 0) return Status::ok();
-  std::vector<Pulse::Peer> peers;
+  std::vector<Heartbeat::Peer> peers;
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
     const RankLinks::Peer& at = links_.peers()[peer];
-    if (!at.is_remote && !at.same_process) peers.push_back({peer, &at.segment->header().status.pulse});
+    if (!at.is_remote && !at.same_process) peers.push_back({peer, &at.segment->header().status.heartbeat});
   }
-  auto pulse =
-      Pulse::start(process_.control(), process_.config().heartbeat_ms, header_->status.pulse, peers,
-                   [this](uint32_t rank, const Status& why) { lose(rank, StatusPage::kSilent, why); });
-  TUTTI_TRY(pulse.status());
-  pulse_ = std::move(*pulse);
+  auto heartbeat =
+      Heartbeat::start(process_.control(), process_.config().heartbeat_ms, header_->status.heartbeat, peers,
+                       [this](uint32_t rank, const Status& why) { lose(rank, StatusPage::kSilent, why); });
+  TUTTI_TRY(heartbeat.status());
+  heartbeat_ = std::move(*heartbeat);
   return Status::ok();
 }
 
@@ -518,7 +475,7 @@ Communicator::~Communicator() {
   process_.remove_communicator(this);
   close_device();
   close_staging();
-  pulse_.reset();
+  heartbeat_.reset();
   if (plane_ != nullptr) plane_->close();
   for (const FileDescriptor& life : lives_) process_.control().forget(life.get());
 }

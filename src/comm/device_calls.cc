@@ -1,12 +1,12 @@
-// Calls of a rank on a device: bound like any other, run by the device, looked after by the tender.
+// Calls of a rank on a device: bound like any other, run by the device, looked after by the relaunch_thread.
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
+#include "bootstrap/set_up.h"
 #include "comm/communicator.h"
 #include "comm/rank_facts.h"
-#include "comm/set_up.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "engine/cuda/bind.h"
@@ -16,7 +16,7 @@ namespace {
 
 // How long a failed call waits for its launches to leave: they look at the abort word every few polls.
 constexpr uint64_t kLeavingPatienceMs = 10'000;
-// How long the tender may take to find out why a launch has failed.
+// How long the relaunch_thread may take to find out why a launch has failed.
 constexpr uint64_t kVerdictPatienceMs = 5000;
 // How long a rank whose message does not match may take to say what it is doing.
 constexpr uint64_t kPagePatienceNs = 100'000'000;
@@ -87,7 +87,7 @@ std::string Communicator::find_distance(std::span<const RankFacts> facts) const 
 }
 
 /// All ranks come to the same result.
-Status Communicator::connect_device(SetUp& setup, std::span<const RankFacts> facts,
+Status Communicator::connect_device(Bootstrap& setup, std::span<const RankFacts> facts,
                                     std::span<const KeptFiles> files) {
   // Those that cannot use their devices end the set-up of all.
   if (std::any_of(facts.begin(), facts.end(),
@@ -104,7 +104,7 @@ Status Communicator::connect_device(SetUp& setup, std::span<const RankFacts> fac
   }
   if (!distance.empty()) return open_staging(distance, count_sharers(facts));
   TUTTI_TRY(join_multicast(setup, facts, files));
-  TUTTI_TRY(process_.tender().add(this, [this] { return tend(); }));
+  TUTTI_TRY(process_.relaunch_thread().add(this, [this] { return check_launches(); }));
   return Status::ok();
 }
 
@@ -119,7 +119,7 @@ uint32_t Communicator::count_sharers(std::span<const RankFacts> facts) const {
 
 /// Ranks on devices of one host try to reach each other's memory. What the lowest rank that could not has
 /// said; empty: all could.
-Result<std::string> Communicator::join_devices(SetUp& setup, std::span<const RankFacts> facts,
+Result<std::string> Communicator::join_devices(Bootstrap& setup, std::span<const RankFacts> facts,
                                                std::span<const KeptFiles> files) {
   std::vector<DevicePeer> peers;
   for (const RankFacts& theirs : facts) {
@@ -143,7 +143,7 @@ Result<std::string> Communicator::join_devices(SetUp& setup, std::span<const Ran
 
 /// Devices of one rank each that a switch joins get multicast memory. What fails on one rank none has: calls
 /// then go as on devices without.
-Status Communicator::join_multicast(SetUp& setup, std::span<const RankFacts> facts,
+Status Communicator::join_multicast(Bootstrap& setup, std::span<const RankFacts> facts,
                                     std::span<const KeptFiles> files) {
   const bool all_can =
       std::ranges::all_of(facts, [](const RankFacts& theirs) { return theirs.device.multicasts != 0; });
@@ -163,7 +163,7 @@ Status Communicator::join_multicast(SetUp& setup, std::span<const RankFacts> fac
 }
 
 /// What the lowest rank whose status is none of success has said, which it logs; empty: all have succeeded.
-Result<std::string> Communicator::first_failure(SetUp& setup, const Status& status,
+Result<std::string> Communicator::first_failure(Bootstrap& setup, const Status& status,
                                                 const char* consequence) const {
   Obstruction own{};
   status.text().copy(own.text.data(), own.text.size() - 1);
@@ -243,7 +243,7 @@ DeviceOperation Communicator::make_operation(DeviceProgram* program, const Devic
 
 Status Communicator::launch(std::span<const DeviceOperation> operations) {
   TUTTI_TRY(process_.devices_in_use()->launch(operations));
-  process_.tender().wake();
+  process_.relaunch_thread().wake();
   return Status::ok();
 }
 
@@ -259,7 +259,7 @@ Status Communicator::order_streams(std::span<void* const> earlier, std::span<voi
   if (ordered || ordered.code() != Code::kSystemError) return ordered;
   // As of a launch: the other ranks' calls would wait for this one's.
   raise(ordered);
-  process_.tender().wake();
+  process_.relaunch_thread().wake();
   return ordered;
 }
 
@@ -268,7 +268,7 @@ bool Communicator::give_up_launch(const Status& why) {
   // The driver's failures are no fault of the call: the other ranks' would wait for this one's.
   if (!runs && why.code() != Code::kSystemError) return false;
   raise(why);
-  process_.tender().wake();
+  process_.relaunch_thread().wake();
   return runs;
 }
 
@@ -326,8 +326,8 @@ Status Communicator::wait_for_device() {
 
 Status Communicator::finish_on_device() {
   waiter_.moved();
-  if (device_->look().state == DeviceLook::State::kFailed && !has_error()) {
-    process_.tender().wake();
+  if (device_->look().state == DeviceSnapshot::State::kFailed && !has_error()) {
+    process_.relaunch_thread().wake();
     const uint64_t deadline_ns = deadline_after_ms(kVerdictPatienceMs);
     for (Waiter waiter(WaitMode::kYield); !has_error() && now_ns() < deadline_ns;) waiter.pause();
   }
@@ -353,11 +353,11 @@ Status Communicator::run_through_host(const Call& call) {
 void Communicator::wait_until_device_is_idle() {
   uint64_t failed_ns = 0;
   for (Waiter waiter(WaitMode::kYield);;) {
-    const DeviceLook look = device_->look();
+    const DeviceSnapshot look = device_->look();
     if (!look.is_running) return;
     if (has_error() && failed_ns == 0) failed_ns = now_ns();
     if (failed_ns != 0 && now_ns() - failed_ns > kLeavingPatienceMs * 1'000'000) return;
-    process_.tender().wake();
+    process_.relaunch_thread().wake();
     waiter.pause();
   }
 }
@@ -367,10 +367,10 @@ void Communicator::wait_until_device_is_idle() {
 /// counts.
 void Communicator::close_device() {
   if (device_ == nullptr) return;
-  process_.tender().remove(this);
-  const DeviceLook look = device_->look();
+  process_.relaunch_thread().remove(this);
+  const DeviceSnapshot look = device_->look();
   if (!look.is_running && !(look.may_be_replayed && has_error())) return;
-  // The tender may not have come to it; those that still begin leave at once.
+  // The relaunch_thread may not have come to it; those that still begin leave at once.
   if (has_error()) device_->abort();
   last_ = nullptr;
   for (auto& [shape, bound] : bound_) static_cast<void>(bound->program.release());
@@ -383,30 +383,31 @@ Status Communicator::stream_failure() const {
   return has_stream_calls_ ? error() : Status::ok();
 }
 
-DeviceTender::Care Communicator::tend() {
-  device_look_ = device_->look();
-  show_on_page(device_look_);
-  if (device_look_.state == DeviceLook::State::kFailed && !has_error()) {
-    const uint32_t peer = device_look_.obstacle.peer;
-    if (!shows_its_call(peer)) return DeviceTender::Care::kSoon;
+RelaunchThread::NextCheck Communicator::check_launches() {
+  device_snapshot_ = device_->look();
+  show_on_page(device_snapshot_);
+  if (device_snapshot_.state == DeviceSnapshot::State::kFailed && !has_error()) {
+    const uint32_t peer = device_snapshot_.obstacle.peer;
+    if (!shows_its_call(peer)) return RelaunchThread::NextCheck::kSoon;
     static_cast<void>(fail(mismatch_with(peer)));
   }
-  if (device_look_.state == DeviceLook::State::kBlocked && !has_error())
-    static_cast<void>(check_progress(device_look_.waited_ns));
+  if (device_snapshot_.state == DeviceSnapshot::State::kBlocked && !has_error())
+    static_cast<void>(check_progress(device_snapshot_.waited_ns));
   if (has_error()) device_->abort();
-  if (device_look_.state == DeviceLook::State::kBlocked && !device_look_.goes_on) {
+  if (device_snapshot_.state == DeviceSnapshot::State::kBlocked && !device_snapshot_.goes_on) {
     if (const Status launched = device_->relaunch(); !launched && !has_error()) raise(launched);
   }
-  if (device_look_.is_running || device_look_.state == DeviceLook::State::kBlocked)
-    return DeviceTender::Care::kSoon;
-  return device_look_.may_be_replayed ? DeviceTender::Care::kSeldom : DeviceTender::Care::kNone;
+  if (device_snapshot_.is_running || device_snapshot_.state == DeviceSnapshot::State::kBlocked)
+    return RelaunchThread::NextCheck::kSoon;
+  return device_snapshot_.may_be_replayed ? RelaunchThread::NextCheck::kSeldom
+                                          : RelaunchThread::NextCheck::kNone;
 }
 
 /// What peers read of this rank: the operation that is under way if it has been looked at, else the last one.
 /// Call and sequence belong together: where the call is not known, neither is told.
-void Communicator::show_on_page(const DeviceLook& look) {
+void Communicator::show_on_page(const DeviceSnapshot& look) {
   StatusPage& page = header_->status;
-  const bool waits = look.state != DeviceLook::State::kFine;
+  const bool waits = look.state != DeviceSnapshot::State::kFine;
   const bool is_collective = look.program != nullptr && look.program->mark.is_collective;
   if (waits) sequence_ = look.sequence + (is_collective ? 1 : 0);
   // First: who finds one of the words below reads this one behind it.
@@ -421,10 +422,10 @@ void Communicator::show_on_page(const DeviceLook& look) {
 }
 
 /// Whether a peer that has sent a message of another call has told its page which one that is, or has had the
-/// time to: its tender looks as soon as it waits.
+/// time to: its relaunch_thread looks as soon as it waits.
 bool Communicator::shows_its_call(uint32_t peer) const {
   const StatusPage& theirs = links_.peers()[peer].segment->header().status;
-  return device_look_.waited_ns > kPagePatienceNs ||
+  return device_snapshot_.waited_ns > kPagePatienceNs ||
          theirs.in_messages.load(std::memory_order_acquire) != 0 ||
          theirs.sequence.load(std::memory_order_acquire) >= sequence_;
 }
@@ -432,11 +433,11 @@ bool Communicator::shows_its_call(uint32_t peer) const {
 /// Whether a launch that began after the peer was first seen to be past the operation, or gone, has waited
 /// for it in vain: all that it had sent was there.
 bool Communicator::waits_in_vain(uint32_t peer) {
-  if (suspect_ && *suspect_ == std::pair(peer, device_look_.sequence))
-    return device_look_.launches > suspected_at_;
-  suspect_.emplace(peer, device_look_.sequence);
+  if (suspect_ && *suspect_ == std::pair(peer, device_snapshot_.sequence))
+    return device_snapshot_.launches > suspected_at_;
+  suspect_.emplace(peer, device_snapshot_.sequence);
   // The present round of a launch that stays began before.
-  suspected_at_ = device_look_.launches + (device_look_.goes_on ? 1 : 0);
+  suspected_at_ = device_snapshot_.launches + (device_snapshot_.goes_on ? 1 : 0);
   return false;
 }
 

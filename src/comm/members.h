@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "bootstrap/unique_id.h"
 #include "core/result.h"
-#include "meet/unique_id.h"
 #include "transports/shm/segment.h"
 
 namespace tutti {

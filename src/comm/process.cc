@@ -12,11 +12,11 @@
 #include <string_view>
 
 #include "algorithms/algorithm.h"
+#include "bootstrap/endpoint.h"
 #include "comm/communicator.h"
-#include "comm/fork_guard.h"
+#include "core/fork_guard.h"
 #include "core/result.h"
 #include "core/version.h"
-#include "meet/endpoint.h"
 
 namespace tutti {
 namespace {
@@ -98,7 +98,7 @@ Status Process::prepare() {
   auto control = ControlThread::start();
   TUTTI_TRY(control.status());
   control_ = std::move(*control);
-  hubs_ = std::make_unique<Hubs>(*control_);
+  servers_ = std::make_unique<BootstrapServers>(*control_);
   const Status fits = check_interfaces(config_.socket_ifname);
   if (!fits) config_.socket_ifname.clear();  // to meet the others nevertheless, and tell them
   refusal_ = !config ? config.status() : !fits ? fits : prepare_ranks();
@@ -118,7 +118,7 @@ Status Process::prepare_ranks() {
   if (getrandom(token_.data(), token_.size(), 0) != static_cast<ssize_t>(token_.size())) {
     return system_error("getrandom", errno);
   }
-  place_ = find_place(config_.host_id);
+  place_ = find_locality(config_.host_id);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("pipe2", errno);
   life_read_ = FileDescriptor(ends[0]);
@@ -200,10 +200,10 @@ std::string Process::report() {
 }
 
 Result<UniqueId> Process::make_id(bool network) {
-  HubOptions options;
+  BootstrapServerOptions options;
   if (network) options.network = ListenOptions{config_.socket_ifname, config_.port_first, config_.port_last};
   options.remember_ms = config_.setup_timeout_ms;
-  return hubs_->open(options);
+  return servers_->open(options);
 }
 
 Result<Devices*> Process::devices() {

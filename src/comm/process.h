@@ -16,15 +16,15 @@
 #include <vector>
 
 #include "algorithms/choice.h"
-#include "comm/bootstrap.h"
-#include "comm/control.h"
-#include "comm/control_plane.h"
-#include "comm/device_rank.h"
-#include "comm/device_tender.h"
-#include "comm/file_server.h"
-#include "comm/inspector.h"
-#include "comm/place.h"
+#include "bootstrap/control_thread.h"
+#include "bootstrap/file_server.h"
+#include "bootstrap/locality.h"
+#include "bootstrap/server.h"
 #include "core/config.h"
+#include "device/device_rank.h"
+#include "device/relaunch_thread.h"
+#include "health/control_plane.h"
+#include "health/inspector.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/memory.h"
 #include "transports/shm/segment.h"
@@ -71,10 +71,10 @@ class Process {
   std::shared_ptr<Segment> find_segment(uint64_t key);
   /// Keeps in mind whom to tell when the process exits.
   void add_plane(const std::shared_ptr<ControlPlane>& plane);
-  /// A new id, served from here: for ranks of any hosts, or of this one. Errors: as Hubs::open.
+  /// A new id, served from here: for ranks of any hosts, or of this one. Errors: as BootstrapServers::open.
   Result<UniqueId> make_id(bool network);
   /// The ids that are served from here.
-  Hubs& hubs() { return *hubs_; }
+  BootstrapServers& bootstrap_servers() { return *servers_; }
   /// Communicators that report() tells of, from start to end of their lives. `id`: by which it was joined.
   void add_communicator(const Communicator* comm, const UniqueId& id);
   void remove_communicator(const Communicator* comm);
@@ -85,9 +85,9 @@ class Process {
   /// Null while no rank of this process has asked for a device.
   Devices* devices_in_use() const { return devices_in_use_.load(std::memory_order_acquire); }
   /// Looks after the ranks on them.
-  DeviceTender& tender() { return tender_; }
+  RelaunchThread& relaunch_thread() { return relaunch_thread_; }
   /// Where this process runs.
-  const Place& place() const { return place_; }
+  const Locality& place() const { return place_; }
   /// Hands files to peers; made at the first call. Errors: kSystemError.
   Result<FileServer*> file_server();
   /// Where the file server of the process `token` is found.
@@ -107,10 +107,10 @@ class Process {
   Status refusal_;  ///< why there can be no ranks here
   ChoiceTable choice_;
   std::unique_ptr<ControlThread> control_;
-  std::unique_ptr<Hubs> hubs_;
+  std::unique_ptr<BootstrapServers> servers_;
   SymmetricHeap* heap_ = nullptr;
   Token token_{};
-  Place place_;
+  Locality place_;
   FileDescriptor life_read_;
   FileDescriptor life_write_;
   const volatile char* original_ = nullptr;  ///< a page that fork() gives to the child empty
@@ -121,7 +121,7 @@ class Process {
   std::unique_ptr<FileServer> file_server_;
   std::unique_ptr<Devices> devices_;
   std::atomic<Devices*> devices_in_use_{nullptr};
-  DeviceTender tender_;
+  RelaunchThread relaunch_thread_;
   std::mutex communicators_mutex_;
   std::vector<const Communicator*> communicators_;  ///< guarded by communicators_mutex_
   std::unique_ptr<Inspector> inspector_;            ///< null until the first communicator; guarded by mutex_

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "comm/bootstrap.h"
-#include "comm/device_rank.h"
-#include "comm/file_server.h"
+#include "bootstrap/endpoint.h"
+#include "bootstrap/file_server.h"
+#include "bootstrap/server.h"
 #include "comm/process.h"
 #include "core/cpu.h"
-#include "meet/endpoint.h"
+#include "device/device_rank.h"
 
 namespace tutti {
 

@@ -13,7 +13,7 @@ constexpr uint32_t kBounceSlots = 4;
 }  // namespace
 
 void RankLinks::connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe, std::vector<Peer> peers,
-                        RemoteLinks* remote) {
+                        NetworkConnections* remote) {
   shape_ = shape;
   rank_ = rank;
   stripe_ = stripe;
@@ -78,7 +78,7 @@ RecvLink* RankLinks::published_by(uint32_t peer) {
   return link.get();
 }
 
-PeerWindow RankLinks::window(uint32_t peer) {
+PeerExposedBuffer RankLinks::window(uint32_t peer) {
   const Peer& at = peers_[peer];
   if (at.is_remote) return {};
   return {.window = &at.segment->header().window,

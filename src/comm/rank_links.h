@@ -1,5 +1,5 @@
 // RankLinks: the ends of one rank's links: rings in the segments of its host, and for ranks of other hosts
-// the local rings that pumps carry.
+// the local rings that connections carry.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "comm/remote_links.h"
+#include "comm/network_connections.h"
 #include "engine/links.h"
 #include "transports/shm/segment.h"
 
@@ -28,12 +28,12 @@ class RankLinks final : public LinkTable {
 
   /// `remote` (null where all ranks are on one host) outlives the links, and serves stripe 0 only.
   void connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe, std::vector<Peer> peers,
-               RemoteLinks* remote);
+               NetworkConnections* remote);
   SendLink* send_link(uint32_t peer, uint32_t channel) override;
   RecvLink* recv_link(uint32_t peer, uint32_t channel) override;
   SendLink* publish_link() override;
   RecvLink* published_by(uint32_t peer) override;
-  PeerWindow window(uint32_t peer) override;
+  PeerExposedBuffer window(uint32_t peer) override;
   const std::vector<Peer>& peers() const { return peers_; }
 
  private:
@@ -45,7 +45,7 @@ class RankLinks final : public LinkTable {
   uint32_t rank_ = 0;
   uint32_t stripe_ = 0;
   std::vector<Peer> peers_;
-  RemoteLinks* remote_ = nullptr;
+  NetworkConnections* remote_ = nullptr;
   std::vector<std::unique_ptr<Bounce>> bounces_;
   std::unique_ptr<SendLink> publish_;
   std::unordered_map<uint64_t, std::unique_ptr<SendLink>> send_;  ///< key: channel, peer

@@ -37,7 +37,7 @@ Status SecureStreams::shake_hands() {
     if (pending_.empty()) break;
     const uint64_t now = now_ns();
     if (now >= options_.deadline_ns) return late();
-    std::vector<pollfd> polls = {{.fd = options_.meeting_fd, .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> polls = {{.fd = options_.bootstrap_fd, .events = POLLIN, .revents = 0}};
     for (const Pending& one : pending_) {
       polls.push_back({.fd = one.stream->descriptor(), .events = one.stream->awaited_events(), .revents = 0});
     }

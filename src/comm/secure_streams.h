@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "bootstrap/crypto.h"
 #include "core/result.h"
-#include "meet/crypto.h"
 #include "transports/tcp/tls_stream.h"
 
 namespace tutti {
@@ -18,7 +18,7 @@ struct SecureOptions {
   Key key{};          ///< of the communicator; each connection gets one of its own from it
   uint64_t deadline_ns = 0;
   /// Readable when `check` has something to do; what other ranks say of the set-up meanwhile.
-  int meeting_fd = -1;
+  int bootstrap_fd = -1;
   std::function<Status()> check;
 };
 

@@ -243,7 +243,7 @@ Status Communicator::check_members(const Members& members, const std::vector<boo
   return Status::ok();
 }
 
-bool Communicator::watch_members(const Members* members, SetUpStop* stop) {
+bool Communicator::watch_members(const Members* members, BootstrapStop* stop) {
   const std::scoped_lock lock(members_mutex_);
   members_ = members;
   members_stop_ = stop;

@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "meet/unique_id.h"
+#include "bootstrap/unique_id.h"
 
 namespace tutti {
 
@@ -34,7 +34,7 @@ struct ShrinkState {
 uint64_t shrink_tag(const UniqueId& id);
 
 enum class ShrinkStep {
-  kWait,    ///< for news of the others, or for the decision of the rank that leads
+  kWait,    ///< for report of the others, or for the decision of the rank that leads
   kTake,    ///< go on in the held communicator: nobody who lives can ever do otherwise
   kDecide,  ///< who leads decides on a new one
 };

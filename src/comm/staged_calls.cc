@@ -38,11 +38,11 @@ Status Communicator::open_staging(const std::string& why, uint32_t sharers) {
   auto device = (*devices)->open_staging(options_.device, rank_);
   TUTTI_TRY(device.status());
   staging_ = std::make_unique<Staging>(std::move(*device), process_.heap(),
-                                       Staging::Place{.rank = rank_,
-                                                      .rank_count = rank_count_,
-                                                      .why = why,
-                                                      .sharers = sharers,
-                                                      .queues = process_.config().device_queues});
+                                       Staging::Options{.rank = rank_,
+                                                        .rank_count = rank_count_,
+                                                        .why = why,
+                                                        .sharers = sharers,
+                                                        .queues = process_.config().device_queues});
   return Status::ok();
 }
 

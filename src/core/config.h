@@ -62,9 +62,9 @@ struct Config {
   /// that were measured, near ones and far ones (docs/performance.md), but no other machine is known, so a
   /// communicator times both for its large calls.
   uint64_t pull_bytes = 1u << 20;
-  /// TUTTI_PLACING_BYTES: results of at least this size are stored straight into the receivers' buffers,
+  /// TUTTI_DIRECT_WRITE_BYTES: results of at least this size are stored straight into the receivers' buffers,
   /// where the plan allows it and they lie in shared memory.
-  uint64_t placing_bytes = 1u << 20;
+  uint64_t direct_write_bytes = 1u << 20;
   /// TUTTI_STREAMING_BYTES: results of at least this size are written with non-temporal stores. From 1 MiB,
   /// a core's second cache, on that took 5 to 30 % less time where the result was not in a cache and as much
   /// where it was; at 256 KiB it took 20 to 40 % more where it was (`./dev bench`, with and without --hot).

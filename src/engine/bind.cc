@@ -62,7 +62,7 @@ void Operation::bind_step(const Plan& plan, const Step& step, const BindOptions&
   offsets_.resize(ends_.size());
   const StepUse use = StepUse::of(plan, step, options.op);
   choose_kernel(plan, step, options, use, bound);
-  if (options.places) find_windows(placing_peers(plan, step, use), links, bound);
+  if (options.places) find_exposed_buffers(direct_write_peers(plan, step, use), links, bound);
   bound.slice_bytes = slice_bytes_;
   steps_.push_back(bound);
 }
@@ -115,14 +115,15 @@ void Operation::choose_kernel(const Plan& plan, const Step& step, const BindOpti
 }
 
 /// The windows of all that the step sends its result to, if each of them has one.
-void Operation::find_windows(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound) {
-  std::vector<PeerWindow> windows;
+void Operation::find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound) {
+  std::vector<PeerExposedBuffer> windows;
   windows.reserve(peers.size());
   for (const uint32_t peer : peers) windows.push_back(links.window(peer));
-  if (std::any_of(windows.begin(), windows.end(), [](const PeerWindow& w) { return w.window == nullptr; }))
+  if (std::any_of(windows.begin(), windows.end(),
+                  [](const PeerExposedBuffer& w) { return w.window == nullptr; }))
     return;
-  bound.first_window = static_cast<uint32_t>(windows_.size());
-  bound.window_count = static_cast<uint32_t>(windows.size());
+  bound.first_exposed = static_cast<uint32_t>(windows_.size());
+  bound.exposed_count = static_cast<uint32_t>(windows.size());
   windows_.insert(windows_.end(), windows.begin(), windows.end());
 }
 

@@ -79,7 +79,7 @@ StepUse StepUse::of(const Plan& plan, const Step& step, ReduceOp op) {
 }
 
 /// Only all_reduce has equal receive buffers on all ranks and reduces into them.
-std::vector<uint32_t> placing_peers(const Plan& plan, const Step& step, const StepUse& use) {
+std::vector<uint32_t> direct_write_peers(const Plan& plan, const Step& step, const StepUse& use) {
   if (!use.refers || use.refer_end < step.sources.size() || plan.collective != Collective::kAllReduce)
     return {};
   std::vector<uint32_t> peers;
@@ -87,7 +87,7 @@ std::vector<uint32_t> placing_peers(const Plan& plan, const Step& step, const St
   for (const End& sink : step.sinks) {
     const bool sends = sink.kind == EndKind::kLink || sink.kind == EndKind::kPublish;
     written += sends ? 0 : 1;
-    if (sends && !sink.place_ok) return {};
+    if (sends && !sink.direct_write_ok) return {};
     for (uint32_t peer = 0; peer < plan.rank_count; ++peer) {
       const bool reads = sink.kind == EndKind::kPublish ? peer != plan.rank : peer == sink.peer;
       if (sends && reads) peers.push_back(peer);

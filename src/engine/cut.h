@@ -48,6 +48,6 @@ struct StepUse {
 };
 
 /// The ranks in whose receive buffers the step's result may be placed as well; none: it must travel.
-std::vector<uint32_t> placing_peers(const Plan& plan, const Step& step, const StepUse& use);
+std::vector<uint32_t> direct_write_peers(const Plan& plan, const Step& step, const StepUse& use);
 
 }  // namespace tutti

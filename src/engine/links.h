@@ -13,9 +13,9 @@ namespace tutti {
 inline constexpr uint32_t kMessageChannel = kPlanChannels;
 inline constexpr uint32_t kLinkChannels = kPlanChannels + 1;
 
-/// A peer's Window, and how what it says is reached from here.
-struct PeerWindow {
-  const Window* window = nullptr;
+/// A peer's ExposedBuffer, and how what it says is reached from here.
+struct PeerExposedBuffer {
+  const ExposedBuffer* window = nullptr;
   uint64_t reference_offset = 0;  ///< added to an address in the peer's symmetric heap
   bool same_process = false;
 
@@ -46,7 +46,7 @@ class LinkTable {
   virtual SendLink* publish_link() = 0;
   virtual RecvLink* published_by(uint32_t peer) = 0;
   /// Never open where memory is not shared.
-  virtual PeerWindow window(uint32_t /*peer*/) { return {}; }
+  virtual PeerExposedBuffer window(uint32_t /*peer*/) { return {}; }
 };
 
 }  // namespace tutti

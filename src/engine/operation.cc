@@ -221,7 +221,7 @@ bool Operation::next_step(BoundLane& lane) {
     }
     job.sources[i] = link->span(word);
     pulls = pulls || flag::carriage(word) == Carriage::kPull;
-    placed = placed || (flag::carriage(word) == Carriage::kReference && link->address() == kPlacedAddress);
+    placed = placed || (flag::carriage(word) == Carriage::kReference && link->address() == kWrittenDirectly);
   }
   for (uint32_t i = source_count; i < end_count; ++i) {
     SendLink* link = ends[i].send;
@@ -246,7 +246,7 @@ bool Operation::next_step(BoundLane& lane) {
   }
   const bool refers = step.refer && bytes >= std::min(reference_bytes_, pull_bytes_);
   if (refers || (onto_itself && step.copies)) {
-    if (step.window_count == 0 || !place_result(step, bytes)) write_some(step, bytes, refers);
+    if (step.exposed_count == 0 || !place_result(step, bytes)) write_some(step, bytes, refers);
   } else {
     job.count = bytes >> step.element_shift;
     step.kernel(job);
@@ -388,8 +388,8 @@ bool Operation::place_result(const BoundStep& step, uint64_t bytes) {
   job.sink_count = 0;
   job.streaming_sinks = 0;
   job.count = bytes >> step.element_shift;
-  for (uint32_t i = 0; i < step.window_count; ++i) {
-    std::byte* const buffer = windows_[step.first_window + i].open(call_);
+  for (uint32_t i = 0; i < step.exposed_count; ++i) {
+    std::byte* const buffer = windows_[step.first_exposed + i].open(call_);
     if (buffer == nullptr) return false;
     job.streaming_sinks |= streams << job.sink_count;
     job.sinks[job.sink_count++] = buffer + offset;
@@ -401,7 +401,7 @@ bool Operation::place_result(const BoundStep& step, uint64_t bytes) {
   }
   step.kernel(job);
   for (uint32_t i = 0; i < step.sink_count; ++i) {
-    if (sinks[i].send != nullptr) sinks[i].send->commit_placed(signature_ ^ step.signature, bytes);
+    if (sinks[i].send != nullptr) sinks[i].send->commit_direct_write(signature_ ^ step.signature, bytes);
   }
   return true;
 }

@@ -107,7 +107,7 @@ class Operation {
   /// Whether slices of BindOptions::pull_bytes on may be left for the reader to pull; before `start`.
   void allow_pulling(bool allowed) { pulling_ = allowed; }
 
-  /// Whether results may be placed: then the caller opens its Window before `start`.
+  /// Whether results may be placed: then the caller opens its ExposedBuffer before `start`.
   bool places() const { return !windows_.empty(); }
 
   const Obstacle& obstacle() const { return obstacle_; }
@@ -135,8 +135,8 @@ class Operation {
     bool refer = false;       ///< links may carry a reference to the end `refer_end`
     bool shared = false;      ///< messages: every peer can read the source
     uint8_t refer_end = 0;    ///< the one source of a copy, or a sink in the receive buffer
-    uint32_t first_window = 0;
-    uint32_t window_count = 0;  ///< not 0: the result may be placed in these receivers' buffers
+    uint32_t first_exposed = 0;
+    uint32_t exposed_count = 0;  ///< not 0: the result may be placed in these receivers' buffers
     uint16_t signature = 0;
     uint32_t first_chunk = 0;
     uint32_t chunk_count = 0;
@@ -167,7 +167,7 @@ class Operation {
   BoundEnd bind_end(const End& end, bool is_sink, LinkTable& links) const;
   void choose_kernel(const Plan& plan, const Step& step, const BindOptions& options, const StepUse& use,
                      BoundStep& bound) const;
-  void find_windows(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound);
+  void find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound);
   void merge_step(BoundStep& bound, const Step& step);
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
@@ -205,7 +205,7 @@ class Operation {
   std::vector<uint32_t> message_steps_;  ///< by message: its step
   std::vector<std::byte> scratch_;
   std::vector<SendLink*> reference_links_;
-  std::vector<PeerWindow> windows_;
+  std::vector<PeerExposedBuffer> windows_;
   uint64_t call_ = 0;
   uint32_t round_count_ = 1;
   uint64_t round_bytes_ = 0;

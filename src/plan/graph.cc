@@ -66,7 +66,7 @@ void add_sends(uint32_t event, const GraphEvent& at, uint32_t rank_count, std::v
       if (publishes && to == at.rank) continue;
       const auto place = static_cast<uint32_t>(sends.size());
       sends.push_back({link_key(at.rank, to, publishes ? kPublishChannel : end.channel), event, place,
-                       may_refer(*at.step, end), end.place_ok});
+                       may_refer(*at.step, end), end.direct_write_ok});
     }
   }
 }

@@ -66,7 +66,7 @@ struct End {
   /// where the step writes it in its own. The plan promises that every receiver's step copies the message
   /// just there, and that whatever else touches these chunks of the receiver comes after that step, or before
   /// this one.
-  bool place_ok = false;
+  bool direct_write_ok = false;
   uint8_t channel = 0;       ///< links
   uint32_t peer = 0;         ///< links: the other rank
   uint32_t first_chunk = 0;  ///< buffers

@@ -258,7 +258,7 @@ class LaneClocks {
     return round == 0 ? kNone : (round - 1) * event_count + graph_.lane_begin(lane + 1) - 1;
   }
 
-  /// Place in its lane over all rounds, from 1.
+  /// Locality in its lane over all rounds, from 1.
   uint32_t position(uint32_t node) const {
     const auto event_count = static_cast<uint32_t>(graph_.events().size());
     const uint32_t event = node % event_count;

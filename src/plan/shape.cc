@@ -81,17 +81,17 @@ class StepShape {
   }
 
   /// Whether 'place' has a meaning on the step's sinks.
-  bool may_place() const {
+  bool may_write_directly() const {
     return std::any_of(step_.sinks.begin(), step_.sinks.end(),
                        [](const End& end) { return end.kind == EndKind::kOutput; }) &&
            std::none_of(step_.sinks.begin(), step_.sinks.end(), [](const End& end) {
-             return end.place_ok && (is_buffer(end.kind) || !end.reference_ok);
+             return end.direct_write_ok && (is_buffer(end.kind) || !end.reference_ok);
            });
   }
 
   std::string check_sources() const {
     for (const End& end : step_.sources) {
-      if (end.place_ok) return "has 'place' on a source";
+      if (end.direct_write_ok) return "has 'place' on a source";
       if (end.kind == EndKind::kPublish) return "has publish as a source; read link RANK@255";
       if (end.kind == EndKind::kLink && end.channel == kCollectChannel) {
         return "reads the channel of contributions; use collect";
@@ -118,7 +118,8 @@ class StepShape {
         return "lets a contribution travel as a reference";
       }
       if (is_buffer(end.kind) && end.reference_ok) return "has 'ref' on a buffer that it writes";
-      if (end.place_ok && !may_place()) return "has 'place', but it writes no output, or not as a reference";
+      if (end.direct_write_ok && !may_write_directly())
+        return "has 'place', but it writes no output, or not as a reference";
       if (end.kind == EndKind::kOutput && !may_write_output(plan_)) {
         return format("writes the output, which only root %u has", plan_.root);
       }

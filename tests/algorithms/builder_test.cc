@@ -107,7 +107,7 @@ TEST(BuilderTest, ReductionInRankOrderIsTheCanonicalTree) {
   for (const uint32_t ranks : rank_counts) {
     const Request request{.collective = Collective::kReduce, .rank_count = ranks};
     Builder builder(request, 0);
-    builder.reduce_in_rank_order({0, 1}, [](uint32_t rank) { return from(rank, Carry::kCopy); },
+    builder.reduce_in_rank_order({0, 1}, [](uint32_t rank) { return from(rank, Allow::kCopy); },
                                  {output({0, 1})});
     const Plan plan = builder.take();
     std::vector<std::string> scratch_values(Builder::tree_scratch_chunks(ranks));
@@ -136,7 +136,7 @@ TEST(BuilderTest, ReductionInRankOrderIsTheCanonicalTree) {
 TEST(BuilderTest, SpreadUsesAsManyStepsAsTheSinksNeed) {
   Builder builder({.collective = Collective::kBroadcast, .rank_count = 20}, 0);
   std::vector<End> sinks;
-  for (uint32_t peer = 1; peer < 18; ++peer) sinks.push_back(to(peer, Carry::kCopy));
+  for (uint32_t peer = 1; peer < 18; ++peer) sinks.push_back(to(peer, Allow::kCopy));
   builder.spread({0, 1}, input({0, 1}), sinks);
   const Plan plan = builder.take();
   ASSERT_EQ(plan.lanes[0].steps.size(), 3u);

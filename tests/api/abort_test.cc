@@ -168,9 +168,9 @@ TEST(AbortTest, DoesNotWaitForWhatStandsBeforeInAStream) {
 // Goal: tickets may be completed out of turn; the stream keeps their order all the same, and their errors.
 TEST(HostStreamTest, CompletesOutOfTurn) {
   HostStream stream;
-  const uint64_t first = stream.take_ticket();
-  const uint64_t second = stream.take_ticket();
-  const uint64_t third = stream.take_ticket();
+  const uint64_t first = stream.take_handle();
+  const uint64_t second = stream.take_handle();
+  const uint64_t third = stream.take_handle();
   stream.complete(second, {Code::kAborted, "the second"});
   EXPECT_EQ(stream.query().code(), Code::kInProgress);
   EXPECT_TRUE(stream.wait_turn(first));

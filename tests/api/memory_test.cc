@@ -55,7 +55,7 @@ TEST(MemoryTest, AnExceptionInTheMiddleOfACallReachesAllRanks) {
                               // of
                               // another host may see before others tell it why.
                               tutti_result_t next = sum(rank, data);
-                              // The others' parts of the sum may have come before the news.
+                              // The others' parts of the sum may have come before the report.
                               if (rank.rank() == 2 && next == TUTTI_SUCCESS) next = sum(rank, data);
                               const bool may_be_lost = failures > 1 && hosts > 1 && rank.rank() == 2;
                               if (next != TUTTI_PEER_LOST || !may_be_lost)

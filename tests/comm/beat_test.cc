@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "comm/control_plane.h"
-#include "comm/pulse.h"
-#include "meet/frame.h"
+#include "bootstrap/frame.h"
+#include "health/control_plane.h"
+#include "health/heartbeat.h"
 
 namespace tutti::test {
 namespace {
@@ -40,18 +40,18 @@ struct Fate {
 
 // Goal: a rank that takes long in its set-up is not lost for that. Method: a counter that never moves; this
 // rank's own tells that time has passed.
-TEST(BeatTest, APulseIsExpectedOnceAllAreThere) {
+TEST(BeatTest, AHeartbeatIsExpectedOnceAllAreThere) {
   const auto control = start_control();
   std::atomic<uint32_t> own = 0;
   const std::atomic<uint32_t> other = 0;
   Fate fate;
-  auto pulse = Pulse::start(*control, kHeartbeatMs, own, {{.rank = 1, .pulse = &other}},
-                            [&](uint32_t, const Status& why) { fate.lose(why); });
-  ASSERT_TRUE(pulse.status().is_ok()) << pulse.status().text();
+  auto heartbeat = Heartbeat::start(*control, kHeartbeatMs, own, {{.rank = 1, .heartbeat = &other}},
+                                    [&](uint32_t, const Status& why) { fate.lose(why); });
+  ASSERT_TRUE(heartbeat.status().is_ok()) << heartbeat.status().text();
   EXPECT_GE(own.load(), 1u);
   while (own.load() < kBeats) std::this_thread::yield();
   EXPECT_FALSE(fate.is_lost.load());
-  (*pulse)->expect_beats();
+  (*heartbeat)->expect_beats();
   EXPECT_EQ(fate.why.get_future().get().code(), Code::kPeerLost);
 }
 

@@ -1,4 +1,4 @@
-// Meeting: what goes wrong while a communicator is created is an error on every rank that has come.
+// BootstrapClient: what goes wrong while a communicator is created is an error on every rank that has come.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "comm/inspector.h"
 #include "core/clock.h"
+#include "health/inspector.h"
 #include "tests/support/cluster.h"
 
 namespace tutti::test {

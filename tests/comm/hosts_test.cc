@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/place.h"
+#include "bootstrap/locality.h"
 #include "core/file_descriptor.h"
 #include "tests/support/cluster.h"
 
@@ -24,9 +24,9 @@ namespace tutti::test {
 namespace {
 
 TEST(PlaceTest, AHostIdTellsProcessesApart) {
-  EXPECT_EQ(find_place("a").host, find_place("a").host);
-  EXPECT_NE(find_place("a").host, find_place("b").host);
-  EXPECT_EQ(find_place("a").machine, find_place("b").machine);
+  EXPECT_EQ(find_locality("a").host, find_locality("a").host);
+  EXPECT_NE(find_locality("a").host, find_locality("b").host);
+  EXPECT_EQ(find_locality("a").machine, find_locality("b").machine);
 }
 
 struct Hosts {

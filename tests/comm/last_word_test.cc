@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/bootstrap_messages.h"
-#include "meet/frame.h"
+#include "bootstrap/bootstrap_messages.h"
+#include "bootstrap/frame.h"
 #include "tests/support/cluster.h"
 
 namespace tutti::test {
@@ -27,7 +27,7 @@ namespace {
 /// How many last words this process still sends, before the next one kills it; negative: all.
 std::atomic<int> last_words_left{-1};
 
-/// Whether this process fails, for want of memory, at the next last word of a hub that it is sent.
+/// Whether this process fails, for want of memory, at the next last word of a server that it is sent.
 std::atomic<bool> fails_at_last_word{false};
 
 std::vector<std::byte> bytes_of(const msghdr& message) {
@@ -39,15 +39,15 @@ std::vector<std::byte> bytes_of(const msghdr& message) {
   return bytes;
 }
 
-bool is_last_word_of_a_hub(std::span<const std::byte> bytes) {
+bool is_last_word_of_a_server(std::span<const std::byte> bytes) {
   bootstrap::Header header;
   if (bytes.size() != sizeof(header)) return false;
   std::memcpy(&header, bytes.data(), sizeof(header));
   return header.kind == bootstrap::Kind::kGather && header.count > 0 && header.blob_bytes == 0;
 }
 
-/// Whether it tells a rank, at the hub or down the tree, that all are ready: the exchange in which nobody has
-/// anything to say.
+/// Whether it tells a rank, at the server or down the tree, that all are ready: the exchange in which nobody
+/// has anything to say.
 bool is_last_word(int fd, const msghdr& message) {
   const std::vector<std::byte> bytes = bytes_of(message);
   int domain = 0;
@@ -58,7 +58,7 @@ bool is_last_word(int fd, const msghdr& message) {
     const Status cut = FrameReader(0).feed(bytes, frames);
     return cut && frames.size() == 1 && frames[0].header.kind == FrameKind::kDown && frames[0].body.empty();
   }
-  return is_last_word_of_a_hub(bytes);
+  return is_last_word_of_a_server(bytes);
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ extern "C" ssize_t recvmsg(int fd, msghdr* message, int flags) {
   if (got <= 0 || !fails_at_last_word.load()) return got;
   const auto* start = static_cast<const std::byte*>(message->msg_iov[0].iov_base);
   const size_t bytes = std::min(static_cast<size_t>(got), message->msg_iov[0].iov_len);
-  if (!is_last_word_of_a_hub({start, bytes}) || !fails_at_last_word.exchange(false)) return got;
+  if (!is_last_word_of_a_server({start, bytes}) || !fails_at_last_word.exchange(false)) return got;
   errno = ENOMEM;
   return -1;
 }
@@ -215,7 +215,7 @@ TEST(LastWordTest, WhoHasACommunicatorAloneIsTold) {
                           if (result == TUTTI_SUCCESS) result = tutti_barrier(rank.comm, TUTTI_BLOCKING);
                           rank.expect(result, TUTTI_PEER_LOST, "set-up or first call");
                           rank.expect_true(seconds_now() - start < patience_s(5), "that took long");
-                          // That another has left would be news, too.
+                          // That another has left would be report, too.
                           rank.add(0);
                           rank.wait_value(0, 3);
                         }),

@@ -10,52 +10,52 @@
 #include <utility>
 #include <vector>
 
-#include "comm/bootstrap.h"
-#include "comm/set_up.h"
+#include "bootstrap/event_loop.h"
+#include "bootstrap/rendezvous.h"
+#include "bootstrap/server.h"
+#include "bootstrap/set_up.h"
 #include "core/clock.h"
-#include "meet/event_loop.h"
-#include "meet/rendezvous.h"
 
 namespace tutti::test {
 namespace {
 
-class MeetingTest : public testing::Test {
+class BootstrapClientTest : public testing::Test {
  protected:
-  MeetingTest() {
+  BootstrapClientTest() {
     control_ = std::move(*ControlThread::start());
-    hubs_ = std::make_unique<Hubs>(*control_);
-    auto id = hubs_->open({});
+    servers_ = std::make_unique<BootstrapServers>(*control_);
+    auto id = servers_->open({});
     EXPECT_TRUE(id.status().is_ok()) << id.status().text();
     id_ = *id;
   }
-  // What serves the id lives on the control thread, and uses the hubs.
-  ~MeetingTest() override { control_.reset(); }
+  // What serves the id lives on the control thread, and uses the bootstrap_servers.
+  ~BootstrapClientTest() override { control_.reset(); }
 
-  Meeting join(uint32_t rank, uint64_t deadline_ns) {
-    auto meeting =
-        Meeting::join({.id = id_, .rank_count = 2, .rank = rank, .deadline_ns = deadline_ns}, UINT64_MAX);
+  BootstrapClient join(uint32_t rank, uint64_t deadline_ns) {
+    auto meeting = BootstrapClient::join(
+        {.id = id_, .rank_count = 2, .rank = rank, .deadline_ns = deadline_ns}, UINT64_MAX);
     EXPECT_TRUE(meeting.status().is_ok()) << meeting.status().text();
     return std::move(*meeting);
   }
 
  private:
   std::unique_ptr<ControlThread> control_;
-  std::unique_ptr<Hubs> hubs_;
+  std::unique_ptr<BootstrapServers> servers_;
   UniqueId id_;
 };
 
 // A rank that had joined and then hung was not named. Method: rank 0's deadline is over when it comes.
-TEST_F(MeetingTest, ARankThatDoesNotComeToAnExchangeIsNamed) {
-  const Meeting hangs = join(1, UINT64_MAX);
-  Meeting waits = join(0, now_ns());
+TEST_F(BootstrapClientTest, ARankThatDoesNotComeToAnExchangeIsNamed) {
+  const BootstrapClient hangs = join(1, UINT64_MAX);
+  BootstrapClient waits = join(0, now_ns());
   const auto all = waits.all_gather({}, false);
   EXPECT_EQ(all.status().code(), Code::kTimeout);
   const std::string text(all.status().text());
   EXPECT_NE(text.find("all 2 ranks have joined, but then these have not come: 1"), text.npos) << text;
 }
 
-TEST_F(MeetingTest, ARankThatHasNotJoinedIsNamed) {
-  Meeting waits = join(0, now_ns());
+TEST_F(BootstrapClientTest, ARankThatHasNotJoinedIsNamed) {
+  BootstrapClient waits = join(0, now_ns());
   const auto all = waits.all_gather({}, false);
   EXPECT_EQ(all.status().code(), Code::kTimeout);
   const std::string text(all.status().text());
@@ -63,9 +63,9 @@ TEST_F(MeetingTest, ARankThatHasNotJoinedIsNamed) {
 }
 
 // A failure that came while a rank asked who was missing was taken for the answer.
-TEST_F(MeetingTest, AFailureAtTheDeadlineIsTheError) {
-  Meeting fails = join(1, UINT64_MAX);
-  Meeting waits = join(0, now_ns());
+TEST_F(BootstrapClientTest, AFailureAtTheDeadlineIsTheError) {
+  BootstrapClient fails = join(1, UINT64_MAX);
+  BootstrapClient waits = join(0, now_ns());
   fails.fail({Code::kMismatch, "rank 1 cannot take part"});
   const auto all = waits.all_gather({}, false);
   EXPECT_EQ(all.status().code(), Code::kMismatch);
@@ -105,13 +105,13 @@ class BesideAStranger {
 
 // A stranger who kept the queue of the id's name full kept the ranks waiting there until their deadline,
 // though they could meet over the network.
-TEST(SetUpTest, AStrangerWhoKeepsTheQueueFullSendsRanksToTheNetwork) {
+TEST(BootstrapTest, AStrangerWhoKeepsTheQueueFullSendsRanksToTheNetwork) {
   const BesideAStranger place;
   const auto meet = [&](uint32_t rank) {
     Config config;
     config.socket_ifname = "=lo";
     auto setup =
-        SetUp::join({.id = place.id, .rank_count = 2, .rank = rank, .deadline_ns = UINT64_MAX}, config);
+        Bootstrap::join({.id = place.id, .rank_count = 2, .rank = rank, .deadline_ns = UINT64_MAX}, config);
     ASSERT_TRUE(setup.status().is_ok()) << setup.status().text();
     const auto all =
         setup->introduce([&](const PackedEndpoints&) { return std::vector(1, std::byte(rank)); });

@@ -16,7 +16,7 @@ class PlacingApiTest : public testing::TestWithParam<std::vector<int>> {
     ClusterOptions options;
     options.layout = GetParam();
     options.environment = {{"TUTTI_ALGORITHM", "direct_two_shot"},
-                           {"TUTTI_PLACING_BYTES", "1"},
+                           {"TUTTI_DIRECT_WRITE_BYTES", "1"},
                            {"TUTTI_REFERENCE_BYTES", "1"},
                            {"TUTTI_SLOT_BYTES", "4096"},
                            {"TUTTI_SLOTS", "8"}};
@@ -83,7 +83,7 @@ TEST_P(PlacingApiTest, SumsAreRightWhereverTheBuffersLie) {
 }
 
 // Goal: a rank whose memory is offered does not come back before no peer can write there any more.
-TEST_P(PlacingApiTest, AFailedCallTakesTheOfferBack) {
+TEST_P(PlacingApiTest, AFailedCallWithdrawsItsPostedReceives) {
   ClusterOptions with_deadline = options();
   with_deadline.config.timeout_ms = 300;
   EXPECT_EQ(run_cluster(with_deadline,

@@ -1,5 +1,5 @@
 // Links to ranks of other hosts: how their sockets are set up, and how they end.
-#include "comm/remote_links.h"
+#include "comm/network_connections.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "meet/unique_id.h"
+#include "bootstrap/unique_id.h"
 
 namespace tutti::test {
 namespace {
@@ -22,12 +22,12 @@ namespace {
 constexpr RingShape kShape{.slots = 8, .slot_bytes = 1024};
 
 /// The links of one of ranks 0 and 1 to the other.
-std::unique_ptr<RemoteLinks> links_to(FileDescriptor socket, uint64_t silence_ms, uint32_t peer = 1,
-                                      uint16_t epoch = 0) {
-  std::vector<RemoteLinks::Peer> peers(1);
+std::unique_ptr<NetworkConnections> links_to(FileDescriptor socket, uint64_t silence_ms, uint32_t peer = 1,
+                                             uint16_t epoch = 0) {
+  std::vector<NetworkConnections::Peer> peers(1);
   peers[0].rank = peer;
   peers[0].sockets.push_back(std::move(socket));
-  auto links = RemoteLinks::open(
+  auto links = NetworkConnections::open(
       std::move(peers), {.rank_count = 2, .shape = kShape, .epoch = epoch, .silence_ms = silence_ms});
   EXPECT_TRUE(links.status().is_ok()) << links.status().text();
   return std::move(*links);

@@ -9,12 +9,12 @@
 #include <thread>
 #include <vector>
 
-#include "comm/inspector.h"
-#include "comm/inspector_door.h"
-#include "comm/status_copy.h"
+#include "bootstrap/connector.h"
+#include "bootstrap/unique_id.h"
 #include "core/clock.h"
-#include "meet/dialer.h"
-#include "meet/unique_id.h"
+#include "health/inspector.h"
+#include "health/inspector_server.h"
+#include "health/status_copy.h"
 #include "tests/support/cluster.h"
 
 namespace tutti::test {
@@ -23,13 +23,14 @@ namespace {
 /// A holder of the key that connects, and reads nothing.
 struct ConnectedVisitor {
   ConnectedVisitor(const Endpoint& where, const Credentials& credentials) {
-    DialOptions dial;
+    ConnectorOptions dial;
     dial.endpoints = {where};
-    dial.claim = {.purpose = Purpose::kInspect, .from = kMeetingPoint, .to = kMeetingPoint, .channel = 0};
+    dial.claim = {
+        .purpose = Purpose::kInspect, .from = kBootstrapServer, .to = kBootstrapServer, .channel = 0};
     dial.credentials = credentials;
     dial.deadline_ns = deadline_after_ms(20'000);
     bool done = false;
-    const auto dialer = Dialer::start(*loop, std::move(dial), [&](Result<FileDescriptor> connection) {
+    const auto connector = Connector::start(*loop, std::move(dial), [&](Result<FileDescriptor> connection) {
       EXPECT_TRUE(connection.is_ok()) << connection.status().text();
       if (connection) socket = std::move(*connection);
       done = true;
@@ -163,8 +164,8 @@ TEST(InspectTest, VisitorsWhoDoNotReadAreBounded) {
   ASSERT_TRUE(control.is_ok());
   const Credentials credentials = credentials_from_text("key", "tutti-inspect");
   const std::string long_report(900'000, 'r');
-  auto door = InspectorDoor::open(**control, {.interfaces = "=lo", .lowest_first = true}, credentials,
-                                  [&] { return long_report; });
+  auto door = InspectorServer::open(**control, {.interfaces = "=lo", .lowest_first = true}, credentials,
+                                    [&] { return long_report; });
   ASSERT_TRUE(door.is_ok()) << door.status().text();
   const HostPort where{"127.0.0.1", (*door)->endpoint().port};
   std::vector<std::unique_ptr<ConnectedVisitor>> idle;

@@ -310,9 +310,9 @@ TEST(GroupTest, MessagesDoNotWaitForOtherStreams) {
   expect_on_any_device([](Rank& rank, Family& family) {
     const cuda::Driver& driver = family.place().driver();
     const cuda::CurrentContext current(family.place().context());
-    auto gate = cuda::PinnedMemory::allocate(family.place().context(), sizeof(uint32_t));
-    const auto word = reinterpret_cast<CUdeviceptr>(gate->as<uint32_t>());
-    *gate->as<uint32_t>() = 0;
+    auto acceptor = cuda::PinnedMemory::allocate(family.place().context(), sizeof(uint32_t));
+    const auto word = reinterpret_cast<CUdeviceptr>(acceptor->as<uint32_t>());
+    *acceptor->as<uint32_t>() = 0;
     (void)driver.stream_wait_value32(family.stream(1), word, 1, CU_STREAM_WAIT_VALUE_EQ);
     family.in_group([&](size_t i) {
       const Numbers& numbers = family.numbers(i);
@@ -324,7 +324,7 @@ TEST(GroupTest, MessagesDoNotWaitForOtherStreams) {
     });
     rank.expect_true(synchronize(family.place(), family.stream(2)), "the stream of rank 2");
     rank.expect_true(family.numbers(2).holds(1, 0), "the numbers of rank 0");
-    std::atomic_ref(*gate->as<uint32_t>()).store(1, std::memory_order_release);
+    std::atomic_ref(*acceptor->as<uint32_t>()).store(1, std::memory_order_release);
     rank.expect_true(synchronize(family.place(), family.stream(1)), "the stream of rank 1");
     rank.expect_true(synchronize(family.place(), family.stream(3)), "the stream of rank 3");
     rank.expect_true(family.numbers(3).holds(1, 1), "the numbers of rank 1");
@@ -557,8 +557,9 @@ TEST(GroupTest, AGroupWaitsForAllOfItsStreams) {
                           Numbers source(*two.place);
                           Numbers numbers(*two.place);
                           rank.expect_true(source.count_from(1) && numbers.count_from(500), "input");
-                          auto gate = cuda::PinnedMemory::allocate(two.place->context(), sizeof(uint32_t));
-                          auto* const word = gate->as<uint32_t>();
+                          auto acceptor =
+                              cuda::PinnedMemory::allocate(two.place->context(), sizeof(uint32_t));
+                          auto* const word = acceptor->as<uint32_t>();
                           *word = 0;
                           const CUstream second = two.streams[1].handle();
                           (void)driver.stream_wait_value32(second, reinterpret_cast<CUdeviceptr>(word), 1,

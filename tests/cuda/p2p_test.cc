@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/local_socket.h"
 #include "cuda/context.h"
 #include "cuda/library.h"
 #include "cuda/memory.h"
-#include "meet/local_socket.h"
 #include "tests/cuda/driver/control.h"
 #include "tests/cuda/driver/test_kernels.h"
 #include "tests/cuda/trial.h"
@@ -53,7 +53,7 @@ std::vector<unsigned char> read(const Context& context, const void* address) {
 }
 
 /// Sends a ticket and its file to the other rank, by a socket of that name.
-void send_ticket(Trial& trial, Rank& rank, const std::string& name, const DeviceTicket& ticket,
+void send_ticket(Trial& trial, Rank& rank, const std::string& name, const MemoryHandle& ticket,
                  const FileDescriptor& file) {
   const auto listener = local_listen(name);
   trial.ok(listener.status(), "listening");
@@ -65,8 +65,8 @@ void send_ticket(Trial& trial, Rank& rank, const std::string& name, const Device
 }
 
 /// Receives it. The ticket is empty when it does not come.
-DeviceTicket receive_ticket(Trial& trial, Rank& rank, const std::string& name, FileDescriptor& file) {
-  DeviceTicket ticket;
+MemoryHandle receive_ticket(Trial& trial, Rank& rank, const std::string& name, FileDescriptor& file) {
+  MemoryHandle ticket;
   if (!rank.meet()) return ticket;
   const auto connection = local_connect(name, UINT64_MAX);
   trial.ok(connection.status(), "connecting");
@@ -79,7 +79,7 @@ DeviceTicket receive_ticket(Trial& trial, Rank& rank, const std::string& name, F
 }
 
 /// Rank 0 shares memory, rank 1 writes to it, rank 0 sees that; both give everything back.
-void share(Rank& rank, const std::string& name, DeviceTicket::Kind kind) {
+void share(Rank& rank, const std::string& name, MemoryHandle::Kind kind) {
   Trial trial;
   {
     Devices devices;
@@ -97,7 +97,7 @@ void share(Rank& rank, const std::string& name, DeviceTicket::Kind kind) {
     } else if (rank.rank() == 1) {
       const Context& context = *devices.contexts[0];
       FileDescriptor file;
-      const DeviceTicket ticket = receive_ticket(trial, rank, name, file);
+      const MemoryHandle ticket = receive_ticket(trial, rank, name, file);
       const auto memory = PeerDeviceMemory::open(context, ticket, file);
       file.reset();
       if (trial.ok(memory.status(), "opening")) {
@@ -114,11 +114,11 @@ void share(Rank& rank, const std::string& name, DeviceTicket::Kind kind) {
 TEST(PeerToPeerTest, ProcessesShareMemoryByFileOrByIpcHandle) {
   const std::string name = "tutti-p2p-test-" + std::to_string(getpid());
   EXPECT_EQ(test::run_cluster({.layout = {1, 1}, .create = false},
-                              [&](Rank& rank) { share(rank, name, DeviceTicket::kFile); }),
+                              [&](Rank& rank) { share(rank, name, MemoryHandle::kFile); }),
             "");
   EXPECT_EQ(
       test::run_cluster({.layout = {1, 1}, .environment = {{"FAKE_CUDA_NO_FILES", "1"}}, .create = false},
-                        [&](Rank& rank) { share(rank, name, DeviceTicket::kIpc); }),
+                        [&](Rank& rank) { share(rank, name, MemoryHandle::kIpc); }),
       "");
 }
 
@@ -131,12 +131,12 @@ TEST(PeerToPeerTest, AProgramsOwnMemoryIsSharedFromItsMiddle) {
       const Context& context = *devices.contexts[0];
       if (rank.rank() == 0) {
         const auto memory = DeviceMemory::allocate(context, 4 * kBytes);
-        const auto ticket = make_ticket(context, memory->as<char>() + 3000, kBytes);
+        const auto ticket = make_handle(context, memory->as<char>() + 3000, kBytes);
         trial.ok(ticket.status(), "ticket");
-        trial.fails(make_ticket(context, memory->as<char>() + 3000, 4 * kBytes).status(), Code::kUnsupported,
+        trial.fails(make_handle(context, memory->as<char>() + 3000, 4 * kBytes).status(), Code::kUnsupported,
                     "not allocated by cudaMalloc as one piece of 20000 bytes");
         const auto own = SharedDeviceMemory::create(context, kBytes);
-        trial.fails(make_ticket(context, own->as<char>(), kBytes).status(), Code::kUnsupported, "cudaMalloc");
+        trial.fails(make_handle(context, own->as<char>(), kBytes).status(), Code::kUnsupported, "cudaMalloc");
         trial.ok(fill_now(context, memory->as<void>(), 0, 4 * kBytes), "clearing");
         send_ticket(trial, rank, name, *ticket, FileDescriptor());
         rank.meet();
@@ -147,7 +147,7 @@ TEST(PeerToPeerTest, AProgramsOwnMemoryIsSharedFromItsMiddle) {
         trial.is(before == 0, "nothing in front of it is touched");
       } else {
         FileDescriptor file;
-        const DeviceTicket ticket = receive_ticket(trial, rank, name, file);
+        const MemoryHandle ticket = receive_ticket(trial, rank, name, file);
         const auto memory = PeerDeviceMemory::open(context, ticket, file);
         if (trial.ok(memory.status(), "opening"))
           trial.ok(fill_now(context, memory->as<void>(), 4, kBytes), "writing");
@@ -172,7 +172,7 @@ TEST(PeerToPeerTest, AnAllocationThatIsMadeForFilesIsSharedFromItsMiddle) {
         char* const middle = memory->as<char>() + 3000;
         const auto share = share_memory(context, middle, kBytes);
         if (trial.ok(share.status(), "sharing")) {
-          trial.is(share->ticket.kind == DeviceTicket::kFile, "by file");
+          trial.is(share->ticket.kind == MemoryHandle::kFile, "by file");
           send_ticket(trial, rank, name, share->ticket, share->file);
           rank.meet();
           trial.is(read(context, middle) == std::vector<unsigned char>(kBytes, 7), "the write");
@@ -182,7 +182,7 @@ TEST(PeerToPeerTest, AnAllocationThatIsMadeForFilesIsSharedFromItsMiddle) {
       } else if (rank.rank() == 1) {
         const Context& context = *devices.contexts[0];
         FileDescriptor file;
-        const DeviceTicket ticket = receive_ticket(trial, rank, name, file);
+        const MemoryHandle ticket = receive_ticket(trial, rank, name, file);
         const auto memory = PeerDeviceMemory::open(context, ticket, file);
         if (trial.ok(memory.status(), "opening"))
           trial.ok(fill_now(context, memory->as<void>(), 7, kBytes), "writing");
@@ -236,10 +236,10 @@ TEST(PeerToPeerTest, WhatCannotBeMadeLeavesNothingBehind) {
       trial.fails(SharedDeviceMemory::create(context, 8 << 20).status(), Code::kOutOfMemory,
                   "cuMemCreate(8388608");
       trial.fails(SharedDeviceMemory::create(context, kBytes).status(), Code::kSystemError, "cuMemSetAccess");
-      DeviceTicket ticket{.kind = DeviceTicket::kFile, .bytes = 2 << 20};
+      MemoryHandle ticket{.kind = MemoryHandle::kFile, .bytes = 2 << 20};
       trial.fails(PeerDeviceMemory::open(context, ticket, FileDescriptor()).status(), Code::kSystemError,
                   "cuMemImportFromShareableHandle");
-      ticket.kind = DeviceTicket::kNone;
+      ticket.kind = MemoryHandle::kNone;
       trial.fails(PeerDeviceMemory::open(context, ticket, FileDescriptor()).status(), Code::kUnsupported,
                   "shared");
     }

@@ -1,5 +1,5 @@
 // Regions: memory of devices that ranks register, and load from and store to where it lies, across processes
-// and devices (tutti_region_register).
+// and devices (tutti_memory_register).
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -43,9 +43,9 @@ std::unique_ptr<CudaPlace> join(Rank& rank, int devices, Order order = Order::kS
   return rank.renew(config) ? CudaPlace::open(rank, config.device, order) : nullptr;
 }
 
-tutti_region_t* register_region(Rank& rank, void* buffer, size_t bytes, bool takes_effect = true) {
-  tutti_region_t* region = nullptr;
-  rank.expect_ok(tutti_region_register(rank.comm, buffer, bytes, &region), "register");
+tutti_registered_memory_t* register_memory(Rank& rank, void* buffer, size_t bytes, bool takes_effect = true) {
+  tutti_registered_memory_t* region = nullptr;
+  rank.expect_ok(tutti_memory_register(rank.comm, buffer, bytes, &region), "register");
   rank.expect_true((region != nullptr) == takes_effect, takes_effect ? "a region" : "no region");
   return region;
 }
@@ -64,13 +64,13 @@ class RegionPlace final : public Place {
     arenas_[1].begin = static_cast<std::byte*>(memory);
     for (Arena& arena : arenas_) {
       // The region is a part of what was allocated.
-      arena.region = register_region(rank, arena.begin + 1000, kArenaBytes);
+      arena.region = register_memory(rank, arena.begin + 1000, kArenaBytes);
     }
   }
   ~RegionPlace() override { rank_.expect_ok(tutti_mem_free(arenas_[1].begin), "free"); }
   void deregister() {
     for (Arena& arena : arenas_)
-      rank_.expect_ok(tutti_region_deregister(rank_.comm, std::exchange(arena.region, nullptr)),
+      rank_.expect_ok(tutti_memory_deregister(rank_.comm, std::exchange(arena.region, nullptr)),
                       "deregister");
   }
   std::byte* allocate(size_t bytes) override {
@@ -96,7 +96,7 @@ class RegionPlace final : public Place {
  private:
   struct Arena {
     std::byte* begin = nullptr;
-    tutti_region_t* region = nullptr;
+    tutti_registered_memory_t* region = nullptr;
   };
   Rank& rank_;
   CudaPlace& below_;
@@ -209,8 +209,8 @@ TEST(RegionsTest, NothingPassesThroughTheLinksThatLiesInRegions) {
     if (place == nullptr || !fake_cuda::is_loaded()) return;
     Traffic traffic(*place);
     if (in_regions) {
-      register_region(rank, traffic.send.get(), traffic.send.bytes());
-      register_region(rank, traffic.recv.get(), traffic.recv.bytes());
+      register_memory(rank, traffic.send.get(), traffic.send.bytes());
+      register_memory(rank, traffic.recv.get(), traffic.recv.bytes());
     }
     const auto ranks = static_cast<uint64_t>(rank.count());
     rank.expect_true(traffic.send.count_from(Traffic::first(static_cast<uint64_t>(rank.rank()))), "input");
@@ -244,17 +244,17 @@ TEST(RegionsTest, MemoryThatCannotBeMappedIsRegisteredNowhere) {
     auto pinned = cuda::PinnedMemory::allocate(place->context(), kArenaBytes);
     const bool is_odd = rank.rank() == 1;
     // Rank 1 has memory of another kind, then more than a piece, then some that is registered.
-    register_region(rank, is_odd ? pinned->as<void>() : own, kArenaBytes, false);
-    register_region(rank, own, is_odd ? 2 * kArenaBytes : kArenaBytes, false);
-    tutti_region_t* const region = register_region(rank, own, kArenaBytes / 2);
+    register_memory(rank, is_odd ? pinned->as<void>() : own, kArenaBytes, false);
+    register_memory(rank, own, is_odd ? 2 * kArenaBytes : kArenaBytes, false);
+    tutti_registered_memory_t* const region = register_memory(rank, own, kArenaBytes / 2);
     std::byte* const second = own + kArenaBytes / 2;
-    register_region(rank, is_odd ? second - 8 : second, 100, false);
-    tutti_region_t* const beside = register_region(rank, second, 100);
+    register_memory(rank, is_odd ? second - 8 : second, 100, false);
+    tutti_registered_memory_t* const beside = register_memory(rank, second, 100);
     RegionPlace(rank, *place, Mix::kAll).deregister();
     run_trials(rank, *place, 0);
-    rank.expect_ok(tutti_region_deregister(rank.comm, region), "deregister");
-    rank.expect_ok(tutti_region_deregister(rank.comm, beside), "deregister");
-    rank.expect(tutti_region_deregister(rank.comm, beside), TUTTI_INVALID_ARGUMENT, "twice");
+    rank.expect_ok(tutti_memory_deregister(rank.comm, region), "deregister");
+    rank.expect_ok(tutti_memory_deregister(rank.comm, beside), "deregister");
+    rank.expect(tutti_memory_deregister(rank.comm, beside), TUTTI_INVALID_ARGUMENT, "twice");
   };
   EXPECT_EQ(run_cluster(on_devices({1, 1}, 1), body), "");
 }
@@ -263,7 +263,7 @@ TEST(RegionsTest, RanksInHostMemoryAndStagedOnesHaveNone) {
   EXPECT_EQ(run_cluster({.layout = {1, 1}},
                         [](Rank& rank) {
                           char memory[100];
-                          register_region(rank, memory, sizeof(memory), false);
+                          register_memory(rank, memory, sizeof(memory), false);
                           void* heap = nullptr;
                           rank.expect_ok(tutti_comm_mem_alloc(rank.comm, &heap, 100), "heap");
                           static_cast<char*>(heap)[99] = 1;
@@ -275,7 +275,7 @@ TEST(RegionsTest, RanksInHostMemoryAndStagedOnesHaveNone) {
     if (place == nullptr) return;
     void* memory = nullptr;
     rank.expect_ok(tutti_comm_mem_alloc(rank.comm, &memory, 5000), "memory");
-    register_region(rank, memory, 5000, false);
+    register_memory(rank, memory, 5000, false);
     rank.expect_ok(tutti_mem_free(memory), "free");
   };
   EXPECT_EQ(run_cluster(on_devices({1, 1}, 2, "FAKE_CUDA_NO_PEER", "0:1"), staged), "");
@@ -291,7 +291,7 @@ TEST(RegionsTest, MemoryOfTheCommunicatorsDeviceOutlivesIt) {
     rank.expect(tutti_comm_mem_alloc(rank.comm, nullptr, 1), TUTTI_INVALID_ARGUMENT, "no pointer");
     rank.expect(tutti_comm_mem_alloc(rank.comm, &memory, size_t{1} << 40), TUTTI_OUT_OF_MEMORY, "a terabyte");
     rank.expect_ok(tutti_comm_mem_alloc(rank.comm, &memory, kArenaBytes), "memory");
-    register_region(rank, memory, kArenaBytes);
+    register_memory(rank, memory, kArenaBytes);
     rank.expect_true(place->driver().look_up(memory).kind == cuda::MemoryKind::kDevice, "of the device");
     rank.expect_ok(tutti_comm_destroy(std::exchange(rank.comm, nullptr)), "destroy");
     std::vector<char> found(kArenaBytes, 1);
@@ -310,8 +310,8 @@ TEST(RegionsTest, WrongArgumentsAreRefusedAndNothingIsSent) {
     if (place == nullptr || other == nullptr) return;
     void* const own = place->allocate(100);
     const auto refuse = [&](void* buffer, size_t bytes, const std::string& text) {
-      tutti_region_t* region = nullptr;
-      rank.expect(tutti_region_register(rank.comm, buffer, bytes, &region), TUTTI_INVALID_ARGUMENT, text);
+      tutti_registered_memory_t* region = nullptr;
+      rank.expect(tutti_memory_register(rank.comm, buffer, bytes, &region), TUTTI_INVALID_ARGUMENT, text);
       rank.expect_text({text}, text);
     };
     char host[100];
@@ -320,18 +320,18 @@ TEST(RegionsTest, WrongArgumentsAreRefusedAndNothingIsSent) {
     refuse(own, SIZE_MAX, "no such room");
     refuse(host, sizeof(host), "host memory");
     refuse(other->allocate(100), 100, "is memory of device " + std::to_string(1 - rank.rank()));
-    rank.expect(tutti_region_register(rank.comm, own, 100, nullptr), TUTTI_INVALID_ARGUMENT, "no region");
-    rank.expect(tutti_region_deregister(rank.comm, reinterpret_cast<tutti_region_t*>(own)),
+    rank.expect(tutti_memory_register(rank.comm, own, 100, nullptr), TUTTI_INVALID_ARGUMENT, "no region");
+    rank.expect(tutti_memory_deregister(rank.comm, reinterpret_cast<tutti_registered_memory_t*>(own)),
                 TUTTI_INVALID_ARGUMENT, "not a region");
-    rank.expect_ok(tutti_region_deregister(rank.comm, nullptr), "NULL");
-    tutti_region_t* region = nullptr;
+    rank.expect_ok(tutti_memory_deregister(rank.comm, nullptr), "NULL");
+    tutti_registered_memory_t* region = nullptr;
     rank.expect_ok(tutti_group_start(), "group");
-    rank.expect(tutti_region_register(rank.comm, own, 100, &region), TUTTI_INVALID_USAGE, "in a group");
+    rank.expect(tutti_memory_register(rank.comm, own, 100, &region), TUTTI_INVALID_USAGE, "in a group");
     rank.expect_ok(tutti_group_end(), "group");
     rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "the communicator is as it was");
-    region = register_region(rank, own, 100);
+    region = register_memory(rank, own, 100);
     rank.expect_ok(tutti_comm_finalize(rank.comm), "finalize");
-    rank.expect(tutti_region_register(rank.comm, own, 100, &region), TUTTI_INVALID_USAGE, "finalized");
+    rank.expect(tutti_memory_register(rank.comm, own, 100, &region), TUTTI_INVALID_USAGE, "finalized");
   };
   EXPECT_EQ(run_cluster(on_devices({2}, 2), body), "");
 }
@@ -343,27 +343,27 @@ TEST(RegionsTest, ARankThatDoesNotComeIsNamed) {
       const auto place = join(rank, 1, Order::kBlocking, kShortMs);
       if (place == nullptr) return;
       void* const own = place->allocate(100);
-      tutti_region_t* region = registers ? nullptr : register_region(rank, own, 100);
+      tutti_registered_memory_t* region = registers ? nullptr : register_memory(rank, own, 100);
       if (rank.rank() == 0) {
-        rank.expect(registers ? tutti_region_register(rank.comm, own, 100, &region)
-                              : tutti_region_deregister(rank.comm, region),
+        rank.expect(registers ? tutti_memory_register(rank.comm, own, 100, &region)
+                              : tutti_memory_deregister(rank.comm, region),
                     TUTTI_TIMEOUT, "alone");
-        rank.expect_text({registers ? "region_register()" : "rank 1 has not called tutti_region_deregister"},
+        rank.expect_text({registers ? "region_register()" : "rank 1 has not called tutti_memory_deregister"},
                          "alone");
         if (!registers)
-          rank.expect(tutti_region_deregister(rank.comm, region), TUTTI_INVALID_ARGUMENT, "dead");
+          rank.expect(tutti_memory_deregister(rank.comm, region), TUTTI_INVALID_ARGUMENT, "dead");
       }
       rank.meet();
       // The communicator is in error, but nobody is left to wait for.
       if (rank.rank() == 1)
-        rank.expect_ok(tutti_region_deregister(rank.comm, region), "the other has gone ahead");
+        rank.expect_ok(tutti_memory_deregister(rank.comm, region), "the other has gone ahead");
       (void)tutti_comm_destroy(std::exchange(rank.comm, nullptr));
     }
     const auto place = join(rank, 1);
     if (place == nullptr) return;
     Numbers numbers(*place);
-    tutti_region_t* region = nullptr;
-    rank.expect(rank.rank() == 0 ? tutti_region_register(rank.comm, numbers.get(), 100, &region)
+    tutti_registered_memory_t* region = nullptr;
+    rank.expect(rank.rank() == 0 ? tutti_memory_register(rank.comm, numbers.get(), 100, &region)
                                  : sum(numbers, numbers, rank.comm, TUTTI_BLOCKING),
                 TUTTI_MISMATCH, "another call");
     rank.expect_text({"region_register()", "all_reduce"}, "another call");
@@ -380,11 +380,11 @@ TEST(RegionsTest, ARankThatDiesIsNoticed) {
       const auto place = join(rank, 1, Order::kBlocking);
       if (place == nullptr) return;
       void* const own = place->allocate(100);
-      tutti_region_t* region = registers ? nullptr : register_region(rank, own, 100);
+      tutti_registered_memory_t* region = registers ? nullptr : register_memory(rank, own, 100);
       rank.meet();
       if (rank.rank() == 1) (void)raise(SIGKILL);
-      rank.expect(registers ? tutti_region_register(rank.comm, own, 100, &region)
-                            : tutti_region_deregister(rank.comm, region),
+      rank.expect(registers ? tutti_memory_register(rank.comm, own, 100, &region)
+                            : tutti_memory_deregister(rank.comm, region),
                   TUTTI_PEER_LOST, "the other has died");
       rank.expect_ok(tutti_comm_destroy(std::exchange(rank.comm, nullptr)), "destroy");
     };

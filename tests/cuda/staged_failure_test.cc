@@ -127,11 +127,11 @@ TEST(StagedFailureTest, AbortReleasesStreamsWhereverTheyAre) {
                           rank.add(1);
                           return;
                         }
-                        const auto gate = cuda::PinnedMemory::allocate(bench.place->context(), 64);
+                        const auto acceptor = cuda::PinnedMemory::allocate(bench.place->context(), 64);
                         const CUstream stream = bench.place->stream();
                         // Rank 2 is not there: its stream has something else to do first.
                         const cuda::CurrentContext current(bench.place->context());
-                        const auto word = reinterpret_cast<CUdeviceptr>(gate->as<void>());
+                        const auto word = reinterpret_cast<CUdeviceptr>(acceptor->as<void>());
                         if (rank.rank() == 2)
                           (void)bench.place->driver().stream_wait_value32(stream, word, 1,
                                                                           CU_STREAM_WAIT_VALUE_EQ);
@@ -143,7 +143,7 @@ TEST(StagedFailureTest, AbortReleasesStreamsWhereverTheyAre) {
                         rank.expect(bench.sum(TUTTI_BLOCKING), TUTTI_ABORTED, "the next call");
                         rank.expect_text({"rank 1 called tutti_comm_abort"}, "the text");
                         // The stream comes to the operation after its end.
-                        std::atomic_ref(*gate->as<uint32_t>()).store(1);
+                        std::atomic_ref(*acceptor->as<uint32_t>()).store(1);
                         rank.expect_true(bench.stream_goes_on(), "the stream");
                         bench.destroy(TUTTI_ABORTED);
                       }),

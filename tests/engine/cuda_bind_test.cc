@@ -36,11 +36,13 @@ class CountingIndex final : public cuda::LinkIndex {
   static uint32_t channel_of(uint32_t stripe, cuda::Multicast use) {
     return 1000 + 2 * stripe + static_cast<uint32_t>(use);
   }
-  cuda::PeerWindow window(uint32_t peer) override { return {.window = &windows[peer], .regions = nullptr}; }
+  cuda::PeerExposedBuffer window(uint32_t peer) override {
+    return {.window = &windows[peer], .regions = nullptr};
+  }
 
   std::vector<std::pair<uint32_t, uint32_t>> sends;
   std::vector<std::pair<uint32_t, uint32_t>> receives;
-  std::map<uint32_t, cuda::Window> windows;
+  std::map<uint32_t, cuda::ExposedBuffer> windows;
 
  private:
   static uint32_t find(std::vector<std::pair<uint32_t, uint32_t>>& links, uint32_t peer, uint32_t channel) {
@@ -279,7 +281,7 @@ TEST(CudaBindTest, ACollectAndAPublicationHaveALinkToEveryRank) {
     EXPECT_EQ(step.source_count, 1);
     EXPECT_EQ(step.sink_count, 2);
     EXPECT_EQ(step.published, 1u << 1) << "the output comes first";
-    EXPECT_EQ(step.window_count, 0) << "what is published is not placed";
+    EXPECT_EQ(step.exposed_count, 0) << "what is published is not placed";
     Links contributions;
     Links readers;
     for (uint32_t e = 0; e < 3u + step.companion_count; ++e) {

@@ -38,7 +38,7 @@ class PlacingTest : public testing::Test {
     }
   }
 
-  void open_window(uint32_t rank, uint64_t call) {
+  void expose_buffer(uint32_t rank, uint64_t call) {
     network_.window(rank).address.store(reinterpret_cast<uint64_t>(output_[rank].data()));
     network_.window(rank).call.store(call);
   }
@@ -70,8 +70,8 @@ class PlacingTest : public testing::Test {
 };
 
 TEST_F(PlacingTest, AResultLiesInTheReceiversBufferBeforeItsTurn) {
-  open_window(0, kCall);
-  open_window(1, kCall);
+  expose_buffer(0, kCall);
+  expose_buffer(1, kCall);
   start();
   reduce_on_rank_1();
   EXPECT_EQ(output_[0].back(), 3u);
@@ -79,7 +79,7 @@ TEST_F(PlacingTest, AResultLiesInTheReceiversBufferBeforeItsTurn) {
 }
 
 TEST_F(PlacingTest, ABufferOfAnotherCallIsLeftAlone) {
-  open_window(0, kCall - 1);
+  expose_buffer(0, kCall - 1);
   start();
   reduce_on_rank_1();
   EXPECT_EQ(output_[0].back(), 0u);

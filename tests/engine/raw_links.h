@@ -50,7 +50,7 @@ class RawNetwork {
   RecvLink& recv(uint32_t writer, uint32_t reader, uint32_t channel) {
     return ends(writer, reader, channel).recv;
   }
-  Window& window(uint32_t rank) { return windows_[rank]; }
+  ExposedBuffer& window(uint32_t rank) { return windows_[rank]; }
 
  private:
   struct Ends {
@@ -73,7 +73,7 @@ class RawNetwork {
 
   RingShape shape_;
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Ends> links_;
-  std::map<uint32_t, Window> windows_;
+  std::map<uint32_t, ExposedBuffer> windows_;
 };
 
 class RawLinks final : public LinkTable {
@@ -87,7 +87,7 @@ class RawLinks final : public LinkTable {
   }
   SendLink* publish_link() override { return nullptr; }
   RecvLink* published_by(uint32_t) override { return nullptr; }
-  PeerWindow window(uint32_t peer) override {
+  PeerExposedBuffer window(uint32_t peer) override {
     return {.window = &network_.window(peer), .reference_offset = 0, .same_process = true};
   }
 

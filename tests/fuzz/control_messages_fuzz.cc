@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "bootstrap/unique_id.h"
 #include "comm/members.h"
-#include "comm/status_copy.h"
-#include "meet/unique_id.h"
+#include "health/status_copy.h"
 
 namespace {
 

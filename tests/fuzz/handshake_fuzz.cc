@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "meet/handshake.h"
+#include "bootstrap/handshake.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/inspector_door.h"
+#include "health/inspector_server.h"
 #include "tests/fuzz/visitor.h"
 
 namespace {
@@ -25,7 +25,7 @@ const Credentials& credentials() {
 /// One door for all runs, served by a thread, as in a process.
 Endpoint door() {
   static auto* const kControl = ControlThread::start()->release();
-  static auto* const kDoor = InspectorDoor::open(*kControl, {.interfaces = "=lo"}, credentials(), [] {
+  static auto* const kDoor = InspectorServer::open(*kControl, {.interfaces = "=lo"}, credentials(), [] {
                                return std::string(kReport);
                              })->release();
   return test::loopback_of(kDoor->endpoint().port);
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   const bool knows_key = data[0] % 2 == 0;
   auto bytes = std::as_bytes(std::span(data, data_bytes)).subspan(1);
   test::Visitor visitor(door(), [] {});
-  const Claim claim{.purpose = Purpose::kInspect, .from = kMeetingPoint, .to = kMeetingPoint};
+  const Claim claim{.purpose = Purpose::kInspect, .from = kBootstrapServer, .to = kBootstrapServer};
   if (knows_key && !visitor.prove(credentials(), claim)) std::abort();
   const bool speaks = !bytes.empty();
   while (!bytes.empty()) {

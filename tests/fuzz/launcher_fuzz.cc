@@ -4,13 +4,13 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "meet/endpoint.h"
-#include "meet/launcher.h"
+#include "bootstrap/endpoint.h"
+#include "bootstrap/launcher.h"
 #include "tests/fuzz/environment_lines.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   const std::string_view text(reinterpret_cast<const char*>(data), data_bytes);
-  const auto place = tutti::find_launch_place(tutti::test::EnvironmentLines(text));
+  const auto place = tutti::find_launch_context(tutti::test::EnvironmentLines(text));
   if (!place && place.status().text().find("environment") == std::string_view::npos) std::abort();
   if (place && *place && (*place)->rank >= (*place)->rank_count) std::abort();
   (void)tutti::first_host_of(text);

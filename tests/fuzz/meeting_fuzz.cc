@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "meet/member.h"
-#include "meet/rendezvous.h"
+#include "bootstrap/node.h"
+#include "bootstrap/rendezvous.h"
 #include "tests/fuzz/visitor.h"
 
 namespace {
@@ -80,16 +80,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   serve.listener = std::move(*listener);
   serve.on_stranger = {};
   const auto point = std::move(*Rendezvous::open(*loop, std::move(serve)));
-  MemberOptions options;
+  NodeOptions options;
   options.credentials = credentials;
   options.point = {where};
   options.rank_count = kRanks;
   options.deadline_ns = now + 100 * kSecondNs;
   options.listen.interfaces = "=lo";
-  const auto member = std::move(*Member::start(*loop, options));
+  const auto member = std::move(*BootstrapNode::start(*loop, options));
   std::optional<Status> end;
   member->all_gather(std::vector<std::byte>(24), false,
-                     [&end](const Result<Member::Table>& table) { end = table.status(); });
+                     [&end](const Result<BootstrapNode::Table>& table) { end = table.status(); });
   while (!member->has_joined()) pump();
 
   std::vector<std::unique_ptr<Visitor>> visitors;
@@ -97,12 +97,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
     visitors.push_back(std::make_unique<Visitor>(to, pump));
     if (!visitors.back()->prove(credentials, claim)) std::abort();
   };
-  visit(where, {.purpose = Purpose::kRendezvous, .from = 1, .to = kMeetingPoint});
+  visit(where, {.purpose = Purpose::kRendezvous, .from = 1, .to = kBootstrapServer});
   visitors[0]->send({.kind = FrameKind::kJoin, .first = 1, .count = kRanks},
                     pack_endpoints(std::vector<Endpoint>{where}));
   const auto parent = parent_of(*visitors[0]);
   if (!parent) std::abort();
-  visit(where, {.purpose = Purpose::kRendezvous, .from = 2, .to = kMeetingPoint});
+  visit(where, {.purpose = Purpose::kRendezvous, .from = 2, .to = kBootstrapServer});
   visit(*parent, {.purpose = Purpose::kTree, .from = 1, .to = 0});
   auto bytes = std::as_bytes(std::span(data, data_bytes));
   while (!bytes.empty()) say_next(visitors, bytes);

@@ -10,7 +10,7 @@
 
 #include "tests/engine/raw_links.h"
 #include "tests/tcp/scripted_stream.h"
-#include "transports/tcp/tcp_pump.h"
+#include "transports/tcp/tcp_connection.h"
 
 namespace {
 
@@ -22,7 +22,7 @@ struct Rings {
   tutti::test::RingMemory incoming{kShape};
   tutti::SendLink send = tutti::SendLink::at(outgoing.bytes(), kShape);
   tutti::RecvLink recv = tutti::RecvLink::at(incoming.bytes(), kShape, 0);
-  tutti::Offer offer;
+  tutti::PostedReceive offer;
 };
 
 /// The reader's part: takes what arrived, whatever it says, and touches all of it.
@@ -42,7 +42,7 @@ void take_messages(Rings& rings) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   std::vector<Rings> rings(kChannels);
-  std::vector<tutti::PumpChannel> channels;
+  std::vector<tutti::ChannelRings> channels;
   std::vector<std::byte> target(300);
   for (Rings& ring : rings) {
     channels.push_back(
@@ -59,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   tutti::tcp::TcpOptions options;
   options.peer = 7;
   options.shape = kShape;
-  tutti::tcp::TcpPump pump(channels, std::move(owners), options);
+  tutti::tcp::TcpConnection pump(channels, std::move(owners), options);
   // A few messages are out, so that credits may come.
   for (Rings& ring : rings) {
     for (int i = 0; i < 3; ++i) ring.send.commit(0, 8);

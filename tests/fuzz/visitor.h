@@ -1,4 +1,4 @@
-// Visitor: a connection from the fuzzer to a gate, over loopback.
+// Visitor: a connection from the fuzzer to a acceptor, over loopback.
 #pragma once
 
 #include <linux/sockios.h>
@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "meet/endpoint.h"
-#include "meet/frame.h"
-#include "meet/handshake.h"
+#include "bootstrap/endpoint.h"
+#include "bootstrap/frame.h"
+#include "bootstrap/handshake.h"
 
 namespace tutti::test {
 

@@ -192,8 +192,8 @@ std::string check_rank(const Case& c, World& world, uint32_t rank, uint32_t call
   memory.overwrite();
   if (world.ring(rank) != cuda::Ring::kDone || world.state(rank).sequence != call)
     return format("call %u, rank %u is not done", call, rank);
-  const cuda::News news = world.news(rank);
-  if (news.sequence != call || news.ended != call)
+  const cuda::LaunchReport report = world.report(rank);
+  if (report.sequence != call || report.ended != call)
     return format("call %u, rank %u does not tell its host so", call, rank);
   return bytes.empty() ? bytes : format("call %u, rank %u: ", call, rank) + bytes;
 }

@@ -54,26 +54,26 @@ TEST(LaunchTest, ALaunchThatWaitsInVainSaysForWhatAndGoesOnLater) {
   ranks.world.launch_alone(0, ranks.buffers(0));
   ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
   const cuda::Signals& signals = ranks.world.signals(0);
-  const cuda::News news = ranks.world.news(0);
+  const cuda::LaunchReport report = ranks.world.report(0);
   EXPECT_EQ(signals.left >> cuda::kRingBits, 1u);
-  EXPECT_EQ(news.moved, 1u);  // it has sent
-  EXPECT_EQ(news.ended, 0u);
+  EXPECT_EQ(report.moved, 1u);  // it has sent
+  EXPECT_EQ(report.ended, 0u);
   EXPECT_EQ(signals.done, 0u);
-  EXPECT_EQ(news.obstacle.peer, 1u);
-  EXPECT_EQ(news.obstacle.sending, 0u);
-  EXPECT_EQ(news.part.output, ranks.outputs[0].data());
+  EXPECT_EQ(report.obstacle.peer, 1u);
+  EXPECT_EQ(report.obstacle.sending, 0u);
+  EXPECT_EQ(report.part.output, ranks.outputs[0].data());
   // Nothing has changed: it finds nothing to do, and says that as well.
   ranks.world.launch_alone(0, ranks.buffers(0), false);
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
-  EXPECT_EQ(ranks.world.news(0).moved, 1u);
+  EXPECT_EQ(ranks.world.report(0).moved, 1u);
   ranks.world.launch_alone(1, ranks.buffers(1));
   EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
   EXPECT_EQ(ranks.outputs[1], Words(kBytes / 4, 3));
   ranks.world.launch_alone(0, ranks.buffers(0), false);
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
   EXPECT_EQ(signals.done, 1u);
-  EXPECT_EQ(ranks.world.news(0).ended, 1u);
-  EXPECT_EQ(ranks.world.news(0).sequence, 1u);
+  EXPECT_EQ(ranks.world.report(0).ended, 1u);
+  EXPECT_EQ(ranks.world.report(0).sequence, 1u);
   EXPECT_EQ(ranks.outputs[0], Words(kBytes / 4, 3));
 }
 
@@ -83,8 +83,8 @@ TEST(LaunchTest, AWriterWithoutRoomSaysSo) {
   Ranks ranks(c);
   ranks.world.launch_alone(0, ranks.buffers(0));
   ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
-  EXPECT_EQ(ranks.world.news(0).obstacle.peer, 1u);
-  EXPECT_EQ(ranks.world.news(0).obstacle.sending, 1u);
+  EXPECT_EQ(ranks.world.report(0).obstacle.peer, 1u);
+  EXPECT_EQ(ranks.world.report(0).obstacle.sending, 1u);
 }
 
 TEST(LaunchTest, ARankIsNotDoneBeforeItsReferencesHaveComeBack) {
@@ -95,8 +95,8 @@ TEST(LaunchTest, ARankIsNotDoneBeforeItsReferencesHaveComeBack) {
   ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
   const cuda::Program& program = ranks.world.program(0);
   EXPECT_EQ(program.positions[0].round, program.lanes[0].round_count);
-  EXPECT_EQ(ranks.world.news(0).obstacle.sending, 1u);
-  EXPECT_EQ(ranks.world.news(0).obstacle.step, program.lanes[0].step_count);
+  EXPECT_EQ(ranks.world.report(0).obstacle.sending, 1u);
+  EXPECT_EQ(ranks.world.report(0).obstacle.step, program.lanes[0].step_count);
   ranks.world.launch_alone(1, ranks.buffers(1));
   EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
   EXPECT_EQ(ranks.outputs[1], ranks.inputs[0]);
@@ -126,7 +126,7 @@ TEST(LaunchTest, ResultsArePlacedInTheReceiversBuffersOnceTheseAreOpen) {
           uint64_t address = 1;
           std::copy_n(cell.payload, sizeof address, reinterpret_cast<unsigned char*>(&address));
           references +=
-              flag::carriage(cell.word) == Carriage::kReference && address == kPlacedAddress ? 1 : 0;
+              flag::carriage(cell.word) == Carriage::kReference && address == kWrittenDirectly ? 1 : 0;
         }
       }
     }
@@ -140,17 +140,17 @@ TEST(LaunchTest, AnotherCallsMessageEndsTheOperationAndAllThatFollow) {
   ranks.world.launch_alone(0, ranks.buffers(0));
   ranks.world.launch_alone(1, ranks.buffers(1));
   ASSERT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
-  const cuda::News news = ranks.world.news(1);
+  const cuda::LaunchReport report = ranks.world.report(1);
   EXPECT_EQ(ranks.world.signals(1).done, 1u);
-  EXPECT_EQ(news.ended, 1u);
-  EXPECT_EQ(news.sequence, 0u);
-  EXPECT_EQ(news.obstacle.peer, 0u);
-  EXPECT_NE(flag::signature(news.obstacle.word), flag::signature(news.obstacle.expected));
+  EXPECT_EQ(report.ended, 1u);
+  EXPECT_EQ(report.sequence, 0u);
+  EXPECT_EQ(report.obstacle.peer, 0u);
+  EXPECT_NE(flag::signature(report.obstacle.word), flag::signature(report.obstacle.expected));
   EXPECT_EQ(ranks.outputs[1], Words(kBytes / 4));
   ranks.world.launch_alone(1, ranks.buffers(1));
   EXPECT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
-  EXPECT_EQ(ranks.world.news(1).ended, 2u);
-  EXPECT_EQ(ranks.world.news(1).obstacle.word, news.obstacle.word);
+  EXPECT_EQ(ranks.world.report(1).ended, 2u);
+  EXPECT_EQ(ranks.world.report(1).obstacle.word, report.obstacle.word);
 }
 
 TEST(LaunchTest, AnAbortIsSeenByAWaitWithoutBound) {
@@ -191,23 +191,23 @@ TEST(LaunchTest, ALaunchThatStaysSaysForWhatItWaitsRoundAfterRoundAndSeesAnAbort
   cuda::Signals& signals = ranks.world.signals(0);
   std::vector<cuda::Ring> said;
   uint32_t done = 1;
-  cuda::News told{};
+  cuda::LaunchReport told{};
   ranks.world.on_turn = [&] {
     const uint64_t left = __atomic_load_n(&signals.left, __ATOMIC_ACQUIRE);
     if (left >> cuda::kRingBits <= said.size()) return;
     said.push_back(static_cast<cuda::Ring>(left % (1u << cuda::kRingBits)));
     done = __atomic_load_n(&signals.done, __ATOMIC_RELAXED);
-    told = ranks.world.news(0);
+    told = ranks.world.report(0);
     if (said.size() >= 3) __atomic_store_n(&signals.abort, 1, __ATOMIC_RELEASE);
   };
   ASSERT_EQ(ranks.call(), "");
   ASSERT_GE(said.size(), 3u);
   for (int round = 0; round < 3; ++round) EXPECT_EQ(said[round], cuda::Ring::kGoesOn) << round;
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
-  EXPECT_EQ(ranks.world.news(0).moved, 1u);  // in the first round it has sent
+  EXPECT_EQ(ranks.world.report(0).moved, 1u);  // in the first round it has sent
   EXPECT_EQ(told.obstacle.peer, 1u);
   EXPECT_EQ(told.part.output, ranks.outputs[0].data());
-  EXPECT_EQ(ranks.world.news(0).ended, 1u);
+  EXPECT_EQ(ranks.world.report(0).ended, 1u);
   EXPECT_EQ(signals.done, 1u);
 }
 
@@ -226,12 +226,12 @@ TEST(LaunchTest, AnAbortEndsALaunchThatStaysWhereSomeOfItsBlocksHaveNoPlace) {
   ASSERT_TRUE(runs()) << ranks.world.device().report();
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
   EXPECT_EQ(ranks.world.signals(0).done, 1u);
-  EXPECT_EQ(ranks.world.news(0).ended, 1u);
+  EXPECT_EQ(ranks.world.report(0).ended, 1u);
   // So do those behind it.
   ranks.world.launch_alone(0, ranks.buffers(0));
   ASSERT_TRUE(runs()) << ranks.world.device().report();
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kAborted);
-  EXPECT_EQ(ranks.world.news(0).ended, 2u);
+  EXPECT_EQ(ranks.world.report(0).ended, 2u);
 }
 
 TEST(LaunchTest, LaunchesThatStayNeedNoOthers) {
@@ -263,9 +263,9 @@ TEST(LaunchTest, AfterAMismatchLaunchesThatStayLeave) {
   for (uint64_t call = 1; call <= 2; ++call) {
     ASSERT_EQ(ranks.call(), "");
     EXPECT_EQ(ranks.world.ring(1), cuda::Ring::kMismatch);
-    EXPECT_EQ(ranks.world.news(1).ended, call);
-    EXPECT_EQ(ranks.world.news(1).obstacle.peer, 0u);
-    for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.world.news(rank).sequence, 0u);
+    EXPECT_EQ(ranks.world.report(1).ended, call);
+    EXPECT_EQ(ranks.world.report(1).obstacle.peer, 0u);
+    for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.world.report(rank).sequence, 0u);
     ranks.world.program(1).positions[0].finished = 1;
   }
 }
@@ -355,7 +355,7 @@ TEST(LaunchTest, ARankWithNothingToDoIsDoneAtOnce) {
   ranks.world.set_program(0, nothing_to_do());
   ranks.world.launch_alone(0, {});
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
-  EXPECT_EQ(ranks.world.news(0).sequence, 1u);
+  EXPECT_EQ(ranks.world.report(0).sequence, 1u);
 }
 
 }  // namespace

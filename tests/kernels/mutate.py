@@ -46,15 +46,15 @@ MUTANTS = [
     ("one_lane_a_block", "data", "launch", "  if (block.lane_index < block.program.lane_count) return true;\n", ""),
     ("round_told_early", "edges", "launch", "if (block.stays == 0) device::store_relaxed(&state->left, left);",
      "device::store_relaxed(&state->left, left);"),
-    ("news_in_one_slot", "data", "launch", "signals->news[news_slot(left)]", "signals->news[news_slot(left) & 0]"),
+    ("news_in_one_slot", "data", "launch", "signals->report[report_slot(left)]", "signals->report[report_slot(left) & 0]"),
     ("news_told_late", "data", "launch",
-     "  tell_news(block, left, !ended || block.ring == Ring::kMismatch);\n"
+     "  tell_report(block, left, !ended || block.ring == Ring::kMismatch);\n"
      "  // The host may launch again as soon as it hears; blocks that stay may end the next round.\n"
      "  if (block.stays == 0) device::store_relaxed(&state->left, left);\n"
      "  device::store_release(&signals->left, left);\n",
      "  if (block.stays == 0) device::store_relaxed(&state->left, left);\n"
      "  device::store_release(&signals->left, left);\n"
-     "  tell_news(block, left, !ended || block.ring == Ring::kMismatch);\n"),
+     "  tell_report(block, left, !ended || block.ring == Ring::kMismatch);\n"),
     ("relaxed_release", "edges", "device", "  __atomic_store_n(to, value, __ATOMIC_RELEASE);\n  simulator::preempt();\n}\n"
      "TUTTI_DEVICE void store_release(uint32_t*", "  __atomic_store_n(to, value, __ATOMIC_RELAXED);\n"
      "  simulator::preempt();\n}\nTUTTI_DEVICE void store_release(uint32_t*"),

@@ -186,19 +186,19 @@ TEST(ShortCallsTest, ALaunchThatWaitsInVainSaysForWhomAndGoesOnLater) {
   ranks.world.launch_alone(0, ranks.buffers(0));
   ASSERT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
   const cuda::Signals& signals = ranks.world.signals(0);
-  EXPECT_EQ(ranks.world.news(0).moved, 1u);  // it has pushed
+  EXPECT_EQ(ranks.world.report(0).moved, 1u);  // it has pushed
   EXPECT_EQ(signals.done, 0u);
-  EXPECT_EQ(ranks.world.news(0).obstacle.peer, 1u);
-  EXPECT_EQ(ranks.world.news(0).obstacle.sending, 0u);
+  EXPECT_EQ(ranks.world.report(0).obstacle.peer, 1u);
+  EXPECT_EQ(ranks.world.report(0).obstacle.sending, 0u);
   ranks.world.launch_alone(0, ranks.buffers(0), false);
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished);
-  EXPECT_EQ(ranks.world.news(0).moved, 1u);
+  EXPECT_EQ(ranks.world.report(0).moved, 1u);
   ranks.world.launch_alone(1, ranks.buffers(1));
   EXPECT_EQ(ranks.world.look(1), cuda::Ring::kDone);
   ranks.world.launch_alone(0, ranks.buffers(0), false);
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kDone);
   EXPECT_EQ(signals.done, 1u);
-  EXPECT_EQ(ranks.world.news(0).sequence, 1u);
+  EXPECT_EQ(ranks.world.report(0).sequence, 1u);
   EXPECT_EQ(ranks.world.state(0).short_calls, 1u);
   for (uint32_t rank = 0; rank < 2; ++rank)
     EXPECT_EQ(ranks.data[rank], std::vector<uint32_t>(256, 3)) << rank;
@@ -210,12 +210,12 @@ TEST(ShortCallsTest, AnotherCallsPacketEndsTheOperation) {
   ranks.world.launch_alone(0, ranks.buffers(0));
   ranks.world.launch_alone(1, ranks.buffers(1));
   ASSERT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);
-  const cuda::News news = ranks.world.news(1);
+  const cuda::LaunchReport report = ranks.world.report(1);
   EXPECT_EQ(ranks.world.signals(1).done, 1u);
-  EXPECT_EQ(news.sequence, 0u);
-  EXPECT_EQ(news.obstacle.peer, 0u);
-  EXPECT_NE(news.obstacle.word, news.obstacle.expected);
-  EXPECT_EQ(news.obstacle.word & cuda::kEpochMask, news.obstacle.expected & cuda::kEpochMask);
+  EXPECT_EQ(report.sequence, 0u);
+  EXPECT_EQ(report.obstacle.peer, 0u);
+  EXPECT_NE(report.obstacle.word, report.obstacle.expected);
+  EXPECT_EQ(report.obstacle.word & cuda::kEpochMask, report.obstacle.expected & cuda::kEpochMask);
   EXPECT_EQ(ranks.data[1], std::vector<uint32_t>(256, 2)) << "nothing was written";
 }
 
@@ -227,7 +227,7 @@ TEST(ShortCallsTest, ARankThatSendsNothingIsHeardAllTheSame) {
   Ranks ranks(c);
   ranks.world.launch_alone(0, ranks.buffers(0));
   EXPECT_EQ(ranks.world.look(0), cuda::Ring::kUnfinished) << "the root waits for a sign of the receiver";
-  EXPECT_EQ(ranks.world.news(0).obstacle.peer, 1u);
+  EXPECT_EQ(ranks.world.report(0).obstacle.peer, 1u);
   ranks.world.program(1).signature_seed ^= 0x1234567;
   ranks.world.launch_alone(1, ranks.buffers(1));
   EXPECT_EQ(ranks.world.look(1), cuda::Ring::kMismatch);

@@ -35,7 +35,7 @@ struct World::Rank {
   std::vector<cuda::RecvLink> receives;
   cuda::RankState state{};
   cuda::Signals signals{};
-  cuda::Window window{};
+  cuda::ExposedBuffer window{};
   std::vector<Line> program;
   std::vector<Line> scratch;
   std::vector<Line> mail;       ///< a mailbox a rank
@@ -100,7 +100,7 @@ class World::Index final : public cuda::LinkIndex {
     if (collects) link.credit_mask = 0;
     return at;
   }
-  cuda::PeerWindow window(uint32_t peer) override {
+  cuda::PeerExposedBuffer window(uint32_t peer) override {
     return {.window = &world_.ranks_[peer]->window, .regions = regions(peer)};
   }
 
@@ -178,13 +178,13 @@ cuda::LinkIndex& World::links(uint32_t rank) {
 cuda::Signals& World::signals(uint32_t rank) {
   return ranks_[rank]->signals;
 }
-cuda::News World::news(uint32_t rank) {
+cuda::LaunchReport World::report(uint32_t rank) {
   cuda::Signals& signals = ranks_[rank]->signals;
   const uint64_t left = __atomic_load_n(&signals.left, __ATOMIC_ACQUIRE);
-  std::array<uint64_t, cuda::kNewsWords> words{};
+  std::array<uint64_t, cuda::kReportWords> words{};
   for (size_t i = 0; i < words.size(); ++i)
-    words[i] = __atomic_load_n(&signals.news[cuda::news_slot(left)][i], __ATOMIC_ACQUIRE);
-  return std::bit_cast<cuda::News>(words);
+    words[i] = __atomic_load_n(&signals.report[cuda::report_slot(left)][i], __ATOMIC_ACQUIRE);
+  return std::bit_cast<cuda::LaunchReport>(words);
 }
 cuda::RankState& World::state(uint32_t rank) {
   return ranks_[rank]->state;
@@ -256,7 +256,7 @@ cuda::Launch World::new_launch(uint32_t parts) const {
 
 void World::launch(uint32_t rank, bool first) {
   cuda::Launch launch = new_launch(1);
-  launch.parts[0] = first ? part(rank, 0) : news(rank).part;
+  launch.parts[0] = first ? part(rank, 0) : report(rank).part;
   launch.parts[0].first_block = 0;
   launch.first = first ? 1 : 0;
   ++launches_;
@@ -282,7 +282,7 @@ void World::launch_together() {
 }
 
 /// What the host does when a rank's launch has left. Whether the rank's call has ended.
-bool World::look_at(uint32_t rank) {
+bool World::snapshot_of(uint32_t rank) {
   Rank& here = *ranks_[rank];
   const uint64_t left = __atomic_load_n(&here.signals.left, __ATOMIC_ACQUIRE);
   if (left == here.left_seen) return here.ended;
@@ -334,7 +334,7 @@ std::string World::call(const std::vector<CallBuffers>& buffers) {
   }
   return run_until_all([this] {
     bool all_ended = true;
-    for (uint32_t rank = 0; rank < options_.ranks; ++rank) all_ended = look_at(rank) && all_ended;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) all_ended = snapshot_of(rank) && all_ended;
     return all_ended;
   });
 }
@@ -347,7 +347,7 @@ std::string World::calls(uint32_t count,
   return run_until_all([&] {
     bool all_ended = true;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-      const bool goes_on = (begun[rank] == 0 || look_at(rank)) && begun[rank] < count;
+      const bool goes_on = (begun[rank] == 0 || snapshot_of(rank)) && begun[rank] < count;
       if (goes_on) {
         buffers_[rank] = prepare(rank, begun[rank]++);
         ranks_[rank]->ended = false;

@@ -76,7 +76,7 @@ class World {
   cuda::Ring ring(uint32_t rank) const;  ///< how its last launch left
   cuda::Signals& signals(uint32_t rank);
   /// What the launch or round that has left last has told the rank's host.
-  cuda::News news(uint32_t rank);
+  cuda::LaunchReport report(uint32_t rank);
   cuda::RankState& state(uint32_t rank);
   cuda::Program& program(uint32_t rank);
   cuda::SendLink& send_link(uint32_t rank, uint32_t peer, uint32_t channel);
@@ -109,7 +109,7 @@ class World {
   void launch_together();
   cuda::Reach reach(uint32_t rank, const void* buffer) const;
   cuda::Part part(uint32_t rank, uint32_t first_block) const;
-  bool look_at(uint32_t rank);
+  bool snapshot_of(uint32_t rank);
 
   WorldOptions options_;
   simt::Scheduler device_;

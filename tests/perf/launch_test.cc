@@ -46,24 +46,24 @@ const char* broken_worker(const char* name) {
 }
 
 TEST(LaunchTest, AloneWithoutAnyLauncher) {
-  const Result<Place> place = find_place({}, nothing);
+  const Result<Place> place = find_locality({}, nothing);
   ASSERT_TRUE(place.is_ok());
   EXPECT_EQ(place->process_count, 1);
   EXPECT_EQ(place->channel, Place::Channel::kNone);
 }
 
 TEST(LaunchTest, LaunchersGiveRankAndSize) {
-  const Result<Place> torch = find_place({}, torchrun);
+  const Result<Place> torch = find_locality({}, torchrun);
   ASSERT_TRUE(torch.is_ok());
   EXPECT_EQ(torch->process, 2);
   EXPECT_EQ(torch->process_count, 4);
   EXPECT_EQ(torch->channel, Place::Channel::kLauncher);
-  EXPECT_EQ(find_place({}, mpirun)->process_count, 2);
-  EXPECT_EQ(find_place({}, lone_slurm)->channel, Place::Channel::kNone);
+  EXPECT_EQ(find_locality({}, mpirun)->process_count, 2);
+  EXPECT_EQ(find_locality({}, lone_slurm)->channel, Place::Channel::kNone);
 }
 
 TEST(LaunchTest, ContradictoryVariablesAreNamed) {
-  const Result<Place> wrong = find_place({}, contradictory);
+  const Result<Place> wrong = find_locality({}, contradictory);
   ASSERT_FALSE(wrong.is_ok());
   EXPECT_THAT(std::string(wrong.status().text()), testing::HasSubstr("WORLD_SIZE"));
 }
@@ -73,12 +73,12 @@ TEST(LaunchTest, AWorkerKnowsItsPlaceAndDoesNotSupervise) {
   options.processes = 3;
   EXPECT_TRUE(is_supervisor(options, nothing));
   EXPECT_FALSE(is_supervisor(options, worker));
-  const Result<Place> place = find_place(options, worker);
+  const Result<Place> place = find_locality(options, worker);
   ASSERT_TRUE(place.is_ok());
   EXPECT_EQ(place->process, 1);
   EXPECT_EQ(place->process_count, 3);
   EXPECT_EQ(place->pipe_descriptor, 5);
-  EXPECT_FALSE(find_place(options, broken_worker).is_ok());
+  EXPECT_FALSE(find_locality(options, broken_worker).is_ok());
 }
 
 const char* slurm_script(const char* name) {

@@ -280,7 +280,7 @@ class ConcreteRun {
       const bool allowed = sink.reference_ok || (source_word != nullptr && step.sources[0].reference_ok);
       for (const LinkKey& key : sink_links(state.rank, sink)) {
         Slice slice{.word = value};
-        if (options_.placed && sink.place_ok) {
+        if (options_.placed && sink.direct_write_ok) {
           const End* own = output_of(step);
           if (own == nullptr) {
             defect_ = "a step places what it does not write";
@@ -346,7 +346,8 @@ bool places(std::span<const Plan> plans) {
   for (const Plan& plan : plans) {
     for (const Lane& lane : plan.lanes) {
       for (const Step& step : lane.steps) {
-        if (std::any_of(step.sinks.begin(), step.sinks.end(), [](const End& end) { return end.place_ok; }))
+        if (std::any_of(step.sinks.begin(), step.sinks.end(),
+                        [](const End& end) { return end.direct_write_ok; }))
           return true;
       }
     }

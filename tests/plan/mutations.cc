@@ -216,7 +216,7 @@ bool place_once(PlanSet& plans, Random& random) {
   Step* step = pick_step(plans, random);
   if (step == nullptr) return false;
   for (End& sink : step->sinks) {
-    if (!is_buffer(sink)) sink.reference_ok = sink.place_ok = true;
+    if (!is_buffer(sink)) sink.reference_ok = sink.direct_write_ok = true;
   }
   return true;
 }
@@ -228,7 +228,7 @@ bool place_everywhere(PlanSet& plans, Random&) {
         const bool writes_output = std::any_of(step.sinks.begin(), step.sinks.end(),
                                                [](const End& end) { return end.kind == EndKind::kOutput; });
         for (End& sink : step.sinks) {
-          if (writes_output && !is_buffer(sink)) sink.reference_ok = sink.place_ok = true;
+          if (writes_output && !is_buffer(sink)) sink.reference_ok = sink.direct_write_ok = true;
         }
       }
     }

@@ -413,7 +413,7 @@ TEST(VerifyTest, AReferredChunkIsNotOverwritten) {
 }
 
 /// Two-shot all-reduce of two ranks in two chunks; each rank places its result.
-PlanSet placing_plans() {
+PlanSet direct_write_plans() {
   PlanSet plans = empty_plans(Collective::kAllReduce, 2, "placing");
   for (Plan& plan : plans) {
     plan.association = PlanAssociation::kCanonical;
@@ -427,38 +427,38 @@ PlanSet placing_plans() {
                            finish(ordered, {output(own), link(peer)}, own),
                            step({link(peer)}, {output(peer)}, peer)};
     End& result = plan.lanes[0].steps[1].sinks[1];
-    result.reference_ok = result.place_ok = true;
+    result.reference_ok = result.direct_write_ok = true;
   }
   return plans;
 }
 
 TEST(VerifyTest, AResultIsPlacedOnlyWhereTheReceiverCopiesIt) {
-  EXPECT_EQ(defect(placing_plans()), "");
-  PlanSet elsewhere = placing_plans();
+  EXPECT_EQ(defect(direct_write_plans()), "");
+  PlanSet elsewhere = direct_write_plans();
   for (Plan& plan : elsewhere) plan.scratch_chunks = 1;
   step_at(elsewhere, 1, 2) = step({link(0)}, {scratch(0)}, 0);
   elsewhere[1].lanes[0].steps.push_back(step({scratch(0)}, {output(0)}, 0));
   EXPECT_THAT(defect(elsewhere), HasSubstr("does not copy to the same chunks"));
-  step_at(elsewhere, 0, 1).sinks[1].place_ok = false;
+  step_at(elsewhere, 0, 1).sinks[1].direct_write_ok = false;
   EXPECT_EQ(defect(elsewhere), "");
 }
 
 TEST(VerifyTest, AResultIsNotPlacedOverWhatTheReceiverStillNeeds) {
   // Rank 1 keeps a copy of its input in the output until the result has come.
-  PlanSet plans = placing_plans();
+  PlanSet plans = direct_write_plans();
   auto& steps = plans[1].lanes[0].steps;
   steps.insert(steps.begin() + 2, step({input(0)}, {output(0)}, 0));
   EXPECT_THAT(defect(plans, {.in_place = false}), HasSubstr("(placed)"));
-  step_at(plans, 0, 1).sinks[1].place_ok = false;
+  step_at(plans, 0, 1).sinks[1].direct_write_ok = false;
   EXPECT_EQ(defect(plans, {.in_place = false}), "");
 }
 
 TEST(VerifyTest, OnlyAStepThatWritesTheOutputPlaces) {
-  PlanSet plans = placing_plans();
+  PlanSet plans = direct_write_plans();
   step_at(plans, 0, 0).sinks[0].reference_ok = true;
-  step_at(plans, 0, 0).sinks[0].place_ok = true;
+  step_at(plans, 0, 0).sinks[0].direct_write_ok = true;
   EXPECT_THAT(defect(plans), HasSubstr("has 'place'"));
-  plans = placing_plans();
+  plans = direct_write_plans();
   step_at(plans, 0, 1).sinks[1].reference_ok = false;
   EXPECT_THAT(defect(plans), HasSubstr("has 'place'"));
 }

@@ -1,4 +1,5 @@
-// Alone: one rank with its pump, whose streams are scripts: the test plays the network and the peer, rank 7.
+// Alone: one rank with its connection, whose streams are scripts: the test plays the network and the peer,
+// rank 7.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/tcp/pump_pair.h"
+#include "tests/tcp/connection_pair.h"
 #include "tests/tcp/scripted_stream.h"
 
 namespace tutti::test {
@@ -21,11 +22,11 @@ struct Alone {
       streams.push_back(stream.get());
       owners.push_back(std::move(stream));
     }
-    tcp::TcpOptions pump;
-    pump.epoch = options.epoch;
-    pump.in_place_bytes = options.in_place_bytes;
-    pump.arrivals = &arrivals;
-    side.connect(std::move(owners), pump);
+    tcp::TcpOptions connection;
+    connection.epoch = options.epoch;
+    connection.in_place_bytes = options.in_place_bytes;
+    connection.arrivals = &arrivals;
+    side.connect(std::move(owners), connection);
   }
 
   void commit(uint32_t channel, size_t bytes, uint64_t seed = 0) {

@@ -1,5 +1,6 @@
-// Goal: the engine's results over TCP pumps are those of the definition, for every collective and algorithm.
-// Method: the workload of the simulated tests, between 2 to 4 ranks of one thread that are joined by sockets.
+// Goal: the engine's results over TCP connections are those of the definition, for every collective and
+// algorithm. Method: the workload of the simulated tests, between 2 to 4 ranks of one thread that are joined
+// by sockets.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,13 +13,13 @@
 #include "core/clock.h"
 #include "tests/sim/workload.h"
 #include "tests/support/scope.h"
-#include "tests/tcp/pump_pair.h"
+#include "tests/tcp/connection_pair.h"
 
 namespace tutti::test {
 namespace {
 
 /// One rank's sides, by peer.
-class PumpLinks final : public LinkTable {
+class ConnectionLinks final : public LinkTable {
  public:
   SendLink* send_link(uint32_t peer, uint32_t channel) override { return &sides.at(peer)->send(channel); }
   RecvLink* recv_link(uint32_t peer, uint32_t channel) override { return &sides.at(peer)->recv(channel); }
@@ -28,9 +29,9 @@ class PumpLinks final : public LinkTable {
   std::map<uint32_t, std::unique_ptr<Side>> sides;
 };
 
-class PumpCluster final : public RankSet {
+class ConnectionCluster final : public RankSet {
  public:
-  PumpCluster(const SimOptions& options, Wire wire, uint32_t connections)
+  ConnectionCluster(const SimOptions& options, Wire wire, uint32_t connections)
       : random_(options.seed), links_(options.rank_count), ranks_(options.rank_count) {
     const RingShape shape{.slots = options.slots, .slot_bytes = options.slot_bytes};
     for (uint32_t low = 0; low < options.rank_count; ++low) {
@@ -61,7 +62,7 @@ class PumpCluster final : public RankSet {
       idle = take_turn(rank, workload) ? 0 : idle + 1;
       if (idle > 1000 && now_ns() > deadline_ns) return "nothing happens any more";
       for (const auto& [peer, side] : links_[rank].sides) {
-        if (!side->pump().status().is_ok()) return std::string(side->pump().status().text());
+        if (!side->connection().status().is_ok()) return std::string(side->connection().status().text());
       }
     }
     return workload.failure();
@@ -74,17 +75,18 @@ class PumpCluster final : public RankSet {
     bool done = false;
   };
 
-  /// What a blocking call does between two looks: the engine, then the pumps. It returns when all is drained.
+  /// What a blocking call does between two looks: the engine, then the connections. It returns when all is
+  /// drained.
   bool take_turn(uint32_t number, Workload& workload) {
     Rank& rank = ranks_[number];
-    if (rank.done) return false;  // it computes, and pumps nothing
+    if (rank.done) return false;  // it computes, and connections nothing
     rank.begun = true;
     const Progress progress = rank.operation->advance(1);
     bool moved = progress == Progress::kMoved;
     bool drained = true;
     for (const auto& [peer, side] : links_[number].sides) {
-      moved |= side->pump().advance();
-      drained = drained && side->pump().drained();
+      moved |= side->connection().advance();
+      drained = drained && side->connection().drained();
     }
     if (progress != Progress::kDone || !drained) return moved;
     rank.done = true;
@@ -93,7 +95,7 @@ class PumpCluster final : public RankSet {
   }
 
   SimRandom random_;
-  std::vector<PumpLinks> links_;
+  std::vector<ConnectionLinks> links_;
   std::vector<Rank> ranks_;
 };
 
@@ -125,14 +127,14 @@ std::string run_case(const Algorithm& algorithm, uint32_t ranks, const Case& at)
   spec.carriage = at.carriage;
   spec.iterations = 4;
   if (!algorithm.supports(spec.request, spec.facts)) return {};
-  PumpCluster cluster(spec.sim, at.wire, at.connections);
+  ConnectionCluster cluster(spec.sim, at.wire, at.connections);
   Workload workload(spec);
   workload.start(cluster);
   const std::string failure = cluster.run(workload);
   return failure.empty() ? failure : describe(spec) + ": " + failure;
 }
 
-TEST(TcpEngineTest, EveryAlgorithmGivesTheRightResultOverPumps) {
+TEST(TcpEngineTest, EveryAlgorithmGivesTheRightResultOverConnections) {
   const Case cases[] = {
       {Wire::kUnix, 1, 8, 1024, Carriage::kSlot},
       {Wire::kUnix, 2, 30'000, 1024, Carriage::kSlot},
@@ -184,8 +186,8 @@ class StraightTest : public testing::Test {
       ASSERT_LT(turn, 100'000);
       for (bool moved = true; moved;) {
         moved = operations_[0]->advance(1) == Progress::kMoved;
-        moved |= links_[0].sides[1]->pump().advance();
-        moved |= links_[1].sides[0]->pump().advance();
+        moved |= links_[0].sides[1]->connection().advance();
+        moved |= links_[1].sides[0]->connection().advance();
       }
       done = 0;
       for (const auto& operation : operations_) done += operation->advance(1) == Progress::kDone ? 1 : 0;
@@ -205,7 +207,7 @@ class StraightTest : public testing::Test {
 
   static constexpr RingShape kShape{.slots = 8, .slot_bytes = 1024};
   static constexpr uint64_t kBytes = 50'000;
-  PumpLinks links_[2];
+  ConnectionLinks links_[2];
   std::unique_ptr<Operation> operations_[2];
   Bytes block_[4] = {message_bytes(3, 0, 0, 0, kBytes), message_bytes(3, 0, 0, 1, kBytes),
                      message_bytes(3, 1, 0, 0, kBytes), message_bytes(3, 1, 0, 1, kBytes)};

@@ -1,6 +1,7 @@
 // Goal: whatever breaks and whatever a peer sends, the rank gets all messages that came whole, then an error
 // that names the peer, and never hangs or touches other memory. Method: a recorded exchange cut at every
-// byte, over scripts and over sockets; frames that no pump writes; peers that close in and out of order.
+// byte, over scripts and over sockets; frames that no connection writes; peers that close in and out of
+// order.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr size_t kSizes[] = {8, 0, 100, 100, 100, 56, 57, 300};
 
-/// What a pump sends for messages of kSizes on channel 0, and where each frame and each message ends.
+/// What a connection sends for messages of kSizes on channel 0, and where each frame and each message ends.
 struct Recording {
   Bytes bytes;
   std::vector<size_t> frame_ends;
@@ -25,7 +26,7 @@ Recording record() {
   Alone sender;
   Recording recording;
   for (const size_t size : kSizes) sender.commit(0, size, 2);
-  sender.side.pump().advance();
+  sender.side.connection().advance();
   recording.bytes = sender.take_written();
   const tcp::FrameLimits limits{.channels = 5, .slots = 8, .slot_bytes = 1024, .epoch = 3};
   for (size_t at = 0; at < recording.bytes.size();) {
@@ -62,10 +63,10 @@ bool is_edge(const Recording& recording, size_t cut) {
                          recording.frame_ends.end();
 }
 
-void expect_lost(const tcp::TcpPump& pump, const std::string& what) {
-  EXPECT_EQ(pump.status().code(), Code::kPeerLost);
-  EXPECT_NE(pump.status().text().find("rank 7"), std::string::npos) << pump.status().text();
-  EXPECT_NE(pump.status().text().find(what), std::string::npos) << pump.status().text();
+void expect_lost(const tcp::TcpConnection& connection, const std::string& what) {
+  EXPECT_EQ(connection.status().code(), Code::kPeerLost);
+  EXPECT_NE(connection.status().text().find("rank 7"), std::string::npos) << connection.status().text();
+  EXPECT_NE(connection.status().text().find(what), std::string::npos) << connection.status().text();
 }
 
 TEST(FaultTest, AConnectionTornAtAnyByteNamesThePeerAfterTheLastWholeMessage) {
@@ -79,12 +80,12 @@ TEST(FaultTest, AConnectionTornAtAnyByteNamesThePeerAfterTheLastWholeMessage) {
         stream.at_end = ending;
         for (size_t i = 0; i <= cut; ++i) stream.read_answers.push_back(piece);
         size_t turns = 0;
-        while (reader.side.pump().advance()) ASSERT_LE(++turns, 2 * cut + 10);
+        while (reader.side.connection().advance()) ASSERT_LE(++turns, 2 * cut + 10);
         EXPECT_EQ(take_messages(reader.side), whole_messages(recording, cut)) << cut;
         const bool in_order = ending == 0 && is_edge(recording, cut);
-        EXPECT_EQ(reader.side.pump().state(), in_order ? PeerState::kEnded : PeerState::kTorn) << cut;
-        expect_lost(reader.side.pump(), "192.0.2.7:4711");
-        EXPECT_FALSE(reader.side.pump().advance()) << "and that is all";
+        EXPECT_EQ(reader.side.connection().state(), in_order ? PeerState::kEnded : PeerState::kTorn) << cut;
+        expect_lost(reader.side.connection(), "192.0.2.7:4711");
+        EXPECT_FALSE(reader.side.connection().advance()) << "and that is all";
       }
     }
   }
@@ -105,14 +106,14 @@ struct OnSocket {
     if (count == 0) return;
     ASSERT_EQ(::send(other.get(), bytes, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
   }
-  /// Waits for what comes, until the pump is not open any more.
+  /// Waits for what comes, until the connection is not open any more.
   void run_to_the_end() {
     for (;;) {
-      while (side.pump().advance()) {
+      while (side.connection().advance()) {
       }
-      if (side.pump().state() != PeerState::kOpen) return;
+      if (side.connection().state() != PeerState::kOpen) return;
       std::vector<pollfd> polls;
-      side.pump().prepare_wait(polls);
+      side.connection().prepare_wait(polls);
       ASSERT_EQ(::poll(polls.data(), polls.size(), 20'000), 1) << "nothing came";
     }
   }
@@ -130,9 +131,11 @@ TEST(FaultTest, ASocketClosedAtAnyByteIsSeen) {
       rank.other.reset();
       rank.run_to_the_end();
       EXPECT_EQ(take_messages(rank.side), whole_messages(recording, cut)) << cut;
-      EXPECT_EQ(rank.side.pump().state(), is_edge(recording, cut) ? PeerState::kEnded : PeerState::kTorn)
+      EXPECT_EQ(rank.side.connection().state(),
+                is_edge(recording, cut) ? PeerState::kEnded : PeerState::kTorn)
           << cut;
-      expect_lost(rank.side.pump(), is_edge(recording, cut) ? "has closed" : "in the middle of a frame");
+      expect_lost(rank.side.connection(),
+                  is_edge(recording, cut) ? "has closed" : "in the middle of a frame");
     }
   }
 }
@@ -143,10 +146,10 @@ TEST(FaultTest, AResetSocketIsSeenAndSaysWhy) {
   ASSERT_EQ(::setsockopt(rank.other.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
   rank.other.reset();
   rank.run_to_the_end();
-  EXPECT_EQ(rank.side.pump().state(), PeerState::kTorn);
-  expect_lost(rank.side.pump(), "127.0.0.1:");
-  expect_lost(rank.side.pump(), "connection 1 of 1");
-  expect_lost(rank.side.pump(), "Connection reset by peer (errno 104)");
+  EXPECT_EQ(rank.side.connection().state(), PeerState::kTorn);
+  expect_lost(rank.side.connection(), "127.0.0.1:");
+  expect_lost(rank.side.connection(), "connection 1 of 1");
+  expect_lost(rank.side.connection(), "Connection reset by peer (errno 104)");
 }
 
 TEST(FaultTest, SendingToAPeerThatIsGoneIsAnErrorAndNoSignal) {
@@ -155,30 +158,30 @@ TEST(FaultTest, SendingToAPeerThatIsGoneIsAnErrorAndNoSignal) {
   SendLink& link = rank.side.send(0);
   std::fill_n(link.span(100), 100, std::byte{1});
   link.commit(0, 100);
-  rank.side.pump().advance();
-  EXPECT_EQ(rank.side.pump().state(), PeerState::kTorn);
-  expect_lost(rank.side.pump(), "Broken pipe");
+  rank.side.connection().advance();
+  EXPECT_EQ(rank.side.connection().state(), PeerState::kTorn);
+  expect_lost(rank.side.connection(), "Broken pipe");
 }
 
 TEST(FaultTest, OneTornConnectionOfSeveralIsNamed) {
   Alone rank(3);
   rank.streams[1]->at_end = -ETIMEDOUT;
-  rank.side.pump().advance();
-  EXPECT_EQ(rank.side.pump().state(), PeerState::kTorn);
-  expect_lost(rank.side.pump(), "connection 2 of 3");
-  expect_lost(rank.side.pump(), "timed out");
+  rank.side.connection().advance();
+  EXPECT_EQ(rank.side.connection().state(), PeerState::kTorn);
+  expect_lost(rank.side.connection(), "connection 2 of 3");
+  expect_lost(rank.side.connection(), "timed out");
 }
 
 TEST(FaultTest, AHostThatDoesNotAnswerIsTakenForGone) {
   Alone rank;
   rank.streams[0]->silence_ms = 10'000;
   std::vector<pollfd> polls;
-  rank.side.pump().prepare_wait(polls);
-  EXPECT_EQ(rank.side.pump().state(), PeerState::kOpen);
+  rank.side.connection().prepare_wait(polls);
+  EXPECT_EQ(rank.side.connection().state(), PeerState::kOpen);
   rank.streams[0]->silence_ms = 10'001;
-  rank.side.pump().prepare_wait(polls);
-  EXPECT_EQ(rank.side.pump().state(), PeerState::kTorn);
-  expect_lost(rank.side.pump(), "not answered for 10001 ms");
+  rank.side.connection().prepare_wait(polls);
+  EXPECT_EQ(rank.side.connection().state(), PeerState::kTorn);
+  expect_lost(rank.side.connection(), "not answered for 10001 ms");
 }
 
 TEST(FaultTest, ACreditForAPeerThatHasClosedIsNoLoss) {
@@ -186,20 +189,20 @@ TEST(FaultTest, ACreditForAPeerThatHasClosedIsNoLoss) {
   Alone sender;
   Alone reader;
   for (int i = 0; i < 4; ++i) sender.commit(0, 100, 2);
-  sender.side.pump().advance();
+  sender.side.connection().advance();
   const Bytes sent = sender.take_written();
   const auto half = static_cast<ptrdiff_t>(tcp::kHeaderBytes + 50);
   reader.streams[0]->feed(Bytes(sent.begin(), sent.begin() + half));
-  reader.side.pump().advance();
+  reader.side.connection().advance();
   for (uint32_t channel = 1; channel < 5; ++channel) reader.side.recv(channel).credit->released.store(4);
   reader.streams[0]->write_answers = {-EPIPE, -EPIPE, -EPIPE};
-  reader.side.pump().advance();
-  EXPECT_EQ(reader.side.pump().state(), PeerState::kOpen);
+  reader.side.connection().advance();
+  EXPECT_EQ(reader.side.connection().state(), PeerState::kOpen);
   reader.streams[0]->feed(Bytes(sent.begin() + half, sent.end()));
   reader.streams[0]->at_end = 0;
-  while (reader.side.pump().advance()) {
+  while (reader.side.connection().advance()) {
   }
-  EXPECT_EQ(reader.side.pump().state(), PeerState::kEnded);
+  EXPECT_EQ(reader.side.connection().state(), PeerState::kEnded);
   EXPECT_TRUE(reader.arrived(0));
 }
 
@@ -210,13 +213,13 @@ TEST(FaultTest, WritesWithoutCopyComeBackAfterThePeerHasClosed) {
   ScriptedStream& stream = *rank.streams[0];
   const Bytes payload(1000);
   rank.side.send(0).commit_reference(1, payload.size(), payload.data(), Carriage::kReference);
-  rank.side.pump().advance();
+  rank.side.connection().advance();
   stream.at_end = 0;
-  while (rank.side.pump().state() == PeerState::kOpen) rank.side.pump().advance();
-  ASSERT_EQ(rank.side.pump().state(), PeerState::kEnded);
+  while (rank.side.connection().state() == PeerState::kOpen) rank.side.connection().advance();
+  ASSERT_EQ(rank.side.connection().state(), PeerState::kEnded);
   EXPECT_FALSE(rank.side.send(0).references_returned());
   stream.completions = {{.first = 0, .last = 0}};
-  EXPECT_TRUE(rank.side.pump().advance());
+  EXPECT_TRUE(rank.side.connection().advance());
   EXPECT_TRUE(rank.side.send(0).references_returned());
 }
 
@@ -225,15 +228,15 @@ TEST(FaultTest, WritesWithoutCopyComeBackAfterACreditWasDropped) {
   ScriptedStream& stream = *rank.streams[0];
   const Bytes payload(1000);
   rank.side.send(0).commit_reference(1, payload.size(), payload.data(), Carriage::kReference);
-  rank.side.pump().advance();
+  rank.side.connection().advance();
   ASSERT_EQ(stream.writes.size(), 1u);
   rank.side.recv(1).credit->released.store(4);
   stream.write_answers = {-EPIPE};
-  rank.side.pump().advance();
+  rank.side.connection().advance();
   ASSERT_TRUE(stream.write_answers.empty());
   EXPECT_FALSE(rank.side.send(0).references_returned());
   stream.completions = {{.first = 0, .last = 0}};
-  while (rank.side.pump().advance()) {
+  while (rank.side.connection().advance()) {
   }
   EXPECT_TRUE(rank.side.send(0).references_returned());
 }
@@ -241,7 +244,7 @@ TEST(FaultTest, WritesWithoutCopyComeBackAfterACreditWasDropped) {
 TEST(FaultTest, FinishingDeliversEverythingToBothSides) {
   for (const uint32_t connections : {1u, 3u}) {
     StreamPair streams = connect_streams(Wire::kLoopback, connections);
-    PumpPair pair({}, std::move(streams.ends[0]), std::move(streams.ends[1]));
+    ConnectionPair pair({}, std::move(streams.ends[0]), std::move(streams.ends[1]));
     for (uint32_t rank = 0; rank < 2; ++rank) {
       SendLink& link = pair.side(rank).send(0);
       for (const size_t size : kSizes) {
@@ -251,18 +254,19 @@ TEST(FaultTest, FinishingDeliversEverythingToBothSides) {
       }
     }
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      while (!pair.side(rank).pump().drained()) pair.side(rank).pump().advance();
-      pair.side(rank).pump().finish();
+      while (!pair.side(rank).connection().drained()) pair.side(rank).connection().advance();
+      pair.side(rank).connection().finish();
     }
-    for (int turns = 0;
-         pair.first.pump().state() == PeerState::kOpen || pair.second.pump().state() == PeerState::kOpen;
+    for (int turns = 0; pair.first.connection().state() == PeerState::kOpen ||
+                        pair.second.connection().state() == PeerState::kOpen;
          ++turns) {
       ASSERT_LT(turns, 10'000'000);
-      pair.first.pump().advance();
-      pair.second.pump().advance();
+      pair.first.connection().advance();
+      pair.second.connection().advance();
     }
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      EXPECT_EQ(pair.side(rank).pump().state(), PeerState::kEnded) << pair.side(rank).pump().status().text();
+      EXPECT_EQ(pair.side(rank).connection().state(), PeerState::kEnded)
+          << pair.side(rank).connection().status().text();
       EXPECT_EQ(take_messages(pair.side(rank)), std::size(kSizes));
     }
   }
@@ -272,11 +276,11 @@ TEST(FaultTest, FinishingDeliversEverythingToBothSides) {
 std::string refusal(const Bytes& bytes) {
   Alone rank;
   rank.streams[0]->feed(bytes);
-  while (rank.side.pump().advance()) {
+  while (rank.side.connection().advance()) {
   }
-  EXPECT_EQ(rank.side.pump().state(), PeerState::kTorn);
-  expect_lost(rank.side.pump(), "it sent ");
-  return std::string(rank.side.pump().status().text());
+  EXPECT_EQ(rank.side.connection().state(), PeerState::kTorn);
+  expect_lost(rank.side.connection(), "it sent ");
+  return std::string(rank.side.connection().status().text());
 }
 
 Bytes frame(const tcp::Frame& frame) {
@@ -321,9 +325,9 @@ TEST(FaultTest, RandomChangesOfAnExchangeNeverTouchOtherMemory) {
     Alone rank(1 + static_cast<uint32_t>(random.below(2)));
     rank.streams[0]->feed(bytes);
     for (ScriptedStream* stream : rank.streams) stream->at_end = 0;
-    for (int turns = 0; rank.side.pump().advance(); ++turns) ASSERT_LT(turns, 1000) << seed;
-    ASSERT_NE(rank.side.pump().state(), PeerState::kOpen) << seed;
-    ASSERT_EQ(rank.side.pump().status().code(), Code::kPeerLost) << seed;
+    for (int turns = 0; rank.side.connection().advance(); ++turns) ASSERT_LT(turns, 1000) << seed;
+    ASSERT_NE(rank.side.connection().state(), PeerState::kOpen) << seed;
+    ASSERT_EQ(rank.side.connection().status().code(), Code::kPeerLost) << seed;
   }
 }
 

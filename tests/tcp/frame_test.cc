@@ -1,5 +1,5 @@
-// Goal: what is written as a frame is read as the same frame, and what no pump writes is refused with the
-// value that is wrong. Method: round trips at the limits; every field wrong by itself; random bytes.
+// Goal: what is written as a frame is read as the same frame, and what no connection writes is refused with
+// the value that is wrong. Method: round trips at the limits; every field wrong by itself; random bytes.
 #include "transports/tcp/frame.h"
 
 #include <gtest/gtest.h>

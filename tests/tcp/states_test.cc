@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/tcp/pump_pair.h"
+#include "tests/tcp/connection_pair.h"
 #include "tests/tcp/scripted_stream.h"
-#include "transports/tcp/connection.h"
+#include "transports/tcp/frame_stream.h"
 
 namespace tutti::tcp {
 namespace {
@@ -82,7 +82,7 @@ TEST(StatesTest, TheVerdictIsTheWorseOfBothDirections) {
       const PeerState expected = letters[0] == 'B' || letters[1] == 'T' ? PeerState::kTorn
                                  : letters[1] == 'E'                    ? PeerState::kEnded
                                                                         : PeerState::kOpen;
-      EXPECT_EQ(verdict(static_cast<SendState>(send), static_cast<ReceiveState>(receive)), expected);
+      EXPECT_EQ(combined_state(static_cast<SendState>(send), static_cast<ReceiveState>(receive)), expected);
     }
   }
 }
@@ -95,7 +95,7 @@ struct Bench {
   Bench() : stream_owner(std::make_unique<ScriptedStream>()), stream(*stream_owner) {
     stream.in_place = true;
     connection =
-        std::make_unique<Connection>(std::move(stream_owner), inbox, outbox, kLimits, false, 1, arrivals);
+        std::make_unique<FrameStream>(std::move(stream_owner), inbox, outbox, kLimits, false, 1, arrivals);
   }
 
   void queue_message() {
@@ -108,13 +108,13 @@ struct Bench {
   test::RingMemory outgoing{kShape};
   test::RingMemory incoming{kShape};
   SendLink link = SendLink::at(outgoing.bytes(), kShape);
-  PumpChannel channel{.outgoing = outgoing.bytes(), .incoming = incoming.bytes()};
+  ChannelRings channel{.outgoing = outgoing.bytes(), .incoming = incoming.bytes()};
   Outbox outbox{std::span(&channel, 1), kShape, 0};
   Inbox inbox{std::span(&channel, 1), kShape};
   std::unique_ptr<ScriptedStream> stream_owner;
   ScriptedStream& stream;
   uint32_t arrivals = 0;
-  std::unique_ptr<Connection> connection;
+  std::unique_ptr<FrameStream> connection;
 };
 
 void bring(Bench& bench, SendState state) {
@@ -160,7 +160,7 @@ void cause(Bench& bench, SendEvent event) {
   bench.connection->flush(false);
 }
 
-TEST(StatesTest, AConnectionFollowsTheSendTable) {
+TEST(StatesTest, AFrameStreamFollowsTheSendTable) {
   for (uint32_t state = 0; state < kSendStates; ++state) {
     for (uint32_t event = 0; event < kSendEvents; ++event) {
       // A full socket with messages left: its peer's closing is a failure, and it cannot be finished.
@@ -214,7 +214,7 @@ Bytes credit_header() {
   return header;
 }
 
-TEST(StatesTest, AConnectionFollowsTheReceiveTable) {
+TEST(StatesTest, AFrameStreamFollowsTheReceiveTable) {
   const Bytes header = credit_header();
   for (uint32_t state = 0; state < kReceiveStates; ++state) {
     for (uint32_t event = 0; event < kReceiveEvents; ++event) {

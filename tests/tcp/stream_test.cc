@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 #include "core/clock.h"
-#include "tests/tcp/pump_pair.h"
+#include "tests/tcp/connection_pair.h"
 
 namespace tutti::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "tests/tcp/pump_pair.h"
+#include "tests/tcp/connection_pair.h"
 #include "transports/tcp/tls_stream.h"
 
 namespace tutti::test {

@@ -1,13 +1,13 @@
 // Goal: whatever the sizes, carriages, offers, turns, connections and buffers, every message arrives once, in
 // order, whole; rings are never overrun; memory that was referred to is not read after it was given back.
-// Method: seeded traffic between two pumps in one thread, over Unix sockets and loopback TCP.
+// Method: seeded traffic between two connections in one thread, over Unix sockets and loopback TCP.
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "core/clock.h"
 #include "tests/support/scope.h"
-#include "tests/tcp/pump_pair.h"
+#include "tests/tcp/connection_pair.h"
 #include "tests/tcp/tls_support.h"
 
 namespace tutti::test {
@@ -31,14 +31,15 @@ std::string describe(const Case& at, uint64_t seed) {
 }
 
 /// Runs it to the end; the traffic's figures are checked by the caller.
-void run(PumpPair& pair, Traffic& traffic, uint64_t seed, const std::string& what) {
+void run(ConnectionPair& pair, Traffic& traffic, uint64_t seed, const std::string& what) {
   SimRandom random(seed + 1);
   const uint64_t deadline_ns = deadline_after_ms(60'000);
   uint64_t idle = 0;
   while (!traffic.complete() && traffic.failure().empty()) {
     const bool moved = traffic.turn(static_cast<uint32_t>(random.below(2)));
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      ASSERT_TRUE(pair.side(rank).pump().status().is_ok()) << pair.side(rank).pump().status().text() << what;
+      ASSERT_TRUE(pair.side(rank).connection().status().is_ok())
+          << pair.side(rank).connection().status().text() << what;
     }
     idle = moved ? 0 : idle + 1;
     ASSERT_TRUE(idle < 1000 || now_ns() < deadline_ns) << "stuck: " << what;
@@ -49,8 +50,9 @@ void run(PumpPair& pair, Traffic& traffic, uint64_t seed, const std::string& wha
 void run_case(const Case& at, uint64_t seed, uint64_t messages) {
   StreamPair streams = connect_streams(at.wire, at.connections, at.buffer_bytes);
   if (at.tls) streams = with_tls(std::move(streams), {.records_a_key = 100});
-  PumpPair pair({.shape = at.shape, .first_number = at.first_number, .in_place_bytes = at.in_place_bytes},
-                std::move(streams.ends[0]), std::move(streams.ends[1]));
+  ConnectionPair pair(
+      {.shape = at.shape, .first_number = at.first_number, .in_place_bytes = at.in_place_bytes},
+      std::move(streams.ends[0]), std::move(streams.ends[1]));
   Traffic traffic(pair, seed, messages, at.slow_reader);
   run(pair, traffic, seed, describe(at, seed));
   EXPECT_LE(traffic.most_ahead(), 2 * at.shape.slots) << describe(at, seed);

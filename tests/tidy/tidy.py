@@ -31,10 +31,12 @@ MAY_INCLUDE = {
     "algorithms": {"core", "plan", "topology"},
     "cuda": {"core"},
     "transports": {"core", "cuda"},
-    "meet": {"core"},
+    "bootstrap": {"core"},
     "engine": {"core", "cuda", "plan", "topology", "reduce", "algorithms", "transports"},
 }
-MAY_INCLUDE["comm"] = MAY_INCLUDE["engine"] | {"engine", "meet"}
+MAY_INCLUDE["health"] = MAY_INCLUDE["engine"] | {"engine", "bootstrap"}
+MAY_INCLUDE["device"] = MAY_INCLUDE["health"]
+MAY_INCLUDE["comm"] = MAY_INCLUDE["device"] | {"health", "device"}
 MAY_INCLUDE["api"] = MAY_INCLUDE["comm"] | {"comm", "include"}
 TOP_LAYERS = ("plugins", "perf", "trainer", "tools", "tests")
 for _top in TOP_LAYERS:

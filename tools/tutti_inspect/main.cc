@@ -9,11 +9,11 @@
 #include <iostream>
 #include <string>
 
-#include "comm/inspector.h"
-#include "comm/inspector_door.h"
+#include "bootstrap/unique_id.h"
 #include "core/clock.h"
 #include "core/config.h"
-#include "meet/unique_id.h"
+#include "health/inspector.h"
+#include "health/inspector_server.h"
 
 namespace {
 

@@ -32,7 +32,8 @@ bool places(std::span<const Plan> plans) {
   for (const Plan& plan : plans) {
     for (const Lane& lane : plan.lanes) {
       for (const Step& step : lane.steps) {
-        if (std::any_of(step.sinks.begin(), step.sinks.end(), [](const End& end) { return end.place_ok; }))
+        if (std::any_of(step.sinks.begin(), step.sinks.end(),
+                        [](const End& end) { return end.direct_write_ok; }))
           return true;
       }
     }

@@ -136,12 +136,12 @@ Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, si
   memory.context_ = &context;
   if (context.facts().shares_by_file) {
     TUTTI_TRY(create_by_file(context, bytes, memory.mapping_, memory.file_));
-    memory.ticket_ = {.kind = DeviceTicket::kFile, .bytes = bytes};
+    memory.ticket_ = {.kind = MemoryHandle::kFile, .bytes = bytes};
   } else {
     auto plain = cuda::DeviceMemory::allocate(context, bytes);
     TUTTI_TRY(plain.status());
     memory.plain_ = std::move(*plain);
-    auto ticket = make_ticket(context, memory.as<void>(), bytes);
+    auto ticket = make_handle(context, memory.as<void>(), bytes);
     TUTTI_TRY(ticket.status());
     memory.ticket_ = *ticket;
   }
@@ -154,14 +154,14 @@ Status SharedDeviceMemory::let_in(const Context& other) const {
   return mapping_.address() != 0 ? mapping_.let_in(other) : other.enable_peer(*context_);
 }
 
-Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const DeviceTicket& ticket,
+Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const MemoryHandle& ticket,
                                                 const FileDescriptor& file) {
   const Driver& driver = context.driver();
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
   PeerDeviceMemory memory;
   memory.context_ = &context;
-  if (ticket.kind == DeviceTicket::kFile) {
+  if (ticket.kind == MemoryHandle::kFile) {
     AllocationHandle handle(driver);
     // The driver takes the descriptor's number for a pointer.
     void* const number = reinterpret_cast<void*>(static_cast<intptr_t>(file.get()));
@@ -174,7 +174,7 @@ Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const De
     memory.address_ = memory.mapping_.address() + ticket.offset;
     return memory;
   }
-  if (ticket.kind != DeviceTicket::kIpc) {
+  if (ticket.kind != MemoryHandle::kIpc) {
     return Status(Code::kUnsupported, "a peer's device memory cannot be shared with other processes");
   }
   CUipcMemHandle handle{};
@@ -210,7 +210,7 @@ void PeerDeviceMemory::reset() {
   address_ = 0;
 }
 
-Result<DeviceTicket> make_ticket(const Context& context, const void* address, size_t bytes) {
+Result<MemoryHandle> make_handle(const Context& context, const void* address, size_t bytes) {
   const Driver& driver = context.driver();
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
@@ -230,14 +230,14 @@ Result<DeviceTicket> make_ticket(const Context& context, const void* address, si
   }
   CUipcMemHandle handle{};
   TUTTI_TRY(driver.check(driver.ipc_get_mem_handle(&handle, base), "cuIpcGetMemHandle"));
-  DeviceTicket ticket{.kind = DeviceTicket::kIpc, .bytes = bytes, .offset = pointer - base};
+  MemoryHandle ticket{.kind = MemoryHandle::kIpc, .bytes = bytes, .offset = pointer - base};
   std::memcpy(ticket.handle.data(), &handle, sizeof(handle));
   return ticket;
 }
 
 Result<DeviceShare> share_memory(const Context& context, const void* address, size_t bytes) {
   const Driver& driver = context.driver();
-  auto ticket = make_ticket(context, address, bytes);
+  auto ticket = make_handle(context, address, bytes);
   if (ticket) return DeviceShare{*ticket, FileDescriptor()};
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
@@ -254,7 +254,7 @@ Result<DeviceShare> share_memory(const Context& context, const void* address, si
     return Status(ticket.status().code(), std::string(ticket.status().text()) +
                                               "; nor is it one allocation that can be shared by file");
   }
-  return DeviceShare{{.kind = DeviceTicket::kFile, .bytes = whole, .offset = pointer - base},
+  return DeviceShare{{.kind = MemoryHandle::kFile, .bytes = whole, .offset = pointer - base},
                      FileDescriptor(fd)};
 }
 

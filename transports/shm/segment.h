@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/limits.h"
 #include "core/result.h"
 #include "transports/link.h"
 #include "transports/shm/memory.h"
@@ -27,11 +28,11 @@ struct alignas(kLineBytes) StatusPage {
   std::atomic<uint64_t> shrink;     ///< ShrinkState, packed
   std::atomic<uint32_t> waits_for;  ///< peer + 1 while it has waited for long, else 0
   std::atomic<uint32_t> step;
-  std::atomic<uint32_t> beat;            ///< counts the looks that found it still waiting for waits_for
-  std::atomic<uint32_t> in_messages;     ///< 1 while it is in a send, a receive or a group of them
-  std::atomic<uint32_t> has_left;        ///< Presence; kDied and kSilent are written by those that found out
-  std::atomic<uint32_t> pulse;           ///< counted up by its process's control thread while it runs
-  std::atomic<uint32_t> closed_regions;  ///< that it does not use any more
+  std::atomic<uint32_t> beat;         ///< counts the looks that found it still waiting for waits_for
+  std::atomic<uint32_t> in_messages;  ///< 1 while it is in a send, a receive or a group of them
+  std::atomic<uint32_t> has_left;     ///< Presence; kDied and kSilent are written by those that found out
+  std::atomic<uint32_t> heartbeat;    ///< counted up by its process's control thread while it runs
+  std::atomic<uint32_t> closed_registrations;  ///< that it does not use any more
 
   /// Whether the rank is inside an operation, and so may be reading memory that peers refer it to. For who
   /// has raised the alert before: a rank that enters an operation in which it may shows that here before it
@@ -51,9 +52,6 @@ struct alignas(kLineBytes) Alert {
   char text[460];              ///< written between kClaimed and kRaised
 };
 
-/// Most ranks of a communicator.
-inline constexpr uint32_t kMaxCommRanks = 4096;
-
 /// Which ranks make up the next communicator, and the unique id under which they meet: decided by one rank,
 /// read by the others; a later decision replaces an earlier one.
 struct alignas(kLineBytes) Decision {
@@ -66,7 +64,7 @@ struct alignas(kLineBytes) Decision {
 struct SegmentHeader {
   StatusPage status;
   Alert alert;
-  Window window;
+  ExposedBuffer window;
   Decision decision;
 };
 static_assert(sizeof(SegmentHeader) <= 4096);

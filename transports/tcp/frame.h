@@ -1,4 +1,4 @@
-// Frames: what the pumps of two ranks say to each other on a connection.
+// Frames: what the connections of two ranks say to each other on a connection.
 //
 // A frame is a header of 16 bytes and, for data, the payloads of a run of messages: consecutive messages of
 // one channel with one signature and one size. So a stream of large slices costs one header, and the

@@ -4,7 +4,7 @@
 
 namespace tutti::tcp {
 
-Inbox::Inbox(std::span<const PumpChannel> channels, const RingShape& shape)
+Inbox::Inbox(std::span<const ChannelRings> channels, const RingShape& shape)
     : channels_(channels.size()), mask_(shape.slots - 1), slot_bytes_(shape.slot_bytes) {
   for (size_t i = 0; i < channels.size(); ++i) {
     const SendLink link = SendLink::at(channels[i].incoming, shape);

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "core/result.h"
-#include "transports/pump.h"
+#include "transports/connection.h"
 #include "transports/tcp/frame.h"
 
 namespace tutti::tcp {
 
 class Inbox {
  public:
-  Inbox(std::span<const PumpChannel> channels, const RingShape& shape);
+  Inbox(std::span<const ChannelRings> channels, const RingShape& shape);
 
   uint32_t channel_count() const { return static_cast<uint32_t>(channels_.size()); }
   /// Claims the places of a decoded data frame's messages: the full number of the first one.
@@ -48,7 +48,7 @@ class Inbox {
     Cell* cells = nullptr;
     const Credit* credit = nullptr;
     std::byte* slots = nullptr;
-    const Offer* offer = nullptr;
+    const PostedReceive* offer = nullptr;
     uint64_t reported = 0;
     std::vector<Claim> claims;  ///< by slot
   };

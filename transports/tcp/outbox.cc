@@ -5,7 +5,7 @@
 
 namespace tutti::tcp {
 
-Outbox::Outbox(std::span<const PumpChannel> channels, const RingShape& shape, uint16_t epoch)
+Outbox::Outbox(std::span<const ChannelRings> channels, const RingShape& shape, uint16_t epoch)
     : channels_(channels.size()), mask_(shape.slots - 1), slot_bytes_(shape.slot_bytes), epoch_(epoch) {
   for (size_t i = 0; i < channels.size(); ++i) {
     const RecvLink link = RecvLink::at(channels[i].outgoing, shape, 0);

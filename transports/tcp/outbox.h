@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "transports/pump.h"
+#include "transports/connection.h"
 #include "transports/tcp/frame.h"
 
 namespace tutti::tcp {
@@ -27,7 +27,7 @@ struct OutFrame {
 
 class Outbox {
  public:
-  Outbox(std::span<const PumpChannel> channels, const RingShape& shape, uint16_t epoch);
+  Outbox(std::span<const ChannelRings> channels, const RingShape& shape, uint16_t epoch);
 
   uint32_t channel_count() const { return static_cast<uint32_t>(channels_.size()); }
   /// Payload bytes of a ready channel's next message.

@@ -90,7 +90,7 @@ ReceiveMove on_event(ReceiveState state, ReceiveEvent event) {
   return kReceiveMoves[static_cast<size_t>(state)][static_cast<size_t>(event)];
 }
 
-PeerState verdict(SendState send, ReceiveState receive) {
+PeerState combined_state(SendState send, ReceiveState receive) {
   if (receive == ReceiveState::kTorn || send == SendState::kBroken) return PeerState::kTorn;
   return receive == ReceiveState::kEnded ? PeerState::kEnded : PeerState::kOpen;
 }

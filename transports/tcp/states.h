@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "transports/pump.h"
+#include "transports/connection.h"
 
 namespace tutti::tcp {
 
@@ -25,7 +25,7 @@ enum class SendEvent : uint8_t {
   kNoBuffers,    ///< ENOBUFS to a write without copy: too many pages wait for the network
   kPeerClosed,   ///< EPIPE or ECONNRESET, and nothing but credits was to be sent
   kFailed,       ///< any other error, or the same with messages to be sent
-  kFinish,       ///< Pump::finish, when nothing is queued
+  kFinish,       ///< FrameStream::finish, when nothing is queued
 };
 inline constexpr uint32_t kSendEvents = 8;
 
@@ -76,6 +76,6 @@ SendMove on_event(SendState state, SendEvent event);
 ReceiveMove on_event(ReceiveState state, ReceiveEvent event);
 
 /// What both directions say about the connection.
-PeerState verdict(SendState send, ReceiveState receive);
+PeerState combined_state(SendState send, ReceiveState receive);
 
 }  // namespace tutti::tcp

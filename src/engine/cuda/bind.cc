@@ -63,7 +63,8 @@ class Binder {
     for (const tutti::End& end : step.sinks) add_end(end, bound.chunk_count, true);
     add_companions(step, bound);
     bound.contributes = contributes(step) ? 1 : 0;
-    if (options_.places && bound.published == 0) find_windows(placing_peers(plan_, step, use), bound);
+    if (options_.places && bound.published == 0)
+      find_exposed_buffers(direct_write_peers(plan_, step, use), bound);
     image_.steps.push_back(bound);
   }
 
@@ -129,14 +130,15 @@ class Binder {
     return scratch_start_ + chunk * cut_.scratch_stride;
   }
 
-  void find_windows(const std::vector<uint32_t>& peers, Step& bound) {
-    std::vector<PeerWindow> windows;
+  void find_exposed_buffers(const std::vector<uint32_t>& peers, Step& bound) {
+    std::vector<PeerExposedBuffer> windows;
     windows.reserve(peers.size());
     for (const uint32_t peer : peers) windows.push_back(links_.window(peer));
-    if (std::any_of(windows.begin(), windows.end(), [](const PeerWindow& w) { return w.window == nullptr; }))
+    if (std::any_of(windows.begin(), windows.end(),
+                    [](const PeerExposedBuffer& w) { return w.window == nullptr; }))
       return;
-    bound.first_window = static_cast<uint32_t>(image_.windows.size());
-    bound.window_count = static_cast<uint8_t>(windows.size());
+    bound.first_exposed = static_cast<uint32_t>(image_.windows.size());
+    bound.exposed_count = static_cast<uint8_t>(windows.size());
     image_.windows.insert(image_.windows.end(), windows.begin(), windows.end());
   }
 
@@ -162,7 +164,7 @@ void add_message(const Message& message, const BindOptions& options, LinkIndex& 
   step.refers = message.sending ? 1 : 0;
   step.sends_empty = 1;
   step.signature = message.signature;
-  step.place = message.sending ? links.find_place(message.buffer, message.bytes) : 0;
+  step.place = message.sending ? links.find_locality(message.buffer, message.bytes) : 0;
   const End memory{EndKind::kAbsolute, static_cast<uint32_t>(image.offsets.size())};
   image.offsets.push_back(reinterpret_cast<uint64_t>(message.buffer));
   image.chunk_bytes.push_back(message.bytes);

@@ -36,9 +36,9 @@ class LinkIndex {
     return UINT32_MAX;
   }
   /// No window where memory is not shared.
-  virtual PeerWindow window(uint32_t /*peer*/) { return {}; }
+  virtual PeerExposedBuffer window(uint32_t /*peer*/) { return {}; }
   /// The place of memory that all lies in one of the rank's regions; else 0.
-  virtual uint64_t find_place(const void* /*address*/, uint64_t /*bytes*/) { return 0; }
+  virtual uint64_t find_locality(const void* /*address*/, uint64_t /*bytes*/) { return 0; }
 };
 
 /// The tables of a Program in host memory; see there.
@@ -48,7 +48,7 @@ struct Image {
   std::vector<uint64_t> offsets;
   std::vector<uint64_t> chunk_bytes;
   std::vector<Lane> lanes;
-  std::vector<PeerWindow> windows;
+  std::vector<PeerExposedBuffer> windows;
   std::vector<ShortLane> short_lanes;  ///< of a short call, in place of the tables above but `lanes`
   uint32_t threads = kBlockThreads;    ///< that its blocks should have
   uint64_t scratch_bytes = 0;

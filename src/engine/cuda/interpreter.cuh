@@ -127,7 +127,7 @@ TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const Recv
   if (carriage == Carriage::kSlot)
     return link.slots + (link.next & link.slot_mask) * static_cast<uint64_t>(link.slot_bytes);
   const uint64_t reference = *reinterpret_cast<const uint64_t*>(cell.payload);
-  if (reference == kPlacedAddress) return placed_at(block);
+  if (reference == kWrittenDirectly) return placed_at(block);
   return address_of(link.regions, reference);
 }
 
@@ -218,8 +218,9 @@ TUTTI_DEVICE void ready_ends(BlockState& block) {
 
 /// Where the slice, `offset` bytes into the receive buffers, lies in that of the window's owner; null while
 /// it cannot be written from here.
-TUTTI_DEVICE unsigned char* open_window(const BlockState& block, const PeerWindow& peer, uint64_t offset) {
-  const Window& window = *peer.window;
+TUTTI_DEVICE unsigned char* expose_buffer(const BlockState& block, const PeerExposedBuffer& peer,
+                                          uint64_t offset) {
+  const ExposedBuffer& window = *peer.window;
   if (device::load_acquire(&window.call) != block.call) return nullptr;
   if (peer.regions == nullptr)
     return reinterpret_cast<unsigned char*>(device::load_relaxed(&window.address)) + offset;
@@ -232,7 +233,7 @@ TUTTI_DEVICE unsigned char* open_window(const BlockState& block, const PeerWindo
 /// The sinks of a slice that is placed: the receivers' buffers and the own memory.
 TUTTI_DEVICE void choose_sinks(BlockState& block) {
   const Step& step = block.step;
-  for (uint32_t i = 0; i < step.window_count; ++i) {
+  for (uint32_t i = 0; i < step.exposed_count; ++i) {
     if (block.windows[i] == nullptr) return;
   }
   const End* sinks = block.program.ends + step.first_end + step.source_count;
@@ -240,7 +241,7 @@ TUTTI_DEVICE void choose_sinks(BlockState& block) {
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (!is_link(sinks[i])) block.slice.sinks[count++] = block.slice.sinks[i];
   }
-  for (uint32_t i = 0; i < step.window_count; ++i) block.slice.sinks[count++] = block.windows[i];
+  for (uint32_t i = 0; i < step.exposed_count; ++i) block.slice.sinks[count++] = block.windows[i];
   block.slice.sink_count = count;
   block.placed = 1;
 }
@@ -248,11 +249,11 @@ TUTTI_DEVICE void choose_sinks(BlockState& block) {
 /// Where all receivers have opened their buffers in this call, the result goes straight there.
 TUTTI_DEVICE void place_result(BlockState& block) {
   const Step& step = block.step;
-  if (step.window_count == 0 || block.slice.bytes < block.program.reference_bytes) return;
+  if (step.exposed_count == 0 || block.slice.bytes < block.program.reference_bytes) return;
   const unsigned char* const own = block.slice.sinks[step.refer_end - step.source_count];
   const auto offset = static_cast<uint64_t>(own - static_cast<unsigned char*>(block.part.output));
-  for (uint32_t i = device::thread_index(); i < step.window_count; i += device::thread_count())
-    block.windows[i] = open_window(block, block.program.windows[step.first_window + i], offset);
+  for (uint32_t i = device::thread_index(); i < step.exposed_count; i += device::thread_count())
+    block.windows[i] = expose_buffer(block, block.program.windows[step.first_exposed + i], offset);
   device::barrier("the windows are known");
   if (device::thread_index() == 0) choose_sinks(block);
   device::barrier("the sinks are chosen");
@@ -260,7 +261,7 @@ TUTTI_DEVICE void place_result(BlockState& block) {
 
 /// Opens the own window; every block does, so that whoever has a message from one finds it open.
 TUTTI_DEVICE void begin_operation(const BlockState& block) {
-  Window* const window = block.program.state->window;
+  ExposedBuffer* const window = block.program.state->window;
   if (window == nullptr || block.program.windows == nullptr || block.program.is_collective == 0) return;
   device::store_relaxed(&window->address, reinterpret_cast<uint64_t>(block.part.output));
   device::store_relaxed(&window->reach.place, block.part.output_reach.place);
@@ -275,7 +276,7 @@ TUTTI_DEVICE void commit(BlockState& block, const ReadyEnd& ready, SendLink& lin
   Carriage carriage = ready.carriage;
   ++link.next;
   if (block.placed != 0 || carriage == Carriage::kReference) {
-    *reinterpret_cast<uint64_t*>(cell.payload) = block.placed != 0 ? kPlacedAddress : ready.reference;
+    *reinterpret_cast<uint64_t*>(cell.payload) = block.placed != 0 ? kWrittenDirectly : ready.reference;
     carriage = Carriage::kReference;
     if (block.placed == 0) link.last_reference = link.next;
   }

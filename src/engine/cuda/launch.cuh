@@ -197,41 +197,41 @@ TUTTI_DEVICE Ring judge(BlockState& block) {
   return Ring::kAborted;
 }
 
-/// Writes a part of News, which the host may be reading.
+/// Writes a part of LaunchReport, which the host may be reading.
 template <class T>
-TUTTI_DEVICE void tell(uint64_t* news, size_t offset, const T& part) {
+TUTTI_DEVICE void tell(uint64_t* report, size_t offset, const T& part) {
   static_assert(sizeof(T) % sizeof(uint64_t) == 0);
   TUTTI_UNROLL
   for (size_t at = 0; at < sizeof(T); at += sizeof(uint64_t)) {
     uint64_t word;
     memcpy(&word, reinterpret_cast<const unsigned char*>(&part) + at, sizeof(word));
-    device::store_relaxed(news + (offset + at) / sizeof(uint64_t), word);
+    device::store_relaxed(report + (offset + at) / sizeof(uint64_t), word);
   }
 }
 
 /// The obstacle that the host is told of: the first mismatch, or else that of the lowest lane that is not
 /// finished. `before`: what it was told last.
-TUTTI_DEVICE void tell_obstacle(const BlockState& block, uint64_t* news, const uint64_t* before) {
+TUTTI_DEVICE void tell_obstacle(const BlockState& block, uint64_t* report, const uint64_t* before) {
   for (uint32_t lane = 0; lane < block.program.lane_count; ++lane) {
     const Position& at = block.program.positions[lane];
     const bool tells = block.ring == Ring::kMismatch ? at.obstacle.expected != 0 : at.finished == 0;
     if (!tells) continue;
-    tell(news, offsetof(News, obstacle), at.obstacle);
-    tell(news, offsetof(News, part), block.part);
+    tell(report, offsetof(LaunchReport, obstacle), at.obstacle);
+    tell(report, offsetof(LaunchReport, part), block.part);
     return;
   }
   // A launch behind a mismatch, which has met none itself.
-  for (uint32_t i = offsetof(News, part) / sizeof(uint64_t); i < kNewsWords; ++i)
-    device::store_relaxed(news + i, device::load_relaxed(before + i));
+  for (uint32_t i = offsetof(LaunchReport, part) / sizeof(uint64_t); i < kReportWords; ++i)
+    device::store_relaxed(report + i, device::load_relaxed(before + i));
 }
 
-TUTTI_DEVICE void tell_news(const BlockState& block, uint64_t left, bool has_obstacle) {
+TUTTI_DEVICE void tell_report(const BlockState& block, uint64_t left, bool has_obstacle) {
   const RankState* const state = block.program.state;
-  uint64_t* const news = block.program.signals->news[news_slot(left)];
-  if (has_obstacle) tell_obstacle(block, news, block.program.signals->news[news_slot(left) ^ 1]);
-  tell(news, offsetof(News, moved), state->moved);
-  tell(news, offsetof(News, ended), state->ended);
-  tell(news, offsetof(News, sequence), state->sequence);
+  uint64_t* const report = block.program.signals->report[report_slot(left)];
+  if (has_obstacle) tell_obstacle(block, report, block.program.signals->report[report_slot(left) ^ 1]);
+  tell(report, offsetof(LaunchReport, moved), state->moved);
+  tell(report, offsetof(LaunchReport, ended), state->ended);
+  tell(report, offsetof(LaunchReport, sequence), state->sequence);
 }
 
 /// Counts the launch or round and rings the host (one thread). Nothing of a launch is written after `done`,
@@ -251,7 +251,7 @@ TUTTI_DEVICE void ring_host(BlockState& block) {
   if (block.ring == Ring::kDone && block.program.is_collective != 0) ++state->sequence;
   if (block.ring == Ring::kDone && block.program.short_lanes != nullptr) ++state->short_calls;
   const uint64_t left = ((block.left >> kRingBits) + 1) << kRingBits | static_cast<uint64_t>(block.ring);
-  tell_news(block, left, !ended || block.ring == Ring::kMismatch);
+  tell_report(block, left, !ended || block.ring == Ring::kMismatch);
   // The host may launch again as soon as it hears; blocks that stay may end the next round.
   if (block.stays == 0) device::store_relaxed(&state->left, left);
   device::store_release(&signals->left, left);

@@ -37,7 +37,7 @@ struct alignas(64) Credit {
 };
 
 // Regions: memory of a rank that its peers of other processes and devices have mapped
-// (tutti_region_register). They have numbers from 1 on, the same on all ranks. A place in one is its number,
+// (tutti_memory_register). They have numbers from 1 on, the same on all ranks. A place in one is its number,
 // then the bytes from its beginning: the reader of a place knows where it has mapped the writer's regions.
 
 /// One past the largest number.
@@ -51,8 +51,8 @@ struct Reach {
   uint64_t bytes;
 };
 
-/// As tutti::Window: the owner's receive buffer while it is in collective number `call`.
-struct alignas(64) Window {
+/// As tutti::ExposedBuffer: the owner's receive buffer while it is in collective number `call`.
+struct alignas(64) ExposedBuffer {
   uint64_t call;
   uint64_t address;  ///< for who shares the owner's memory
   Reach reach;       ///< for the others
@@ -88,8 +88,8 @@ struct RecvLink {
 };
 
 /// A receiver's window, as seen from here.
-struct PeerWindow {
-  const Window* window;
+struct PeerExposedBuffer {
+  const ExposedBuffer* window;
   const uint64_t* regions;  ///< as RecvLink::regions
 };
 
@@ -113,16 +113,16 @@ struct Step {
   uint32_t first_end;  ///< sources, then sinks, then companions
   uint32_t first_chunk;
   uint32_t chunk_count;
-  uint32_t first_window;
+  uint32_t first_exposed;
   uint64_t slice_bytes;
   uint8_t source_count;
   uint8_t sink_count;
-  uint8_t window_count;  ///< not 0: the result may be placed in these receivers' buffers
-  uint8_t refer_end;     ///< the end, among sources then sinks, that references name
-  uint8_t copies;        ///< one source, no arithmetic
-  uint8_t refers;        ///< links may carry references of slices of Program::reference_bytes on
-  uint8_t sends_empty;   ///< a message of no bytes is sent all the same
-  uint8_t finish;        ///< kAvg divides here
+  uint8_t exposed_count;  ///< not 0: the result may be placed in these receivers' buffers
+  uint8_t refer_end;      ///< the end, among sources then sinks, that references name
+  uint8_t copies;         ///< one source, no arithmetic
+  uint8_t refers;         ///< links may carry references of slices of Program::reference_bytes on
+  uint8_t sends_empty;    ///< a message of no bytes is sent all the same
+  uint8_t finish;         ///< kAvg divides here
   uint32_t scaled_sources;
   uint16_t signature;   ///< messages: xored into the call's
   uint8_t collects;     ///< 1: the one source is a multicast address, and loads from it are reduced
@@ -268,15 +268,15 @@ struct Part {
 };
 
 /// What a launch that has left, or a round, tells the host.
-struct News {
+struct LaunchReport {
   uint64_t moved;     ///< counts those in which a lane moved a slice
   uint64_t ended;     ///< counts operations that have ended, done or failed; those of replayed graphs too
   uint64_t sequence;  ///< RankState::sequence as it left it
   Part part;          ///< kUnfinished, kGoesOn, kMismatch: its own; in a replayed graph only the device knows
   Obstacle obstacle;  ///< kUnfinished, kGoesOn, kMismatch; of the first mismatch
 };
-inline constexpr uint32_t kNewsWords = sizeof(News) / sizeof(uint64_t);
-static_assert(sizeof(News) % sizeof(uint64_t) == 0);
+inline constexpr uint32_t kReportWords = sizeof(LaunchReport) / sizeof(uint64_t);
+static_assert(sizeof(LaunchReport) % sizeof(uint64_t) == 0);
 
 /// Words in pinned host memory between a rank's launches and its host.
 struct Signals {
@@ -286,15 +286,15 @@ struct Signals {
   alignas(64) uint32_t done;
   /// device -> host: the launches, and rounds of launches that stay, that have left, counted in steps of 1 <<
   /// kRingBits, and in the low bits how the last one did (Ring): one word, so that the two belong together.
-  /// Written after its news, before `done`.
+  /// Written after its report, before `done`.
   alignas(64) uint64_t left;
-  /// device -> host: News word by word, those of `left` in news_slot(left). The next launch or round writes
-  /// the other slot, the one behind it this one again: who has copied a slot and finds `left` as it was has
-  /// news of one moment.
-  alignas(64) uint64_t news[2][kNewsWords];
+  /// device -> host: LaunchReport word by word, those of `left` in report_slot(left). The next launch or
+  /// round writes the other slot, the one behind it this one again: who has copied a slot and finds `left` as
+  /// it was has report of one moment.
+  alignas(64) uint64_t report[2][kReportWords];
 };
 
-constexpr uint32_t news_slot(uint64_t left) {
+constexpr uint32_t report_slot(uint64_t left) {
   return left >> kRingBits & 1;
 }
 
@@ -307,13 +307,13 @@ struct RankState {
   uint32_t lanes_out;   ///< left in the present launch or round
   uint32_t lanes_gone;  ///< of those the ones whose blocks have left a launch that stays: they are finished
   uint32_t lanes_finished;
-  uint32_t lanes_moved;  ///< in the present launch or round
-  uint32_t failed;       ///< not 0 (a Ring): the blocks of this launch leave
-  uint32_t rounds;       ///< that have gone on, in steps of kRound; below, blocks that have deserted one
-  Window* window;        ///< this rank's own
-  uint64_t short_calls;  ///< of `sequence`
-  uint64_t left;         ///< what Signals says, kept where the device reads it fast; blocks that stay wait
-                         ///< for it to change
+  uint32_t lanes_moved;   ///< in the present launch or round
+  uint32_t failed;        ///< not 0 (a Ring): the blocks of this launch leave
+  uint32_t rounds;        ///< that have gone on, in steps of kRound; below, blocks that have deserted one
+  ExposedBuffer* window;  ///< this rank's own
+  uint64_t short_calls;   ///< of `sequence`
+  uint64_t left;          ///< what Signals says, kept where the device reads it fast; blocks that stay wait
+                          ///< for it to change
   uint64_t moved;
   uint64_t ended;
 };
@@ -324,7 +324,7 @@ struct Program {
   const uint64_t* offsets;  ///< of memory ends, chunk by chunk, relative to the end's base
   const uint64_t* chunk_bytes;
   const Lane* lanes;
-  const PeerWindow* windows;
+  const PeerExposedBuffer* windows;
   const ShortLane* short_lanes;  ///< one a lane of a short call, which has no other tables; else null
   Position* positions;           ///< one a lane
   SendLink* sends;

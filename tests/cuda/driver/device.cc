@@ -201,7 +201,7 @@ bool Device::look_at_streams(Guard& guard) {
       continue;
     const std::shared_ptr<Work> work = stream->queue.front();
     if (is_held_up(*work)) continue;
-    moved |= look_at(*work, guard);
+    moved |= snapshot_of(*work, guard);
     const bool ended = std::all_of(work->states.begin(), work->states.end(),
                                    [](Work::State state) { return state == Work::State::kDone; });
     if (!ended) continue;
@@ -231,7 +231,7 @@ bool Device::is_held_up(const Work& work) const {
   });
 }
 
-bool Device::look_at(Work& work, Guard& guard) {
+bool Device::snapshot_of(Work& work, Guard& guard) {
   const auto is_done = [](const TokenPointer& token) { return token->done; };
   if (!std::all_of(work.waits.begin(), work.waits.end(), is_done)) return false;
   bool moved = false;

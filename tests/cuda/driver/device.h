@@ -48,7 +48,7 @@ class Device {
   void run();
   bool look_at_streams(Guard& guard);
   bool is_held_up(const Work& work) const;
-  bool look_at(Work& work, Guard& guard);
+  bool snapshot_of(Work& work, Guard& guard);
   bool start(const Node& node, Work& work, size_t index, Guard& guard);
   void let_in_kernels();
 

@@ -66,9 +66,9 @@ Multicast::~Multicast() {
   munmap(record_, sizeof(Record));
 }
 
-Multicast::Member* Multicast::find(int device) const {
+Multicast::BootstrapNode* Multicast::find(int device) const {
   for (uint32_t i = 0; i < record_->device_count; ++i) {
-    Member& member = record_->members[i];
+    BootstrapNode& member = record_->members[i];
     if (__atomic_load_n(&member.device, __ATOMIC_ACQUIRE) == device + 1) return &member;
   }
   return nullptr;
@@ -90,7 +90,7 @@ bool Multicast::is_complete() const {
 }
 
 bool Multicast::bind(int device, std::shared_ptr<Physical> memory) {
-  Member& member = *find(device);
+  BootstrapNode& member = *find(device);
   if (__atomic_load_n(&member.fd, __ATOMIC_ACQUIRE) != 0) return false;
   member.process = getpid();
   __atomic_store_n(&member.fd, memory->fd + 1, __ATOMIC_RELEASE);
@@ -112,7 +112,7 @@ void Multicast::unmap(void* address) {
 tutti::simt::MulticastMemory::Copies Multicast::open_copies() {
   const std::scoped_lock lock(mutex_);
   for (uint32_t i = static_cast<uint32_t>(copies_.size()); i < record_->device_count; ++i) {
-    const Member& member = record_->members[i];
+    const BootstrapNode& member = record_->members[i];
     const int number = __atomic_load_n(&member.fd, __ATOMIC_ACQUIRE) - 1;
     if (number < 0) die("before all devices have bound memory");
     const std::string path = "/proc/" + std::to_string(member.process) + "/fd/" + std::to_string(number);

@@ -38,7 +38,7 @@ class Multicast {
   void unmap(void* address);
 
  private:
-  struct Member {
+  struct BootstrapNode {
     int32_t device;   ///< plus 1; 0: free
     int32_t process;  ///< where the bound memory's file is open
     int32_t fd;       ///< plus 1; 0: nothing is bound
@@ -46,12 +46,12 @@ class Multicast {
   struct Record {
     uint32_t device_count;
     uint64_t bytes;
-    Member members[kMostDevices];
+    BootstrapNode members[kMostDevices];
   };
 
   explicit Multicast(Record* record) : record_(record) {}
   static std::shared_ptr<Physical> hold(int fd);
-  Member* find(int device) const;
+  BootstrapNode* find(int device) const;
   tutti::simt::MulticastMemory::Copies open_copies();
 
   Record* record_;

@@ -1,0 +1,171 @@
+#include "bootstrap/acceptor.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "core/tcp_socket.h"
+
+namespace tutti {
+namespace {
+
+// Connections taken in one turn, so that a flood leaves time for those that are here.
+constexpr int kAcceptsPerTurn = 64;
+// How long to leave new connections in the kernel's queue when descriptors have run out.
+constexpr uint64_t kPauseNs = 10'000'000;
+
+// What strangers may take of the descriptors that the process may open, and what even the smallest limit
+// leaves for ranks that come at once.
+constexpr rlim_t kStrangersShare = 8;
+constexpr rlim_t kLeastPending = 8;
+
+/// By Stranger.
+constexpr std::array<const char*, kStrangerKinds> kStrangerTexts = {
+    "closed the connection without a word", "closed the connection before it proved anything",
+    "does not know the key of this meeting", "did not prove itself in time",
+    "had to make room for others before it proved anything"};
+
+uint32_t most_pending(uint32_t wanted) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  const rlim_t share = std::max(limit.rlim_cur / kStrangersShare, kLeastPending);
+  return static_cast<uint32_t>(std::min<rlim_t>(wanted, share));
+}
+
+Endpoint endpoint_of(const sockaddr_storage& address) {
+  const auto endpoint = Endpoint::from_sockaddr(reinterpret_cast<const sockaddr*>(&address));
+  return endpoint ? *endpoint : Endpoint();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Acceptor>> Acceptor::open(EventLoop& loop, FileDescriptor listener,
+                                                 AcceptorOptions options) {
+  options.pending_max = most_pending(options.pending_max);
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(loop, std::move(listener), std::move(options)));
+  TUTTI_TRY(
+      loop.watch(acceptor->listener_.get(), EPOLLIN, [raw = acceptor.get()](uint32_t) { raw->accept(); }));
+  return acceptor;
+}
+
+Acceptor::~Acceptor() {
+  while (!pending_.empty()) end(pending_.begin());
+  loop_.cancel(resume_);
+  loop_.forget(listener_.get());
+}
+
+void Acceptor::accept() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof(peer);
+    FileDescriptor socket(
+        accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.is_open()) {
+      if (pending_.size() >= options_.pending_max) displace();
+      admit(std::move(socket), endpoint_of(peer));
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if ((errno == EMFILE || errno == ENFILE) && !displace()) pause();
+    return;
+  }
+}
+
+bool Acceptor::displace() {
+  if (pending_.empty()) return false;
+  refuse_stranger(pending_.begin(), counts_.displaced, Stranger::kDisplaced);
+  return true;
+}
+
+/// Out of descriptors: the listener would be ready for ever.
+void Acceptor::pause() {
+  loop_.change(listener_.get(), 0);
+  resume_ = loop_.call_at(loop_.now() + kPauseNs, [this] { loop_.change(listener_.get(), EPOLLIN); });
+}
+
+void Acceptor::admit(FileDescriptor socket, const Endpoint& peer) {
+  Nonce nonce;
+  if (!fill_random(nonce)) return;
+  const int on = 1;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const int fd = socket.get();
+  const Locality place = pending_.insert(
+      pending_.end(), {std::move(socket), peer, false,
+                       AcceptorHandshake(options_.credentials, nonce, options_.judge), EventLoop::Timer{}});
+  if (!loop_.watch(fd, EPOLLIN, [this, place](uint32_t) { ready(place); })) {
+    pending_.erase(place);
+    return;
+  }
+  place->deadline = loop_.call_at(loop_.now() + options_.proof_timeout_ms * 1'000'000, [this, place] {
+    refuse_stranger(place, counts_.timed_out, Stranger::kStalled);
+  });
+  if (!write(*place)) end(place);
+}
+
+/// All messages fit into the empty buffer of a new socket: a partial write is a broken peer.
+bool Acceptor::write(Pending& pending) {
+  const auto output = pending.handshake.output();
+  if (output.empty()) return true;
+  const ssize_t sent = send(pending.socket.get(), output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent != static_cast<ssize_t>(output.size())) return false;
+  pending.handshake.sent(output.size());
+  return true;
+}
+
+void Acceptor::ready(Locality place) {
+  std::array<std::byte, kResponseBytes> buffer;
+  const ssize_t got = recv(place->socket.get(), buffer.data(), place->handshake.wanted(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    if (!place->spoke && is_of_ours(place->peer)) return refuse(place, counts_.refused);
+    return refuse_stranger(place, counts_.refused, place->spoke ? Stranger::kBroke : Stranger::kSilent);
+  }
+  place->spoke = true;
+  const Status fed = place->handshake.feed(std::span(buffer).first(static_cast<size_t>(got)));
+  const bool written = write(*place);
+  if (!fed && fed.code() == Code::kInvalidArgument) {
+    return refuse_stranger(place, counts_.refused, Stranger::kNoProof);
+  }
+  if (!fed) return refuse(place, counts_.refused);
+  if (!place->handshake.is_done()) return;
+  proved_.insert(place->peer.address);
+  if (!written) return refuse(place, counts_.refused);
+  ++counts_.accepted;
+  const Claim claim = place->handshake.claim();
+  loop_.forget(place->socket.get());
+  FileDescriptor socket = std::move(place->socket);
+  choose_congestion_control(socket.get());
+  loop_.cancel(place->deadline);
+  pending_.erase(place);
+  // The owner may close this acceptor now: a copy of the handler outlives it.
+  const auto on_peer = options_.on_peer;
+  on_peer(claim, std::move(socket));
+}
+
+void Acceptor::end(Locality place) {
+  loop_.cancel(place->deadline);
+  loop_.forget(place->socket.get());
+  pending_.erase(place);
+}
+
+void Acceptor::refuse(Locality place, uint64_t& count) {
+  ++count;
+  end(place);
+}
+
+void Acceptor::refuse_stranger(Locality place, uint64_t& count, Stranger kind) {
+  const auto index = static_cast<size_t>(kind);
+  if (!std::exchange(told_[index], true) && options_.on_stranger) {
+    options_.on_stranger("refused a connection from " + place->peer.text() + ": it " + kStrangerTexts[index] +
+                         "; further ones like it are refused without a word");
+  }
+  refuse(place, count);
+}
+
+}  // namespace tutti

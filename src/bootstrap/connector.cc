@@ -1,0 +1,242 @@
+#include "bootstrap/connector.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "core/tcp_socket.h"
+
+namespace tutti {
+namespace {
+
+// Before the next address is tried while the last one is silent (RFC 8305, section 5).
+constexpr uint64_t kStaggerNs = 250'000'000;
+// One address: from the SYN to the verdict.
+constexpr uint64_t kAttemptNs = 10'000'000'000;
+constexpr uint64_t kFirstRetryNs = 10'000'000;
+constexpr uint64_t kLongestRetryNs = 1'000'000'000;
+// A listener that is flooded may drop a rank of ours; a wrong key stays wrong.
+constexpr int kKeyRefusalsMax = 3;
+
+}  // namespace
+
+/// Shared with the thread that resolves: it may outlive the connector, because name services cannot be
+/// interrupted.
+struct Connector::Resolution {
+  FileDescriptor done;
+  Result<std::vector<Endpoint>> result = Status(Code::kInternal, "not resolved yet");
+};
+
+std::unique_ptr<Connector> Connector::start(EventLoop& loop, ConnectorOptions options, OnDone on_done) {
+  std::unique_ptr<Connector> connector(new Connector(loop, std::move(options), std::move(on_done)));
+  Connector* raw = connector.get();
+  connector->deadline_ = loop.call_at(connector->options_.deadline_ns, [raw] {
+    for (const Attempt& attempt : raw->attempts_) {
+      raw->reasons_.push_back(attempt.endpoint.text() +
+                              (attempt.connected ? " (connected, but no greeting came)" : " (no answer)"));
+    }
+    raw->finish(raw->unreachable(Code::kTimeout, "was not reached before the deadline"));
+  });
+  // From the loop, so that `on_done` never runs before start has returned.
+  connector->retry_ = loop.call_at(0, [raw] { raw->begin_round(); });
+  return connector;
+}
+
+Connector::~Connector() {
+  while (!attempts_.empty()) drop(attempts_.begin());
+  if (resolution_ != nullptr) loop_.forget(resolution_->done.get());
+  for (EventLoop::Timer* timer : {&stagger_, &retry_, &deadline_}) loop_.cancel(*timer);
+}
+
+void Connector::begin_round() {
+  ++rounds_;
+  reasons_.clear();
+  last_ = Status::ok();
+  transient_ = false;
+  next_ = 0;
+  if (options_.endpoints.empty()) return begin_resolving();
+  targets_ = options_.endpoints;
+  try_next();
+}
+
+void Connector::begin_resolving() {
+  const auto resolution = std::make_shared<Resolution>();
+  resolution->done = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  const Status watched = loop_.watch(resolution->done.get(), EPOLLIN, [this](uint32_t) { end_resolving(); });
+  if (!watched) return finish(watched);
+  resolution_ = resolution;
+  // Detached: the name service has no deadline, this connector has one. It touches nothing but what it owns.
+  std::thread([resolution, resolve = options_.resolve, name = options_.name] {
+    resolution->result = resolve(name);
+    const uint64_t one = 1;
+    // Cannot fail: the counter of a new descriptor has room.
+    (void)!write(resolution->done.get(), &one, sizeof(one));
+  }).detach();
+}
+
+void Connector::end_resolving() {
+  loop_.forget(resolution_->done.get());
+  const auto resolution = std::move(resolution_);
+  uint64_t one = 0;
+  // Orders the reading of the result after its writing, for whoever checks that (thread sanitizer).
+  (void)!read(resolution->done.get(), &one, sizeof(one));
+  if (!resolution->result) {
+    last_ = resolution->result.status();
+    reasons_.emplace_back(last_.text());
+    transient_ = true;
+    return end_round();
+  }
+  targets_ = std::move(*resolution->result);
+  try_next();
+}
+
+void Connector::try_next() {
+  loop_.cancel(stagger_);
+  if (next_ == targets_.size()) {
+    if (attempts_.empty()) end_round();
+    return;
+  }
+  const Locality place = attempts_.emplace(attempts_.end());
+  place->endpoint = targets_[next_++];
+  if (next_ < targets_.size()) stagger_ = loop_.call_at(loop_.now() + kStaggerNs, [this] { try_next(); });
+  Nonce nonce;
+  if (const Status random = fill_random(nonce); !random) return fail(place, random);
+  place->handshake = std::make_unique<ConnectorHandshake>(options_.credentials, options_.claim, nonce);
+  sockaddr_storage storage;
+  const socklen_t length = place->endpoint.to_sockaddr(storage);
+  place->socket = FileDescriptor(socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!place->socket.is_open()) return fail(place, system_error("opening a TCP socket", errno));
+  const int on = 1;
+  setsockopt(place->socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  begin_unpaced(place->socket.get());
+  if (connect(place->socket.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0 &&
+      errno != EINPROGRESS) {
+    const int error = errno;
+    place->socket.reset();
+    transient_ = transient_ || options_.patient;
+    return fail(place, {Code::kPeerLost, std::strerror(error)});
+  }
+  const Status watched = loop_.watch(place->socket.get(), EPOLLIN | EPOLLOUT,
+                                     [this, place](uint32_t events) { ready(place, events); });
+  if (!watched) {
+    place->socket.reset();
+    return fail(place, watched);
+  }
+  place->deadline = loop_.call_at(loop_.now() + kAttemptNs, [this, place] {
+    transient_ = true;
+    fail(place, {Code::kPeerLost,
+                 place->connected ? "connected, but it does not greet as tutti does" : "no answer"});
+  });
+}
+
+Status Connector::advance(Attempt& attempt, uint32_t events) {
+  const int fd = attempt.socket.get();
+  if (!attempt.connected) {
+    int error = 0;
+    socklen_t length = sizeof(error);
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) {
+      // Nobody listens there yet, or never: the caller knows which.
+      transient_ = transient_ || options_.patient;
+      return {Code::kPeerLost, std::strerror(error)};
+    }
+    attempt.connected = true;
+    choose_congestion_control(fd);
+    loop_.change(fd, EPOLLIN);
+  }
+  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) == 0) return Status::ok();
+  std::array<std::byte, kResponseBytes> buffer;
+  const ssize_t got = recv(fd, buffer.data(), attempt.handshake->wanted(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Status::ok();
+  if (got <= 0) {
+    // A listener under attack drops whom it does not know yet.
+    transient_ = true;
+    return {Code::kPeerLost,
+            got == 0 ? "it closed the connection during the handshake" : std::strerror(errno)};
+  }
+  TUTTI_TRY(attempt.handshake->feed(std::span(buffer).first(static_cast<size_t>(got))));
+  const auto output = attempt.handshake->output();
+  if (output.empty()) return Status::ok();
+  // Fits into the empty buffer of a new socket.
+  if (send(fd, output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+      static_cast<ssize_t>(output.size())) {
+    transient_ = true;
+    return {Code::kPeerLost, "it closed the connection during the handshake"};
+  }
+  attempt.handshake->sent(output.size());
+  return Status::ok();
+}
+
+void Connector::ready(Locality place, uint32_t events) {
+  const Status status = advance(*place, events);
+  if (!status) {
+    // With another address under way it may be that one which is there already; one that has not been tried
+    // may lead elsewhere.
+    const bool is_last = attempts_.size() == 1 && next_ == targets_.size();
+    if (place->handshake->refusal_is_final() && is_last) {
+      const Status verdict(status.code(),
+                           format("%s at %s: %s", options_.who.c_str(), place->endpoint.text().c_str(),
+                                  std::string(status.text()).c_str()));
+      return finish(verdict);
+    }
+    return fail(place, status);
+  }
+  if (!place->handshake->is_done()) return;
+  loop_.forget(place->socket.get());
+  FileDescriptor socket = std::move(place->socket);
+  finish(std::move(socket));
+}
+
+void Connector::fail(Locality place, const Status& why) {
+  reasons_.push_back(place->endpoint.text() + " (" + std::string(why.text()) + ")");
+  if (last_.is_ok() || why.code() != Code::kPeerLost) last_ = why;
+  drop(place);
+  try_next();
+}
+
+void Connector::drop(Locality place) {
+  loop_.cancel(place->deadline);
+  if (place->socket.is_open()) loop_.forget(place->socket.get());
+  attempts_.erase(place);
+}
+
+/// No address let us in: again, if that may change.
+void Connector::end_round() {
+  if (last_.code() == Code::kInvalidArgument) ++key_refusals_;
+  const bool again = last_.code() == Code::kInvalidArgument ? key_refusals_ < kKeyRefusalsMax : transient_;
+  if (!again) return finish(unreachable(last_.code(), "cannot be reached"));
+  const uint64_t pause_ns = std::min(kFirstRetryNs << std::min(rounds_ - 1, 10), kLongestRetryNs);
+  retry_ = loop_.call_at(loop_.now() + pause_ns, [this] { begin_round(); });
+}
+
+Status Connector::unreachable(Code code, const char* what) const {
+  std::string text = options_.who + " " + what;
+  std::string separator = ": tried ";
+  for (const std::string& reason : reasons_) {
+    text += separator + reason;
+    separator = ", ";
+  }
+  if (reasons_.empty() && !options_.name.host.empty())
+    text += ": the name " + options_.name.host + " is not known yet";
+  return {code, text};
+}
+
+void Connector::finish(Result<FileDescriptor> result) {
+  while (!attempts_.empty()) drop(attempts_.begin());
+  loop_.cancel(stagger_);
+  loop_.cancel(retry_);
+  loop_.cancel(deadline_);
+  // The owner may destroy this connector now.
+  const auto on_done = std::exchange(on_done_, nullptr);
+  on_done(std::move(result));
+}
+
+}  // namespace tutti

@@ -1,0 +1,90 @@
+// Connector: the connecting side of authenticated connections. Tries every address of a listener, each a
+// moment after the one before (the idea of RFC 8305), until one of them has let this rank in; says of each
+// why it did not.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bootstrap/endpoint.h"
+#include "bootstrap/event_loop.h"
+#include "bootstrap/handshake.h"
+#include "core/file_descriptor.h"
+
+namespace tutti {
+
+using ResolveFunction = std::function<Result<std::vector<Endpoint>>(const HostPort&)>;
+
+struct ConnectorOptions {
+  std::string who;                  ///< for messages: "rank 4", "the meeting point"
+  std::vector<Endpoint> endpoints;  ///< where it listens; or
+  HostPort name;                    ///< a name to be resolved, when `endpoints` is empty
+  Claim claim;
+  Credentials credentials;
+  uint64_t deadline_ns = 0;
+  /// The listener may not be there yet: a name that is not known and a refused connection are tried again
+  /// until the deadline.
+  bool patient = false;
+  ResolveFunction resolve = tutti::resolve;  ///< runs on a thread of its own: name services block
+};
+
+class Connector {
+ public:
+  /// With a non-blocking socket, TCP_NODELAY set, that has passed the handshake, or: kPeerLost: no address
+  /// can be reached (each is named with its reason); kTimeout; what the handshake said (handshake.h).
+  using OnDone = std::function<void(Result<FileDescriptor>)>;
+
+  /// `on_done` is called once, from the loop, and may destroy the connector.
+  static std::unique_ptr<Connector> start(EventLoop& loop, ConnectorOptions options, OnDone on_done);
+  ~Connector();
+  Connector(const Connector&) = delete;
+  Connector& operator=(const Connector&) = delete;
+
+ private:
+  struct Attempt {
+    Endpoint endpoint;
+    FileDescriptor socket;
+    std::unique_ptr<ConnectorHandshake> handshake;
+    bool connected = false;
+    EventLoop::Timer deadline;
+  };
+  using Locality = std::list<Attempt>::iterator;
+  struct Resolution;
+
+  Connector(EventLoop& loop, ConnectorOptions options, OnDone on_done)
+      : loop_(loop), options_(std::move(options)), on_done_(std::move(on_done)) {}
+  void begin_round();
+  void begin_resolving();
+  void end_resolving();
+  void try_next();
+  void ready(Locality place, uint32_t events);
+  /// Where the attempt stands after what has come.
+  Status advance(Attempt& attempt, uint32_t events);
+  void fail(Locality place, const Status& why);
+  void drop(Locality place);
+  void end_round();
+  Status unreachable(Code code, const char* what) const;
+  void finish(Result<FileDescriptor> result);
+
+  EventLoop& loop_;
+  ConnectorOptions options_;
+  OnDone on_done_;
+  std::vector<Endpoint> targets_;     ///< of this round
+  std::vector<std::string> reasons_;  ///< of this round: "host:port (why)"
+  Status last_;                       ///< of this round: the failure that says most
+  bool transient_ = false;            ///< of this round: some failure may pass
+  size_t next_ = 0;
+  int rounds_ = 0;
+  int key_refusals_ = 0;
+  std::list<Attempt> attempts_;
+  std::shared_ptr<Resolution> resolution_;
+  EventLoop::Timer stagger_;
+  EventLoop::Timer retry_;
+  EventLoop::Timer deadline_;
+};
+
+}  // namespace tutti

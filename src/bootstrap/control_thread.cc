@@ -1,0 +1,81 @@
+#include "bootstrap/control_thread.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "bootstrap/local_socket.h"
+#include "core/thread.h"
+
+namespace tutti {
+namespace {
+
+// How long new connections are left in the kernel's queue when descriptors have run out.
+constexpr uint64_t kPauseNs = 10'000'000;
+
+}  // namespace
+
+Result<std::unique_ptr<ControlThread>> ControlThread::start() {
+  std::unique_ptr<ControlThread> control(new ControlThread);
+  auto loop = EventLoop::create();
+  TUTTI_TRY(loop.status());
+  control->loop_ = std::move(*loop);
+  control->wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!control->wake_.is_open()) return system_error("eventfd", errno);
+  TUTTI_TRY(start_thread(control->thread_, "the control thread", [raw = control.get()] { raw->run(); }));
+  return control;
+}
+
+ControlThread::~ControlThread() {
+  if (!thread_.joinable()) return;
+  eventfd_write(wake_.get(), 1);
+  thread_.join();
+}
+
+Status ControlThread::watch(int fd, uint32_t events, Handler handler) {
+  const std::scoped_lock lock(running_);
+  return loop_->watch(fd, events, std::move(handler));
+}
+
+void ControlThread::forget(int fd) {
+  const std::scoped_lock lock(running_);
+  if (auto paused = paused_.extract(fd)) loop_->cancel(paused.mapped());
+  loop_->forget(fd);
+}
+
+void ControlThread::pause(int fd) {
+  loop_->change(fd, 0);
+  paused_[fd] = loop_->call_at(loop_->now() + kPauseNs, [this, fd] {
+    paused_.erase(fd);
+    loop_->change(fd, EPOLLIN);
+  });
+}
+
+void ControlThread::run() {
+  std::array<pollfd, 2> ready = {{{loop_->descriptor(), POLLIN, 0}, {wake_.get(), POLLIN, 0}}};
+  for (;;) {
+    // Without the lock: others watch and forget meanwhile.
+    poll(ready.data(), ready.size(), -1);
+    if (ready[1].revents != 0) return;
+    const std::scoped_lock lock(running_);
+    loop_->run_ready();
+  }
+}
+
+void accept_waiting(ControlThread& control, const FileDescriptor& listener,
+                    const std::function<void(FileDescriptor)>& take) {
+  for (;;) {
+    FileDescriptor connection = local_accept(listener);
+    if (!connection.is_open()) {
+      if (errno != EAGAIN) control.pause(listener.get());
+      return;
+    }
+    take(std::move(connection));
+  }
+}
+
+}  // namespace tutti

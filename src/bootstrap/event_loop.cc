@@ -1,0 +1,109 @@
+#include "bootstrap/event_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace tutti {
+namespace {
+
+uint64_t tag_of(int fd, uint32_t generation) {
+  return uint64_t{generation} << 32 | static_cast<uint32_t>(fd);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EventLoop>> EventLoop::create(Clock clock) {
+  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(clock)));
+  loop->epoll_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+  if (!loop->epoll_.is_open()) return system_error("epoll_create1", errno);
+  loop->alarm_ = FileDescriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!loop->alarm_.is_open()) return system_error("timerfd_create", errno);
+  // Edge-triggered: the alarm is never read, only set again.
+  TUTTI_TRY(loop->watch(loop->alarm_.get(), EPOLLIN | EPOLLET, [](uint32_t) {}));
+  return loop;
+}
+
+Status EventLoop::watch(int fd, uint32_t events, Handler handler) {
+  const uint32_t generation = ++generation_;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag_of(fd, generation);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error("epoll_ctl", errno);
+  watches_[fd] = {generation, std::make_shared<Handler>(std::move(handler))};
+  return Status::ok();
+}
+
+void EventLoop::change(int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag_of(fd, watches_.at(fd).generation);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void EventLoop::forget(int fd) {
+  if (watches_.erase(fd) > 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+EventLoop::Timer EventLoop::call_at(uint64_t time_ns, std::function<void()> action) {
+  const Timer timer{time_ns, ++timer_count_};
+  timers_.emplace(timer, std::move(action));
+  arm();
+  return timer;
+}
+
+void EventLoop::cancel(Timer& timer) {
+  timers_.erase(timer);
+  timer = {};
+}
+
+/// The alarm rings no later than the first timer; a ring too early does no harm.
+void EventLoop::arm() {
+  if (timers_.empty()) return;
+  const uint64_t first_ns = std::max<uint64_t>(timers_.begin()->first.time_ns, 1);
+  if (armed_ns_ != 0 && armed_ns_ <= first_ns) return;
+  armed_ns_ = first_ns;
+  itimerspec when{};
+  when.it_value.tv_sec = static_cast<time_t>(first_ns / 1'000'000'000);
+  when.it_value.tv_nsec = static_cast<long>(first_ns % 1'000'000'000);
+  timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+bool EventLoop::run_timers() {
+  bool any = false;
+  const uint64_t now_ns = now();
+  while (!timers_.empty() && timers_.begin()->first.time_ns <= now_ns) {
+    auto node = timers_.extract(timers_.begin());
+    node.mapped()();
+    any = true;
+  }
+  if (armed_ns_ <= now_ns) armed_ns_ = 0;
+  arm();
+  return any;
+}
+
+bool EventLoop::run(int timeout_ms) {
+  std::array<epoll_event, 64> events{};
+  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  bool any = false;
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<size_t>(i)];
+    const int fd = static_cast<int>(static_cast<uint32_t>(event.data.u64));
+    const auto found = watches_.find(fd);
+    if (found == watches_.end() || tag_of(fd, found->second.generation) != event.data.u64) continue;
+    // A handler may forget itself: keep it until it returns.
+    const std::shared_ptr<Handler> handler = found->second.handler;
+    (*handler)(event.events);
+    any = any || fd != alarm_.get();
+  }
+  return run_timers() || any;
+}
+
+void EventLoop::run_until(const std::function<bool()>& done) {
+  while (!done()) run(-1);
+}
+
+}  // namespace tutti

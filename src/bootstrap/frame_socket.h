@@ -1,0 +1,65 @@
+// FrameSocket: an authenticated connection that carries frames, on an event loop.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "bootstrap/event_loop.h"
+#include "bootstrap/frame.h"
+#include "core/file_descriptor.h"
+
+namespace tutti {
+
+class FrameSocket {
+ public:
+  using Body = std::shared_ptr<const std::vector<std::byte>>;
+  /// Either may destroy the FrameSocket that calls it.
+  struct Handlers {
+    std::function<void(Frame)> on_frame;
+    std::function<void(Status why)> on_closed;  ///< once: hang-up, error, or no frames of ours
+  };
+
+  /// `socket` is non-blocking.
+  static Result<std::unique_ptr<FrameSocket>> open(EventLoop& loop, FileDescriptor socket,
+                                                   size_t body_bytes_max, Handlers handlers);
+  ~FrameSocket();
+  FrameSocket(const FrameSocket&) = delete;
+  FrameSocket& operator=(const FrameSocket&) = delete;
+
+  /// Sends now what the kernel takes, the rest when it can. The body is shared, not copied: one table goes to
+  /// many children. `header.body_bytes` is set here.
+  void send(FrameHeader header, Body body = nullptr);
+  /// The kernel has everything.
+  bool is_drained() const { return queue_.empty() || closed_; }
+  uint64_t sent_count() const { return sent_count_; }
+
+ private:
+  struct Outgoing {
+    std::array<std::byte, kFrameHeaderBytes> header;
+    Body body;
+    size_t done = 0;  ///< bytes of header and body that the kernel has
+  };
+
+  FrameSocket(EventLoop& loop, FileDescriptor socket, size_t body_bytes_max, Handlers handlers)
+      : loop_(loop), socket_(std::move(socket)), reader_(body_bytes_max), handlers_(std::move(handlers)) {}
+  void ready(uint32_t events);
+  void read();
+  /// False when the connection broke.
+  bool write();
+  void close(Status why);
+
+  EventLoop& loop_;
+  FileDescriptor socket_;
+  FrameReader reader_;
+  Handlers handlers_;
+  std::deque<Outgoing> queue_;
+  bool writing_ = false;  ///< the loop awaits room
+  bool closed_ = false;
+  uint64_t sent_count_ = 0;
+  /// Expires with this object: a handler may have destroyed it.
+  std::shared_ptr<int> alive_ = std::make_shared<int>();
+};
+
+}  // namespace tutti

@@ -1,0 +1,189 @@
+#include "bootstrap/network_meeting.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t kFlushNs = 1'000'000'000;
+constexpr std::string_view kScheme = "tutti://";
+
+}  // namespace
+
+/// Destroyed from the last to the first: members use the loop.
+struct NetworkBootstrap::Parts {
+  uint32_t rank_count = 0;
+  uint32_t rank = 0;
+  uint64_t deadline_ns = 0;
+  std::unique_ptr<EventLoop> loop;
+  std::unique_ptr<StopWatch> stop;
+  bool is_over = false;  ///< nobody has to be served any more
+  std::unique_ptr<Rendezvous> point;
+  std::unique_ptr<BootstrapNode> member;
+};
+
+Result<BootstrapAddress> bootstrap_address_of(const UniqueId& id) {
+  TUTTI_TRY(check_unique_id(id));
+  auto endpoints = unpack_endpoints(id.endpoints);
+  TUTTI_TRY(endpoints.status());
+  if (endpoints->empty()) {
+    return Status(Code::kInvalidArgument, "argument id names no network address: it is of one host only");
+  }
+  const auto own = list_interface_addresses();
+  BootstrapAddress point;
+  point.credentials = credentials_of(id);
+  point.endpoints = own ? with_scopes(std::move(*endpoints), *own) : std::move(*endpoints);
+  return point;
+}
+
+Result<BootstrapAddress> bootstrap_address_of_url(std::string_view url, std::string_view secret, bool serve) {
+  if (!url.starts_with(kScheme)) {
+    return Status(Code::kInvalidArgument, format("\"%.*s\" is no meeting point: it must be tutti://HOST:PORT",
+                                                 static_cast<int>(url.size()), url.data()));
+  }
+  auto name = parse_host_port(url.substr(kScheme.size()));
+  TUTTI_TRY(name.status());
+  if (secret.empty()) {
+    return Status(
+        Code::kInvalidArgument,
+        format("the meeting point %.*s needs a key: set TUTTI_KEY or TUTTI_KEY_FILE to the same on all "
+               "ranks",
+               static_cast<int>(url.size()), url.data()));
+  }
+  BootstrapAddress point;
+  point.credentials = credentials_from_text(secret, name->text());
+  point.patient = true;
+  if (serve) {
+    auto listener = listen_at({.interfaces = "",
+                               .port_first = name->port,
+                               .port_last = name->port,
+                               .ports_from = "the meeting point " + std::string(url)});
+    TUTTI_TRY(listener.status());
+    // The server itself needs no name service to find itself.
+    point.endpoints = listener->endpoints;
+    point.serve = std::move(*listener);
+  } else {
+    point.name = std::move(*name);
+  }
+  return point;
+}
+
+NetworkBootstrap::~NetworkBootstrap() = default;
+NetworkBootstrap::NetworkBootstrap(NetworkBootstrap&&) noexcept = default;
+
+Result<NetworkBootstrap> NetworkBootstrap::join(BootstrapAddress point,
+                                                const NetworkBootstrapOptions& options) {
+  NetworkBootstrap meeting;
+  meeting.parts_ = std::make_unique<Parts>();
+  Parts& parts = *meeting.parts_;
+  parts.rank_count = options.rank_count;
+  parts.rank = options.rank;
+  parts.deadline_ns = options.deadline_ns;
+  auto loop = EventLoop::create();
+  TUTTI_TRY(loop.status());
+  parts.loop = std::move(*loop);
+  auto stop = StopWatch::start(*parts.loop, options.stop);
+  TUTTI_TRY(stop.status());
+  parts.stop = std::move(*stop);
+  if (point.serve) {
+    RendezvousOptions serve;
+    serve.credentials = point.credentials;
+    serve.listener = std::move(*point.serve);
+    serve.on_end = [&parts] { parts.is_over = true; };
+    auto served = Rendezvous::open(*parts.loop, std::move(serve));
+    TUTTI_TRY(served.status());
+    parts.point = std::move(*served);
+  }
+  NodeOptions member_options;
+  member_options.credentials = point.credentials;
+  member_options.point = std::move(point.endpoints);
+  member_options.point_name = std::move(point.name);
+  member_options.patient = point.patient;
+  member_options.rank_count = options.rank_count;
+  member_options.rank = options.rank;
+  member_options.deadline_ns = options.deadline_ns;
+  member_options.listen = options.listen;
+  auto member = BootstrapNode::start(*parts.loop, std::move(member_options));
+  TUTTI_TRY(member.status());
+  parts.member = std::move(*member);
+  meeting.run_until([&] { return parts.member->is_known() || !parts.member->failure().is_ok(); });
+  if (parts.stop->is_stopped()) return stopped_status();
+  if (const Status& failure = parts.member->failure(); !failure) return meeting.end(failure);
+  return meeting;
+}
+
+/// The meeting has failed for this rank.
+Status NetworkBootstrap::end(const Status& why) {
+  stay(why);
+  return why;
+}
+
+void NetworkBootstrap::stay(const Status& why) {
+  Parts& parts = *parts_;
+  if (parts.point == nullptr) return;
+  parts.point->fail(why.code(), std::string(why.text()));
+  run_until_late(parts.loop->now() + kFlushNs, [&parts] { return parts.member->is_drained(); });
+  // This rank has heard.
+  parts.member->close();
+  run_until_late(std::min(parts.deadline_ns, deadline_after_ms(kStayMs)),
+                 [&parts] { return parts.is_over || parts.stop->is_stopped(); });
+}
+
+void NetworkBootstrap::run_until(const std::function<bool()>& done) {
+  parts_->loop->run_until([&] { return parts_->stop->is_stopped() || done(); });
+}
+
+Result<std::vector<std::vector<std::byte>>> NetworkBootstrap::all_gather(std::span<const std::byte> blob,
+                                                                         bool last) {
+  // Shared: a meeting that is stopped may answer after this call has returned.
+  const auto result = std::make_shared<std::optional<Result<BootstrapNode::Table>>>();
+  parts_->member->all_gather(blob, last,
+                             [result](Result<BootstrapNode::Table> table) { *result = std::move(table); });
+  run_until([&] { return result->has_value(); });
+  if (parts_->stop->is_stopped()) {
+    // The others should not wait for the deadline.
+    fail({Code::kAborted, format("rank %u has ended its set-up by abort or destroy", parts_->rank)});
+    return stopped_status();
+  }
+  if (!**result) return end((*result)->status());
+  // Others wait for what goes through this rank.
+  run_until_late(std::max(parts_->deadline_ns, parts_->loop->now() + kFlushNs),
+                 [this] { return parts_->stop->is_stopped() || parts_->member->is_drained(); });
+  std::vector<std::vector<std::byte>> all(parts_->rank_count);
+  const std::vector<std::byte>& table = ****result;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const auto start = table.begin() + static_cast<std::ptrdiff_t>(rank * blob.size());
+    all[rank].assign(start, start + static_cast<std::ptrdiff_t>(blob.size()));
+  }
+  return all;
+}
+
+void NetworkBootstrap::fail(const Status& why) {
+  parts_->member->fail(why);
+  run_until_late(parts_->loop->now() + kFlushNs,
+                 [this] { return !parts_->member->failure().is_ok() && parts_->member->is_drained(); });
+  if (!parts_->stop->is_stopped()) stay(why);
+}
+
+int NetworkBootstrap::descriptor() const {
+  return parts_->loop->descriptor();
+}
+
+Status NetworkBootstrap::check() {
+  while (parts_->loop->run_ready()) {
+  }
+  return parts_->stop->is_stopped() ? stopped_status() : parts_->member->failure();
+}
+
+/// Runs until `done`, or until it is late.
+void NetworkBootstrap::run_until_late(uint64_t late_ns, const std::function<bool()>& done) {
+  bool late = false;
+  EventLoop& loop = *parts_->loop;
+  EventLoop::Timer timer = loop.call_at(late_ns, [&late] { late = true; });
+  loop.run_until([&] { return late || done(); });
+  loop.cancel(timer);
+}
+
+}  // namespace tutti

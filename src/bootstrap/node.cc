@@ -1,0 +1,431 @@
+#include "bootstrap/node.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "bootstrap/rendezvous.h"
+#include "bootstrap/tree.h"
+
+namespace tutti {
+namespace {
+
+// How long a rank that has failed waits for the rendezvous to say who failed first.
+constexpr uint64_t kJudgePatienceNs = 1'000'000'000;
+// After the deadline, per level of the tree: for the lists of those below.
+constexpr uint64_t kLevelPatienceNs = 200'000'000;
+
+FrameSocket::Body body_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text.substr(0, kMaxFrameText)));
+  return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+}
+
+/// Why a rank did not reach the meeting point, and what that may mean.
+Status no_point(const Status& why) {
+  if (why.code() != Code::kPeerLost) return why;
+  return {Code::kPeerLost,
+          std::string(why.text()) +
+              "; it stands from when its unique id is made until the ranks have met, once: is the id an old "
+              "one, has a rank that came earlier failed, or has the process that made it ended?"};
+}
+
+/// Levels of the tree below a rank.
+uint64_t height_of(uint32_t rank, uint32_t rank_count) {
+  return static_cast<uint64_t>(std::bit_width(tree::subtree_count(rank, rank_count)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BootstrapNode>> BootstrapNode::start(EventLoop& loop, NodeOptions options) {
+  if (options.rank_count == 0 || options.rank_count > kBootstrapRanksMax ||
+      options.rank >= options.rank_count) {
+    return Status(Code::kInvalidArgument,
+                  format("rank %u of %u: a rank must be less than the number of ranks, and that at most %u",
+                         options.rank, options.rank_count, kBootstrapRanksMax));
+  }
+  std::unique_ptr<BootstrapNode> member(new BootstrapNode(loop, std::move(options)));
+  BootstrapNode* raw = member.get();
+  for (const uint32_t child : tree::children_of(raw->options_.rank, raw->options_.rank_count)) {
+    raw->children_[child];
+  }
+  if (!raw->children_.empty()) TUTTI_TRY(raw->listen());
+  raw->deadline_ = loop.call_at(raw->options_.deadline_ns, [raw] { raw->deadline_passed(); });
+  raw->dial_point();
+  return member;
+}
+
+BootstrapNode::~BootstrapNode() {
+  loop_.cancel(deadline_);
+  loop_.cancel(patience_);
+}
+
+Status BootstrapNode::listen() {
+  auto listener = listen_at(options_.listen);
+  TUTTI_TRY(listener.status());
+  own_endpoints_ = pack_endpoints(listener->endpoints);
+  AcceptorOptions acceptor;
+  acceptor.credentials = options_.credentials;
+  acceptor.judge = [this](const Claim& claim) { return judge(claim); };
+  acceptor.on_peer = [this](const Claim& claim, FileDescriptor socket) {
+    link_child(claim, std::move(socket));
+  };
+  auto opened = Acceptor::open(loop_, std::move(listener->socket), std::move(acceptor));
+  TUTTI_TRY(opened.status());
+  acceptor_ = std::move(*opened);
+  return Status::ok();
+}
+
+void BootstrapNode::dial_point() {
+  ConnectorOptions dial;
+  dial.who = "the meeting point";
+  dial.endpoints = options_.point;
+  dial.name = options_.point_name;
+  dial.claim = {.purpose = Purpose::kRendezvous, .from = options_.rank, .to = kBootstrapServer};
+  dial.credentials = options_.credentials;
+  dial.deadline_ns = options_.deadline_ns;
+  dial.patient = options_.patient;
+  dial.resolve = options_.resolve;
+  connector_ = Connector::start(loop_, std::move(dial), [this](Result<FileDescriptor> socket) {
+    const auto ended_connector = std::move(connector_);
+    if (!socket) return conclude(no_point(socket.status()));
+    join(std::move(*socket));
+  });
+}
+
+void BootstrapNode::join(FileDescriptor socket) {
+  auto stream = FrameSocket::open(loop_, std::move(socket), 0,
+                                  {.on_frame = [this](const Frame& frame) { from_point(frame); },
+                                   .on_closed = [this](const Status&) { point_lost(); }});
+  if (!stream) return conclude(stream.status());
+  point_ = std::move(*stream);
+  ++connections_;
+  point_->send({.kind = FrameKind::kJoin, .first = options_.rank, .count = options_.rank_count},
+               std::make_shared<const std::vector<std::byte>>(own_endpoints_.begin(), own_endpoints_.end()));
+  if (!failure_) {
+    point_->send({.kind = FrameKind::kFail, .code = static_cast<uint32_t>(failure_.code())},
+                 body_of(failure_.text()));
+  }
+}
+
+void BootstrapNode::from_point(const Frame& frame) {
+  switch (frame.header.kind) {
+    case FrameKind::kParent:
+      acknowledged_ = true;
+      if (options_.rank == 0) return go_up();
+      if (connector_ == nullptr && parent_ == nullptr) dial_parent(frame.header.first, frame.body);
+      return;
+    case FrameKind::kFail: return conclude(frame.failure());
+    case FrameKind::kAbsent: return ask_children();
+    default:
+      return report({Code::kInternal, format("the meeting point sent an unexpected frame of kind %u",
+                                             static_cast<unsigned>(frame.header.kind))});
+  }
+}
+
+/// The rendezvous may go once the tree stands; before that nobody could find this rank, or be found by it.
+void BootstrapNode::point_lost() {
+  frames_of_closed_ += point_->sent_count();
+  point_.reset();
+  if (!reported_) return conclude(reported_);
+  if (!is_linked()) {
+    conclude({Code::kPeerLost, "the process that served the meeting point has ended during set-up"});
+  }
+}
+
+bool BootstrapNode::is_linked() const {
+  return (options_.rank == 0 || parent_ != nullptr) &&
+         std::all_of(children_.begin(), children_.end(),
+                     [](const auto& entry) { return entry.second.socket != nullptr; });
+}
+
+void BootstrapNode::dial_parent(uint32_t parent, const std::vector<std::byte>& packed) {
+  Result<std::vector<Endpoint>> endpoints =
+      Status(Code::kMismatch, "the meeting point sent no packed endpoints");
+  if (packed.size() == kPackedEndpointsBytes) {
+    endpoints =
+        unpack_endpoints(std::span<const std::byte, kPackedEndpointsBytes>(packed.data(), packed.size()));
+  }
+  if (!endpoints) return report(endpoints.status());
+  const auto own = list_interface_addresses();
+  ConnectorOptions dial;
+  dial.who =
+      format("rank %u cannot join: rank %u, its parent in the tree of the meeting,", options_.rank, parent);
+  dial.endpoints = own ? with_scopes(std::move(*endpoints), *own) : std::move(*endpoints);
+  dial.claim = {.purpose = Purpose::kTree, .from = options_.rank, .to = parent};
+  dial.credentials = options_.credentials;
+  dial.deadline_ns = options_.deadline_ns;
+  connector_ = Connector::start(loop_, std::move(dial), [this](Result<FileDescriptor> socket) {
+    const auto ended_connector = std::move(connector_);
+    if (!socket) return report(socket.status());
+    link_parent(std::move(*socket));
+  });
+}
+
+void BootstrapNode::link_parent(FileDescriptor socket) {
+  const size_t most = size_t{options_.rank_count} * kBootstrapBlobBytesMax;
+  auto stream = FrameSocket::open(
+      loop_, std::move(socket), most,
+      {.on_frame = [this](Frame frame) { from_parent(std::move(frame)); },
+       .on_closed = [this](const Status&) { neighbour_lost(tree::parent_of(options_.rank)); }});
+  if (!stream) return report(stream.status());
+  parent_ = std::move(*stream);
+  ++connections_;
+  if (!failure_) {
+    parent_->send({.kind = FrameKind::kFail, .code = static_cast<uint32_t>(failure_.code())},
+                  body_of(failure_.text()));
+  }
+  go_up();
+}
+
+void BootstrapNode::from_parent(Frame frame) {
+  if (frame.header.kind == FrameKind::kFail) return conclude(frame.failure());
+  const size_t expected = blob_.size() * options_.rank_count;
+  if (frame.header.kind != FrameKind::kDown || frame.header.number != exchange_ || !gone_up_ ||
+      frame.body.size() != expected) {
+    return report(
+        {Code::kInternal, format("rank %u sent rank %u an unexpected frame of kind %u and %zu bytes",
+                                 tree::parent_of(options_.rank), options_.rank,
+                                 static_cast<unsigned>(frame.header.kind), frame.body.size())});
+  }
+  spread(std::make_shared<const std::vector<std::byte>>(std::move(frame.body)));
+}
+
+HandshakeResult BootstrapNode::judge(const Claim& claim) const {
+  if (claim.to != options_.rank) return HandshakeResult::kWrongRank;
+  const auto found = children_.find(claim.from);
+  const bool awaited =
+      claim.purpose == Purpose::kTree && found != children_.end() && found->second.socket == nullptr;
+  return awaited ? HandshakeResult::kAccepted : HandshakeResult::kUnexpected;
+}
+
+void BootstrapNode::link_child(const Claim& claim, FileDescriptor socket) {
+  const uint32_t rank = claim.from;
+  const size_t most = size_t{tree::subtree_count(rank, options_.rank_count)} * kBootstrapBlobBytesMax;
+  auto stream =
+      FrameSocket::open(loop_, std::move(socket), most,
+                        {.on_frame = [this, rank](Frame frame) { from_child(rank, std::move(frame)); },
+                         .on_closed = [this, rank](const Status&) { neighbour_lost(rank); }});
+  if (!stream) return report(stream.status());
+  ++connections_;
+  Child& child = children_.at(rank);
+  child.socket = std::move(*stream);
+  if (!failure_) {
+    child.socket->send({.kind = FrameKind::kFail, .code = static_cast<uint32_t>(failure_.code())},
+                       body_of(failure_.text()));
+  }
+}
+
+void BootstrapNode::from_child(uint32_t rank, Frame frame) {
+  Child& child = children_.at(rank);
+  switch (frame.header.kind) {
+    case FrameKind::kFail: return conclude(frame.failure());
+    case FrameKind::kUp: return take_up(rank, child, std::move(frame));
+    case FrameKind::kMissing: child.missing = frame.text(); return ask_children();
+    default:
+      return report({Code::kInternal, format("rank %u sent rank %u an unexpected frame of kind %u", rank,
+                                             options_.rank, static_cast<unsigned>(frame.header.kind))});
+  }
+}
+
+void BootstrapNode::take_up(uint32_t rank, Child& child, Frame frame) {
+  const uint32_t count = tree::subtree_count(rank, options_.rank_count);
+  if (frame.header.number != exchange_ || child.reported || frame.header.first != rank ||
+      frame.header.count != count || frame.body.size() % count != 0) {
+    return report({Code::kInternal,
+                   format("rank %u sent rank %u the blobs of %u ranks for exchange %u, awaited "
+                          "are those of %u ranks for exchange %u",
+                          rank, options_.rank, frame.header.count, frame.header.number, count, exchange_)});
+  }
+  child.blobs = std::move(frame.body);
+  child.reported = true;
+  go_up();
+}
+
+/// Sends what this rank and all below it have to say, once it is complete.
+void BootstrapNode::go_up() {
+  if (!on_table_ || gone_up_ || !failure_ || !reported_) return;
+  if (options_.rank == 0 ? !acknowledged_ : parent_ == nullptr) return;
+  for (const auto& [rank, child] : children_) {
+    if (!child.reported) return;
+  }
+  std::vector<std::byte> blobs = blob_;
+  blobs.reserve(blob_.size() * tree::subtree_count(options_.rank, options_.rank_count));
+  for (auto& [rank, child] : children_) {
+    const size_t bytes = child.blobs.size() / tree::subtree_count(rank, options_.rank_count);
+    if (bytes != blob_.size()) {
+      return report(
+          {Code::kVersionMismatch,
+           format("rank %u introduces itself with %zu bytes, rank %u with %zu: do they run the same "
+                  "version?",
+                  rank, bytes, options_.rank, blob_.size())});
+    }
+    blobs.insert(blobs.end(), child.blobs.begin(), child.blobs.end());
+    child.blobs = {};
+  }
+  gone_up_ = true;
+  auto body = std::make_shared<const std::vector<std::byte>>(std::move(blobs));
+  if (options_.rank == 0) return spread(std::move(body));
+  parent_->send({.kind = FrameKind::kUp,
+                 .first = options_.rank,
+                 .count = tree::subtree_count(options_.rank, options_.rank_count),
+                 .number = exchange_},
+                std::move(body));
+  // What came after the deadline has made this rank one that waits for the verdict only.
+  if (patience_.number != 0) ask_children();
+}
+
+/// The table is complete: for those below and for this rank.
+void BootstrapNode::spread(Table table) {
+  for (auto& [rank, child] : children_) {
+    child.socket->send({.kind = FrameKind::kDown, .count = options_.rank_count, .number = exchange_}, table);
+    child.reported = false;
+    child.missing.clear();
+  }
+  ++exchange_;
+  gone_up_ = false;
+  finished_ = last_;
+  loop_.cancel(patience_);
+  // The tree stands: nobody needs the rendezvous any more, and nobody else may come.
+  leave_point();
+  acceptor_.reset();
+  complete(std::move(table));
+}
+
+void BootstrapNode::leave_point() {
+  if (point_ == nullptr) return;
+  point_->send({.kind = FrameKind::kLeave});
+  frames_of_closed_ += point_->sent_count();
+  // A frame of this size is with the kernel at once, unless the meeting point is broken.
+  point_.reset();
+}
+
+void BootstrapNode::neighbour_lost(uint32_t rank) {
+  if (finished_) return;
+  report({Code::kPeerLost, format("rank %u ended while the communicator was set up", rank)});
+}
+
+void BootstrapNode::all_gather(std::span<const std::byte> blob, bool last, OnTable on_table) {
+  if (!failure_) return on_table(failure_);
+  if (blob.size() > kBootstrapBlobBytesMax) {
+    const Status why(Code::kInternal,
+                     format("rank %u introduces itself with %zu bytes, at most %zu are legal", options_.rank,
+                            blob.size(), kBootstrapBlobBytesMax));
+    on_table(why);
+    return report(why);
+  }
+  blob_.assign(blob.begin(), blob.end());
+  on_table_ = std::move(on_table);
+  last_ = last;
+  go_up();
+  if (overdue_) deadline_passed();
+}
+
+void BootstrapNode::deadline_passed() {
+  overdue_ = true;
+  if (!failure_ || !on_table_) return;
+  if (point_ != nullptr) {
+    // Who has not even joined is known there.
+    point_->send({.kind = FrameKind::kAbsent});
+    patience_ = loop_.call_at(loop_.now() + kJudgePatienceNs, [this] { ask_children(); });
+    return;
+  }
+  if (connector_ == nullptr) ask_children();
+}
+
+/// All have joined, yet not all have come to this exchange: the lists of who is missing go up the tree.
+void BootstrapNode::ask_children() {
+  if (!failure_ || !on_table_) return;
+  loop_.cancel(patience_);
+  // A rank whose part is done waits for rank 0's verdict, which waits for the deepest list.
+  const uint64_t levels =
+      gone_up_ ? 2 + height_of(0, options_.rank_count) : height_of(options_.rank, options_.rank_count) - 1;
+  const bool all_heard = !gone_up_ && std::all_of(children_.begin(), children_.end(), [](const auto& entry) {
+    return entry.second.reported || !entry.second.missing.empty();
+  });
+  patience_ = loop_.call_at(loop_.now() + (all_heard ? 0 : levels * kLevelPatienceNs),
+                            [this] { conclude_missing(); });
+}
+
+void BootstrapNode::conclude_missing() {
+  patience_ = {};
+  if (!failure_ || !on_table_) return;
+  std::string missing;
+  for (const auto& [rank, child] : children_) {
+    if (child.reported) continue;
+    const std::string text = child.missing.empty() ? std::to_string(rank) : child.missing;
+    add_to_list(missing, text);
+  }
+  if (options_.rank != 0 && !gone_up_ && parent_ != nullptr) {
+    parent_->send({.kind = FrameKind::kMissing, .number = exchange_}, body_of(missing));
+    gone_up_ = true;  // from here on this rank only waits for the verdict
+    return ask_children();
+  }
+  if (options_.rank != 0) {
+    return report(
+        {Code::kTimeout, format("set-up was not finished before its deadline: rank %u has not passed on "
+                                "what the other ranks say",
+                                tree::parent_of(options_.rank))});
+  }
+  report({Code::kTimeout,
+          format("set-up was not finished before its deadline: all %u ranks have joined, but then "
+                 "these have not come, or not answered in time: %s",
+                 options_.rank_count, missing.c_str())});
+}
+
+void BootstrapNode::report(const Status& why) {
+  if (!failure_ || !reported_) return;
+  if (point_ == nullptr) return conclude(why);
+  reported_ = why;
+  point_->send({.kind = FrameKind::kFail, .code = static_cast<uint32_t>(why.code())}, body_of(why.text()));
+  loop_.cancel(patience_);
+  patience_ = loop_.call_at(loop_.now() + kJudgePatienceNs, [this] { conclude(reported_); });
+}
+
+void BootstrapNode::conclude(const Status& why) {
+  if (!failure_) return;
+  failure_ = why;
+  loop_.cancel(patience_);
+  const FrameHeader header{.kind = FrameKind::kFail, .code = static_cast<uint32_t>(why.code())};
+  const FrameSocket::Body text = body_of(why.text());
+  for (auto& [rank, child] : children_) {
+    if (child.socket != nullptr) child.socket->send(header, text);
+  }
+  if (parent_ != nullptr) parent_->send(header, text);
+  if (point_ != nullptr && reported_) point_->send(header, text);
+  complete(why);
+}
+
+void BootstrapNode::complete(Result<Table> result) {
+  const auto on_table = std::exchange(on_table_, nullptr);
+  if (on_table) on_table(std::move(result));
+}
+
+void BootstrapNode::close() {
+  acceptor_.reset();
+  connector_.reset();
+  point_.reset();
+  parent_.reset();
+  for (auto& [rank, child] : children_) child.socket.reset();
+}
+
+bool BootstrapNode::is_drained() const {
+  const auto drained = [](const std::unique_ptr<FrameSocket>& socket) {
+    return socket == nullptr || socket->is_drained();
+  };
+  return drained(point_) && drained(parent_) &&
+         std::all_of(children_.begin(), children_.end(),
+                     [&](const auto& entry) { return drained(entry.second.socket); });
+}
+
+NodeCounts BootstrapNode::counts() const {
+  NodeCounts counts{connections_, frames_of_closed_};
+  for (const auto* socket : {&point_, &parent_}) {
+    if (*socket != nullptr) counts.frames_sent += (*socket)->sent_count();
+  }
+  for (const auto& [rank, child] : children_) {
+    if (child.socket != nullptr) counts.frames_sent += child.socket->sent_count();
+  }
+  return counts;
+}
+
+}  // namespace tutti

@@ -1,0 +1,205 @@
+#include "bootstrap/pmi.h"
+
+#include <dlfcn.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "core/clock.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kValueKey = "tutti.meeting";
+constexpr size_t kLineBytesMax = 4096;
+
+/// A conversation of lines "cmd=NAME key=value ...".
+class PmiLines {
+ public:
+  PmiLines(int fd, uint64_t deadline_ns) : fd_(fd), deadline_ns_(deadline_ns) {}
+
+  /// Sends a command and returns the answer, whose command must be `answer`.
+  Result<std::string> ask(const std::string& command, const std::string& answer) {
+    TUTTI_TRY(write_all(command + "\n"));
+    auto line = read_line();
+    TUTTI_TRY(line.status());
+    const std::string code = field(*line, "rc");
+    if (field(*line, "cmd") != answer || (!code.empty() && code != "0")) {
+      return Status(Code::kMismatch, format("the process manager at PMI_FD answered \"%s\" to \"%s\"",
+                                            line->c_str(), command.c_str()));
+    }
+    return line;
+  }
+
+  /// The value of "key=" in a line; empty when it is not there.
+  static std::string field(const std::string& line, const std::string& key) {
+    const std::string mark = key + "=";
+    size_t at = 0;
+    while (at < line.size()) {
+      const size_t end = std::min(line.find(' ', at), line.size());
+      if (line.compare(at, mark.size(), mark) == 0)
+        return line.substr(at + mark.size(), end - at - mark.size());
+      at = end + 1;
+    }
+    return "";
+  }
+
+ private:
+  Status wait(short events) {
+    for (;;) {
+      const uint64_t now = now_ns();
+      if (now >= deadline_ns_) {
+        return {Code::kTimeout,
+                "the other ranks did not come to the process manager (PMI_FD) before the deadline"};
+      }
+      pollfd entry{fd_, events, 0};
+      const uint64_t left_ms = std::min<uint64_t>((deadline_ns_ - now) / 1'000'000 + 1, 60'000);
+      if (poll(&entry, 1, static_cast<int>(left_ms)) > 0) return Status::ok();
+    }
+  }
+
+  Status write_all(std::string_view text) {
+    while (!text.empty()) {
+      TUTTI_TRY(wait(POLLOUT));
+      const ssize_t done = write(fd_, text.data(), text.size());
+      if (done < 0 && errno != EINTR && errno != EAGAIN) return system_error("writing to PMI_FD", errno);
+      if (done > 0) text.remove_prefix(static_cast<size_t>(done));
+    }
+    return Status::ok();
+  }
+
+  Result<std::string> read_line() {
+    std::string line;
+    for (;;) {
+      TUTTI_TRY(wait(POLLIN));
+      char letter = 0;
+      const ssize_t got = read(fd_, &letter, 1);
+      if (got == 0) return Status(Code::kPeerLost, "the process manager at PMI_FD has gone");
+      if (got < 0 && errno != EINTR && errno != EAGAIN) return system_error("reading from PMI_FD", errno);
+      if (got < 0) continue;
+      if (letter == '\n') return line;
+      if (line.size() == kLineBytesMax) return Status(Code::kMismatch, "PMI_FD sends no lines");
+      line += letter;
+    }
+  }
+
+  int fd_;
+  uint64_t deadline_ns_;
+};
+
+// The part of PMIx's C interface that is used here, as its standard (version 2 on) fixes it:
+// https://pmix.github.io/standard. Declared, not included: one build runs with and without the library.
+struct PmixProcess {
+  std::array<char, 256> name_space;
+  uint32_t rank;
+};
+struct PmixValue {
+  uint16_t type;
+  union {
+    char* string;
+    std::array<uint64_t, 3> room;  // the largest member of the standard's union
+  } data;
+};
+constexpr uint16_t kPmixString = 3;
+constexpr uint8_t kPmixGlobal = 3;
+
+/// The library's functions; it stays loaded while this lives.
+struct Pmix {
+  int (*init)(PmixProcess*, void*, size_t) = nullptr;
+  int (*finalize)(const void*, size_t) = nullptr;
+  int (*put)(uint8_t, const char*, PmixValue*) = nullptr;
+  int (*commit)() = nullptr;
+  int (*fence)(const PmixProcess*, size_t, const void*, size_t) = nullptr;
+  int (*get)(const PmixProcess*, const char*, const void*, size_t, PmixValue**) = nullptr;
+  const char* (*error_string)(int) = nullptr;
+
+  Status check(int code, const char* what) const {
+    if (code == 0) return Status::ok();
+    return {Code::kSystemError, format("PMIx: %s: %s (%d)", what, error_string(code), code)};
+  }
+};
+
+template <class Function>
+bool load(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+/// Not unloaded again: the library leaves threads' storage behind.
+Result<Pmix> load_pmix() {
+  void* library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
+  Pmix pmix;
+  const bool complete = library != nullptr && load(library, "PMIx_Init", pmix.init) &&
+                        load(library, "PMIx_Finalize", pmix.finalize) &&
+                        load(library, "PMIx_Put", pmix.put) && load(library, "PMIx_Commit", pmix.commit) &&
+                        load(library, "PMIx_Fence", pmix.fence) && load(library, "PMIx_Get", pmix.get) &&
+                        load(library, "PMIx_Error_string", pmix.error_string);
+  if (complete) return pmix;
+  const char* why = dlerror();
+  return Status(Code::kUnsupported, format("the launcher offers PMIx, but its library cannot be loaded: %s",
+                                           why != nullptr ? why : "it lacks a function"));
+}
+
+Result<std::string> exchange(const Pmix& pmix, const PmixProcess& self, uint32_t rank,
+                             const std::string& value) {
+  if (rank == 0) {
+    std::string copy = value;
+    PmixValue entry{};
+    entry.type = kPmixString;
+    entry.data.string = copy.data();
+    TUTTI_TRY(pmix.check(pmix.put(kPmixGlobal, kValueKey, &entry), "publishing the meeting point"));
+    TUTTI_TRY(pmix.check(pmix.commit(), "publishing the meeting point"));
+  }
+  TUTTI_TRY(pmix.check(pmix.fence(nullptr, 0, nullptr, 0), "waiting for the other ranks"));
+  if (rank == 0) return value;
+  PmixProcess root = self;
+  root.rank = 0;
+  PmixValue* entry = nullptr;
+  TUTTI_TRY(pmix.check(pmix.get(&root, kValueKey, nullptr, 0, &entry), "reading the meeting point"));
+  Result<std::string> got = Status(Code::kMismatch, "PMIx: the meeting point is no text");
+  if (entry->type == kPmixString) {
+    got = std::string(entry->data.string);
+    std::free(entry->data.string);
+  }
+  std::free(entry);
+  return got;
+}
+
+}  // namespace
+
+Result<std::string> share_by_pmi1(int fd, uint32_t rank, const std::string& value, uint64_t deadline_ns) {
+  PmiLines manager(fd, deadline_ns);
+  TUTTI_TRY(manager.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init").status());
+  const auto space = manager.ask("cmd=get_my_kvsname", "my_kvsname");
+  TUTTI_TRY(space.status());
+  const std::string where = " kvsname=" + PmiLines::field(*space, "kvsname") + " key=" + kValueKey;
+  if (rank == 0) TUTTI_TRY(manager.ask("cmd=put" + where + " value=" + value, "put_result").status());
+  TUTTI_TRY(manager.ask("cmd=barrier_in", "barrier_out").status());
+  std::string got = value;
+  if (rank != 0) {
+    const auto answer = manager.ask("cmd=get" + where, "get_result");
+    TUTTI_TRY(answer.status());
+    got = PmiLines::field(*answer, "value");
+  }
+  // Without it the process manager takes the end of this process for a crash.
+  TUTTI_TRY(manager.ask("cmd=finalize", "finalize_ack").status());
+  return got;
+}
+
+Result<std::string> share_by_pmix(uint32_t rank, const std::string& value) {
+  auto pmix = load_pmix();
+  TUTTI_TRY(pmix.status());
+  PmixProcess self{};
+  TUTTI_TRY(pmix->check(pmix->init(&self, nullptr, 0), "reaching the launcher's server"));
+  auto result = exchange(*pmix, self, rank, value);
+  (void)pmix->finalize(nullptr, 0);
+  return result;
+}
+
+}  // namespace tutti

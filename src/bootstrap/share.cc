@@ -1,0 +1,288 @@
+#include "bootstrap/share.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstring>
+#include <ctime>
+#include <optional>
+
+#include "bootstrap/connector.h"
+#include "bootstrap/event_loop.h"
+#include "bootstrap/local_socket.h"
+#include "bootstrap/network_meeting.h"
+#include "bootstrap/pmi.h"
+#include "core/clock.h"
+#include "core/file_descriptor.h"
+
+namespace tutti {
+namespace {
+
+/// Between two looks at something that has no event to wait for: a file, a socket that nobody listens at yet.
+void pause_briefly() {
+  const timespec period{0, 2'000'000};
+  nanosleep(&period, nullptr);
+}
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) text += format("%02x", std::to_integer<unsigned>(byte));
+  return text;
+}
+
+Status from_hex(const std::string& text, IdBytes id) {
+  bool legal = text.size() == 2 * id.size();
+  for (size_t i = 0; i < id.size() && legal; ++i) {
+    unsigned value = 0;
+    const char* end = text.data() + 2 * i + 2;
+    legal = std::from_chars(end - 2, end, value, 16).ptr == end;
+    id[i] = static_cast<std::byte>(value);
+  }
+  if (legal) return Status::ok();
+  return {Code::kMismatch, "what the launcher's process manager handed over is no unique id"};
+}
+
+Status write_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = write(fd, bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return system_error("writing the unique id", errno);
+    bytes = bytes.subspan(static_cast<size_t>(done));
+  }
+  return Status::ok();
+}
+
+/// Bytes read; fewer than asked only at the end.
+Result<size_t> read_all(int fd, std::span<std::byte> bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got = read(fd, bytes.data() + done, bytes.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("reading the unique id", errno);
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return done;
+}
+
+/// Written aside and linked, so that a reader sees all of it or nothing; link() fails if the name exists.
+Status publish_file(const std::string& path, std::span<const std::byte> id) {
+  const std::string aside = path + "." + std::to_string(getpid());
+  FileDescriptor file(open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file.is_open()) return system_error("creating " + aside, errno);
+  const Status written = write_all(file.get(), id);
+  const int link_error = written && link(aside.c_str(), path.c_str()) != 0 ? errno : 0;
+  unlink(aside.c_str());
+  TUTTI_TRY(written);
+  if (link_error == EEXIST) {
+    return {Code::kInvalidUsage,
+            "the file " + path + " of the unique id exists already: it is of an earlier run, remove it"};
+  }
+  return link_error == 0 ? Status::ok() : system_error("creating " + path, link_error);
+}
+
+/// Whether the process that made the id still serves it, on this host or at one of its addresses. Errors:
+/// kPeerLost, with the reason of each address.
+Status check_served(const UniqueId& id, uint64_t deadline_ns) {
+  // As long as a rank that is slow to greet may take.
+  constexpr uint64_t kPatienceNs = 10'000'000'000;
+  const uint64_t late_ns = std::min(deadline_ns, now_ns() + kPatienceNs);
+  if (local_connect(local_name_of(id), late_ns)) return Status::ok();
+  auto point = bootstrap_address_of(id);
+  if (!point) return {Code::kPeerLost, "it is of this host only, and no process serves it here"};
+  auto loop = EventLoop::create();
+  TUTTI_TRY(loop.status());
+  std::optional<Status> end;
+  ConnectorOptions dial;
+  dial.who = "who made it";
+  dial.endpoints = point->endpoints;
+  dial.claim = {.purpose = Purpose::kRendezvous, .from = 0, .to = kBootstrapServer, .channel = 0};
+  dial.credentials = point->credentials;
+  dial.deadline_ns = std::min(deadline_ns, now_ns() + kPatienceNs);
+  const auto connector = Connector::start(
+      **loop, std::move(dial), [&end](const Result<FileDescriptor>& socket) { end = socket.status(); });
+  (*loop)->run_until([&end] { return end.has_value(); });
+  return *end;
+}
+
+/// What came out of a file: an id that is still served, or why not.
+Status check_shared(const std::string& path, IdBytes bytes, uint64_t deadline_ns) {
+  UniqueId id;
+  std::memcpy(static_cast<void*>(&id), bytes.data(), bytes.size());
+  const Status is_one = check_unique_id(id);
+  if (is_one.code() == Code::kInvalidArgument) {
+    return {Code::kInvalidUsage, "the file " + path + " does not hold a unique id"};
+  }
+  TUTTI_TRY(is_one);
+  const Status served = check_served(id, deadline_ns);
+  if (served) return served;
+  return {
+      Code::kInvalidUsage,
+      "nobody serves the unique id in the file " + path +
+          " any more: it is of an earlier run, or this run has failed on the rank that made it; remove the "
+          "file before the ranks start (" +
+          std::string(served.text()) + ")"};
+}
+
+Status await_file(const std::string& path, IdBytes id, uint64_t deadline_ns) {
+  for (;;) {
+    const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.is_open()) {
+      const auto done = read_all(file.get(), id);
+      TUTTI_TRY(done.status());
+      if (*done == id.size()) return check_shared(path, id, deadline_ns);
+      return {Code::kInvalidUsage, "the file " + path + " does not hold a unique id"};
+    }
+    if (errno != ENOENT) return system_error("opening " + path, errno);
+    if (now_ns() >= deadline_ns) {
+      return {Code::kTimeout,
+              "rank 0 did not write the file " + path + " of the unique id before the deadline"};
+    }
+    pause_briefly();
+  }
+}
+
+Status hand_over(const std::string& name, uint32_t reader_count, IdBytes id, uint64_t deadline_ns) {
+  const auto listener = local_listen(name);
+  if (listener.status().code() == Code::kInvalidUsage) {
+    return {Code::kInvalidUsage, "another job of this host is meeting as " + name +
+                                     " at this moment: set TUTTI_ID_FILE to a file of this job's own"};
+  }
+  TUTTI_TRY(listener.status());
+  for (uint32_t served = 0; served < reader_count;) {
+    if (!wait_ready(listener->get(), POLLIN, deadline_ns)) {
+      return {Code::kTimeout,
+              format("of %u other ranks of this host, %u have not asked for the unique id before the "
+                     "deadline",
+                     reader_count, reader_count - served)};
+    }
+    const FileDescriptor reader = local_accept(*listener);
+    if (!reader.is_open()) {
+      pause_briefly();  // no descriptor is free, or a stranger came
+    } else if (local_send(reader.get(), id, {}, deadline_ns)) {
+      ++served;
+    }
+  }
+  return Status::ok();
+}
+
+Status fetch(const std::string& name, IdBytes id, uint64_t deadline_ns) {
+  for (;;) {
+    const auto socket = local_connect(name, deadline_ns);
+    const Code code = socket.status().code();
+    if (code == Code::kInvalidUsage) {
+      return {code, std::string(socket.status().text()) + ": set TUTTI_ID_FILE to a file of this job's own"};
+    }
+    if (code != Code::kPeerLost && code != Code::kTimeout) TUTTI_TRY(socket.status());
+    if (socket) {
+      const auto message = local_receive(socket->get(), deadline_ns);
+      if (message && message->bytes.size() == id.size()) {
+        std::copy(message->bytes.begin(), message->bytes.end(), id.begin());
+        return Status::ok();
+      }
+    }
+    if (now_ns() >= deadline_ns) {
+      return {Code::kTimeout,
+              "rank 0 did not offer the unique id at the Unix socket @" + name + " before the deadline"};
+    }
+    pause_briefly();
+  }
+}
+
+/// Adds a text or leaves it as it is; what a process manager brings is an id or an error.
+Status take_text(const Result<std::string>& text, uint32_t rank, IdBytes id) {
+  TUTTI_TRY(text.status());
+  return rank == 0 ? Status::ok() : from_hex(*text, id);
+}
+
+}  // namespace
+
+Status share_by_store(const KeyValueStore& store, const std::string& key, uint32_t rank, IdBytes id,
+                      uint64_t deadline_ns) {
+  if (rank == 0) return store.set(key, id);
+  auto value = store.get(key, deadline_ns);
+  TUTTI_TRY(value.status());
+  if (value->size() != id.size()) {
+    return {Code::kMismatch, format("the key %s of the store holds %zu bytes; a unique id has %zu",
+                                    key.c_str(), value->size(), id.size())};
+  }
+  std::copy(value->begin(), value->end(), id.begin());
+  return Status::ok();
+}
+
+Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, const Config& config,
+                    IdBytes id, uint64_t deadline_ns) {
+  auto point = bootstrap_address_of_url(url, config.key, rank == 0);
+  TUTTI_TRY(point.status());
+  NetworkBootstrapOptions options;
+  options.rank_count = rank_count;
+  options.rank = rank;
+  options.deadline_ns = deadline_ns;
+  options.listen = {config.socket_ifname, config.port_first, config.port_last};
+  auto meeting = NetworkBootstrap::join(std::move(*point), options);
+  TUTTI_TRY(meeting.status());
+  const auto all = meeting->all_gather(id, true);
+  TUTTI_TRY(all.status());
+  std::copy((*all)[0].begin(), (*all)[0].end(), id.begin());
+  return Status::ok();
+}
+
+Status share_by_file(const std::string& path, uint32_t rank, IdBytes id, uint64_t deadline_ns) {
+  return rank == 0 ? publish_file(path, id) : await_file(path, id, deadline_ns);
+}
+
+void forget_file(const std::string& path) {
+  unlink(path.c_str());
+}
+
+Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count, IdBytes id,
+                     uint64_t deadline_ns) {
+  return rank == 0 ? hand_over(name, rank_count - 1, id, deadline_ns) : fetch(name, id, deadline_ns);
+}
+
+Status share_by_launcher(const LaunchContext& place, const Environment& environment, const Config& config,
+                         IdBytes id, uint64_t deadline_ns) {
+  if (place.rank_count == 1) return Status::ok();
+  if (const char* path = environment("TUTTI_ID_FILE"); path != nullptr && *path != '\0') {
+    return share_by_file(path, place.rank, id, deadline_ns);
+  }
+  const std::string value = place.rank == 0 ? hex(id) : "";
+  if (place.channel == LaunchChannel::kPmix) {
+    const auto text = share_by_pmix(place.rank, value);
+    // All ranks of a job find the same library, or none.
+    if (text.status().code() != Code::kUnsupported) return take_text(text, place.rank, id);
+  }
+  if (const char* text = environment("PMI_FD"); place.channel == LaunchChannel::kPmi1 && text != nullptr) {
+    const std::string_view digits = text;
+    int fd = -1;
+    const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), fd);
+    if (error != std::errc() || stop != digits.data() + digits.size() || fd < 0) {
+      return {Code::kInvalidUsage,
+              format("environment variable PMI_FD is \"%s\"; it must be a descriptor", text)};
+    }
+    return take_text(share_by_pmi1(fd, place.rank, value, deadline_ns), place.rank, id);
+  }
+  if (place.is_one_host() && !place.job.empty()) {
+    // A digest: names in this space are short, and every user of the host can list them.
+    const Credentials name = credentials_from_text(place.job, place.launcher);
+    return share_on_host("tutti-job-" + hex(name.tag), place.rank, place.rank_count, id, deadline_ns);
+  }
+  if (place.meeting && !config.key.empty()) {
+    return share_by_url("tutti://" + place.meeting->text(), place.rank, place.rank_count, config, id,
+                        deadline_ns);
+  }
+  return {
+      Code::kInvalidUsage,
+      format("%s started this process as rank %u of %u, but gives the ranks no way to meet: set %s, or "
+             "TUTTI_ID_FILE to a file that all ranks can reach",
+             place.launcher.c_str(), place.rank, place.rank_count,
+             place.meeting ? "TUTTI_KEY to a secret that all ranks have"
+                           : "MASTER_ADDR to rank 0's host and TUTTI_KEY to a secret that all ranks have")};
+}
+
+}  // namespace tutti

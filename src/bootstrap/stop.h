@@ -1,0 +1,52 @@
+// BootstrapStop: lets another thread end a set-up that waits. StopWatch: how an event loop hears of it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "bootstrap/event_loop.h"
+#include "core/file_descriptor.h"
+#include "core/result.h"
+
+namespace tutti {
+
+class BootstrapStop {
+ public:
+  /// From now on `stop` hangs up this connection. False when it has been called already.
+  bool arm(int fd);
+  void disarm();
+  bool is_stopped();
+  /// Any thread. The set-up fails soon, if it has not ended; so does one that begins later.
+  void stop();
+
+ private:
+  std::mutex mutex_;
+  int fd_ = -1;
+  bool stopped_ = false;
+};
+
+/// The error of a set-up that was stopped.
+Status stopped_status();
+
+/// While it lives, the loop wakes when `stop` is called.
+class StopWatch {
+ public:
+  /// `stop` may be null: then nothing ever stops. Errors: kAborted when it was called already, kSystemError.
+  static Result<std::unique_ptr<StopWatch>> start(EventLoop& loop, BootstrapStop* stop);
+  ~StopWatch();
+  StopWatch(const StopWatch&) = delete;
+  StopWatch& operator=(const StopWatch&) = delete;
+
+  bool is_stopped() const { return stopped_; }
+
+ private:
+  explicit StopWatch(EventLoop& loop) : loop_(loop) {}
+
+  EventLoop& loop_;
+  BootstrapStop* stop_ = nullptr;
+  FileDescriptor near_;  ///< watched by the loop
+  FileDescriptor far_;   ///< hung up by the stop
+  bool stopped_ = false;
+};
+
+}  // namespace tutti

@@ -1,0 +1,362 @@
+// CudaRank, CudaDevices: ranks on CUDA devices, over the driver's interface (cuda/driver.h). What
+// device_rank.h promises, in builds with CUDA.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cuda/context.h"
+#include "cuda/driver.h"
+#include "cuda/library.h"
+#include "cuda/memory.h"
+#include "device/device_memory.h"
+#include "device/device_rank.h"
+#include "device/registered_memory.h"
+#include "engine/cuda/bind.h"
+#include "engine/cuda/program.h"
+#include "transports/p2p/device_memory.h"
+#include "transports/p2p/multicast_memory.h"
+#include "transports/shm/segment.h"
+
+namespace tutti {
+
+/// Blocks of a device that ranks of this process may keep busy for as long as they wait. Who has got none
+/// leaves the device instead, and comes again.
+class BlockLender {
+ public:
+  explicit BlockLender(uint32_t blocks) : total_(blocks), left_(blocks) {}
+  uint32_t total() const { return total_; }
+  uint32_t left() const { return left_.load(std::memory_order_relaxed); }
+  /// All of them or none. Any thread.
+  bool lend(uint32_t blocks) {
+    uint32_t left = left_.load(std::memory_order_relaxed);
+    while (blocks <= left) {
+      if (left_.compare_exchange_weak(left, left - blocks, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+  void give_back(uint32_t blocks) { left_.fetch_add(blocks, std::memory_order_relaxed); }
+
+ private:
+  const uint32_t total_;
+  std::atomic<uint32_t> left_;
+};
+
+/// A device of this process, opened by its first rank, for good: its context and kernels.
+struct OpenDevice {
+  std::unique_ptr<cuda::Context> context;
+  cuda::Library library;
+  cuda::Kernel run;
+  cuda::Kernel run_short;
+  uint32_t resident = 0;  ///< blocks that the device holds at a time, of either kernel
+  std::unique_ptr<BlockLender> lender;
+};
+
+/// The memory of a rank's links. Its peers hold it too: a rank that has gone is still read.
+struct DeviceLinks {
+  SharedDeviceMemory memory;  ///< of a rank of this process
+  PeerDeviceMemory mapped;    ///< of one of another process
+  MulticastMemory multicast;  ///< of a rank of this process, where the communicator has some
+
+  std::byte* base() const {
+    auto* const own = memory.as<std::byte>();
+    return own != nullptr ? own : mapped.as<std::byte>();
+  }
+};
+
+/// A rank as this one sees it.
+struct ConnectedPeer {
+  std::shared_ptr<DeviceLinks> links;
+  uint32_t same_memory = 0;  ///< 1: each can load from any address of the other's: one process, one device
+};
+
+class CudaRank;
+
+class CudaDevices final : public Devices {
+ public:
+  CudaDevices(std::unique_ptr<const cuda::Driver> driver, uint32_t queues)
+      : driver_(std::move(driver)), queues_(queues) {}
+  /// Of a device, to which the process's streams are dealt.
+  uint32_t queues() const { return queues_; }
+  Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) override;
+  Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) override;
+  Status launch(std::span<const DeviceOperation> operations) override;
+  Result<void*> allocate(int device, uint64_t bytes) override;
+  bool free(void* memory) override;
+  Status check_host_pointer(std::string_view name, const void* address) const override;
+  void keep_for_good(std::unique_ptr<DeviceRank> rank) override;
+  bool is_device_memory(const void* address) const override {
+    return driver_->look_up(address).kind == cuda::MemoryKind::kDevice;
+  }
+
+  void add_links(uint64_t key, const std::shared_ptr<DeviceLinks>& links) {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(links_, [](const auto& entry) { return entry.second.expired(); });
+    links_[key] = links;
+  }
+  std::shared_ptr<DeviceLinks> find_links(uint64_t key) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = links_.find(key);
+    return found == links_.end() ? nullptr : found->second.lock();
+  }
+
+ private:
+  Result<const OpenDevice*> open(int device);
+
+  std::unique_ptr<const cuda::Driver> driver_;
+  const uint32_t queues_;
+  static bool can_stay(const CudaRank& lead, std::span<const DeviceOperation> operations);
+  static Status queue_parts(std::span<const DeviceOperation> operations);
+
+  std::mutex together_;  ///< who holds several ranks' locks holds this one too
+  std::mutex mutex_;     ///< guards what follows
+  std::map<int, OpenDevice> open_;
+  std::vector<std::unique_ptr<DeviceRank>> kept_;
+  std::map<uint64_t, std::weak_ptr<DeviceLinks>> links_;
+  std::map<void*, SharedDeviceMemory> allocations_;
+};
+
+struct CudaProgram final : DeviceProgram {
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+  uint32_t threads = 0;   ///< of a block
+  bool captured = false;  ///< a graph may hold it
+  bool retired = false;   ///< nobody holds it: its memory may serve others
+};
+
+/// An operation on its way into a stream.
+struct PendingOperation {
+  CudaProgram* program = nullptr;
+  DeviceBuffers buffers;
+  CUstream stream = nullptr;
+  std::optional<uint64_t> capture;  ///< that the stream is part of
+  bool meets_all = false;
+  bool is_launched = false;
+  bool stays = false;  ///< the launch
+};
+
+/// The parts of one launch, as they are collected.
+struct SharedLaunch {
+  cuda::Launch launch{};
+  uint32_t blocks = 0;
+  uint32_t threads = 0;
+  uint32_t borrowed = 0;     ///< blocks that its ranks have
+  bool takes_turns = false;  ///< some part has fewer blocks than lanes
+  std::array<CudaRank*, cuda::kMaxParts> ranks{};
+};
+
+class CudaRank final : public DeviceRank, private cuda::LinkIndex {
+ public:
+  CudaRank(CudaDevices& devices, const OpenDevice& device, uint32_t rank, uint32_t rank_count)
+      : devices_(devices),
+        device_(device),
+        context_(*device.context),
+        rank_(rank),
+        rank_count_(rank_count),
+        shape_(DeviceShape::of(rank_count)),
+        memory_(context_),
+        registrations_(context_) {}
+  ~CudaRank() override { give_blocks_back(); }
+
+  /// No launch of the rank's keeps any of them any more, or each leaves at its next look.
+  void give_blocks_back() { device_.lender->give_back(std::exchange(borrowed_, 0)); }
+  bool is_aborted() const;
+
+  Status open();
+  const DeviceIdentity& identity() const override { return identity_; }
+  const DeviceShape& shape() const override { return shape_; }
+  int file() const override { return identity_.has_file != 0 ? links_->memory.file().get() : -1; }
+  Status connect(std::span<const DevicePeer> ranks) override;
+  int multicast_file() const override {
+    const FileDescriptor& file = links_->multicast.file();
+    return file.is_open() ? file.get() : -1;
+  }
+  Status add_to_multicast(const FileDescriptor* file) override;
+  Status bind_multicast() override;
+  void drop_multicast() override { links_->multicast.reset(); }
+  Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,
+                                 const BindOptions& options, DeviceMark mark) override;
+  Result<DeviceProgramHold> bind_short(const Plan& plan, std::span<const Geometry> stripes,
+                                       const BindOptions& options, DeviceMark mark) override;
+  Result<DeviceProgramHold> bind_messages(const BindOptions& options, DeviceMark mark) override;
+  void retire(DeviceProgram* program) override;
+  Status copy(void* to, const void* from, uint64_t bytes, DeviceStream stream) override;
+  Status order_streams(std::span<void* const> earlier, std::span<void* const> later) override;
+  Result<bool> is_done() override;
+  DeviceBuffers barrier_buffers() const override {
+    return {.input = barrier_, .output = barrier_ + kLineBytes, .scale = nullptr};
+  }
+  Result<std::byte*> shared_scratch(uint64_t bytes) override { return memory_.shared_scratch(bytes); }
+  Status check_pointer(std::string_view name, const void* address) const override;
+  bool has_peer(const DeviceRank& other) const override;
+  uint32_t registration_end() const override { return cuda::kRegionEnd; }
+  Result<OwnRegistration> offer_registration(const void* address, uint64_t bytes) const override;
+  Status open_registration(uint32_t number, std::span<const RegistrationOffer> offers,
+                           std::span<const FileDescriptor> files) override;
+  void close_registration(uint32_t number) override;
+  DeviceSnapshot look() override;
+  Status relaunch() override;
+  void abort() override;
+
+  // An operation step by step, for CudaDevices::launch, which holds the lock:
+
+  /// Forgets the operation before.
+  void lock() {
+    issuing_.lock();
+    pending_ = {};
+  }
+  void unlock() { issuing_.unlock(); }
+  /// Finds the stream; `first`: of the ranks that are launched together. Changes nothing.
+  Status find(const DeviceOperation& operation, const CudaRank& first);
+  /// Makes the stream wait for the rank's operations so far. In a capture only for those that were captured
+  /// with it: what else runs when the graph is launched is the launching stream's affair.
+  Status order() const;
+  bool was_launched() const override { return pending_.is_launched; }
+  bool has_begun() const override { return pending_.is_launched && !pending_.capture; }
+  /// Whether the device keeps room for the operation for as long as it takes.
+  bool has_room() const { return blocks_ > 0 && (pending_.program->lanes <= blocks_ || takes_turns_); }
+  bool shares_device(const CudaRank& other) const { return &device_ == &other.device_; }
+  /// Blocks of the rank's part in a launch.
+  uint32_t part_blocks(const SharedLaunch& shared) const {
+    const uint32_t lanes = pending_.program->lanes;
+    return shared.launch.stays != 0 ? std::min(lanes, blocks_) : lanes;
+  }
+  void count_into(SharedLaunch& shared) const;
+  /// Whether the rank's part can be in a launch that `lead` leads, beside what it holds.
+  bool can_join(const CudaRank& lead, const SharedLaunch& shared) const;
+  /// Adds the rank's part to a launch in the stream of `lead`.
+  Status join(const CudaRank& lead, SharedLaunch& shared);
+  /// Queues the launch that this rank leads.
+  Status queue(SharedLaunch& shared);
+  /// Makes the stream wait until the operation has ended.
+  Status end();
+
+ private:
+  /// Links of the rank's own, to or from `peer` on `channel`: all have their places from the start.
+  uint32_t send(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
+  uint32_t receive(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
+  uint32_t send_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
+    return link_count() + (2 * stripe + static_cast<uint32_t>(use)) * rank_count_ + peer;
+  }
+  uint32_t receive_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
+    return send_multicast(peer, stripe, use);
+  }
+  cuda::PeerExposedBuffer window(uint32_t peer) override {
+    return {.window = reinterpret_cast<const cuda::ExposedBuffer*>(peers_[peer].links->base()),
+            .regions = registrations_.table(peer)};
+  }
+  uint64_t find_locality(const void* address, uint64_t bytes) override {
+    const cuda::Reach reach = registrations_.find(address);
+    return bytes <= reach.bytes ? reach.place : 0;
+  }
+
+  Status borrow_blocks(std::span<const DevicePeer> ranks);
+  Status connect_peer(uint32_t peer, const DevicePeer& theirs);
+  uint32_t link_count() const { return channels_of_stripes(shape_.stripes) * rank_count_; }
+  SegmentShape ring_shape() const {
+    return {.rank_count = rank_count_,
+            .published = 0,
+            .channels = channels_of_stripes(shape_.stripes),
+            .slots = shape_.slots,
+            .slot_bytes = shape_.slot_bytes};
+  }
+  /// Behind the rings of a rank's memory its mailboxes, by who writes there, then the cells and credits of
+  /// rings whose slots are multicast memory.
+  size_t multicast_rings_at() const {
+    const size_t mail = shape_.short_bytes > 0 ? size_t{rank_count_} * cuda::kMailboxBytes : 0;
+    return (rank_count_ > 1 ? ring_shape().bytes() : ring_shape().header_bytes()) + mail;
+  }
+  uint32_t multicast_link_count() const {
+    const bool some = rank_count_ > 1 && rank_count_ <= cuda::kMaxMulticastRanks;
+    return some ? 2 * shape_.stripes * rank_count_ : 0;
+  }
+  size_t links_bytes() const {
+    return multicast_rings_at() + multicast_link_count() * ring_shape().peer_ring().header_bytes();
+  }
+  size_t multicast_bytes() const { return size_t{multicast_link_count()} * shape_.slots * shape_.slot_bytes; }
+  uint64_t mailbox(uint32_t owner, uint32_t writer) const {
+    return reinterpret_cast<uint64_t>(peers_[owner].links->base()) + ring_shape().bytes() +
+           uint64_t{writer} * cuda::kMailboxBytes;
+  }
+  std::vector<RegistrationPath> ways_to(std::span<const DevicePeer> ranks) const;
+  void offer_multicast();
+  std::byte* multicast_ring(uint32_t owner, uint32_t reader, uint32_t stripe, cuda::Multicast use) const;
+  uint64_t multicast_slots(uint32_t owner, uint32_t stripe, cuda::Multicast use) const;
+  cuda::SendLink multicast_send(uint32_t peer, uint32_t stripe, cuda::Multicast use) const;
+  cuda::RecvLink multicast_receive(uint32_t peer, uint32_t stripe, cuda::Multicast use) const;
+  std::vector<cuda::SendLink> make_sends() const;
+  std::vector<cuda::RecvLink> make_receives() const;
+  Result<DeviceProgramHold> place(const cuda::Image& image, DeviceMark mark);
+  const cuda::Kernel& kernel(const CudaProgram& program) const {
+    return program.by_packets ? device_.run_short : device_.run;
+  }
+  const cuda::Event& mark() const { return pending_.capture ? capture_event_ : issued_event_; }
+  Status leave_mark();
+  void note_launch(bool stays);
+  bool is_running(uint64_t ended);
+  Result<bool> has_ended() const;
+  Status free_retired();
+  const cuda::Driver& driver() const { return context_.driver(); }
+
+  CudaDevices& devices_;
+  const OpenDevice& device_;
+  const cuda::Context& context_;
+  const uint32_t rank_;
+  const uint32_t rank_count_;
+  const DeviceShape shape_;
+  DeviceIdentity identity_;
+  uint32_t blocks_ = 0;       ///< that its launches may keep while they wait; 0: they leave
+  uint32_t borrowed_ = 0;     ///< of the lender
+  bool takes_turns_ = false;  ///< its lanes may take turns on fewer blocks: it shares no launch
+
+  DeviceHeap memory_;  ///< programs and scratch
+  RegisteredMemoryTable registrations_;
+  cuda::DeviceMemory tables_;  ///< RankState, then the sending and the receiving ends of links
+  cuda::PinnedMemory signals_memory_;
+  cuda::Signals* signals_ = nullptr;
+  cuda::RankState* state_ = nullptr;
+  cuda::SendLink* sends_ = nullptr;
+  cuda::RecvLink* receives_ = nullptr;
+  std::byte* barrier_ = nullptr;
+  std::shared_ptr<DeviceLinks> links_;
+  std::vector<ConnectedPeer> peers_;  ///< by rank
+  cuda::Stream blocking_;             ///< of calls without a stream
+  cuda::Stream relaunch_;
+
+  // Never held by the relaunch_thread: a launch into a full stream waits for what only a relaunch may end.
+  std::mutex issuing_;  ///< guards what follows: calls
+  PendingOperation pending_;
+  CUstream last_stream_ = nullptr;
+  CUstream capture_stream_ = nullptr;
+  std::optional<uint64_t> capture_id_;
+  cuda::Event streams_event_;  ///< orders streams of the user's
+
+  std::mutex mutex_;  ///< guards what follows: calls and the relaunch_thread
+  std::map<uint64_t, std::shared_ptr<CudaProgram>> programs_;  ///< by address on the device
+  bool has_retired_ = false;                                   ///< some may be retired
+  cuda::Event issued_event_;                                   ///< the last operation, outside captures
+  uint64_t marks_ = 0;                                         ///< how often it was recorded
+  uint64_t settled_ = 0;                                       ///< marks_ when all had ended
+  std::shared_ptr<const CudaProgram> last_program_;
+  uint64_t issued_ = 0;        ///< operations outside captures
+  cuda::Event capture_event_;  ///< the last operation of the last capture
+  bool captured_any_ = false;
+  uint64_t given_up_ = 0;         ///< operations that could not be launched again
+  uint64_t relaunched_left_ = 0;  ///< Signals::left that was answered by a relaunch
+  uint64_t seen_moved_ = 0;
+  uint64_t seen_ended_ = 0;
+  uint64_t seen_left_ = 0;
+  uint64_t moved_ns_ = 0;
+  uint64_t left_ns_ = 0;  ///< when seen_left_ was seen first
+};
+
+}  // namespace tutti

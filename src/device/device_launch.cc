@@ -1,0 +1,398 @@
+// Operations of ranks on devices: how they come into streams, in order, and what becomes of their launches.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <iterator>
+#include <mutex>
+#include <utility>
+
+#include "core/clock.h"
+#include "device/cuda_rank.h"
+#include "device/device_arguments.h"
+
+namespace tutti {
+namespace {
+
+using cuda::BesideCaptures;
+using cuda::CurrentContext;
+
+// A lane that was not ready so many times in a row gives its place on the device to others: about a
+// millisecond, so that ranks which all have their place seldom leave.
+constexpr uint64_t kPolls = 1000;
+// After so many in a row, some 2 ms, a lane of a launch that stays gives up its round. Not sooner: while
+// others are still busy it waits for them before it goes on.
+constexpr uint64_t kStayPolls = 2000;
+
+/// A word that the device writes.
+template <class T>
+T load(const T& word) {
+  return std::atomic_ref(const_cast<T&>(word)).load(std::memory_order_acquire);
+}
+
+/// The last launch or round that has left, and its report.
+struct Left {
+  uint64_t word = 0;
+  cuda::LaunchReport report{};
+
+  cuda::Ring ring() const { return static_cast<cuda::Ring>(word & ((1u << cuda::kRingBits) - 1)); }
+
+  static Left of(const cuda::Signals& signals) {
+    std::array<uint64_t, cuda::kReportWords> words{};
+    Left left;
+    do {
+      left.word = load(signals.left);
+      const auto& slot = signals.report[cuda::report_slot(left.word)];
+      // Acquired, so that the second look at `left` is behind them.
+      std::transform(std::begin(slot), std::end(slot), words.begin(), load<uint64_t>);
+    } while (load(signals.left) != left.word);
+    left.report = std::bit_cast<cuda::LaunchReport>(words);
+    return left;
+  }
+};
+
+CudaRank& rank_of(const DeviceOperation& operation) {
+  return static_cast<CudaRank&>(*operation.rank);
+}
+
+/// The locks of the operations' ranks. Several at a time only behind one more, so their order does not
+/// matter.
+class RankLocks {
+ public:
+  RankLocks(std::mutex& together, std::span<const DeviceOperation> operations)
+      : together_(together, std::defer_lock), operations_(operations) {
+    if (operations_.size() > 1) together_.lock();
+    for (const DeviceOperation& operation : operations_) rank_of(operation).lock();
+  }
+  ~RankLocks() {
+    for (const DeviceOperation& operation : operations_) rank_of(operation).unlock();
+  }
+  RankLocks(const RankLocks&) = delete;
+  RankLocks& operator=(const RankLocks&) = delete;
+
+ private:
+  std::unique_lock<std::mutex> together_;
+  std::span<const DeviceOperation> operations_;
+};
+
+}  // namespace
+
+Status CudaRank::find(const DeviceOperation& operation, const CudaRank& first) {
+  pending_ = {};
+  pending_.program = static_cast<CudaProgram*>(operation.program);
+  pending_.buffers = operation.buffers;
+  pending_.meets_all = operation.meets_all;
+  if (operation.stream.internal) {
+    pending_.stream = &device_ == &first.device_ ? first.blocking_.handle() : blocking_.handle();
+    return Status::ok();
+  }
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  const auto stream = check_stream(context_, rank_, operation.stream.handle);
+  TUTTI_TRY(stream.status());
+  const auto capture = find_capture(driver(), *stream);
+  TUTTI_TRY(capture.status());
+  pending_.stream = *stream;
+  pending_.capture = *capture;
+  return Status::ok();
+}
+
+Status CudaRank::order() const {
+  const CUstream stream = pending_.stream;
+  // Threads share the handle of their default streams.
+  const bool goes_on = pending_.capture
+                           ? capture_id_ != pending_.capture || stream == capture_stream_
+                           : marks_ == 0 || (stream == last_stream_ && stream != CU_STREAM_PER_THREAD);
+  if (goes_on) return Status::ok();
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  return mark().make_wait(stream);
+}
+
+/// For the next operation's `order`.
+Status CudaRank::leave_mark() {
+  const bool captured = pending_.capture.has_value();
+  if (captured) {
+    capture_id_ = pending_.capture;
+    capture_stream_ = pending_.stream;
+  } else {
+    last_stream_ = pending_.stream;
+  }
+  TUTTI_TRY(mark().record(pending_.stream));
+  const std::scoped_lock lock(mutex_);
+  if (captured)
+    captured_any_ = true;
+  else
+    ++marks_;
+  return Status::ok();
+}
+
+Status CudaRank::copy(void* to, const void* from, uint64_t bytes, DeviceStream stream) {
+  const BesideCaptures beside(driver());
+  const std::scoped_lock lock(issuing_);
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  DeviceOperation operation;
+  operation.stream = stream;
+  TUTTI_TRY(find(operation, *this));
+  TUTTI_TRY(order());
+  TUTTI_TRY(driver().check(driver().memcpy_async(reinterpret_cast<CUdeviceptr>(to),
+                                                 reinterpret_cast<CUdeviceptr>(from), bytes, pending_.stream),
+                           "cuMemcpyAsync"));
+  return leave_mark();
+}
+
+Status CudaRank::order_streams(std::span<void* const> earlier, std::span<void* const> later) {
+  const BesideCaptures beside(driver());
+  const std::scoped_lock lock(issuing_);
+  return tutti::order_streams(context_, rank_, streams_event_, earlier, later);
+}
+
+bool CudaRank::has_peer(const DeviceRank& other) const {
+  const auto& theirs = static_cast<const CudaRank&>(other);
+  return theirs.rank_ < peers_.size() && peers_[theirs.rank_].links == theirs.links_;
+}
+
+void CudaRank::count_into(SharedLaunch& shared) const {
+  const uint32_t blocks = part_blocks(shared);
+  shared.blocks += blocks;
+  shared.borrowed += borrowed_;
+  shared.takes_turns = shared.takes_turns || blocks < pending_.program->lanes;
+}
+
+bool CudaRank::can_join(const CudaRank& lead, const SharedLaunch& shared) const {
+  if (this == &lead) return true;
+  const PendingOperation& first = lead.pending_;
+  const CudaProgram& program = *pending_.program;
+  // Blocks that others have borrowed may not come back before this launch has ended. What is left now may be
+  // borrowed when a graph is launched.
+  const uint32_t left = pending_.capture ? 0 : device_.lender->left();
+  const uint32_t room = std::min(device_.resident, left + 1 + shared.borrowed + borrowed_);
+  // A part that waits for another stream's work, which it need not, could wait for itself by way of others.
+  const bool may_wait = pending_.stream == first.stream || (pending_.meets_all && first.meets_all);
+  return !pending_.is_launched && may_wait && &device_ == &lead.device_ &&
+         pending_.capture == first.capture && program.by_packets == first.program->by_packets &&
+         context_.facts().launches_cooperatively && shared.launch.part_count < cuda::kMaxParts &&
+         shared.blocks + part_blocks(shared) <= room;
+}
+
+Status CudaRank::join(const CudaRank& lead, SharedLaunch& shared) {
+  if (pending_.stream != lead.pending_.stream) {
+    const CurrentContext current(context_);
+    TUTTI_TRY(current.status());
+    TUTTI_TRY(leave_mark());
+    TUTTI_TRY(mark().make_wait(lead.pending_.stream));
+  }
+  const CudaProgram& program = *pending_.program;
+  const uint32_t number = shared.launch.part_count++;
+  shared.launch.parts[number] = {.program = reinterpret_cast<cuda::Program*>(program.address),
+                                 .input = pending_.buffers.input,
+                                 .output = pending_.buffers.output,
+                                 .scale = pending_.buffers.scale,
+                                 .first_block = shared.blocks,
+                                 .block_count = part_blocks(shared),
+                                 .input_reach = registrations_.find(pending_.buffers.input),
+                                 .output_reach = registrations_.find(pending_.buffers.output)};
+  shared.ranks[number] = this;
+  shared.threads = std::max(shared.threads, program.threads);
+  count_into(shared);
+  return Status::ok();
+}
+
+void CudaRank::note_launch(bool stays) {
+  const std::scoped_lock lock(mutex_);
+  pending_.is_launched = true;
+  pending_.stays = stays;
+  if (pending_.capture) {
+    pending_.program->captured = true;
+  } else {
+    ++issued_;
+    last_program_ = programs_.at(pending_.program->address);
+  }
+}
+
+Status CudaRank::queue(SharedLaunch& shared) {
+  cuda::Launch& launch = shared.launch;
+  launch.first = 1;
+  launch.poll_limit = launch.stays != 0 && !shared.takes_turns ? kStayPolls : kPolls;
+  cuda::Grid grid{.blocks = shared.blocks, .threads = shared.threads, .cooperative = launch.part_count > 1};
+  const cuda::Kernel& run = kernel(*pending_.program);
+  Status queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
+  if (queued.code() == Code::kUnsupported && grid.cooperative) {
+    // Something has less than the whole device (a share of it under MPS): parts in turn make progress, too.
+    // Each has a block a lane: takes_turns_ is of ranks alone.
+    grid.cooperative = false;
+    launch.stays = 0;
+    launch.poll_limit = kPolls;
+    queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
+  }
+  TUTTI_TRY(queued);
+  const auto ranks = std::span(shared.ranks).first(launch.part_count);
+  for (CudaRank* rank : ranks) rank->note_launch(launch.stays != 0);
+  const auto is_elsewhere = [this](const CudaRank* rank) { return rank->pending_.stream != pending_.stream; };
+  if (std::none_of(ranks.begin(), ranks.end(), is_elsewhere)) return Status::ok();
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  Status waiting = leave_mark();
+  for (const CudaRank* rank : ranks) {
+    if (!waiting || !is_elsewhere(rank)) continue;
+    waiting = mark().make_wait(rank->pending_.stream);
+  }
+  return waiting;
+}
+
+Status CudaRank::end() {
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  Status waits;
+  if (!pending_.stays) {
+    const auto done = reinterpret_cast<CUdeviceptr>(&signals_->done);
+    waits = driver().check(driver().stream_wait_value32(pending_.stream, done, 1, CU_STREAM_WAIT_VALUE_EQ),
+                           "cuStreamWaitValue32");
+  }
+  const Status marked = leave_mark();
+  return waits ? marked : waits;
+}
+
+/// Whether the lead's launch may stay: the device has room for all that it holds, and it holds all of the
+/// operations that are on the device. What it waits for cannot be a launch that is queued behind it.
+bool CudaDevices::can_stay(const CudaRank& lead, std::span<const DeviceOperation> operations) {
+  SharedLaunch shared;
+  shared.launch.stays = 1;
+  for (const DeviceOperation& operation : operations) {
+    const CudaRank& rank = rank_of(operation);
+    if (!rank.shares_device(lead)) continue;
+    if (!rank.has_room() || !rank.can_join(lead, shared)) return false;
+    rank.count_into(shared);
+    ++shared.launch.part_count;
+  }
+  return true;
+}
+
+Status CudaDevices::queue_parts(std::span<const DeviceOperation> operations) {
+  for (const DeviceOperation& first : operations) {
+    CudaRank& lead = rank_of(first);
+    if (lead.was_launched()) continue;
+    SharedLaunch shared;
+    shared.launch.stays = can_stay(lead, operations) ? 1 : 0;
+    for (const DeviceOperation& operation : operations) {
+      CudaRank& rank = rank_of(operation);
+      if (rank.can_join(lead, shared)) TUTTI_TRY(rank.join(lead, shared));
+    }
+    TUTTI_TRY(lead.queue(shared));
+  }
+  return Status::ok();
+}
+
+Status CudaDevices::launch(std::span<const DeviceOperation> operations) {
+  const BesideCaptures beside(*driver_);
+  const RankLocks locks(together_, operations);
+  for (const DeviceOperation& operation : operations)
+    TUTTI_TRY(rank_of(operation).find(operation, rank_of(operations.front())));
+  for (const DeviceOperation& operation : operations) TUTTI_TRY(rank_of(operation).order());
+  Status status = contained([&] { return queue_parts(operations); });
+  // What is queued gets its wait and its mark whatever has failed.
+  for (const DeviceOperation& operation : operations) {
+    CudaRank& rank = rank_of(operation);
+    if (!rank.was_launched()) continue;
+    const Status ended = rank.end();
+    if (status) status = ended;
+  }
+  return status;
+}
+
+Result<bool> CudaRank::is_done() {
+  const BesideCaptures beside(driver());
+  const std::scoped_lock lock(mutex_);
+  return has_ended();
+}
+
+/// Whether all operations outside captures have. mutex_ is held.
+Result<bool> CudaRank::has_ended() const {
+  return marks_ == 0 ? Result<bool>(true) : issued_event_.is_done();
+}
+
+/// Whether an operation outside captures is under way, or a stream still waits with it. `ended`: operations
+/// that have, those of replayed graphs among them. mutex_ is held.
+bool CudaRank::is_running(uint64_t ended) {
+  if (!captured_any_ && issued_ > ended + given_up_) return true;
+  if (settled_ == marks_) return false;
+  const auto done = has_ended();
+  if (done && *done) settled_ = marks_;
+  return done && !*done;
+}
+
+DeviceSnapshot CudaRank::look() {
+  const BesideCaptures beside(driver());
+  const std::scoped_lock lock(mutex_);
+  DeviceSnapshot look;
+  const Left left = Left::of(*signals_);
+  const cuda::LaunchReport& report = left.report;
+  const cuda::Ring ring = left.ring();
+  if (left.word != seen_left_) left_ns_ = now_ns();
+  seen_left_ = left.word;
+  look.launches = left.word >> cuda::kRingBits;
+  look.sequence = report.sequence;
+  look.may_be_replayed = captured_any_;
+  look.is_running = is_running(report.ended);
+  const bool waits = ring == cuda::Ring::kUnfinished || ring == cuda::Ring::kGoesOn;
+  // An operation waits from its first launch on, not from the end of the one before.
+  const bool begins = ring == cuda::Ring::kNone || ring == cuda::Ring::kDone;
+  if (report.moved != seen_moved_ || report.ended != seen_ended_ || begins) moved_ns_ = now_ns();
+  seen_moved_ = report.moved;
+  seen_ended_ = report.ended;
+  if (ring == cuda::Ring::kMismatch) look.state = DeviceSnapshot::State::kFailed;
+  look.goes_on = ring == cuda::Ring::kGoesOn;
+  if (waits && left.word != relaunched_left_) look.state = DeviceSnapshot::State::kBlocked;
+  if (look.state == DeviceSnapshot::State::kFine) {
+    // What was issued last is what has ended last, once that has been counted on both sides: a launch may end
+    // before note_launch, and nobody counts those of replayed graphs.
+    const bool is_last = !look.is_running && report.ended + given_up_ == issued_;
+    if (is_last) look.program = last_program_;
+    return look;
+  }
+  const auto found = programs_.find(reinterpret_cast<uint64_t>(report.part.program));
+  if (found != programs_.end()) look.program = found->second;
+  // Since a round has left, lanes may be moving again, of which nobody tells.
+  look.waited_ns = look.goes_on ? left_ns_ - std::min(left_ns_, moved_ns_) : now_ns() - moved_ns_;
+  const cuda::Obstacle& obstacle = report.obstacle;
+  look.obstacle = {.peer = obstacle.peer,
+                   .step = obstacle.step,
+                   .sending = obstacle.sending != 0,
+                   .word = obstacle.word,
+                   .expected = obstacle.expected};
+  return look;
+}
+
+Status CudaRank::relaunch() {
+  const BesideCaptures beside(driver());
+  const std::scoped_lock lock(mutex_);
+  const Left left = Left::of(*signals_);
+  relaunched_left_ = left.word;
+  cuda::Launch launch{};
+  launch.parts[0] = left.report.part;
+  launch.parts[0].first_block = 0;
+  launch.part_count = 1;
+  launch.first = 0;
+  launch.poll_limit = kPolls;
+  const auto& program = programs_.at(reinterpret_cast<uint64_t>(launch.parts[0].program));
+  const Status launched =
+      cuda::launch(context_, kernel(*program), {.blocks = program->lanes, .threads = program->threads},
+                   relaunch_.handle(), &launch);
+  if (!launched) {
+    // Nobody else can release the stream that waits for the operation.
+    ++given_up_;
+    std::atomic_ref(signals_->done).store(1, std::memory_order_release);
+  }
+  return launched;
+}
+
+bool CudaRank::is_aborted() const {
+  return load(signals_->abort) != 0;
+}
+
+void CudaRank::abort() {
+  std::atomic_ref(signals_->abort).store(1, std::memory_order_release);
+}
+
+}  // namespace tutti

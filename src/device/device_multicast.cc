@@ -1,0 +1,102 @@
+// Ranks on CUDA devices: their multicast memory, and the links whose slots lie there.
+//
+// Cells and credits lie with the rank's other links, behind its mailboxes. Of the slots every rank has a copy
+// in which each rank has two rings a stripe: the one that it collects from, and the one in which it
+// publishes.
+#include "device/cuda_rank.h"
+#include "engine/links.h"
+
+namespace tutti {
+
+using cuda::BesideCaptures;
+using cuda::Multicast;
+
+/// Rank 0 makes the object before it knows of the others' devices: what they cannot use is given back.
+void CudaRank::offer_multicast() {
+  if (rank_count_ < 2 || rank_count_ > cuda::kMaxMulticastRanks || !context_.facts().multicasts) return;
+  identity_.multicasts = 1;
+  if (rank_ != 0) return;
+  auto created = MulticastMemory::create(context_, rank_count_, multicast_bytes());
+  if (created) links_->multicast = std::move(*created);
+  // Ranks that share a device, say, are more than the machine has devices.
+  if (!created) identity_.multicasts = 0;
+}
+
+Status CudaRank::add_to_multicast(const FileDescriptor* file) {
+  const BesideCaptures beside(driver());
+  if (rank_ != 0) {
+    auto opened = MulticastMemory::open(context_, rank_count_, multicast_bytes(),
+                                        file != nullptr ? *file : peers_[0].links->multicast.file());
+    TUTTI_TRY(opened.status());
+    links_->multicast = std::move(*opened);
+  }
+  return links_->multicast.add_device();
+}
+
+Status CudaRank::bind_multicast() {
+  const BesideCaptures beside(driver());
+  TUTTI_TRY(links_->multicast.bind());
+  std::vector<cuda::SendLink> sends;
+  std::vector<cuda::RecvLink> receives;
+  for (uint32_t stripe = 0; stripe < shape_.stripes; ++stripe) {
+    for (const Multicast use : {Multicast::kCollect, Multicast::kPublish}) {
+      for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+        sends.push_back(multicast_send(peer, stripe, use));
+        receives.push_back(multicast_receive(peer, stripe, use));
+      }
+    }
+  }
+  TUTTI_TRY(cuda::copy_now(context_, sends_ + link_count(), sends.data(), sends.size() * sizeof(sends[0])));
+  return cuda::copy_now(context_, receives_ + link_count(), receives.data(),
+                        receives.size() * sizeof(receives[0]));
+}
+
+/// The cells and credits of a ring in `owner`'s memory, which `reader` reads.
+std::byte* CudaRank::multicast_ring(uint32_t owner, uint32_t reader, uint32_t stripe, Multicast use) const {
+  const size_t number = size_t{2 * stripe + static_cast<uint32_t>(use)} * rank_count_ + reader;
+  return peers_[owner].links->base() + multicast_rings_at() +
+         number * ring_shape().peer_ring().header_bytes();
+}
+
+/// Where the slots are that `owner` collects from or publishes in.
+uint64_t CudaRank::multicast_slots(uint32_t owner, uint32_t stripe, Multicast use) const {
+  const uint64_t ring = (uint64_t{owner} * shape_.stripes + stripe) * 2 + static_cast<uint32_t>(use);
+  return ring * shape_.slots * shape_.slot_bytes;
+}
+
+cuda::SendLink CudaRank::multicast_send(uint32_t peer, uint32_t stripe, Multicast use) const {
+  const bool collected = use == Multicast::kCollect;
+  const MulticastMemory& memory = links_->multicast;
+  unsigned char* const base = collected ? memory.own<unsigned char>() : memory.all<unsigned char>();
+  const auto end = SendLink::at(multicast_ring(rank_, peer, stripe, use), ring_shape().peer_ring());
+  return {.cells = reinterpret_cast<cuda::Cell*>(end.cells),
+          .credit = reinterpret_cast<cuda::Credit*>(end.credits),
+          .slots = base + multicast_slots(collected ? peer : rank_, stripe, use),
+          .slot_mask = end.slot_mask,
+          .slot_bytes = end.slot_bytes,
+          .peer = peer,
+          .same_memory = 0,
+          .by_slot = 1,
+          .comes_back = collected ? 1u : 0u,
+          .next = 0,
+          .limit = end.limit,
+          .last_reference = 0};
+}
+
+cuda::RecvLink CudaRank::multicast_receive(uint32_t peer, uint32_t stripe, Multicast use) const {
+  const bool collects = use == Multicast::kCollect;
+  const MulticastMemory& memory = links_->multicast;
+  const unsigned char* const base = collects ? memory.all<unsigned char>() : memory.own<unsigned char>();
+  const auto end = RecvLink::at(multicast_ring(peer, rank_, stripe, use), ring_shape().peer_ring(), 0);
+  return {.cells = reinterpret_cast<const cuda::Cell*>(end.cells),
+          .credit = reinterpret_cast<cuda::Credit*>(end.credit),
+          .slots = base + multicast_slots(collects ? rank_ : peer, stripe, use),
+          .slot_mask = end.slot_mask,
+          .slot_bytes = end.slot_bytes,
+          .peer = peer,
+          .credit_mask = collects ? 0 : end.credit_mask,
+          .regions = nullptr,
+          .next = 0};
+}
+
+}  // namespace tutti

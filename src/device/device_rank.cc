@@ -1,0 +1,389 @@
+// Ranks on CUDA devices: how they are opened and joined, and where their programs lie.
+#include "device/device_rank.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "device/cuda_rank.h"
+#include "device/device_arguments.h"
+#include "device/staging_device.h"
+#include "engine/cuda/kernels.h"
+#include "engine/links.h"
+
+namespace tutti {
+namespace {
+
+using cuda::BesideCaptures;
+using cuda::Context;
+
+// Most blocks that a rank borrows: those of a long call (device_stripes).
+constexpr uint32_t kMostBlocks = 32;
+
+template <class T>
+Status keep(Result<T> made, T& place) {
+  TUTTI_TRY(made.status());
+  place = std::move(*made);
+  return Status::ok();
+}
+
+}  // namespace
+
+Status CudaRank::open() {
+  const BesideCaptures beside(driver());
+  const cuda::DeviceFacts& facts = context_.facts();
+  // No more than ranks may borrow together: a call has as many stripes as its rank has blocks at the most.
+  const uint32_t multiprocessors = std::min(facts.multiprocessors, std::max(1u, device_.lender->total()));
+  identity_ = {.uuid = facts.uuid, .is_device = 1, .multiprocessors = multiprocessors};
+  TUTTI_TRY(keep(cuda::Stream::create(context_), blocking_));
+  TUTTI_TRY(keep(cuda::Stream::create(context_), relaunch_));
+  TUTTI_TRY(keep(cuda::Event::create(context_), issued_event_));
+  TUTTI_TRY(keep(cuda::Event::create(context_), capture_event_));
+  TUTTI_TRY(keep(cuda::Event::create(context_), streams_event_));
+  TUTTI_TRY(keep(cuda::PinnedMemory::allocate(context_, sizeof(cuda::Signals)), signals_memory_));
+  signals_ = signals_memory_.as<cuda::Signals>();
+  signals_->done = 1;
+  const size_t sends_at =
+      sizeof(cuda::RankState) + alignof(cuda::Cell) - sizeof(cuda::RankState) % alignof(cuda::Cell);
+  const size_t links = size_t{link_count()} + multicast_link_count();
+  const size_t receives_at = sends_at + links * sizeof(cuda::SendLink);
+  const size_t barrier_at = receives_at + links * sizeof(cuda::RecvLink);
+  const size_t bytes = barrier_at + 2 * kLineBytes;
+  TUTTI_TRY(keep(cuda::DeviceMemory::allocate(context_, bytes), tables_));
+  state_ = tables_.as<cuda::RankState>();
+  sends_ = reinterpret_cast<cuda::SendLink*>(tables_.address() + sends_at);
+  receives_ = reinterpret_cast<cuda::RecvLink*>(tables_.address() + receives_at);
+  barrier_ = tables_.as<std::byte>() + barrier_at;
+  TUTTI_TRY(memory_.open());
+  links_ = std::make_shared<DeviceLinks>();
+  auto rings = SharedDeviceMemory::create(context_, links_bytes());
+  if (!rings) {
+    return {rings.status().code(), format("rank %u needs %zu MiB of device %d for its links to %u ranks: %s",
+                                          rank_, links_bytes() >> 20, context_.device(), rank_count_,
+                                          std::string(rings.status().text()).c_str())};
+  }
+  links_->memory = std::move(*rings);
+  identity_.links_key = reinterpret_cast<uint64_t>(links_->base());
+  identity_.has_file = links_->memory.file().is_open() ? 1 : 0;
+  devices_.add_links(identity_.links_key, links_);
+  offer_multicast();
+  return Status::ok();
+}
+
+/// Reaches the memory of a peer's links, and shows that it does.
+Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
+  const auto refuse = [&](const Status& why) {
+    return Status(why.code(), format("rank %u (device %d) cannot reach rank %u: %s", rank_, context_.device(),
+                                     peer, std::string(why.text()).c_str()));
+  };
+  if (theirs.same_process) {
+    peers_[peer].same_memory = theirs.identity.uuid == identity_.uuid;
+    if (peers_[peer].same_memory != 0) return Status::ok();
+    const Status reached = peers_[peer].links->memory.let_in(context_);
+    if (!reached) return refuse(reached);
+  } else {
+    if (theirs.identity.has_file == 0) {
+      return refuse(
+          {Code::kUnsupported,
+           "it is in another process, and its device's memory cannot be shared by file descriptor"});
+    }
+    if (theirs.file == nullptr)
+      return refuse(
+          {Code::kUnsupported, "it is on another host, and device memory is not sent to other hosts yet"});
+    const MemoryHandle ticket{.kind = MemoryHandle::kFile, .bytes = links_->memory.bytes()};
+    auto memory = PeerDeviceMemory::open(context_, ticket, *theirs.file);
+    if (!memory) return refuse(memory.status());
+    peers_[peer].links = std::make_shared<DeviceLinks>();
+    peers_[peer].links->mapped = std::move(*memory);
+  }
+  // The slots of the ring from the peer to this rank: nobody else touches them before all are connected.
+  const SegmentShape shape = ring_shape();
+  std::byte* const slots =
+      peers_[peer].links->base() + shape.peer_offset(0, rank_) + shape.peer_ring().header_bytes();
+  const Status checked = check_access(context_, slots, identity_.links_key + rank_);
+  return checked ? Status::ok() : refuse(checked);
+}
+
+/// Settles what blocks the rank's launches may keep while they wait; `ranks` by rank.
+Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
+  uint32_t on_device = 0;
+  uint32_t here = 0;
+  for (const DevicePeer& peer : ranks) {
+    if (peer.identity.uuid != identity_.uuid) continue;
+    ++on_device;
+    here += peer.same_process ? 1 : 0;
+  }
+  const uint32_t queues = devices_.queues();
+  if (here > 1 && queues == 1) {
+    return {Code::kUnsupported,
+            format("rank %u is one of %u ranks of its process on device %d, which has one queue for the "
+                   "process's streams (CUDA_DEVICE_MAX_CONNECTIONS), in which one rank's work would hold up "
+                   "another's: set the variable to 8 or more, or run a process a rank",
+                   rank_, here, context_.device())};
+  }
+  takes_turns_ = here == 1;
+  // Nothing that has left gets past what is queued behind it: as with NCCL, all that is under way at once
+  // must fit, or be queued in the same order by all ranks.
+  if (queues == 1) blocks_ = std::max(1u, device_.resident / on_device);
+  const uint32_t wanted = std::min(kMostBlocks, device_.lender->total() / on_device);
+  // Who is alone waits for nobody: its blocks need no room of their own.
+  if (rank_count_ == 1) blocks_ = kMostBlocks;
+  // How many blocks of a device are there for this process, MPS does not tell.
+  const bool lends = rank_count_ > 1 && queues > 1 && !context_.facts().is_shared;
+  if (lends && device_.lender->lend(wanted)) blocks_ = borrowed_ = wanted;
+  return Status::ok();
+}
+
+Status CudaRank::connect(std::span<const DevicePeer> ranks) {
+  const BesideCaptures beside(driver());
+  TUTTI_TRY(borrow_blocks(ranks));
+  peers_.resize(rank_count_);
+  peers_[rank_] = {.links = links_, .same_memory = 1};
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+    if (!ranks[peer].same_process || peer == rank_) continue;
+    peers_[peer].links = devices_.find_links(ranks[peer].identity.links_key);
+    // Gone already: its rank has given up the set-up of all, and has said why.
+    if (peers_[peer].links == nullptr) return Status::ok();
+  }
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+    if (peer != rank_) TUTTI_TRY(connect_peer(peer, ranks[peer]));
+  }
+  TUTTI_TRY(registrations_.open(ways_to(ranks)));
+  cuda::RankState state{};
+  state.window = reinterpret_cast<cuda::ExposedBuffer*>(links_->base());
+  TUTTI_TRY(cuda::copy_now(context_, state_, &state, sizeof(state)));
+  const auto sends = make_sends();
+  TUTTI_TRY(cuda::copy_now(context_, sends_, sends.data(), sends.size() * sizeof(sends[0])));
+  const auto receives = make_receives();
+  return cuda::copy_now(context_, receives_, receives.data(), receives.size() * sizeof(receives[0]));
+}
+
+/// How this rank will reach what the others register.
+std::vector<RegistrationPath> CudaRank::ways_to(std::span<const DevicePeer> ranks) const {
+  std::vector<RegistrationPath> ways;
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+    if (peers_[peer].same_memory != 0) {
+      ways.push_back({.kind = RegistrationPath::kSameMemory});
+    } else if (ranks[peer].same_process) {
+      ways.push_back({.kind = RegistrationPath::kPointer, .context = &peers_[peer].links->memory.context()});
+    } else {
+      ways.push_back({.kind = RegistrationPath::kMemoryHandle});
+    }
+  }
+  return ways;
+}
+
+Result<OwnRegistration> CudaRank::offer_registration(const void* address, uint64_t bytes) const {
+  const BesideCaptures beside(driver());
+  return registrations_.offer(address, bytes);
+}
+
+Status CudaRank::open_registration(uint32_t number, std::span<const RegistrationOffer> offers,
+                                   std::span<const FileDescriptor> files) {
+  const BesideCaptures beside(driver());
+  return registrations_.map(number, rank_, offers, files);
+}
+
+void CudaRank::close_registration(uint32_t number) {
+  const BesideCaptures beside(driver());
+  registrations_.unmap(number);
+}
+
+std::vector<cuda::SendLink> CudaRank::make_sends() const {
+  const SegmentShape shape = ring_shape();
+  std::vector<cuda::SendLink> links;
+  for (uint32_t channel = 0; channel < shape.channels; ++channel) {
+    for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+      const auto end = SendLink::at(links_->base() + shape.peer_offset(channel, peer), shape.peer_ring());
+      links.push_back({.cells = reinterpret_cast<cuda::Cell*>(end.cells),
+                       .credit = reinterpret_cast<cuda::Credit*>(end.credits),
+                       .slots = reinterpret_cast<unsigned char*>(end.slots),
+                       .slot_mask = end.slot_mask,
+                       .slot_bytes = end.slot_bytes,
+                       .peer = peer,
+                       .same_memory = peers_[peer].same_memory,
+                       .by_slot = 0,
+                       .comes_back = 0,
+                       .next = 0,
+                       .limit = end.limit,
+                       .last_reference = 0});
+    }
+  }
+  return links;
+}
+
+std::vector<cuda::RecvLink> CudaRank::make_receives() const {
+  const SegmentShape shape = ring_shape();
+  std::vector<cuda::RecvLink> links;
+  for (uint32_t channel = 0; channel < shape.channels; ++channel) {
+    for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+      const auto end =
+          RecvLink::at(peers_[peer].links->base() + shape.peer_offset(channel, rank_), shape.peer_ring(), 0);
+      links.push_back({.cells = reinterpret_cast<const cuda::Cell*>(end.cells),
+                       .credit = reinterpret_cast<cuda::Credit*>(end.credit),
+                       .slots = reinterpret_cast<const unsigned char*>(end.slots),
+                       .slot_mask = end.slot_mask,
+                       .slot_bytes = end.slot_bytes,
+                       .peer = peer,
+                       .credit_mask = end.credit_mask,
+                       .regions = registrations_.table(peer),
+                       .next = 0});
+    }
+  }
+  return links;
+}
+
+Result<DeviceProgramHold> CudaRank::bind(const Plan& plan, std::span<const Geometry> stripes,
+                                         const BindOptions& options, DeviceMark mark) {
+  return place(cuda::bind(plan, stripes, options, *this), std::move(mark));
+}
+
+Result<DeviceProgramHold> CudaRank::bind_short(const Plan& plan, std::span<const Geometry> stripes,
+                                               const BindOptions& options, DeviceMark mark) {
+  std::vector<cuda::MailLink> mail;
+  for (uint32_t peer = 0; peer < rank_count_; ++peer)
+    mail.push_back({.out = mailbox(peer, rank_), .in = mailbox(rank_, peer)});
+  return place(cuda::bind_short(plan, stripes, options, mail), std::move(mark));
+}
+
+Result<DeviceProgramHold> CudaRank::bind_messages(const BindOptions& options, DeviceMark mark) {
+  const cuda::Image image = cuda::bind_messages(mark.messages, options, *this);
+  return place(image, std::move(mark));
+}
+
+Result<DeviceProgramHold> CudaRank::place(const cuda::Image& image, DeviceMark mark) {
+  const BesideCaptures beside(driver());
+  const std::scoped_lock lock(mutex_);
+  cuda::Image marked = image;
+  marked.signature_seed = mark.signature_seed;
+  marked.is_collective = mark.is_collective;
+  TUTTI_TRY(free_retired());
+  auto scratch = memory_.scratch(marked.scratch_bytes);
+  TUTTI_TRY(scratch.status());
+  auto program = std::make_shared<CudaProgram>();
+  program->bytes = cuda::packed_bytes(marked);
+  program->lanes = static_cast<uint32_t>(marked.lanes.size());
+  program->threads = marked.threads;
+  program->by_packets = !marked.short_lanes.empty();
+  program->mark = std::move(mark);
+  auto address = memory_.take(program->bytes);
+  TUTTI_TRY(address.status());
+  program->address = *address;
+  program->retired = has_retired_ = true;  // until it is whole
+  programs_[*address] = program;
+  const cuda::Surroundings around{
+      .sends = sends_, .receives = receives_, .state = state_, .signals = signals_, .scratch = *scratch};
+  TUTTI_TRY(memory_.upload(*address, program->bytes,
+                           [&](std::byte* out) { cuda::pack(marked, around, program->address, out); }));
+  program->retired = false;
+  return DeviceProgramHold(program.get(), {this});
+}
+
+void CudaRank::retire(DeviceProgram* program) {
+  const std::scoped_lock lock(mutex_);
+  auto* ours = static_cast<CudaProgram*>(program);
+  ours->retired = !ours->captured;
+  has_retired_ = has_retired_ || ours->retired;
+}
+
+/// Their memory, once nothing is under way that could use it.
+Status CudaRank::free_retired() {
+  if (!has_retired_) return Status::ok();
+  auto done = has_ended();
+  TUTTI_TRY(done.status());
+  if (!*done) return Status::ok();
+  std::erase_if(programs_, [this](const auto& entry) {
+    const auto& [address, program] = entry;
+    if (program->retired) memory_.give_back(address, program->bytes);
+    return program->retired;
+  });
+  has_retired_ = false;
+  return Status::ok();
+}
+
+Status CudaRank::check_pointer(std::string_view name, const void* address) const {
+  return check_device_pointer(context_, rank_, name, address);
+}
+
+Result<const OpenDevice*> CudaDevices::open(int device) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = open_.find(device);
+  if (found != open_.end()) return &found->second;
+  const BesideCaptures beside(*driver_);
+  OpenDevice fresh;
+  TUTTI_TRY(keep(Context::retain(*driver_, device), fresh.context));
+  TUTTI_TRY(keep(cuda::Library::load(*fresh.context, cuda::kernel_image()), fresh.library));
+  TUTTI_TRY(keep(fresh.library.kernel(cuda::kRunKernel), fresh.run));
+  TUTTI_TRY(keep(fresh.library.kernel(cuda::kShortKernel), fresh.run_short));
+  fresh.resident = UINT32_MAX;
+  for (const cuda::Kernel& kernel : {fresh.run, fresh.run_short}) {
+    auto blocks = cuda::resident_blocks(*fresh.context, kernel, cuda::kBlockThreads);
+    TUTTI_TRY(blocks.status());
+    fresh.resident = std::min(fresh.resident, *blocks);
+  }
+  // One is left to those who keep none.
+  fresh.lender = std::make_unique<BlockLender>(fresh.resident - std::min(fresh.resident, 1u));
+  return &open_.emplace(device, std::move(fresh)).first->second;
+}
+
+Result<std::unique_ptr<DeviceRank>> CudaDevices::open_rank(int device, uint32_t rank, uint32_t rank_count) {
+  auto opened = open(device);
+  TUTTI_TRY(opened.status());
+  auto made = std::make_unique<CudaRank>(*this, **opened, rank, rank_count);
+  TUTTI_TRY(made->open());
+  return std::unique_ptr<DeviceRank>(std::move(made));
+}
+
+Result<std::unique_ptr<StagingDevice>> CudaDevices::open_staging(int device, uint32_t rank) {
+  auto opened = open(device);
+  TUTTI_TRY(opened.status());
+  return open_staging_device(*(*opened)->context, rank);
+}
+
+void CudaDevices::keep_for_good(std::unique_ptr<DeviceRank> rank) {
+  auto& ours = static_cast<CudaRank&>(*rank);
+  if (ours.is_aborted()) ours.give_blocks_back();
+  const std::scoped_lock lock(mutex_);
+  kept_.push_back(std::move(rank));
+}
+
+Result<void*> CudaDevices::allocate(int device, uint64_t bytes) {
+  const BesideCaptures beside(*driver_);
+  const std::scoped_lock lock(mutex_);
+  const Context& context = *open_.at(device).context;
+  auto memory = SharedDeviceMemory::create(context, bytes);
+  TUTTI_TRY(memory.status());
+  void* const address = memory->as<void>();
+  allocations_.emplace(address, std::move(*memory));
+  return address;
+}
+
+bool CudaDevices::free(void* memory) {
+  const BesideCaptures beside(*driver_);
+  SharedDeviceMemory freed;
+  const std::scoped_lock lock(mutex_);
+  const auto found = allocations_.find(memory);
+  if (found == allocations_.end()) return false;
+  // Freed behind the lock: that may wait for the device, and so for other ranks.
+  freed = std::move(found->second);
+  allocations_.erase(found);
+  return true;
+}
+
+Status CudaDevices::check_host_pointer(std::string_view name, const void* address) const {
+  const cuda::Pointer found = driver_->look_up(address);
+  if (found.kind != cuda::MemoryKind::kDevice) return Status::ok();
+  return {
+      Code::kInvalidArgument,
+      format("argument %s (%p) is memory of CUDA device %d, but the communicator's rank is in host memory: "
+             "make it with config.device %d",
+             std::string(name).c_str(), address, found.device, found.device)};
+}
+
+Result<std::unique_ptr<Devices>> Devices::find(uint32_t queues) {
+  if (cuda::kernel_image().empty()) return Status(Code::kUnsupported, "this build has no CUDA kernels");
+  auto driver = cuda::Driver::find();
+  TUTTI_TRY(driver.status());
+  return std::unique_ptr<Devices>(std::make_unique<CudaDevices>(std::move(*driver), queues));
+}
+
+}  // namespace tutti

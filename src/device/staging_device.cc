@@ -1,0 +1,199 @@
+// A rank's staging on a CUDA device, over the driver's interface (cuda/driver.h).
+//
+// All of an operation is in the user's stream before the call returns: copies to the host, a host function
+// that says so, a wait for the word `released_`, copies to the device. Nothing has to be given to any stream
+// later, so a stream that waits cannot stand in front of what it waits for, however the driver shares its
+// queues among streams (docs/decisions/0011-staging.md).
+#include "device/staging_device.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cuda/memory.h"
+#include "device/device_arguments.h"
+
+namespace tutti {
+namespace {
+
+using cuda::BesideCaptures;
+using cuda::CurrentContext;
+
+/// Whether the counter has come to `number`; both may have wrapped around.
+bool has_come_to(uint32_t counter, uint32_t number) {
+  return static_cast<int32_t>(counter - number) >= 0;
+}
+
+class CudaStagingDevice final : public StagingDevice {
+ public:
+  CudaStagingDevice(const cuda::Context& context, uint32_t rank) : context_(context), rank_(rank) {}
+
+  Status open();
+  Status lend(std::byte* address, uint64_t bytes) override;
+  Result<bool> is_captured(DeviceStream stream) const override;
+  Status check_pointer(std::string_view name, const void* address) const override {
+    return check_device_pointer(context_, rank_, name, address);
+  }
+  Result<uint32_t> queue(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
+                         DeviceStream stream) override;
+  Status copy(std::span<const StagingCopy> copies) override;
+  Status order_streams(std::span<void* const> earlier, std::span<void* const> later) override {
+    const BesideCaptures beside(driver());
+    return tutti::order_streams(context_, rank_, streams_event_, earlier, later);
+  }
+  bool wait_until_reached(uint32_t number, uint64_t patience_ms) override;
+  void release(uint32_t number) override;
+  Result<bool> is_done() const override;
+
+ private:
+  static void CUDA_CB note_reached(void* self);
+  Status wait_for_queued(CUstream stream) const;
+  Status queue_parts(std::span<const StagingCopy> in, std::span<const StagingCopy> out, CUstream stream);
+  Status queue_copies(std::span<const StagingCopy> copies, CUstream stream) const;
+  const cuda::Driver& driver() const { return context_.driver(); }
+
+  const cuda::Context& context_;
+  const uint32_t rank_;
+  cuda::Stream stream_;  ///< of calls without one
+  cuda::PinnedMemory words_;
+  uint32_t* released_ = nullptr;  ///< the last operation that streams may pass
+  std::vector<cuda::RegisteredMemory> lent_;
+  uint32_t queued_ = 0;
+  cuda::Event queued_event_;   ///< behind the last operation
+  cuda::Event streams_event_;  ///< orders streams of the user's
+  std::atomic<bool> has_queued_{false};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint32_t reached_ = 0;  ///< operations whose notice has come; guarded by mutex_
+};
+
+Status CudaStagingDevice::open() {
+  const BesideCaptures beside(driver());
+  auto stream = cuda::Stream::create(context_);
+  TUTTI_TRY(stream.status());
+  stream_ = std::move(*stream);
+  auto event = cuda::Event::create(context_);
+  TUTTI_TRY(event.status());
+  queued_event_ = std::move(*event);
+  auto between = cuda::Event::create(context_);
+  TUTTI_TRY(between.status());
+  streams_event_ = std::move(*between);
+  auto words = cuda::PinnedMemory::allocate(context_, sizeof(uint32_t));
+  TUTTI_TRY(words.status());
+  words_ = std::move(*words);
+  released_ = words_.as<uint32_t>();
+  return Status::ok();
+}
+
+Status CudaStagingDevice::lend(std::byte* address, uint64_t bytes) {
+  const BesideCaptures beside(driver());
+  auto memory = cuda::RegisteredMemory::add(context_, address, bytes);
+  TUTTI_TRY(memory.status());
+  lent_.push_back(std::move(*memory));
+  return Status::ok();
+}
+
+Result<bool> CudaStagingDevice::is_captured(DeviceStream stream) const {
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  auto handle = check_stream(context_, rank_, stream.handle);
+  TUTTI_TRY(handle.status());
+  const auto capture = find_capture(driver(), *handle);
+  TUTTI_TRY(capture.status());
+  return capture->has_value();
+}
+
+/// What the stream is given from now on runs after the last operation that was queued.
+Status CudaStagingDevice::wait_for_queued(CUstream stream) const {
+  return has_queued_.load(std::memory_order_relaxed) ? queued_event_.make_wait(stream) : Status::ok();
+}
+
+Status CudaStagingDevice::queue_copies(std::span<const StagingCopy> copies, CUstream stream) const {
+  for (const StagingCopy& copy : copies) {
+    TUTTI_TRY(
+        driver().check(driver().memcpy_async(reinterpret_cast<CUdeviceptr>(copy.to),
+                                             reinterpret_cast<CUdeviceptr>(copy.from), copy.bytes, stream),
+                       format("cuMemcpyAsync(%llu bytes between device %d and the host)",
+                              static_cast<unsigned long long>(copy.bytes), context_.device())));
+  }
+  return Status::ok();
+}
+
+Status CudaStagingDevice::queue_parts(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
+                                      CUstream stream) {
+  TUTTI_TRY(wait_for_queued(stream));
+  TUTTI_TRY(queue_copies(in, stream));
+  TUTTI_TRY(driver().check(driver().launch_host_func(stream, &note_reached, this), "cuLaunchHostFunc"));
+  const auto word = reinterpret_cast<CUdeviceptr>(released_);
+  TUTTI_TRY(driver().check(driver().stream_wait_value32(stream, word, ++queued_, CU_STREAM_WAIT_VALUE_GEQ),
+                           "cuStreamWaitValue32"));
+  return queue_copies(out, stream);
+}
+
+Result<uint32_t> CudaStagingDevice::queue(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
+                                          DeviceStream stream) {
+  const BesideCaptures beside(driver());
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  const auto handle = static_cast<CUstream>(stream.handle);
+  const Status queued = contained([&] { return queue_parts(in, out, handle); });
+  // Of a part, too, `is_done` must know.
+  const Status marked = contained([&] { return queued_event_.record(handle); });
+  has_queued_.store(true, std::memory_order_release);
+  if (queued && marked) return queued_;
+  release(queued_);
+  return queued ? marked : queued;
+}
+
+/// Never back: an operation that has failed may be released after later ones.
+void CudaStagingDevice::release(uint32_t number) {
+  const std::atomic_ref released(*released_);
+  uint32_t now = released.load(std::memory_order_relaxed);
+  while (!has_come_to(now, number) &&
+         !released.compare_exchange_weak(now, number, std::memory_order_release)) {
+  }
+}
+
+Status CudaStagingDevice::copy(std::span<const StagingCopy> copies) {
+  if (copies.empty()) return Status::ok();
+  const BesideCaptures beside(driver());
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  TUTTI_TRY(wait_for_queued(stream_.handle()));
+  TUTTI_TRY(queue_copies(copies, stream_.handle()));
+  return stream_.synchronize();
+}
+
+/// On a thread of the driver's, which may not call the driver, nor wait.
+void CUDA_CB CudaStagingDevice::note_reached(void* self) {
+  auto* const device = static_cast<CudaStagingDevice*>(self);
+  const std::scoped_lock lock(device->mutex_);
+  ++device->reached_;
+  device->changed_.notify_all();
+}
+
+bool CudaStagingDevice::wait_until_reached(uint32_t number, uint64_t patience_ms) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::milliseconds(patience_ms),
+                           [&] { return has_come_to(reached_, number); });
+}
+
+Result<bool> CudaStagingDevice::is_done() const {
+  if (!has_queued_.load(std::memory_order_acquire)) return true;
+  const BesideCaptures beside(driver());
+  return queued_event_.is_done();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StagingDevice>> open_staging_device(const cuda::Context& context, uint32_t rank) {
+  auto made = std::make_unique<CudaStagingDevice>(context, rank);
+  TUTTI_TRY(made->open());
+  return std::unique_ptr<StagingDevice>(std::move(made));
+}
+
+}  // namespace tutti

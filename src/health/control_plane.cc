@@ -1,0 +1,204 @@
+#include "health/control_plane.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/fork_guard.h"
+
+namespace tutti {
+namespace {
+
+// How long a process that exits waits for its peers' hosts to confirm what it has sent.
+constexpr uint64_t kFarewellNs = 1'000'000'000;
+
+FrameSocket::Body body_of(std::span<const std::byte> bytes) {
+  return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+}
+
+FrameHeader alert_of(uint32_t from, Code code) {
+  return {.kind = FrameKind::kAlert, .first = from, .code = static_cast<uint32_t>(code)};
+}
+
+FrameSocket::Body text_of(std::string_view text) {
+  return body_of(std::as_bytes(std::span(text)).first(std::min(text.size(), kMaxFrameText)));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ControlPlane>> ControlPlane::open(ControlThread& control, std::vector<Peer> peers,
+                                                         uint64_t heartbeat_ms, Handlers handlers) {
+  std::shared_ptr<ControlPlane> plane(new ControlPlane(control, heartbeat_ms, std::move(handlers)));
+  auto loop = EventLoop::create();
+  TUTTI_TRY(loop.status());
+  const auto hold = control.hold();
+  plane->loop_ = std::move(*loop);
+  for (Peer& peer : peers) TUTTI_TRY(plane->connect(std::move(peer)));
+  plane->clock_.start(plane->loop_->now());
+  if (heartbeat_ms > 0) plane->beat();
+  TUTTI_TRY(control.watch(plane->loop_->descriptor(), EPOLLIN,
+                          [raw = plane.get()](uint32_t) { raw->loop_->run_ready(); }));
+  return plane;
+}
+
+Status ControlPlane::connect(Peer peer) {
+  const uint32_t rank = peer.rank;
+  const int fd = peer.socket.get();
+  auto socket = FrameSocket::open(
+      *loop_, std::move(peer.socket), 0,
+      {.on_frame = [this, rank](const Frame& frame) { handle(rank, frame); },
+       .on_closed =
+           [this, rank](const Status& why) {
+             lose(rank, false,
+                  {Code::kPeerLost, format("the process of rank %u has ended, or its host is gone (%s)", rank,
+                                           std::string(why.text()).c_str())});
+           }});
+  TUTTI_TRY(socket.status());
+  Link& link = links_[rank];
+  link.socket = std::move(*socket);
+  link.fd = fd;
+  close_in_child(fd);
+  return Status::ok();
+}
+
+void ControlPlane::expect_beats() {
+  const auto hold = control_.hold();
+  expects_beats_ = true;
+  for (auto& [rank, link] : links_) link.heard_ns = loop_->now();
+}
+
+ControlPlane::~ControlPlane() {
+  close();
+}
+
+void ControlPlane::close() {
+  const auto hold = control_.hold();
+  if (loop_ == nullptr) return;
+  control_.forget(loop_->descriptor());
+  for (const auto& [rank, link] : links_) {
+    if (link.socket != nullptr) keep_in_child(link.fd);
+  }
+  links_.clear();
+  loop_.reset();
+}
+
+void ControlPlane::handle(uint32_t peer, const Frame& frame) {
+  Link& link = links_.at(peer);
+  link.heard_ns = loop_->now();
+  switch (frame.header.kind) {
+    case FrameKind::kAlert: return handlers_.on_alert(frame.header.first, frame.failure());
+    case FrameKind::kLeft: link.has_left = true; return handlers_.on_left(peer);
+    case FrameKind::kAsk: return answer(peer, frame.header.number);
+    case FrameKind::kReport:
+      if (frame.body.size() == kStatusCopyBytes) {
+        link.view.copy = decode_status(std::span<const std::byte, kStatusCopyBytes>(frame.body));
+        ++link.view.answers;
+      }
+      return;
+    case FrameKind::kBeat: return;
+    case FrameKind::kMembers: return handlers_.on_members(peer, frame.body);
+    default: return lose(peer, false, {Code::kPeerLost, format("rank %u sends what no rank sends", peer)});
+  }
+}
+
+void ControlPlane::answer(uint32_t peer, uint32_t number) {
+  const auto bytes = encode(handlers_.report(peer));
+  links_.at(peer).socket->send({.kind = FrameKind::kReport, .number = number}, body_of(bytes));
+}
+
+void ControlPlane::lose(uint32_t peer, bool is_silent, const Status& why) {
+  Link& link = links_.at(peer);
+  if (link.socket == nullptr) return;
+  keep_in_child(link.fd);
+  link.socket.reset();
+  if (!link.has_left) handlers_.on_lost(peer, is_silent, why);
+}
+
+void ControlPlane::broadcast(const FrameHeader& header, const FrameSocket::Body& body) {
+  const auto hold = control_.hold();
+  for (auto& [rank, link] : links_) {
+    if (link.socket != nullptr) link.socket->send(header, body);
+  }
+}
+
+void ControlPlane::raise(uint32_t from, Code code, std::string_view text) {
+  const Status told = contained([&]() -> Status {
+    broadcast(alert_of(from, code), text_of(text));
+    return Status::ok();
+  });
+  // Without the memory to say it: that its connections close is an error of the peers', too.
+  if (!told) close();
+}
+
+void ControlPlane::leave() {
+  const auto hold = control_.hold();
+  if (std::exchange(left_, true)) return;
+  broadcast({.kind = FrameKind::kLeft}, nullptr);
+}
+
+uint64_t ControlPlane::ask(uint32_t peer) {
+  const auto hold = control_.hold();
+  const auto found = links_.find(peer);
+  if (found == links_.end() || found->second.socket == nullptr) return UINT64_MAX;
+  found->second.socket->send({.kind = FrameKind::kAsk});
+  return ++found->second.questions;
+}
+
+void ControlPlane::send_members(std::span<const std::byte> members) {
+  broadcast({.kind = FrameKind::kMembers}, body_of(members));
+}
+
+ControlPlane::View ControlPlane::view(uint32_t peer) {
+  const auto hold = control_.hold();
+  const auto found = links_.find(peer);
+  return found == links_.end() ? View() : found->second.view;
+}
+
+void ControlPlane::leave_at_exit() {
+  const uint64_t deadline_ns = now_ns() + kFarewellNs;
+  const auto hold = control_.hold();
+  if (loop_ == nullptr || left_) return;
+  const auto is_on_the_way = [this](const auto& entry) {
+    return entry.second.socket != nullptr && !entry.second.has_left &&
+           handlers_.report(entry.first).unsent_bytes > 0;
+  };
+  while (std::any_of(links_.begin(), links_.end(), is_on_the_way) && now_ns() < deadline_ns) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  leave();
+}
+
+void ControlPlane::schedule_beat() {
+  beat_ = loop_->call_at(loop_->now() + clock_.period_ns(), [this] { beat(); });
+}
+
+/// Says that this rank lives, and looks who has not said so for too long.
+void ControlPlane::beat() {
+  const uint64_t now = loop_->now();
+  const bool was_stopped = clock_.beat(now);
+  std::vector<uint32_t> silent;
+  for (auto& [rank, link] : links_) {
+    if (link.socket == nullptr) continue;
+    if (was_stopped) link.heard_ns = now;
+    const bool is_silent = expects_beats_ && clock_.is_too_long(now - link.heard_ns);
+    if (is_silent && !link.has_left) silent.push_back(rank);
+    link.socket->send({.kind = FrameKind::kBeat});
+  }
+  for (const uint32_t rank : silent) {
+    const Status why(
+        Code::kPeerLost,
+        format("rank %u has given no sign of life for %.1f s: its host cannot be reached, or its "
+               "process is stopped",
+               rank, clock_.heartbeat_s()));
+    // Should it go on, it reads that before it finds the connection closed, and does not blame this rank.
+    links_.at(rank).socket->send(alert_of(rank, why.code()), text_of(why.text()));
+    lose(rank, true, why);
+  }
+  schedule_beat();
+}
+
+}  // namespace tutti

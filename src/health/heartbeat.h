@@ -1,0 +1,60 @@
+// Heartbeat: ranks of one host see in shared memory that each other's processes run, not only that they
+// exist: a process that is stopped keeps its descriptors open.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "bootstrap/control_thread.h"
+#include "core/file_descriptor.h"
+#include "core/result.h"
+#include "health/heartbeat_clock.h"
+
+namespace tutti {
+
+class Heartbeat {
+ public:
+  /// A rank of another process, and where its process counts.
+  struct Peer {
+    uint32_t rank = 0;
+    const std::atomic<uint32_t>* heartbeat = nullptr;
+  };
+  /// Called on the control thread, once a peer.
+  using OnSilent = std::function<void(uint32_t rank, const Status& why)>;
+
+  /// Counts `own` up as long as it lives. Errors: kSystemError.
+  static Result<std::unique_ptr<Heartbeat>> start(ControlThread& control, uint64_t heartbeat_ms,
+                                                  std::atomic<uint32_t>& own, const std::vector<Peer>& peers,
+                                                  OnSilent on_silent);
+  ~Heartbeat();
+  /// All peers have started theirs: from now on one whose counter stands still for `heartbeat_ms` is silent.
+  /// Any thread.
+  void expect_beats();
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+
+ private:
+  struct Watched {
+    Peer peer;
+    uint32_t seen = 0;
+    uint64_t moved_ns = 0;
+    bool is_silent = false;
+  };
+
+  Heartbeat(ControlThread& control, uint64_t heartbeat_ms, std::atomic<uint32_t>& own, OnSilent on_silent)
+      : control_(control), clock_(heartbeat_ms), own_(own), on_silent_(std::move(on_silent)) {}
+  void beat();
+
+  ControlThread& control_;
+  HeartbeatClock clock_;
+  std::atomic<uint32_t>& own_;
+  OnSilent on_silent_;
+  FileDescriptor timer_;
+  std::vector<Watched> watched_;
+  bool expects_beats_ = false;  ///< touched while the control thread is held only; so is watched_
+};
+
+}  // namespace tutti

@@ -1,0 +1,182 @@
+#include "transports/tcp/tcp_connection.h"
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+
+namespace tutti::tcp {
+namespace {
+
+/// Messages from this size on take turns on the connections.
+constexpr uint32_t kLargeBytes = 8192;
+/// Payload of one frame: with several connections less, so that all of them have something to do.
+constexpr uint64_t kRunBytesMost = 1024 * 1024;
+constexpr uint64_t kSharedRunBytesMost = 64 * 1024;
+/// What is sent without a look at what has come: a message of 64 KiB, 10 us of work.
+constexpr uint64_t kUnreadBytesMost = kHeaderBytes + 64 * 1024;
+
+}  // namespace
+
+TcpConnection::TcpConnection(std::span<const ChannelRings> channels,
+                             std::vector<std::unique_ptr<Stream>> streams, const TcpOptions& options)
+    : options_(options),
+      outbox_(channels, options.shape, options.epoch),
+      inbox_(channels, options.shape),
+      run_bytes_most_(streams.size() > 1 ? kSharedRunBytesMost : kRunBytesMost) {
+  assert(!streams.empty() && channels.size() <= kMaxChannels && options.shape.readers == 1);
+  const FrameLimits limits{.channels = static_cast<uint32_t>(channels.size()),
+                           .slots = options.shape.slots,
+                           .slot_bytes = options.shape.slot_bytes,
+                           .epoch = options.epoch};
+  const bool may_be_late = streams.size() > 1;
+  for (std::unique_ptr<Stream>& socket : streams) {
+    streams_.push_back(std::make_unique<FrameStream>(
+        std::move(socket), inbox_, outbox_, limits, may_be_late, options.in_place_bytes,
+        options.arrivals != nullptr ? *options.arrivals : own_arrivals_));
+  }
+}
+
+bool TcpConnection::advance() {
+  // A peer that has closed in good order may do so before the network gives back what this rank sent it.
+  if (state_ == PeerState::kEnded) return collect_completions();
+  if (state_ != PeerState::kOpen) return false;
+  const bool had_unsent = has_unsent();
+  sent_bytes_ = 0;
+  bool moved = send();
+  // What was sent just now has not been answered: whoever only sends need not read to learn so, as long as
+  // the peer has room, and whoever waits sends nothing the next time, and reads. A refused read costs 0.4 us,
+  // a twentieth of a message.
+  if (moved && !had_unsent && sent_bytes_ <= kUnreadBytesMost && !has_unsent() && !outbox_.needs_credit()) {
+    settle();
+    return true;
+  }
+  for (const auto& stream : streams_) {
+    if (stream->worth_reading()) moved |= stream->receive();
+  }
+  moved |= collect_completions();
+  settle();
+  return moved;
+}
+
+bool TcpConnection::collect_completions() {
+  bool moved = false;
+  for (const auto& stream : streams_) moved |= stream->collect_completions();
+  return moved;
+}
+
+bool TcpConnection::send() {
+  bool moved = false;
+  for (const auto& stream : streams_) {
+    if (stream->wants_flush())
+      moved |= stream->flush(false);
+    else
+      stream->release_rest();
+  }
+  const uint32_t channels = outbox_.channel_count();
+  // One run of every channel in turn: none waits for all of another's.
+  for (bool more = true; more;) {
+    more = false;
+    for (uint32_t channel = 0; channel < channels; ++channel) {
+      if (outbox_.ready(channel)) more |= queue_run(channel, moved);
+    }
+  }
+  queue_credits();
+  for (const auto& stream : streams_) {
+    if (stream->wants_flush()) moved |= stream->flush(false);
+  }
+  return moved;
+}
+
+/// The connection for a frame; null: none has room.
+FrameStream* TcpConnection::choose(bool large) {
+  const size_t count = streams_.size();
+  const size_t start = large ? next_ : 0;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t index = (start + i) % count;
+    if (!streams_[index]->has_room()) continue;
+    if (large) next_ = (index + 1) % count;
+    return streams_[index].get();
+  }
+  return nullptr;
+}
+
+bool TcpConnection::queue_run(uint32_t channel, bool& moved) {
+  const bool large = outbox_.next_bytes(channel) >= kLargeBytes;
+  FrameStream* stream = choose(large);
+  if (stream == nullptr) return false;
+  const OutFrame frame = outbox_.take(channel, run_bytes_most_, inbox_.report(channel));
+  sent_bytes_ += frame.bytes;
+  stream->queue(frame);
+  if (stream->has_batch()) moved |= stream->flush(outbox_.ready(channel) || outbox_.needs_credit());
+  return true;
+}
+
+/// Credits that no message carries, when half of the window has not been reported: the peer can go
+/// on for the other half meanwhile.
+void TcpConnection::queue_credits() {
+  for (uint32_t channel = 0; channel < inbox_.channel_count(); ++channel) {
+    if (inbox_.unreported(channel) * 2 < options_.shape.slots || !outbox_.credit_free(channel)) continue;
+    FrameStream* stream = choose(false);
+    if (stream == nullptr) break;
+    stream->queue(outbox_.make_credit(channel, inbox_.report(channel)));
+  }
+}
+
+/// Draws the conclusions from the connections' states.
+void TcpConnection::settle() {
+  size_t ended = 0;
+  for (const auto& stream : streams_) {
+    const PeerState state = stream->state();
+    if (state == PeerState::kTorn) return fail(*stream);
+    if (state == PeerState::kEnded) ++ended;
+  }
+  if (ended < streams_.size()) return;
+  state_ = PeerState::kEnded;
+  status_ = Status(Code::kPeerLost, format("rank %u (%s) has closed its connections", options_.peer,
+                                           streams_[0]->stream().address().c_str()));
+}
+
+void TcpConnection::fail(const FrameStream& failed) {
+  size_t number = 0;
+  while (streams_[number].get() != &failed) ++number;
+  state_ = PeerState::kTorn;
+  status_ = Status(Code::kPeerLost, format("rank %u (%s, connection %zu of %zu) is lost: ", options_.peer,
+                                           failed.stream().address().c_str(), number + 1, streams_.size()) +
+                                        failed.reason());
+}
+
+bool TcpConnection::has_unsent() const {
+  return std::any_of(streams_.begin(), streams_.end(),
+                     [](const auto& stream) { return stream->has_unsent(); });
+}
+
+bool TcpConnection::drained() const {
+  return !has_unsent() && !outbox_.has_waiting();
+}
+
+void TcpConnection::prepare_wait(std::vector<pollfd>& polls) {
+  if (state_ != PeerState::kOpen) return;
+  for (const auto& stream : streams_) {
+    if (stream->state() != PeerState::kOpen) continue;
+    stream->prepare_wait();
+    const uint64_t silent_ms = stream->stream().silent_ms();
+    if (silent_ms > options_.silence_ms) {
+      stream->tear(
+          format("its host has not answered for %llu ms", static_cast<unsigned long long>(silent_ms)));
+      settle();
+      return;
+    }
+    const short events = static_cast<short>(POLLIN | (stream->has_unsent() ? POLLOUT : 0));
+    polls.push_back({.fd = stream->stream().descriptor(), .events = events, .revents = 0});
+  }
+}
+
+void TcpConnection::withdraw() {
+  for (const auto& stream : streams_) stream->withdraw();
+}
+
+void TcpConnection::finish() {
+  for (const auto& stream : streams_) stream->finish();
+}
+
+}  // namespace tutti::tcp
