@@ -18,7 +18,7 @@
 
 #include "algorithms/choice.h"
 #include "bootstrap/file_server.h"
-#include "bootstrap/server.h"
+#include "bootstrap/servers.h"
 #include "comm/carriage_trials.h"
 #include "comm/members.h"
 #include "comm/network_connections.h"

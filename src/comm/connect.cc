@@ -8,7 +8,7 @@
 #include <cstring>
 #include <set>
 
-#include "bootstrap/set_up.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/communicator.h"
 #include "comm/rank_facts.h"
 #include "core/clock.h"

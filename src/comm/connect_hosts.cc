@@ -1,7 +1,7 @@
 // Creating a communicator: the connections to ranks of other hosts.
 #include <iterator>
 
-#include "bootstrap/set_up.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/communicator.h"
 #include "comm/rank_facts.h"
 
