@@ -17,11 +17,8 @@ namespace {
 constexpr size_t kMaxBound = 512;
 // Slices of a pulled message below this size cost less when they are copied twice.
 constexpr uint64_t kLeastPulledSlice = 4096;
-// A connection sends from where the bytes lie what is at least so long: a copy into a slot, cold by then,
-// costs more than waiting for the network to take it, which the call does anyway. 4 KiB there and back: 6.7
-// us with, 5.7 us without; broadcasts of 256 and 512 bytes gain 2 to 3 %.
-constexpr uint64_t kRemoteReferenceBytes = 256;
-// The same on a device, where a copy costs memory bandwidth and a reference two flags. Estimates.
+// Messages of at least this size go by reference on a device, where a copy costs memory bandwidth and a
+// reference two flags. Estimates.
 constexpr uint64_t kDeviceReferenceBytes = 4096;
 constexpr uint64_t kDeviceDirectWriteBytes = 65536;
 // Groups of messages kept bound: both directions of a few peers.
@@ -389,11 +386,12 @@ BindOptions Communicator::bind_options() const {
   const uint64_t reference_bytes = config.reference_bytes;
   return {.reproducible = options_.reproducible,
           .streaming_bytes = config.streaming_bytes,
-          .reference_bytes =
-              remote_ != nullptr ? std::min(reference_bytes, kRemoteReferenceBytes) : reference_bytes,
+          .reference_bytes = remote_ != nullptr ? std::min(reference_bytes, network_traits_.reference_bytes)
+                                                : reference_bytes,
           .slots = shape_.slots,
           .slot_bytes = shape_.slot_bytes,
-          .least_slice_bytes = shares_no_host() ? shape_.slot_bytes : SliceLimits{}.least};
+          .least_slice_bytes = shares_no_host() && network_traits_.prefers_whole_slots ? shape_.slot_bytes
+                                                                                       : SliceLimits{}.least};
 }
 
 Result<std::unique_ptr<Communicator::Bound>> Communicator::bind(const Call& call) {

@@ -426,9 +426,10 @@ class Communicator {
   DeviceSnapshot device_snapshot_;
   std::optional<std::pair<uint32_t, uint64_t>> suspect_;  ///< peer, and the sequence then
   uint64_t suspected_at_ = 0;                             ///< launches
-  std::unique_ptr<NetworkConnections> remote_;            ///< null where all ranks are on one host
-  std::shared_ptr<ControlPlane> plane_;                   ///< as remote_
-  std::vector<ControlPlane::Peer> control_peers_;         ///< during set-up
+  TransportTraits network_traits_;              ///< of the transports that may join ranks of different hosts
+  std::unique_ptr<NetworkConnections> remote_;  ///< null where all ranks are on one host
+  std::shared_ptr<ControlPlane> plane_;         ///< as remote_
+  std::vector<ControlPlane::Peer> control_peers_;  ///< during set-up
   RankLinks links_;
   std::vector<std::unique_ptr<RankLinks>> stripe_links_;  ///< of the stripes that workers_ run
   std::unique_ptr<Workers> workers_;                      ///< null where one thread does it all
