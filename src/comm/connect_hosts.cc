@@ -1,6 +1,4 @@
 // Creating a communicator: the connections to ranks of other hosts.
-#include <algorithm>
-#include <array>
 #include <cstring>
 #include <iterator>
 #include <span>
@@ -10,6 +8,7 @@
 #include "bootstrap/set_up.h"
 #include "comm/communicator.h"
 #include "comm/rank_facts.h"
+#include "comm/transport_addresses.h"
 #include "engine/links.h"
 #include "transports/registry.h"
 
@@ -18,44 +17,7 @@ namespace {
 
 // Data connections between two ranks have channels from 0 on; this is the one of their control connection.
 constexpr uint32_t kControlChannel = kMaxConnections;
-// Bootstrap::share carries this much at once.
-constexpr size_t kPieceBytes = 512;
-
 using Address = std::vector<std::byte>;
-
-/// The addresses of one transport, by rank. All ranks call this for the same transports in the same order.
-/// Blocks until all have. Long addresses travel in pieces.
-Result<std::vector<Address>> share_addresses(Bootstrap& setup, const Transport& transport,
-                                             uint32_t rank_count) {
-  std::vector<Address> addresses(rank_count);
-  if (!transport.traits().has_address) return addresses;
-  const Address own = transport.address();
-  const uint64_t own_bytes = own.size();
-  auto sizes = setup.share(std::as_bytes(std::span(&own_bytes, 1)));
-  TUTTI_TRY(sizes.status());
-  uint64_t most = 0;
-  for (uint32_t rank = 0; rank < rank_count; ++rank) {
-    uint64_t bytes = 0;
-    std::memcpy(&bytes, (*sizes)[rank].data(), sizeof(bytes));
-    addresses[rank].resize(bytes);
-    most = std::max(most, bytes);
-  }
-  for (uint64_t offset = 0; offset < most; offset += kPieceBytes) {
-    std::array<std::byte, kPieceBytes> piece{};
-    if (offset < own_bytes)
-      std::copy_n(own.begin() + static_cast<std::ptrdiff_t>(offset),
-                  std::min(kPieceBytes, own_bytes - offset), piece.begin());
-    auto pieces = setup.share(piece);
-    TUTTI_TRY(pieces.status());
-    for (uint32_t rank = 0; rank < rank_count; ++rank) {
-      Address& address = addresses[rank];
-      if (offset < address.size())
-        std::copy_n((*pieces)[rank].begin(), std::min(kPieceBytes, address.size() - offset),
-                    address.begin() + static_cast<std::ptrdiff_t>(offset));
-    }
-  }
-  return addresses;
-}
 
 RankDescription describe_rank(uint32_t rank, const RankFacts& facts, std::span<const std::byte> address) {
   RankDescription description{.rank = rank, .host = facts.host, .machine = facts.machine, .address = address};
@@ -80,7 +42,8 @@ Result<NetworkSide> open_transports(Bootstrap& setup, const TransportOptions& op
   for (const TransportEntry* entry : *entries) {
     auto transport = entry->open(options);
     TUTTI_TRY(transport.status());
-    auto addresses = share_addresses(setup, **transport, options.rank_count);
+    auto addresses = share_addresses([&setup](std::span<const std::byte> blob) { return setup.share(blob); },
+                                     **transport, options.rank_count);
     TUTTI_TRY(addresses.status());
     side.transports.push_back(std::move(*transport));
     side.addresses.push_back(std::move(*addresses));
