@@ -5,9 +5,7 @@
 #include <string>
 
 #include "bootstrap/crypto.h"
-#include "bootstrap/set_up.h"
-#include "comm/communicator.h"
-#include "comm/rank_facts.h"
+#include "comm/builder.h"
 #include "comm/transport_addresses.h"
 #include "engine/links.h"
 #include "transports/registry.h"
@@ -72,18 +70,18 @@ Result<size_t> choose_for(const NetworkSide& side, const std::vector<RankFacts>&
 }  // namespace
 
 /// Connects to every rank of other hosts: the cheapest transport for data, and a socket for control.
-Status Communicator::connect_hosts(Bootstrap& setup, const std::vector<RankFacts>& facts) {
+Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
   if (host_count_ == 1) return Status::ok();
   const TransportOptions options{.rank = rank_,
                                  .rank_count = rank_count_,
                                  .shape = shape_.peer_ring(),
                                  .channels = kLinkChannels,
-                                 .epoch = epoch_of(setup.id()),
+                                 .epoch = epoch_of(bootstrap.id()),
                                  .config = process_.config(),
-                                 .derive_key = [key = setup.id().key](const std::string& label) {
+                                 .derive_key = [key = bootstrap.id().key](const std::string& label) {
                                    return authenticate(key, std::as_bytes(std::span(label)));
                                  }};
-  auto side = open_transports(setup, options);
+  auto side = open_transports(bootstrap, options);
   TUTTI_TRY(side.status());
   std::vector<DataRequest> requests;
   std::vector<NetworkConnections::Peer> peers;
@@ -99,7 +97,7 @@ Status Communicator::connect_hosts(Bootstrap& setup, const std::vector<RankFacts
     for (uint32_t i = 0; i < sockets; ++i) requests.push_back({peer, i, facts[peer].data});
     requests.push_back({peer, kControlChannel, facts[peer].data});
   }
-  auto sockets = setup.connect(requests);
+  auto sockets = bootstrap.connect(requests);
   TUTTI_TRY(sockets.status());
   auto next = sockets->begin();
   for (NetworkConnections::Peer& peer : peers) {
@@ -110,12 +108,11 @@ Status Communicator::connect_hosts(Bootstrap& setup, const std::vector<RankFacts
   }
   auto remote = NetworkConnections::open(
       std::move(side->transports), std::move(peers), options.shape, rank_count_,
-      {.deadline_ns = setup.deadline_ns(), .descriptor = setup.descriptor(), .check = [&setup] {
-         return setup.check();
+      {.deadline_ns = bootstrap.deadline_ns(), .descriptor = bootstrap.descriptor(), .check = [&bootstrap] {
+         return bootstrap.check();
        }});
   TUTTI_TRY(remote.status());
-  remote_ = std::move(*remote);
-  waiter_ = make_waiter();
+  network_ = std::move(*remote);
   return Status::ok();
 }
 

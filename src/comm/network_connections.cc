@@ -18,6 +18,7 @@ Result<std::unique_ptr<NetworkConnections>> NetworkConnections::open(Transports 
                                                                      const SetUpWatch& watch) {
   std::unique_ptr<NetworkConnections> links(new NetworkConnections);
   links->transports_ = std::move(transports);
+  if (links->transports_.size() == 1) links->only_ = links->transports_[0].get();
   links->index_of_.resize(rank_count);
   for (Peer& peer : peers) TUTTI_TRY(links->connect(std::move(peer), shape));
   for (const auto& transport : links->transports_) TUTTI_TRY(transport->complete(watch));
@@ -49,7 +50,7 @@ NetworkConnections::~NetworkConnections() {
   for (const auto& remote : remotes_) transports_[remote->transport]->deregister_memory(remote->memory);
 }
 
-bool NetworkConnections::advance() {
+bool NetworkConnections::advance_all() {
   bool moved = false;
   for (const auto& transport : transports_) moved |= transport->progress();
   return moved;

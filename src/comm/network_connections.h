@@ -42,7 +42,7 @@ class NetworkConnections final : public Sleeper {
   RecvLink& recv_link(uint32_t peer, uint32_t channel) { return at(peer).rings.recv(channel); }
 
   /// Moves what can be moved without blocking; true when anything moved.
-  bool advance();
+  bool advance() { return only_ != nullptr ? only_->progress() : advance_all(); }
   /// Moves all that has reached this host from `peer`.
   void advance_fully(uint32_t peer) { at(peer).connection->advance_fully(); }
   /// A peer to which something is yet to be given to the network; none: an operation may be left.
@@ -75,12 +75,14 @@ class NetworkConnections final : public Sleeper {
   Remote& at(uint32_t peer) { return *remotes_[index_of_[peer]]; }
   const Remote& at(uint32_t peer) const { return *remotes_[index_of_[peer]]; }
   Status connect(Peer peer, const RingShape& shape);
+  bool advance_all();
   bool all_received() const;
 
   std::vector<std::unique_ptr<Remote>> remotes_;
   std::vector<size_t> index_of_;  ///< by rank
   std::vector<pollfd> polls_;
-  Transports transports_;  ///< destroyed before the rings
+  Transport* only_ = nullptr;  ///< the only transport; null where there are several
+  Transports transports_;      ///< destroyed before the rings
 };
 
 }  // namespace tutti
