@@ -23,10 +23,6 @@ namespace {
 // the caches: 8, 16 and 32 KiB were within 10 % of each other from 2 MiB on, 32 KiB lost 20 to 40 % at 32 KiB
 // to 256 KiB (`./dev bench`, 2 ranks, far cores).
 constexpr uint32_t kSlotBytes = 16384;
-// Slots where all messages go by the network, which has buffers of its own: 32 KiB were 9 to 15 % faster at 2
-// MiB and not slower at 256 KiB; with 64 KiB, half as many credits, writes and messages, streams of 2 MiB on
-// another 2 to 4 % (docs/performance.md).
-constexpr uint32_t kNetworkSlotBytes = 65536;
 
 std::span<const std::byte> as_bytes(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
@@ -74,10 +70,7 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   if (theirs.heartbeat_ms != first.heartbeat_ms) {
     return differ("TUTTI_HEARTBEAT_MS", theirs.heartbeat_ms, first.heartbeat_ms);
   }
-  if (theirs.connections != first.connections) {
-    return differ("TUTTI_CONNECTIONS", theirs.connections, first.connections);
-  }
-  if (theirs.tls != first.tls) return differ("TUTTI_TLS", theirs.tls, first.tls);
+  TUTTI_TRY(compare_settings(rank, theirs.transports, first.transports));
   if (theirs.stripe_bytes != first.stripe_bytes) {
     return differ("TUTTI_STRIPE_BYTES", theirs.stripe_bytes, first.stripe_bytes);
   }
@@ -276,7 +269,11 @@ Status CommunicatorBuilder::choose(const Bootstrap& bootstrap, const std::vector
   host_count_ = peers_.host_count();
   count_cores(facts);
   // This rank's segment was laid out for the other size; nobody on its host reads the rings in it.
-  if (peers_.shares_no_host() && process_.config().slot_bytes == 0) shape_.slot_bytes = kNetworkSlotBytes;
+  auto transports = network_transports(process_.config());
+  TUTTI_TRY(transports.status());
+  network_traits_ = combined_traits(*transports);
+  if (peers_.shares_no_host() && process_.config().slot_bytes == 0)
+    shape_.slot_bytes = network_traits_.slot_bytes;
   return Status::ok();
 }
 
@@ -311,8 +308,7 @@ RankFacts CommunicatorBuilder::describe(const PackedEndpoints& data, const FileS
           .cpu_quota = cpu_quota(),
           .reproducible = options_.reproducible ? 1u : 0u,
           .threads = options_.threads,
-          .connections = config.connections,
-          .tls = config.tls ? 1u : 0u,
+          .transports = agreed_values(config),
           .heartbeat_ms = config.heartbeat_ms,
           .stripe_bytes = config.stripe_bytes,
           .device = device_identity(),

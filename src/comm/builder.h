@@ -89,6 +89,7 @@ class CommunicatorBuilder {
   std::shared_ptr<Segment> segment_;
   std::vector<PeerSegment> memory_;
   std::vector<ControlPlane::Peer> control_peers_;
+  TransportTraits network_traits_ = {};  ///< of the transports that may join ranks of different hosts
   std::unique_ptr<NetworkConnections> network_;
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<DeviceRank> device_;     ///< until an executor has it

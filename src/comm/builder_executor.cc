@@ -79,6 +79,7 @@ Status CommunicatorBuilder::allocate_host() {
                                                                  .wait_mode = wait_mode_,
                                                                  .striped_wait_mode = striped_wait_mode_,
                                                                  .timeout_ms = options_.timeout_ms,
+                                                                 .network_traits = network_traits_,
                                                                  .network = std::move(network_),
                                                                  .workers = std::move(workers_)});
   parts_->host = host.get();

@@ -1,50 +1,116 @@
 // Creating a communicator: the connections to ranks of other hosts.
+#include <cstring>
 #include <iterator>
+#include <span>
+#include <string>
 
+#include "bootstrap/crypto.h"
 #include "comm/builder.h"
+#include "comm/transport_addresses.h"
+#include "engine/links.h"
+#include "transports/registry.h"
 
 namespace tutti {
 namespace {
 
 // Data connections between two ranks have channels from 0 on; this is the one of their control connection.
 constexpr uint32_t kControlChannel = kMaxConnections;
+using Address = std::vector<std::byte>;
+
+RankDescription describe_rank(uint32_t rank, const RankFacts& facts, std::span<const std::byte> address) {
+  RankDescription description{.rank = rank, .host = facts.host, .machine = facts.machine, .address = address};
+  static_assert(sizeof(description.process) <= sizeof(facts.process));
+  std::memcpy(&description.process, facts.process.data(), sizeof(description.process));
+  return description;
+}
+
+/// The transports that may join ranks of different hosts, and what all ranks have said of theirs.
+struct NetworkSide {
+  NetworkConnections::Transports transports;
+  std::vector<std::vector<Address>> addresses;  ///< by transport, rank
+  std::string names;                            ///< for messages
+};
+
+/// Blocks until all ranks have opened theirs. Errors: as network_transports, TransportEntry::open and
+/// Bootstrap::share.
+Result<NetworkSide> open_transports(Bootstrap& setup, const TransportOptions& options) {
+  auto entries = network_transports(options.config);
+  TUTTI_TRY(entries.status());
+  NetworkSide side;
+  for (const TransportEntry* entry : *entries) {
+    auto transport = entry->open(options);
+    TUTTI_TRY(transport.status());
+    auto addresses = share_addresses([&setup](std::span<const std::byte> blob) { return setup.share(blob); },
+                                     **transport, options.rank_count);
+    TUTTI_TRY(addresses.status());
+    side.transports.push_back(std::move(*transport));
+    side.addresses.push_back(std::move(*addresses));
+    add_to_list(side.names, entry->name);
+  }
+  return side;
+}
+
+/// The transport that joins two ranks; both find the same one. Errors: kInvalidArgument: there is none.
+Result<size_t> choose_for(const NetworkSide& side, const std::vector<RankFacts>& facts, uint32_t rank,
+                          uint32_t peer) {
+  std::vector<std::optional<LinkCost>> costs;
+  for (size_t i = 0; i < side.transports.size(); ++i) {
+    costs.push_back(side.transports[i]->reach(describe_rank(rank, facts[rank], side.addresses[i][rank]),
+                                              describe_rank(peer, facts[peer], side.addresses[i][peer])));
+  }
+  const std::optional<size_t> chosen = choose_transport(costs);
+  if (chosen) return *chosen;
+  return Status(
+      Code::kInvalidArgument,
+      format("no transport joins rank %u and rank %u, which are on different hosts; tried: %s. Unset "
+             "TUTTI_TRANSPORT, or name a transport that both hosts have",
+             rank, peer, side.names.c_str()));
+}
 
 }  // namespace
 
-/// Connects to every rank of other hosts: some connections for data, one for control.
+/// Connects to every rank of other hosts: the cheapest transport for data, and a socket for control.
 Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
   if (host_count_ == 1) return Status::ok();
-  const uint32_t connections = process_.config().connections;
+  const TransportOptions options{.rank = rank_,
+                                 .rank_count = rank_count_,
+                                 .shape = shape_.peer_ring(),
+                                 .channels = kLinkChannels,
+                                 .epoch = epoch_of(bootstrap.id()),
+                                 .config = process_.config(),
+                                 .derive_key = [key = bootstrap.id().key](const std::string& label) {
+                                   return authenticate(key, std::as_bytes(std::span(label)));
+                                 }};
+  auto side = open_transports(bootstrap, options);
+  TUTTI_TRY(side.status());
   std::vector<DataRequest> requests;
+  std::vector<NetworkConnections::Peer> peers;
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
     if (host_of_[peer] == host_of_[rank_]) continue;
-    for (uint32_t i = 0; i < connections; ++i) requests.push_back({peer, i, facts[peer].data});
+    auto chosen = choose_for(*side, facts, rank_, peer);
+    TUTTI_TRY(chosen.status());
+    peers.push_back({.rank = peer,
+                     .transport = *chosen,
+                     .is_near = facts[peer].machine == facts[rank_].machine,
+                     .address = side->addresses[*chosen][peer]});
+    const uint32_t sockets = side->transports[*chosen]->socket_count();
+    for (uint32_t i = 0; i < sockets; ++i) requests.push_back({peer, i, facts[peer].data});
     requests.push_back({peer, kControlChannel, facts[peer].data});
   }
   auto sockets = bootstrap.connect(requests);
   TUTTI_TRY(sockets.status());
-  std::vector<NetworkConnections::Peer> peers;
-  for (size_t i = 0; i < requests.size(); i += connections + 1) {
-    NetworkConnections::Peer& peer = peers.emplace_back();
-    peer.rank = requests[i].peer;
-    peer.is_near = facts[peer.rank].machine == facts[rank_].machine;
-    const auto start = sockets->begin() + static_cast<std::ptrdiff_t>(i);
-    const auto control = start + static_cast<std::ptrdiff_t>(connections);
-    std::move(start, control, std::back_inserter(peer.sockets));
-    control_peers_.push_back({requests[i].peer, std::move(*control)});
+  auto next = sockets->begin();
+  for (NetworkConnections::Peer& peer : peers) {
+    const auto control = next + side->transports[peer.transport]->socket_count();
+    std::move(next, control, std::back_inserter(peer.sockets));
+    control_peers_.push_back({peer.rank, std::move(*control)});
+    next = control + 1;
   }
-  NetworkOptions options{.rank_count = rank_count_,
-                         .shape = shape_.peer_ring(),
-                         .epoch = epoch_of(bootstrap.id()),
-                         .silence_ms = process_.config().heartbeat_ms};
-  if (process_.config().tls) {
-    options.tls = {.rank = rank_,
-                   .key = bootstrap.id().key,
-                   .deadline_ns = bootstrap.deadline_ns(),
-                   .bootstrap_fd = bootstrap.descriptor(),
-                   .check = [&bootstrap] { return bootstrap.check(); }};
-  }
-  auto remote = NetworkConnections::open(std::move(peers), options);
+  auto remote = NetworkConnections::open(
+      std::move(side->transports), std::move(peers), options.shape, rank_count_,
+      {.deadline_ns = bootstrap.deadline_ns(), .descriptor = bootstrap.descriptor(), .check = [&bootstrap] {
+         return bootstrap.check();
+       }});
   TUTTI_TRY(remote.status());
   network_ = std::move(*remote);
   return Status::ok();

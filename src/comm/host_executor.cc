@@ -12,10 +12,6 @@ namespace {
 
 // Slices of a pulled message below this size cost less when they are copied twice.
 constexpr uint64_t kLeastPulledSlice = 4096;
-// The network sends messages from this size on from where they lie: a copy into a slot, cold by then, costs
-// more than waiting for the network to take the message, which the call does anyway. 4 KiB there and back:
-// 6.7 us with, 5.7 us without; broadcasts of 256 and 512 bytes gain 2 to 3 %.
-constexpr uint64_t kNetworkReferenceBytes = 256;
 // Groups of messages kept bound: both directions of a few peers.
 constexpr size_t kMaxBoundMessages = 16;
 // How long a failed rank waits for peers that may still read its buffers. Peers notice an alert within a
@@ -54,14 +50,16 @@ Facts HostExecutor::facts() const {
 BindOptions HostExecutor::bind_options() const {
   const Config& config = options_.config;
   const uint64_t reference_bytes = config.reference_bytes;
-  return {
-      .reproducible = options_.reproducible,
-      .streaming_bytes = config.streaming_bytes,
-      .reference_bytes =
-          options_.network != nullptr ? std::min(reference_bytes, kNetworkReferenceBytes) : reference_bytes,
-      .slots = options_.shape.slots,
-      .slot_bytes = options_.shape.slot_bytes,
-      .least_slice_bytes = options_.peers.shares_no_host() ? options_.shape.slot_bytes : SliceLimits{}.least};
+  return {.reproducible = options_.reproducible,
+          .streaming_bytes = config.streaming_bytes,
+          .reference_bytes = options_.network != nullptr
+                                 ? std::min(reference_bytes, options_.network_traits.reference_bytes)
+                                 : reference_bytes,
+          .slots = options_.shape.slots,
+          .slot_bytes = options_.shape.slot_bytes,
+          .least_slice_bytes = options_.peers.shares_no_host() && options_.network_traits.prefers_whole_slots
+                                   ? options_.shape.slot_bytes
+                                   : SliceLimits{}.least};
 }
 
 /// How many threads work on a call of so many bytes: agreed by all ranks, as both settings are. One where

@@ -35,6 +35,7 @@ struct HostExecutorOptions {
   WaitMode wait_mode = WaitMode::kYield;
   WaitMode striped_wait_mode = WaitMode::kYield;  ///< while several threads of every rank work
   uint64_t timeout_ms = 600'000;
+  TransportTraits network_traits = {};          ///< of the transports that may join ranks of different hosts
   std::unique_ptr<NetworkConnections> network;  ///< null where all ranks are on one host
   std::unique_ptr<Workers> workers;             ///< null where `threads` is 1
 };

@@ -11,6 +11,7 @@
 #include "comm/process.h"
 #include "core/cpu.h"
 #include "device/device_rank.h"
+#include "transports/registry.h"
 
 namespace tutti {
 
@@ -31,8 +32,7 @@ struct RankFacts {
   uint32_t cpu_quota = 0;
   uint32_t reproducible = 0;
   uint32_t threads = 0;
-  uint32_t connections = 0;
-  uint32_t tls = 0;
+  AgreedValues transports{};  ///< settings of transports
   uint64_t heartbeat_ms = 0;
   uint64_t stripe_bytes = 0;
   DeviceIdentity device{};

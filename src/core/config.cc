@@ -148,6 +148,7 @@ Result<Config> read_config(const Environment& environment) {
   read_text(environment, "TUTTI_HOSTID", config.host_id);
   TUTTI_TRY(read_number(environment, "TUTTI_HEARTBEAT_MS", {0, kYearMs}, config.heartbeat_ms));
   TUTTI_TRY(read_number(environment, "TUTTI_REPORT_SIGNAL", {0, 1}, config.report_signal));
+  read_text(environment, "TUTTI_TRANSPORT", config.transport);
   TUTTI_TRY(read_number(environment, "TUTTI_CONNECTIONS", {1, kMaxConnections}, config.connections));
   TUTTI_TRY(read_number(environment, "TUTTI_TLS", {0, 1}, config.tls));
   TUTTI_TRY(read_ports(environment, "TUTTI_PORT_RANGE", config.port_first, config.port_last));

@@ -92,6 +92,9 @@ struct Config {
   uint32_t connections = 1;
   /// TUTTI_TLS: 1 = the data between hosts is encrypted and signed (TLS 1.3); equal on all ranks.
   bool tls = false;
+  /// TUTTI_TRANSPORT: name of the transport that joins ranks of different hosts; empty = the cheapest; equal
+  /// on all ranks.
+  std::string transport;
   /// CUDA_DEVICE_MAX_CONNECTIONS, which CUDA's driver reads too: queues of a device, to which the process's
   /// streams are dealt; where the driver would ignore it, the driver's default.
   uint32_t device_queues = 8;

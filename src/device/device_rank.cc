@@ -89,7 +89,7 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
     if (theirs.file == nullptr)
       return refuse(
           {Code::kUnsupported, "it is on another host, and device memory is not sent to other hosts yet"});
-    const MemoryHandle ticket{.kind = MemoryHandle::kFile, .bytes = links_->memory.bytes()};
+    const DeviceMemoryHandle ticket{.kind = DeviceMemoryHandle::kFile, .bytes = links_->memory.bytes()};
     auto memory = PeerDeviceMemory::open(context_, ticket, *theirs.file);
     if (!memory) return refuse(memory.status());
     peers_[peer].links = std::make_shared<DeviceLinks>();

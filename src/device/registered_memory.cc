@@ -11,7 +11,7 @@ namespace {
 struct Offered {
   uint64_t address = 0;  ///< in its process
   uint64_t bytes = 0;
-  MemoryHandle ticket;
+  DeviceMemoryHandle ticket;
 };
 static_assert(sizeof(Offered) <= sizeof(RegistrationOffer::ticket));
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bootstrap/unique_id.h"
+#include "transports/tcp/tcp_transport.h"
 
 namespace tutti::test {
 namespace {
@@ -24,11 +25,14 @@ constexpr RingShape kShape{.slots = 8, .slot_bytes = 1024};
 /// The links of one of ranks 0 and 1 to the other.
 std::unique_ptr<NetworkConnections> links_to(FileDescriptor socket, uint64_t silence_ms, uint32_t peer = 1,
                                              uint16_t epoch = 0) {
+  TransportOptions options{.rank = 1 - peer, .rank_count = 2, .shape = kShape, .epoch = epoch};
+  options.config.heartbeat_ms = silence_ms;
+  NetworkConnections::Transports transports;
+  transports.push_back(std::move(*tcp::open_tcp_transport(options)));
   std::vector<NetworkConnections::Peer> peers(1);
   peers[0].rank = peer;
   peers[0].sockets.push_back(std::move(socket));
-  auto links = NetworkConnections::open(
-      std::move(peers), {.rank_count = 2, .shape = kShape, .epoch = epoch, .silence_ms = silence_ms});
+  auto links = NetworkConnections::open(std::move(transports), std::move(peers), kShape, 2, {});
   EXPECT_TRUE(links.status().is_ok()) << links.status().text();
   return std::move(*links);
 }

@@ -53,7 +53,7 @@ std::vector<unsigned char> read(const Context& context, const void* address) {
 }
 
 /// Sends a ticket and its file to the other rank, by a socket of that name.
-void send_ticket(Trial& trial, Rank& rank, const std::string& name, const MemoryHandle& ticket,
+void send_ticket(Trial& trial, Rank& rank, const std::string& name, const DeviceMemoryHandle& ticket,
                  const FileDescriptor& file) {
   const auto listener = local_listen(name);
   trial.ok(listener.status(), "listening");
@@ -65,8 +65,8 @@ void send_ticket(Trial& trial, Rank& rank, const std::string& name, const Memory
 }
 
 /// Receives it. The ticket is empty when it does not come.
-MemoryHandle receive_ticket(Trial& trial, Rank& rank, const std::string& name, FileDescriptor& file) {
-  MemoryHandle ticket;
+DeviceMemoryHandle receive_ticket(Trial& trial, Rank& rank, const std::string& name, FileDescriptor& file) {
+  DeviceMemoryHandle ticket;
   if (!rank.meet()) return ticket;
   const auto connection = local_connect(name, UINT64_MAX);
   trial.ok(connection.status(), "connecting");
@@ -79,7 +79,7 @@ MemoryHandle receive_ticket(Trial& trial, Rank& rank, const std::string& name, F
 }
 
 /// Rank 0 shares memory, rank 1 writes to it, rank 0 sees that; both give everything back.
-void share(Rank& rank, const std::string& name, MemoryHandle::Kind kind) {
+void share(Rank& rank, const std::string& name, DeviceMemoryHandle::Kind kind) {
   Trial trial;
   {
     Devices devices;
@@ -97,7 +97,7 @@ void share(Rank& rank, const std::string& name, MemoryHandle::Kind kind) {
     } else if (rank.rank() == 1) {
       const Context& context = *devices.contexts[0];
       FileDescriptor file;
-      const MemoryHandle ticket = receive_ticket(trial, rank, name, file);
+      const DeviceMemoryHandle ticket = receive_ticket(trial, rank, name, file);
       const auto memory = PeerDeviceMemory::open(context, ticket, file);
       file.reset();
       if (trial.ok(memory.status(), "opening")) {
@@ -114,11 +114,11 @@ void share(Rank& rank, const std::string& name, MemoryHandle::Kind kind) {
 TEST(PeerToPeerTest, ProcessesShareMemoryByFileOrByIpcHandle) {
   const std::string name = "tutti-p2p-test-" + std::to_string(getpid());
   EXPECT_EQ(test::run_cluster({.layout = {1, 1}, .create = false},
-                              [&](Rank& rank) { share(rank, name, MemoryHandle::kFile); }),
+                              [&](Rank& rank) { share(rank, name, DeviceMemoryHandle::kFile); }),
             "");
   EXPECT_EQ(
       test::run_cluster({.layout = {1, 1}, .environment = {{"FAKE_CUDA_NO_FILES", "1"}}, .create = false},
-                        [&](Rank& rank) { share(rank, name, MemoryHandle::kIpc); }),
+                        [&](Rank& rank) { share(rank, name, DeviceMemoryHandle::kIpc); }),
       "");
 }
 
@@ -147,7 +147,7 @@ TEST(PeerToPeerTest, AProgramsOwnMemoryIsSharedFromItsMiddle) {
         trial.is(before == 0, "nothing in front of it is touched");
       } else {
         FileDescriptor file;
-        const MemoryHandle ticket = receive_ticket(trial, rank, name, file);
+        const DeviceMemoryHandle ticket = receive_ticket(trial, rank, name, file);
         const auto memory = PeerDeviceMemory::open(context, ticket, file);
         if (trial.ok(memory.status(), "opening"))
           trial.ok(fill_now(context, memory->as<void>(), 4, kBytes), "writing");
@@ -172,7 +172,7 @@ TEST(PeerToPeerTest, AnAllocationThatIsMadeForFilesIsSharedFromItsMiddle) {
         char* const middle = memory->as<char>() + 3000;
         const auto share = share_memory(context, middle, kBytes);
         if (trial.ok(share.status(), "sharing")) {
-          trial.is(share->ticket.kind == MemoryHandle::kFile, "by file");
+          trial.is(share->ticket.kind == DeviceMemoryHandle::kFile, "by file");
           send_ticket(trial, rank, name, share->ticket, share->file);
           rank.meet();
           trial.is(read(context, middle) == std::vector<unsigned char>(kBytes, 7), "the write");
@@ -182,7 +182,7 @@ TEST(PeerToPeerTest, AnAllocationThatIsMadeForFilesIsSharedFromItsMiddle) {
       } else if (rank.rank() == 1) {
         const Context& context = *devices.contexts[0];
         FileDescriptor file;
-        const MemoryHandle ticket = receive_ticket(trial, rank, name, file);
+        const DeviceMemoryHandle ticket = receive_ticket(trial, rank, name, file);
         const auto memory = PeerDeviceMemory::open(context, ticket, file);
         if (trial.ok(memory.status(), "opening"))
           trial.ok(fill_now(context, memory->as<void>(), 7, kBytes), "writing");
@@ -236,10 +236,10 @@ TEST(PeerToPeerTest, WhatCannotBeMadeLeavesNothingBehind) {
       trial.fails(SharedDeviceMemory::create(context, 8 << 20).status(), Code::kOutOfMemory,
                   "cuMemCreate(8388608");
       trial.fails(SharedDeviceMemory::create(context, kBytes).status(), Code::kSystemError, "cuMemSetAccess");
-      MemoryHandle ticket{.kind = MemoryHandle::kFile, .bytes = 2 << 20};
+      DeviceMemoryHandle ticket{.kind = DeviceMemoryHandle::kFile, .bytes = 2 << 20};
       trial.fails(PeerDeviceMemory::open(context, ticket, FileDescriptor()).status(), Code::kSystemError,
                   "cuMemImportFromShareableHandle");
-      ticket.kind = MemoryHandle::kNone;
+      ticket.kind = DeviceMemoryHandle::kNone;
       trial.fails(PeerDeviceMemory::open(context, ticket, FileDescriptor()).status(), Code::kUnsupported,
                   "shared");
     }

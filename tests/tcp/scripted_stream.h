@@ -66,6 +66,7 @@ class ScriptedStream final : public tcp::Stream {
   }
   void finish() override { finished = true; }
   uint64_t silent_ms() const override { return silence_ms; }
+  uint64_t unconfirmed_bytes() const override { return 0; }
   int descriptor() const override { return -1; }
   const std::string& address() const override { return name; }
 

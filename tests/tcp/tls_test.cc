@@ -56,6 +56,7 @@ class TappedStream final : public tcp::Stream {
   bool next_completion(tcp::Completion& /*completion*/) override { return false; }
   void finish() override { inner_->finish(); }
   uint64_t silent_ms() const override { return 0; }
+  uint64_t unconfirmed_bytes() const override { return inner_->unconfirmed_bytes(); }
   int descriptor() const override { return inner_->descriptor(); }
   const std::string& address() const override { return inner_->address(); }
 

@@ -53,7 +53,7 @@ void run_case(const Case& at, uint64_t seed, uint64_t messages) {
   ConnectionPair pair(
       {.shape = at.shape, .first_number = at.first_number, .in_place_bytes = at.in_place_bytes},
       std::move(streams.ends[0]), std::move(streams.ends[1]));
-  Traffic traffic(pair, seed, messages, at.slow_reader);
+  Traffic traffic(pair.first, pair.second, seed, messages, at.slow_reader);
   run(pair, traffic, seed, describe(at, seed));
   EXPECT_LE(traffic.most_ahead(), 2 * at.shape.slots) << describe(at, seed);
   EXPECT_GT(traffic.direct_count(), 0u) << describe(at, seed);

@@ -136,7 +136,7 @@ Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, si
   memory.context_ = &context;
   if (context.facts().shares_by_file) {
     TUTTI_TRY(create_by_file(context, bytes, memory.mapping_, memory.file_));
-    memory.ticket_ = {.kind = MemoryHandle::kFile, .bytes = bytes};
+    memory.ticket_ = {.kind = DeviceMemoryHandle::kFile, .bytes = bytes};
   } else {
     auto plain = cuda::DeviceMemory::allocate(context, bytes);
     TUTTI_TRY(plain.status());
@@ -154,14 +154,14 @@ Status SharedDeviceMemory::let_in(const Context& other) const {
   return mapping_.address() != 0 ? mapping_.let_in(other) : other.enable_peer(*context_);
 }
 
-Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const MemoryHandle& ticket,
+Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const DeviceMemoryHandle& ticket,
                                                 const FileDescriptor& file) {
   const Driver& driver = context.driver();
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
   PeerDeviceMemory memory;
   memory.context_ = &context;
-  if (ticket.kind == MemoryHandle::kFile) {
+  if (ticket.kind == DeviceMemoryHandle::kFile) {
     AllocationHandle handle(driver);
     // The driver takes the descriptor's number for a pointer.
     void* const number = reinterpret_cast<void*>(static_cast<intptr_t>(file.get()));
@@ -174,7 +174,7 @@ Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const Me
     memory.address_ = memory.mapping_.address() + ticket.offset;
     return memory;
   }
-  if (ticket.kind != MemoryHandle::kIpc) {
+  if (ticket.kind != DeviceMemoryHandle::kIpc) {
     return Status(Code::kUnsupported, "a peer's device memory cannot be shared with other processes");
   }
   CUipcMemHandle handle{};
@@ -210,7 +210,7 @@ void PeerDeviceMemory::reset() {
   address_ = 0;
 }
 
-Result<MemoryHandle> make_handle(const Context& context, const void* address, size_t bytes) {
+Result<DeviceMemoryHandle> make_handle(const Context& context, const void* address, size_t bytes) {
   const Driver& driver = context.driver();
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
@@ -230,7 +230,7 @@ Result<MemoryHandle> make_handle(const Context& context, const void* address, si
   }
   CUipcMemHandle handle{};
   TUTTI_TRY(driver.check(driver.ipc_get_mem_handle(&handle, base), "cuIpcGetMemHandle"));
-  MemoryHandle ticket{.kind = MemoryHandle::kIpc, .bytes = bytes, .offset = pointer - base};
+  DeviceMemoryHandle ticket{.kind = DeviceMemoryHandle::kIpc, .bytes = bytes, .offset = pointer - base};
   std::memcpy(ticket.handle.data(), &handle, sizeof(handle));
   return ticket;
 }
@@ -254,7 +254,7 @@ Result<DeviceShare> share_memory(const Context& context, const void* address, si
     return Status(ticket.status().code(), std::string(ticket.status().text()) +
                                               "; nor is it one allocation that can be shared by file");
   }
-  return DeviceShare{{.kind = MemoryHandle::kFile, .bytes = whole, .offset = pointer - base},
+  return DeviceShare{{.kind = DeviceMemoryHandle::kFile, .bytes = whole, .offset = pointer - base},
                      FileDescriptor(fd)};
 }
 

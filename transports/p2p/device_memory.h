@@ -25,7 +25,7 @@ CUmemAllocationProp shareable_memory(CUdevice device);
 
 /// What another process needs to reach memory of a device. Plain bytes; a file, if there is one, travels
 /// beside it.
-struct MemoryHandle {
+struct DeviceMemoryHandle {
   enum Kind : uint32_t {
     kNone = 0,
     kFile = 1,  ///< a VMM allocation: needs the file
@@ -69,7 +69,7 @@ class SharedDeviceMemory {
   static Result<SharedDeviceMemory> create(const cuda::Context& context, size_t bytes);
 
   /// For other processes; `file` goes with it where it is open.
-  const MemoryHandle& ticket() const { return ticket_; }
+  const DeviceMemoryHandle& ticket() const { return ticket_; }
   const FileDescriptor& file() const { return file_; }
   /// For ranks of this process on another device. Errors: kUnsupported: it has no access.
   Status let_in(const cuda::Context& other) const;
@@ -86,7 +86,7 @@ class SharedDeviceMemory {
   DeviceMapping mapping_;     ///< shared by file
   cuda::DeviceMemory plain_;  ///< where the device cannot: by CUDA IPC
   FileDescriptor file_;
-  MemoryHandle ticket_;
+  DeviceMemoryHandle ticket_;
 };
 
 /// Memory of a device that another process has allocated.
@@ -95,7 +95,7 @@ class PeerDeviceMemory {
   /// `file` is looked at for a ticket of kind kFile; it may be closed afterwards. Errors: kUnsupported (no
   /// access to that device, or not from this one), kPeerLost (its process has ended), kOutOfMemory,
   /// kSystemError.
-  static Result<PeerDeviceMemory> open(const cuda::Context& context, const MemoryHandle& ticket,
+  static Result<PeerDeviceMemory> open(const cuda::Context& context, const DeviceMemoryHandle& ticket,
                                        const FileDescriptor& file);
   PeerDeviceMemory() = default;
   PeerDeviceMemory(PeerDeviceMemory&& other) noexcept { *this = std::move(other); }
@@ -118,11 +118,11 @@ class PeerDeviceMemory {
 /// A ticket for [address, address + bytes) that the program has allocated itself, by CUDA IPC. It opens only
 /// while the program has not freed the memory. Errors: kUnsupported: memory of another kind (VMM, managed,
 /// host).
-Result<MemoryHandle> make_handle(const cuda::Context& context, const void* address, size_t bytes);
+Result<DeviceMemoryHandle> make_handle(const cuda::Context& context, const void* address, size_t bytes);
 
 /// A ticket and, where its kind is kFile, the file that goes with it.
 struct DeviceShare {
-  MemoryHandle ticket;
+  DeviceMemoryHandle ticket;
   FileDescriptor file;
 };
 

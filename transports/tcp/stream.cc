@@ -3,8 +3,10 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/errqueue.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -118,6 +120,10 @@ class SocketStream final : public Stream {
     return owed ? info.tcpi_last_ack_recv : 0;
   }
 
+  uint64_t unconfirmed_bytes() const override {
+    int bytes = 0;
+    return ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
+  }
   int descriptor() const override { return socket_.get(); }
   const std::string& address() const override { return address_; }
 

@@ -50,6 +50,8 @@ class Stream {
   /// How long the peer's host has not answered what it owes an answer to; 0: nothing is owed. A peer
   /// that does not read is not silent: its host answers.
   virtual uint64_t silent_ms() const = 0;
+  /// Written bytes that the peer's host has not confirmed. Any thread may ask.
+  virtual uint64_t unconfirmed_bytes() const = 0;
   virtual int descriptor() const = 0;
   /// The other end, for messages.
   virtual const std::string& address() const = 0;

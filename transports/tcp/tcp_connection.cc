@@ -58,6 +58,14 @@ bool TcpConnection::advance() {
   return moved;
 }
 
+void TcpConnection::advance_fully() {
+  // A quiet stream is read again after this.
+  std::vector<pollfd> polls;
+  prepare_wait(polls);
+  while (advance()) {
+  }
+}
+
 bool TcpConnection::collect_completions() {
   bool moved = false;
   for (const auto& stream : streams_) moved |= stream->collect_completions();
@@ -152,6 +160,12 @@ bool TcpConnection::has_unsent() const {
 
 bool TcpConnection::drained() const {
   return !has_unsent() && !outbox_.has_waiting();
+}
+
+uint64_t TcpConnection::unconfirmed_bytes() const {
+  uint64_t sum = 0;
+  for (const auto& stream : streams_) sum += stream->stream().unconfirmed_bytes();
+  return sum;
 }
 
 void TcpConnection::prepare_wait(std::vector<pollfd>& polls) {

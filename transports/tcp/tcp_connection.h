@@ -6,6 +6,8 @@
 // going the other way tell. docs/tcp.md has the format and the states.
 #pragma once
 
+#include <poll.h>
+
 #include <memory>
 #include <span>
 #include <vector>
@@ -38,8 +40,12 @@ class TcpConnection final : public Connection {
                 const TcpOptions& options);
 
   bool advance() override;
+  void advance_fully() override;
   bool drained() const override;
-  void prepare_wait(std::vector<pollfd>& polls) override;
+  uint64_t unconfirmed_bytes() const override;
+  /// For a long wait, after an advance() that moved nothing: appends what poll(2) should wait for, and looks
+  /// whether the peer's host still answers (state()).
+  void prepare_wait(std::vector<pollfd>& polls);
   PeerState state() const override { return state_; }
   const Status& status() const override { return status_; }
   void withdraw() override;

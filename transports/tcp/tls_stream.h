@@ -71,6 +71,7 @@ class TlsStream final : public Stream {
   bool next_completion(Completion& /*completion*/) override { return false; }
   void finish() override;
   uint64_t silent_ms() const override { return inner_->silent_ms(); }
+  uint64_t unconfirmed_bytes() const override { return inner_->unconfirmed_bytes(); }
   int descriptor() const override { return inner_->descriptor(); }
   const std::string& address() const override { return inner_->address(); }
 

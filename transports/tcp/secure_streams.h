@@ -1,0 +1,42 @@
+// SecureStreams: TLS for the data connections of one rank. All handshakes go on at once, so that no order of
+// ranks can deadlock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "transports/tcp/tls_stream.h"
+#include "transports/transport.h"
+
+namespace tutti::tcp {
+
+class SecureStreams {
+ public:
+  /// Errors: kSystemError (no TLS 1.3).
+  static Result<std::unique_ptr<SecureStreams>> create(uint32_t rank, DeriveKey derive_key);
+
+  /// TLS over `inner`, which is connection `channel` to `peer`. Not usable before shake_hands().
+  Result<std::unique_ptr<Stream>> wrap(uint32_t peer, uint32_t channel, std::unique_ptr<Stream> inner);
+  /// Blocks until all wrapped streams are ready. Errors: kPeerLost, which names rank and address; kTimeout,
+  /// which names the ranks that have not answered; and what watch.check says.
+  Status shake_hands(const SetUpWatch& watch);
+
+ private:
+  struct Pending {
+    uint32_t peer = 0;
+    TlsStream* stream = nullptr;
+  };
+  SecureStreams(uint32_t rank, DeriveKey derive_key) : rank_(rank), derive_key_(std::move(derive_key)) {}
+  Status advance();
+  Status late() const;
+
+  uint32_t rank_;
+  DeriveKey derive_key_;
+  std::shared_ptr<TlsContext> context_;
+  std::vector<Pending> pending_;
+};
+
+}  // namespace tutti::tcp
