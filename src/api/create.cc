@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "bootstrap/set_up.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/process.h"
 #include "core/clock.h"
 #include "core/thread.h"

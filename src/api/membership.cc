@@ -13,7 +13,7 @@
 #include "api/group.h"
 #include "api/handle.h"
 #include "api/work.h"
-#include "bootstrap/set_up.h"
+#include "bootstrap/bootstrap.h"
 #include "core/clock.h"
 
 using namespace tutti;  // NOLINT: this file is the border between the C names and ours

@@ -28,7 +28,7 @@ constexpr rlim_t kLeastPending = 8;
 /// By Stranger.
 constexpr std::array<const char*, kStrangerKinds> kStrangerTexts = {
     "closed the connection without a word", "closed the connection before it proved anything",
-    "does not know the key of this meeting", "did not prove itself in time",
+    "does not know the key of this bootstrap", "did not prove itself in time",
     "had to make room for others before it proved anything"};
 
 uint32_t most_pending(uint32_t wanted) {

@@ -1,160 +1,189 @@
-// A rank's side of the bootstrap.
-#include <sys/socket.h>
+#include "bootstrap/client.h"
 
 #include <algorithm>
-#include <cstring>
+#include <string>
 #include <string_view>
-
-#include "bootstrap/bootstrap_messages.h"
-#include "bootstrap/server.h"
-#include "core/clock.h"
-#include "core/version.h"
 
 namespace tutti {
 namespace {
 
-using bootstrap::Header;
-using bootstrap::Join;
-using bootstrap::Kind;
-
-std::span<const std::byte> as_bytes(const auto& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-
-std::string body_text(const LocalMessage& message) {
-  return {reinterpret_cast<const char*>(message.bytes.data()) + sizeof(Header),
-          message.bytes.size() - sizeof(Header)};
-}
-
-/// What a message of kind kFail says.
-Status failure_in(const LocalMessage& message) {
-  Header header;
-  std::memcpy(&header, message.bytes.data(), sizeof(header));
-  return {static_cast<Code>(header.code), body_text(message)};
-}
-
-/// The server has closed its side of the connection without a word.
-Status maker_lost(int connection) {
-  return {Code::kPeerLost,
-          format("process %d, which made the unique id, has ended during set-up: its ranks are lost",
-                 local_peer(connection))};
-}
+constexpr uint64_t kFlushNs = 1'000'000'000;
+constexpr std::string_view kScheme = "tutti://";
 
 }  // namespace
 
-Result<BootstrapClient> BootstrapClient::join(const BootstrapOptions& self, uint64_t connect_deadline_ns) {
-  const auto check = [&self] {
-    return self.stop != nullptr && self.stop->is_stopped() ? stopped_status() : Status::ok();
-  };
-  auto connection = local_connect(local_name_of(self.id), connect_deadline_ns, check);
-  TUTTI_TRY(connection.status());
-  Join hello;
-  hello.version = kVersionCode;
-  hello.rank_count = self.rank_count;
-  hello.rank = self.rank;
-  hello.key = self.id.key;
-  if (const Status sent = local_send(connection->get(), as_bytes(hello), {}, self.deadline_ns); !sent) {
-    // A server that has closed has often said why first.
-    const auto message = local_receive(connection->get(), self.deadline_ns);
-    if (message && message->bytes.size() > sizeof(Header)) return failure_in(*message);
-    return sent.code() == Code::kPeerLost ? maker_lost(connection->get()) : sent;
+/// Destroyed from the last to the first: the others use the loop.
+struct BootstrapClient::Parts {
+  uint32_t rank_count = 0;
+  uint32_t rank = 0;
+  uint64_t deadline_ns = 0;
+  std::unique_ptr<EventLoop> loop;
+  std::unique_ptr<StopWatch> stop;
+  bool is_over = false;  ///< nobody has to be served any more
+  std::unique_ptr<Rendezvous> rendezvous;
+  std::unique_ptr<BootstrapNode> node;
+};
+
+Result<BootstrapAddress> bootstrap_address_of(const UniqueId& id) {
+  TUTTI_TRY(check_unique_id(id));
+  auto endpoints = unpack_endpoints(id.endpoints);
+  TUTTI_TRY(endpoints.status());
+  if (endpoints->empty()) {
+    return Status(Code::kInvalidArgument, "argument id names no network address: it is of one host only");
   }
-  if (self.stop != nullptr && !self.stop->arm(connection->get())) {
-    return stopped_status();
-  }
-  return BootstrapClient(std::move(*connection), self.rank_count, self.deadline_ns, self.stop);
+  const auto own = list_interface_addresses();
+  BootstrapAddress point;
+  point.credentials = credentials_of(id);
+  point.endpoints = own ? with_scopes(std::move(*endpoints), *own) : std::move(*endpoints);
+  return point;
 }
 
-/// The next message of the server that is no failure. Errors: as all_gather; kTimeout: none came.
-Result<LocalMessage> BootstrapClient::receive(uint64_t deadline_ns) {
-  if (!failure_.is_ok()) return failure_;
-  auto message = local_receive(connection_.get(), deadline_ns);
-  if (!message) {
-    const Code code = message.status().code();
-    if (code == Code::kTimeout) return message.status();
-    failure_ = code == Code::kPeerLost ? maker_lost(connection_.get()) : message.status();
-    return failure_;
+Result<BootstrapAddress> bootstrap_address_of_url(std::string_view url, std::string_view secret, bool serve) {
+  if (!url.starts_with(kScheme)) {
+    return Status(Code::kInvalidArgument,
+                  format("\"%.*s\" is no address of a rendezvous: it must be tutti://HOST:PORT",
+                         static_cast<int>(url.size()), url.data()));
   }
-  if (message->bytes.size() < sizeof(Header)) return failure_ = maker_lost(connection_.get());
-  Header header;
-  std::memcpy(&header, message->bytes.data(), sizeof(header));
-  if (header.kind == Kind::kFail) return failure_ = failure_in(*message);
-  if (header.kind == Kind::kElsewhere) {
-    elsewhere_ = true;
-    return Status(Code::kInvalidUsage, "the ranks are on several hosts");
+  auto name = parse_host_port(url.substr(kScheme.size()));
+  TUTTI_TRY(name.status());
+  if (secret.empty()) {
+    return Status(
+        Code::kInvalidArgument,
+        format("the rendezvous %.*s needs a key: set TUTTI_KEY or TUTTI_KEY_FILE to the same on all "
+               "ranks",
+               static_cast<int>(url.size()), url.data()));
   }
-  return message;
+  BootstrapAddress point;
+  point.credentials = credentials_from_text(secret, name->text());
+  point.patient = true;
+  if (serve) {
+    auto listener = listen_at({.interfaces = "",
+                               .port_first = name->port,
+                               .port_last = name->port,
+                               .ports_from = "the rendezvous " + std::string(url)});
+    TUTTI_TRY(listener.status());
+    // The server itself needs no name service to find itself.
+    point.endpoints = listener->endpoints;
+    point.serve = std::move(*listener);
+  } else {
+    point.name = std::move(*name);
+  }
+  return point;
 }
 
-Status BootstrapClient::check() {
-  const Status received = receive(0).status();
-  return received.code() == Code::kTimeout ? Status::ok() : received;
+BootstrapClient::~BootstrapClient() = default;
+BootstrapClient::BootstrapClient(BootstrapClient&&) noexcept = default;
+
+Result<BootstrapClient> BootstrapClient::join(BootstrapAddress point, const BootstrapClientOptions& options) {
+  BootstrapClient client;
+  client.parts_ = std::make_unique<Parts>();
+  Parts& parts = *client.parts_;
+  parts.rank_count = options.rank_count;
+  parts.rank = options.rank;
+  parts.deadline_ns = options.deadline_ns;
+  auto loop = EventLoop::create();
+  TUTTI_TRY(loop.status());
+  parts.loop = std::move(*loop);
+  auto stop = StopWatch::start(*parts.loop, options.stop);
+  TUTTI_TRY(stop.status());
+  parts.stop = std::move(*stop);
+  if (point.serve) {
+    RendezvousOptions serve;
+    serve.credentials = point.credentials;
+    serve.listener = std::move(*point.serve);
+    serve.on_end = [&parts] { parts.is_over = true; };
+    auto served = Rendezvous::open(*parts.loop, std::move(serve));
+    TUTTI_TRY(served.status());
+    parts.rendezvous = std::move(*served);
+  }
+  NodeOptions node_options;
+  node_options.credentials = point.credentials;
+  node_options.point = std::move(point.endpoints);
+  node_options.point_name = std::move(point.name);
+  node_options.patient = point.patient;
+  node_options.rank_count = options.rank_count;
+  node_options.rank = options.rank;
+  node_options.deadline_ns = options.deadline_ns;
+  node_options.listen = options.listen;
+  auto node = BootstrapNode::start(*parts.loop, std::move(node_options), std::move(point.local));
+  TUTTI_TRY(node.status());
+  parts.node = std::move(*node);
+  client.run_until([&] { return parts.node->is_known() || !parts.node->failure().is_ok(); });
+  if (parts.stop->is_stopped()) return stopped_status();
+  if (const Status& failure = parts.node->failure(); !failure) return client.end(failure);
+  return client;
+}
+
+/// The bootstrap has failed for this rank.
+Status BootstrapClient::end(const Status& why) {
+  stay(why);
+  return why;
+}
+
+void BootstrapClient::stay(const Status& why) {
+  Parts& parts = *parts_;
+  if (parts.rendezvous == nullptr) return;
+  parts.rendezvous->fail(why.code(), std::string(why.text()));
+  run_until_late(parts.loop->now() + kFlushNs, [&parts] { return parts.node->is_drained(); });
+  // This rank has heard.
+  parts.node->close();
+  run_until_late(std::min(parts.deadline_ns, deadline_after_ms(kStayMs)),
+                 [&parts] { return parts.is_over || parts.stop->is_stopped(); });
+}
+
+void BootstrapClient::run_until(const std::function<bool()>& done) {
+  parts_->loop->run_until([&] { return parts_->stop->is_stopped() || done(); });
 }
 
 Result<Blobs> BootstrapClient::all_gather(std::span<const std::byte> blob, bool last) {
-  std::vector<std::byte> bytes(sizeof(Header) + blob.size());
-  Header header;
-  header.kind = Kind::kGather;
-  header.last = last ? 1 : 0;
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  std::copy(blob.begin(), blob.end(), bytes.begin() + sizeof(header));
-  // A server that has closed has often said why first: what it says is believed, not the send.
-  (void)local_send(connection_.get(), bytes, {}, deadline_ns_);
-  Blobs all(rank_count_);
-  for (uint32_t received = 0; received < rank_count_;) {
-    const auto message = receive(deadline_ns_);
-    if (!message) {
-      if (message.status().code() == Code::kTimeout && failure_.is_ok()) {
-        // The others get the same verdict, not that this rank has gone.
-        failure_ = absent_ranks();
-        fail(failure_);
-        return failure_;
-      }
-      return message.status();
-    }
-    Header reply;
-    std::memcpy(&reply, message->bytes.data(), sizeof(reply));
-    const bool fits = reply.kind == Kind::kGather && reply.first_rank == received && reply.count > 0 &&
-                      reply.count <= rank_count_ - received &&
-                      message->bytes.size() == sizeof(reply) + size_t{reply.count} * reply.blob_bytes;
-    if (!fits) return Status(Code::kInternal, "the server of the unique id sent an unexpected message");
-    for (uint32_t i = 0; i < reply.count; ++i) {
-      const auto start = message->bytes.begin() + sizeof(reply) + static_cast<long>(i) * reply.blob_bytes;
-      all[received + i].assign(start, start + reply.blob_bytes);
-    }
-    received += reply.count;
+  // Shared: a bootstrap that is stopped may answer after this call has returned.
+  const auto result = std::make_shared<std::optional<Result<BootstrapNode::Table>>>();
+  parts_->node->all_gather(blob, last,
+                           [result](Result<BootstrapNode::Table> table) { *result = std::move(table); });
+  run_until([&] { return result->has_value(); });
+  if (parts_->stop->is_stopped()) {
+    // The others should not wait for the deadline.
+    fail({Code::kAborted, format("rank %u has ended its set-up by abort or destroy", parts_->rank)});
+    return stopped_status();
   }
-  return all;
-}
-
-/// The error of a set-up whose deadline has passed: asks the server who is missing. What has come in the
-/// meantime is read first, as a failure, which is the error then.
-Status BootstrapClient::absent_ranks() {
-  const Header question{.kind = Kind::kAbsent};
-  const uint64_t patience_ns = deadline_after_ms(1000);
-  (void)local_send(connection_.get(), as_bytes(question), {}, patience_ns);
-  const std::string late = "set-up was not finished before its deadline";
-  for (;;) {
-    const auto answer = receive(patience_ns);
-    if (!failure_.is_ok()) return failure_;
-    if (!answer) return {Code::kTimeout, late};
-    Header header;
-    std::memcpy(&header, answer->bytes.data(), sizeof(header));
-    if (header.kind != Kind::kAbsent) continue;
-    const std::string who = body_text(*answer);
-    return {Code::kTimeout, who.empty() ? late + ", though all ranks have come"
-                                        : format("%s: %s", late.c_str(), who.c_str())};
+  if (!**result) {
+    // Without a failure it is the shape that has changed.
+    return parts_->node->failure() ? (*result)->status() : end((*result)->status());
   }
+  // Others wait for what goes through this rank.
+  run_until_late(std::max(parts_->deadline_ns, parts_->loop->now() + kFlushNs),
+                 [this] { return parts_->stop->is_stopped() || parts_->node->is_drained(); });
+  return unpack_blobs(****result, parts_->rank_count);
 }
 
 void BootstrapClient::fail(const Status& why) {
-  const std::string_view text = why.text();
-  std::vector<std::byte> bytes(sizeof(Header) + text.size());
-  const Header header{.kind = Kind::kFail, .code = static_cast<int32_t>(why.code())};
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  std::memcpy(bytes.data() + sizeof(header), text.data(), text.size());
-  // Nobody is left to tell if this fails.
-  (void)local_send(connection_.get(), bytes, {}, deadline_after_ms(1000));
+  parts_->node->fail(why);
+  run_until_late(parts_->loop->now() + kFlushNs,
+                 [this] { return !parts_->node->failure().is_ok() && parts_->node->is_drained(); });
+  if (!parts_->stop->is_stopped()) stay(why);
+}
+
+bool BootstrapClient::is_network() const {
+  return parts_->node->shape() == BootstrapShape::kTree;
+}
+
+int BootstrapClient::descriptor() const {
+  return parts_->loop->descriptor();
+}
+
+Status BootstrapClient::check() {
+  while (parts_->loop->run_ready()) {
+  }
+  return parts_->stop->is_stopped() ? stopped_status() : parts_->node->failure();
+}
+
+/// Runs until `done`, or until it is late.
+void BootstrapClient::run_until_late(uint64_t late_ns, const std::function<bool()>& done) {
+  bool late = false;
+  EventLoop& loop = *parts_->loop;
+  EventLoop::Timer timer = loop.call_at(late_ns, [&late] { late = true; });
+  loop.run_until([&] { return late || done(); });
+  loop.cancel(timer);
 }
 
 }  // namespace tutti

@@ -20,7 +20,7 @@ namespace tutti {
 using ResolveFunction = std::function<Result<std::vector<Endpoint>>(const HostPort&)>;
 
 struct ConnectorOptions {
-  std::string who;                  ///< for messages: "rank 4", "the meeting point"
+  std::string who;                  ///< for messages: "rank 4", "the rendezvous"
   std::vector<Endpoint> endpoints;  ///< where it listens; or
   HostPort name;                    ///< a name to be resolved, when `endpoints` is empty
   Claim claim;

@@ -34,6 +34,8 @@ class ControlThread {
   void pause(int fd);
   /// While the result lives no handler runs. Any thread; on the control thread itself, too.
   std::unique_lock<std::recursive_mutex> hold() { return std::unique_lock(running_); }
+  /// The loop that runs the handlers. To be used from a handler, or while the result of hold() lives.
+  EventLoop& loop() { return *loop_; }
 
  private:
   ControlThread() = default;

@@ -1,4 +1,4 @@
-// The little cryptography that meeting needs, by OpenSSL: a keyed digest, keys from texts, randomness.
+// The little cryptography that a bootstrap needs, by OpenSSL: a keyed digest, keys from texts, randomness.
 #pragma once
 
 #include <array>
@@ -16,10 +16,10 @@ using Key = std::array<std::byte, 32>;
 using Nonce = std::array<std::byte, 32>;
 /// HMAC-SHA256.
 using Mac = std::array<std::byte, 32>;
-/// Public name of one meeting: tells which key is meant.
+/// Public name of one bootstrap: tells which key is meant.
 using BootstrapTag = std::array<std::byte, 16>;
 
-/// What a rank needs to take part in one meeting.
+/// What a rank needs to take part in one bootstrap.
 struct Credentials {
   Key key{};
   BootstrapTag tag{};

@@ -99,14 +99,14 @@ Status DataPort::absent(std::span<const DataRequest> requests) const {
 }
 
 Result<std::vector<FileDescriptor>> DataPort::connect(std::span<const DataRequest> requests,
-                                                      uint64_t deadline_ns, NetworkBootstrap* meeting) {
+                                                      uint64_t deadline_ns, BootstrapClient* client) {
   TUTTI_TRY(check(requests));
   failure_ = Status::ok();
   bool late = false;
-  if (meeting != nullptr) {
-    TUTTI_TRY(meeting->check());
-    TUTTI_TRY(loop_->watch(meeting->descriptor(), EPOLLIN, [this, meeting](uint32_t) {
-      const Status health = meeting->check();
+  if (client != nullptr) {
+    TUTTI_TRY(client->check());
+    TUTTI_TRY(loop_->watch(client->descriptor(), EPOLLIN, [this, client](uint32_t) {
+      const Status health = client->check();
       if (failure_) failure_ = health;
     }));
   }
@@ -123,7 +123,7 @@ Result<std::vector<FileDescriptor>> DataPort::connect(std::span<const DataReques
   };
   loop_->run_until([&] { return late || !failure_ || complete(); });
   loop_->cancel(timer);
-  if (meeting != nullptr) loop_->forget(meeting->descriptor());
+  if (client != nullptr) loop_->forget(client->descriptor());
   dialers.clear();
   Status end = failure_;
   if (!complete() && late && end) end = absent(requests);

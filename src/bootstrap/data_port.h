@@ -1,7 +1,7 @@
 // DataPort: authenticated sockets between the ranks of a communicator, for a transport. Every rank opens one,
-// names its endpoints in the meeting's all-gather, and then asks for the connections it shares with peers; of
-// two ranks the lower one connects. All requests of a call are served at once, in whatever order the peers
-// make theirs: no order of calls can deadlock.
+// names its endpoints in the bootstrap's first all-gather, and then asks for the connections it shares with
+// peers; of two ranks the lower one connects. All requests of a call are served at once, in whatever order
+// the peers make theirs: no order of calls can deadlock.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "bootstrap/acceptor.h"
+#include "bootstrap/client.h"
 #include "bootstrap/connector.h"
 #include "bootstrap/endpoint.h"
 #include "bootstrap/event_loop.h"
-#include "bootstrap/network_meeting.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 
@@ -45,10 +45,10 @@ class DataPort {
   /// sides proved; nothing has been read from it beyond the handshake. Blocks until all are there; peers
   /// whose call comes later are waited for. Not thread-safe. On failure all connections of this call are
   /// closed. Errors: kTimeout naming the peers that did not come, kPeerLost naming every address and why,
-  /// kInvalidArgument (a request twice, or for this rank itself), and those of `meeting` (may be null), whose
+  /// kInvalidArgument (a request twice, or for this rank itself), and those of `client` (may be null), whose
   /// failure or stop ends this call too.
   Result<std::vector<FileDescriptor>> connect(std::span<const DataRequest> requests, uint64_t deadline_ns,
-                                              NetworkBootstrap* meeting);
+                                              BootstrapClient* client);
 
  private:
   /// (peer, channel)

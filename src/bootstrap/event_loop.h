@@ -1,4 +1,4 @@
-// EventLoop: sockets and timers of a meeting, driven by one thread.
+// EventLoop: sockets and timers, driven by one thread.
 //
 // A loop is an epoll instance whose descriptor becomes readable when anything is due, a timer included. So
 // the same state machines run three ways: a blocking call drives its own loop; one thread drives the loops of

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kNoWaiting = 0;
 constexpr uint64_t kRetryMs = 2;
 
-/// Waits for what comes first: something at `fd`, a word of the meeting, or the time. Errors: as
+/// Waits for what comes first: something at `fd`, news of the bootstrap, or the time. Errors: as
 /// FetchOptions::check.
 Status await(const FetchOptions& options, int fd, uint64_t until_ns) {
   const uint64_t now = now_ns();

@@ -1,5 +1,5 @@
 // FileServer: hands the shared memory of this process's ranks to ranks of other processes of the host that
-// name its secret, which they have from the meeting. Each comes for the descriptors of one rank at a time,
+// name its secret, which they have from the bootstrap. Each comes for the descriptors of one rank at a time,
 // and keeps few of them: so as many ranks meet as a usual limit of descriptors allows. Driven by the control
 // thread: it answers while the application computes.
 #pragma once
@@ -65,7 +65,7 @@ struct FetchOptions {
   size_t count = 0;  ///< of the files offered under it
   uint64_t deadline_ns = 0;
   int bootstrap_fd = -1;          ///< readable when `check` has something to do; -1: never
-  std::function<Status()> check;  ///< what has ended the set-up, or the call
+  std::function<Status()> check;  ///< what has ended the bootstrap, or the call
 };
 
 /// Fetches files that a process offers. Errors: kPeerLost: it has ended, or offers them no more; kTimeout;

@@ -43,7 +43,7 @@ Status FrameReader::begin_body() {
                    .number = get_u32(field(header_, 4)),
                    .code = get_u32(field(header_, 5))};
   const FrameHeader& header = frame_.header;
-  if (header.kind < FrameKind::kJoin || header.kind > FrameKind::kText) {
+  if (header.kind < FrameKind::kJoin || header.kind > FrameKind::kTree) {
     return {Code::kMismatch,
             format("a frame of the unknown kind %u came", static_cast<unsigned>(header.kind))};
   }

@@ -1,6 +1,6 @@
-// Frames: what ranks say to each other after the handshake, during the meeting and, beside their data, as
-// long as the communicator lives. A header of fixed size, then a body whose size the reader bounds before it
-// believes it. Pure: bytes in, frames out.
+// Frames: what ranks say to each other once they have proved themselves, during the bootstrap and, beside
+// their data, as long as the communicator lives. A frame is a header of fixed size and then a body. The
+// reader bounds the size of the body before it believes it. Pure: bytes in, frames out.
 #pragma once
 
 #include <array>
@@ -16,14 +16,18 @@
 namespace tutti {
 
 enum class FrameKind : uint32_t {
-  kJoin = 1,     ///< rank -> meeting point: first = rank, count = rank count; body: packed endpoints
-  kParent = 2,   ///< meeting point -> rank: body: its parent's packed endpoints; empty for the tree's root
-  kLeave = 3,    ///< rank -> meeting point: it needs nothing more
-  kAbsent = 4,   ///< rank -> meeting point: who is missing? Answered when nobody is, else everybody fails
-  kUp = 5,       ///< child -> parent: blobs of ranks [first, first + count); number: of the exchange
-  kDown = 6,     ///< parent -> child: blobs of all ranks
+  // Of a bootstrap. In a star the rendezvous is every rank's parent.
+  kJoin = 1,  ///< rank -> rendezvous: first = rank, count = rank count; body: packed endpoints. The first one
+              ///< over a Unix socket: number = version, body = key
+  kParent = 2,   ///< rendezvous -> rank: body: its parent's packed endpoints; empty for the tree's root
+  kLeave = 3,    ///< rank -> rendezvous: the rank needs nothing more
+  kAbsent = 4,   ///< rank -> rendezvous: who is missing? number: of the exchange. Answered in the same words
+                 ///< when nobody is, else everybody fails
+  kUp = 5,       ///< child -> parent: packed blobs of ranks [first, first + count); number: of the exchange;
+                 ///< code: 1 in the last exchange
+  kDown = 6,     ///< parent -> child: packed blobs of all ranks
   kMissing = 7,  ///< child -> parent: its deadline has passed; body: text that lists ranks that have not come
-  kFail = 8,     ///< any: the meeting has failed; code and text
+  kFail = 8,     ///< any: the bootstrap has failed; code and text
   // Between the ranks of a communicator (comm/control_plane.h):
   kAlert = 9,     ///< the communicator has failed; first = rank that found out, code and text
   kLeft = 10,     ///< the sender makes no further call
@@ -33,6 +37,8 @@ enum class FrameKind : uint32_t {
   kMembers = 14,  ///< who makes up the next communicator; body: packed Members
   // From a process to tutti-inspect (comm/inspector_door.h):
   kText = 15,  ///< a part of the report; number: how many parts follow
+  // Of a bootstrap:
+  kTree = 16,  ///< rendezvous -> rank: the ranks are on several hosts; join again with endpoints
 };
 
 struct FrameHeader {

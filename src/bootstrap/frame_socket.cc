@@ -51,6 +51,8 @@ void FrameSocket::read() {
     end = Status(Code::kPeerLost, "the connection was closed");
   } else if (errno == EAGAIN || errno == EINTR) {
     return;
+  } else if (errno == ENOMEM || errno == ENOBUFS) {
+    end = system_error("receiving from a peer", errno);
   } else {
     end = Status(Code::kPeerLost, format("the connection broke: %s", std::strerror(errno)));
   }

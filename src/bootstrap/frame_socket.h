@@ -1,4 +1,4 @@
-// FrameSocket: an authenticated connection that carries frames, on an event loop.
+// FrameSocket: a connection that carries frames, on an event loop.
 #pragma once
 
 #include <deque>

@@ -150,7 +150,7 @@ Status AcceptorHandshake::feed(std::span<const std::byte> bytes) {
   const bool is_ours = equal_secrets(credentials_.tag, std::span(in_).subspan(8, credentials_.tag.size()));
   if (!is_ours || !equal_secrets(proof, std::span(in_).subspan(kResponseProofAt))) {
     return refuse(HandshakeResult::kNotProved,
-                  {Code::kInvalidArgument, "does not know the key of this meeting"});
+                  {Code::kInvalidArgument, "does not know the key of this bootstrap"});
   }
   // From here on it is a holder of the key that speaks.
   claim_ = {.purpose = static_cast<Purpose>(number(in_, 56)),

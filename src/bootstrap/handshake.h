@@ -1,9 +1,9 @@
-// Handshake: how the two ends of a new connection prove to each other that they know the meeting's key,
-// before either parses anything else.
+// Handshake: how the two ends of a new connection prove to each other that they know the key of the
+// bootstrap, before either parses anything else.
 //
 //   acceptor  -> connector   Challenge: a fresh nonce
 //   connector -> acceptor    Response: who I am, whom I seek, what for, a fresh nonce, HMAC of all so far
-//   acceptor  -> connector   Confirm: the verdict, HMAC of all so far
+//   acceptor  -> connector   Confirm: the decision, HMAC of all so far
 //
 // The acceptor reads one message of fixed size, and looks at nothing but its proof until that holds: it tells
 // a stranger nothing but a random number. The proofs of the two directions are labelled, and cover both
@@ -25,13 +25,13 @@ namespace tutti {
 
 /// What a connection is for.
 enum class Purpose : uint32_t {
-  kRendezvous = 1,  ///< a rank asks the meeting point for its parent
+  kRendezvous = 1,  ///< a rank asks the rendezvous for its parent
   kTree = 2,        ///< a rank and its parent in the tree
   kData = 3,        ///< two ranks of a communicator; `channel` counts the connections of the pair
   kInspect = 4,     ///< tutti-inspect asks a process what its ranks are doing; no ranks
 };
 
-/// Instead of a rank: the process that serves the meeting point.
+/// Instead of a rank: the process that serves the rendezvous.
 inline constexpr uint32_t kBootstrapServer = UINT32_MAX;
 
 /// What the connecting side says of the connection.
@@ -43,7 +43,7 @@ struct Claim {
   bool operator==(const Claim&) const = default;
 };
 
-/// The acceptor's verdict.
+/// What the acceptor has decided.
 enum class HandshakeResult : uint32_t {
   kAccepted = 0,
   kNotProved = 1,   ///< the proof does not fit the key; itself without proof

@@ -1,4 +1,5 @@
-// JoinTracker: who has been at a meeting, so that a failure is kept for those that come late, and no longer.
+// JoinTracker: which ranks have been at a rendezvous, so that a failure is kept for the ranks that come late,
+// and no longer.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +9,9 @@
 
 namespace tutti {
 
-/// How long who serves a meeting that has failed stays for ranks that have not heard why: processes that one
-/// launcher starts come within seconds, and who has an error to report should not wait long for ranks that
-/// may never come.
+/// How long a process that serves a failed bootstrap stays for ranks that have not heard why. Processes that
+/// one launcher starts come within seconds, and a process with an error to report should not wait long for
+/// ranks that may never come.
 inline constexpr uint64_t kStayMs = 5000;
 
 class JoinTracker {
@@ -20,7 +21,7 @@ class JoinTracker {
   void expect(uint32_t rank_count) {
     expected_ = expected_ == 0 ? rank_count : std::min(expected_, rank_count);
   }
-  /// A rank has been here and is gone: it has heard how the meeting ended, or it has ended itself.
+  /// A rank has been here and is gone: the rank has heard how the bootstrap ended, or has ended itself.
   void gone(uint32_t rank) { gone_.insert(rank); }
   /// The same for one that came under the number of another, which is still to come, or has been here, too.
   void gone_under_another_name() { ++nameless_; }

@@ -141,7 +141,7 @@ uint16_t port_of_job(std::string_view job) {
   return static_cast<uint16_t>(20000 + hash % 10000);
 }
 
-Status find_meeting(const Environment& environment, LaunchContext& place) {
+Status find_rendezvous(const Environment& environment, LaunchContext& place) {
   std::string job;
   for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID",
                            "TORCHELASTIC_RESTART_COUNT", "PMIX_NAMESPACE", "MASTER_PORT"}) {
@@ -169,7 +169,7 @@ Status find_meeting(const Environment& environment, LaunchContext& place) {
     // The port itself is taken by the framework's own store.
     port = static_cast<uint16_t>(*number == 65535 ? 65534 : *number + 1);
   }
-  place.meeting = HostPort{host, port};
+  place.rendezvous = HostPort{host, port};
   return Status::ok();
 }
 
@@ -232,7 +232,7 @@ Result<std::optional<LaunchContext>> find_launch_context(const Environment& envi
     found->local_count = found->rank_count;
   }
   found->channel = find_channel(environment, *found);
-  TUTTI_TRY(find_meeting(environment, *found));
+  TUTTI_TRY(find_rendezvous(environment, *found));
   return found;
 }
 

@@ -16,7 +16,7 @@ namespace tutti {
 
 /// How ranks of a launcher can tell each other the first few bytes.
 enum class LaunchChannel : uint8_t {
-  kNone,  ///< by nothing but `meeting`, or on one host
+  kNone,  ///< by nothing but `rendezvous`, or on one host
   kPmi1,  ///< MPICH's process manager: descriptor PMI_FD
   kPmix,  ///< Open MPI's and Slurm's PMIx server
 };
@@ -30,7 +30,7 @@ struct LaunchContext {
   std::optional<uint32_t> local_count;  ///< ranks of this host
   LaunchChannel channel = LaunchChannel::kNone;
   /// Where rank 0 may listen, when the launcher says on which host it is.
-  std::optional<HostPort> meeting;
+  std::optional<HostPort> rendezvous;
   /// Tells this job from others that run at the same time on the same hosts; may be empty.
   std::string job;
 

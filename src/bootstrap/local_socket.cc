@@ -31,8 +31,9 @@ socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 
-FileDescriptor open_socket() {
-  return FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+FileDescriptor open_socket(LocalKind kind) {
+  const int type = kind == LocalKind::kStream ? SOCK_STREAM : SOCK_SEQPACKET;
+  return FileDescriptor(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 /// The name space is open to every user of the host.
@@ -52,8 +53,8 @@ Status nobody_listens() {
 
 }  // namespace
 
-Result<FileDescriptor> local_listen(const std::string& name) {
-  FileDescriptor listener = open_socket();
+Result<FileDescriptor> local_listen(const std::string& name, LocalKind kind) {
+  FileDescriptor listener = open_socket(kind);
   if (!listener.is_open()) return system_error("opening a Unix socket", errno);
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
@@ -67,14 +68,16 @@ Result<FileDescriptor> local_listen(const std::string& name) {
 }
 
 Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_ns,
-                                     const std::function<Status()>& check) {
-  FileDescriptor connection = open_socket();
+                                     const std::function<Status()>& check, LocalKind kind) {
+  FileDescriptor connection = open_socket(kind);
   if (!connection.is_open()) return system_error("opening a Unix socket", errno);
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
   while (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno == EINTR) continue;
     if (errno == ECONNREFUSED) return nobody_listens();
+    if (errno == EPROTOTYPE)
+      return Status(Code::kInvalidUsage, "something else than tutti listens on Unix socket @" + name);
     if (errno != EAGAIN) return system_error("connecting to Unix socket @" + name, errno);
     // Its queue is full; no event tells when it has room.
     if (now_ns() >= deadline_ns)

@@ -1,5 +1,5 @@
-// Local sockets: message-keeping Unix sockets in the abstract name space (no file is left behind), which
-// carry file descriptors.
+// Local sockets: Unix sockets in the abstract name space, so that no file is left behind. Those that keep
+// messages apart carry file descriptors too; streams carry the frames of the bootstrap.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +24,16 @@ struct LocalMessage {
 inline constexpr size_t kMaxMessageFiles = 240;
 inline constexpr size_t kMaxMessageBytes = 65536;
 
+enum class LocalKind : uint8_t { kMessages, kStream };
+
 /// Listens on the abstract name. Non-blocking. Errors: kInvalidUsage: another process does; kSystemError.
-Result<FileDescriptor> local_listen(const std::string& name);
-/// Non-blocking. Errors: kPeerLost: nobody listens; kInvalidUsage: who does is of another user; kTimeout: who
-/// listens takes no connections until `deadline_ns`; kSystemError; what `check`, called while it takes none,
-/// fails with.
+Result<FileDescriptor> local_listen(const std::string& name, LocalKind kind = LocalKind::kMessages);
+/// Non-blocking. Errors: kPeerLost: nobody listens; kInvalidUsage: the listener belongs to another user, or
+/// is of another kind; kTimeout: the listener takes no connections until `deadline_ns`; kSystemError; the
+/// errors of `check`, which is called while the listener takes none.
 Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_ns,
-                                     const std::function<Status()>& check = {});
+                                     const std::function<Status()>& check = {},
+                                     LocalKind kind = LocalKind::kMessages);
 /// The next connection of a user with our rights; closed descriptor, and errno, when none is waiting, or many
 /// of other users were in front of it: then the listener is still ready.
 FileDescriptor local_accept(const FileDescriptor& listener);

@@ -4,8 +4,10 @@
 #include <bit>
 #include <utility>
 
+#include "bootstrap/blobs.h"
+#include "bootstrap/local_socket.h"
 #include "bootstrap/rendezvous.h"
-#include "bootstrap/tree.h"
+#include "core/version.h"
 
 namespace tutti {
 namespace {
@@ -15,12 +17,15 @@ constexpr uint64_t kJudgePatienceNs = 1'000'000'000;
 // After the deadline, per level of the tree: for the lists of those below.
 constexpr uint64_t kLevelPatienceNs = 200'000'000;
 
-FrameSocket::Body body_of(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text.substr(0, kMaxFrameText)));
+FrameSocket::Body body_of(std::span<const std::byte> bytes) {
   return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
 }
 
-/// Why a rank did not reach the meeting point, and what that may mean.
+FrameSocket::Body body_of(std::string_view text) {
+  return body_of(std::as_bytes(std::span(text.substr(0, kMaxFrameText))));
+}
+
+/// Why a rank did not reach the rendezvous, and what that may mean.
 Status no_point(const Status& why) {
   if (why.code() != Code::kPeerLost) return why;
   return {Code::kPeerLost,
@@ -36,22 +41,31 @@ uint64_t height_of(uint32_t rank, uint32_t rank_count) {
 
 }  // namespace
 
-Result<std::unique_ptr<BootstrapNode>> BootstrapNode::start(EventLoop& loop, NodeOptions options) {
+Result<std::unique_ptr<BootstrapNode>> BootstrapNode::start(EventLoop& loop, NodeOptions options,
+                                                            FileDescriptor local) {
   if (options.rank_count == 0 || options.rank_count > kBootstrapRanksMax ||
       options.rank >= options.rank_count) {
     return Status(Code::kInvalidArgument,
                   format("rank %u of %u: a rank must be less than the number of ranks, and that at most %u",
                          options.rank, options.rank_count, kBootstrapRanksMax));
   }
-  std::unique_ptr<BootstrapNode> member(new BootstrapNode(loop, std::move(options)));
-  BootstrapNode* raw = member.get();
-  for (const uint32_t child : tree::children_of(raw->options_.rank, raw->options_.rank_count)) {
-    raw->children_[child];
-  }
-  if (!raw->children_.empty()) TUTTI_TRY(raw->listen());
+  std::unique_ptr<BootstrapNode> node(new BootstrapNode(loop, std::move(options)));
+  BootstrapNode* raw = node.get();
   raw->deadline_ = loop.call_at(raw->options_.deadline_ns, [raw] { raw->deadline_passed(); });
-  raw->dial_point();
-  return member;
+  if (local.is_open()) {
+    raw->shape_ = BootstrapShape::kStar;
+    raw->maker_ = local_peer(local.get());
+    raw->join(std::move(local));
+  } else {
+    TUTTI_TRY(raw->enter_tree());
+    raw->dial_point();
+  }
+  return node;
+}
+
+Status BootstrapNode::enter_tree() {
+  for (const uint32_t child : tree::children_of(options_.rank, options_.rank_count)) children_[child];
+  return children_.empty() ? Status::ok() : listen();
 }
 
 BootstrapNode::~BootstrapNode() {
@@ -77,7 +91,7 @@ Status BootstrapNode::listen() {
 
 void BootstrapNode::dial_point() {
   ConnectorOptions dial;
-  dial.who = "the meeting point";
+  dial.who = "the rendezvous";
   dial.endpoints = options_.point;
   dial.name = options_.point_name;
   dial.claim = {.purpose = Purpose::kRendezvous, .from = options_.rank, .to = kBootstrapServer};
@@ -93,42 +107,72 @@ void BootstrapNode::dial_point() {
 }
 
 void BootstrapNode::join(FileDescriptor socket) {
-  auto stream = FrameSocket::open(loop_, std::move(socket), 0,
-                                  {.on_frame = [this](const Frame& frame) { from_point(frame); },
-                                   .on_closed = [this](const Status&) { point_lost(); }});
+  auto stream = FrameSocket::open(loop_, std::move(socket), kBlobsBytesMax,
+                                  {.on_frame = [this](Frame frame) { from_point(std::move(frame)); },
+                                   .on_closed = [this](const Status& why) { point_lost(why); }});
   if (!stream) return conclude(stream.status());
   point_ = std::move(*stream);
   ++connections_;
-  point_->send({.kind = FrameKind::kJoin, .first = options_.rank, .count = options_.rank_count},
-               std::make_shared<const std::vector<std::byte>>(own_endpoints_.begin(), own_endpoints_.end()));
+  send_join();
   if (!failure_) {
     point_->send({.kind = FrameKind::kFail, .code = static_cast<uint32_t>(failure_.code())},
                  body_of(failure_.text()));
   }
 }
 
-void BootstrapNode::from_point(const Frame& frame) {
+/// A Unix socket knows its user, and is told the key. The network has asked for the proof already.
+void BootstrapNode::send_join() {
+  FrameHeader header{.kind = FrameKind::kJoin, .first = options_.rank, .count = options_.rank_count};
+  if (shape_ == BootstrapShape::kTree) return point_->send(header, body_of(own_endpoints_));
+  header.number = kVersionCode;
+  point_->send(header, body_of(options_.credentials.key));
+}
+
+/// A rank has come over the network. What this one has said in the star is void.
+void BootstrapNode::turn_to_tree() {
+  if (shape_ == BootstrapShape::kTree || exchange_ > 0) return;
+  shape_ = BootstrapShape::kTree;
+  gone_up_ = false;
+  if (const Status entered = enter_tree(); !entered) return report(entered);
+  send_join();
+  complete(Status(Code::kInvalidUsage, "the ranks are on several hosts"));
+}
+
+void BootstrapNode::from_point(Frame frame) {
   switch (frame.header.kind) {
+    case FrameKind::kTree: return turn_to_tree();
+    case FrameKind::kDown:
+      if (shape_ == BootstrapShape::kStar) return take_down("the rendezvous", std::move(frame));
+      break;
     case FrameKind::kParent:
       acknowledged_ = true;
       if (options_.rank == 0) return go_up();
       if (connector_ == nullptr && parent_ == nullptr) dial_parent(frame.header.first, frame.body);
       return;
     case FrameKind::kFail: return conclude(frame.failure());
-    case FrameKind::kAbsent: return ask_children();
-    default:
-      return report({Code::kInternal, format("the meeting point sent an unexpected frame of kind %u",
-                                             static_cast<unsigned>(frame.header.kind))});
+    case FrameKind::kAbsent:
+      if (frame.header.number == exchange_) ask_children();
+      return;
+    default: break;
   }
+  report({Code::kInternal, format("the rendezvous sent an unexpected frame of kind %u",
+                                  static_cast<unsigned>(frame.header.kind))});
 }
 
-/// The rendezvous may go once the tree stands; before that nobody could find this rank, or be found by it.
-void BootstrapNode::point_lost() {
+/// The rendezvous may go once the tree stands; before that nobody could find this rank, or be found by it. In
+/// a star it may go after the last exchange.
+void BootstrapNode::point_lost(const Status& why) {
   frames_of_closed_ += point_->sent_count();
   point_.reset();
   if (!reported_) return conclude(reported_);
-  if (!is_linked()) {
-    conclude({Code::kPeerLost, "the process that served the meeting point has ended during set-up"});
+  if (shape_ == BootstrapShape::kStar) {
+    if (finished_) return;
+    if (why.code() != Code::kPeerLost) return conclude(why);
+    conclude({Code::kPeerLost,
+              format("process %d, which made the unique id, has ended during set-up: its ranks are lost",
+                     maker_)});
+  } else if (!is_linked()) {
+    conclude({Code::kPeerLost, "the process that served the rendezvous has ended during set-up"});
   }
 }
 
@@ -140,7 +184,7 @@ bool BootstrapNode::is_linked() const {
 
 void BootstrapNode::dial_parent(uint32_t parent, const std::vector<std::byte>& packed) {
   Result<std::vector<Endpoint>> endpoints =
-      Status(Code::kMismatch, "the meeting point sent no packed endpoints");
+      Status(Code::kMismatch, "the rendezvous sent no packed endpoints");
   if (packed.size() == kPackedEndpointsBytes) {
     endpoints =
         unpack_endpoints(std::span<const std::byte, kPackedEndpointsBytes>(packed.data(), packed.size()));
@@ -149,7 +193,7 @@ void BootstrapNode::dial_parent(uint32_t parent, const std::vector<std::byte>& p
   const auto own = list_interface_addresses();
   ConnectorOptions dial;
   dial.who =
-      format("rank %u cannot join: rank %u, its parent in the tree of the meeting,", options_.rank, parent);
+      format("rank %u cannot join: rank %u, its parent in the tree of the bootstrap,", options_.rank, parent);
   dial.endpoints = own ? with_scopes(std::move(*endpoints), *own) : std::move(*endpoints);
   dial.claim = {.purpose = Purpose::kTree, .from = options_.rank, .to = parent};
   dial.credentials = options_.credentials;
@@ -162,9 +206,8 @@ void BootstrapNode::dial_parent(uint32_t parent, const std::vector<std::byte>& p
 }
 
 void BootstrapNode::link_parent(FileDescriptor socket) {
-  const size_t most = size_t{options_.rank_count} * kBootstrapBlobBytesMax;
   auto stream = FrameSocket::open(
-      loop_, std::move(socket), most,
+      loop_, std::move(socket), kBlobsBytesMax,
       {.on_frame = [this](Frame frame) { from_parent(std::move(frame)); },
        .on_closed = [this](const Status&) { neighbour_lost(tree::parent_of(options_.rank)); }});
   if (!stream) return report(stream.status());
@@ -179,13 +222,16 @@ void BootstrapNode::link_parent(FileDescriptor socket) {
 
 void BootstrapNode::from_parent(Frame frame) {
   if (frame.header.kind == FrameKind::kFail) return conclude(frame.failure());
-  const size_t expected = blob_.size() * options_.rank_count;
+  take_down(format("rank %u", tree::parent_of(options_.rank)).c_str(), std::move(frame));
+}
+
+/// The table, from the parent.
+void BootstrapNode::take_down(const char* sender, Frame frame) {
   if (frame.header.kind != FrameKind::kDown || frame.header.number != exchange_ || !gone_up_ ||
-      frame.body.size() != expected) {
-    return report(
-        {Code::kInternal, format("rank %u sent rank %u an unexpected frame of kind %u and %zu bytes",
-                                 tree::parent_of(options_.rank), options_.rank,
-                                 static_cast<unsigned>(frame.header.kind), frame.body.size())});
+      !holds_blobs(frame.body, options_.rank_count)) {
+    return report({Code::kInternal,
+                   format("%s sent rank %u an unexpected frame of kind %u and %zu bytes", sender,
+                          options_.rank, static_cast<unsigned>(frame.header.kind), frame.body.size())});
   }
   spread(std::make_shared<const std::vector<std::byte>>(std::move(frame.body)));
 }
@@ -200,9 +246,8 @@ HandshakeResult BootstrapNode::judge(const Claim& claim) const {
 
 void BootstrapNode::link_child(const Claim& claim, FileDescriptor socket) {
   const uint32_t rank = claim.from;
-  const size_t most = size_t{tree::subtree_count(rank, options_.rank_count)} * kBootstrapBlobBytesMax;
   auto stream =
-      FrameSocket::open(loop_, std::move(socket), most,
+      FrameSocket::open(loop_, std::move(socket), kBlobsBytesMax,
                         {.on_frame = [this, rank](Frame frame) { from_child(rank, std::move(frame)); },
                          .on_closed = [this, rank](const Status&) { neighbour_lost(rank); }});
   if (!stream) return report(stream.status());
@@ -230,7 +275,7 @@ void BootstrapNode::from_child(uint32_t rank, Frame frame) {
 void BootstrapNode::take_up(uint32_t rank, Child& child, Frame frame) {
   const uint32_t count = tree::subtree_count(rank, options_.rank_count);
   if (frame.header.number != exchange_ || child.reported || frame.header.first != rank ||
-      frame.header.count != count || frame.body.size() % count != 0) {
+      frame.header.count != count || !holds_blobs(frame.body, count)) {
     return report({Code::kInternal,
                    format("rank %u sent rank %u the blobs of %u ranks for exchange %u, awaited "
                           "are those of %u ranks for exchange %u",
@@ -244,32 +289,31 @@ void BootstrapNode::take_up(uint32_t rank, Child& child, Frame frame) {
 /// Sends what this rank and all below it have to say, once it is complete.
 void BootstrapNode::go_up() {
   if (!on_table_ || gone_up_ || !failure_ || !reported_) return;
-  if (options_.rank == 0 ? !acknowledged_ : parent_ == nullptr) return;
+  const bool is_star = shape_ == BootstrapShape::kStar;
+  FrameSocket* up = is_star ? point_.get() : parent_.get();
+  const bool is_root = !is_star && options_.rank == 0;
+  if (is_root ? !acknowledged_ : up == nullptr) return;
+  size_t bytes = blob_.size();
   for (const auto& [rank, child] : children_) {
     if (!child.reported) return;
+    bytes += child.blobs.size();
   }
-  std::vector<std::byte> blobs = blob_;
-  blobs.reserve(blob_.size() * tree::subtree_count(options_.rank, options_.rank_count));
+  if (bytes > kBlobsBytesMax) return report(too_many_bytes(options_.rank, bytes));
+  std::vector<std::byte> blobs = std::move(blob_);
+  blobs.reserve(bytes);
   for (auto& [rank, child] : children_) {
-    const size_t bytes = child.blobs.size() / tree::subtree_count(rank, options_.rank_count);
-    if (bytes != blob_.size()) {
-      return report(
-          {Code::kVersionMismatch,
-           format("rank %u introduces itself with %zu bytes, rank %u with %zu: do they run the same "
-                  "version?",
-                  rank, bytes, options_.rank, blob_.size())});
-    }
     blobs.insert(blobs.end(), child.blobs.begin(), child.blobs.end());
     child.blobs = {};
   }
   gone_up_ = true;
   auto body = std::make_shared<const std::vector<std::byte>>(std::move(blobs));
-  if (options_.rank == 0) return spread(std::move(body));
-  parent_->send({.kind = FrameKind::kUp,
-                 .first = options_.rank,
-                 .count = tree::subtree_count(options_.rank, options_.rank_count),
-                 .number = exchange_},
-                std::move(body));
+  if (is_root) return spread(std::move(body));
+  up->send({.kind = FrameKind::kUp,
+            .first = options_.rank,
+            .count = is_star ? 1 : tree::subtree_count(options_.rank, options_.rank_count),
+            .number = exchange_,
+            .code = last_ ? 1u : 0u},
+           std::move(body));
   // What came after the deadline has made this rank one that waits for the verdict only.
   if (patience_.number != 0) ask_children();
 }
@@ -285,8 +329,8 @@ void BootstrapNode::spread(Table table) {
   gone_up_ = false;
   finished_ = last_;
   loop_.cancel(patience_);
-  // The tree stands: nobody needs the rendezvous any more, and nobody else may come.
-  leave_point();
+  // Where the tree stands no rank needs the rendezvous any more, and no other rank may come.
+  if (shape_ == BootstrapShape::kTree) leave_point();
   acceptor_.reset();
   complete(std::move(table));
 }
@@ -295,7 +339,7 @@ void BootstrapNode::leave_point() {
   if (point_ == nullptr) return;
   point_->send({.kind = FrameKind::kLeave});
   frames_of_closed_ += point_->sent_count();
-  // A frame of this size is with the kernel at once, unless the meeting point is broken.
+  // A frame of this size is with the kernel at once, unless the rendezvous is broken.
   point_.reset();
 }
 
@@ -306,15 +350,10 @@ void BootstrapNode::neighbour_lost(uint32_t rank) {
 
 void BootstrapNode::all_gather(std::span<const std::byte> blob, bool last, OnTable on_table) {
   if (!failure_) return on_table(failure_);
-  if (blob.size() > kBootstrapBlobBytesMax) {
-    const Status why(Code::kInternal,
-                     format("rank %u introduces itself with %zu bytes, at most %zu are legal", options_.rank,
-                            blob.size(), kBootstrapBlobBytesMax));
-    on_table(why);
-    return report(why);
-  }
-  blob_.assign(blob.begin(), blob.end());
   on_table_ = std::move(on_table);
+  if (blob.size() > kBlobsBytesMax) return report(too_many_bytes(options_.rank, blob.size()));
+  blob_.clear();
+  append_blob(blob_, blob);
   last_ = last;
   go_up();
   if (overdue_) deadline_passed();
@@ -325,7 +364,7 @@ void BootstrapNode::deadline_passed() {
   if (!failure_ || !on_table_) return;
   if (point_ != nullptr) {
     // Who has not even joined is known there.
-    point_->send({.kind = FrameKind::kAbsent});
+    point_->send({.kind = FrameKind::kAbsent, .number = exchange_});
     patience_ = loop_.call_at(loop_.now() + kJudgePatienceNs, [this] { ask_children(); });
     return;
   }
@@ -336,6 +375,10 @@ void BootstrapNode::deadline_passed() {
 void BootstrapNode::ask_children() {
   if (!failure_ || !on_table_) return;
   loop_.cancel(patience_);
+  if (shape_ == BootstrapShape::kStar) {
+    return report(
+        {Code::kTimeout, "set-up was not finished before its deadline, though all ranks have come"});
+  }
   // A rank whose part is done waits for rank 0's verdict, which waits for the deepest list.
   const uint64_t levels =
       gone_up_ ? 2 + height_of(0, options_.rank_count) : height_of(options_.rank, options_.rank_count) - 1;

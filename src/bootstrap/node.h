@@ -1,8 +1,9 @@
-// BootstrapNode: one rank in a meeting, as a state machine on an event loop. It finds its parent through the
-// rendezvous, lets its children in, and then takes part in all-gathers: blobs go up the tree to rank 0, the
-// table of all comes down. What fails anywhere reaches every rank with its text.
+// BootstrapNode: one rank in a bootstrap, as a state machine on an event loop. In a star the rendezvous is
+// its parent. In a tree the node finds its parent through the rendezvous and lets its children in. Then the
+// node takes part in all-gathers: blobs go up to the root, and the table of all blobs comes down. What fails
+// anywhere reaches every rank with its text.
 //
-// Nothing here blocks; meeting.h wraps it for a caller that does.
+// Nothing here blocks; client.h wraps it for a caller that does.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,9 @@
 #include "bootstrap/endpoint.h"
 #include "bootstrap/event_loop.h"
 #include "bootstrap/frame_socket.h"
+#include "bootstrap/shape.h"
 
 namespace tutti {
-
-inline constexpr size_t kBootstrapBlobBytesMax = 512;
 
 struct NodeOptions {
   Credentials credentials;
@@ -42,20 +42,23 @@ struct NodeCounts {
 
 class BootstrapNode {
  public:
-  /// All ranks' blobs, by rank, one after the other.
+  /// All ranks' packed blobs (blobs.h).
   using Table = FrameSocket::Body;
   using OnTable = std::function<void(Result<Table>)>;
 
-  /// Begins to connect. Errors: kInvalidArgument, kSystemError (no socket to listen at).
-  static Result<std::unique_ptr<BootstrapNode>> start(EventLoop& loop, NodeOptions options);
+  /// Begins to connect; or, where `local` is a connection to the rendezvous over a Unix socket, uses that.
+  /// Errors: kInvalidArgument, kSystemError (no socket to listen at).
+  static Result<std::unique_ptr<BootstrapNode>> start(EventLoop& loop, NodeOptions options,
+                                                      FileDescriptor local = {});
   ~BootstrapNode();
   BootstrapNode(const BootstrapNode&) = delete;
   BootstrapNode& operator=(const BootstrapNode&) = delete;
 
-  /// Gives this rank's blob to the next all-gather: at most kBootstrapBlobBytesMax bytes, equally many on all
-  /// ranks. After the `last` one ranks may go without a word. `on_table` is called once, here or from the
-  /// loop. Errors: kTimeout naming absent ranks, kPeerLost, kVersionMismatch (sizes differ), whatever `fail`
-  /// said on another rank.
+  /// Gives this rank's blob, of any length, to the next all-gather. After the `last` one ranks may go without
+  /// a word. `on_table` is called once, here or from the loop. Errors: kTimeout naming absent ranks,
+  /// kPeerLost, kInvalidUsage (all blobs together have more than kBlobsBytesMax bytes; or, without a failure
+  /// of the bootstrap, the shape has become a tree: then the caller gathers again), whatever `fail` said on
+  /// another rank.
   void all_gather(std::span<const std::byte> blob, bool last, OnTable on_table);
 
   /// Tells all ranks that this one gives up, and why. The first failure that the ranks hear of is
@@ -65,13 +68,15 @@ class BootstrapNode {
   /// After a failure: closes all connections; what has been said is with the kernel.
   void close();
 
+  /// kTree once a rank has come over the network.
+  BootstrapShape shape() const { return shape_; }
   /// It has introduced itself to the rendezvous.
   bool is_known() const { return point_ != nullptr || exchange_ > 0; }
   /// The rendezvous has told it its parent.
   bool has_joined() const { return acknowledged_; }
-  /// Its parent and all its children are connected.
+  /// Its parent and all its children in the tree are connected.
   bool is_linked() const;
-  /// ok until the meeting has failed.
+  /// ok until the bootstrap has failed.
   const Status& failure() const { return failure_; }
   /// What has been said is with the kernel: connections may be closed without loss.
   bool is_drained() const;
@@ -87,13 +92,17 @@ class BootstrapNode {
 
   BootstrapNode(EventLoop& loop, NodeOptions options) : loop_(loop), options_(std::move(options)) {}
   Status listen();
+  Status enter_tree();
   void dial_point();
   void join(FileDescriptor socket);
-  void from_point(const Frame& frame);
-  void point_lost();
+  void send_join();
+  void turn_to_tree();
+  void from_point(Frame frame);
+  void point_lost(const Status& why);
   void dial_parent(uint32_t parent, const std::vector<std::byte>& packed);
   void link_parent(FileDescriptor socket);
   void from_parent(Frame frame);
+  void take_down(const char* sender, Frame frame);
   HandshakeResult judge(const Claim& claim) const;
   void link_child(const Claim& claim, FileDescriptor socket);
   void from_child(uint32_t rank, Frame frame);
@@ -109,18 +118,20 @@ class BootstrapNode {
 
   /// A failure found here: the rendezvous decides whether it is the first, while there is one.
   void report(const Status& why);
-  /// The failure of the meeting: tells all neighbours and whoever waits for a table.
+  /// The failure of the bootstrap: tells all neighbours and whoever waits for a table.
   void conclude(const Status& why);
   void complete(Result<Table> result);
 
   EventLoop& loop_;
   NodeOptions options_;
+  BootstrapShape shape_ = BootstrapShape::kTree;
+  int maker_ = 0;  ///< of a star: the process that serves the rendezvous
   PackedEndpoints own_endpoints_{};
   std::unique_ptr<Acceptor> acceptor_;  ///< only of ranks that have children
   std::unique_ptr<Connector> connector_;
   std::unique_ptr<FrameSocket> point_;
   std::unique_ptr<FrameSocket> parent_;
-  std::map<uint32_t, Child> children_;  ///< by rank; all that there will be
+  std::map<uint32_t, Child> children_;  ///< by rank; all that there will be in the tree
 
   uint32_t exchange_ = 0;  ///< number of the all-gather under way, or of the next one
   std::vector<std::byte> blob_;

@@ -153,16 +153,16 @@ Result<std::string> exchange(const Pmix& pmix, const PmixProcess& self, uint32_t
     PmixValue entry{};
     entry.type = kPmixString;
     entry.data.string = copy.data();
-    TUTTI_TRY(pmix.check(pmix.put(kPmixGlobal, kValueKey, &entry), "publishing the meeting point"));
-    TUTTI_TRY(pmix.check(pmix.commit(), "publishing the meeting point"));
+    TUTTI_TRY(pmix.check(pmix.put(kPmixGlobal, kValueKey, &entry), "publishing the rendezvous"));
+    TUTTI_TRY(pmix.check(pmix.commit(), "publishing the rendezvous"));
   }
   TUTTI_TRY(pmix.check(pmix.fence(nullptr, 0, nullptr, 0), "waiting for the other ranks"));
   if (rank == 0) return value;
   PmixProcess root = self;
   root.rank = 0;
   PmixValue* entry = nullptr;
-  TUTTI_TRY(pmix.check(pmix.get(&root, kValueKey, nullptr, 0, &entry), "reading the meeting point"));
-  Result<std::string> got = Status(Code::kMismatch, "PMIx: the meeting point is no text");
+  TUTTI_TRY(pmix.check(pmix.get(&root, kValueKey, nullptr, 0, &entry), "reading the rendezvous"));
+  Result<std::string> got = Status(Code::kMismatch, "PMIx: the rendezvous is no text");
   if (entry->type == kPmixString) {
     got = std::string(entry->data.string);
     std::free(entry->data.string);

@@ -1,54 +1,104 @@
 #include "bootstrap/rendezvous.h"
 
-#include <algorithm>
+#include <sys/epoll.h>
 
-#include "bootstrap/tree.h"
+#include <algorithm>
+#include <cerrno>
+
+#include "bootstrap/blobs.h"
+#include "bootstrap/local_socket.h"
+#include "core/version.h"
 
 namespace tutti {
+namespace {
+
+// How long new connections are left in the kernel's queue when descriptors have run out.
+constexpr uint64_t kPauseNs = 10'000'000;
+
+}  // namespace
 
 Result<std::unique_ptr<Rendezvous>> Rendezvous::open(EventLoop& loop, RendezvousOptions options) {
-  std::unique_ptr<Rendezvous> point(new Rendezvous(loop, options));
-  Rendezvous* raw = point.get();
+  std::unique_ptr<Rendezvous> rendezvous(new Rendezvous(loop, options));
+  if (options.local.is_open()) TUTTI_TRY(rendezvous->listen_locally(std::move(options.local)));
+  if (options.listener.socket.is_open()) TUTTI_TRY(rendezvous->listen_to_network(options));
+  return rendezvous;
+}
+
+Rendezvous::~Rendezvous() {
+  loop_.cancel(memory_);
+  loop_.cancel(resume_);
+  if (local_.is_open()) loop_.forget(local_.get());
+}
+
+Status Rendezvous::listen_locally(FileDescriptor listener) {
+  TUTTI_TRY(loop_.watch(listener.get(), EPOLLIN, [this](uint32_t) { accept_local(); }));
+  local_ = std::move(listener);
+  shape_ = BootstrapShape::kStar;
+  return Status::ok();
+}
+
+Status Rendezvous::listen_to_network(RendezvousOptions& options) {
   AcceptorOptions acceptor;
   acceptor.credentials = options.credentials;
   acceptor.judge = [](const Claim& claim) {
     if (claim.to != kBootstrapServer) return HandshakeResult::kWrongRank;
     return claim.purpose == Purpose::kRendezvous ? HandshakeResult::kAccepted : HandshakeResult::kUnexpected;
   };
-  acceptor.on_peer = [raw](const Claim& claim, FileDescriptor socket) {
-    raw->admit(claim, std::move(socket));
+  acceptor.on_peer = [this](const Claim& claim, FileDescriptor socket) {
+    admit(claim.from, false, std::move(socket));
   };
   acceptor.on_stranger = std::move(options.on_stranger);
   acceptor.pending_max = options.pending_max;
   acceptor.proof_timeout_ms = options.proof_timeout_ms;
-  auto opened = Acceptor::open(loop, std::move(options.listener.socket), std::move(acceptor));
+  auto opened = Acceptor::open(loop_, std::move(options.listener.socket), std::move(acceptor));
   TUTTI_TRY(opened.status());
-  point->acceptor_ = std::move(*opened);
-  return point;
+  acceptor_ = std::move(*opened);
+  return Status::ok();
 }
 
-Rendezvous::~Rendezvous() {
-  loop_.cancel(memory_);
+void Rendezvous::accept_local() {
+  for (;;) {
+    FileDescriptor socket = local_accept(local_);
+    if (socket.is_open()) {
+      constexpr uint32_t kNotKnownYet = UINT32_MAX;
+      admit(kNotKnownYet, true, std::move(socket));
+      continue;
+    }
+    if (errno == EAGAIN) return;
+    // Out of descriptors: the listener would be ready for ever.
+    loop_.cancel(resume_);
+    loop_.change(local_.get(), 0);
+    resume_ = loop_.call_at(loop_.now() + kPauseNs, [this] { loop_.change(local_.get(), EPOLLIN); });
+    return;
+  }
 }
 
-void Rendezvous::admit(const Claim& claim, FileDescriptor socket) {
+/// Blobs come over the Unix socket only, where the user is ours.
+void Rendezvous::admit(uint32_t rank, bool is_local, FileDescriptor socket) {
   const uint64_t number = ++arrivals_;
-  auto stream = FrameSocket::open(loop_, std::move(socket), 0,
-                                  {.on_frame = [this, number](const Frame& frame) { handle(number, frame); },
-                                   .on_closed = [this, number](const Status&) { lose(number); }});
+  auto stream =
+      FrameSocket::open(loop_, std::move(socket), is_local ? kBlobsBytesMax : 0,
+                        {.on_frame = [this, number](Frame frame) { handle(number, std::move(frame)); },
+                         .on_closed = [this, number](const Status&) { lose(number); }});
   if (!stream) return;
-  visitors_[number] = {std::move(*stream), claim.from};
+  visitors_[number] = {.socket = std::move(*stream), .rank = rank, .is_local = is_local};
 }
 
-void Rendezvous::handle(uint64_t number, const Frame& frame) {
+void Rendezvous::handle(uint64_t number, Frame frame) {
   Visitor& visitor = visitors_.at(number);
-  if (!visitor.joined) {
-    if (frame.header.kind == FrameKind::kJoin) return join(visitor, frame);
+  if (visitor.is_refused) return;
+  const FrameKind kind = frame.header.kind;
+  if (!visitor.joined) return kind == FrameKind::kJoin ? join(number, frame) : lose(number);
+  if (kind == FrameKind::kLeave) {
+    visitor.left = true;
     return lose(number);
   }
-  switch (frame.header.kind) {
-    case FrameKind::kLeave: visitor.left = true; return lose(number);
-    case FrameKind::kAbsent: return answer_absent(visitor);
+  // Every rank that has joined has been told the failure.
+  if (!failure_) return;
+  switch (kind) {
+    case FrameKind::kJoin: return place(visitor, frame);
+    case FrameKind::kUp: return gather(visitor, std::move(frame));
+    case FrameKind::kAbsent: return answer_absent(visitor, frame.header.number);
     case FrameKind::kFail: {
       const Status failure = frame.failure();
       return fail(failure.code(), std::string(failure.text()));
@@ -57,44 +107,90 @@ void Rendezvous::handle(uint64_t number, const Frame& frame) {
   }
 }
 
-void Rendezvous::join(Visitor& visitor, const Frame& frame) {
+void Rendezvous::join(uint64_t number, const Frame& frame) {
+  Visitor& visitor = visitors_.at(number);
+  const uint32_t rank_count = frame.header.count;
+  if (visitor.is_local) {
+    // Its user has been checked; the key shows that it means this bootstrap.
+    if (!equal_secrets(frame.body, credentials_.key)) {
+      visitor.is_refused = true;
+      return tell(visitor, Code::kInvalidArgument,
+                  "argument id has another key than the unique id that was made: it was damaged on its way");
+    }
+    visitor.rank = frame.header.first;
+  } else if (shape_ == BootstrapShape::kStar && exchange_ > 0) {
+    return lose(number);  // all ranks have met without it
+  }
+  visitor.joined = true;
+  if (rank_count > 0) joins_.expect(rank_count);
+  if (!failure_) return tell(visitor, failure_.code(), failure_.text());
+  // A wrong set-up is everybody's failure: nobody should wait for the deadline.
+  if (const Status why = objection(visitor, frame); !why) return fail(why.code(), std::string(why.text()));
+  joined_[visitor.rank] = true;
+  visitor_of_rank_[visitor.rank] = number;
+  if (!visitor.is_local) turn_to_tree();
+  if (shape_ == BootstrapShape::kStar) return;
+  if (visitor.is_local) return send(visitor, {.kind = FrameKind::kTree});
+  place(visitor, frame);
+}
+
+Status Rendezvous::objection(Visitor& visitor, const Frame& frame) {
   const uint32_t rank = frame.header.first;
   const uint32_t rank_count = frame.header.count;
-  visitor.joined = true;
-  if (const auto on_begin = std::exchange(on_begin_, nullptr)) on_begin();
-  if (rank_count > 0) joins_->expect(rank_count);
-  if (!failure_) return tell_failure(visitor);
-  // A wrong set-up is everybody's failure: nobody should wait for the deadline.
-  const auto refuse = [&](const std::string& text) { fail(Code::kInvalidArgument, text); };
-  if (rank_count == 0 || rank_count > kBootstrapRanksMax || rank >= rank_count || rank != visitor.rank ||
-      frame.body.size() != kPackedEndpointsBytes) {
-    return refuse(format("rank %u of %u: a rank must be less than the number of ranks, and that at most %u",
-                         visitor.rank, rank_count, kBootstrapRanksMax));
+  if (visitor.is_local && frame.header.number != kVersionCode) {
+    return {Code::kVersionMismatch,
+            format("rank %u runs tutti version %u, the maker of the unique id version %u", rank,
+                   frame.header.number, kVersionCode)};
+  }
+  if (rank_count == 0 || rank_count > kBootstrapRanksMax || rank >= rank_count || rank != visitor.rank) {
+    return {Code::kInvalidArgument,
+            format("rank %u of %u: a rank must be less than the number of ranks, and that at most %u",
+                   visitor.rank, rank_count, kBootstrapRanksMax)};
   }
   if (rank_count_ == 0) {
     rank_count_ = rank_count;
+    joined_.resize(rank_count);
     endpoints_.resize(rank_count);
   }
   if (rank_count != rank_count_) {
-    return refuse(
-        format("rank %u says that there are %u ranks, others say %u", rank, rank_count, rank_count_));
+    return {Code::kInvalidArgument,
+            format("rank %u says that there are %u ranks, others say %u", rank, rank_count, rank_count_)};
   }
-  if (endpoints_[rank] != nullptr) {
+  if (joined_[rank]) {
     visitor.is_second = true;
-    return refuse(format("rank %u has joined twice", rank));
+    return {Code::kInvalidArgument, format("rank %u has joined twice", rank)};
   }
-  endpoints_[rank] = std::make_shared<const std::vector<std::byte>>(frame.body);
-  const auto own = std::find_if(visitors_.begin(), visitors_.end(),
-                                [&](const auto& entry) { return &entry.second == &visitor; });
-  visitor_of_rank_[rank] = own->first;
-  introduce(rank);
-  for (const uint32_t child : tree::children_of(rank, rank_count_)) introduce(child);
+  return Status::ok();
+}
+
+/// A rank has come over the network: the ranks of this host have to be reached there, too.
+void Rendezvous::turn_to_tree() {
+  if (std::exchange(shape_, BootstrapShape::kTree) == BootstrapShape::kTree) return;
+  for (const auto& [rank, number] : visitor_of_rank_) {
+    Visitor& visitor = visitors_.at(number);
+    visitor.blob = {};
+    visitor.has_blob = false;
+    visitor.left = false;
+    if (visitor.is_local) send(visitor, {.kind = FrameKind::kTree});
+  }
+}
+
+/// A rank of the tree says where it listens.
+void Rendezvous::place(Visitor& visitor, const Frame& frame) {
+  FrameSocket::Body& endpoints = endpoints_[visitor.rank];
+  if (shape_ != BootstrapShape::kTree || endpoints != nullptr || frame.body.size() != kPackedEndpointsBytes) {
+    return fail(Code::kInternal, format("rank %u sent %zu bytes as the place where it listens", visitor.rank,
+                                        frame.body.size()));
+  }
+  endpoints = std::make_shared<const std::vector<std::byte>>(frame.body);
+  introduce(visitor.rank);
+  for (const uint32_t child : tree::children_of(visitor.rank, rank_count_)) introduce(child);
 }
 
 /// Tells a rank where its parent listens, once both have come.
 void Rendezvous::introduce(uint32_t rank) {
   const auto found = visitor_of_rank_.find(rank);
-  if (found == visitor_of_rank_.end()) return;
+  if (found == visitor_of_rank_.end() || endpoints_[rank] == nullptr) return;
   Visitor& visitor = visitors_.at(found->second);
   if (rank == 0) return send(visitor, {.kind = FrameKind::kParent});
   const uint32_t parent = tree::parent_of(rank);
@@ -102,21 +198,72 @@ void Rendezvous::introduce(uint32_t rank) {
   send(visitor, {.kind = FrameKind::kParent, .first = parent}, endpoints_[parent]);
 }
 
-void Rendezvous::answer_absent(Visitor& visitor) {
-  const std::string who = absent();
-  if (who.empty()) return send(visitor, {.kind = FrameKind::kAbsent});
-  fail(Code::kTimeout,
-       format("set-up was not finished before its deadline: of %u ranks, these have not joined: %s",
-              rank_count_, who.c_str()));
+/// What a rank of the star has to say.
+void Rendezvous::gather(Visitor& visitor, Frame frame) {
+  // The rank has not heard yet that the shape is a tree.
+  if (shape_ == BootstrapShape::kTree) return;
+  if (visitor.has_blob || frame.header.number != exchange_ || !holds_blobs(frame.body, 1)) {
+    return fail(Code::kInternal, format("rank %u sent %zu bytes for exchange %u, under way is exchange %u",
+                                        visitor.rank, frame.body.size(), frame.header.number, exchange_));
+  }
+  blob_bytes_ += frame.body.size();
+  if (blob_bytes_ > kBlobsBytesMax) {
+    const Status why = too_many_bytes(visitor.rank, blob_bytes_);
+    return fail(why.code(), std::string(why.text()));
+  }
+  visitor.blob = std::move(frame.body);
+  visitor.has_blob = true;
+  if (frame.header.code != 0) visitor.left = true;
+  if (++blob_count_ == rank_count_) spread();
 }
 
-std::string Rendezvous::absent() const {
+/// All ranks of the star have spoken.
+void Rendezvous::spread() {
+  std::vector<std::byte> table;
+  table.reserve(blob_bytes_);
+  for (const auto& [rank, number] : visitor_of_rank_) {
+    Visitor& visitor = visitors_.at(number);
+    table.insert(table.end(), visitor.blob.begin(), visitor.blob.end());
+    visitor.has_blob = false;
+    visitor.blob = {};
+  }
+  const auto body = std::make_shared<const std::vector<std::byte>>(std::move(table));
+  for (const auto& [rank, number] : visitor_of_rank_) {
+    send(visitors_.at(number), {.kind = FrameKind::kDown, .count = rank_count_, .number = exchange_}, body);
+  }
+  ++exchange_;
+  blob_count_ = 0;
+  blob_bytes_ = 0;
+  acceptor_.reset();
+}
+
+void Rendezvous::answer_absent(Visitor& visitor, uint32_t exchange) {
+  const std::string late = "set-up was not finished before its deadline: ";
+  const bool is_star = shape_ == BootstrapShape::kStar;
+  const std::string missing =
+      list_ranks([&](uint32_t rank) { return is_star ? !joined_[rank] : endpoints_[rank] == nullptr; });
+  if (!missing.empty()) {
+    return fail(Code::kTimeout,
+                late + format("of %u ranks, these have not joined: %s", rank_count_, missing.c_str()));
+  }
+  const std::string silent = list_ranks([&](uint32_t rank) {
+    const auto found = visitor_of_rank_.find(rank);
+    return is_star && (found == visitor_of_rank_.end() || !visitors_.at(found->second).has_blob);
+  });
+  if (silent.empty() || !visitor.has_blob) {
+    return send(visitor, {.kind = FrameKind::kAbsent, .number = exchange});
+  }
+  fail(Code::kTimeout, late + format("all %u ranks have joined, but then these have not come: %s",
+                                     rank_count_, silent.c_str()));
+}
+
+std::string Rendezvous::list_ranks(const std::function<bool(uint32_t)>& is_listed) const {
   constexpr size_t kMostText = 1000;
   std::string text;
   for (uint32_t rank = 0; rank < rank_count_; ++rank) {
-    if (endpoints_[rank] != nullptr) continue;
+    if (!is_listed(rank)) continue;
     uint32_t last = rank;
-    while (last + 1 < rank_count_ && endpoints_[last + 1] == nullptr) ++last;
+    while (last + 1 < rank_count_ && is_listed(last + 1)) ++last;
     if (text.size() > kMostText) return text + ", ...";
     add_to_list(text, std::to_string(rank));
     if (last > rank) text += (last == rank + 1 ? ", " : "-") + std::to_string(last);
@@ -134,10 +281,11 @@ void Rendezvous::lose(uint64_t number) {
       own != visitor_of_rank_.end() && own->second == number) {
     visitor_of_rank_.erase(own);
   }
-  if (!visitor.left) {
+  // A rank whose last word is here leaves in good order only when all have been told.
+  if (!visitor.left || visitor.has_blob) {
     fail(Code::kPeerLost, format("rank %u ended while the communicator was set up", visitor.rank));
   }
-  visitor.is_second ? joins_->gone_under_another_name() : joins_->gone(visitor.rank);
+  visitor.is_second ? joins_.gone_under_another_name() : joins_.gone(visitor.rank);
   settle();
 }
 
@@ -145,11 +293,25 @@ void Rendezvous::settle() {
   const bool any_left =
       std::any_of(visitors_.begin(), visitors_.end(), [](const auto& entry) { return entry.second.joined; });
   // Ranks leave when all have met; before that the last one to leave leaves in failure.
-  if (any_left || (!failure_ && !joins_->is_complete())) return;
+  if (any_left || (!failure_ && !joins_.is_complete())) return;
   end();
 }
 
+void Rendezvous::give_up(uint32_t rank_count, uint32_t rank, const Status& why) {
+  joins_.expect(rank_count);
+  joins_.gone(rank);
+  fail(why.code(), std::string(why.text()));
+  settle();
+}
+
 void Rendezvous::end() {
+  if (!failure_) {
+    // Ranks that have connected, but have not been read yet, learn why nobody serves them.
+    if (local_.is_open()) accept_local();
+    for (auto& [number, visitor] : visitors_) {
+      if (!visitor.joined && !visitor.is_refused) tell(visitor, failure_.code(), failure_.text());
+    }
+  }
   const auto on_end = std::exchange(on_end_, nullptr);
   if (on_end) on_end();
 }
@@ -160,15 +322,14 @@ void Rendezvous::fail(Code code, const std::string& text) {
   memory_ = loop_.call_at(loop_.now() + remember_ms_ * 1'000'000, [this] { end(); });
   if (on_fail_) on_fail_(failure_);
   for (auto& [number, visitor] : visitors_) {
-    if (visitor.joined) tell_failure(visitor);
+    if (visitor.joined) tell(visitor, code, text);
   }
 }
 
-void Rendezvous::tell_failure(Visitor& visitor) {
-  const auto text =
-      std::as_bytes(std::span(failure_.text())).first(std::min(failure_.text().size(), kMaxFrameText));
-  send(visitor, {.kind = FrameKind::kFail, .code = static_cast<uint32_t>(failure_.code())},
-       std::make_shared<const std::vector<std::byte>>(text.begin(), text.end()));
+void Rendezvous::tell(Visitor& visitor, Code code, std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text)).first(std::min(text.size(), kMaxFrameText));
+  send(visitor, {.kind = FrameKind::kFail, .code = static_cast<uint32_t>(code)},
+       std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end()));
 }
 
 void Rendezvous::send(Visitor& visitor, FrameHeader header, FrameSocket::Body body) {

@@ -12,10 +12,10 @@
 #include <ctime>
 #include <optional>
 
+#include "bootstrap/client.h"
 #include "bootstrap/connector.h"
 #include "bootstrap/event_loop.h"
 #include "bootstrap/local_socket.h"
-#include "bootstrap/network_meeting.h"
 #include "bootstrap/pmi.h"
 #include "core/clock.h"
 #include "core/file_descriptor.h"
@@ -92,7 +92,7 @@ Status check_served(const UniqueId& id, uint64_t deadline_ns) {
   // As long as a rank that is slow to greet may take.
   constexpr uint64_t kPatienceNs = 10'000'000'000;
   const uint64_t late_ns = std::min(deadline_ns, now_ns() + kPatienceNs);
-  if (local_connect(local_name_of(id), late_ns)) return Status::ok();
+  if (local_connect(local_name_of(id), late_ns, {}, LocalKind::kStream)) return Status::ok();
   auto point = bootstrap_address_of(id);
   if (!point) return {Code::kPeerLost, "it is of this host only, and no process serves it here"};
   auto loop = EventLoop::create();
@@ -150,7 +150,7 @@ Status await_file(const std::string& path, IdBytes id, uint64_t deadline_ns) {
 Status hand_over(const std::string& name, uint32_t reader_count, IdBytes id, uint64_t deadline_ns) {
   const auto listener = local_listen(name);
   if (listener.status().code() == Code::kInvalidUsage) {
-    return {Code::kInvalidUsage, "another job of this host is meeting as " + name +
+    return {Code::kInvalidUsage, "another job of this host uses the Unix socket @" + name +
                                      " at this moment: set TUTTI_ID_FILE to a file of this job's own"};
   }
   TUTTI_TRY(listener.status());
@@ -219,14 +219,14 @@ Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, 
                     IdBytes id, uint64_t deadline_ns) {
   auto point = bootstrap_address_of_url(url, config.key, rank == 0);
   TUTTI_TRY(point.status());
-  NetworkBootstrapOptions options;
+  BootstrapClientOptions options;
   options.rank_count = rank_count;
   options.rank = rank;
   options.deadline_ns = deadline_ns;
   options.listen = {config.socket_ifname, config.port_first, config.port_last};
-  auto meeting = NetworkBootstrap::join(std::move(*point), options);
-  TUTTI_TRY(meeting.status());
-  const auto all = meeting->all_gather(id, true);
+  auto client = BootstrapClient::join(std::move(*point), options);
+  TUTTI_TRY(client.status());
+  const auto all = client->all_gather(id, true);
   TUTTI_TRY(all.status());
   std::copy((*all)[0].begin(), (*all)[0].end(), id.begin());
   return Status::ok();
@@ -272,17 +272,17 @@ Status share_by_launcher(const LaunchContext& place, const Environment& environm
     const Credentials name = credentials_from_text(place.job, place.launcher);
     return share_on_host("tutti-job-" + hex(name.tag), place.rank, place.rank_count, id, deadline_ns);
   }
-  if (place.meeting && !config.key.empty()) {
-    return share_by_url("tutti://" + place.meeting->text(), place.rank, place.rank_count, config, id,
+  if (place.rendezvous && !config.key.empty()) {
+    return share_by_url("tutti://" + place.rendezvous->text(), place.rank, place.rank_count, config, id,
                         deadline_ns);
   }
-  return {
-      Code::kInvalidUsage,
-      format("%s started this process as rank %u of %u, but gives the ranks no way to meet: set %s, or "
-             "TUTTI_ID_FILE to a file that all ranks can reach",
-             place.launcher.c_str(), place.rank, place.rank_count,
-             place.meeting ? "TUTTI_KEY to a secret that all ranks have"
-                           : "MASTER_ADDR to rank 0's host and TUTTI_KEY to a secret that all ranks have")};
+  return {Code::kInvalidUsage,
+          format("%s started this process as rank %u of %u, but gives the ranks no way to meet: set %s, or "
+                 "TUTTI_ID_FILE to a file that all ranks can reach",
+                 place.launcher.c_str(), place.rank, place.rank_count,
+                 place.rendezvous
+                     ? "TUTTI_KEY to a secret that all ranks have"
+                     : "MASTER_ADDR to rank 0's host and TUTTI_KEY to a secret that all ranks have")};
 }
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 // Share: how the unique id that one rank has made reaches the others: by a store that the caller gives, a
-// file that all can reach, the launcher's process manager, a socket of this host, or a meeting at a known
+// file that all can reach, the launcher's process manager, a socket of this host, or a bootstrap at a known
 // address.
 #pragma once
 
@@ -39,7 +39,7 @@ Status share_by_store(const KeyValueStore& store, const std::string& key, uint32
 Status share_by_file(const std::string& path, uint32_t rank, IdBytes id, uint64_t deadline_ns);
 void forget_file(const std::string& path);
 
-/// A meeting at "tutti://host:port", where rank 0 listens, with the key of `config`. Errors: as
+/// A bootstrap at "tutti://host:port", where rank 0 listens, with the key of `config`. Errors: as
 /// bootstrap_address_of_url and NetworkBootstrap.
 Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, const Config& config,
                     IdBytes id, uint64_t deadline_ns);
@@ -50,7 +50,7 @@ Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count
                      uint64_t deadline_ns);
 
 /// The way that fits the launcher: the file TUTTI_ID_FILE, where that is set; its process manager; one host:
-/// a socket named after the job; else a meeting at the address it gives, with the key of `config`.
+/// a socket named after the job; else a bootstrap at the address it gives, with the key of `config`.
 /// Collective. Errors: of the way; kInvalidUsage: none is left, and what to set.
 Status share_by_launcher(const LaunchContext& place, const Environment& environment, const Config& config,
                          IdBytes id, uint64_t deadline_ns);

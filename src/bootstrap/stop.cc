@@ -1,23 +1,22 @@
 #include "bootstrap/stop.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
+#include <sys/eventfd.h>
 
-#include <array>
 #include <cerrno>
 
 namespace tutti {
 
-bool BootstrapStop::arm(int fd) {
+bool BootstrapStop::arm(int event_fd) {
   const std::scoped_lock lock(mutex_);
   if (stopped_) return false;
-  fd_ = fd;
+  event_fd_ = event_fd;
   return true;
 }
 
 void BootstrapStop::disarm() {
   const std::scoped_lock lock(mutex_);
-  fd_ = -1;
+  event_fd_ = -1;
 }
 
 bool BootstrapStop::is_stopped() {
@@ -28,7 +27,7 @@ bool BootstrapStop::is_stopped() {
 void BootstrapStop::stop() {
   const std::scoped_lock lock(mutex_);
   stopped_ = true;
-  if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
+  if (event_fd_ >= 0) eventfd_write(event_fd_, 1);
 }
 
 Status stopped_status() {
@@ -38,25 +37,21 @@ Status stopped_status() {
 Result<std::unique_ptr<StopWatch>> StopWatch::start(EventLoop& loop, BootstrapStop* stop) {
   std::unique_ptr<StopWatch> watch(new StopWatch(loop));
   if (stop == nullptr) return watch;
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return system_error("socketpair", errno);
-  }
-  watch->near_ = FileDescriptor(ends[0]);
-  watch->far_ = FileDescriptor(ends[1]);
+  watch->event_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!watch->event_.is_open()) return system_error("eventfd", errno);
   StopWatch* raw = watch.get();
-  TUTTI_TRY(loop.watch(ends[0], EPOLLIN, [raw](uint32_t) {
+  TUTTI_TRY(loop.watch(watch->event_.get(), EPOLLIN, [raw](uint32_t) {
     raw->stopped_ = true;
-    raw->loop_.forget(raw->near_.get());
+    raw->loop_.forget(raw->event_.get());
   }));
   watch->stop_ = stop;
-  if (!stop->arm(ends[1])) return stopped_status();
+  if (!stop->arm(watch->event_.get())) return stopped_status();
   return watch;
 }
 
 StopWatch::~StopWatch() {
   if (stop_ != nullptr) stop_->disarm();
-  if (near_.is_open()) loop_.forget(near_.get());
+  if (event_.is_open()) loop_.forget(event_.get());
 }
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// BootstrapStop: lets another thread end a set-up that waits. StopWatch: how an event loop hears of it.
+// BootstrapStop: lets another thread end a bootstrap that waits. StopWatch: how an event loop hears of it.
 #pragma once
 
 #include <memory>
@@ -12,20 +12,20 @@ namespace tutti {
 
 class BootstrapStop {
  public:
-  /// From now on `stop` hangs up this connection. False when it has been called already.
-  bool arm(int fd);
+  /// From now on `stop` signals this eventfd. False when `stop` has been called already.
+  bool arm(int event_fd);
   void disarm();
   bool is_stopped();
-  /// Any thread. The set-up fails soon, if it has not ended; so does one that begins later.
+  /// Any thread. The bootstrap fails soon, if it has not ended. So does one that begins later.
   void stop();
 
  private:
   std::mutex mutex_;
-  int fd_ = -1;
+  int event_fd_ = -1;
   bool stopped_ = false;
 };
 
-/// The error of a set-up that was stopped.
+/// The error of a bootstrap that was stopped.
 Status stopped_status();
 
 /// While it lives, the loop wakes when `stop` is called.
@@ -44,8 +44,7 @@ class StopWatch {
 
   EventLoop& loop_;
   BootstrapStop* stop_ = nullptr;
-  FileDescriptor near_;  ///< watched by the loop
-  FileDescriptor far_;   ///< hung up by the stop
+  FileDescriptor event_;
   bool stopped_ = false;
 };
 

@@ -20,7 +20,7 @@ struct UniqueId {
   uint32_t reserved = 0;
   Key key{};
   BootstrapTag nonce{};
-  PackedEndpoints endpoints{};  ///< of the meeting point; none: it serves this host only
+  PackedEndpoints endpoints{};  ///< of the rendezvous; none: it serves this host only
 };
 static_assert(sizeof(UniqueId) == 128);
 
@@ -36,7 +36,7 @@ Credentials credentials_of(const UniqueId& id);
 /// What the frames of the communicator that is made with the id carry: no other's are taken for them.
 uint16_t epoch_of(const UniqueId& id);
 
-/// Name of the meeting point's Unix socket on its host, in the abstract name space.
+/// Name of the rendezvous's Unix socket on its host, in the abstract name space.
 std::string local_name_of(const UniqueId& id);
 
 }  // namespace tutti

@@ -1,5 +1,4 @@
-// Numbers on the wire: little endian, byte by byte, whatever the machine. Bounds are the caller's to know:
-// all messages of the meeting have fixed sizes.
+// Numbers on the wire: little endian, byte by byte, whatever the machine. The caller knows the bounds.
 #pragma once
 
 #include <cstddef>

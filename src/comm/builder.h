@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/set_up.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/communicator.h"
 #include "comm/rank_facts.h"
 #include "core/result.h"

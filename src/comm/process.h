@@ -19,7 +19,7 @@
 #include "bootstrap/control_thread.h"
 #include "bootstrap/file_server.h"
 #include "bootstrap/locality.h"
-#include "bootstrap/server.h"
+#include "bootstrap/servers.h"
 #include "core/config.h"
 #include "device/device_rank.h"
 #include "device/relaunch_thread.h"

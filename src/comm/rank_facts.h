@@ -7,7 +7,7 @@
 
 #include "bootstrap/endpoint.h"
 #include "bootstrap/file_server.h"
-#include "bootstrap/server.h"
+#include "bootstrap/servers.h"
 #include "comm/process.h"
 #include "core/cpu.h"
 #include "device/device_rank.h"

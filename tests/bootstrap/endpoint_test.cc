@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "bootstrap/network_meeting.h"
+#include "bootstrap/client.h"
 
 namespace tutti {
 namespace {

@@ -81,7 +81,7 @@ TEST(LauncherTest, TorchrunGivesPlaceAndAddress) {
   EXPECT_EQ(place.local_count, 4u);
   EXPECT_FALSE(place.is_one_host());
   // The port beside the one that torch's own store listens at.
-  EXPECT_EQ(place.meeting, (HostPort{"node0", 29401}));
+  EXPECT_EQ(place.rendezvous, (HostPort{"node0", 29401}));
   EXPECT_NE(place.job.find("run7"), std::string::npos);
 }
 
@@ -92,7 +92,7 @@ TEST(LauncherTest, OpenMpiHasAPmixServer) {
   EXPECT_EQ(place.rank_count, 2u);
   EXPECT_EQ(place.channel, LaunchChannel::kPmix);
   EXPECT_TRUE(place.is_one_host());
-  EXPECT_FALSE(place.meeting.has_value());
+  EXPECT_FALSE(place.rendezvous.has_value());
 }
 
 TEST(LauncherTest, MpichHasAProcessManager) {
@@ -128,14 +128,14 @@ TEST(LauncherTest, SlurmNamesTheFirstHost) {
   EXPECT_EQ(place.rank, 3u);
   EXPECT_EQ(place.rank_count, 4u);
   EXPECT_EQ(place.local_rank, 1u);
-  ASSERT_TRUE(place.meeting.has_value());
-  EXPECT_EQ(place.meeting->host, "gpu07");
-  EXPECT_GE(place.meeting->port, 20000);
-  EXPECT_LT(place.meeting->port, 30000);
-  EXPECT_EQ(place_of(with(kSlurm, {{"SLURM_PROCID", "0"}})).meeting, place.meeting)
+  ASSERT_TRUE(place.rendezvous.has_value());
+  EXPECT_EQ(place.rendezvous->host, "gpu07");
+  EXPECT_GE(place.rendezvous->port, 20000);
+  EXPECT_LT(place.rendezvous->port, 30000);
+  EXPECT_EQ(place_of(with(kSlurm, {{"SLURM_PROCID", "0"}})).rendezvous, place.rendezvous)
       << "all ranks compute the same";
-  EXPECT_NE(place_of(with(kSlurm, {{"SLURM_STEP_ID", "1"}})).meeting->port, place.meeting->port);
-  EXPECT_EQ(place_of(without(kSlurm, "SLURM_STEP_NODELIST")).meeting->host, "10.0.0.1");
+  EXPECT_NE(place_of(with(kSlurm, {{"SLURM_STEP_ID", "1"}})).rendezvous->port, place.rendezvous->port);
+  EXPECT_EQ(place_of(without(kSlurm, "SLURM_STEP_NODELIST")).rendezvous->host, "10.0.0.1");
   EXPECT_TRUE(place_of(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "1"}})).is_one_host());
   EXPECT_EQ(place_of(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "6"}})).rank_count, 6u)
       << "of the step, not the job";
@@ -149,8 +149,8 @@ TEST(LauncherTest, KubernetesIndexIsTheRank) {
   EXPECT_EQ(place.launcher, "Kubernetes");
   EXPECT_EQ(place.rank, 2u);
   EXPECT_EQ(place.rank_count, 3u);
-  ASSERT_TRUE(place.meeting.has_value());
-  EXPECT_EQ(place.meeting->host, "job-0.job");
+  ASSERT_TRUE(place.rendezvous.has_value());
+  EXPECT_EQ(place.rendezvous->host, "job-0.job");
 }
 
 // Goal: mpirun inside a Slurm allocation: what Slurm says is about the allocation.

@@ -37,7 +37,7 @@ Id sample_id() {
 /// An id that a process of this host serves.
 class ServedId {
  public:
-  ServedId() : listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+  ServedId() : listener_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     const std::string name = local_name_of(id_);
@@ -346,7 +346,7 @@ TEST(ShareByLauncherTest, SeveralHostsMeetAtTheAddressWithAKey) {
     place.launcher = "Slurm";
     place.rank = rank;
     place.rank_count = 3;
-    place.meeting = HostPort{"localhost", port};
+    place.rendezvous = HostPort{"localhost", port};
     Config config;
     config.key = "a key of many characters";
     config.socket_ifname = "=lo";
@@ -360,7 +360,7 @@ TEST(ShareByLauncherTest, WithoutAWayTheUserIsToldWhatToSet) {
   place.launcher = "Slurm";
   place.rank = 1;
   place.rank_count = 2;
-  place.meeting = HostPort{"node0", 4000};
+  place.rendezvous = HostPort{"node0", 4000};
   Id id{};
   const Status status = share_by_launcher(
       place, [](const char*) { return nullptr; }, Config{}, id, soon());

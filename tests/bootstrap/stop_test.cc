@@ -2,38 +2,33 @@
 #include "bootstrap/stop.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-
-#include <array>
+#include <sys/eventfd.h>
 
 namespace tutti {
 namespace {
 
-struct Connection {
-  Connection() {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
-    near = FileDescriptor(ends[0]);
-    far = FileDescriptor(ends[1]);
-  }
-  bool is_open() const { return send(near.get(), "x", 1, MSG_NOSIGNAL) == 1; }
-  FileDescriptor near;
-  FileDescriptor far;
-};
+FileDescriptor make_event() {
+  return FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
 
-TEST(SetUpStopTest, HangsUpTheConnectionThatItIsArmedWith) {
-  Connection before;
-  Connection under_way;
+bool is_signalled(const FileDescriptor& event) {
+  eventfd_t count = 0;
+  return eventfd_read(event.get(), &count) == 0;
+}
+
+TEST(BootstrapStopTest, SignalsTheEventThatItIsArmedWith) {
+  const FileDescriptor before = make_event();
+  const FileDescriptor under_way = make_event();
   BootstrapStop stop;
-  EXPECT_TRUE(stop.arm(before.near.get()));
+  EXPECT_TRUE(stop.arm(before.get()));
   stop.disarm();
-  EXPECT_TRUE(stop.arm(under_way.near.get()));
+  EXPECT_TRUE(stop.arm(under_way.get()));
   stop.stop();
-  EXPECT_FALSE(under_way.is_open());
-  EXPECT_TRUE(before.is_open()) << "nobody waits there any more";
-  EXPECT_FALSE(stop.arm(before.near.get())) << "a set-up that begins later is told";
+  EXPECT_TRUE(is_signalled(under_way));
+  EXPECT_FALSE(is_signalled(before)) << "nobody waits there any more";
+  EXPECT_FALSE(stop.arm(before.get())) << "a bootstrap that begins later is told";
   stop.stop();
-  EXPECT_TRUE(before.is_open()) << "it was not armed with that";
+  EXPECT_FALSE(is_signalled(before)) << "the stop was not armed with that";
   EXPECT_TRUE(stop.is_stopped());
 }
 

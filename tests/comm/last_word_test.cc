@@ -2,7 +2,7 @@
 // meanwhile.
 //
 // Messages that this executable sends pass through sendmsg() below, which can end the process instead; what
-// it is sent comes through recvmsg(), which can fail.
+// it is sent comes through recv(), which can fail.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/bootstrap_messages.h"
+#include "bootstrap/blobs.h"
 #include "bootstrap/frame.h"
 #include "tests/support/cluster.h"
 
@@ -39,26 +39,15 @@ std::vector<std::byte> bytes_of(const msghdr& message) {
   return bytes;
 }
 
-bool is_last_word_of_a_server(std::span<const std::byte> bytes) {
-  bootstrap::Header header;
-  if (bytes.size() != sizeof(header)) return false;
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  return header.kind == bootstrap::Kind::kGather && header.count > 0 && header.blob_bytes == 0;
-}
-
-/// Whether it tells a rank, at the server or down the tree, that all are ready: the exchange in which nobody
+/// Whether it tells a rank, in the star or down the tree, that all are ready: the exchange in which no rank
 /// has anything to say.
-bool is_last_word(int fd, const msghdr& message) {
-  const std::vector<std::byte> bytes = bytes_of(message);
-  int domain = 0;
-  socklen_t length = sizeof(domain);
-  getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length);
-  if (domain != AF_UNIX) {
-    std::vector<Frame> frames;
-    const Status cut = FrameReader(0).feed(bytes, frames);
-    return cut && frames.size() == 1 && frames[0].header.kind == FrameKind::kDown && frames[0].body.empty();
-  }
-  return is_last_word_of_a_server(bytes);
+bool is_last_word(std::span<const std::byte> bytes) {
+  constexpr size_t kMostBytes = 4096;
+  std::vector<Frame> frames;
+  const Status cut = FrameReader(kMostBytes).feed(bytes, frames);
+  if (!cut || frames.size() != 1 || frames[0].header.kind != FrameKind::kDown) return false;
+  const auto blobs = unpack_blobs(frames[0].body, frames[0].header.count);
+  return blobs && std::all_of(blobs->begin(), blobs->end(), [](const auto& blob) { return blob.empty(); });
 }
 
 }  // namespace
@@ -66,7 +55,7 @@ bool is_last_word(int fd, const msghdr& message) {
 
 extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   using namespace tutti::test;
-  if (last_words_left.load() >= 0 && is_last_word(fd, *message) && last_words_left.fetch_sub(1) == 0) {
+  if (last_words_left.load() >= 0 && is_last_word(bytes_of(*message)) && last_words_left.fetch_sub(1) == 0) {
     kill(getpid(), SIGKILL);
   }
   // Under a sanitizer the next one is the sanitizer's.
@@ -75,14 +64,13 @@ extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   return kNext(fd, message, flags);
 }
 
-extern "C" ssize_t recvmsg(int fd, msghdr* message, int flags) {
+extern "C" ssize_t recv(int fd, void* buffer, size_t size, int flags) {
   using namespace tutti::test;
-  static const auto kNext = reinterpret_cast<ssize_t (*)(int, msghdr*, int)>(dlsym(RTLD_NEXT, "recvmsg"));
-  const ssize_t got = kNext(fd, message, flags);
+  static const auto kNext = reinterpret_cast<ssize_t (*)(int, void*, size_t, int)>(dlsym(RTLD_NEXT, "recv"));
+  const ssize_t got = kNext(fd, buffer, size, flags);
   if (got <= 0 || !fails_at_last_word.load()) return got;
-  const auto* start = static_cast<const std::byte*>(message->msg_iov[0].iov_base);
-  const size_t bytes = std::min(static_cast<size_t>(got), message->msg_iov[0].iov_len);
-  if (!is_last_word_of_a_server({start, bytes}) || !fails_at_last_word.exchange(false)) return got;
+  const auto* start = static_cast<const std::byte*>(buffer);
+  if (!is_last_word({start, static_cast<size_t>(got)}) || !fails_at_last_word.exchange(false)) return got;
   errno = ENOMEM;
   return -1;
 }

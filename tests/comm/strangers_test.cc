@@ -68,7 +68,7 @@ size_t count_of(const std::string& text, std::string_view part) {
 
 // Goal: a scanner, another protocol, half a hello that stalls, a hello without the key and ten thousand
 // connections: the ranks meet all the same, and each kind is logged once, with address and reason. Method:
-// rank 1's process plays the strangers at the meeting point in rank 0's, then the ranks meet.
+// rank 1's process plays the strangers at the rendezvous in rank 0's, then the ranks meet.
 TEST(StrangersTest, AJobMeetsAmidStrangersWhichAreLoggedOnce) {
   ClusterOptions options{.layout = {1, 1}, .hosts = {0, 1}, .create = false};
   EXPECT_EQ(run_cluster(options,
@@ -80,7 +80,7 @@ TEST(StrangersTest, AJobMeetsAmidStrangersWhichAreLoggedOnce) {
                           if (rank.rank() == 1) {
                             const Endpoint where = meeting_point(id);
                             const FileDescriptor stalled = come(where, std::string(kResponseBytes / 2, 'x'));
-                            rank.expect_true(stalled.is_open(), "the meeting point listens");
+                            rank.expect_true(stalled.is_open(), "the rendezvous listens");
                             for (int i = 0; i < 10'000; ++i) come(where, "");
                             for (int i = 0; i < 100; ++i) come(where, "GET / HTTP/1.1");
                             for (int i = 0; i < 100; ++i) come(where, std::string(kResponseBytes, '\0'));

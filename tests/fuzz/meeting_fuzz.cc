@@ -1,4 +1,4 @@
-// Fuzz target: a meeting, whose meeting point and rank 0 hear what holders of the key may send in any order:
+// Fuzz target: a meeting, whose rendezvous and rank 0 hear what holders of the key may send in any order:
 // before they join, when they have joined, and as a child in the tree. Whatever it is, rank 0 has an error by
 // its deadline, and nobody waits for ever.
 #include <cstdint>
@@ -20,7 +20,7 @@ using test::Visitor;
 constexpr uint32_t kRanks = 4;
 constexpr uint64_t kSecondNs = 1'000'000'000;
 
-/// Where the parent of rank 1 listens, as the meeting point says.
+/// Where the parent of rank 1 listens, as the rendezvous says.
 std::optional<Endpoint> parent_of(Visitor& visitor) {
   FrameReader reader(0);
   std::vector<Frame> frames;

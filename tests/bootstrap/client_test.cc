@@ -1,6 +1,6 @@
 // The blocking calls: ranks as threads that meet over loopback through an id or an address, and the sockets
 // that they get from each other afterwards.
-#include "bootstrap/network_meeting.h"
+#include "bootstrap/client.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kSecret = "a secret of some length";
 
-/// A meeting point on a thread of its own, as the control thread of a process serves it.
+/// A rendezvous on a thread of its own, as the control thread of a process serves it.
 class ServedPoint {
  public:
   ServedPoint() {
@@ -54,8 +54,8 @@ class ServedPoint {
   std::thread thread_;
 };
 
-NetworkBootstrapOptions options_of(uint32_t rank, uint32_t rank_count, uint64_t timeout_ms = 60'000) {
-  NetworkBootstrapOptions options;
+BootstrapClientOptions options_of(uint32_t rank, uint32_t rank_count, uint64_t timeout_ms = 60'000) {
+  BootstrapClientOptions options;
   options.rank_count = rank_count;
   options.rank = rank;
   options.deadline_ns = deadline_after_ms(timeout_ms);
@@ -80,10 +80,10 @@ void expect_all_ok(const std::vector<Status>& statuses) {
   }
 }
 
-Status gather_twice(NetworkBootstrap& meeting, uint32_t rank, uint32_t rank_count) {
+Status gather_twice(BootstrapClient& client, uint32_t rank, uint32_t rank_count) {
   const auto blob = std::as_bytes(std::span(&rank, 1));
   for (const bool last : {false, true}) {
-    auto all = meeting.all_gather(blob, last);
+    auto all = client.all_gather(blob, last);
     TUTTI_TRY(all.status());
     for (uint32_t other = 0; other < rank_count; ++other) {
       const auto expected = std::as_bytes(std::span(&other, 1));
@@ -95,14 +95,14 @@ Status gather_twice(NetworkBootstrap& meeting, uint32_t rank, uint32_t rank_coun
   return Status::ok();
 }
 
-TEST(NetworkBootstrapTest, RanksMeetByAnId) {
+TEST(BootstrapClientTest, RanksMeetByAnId) {
   ServedPoint served;
   expect_all_ok(run_ranks(6, [&](uint32_t rank) {
     auto point = bootstrap_address_of(served.id);
     TUTTI_TRY(point.status());
-    auto meeting = NetworkBootstrap::join(std::move(*point), options_of(rank, 6));
-    TUTTI_TRY(meeting.status());
-    return gather_twice(*meeting, rank, 6);
+    auto client = BootstrapClient::join(std::move(*point), options_of(rank, 6));
+    TUTTI_TRY(client.status());
+    return gather_twice(*client, rank, 6);
   }));
 }
 
@@ -112,7 +112,7 @@ std::string free_address() {
 }
 
 // Rank 0 serves the address itself and may come after the others.
-TEST(NetworkBootstrapTest, RanksMeetAtAnAddress) {
+TEST(BootstrapClientTest, RanksMeetAtAnAddress) {
   const std::string url = free_address();
   std::atomic<int> waiting = 0;
   expect_all_ok(run_ranks(4, [&](uint32_t rank) {
@@ -123,13 +123,13 @@ TEST(NetworkBootstrapTest, RanksMeetAtAnAddress) {
     }
     auto point = bootstrap_address_of_url(url, kSecret, rank == 0);
     TUTTI_TRY(point.status());
-    auto meeting = NetworkBootstrap::join(std::move(*point), options_of(rank, 4));
-    TUTTI_TRY(meeting.status());
-    return gather_twice(*meeting, rank, 4);
+    auto client = BootstrapClient::join(std::move(*point), options_of(rank, 4));
+    TUTTI_TRY(client.status());
+    return gather_twice(*client, rank, 4);
   }));
 }
 
-TEST(NetworkBootstrapTest, AddressesNeedAKeyAndAForm) {
+TEST(BootstrapClientTest, AddressesNeedAKeyAndAForm) {
   EXPECT_EQ(bootstrap_address_of_url("tutti://node:4000", "", false).status().code(), Code::kInvalidArgument);
   EXPECT_NE(bootstrap_address_of_url("tutti://node:4000", "", false).status().text().find("TUTTI_KEY"),
             std::string_view::npos);
@@ -138,15 +138,15 @@ TEST(NetworkBootstrapTest, AddressesNeedAKeyAndAForm) {
   }
 }
 
-TEST(NetworkBootstrapTest, AnotherKeyIsNamed) {
+TEST(BootstrapClientTest, AnotherKeyIsNamed) {
   const std::string url = free_address();
   std::atomic<bool> refused = false;
   const auto statuses = run_ranks(2, [&](uint32_t rank) -> Status {
     if (rank == 1) {
       auto point = bootstrap_address_of_url(url, "another secret entirely", false);
-      auto meeting = NetworkBootstrap::join(std::move(*point), options_of(rank, 2));
+      auto client = BootstrapClient::join(std::move(*point), options_of(rank, 2));
       refused = true;
-      return meeting.status();
+      return client.status();
     }
     auto point = bootstrap_address_of_url(url, kSecret, true);
     TUTTI_TRY(point.status());
@@ -155,11 +155,11 @@ TEST(NetworkBootstrapTest, AnotherKeyIsNamed) {
       while (!refused) std::this_thread::yield();
       stop.stop();
     });
-    NetworkBootstrapOptions options = options_of(rank, 2);
+    BootstrapClientOptions options = options_of(rank, 2);
     options.stop = &stop;
-    auto meeting = NetworkBootstrap::join(std::move(*point), options);
-    Status status = meeting.status();
-    if (meeting) status = meeting->all_gather({}, true).status();
+    auto client = BootstrapClient::join(std::move(*point), options);
+    Status status = client.status();
+    if (client) status = client->all_gather({}, true).status();
     stopper.join();
     return status;
   });
@@ -168,30 +168,30 @@ TEST(NetworkBootstrapTest, AnotherKeyIsNamed) {
   EXPECT_NE(statuses[1].text().find("key"), std::string_view::npos) << statuses[1].text();
 }
 
-TEST(NetworkBootstrapTest, AStopEndsAWaitBeforeItsDeadline) {
+TEST(BootstrapClientTest, AStopEndsAWaitBeforeItsDeadline) {
   ServedPoint served;
   BootstrapStop stop;
   auto point = bootstrap_address_of(served.id);
-  NetworkBootstrapOptions options = options_of(0, 2);
+  BootstrapClientOptions options = options_of(0, 2);
   options.stop = &stop;
-  auto meeting = NetworkBootstrap::join(std::move(*point), options);
-  ASSERT_TRUE(meeting.is_ok()) << meeting.status().text();
+  auto client = BootstrapClient::join(std::move(*point), options);
+  ASSERT_TRUE(client.is_ok()) << client.status().text();
   std::thread stopper([&] { stop.stop(); });
-  EXPECT_EQ(meeting->all_gather({}, true).status().code(), Code::kAborted);
+  EXPECT_EQ(client->all_gather({}, true).status().code(), Code::kAborted);
   stopper.join();
   // One that begins later does not begin.
   point = bootstrap_address_of(served.id);
-  EXPECT_EQ(NetworkBootstrap::join(std::move(*point), options).status().code(), Code::kAborted);
+  EXPECT_EQ(BootstrapClient::join(std::move(*point), options).status().code(), Code::kAborted);
 }
 
-TEST(NetworkBootstrapTest, AbsentRanksAreNamed) {
+TEST(BootstrapClientTest, AbsentRanksAreNamed) {
   ServedPoint served;
   const auto statuses = run_ranks(2, [&](uint32_t number) -> Status {
     auto point = bootstrap_address_of(served.id);
     TUTTI_TRY(point.status());
-    auto meeting = NetworkBootstrap::join(std::move(*point), options_of(2 * number, 4, 300));
-    TUTTI_TRY(meeting.status());
-    return meeting->all_gather({}, true).status();
+    auto client = BootstrapClient::join(std::move(*point), options_of(2 * number, 4, 300));
+    TUTTI_TRY(client.status());
+    return client->all_gather({}, true).status();
   });
   for (const Status& status : statuses) {
     EXPECT_EQ(status.code(), Code::kTimeout);
@@ -199,20 +199,20 @@ TEST(NetworkBootstrapTest, AbsentRanksAreNamed) {
   }
 }
 
-TEST(NetworkBootstrapTest, WhatFailsOnOneRankIsReadOnAll) {
+TEST(BootstrapClientTest, WhatFailsOnOneRankIsReadOnAll) {
   ServedPoint served;
   const auto statuses = run_ranks(5, [&](uint32_t rank) -> Status {
     auto point = bootstrap_address_of(served.id);
     TUTTI_TRY(point.status());
-    auto meeting = NetworkBootstrap::join(std::move(*point), options_of(rank, 5));
-    TUTTI_TRY(meeting.status());
-    TUTTI_TRY(meeting->all_gather({}, false).status());
+    auto client = BootstrapClient::join(std::move(*point), options_of(rank, 5));
+    TUTTI_TRY(client.status());
+    TUTTI_TRY(client->all_gather({}, false).status());
     if (rank == 3) {
       const Status why(Code::kOutOfMemory, "rank 3 has no memory for its segment");
-      meeting->fail(why);
+      client->fail(why);
       return why;
     }
-    return meeting->all_gather({}, true).status();
+    return client->all_gather({}, true).status();
   });
   for (const Status& status : statuses) {
     EXPECT_EQ(status.code(), Code::kOutOfMemory);
@@ -222,7 +222,7 @@ TEST(NetworkBootstrapTest, WhatFailsOnOneRankIsReadOnAll) {
 
 // Goal: who serves the address stays for a rank that comes late, until that has heard why the meeting has
 // failed. Method: rank 1 says another number of ranks; rank 2 comes when it has been told.
-TEST(NetworkBootstrapTest, WhoServesStaysUntilAllHaveHeard) {
+TEST(BootstrapClientTest, WhoServesStaysUntilAllHaveHeard) {
   const std::string url = free_address();
   std::atomic<bool> told = false;
   std::atomic<bool> last_came = false;
@@ -233,9 +233,9 @@ TEST(NetworkBootstrapTest, WhoServesStaysUntilAllHaveHeard) {
     }
     auto point = bootstrap_address_of_url(url, kSecret, rank == 0);
     TUTTI_TRY(point.status());
-    auto meeting = NetworkBootstrap::join(std::move(*point), options_of(rank, rank == 1 ? 4 : 3));
-    TUTTI_TRY(meeting.status());
-    const Status end = gather_twice(*meeting, rank, 3);
+    auto client = BootstrapClient::join(std::move(*point), options_of(rank, rank == 1 ? 4 : 3));
+    TUTTI_TRY(client.status());
+    const Status end = gather_twice(*client, rank, 3);
     EXPECT_TRUE(rank != 0 || last_came) << "rank 0 left before the last rank came";
     if (rank == 1) told = true;
     return end;

@@ -1,7 +1,4 @@
-// The tree through which ranks meet: binomial, rooted at rank 0. A rank's parent has its number with the
-// lowest set bit cleared, so a rank and all below it are consecutive, neighbours in rank (mostly on one host)
-// are neighbours in the tree, and nobody has more than log2(rank count) children or is further than that from
-// the root.
+// The two shapes in which the ranks of a bootstrap talk to each other.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +6,22 @@
 #include <cstdint>
 #include <vector>
 
-namespace tutti::tree {
+namespace tutti {
 
+enum class BootstrapShape : uint8_t {
+  /// Every rank talks to the rendezvous, over a Unix socket: all ranks are on its host.
+  kStar,
+  /// Ranks talk to each other over the network; the rendezvous only brings them together.
+  kTree,
+};
+
+}  // namespace tutti
+
+/// The tree is binomial, with rank 0 as its root. The number of a rank's parent is the rank's own number with
+/// the lowest set bit cleared. So a rank and all ranks below it are consecutive, neighbours in number (mostly
+/// on one host) are neighbours in the tree, and no rank has more than log2(rank count) children or is further
+/// than that from the root.
+namespace tutti::tree {
 /// Not defined for rank 0.
 inline uint32_t parent_of(uint32_t rank) {
   return rank & (rank - 1);

@@ -1,0 +1,134 @@
+#include "bootstrap/bootstrap.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "bootstrap/local_socket.h"
+#include "core/clock.h"
+
+namespace tutti {
+namespace {
+
+// How long a rank tries to get into the queue of the id's Unix socket before it goes to the network. The
+// rendezvous empties the queue as soon as it is ready.
+constexpr uint64_t kQueuePatienceMs = 1000;
+
+}  // namespace
+
+Result<Bootstrap> Bootstrap::join(const BootstrapOptions& options, const Config& config) {
+  Bootstrap bootstrap(options, config);
+  const auto endpoints = unpack_endpoints(options.id.endpoints);
+  const bool has_network = endpoints && !endpoints->empty();
+  // A rank that was told to be on another host is met over the network.
+  if (config.host_id.empty() || !has_network) {
+    const uint64_t patience_ns = has_network ? deadline_after_ms(kQueuePatienceMs) : UINT64_MAX;
+    const Status joined = bootstrap.join_locally(std::min(options.deadline_ns, patience_ns));
+    if (joined) return bootstrap;
+    // Nobody listens there, or strangers do, or they keep all ranks out.
+    const Code code = joined.code();
+    const bool is_elsewhere =
+        code == Code::kPeerLost || code == Code::kInvalidUsage || code == Code::kTimeout;
+    if (!has_network || !is_elsewhere) return joined;
+  }
+  TUTTI_TRY(bootstrap.join_network());
+  return bootstrap;
+}
+
+void Bootstrap::decline(const BootstrapOptions& options, const Config& config, const Status& why) {
+  constexpr uint64_t kJoinMs = 5000;
+  BootstrapOptions brief = options;
+  brief.deadline_ns = std::min(options.deadline_ns, deadline_after_ms(kJoinMs));
+  auto bootstrap = join(brief, config);
+  if (bootstrap) bootstrap->fail(why);
+}
+
+Status Bootstrap::join_locally(uint64_t connect_deadline_ns) {
+  const auto check = [this] {
+    return options_.stop != nullptr && options_.stop->is_stopped() ? stopped_status() : Status::ok();
+  };
+  auto connection = local_connect(local_name_of(options_.id), connect_deadline_ns, check, LocalKind::kStream);
+  TUTTI_TRY(connection.status());
+  BootstrapAddress address;
+  address.credentials = credentials_of(options_.id);
+  address.local = std::move(*connection);
+  auto client = join_at(std::move(address), options_.deadline_ns, options_.stop);
+  TUTTI_TRY(client.status());
+  client_.emplace(std::move(*client));
+  return Status::ok();
+}
+
+Status Bootstrap::join_network() {
+  TUTTI_TRY(open_port());
+  auto address = bootstrap_address_of(options_.id);
+  TUTTI_TRY(address.status());
+  auto client = join_at(std::move(*address), options_.deadline_ns, options_.stop);
+  if (!client && options_.stop != nullptr && options_.stop->is_stopped()) {
+    // Nobody knows of this rank yet: all would wait for it.
+    constexpr uint64_t kTellMs = 1000;
+    address = bootstrap_address_of(options_.id);
+    TUTTI_TRY(address.status());
+    auto brief =
+        join_at(std::move(*address), std::min(options_.deadline_ns, deadline_after_ms(kTellMs)), nullptr);
+    if (brief) {
+      brief->fail(
+          {Code::kAborted, format("rank %u has ended its set-up by abort or destroy", options_.rank)});
+    }
+  }
+  TUTTI_TRY(client.status());
+  client_.emplace(std::move(*client));
+  return Status::ok();
+}
+
+Status Bootstrap::open_port() {
+  auto port = DataPort::open(options_.rank, credentials_of(options_.id), listen_);
+  TUTTI_TRY(port.status());
+  port_ = std::move(*port);
+  return Status::ok();
+}
+
+Result<BootstrapClient> Bootstrap::join_at(BootstrapAddress address, uint64_t deadline_ns,
+                                           BootstrapStop* stop) const {
+  return BootstrapClient::join(std::move(address), {.rank_count = options_.rank_count,
+                                                    .rank = options_.rank,
+                                                    .deadline_ns = deadline_ns,
+                                                    .listen = listen_,
+                                                    .stop = stop});
+}
+
+Result<Blobs> Bootstrap::introduce(const Announce& announce) {
+  if (!is_network()) {
+    auto all = client_->all_gather(announce({}), false);
+    if (all || !is_network()) return all;
+  }
+  if (port_ == nullptr) TUTTI_TRY(open_port());
+  return client_->all_gather(announce(port_->endpoints()), false);
+}
+
+Result<Blobs> Bootstrap::share(std::span<const std::byte> blob) {
+  return client_->all_gather(blob, false);
+}
+
+Result<std::vector<FileDescriptor>> Bootstrap::connect(std::span<const DataRequest> requests) {
+  return port_->connect(requests, options_.deadline_ns, &*client_);
+}
+
+Status Bootstrap::finish() {
+  return client_->all_gather({}, true).status();
+}
+
+Status Bootstrap::find_cause(const Status& own) {
+  constexpr uint64_t kPatienceMs = 1000;
+  if (own.code() != Code::kPeerLost) return own;
+  const uint64_t late_ns = std::min(options_.deadline_ns, deadline_after_ms(kPatienceMs));
+  for (;;) {
+    TUTTI_TRY(check());
+    const uint64_t now = now_ns();
+    if (now >= late_ns) return own;
+    pollfd readable{.fd = descriptor(), .events = POLLIN, .revents = 0};
+    poll(&readable, 1, static_cast<int>((late_ns - now) / 1'000'000 + 1));
+  }
+}
+
+}  // namespace tutti
