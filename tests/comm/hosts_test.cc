@@ -83,13 +83,41 @@ INSTANTIATE_TEST_SUITE_P(
     Hosts, HostsTest,
     testing::Values(Hosts{"Two", {1, 1}, {0, 1}}, Hosts{"TwoOfTwo", {1, 1, 1, 1}, {0, 0, 1, 1}},
                     Hosts{"Cyclic", {1, 1, 1, 1}, {0, 1, 0, 1}}, Hosts{"Uneven", {2, 1, 2}, {0, 0, 1}},
-                    Hosts{"Three", {1, 1, 1}, {0, 1, 2}}, Hosts{"TwoByTls", {1, 1}, {0, 1}, kTls},
-                    Hosts{"UnevenByTls", {2, 1, 2}, {0, 0, 1}, kTls},
+                    Hosts{"Three", {1, 1, 1}, {0, 1, 2}},
+                    Hosts{"TwoByTcpByName", {1, 1}, {0, 1}, {{"TUTTI_TRANSPORT", "tcp"}}},
+                    Hosts{"TwoByTls", {1, 1}, {0, 1}, kTls}, Hosts{"UnevenByTls", {2, 1, 2}, {0, 0, 1}, kTls},
                     Hosts{"ThreeByTwoTlsConnections",
                           {1, 1, 1},
                           {0, 1, 2},
                           {{"TUTTI_TLS", "1"}, {"TUTTI_CONNECTIONS", "2"}}}),
     [](const auto& test) { return test.param.name; });
+
+TEST(TransportSettingTest, AnUnknownNameIsToldWithTheNamesThatExist) {
+  ClusterOptions options{.layout = {1, 1}, .hosts = {0, 1}, .create = false};
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          const tutti_unique_id_t id = rank.id();
+                          setenv("TUTTI_TRANSPORT", "tpc", 1);
+                          rank.expect(tutti_comm_create(&rank.comm, 2, id, rank.rank(), nullptr),
+                                      TUTTI_INVALID_ARGUMENT, "create");
+                          rank.expect_text({"TUTTI_TRANSPORT", "\"tpc\"", "tcp"}, "create");
+                        }),
+            "");
+}
+
+TEST(TransportSettingTest, RanksThatDoNotAgreeAreTold) {
+  ClusterOptions options{.layout = {1, 1}, .hosts = {0, 1}, .create = false};
+  EXPECT_EQ(
+      run_cluster(options,
+                  [](Rank& rank) {
+                    const tutti_unique_id_t id = rank.id();
+                    if (rank.rank() == 1) setenv("TUTTI_TRANSPORT", "tcp", 1);
+                    rank.expect(tutti_comm_create(&rank.comm, 2, id, rank.rank(), nullptr),
+                                TUTTI_INVALID_ARGUMENT, "create");
+                    rank.expect_text({"TUTTI_TRANSPORT", "tcp on rank 1", "not set on rank 0"}, "create");
+                  }),
+      "");
+}
 
 TEST(TlsHostsTest, RanksThatDoNotAgreeAreTold) {
   ClusterOptions options{.layout = {1, 1}, .hosts = {0, 1}, .create = false};

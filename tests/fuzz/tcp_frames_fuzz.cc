@@ -1,5 +1,6 @@
-// Fuzz target: what a peer's pump may send. Any bytes, in any pieces, over two connections, are messages of
-// the links or an error that names the peer; nothing outside the rings and the offered place is written.
+// Fuzz target: what a peer's connection may send. Any bytes, in any pieces, over two connections, are
+// messages of the links or an error that names the peer; nothing outside the rings and the offered place is
+// written.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -59,14 +60,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   tutti::tcp::TcpOptions options;
   options.peer = 7;
   options.shape = kShape;
-  tutti::tcp::TcpConnection pump(channels, std::move(owners), options);
+  tutti::tcp::TcpConnection connection(channels, std::move(owners), options);
   // A few messages are out, so that credits may come.
   for (Rings& ring : rings) {
     for (int i = 0; i < 3; ++i) ring.send.commit(0, 8);
   }
-  pump.advance();
+  connection.advance();
   // The input: a byte that says for which stream how many follow, those, and so on.
-  while (data_bytes > 0 && pump.state() == tutti::PeerState::kOpen) {
+  while (data_bytes > 0 && connection.state() == tutti::PeerState::kOpen) {
     const uint8_t choice = *data++;
     --data_bytes;
     const size_t part = std::min<size_t>(data_bytes, choice >> 1);
@@ -74,15 +75,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
     streams[choice & 1]->feed({bytes, bytes + part});
     data += part;
     data_bytes -= part;
-    pump.advance();
-    if (choice == 0xff) pump.withdraw();
+    connection.advance();
+    if (choice == 0xff) connection.withdraw();
     for (Rings& ring : rings) take_messages(ring);
   }
   for (auto* stream : streams) stream->at_end = 0;
-  for (int turn = 0; pump.state() == tutti::PeerState::kOpen; ++turn) {
+  for (int turn = 0; connection.state() == tutti::PeerState::kOpen; ++turn) {
     if (turn > 1000) std::abort();
-    pump.advance();
+    connection.advance();
   }
-  if (pump.status().text().find("rank 7") == std::string_view::npos) std::abort();
+  if (connection.status().text().find("rank 7") == std::string_view::npos) std::abort();
   return 0;
 }
