@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   const auto bytes = std::as_bytes(std::span(data, data_bytes)).subspan(1);
   const Credentials credentials = credentials_from_text("a secret of the fuzzer", "fuzz");
   AcceptorHandshake acceptor(credentials, Nonce{}, [](const Claim& claim) {
-    return claim.purpose == Purpose::kTree ? Verdict::kAccepted : Verdict::kUnexpected;
+    return claim.purpose == Purpose::kTree ? HandshakeResult::kAccepted : HandshakeResult::kUnexpected;
   });
   ConnectorHandshake connector(credentials, kClaim, Nonce{});
   switch (data[0] % 3) {
