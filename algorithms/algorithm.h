@@ -1,7 +1,30 @@
-// Algorithm: a pure function (request, facts, rank) -> Plan. One file an algorithm; registry.cc lists them.
+// Algorithm: a pure function (request, facts, rank) -> Plan. One file an algorithm.
 //
-// To add one: write algorithms/NAME.cc, declare its make function in algorithms/generators.h, add one row
-// to registry.cc and the file to algorithms/meson.build. The conformance suite then tests it.
+// To add one: write algorithms/NAME.cc, add its row to the list in algorithms/generators.h and its file to
+// algorithms/meson.build. Tests then take it from the list. The rules that they check:
+//
+//  - `supports` decides, and it may refuse only for a reason of the algorithm: its radix, reproducible mode,
+//    facts, slots, variable counts, blocks of one size. Every rank count from the least it serves to 64 must
+//    be supported with the usual facts, powers of two or not: ranks that do not fit the pattern hand their
+//    data over first. A test knows the least count where that is not 1
+//    (RegistryTest.EveryRankCountIsSupportedUpToTheRadix).
+//  - The first row of a collective supports everything: any rank count, 1 slot, no shared memory,
+//    reproducible mode, and variable counts where the collective has that form.
+//  - Plans fit the slots of a link. `make` cuts an exchange that needs more than Facts::slots (1, 2, 3 and 5
+//    are tried), or `supports` refuses so few; then the choice takes the next row (FewSlotsTest).
+//  - Reproducible mode is supported exactly where the plan's association is canonical, for each rank count
+//  and
+//    root (RegistryTest.InReproducibleModeOnlyCanonicalPlansAreMade).
+//  - A row says kEqual exactly if its `supports` refuses variable counts.
+//  - Ranks lie on hosts in any order. Host numbers follow the lowest rank of each host, and the ranks of a
+//    host need not be neighbours. Use hosts.h, and refuse where knows_hosts is false. The tests between hosts
+//    take the algorithms whose names begin with "hierarchical".
+//  - All ranks make their plans alone: `make` reads nothing but its arguments, and its time and memory are
+//    proportional to that rank's own steps. With 16,384 ranks a rank has at most 4 steps for each rank.
+//  - Plans are proved for 1 to 64 ranks, each kind of root, in place and not, with and without publication:
+//    result, deadlock, races, scratch, association. A plan that fails one proof fails the build's tests.
+//  - The first row of choice.txt that matches and is supported wins; without one, the first row of the list
+//    that supports the request. A new algorithm is therefore never chosen until choice.txt names it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,9 @@
-// Generators: the make and supports functions that registry.cc lists, one file an algorithm. What each
-// does, what it costs and where it comes from stands above its definition.
+// The list of algorithms: one row declares the two functions of an algorithm and registers it.
+//
+// A row: collective, name, make, supports, and whether blocks must be of equal size (kEqual) or may differ
+// (kAny). What an algorithm does, what it costs and where it comes from stands above its definition; the
+// rules that all keep are in algorithm.h. Within a collective the first row is what the choice falls back to
+// when nothing else serves a request, so it supports everything.
 //
 // A make function is only called for two or more ranks (registry.cc serves one rank itself) and when the
 // supports function holds.
@@ -9,104 +13,65 @@
 
 #include "plan/plan.h"
 
+#define TUTTI_ALGORITHMS(ROW)                                                                                \
+  ROW(kAllReduce, "direct_one_shot", make_direct_one_shot, supports_everything, kAny)                        \
+  ROW(kAllReduce, "direct_two_shot", make_direct_two_shot, supports_direct_two_shot, kAny)                   \
+  ROW(kAllReduce, "ring", make_ring_all_reduce, supports_ring, kAny)                                         \
+  ROW(kAllReduce, "recursive_doubling", make_recursive_doubling_all_reduce, supports_recursive_doubling,     \
+      kAny)                                                                                                  \
+  ROW(kAllReduce, "recursive_halving_doubling", make_recursive_halving_doubling,                             \
+      supports_recursive_halving_doubling, kAny)                                                             \
+  ROW(kAllReduce, "recursive_multiplying_3", make_recursive_multiplying_3, supports_recursive_multiplying_3, \
+      kAny)                                                                                                  \
+  ROW(kAllReduce, "recursive_multiplying_4", make_recursive_multiplying_4, supports_recursive_multiplying_4, \
+      kAny)                                                                                                  \
+  ROW(kAllReduce, "double_binary_tree", make_double_binary_tree, supports_double_binary_tree, kAny)          \
+  ROW(kAllReduce, "hierarchical", make_hierarchical_all_reduce, supports_hierarchical_all_reduce, kAny)      \
+  ROW(kAllReduce, "hierarchical_leaders", make_hierarchical_leaders_all_reduce, supports_hierarchical, kAny) \
+  ROW(kAllReduce, "multicast", make_multicast_all_reduce, supports_multicast, kAny)                          \
+  ROW(kReduce, "direct", make_direct_reduce, supports_everything, kAny)                                      \
+  ROW(kReduce, "binomial", make_binomial_reduce, supports_everything, kAny)                                  \
+  ROW(kReduce, "chain", make_chain_reduce, supports_chain, kAny)                                             \
+  ROW(kReduce, "hierarchical_binomial", make_hierarchical_binomial_reduce, supports_hierarchical, kAny)      \
+  ROW(kReduce, "hierarchical_chain", make_hierarchical_chain_reduce, supports_hierarchical_chain_reduce,     \
+      kAny)                                                                                                  \
+  ROW(kReduce, "multicast", make_multicast_reduce, supports_multicast, kAny)                                 \
+  ROW(kBroadcast, "direct", make_direct_broadcast, supports_everything, kAny)                                \
+  ROW(kBroadcast, "binomial", make_binomial_broadcast, supports_everything, kAny)                            \
+  ROW(kBroadcast, "chain", make_chain_broadcast, supports_everything, kAny)                                  \
+  ROW(kBroadcast, "scatter_all_gather", make_scatter_all_gather, supports_scatter_all_gather, kAny)          \
+  ROW(kBroadcast, "hierarchical_binomial", make_hierarchical_binomial_broadcast, supports_hierarchical,      \
+      kAny)                                                                                                  \
+  ROW(kBroadcast, "hierarchical_chain", make_hierarchical_chain_broadcast, supports_hierarchical, kAny)      \
+  ROW(kBroadcast, "multicast", make_multicast_broadcast, supports_multicast, kAny)                           \
+  ROW(kAllGather, "direct", make_direct_all_gather, supports_everything, kAny)                               \
+  ROW(kAllGather, "ring", make_ring_all_gather, supports_ring, kAny)                                         \
+  ROW(kAllGather, "recursive_doubling", make_recursive_doubling_all_gather, supports_everything, kAny)       \
+  ROW(kAllGather, "bruck", make_bruck_all_gather, supports_everything, kAny)                                 \
+  ROW(kAllGather, "hierarchical", make_hierarchical_all_gather, supports_hierarchical, kAny)                 \
+  ROW(kAllGather, "multicast", make_multicast_all_gather, supports_multicast, kAny)                          \
+  ROW(kReduceScatter, "direct", make_direct_reduce_scatter, supports_everything, kAny)                       \
+  ROW(kReduceScatter, "ring", make_ring_reduce_scatter, supports_ring, kAny)                                 \
+  ROW(kReduceScatter, "recursive_halving", make_recursive_halving, supports_recursive_halving, kEqual)       \
+  ROW(kReduceScatter, "hierarchical", make_hierarchical_reduce_scatter, supports_hierarchical, kAny)         \
+  ROW(kReduceScatter, "multicast", make_multicast_reduce_scatter, supports_multicast, kAny)                  \
+  ROW(kAllToAll, "direct", make_direct_all_to_all, supports_everything, kAny)                                \
+  ROW(kAllToAll, "pairwise", make_pairwise_all_to_all, supports_everything, kAny)                            \
+  ROW(kAllToAll, "bruck", make_bruck_all_to_all, supports_equal_blocks, kEqual)                              \
+  ROW(kGather, "direct", make_direct_gather, supports_everything, kAny)                                      \
+  ROW(kGather, "binomial", make_binomial_gather, supports_equal_blocks, kEqual)                              \
+  ROW(kScatter, "direct", make_direct_scatter, supports_everything, kAny)                                    \
+  ROW(kScatter, "binomial", make_binomial_scatter, supports_equal_blocks, kEqual)                            \
+  ROW(kBarrier, "direct", make_direct_one_shot, supports_everything, kAny)                                   \
+  ROW(kBarrier, "dissemination", make_dissemination_barrier, supports_everything, kAny)                      \
+  ROW(kBarrier, "hierarchical", make_hierarchical_barrier, supports_hierarchical, kAny)
+
 namespace tutti::generators {
 
-bool supports_everything(const Request& request, const Facts& facts);
-
-// direct_one_shot.cc
-Plan make_direct_one_shot(const Request& request, const Facts& facts, uint32_t rank);
-// direct_two_shot.cc
-bool supports_direct_two_shot(const Request& request, const Facts& facts);
-Plan make_direct_two_shot(const Request& request, const Facts& facts, uint32_t rank);
-
-// direct.cc
-Plan make_direct_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_direct_broadcast(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_direct_all_gather(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_direct_reduce_scatter(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_direct_all_to_all(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_direct_gather(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_direct_scatter(const Request& request, const Facts& facts, uint32_t rank);
-
-// ring.cc
-bool supports_ring(const Request& request, const Facts& facts);
-Plan make_ring_all_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_ring_reduce_scatter(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_ring_all_gather(const Request& request, const Facts& facts, uint32_t rank);
-
-// recursive_multiplying.cc
-bool supports_recursive_doubling(const Request& request, const Facts& facts);
-bool supports_recursive_multiplying_3(const Request& request, const Facts& facts);
-bool supports_recursive_multiplying_4(const Request& request, const Facts& facts);
-Plan make_recursive_doubling_all_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_recursive_multiplying_3(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_recursive_multiplying_4(const Request& request, const Facts& facts, uint32_t rank);
-
-// recursive_halving_doubling.cc
-bool supports_recursive_halving_doubling(const Request& request, const Facts& facts);
-Plan make_recursive_halving_doubling(const Request& request, const Facts& facts, uint32_t rank);
-
-// recursive_halving.cc
-bool supports_recursive_halving(const Request& request, const Facts& facts);
-Plan make_recursive_halving(const Request& request, const Facts& facts, uint32_t rank);
-
-// recursive_doubling.cc
-Plan make_recursive_doubling_all_gather(const Request& request, const Facts& facts, uint32_t rank);
-
-// double_binary_tree.cc
-bool supports_double_binary_tree(const Request& request, const Facts& facts);
-Plan make_double_binary_tree(const Request& request, const Facts& facts, uint32_t rank);
-
-// binomial_tree.cc
-bool supports_equal_blocks(const Request& request, const Facts& facts);
-Plan make_binomial_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_binomial_broadcast(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_binomial_gather(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_binomial_scatter(const Request& request, const Facts& facts, uint32_t rank);
-
-// chain.cc
-bool supports_chain(const Request& request, const Facts& facts);
-Plan make_chain_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_chain_broadcast(const Request& request, const Facts& facts, uint32_t rank);
-
-// scatter_all_gather.cc
-bool supports_scatter_all_gather(const Request& request, const Facts& facts);
-Plan make_scatter_all_gather(const Request& request, const Facts& facts, uint32_t rank);
-
-// bruck.cc
-Plan make_bruck_all_gather(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_bruck_all_to_all(const Request& request, const Facts& facts, uint32_t rank);
-
-// pairwise.cc
-Plan make_pairwise_all_to_all(const Request& request, const Facts& facts, uint32_t rank);
-
-// dissemination.cc
-Plan make_dissemination_barrier(const Request& request, const Facts& facts, uint32_t rank);
-
-// hierarchical.cc
-bool supports_hierarchical(const Request& request, const Facts& facts);
-bool supports_hierarchical_all_reduce(const Request& request, const Facts& facts);
-Plan make_hierarchical_all_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_hierarchical_reduce_scatter(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_hierarchical_all_gather(const Request& request, const Facts& facts, uint32_t rank);
-
-// hierarchical_leaders.cc
-Plan make_hierarchical_leaders_all_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_hierarchical_barrier(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_hierarchical_binomial_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_hierarchical_binomial_broadcast(const Request& request, const Facts& facts, uint32_t rank);
-
-// hierarchical_chain.cc
-bool supports_hierarchical_chain_reduce(const Request& request, const Facts& facts);
-Plan make_hierarchical_chain_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_hierarchical_chain_broadcast(const Request& request, const Facts& facts, uint32_t rank);
-
-// multicast.cc
-bool supports_multicast(const Request& request, const Facts& facts);
-Plan make_multicast_all_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_multicast_reduce(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_multicast_broadcast(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_multicast_all_gather(const Request& request, const Facts& facts, uint32_t rank);
-Plan make_multicast_reduce_scatter(const Request& request, const Facts& facts, uint32_t rank);
+#define TUTTI_DECLARE(collective, name, make, supports, blocks)         \
+  Plan make(const Request& request, const Facts& facts, uint32_t rank); \
+  bool supports(const Request& request, const Facts& facts);
+TUTTI_ALGORITHMS(TUTTI_DECLARE)
+#undef TUTTI_DECLARE
 
 }  // namespace tutti::generators

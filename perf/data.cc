@@ -101,13 +101,9 @@ class Generator {
 
   Bits operand_of(uint64_t hash, int rank) const {
     if constexpr (Traits::kKind == Kind::kFloat) {
-      switch (op_) {
-        case TestOp::kProd: return encode_float<Traits>(factor(hash, rank));
-        case TestOp::kMin:
-        case TestOp::kMax: return any_finite(rank_hash(hash, rank));
-        default:
-          return encode_float<Traits>(static_cast<double>(small_integer(hash, rank)) * kScales[hash & 3]);
-      }
+      if (op_ == TestOp::kProd) return encode_float<Traits>(factor(hash, rank));
+      if (is_exact()) return any_finite(rank_hash(hash, rank));
+      return encode_float<Traits>(static_cast<double>(small_integer(hash, rank)) * kScales[hash & 3]);
     } else if constexpr (Traits::kKind == Kind::kBool) {
       return static_cast<Bits>((hash & 1) ^ (place(hash, rank) == 0 ? (hash >> 1) & 1 : 0));
     } else {
@@ -139,14 +135,11 @@ class Generator {
       for (int rank = 0; rank < rank_count_; ++rank) product *= factor(hash, rank);
       return encode_float<Traits>(product);
     }
-    if (op_ == TestOp::kMin || op_ == TestOp::kMax) {
-      Bits best = operand_of(hash, 0);
-      for (int rank = 1; rank < rank_count_; ++rank) {
-        const Bits bits = operand_of(hash, rank);
-        const bool greater = float_order<Traits>(bits) > float_order<Traits>(best);
-        if (greater == (op_ == TestOp::kMax)) best = bits;
-      }
-      return best;
+    if (is_exact()) {
+      double result = decode_float<Traits>(operand_of(hash, 0));
+      for (int rank = 1; rank < rank_count_; ++rank)
+        result = apply(result, decode_float<Traits>(operand_of(hash, rank)));
+      return encode_float<Traits>(result);
     }
     int64_t sum = 0;
     for (int rank = 0; rank < rank_count_; ++rank)
@@ -170,19 +163,29 @@ class Generator {
   Bits scalar(int rank) const { return static_cast<Bits>(op_ == TestOp::kMulSum ? 1 + rank % 7 : 1); }
 
   Bits combine(Bits a, Bits b) const {
-    const Storage x = static_cast<Storage>(a);
-    const Storage y = static_cast<Storage>(b);
-    switch (op_) {
-      case TestOp::kMax: return static_cast<Bits>(std::max(x, y));
-      case TestOp::kMin: return static_cast<Bits>(std::min(x, y));
-      case TestOp::kBitAnd: return static_cast<Bits>(a & b);
-      case TestOp::kBitOr: return static_cast<Bits>(a | b);
-      case TestOp::kBitXor: return static_cast<Bits>(a ^ b);
-      case TestOp::kProd:
-        // Unsigned 64-bit arithmetic: narrow operands would be promoted to int, which may overflow.
-        return static_cast<Bits>(uint64_t{a} * uint64_t{b});
-      default: return Traits::kKind == Kind::kBool ? static_cast<Bits>(a | b) : static_cast<Bits>(a + b);
-    }
+    return static_cast<Bits>(apply(static_cast<Storage>(a), static_cast<Storage>(b)));
+  }
+
+  /// The function of the operator's row.
+  template <class Value>
+  Value apply(Value a, Value b) const {
+    constexpr operators::Types kTypes = Traits::kKind == Kind::kFloat  ? operators::kFloats
+                                        : Traits::kKind == Kind::kBool ? operators::kBool
+                                                                       : operators::kIntegers;
+    return operators::visit(static_cast<size_t>(op_), [a, b](auto row) -> Value {
+      using Row = decltype(row);
+      if constexpr (!Row::is_defined(kTypes)) {
+        return a;
+      } else if constexpr (kTypes == operators::kBool) {
+        return Row::BoolFunction::combine(a, b);
+      } else {
+        return Row::Function::combine(a, b);
+      }
+    });
+  }
+  bool is_exact() const {
+    return operators::visit(static_cast<size_t>(op_),
+                            [](auto row) { return decltype(row)::Function::kExact; });
   }
 
   TestOp op_;

@@ -32,33 +32,10 @@ constexpr std::array<TypeEntry, TUTTI_TYPE_COUNT> kTypes = {{
     {TUTTI_BOOL, "bool", "boolean", 1, false},
 }};
 
-struct OpEntry {
-  TestOp op;
-  std::string_view name;
-  tutti_op_t value;
-};
-
-constexpr std::array<OpEntry, 10> kOps = {{
-    {TestOp::kSum, "sum", TUTTI_SUM},
-    {TestOp::kProd, "prod", TUTTI_PROD},
-    {TestOp::kMax, "max", TUTTI_MAX},
-    {TestOp::kMin, "min", TUTTI_MIN},
-    {TestOp::kAvg, "avg", TUTTI_AVG},
-    {TestOp::kMulSum, "mulsum", TUTTI_SUM},
-    {TestOp::kBitAnd, "band", TUTTI_BAND},
-    {TestOp::kBitOr, "bor", TUTTI_BOR},
-    {TestOp::kBitXor, "bxor", TUTTI_BXOR},
-    {TestOp::kNone, "none", TUTTI_SUM},
-}};
-
 const TypeEntry* find_type(tutti_type_t type) {
   for (const TypeEntry& entry : kTypes)
     if (entry.type == type) return &entry;
   return nullptr;
-}
-
-const OpEntry& find_op(TestOp op) {
-  return kOps[static_cast<size_t>(op)];
 }
 
 }  // namespace
@@ -81,19 +58,18 @@ std::vector<tutti_type_t> all_test_types() {
 }
 
 std::string_view test_op_name(TestOp op) {
-  return find_op(op).name;
+  return op == TestOp::kNone ? "none" : operators::kNames[static_cast<size_t>(op)];
 }
 
 std::optional<TestOp> test_op_from_name(std::string_view name) {
-  for (const OpEntry& entry : kOps)
-    if (name == entry.name && entry.op != TestOp::kNone) return entry.op;
+  for (const TestOp op : all_test_ops())
+    if (name == test_op_name(op)) return op;
   return std::nullopt;
 }
 
 std::vector<TestOp> all_test_ops() {
   std::vector<TestOp> ops;
-  for (const OpEntry& entry : kOps)
-    if (entry.op != TestOp::kNone) ops.push_back(entry.op);
+  for (size_t i = 0; i < operators::kCount; ++i) ops.push_back(static_cast<TestOp>(i));
   return ops;
 }
 
@@ -108,18 +84,16 @@ bool is_float_type(tutti_type_t type) {
 }
 
 bool is_op_defined(TestOp op, tutti_type_t type) {
-  switch (op) {
-    case TestOp::kBitAnd:
-    case TestOp::kBitOr:
-    case TestOp::kBitXor: return !is_float_type(type) && type != TUTTI_BOOL;
-    case TestOp::kAvg:
-    case TestOp::kMulSum: return type != TUTTI_BOOL;
-    default: return true;
-  }
+  if (op == TestOp::kNone) return true;
+  const operators::Types types = is_float_type(type)  ? operators::kFloats
+                                 : type == TUTTI_BOOL ? operators::kBool
+                                                      : operators::kIntegers;
+  return operators::visit(static_cast<size_t>(op), [types](auto row) { return row.is_defined(types); });
 }
 
 tutti_op_t tutti_op(TestOp op) {
-  return find_op(op).value;
+  if (op == TestOp::kMulSum || op == TestOp::kNone) return TUTTI_SUM;
+  return static_cast<tutti_op_t>(op);
 }
 
 }  // namespace tutti::perf

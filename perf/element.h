@@ -9,21 +9,23 @@
 #include <string_view>
 #include <vector>
 
+#include "core/operators.h"
 #include "tutti/tutti.h"
 
 namespace tutti::perf {
 
+/// The rows of core/operators.h, and one value for no operator.
 enum class TestOp : uint8_t {
-  kSum = 0,
-  kProd = 1,
-  kMax = 2,
-  kMin = 3,
-  kAvg = 4,
-  kMulSum = 5,
-  kBitAnd = 6,
-  kBitOr = 7,
-  kBitXor = 8,
-  kNone = 9,  ///< the collective moves data without reducing it
+  kSum = operators::value_of("sum"),
+  kProd = operators::value_of("prod"),
+  kMax = operators::value_of("max"),
+  kMin = operators::value_of("min"),
+  kAvg = operators::value_of("avg"),
+  kMulSum = operators::value_of("mulsum"),
+  kBitAnd = operators::value_of("band"),
+  kBitOr = operators::value_of("bor"),
+  kBitXor = operators::value_of("bxor"),
+  kNone = operators::kCount,  ///< the collective moves data without reducing it
 };
 
 /// "float", "half", "bfloat16", "f8e4m3", "int16", "bool", ...
@@ -39,7 +41,6 @@ std::vector<TestOp> all_test_ops();
 
 size_t test_type_bytes(tutti_type_t type);
 bool is_float_type(tutti_type_t type);
-/// Bitwise operators want integers; averages and pre-multiplied sums want numbers.
 bool is_op_defined(TestOp op, tutti_type_t type);
 
 /// The operator of the C API. kMulSum is made by tutti_op_create_premul_sum instead; kNone gives sum.

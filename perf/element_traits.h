@@ -84,6 +84,22 @@ typename Traits::Bits encode_float(double value) {
   }
 }
 
+/// The value of finite float bits.
+template <class Traits>
+double decode_float(typename Traits::Bits bits) {
+  static_assert(Traits::kKind == Kind::kFloat);
+  if constexpr (Traits::kMantissa == 52) {
+    return std::bit_cast<double>(bits);
+  } else {
+    // The fields at their places in float32, whose exponents count from another one.
+    const auto magnitude = static_cast<uint32_t>(bits & static_cast<typename Traits::Bits>(~Traits::kSign));
+    constexpr uint32_t kBias = (1U << (Traits::kExponent - 1)) - 1;
+    const auto value = std::bit_cast<float>(magnitude << (23 - Traits::kMantissa));
+    const double scaled = static_cast<double>(value) * std::bit_cast<float>((254 - kBias) << 23);
+    return (bits & Traits::kSign) != 0 ? -scaled : scaled;
+  }
+}
+
 /// Maps float bits to integers in the order of their values; neighbours differ by 1, both zeros give 0.
 template <class Traits>
 int64_t float_order(typename Traits::Bits bits) {

@@ -9,8 +9,12 @@ using namespace tutti;  // NOLINT: this file is the border between the C names a
 
 static_assert(static_cast<int>(DataType::kBool) == TUTTI_BOOL && kDataTypeCount == TUTTI_TYPE_COUNT);
 static_assert(static_cast<int>(DataType::kFloat8E5M2) == TUTTI_FLOAT8_E5M2);
-static_assert(static_cast<int>(ReduceOp::kAvg) == TUTTI_AVG &&
-              static_cast<int>(ReduceOp::kBitXor) == TUTTI_BXOR);
+// Every row of core/operators.h but the last, mulsum, has a constant.
+static_assert(operators::kCount == TUTTI_OP_COUNT + 1 && operators::value_of("mulsum") == TUTTI_OP_COUNT);
+static_assert(operators::value_of("sum") == TUTTI_SUM && operators::value_of("prod") == TUTTI_PROD &&
+              operators::value_of("max") == TUTTI_MAX && operators::value_of("min") == TUTTI_MIN);
+static_assert(operators::value_of("avg") == TUTTI_AVG && operators::value_of("band") == TUTTI_BAND &&
+              operators::value_of("bor") == TUTTI_BOR && operators::value_of("bxor") == TUTTI_BXOR);
 static_assert(static_cast<int>(Code::kInProgress) == TUTTI_IN_PROGRESS);
 
 namespace {

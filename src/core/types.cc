@@ -7,8 +7,6 @@ namespace {
 constexpr std::array<std::string_view, kDataTypeCount> kTypeNames = {
     "int8",    "uint8",    "int32",       "uint32",      "int64", "uint64", "float16", "float32",
     "float64", "bfloat16", "float8_e4m3", "float8_e5m2", "int16", "uint16", "bool"};
-constexpr std::array<std::string_view, kReduceOpCount> kOpNames = {"sum",  "prod", "max",  "min",   "avg",
-                                                                   "band", "bor",  "bxor", "mulsum"};
 constexpr std::array<std::string_view, kCollectiveCount> kCollectiveNames = {
     "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter",
     "all_to_all", "gather", "scatter",   "barrier",    "send_recv"};
@@ -33,7 +31,7 @@ std::string_view type_name(DataType type) {
   return name_at(kTypeNames, type);
 }
 std::string_view op_name(ReduceOp op) {
-  return name_at(kOpNames, op);
+  return name_at(operators::kNames, op);
 }
 std::string_view collective_name(Collective collective) {
   return name_at(kCollectiveNames, collective);
@@ -42,7 +40,7 @@ std::optional<DataType> type_from_name(std::string_view name) {
   return find_name<DataType>(kTypeNames, name);
 }
 std::optional<ReduceOp> op_from_name(std::string_view name) {
-  return find_name<ReduceOp>(kOpNames, name);
+  return find_name<ReduceOp>(operators::kNames, name);
 }
 std::optional<Collective> collective_from_name(std::string_view name) {
   return find_name<Collective>(kCollectiveNames, name);

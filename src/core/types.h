@@ -8,6 +8,8 @@
 #include <optional>
 #include <string_view>
 
+#include "core/operators.h"
+
 namespace tutti {
 
 enum class DataType : uint8_t {
@@ -29,20 +31,21 @@ enum class DataType : uint8_t {
 };
 inline constexpr int kDataTypeCount = 15;
 
-/// What a reduction does. kAvg and kPremulSum reduce as kSum; the scale is applied at the end of the
-/// reduction (1 / rank count) or to each operand as it is first read (the caller's scalar).
+/// What a reduction does: a row of core/operators.h, where the operators are. The constants are for the rows
+/// that code mentions. kAvg and kPremulSum reduce as kSum; the scale is applied at the end of the reduction
+/// (1 / rank count) or to each operand as it is first read (the caller's scalar).
 enum class ReduceOp : uint8_t {
-  kSum = 0,
-  kProd = 1,
-  kMax = 2,
-  kMin = 3,
-  kAvg = 4,
-  kBitAnd = 5,
-  kBitOr = 6,
-  kBitXor = 7,
-  kPremulSum = 8,
+  kSum = operators::value_of("sum"),
+  kProd = operators::value_of("prod"),
+  kMax = operators::value_of("max"),
+  kMin = operators::value_of("min"),
+  kAvg = operators::value_of("avg"),
+  kBitAnd = operators::value_of("band"),
+  kBitOr = operators::value_of("bor"),
+  kBitXor = operators::value_of("bxor"),
+  kPremulSum = operators::value_of("mulsum"),
 };
-inline constexpr int kReduceOpCount = 9;
+inline constexpr int kReduceOpCount = operators::kCount;
 
 enum class Collective : uint8_t {
   kAllReduce = 0,
@@ -87,17 +90,12 @@ constexpr bool is_integer(DataType type) {
   return !is_float(type) && type != DataType::kBool;
 }
 
-/// Whether `op` is defined on `type`: bitwise operators on integers, avg and pre-multiplied sum on
-/// numbers, the rest on everything.
+/// Whether `op` is defined on `type`.
 constexpr bool is_defined(ReduceOp op, DataType type) {
-  switch (op) {
-    case ReduceOp::kBitAnd:
-    case ReduceOp::kBitOr:
-    case ReduceOp::kBitXor: return is_integer(type);
-    case ReduceOp::kAvg:
-    case ReduceOp::kPremulSum: return type != DataType::kBool;
-    default: return true;
-  }
+  const operators::Types types = is_float(type)     ? operators::kFloats
+                                 : is_integer(type) ? operators::kIntegers
+                                                    : operators::kBool;
+  return operators::visit(static_cast<size_t>(op), [types](auto row) { return row.is_defined(types); });
 }
 
 constexpr bool reduces(Collective collective) {

@@ -11,13 +11,14 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti::reduce::HWY_NAMESPACE {
 
 Kernel choose_bool(DataType, ReduceOp op, Association) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kMax: return kernel<bool, BitOr, Association::kLeft>;
-    case ReduceOp::kProd:
-    case ReduceOp::kMin: return kernel<bool, BitAnd, Association::kLeft>;
-    default: return nullptr;
-  }
+  return operators::visit(static_cast<size_t>(op), [](auto row) -> Kernel {
+    using Row = decltype(row);
+    if constexpr (Row::is_defined(operators::kBool)) {
+      return kernel<bool, VectorOperator<typename Row::BoolFunction, Row::kRole>, Association::kLeft>;
+    } else {
+      return nullptr;
+    }
+  });
 }
 
 }  // namespace tutti::reduce::HWY_NAMESPACE

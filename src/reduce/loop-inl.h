@@ -246,7 +246,7 @@ struct BlockReducer {
   /// The value to store.
   HWY_INLINE Result run() const {
     const Result result = finished(combined());
-    if constexpr (Format::Elem::kFloat && (kTree || Op::kOrders)) {
+    if constexpr (Format::Elem::kFloat && (kTree || Op::kExact)) {
       return map(ReplaceNan(), result);
     } else {
       return result;
@@ -401,8 +401,8 @@ constexpr size_t scalar_count() {
 template <class T, class Op, Association kAssociation>
 void kernel(const Job& job) {
   using Elem = Element<T>;
-  // min and max are exact, so their order of operands is irrelevant.
-  using Loop = Loops<typename FormatOf<T>::Type, Op, Op::kOrders ? Association::kLeft : kAssociation>;
+  // The order of operands is irrelevant to an exact function.
+  using Loop = Loops<typename FormatOf<T>::Type, Op, Op::kExact ? Association::kLeft : kAssociation>;
   constexpr bool kTrivialCopy =
       !std::is_same_v<T, bool> && (kAssociation == Association::kLeft || !Elem::kFloat);
   const size_t bytes = job.count * Elem::kBytes;
@@ -430,23 +430,17 @@ void kernel(const Job& job) {
 /// so that signed and unsigned integers share code.
 template <class T, class Wrapping, Association kAssociation>
 Kernel find_for(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum: return kernel<Wrapping, Sum, kAssociation>;
-    case ReduceOp::kProd: return kernel<Wrapping, Prod, kAssociation>;
-    case ReduceOp::kMax: return kernel<T, Maximum, kAssociation>;
-    case ReduceOp::kMin: return kernel<T, Minimum, kAssociation>;
-    case ReduceOp::kAvg: return kernel<T, Average, kAssociation>;
-    case ReduceOp::kPremulSum: return kernel<Wrapping, PremulSum, kAssociation>;
-    case ReduceOp::kBitAnd:
-    case ReduceOp::kBitOr:
-    case ReduceOp::kBitXor: break;
-  }
-  if constexpr (std::is_integral_v<Wrapping>) {
-    if (op == ReduceOp::kBitAnd) return kernel<Wrapping, BitAnd, kAssociation>;
-    if (op == ReduceOp::kBitOr) return kernel<Wrapping, BitOr, kAssociation>;
-    if (op == ReduceOp::kBitXor) return kernel<Wrapping, BitXor, kAssociation>;
-  }
-  return nullptr;
+  return operators::visit(static_cast<size_t>(op), [](auto row) -> Kernel {
+    using Row = decltype(row);
+    using Function = typename Row::Function;
+    constexpr bool kSigned = Function::kSigned || Row::kRole == operators::Role::kAverage;
+    if constexpr (Row::is_defined(std::is_integral_v<Wrapping> ? operators::kIntegers : operators::kFloats)) {
+      return kernel<std::conditional_t<kSigned, T, Wrapping>, VectorOperator<Function, Row::kRole>,
+                    kAssociation>;
+    } else {
+      return nullptr;
+    }
+  });
 }
 
 template <class T>

@@ -1,5 +1,6 @@
 // The reference: what a reduction means, one element at a time, with nothing shared with the fast kernels
-// but the element formats (formats.h, tested on their own against exact arithmetic).
+// but the element formats (formats.h) and the functions of core/operators.h. Both are tested on their own:
+// the formats against exact arithmetic, the functions against definitions that a test spells out.
 #include <cmath>
 #include <span>
 #include <type_traits>
@@ -11,44 +12,14 @@
 namespace tutti::reduce {
 namespace {
 
-template <class Value>
-Value apply_float(ReduceOp op, Value a, Value b) {
-  const bool has_nan = std::isnan(a) || std::isnan(b);
-  switch (op) {
-    case ReduceOp::kProd: return a * b;
-    case ReduceOp::kMax:
-      if (has_nan) return canonical_nan<Value>();
-      if (a == 0 && b == 0) return std::signbit(a) && std::signbit(b) ? a : Value{0};
-      return std::fmax(a, b);
-    case ReduceOp::kMin:
-      if (has_nan) return canonical_nan<Value>();
-      if (a == 0 && b == 0) return std::signbit(a) || std::signbit(b) ? -Value{0} : Value{0};
-      return std::fmin(a, b);
-    default: return a + b;
-  }
-}
-
-template <class Value>
-Value apply_integer(ReduceOp op, Value a, Value b) {
-  const auto wide_a = static_cast<uint64_t>(a);
-  const auto wide_b = static_cast<uint64_t>(b);
-  switch (op) {
-    case ReduceOp::kProd: return static_cast<Value>(wide_a * wide_b);
-    case ReduceOp::kMax: return a > b ? a : b;
-    case ReduceOp::kMin: return a < b ? a : b;
-    case ReduceOp::kBitAnd: return static_cast<Value>(wide_a & wide_b);
-    case ReduceOp::kBitOr: return static_cast<Value>(wide_a | wide_b);
-    case ReduceOp::kBitXor: return static_cast<Value>(wide_a ^ wide_b);
-    default: return static_cast<Value>(wide_a + wide_b);
-  }
-}
-
-template <class Elem>
+template <class Elem, class Row>
 struct Reducer {
   using Value = typename Elem::Value;
 
+  using Function = std::conditional_t<std::is_same_v<Elem, Element<bool>>, typename Row::BoolFunction,
+                                      typename Row::Function>;
+
   const Job& job;
-  ReduceOp op;
   bool tree;
 
   Value node_value(Value value) const {
@@ -60,25 +31,12 @@ struct Reducer {
     return value;
   }
 
-  Value apply(Value a, Value b) const {
-    if constexpr (Elem::kFloat) {
-      return node_value(apply_float(op, a, b));
-    } else if constexpr (std::is_same_v<Elem, Element<bool>>) {
-      return op == ReduceOp::kProd || op == ReduceOp::kMin ? a & b : a | b;
-    } else {
-      return apply_integer(op, a, b);
-    }
-  }
+  Value apply(Value a, Value b) const { return node_value(Function::combine(a, b)); }
 
   Value leaf(size_t k, size_t offset) const {
     const Value value = Elem::load(static_cast<const uint8_t*>(job.sources[k]) + offset);
-    if (op != ReduceOp::kPremulSum || !(job.scaled_sources >> k & 1)) return node_value(value);
-    const Value scale = Elem::from_bits(job.scale_bits);
-    if constexpr (Elem::kFloat) {
-      return node_value(apply_float(ReduceOp::kProd, value, scale));
-    } else {
-      return apply_integer(ReduceOp::kProd, value, scale);
-    }
+    if (Row::kRole != operators::Role::kScaled || !(job.scaled_sources >> k & 1)) return node_value(value);
+    return node_value(operators::Prod::combine(value, Elem::from_bits(job.scale_bits)));
   }
 
   Value reduce_left(size_t offset) const {
@@ -95,8 +53,8 @@ struct Reducer {
   }
 
   void run() const {
-    const bool finishes = op == ReduceOp::kAvg && job.finish;
-    const bool scales = op == ReduceOp::kPremulSum && job.scaled_sources != 0;
+    const bool finishes = Row::kRole == operators::Role::kAverage && job.finish;
+    const bool scales = Row::kRole == operators::Role::kScaled && job.scaled_sources != 0;
     const bool copies =
         job.source_count == 1 && !tree && !finishes && !scales && !std::is_same_v<Elem, Element<bool>>;
     for (size_t i = 0; i < job.count; ++i) {
@@ -118,7 +76,15 @@ struct Reducer {
 
 template <class T>
 void run(const Job& job, ReduceOp op, Association association) {
-  Reducer<Element<T>>{job, op, association == Association::kTree}.run();
+  using Elem = Element<T>;
+  constexpr operators::Types kTypes = std::is_same_v<T, bool> ? operators::kBool
+                                      : Elem::kFloat          ? operators::kFloats
+                                                              : operators::kIntegers;
+  operators::visit(static_cast<size_t>(op), [&](auto row) {
+    using Row = decltype(row);
+    if constexpr (Row::is_defined(kTypes)) Reducer<Elem, Row>{job, association == Association::kTree}.run();
+    return true;
+  });
 }
 
 }  // namespace

@@ -1,78 +1,17 @@
 // Reduction of single elements: the baseline target, and counts too small for vectors.
 //
-// The operators are the ones the vector loops use (an operator is a struct with one function per kind of
-// operand), the association is written out here once more for scalars.
+// The functions are those of core/operators.h; the association is written out here once more for scalars.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 
-#include "core/host_device.h"
+#include "core/operators.h"
 #include "reduce/formats.h"
 #include "reduce/reduce.h"
 
 namespace tutti::reduce {
-
-/// The scalar half of an operator: combine(a, b). Integers wrap around, which only unsigned types may do.
-struct ScalarSum {
-  template <class T>
-  TUTTI_HOST_DEVICE static T combine(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return a + b;
-    } else {
-      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-    }
-  }
-};
-struct ScalarProd {
-  template <class T>
-  TUTTI_HOST_DEVICE static T combine(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return a * b;
-    } else {
-      return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-    }
-  }
-};
-struct ScalarMin {
-  template <class T>
-  TUTTI_HOST_DEVICE static T combine(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (std::isnan(a) || std::isnan(b)) return canonical_nan<T>();
-      if (a == b) return std::signbit(a) ? a : b;
-    }
-    return a < b ? a : b;
-  }
-};
-struct ScalarMax {
-  template <class T>
-  TUTTI_HOST_DEVICE static T combine(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (std::isnan(a) || std::isnan(b)) return canonical_nan<T>();
-      if (a == b) return std::signbit(a) ? b : a;
-    }
-    return a > b ? a : b;
-  }
-};
-struct ScalarAnd {
-  template <class T>
-  TUTTI_HOST_DEVICE static T combine(T a, T b) {
-    return static_cast<T>(a & b);
-  }
-};
-struct ScalarOr {
-  template <class T>
-  TUTTI_HOST_DEVICE static T combine(T a, T b) {
-    return static_cast<T>(a | b);
-  }
-};
-struct ScalarXor {
-  template <class T>
-  TUTTI_HOST_DEVICE static T combine(T a, T b) {
-    return static_cast<T>(a ^ b);
-  }
-};
 
 inline const uint8_t* source_bytes(const Job& job, uint32_t k) {
   return static_cast<const uint8_t*>(job.sources[k]);
@@ -95,7 +34,7 @@ inline Value finished_scalar(const Job& job, Value result) {
   if constexpr (Op::kAverage) {
     if (job.finish) result = divide(result, job.divisor);
   }
-  if constexpr (Elem::kFloat && (kAssociation == Association::kTree || Op::kOrders)) {
+  if constexpr (Elem::kFloat && (kAssociation == Association::kTree || Op::kExact)) {
     if (std::isnan(result)) result = canonical_nan<Value>();
   }
   return result;
@@ -107,7 +46,7 @@ inline typename Elem::Value scalar_operand(const Job& job, uint32_t k, size_t of
   typename Elem::Value value = Elem::load(source_bytes(job, k) + offset);
   if constexpr (Op::kScaled) {
     if (job.scaled_sources >> k & 1) {
-      value = ScalarProd::combine(value, Elem::from_bits(job.scale_bits));
+      value = operators::Prod::combine(value, Elem::from_bits(job.scale_bits));
       if constexpr (kAssociation == Association::kTree) value = Elem::round(value);
     }
   }

@@ -488,55 +488,53 @@ HWY_INLINE V add(V a, V b) {
   return hn::Add(a, b);
 }
 
-#define TUTTI_VECTOR_OPERATOR(expression) \
-  template <class Format, class V>        \
-  static HWY_INLINE V apply(V a, V b) {   \
-    return expression;                    \
+/// A function of core/operators.h on vectors: lane by lane, where no specialisation below does better.
+template <class Function>
+struct VectorFunction {
+  template <class Format, class V>
+  static HWY_INLINE V apply(V a, V b) {
+    using D = hn::DFromV<V>;
+    using Lane = hn::TFromV<V>;
+    HWY_ALIGN Lane left[hn::MaxLanes(D())];
+    HWY_ALIGN Lane right[hn::MaxLanes(D())];
+    hn::Store(a, D(), left);
+    hn::Store(b, D(), right);
+    for (size_t i = 0; i < hn::MaxLanes(D()); ++i) left[i] = Function::combine(left[i], right[i]);
+    return hn::Load(D(), left);
   }
-#else
-#define TUTTI_VECTOR_OPERATOR(expression)
+};
+#define TUTTI_VECTOR_FUNCTION(Function, expression) \
+  template <>                                       \
+  struct VectorFunction<operators::Function> {      \
+    template <class Format, class V>                \
+    static HWY_INLINE V apply(V a, V b) {           \
+      return expression;                            \
+    }                                               \
+  }
+TUTTI_VECTOR_FUNCTION(Sum, add<Format>(a, b));
+TUTTI_VECTOR_FUNCTION(Prod, multiply(a, b));
+TUTTI_VECTOR_FUNCTION(Min, minimum(a, b));
+TUTTI_VECTOR_FUNCTION(Max, maximum(a, b));
+TUTTI_VECTOR_FUNCTION(And, hn::And(a, b));
+TUTTI_VECTOR_FUNCTION(Or, hn::Or(a, b));
+TUTTI_VECTOR_FUNCTION(Xor, hn::Xor(a, b));
+#undef TUTTI_VECTOR_FUNCTION
 #endif  // SIMD targets
 
-/// Operators: the scalar half, the vector half, and what the loops need to know of them.
-struct OperatorTraits {
-  static constexpr bool kHot = false;      ///< deserves loops of its own for two sources
-  static constexpr bool kScaled = false;   ///< looks at Job::scaled_sources
-  static constexpr bool kAverage = false;  ///< looks at Job::finish
-  static constexpr bool kOrders = false;   ///< min or max: NaN results are canonical
+/// A function in its role, and what the loops need to know of both.
+template <class Function, operators::Role kRole>
+struct VectorOperator : Function {
+  static constexpr bool kScaled = kRole == operators::Role::kScaled;    ///< looks at Job::scaled_sources
+  static constexpr bool kAverage = kRole == operators::Role::kAverage;  ///< looks at Job::finish
+  /// Deserves loops of its own for two sources.
+  static constexpr bool kHot = std::is_same_v<Function, operators::Sum> && !kScaled && !kAverage;
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  template <class Format, class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return VectorFunction<Function>::template apply<Format>(a, b);
+  }
+#endif
 };
-struct Sum : OperatorTraits, ScalarSum {
-  static constexpr bool kHot = true;
-  TUTTI_VECTOR_OPERATOR(add<Format>(a, b))
-};
-struct Average : OperatorTraits, ScalarSum {
-  static constexpr bool kAverage = true;
-  TUTTI_VECTOR_OPERATOR(add<Format>(a, b))
-};
-struct PremulSum : OperatorTraits, ScalarSum {
-  static constexpr bool kScaled = true;
-  TUTTI_VECTOR_OPERATOR(add<Format>(a, b))
-};
-struct Prod : OperatorTraits, ScalarProd {
-  TUTTI_VECTOR_OPERATOR(multiply(a, b))
-};
-struct Minimum : OperatorTraits, ScalarMin {
-  static constexpr bool kOrders = true;
-  TUTTI_VECTOR_OPERATOR(minimum(a, b))
-};
-struct Maximum : OperatorTraits, ScalarMax {
-  static constexpr bool kOrders = true;
-  TUTTI_VECTOR_OPERATOR(maximum(a, b))
-};
-struct BitAnd : OperatorTraits, ScalarAnd {
-  TUTTI_VECTOR_OPERATOR(hn::And(a, b))
-};
-struct BitOr : OperatorTraits, ScalarOr {
-  TUTTI_VECTOR_OPERATOR(hn::Or(a, b))
-};
-struct BitXor : OperatorTraits, ScalarXor {
-  TUTTI_VECTOR_OPERATOR(hn::Xor(a, b))
-};
-#undef TUTTI_VECTOR_OPERATOR
 
 }  // namespace tutti::reduce::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,6 +1,6 @@
 // Moving a slice: the threads of a block read K sources once, reduce them and write the result to M sinks.
 // The meaning is that of reduce/reduce.h, to the bit, and the definitions are the ones of reduce/formats.h
-// and reduce/scalar.h; here is only how the work is spread over threads and memory accesses.
+// and core/operators.h; here is only how the work is spread over threads and memory accesses.
 //
 // Where all ends are aligned alike the bulk goes in 16-byte packets, each thread having several on their way
 // at once; else element by element. One body is one (element type, operator, association); signed integers
@@ -10,13 +10,13 @@
 
 #include <type_traits>
 
+#include "core/operators.h"
 #include "core/types.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/multimem.h"
 #include "engine/cuda/slice.h"
 #include "reduce/formats.h"
 #include "reduce/reduce.h"
-#include "reduce/scalar.h"
 
 namespace tutti::cuda {
 
@@ -170,9 +170,7 @@ template <class Elem, class Op, Association kAssociation>
 struct Reduction {
   using Value = typename Elem::Value;
   static constexpr bool kTree = kAssociation == Association::kTree && Elem::kFloat;
-  static constexpr bool kSums = std::is_same_v<Op, reduce::ScalarSum>;
-  static constexpr bool kOrders =
-      std::is_same_v<Op, reduce::ScalarMin> || std::is_same_v<Op, reduce::ScalarMax>;
+  static constexpr bool kSums = std::is_same_v<Op, operators::Sum>;
 
   /// Source k's elements as the operator takes them.
   template <uint32_t kCount>
@@ -181,7 +179,7 @@ struct Reduction {
     const Value factor = Elem::from_bits(job.arithmetic.scale_bits);
     TUTTI_UNROLL
     for (uint32_t e = 0; e < kCount; ++e) {
-      values[e] = reduce::ScalarProd::combine(values[e], factor);
+      values[e] = operators::Prod::combine(values[e], factor);
       if (kTree) values[e] = Elem::round(values[e]);
     }
   }
@@ -190,7 +188,7 @@ struct Reduction {
   template <uint32_t kCount>
   TUTTI_MEMBER void finish(const Calculation& job, Value (&values)[kCount]) {
     if (kSums && job.finishes != 0) divide(job, values);
-    if constexpr (Elem::kFloat && (kTree || kOrders)) {
+    if constexpr (Elem::kFloat && (kTree || Op::kExact)) {
       TUTTI_UNROLL
       for (uint32_t e = 0; e < kCount; ++e) {
         if (values[e] != values[e]) values[e] = reduce::canonical_nan<Value>();
@@ -372,68 +370,87 @@ struct OfOperands {
   }
 };
 
-template <class Of, class T, Association kAssociation, class Job, class... Data>
+// How the functions of core/operators.h run on each kind of element.
+template <class T, Association kAssociation>
+struct FloatRows {
+  template <class Row>
+  using Function = typename Row::Function;
+  static constexpr operators::Types kTypes = operators::kFloats;
+
+  template <class Of, class Op, class Job, class... Data>
+  TUTTI_MEMBER auto run(const Job& job, const Data&... data) {
+    // The order and the rounding of nodes are irrelevant to an exact function.
+    constexpr Association kOrder = Op::kExact ? Association::kLeft : kAssociation;
+    return Of::template run<Element<T>, Op, kOrder>(job, data...);
+  }
+};
+template <class T>
+struct IntegerRows {
+  template <class Row>
+  using Function = typename Row::Function;
+  static constexpr operators::Types kTypes = operators::kIntegers;
+
+  template <class Of, class Op, class Job, class... Data>
+  TUTTI_MEMBER auto run(const Job& job, const Data&... data) {
+    using Value = std::conditional_t<Op::kSigned, T, std::make_unsigned_t<T>>;
+    return Of::template run<Element<Value>, Op, Association::kLeft>(job, data...);
+  }
+};
+/// Bytes are 0 or 1 once they are read.
+struct BoolRows {
+  template <class Row>
+  using Function = typename Row::BoolFunction;
+  static constexpr operators::Types kTypes = operators::kBool;
+
+  template <class Of, class Op, class Job, class... Data>
+  TUTTI_MEMBER auto run(const Job& job, const Data&... data) {
+    return Of::template run<Element<bool>, Op, Association::kLeft>(job, data...);
+  }
+};
+
+/// Runs `Of` with the function of the job's row, which is at most kRow. Rows whose function is the first
+/// one's share its body, whatever their role: the job's flags say what that adds.
+template <class Of, class Rows, size_t kRow = operators::kCount - 1, class Job, class... Data>
+TUTTI_DEVICE auto reduce_row(const Job& job, const Data&... data) {
+  using First = typename Rows::template Function<operators::RowAt<0>>;
+  if constexpr (kRow == 0) {
+    return Rows::template run<Of, First>(job, data...);
+  } else {
+    using Row = operators::RowAt<kRow>;
+    using Op = typename Rows::template Function<Row>;
+    if constexpr (Row::is_defined(Rows::kTypes) && !std::is_same_v<Op, First>) {
+      if (job.arithmetic.op == kRow) return Rows::template run<Of, Op>(job, data...);
+    }
+    return reduce_row<Of, Rows, kRow - 1>(job, data...);
+  }
+}
+
+template <class Of, class T, class Job, class... Data>
 TUTTI_DEVICE auto reduce_float(const Job& job, const Data&... data) {
-  using Elem = Element<T>;
-  switch (static_cast<ReduceOp>(job.arithmetic.op)) {
-    case ReduceOp::kProd: return Of::template run<Elem, reduce::ScalarProd, kAssociation>(job, data...);
-    // Exact, so that the order and the rounding of nodes are irrelevant.
-    case ReduceOp::kMax: return Of::template run<Elem, reduce::ScalarMax, Association::kLeft>(job, data...);
-    case ReduceOp::kMin: return Of::template run<Elem, reduce::ScalarMin, Association::kLeft>(job, data...);
-    default: return Of::template run<Elem, reduce::ScalarSum, kAssociation>(job, data...);
-  }
-}
-template <class Of, class T, class Job, class... Data>
-TUTTI_DEVICE auto reduce_either_float(const Job& job, const Data&... data) {
   if (static_cast<Association>(job.arithmetic.association) == Association::kTree)
-    return reduce_float<Of, T, Association::kTree>(job, data...);
-  return reduce_float<Of, T, Association::kLeft>(job, data...);
-}
-
-/// T orders; the rest is the same for signed and unsigned integers.
-template <class Of, class T, class Job, class... Data>
-TUTTI_DEVICE auto reduce_integer(const Job& job, const Data&... data) {
-  using Elem = Element<std::make_unsigned_t<T>>;
-  constexpr Association kAny = Association::kLeft;
-  switch (static_cast<ReduceOp>(job.arithmetic.op)) {
-    case ReduceOp::kProd: return Of::template run<Elem, reduce::ScalarProd, kAny>(job, data...);
-    case ReduceOp::kMax: return Of::template run<Element<T>, reduce::ScalarMax, kAny>(job, data...);
-    case ReduceOp::kMin: return Of::template run<Element<T>, reduce::ScalarMin, kAny>(job, data...);
-    case ReduceOp::kBitAnd: return Of::template run<Elem, reduce::ScalarAnd, kAny>(job, data...);
-    case ReduceOp::kBitOr: return Of::template run<Elem, reduce::ScalarOr, kAny>(job, data...);
-    case ReduceOp::kBitXor: return Of::template run<Elem, reduce::ScalarXor, kAny>(job, data...);
-    default: return Of::template run<Elem, reduce::ScalarSum, kAny>(job, data...);
-  }
-}
-
-/// Bytes are 0 or 1 once they are read: sum and max are or, product and min are and.
-template <class Of, class Job, class... Data>
-TUTTI_DEVICE auto reduce_bool(const Job& job, const Data&... data) {
-  const auto op = static_cast<ReduceOp>(job.arithmetic.op);
-  if (op == ReduceOp::kProd || op == ReduceOp::kMin)
-    return Of::template run<Element<bool>, reduce::ScalarAnd, Association::kLeft>(job, data...);
-  return Of::template run<Element<bool>, reduce::ScalarOr, Association::kLeft>(job, data...);
+    return reduce_row<Of, FloatRows<T, Association::kTree>>(job, data...);
+  return reduce_row<Of, FloatRows<T, Association::kLeft>>(job, data...);
 }
 
 /// Runs `Of` for the type, operator and association of the job.
 template <class Of, class Job, class... Data>
 TUTTI_DEVICE auto reduce_job(const Job& job, const Data&... data) {
   switch (static_cast<DataType>(job.arithmetic.type)) {
-    case DataType::kInt8: return reduce_integer<Of, int8_t>(job, data...);
-    case DataType::kUint8: return reduce_integer<Of, uint8_t>(job, data...);
-    case DataType::kInt16: return reduce_integer<Of, int16_t>(job, data...);
-    case DataType::kUint16: return reduce_integer<Of, uint16_t>(job, data...);
-    case DataType::kInt32: return reduce_integer<Of, int32_t>(job, data...);
-    case DataType::kUint32: return reduce_integer<Of, uint32_t>(job, data...);
-    case DataType::kInt64: return reduce_integer<Of, int64_t>(job, data...);
-    case DataType::kUint64: return reduce_integer<Of, uint64_t>(job, data...);
-    case DataType::kFloat16: return reduce_either_float<Of, reduce::Float16>(job, data...);
-    case DataType::kBfloat16: return reduce_either_float<Of, reduce::Bfloat16>(job, data...);
-    case DataType::kFloat64: return reduce_either_float<Of, double>(job, data...);
-    case DataType::kFloat8E4M3: return reduce_either_float<Of, reduce::Float8E4M3>(job, data...);
-    case DataType::kFloat8E5M2: return reduce_either_float<Of, reduce::Float8E5M2>(job, data...);
-    case DataType::kBool: return reduce_bool<Of>(job, data...);
-    default: return reduce_either_float<Of, float>(job, data...);
+    case DataType::kInt8: return reduce_row<Of, IntegerRows<int8_t>>(job, data...);
+    case DataType::kUint8: return reduce_row<Of, IntegerRows<uint8_t>>(job, data...);
+    case DataType::kInt16: return reduce_row<Of, IntegerRows<int16_t>>(job, data...);
+    case DataType::kUint16: return reduce_row<Of, IntegerRows<uint16_t>>(job, data...);
+    case DataType::kInt32: return reduce_row<Of, IntegerRows<int32_t>>(job, data...);
+    case DataType::kUint32: return reduce_row<Of, IntegerRows<uint32_t>>(job, data...);
+    case DataType::kInt64: return reduce_row<Of, IntegerRows<int64_t>>(job, data...);
+    case DataType::kUint64: return reduce_row<Of, IntegerRows<uint64_t>>(job, data...);
+    case DataType::kFloat16: return reduce_float<Of, reduce::Float16>(job, data...);
+    case DataType::kBfloat16: return reduce_float<Of, reduce::Bfloat16>(job, data...);
+    case DataType::kFloat64: return reduce_float<Of, double>(job, data...);
+    case DataType::kFloat8E4M3: return reduce_float<Of, reduce::Float8E4M3>(job, data...);
+    case DataType::kFloat8E5M2: return reduce_float<Of, reduce::Float8E5M2>(job, data...);
+    case DataType::kBool: return reduce_row<Of, BoolRows>(job, data...);
+    default: return reduce_float<Of, float>(job, data...);
   }
 }
 

@@ -14,18 +14,22 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/operators.h"
 #include "engine/cuda/device.h"
 #include "reduce/formats.h"
-#include "reduce/scalar.h"
 
 namespace tutti::cuda::device {
+
+template <class Op, class... Others>
+inline constexpr bool kIsOneOf = (std::is_same_v<Op, Others> || ...);
 
 /// Whether the hardware has the operator for the elements: plan/multicast.h, by the types that kernels
 /// compute with.
 template <class Elem, class Op>
 inline constexpr bool kLoadReduces =
-    !std::is_same_v<Op, reduce::ScalarProd> &&
-    (Elem::kFloat ? std::is_same_v<Op, reduce::ScalarSum> && Elem::kBytes > 1 : Elem::kBytes >= 4);
+    Elem::kFloat ? std::is_same_v<Op, operators::Sum>&& Elem::kBytes > 1
+                 : kIsOneOf<Op, operators::Sum, operators::Min, operators::Max, operators::And, operators::Or,
+                            operators::Xor>&& Elem::kBytes >= 4;
 
 /// 16 bytes of elements at a multicast address, reduced. Only where kLoadReduces.
 template <class Elem, class Op>
@@ -55,14 +59,14 @@ TUTTI_DEVICE void multimem_store_packet(void* to, Packet packet) {
                  : "memory");
 }
 
-#define TUTTI_LOAD_REDUCE(Elem, Op, body)                \
-  template <>                                            \
-  struct LoadReduce<reduce::Element<Elem>, reduce::Op> { \
-    TUTTI_MEMBER Packet load(const void* from) {         \
-      Packet packet = {};                                \
-      body;                                              \
-      return packet;                                     \
-    }                                                    \
+#define TUTTI_LOAD_REDUCE(Elem, Op, body)                   \
+  template <>                                               \
+  struct LoadReduce<reduce::Element<Elem>, operators::Op> { \
+    TUTTI_MEMBER Packet load(const void* from) {            \
+      Packet packet = {};                                   \
+      body;                                                 \
+      return packet;                                        \
+    }                                                       \
   }
 
 /// One instruction for the packet, four or two.
@@ -93,26 +97,26 @@ TUTTI_DEVICE void multimem_store_packet(void* to, Packet packet) {
     packet.words[2 * i + 1] = static_cast<uint32_t>(bits >> 32);              \
   }
 
-TUTTI_LOAD_REDUCE(float, ScalarSum, TUTTI_LOAD_VECTOR("add.v4.f32"));
-TUTTI_LOAD_REDUCE(reduce::Float16, ScalarSum, TUTTI_LOAD_VECTOR("add.acc::f32.v4.f16x2"));
-TUTTI_LOAD_REDUCE(reduce::Bfloat16, ScalarSum, TUTTI_LOAD_VECTOR("add.acc::f32.v4.bf16x2"));
-TUTTI_LOAD_REDUCE(double, ScalarSum, TUTTI_LOAD_LONG_WORDS("add.f64", "=d", double));
-TUTTI_LOAD_REDUCE(uint32_t, ScalarSum, TUTTI_LOAD_WORDS("add.u32"));
-TUTTI_LOAD_REDUCE(uint32_t, ScalarMin, TUTTI_LOAD_WORDS("min.u32"));
-TUTTI_LOAD_REDUCE(uint32_t, ScalarMax, TUTTI_LOAD_WORDS("max.u32"));
-TUTTI_LOAD_REDUCE(int32_t, ScalarMin, TUTTI_LOAD_WORDS("min.s32"));
-TUTTI_LOAD_REDUCE(int32_t, ScalarMax, TUTTI_LOAD_WORDS("max.s32"));
-TUTTI_LOAD_REDUCE(uint32_t, ScalarAnd, TUTTI_LOAD_WORDS("and.b32"));
-TUTTI_LOAD_REDUCE(uint32_t, ScalarOr, TUTTI_LOAD_WORDS("or.b32"));
-TUTTI_LOAD_REDUCE(uint32_t, ScalarXor, TUTTI_LOAD_WORDS("xor.b32"));
-TUTTI_LOAD_REDUCE(uint64_t, ScalarSum, TUTTI_LOAD_LONG_WORDS("add.u64", "=l", uint64_t));
-TUTTI_LOAD_REDUCE(uint64_t, ScalarMin, TUTTI_LOAD_LONG_WORDS("min.u64", "=l", uint64_t));
-TUTTI_LOAD_REDUCE(uint64_t, ScalarMax, TUTTI_LOAD_LONG_WORDS("max.u64", "=l", uint64_t));
-TUTTI_LOAD_REDUCE(int64_t, ScalarMin, TUTTI_LOAD_LONG_WORDS("min.s64", "=l", uint64_t));
-TUTTI_LOAD_REDUCE(int64_t, ScalarMax, TUTTI_LOAD_LONG_WORDS("max.s64", "=l", uint64_t));
-TUTTI_LOAD_REDUCE(uint64_t, ScalarAnd, TUTTI_LOAD_LONG_WORDS("and.b64", "=l", uint64_t));
-TUTTI_LOAD_REDUCE(uint64_t, ScalarOr, TUTTI_LOAD_LONG_WORDS("or.b64", "=l", uint64_t));
-TUTTI_LOAD_REDUCE(uint64_t, ScalarXor, TUTTI_LOAD_LONG_WORDS("xor.b64", "=l", uint64_t));
+TUTTI_LOAD_REDUCE(float, Sum, TUTTI_LOAD_VECTOR("add.v4.f32"));
+TUTTI_LOAD_REDUCE(reduce::Float16, Sum, TUTTI_LOAD_VECTOR("add.acc::f32.v4.f16x2"));
+TUTTI_LOAD_REDUCE(reduce::Bfloat16, Sum, TUTTI_LOAD_VECTOR("add.acc::f32.v4.bf16x2"));
+TUTTI_LOAD_REDUCE(double, Sum, TUTTI_LOAD_LONG_WORDS("add.f64", "=d", double));
+TUTTI_LOAD_REDUCE(uint32_t, Sum, TUTTI_LOAD_WORDS("add.u32"));
+TUTTI_LOAD_REDUCE(uint32_t, Min, TUTTI_LOAD_WORDS("min.u32"));
+TUTTI_LOAD_REDUCE(uint32_t, Max, TUTTI_LOAD_WORDS("max.u32"));
+TUTTI_LOAD_REDUCE(int32_t, Min, TUTTI_LOAD_WORDS("min.s32"));
+TUTTI_LOAD_REDUCE(int32_t, Max, TUTTI_LOAD_WORDS("max.s32"));
+TUTTI_LOAD_REDUCE(uint32_t, And, TUTTI_LOAD_WORDS("and.b32"));
+TUTTI_LOAD_REDUCE(uint32_t, Or, TUTTI_LOAD_WORDS("or.b32"));
+TUTTI_LOAD_REDUCE(uint32_t, Xor, TUTTI_LOAD_WORDS("xor.b32"));
+TUTTI_LOAD_REDUCE(uint64_t, Sum, TUTTI_LOAD_LONG_WORDS("add.u64", "=l", uint64_t));
+TUTTI_LOAD_REDUCE(uint64_t, Min, TUTTI_LOAD_LONG_WORDS("min.u64", "=l", uint64_t));
+TUTTI_LOAD_REDUCE(uint64_t, Max, TUTTI_LOAD_LONG_WORDS("max.u64", "=l", uint64_t));
+TUTTI_LOAD_REDUCE(int64_t, Min, TUTTI_LOAD_LONG_WORDS("min.s64", "=l", uint64_t));
+TUTTI_LOAD_REDUCE(int64_t, Max, TUTTI_LOAD_LONG_WORDS("max.s64", "=l", uint64_t));
+TUTTI_LOAD_REDUCE(uint64_t, And, TUTTI_LOAD_LONG_WORDS("and.b64", "=l", uint64_t));
+TUTTI_LOAD_REDUCE(uint64_t, Or, TUTTI_LOAD_LONG_WORDS("or.b64", "=l", uint64_t));
+TUTTI_LOAD_REDUCE(uint64_t, Xor, TUTTI_LOAD_LONG_WORDS("xor.b64", "=l", uint64_t));
 
 #undef TUTTI_LOAD_REDUCE
 #undef TUTTI_LOAD_VECTOR

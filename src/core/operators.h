@@ -1,0 +1,173 @@
+// The table of reduction operators. The host's kernels, the device's kernels, the reference and the checker
+// of the perf tools are all made from its rows.
+//
+// A row: name, function, the types on which the operator is defined, its part in a collective (Role), and its
+// function on bool where that differs. The number of an operator is the number of its row, and rows before
+// "mulsum" have the values of tutti_op_t. CONTRIBUTING.md says how to add one.
+//
+// A function is a struct with a template combine(a, b), called on integers, float and double (16- and 8-bit
+// floats are computed with as float), on the host and on devices. It must be commutative.
+//  - kExact: no result is rounded and the order of operands is irrelevant; a NaN among the results is stored
+//    as the canonical one.
+//  - kSigned: signed and unsigned integers give different bits, so each has a kernel of its own.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "core/host_device.h"
+
+namespace tutti::operators {
+
+/// What holds for a function that does not say otherwise.
+struct FunctionDefaults {
+  static constexpr bool kExact = false;
+  static constexpr bool kSigned = true;
+};
+
+/// Integers wrap around, which only unsigned types may do.
+struct Sum : FunctionDefaults {
+  static constexpr bool kSigned = false;
+  template <class T>
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+      return a + b;
+    } else {
+      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    }
+  }
+};
+struct Prod : FunctionDefaults {
+  static constexpr bool kSigned = false;
+  template <class T>
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+      return a * b;
+    } else {
+      return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    }
+  }
+};
+/// Floats: -0 is below +0, and a NaN operand gives the canonical quiet NaN.
+struct Min : FunctionDefaults {
+  static constexpr bool kExact = true;
+  template <class T>
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
+      if (a == b) return std::signbit(a) ? a : b;
+    }
+    return a < b ? a : b;
+  }
+};
+struct Max : FunctionDefaults {
+  static constexpr bool kExact = true;
+  template <class T>
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
+      if (a == b) return std::signbit(a) ? b : a;
+    }
+    return a > b ? a : b;
+  }
+};
+struct And : FunctionDefaults {
+  static constexpr bool kSigned = false;
+  template <class T>
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+struct Or : FunctionDefaults {
+  static constexpr bool kSigned = false;
+  template <class T>
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+struct Xor : FunctionDefaults {
+  static constexpr bool kSigned = false;
+  template <class T>
+  TUTTI_HOST_DEVICE static T combine(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+/// What happens around the function.
+enum class Role : uint8_t {
+  kPlain,
+  kAverage,  ///< the result is divided by the rank count
+  kScaled,   ///< each operand is first multiplied by the caller's scalar
+};
+
+enum Types : uint8_t { kIntegers = 1, kFloats = 2, kBool = 4, kNumbers = 3, kEverything = 7 };
+
+/// A name as a template argument.
+template <size_t kSize>
+struct Name {
+  constexpr Name(const char (&text)[kSize]) { std::copy_n(text, kSize, characters); }  // NOLINT: implicit
+  constexpr std::string_view view() const { return {characters, kSize - 1}; }
+
+  char characters[kSize];
+};
+
+/// `OnBool`: the function on bytes that are 0 or 1. Rows whose functions are the same share one kernel.
+template <Name kText, class FunctionType, Types kDefined, Role kRoleValue = Role::kPlain,
+          class OnBool = FunctionType>
+struct Row {
+  using Function = FunctionType;
+  using BoolFunction = OnBool;
+  static constexpr Name kName = kText;
+  static constexpr Role kRole = kRoleValue;
+  static constexpr bool is_defined(Types types) { return (kDefined & types) != 0; }
+};
+
+using Table = std::tuple<Row<"sum", Sum, kEverything, Role::kPlain, Or>,     //
+                         Row<"prod", Prod, kEverything, Role::kPlain, And>,  //
+                         Row<"max", Max, kEverything, Role::kPlain, Or>,     //
+                         Row<"min", Min, kEverything, Role::kPlain, And>,    //
+                         Row<"avg", Sum, kNumbers, Role::kAverage>,          //
+                         Row<"band", And, kIntegers>,                        //
+                         Row<"bor", Or, kIntegers>,                          //
+                         Row<"bxor", Xor, kIntegers>,
+                         // A new row goes above this line: tutti_op_create_premul_sum makes this operator.
+                         Row<"mulsum", Sum, kNumbers, Role::kScaled>>;
+
+inline constexpr size_t kCount = std::tuple_size_v<Table>;
+template <size_t kIndex>
+using RowAt = std::tuple_element_t<kIndex, Table>;
+
+/// Calls visitor(Row()) with row `index`, and returns what it returns; a default value where there is none.
+template <size_t kIndex = 0, class Visitor>
+constexpr auto visit(size_t index, const Visitor& visitor) {
+  using Result = decltype(visitor(RowAt<0>()));
+  if constexpr (kIndex == kCount) {
+    return Result();
+  } else {
+    return index == kIndex ? visitor(RowAt<kIndex>()) : visit<kIndex + 1>(index, visitor);
+  }
+}
+
+inline constexpr std::array<std::string_view, kCount> kNames =
+    []<size_t... kIndices>(std::index_sequence<kIndices...>) {
+  return std::array<std::string_view, kCount>{RowAt<kIndices>::kName.view()...};
+}
+(std::make_index_sequence<kCount>());
+
+/// The number of the row of that name. There must be one.
+consteval uint8_t value_of(std::string_view name) {
+  for (size_t i = 0; i < kCount; ++i) {
+    if (kNames[i] == name) return static_cast<uint8_t>(i);
+  }
+  throw "no operator has this name";
+}
+
+}  // namespace tutti::operators
