@@ -53,9 +53,11 @@ Bits encode_small_float(float value, int exponent_bits, int mantissa_bits) {
   const uint32_t sign = (word >> 31) << (exponent_bits + mantissa_bits);
   const uint32_t magnitude = word & 0x7fffffffu;
   if (magnitude == 0) return static_cast<Bits>(sign);
-  const int exponent = static_cast<int>(magnitude >> 23) - 127;
+  // A subnormal float32 has the exponent of the smallest normal one, and no leading 1.
+  const bool is_normal = magnitude >= 0x800000u;
+  const int exponent = static_cast<int>(is_normal ? magnitude >> 23 : 1) - 127;
   const int least_exponent = 2 - (1 << (exponent_bits - 1));
-  const uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
+  const uint32_t significand = (magnitude & 0x7fffffu) | (is_normal ? 0x800000u : 0u);
   const bool subnormal = exponent < least_exponent;
   const int shift = 23 - mantissa_bits + (subnormal ? least_exponent - exponent : 0);
   if (shift > 24) return static_cast<Bits>(sign);
