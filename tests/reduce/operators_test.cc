@@ -60,7 +60,8 @@ std::vector<Value> values() {
   std::mt19937_64 engine(1);
   if constexpr (std::is_floating_point_v<Value>) {
     using Limits = std::numeric_limits<Value>;
-    for (const Value value : {Value{0}, Limits::infinity(), Limits::denorm_min(), Limits::min(), Value{0.3}})
+    for (const Value value :
+         {Value{0}, Limits::infinity(), Limits::denorm_min(), Limits::min(), static_cast<Value>(0.3)})
       values.insert(values.end(), {value, -value});
     values.insert(values.end(), {Limits::quiet_NaN(), -Limits::quiet_NaN()});
   }
