@@ -19,6 +19,8 @@
 //  - Ranks lie on hosts in any order. Host numbers follow the lowest rank of each host, and the ranks of a
 //    host need not be neighbours. Use hosts.h, and refuse where knows_hosts is false. The tests between hosts
 //    take the algorithms whose names begin with "hierarchical".
+//  - In place a block is overwritten only after its last read, on every rank and for every rank count. Where
+//    in-place buffers are safe only as copies, request.in_place tells `make`.
 //  - All ranks make their plans alone: `make` reads nothing but its arguments, and its time and memory are
 //    proportional to that rank's own steps. With 16,384 ranks a rank has at most 4 steps for each rank.
 //  - Plans are proved for 1 to 64 ranks, each kind of root, in place and not, with and without publication:

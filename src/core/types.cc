@@ -11,6 +11,8 @@ constexpr std::array<std::string_view, kCollectiveCount> kCollectiveNames = {
     "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter",
     "all_to_all", "gather", "scatter",   "barrier",    "send_recv"};
 
+static_assert(!kTypeNames.back().empty() && !kCollectiveNames.back().empty(), "a name is missing");
+
 template <class Enum, size_t kCount>
 std::optional<Enum> find_name(const std::array<std::string_view, kCount>& names, std::string_view name) {
   for (size_t i = 0; i < kCount; ++i) {
