@@ -100,7 +100,8 @@ class Binder {
     image_.ends.push_back({EndKind::kSend, links_.send_multicast(peer, stripe_, Multicast::kPublish)});
   }
 
-  /// A collect and a publish stand for many links: the first is the end itself, the others follow here.
+  /// A collect or publish end stands for many links. The end itself is the first link, its companions are the
+  /// others.
   void add_companions(const tutti::Step& step, Step& bound) {
     const size_t before = image_.ends.size();
     if (step.sources[0].kind == tutti::EndKind::kCollect) {
@@ -178,7 +179,7 @@ void add_message(const Message& message, const BindOptions& options, LinkIndex& 
   image.steps.push_back(step);
 }
 
-/// A Program has at least one lane: the block that runs it counts the operation.
+/// A Program has at least one lane, whose block counts the operation.
 void add_lane_if_none(Image& image) {
   if (!image.lanes.empty()) return;
   image.lanes.push_back({.first_step = 0, .step_count = 0, .round_count = 1, .round_bytes = UINT64_MAX});
@@ -195,7 +196,7 @@ size_t table_bytes(const std::vector<T>& table) {
   return aligned(table.size() * sizeof(T));
 }
 
-/// Writes tables one after the other, each at the place whose address it gives.
+/// Writes tables one after another and returns the address of each.
 class Packer {
  public:
   Packer(uint64_t address, std::byte* out, size_t start) : address_(address), out_(out), used_(start) {}

@@ -1,10 +1,13 @@
-// The interpreter: running a Program's lanes as blocks of a grid. The twin of engine/operation.cc: the same
+// The interpreter: runs a Program's lanes as blocks of a grid. The twin of engine/operation.cc: the same
 // slices in the same order, the same messages.
 //
-// A slice has three phases with a barrier between each two. One thread finds the next slice that is not
-// empty; then each of its ends is made ready by a thread of its own, which polls the link's flag or credit;
-// then the block moves the bytes; then each end's thread tells its peer. What a phase leaves for the next
-// lies in shared memory. How a block begins, waits and leaves: launch.cuh.
+// Each slice has four phases, with barriers between them and results in shared memory:
+// - one thread finds the next slice that is not empty;
+// - one thread per end polls its link's flag or credit until the end is ready;
+// - the block moves the bytes;
+// - the thread of each end tells its peer.
+//
+// launch.cuh says how a block begins, waits and leaves.
 #pragma once
 
 #include "engine/cuda/device.h"
@@ -17,7 +20,7 @@ namespace tutti::cuda {
 
 // ---- finding the next slice (one thread) --------------------------------------------------------
 
-/// Bytes of the present piece: the step's present chunk as far as it belongs to the present round.
+/// Bytes of the current piece: the part of the step's current chunk in the current round.
 TUTTI_DEVICE uint64_t find_piece(BlockState& block) {
   const uint64_t chunk = block.program.chunk_bytes[block.step.first_chunk + block.at.chunk];
   if (block.lane.round_count == 1) {
@@ -30,7 +33,7 @@ TUTTI_DEVICE uint64_t find_piece(BlockState& block) {
   return left < block.lane.round_bytes ? left : block.lane.round_bytes;
 }
 
-/// Behind the present piece: the next chunk, step or round.
+/// Moves the position to the next chunk, step or round.
 TUTTI_DEVICE void pass_piece(BlockState& block) {
   Position& at = block.at;
   at.done_bytes = 0;
@@ -57,7 +60,7 @@ TUTTI_DEVICE void begin_slice(BlockState& block, uint64_t bytes) {
   block.running = 1;
 }
 
-/// Moves the position to the next slice that is not empty. `running` = 0: all steps are done.
+/// Moves the position to the next slice that is not empty. `running` becomes 0 at the end of the lane.
 TUTTI_DEVICE void find_slice(BlockState& block) {
   Position& at = block.at;
   block.stopped = 0;
@@ -73,7 +76,7 @@ TUTTI_DEVICE void find_slice(BlockState& block) {
   }
 }
 
-/// The slice has been moved.
+/// Moves the position past the slice.
 TUTTI_DEVICE void pass_slice(BlockState& block) {
   block.at.done_bytes += block.slice.bytes;
   if (block.at.done_bytes >= find_piece(block)) pass_piece(block);
@@ -81,12 +84,12 @@ TUTTI_DEVICE void pass_slice(BlockState& block) {
 
 // ---- making the ends ready (a thread each) ------------------------------------------------------
 
-/// Where the slice lies at an end in memory.
+/// The address of the slice at an end in memory.
 TUTTI_DEVICE unsigned char* memory_of(const BlockState& block, const End& end) {
   const uint64_t offset = block.program.offsets[end.index + block.at.chunk] + block.at.done_bytes;
   switch (end.kind) {
     case EndKind::kInput:
-      // The input is only read; one function serves both directions.
+      // Nobody writes the input; one function serves both directions.
       return static_cast<unsigned char*>(const_cast<void*>(block.part.input)) + block.start + offset;
     case EndKind::kOutput: return static_cast<unsigned char*>(block.part.output) + block.start + offset;
     case EndKind::kScratch: return block.program.scratch + offset;  // holds one round
@@ -98,8 +101,8 @@ TUTTI_DEVICE bool is_link(const End& end) {
   return end.kind == EndKind::kSend || end.kind == EndKind::kReceive;
 }
 
-/// Where a step that copies a message puts it in the receive buffer: there it lies already when it was
-/// placed.
+/// The memory in the receive buffer to which the step copies a message. A direct write has already put the
+/// bytes there.
 TUTTI_DEVICE unsigned char* placed_at(const BlockState& block) {
   const Step& step = block.step;
   uint32_t i = 0;
@@ -108,19 +111,20 @@ TUTTI_DEVICE unsigned char* placed_at(const BlockState& block) {
   return memory_of(block, sinks[i]);
 }
 
-/// Where this rank finds what a peer names: by its address, or by its place in one of the peer's regions.
+/// This rank's address for a peer's reference: an address, or a locality in one of the peer's registered
+/// memories.
 TUTTI_DEVICE unsigned char* address_of(const uint64_t* regions, uint64_t named) {
   if (regions == nullptr) return reinterpret_cast<unsigned char*>(named);
   const uint64_t start = regions[named >> kRegionShift];
   return reinterpret_cast<unsigned char*>(start + (named & ((1ull << kRegionShift) - 1)));
 }
 
-/// The place of a part of a buffer, if it lies in a region; else 0.
+/// The locality of a part of a buffer; 0: not in registered memory.
 TUTTI_DEVICE uint64_t place_of(const Reach& reach, uint64_t offset, uint64_t bytes) {
   return reach.place != 0 && offset + bytes <= reach.bytes ? reach.place + offset : 0;
 }
 
-/// Where the payload of a message that has come lies.
+/// The payload of the message that has arrived.
 TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const RecvLink& link, const Cell& cell,
                                              Carriage carriage) {
   if (carriage == Carriage::kInline) return cell.payload;
@@ -149,7 +153,8 @@ TUTTI_DEVICE void ready_source(BlockState& block, uint32_t item, const End& end)
     block.slice.sources[item] = payload_of(block, link, cell, flag::carriage(word));
 }
 
-/// What the reader of `link` is told of where the slice lies: an address or a place; 0: it travels by value.
+/// The reference that tells the reader of `link` where the slice is: an address or a locality. 0: the slice
+/// travels by value.
 TUTTI_DEVICE uint64_t reference_for(const BlockState& block, const SendLink& link) {
   const Step& step = block.step;
   const uint64_t bytes = block.slice.bytes;
@@ -191,7 +196,7 @@ TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
   if (item - step.source_count < step.sink_count) block.slice.sinks[item - step.source_count] = sink;
 }
 
-/// Ends of a step in all. Its companions come last and are links.
+/// The number of a step's ends. Companions come last and are links.
 TUTTI_DEVICE uint32_t end_count(const Step& step) {
   return step.source_count + step.sink_count + step.companion_count;
 }
@@ -214,10 +219,10 @@ TUTTI_DEVICE void ready_ends(BlockState& block) {
   }
 }
 
-// ---- placing results in the receivers' buffers --------------------------------------------------
+// ---- direct writes into the receivers' buffers --------------------------------------------------
 
-/// Where the slice, `offset` bytes into the receive buffers, lies in that of the window's owner; null while
-/// it cannot be written from here.
+/// The address of the slice, `offset` bytes into the peer's exposed buffer; null while this rank cannot write
+/// there.
 TUTTI_DEVICE unsigned char* expose_buffer(const BlockState& block, const PeerExposedBuffer& peer,
                                           uint64_t offset) {
   const ExposedBuffer& window = *peer.window;
@@ -230,7 +235,7 @@ TUTTI_DEVICE unsigned char* expose_buffer(const BlockState& block, const PeerExp
   return place != 0 ? address_of(peer.regions, place) : nullptr;
 }
 
-/// The sinks of a slice that is placed: the receivers' buffers and the own memory.
+/// Sets the sinks of a direct write: the receivers' buffers and this rank's memory.
 TUTTI_DEVICE void choose_sinks(BlockState& block) {
   const Step& step = block.step;
   for (uint32_t i = 0; i < step.exposed_count; ++i) {
@@ -246,7 +251,7 @@ TUTTI_DEVICE void choose_sinks(BlockState& block) {
   block.placed = 1;
 }
 
-/// Where all receivers have opened their buffers in this call, the result goes straight there.
+/// Writes the result directly if all receivers expose their buffers in this call.
 TUTTI_DEVICE void place_result(BlockState& block) {
   const Step& step = block.step;
   if (step.exposed_count == 0 || block.slice.bytes < block.program.reference_bytes) return;
@@ -254,12 +259,13 @@ TUTTI_DEVICE void place_result(BlockState& block) {
   const auto offset = static_cast<uint64_t>(own - static_cast<unsigned char*>(block.part.output));
   for (uint32_t i = device::thread_index(); i < step.exposed_count; i += device::thread_count())
     block.windows[i] = expose_buffer(block, block.program.windows[step.first_exposed + i], offset);
-  device::barrier("the windows are known");
+  device::barrier("the exposed buffers are known");
   if (device::thread_index() == 0) choose_sinks(block);
   device::barrier("the sinks are chosen");
 }
 
-/// Opens the own window; every block does, so that whoever has a message from one finds it open.
+/// Exposes this rank's buffer. Every block does so before its first message, so that the reader of any
+/// message finds the buffer exposed.
 TUTTI_DEVICE void begin_operation(const BlockState& block) {
   ExposedBuffer* const window = block.program.state->window;
   if (window == nullptr || block.program.windows == nullptr || block.program.is_collective == 0) return;
@@ -284,7 +290,7 @@ TUTTI_DEVICE void commit(BlockState& block, const ReadyEnd& ready, SendLink& lin
   device::store_release(&cell.word, ready.word | static_cast<uint64_t>(carriage) << flag::kCarriageShift);
 }
 
-/// The writer hears of slots late, but of references at once.
+/// Reports freed slots late, but references at once.
 TUTTI_DEVICE void release(const ReadyEnd& ready, RecvLink& link) {
   ++link.next;
   if (ready.carriage >= Carriage::kReference || (link.next & link.credit_mask) == 0)
@@ -301,8 +307,8 @@ TUTTI_DEVICE void tell_peers(BlockState& block, uint32_t first_end, uint32_t cou
 
 // ---- a lane -------------------------------------------------------------------------------------
 
-/// Waits until nobody reads this rank's buffers, or what it has contributed, any more; item s * kMaxSinks + m
-/// is sink m of the lane's step s.
+/// Waits until no rank reads this rank's buffers or contributions any more. Item s * kMaxSinks + m is sink m
+/// of the lane's step s.
 TUTTI_DEVICE void await_references(BlockState& block) {
   const bool refers = block.program.reference_bytes != UINT64_MAX;
   for (uint32_t s = device::thread_index(); s < block.lane.step_count; s += device::thread_count()) {
@@ -312,7 +318,7 @@ TUTTI_DEVICE void await_references(BlockState& block) {
       const End end = block.program.ends[step.first_end + step.source_count + m];
       if (end.kind != EndKind::kSend) continue;
       const SendLink& link = block.program.sends[end.index];
-      if (link.last_reference + link.slot_mask < link.limit) continue;  // or none was ever sent
+      if (link.last_reference + link.slot_mask < link.limit) continue;  // true as well if none was ever sent
       const Stop why = wait_for(block, "references to come back", &link.credit->released, [&] {
         return device::load_acquire(&link.credit->released) >= link.last_reference;
       });
@@ -321,7 +327,7 @@ TUTTI_DEVICE void await_references(BlockState& block) {
   }
 }
 
-/// Runs slices until the lane is finished or stopped. Returns whether it moved any.
+/// Runs slices until the lane is finished or stopped. Returns whether a slice moved.
 TUTTI_DEVICE bool run_lane(BlockState& block) {
   bool moved = false;
   if (device::thread_index() == 0) find_slice(block);
@@ -349,7 +355,7 @@ TUTTI_DEVICE bool run_lane(BlockState& block) {
   return moved;
 }
 
-/// What the stopped lane waits for, or what came instead (one thread).
+/// What the stopped lane waits for, or which message came instead (one thread).
 TUTTI_DEVICE Obstacle find_obstacle(const BlockState& block) {
   Obstacle obstacle{};
   const Stop why = why_stopped(block);
@@ -379,7 +385,7 @@ TUTTI_DEVICE Obstacle find_obstacle(const BlockState& block) {
   return obstacle;
 }
 
-/// Runs the lane that falls to the calling block.
+/// Runs the calling block's lanes.
 TUTTI_DEVICE void run_launch(const Launch& launch) {
   TUTTI_SHARED(BlockState, block);
   run_block(block, launch);

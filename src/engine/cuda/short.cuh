@@ -1,19 +1,19 @@
-// Short calls: one-shot plans run with packets that hold data and flag together, so that a message costs one
-// store and one load that sees it: no fence, no slot, no credit.
+// Short calls: run one-shot plans with packets that hold data and flag together. A message costs one store
+// and one load that sees it: no fence, no slot, no credit.
 //
 // A call has two parts. First every thread pushes its packets into the receivers' mailboxes, which never
-// waits; then, behind a barrier, it polls the packets that it needs, reduces or copies them and writes the
-// result. What a rank itself adds comes through its own mailbox too: so what is polled stays as it is until
-// the call has ended, and a block that gave up begins its second part anew without harm, though the result
-// may lie over the input by then.
+// waits. After a barrier each thread polls the packets that it needs, reduces or copies them and writes the
+// result. A rank's own contribution comes through its own mailbox too. So the polled data stays unchanged
+// until the call ends, and a block that gave up can repeat its second part, even if the result overwrites the
+// input.
 //
-// Every rank sends every rank at least one packet in each short call. Who has ended call n has heard from
-// all of n, which they began after they had ended n - 1: so nobody reads the half of n - 1 any more, and n +
-// 1 may write it. Two halves are enough, and no credit is.
+// In each short call every rank sends every rank at least one packet. A rank that has ended call n has heard
+// from all ranks in call n, and they began call n after ending n - 1. So nobody still reads the mailbox half
+// of n - 1, and call n + 1 may write there. Two halves are enough, without credits.
 //
-// A flag holds 12 bits of the call's number. Packets that few calls use would show a flag of long ago, so
-// every so often (kRenewalPeriod) the senders write each half to its end. The rest of the flag is the call's
-// signature: a packet of this number with another signature is a mismatch.
+// A flag holds 12 bits of the call's number. A packet that few calls use could show an old flag with the same
+// bits. So the senders fill each half to its end once per kRenewalPeriod. The rest of the flag is the call's
+// signature: a packet with this number and another signature is a mismatch.
 #pragma once
 
 #include "engine/cuda/device.h"
@@ -23,19 +23,18 @@
 
 namespace tutti::cuda {
 
-/// The shared memory of a block in a short call.
 struct ShortState : BlockState {
   ShortLane table;
   Calculation pushing;
   Calculation pulling;
-  uint64_t half;   ///< bytes from the first half of a mailbox to that of this call
-  uint32_t epoch;  ///< number of the short call
+  uint64_t half;   ///< offset of this call's half in a mailbox
+  uint32_t epoch;  ///< low bits of the short call's number
   uint32_t mark;   ///< flag of its packets
 };
 
 // ---- beginning ----------------------------------------------------------------------------------
 
-/// A lane's table comes to shared memory at once: no step waits for the next one's.
+/// Copies a lane's table to shared memory at once, so that no step waits for the next step's entry.
 TUTTI_DEVICE void copy_table(ShortState& block) {
   const auto* from = reinterpret_cast<const Packet*>(block.program.short_lanes + block.lane_index);
   auto* to = reinterpret_cast<Packet*>(&block.table);
@@ -44,7 +43,7 @@ TUTTI_DEVICE void copy_table(ShortState& block) {
     to[i] = device::load_packet(from + i);
 }
 
-/// The flag of this call's packets, and where they lie (one thread).
+/// Sets the flag and the mailbox half of this call (one thread).
 TUTTI_DEVICE void begin_packets(ShortState& block) {
   const uint64_t number = block.program.state->short_calls + 1;
   block.epoch = static_cast<uint32_t>(number) & kEpochMask;
@@ -53,7 +52,6 @@ TUTTI_DEVICE void begin_packets(ShortState& block) {
   block.mark = static_cast<uint32_t>(signature << kEpochBits) | block.epoch;
 }
 
-/// What the steps compute (one thread).
 TUTTI_DEVICE void begin_computing(ShortState& block) {
   const ShortLane& table = block.table;
   block.pushing = {.source_count = 1,
@@ -69,7 +67,7 @@ TUTTI_DEVICE void begin_computing(ShortState& block) {
 // ---- data and packets ---------------------------------------------------------------------------
 
 TUTTI_DEVICE unsigned char* memory_at(const ShortState& block, const ShortEnd& end) {
-  // The input is only read; one function serves both directions.
+  // Nobody writes the input; one function serves both directions.
   auto* const base = end.kind == EndKind::kInput ? const_cast<void*>(block.part.input) : block.part.output;
   return static_cast<unsigned char*>(base) + end.place;
 }
@@ -81,7 +79,7 @@ TUTTI_DEVICE uint32_t data_bytes(const ShortStep& step, uint32_t index) {
   return left < kPacketDataBytes ? left : kPacketDataBytes;
 }
 
-/// Up to 8 bytes of memory, by words of 4 where these are aligned.
+/// Loads up to 8 bytes, in words of 4 bytes where aligned.
 TUTTI_DEVICE uint64_t load_data(const unsigned char* from, uint32_t bytes) {
   uint64_t data = 0;
   if (((reinterpret_cast<uint64_t>(from) | bytes) & 3) == 0) {
@@ -101,7 +99,7 @@ TUTTI_DEVICE void store_data(unsigned char* to, uint64_t data, uint32_t bytes) {
   }
 }
 
-/// 4 bytes of data below the flag, twice.
+/// Two words, each 4 bytes of data below the flag.
 TUTTI_DEVICE WordPair make_packet(uint64_t data, uint32_t mark) {
   const uint64_t flag = static_cast<uint64_t>(mark) << 32;
   return {{static_cast<uint32_t>(data) | flag, data >> 32 | flag}};
@@ -132,8 +130,8 @@ TUTTI_DEVICE void push_packet(const ShortState& block, const ShortStep& step, ui
   }
 }
 
-/// Calls `move`(step, index of the packet) for all packets of steps [first, last) that fall to this thread:
-/// those of several steps side by side.
+/// Calls `move`(step, index of the packet) for this thread's packets of steps [first, last). The packets of
+/// all steps are dealt out together.
 template <class Move>
 TUTTI_DEVICE void deal_packets(const ShortState& block, uint32_t first, uint32_t last, Move&& move) {
   uint32_t index = device::thread_index();
@@ -146,7 +144,7 @@ TUTTI_DEVICE void deal_packets(const ShortState& block, uint32_t first, uint32_t
   }
 }
 
-/// Marks what this call does not use as its own.
+/// Writes this call's flag to all packets that the call does not use.
 TUTTI_DEVICE void renew_flags(const ShortState& block) {
   if (block.epoch % kRenewalPeriod > 1) return;
   for (uint32_t b = 0; b < block.table.unused_count; ++b) {
@@ -158,14 +156,14 @@ TUTTI_DEVICE void renew_flags(const ShortState& block) {
 
 // ---- pulling ------------------------------------------------------------------------------------
 
-/// What a thread has seen of one packet of every source.
+/// What a thread has seen of the same packet of every source.
 struct Arrival {
   Operands operands;
-  uint32_t late;  ///< a source whose packet has not come
-  bool differs;   ///< it has come, but of another call
+  uint32_t late;  ///< a source whose packet is missing
+  bool differs;   ///< the packet is from another call
 };
 
-/// Whether there is nothing to wait for any more.
+/// Returns whether the wait is over.
 TUTTI_DEVICE bool load_arrival(const ShortState& block, const ShortStep& step, uint32_t index,
                                Arrival& arrival) {
   WordPair packets[reduce::kMaxSources];
@@ -190,11 +188,11 @@ TUTTI_DEVICE bool load_arrival(const ShortState& block, const ShortStep& step, u
   return all || arrival.differs;
 }
 
-/// The thread's item when it stops, as stop() takes it: step, source and packet.
+/// The item that a stopping thread passes to stop(): step, source and packet.
 inline constexpr uint32_t kItemSourceBits = 3;
 inline constexpr uint32_t kItemPacketBits = 16;
 
-/// Waits for one packet of every source and writes what becomes of them. Whether it has.
+/// Waits for one packet of every source and writes the result. False: the thread stopped.
 TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index) {
   const ShortStep& step = block.table.steps[number];
   Arrival arrival;
@@ -217,7 +215,7 @@ TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index
 
 // ---- a lane (see run_block) ---------------------------------------------------------------------
 
-/// Nothing of a short call is offered to the peers.
+/// A short call exposes no buffers.
 TUTTI_DEVICE void begin_operation(const ShortState& /*block*/) {}
 
 TUTTI_DEVICE bool run_lane(ShortState& block) {
@@ -264,7 +262,7 @@ TUTTI_DEVICE Obstacle find_obstacle(const ShortState& block) {
   return obstacle;
 }
 
-/// Runs the lane of a short call that falls to the calling block.
+/// Runs the calling block's lane of a short call.
 TUTTI_DEVICE void run_short_launch(const Launch& launch) {
   TUTTI_SHARED(ShortState, block);
   run_block(block, launch);
