@@ -7,9 +7,9 @@
 namespace tutti {
 namespace {
 
-/// What RegistrationOffer::ticket holds.
+/// The contents of RegistrationOffer::ticket.
 struct Offered {
-  uint64_t address = 0;  ///< in its process
+  uint64_t address = 0;  ///< in the rank's process
   uint64_t bytes = 0;
   DeviceMemoryHandle ticket;
 };
@@ -41,10 +41,9 @@ Result<OwnRegistration> RegisteredMemoryTable::offer(const void* address, uint64
   const auto start = reinterpret_cast<uint64_t>(address);
   for (const auto& [other, region] : registrations_) {
     if (start < other + region.bytes && other < start + bytes) {
-      return Status(Code::kUnsupported,
-                    format("memory at %p overlaps a region that is registered: deregister "
-                           "that one first, or register both as one",
-                           address));
+      return Status(Code::kUnsupported, format("memory at %p overlaps registered memory: deregister that "
+                                               "memory first, or register both together",
+                                               address));
     }
   }
   auto share = share_memory(context_, address, bytes);
@@ -57,7 +56,7 @@ Result<OwnRegistration> RegisteredMemoryTable::offer(const void* address, uint64
   return own;
 }
 
-/// Where the peer's part of a region begins here.
+/// Returns this rank's address for the peer's part of the registered memory.
 Result<uint64_t> RegisteredMemoryTable::reach(uint32_t peer, const RegistrationOffer& offer,
                                               const FileDescriptor& file, RegisteredRange& region) const {
   const Offered theirs = read_offer(offer);
