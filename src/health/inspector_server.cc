@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kVisitorsMax = 8;
 constexpr uint64_t kVisitNs = 5'000'000'000;
 constexpr uint32_t kStrangersMax = 64;
-/// Of one report: what a visitor who does not read may hold of this process's memory.
+/// The longest report. A visitor that does not read holds this much of the process's memory.
 constexpr size_t kReportBytesMost = 1u << 20;
 
 }  // namespace
@@ -51,7 +51,7 @@ Result<std::unique_ptr<InspectorServer>> InspectorServer::open(ControlThread& co
   door->acceptor_ = std::move(*acceptor);
   TUTTI_TRY(control.watch(door->loop_->descriptor(), EPOLLIN,
                           [raw = door.get()](uint32_t) { raw->loop_->run_ready(); }));
-  // A child that lives on would keep the port.
+  // A child process that lives on would keep the port.
   close_in_child(door->listener_fd_);
   return door;
 }
@@ -68,7 +68,7 @@ void InspectorServer::admit(FileDescriptor socket) {
   const Locality place = visitors_.emplace(visitors_.end());
   auto opened = FrameSocket::open(
       *loop_, std::move(socket), 0,
-      {.on_frame = [this, place](const Frame&) { dismiss(place); },  // nothing is to be said here
+      {.on_frame = [this, place](const Frame&) { dismiss(place); },  // visitors may not send anything
        .on_closed = [this, place](const Status&) { dismiss(place); }});
   if (!opened) {
     visitors_.erase(place);

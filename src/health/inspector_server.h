@@ -1,5 +1,6 @@
-// InspectorServer: tutti-inspect from anywhere: a port at which who proves the job's key gets the report of
-// this process. Driven by the control thread; at most so many visitors at once, each for so long.
+// InspectorServer: serves tutti-inspect over the network. A visitor who proves the job's key at this port
+// gets the report of this process. The control thread drives the server. The number of visitors and the time
+// of each are bounded.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +20,13 @@
 
 namespace tutti {
 
-/// What both sides prove to each other: the key of `config` where it has one, else that of the unique id by
-/// which the process first joined a communicator.
+/// What both sides prove to each other: the key of `config` if set, else that of the unique id of the
+/// process's first communicator.
 Credentials inspection_credentials(const Config& config, const UniqueId& id);
 
 class InspectorServer {
  public:
-  /// Listens. `report` is called on the control thread. Errors: kInvalidArgument (interfaces), kSystemError
-  /// (ports).
+  /// Listens. The control thread calls `report`. Errors: kInvalidArgument (interfaces), kSystemError (ports).
   static Result<std::unique_ptr<InspectorServer>> open(ControlThread& control, const ListenOptions& listen,
                                                        const Credentials& credentials,
                                                        std::function<std::string()> report);
@@ -34,7 +34,7 @@ class InspectorServer {
   InspectorServer(const InspectorServer&) = delete;
   InspectorServer& operator=(const InspectorServer&) = delete;
 
-  /// Where it listens, the best address.
+  /// The best address at which the server listens.
   const Endpoint& endpoint() const { return endpoint_; }
 
  private:
@@ -58,9 +58,9 @@ class InspectorServer {
   std::list<Visitor> visitors_;  ///< oldest first
 };
 
-/// The report of a process that listens at `where`, of the ranks of the job that `credentials` are of. Blocks
-/// at most until the deadline. Errors: kPeerLost (nobody listens there, each address with its reason),
-/// kInvalidArgument (the key is refused, or not known there), kVersionMismatch, kTimeout, kSystemError.
+/// Fetches the report of a process that listens at `where`. Blocks until the deadline at most. Errors:
+/// kPeerLost (no process listens; the text has a reason per address), kInvalidArgument (the key is refused or
+/// unknown), kVersionMismatch, kTimeout, kSystemError.
 Result<std::string> inspect(const HostPort& where, const Credentials& credentials, uint64_t deadline_ns);
 
 }  // namespace tutti
