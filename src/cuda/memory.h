@@ -1,8 +1,8 @@
-// Memory that a rank owns: of its device, of the host for its device, and the host's own memory lent to the
-// device. Memory that ranks share across processes: transports/p2p.
+// Memory that a rank owns: device memory, host memory for the device, and host memory lent to the device.
+// transports/p2p has memory that processes share.
 //
-// All of it is taken and given back at set-up, never in an operation: cuMemFree, cuMemFreeHost and the like
-// wait for the device, and would wait for ever for a kernel that waits for this very rank.
+// Memory is taken and freed only at set-up, never in an operation: cuMemFree, cuMemFreeHost and the like wait
+// for the device. They would wait for ever for a kernel that waits for this rank.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,6 @@
 
 namespace tutti::cuda {
 
-/// Memory of a device.
 class DeviceMemory {
  public:
   /// Not zeroed. Errors: kOutOfMemory, kSystemError.
@@ -37,7 +36,7 @@ class DeviceMemory {
   size_t bytes_ = 0;
 };
 
-/// Host memory that the driver allocates, which every device of the process reaches at the same address.
+/// Host memory from the driver, at one address for the host and all devices of the process.
 class PinnedMemory {
  public:
   /// Zeroed. Errors: kOutOfMemory, kSystemError.
@@ -60,8 +59,8 @@ class PinnedMemory {
   size_t bytes_ = 0;
 };
 
-/// Host memory of somebody else's (mapped shared memory of a peer, say), which devices of the process may
-/// reach while this lives; it must stay mapped for so long.
+/// Host memory with another owner, such as a peer's mapped shared memory. The process's devices may access
+/// the memory while this object lives; it must stay mapped as long.
 class RegisteredMemory {
  public:
   /// Whole pages. Errors: kOutOfMemory, kUnsupported, kSystemError.
@@ -71,7 +70,6 @@ class RegisteredMemory {
   RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
   ~RegisteredMemory() { reset(); }
 
-  /// Where the device finds it.
   CUdeviceptr device_address() const { return device_address_; }
   void reset();
 
@@ -81,9 +79,9 @@ class RegisteredMemory {
   CUdeviceptr device_address_ = 0;
 };
 
-/// Copies between any two addresses of the process and waits for it; for set-up. Errors: kSystemError.
+/// Copies between any two addresses of the process and waits; for set-up. Errors: kSystemError.
 Status copy_now(const Context& context, void* target, const void* source, size_t bytes);
-/// Fills device memory with one byte value and waits for it; for set-up. Errors: kSystemError.
+/// Fills device memory with one byte value and waits; for set-up. Errors: kSystemError.
 Status fill_now(const Context& context, void* target, unsigned char value, size_t bytes);
 
 }  // namespace tutti::cuda
