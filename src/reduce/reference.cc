@@ -1,6 +1,6 @@
-// The reference: what a reduction means, one element at a time, with nothing shared with the fast kernels
-// but the element formats (formats.h) and the functions of core/operators.h. Both are tested on their own:
-// the formats against exact arithmetic, the functions against definitions that a test spells out.
+// The reference: the meaning of a reduction, one element at a time. The reference shares only the element
+// formats (formats.h) and the functions of core/operators.h with the fast kernels. Tests check both
+// separately: the formats against exact arithmetic, the functions against definitions in a test.
 #include <cmath>
 #include <span>
 #include <type_traits>
