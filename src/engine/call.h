@@ -91,8 +91,7 @@ uint16_t message_signature(DataType type, uint16_t tag, uint64_t bytes);
 /// "its tag is 4, tag 3 was expected": how the message with this signature differs, if it has the expected
 /// bytes.
 std::string describe_other_message(const Message& expected, uint16_t signature);
-/// Whether the message with this signature probably differs only in type or tag. Once in 16 times a message
-/// of another count does too.
+/// Whether the message probably differs only in type or tag. Once in 16 times, one of another count seems to.
 bool may_be_as_long(const Message& expected, uint16_t signature);
 /// "40 bytes of float32 with tag 3"
 std::string describe_message(const Message& message);

@@ -1,5 +1,5 @@
-// Cut: how a plan's messages are cut into rounds and slices, and what a step does besides moving bytes. All
-// ranks compute the same cut on every executor: both ends of a link must expect the same messages.
+// Cut: how a plan's messages are cut into rounds and slices, and what a step computes. All ranks find the
+// same cut on every executor, since both ends of a link must expect the same messages.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace tutti {
 
-/// A piece is cut into four slices, so that the copies into and out of the slots overlap. Slices below
-/// `least` would make the cost of a flag count.
+/// A piece is cut into four slices, so that the copies into and out of the slots overlap. `least` bounds the
+/// cost of flags.
 struct SliceLimits {
   uint64_t least = 8192;  ///< as large as `most` where no core copies into slots, as with a network
   uint64_t most = 16384;  ///< bytes of a slot

@@ -1,8 +1,8 @@
 // Executor: runs the calls of a rank. There are three: on the host (comm/host_executor.h), on a CUDA device
 // (device/device_executor.h), and staged through host memory (device/staged_executor.h).
 //
-// A communicator binds each shape of call once, then begins, polls and finishes calls one at a time. One
-// thread at a time uses an executor. Other threads stop a call through Peers.
+// A communicator binds each shape of call once, then begins, polls and finishes calls one at a time, from one
+// thread at a time. Other threads stop a call through Peers.
 #pragma once
 
 #include <cstdint>
@@ -69,8 +69,8 @@ class Executor {
   virtual Status run(BoundCall& bound, const Call& call) = 0;
   virtual Status run(const MessageCall& call) = 0;
 
-  /// Ends the call under way with an error that every rank gets. Returns the error of all later calls of this
-  /// rank. The call's buffers may still be in use: see buffers_are_free.
+  /// Ends the call under way on all ranks. Returns the error of this rank's later calls. The buffers may
+  /// still be in use: see buffers_are_free.
   virtual Status fail(const Status& why) = 0;
   /// Whether a call is under way, so that peers may wait for the rest of it.
   virtual bool has_begun() const = 0;
@@ -84,8 +84,8 @@ class Executor {
   /// No call will follow. Waits until the network has taken what was sent and the threads have ended.
   virtual void leave() = 0;
 
-  /// Call before the links are freed. Waits, for a bounded time, until nothing uses them. Keeps for good what
-  /// may still be in use.
+  /// Call before the links are freed. Waits, for a bounded time, until nothing uses them; else keeps them for
+  /// good.
   virtual void close() = 0;
 
   /// How the executor runs a call, for people: ", 4 threads a rank". May be empty.

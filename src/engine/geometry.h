@@ -2,8 +2,7 @@
 //
 // Chunks start at multiples of 64 bytes within a block, so that two ranks never write one cache line. The
 // last chunks of a small block may be short or empty. The cut depends only on the block's bytes, so all ranks
-// that know a block cut it alike. If several threads work on a call, each has a stripe of every block. One
-// rule cuts blocks into stripes and stripes into chunks.
+// cut a block alike. The same rule cuts blocks into stripes, one per thread that works on a call.
 #pragma once
 
 #include <cstdint>

@@ -37,9 +37,8 @@ void Operation::find_early_steps() {
   }
 }
 
-/// Whether the later rounds of a step may arrive early. Later rounds must follow the current round on the
-/// link and in memory. No other step may touch the same memory, except later steps of the lane, which run
-/// after this step in every round.
+/// Whether later rounds of a step may arrive early: they follow on the link and in memory, and only later
+/// steps of the lane touch their memory too.
 bool Operation::may_be_early(const BoundLane& lane, uint32_t index) const {
   const BoundStep& step = steps_[index];
   const BoundEnd* ends = &ends_[step.first_end];
@@ -260,8 +259,7 @@ bool Operation::next_step(BoundLane& lane) {
   return Progress::kMoved;
 }
 
-/// The memory in the receive buffer to which the step copies a message. A direct write has already put the
-/// bytes there.
+/// Where the step copies a message in the receive buffer, and where a direct write has already put it.
 void* Operation::output_place(const BoundStep& step) const {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   uint32_t i = 0;
@@ -269,8 +267,7 @@ void* Operation::output_place(const BoundStep& step) const {
   return step.job.sinks[i];
 }
 
-/// Posts a receive: the transport may deliver the rest of a piece, and the rounds behind it, to the step's
-/// own target. Only for steps that just receive.
+/// Posts a receive for the rest of a piece and the rounds behind it, if the step only receives.
 void Operation::offer(const BoundStep& step, const RecvLink& link, const uint64_t* offsets, uint64_t shift,
                       uint64_t left) {
   const BoundEnd* ends = &ends_[step.first_end];
@@ -289,9 +286,8 @@ Progress Operation::not_arrived(const BoundStep& step, const RecvLink& link, uin
   return arrived ? Progress::kMismatch : Progress::kBlocked;
 }
 
-/// Pulls the sources that lie in writers' processes. A copy to one memory sink goes straight there. Other
-/// sources pass through a bounce buffer, which stays in the cache. False: a writer is gone; closing the
-/// connection reports this.
+/// Pulls sources from their writers' processes: straight to the target of a plain copy, else through a bounce
+/// buffer that stays in the cache. False: a writer is gone; the end of the connection reports this.
 bool Operation::pull_sources(BoundStep& step, uint64_t bytes, uint64_t left) {
   const BoundEnd* ends = &ends_[step.first_end];
   const bool straight =
@@ -312,8 +308,8 @@ bool Operation::pull_sources(BoundStep& step, uint64_t bytes, uint64_t left) {
   return true;
 }
 
-/// Pulls the message that has come, a slice of `bytes`. Takes along later messages of the same piece that
-/// have come and lie next to it, up to `room` bytes: a system call costs as much as copying 15 KiB.
+/// Pulls a slice of `bytes`, and with it, up to `room`, later slices of the piece that have come and are
+/// adjacent: a system call costs as much as copying 15 KiB.
 bool Operation::pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room) {
   const uint64_t word = link.word();
   const uint64_t address = link.address();
@@ -340,8 +336,8 @@ Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t
   return !shared && pulling_ && bytes >= pull_bytes_ && link.can_pull() ? Carriage::kPull : Carriage::kSlot;
 }
 
-/// Runs a step without writing to every sink. A link that can carry a reference to the source or result does
-/// so; a copy onto itself (in place) needs no write; the other sinks are written.
+/// Runs a step whose sinks are not all written: links carry references where they can, and a copy onto itself
+/// (in place) needs no write.
 void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers) {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   const uint16_t signature = signature_ ^ step.signature;
@@ -377,8 +373,8 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers) {
   }
 }
 
-/// Writes the result to the receivers' exposed buffers and to the own buffer, and tells the receivers. False:
-/// a receiver exposes no buffer in this call.
+/// Writes the result to the receivers' exposed buffers and to this rank's, and tells the receivers. False:
+/// one exposes no buffer in this call.
 bool Operation::place_result(const BoundStep& step, uint64_t bytes) {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   const uint32_t own = step.refer_end - step.source_count;

@@ -1,8 +1,8 @@
-// Operation: one rank's plan bound to the buffers of a call, and the interpreter that runs the plan.
+// Operation: one rank's plan bound to the buffers of a call, and the interpreter of the plan.
 //
-// Binding turns chunks into offsets, links into pointers and the type into a kernel. The caller keeps the
-// operation for the next call of the same shape. Running is resumable: `advance` goes as far as the links
-// allow. It allocates nothing, takes no lock and makes no system call. The caller decides how to wait.
+// Binding turns chunks into offsets, links into pointers and the type into a kernel. Calls of the same shape
+// share one operation. Running is resumable: `advance` goes as far as the links allow, without allocation,
+// lock or system call. The caller decides how to wait.
 #pragma once
 
 #include <array>
@@ -83,8 +83,8 @@ class Operation {
   /// `options` count.
   static std::unique_ptr<Operation> bind_messages(std::span<const Message> messages,
                                                   const BindOptions& options, LinkTable& links);
-  /// Reuses this operation for other messages. Returns false unless the messages have the same peers,
-  /// directions and order as before. Allocates nothing.
+  /// Reuses this operation for other messages. False unless peers, directions and order are the same.
+  /// Allocates nothing.
   bool rebind_messages(std::span<const Message> messages);
 
   /// All ranks pass the same `signature`, and each call has its own.

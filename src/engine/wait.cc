@@ -10,11 +10,10 @@
 namespace tutti {
 namespace {
 
-// Turns without a clock. A spinning turn is 256 polls (about 1-2 us), a yielding turn is one system call (0.4
-// us).
+// Turns without a clock. Spinning, a turn is 256 polls (about 1-2 us); yielding, one system call (0.4 us).
 constexpr uint32_t kQuietTurns = 16;
-// A spinning rank yields about every 10 us: on a busy machine its peer may wait for this core. The figure for
-// 8 bytes between 2 ranks beside a compiler is in docs/performance.md.
+// A spinning rank yields about every 10 us: on a busy machine its peer may wait for this core. Figures: 8
+// bytes between 2 ranks beside a compiler, docs/performance.md.
 constexpr uint32_t kTurnsPerYield = 8;
 // How long a wait stays awake: longer than the skew of ranks that compute alike, too short to show in the
 // process's CPU time.
@@ -23,8 +22,7 @@ constexpr uint64_t kLongestSleepNs = 2'000'000;
 constexpr uint64_t kShortestSleepNs = 20'000;
 // Sleeps last at most 2 ms. A longer gap between two looks at the clock means that the process was stopped.
 constexpr uint64_t kStoppedNs = 1'000'000'000;
-// kBeside: a yield of this length gave the core to a computing thread, whose time slices are 3 ms. A peer
-// that passes a message on is faster.
+// kBeside: a yield this long gave the core to a computing thread (time slices of 3 ms), not to a peer.
 constexpr uint64_t kComputedNs = 500'000;
 // How long the waiter remembers the computing thread: a tenth of a training step. Finding out costs one time
 // slice.

@@ -2,9 +2,9 @@
 //
 // - kSpin polls as long as waits usually last, yields now and then to a peer, and sleeps in long waits.
 // - kYield yields at once: for hosts with more ranks than cores.
-// - kBeside is for progress threads beside computing callers. It yields too. If the yield shows a computing
-//   thread on this core, it sleeps at once and briefly: yielding would cost the message a time slice, staying
-//   awake would cost half of the core.
+// - kBeside is for progress threads beside computing callers. It yields too, but takes short sleeps while a
+//   thread computes on its core: yielding would delay the message by a time slice, staying awake would cost
+//   half of the core.
 //
 // Sleeps are timed and grow with the wait, so a writer never looks for sleepers
 // (docs/decisions/0002-timed-sleeps.md).
@@ -34,9 +34,8 @@ class Waiter {
   /// The next wait starts from zero.
   void moved() { turns_ = 0; }
 
-  /// Spins, yields or sleeps a little. Returns the nanoseconds waited so far, or 0 while the wait is too
-  /// short to read a clock. Time in which the process was stopped does not count: a batch system stops its
-  /// peers too.
+  /// Spins, yields or sleeps. Returns the nanoseconds waited so far; 0: too short to read a clock. Time in
+  /// which the process was stopped does not count, since a batch system stops its peers too.
   uint64_t pause();
 
  private:

@@ -1,5 +1,5 @@
 // Binding for a GPU: turns a plan and the bytes of a call into the tables of a Program. Host code without
-// driver calls; the caller copies the result to memory that the kernel can reach.
+// driver calls; the caller copies the result to the device.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@
 
 namespace tutti::cuda {
 
-/// The uses of multicast memory. Each use has its own rings, with cells and credits like other links.
+/// The uses of multicast memory. Each has rings of its own, with cells and credits like other links.
 ///
-/// kCollect: a rank contributes to what `peer` collects, itself included. The rank writes slots in its own
-/// memory. The collector reads them through the address that stands for all ranks' memory, and returns them
-/// at once (credit_mask 0), because a rank ends the call only after its contributions are read (comes_back).
+/// kCollect: a rank writes its contribution into slots of its own memory. The collector `peer`, which
+/// contributes too, loads them through the address of all ranks' memory. It returns them at once (credit_mask
+/// 0), because a rank's call ends only after that (comes_back).
 ///
 /// kPublish: a rank writes slots through that address, and each reader reads its own copy.
 enum class Multicast : uint8_t { kCollect, kPublish };
@@ -61,8 +61,8 @@ struct Image {
 };
 
 /// Binds one rank's plan, each lane once per stripe. Stripe i, of `stripes[i]`, uses channel_of_stripe(i,
-/// ...). A step that publishes either copies or collects. The messages are those of Operation::bind for the
-/// same stripe and options. The options for pulling and streaming do not count.
+/// ...). A step that publishes copies or collects. The messages are those of Operation::bind; options for
+/// pulling and streaming do not count.
 Image bind(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options, LinkIndex& links);
 
 /// Binds a group of messages as Operation::bind_messages does. No message may go to the rank itself.
@@ -75,12 +75,12 @@ struct MailLink {
   uint64_t in = 0;   ///< the peer writes there
 };
 
-/// Whether one rank's plan can be bound for short calls: 2 to kMaxShortRanks ranks, and each rank needs only
-/// the ranks' inputs. The plans of all ranks must pass.
+/// Whether a plan suits short calls: 2 to kMaxShortRanks ranks, each of which needs only inputs. All ranks'
+/// plans must pass.
 bool is_one_shot(const Plan& plan);
 
-/// Binds a rank's one-shot plan for a short call, with a lane for each of at most kMaxShortLanes stripes. All
-/// stripes together move at most kMostShortBytes between two ranks. `mail`: by rank, with the rank itself.
+/// Binds a one-shot plan for a short call, a lane per stripe, at most kMaxShortLanes. All stripes together
+/// move at most kMostShortBytes between two ranks. `mail`: by rank, with the rank itself.
 Image bind_short(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
                  std::span<const MailLink> mail);
 

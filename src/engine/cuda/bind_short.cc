@@ -1,5 +1,5 @@
-// Binding for short calls: assigns packets of mailboxes to the messages of a one-shot plan. Both ends of a
-// mailbox count its packets in the order of the plan, stripe by stripe, so both find the same positions.
+// Binding for short calls: assigns packets of mailboxes to the messages of a one-shot plan. Both ends count
+// packets in the plan's order, stripe by stripe, so they agree on positions.
 #include <algorithm>
 #include <array>
 #include <cassert>

@@ -1,15 +1,14 @@
 // What kernels see of their compiler; multimem.h adds multicast memory. With nvcc the functions are PTX. In a
 // host build each CUDA thread is a fiber of a simulator (tests/simt), which implements namespace `simulator`.
-// Kernels are the same text for both and hold no #ifdef.
+// So kernels need no #ifdef.
 //
-// Memory order. Between ranks, and between blocks, a release store of a flag publishes data, and an acquire
-// load of the flag sees it, both of system scope: data -> barrier -> release by one thread; acquire by one
-// thread -> barrier -> data. There are no stand-alone fences, because the thread sanitizer does not see them.
-// Data is read and written weakly, never through the read-only cache (ld.global.nc), because peers rewrite
-// it.
+// Memory order. A release store of a flag publishes data and an acquire load sees it, between ranks and
+// between blocks, at system scope: data -> barrier -> release by one thread; acquire by one thread -> barrier
+// -> data. There are no stand-alone fences: the thread sanitizer does not see them. Data accesses are weak,
+// but never use the read-only cache (ld.global.nc), because peers rewrite data.
 //
-// Packets of short calls need neither flag nor barrier. Each of a packet's two words holds data and flag and
-// is one atomic access of system scope. No code relies on the two words arriving together.
+// Packets of short calls need neither flag nor barrier: each of a packet's two words holds data and flag, and
+// is one atomic access of system scope. The words may arrive apart.
 #pragma once
 
 #include <cstddef>

@@ -1,13 +1,11 @@
-// The interpreter: runs a Program's lanes as blocks of a grid. The twin of engine/operation.cc: the same
-// slices in the same order, the same messages.
+// The interpreter: runs a Program's lanes as blocks of a grid. It is the twin of engine/operation.cc: same
+// slices, order and messages.
 //
-// Each slice has four phases, with barriers between them and results in shared memory:
+// Four phases per slice, with barriers between them and results in shared memory:
 // - one thread finds the next slice that is not empty;
-// - one thread per end polls its link's flag or credit until the end is ready;
+// - one thread per end polls its flag or credit;
 // - the block moves the bytes;
-// - the thread of each end tells its peer.
-//
-// launch.cuh says how a block begins, waits and leaves.
+// - one thread per end tells its peer.
 #pragma once
 
 #include "engine/cuda/device.h"
@@ -101,8 +99,7 @@ TUTTI_DEVICE bool is_link(const End& end) {
   return end.kind == EndKind::kSend || end.kind == EndKind::kReceive;
 }
 
-/// The memory in the receive buffer to which the step copies a message. A direct write has already put the
-/// bytes there.
+/// Where the step copies a message in the receive buffer, and where a direct write has already put it.
 TUTTI_DEVICE unsigned char* placed_at(const BlockState& block) {
   const Step& step = block.step;
   uint32_t i = 0;
@@ -264,8 +261,8 @@ TUTTI_DEVICE void place_result(BlockState& block) {
   device::barrier("the sinks are chosen");
 }
 
-/// Exposes this rank's buffer. Every block does so before its first message, so that the reader of any
-/// message finds the buffer exposed.
+/// Exposes this rank's buffer. Every block does so before its first message, so that a message's reader finds
+/// the buffer exposed.
 TUTTI_DEVICE void begin_operation(const BlockState& block) {
   ExposedBuffer* const window = block.program.state->window;
   if (window == nullptr || block.program.windows == nullptr || block.program.is_collective == 0) return;

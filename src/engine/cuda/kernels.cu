@@ -1,11 +1,10 @@
-// The library's kernels. nvcc compiles them into the image of engine/cuda/kernels.h. tests/kernels compiles
-// them for the host, with a fiber for each CUDA thread.
+// The library's kernels. nvcc compiles them into the image of engine/cuda/kernels.h, tests/kernels for the
+// host.
 #include "engine/cuda/interpreter.cuh"
 #include "engine/cuda/short.cuh"
 
-/// Runs the parts of several ranks on one device. Blocks from part.first_block on are the lanes of a part. A
-/// block may have any number of threads. With a finite poll_limit the blocks of a grid need not be resident
-/// together.
+/// Runs the parts of several ranks on one device. Blocks from part.first_block on are a part's lanes, of any
+/// number of threads. With a finite poll_limit they need not be resident together.
 TUTTI_KERNEL(1) tutti_run(TUTTI_ARGUMENT tutti::cuda::Launch launch) {
   tutti::cuda::run_launch(launch);
 }

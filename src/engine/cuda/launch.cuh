@@ -1,15 +1,14 @@
-// A launch: how the blocks of a rank's part begin, wait, leave and report to the host. The interpreters do
-// the rest: interpreter.cuh, and short.cuh for short calls.
+// A launch: how the blocks of a rank's part begin, wait, leave and report to the host. The interpreters
+// (interpreter.cuh, short.cuh) do the rest.
 //
-// Launch::poll_limit bounds a wait. When a wait reaches the bound, the block stops, stores the lane's
-// position and leaves the lane. A block also stops if its peer made another call or if the host aborts. The
-// last block out of all lanes reports the result (Signals). Once all lanes are finished, it prepares the
-// Program for its next call.
+// A block stops after Launch::poll_limit polls, on another call of its peer, or when the host aborts. It then
+// stores the lane's position and leaves the lane. The last block out of all lanes reports the result
+// (Signals) and, if all lanes are finished, prepares the Program for its next call.
 //
-// A launch that stays (Launch::stays) does the same in rounds. A block that has left a lane unfinished waits
-// until all lanes are left, so that the host learns what the ranks wait for. Then the block begins again. A
-// block with only finished lanes leaves the device. No second launch is needed, so other streams cannot hold
-// the operation up.
+// A launch that stays (Launch::stays) does so in rounds. A block with an unfinished lane waits until all
+// lanes are left, so that the host learns what the ranks wait for, and begins again. A block with only
+// finished lanes leaves the device. As no second launch is needed, other streams cannot hold the operation
+// up.
 #pragma once
 
 #include <cstddef>
@@ -107,8 +106,7 @@ TUTTI_DEVICE Stop wait_for(const BlockState& block, const char* what, const void
 
 // ---- beginning and leaving ----------------------------------------------------------------------
 
-/// Finds the calling block's part (one thread). All indices are constant, because the launch argument cannot
-/// be indexed otherwise.
+/// Finds the calling block's part (one thread). The launch argument needs constant indices.
 TUTTI_DEVICE void find_part(BlockState& block, const Launch& launch) {
   TUTTI_UNROLL
   for (uint32_t p = 0; p < kMaxParts; ++p) {
@@ -157,8 +155,8 @@ TUTTI_DEVICE void begin_lane(BlockState& block) {
   if (device::load_relaxed(&block.program.state->failed) != 0) stop(block, Stop::kFailed, 0);
 }
 
-/// Counts the lanes of a block that is about to leave a launch that stays; all are finished. Call before
-/// leaving the last lane, so that the block that ends the round sees the count.
+/// Counts the finished lanes of a block that is about to leave a launch that stays. Call before leaving the
+/// last lane: the block that ends the round must see the count.
 TUTTI_DEVICE void count_gone(BlockState& block) {
   const uint32_t lanes = block.program.lane_count;
   const uint32_t blocks = block.part.block_count;
@@ -234,8 +232,8 @@ TUTTI_DEVICE void tell_report(const BlockState& block, uint64_t left, bool has_o
   tell(report, offsetof(LaunchReport, sequence), state->sequence);
 }
 
-/// Counts the launch or round and rings the host (one thread). A launch writes nothing after `done`, a round
-/// nothing after RankState::left.
+/// Counts the launch or round and rings the host (one thread). The last write of a launch is `done`, of a
+/// round RankState::left.
 TUTTI_DEVICE void ring_host(BlockState& block) {
   RankState* const state = block.program.state;
   Signals* const signals = block.program.signals;
@@ -272,9 +270,9 @@ TUTTI_DEVICE void close_launch(BlockState& block) {
   if (device::thread_index() == 0) ring_host(block);
 }
 
-/// Leaves a round early if the host has ended the operation: other blocks may wait for this block's place on
-/// the device. The block's lanes are already counted, so the last block out still ends the operation. Returns
-/// false if the round has just gone on: this block is about to see the next round.
+/// Leaves a round early if the host has ended the operation: others may wait for this block's place on the
+/// device. Its lanes are counted, so the last block out still ends the operation. False: the round has just
+/// gone on.
 TUTTI_DEVICE bool desert(const BlockState& block) {
   RankState* const state = block.program.state;
   if (device::load_acquire(&block.program.signals->abort) == 0) return false;
@@ -302,8 +300,8 @@ TUTTI_DEVICE bool await_round(BlockState& block) {
   return left % (1u << kRingBits) == static_cast<uint64_t>(Ring::kGoesOn);
 }
 
-/// Finds the block's next lane in a launch that stays (one thread): in this round, or in the next, after
-/// waiting. Returns whether there is one.
+/// The block's next lane in a launch that stays: in this round or, after a wait, in the next (one thread).
+/// Returns whether there is one.
 TUTTI_DEVICE bool find_next_lane(BlockState& block) {
   block.lane_index += block.part.block_count;
   if (block.lane_index < block.program.lane_count) return true;
@@ -311,9 +309,9 @@ TUTTI_DEVICE bool find_next_lane(BlockState& block) {
   return block.unfinished != 0 && await_round(block);
 }
 
-/// Runs the block's current lane until the lane is finished or stopped. The interpreter of `State` provides
-/// begin_operation (one thread, in an operation's first round), run_lane (all threads; returns whether
-/// anything moved) and find_obstacle (one thread; returns what the stopped lane waits for).
+/// Runs the block's current lane until it is finished or stopped. The interpreter of `State` provides
+/// begin_operation (one thread, in an operation's first round), run_lane (all threads; whether anything
+/// moved) and find_obstacle (one thread).
 template <class State>
 TUTTI_DEVICE void pass_lane(State& block) {
   if (device::thread_index() == 0) {

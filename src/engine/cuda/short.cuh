@@ -1,19 +1,18 @@
-// Short calls: run one-shot plans with packets that hold data and flag together. A message costs one store
-// and one load that sees it: no fence, no slot, no credit.
+// Short calls: one-shot plans with packets that hold data and flag together. A message costs one store and
+// one load: no fence, no slot, no credit.
 //
-// A call has two parts. First every thread pushes its packets into the receivers' mailboxes, which never
-// waits. After a barrier each thread polls the packets that it needs, reduces or copies them and writes the
-// result. A rank's own contribution comes through its own mailbox too. So the polled data stays unchanged
-// until the call ends, and a block that gave up can repeat its second part, even if the result overwrites the
+// First every thread pushes its packets into the receivers' mailboxes, without waiting. After a barrier it
+// polls the packets that it needs, reduces or copies them and writes the result. A rank's own contribution
+// comes through its own mailbox too, so a block that gave up can poll again even if the result overwrites the
 // input.
 //
-// In each short call every rank sends every rank at least one packet. A rank that has ended call n has heard
-// from all ranks in call n, and they began call n after ending n - 1. So nobody still reads the mailbox half
-// of n - 1, and call n + 1 may write there. Two halves are enough, without credits.
+// In each call every rank sends every rank at least one packet. A rank that has ended call n knows that all
+// ranks began call n, after ending n - 1. So nobody reads the half of n - 1 any more, and n + 1 may use it:
+// two halves are enough, without credits.
 //
-// A flag holds 12 bits of the call's number. A packet that few calls use could show an old flag with the same
-// bits. So the senders fill each half to its end once per kRenewalPeriod. The rest of the flag is the call's
-// signature: a packet with this number and another signature is a mismatch.
+// A flag holds 12 bits of the call's number and the call's signature. A packet with the right number and
+// another signature is a mismatch. A rarely used packet could show a flag of long ago, so senders fill each
+// half to its end once per kRenewalPeriod.
 #pragma once
 
 #include "engine/cuda/device.h"
