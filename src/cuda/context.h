@@ -1,8 +1,8 @@
-// Context, Stream, Event: what a rank holds of its device. Each owns one object of the driver.
+// Context, Stream, Event: each owns one object of the driver.
 //
-// A Context is the device's primary context, which CUDA's runtime and all libraries of the process share. All
-// objects made in a Context keep a pointer to it, so the Context must outlive them. No call leaves a context
-// current: a call that needs a context sets it and then restores the caller's.
+// A Context is the device's primary context, which CUDA's runtime and all libraries of the process share. It
+// must outlive all objects made in it. No call here leaves a context current: each sets the one it needs and
+// restores the caller's.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace tutti::cuda {
 
 class Context {
  public:
-  /// Retains the primary context of `device`. The first use in a process creates the context (about 100 ms
-  /// and 100 MB of device memory). Errors: kInvalidArgument (no such device), kOutOfMemory, kSystemError.
+  /// Retains the primary context of `device`; the first use in a process creates it (about 100 ms, 100 MB of
+  /// device memory). Errors: kInvalidArgument (no such device), kOutOfMemory, kSystemError.
   static Result<std::unique_ptr<Context>> retain(const Driver& driver, int device);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -57,8 +57,8 @@ class CurrentContext {
   Status status_;
 };
 
-/// For a scope, allows calls that CUDA forbids beside another thread's capture, because they might belong to
-/// the capture. The library's calls never do.
+/// Allows, for a scope, calls that CUDA forbids beside another thread's capture lest they belong to it. The
+/// library's never do.
 class BesideCaptures {
  public:
   explicit BesideCaptures(const Driver& driver) : driver_(driver) {

@@ -1,8 +1,8 @@
-// Driver: CUDA's driver, found at run time. No CUDA library is linked, so the same binary runs with and
-// without a GPU. A process whose ranks use no device never touches the driver.
+// Driver: CUDA's driver, found at run time. No CUDA library is linked: the same binary runs without a GPU,
+// and a process whose ranks use no device never touches the driver.
 //
-// Members of the table are called like the driver's functions: `driver.mem_alloc(&pointer, bytes)` is
-// cuMemAlloc. `check` turns the result into a Status.
+// The members are the driver's functions: `driver.mem_alloc(&pointer, bytes)` is cuMemAlloc. `check` turns a
+// result into a Status.
 #pragma once
 
 #include <array>
@@ -47,17 +47,16 @@ struct DeviceFacts {
 /// The table of functions. Thread-safe like the driver; never unloaded.
 class Driver {
  public:
-  /// Loads and initializes the driver. Call once per process and keep the result. Errors: kUnsupported with
-  /// the reason and what to do: no driver, a stub for linking, too old, or no device.
+  /// Loads and initializes the driver. Call once per process and keep the result. Errors: kUnsupported: no
+  /// driver, a stub for linking, too old, or no device; the text says what to do.
   static Result<std::unique_ptr<const Driver>> find();
 
-  /// The driver that this process has already loaded and initialized. Loads and starts nothing. Errors:
-  /// kUnsupported: the process has not, or `find` would fail.
+  /// The driver, if this process has already initialized it. Starts nothing. Errors: kUnsupported: not
+  /// initialized, or `find` would fail.
   static Result<std::unique_ptr<const Driver>> find_in_use();
 
-  /// Ok for CUDA_SUCCESS. Else a failure with `what` (the function and its purpose), the driver's name for
-  /// the error and a remedy. Errors: kOutOfMemory, kUnsupported, kInvalidUsage (stream capture),
-  /// kSystemError.
+  /// Ok for CUDA_SUCCESS. Else an error of `what` (the function and its purpose), the driver's name for it
+  /// and a remedy. Errors: kOutOfMemory, kUnsupported, kInvalidUsage (stream capture), kSystemError.
   Status check(CUresult result, std::string_view what) const {
     if (result == CUDA_SUCCESS) [[likely]]
       return Status::ok();

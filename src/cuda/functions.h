@@ -1,9 +1,8 @@
-// The functions of CUDA's driver that tutti calls: one list for the table of pointers, the search for them
-// and the tests' fake driver.
+// The functions of CUDA's driver that tutti calls: one list for the table of pointers, the search and the
+// tests' fake driver.
 //
-// F(member, function, type): `type` names the version of the signature. All of the first list exist since
-// CUDA 12.0 (kLeastDriverVersion), and the library asks for these versions even from newer drivers. Functions
-// of the second list may be missing.
+// F(member, function, type): `type` names the version of the signature. The first list needs CUDA 12.0
+// (kLeastDriverVersion), and even newer drivers are asked for these versions. The second list may be missing.
 #pragma once
 
 #include <cuda.h>

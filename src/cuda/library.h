@@ -1,5 +1,5 @@
-// Library, Kernel: device code in this binary, loaded onto a device before the first operation. Loading at
-// the first launch could wait for the device, and so for a kernel that waits for this rank.
+// Library, Kernel: device code in this binary, loaded before the first operation. Loading at the first launch
+// could wait for a kernel that waits for this rank.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,8 @@ class Library {
 /// How many blocks of `threads` threads the device holds at once.
 Result<uint32_t> resident_blocks(const Context& context, const Kernel& kernel, uint32_t threads);
 
-/// Launches the kernel with one argument, which is copied. Needs no current context and allocates nothing.
-/// Errors: kInvalidUsage (the capture cannot hold the launch), kUnsupported (no room for a cooperative grid),
+/// Launches the kernel and copies its one argument. Needs no current context, allocates nothing. Errors:
+/// kInvalidUsage (the capture cannot hold the launch), kUnsupported (no room for a cooperative grid),
 /// kOutOfMemory, kSystemError.
 Status launch(const Context& context, const Kernel& kernel, const Grid& grid, CUstream stream,
               const void* argument);

@@ -1,8 +1,8 @@
-// Memory that a rank owns: device memory, host memory for the device, and host memory lent to the device.
-// transports/p2p has memory that processes share.
+// Memory that a rank owns: on its device, on the host for the device, and host memory lent to the device. For
+// memory shared by processes see transports/p2p.
 //
-// Memory is taken and freed only at set-up, never in an operation: cuMemFree, cuMemFreeHost and the like wait
-// for the device. They would wait for ever for a kernel that waits for this rank.
+// Memory is taken and freed only at set-up. cuMemFree, cuMemFreeHost and the like wait for the device: for
+// ever, if its kernel waits for this rank.
 #pragma once
 
 #include <cstddef>
@@ -59,8 +59,8 @@ class PinnedMemory {
   size_t bytes_ = 0;
 };
 
-/// Host memory with another owner, such as a peer's mapped shared memory. The process's devices may access
-/// the memory while this object lives; it must stay mapped as long.
+/// Host memory of another owner, such as a peer's mapped memory. Devices may access it, and it must stay
+/// mapped, while this object lives.
 class RegisteredMemory {
  public:
   /// Whole pages. Errors: kOutOfMemory, kUnsupported, kSystemError.

@@ -28,8 +28,8 @@
 
 namespace tutti {
 
-/// Lends out the blocks of a device that ranks of this process may keep busy for as long as they wait. A
-/// launch without lent blocks leaves the device and comes back.
+/// Lends out blocks of a device, which ranks of this process may keep busy while they wait. A launch without
+/// lent blocks leaves the device and comes back.
 class BlockLender {
  public:
   explicit BlockLender(uint32_t blocks) : total_(blocks), left_(blocks) {}
@@ -215,8 +215,8 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   void unlock() { issuing_.unlock(); }
   /// Finds the stream. `first`: the first rank of those launched together. Changes nothing.
   Status find(const DeviceOperation& operation, const CudaRank& first);
-  /// Makes the stream wait for the rank's earlier operations. In a capture, only for operations of the same
-  /// capture: the launching stream orders the rest when the graph is launched.
+  /// Makes the stream wait for the rank's earlier operations; in a capture, for those of the same capture.
+  /// The stream that launches the graph orders the rest.
   Status order() const;
   bool was_launched() const override { return pending_.is_launched; }
   bool has_begun() const override { return pending_.is_launched && !pending_.capture; }

@@ -18,9 +18,9 @@ Result<CUstream> check_stream(const cuda::Context& context, uint32_t rank, void*
 /// failed).
 Result<std::optional<uint64_t>> find_capture(const cuda::Driver& driver, CUstream stream);
 
-/// Later work of each stream in `later` runs after the present work of each stream in `earlier`. Checks all
-/// streams before changing any. `event`: no other call still uses it. Errors: as above, kInvalidUsage (not
-/// all in one capture, or only some in a capture), kSystemError.
+/// Makes later work of each stream in `later` run after the present work of all in `earlier`. Checks all
+/// before changing any. `event`: in no other use. Errors: as above, kInvalidUsage (not all in the same
+/// capture), kSystemError.
 Status order_streams(const cuda::Context& context, uint32_t rank, const cuda::Event& event,
                      std::span<void* const> earlier, std::span<void* const> later);
 

@@ -295,8 +295,8 @@ bool DeviceExecutor::wait_until_idle() {
   }
 }
 
-/// Launches queued behind work that never ends still need their memory, so that memory is kept for ever.
-/// After a failure, graphs may hold uncounted launches too.
+/// Keeps for ever the memory of launches queued behind work that never ends. After a failure, graphs may hold
+/// more launches.
 void DeviceExecutor::close() {
   options_.relaunch_thread.remove(this);
   const DeviceSnapshot snapshot = rank().look();
@@ -332,8 +332,8 @@ RelaunchThread::NextCheck DeviceExecutor::check_launches() {
   return snapshot_.may_be_replayed ? RelaunchThread::NextCheck::kSeldom : RelaunchThread::NextCheck::kNone;
 }
 
-/// Publishes the operation under way, if known, or else the last one. Call and sequence belong together: if
-/// the call is unknown, neither is published.
+/// Publishes the operation under way or, if unknown, the last one. Call and sequence are published together
+/// or not at all.
 void DeviceExecutor::show_on_page(const DeviceSnapshot& snapshot) {
   StatusPage& page = options_.peers.own().status;
   const bool waits = snapshot.state != DeviceSnapshot::State::kFine;
@@ -350,16 +350,16 @@ void DeviceExecutor::show_on_page(const DeviceSnapshot& snapshot) {
   if (!waits) page.waits_for.store(0, std::memory_order_relaxed);
 }
 
-/// Whether a peer that sent a message of another call has published that call, or has had time to. The peer's
-/// relaunch thread looks as soon as the peer waits.
+/// Whether a peer that sent a message of another call has published that call, or had time to: its relaunch
+/// thread looks as soon as it waits.
 bool DeviceExecutor::shows_its_call(uint32_t peer) const {
   const StatusPage& theirs = options_.peers.page(peer);
   return snapshot_.waited_ns > kPagePatienceNs || theirs.in_messages.load(std::memory_order_acquire) != 0 ||
          theirs.sequence.load(std::memory_order_acquire) >= sequence_;
 }
 
-/// True once a whole launch has waited in vain for a peer that was past the operation, or gone, before the
-/// launch began: all that the peer sent was there by then.
+/// True once a launch has waited in vain from its start for a peer that was already past the operation, or
+/// gone. By then all that the peer sent was there.
 bool DeviceExecutor::still_waits_for(uint32_t peer) {
   if (suspect_ && *suspect_ == std::pair(peer, snapshot_.sequence)) return snapshot_.launches > suspected_at_;
   suspect_.emplace(peer, snapshot_.sequence);

@@ -1,14 +1,14 @@
 // DeviceExecutor: runs the calls of a rank as kernels on its CUDA device.
 //
-// src/device holds all that a rank on a device has. With CUDA's headers:
-//   DeviceRank (device_rank.h)       links in device memory, bound programs, launches: CudaRank implements it
-//   StagingDevice                    copies between device and host in stream order
-//   RegisteredMemoryTable            memory that peers load from and store to directly
+// src/device holds all that a rank on a device has. With CUDA's headers (no_devices.cc replaces this group in
+// a build without CUDA):
+//   DeviceRank, CudaRank      links in device memory, bound programs, launches
+//   StagingDevice             copies between device and host in stream order
+//   RegisteredMemoryTable     memory that peers access directly
 // Without CUDA's headers:
-//   DeviceExecutor                   the Executor over a DeviceRank
-//   StagedExecutor, Staging          the Executor of a rank whose calls pass through host memory
-//   RelaunchThread                   relaunches unfinished operations and finds operations that never end
-// A build without the CUDA toolkit has no_devices.cc in place of the first group.
+//   DeviceExecutor            the Executor over a DeviceRank
+//   StagedExecutor, Staging   the Executor of a rank whose calls pass through host memory
+//   RelaunchThread            relaunches unfinished operations, finds those that never end
 #pragma once
 
 #include <atomic>
@@ -79,15 +79,14 @@ class DeviceExecutor final : public Executor, private StalledCall {
 
   Status issue(BoundCall& bound, const Call& call, DeviceStream stream);
   Status issue(const MessageCall& call, DeviceStream stream);
-  /// The same in two steps, so that ranks of one thread launch together. Launch an operation before preparing
-  /// the next call. A group's messages to the rank itself are copied at once; without other messages its
-  /// program is null.
+  /// The same in two steps, so that ranks of one thread launch together. Launch each operation before
+  /// preparing the next. Messages to the rank itself are copied at once; without others the program is null.
   DeviceOperation prepare(BoundCall& bound, const Call& call, DeviceStream stream);
   Result<DeviceOperation> prepare(const MessageCall& call, DeviceStream stream);
   /// At most one operation per rank of this communicator in this process.
   Status launch(std::span<const DeviceOperation> operations);
   /// After a failed launch: puts the communicator in error if the driver failed, or if this rank's part runs
-  /// despite the failure. Returns whether the part runs; then `wait` returns once it has left.
+  /// nevertheless. Returns whether it runs; then `wait` returns once it has left.
   bool give_up_launch(const Status& why);
   /// Later work of each stream in `later` runs after the present work of each stream in `earlier`. Errors: as
   /// DeviceRank::order_streams.

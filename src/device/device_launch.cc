@@ -17,11 +17,11 @@ namespace {
 using cuda::BesideCaptures;
 using cuda::CurrentContext;
 
-// After this many polls without progress, about a millisecond, a lane gives its place on the device to
+// After this many polls without progress, about a millisecond, a lane leaves its place on the device to
 // others. Ranks that all have a place seldom leave.
 constexpr uint64_t kPolls = 1000;
-// The same in a launch that stays, about 2 ms: the lane gives up its round. A shorter bound gains nothing,
-// because the lane then waits for busy lanes before it goes on.
+// The same in a launch that stays, about 2 ms. A shorter bound gains nothing: a lane that gives up its round
+// waits for the busy ones.
 constexpr uint64_t kStayPolls = 2000;
 
 /// Loads a word that the device writes.
@@ -163,8 +163,8 @@ bool CudaRank::can_join(const CudaRank& lead, const SharedLaunch& shared) const 
   if (this == &lead) return true;
   const PendingOperation& first = lead.pending_;
   const CudaProgram& program = *pending_.program;
-  // Borrowed blocks of other ranks may stay away until this launch has ended. When a graph is launched, the
-  // blocks left now may be borrowed.
+  // Blocks lent to others may stay away until this launch ends. When a captured graph is launched, no block
+  // may be left.
   const uint32_t left = pending_.capture ? 0 : device_.lender->left();
   const uint32_t room = std::min(device_.resident, left + 1 + shared.borrowed + borrowed_);
   // A part that waits for an unrelated stream could, through other ranks, wait for itself.
@@ -218,8 +218,8 @@ Status CudaRank::queue(SharedLaunch& shared) {
   const cuda::Kernel& run = kernel(*pending_.program);
   Status queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
   if (queued.code() == Code::kUnsupported && grid.cooperative) {
-    // The process has only a share of the device, as under MPS. Parts that run in turn also make progress.
-    // Each part has one block per lane: a rank with takes_turns_ never shares a launch.
+    // The process has only a share of the device, as under MPS. Parts in turn make progress too, and each has
+    // one block per lane: a rank with takes_turns_ shares no launch.
     grid.cooperative = false;
     launch.stays = 0;
     launch.poll_limit = kPolls;
@@ -253,8 +253,8 @@ Status CudaRank::end() {
   return waits ? marked : waits;
 }
 
-/// Whether the lead's launch may stay: the device has room for the launch, and the launch holds all the
-/// operations on this device. Then it cannot wait for a launch that is queued behind it.
+/// Whether the lead's launch may stay: it has room and holds all the operations on this device, so it cannot
+/// wait for a launch behind it.
 bool CudaDevices::can_stay(const CudaRank& lead, std::span<const DeviceOperation> operations) {
   SharedLaunch shared;
   shared.launch.stays = 1;
@@ -311,8 +311,8 @@ Result<bool> CudaRank::has_ended() const {
   return marks_ == 0 ? Result<bool>(true) : issued_event_.is_done();
 }
 
-/// Whether an operation outside captures is under way, or a stream still waits for one. `ended`: operations
-/// that have ended, with those of replayed graphs. mutex_ is held.
+/// Whether an operation outside captures is under way or a stream waits for one. `ended`: operations that
+/// have ended, those of graphs included. mutex_ is held.
 bool CudaRank::is_running(uint64_t ended) {
   if (!captured_any_ && issued_ > ended + given_up_) return true;
   if (settled_ == marks_) return false;
@@ -344,8 +344,8 @@ DeviceSnapshot CudaRank::look() {
   look.goes_on = ring == cuda::Ring::kGoesOn;
   if (waits && left.word != relaunched_left_) look.state = DeviceSnapshot::State::kBlocked;
   if (look.state == DeviceSnapshot::State::kFine) {
-    // The last issued operation is also the last one ended, once both counts agree. A launch may end before
-    // note_launch, and operations of replayed graphs are not counted as issued.
+    // The last issued operation is the last one ended, once both counts agree: a launch may end before
+    // note_launch, and a graph's operations are not issued.
     const bool is_last = !look.is_running && report.ended + given_up_ == issued_;
     if (is_last) look.program = last_program_;
     return look;

@@ -62,8 +62,8 @@ Result<unsigned char*> DeviceHeap::scratch(uint64_t bytes) {
   return scratch_.back().as<unsigned char>();
 }
 
-/// The last piece, or a new, larger one. Smaller pieces are kept, because freeing memory waits for the
-/// device, on which other ranks may wait for this rank.
+/// The last piece, or a new, larger one. Smaller ones are kept: freeing waits for the device, where others
+/// may wait for this rank.
 Result<std::byte*> DeviceHeap::pinned(std::vector<cuda::PinnedMemory>& pieces, uint64_t bytes) {
   if (pieces.empty() || pieces.back().bytes() < bytes) {
     const uint64_t before = pieces.empty() ? kLeastPinned : 2 * pieces.back().bytes();

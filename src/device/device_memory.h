@@ -1,7 +1,7 @@
 // DeviceHeap: the device memory of a rank's programs.
 //
 // Programs come and go with the shapes of calls, but cuMemAlloc and cuMemFree may wait for the device. So the
-// heap takes memory in large pieces, keeps them, and reuses them for one program after another.
+// heap takes large pieces, and keeps and reuses them.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Multicast memory of ranks on CUDA devices, and the links with slots there.
 //
-// Cells and credits lie behind the mailboxes of the rank's other links. Each rank has its own copy of the
-// slots. A copy holds two rings per stripe for each rank: one for collecting, one for publishing.
+// Cells and credits lie behind the rank's mailboxes. Each rank's copy of the slots holds two rings per stripe
+// and rank: one for collecting, one for publishing.
 #include "device/cuda_rank.h"
 #include "engine/links.h"
 

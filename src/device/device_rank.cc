@@ -121,8 +121,8 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
                    rank_, here, context_.device())};
   }
   takes_turns_ = here == 1;
-  // With one queue, a relaunch cannot pass work that is queued behind its launch. As with NCCL, all
-  // concurrent work must fit on the device, or all ranks must queue it in the same order.
+  // With one queue, a relaunch cannot pass work queued behind the launch. As with NCCL, all concurrent work
+  // must fit on the device, or all ranks must queue it in the same order.
   if (queues == 1) blocks_ = std::max(1u, device_.resident / on_device);
   const uint32_t wanted = std::min(kMostBlocks, device_.lender->total() / on_device);
   // A rank alone waits for no peer, so its blocks need no room of their own.

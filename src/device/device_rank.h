@@ -1,13 +1,11 @@
-// DeviceRank: a rank on a CUDA device: its links in device memory, bound programs and launches. Devices: the
-// devices that ranks of this process use.
-//
-// This header includes nothing of CUDA, so that one build runs with and without CUDA. cuda_rank.h implements
-// it; no_devices.cc is for builds without the toolkit.
+// DeviceRank: links in device memory, bound programs and launches of a rank on a CUDA device. Devices: those
+// that ranks of this process use. Nothing of CUDA is included here: cuda_rank.h implements both, and
+// no_devices.cc stands in without CUDA.
 //
 // Life of an operation: Devices::launch queues the kernel on a stream. If the device surely has room for all
-// that the kernel waits for, the kernel stays until the operation ends. Otherwise it leaves after a long
-// wait, and the RelaunchThread launches it again on a stream of the rank, while the user's stream waits for
-// the word `done`. At most one launch of a rank runs at a time: an event orders operations across streams.
+// that the kernel waits for, the kernel stays until the end. Otherwise it leaves after a long wait, and the
+// RelaunchThread launches it again on a stream of the rank, while the user's stream waits for the word
+// `done`. An event orders operations across streams, so at most one launch of a rank runs.
 #pragma once
 
 #include <array>
@@ -65,8 +63,8 @@ struct DeviceShape {
   static DeviceShape of(uint32_t rank_count);
 };
 
-/// How many stripes, one block each, a call has. `multiprocessors`: of the smallest device;
-/// `ranks_on_device`: of the fullest. A pure function of what the ranks agree on.
+/// Stripes of a call, one block each. `multiprocessors`: of the smallest device; `ranks_on_device`: of the
+/// fullest. A pure function of what the ranks agree on.
 uint32_t device_stripes(uint64_t call_bytes, const DeviceShape& shape, uint32_t multiprocessors,
                         uint32_t ranks_on_device);
 
@@ -144,8 +142,8 @@ class DeviceRank {
   /// The file of the links' memory, for ranks of other processes; -1: the device has none.
   virtual int file() const = 0;
 
-  /// `ranks`: by rank. Writes and reads back each peer's memory, so no rank may begin an operation before all
-  /// are connected. Errors: kUnsupported (two ranks cannot be joined), kPeerLost, kOutOfMemory.
+  /// `ranks`: by rank. Tests access to each peer's memory, so no rank may begin an operation before all are
+  /// connected. Errors: kUnsupported (two ranks cannot be joined), kPeerLost, kOutOfMemory.
   virtual Status connect(std::span<const DevicePeer> ranks) = 0;
 
   // Multicast memory: after connect, if all devices differ and support it. All ranks end a step before any
@@ -175,9 +173,8 @@ class DeviceRank {
 
   /// Queues a copy within the device, in order with the rank's operations. Errors: as Devices::launch.
   virtual Status copy(void* to, const void* from, uint64_t bytes, DeviceStream stream) = 0;
-  /// Later work of each user stream in `later` runs after the present work of each stream in `earlier`.
-  /// Errors: kInvalidArgument and kInvalidUsage (a capture without all the streams), which change nothing;
-  /// kSystemError.
+  /// Makes later work of each user stream in `later` run after the present work of all in `earlier`. Errors:
+  /// kInvalidArgument and kInvalidUsage (not all in one capture), which change nothing; kSystemError.
   virtual Status order_streams(std::span<void* const> earlier, std::span<void* const> later) = 0;
   /// Whether all launches outside captures have ended. Errors: a failure of the device.
   virtual Result<bool> is_done() = 0;
@@ -202,7 +199,7 @@ class DeviceRank {
   virtual uint32_t registration_end() const = 0;
   /// Errors: kUnsupported: peers cannot map the memory, or it overlaps registered memory.
   virtual Result<OwnRegistration> offer_registration(const void* address, uint64_t bytes) const = 0;
-  /// Maps all ranks' offers, by rank, as registered memory `number`. Calls use it from now on. `files`: by
+  /// Maps all ranks' offers as registered memory `number`, for use by calls from now on. Both lists are by
   /// rank. Errors: kUnsupported, kPeerLost, kOutOfMemory, kSystemError; then nothing is registered.
   virtual Status open_registration(uint32_t number, std::span<const RegistrationOffer> offers,
                                    std::span<const FileDescriptor> files) = 0;
@@ -234,12 +231,12 @@ class Devices {
   /// Queues operations of ranks of one communicator (has_peer), one per rank, behind each rank's earlier
   /// ones. Does not wait. Any thread.
   ///
-  /// Ranks on one device share a launch if there is room for all, and if they are on one stream or wait for
-  /// all other ranks anyway. Ranks without a user's stream go on one stream. No stream waits before all
-  /// operations are queued, so the streams may be one and the same.
+  /// Ranks on one device share a launch if there is room, and if they are on one stream or wait for all
+  /// others anyway. Ranks without a user's stream go on one stream. All operations are queued before a stream
+  /// waits, so the streams may be the same.
   ///
   /// Errors: kInvalidArgument (a stream of another device) and kInvalidUsage (a failed capture), with nothing
-  /// queued; kSystemError, with those queued that was_launched names.
+  /// queued; kSystemError, with some queued: was_launched.
   virtual Status launch(std::span<const DeviceOperation> operations) = 0;
   /// Zeroed memory of an open device, until `free`. Errors: kOutOfMemory, kSystemError.
   virtual Result<void*> allocate(int device, uint64_t bytes) = 0;

@@ -1,10 +1,10 @@
-// RegisteredMemoryTable: device memory of this rank that its peers have mapped, and their memory mapped here
+// RegisteredMemoryTable: device memory of this rank that its peers have mapped, and theirs mapped here
 // (tutti_memory_register).
 //
-// A rank on another device or in another process cannot use an address. It gets a locality instead: the
-// number of the registered memory, equal on all ranks, and an offset (engine/cuda/program.h). For each peer,
-// a table in device memory holds the addresses here of the peer's registered memories. The table changes only
-// while no operation of the rank is under way. Ranks of one process and device need no table.
+// A rank on another device or in another process cannot use an address. It gets a locality: the number of the
+// registered memory, equal on all ranks, and an offset (engine/cuda/program.h). A table per peer, in device
+// memory, turns numbers into addresses here. It changes only while no operation of the rank is under way.
+// Ranks on one device in one process need none.
 #pragma once
 
 #include <cstdint>

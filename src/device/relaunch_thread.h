@@ -1,9 +1,9 @@
-// RelaunchThread: the thread of a process that relaunches unfinished operations on devices and finds
-// operations that never end.
+// RelaunchThread: a process's thread that relaunches unfinished operations on devices and finds those that
+// never end.
 //
-// The thread sleeps while no operation is under way. Otherwise the thread polls words in pinned memory about
-// every 50 us. A host function in the stream (cuLaunchHostFunc) could wake the thread, but would cost every
-// operation several microseconds. And a replayed graph runs no host code.
+// It sleeps while no operation is under way, and else polls pinned memory about every 50 us. A host function
+// in the stream (cuLaunchHostFunc) could wake it, but would cost every operation several microseconds, and a
+// replayed graph runs no host code.
 #pragma once
 
 #include <atomic>
@@ -43,8 +43,8 @@ class RelaunchThread {
   std::condition_variable changed_;
   std::map<const void*, std::function<NextCheck()>> ranks_;
   std::atomic<bool> woken_{false};
-  std::atomic<bool> asleep_{false};  ///< order: this thread stores asleep_, then reads woken_; `wake` stores
-                                     ///< woken_, then reads asleep_
+  std::atomic<bool> asleep_{
+      false};  ///< the thread stores asleep_, then reads woken_; `wake` does the reverse
   bool stopping_ = false;
   std::thread thread_;
 };

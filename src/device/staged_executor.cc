@@ -119,8 +119,7 @@ Status StagedExecutor::order_streams(std::span<void* const> earlier, std::span<v
   return ordered;
 }
 
-/// A stream that is busy with the user's work, and has not passed an operation, still needs the staging
-/// memory. Then that memory is kept for ever.
+/// Keeps the staging memory for ever if a stream, busy with the user's work, has not passed its operations.
 void StagedExecutor::close() {
   host_->close();
   const uint64_t deadline_ns = deadline_after_ms(kPassingPatienceMs);

@@ -1,5 +1,5 @@
-// StagedExecutor: runs the calls of a rank on a device in host memory (staging.h), in a communicator whose
-// ranks cannot all reach each other's device memory.
+// StagedExecutor: runs the calls of a rank on a device in host memory (staging.h), where not all ranks reach
+// each other's device memory.
 #pragma once
 
 #include <memory>
@@ -42,12 +42,12 @@ class StagedExecutor final : public Executor {
   void close() override;
   std::string explain(const BoundCall& bound) const override;
 
-  // Calls on the user's streams: staged in order, then run in the same order by one thread. That thread runs
-  // nothing else of the communicator meanwhile.
+  // Calls on the user's streams: staged in order, and later run in that order by a thread that runs no other
+  // call of the communicator meanwhile.
 
-  /// Queues the call's copies on a stream, and a wait of the stream for the run. Returns at once, and may be
-  /// called during runs. Errors: a known failure; kUnsupported (the stream is being captured),
-  /// kInvalidArgument (a stream of another device), kOutOfMemory.
+  /// Queues the call's copies on a stream, and a wait for its run between them. Returns at once, even during
+  /// runs. Errors: a known failure; kUnsupported (the stream is being captured), kInvalidArgument (another
+  /// device's stream), kOutOfMemory.
   Result<StagedCall<Call>> stage(const Call& call, DeviceStream stream);
   Result<StagedCall<MessageCall>> stage(const MessageCall& call, DeviceStream stream);
   /// Waits until the stream has reached the call of this number.

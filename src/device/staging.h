@@ -1,12 +1,12 @@
 // Staging: turns the calls of a rank on a device into calls on host memory.
 //
-// If some ranks of a communicator cannot reach each other's device memory, all ranks use the host engine. A
-// rank on a device then copies the call's input to host memory, and the result back. All calls of the rank
-// share this memory: a stream fills it after earlier calls have copied their results out.
+// If some ranks cannot reach each other's device memory, all use the host engine. A rank on a device then
+// copies the call's input to host memory, and the result back. Its calls share this memory: a stream fills it
+// once earlier results are copied out.
 //
-// The memory comes from the symmetric heap and is lent to the device, so peers of the host read and write it
-// directly. The memory grows to the longest call, at least by doubling, and is kept until the end. Taking
-// memory back from a device waits for the device, which may wait for this rank.
+// The memory comes from the symmetric heap, so peers of the host access it directly. It at least doubles to
+// hold the longest call, and is kept until the end: taking memory back from a device waits for the device,
+// which may wait for this rank.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +52,8 @@ class Staging {
   StagingDevice& device() const { return *device_; }
   const std::string& why() const { return options_.why; }
 
-  /// Ok if calls can be ordered on a user's stream. Errors: kUnsupported (the stream is being captured, or
-  /// would surely hold up another rank), and those of StagingDevice::is_captured.
+  /// Ok if calls can be ordered on a user's stream. Errors: kUnsupported (it is being captured, or would
+  /// surely hold up another rank); as StagingDevice::is_captured.
   Status check_stream(DeviceStream stream) const;
 
   /// Returns the same call on host memory. The three functions below then refer to this call. Errors:

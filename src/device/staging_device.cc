@@ -1,9 +1,8 @@
 // A rank's staging on a CUDA device, over the driver's interface (cuda/driver.h).
 //
-// The whole operation is in the user's stream before the call returns: copies to the host, a host function
-// that reports them, a wait for the word `released_`, copies to the device. No stream gets more work later.
-// So a waiting stream cannot block what it waits for, however the driver shares its queues among streams
-// (docs/decisions/0011-staging.md).
+// The call puts the whole operation into the user's stream: copies to the host, a host function that reports
+// them, a wait for the word `released_`, copies to the device. As no stream gets more work later, a waiting
+// stream cannot block what it waits for, however streams share queues (docs/decisions/0011-staging.md).
 #include "device/staging_device.h"
 
 #include <atomic>

@@ -1,7 +1,5 @@
-// StagingDevice: what a rank with staged calls needs from its CUDA device: copies between device and host in
-// stream order, and the hand-over from a stream to the host and back.
-//
-// One build runs with and without CUDA, so this header includes nothing of CUDA.
+// StagingDevice: what a rank with staged calls needs from its CUDA device: copies to and from the host in
+// stream order, and the hand-over between stream and host. Nothing of CUDA is included here.
 #pragma once
 
 #include <cstddef>
@@ -40,10 +38,9 @@ class StagingDevice {
   /// Ok if the device can use `address`. `name`: of the argument.
   virtual Status check_pointer(std::string_view name, const void* address) const = 0;
 
-  /// Queues these, behind all earlier work on any stream: the copies `in`, a notice to the host for
-  /// `wait_until_reached`, a wait for `release`, the copies `out`. Does not wait. Returns a number that
-  /// counts from 1. One thread at a time. Errors: kSystemError; then a part may be queued, and all waits are
-  /// released.
+  /// Queues, behind all earlier work on any stream: the copies `in`, a notice for `wait_until_reached`, a
+  /// wait for `release`, the copies `out`. Does not wait. Returns its number, from 1 on. One thread at a
+  /// time. Errors: kSystemError; then a part may be queued, and all waits are released.
   virtual Result<uint32_t> queue(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
                                  DeviceStream stream) = 0;
   /// Copies after all earlier work, and waits until done. Not at the same time as `queue`. Errors:

@@ -1,6 +1,5 @@
-// ControlPlane: what ranks of different hosts tell each other beside their data: failures, leaving, status on
-// request, and heartbeats. There is one connection to each rank of another host. The process's control thread
-// serves it, so peers get answers while the application computes.
+// ControlPlane: the connections to ranks of other hosts beside the data: failures, leaving, status on
+// request, heartbeats. The process's control thread serves them, even while the application computes.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +54,8 @@ class ControlPlane {
 
   // Any thread; none blocks for long:
 
-  /// Call once all peers are connected: from now on silence counts. Before, a peer may be silent in its
-  /// set-up. This rank sends heartbeats from the start.
+  /// All peers are connected: their silence counts from now on. Before, a rank may be silent in its set-up.
+  /// This rank beats from the start.
   void expect_beats();
   /// Tells all peers why the communicator has failed. `from`: the rank that noticed.
   void raise(uint32_t from, Code code, std::string_view text);

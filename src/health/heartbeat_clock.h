@@ -14,8 +14,8 @@ class HeartbeatClock {
   double heartbeat_s() const { return static_cast<double>(heartbeat_ns_) / 1e9; }
   bool is_too_long(uint64_t silent_ns) const { return silent_ns > heartbeat_ns_; }
   void start(uint64_t now_ns) { last_ns_ = now_ns; }
-  /// Counts a beat of this process. True if it missed some: the process was itself stopped and could not hear
-  /// its peers, so it starts their silence anew.
+  /// Counts a beat of this process. True if it missed some: it was stopped and heard nothing, so it starts
+  /// its peers' silence anew.
   bool beat(uint64_t now_ns) {
     const bool was_stopped = now_ns - last_ns_ > 2 * period_ns();
     last_ns_ = now_ns;

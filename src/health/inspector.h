@@ -1,5 +1,5 @@
-// Inspector: reports what the ranks of this process are doing, on request of another process of the same user
-// (tutti-inspect) or on a signal. The control thread answers, even while the application computes or hangs.
+// Inspector: reports what this process's ranks are doing, to another process of the same user (tutti-inspect)
+// or on a signal. The control thread answers, even while the application hangs.
 #pragma once
 
 #include <functional>
@@ -17,9 +17,9 @@ namespace tutti {
 
 class Inspector {
  public:
-  /// The control thread calls `report`. If the process's socket name is taken, as by a process with the same
-  /// number in another container, local requests do not work. If no port from Config::inspect_first on is
-  /// free, remote requests do not work, and a line is logged. `id`: of this process's first communicator.
+  /// The control thread calls `report`. If the socket name is taken, as by a process with the same number in
+  /// another container, local requests fail. If no port from Config::inspect_first on is free, remote
+  /// requests fail, and a line is logged. `id`: of the process's first communicator.
   static std::unique_ptr<Inspector> start(ControlThread& control, const Config& config, const UniqueId& id,
                                           const std::function<std::string()>& report);
   ~Inspector();
@@ -41,8 +41,8 @@ class Inspector {
   std::unique_ptr<InspectorServer> door_;  ///< null: answers on this host only
 };
 
-/// Fetches the report of process `pid` of this host and user. Errors: kPeerLost (the process uses no tutti,
-/// or belongs to another user), kTimeout, kSystemError.
+/// The report of process `pid` of this host and user. Errors: kPeerLost (the process uses no tutti, or is
+/// another user's), kTimeout, kSystemError.
 Result<std::string> inspect(int pid, uint64_t deadline_ns);
 
 }  // namespace tutti

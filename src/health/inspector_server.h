@@ -1,6 +1,5 @@
-// InspectorServer: serves tutti-inspect over the network. A visitor who proves the job's key at this port
-// gets the report of this process. The control thread drives the server. The number of visitors and the time
-// of each are bounded.
+// InspectorServer: serves tutti-inspect over the network. A visitor that proves the job's key gets the report
+// of this process. The control thread drives it, with bounds on visitors and their time.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@
 
 namespace tutti {
 
-/// What both sides prove to each other: the key of `config` if set, else that of the unique id of the
-/// process's first communicator.
+/// What both sides prove: the key of `config` or, without one, that of the unique id of the process's first
+/// communicator.
 Credentials inspection_credentials(const Config& config, const UniqueId& id);
 
 class InspectorServer {
@@ -58,9 +57,9 @@ class InspectorServer {
   std::list<Visitor> visitors_;  ///< oldest first
 };
 
-/// Fetches the report of a process that listens at `where`. Blocks until the deadline at most. Errors:
-/// kPeerLost (no process listens; the text has a reason per address), kInvalidArgument (the key is refused or
-/// unknown), kVersionMismatch, kTimeout, kSystemError.
+/// The report of the process at `where`. Blocks until the deadline at most. Errors: kPeerLost (no process
+/// listens; a reason per address), kInvalidArgument (the key is refused or unknown), kVersionMismatch,
+/// kTimeout, kSystemError.
 Result<std::string> inspect(const HostPort& where, const Credentials& credentials, uint64_t deadline_ns);
 
 }  // namespace tutti

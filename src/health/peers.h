@@ -2,13 +2,13 @@
 //
 // src/health answers one question: how are the ranks?
 //   Peers            every rank's status page and presence, the alert that ends a communicator
-//   ControlPlane     the connection to each rank of another host: alerts, leaving, status, heartbeats
-//   Heartbeat        signs of life between the processes of one host
-//   StatusCopy       a snapshot of a status page, for ranks that cannot map the page
+//   ControlPlane     alerts, leaving, status and heartbeats between hosts
+//   Heartbeat        signs of life between processes of one host
+//   StatusCopy       a snapshot of a status page, for other hosts
 //   StallDiagnosis   why a call makes no progress: dead, late, another call, a circle
-//   Inspector, InspectorServer   tell a person or tutti-inspect what the ranks do
-// All parts work beside the data path. A rank writes its own page with plain stores, and reads other pages
-// only after a wait of 20 ms. The control thread (bootstrap/control_thread.h) runs every handler.
+//   Inspector, InspectorServer   tell people and tutti-inspect what the ranks do
+// All works beside the data path. A rank writes its page with plain stores, and reads other pages only after
+// 20 ms of waiting. The control thread (bootstrap/control_thread.h) runs every handler.
 #pragma once
 
 #include <cstdint>
@@ -88,14 +88,14 @@ class Peers {
   bool has_error() const { return own_->alert.state.load(std::memory_order_acquire) == Alert::kRaised; }
   /// Puts the communicator in error on all ranks.
   void raise(const Status& why) const;
-  /// Like `raise`, then returns the error of all calls of this rank: the first that arrived. If a peer died
-  /// while writing the alert's text, `why` replaces it.
+  /// `raise`, then returns the error of all calls of this rank: the first that arrived, or `why` if a peer
+  /// died while writing its alert.
   Status settle_alert(const Status& why) const;
   /// Waits for the text of an alert that a peer has begun to raise.
   void await_alert() const;
 
-  /// Reports that rank `rank` is lost because of `why`. Raises the alert before marking the page, so a rank
-  /// that sees the mark also finds the reason. False: the rank had left in good order.
+  /// Rank `rank` is lost because of `why`. Raises the alert before marking the page: a rank that sees the
+  /// mark also finds the reason. False: the rank had left in good order.
   bool lose(uint32_t rank, StatusPage::Presence presence, const Status& why) const;
   void mark_lost(uint32_t rank, StatusPage::Presence presence) const;
   /// No call of this rank will follow.

@@ -88,8 +88,8 @@ Status StallDiagnosis::left(uint32_t peer, uint32_t presence) const {
                  peers_.rank(), call_.in_collective() ? own_call().c_str() : "send/recv", peer)};
 }
 
-/// Whether this rank waits in a collective for a rank that has not entered it and waits for this rank in a
-/// send or receive. Then neither can go on.
+/// Whether this rank waits in a collective for a rank that waits for it in a send or receive before that
+/// collective. Neither can go on.
 bool StallDiagnosis::waits_crossed(uint32_t peer, const PeerSnapshot& snapshot) {
   const StatusCopy& theirs = snapshot.page;
   if (!call_.in_collective() || !snapshot.has_answered || theirs.sequence >= call_.sequence() ||

@@ -1,10 +1,9 @@
 // StallDiagnosis: why a long wait makes no progress.
 //
-// After 20 ms of waiting, and then every 20 ms, a rank reads the status page of the peer that it waits for.
-// The diagnosis finds that the peer is dead or gone, has passed this call or made another one, waits for this
-// rank in turn, or that the deadline has passed. The diagnosis is a Status; its text names ranks, calls and
-// what to do. The caller ends the call with this Status (Peers::raise). The diagnosis itself changes only
-// this rank's page.
+// After 20 ms, and every 20 ms from then on, a waiting rank reads its peer's status page. The peer may be
+// dead or gone, have passed this call or made another one, or wait for this rank; or the deadline has passed.
+// The resulting Status names ranks, calls and what to do, and the caller ends the call with it
+// (Peers::raise). The diagnosis itself changes only this rank's page.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +33,7 @@ class StalledCall {
   virtual SliceLimits message_limits() const = 0;
   /// Only the network still has bytes to take. What peers do no longer matters.
   virtual bool is_draining() const = 0;
-  /// Call once all bytes that `peer` sent are on this host. Tries once more to go on. True: the call still
-  /// waits for `peer`.
+  /// All bytes that `peer` sent are on this host: tries once more. True: the call still waits for `peer`.
   virtual bool still_waits_for(uint32_t peer) = 0;
   /// The peer may still come: drops earlier suspicion.
   virtual void peer_may_come() = 0;

@@ -24,8 +24,8 @@ struct StreamPlan {
   uint32_t sinks = 0;
   size_t head_bytes = 0;
 
-  /// The first streaming sink decides the head. Sinks with another alignment get ordinary stores. All do if
-  /// no whole number of elements aligns the first.
+  /// The first streaming sink decides the head. Sinks aligned differently get ordinary stores; so do all if
+  /// no whole number of elements aligns it.
   HWY_INLINE StreamPlan(const Job& job, size_t bytes, size_t element_bytes, size_t vector_bytes) {
     const uint32_t wanted = job.streaming_sinks & ((1u << job.sink_count) - 1);
     if (wanted == 0) return;
@@ -40,8 +40,8 @@ struct StreamPlan {
   }
 };
 
-/// One fixed-size move from each end of [0, bytes). Together the moves cover the range if kBytes <= bytes <=
-/// 2 * kBytes. Both loads precede the stores, so that a sink may be the source.
+/// One fixed-size move from each end of [0, bytes), for kBytes <= bytes <= 2 * kBytes. Loads before stores: a
+/// sink may be the source.
 template <size_t kBytes>
 HWY_INLINE void move_both_ends(const uint8_t* source, uint8_t* sink, size_t bytes) {
   struct Chunk {
@@ -127,8 +127,8 @@ inline HWY_NOINLINE void copy_to_many(const Job& job, size_t bytes) {
   }
 }
 
-/// Out of line, so that short copies cost no more. glibc's memcpy is the fastest copy to one sink above a
-/// cache line. Below, the call itself costs most.
+/// Out of line, to keep short copies cheap. glibc's memcpy is the fastest copy to one sink above a cache
+/// line; below, the call itself costs most.
 inline HWY_NOINLINE void copy_long(const Job& job, size_t bytes) {
   if (job.streaming_sinks != 0) return copy_streaming(job, bytes);
   if (job.sink_count > 1) return copy_to_many(job, bytes);

@@ -1,15 +1,14 @@
-// Element types as scalars: how to read, round and write one element. The reference and the kernels' scalar
-// paths use these functions. Tests compare the vector code with them.
+// Element types as scalars: reading, rounding and writing one element. The reference and the kernels' scalar
+// paths use these functions, and tests compare the vector code with them.
 //
-// Small floats (float16, bfloat16, float8) consist of a sign, kExponentBits and kMantissaBits. Code computes
-// with them as float32, which holds each of their values exactly. All conversions round to nearest, ties to
-// even, and keep subnormals.
+// Small floats (float16, bfloat16, float8) are a sign, kExponentBits and kMantissaBits. Computation is in
+// float32, which holds each value exactly. All conversions round to nearest, ties to even, and keep
+// subnormals.
 //
 // - float16, bfloat16, float8_e5m2 are IEEE-like: overflow gives infinity.
 // - float8_e4m3 is the OCP format without infinity: 0x7f and 0xff are NaN, the largest value is 448. Infinity
-//   and values that round above 448 become NaN. Those are magnitudes above 464; the tie rounds down to even.
-// - Narrowing to float8 writes each NaN as the canonical one (0x7f, 0x7e). Narrowing to float16 and bfloat16
-//   gives some quiet NaN.
+//   and magnitudes above 464 become NaN (464 itself is a tie and rounds to 448).
+// - Narrowing to float8 writes the canonical NaN (0x7f, 0x7e), to float16 and bfloat16 some quiet NaN.
 //
 // Source: OCP 8-bit Floating Point Specification (OFP8), revision 1.0, 2023; IEEE 754-2019.
 #pragma once
@@ -66,8 +65,8 @@ struct SmallFloat {
   static constexpr uint32_t kRebias = static_cast<uint32_t>(127 - kBias) << 23;
   /// float32 bits of the smallest normal value.
   static constexpr uint32_t kMinNormal = static_cast<uint32_t>(127 - kBias + 1) << 23;
-  /// float32 bits of the power of two whose last place is this format's smallest subnormal. Adding this
-  /// number makes the adder round to that place. (Unused by bfloat16, whose exponents are float32's.)
+  /// float32 bits of the power of two whose last place is this format's smallest subnormal: adding it rounds
+  /// to that place. (Unused by bfloat16, whose exponents are float32's.)
   static constexpr uint32_t kSubnormalMagic = static_cast<uint32_t>(127 - kBias + 1 + kShift) << 23;
 };
 

@@ -1,6 +1,6 @@
-// The kernel tables behind find_kernel. There is one source file per element width or format, so that they
-// build in parallel. Each takes only the types of its name and returns null for operators undefined on them.
-// A call chooses among the compiled SIMD targets.
+// The kernel tables behind find_kernel, one source file per element width or format, so that they build in
+// parallel. Each serves the types of its name, returns null for undefined operators, and chooses among the
+// SIMD targets on each call.
 #pragma once
 
 #include "reduce/reduce.h"

@@ -1,14 +1,13 @@
 // The loops of the reduction kernels, once per SIMD target: whole vectors, the remainder, non-temporal
 // stores.
 //
-// A kernel is one (element type, operator, association). The engine calls it per slice, so the kernel first
-// tries the short cases: a copy, a few elements. Long jobs run a loop for two sources or one for any number.
-// The branches on the number of sources are the same in each iteration, hence predicted. The remainder
-// follows: a masked vector with AVX-512, elsewhere the job's last whole vector once more. The loops touch no
-// byte outside the buffers.
+// A kernel is one (element type, operator, association). It is called per slice, so it tries the short cases
+// first: a copy, a few elements. Long jobs run a loop for two sources or one for any number, whose branches
+// on that number are well predicted. The remainder is a masked vector with AVX-512, elsewhere the job's last
+// whole vector once more. No byte outside the buffers is touched.
 //
-// No software prefetch: on Zen 4, prefetching 256 to 4096 bytes ahead changed nothing or lost, from L2, L3
-// and lines just written by the other core.
+// No software prefetch: on Zen 4, prefetching 256 to 4096 bytes ahead gained nothing or lost, from L2, L3 and
+// lines that the other core had just written.
 //
 // foreach_target.h includes this file once per target, hence the unusual guard.
 #if defined(TUTTI_REDUCE_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -79,8 +78,8 @@ struct MultiplyBy {
   HWY_INLINE V operator()(V value) const { return multiply(value, factor); }
 };
 
-/// The pointers of a job with two sources, in registers. Stores to sinks could change the job's memory, so
-/// compilers would reload the pointers for each block.
+/// The pointers of a job with two sources, in registers: after stores to sinks, compilers would reload them
+/// from the job.
 struct PairEnds {
   static constexpr bool kPair = true;
   const Job& job;
@@ -155,9 +154,8 @@ class PartialAccess {
 };
 #endif
 
-/// Reduces one block, kUnits vectors of bytes: reads each source at one offset and combines. Loops over
-/// sources and sinks are not unrolled: they run few times, but compilers would unroll to the size of the
-/// arrays.
+/// Reduces one block, kUnits vectors of bytes, at one offset. Loops over sources and sinks run few times;
+/// compilers would unroll them to the size of the arrays.
 template <class Format, class Op, Association kAssociation, int kUnits, class Ends, class Access>
 struct BlockReducer {
   using Result = Group<typename Format::Part, kUnits * Format::kParts>;
@@ -208,7 +206,7 @@ struct BlockReducer {
   }
 
   /// The canonical tree of up to eight operands: pairs, pairs of pairs (subtotal), pairs of those. A node is
-  /// rounded when it becomes an operand; encode rounds the root.
+  /// rounded when it becomes an operand, the root by encode.
   HWY_INLINE Result tree() const {
     const uint32_t source_count = ends.source_count();
     Result total = leaf(0);
@@ -311,8 +309,8 @@ struct Loops {
     }
   };
 #else
-  /// The remainder after at least one whole vector: the job's last vector, which overlaps the one before. It
-  /// is reduced first, because the one before may overwrite sources (in place).
+  /// The remainder after at least one whole vector: the job's last vector, overlapping the one before.
+  /// Reduced first, because that one may overwrite sources (in place).
   template <class Ends>
   struct Tail {
     using Encoded = decltype(reduce_vector(std::declval<Ends>(), 0, std::declval<Extra>()));
@@ -385,10 +383,10 @@ struct Loops {
   }
 };
 
-/// Up to this many elements are reduced one by one. Measured on Zen 4 with float32: two elements take 4.0 ns.
-/// As a masked vector they take 2.4 ns, but 7.3 ns if the operand was just written or the result is read at
-/// once, because a masked access cannot use the store buffer. Short messages do both. On AVX2, less than a
-/// vector takes 15 to 20 ns, seven elements one by one 7 ns, four of bfloat16 9 ns.
+/// Up to this many elements are reduced one by one. Zen 4, float32: two elements take 4.0 ns. As a masked
+/// vector they take 2.4 ns, but 7.3 ns in short messages, whose operand was just written or whose result is
+/// read at once (a masked access cannot use the store buffer). AVX2: less than a vector takes 15 to 20 ns,
+/// seven elements one by one 7 ns, four of bfloat16 9 ns.
 template <class Elem>
 constexpr size_t scalar_count() {
   if (Elem::kBytes >= 4) return HWY_TARGET == HWY_AVX3 ? 2 : 7;

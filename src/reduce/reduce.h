@@ -1,8 +1,6 @@
-// The hot function of the host engine: reduces K sources into M sinks. It reads each source once and writes
-// each sink once.
-//
-// `find_kernel` finds the kernel once per operation, and the engine calls the kernel per slice. So table
-// look-up and SIMD dispatch stay off the short path.
+// The hot function of the host engine: reduces K sources into M sinks, with one read per source and one write
+// per sink. Operations find their kernel once, at binding, and call it per slice: table look-up and SIMD
+// dispatch stay off the short path.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +27,11 @@ inline constexpr int kMaxSinks = 8;
 enum class Association : uint8_t {
   /// ((s0 + s1) + s2) + ...; 16- and 8-bit floats accumulate in float32 and round once at the end, after the
   /// product with `scale` and the division of an average. Payload and sign of a NaN are unspecified, except
-  /// for min and max. With K == 1 and neither scale nor division, the kernel copies the bytes (except bool).
+  /// for min and max. K == 1 without scale and division copies the bytes (except bool).
   kLeft,
-  /// The canonical tree: [0, K) splits at the largest power of two below K, and the lower indices are the
-  /// left operand. Each node rounds to the element type and replaces NaN by the canonical quiet NaN. Scaled
-  /// operands and the average are nodes too. With K == 1: a copy with canonical NaN.
+  /// The canonical tree: [0, K) splits at the largest power of two below K; lower indices are the left
+  /// operand. Each node, scaled operands and the average included, rounds to the element type and replaces
+  /// NaN by the canonical quiet NaN. K == 1: a copy with canonical NaN.
   kTree,
 };
 
@@ -64,8 +62,8 @@ Kernel find_kernel(DataType type, ReduceOp op, Association association);
 /// The kernel of collectives without reduction: copies bytes to one or more sinks.
 Kernel find_copy_kernel();
 
-/// The plain scalar reference, for tests: the same contract without SIMD or fusion. Results of find_kernel
-/// are bitwise equal, except for the NaN payloads that kLeft leaves open.
+/// The scalar reference, for tests: the same contract without SIMD or fusion. find_kernel's results are
+/// bitwise equal, except for NaN payloads that kLeft leaves open.
 void reference_kernel(const Job& job, DataType type, ReduceOp op, Association association);
 
 /// The SIMD target in use: "AVX3" (AVX-512), "AVX2", "SSE4", "NEON", or "SCALAR" for the baseline.
