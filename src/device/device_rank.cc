@@ -116,8 +116,8 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   if (here > 1 && queues == 1) {
     return {Code::kUnsupported,
             format("rank %u is one of %u ranks of its process on device %d, which has one queue for the "
-                   "process's streams (CUDA_DEVICE_MAX_CONNECTIONS), in which one rank's work would hold up "
-                   "another's: set the variable to 8 or more, or run a process a rank",
+                   "process's streams (CUDA_DEVICE_MAX_CONNECTIONS), so one rank's work would hold up "
+                   "another's: set the variable to 8 or more, or run one process per rank",
                    rank_, here, context_.device())};
   }
   takes_turns_ = here == 1;
