@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "algorithms/algorithm.h"
@@ -14,6 +15,7 @@
 #include "engine/call.h"
 #include "engine/geometry.h"
 #include "engine/operation.h"
+#include "plan/price.h"
 
 namespace tutti {
 
@@ -28,6 +30,7 @@ struct BoundCall {
   uint64_t output_bytes = 0;    ///< of the caller's receive buffer that the plan writes
   const Algorithm* algorithm = nullptr;
   uint32_t choice_row = UINT32_MAX;  ///< of the choice table; none: the algorithm was given
+  std::optional<Price> price;        ///< once somebody has asked
 };
 
 /// What `bind` needs besides the shape.
