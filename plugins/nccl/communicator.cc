@@ -202,7 +202,7 @@ Status abort_comm(ncclComm* comm) {
   // tutti_comm_abort: no call is inside it.
   if (Communicator* communicator = made(comm)) {
     communicator->abort();
-    communicator->stop_shrink();
+    communicator->shrink().stop();
   }
   wait_for_users(comm);
   if (const auto job = job_of(comm)) job->wait();

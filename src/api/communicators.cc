@@ -98,7 +98,7 @@ Status abort_comm(tutti_comm* handle) {
   end_setup(handle);
   if (handle->comm != nullptr) {
     handle->comm->abort();
-    handle->comm->stop_shrink();
+    handle->comm->shrink().stop();
   }
   // The other thread's call sees the alert in its next poll; it returns before the memory goes.
   wait_until_left(handle);

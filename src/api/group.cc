@@ -56,8 +56,8 @@ class Launches {
   }
   /// Whether it can be added: its rank runs on a device, is of the same communicator, and has none here.
   bool takes(const tutti_comm* handle) const {
-    if (!handle->comm->runs_on_device() || holds(handle)) return false;
-    return handles_.empty() || handles_.front()->comm->is_same_as(*handle->comm);
+    if (handle->comm->device() == nullptr || holds(handle)) return false;
+    return handles_.empty() || handles_.front()->comm->device()->is_same_as(*handle->comm->device());
   }
   size_t size() const { return handles_.size(); }
   Status add(const Work& work) {
@@ -75,10 +75,10 @@ class Launches {
   /// `has_begun`: true where any is under way, whatever is returned; else left as it was.
   Status launch(bool& has_begun) const {
     if (operations_.empty()) return Status::ok();
-    const Status launched = contained([&] { return launched_.front()->launch(operations_); });
+    const Status launched = contained([&] { return launched_.front()->device()->launch(operations_); });
     for (const DeviceOperation& operation : operations_) has_begun = has_begun || operation.rank->has_begun();
     if (launched) return launched;
-    for (Communicator* comm : launched_) (void)comm->give_up_launch(launched);
+    for (Communicator* comm : launched_) (void)comm->device()->give_up_launch(launched);
     return launched;
   }
 
@@ -95,7 +95,7 @@ class StreamCalls {
  public:
   explicit StreamCalls(std::vector<const Work*> work) : work_(std::move(work)), issued_(work_.size()) {
     for (const Work* one : work_) {
-      if (one->handle->comm->runs_on_device() && !ranks_.contains(one->handle)) add_rank(one->handle);
+      if (one->handle->comm->device() != nullptr && !ranks_.contains(one->handle)) add_rank(one->handle);
     }
   }
 
@@ -104,7 +104,7 @@ class StreamCalls {
     for (size_t first = 0; first < work_.size(); ++first) {
       if (issued_[first]) continue;
       const Work& work = *work_[first];
-      if (work.handle->comm->runs_on_device()) {
+      if (work.handle->comm->device() != nullptr) {
         TUTTI_TRY(issue_with(first, has_begun));
       } else {
         TUTTI_TRY(queue_on_device(work));
@@ -118,7 +118,7 @@ class StreamCalls {
   void add_rank(tutti_comm* handle) {
     size_t& ranks = ranks_[handle];
     for (auto& [other, theirs] : ranks_) {
-      if (!handle->comm->is_same_as(*other->comm)) continue;
+      if (!handle->comm->device()->is_same_as(*other->comm->device())) continue;
       ++ranks;
       if (other != handle) ++theirs;
     }
@@ -261,7 +261,8 @@ void begin_with(Runner& first, std::span<Runner> others) {
   for (Runner& other : others) {
     if (other.done()) continue;
     const Communicator& comm = *other.handle->comm;
-    if (!other.running && comm.runs_on_device() && comm.is_same_as(*first.handle->comm))
+    if (!other.running && comm.device() != nullptr &&
+        comm.device()->is_same_as(*first.handle->comm->device()))
       begun.push_back(&other);
   }
   Status status;
@@ -279,7 +280,7 @@ void begin_with(Runner& first, std::span<Runner> others) {
 
 void begin_on_devices(std::span<Runner> runners) {
   for (size_t i = 0; i < runners.size(); ++i) {
-    if (!runners[i].done() && !runners[i].running && runners[i].handle->comm->runs_on_device())
+    if (!runners[i].done() && !runners[i].running && runners[i].handle->comm->device() != nullptr)
       begin_with(runners[i], runners.subspan(i + 1));
   }
 }

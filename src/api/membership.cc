@@ -160,30 +160,30 @@ struct Outcome {
 /// One try: agree on who goes on, and meet. `held`: the communicator that is ready, if any, until all are
 /// known to have it or a later one is.
 Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) {
-  auto agreed = old.agree_on_members(shrink.excluded, shrink.deadline_ns);
+  auto agreed = old.shrink().agree_on_members(shrink.excluded, shrink.deadline_ns);
   if (!agreed) return {.status = agreed.status()};
   if (!*agreed) return {.status = {}, .is_agreed = true};
   const Members& members = **agreed;
   const auto place = static_cast<int>(
       std::lower_bound(members.ranks.begin(), members.ranks.end(), old.rank()) - members.ranks.begin());
-  if (const Status agreeable = old.check_members(members, shrink.excluded); !agreeable) {
+  if (const Status agreeable = old.shrink().check_members(members, shrink.excluded); !agreeable) {
     if (members.contains(old.rank())) {
-      old.refuse(members.id);
+      old.shrink().refuse(members.id);
       decline_meeting(old, members, place, shrink, agreeable);
     }
     return {.status = agreeable};
   }
   OwnedHandle handle(acquire_handle());
   Status created(Code::kPeerLost, "a rank was lost while the ranks that are left met");
-  if (old.watch_members(&members, handle->setup_stop.get())) {
+  if (old.shrink().watch_members(&members, handle->setup_stop.get())) {
     created = create_into(handle.get(), old.process(), members.id, static_cast<int>(members.ranks.size()),
                           place, shrink.options, handle->setup_stop.get());
-  } else if (old.shrink_is_stopped()) {
+  } else if (old.shrink().is_stopped()) {
     created = aborted_meanwhile();
     decline_meeting(old, members, place, shrink, created);
   }
-  const bool whole = old.watch_members(&members, handle->setup_stop.get());
-  old.watch_members(nullptr, nullptr);
+  const bool whole = old.shrink().watch_members(&members, handle->setup_stop.get());
+  old.shrink().watch_members(nullptr, nullptr);
   if (!created) {
     std::string ranks;
     for (const uint32_t rank : members.ranks) add_to_list(ranks, std::to_string(rank));
@@ -191,7 +191,7 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
                                                     ranks.c_str(), std::string(created.text()).c_str())),
             .has_lost = !whole};
   }
-  old.hold_next(members.id);
+  old.shrink().hold_next(members.id);
   held = std::move(handle);
   return {};
 }
@@ -209,8 +209,8 @@ Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t*
     }
     const Code code = outcome.status.code();
     const bool is_ready = outcome.status.is_ok();
-    if (!is_ready && old.shrink_is_stopped()) return aborted_meanwhile();
-    if (!is_ready && (old.is_given_up() || now_ns() > shrink.deadline_ns)) return outcome.status;
+    if (!is_ready && old.shrink().is_stopped()) return aborted_meanwhile();
+    if (!is_ready && (old.shrink().is_given_up() || now_ns() > shrink.deadline_ns)) return outcome.status;
     if (is_ready || outcome.has_lost) {
       report_deadline_ns = 0;
       continue;
@@ -225,7 +225,7 @@ Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t*
 /// The calls of other threads that the communicator's error has ended are still on their way out.
 Status wait_until_alone(const tutti_comm* handle, uint64_t deadline_ns) {
   while (handle->busy.load(std::memory_order_acquire) != 0 || handle->holds.load() > 1) {
-    if (handle->comm->shrink_is_stopped()) return aborted_meanwhile();
+    if (handle->comm->shrink().is_stopped()) return aborted_meanwhile();
     if (now_ns() > deadline_ns) {
       return {
           Code::kTimeout,
@@ -283,9 +283,9 @@ Status shrink_comm(tutti_comm* handle, const int* exclude, int exclude_count, in
   if ((flags & TUTTI_SHRINK_ABORT) != 0) old.abort();
   shrink.deadline_ns = deadline_after_ms(shrink.options.setup_timeout_ms);
   TUTTI_TRY(wait_until_alone(handle, shrink.deadline_ns));
-  TUTTI_TRY(old.begin_shrink(shrink.deadline_ns));
+  TUTTI_TRY(old.shrink().begin(shrink.deadline_ns));
   const Status status = contained([&] { return shrink_until_whole(old, shrink, result); });
-  if (!status) old.give_up_shrink(status);
+  if (!status) old.shrink().give_up(status);
   return status;
 }
 

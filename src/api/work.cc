@@ -38,7 +38,7 @@ Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, u
   const auto progress = progress_of(handle);
   TUTTI_TRY(progress.status());
   Communicator* comm = handle->comm.get();
-  auto staged = comm->stage(call, stream);
+  auto staged = comm->staged()->stage(call, stream);
   TUTTI_TRY(staged.status());
   const uint32_t number = staged->number;
   Status pushed = contained([&] {
@@ -50,7 +50,7 @@ Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, u
   if (!pushed) {
     comm->fail_all(pushed);
     wait_for_queue(handle);
-    comm->pass_staged(number);
+    comm->staged()->release(number);
   }
   return pushed;
 }
@@ -82,7 +82,7 @@ DeviceStream device_stream(tutti_stream_t stream) {
 Status queue_on_device(const Work& work) {
   tutti_comm* handle = work.handle;
   const DeviceStream where = device_stream(work.stream);
-  if (handle->comm->is_staged()) {
+  if (handle->comm->staged() != nullptr) {
     return std::visit([&](const auto& call) { return queue_staged(handle, call, where, work.timeout_ms); },
                       work.what);
   }

@@ -1,9 +1,7 @@
 // Creating a communicator: the connections to ranks of other hosts.
 #include <iterator>
 
-#include "bootstrap/bootstrap.h"
-#include "comm/communicator.h"
-#include "comm/rank_facts.h"
+#include "comm/builder.h"
 
 namespace tutti {
 namespace {
@@ -14,7 +12,7 @@ constexpr uint32_t kControlChannel = kMaxConnections;
 }  // namespace
 
 /// Connects to every rank of other hosts: some connections for data, one for control.
-Status Communicator::connect_hosts(Bootstrap& setup, const std::vector<RankFacts>& facts) {
+Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
   if (host_count_ == 1) return Status::ok();
   const uint32_t connections = process_.config().connections;
   std::vector<DataRequest> requests;
@@ -23,7 +21,7 @@ Status Communicator::connect_hosts(Bootstrap& setup, const std::vector<RankFacts
     for (uint32_t i = 0; i < connections; ++i) requests.push_back({peer, i, facts[peer].data});
     requests.push_back({peer, kControlChannel, facts[peer].data});
   }
-  auto sockets = setup.connect(requests);
+  auto sockets = bootstrap.connect(requests);
   TUTTI_TRY(sockets.status());
   std::vector<NetworkConnections::Peer> peers;
   for (size_t i = 0; i < requests.size(); i += connections + 1) {
@@ -37,19 +35,18 @@ Status Communicator::connect_hosts(Bootstrap& setup, const std::vector<RankFacts
   }
   NetworkOptions options{.rank_count = rank_count_,
                          .shape = shape_.peer_ring(),
-                         .epoch = epoch_of(setup.id()),
+                         .epoch = epoch_of(bootstrap.id()),
                          .silence_ms = process_.config().heartbeat_ms};
   if (process_.config().tls) {
     options.tls = {.rank = rank_,
-                   .key = setup.id().key,
-                   .deadline_ns = setup.deadline_ns(),
-                   .bootstrap_fd = setup.descriptor(),
-                   .check = [&setup] { return setup.check(); }};
+                   .key = bootstrap.id().key,
+                   .deadline_ns = bootstrap.deadline_ns(),
+                   .bootstrap_fd = bootstrap.descriptor(),
+                   .check = [&bootstrap] { return bootstrap.check(); }};
   }
   auto remote = NetworkConnections::open(std::move(peers), options);
   TUTTI_TRY(remote.status());
-  remote_ = std::move(*remote);
-  waiter_ = make_waiter();
+  network_ = std::move(*remote);
   return Status::ok();
 }
 

@@ -13,7 +13,6 @@
 
 #include "algorithms/algorithm.h"
 #include "bootstrap/endpoint.h"
-#include "comm/communicator.h"
 #include "core/fork_guard.h"
 #include "core/result.h"
 #include "core/version.h"
@@ -118,7 +117,7 @@ Status Process::prepare_ranks() {
   if (getrandom(token_.data(), token_.size(), 0) != static_cast<ssize_t>(token_.size())) {
     return system_error("getrandom", errno);
   }
-  place_ = find_locality(config_.host_id);
+  locality_ = find_locality(config_.host_id);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("pipe2", errno);
   life_read_ = FileDescriptor(ends[0]);
@@ -174,10 +173,10 @@ void Process::leave_all() {
   }
 }
 
-void Process::add_communicator(const Communicator* comm, const UniqueId& id) {
+void Process::add_communicator(const Peers* peers, const UniqueId& id) {
   {
     const std::scoped_lock lock(communicators_mutex_);
-    communicators_.push_back(comm);
+    communicators_.push_back(peers);
   }
   // Not under the lock that a report takes: it may be asked for at once.
   const std::scoped_lock lock(mutex_);
@@ -186,16 +185,16 @@ void Process::add_communicator(const Communicator* comm, const UniqueId& id) {
   }
 }
 
-void Process::remove_communicator(const Communicator* comm) {
+void Process::remove_communicator(const Peers* peers) {
   const std::scoped_lock lock(communicators_mutex_);
-  std::erase(communicators_, comm);
+  std::erase(communicators_, peers);
 }
 
 std::string Process::report() {
   const std::scoped_lock lock(communicators_mutex_);
   std::string text = format("process %d, tutti %u: %zu communicator%s\n", getpid(), kVersionCode,
                             communicators_.size(), communicators_.size() == 1 ? "" : "s");
-  for (const Communicator* comm : communicators_) text += comm->report();
+  for (const Peers* peers : communicators_) text += peers->report();
   return text;
 }
 

@@ -25,6 +25,7 @@
 #include "device/relaunch_thread.h"
 #include "health/control_plane.h"
 #include "health/inspector.h"
+#include "health/peers.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/memory.h"
 #include "transports/shm/segment.h"
@@ -35,8 +36,6 @@ namespace tutti {
 struct PeerHeap {
   Mapping mapping;
 };
-
-class Communicator;
 
 class Process {
  public:
@@ -76,8 +75,8 @@ class Process {
   /// The ids that are served from here.
   BootstrapServers& bootstrap_servers() { return *servers_; }
   /// Communicators that report() tells of, from start to end of their lives. `id`: by which it was joined.
-  void add_communicator(const Communicator* comm, const UniqueId& id);
-  void remove_communicator(const Communicator* comm);
+  void add_communicator(const Peers* peers, const UniqueId& id);
+  void remove_communicator(const Peers* peers);
   /// What all ranks of this process are doing, for people. Called on the control thread.
   std::string report();
   /// The devices of ranks of this process; the driver is looked for at the first call. Errors: kUnsupported.
@@ -87,7 +86,7 @@ class Process {
   /// Looks after the ranks on them.
   RelaunchThread& relaunch_thread() { return relaunch_thread_; }
   /// Where this process runs.
-  const Locality& place() const { return place_; }
+  const Locality& locality() const { return locality_; }
   /// Hands files to peers; made at the first call. Errors: kSystemError.
   Result<FileServer*> file_server();
   /// Where the file server of the process `token` is found.
@@ -110,7 +109,7 @@ class Process {
   std::unique_ptr<BootstrapServers> servers_;
   SymmetricHeap* heap_ = nullptr;
   Token token_{};
-  Locality place_;
+  Locality locality_;
   FileDescriptor life_read_;
   FileDescriptor life_write_;
   const volatile char* original_ = nullptr;  ///< a page that fork() gives to the child empty
@@ -123,8 +122,8 @@ class Process {
   std::atomic<Devices*> devices_in_use_{nullptr};
   RelaunchThread relaunch_thread_;
   std::mutex communicators_mutex_;
-  std::vector<const Communicator*> communicators_;  ///< guarded by communicators_mutex_
-  std::unique_ptr<Inspector> inspector_;            ///< null until the first communicator; guarded by mutex_
+  std::vector<const Peers*> communicators_;  ///< guarded by communicators_mutex_
+  std::unique_ptr<Inspector> inspector_;     ///< null until the first communicator; guarded by mutex_
 };
 
 }  // namespace tutti

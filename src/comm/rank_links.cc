@@ -12,12 +12,12 @@ constexpr uint32_t kBounceSlots = 4;
 
 }  // namespace
 
-void RankLinks::connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe, std::vector<Peer> peers,
-                        NetworkConnections* remote) {
+void RankLinks::connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe,
+                        const std::vector<PeerSegment>& peers, NetworkConnections* remote) {
   shape_ = shape;
   rank_ = rank;
   stripe_ = stripe;
-  peers_ = std::move(peers);
+  peers_ = peers;
   remote_ = remote;
 }
 
@@ -64,7 +64,7 @@ SendLink* RankLinks::publish_link() {
     publish_->peer = rank_;
     publish_->self_reader = rank_;
     publish_->same_process =
-        std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.same_process; });
+        std::all_of(peers_.begin(), peers_.end(), [](const PeerSegment& peer) { return peer.same_process; });
   }
   return publish_.get();
 }
@@ -79,7 +79,7 @@ RecvLink* RankLinks::published_by(uint32_t peer) {
 }
 
 PeerExposedBuffer RankLinks::window(uint32_t peer) {
-  const Peer& at = peers_[peer];
+  const PeerSegment& at = peers_[peer];
   if (at.is_remote) return {};
   return {.window = &at.segment->header().window,
           .reference_offset = at.reference_offset,

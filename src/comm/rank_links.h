@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -17,24 +18,15 @@ namespace tutti {
 /// Those of one stripe of the rank's operations.
 class RankLinks final : public LinkTable {
  public:
-  struct Peer {
-    /// Of a rank on another host only the header is there: what this rank knows of its status.
-    std::shared_ptr<Segment> segment;
-    bool is_remote = false;
-    bool same_process = false;
-    uint64_t reference_offset = 0;
-    int pull_pid = 0;  ///< 0: its memory cannot be pulled
-  };
-
-  /// `remote` (null where all ranks are on one host) outlives the links, and serves stripe 0 only.
-  void connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe, std::vector<Peer> peers,
-               NetworkConnections* remote);
+  /// `peers`, by rank, and `remote` (null where all ranks are on one host) outlive the links. `remote` serves
+  /// stripe 0 only.
+  void connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe,
+               const std::vector<PeerSegment>& peers, NetworkConnections* remote);
   SendLink* send_link(uint32_t peer, uint32_t channel) override;
   RecvLink* recv_link(uint32_t peer, uint32_t channel) override;
   SendLink* publish_link() override;
   RecvLink* published_by(uint32_t peer) override;
   PeerExposedBuffer window(uint32_t peer) override;
-  const std::vector<Peer>& peers() const { return peers_; }
 
  private:
   using Bounce = std::vector<std::byte>;
@@ -44,7 +36,7 @@ class RankLinks final : public LinkTable {
   SegmentShape shape_;
   uint32_t rank_ = 0;
   uint32_t stripe_ = 0;
-  std::vector<Peer> peers_;
+  std::span<const PeerSegment> peers_;
   NetworkConnections* remote_ = nullptr;
   std::vector<std::unique_ptr<Bounce>> bounces_;
   std::unique_ptr<SendLink> publish_;

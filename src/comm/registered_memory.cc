@@ -1,21 +1,13 @@
-// Regions: device memory that all ranks register together, so that each loads from and stores to the others'
-// where it lies.
-//
-// To register is two exchanges: what each rank needs to reach the others, then whether it does. A region is
-// one on all ranks or on none, so which plans suit is known to all. To deregister, each rank ends its own
-// use and then waits on the host until the others have ended theirs: closing a mapping may wait for the
-// device, on which no other rank of the process may be waiting for this one by then.
+#include "comm/registered_memory.h"
+
 #include <array>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "bootstrap/crypto.h"
 #include "bootstrap/file_server.h"
-#include "comm/communicator.h"
 #include "core/clock.h"
 #include "core/log.h"
 
@@ -38,8 +30,8 @@ struct OfferedRegistration {
 };
 
 /// One exchange. Whether no rank has refused; the lowest of those that have tells people why.
-Result<bool> Communicator::agree_on_registration(const RegistrationAnswer& mine,
-                                                 std::vector<RegistrationAnswer>& all) {
+Result<bool> MemoryRegistrations::agree(const RegistrationAnswer& mine,
+                                        std::vector<RegistrationAnswer>& all) const {
   Call call;
   call.shape = {.collective = Collective::kAllGather,
                 .type = DataType::kUint8,
@@ -47,12 +39,12 @@ Result<bool> Communicator::agree_on_registration(const RegistrationAnswer& mine,
                 .count = sizeof(mine)};
   call.send = &mine;
   call.recv = all.data();
-  TUTTI_TRY(run(call));
-  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+  TUTTI_TRY(options_.run(call));
+  for (uint32_t rank = 0; rank < options_.peers.rank_count(); ++rank) {
     all[rank].obstacle.back() = '\0';
     const std::string why = all[rank].obstacle.data();
     if (why.empty()) continue;
-    if (rank == rank_)
+    if (rank == options_.peers.rank())
       log_line(format("rank %u: %s; nothing is registered, and calls go on as before", rank, why.c_str()));
     return false;
   }
@@ -60,32 +52,33 @@ Result<bool> Communicator::agree_on_registration(const RegistrationAnswer& mine,
 }
 
 /// Reaches what the others offer; while it does they keep their files at hand.
-Status Communicator::open_registration(uint32_t number, const std::vector<RegistrationAnswer>& answers) {
+Status MemoryRegistrations::open(uint32_t number, const std::vector<RegistrationAnswer>& answers,
+                                 uint64_t timeout_ms) const {
   std::vector<RegistrationOffer> offers;
-  std::vector<FileDescriptor> files(rank_count_);
-  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+  std::vector<FileDescriptor> files(options_.peers.rank_count());
+  for (uint32_t rank = 0; rank < options_.peers.rank_count(); ++rank) {
     const RegistrationAnswer& theirs = answers[rank];
     offers.push_back(theirs.offer);
-    if (rank == rank_ || theirs.offer.has_file == 0) continue;
+    if (rank == options_.peers.rank() || theirs.offer.has_file == 0) continue;
     auto fetched = fetch_files({.name = Process::file_server_name(theirs.process),
                                 .secret = theirs.secret,
                                 .count = 1,
-                                .deadline_ns = deadline_after_ms(timeout_ms_),
-                                .check = [this] { return error(); }});
+                                .deadline_ns = deadline_after_ms(timeout_ms),
+                                .check = [this] { return options_.peers.error(); }});
     TUTTI_TRY(fetched.status());
     files[rank] = std::move(fetched->front());
   }
-  return device_->open_registration(number, offers, files);
+  return options_.device.rank().open_registration(number, offers, files);
 }
 
 /// Finds out, and tells, what the others need to reach the memory.
-Status Communicator::offer_registration(const void* buffer, uint64_t bytes, OfferedRegistration& offered,
-                                        RegistrationAnswer& mine) {
-  auto server = process_.file_server();
+Status MemoryRegistrations::offer(const void* buffer, uint64_t bytes, OfferedRegistration& offered,
+                                  RegistrationAnswer& mine) const {
+  auto server = options_.process.file_server();
   TUTTI_TRY(server.status());
   FileOffer& file = offered.file.emplace(**server);
   TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(file.secret))));
-  auto own = device_->offer_registration(buffer, bytes);
+  auto own = options_.device.rank().offer_registration(buffer, bytes);
   TUTTI_TRY(own.status());
   offered.own = std::move(*own);
   mine.secret = file.secret;
@@ -95,91 +88,84 @@ Status Communicator::offer_registration(const void* buffer, uint64_t bytes, Offe
   return Status::ok();
 }
 
-Result<uint32_t> Communicator::register_memory(const void* buffer, uint64_t bytes) {
-  if (device_ == nullptr) return 0u;
+Result<uint32_t> MemoryRegistrations::add(const void* buffer, uint64_t bytes, uint64_t timeout_ms) {
   uint32_t number = 1;
-  while (registrations_.contains(number)) ++number;
-  if (number >= device_->registration_end()) {
-    log_line(format("rank %u has %zu regions, more there cannot be; calls go on as before", rank_,
-                    registrations_.size()));
+  while (numbers_.contains(number)) ++number;
+  if (number >= options_.device.rank().registration_end()) {
+    log_line(format("rank %u has %zu regions, more there cannot be; calls go on as before",
+                    options_.peers.rank(), numbers_.size()));
     return 0u;
   }
-  std::vector<RegistrationAnswer> answers(rank_count_);
+  std::vector<RegistrationAnswer> answers(options_.peers.rank_count());
   std::set<uint32_t> registered = {number};
-  RegistrationAnswer mine{.offer = {}, .process = process_.token()};
+  RegistrationAnswer mine{.offer = {}, .process = options_.process.token()};
   OfferedRegistration own;
-  const Status offered = contained([&] { return offer_registration(buffer, bytes, own, mine); });
+  const Status offered = contained([&] { return offer(buffer, bytes, own, mine); });
   if (!offered) mine.refuse(offered);
-  auto agreed = agree_on_registration(mine, answers);
+  auto agreed = agree(mine, answers);
   TUTTI_TRY(agreed.status());
   if (!*agreed) return 0u;
-  const Status opened = contained([&] { return open_registration(number, answers); });
+  const Status opened = contained([&] { return open(number, answers, timeout_ms); });
   if (!opened) mine.refuse(opened);
   const Status met = contained([&] {
-    agreed = agree_on_registration(mine, answers);
+    agreed = agree(mine, answers);
     return agreed.status();
   });
   if (!met || !*agreed) {
-    if (opened) device_->close_registration(number);
+    if (opened) options_.device.rank().close_registration(number);
     // The others wait for this rank's answer, or take the memory for a region.
-    if (!met) raise(met);
+    if (!met) options_.peers.raise(met);
     TUTTI_TRY(met);
     return 0u;
   }
   // Nothing below can fail.
-  registrations_.merge(registered);
-  forget_programs();
+  numbers_.merge(registered);
+  forget_bound();
   return number;
 }
 
-Status Communicator::deregister_memory(uint32_t number, bool waits) {
-  wait_until_device_is_idle();
+Status MemoryRegistrations::remove(uint32_t number, bool waits, uint64_t timeout_ms) {
   // What goes on after a failure may use it: then it is kept until the rank is destroyed, and not counted.
-  if (device_->look().is_running) return error();
-  device_->close_registration(number);
-  registrations_.erase(number);
-  forget_programs();
-  header_->status.closed_registrations.fetch_add(1, std::memory_order_release);
-  return waits ? wait_for_closed_registrations() : Status::ok();
+  if (!options_.device.wait_until_idle()) return options_.peers.error();
+  options_.device.rank().close_registration(number);
+  numbers_.erase(number);
+  forget_bound();
+  options_.peers.own().status.closed_registrations.fetch_add(1, std::memory_order_release);
+  return waits ? wait_until_all_have_closed(timeout_ms) : Status::ok();
 }
 
 /// Until the peers have closed as many regions as this rank.
-Status Communicator::wait_for_closed_registrations() {
-  const uint32_t closed = header_->status.closed_registrations.load(std::memory_order_relaxed);
-  const uint64_t deadline_ns = deadline_after_ms(timeout_ms_);
+Status MemoryRegistrations::wait_until_all_have_closed(uint64_t timeout_ms) const {
+  const uint32_t closed = options_.peers.own().status.closed_registrations.load(std::memory_order_relaxed);
+  const uint64_t deadline_ns = deadline_after_ms(timeout_ms);
   uint32_t peer = 0;
-  for (Waiter waiter(WaitMode::kYield); peer < rank_count_;) {
-    const StatusPage& page = status_of(peer);
+  for (Waiter waiter(WaitMode::kYield); peer < options_.peers.rank_count();) {
+    const StatusPage& page = options_.peers.page(peer);
     const uint32_t theirs = page.closed_registrations.load(std::memory_order_acquire);
     const bool has_left = page.has_left.load(std::memory_order_acquire) == StatusPage::kLeft;
     const bool has_closed = static_cast<int32_t>(theirs - closed) >= 0;
-    if (!has_closed && has_error()) return error();
+    if (!has_closed && options_.peers.has_error()) return options_.peers.error();
     if (has_closed || has_left) {
       ++peer;
       continue;
     }
     if (now_ns() > deadline_ns) {
-      raise({Code::kTimeout, format("rank %u has not called tutti_memory_deregister, which rank %u waits "
-                                    "for: all ranks call it, in the same order",
-                                    peer, rank_)});
-      return error();
+      options_.peers.raise(
+          {Code::kTimeout, format("rank %u has not called tutti_memory_deregister, which rank %u waits "
+                                  "for: all ranks call it, in the same order",
+                                  peer, options_.peers.rank())});
+      return options_.peers.error();
     }
     waiter.pause();
   }
   return Status::ok();
 }
 
-Result<void*> Communicator::allocate(uint64_t bytes) {
-  if (is_on_device()) return process_.devices_in_use()->allocate(options_.device, bytes);
-  return process_.heap().allocate(bytes);
-}
-
-/// What is bound from now on finds the regions as they are now.
-void Communicator::forget_programs() {
-  last_ = nullptr;
-  bound_.clear();
-  variable_.reset();
-  message_programs_.clear();
+/// What is bound from now on finds the registered memory as it is now.
+void MemoryRegistrations::forget_bound() {
+  options_.device.set_registered_count(numbers_.size());
+  options_.device.forget_messages();
+  options_.forget_bound();
 }
 
 }  // namespace tutti

@@ -244,7 +244,7 @@ TEST(OneThreadTest, DrivesAllRanksOfAProcess) {
 
 size_t ranks_in_a_collective(const tutti_comm_t* comm) {
   constexpr std::string_view kInside = "is in collective";
-  const std::string report = comm->comm->report();
+  const std::string report = comm->comm->peers().report();
   size_t count = 0;
   for (size_t at = report.find(kInside); at != std::string::npos; at = report.find(kInside, at + 1)) ++count;
   return count;

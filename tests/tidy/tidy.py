@@ -35,8 +35,8 @@ MAY_INCLUDE = {
     "engine": {"core", "cuda", "plan", "topology", "reduce", "algorithms", "transports"},
 }
 MAY_INCLUDE["health"] = MAY_INCLUDE["engine"] | {"engine", "bootstrap"}
-MAY_INCLUDE["device"] = MAY_INCLUDE["health"]
-MAY_INCLUDE["comm"] = MAY_INCLUDE["device"] | {"health", "device"}
+MAY_INCLUDE["device"] = MAY_INCLUDE["health"] | {"health"}
+MAY_INCLUDE["comm"] = MAY_INCLUDE["device"] | {"device"}
 MAY_INCLUDE["api"] = MAY_INCLUDE["comm"] | {"comm", "include"}
 TOP_LAYERS = ("plugins", "perf", "trainer", "tools", "tests")
 for _top in TOP_LAYERS:

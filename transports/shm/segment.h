@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "core/limits.h"
 #include "core/result.h"
@@ -103,6 +104,16 @@ class Segment {
  private:
   Mapping mapping_;
   SegmentShape shape_;
+};
+
+/// How a rank reaches another rank's memory.
+struct PeerSegment {
+  /// Of a rank on another host only the header is there: what this rank knows of that rank's status.
+  std::shared_ptr<Segment> segment;
+  bool is_remote = false;
+  bool same_process = false;
+  uint64_t reference_offset = 0;  ///< added to an address in the peer's symmetric heap
+  int pull_pid = 0;               ///< the peer's process; 0: its memory cannot be pulled
 };
 
 /// Puts `alert` up if nobody has; the first one wins.

@@ -1,4 +1,5 @@
-// Creating a communicator, as its phases: meet, describe, choose, connect, allocate.
+#include "comm/builder.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -7,10 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <utility>
 
-#include "bootstrap/bootstrap.h"
-#include "comm/communicator.h"
-#include "comm/rank_facts.h"
+#include "bootstrap/crypto.h"
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "core/hash.h"
@@ -115,12 +115,22 @@ void prefault_rings(const Segment& segment, const SegmentShape& shape) {
 
 }  // namespace
 
-Communicator::Communicator(Process& process, uint32_t rank_count, uint32_t rank, const CommOptions& options)
+struct CommunicatorBuilder::OwnFiles {
+  FileDescriptor segment;
+  /// Copies: the rank may give its links back before all others have asked for their files.
+  FileDescriptor device;
+  FileDescriptor multicast;
+  std::optional<FileOffer> offer;
+};
+
+CommunicatorBuilder::CommunicatorBuilder(Process& process, uint32_t rank, uint32_t rank_count,
+                                         const CommOptions& options)
     : process_(process),
-      rank_count_(rank_count),
       rank_(rank),
+      rank_count_(rank_count),
       options_(options),
-      timeout_ms_(options.timeout_ms) {
+      parts_(std::make_unique<CommunicatorParts>(process, options, rank, rank_count)),
+      peers_(parts_->peers) {
   const Config& config = process.config();
   shape_ = {.rank_count = rank_count,
             .published = options.threads,
@@ -132,107 +142,162 @@ Communicator::Communicator(Process& process, uint32_t rank_count, uint32_t rank,
 Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, const UniqueId& id,
                                                            uint32_t rank_count, uint32_t rank,
                                                            const CommOptions& options, BootstrapStop* stop) {
-  const BootstrapOptions setup{.id = id,
-                               .rank_count = rank_count,
-                               .rank = rank,
-                               .deadline_ns = deadline_after_ms(options.setup_timeout_ms),
-                               .stop = stop};
-  std::unique_ptr<Communicator> comm(new Communicator(process, rank_count, rank, options));
-  const Status made = comm->meet(setup);
-  if (!made) {
-    comm.reset();
-    // Ranks that come late learn why, if this process is the one that they ask.
-    process.bootstrap_servers().stay(setup, made);
-    return made;
-  }
-  return comm;
+  const BootstrapOptions bootstrap{.id = id,
+                                   .rank_count = rank_count,
+                                   .rank = rank,
+                                   .deadline_ns = deadline_after_ms(options.setup_timeout_ms),
+                                   .stop = stop};
+  CommunicatorBuilder builder(process, rank, rank_count, options);
+  const Status built = builder.build(bootstrap);
+  if (built) return std::make_unique<Communicator>(builder.take());
+  // Ranks that come late learn why, if this process is the one that they ask.
+  process.bootstrap_servers().stay(bootstrap, built);
+  return built;
 }
 
-/// Meet: from here on every rank learns of a failure of any other.
-Status Communicator::meet(const BootstrapOptions& options) {
-  auto setup = Bootstrap::join(options, process_.config());
-  TUTTI_TRY(setup.status());
-  const Status prepared = contained([&] { return prepare(*setup); });
-  if (prepared) return prepared;
+Status CommunicatorBuilder::build(const BootstrapOptions& options) {
+  auto bootstrap = Bootstrap::join(options, process_.config());
+  TUTTI_TRY(bootstrap.status());
+  const Status failed = contained([&] { return run_phases(*bootstrap); });
+  if (failed) return failed;
   // The first failure that is heard of is everybody's, and should not be what another one has led to.
-  Status cause = prepared;
+  Status cause = failed;
   static_cast<void>(contained([&]() -> Status {
-    cause = setup->find_cause(prepared);
-    setup->fail(cause);
+    cause = bootstrap->find_cause(failed);
+    bootstrap->fail(cause);
     return Status::ok();
   }));
-  // Who is through all the same, because the last word of the meeting has reached it, reads it in its first
-  // call, and shrinks without this rank.
-  if (!links_.peers().empty()) {
-    raise(cause);
-    show_left();
+  // A rank may already have its communicator when another rank's set-up fails. Its first call then reports
+  // the error, and it shrinks without this rank.
+  if (!peers_.memory().empty()) {
+    peers_.raise(cause);
+    peers_.show_left();
   }
+  // What the parts' handlers use is the builder's still.
+  parts_->close();
+  parts_.reset();
   return cause;
 }
 
-/// All phases after joining the meeting.
-Status Communicator::prepare(Bootstrap& setup) {
+Status CommunicatorBuilder::run_phases(Bootstrap& bootstrap) {
   TUTTI_TRY(start_workers());
   // Other ranks hear of a failure once all have met.
   const Status opened = open_device();
-  if (rank_count_ == 1) {
-    TUTTI_TRY(opened);
-    cores_ = core_count(usable_cpus(), cpu_quota());
-    choose_waiting(1);
-    own_header_ = std::make_unique<SegmentHeader>();
-    header_ = own_header_.get();
-    const std::vector<RankFacts> alone = {describe({}, {})};
-    TUTTI_TRY(connect_device(setup, alone, {}));
-    return setup.finish();
-  }
+  if (rank_count_ == 1) return build_alone(bootstrap, opened);
+  OwnFiles own;
+  TUTTI_TRY(make_segment(own));
+  TUTTI_TRY(open_files(own));
+  const auto facts = introduce(bootstrap, own);
+  TUTTI_TRY(facts.status());
+  TUTTI_TRY(opened);
+  // Nothing that follows depends on when ranks do it.
+  TUTTI_TRY(choose(bootstrap, *facts));
+  std::vector<KeptFiles> kept(rank_count_);
+  TUTTI_TRY(connect(bootstrap, *facts, kept));
+  TUTTI_TRY(allocate(bootstrap, *facts, kept));
+  // Every rank has what it needs. From here on the life descriptor or the control connection tells of a rank
+  // that ends, and the heartbeat of one that stands still.
+  TUTTI_TRY(bootstrap.finish());
+  if (parts_->plane != nullptr) parts_->plane->expect_beats();
+  if (parts_->heartbeat != nullptr) parts_->heartbeat->expect_beats();
+  return Status::ok();
+}
 
-  // Describe: this rank's shared memory exists, empty.
+Status CommunicatorBuilder::build_alone(Bootstrap& bootstrap, const Status& opened) {
+  TUTTI_TRY(opened);
+  cores_ = core_count(usable_cpus(), cpu_quota());
+  own_cores_ = cores_;
+  choose_waiting(1);
+  parts_->own_header = std::make_unique<SegmentHeader>();
+  header_ = parts_->own_header.get();
+  peers_.set_hosts({0});
+  peers_.set_own_page(*header_);
+  const std::vector<RankFacts> alone = {describe({}, {})};
+  TUTTI_TRY(allocate(bootstrap, alone, {}));
+  return bootstrap.finish();
+}
+
+/// This rank's shared memory, empty.
+Status CommunicatorBuilder::make_segment(OwnFiles& own) {
   auto memory = create_memory("tutti-segment", shape_.bytes());
   TUTTI_TRY(memory.status());
   auto mapping = map_memory(*memory, shape_.bytes());
   TUTTI_TRY(mapping.status());
+  own.segment = std::move(*memory);
   segment_ = std::make_shared<Segment>(std::move(*mapping), shape_);
   header_ = &segment_->header();
+  peers_.set_own_page(*header_);
   prefault_rings(*segment_, shape_);
   process_.add_segment(reinterpret_cast<uint64_t>(header_), segment_);
-  auto server = process_.file_server();
-  TUTTI_TRY(server.status());
-  // Its own, since the rank may give its links back before all others have asked for their file.
-  const auto device_file = duplicate_file(device_ != nullptr ? device_->file() : -1);
-  TUTTI_TRY(device_file.status());
-  const auto multicast_file = duplicate_file(device_ != nullptr ? device_->multicast_file() : -1);
-  TUTTI_TRY(multicast_file.status());
-  FileOffer offer(**server);
-  TUTTI_TRY(fill_random(std::as_writable_bytes(std::span(offer.secret))));
-  const std::array<int, kRankFiles> files = {
-      memory->get(), process_.heap().fd(), process_.life_fd(),
-      device_file->is_open() ? device_file->get() : process_.life_fd(),
-      multicast_file->is_open() ? multicast_file->get() : process_.life_fd()};
-  const auto announce = [&](const PackedEndpoints& data) {
-    offer.open(files);
-    const RankFacts facts = describe(data, offer.secret);
-    const auto bytes = as_bytes(facts);
-    return std::vector<std::byte>(bytes.begin(), bytes.end());
-  };
-  auto introductions = setup.introduce(announce);
-  TUTTI_TRY(introductions.status());
-  TUTTI_TRY(opened);
-
-  // Choose and connect: nothing that follows depends on when ranks do it.
-  TUTTI_TRY(connect(setup, *introductions));
-  // Every rank has what it needs: from here on a rank that ends is found by its life descriptor, or its
-  // control connection, and one that stands still by its heartbeat.
-  TUTTI_TRY(setup.finish());
-  if (plane_ != nullptr) plane_->expect_beats();
-  if (heartbeat_ != nullptr) heartbeat_->expect_beats();
   return Status::ok();
 }
 
-RankFacts Communicator::describe(const PackedEndpoints& data, const FileSecret& secret) const {
+Status CommunicatorBuilder::open_files(OwnFiles& own) {
+  auto server = process_.file_server();
+  TUTTI_TRY(server.status());
+  auto device = duplicate_file(device_ != nullptr ? device_->file() : -1);
+  TUTTI_TRY(device.status());
+  auto multicast = duplicate_file(device_ != nullptr ? device_->multicast_file() : -1);
+  TUTTI_TRY(multicast.status());
+  own.device = std::move(*device);
+  own.multicast = std::move(*multicast);
+  own.offer.emplace(**server);
+  return fill_random(std::as_writable_bytes(std::span(own.offer->secret)));
+}
+
+Result<std::vector<RankFacts>> CommunicatorBuilder::introduce(Bootstrap& bootstrap, OwnFiles& own) {
+  const int life = process_.life_fd();
+  const std::array<int, kRankFiles> files = {own.segment.get(), process_.heap().fd(), life,
+                                             own.device.is_open() ? own.device.get() : life,
+                                             own.multicast.is_open() ? own.multicast.get() : life};
+  const auto announce = [&](const PackedEndpoints& data) {
+    own.offer->open(files);
+    const RankFacts facts = describe(data, own.offer->secret);
+    const auto bytes = as_bytes(facts);
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  };
+  auto introductions = bootstrap.introduce(announce);
+  TUTTI_TRY(introductions.status());
+  std::vector<RankFacts> facts;
+  facts.reserve(rank_count_);
+  for (const auto& introduction : *introductions) facts.push_back(facts_of(introduction));
+  return facts;
+}
+
+Status CommunicatorBuilder::choose(const Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
+  // All ranks find the same difference, before any looks for what another that has found it may have dropped.
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) TUTTI_TRY(compare(peer, facts[peer], facts[0]));
+  std::vector<uint64_t> hosts;
+  hosts.reserve(rank_count_);
+  for (const RankFacts& theirs : facts) hosts.push_back(theirs.host);
+  // Ranks that met at one server share their host, whatever they say.
+  host_of_ = bootstrap.is_network() ? number_hosts(hosts) : std::vector<uint32_t>(rank_count_, 0);
+  peers_.set_hosts(host_of_);
+  host_count_ = peers_.host_count();
+  count_cores(facts);
+  // This rank's segment was laid out for the other size; nobody on its host reads the rings in it.
+  if (peers_.shares_no_host() && process_.config().slot_bytes == 0) shape_.slot_bytes = kNetworkSlotBytes;
+  return Status::ok();
+}
+
+Status CommunicatorBuilder::connect(Bootstrap& bootstrap, const std::vector<RankFacts>& facts,
+                                    std::vector<KeptFiles>& kept) {
+  memory_.resize(rank_count_);
+  TUTTI_TRY(reach_peers(bootstrap, facts, kept));
+  TUTTI_TRY(connect_hosts(bootstrap, facts));
+  peers_.set_memory(std::move(memory_));
+  TUTTI_TRY(open_control_plane());
+  TUTTI_TRY(watch_life(facts, kept));
+  TUTTI_TRY(start_heartbeat());
+  process_.add_communicator(&peers_, bootstrap.id());
+  return Status::ok();
+}
+
+RankFacts CommunicatorBuilder::describe(const PackedEndpoints& data, const FileSecret& secret) const {
   const Config& config = process_.config();
   return {.process = process_.token(),
-          .machine = process_.place().machine,
-          .host = process_.place().host,
+          .machine = process_.locality().machine,
+          .host = process_.locality().host,
           .data = data,
           .secret = secret,
           .segment_key = reinterpret_cast<uint64_t>(header_),
@@ -254,51 +319,19 @@ RankFacts Communicator::describe(const PackedEndpoints& data, const FileSecret& 
           .choice = hash_of_choice(process_)};
 }
 
-/// The threads that help the caller, and their places for links.
-Status Communicator::start_workers() {
+// The threads that help the caller, and their places for links.
+Status CommunicatorBuilder::start_workers() {
   if (options_.threads == 1) return Status::ok();
   auto workers = Workers::start(options_.threads - 1);
   TUTTI_TRY(workers.status());
   workers_ = std::move(*workers);
-  for (uint32_t i = 1; i < options_.threads; ++i) stripe_links_.push_back(std::make_unique<RankLinks>());
   return Status::ok();
-}
-
-Status Communicator::connect(Bootstrap& setup, const Blobs& introductions) {
-  std::vector<RankFacts> facts;
-  facts.reserve(rank_count_);
-  for (const auto& introduction : introductions) facts.push_back(facts_of(introduction));
-  // All ranks find the same difference, before any looks for what another that has found it may have dropped.
-  for (uint32_t peer = 0; peer < rank_count_; ++peer) TUTTI_TRY(compare(peer, facts[peer], facts[0]));
-  std::vector<uint64_t> hosts;
-  hosts.reserve(rank_count_);
-  for (const RankFacts& theirs : facts) hosts.push_back(theirs.host);
-  // Ranks that met at one server share their host, whatever they say.
-  host_of_ = setup.is_network() ? number_hosts(hosts) : std::vector<uint32_t>(rank_count_, 0);
-  host_count_ = *std::max_element(host_of_.begin(), host_of_.end()) + 1;
-  count_cores(facts);
-  // This rank's segment was laid out for the other size; nobody on its host reads the rings in it.
-  if (shares_no_host() && process_.config().slot_bytes == 0) shape_.slot_bytes = kNetworkSlotBytes;
-
-  std::vector<RankLinks::Peer> peers(rank_count_);
-  std::vector<KeptFiles> files(rank_count_);
-  TUTTI_TRY(reach_peers(setup, facts, peers, files));
-  TUTTI_TRY(connect_hosts(setup, facts));
-  for (uint32_t i = 0; i < stripe_links_.size(); ++i) {
-    stripe_links_[i]->connect(shape_, rank_, i + 1, peers, remote_.get());
-  }
-  links_.connect(shape_, rank_, 0, std::move(peers), remote_.get());
-  TUTTI_TRY(open_control_plane());
-  TUTTI_TRY(watch_life(facts, files));
-  TUTTI_TRY(start_heartbeat());
-  process_.add_communicator(this, setup.id());
-  return connect_device(setup, facts, files);
 }
 
 /// The memory of all peers. Of each on this host what it offers is fetched, mapped, and closed but for what
 /// is needed later: thousands of ranks would not fit into the limit of descriptors otherwise.
-Status Communicator::reach_peers(Bootstrap& setup, const std::vector<RankFacts>& facts,
-                                 std::vector<RankLinks::Peer>& peers, std::vector<KeptFiles>& kept) {
+Status CommunicatorBuilder::reach_peers(Bootstrap& bootstrap, const std::vector<RankFacts>& facts,
+                                        std::vector<KeptFiles>& kept) {
   std::set<Process::Token> seen;
   for (uint32_t i = 0; i < rank_count_; ++i) {
     // From its own number on: all at once they would ask the same process.
@@ -306,17 +339,16 @@ Status Communicator::reach_peers(Bootstrap& setup, const std::vector<RankFacts>&
     if (host_of_[peer] != host_of_[rank_]) {
       auto page = map_plain(sizeof(SegmentHeader));
       TUTTI_TRY(page.status());
-      peers[peer] = {.segment = std::make_shared<Segment>(std::move(*page), shape_), .is_remote = true};
-      one_process_ = false;
+      memory_[peer] = {.segment = std::make_shared<Segment>(std::move(*page), shape_), .is_remote = true};
       continue;
     }
     if (facts[peer].process == process_.token()) {
-      TUTTI_TRY(find_peer(peer, facts[peer], peers[peer]));
+      TUTTI_TRY(find_peer(peer, facts[peer], memory_[peer]));
       continue;
     }
-    auto files = fetch_from(setup, peer, facts[peer]);
+    auto files = fetch_from(bootstrap, peer, facts[peer]);
     TUTTI_TRY(files.status());
-    TUTTI_TRY(map_peer(facts[peer], *files, peers[peer]));
+    TUTTI_TRY(map_peer(facts[peer], *files, memory_[peer]));
     if (seen.insert(facts[peer].process).second) kept[peer].life = std::move((*files)[kLifeFile]);
     if (facts[peer].device.has_file != 0) kept[peer].device = std::move((*files)[kDeviceFile]);
     if (peer == 0 && facts[peer].device.multicasts != 0)
@@ -326,32 +358,31 @@ Status Communicator::reach_peers(Bootstrap& setup, const std::vector<RankFacts>&
 }
 
 /// A peer in this process.
-Status Communicator::find_peer(uint32_t peer, const RankFacts& theirs, RankLinks::Peer& result) {
+Status CommunicatorBuilder::find_peer(uint32_t peer, const RankFacts& theirs, PeerSegment& result) {
   result.segment = process_.find_segment(theirs.segment_key);
   result.same_process = true;
   if (result.segment != nullptr) return Status::ok();
   return {Code::kPeerLost, format("rank %u, a thread of this process, has failed in its set-up", peer)};
 }
 
-Result<std::vector<FileDescriptor>> Communicator::fetch_from(Bootstrap& setup, uint32_t peer,
-                                                             const RankFacts& theirs) const {
+Result<std::vector<FileDescriptor>> CommunicatorBuilder::fetch_from(Bootstrap& bootstrap, uint32_t peer,
+                                                                    const RankFacts& theirs) const {
   auto files = fetch_files({.name = Process::file_server_name(theirs.process),
                             .secret = theirs.secret,
                             .count = kRankFiles,
-                            .deadline_ns = setup.deadline_ns(),
-                            .bootstrap_fd = setup.descriptor(),
-                            .check = [&setup] { return setup.check(); }});
+                            .deadline_ns = bootstrap.deadline_ns(),
+                            .bootstrap_fd = bootstrap.descriptor(),
+                            .check = [&bootstrap] { return bootstrap.check(); }});
   if (files) return files;
   // What has ended the set-up of all is told in its own words.
-  TUTTI_TRY(setup.check());
+  TUTTI_TRY(bootstrap.check());
   return Status(files.status().code(), format("rank %u cannot reach rank %u, which is on its host: %s", rank_,
                                               peer, std::string(files.status().text()).c_str()));
 }
 
 /// A peer in another process of this host.
-Status Communicator::map_peer(const RankFacts& theirs, const std::vector<FileDescriptor>& files,
-                              RankLinks::Peer& result) {
-  one_process_ = false;
+Status CommunicatorBuilder::map_peer(const RankFacts& theirs, const std::vector<FileDescriptor>& files,
+                                     PeerSegment& result) {
   auto mapping = map_memory(files[kSegmentFile], shape_.bytes());
   TUTTI_TRY(mapping.status());
   auto heap = process_.peer_heap(theirs.process, files[kHeapFile], theirs.heap_bytes);
@@ -366,7 +397,7 @@ Status Communicator::map_peer(const RankFacts& theirs, const std::vector<FileDes
 }
 
 /// Cores of this host, for waiting, and of the host that has fewest, which all ranks choose algorithms by.
-void Communicator::count_cores(const std::vector<RankFacts>& facts) {
+void CommunicatorBuilder::count_cores(const std::vector<RankFacts>& facts) {
   const auto cores_of = [&](auto&& is_there) {
     CpuSet cpus;
     uint32_t quota = 0;
@@ -391,7 +422,7 @@ void Communicator::count_cores(const std::vector<RankFacts>& facts) {
 }
 
 /// Spins only where every thread that may be at work has a core.
-void Communicator::choose_waiting(uint32_t ranks_here) {
+void CommunicatorBuilder::choose_waiting(uint32_t ranks_here) {
   const auto mode_of = [this, ranks_here](uint32_t threads) {
     const WaitMode wanted = process_.config().wait;
     if (wanted != WaitMode::kAuto) return wanted;
@@ -399,61 +430,65 @@ void Communicator::choose_waiting(uint32_t ranks_here) {
   };
   wait_mode_ = mode_of(1);
   striped_wait_mode_ = mode_of(options_.threads);
-  waiter_ = make_waiter();
 }
 
-Status Communicator::open_control_plane() {
+Status CommunicatorBuilder::open_control_plane() {
   if (control_peers_.empty()) return Status::ok();
+  const NetworkConnections* network = network_.get();
+  CommunicatorParts* parts = parts_.get();
   auto plane = ControlPlane::open(
       process_.control(), std::move(control_peers_), process_.config().heartbeat_ms,
       {.on_alert =
-           [this](uint32_t from, const Status& why) {
-             raise_alert(header_->alert, why.code(), from, why.text());
-             if (from == rank_ && why.code() == Code::kPeerLost) mark_lost(rank_, StatusPage::kSilent);
+           [parts](uint32_t from, const Status& why) {
+             const Peers& peers = parts->peers;
+             raise_alert(peers.own().alert, why.code(), from, why.text());
+             if (from == peers.rank() && why.code() == Code::kPeerLost)
+               peers.mark_lost(peers.rank(), StatusPage::kSilent);
            },
        .on_left =
-           [this](uint32_t peer) {
-             links_.peers()[peer].segment->header().status.has_left.store(StatusPage::kLeft);
-           },
+           [parts](uint32_t peer) { parts->peers.header(peer).status.has_left.store(StatusPage::kLeft); },
        .on_lost =
-           [this](uint32_t peer, bool is_silent, const Status& why) {
-             lose(peer, is_silent ? StatusPage::kSilent : StatusPage::kDied, why);
+           [parts](uint32_t peer, bool is_silent, const Status& why) {
+             parts->lose(peer, is_silent ? StatusPage::kSilent : StatusPage::kDied, why);
            },
        .report =
-           [this](uint32_t peer) {
-             StatusCopy copy = StatusCopy::of(header_->status);
-             copy.unsent_bytes = remote_->unsent_bytes(peer);
+           [parts, network](uint32_t peer) {
+             StatusCopy copy = StatusCopy::of(parts->peers.own().status);
+             copy.unsent_bytes = network->unsent_bytes(peer);
              return copy;
            },
        .on_members =
-           [this](uint32_t peer, std::span<const std::byte> packed) {
+           [parts](uint32_t peer, std::span<const std::byte> packed) {
              const auto members = Members::unpack(packed);
-             if (members) write_decision(links_.peers()[peer].segment->header().decision, *members);
+             if (members) write_decision(parts->peers.header(peer).decision, *members);
            }});
   TUTTI_TRY(plane.status());
-  plane_ = std::move(*plane);
-  process_.add_plane(plane_);
+  parts_->plane = std::move(*plane);
+  peers_.set_control_plane(parts_->plane);
+  process_.add_plane(parts_->plane);
   return Status::ok();
 }
 
 /// Shows the processes of this host that this one runs, and looks whether they do.
-Status Communicator::start_heartbeat() {
-  if (lives_.empty() || process_.config().heartbeat_ms == 0) return Status::ok();
+Status CommunicatorBuilder::start_heartbeat() {
+  if (parts_->lives.empty() || process_.config().heartbeat_ms == 0) return Status::ok();
   std::vector<Heartbeat::Peer> peers;
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
-    const RankLinks::Peer& at = links_.peers()[peer];
+    const PeerSegment& at = peers_.memory()[peer];
     if (!at.is_remote && !at.same_process) peers.push_back({peer, &at.segment->header().status.heartbeat});
   }
   auto heartbeat =
       Heartbeat::start(process_.control(), process_.config().heartbeat_ms, header_->status.heartbeat, peers,
-                       [this](uint32_t rank, const Status& why) { lose(rank, StatusPage::kSilent, why); });
+                       [parts = parts_.get()](uint32_t rank, const Status& why) {
+                         parts->lose(rank, StatusPage::kSilent, why);
+                       });
   TUTTI_TRY(heartbeat.status());
-  heartbeat_ = std::move(*heartbeat);
+  parts_->heartbeat = std::move(*heartbeat);
   return Status::ok();
 }
 
 /// Watches one life descriptor of every other process.
-Status Communicator::watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files) {
+Status CommunicatorBuilder::watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files) {
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
     if (!files[peer].life.is_open()) continue;
     std::vector<uint32_t> ranks;
@@ -462,22 +497,13 @@ Status Communicator::watch_life(const std::vector<RankFacts>& facts, std::vector
     }
     FileDescriptor life = std::move(files[peer].life);
     const int fd = life.get();
-    TUTTI_TRY(process_.control().watch(fd, 0, [this, ranks, fd](uint32_t) {
-      process_.control().forget(fd);
-      for (const uint32_t rank : ranks) peer_lost(rank);
+    TUTTI_TRY(process_.control().watch(fd, 0, [parts = parts_.get(), ranks, fd](uint32_t) {
+      parts->process.control().forget(fd);
+      for (const uint32_t rank : ranks) parts->lose(rank, StatusPage::kDied, ended_status(rank));
     }));
-    lives_.push_back(std::move(life));
+    parts_->lives.push_back(std::move(life));
   }
   return Status::ok();
-}
-
-Communicator::~Communicator() {
-  process_.remove_communicator(this);
-  close_device();
-  close_staging();
-  heartbeat_.reset();
-  if (plane_ != nullptr) plane_->close();
-  for (const FileDescriptor& life : lives_) process_.control().forget(life.get());
 }
 
 }  // namespace tutti

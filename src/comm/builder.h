@@ -1,0 +1,100 @@
+// CommunicatorBuilder: creates a communicator phase by phase. What each phase fixes:
+//   join       the bootstrap knows this rank: from here on a failure of any rank reaches all
+//   describe   this rank's memory exists, and its files are on offer
+//   introduce  every rank has the facts of all ranks
+//   choose     from equal facts all ranks have come to equal settings, hosts, cores and slots
+//   connect    memory is mapped, connections and the control plane are open
+//   allocate   the executor exists: on the host, on a device, or staged
+//   watch      all ranks are ready; heartbeats are expected
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "comm/communicator.h"
+#include "comm/rank_facts.h"
+#include "core/result.h"
+
+namespace tutti {
+
+/// Used once.
+class CommunicatorBuilder {
+ public:
+  CommunicatorBuilder(Process& process, uint32_t rank, uint32_t rank_count, const CommOptions& options);
+
+  /// All phases. Blocks until all ranks have come. Errors: as Communicator::create; then all ranks are told,
+  /// and this rank has left.
+  Status build(const BootstrapOptions& options);
+  /// What `build` has made.
+  std::unique_ptr<CommunicatorParts> take() { return std::move(parts_); }
+
+ private:
+  /// Files that this rank offers to the others while they connect.
+  struct OwnFiles;
+
+  Status run_phases(Bootstrap& bootstrap);
+  Status build_alone(Bootstrap& bootstrap, const Status& opened);
+  Status start_workers();
+  Status make_segment(OwnFiles& own);
+  Status open_files(OwnFiles& own);
+  Result<std::vector<RankFacts>> introduce(Bootstrap& bootstrap, OwnFiles& own);
+  RankFacts describe(const PackedEndpoints& data, const FileSecret& secret) const;
+  Status choose(const Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
+  void count_cores(const std::vector<RankFacts>& facts);
+  void choose_waiting(uint32_t ranks_here);
+
+  Status connect(Bootstrap& bootstrap, const std::vector<RankFacts>& facts, std::vector<KeptFiles>& kept);
+  Status reach_peers(Bootstrap& bootstrap, const std::vector<RankFacts>& facts, std::vector<KeptFiles>& kept);
+  Status find_peer(uint32_t peer, const RankFacts& theirs, PeerSegment& result);
+  Result<std::vector<FileDescriptor>> fetch_from(Bootstrap& bootstrap, uint32_t peer,
+                                                 const RankFacts& theirs) const;
+  Status map_peer(const RankFacts& theirs, const std::vector<FileDescriptor>& files, PeerSegment& result);
+  Status connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
+  Status open_control_plane();
+  Status watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files);
+  Status start_heartbeat();
+
+  // allocate: builder_executor.cc
+  Status open_device();
+  DeviceIdentity device_identity() const;
+  Status allocate(Bootstrap& bootstrap, std::span<const RankFacts> facts, std::span<const KeptFiles> files);
+  Status allocate_host();
+  Status allocate_device();
+  Status allocate_staged(const std::string& why, uint32_t sharers);
+  std::string find_distance(std::span<const RankFacts> facts) const;
+  uint32_t count_sharers(std::span<const RankFacts> facts) const;
+  Result<std::string> join_devices(Bootstrap& bootstrap, std::span<const RankFacts> facts,
+                                   std::span<const KeptFiles> files);
+  Status join_multicast(Bootstrap& bootstrap, std::span<const RankFacts> facts,
+                        std::span<const KeptFiles> files);
+  Result<std::string> first_failure(Bootstrap& bootstrap, const Status& own, const char* consequence) const;
+
+  Process& process_;
+  uint32_t rank_;
+  uint32_t rank_count_;
+  CommOptions options_;
+  std::unique_ptr<CommunicatorParts> parts_;
+  Peers& peers_;
+  SegmentShape shape_;
+  SegmentHeader* header_ = nullptr;
+  std::vector<uint32_t> host_of_;  ///< by rank, numbered in the order of their lowest ranks
+  uint32_t host_count_ = 1;
+  uint32_t cores_ = 1;      ///< of the host that has fewest
+  uint32_t own_cores_ = 1;  ///< of this machine
+  WaitMode wait_mode_ = WaitMode::kYield;
+  WaitMode striped_wait_mode_ = WaitMode::kYield;
+  std::shared_ptr<Segment> segment_;
+  std::vector<PeerSegment> memory_;
+  std::vector<ControlPlane::Peer> control_peers_;
+  std::unique_ptr<NetworkConnections> network_;
+  std::unique_ptr<Workers> workers_;
+  std::unique_ptr<DeviceRank> device_;     ///< until an executor has it
+  uint32_t multiprocessors_ = UINT32_MAX;  ///< of the device that has fewest
+  uint32_t ranks_on_device_ = 1;           ///< of the device that has most
+  bool has_multicast_ = false;             ///< all ranks' devices have multicast memory
+};
+
+}  // namespace tutti

@@ -1,0 +1,204 @@
+// The builder's phase "allocate": where the calls of the communicator run.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "comm/builder.h"
+#include "core/log.h"
+
+namespace tutti {
+namespace {
+
+/// Why a rank cannot reach another one's device memory, as ranks tell each other; empty: it can.
+struct Obstruction {
+  std::array<char, 512> text{};
+};
+
+}  // namespace
+
+Status CommunicatorBuilder::open_device() {
+  if (options_.device < 0) return Status::ok();
+  const auto refuse = [this](const Status& why) {
+    return Status(why.code(),
+                  format("config.device is %d: %s", options_.device, std::string(why.text()).c_str()));
+  };
+  auto devices = process_.devices();
+  if (!devices) return refuse(devices.status());
+  auto rank = (*devices)->open_rank(options_.device, rank_, rank_count_);
+  if (!rank) return refuse(rank.status());
+  device_ = std::move(*rank);
+  return Status::ok();
+}
+
+DeviceIdentity CommunicatorBuilder::device_identity() const {
+  if (device_ != nullptr) return device_->identity();
+  return {.uuid = {}, .has_failed = options_.device >= 0 ? 1u : 0u};
+}
+
+/// What keeps the ranks' devices from reaching each other, as far as their facts tell; empty: nothing.
+std::string CommunicatorBuilder::find_distance(std::span<const RankFacts> facts) const {
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    if (facts[rank].device.is_device == 0) return format("rank %u is in host memory", rank);
+  }
+  for (uint32_t rank = 0; host_count_ > 1 && rank < rank_count_; ++rank) {
+    if (host_of_[rank] != 0) return format("rank %u is on another host than rank 0", rank);
+  }
+  return "";
+}
+
+/// All ranks come to the same result.
+Status CommunicatorBuilder::allocate(Bootstrap& bootstrap, std::span<const RankFacts> facts,
+                                     std::span<const KeptFiles> files) {
+  // Ranks that cannot use their devices end the set-up of all.
+  const bool has_failed =
+      std::ranges::any_of(facts, [](const RankFacts& theirs) { return theirs.device.has_failed != 0; });
+  const bool has_devices =
+      std::ranges::any_of(facts, [](const RankFacts& theirs) { return theirs.device.is_device != 0; });
+  if (has_failed || !has_devices) return allocate_host();
+  std::string distance = find_distance(facts);
+  if (distance.empty()) {
+    auto found = join_devices(bootstrap, facts, files);
+    TUTTI_TRY(found.status());
+    distance = std::move(*found);
+  }
+  if (!distance.empty())
+    return device_ == nullptr ? allocate_host() : allocate_staged(distance, count_sharers(facts));
+  TUTTI_TRY(join_multicast(bootstrap, facts, files));
+  return allocate_device();
+}
+
+Status CommunicatorBuilder::allocate_host() {
+  auto host = std::make_unique<HostExecutor>(HostExecutorOptions{.peers = peers_,
+                                                                 .config = process_.config(),
+                                                                 .heap = process_.heap(),
+                                                                 .shape = shape_,
+                                                                 .reproducible = options_.reproducible,
+                                                                 .threads = options_.threads,
+                                                                 .cores = cores_,
+                                                                 .wait_mode = wait_mode_,
+                                                                 .striped_wait_mode = striped_wait_mode_,
+                                                                 .timeout_ms = options_.timeout_ms,
+                                                                 .network = std::move(network_),
+                                                                 .workers = std::move(workers_)});
+  parts_->host = host.get();
+  parts_->executor = std::move(host);
+  return Status::ok();
+}
+
+Status CommunicatorBuilder::allocate_device() {
+  auto device =
+      std::make_unique<DeviceExecutor>(DeviceExecutorOptions{.peers = peers_,
+                                                             .config = process_.config(),
+                                                             .devices = *process_.devices_in_use(),
+                                                             .relaunch_thread = process_.relaunch_thread(),
+                                                             .reproducible = options_.reproducible,
+                                                             .multiprocessors = multiprocessors_,
+                                                             .ranks_on_device = ranks_on_device_,
+                                                             .has_multicast = has_multicast_,
+                                                             .wait_mode = wait_mode_,
+                                                             .timeout_ms = options_.timeout_ms,
+                                                             .rank = std::move(device_)});
+  parts_->device = device.get();
+  parts_->executor = std::move(device);
+  return parts_->device->start();
+}
+
+/// In place of the DeviceRank. `why`: all ranks know it. `sharers`: ranks of this process on the device.
+Status CommunicatorBuilder::allocate_staged(const std::string& why, uint32_t sharers) {
+  // Before the set-up ends: to give memory back waits for the device, on which an operation of another rank
+  // of this process, which waits for this one, may be under way from then on.
+  device_.reset();
+  auto devices = process_.devices();
+  TUTTI_TRY(devices.status());
+  auto device = (*devices)->open_staging(options_.device, rank_);
+  TUTTI_TRY(device.status());
+  auto staging = std::make_unique<Staging>(std::move(*device), process_.heap(),
+                                           Staging::Options{.rank = rank_,
+                                                            .rank_count = rank_count_,
+                                                            .why = why,
+                                                            .sharers = sharers,
+                                                            .queues = process_.config().device_queues});
+  TUTTI_TRY(allocate_host());
+  auto staged = std::make_unique<StagedExecutor>(peers_, std::move(parts_->executor), std::move(staging));
+  parts_->staged = staged.get();
+  parts_->executor = std::move(staged);
+  return Status::ok();
+}
+
+/// Ranks of this process on this rank's device, itself among them.
+uint32_t CommunicatorBuilder::count_sharers(std::span<const RankFacts> facts) const {
+  const DeviceIdentity& own = facts[rank_].device;
+  return static_cast<uint32_t>(std::count_if(facts.begin(), facts.end(), [&](const RankFacts& theirs) {
+    return theirs.device.is_device != 0 && theirs.device.uuid == own.uuid &&
+           theirs.process == process_.token();
+  }));
+}
+
+/// Ranks on devices of one host try to reach each other's memory. What the lowest rank that could not has
+/// said; empty: all could.
+Result<std::string> CommunicatorBuilder::join_devices(Bootstrap& bootstrap, std::span<const RankFacts> facts,
+                                                      std::span<const KeptFiles> files) {
+  std::vector<DevicePeer> peers;
+  for (const RankFacts& theirs : facts) {
+    const DeviceIdentity& device = theirs.device;
+    const size_t peer = peers.size();
+    const bool has_file = device.has_file != 0 && peer < files.size() && files[peer].device.is_open();
+    peers.push_back({.identity = device,
+                     .same_process = theirs.process == process_.token(),
+                     .file = has_file ? &files[peer].device : nullptr});
+    const auto shares = [&](const RankFacts& other) { return other.device.uuid == device.uuid; };
+    ranks_on_device_ =
+        std::max(ranks_on_device_, static_cast<uint32_t>(std::count_if(facts.begin(), facts.end(), shares)));
+    multiprocessors_ = std::min(multiprocessors_, device.multiprocessors);
+  }
+  const Status joined = device_->connect(peers);
+  if (!joined && joined.code() != Code::kUnsupported) return joined;
+  if (rank_count_ == 1) return std::string();
+  return first_failure(bootstrap, joined,
+                       "; the communicator goes on, but its calls pass through host memory, which is slower");
+}
+
+/// Devices of one rank each that a switch joins get multicast memory. What fails on one rank none has: calls
+/// then go as on devices without.
+Status CommunicatorBuilder::join_multicast(Bootstrap& bootstrap, std::span<const RankFacts> facts,
+                                           std::span<const KeptFiles> files) {
+  const bool all_can =
+      std::ranges::all_of(facts, [](const RankFacts& theirs) { return theirs.device.multicasts != 0; });
+  if (rank_count_ == 1 || ranks_on_device_ > 1 || !all_can) return Status::ok();
+  const bool is_here = facts[0].process == process_.token();
+  for (const bool binds : {false, true}) {
+    const Status own = binds ? device_->bind_multicast()
+                             : device_->add_to_multicast(is_here ? nullptr : &files[0].multicast);
+    const auto failure = first_failure(bootstrap, own, "; the communicator goes on without multicast memory");
+    TUTTI_TRY(failure.status());
+    if (failure->empty()) continue;
+    device_->drop_multicast();
+    return Status::ok();
+  }
+  has_multicast_ = true;
+  return Status::ok();
+}
+
+/// What the lowest rank whose status is none of success has said, which it logs; empty: all have succeeded.
+Result<std::string> CommunicatorBuilder::first_failure(Bootstrap& bootstrap, const Status& status,
+                                                       const char* consequence) const {
+  Obstruction own{};
+  status.text().copy(own.text.data(), own.text.size() - 1);
+  auto all = bootstrap.share(std::as_bytes(std::span(&own, 1)));
+  TUTTI_TRY(all.status());
+  for (uint32_t rank = 0; rank < rank_count_; ++rank) {
+    Obstruction theirs{};
+    const std::vector<std::byte>& bytes = (*all)[rank];
+    std::memcpy(&theirs, bytes.data(), std::min(sizeof(theirs), bytes.size()));
+    theirs.text.back() = '\0';
+    const std::string text = theirs.text.data();
+    if (text.empty()) continue;
+    // Once a communicator.
+    if (rank == rank_) log_line(text + consequence);
+    return text;
+  }
+  return std::string();
+}
+
+}  // namespace tutti

@@ -1,0 +1,370 @@
+#include "device/device_executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/clock.h"
+#include "engine/cuda/bind.h"
+
+namespace tutti {
+namespace {
+
+// How long a failed call waits for its launches to leave: they look at the abort word every few polls.
+constexpr uint64_t kLeavingPatienceMs = 10'000;
+// How long the relaunch thread may take to find out why a launch has failed.
+constexpr uint64_t kDiagnosisPatienceMs = 5000;
+// How long a rank whose message does not match may take to say what it is doing.
+constexpr uint64_t kPagePatienceNs = 100'000'000;
+// Groups of messages that are kept bound, each by its very buffers.
+constexpr size_t kMostMessagePrograms = 64;
+// From these sizes on references and direct writes pay on a device, where a copy costs memory bandwidth and a
+// reference two flags. Estimates.
+constexpr uint64_t kDeviceReferenceBytes = 4096;
+constexpr uint64_t kDeviceDirectWriteBytes = 65536;
+
+/// Whether no rank's part ends before all ranks have begun theirs.
+bool meets_all(const CallShape& shape) {
+  switch (shape.collective) {
+    case Collective::kBarrier: return true;
+    case Collective::kAllReduce:
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll: return shape.count > 0;
+    default: return false;
+  }
+}
+
+bool are_equal(const std::vector<Message>& a, const std::vector<Message>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Message& x, const Message& y) {
+    return x.buffer == y.buffer && x.bytes == y.bytes && x.peer == y.peer && x.sending == y.sending &&
+           x.signature == y.signature;
+  });
+}
+
+}  // namespace
+
+struct DeviceExecutor::Bound final : BoundCall {
+  explicit Bound(const BoundCall& call, std::shared_ptr<const bool> is_kept)
+      : BoundCall(call), keeps_program(std::move(is_kept)) {}
+  /// A launch that never ends still needs its program: then that is never freed.
+  ~Bound() override {
+    if (*keeps_program) static_cast<void>(program.release());
+  }
+  Bound(const Bound&) = delete;
+  Bound& operator=(const Bound&) = delete;
+
+  DeviceProgramHold program;
+  std::shared_ptr<const bool> keeps_program;
+};
+
+DeviceExecutor::DeviceExecutor(DeviceExecutorOptions options)
+    : options_(std::move(options)),
+      diagnosis_(options_.peers, *this),
+      timeout_ms_(options_.timeout_ms),
+      waiter_(options_.wait_mode) {}
+
+Status DeviceExecutor::start() {
+  return options_.relaunch_thread.add(this, [this] { return check_launches(); });
+}
+
+Facts DeviceExecutor::facts() const {
+  const Peers& peers = options_.peers;
+  const bool shares_device = peers.is_one_process() && options_.ranks_on_device == peers.rank_count();
+  return {.can_publish = false,
+          .can_multicast = options_.has_multicast,
+          .can_reference = shares_device || registered_count_ > 0,
+          .cores = peers.rank_count(),
+          .slots = rank().shape().slots / 2,
+          .slot_bytes = rank().shape().slot_bytes};
+}
+
+BindOptions DeviceExecutor::bind_options() const {
+  return {.reproducible = options_.reproducible,
+          .reference_bytes = std::min(options_.config.reference_bytes, kDeviceReferenceBytes),
+          .slots = rank().shape().slots,
+          .slot_bytes = rank().shape().slot_bytes};
+}
+
+/// Whether the choice wants packets for the call, and all ranks' plans allow it: agreed, as both are.
+bool DeviceExecutor::goes_by_packets(const BoundCall& call, const BindRequest& request) const {
+  if (!request.wants_packets) return false;
+  for (uint32_t rank = 0; rank < options_.peers.rank_count(); ++rank) {
+    if (!cuda::is_one_shot(call.algorithm->make(request.request, facts(), rank))) return false;
+  }
+  return true;
+}
+
+Result<std::unique_ptr<BoundCall>> DeviceExecutor::bind(const BoundCall& call, const BindRequest& request) {
+  auto bound = std::make_unique<Bound>(call, keeps_programs_);
+  const Plan plan = call.algorithm->make(request.request, facts(), options_.peers.rank());
+  BindOptions options = bind_options();
+  options.type = call.shape.type;
+  options.op = request.request.op;
+  options.premul_scalar_bits = call.shape.scale_bits;
+  options.message_bytes = message_bytes(call, request);
+  options.places =
+      options.message_bytes >= std::min(options_.config.direct_write_bytes, kDeviceDirectWriteBytes);
+  const bool by_packets = goes_by_packets(call, request);
+  const uint32_t count =
+      by_packets ? short_stripes(options.message_bytes, options_.multiprocessors, options_.ranks_on_device)
+                 : device_stripes(options.message_bytes, rank().shape(), options_.multiprocessors,
+                                  options_.ranks_on_device);
+  std::vector<Geometry> stripes;
+  for (uint32_t index = 0; index < count; ++index)
+    stripes.push_back(stripe_geometry(plan, request, {index, count}));
+  DeviceMark mark{.word = call.word, .count = call.shape.count, .signature_seed = call.signature_seed};
+  auto program = by_packets ? rank().bind_short(plan, stripes, options, std::move(mark))
+                            : rank().bind(plan, stripes, options, std::move(mark));
+  TUTTI_TRY(program.status());
+  bound->program = std::move(*program);
+  return std::unique_ptr<BoundCall>(std::move(bound));
+}
+
+std::string DeviceExecutor::explain(const BoundCall& call) const {
+  const DeviceProgram& program = *static_cast<const Bound&>(call).program;
+  return format("%s, %u blocks of the device", program.by_packets ? " by packets" : "", program.lanes);
+}
+
+DeviceOperation DeviceExecutor::prepare(BoundCall& bound, const Call& call, DeviceStream stream) {
+  DeviceBuffers buffers{.input = call.send, .output = call.recv, .scale = call.scale};
+  if (call.shape.collective == Collective::kBarrier) buffers = rank().barrier_buffers();
+  DeviceOperation operation = make_operation(static_cast<Bound&>(bound).program.get(), buffers, stream);
+  operation.meets_all = call.blocks == nullptr && meets_all(call.shape);
+  return operation;
+}
+
+Result<DeviceOperation> DeviceExecutor::prepare(const MessageCall& call, DeviceStream stream) {
+  DeviceMark mark{.is_collective = call.collective, .messages = call.messages};
+  if (call.collective) {
+    mark.word = agreed_word(call.shape);
+    mark.count = call.shape.count;
+    mark.signature_seed = signature_seed(mark.word, mark.count);
+    for (Message& message : mark.messages) message.signature = bytes_signature(message.bytes);
+  }
+  for (const SelfCopy& copy : take_self_copies(mark.messages, options_.peers.rank()))
+    TUTTI_TRY(rank().copy(copy.to, copy.from, copy.bytes, stream));
+  if (mark.messages.empty() && !call.collective) return DeviceOperation{};
+  auto program = find_messages(std::move(mark));
+  TUTTI_TRY(program.status());
+  return make_operation(*program, {}, stream);
+}
+
+DeviceOperation DeviceExecutor::make_operation(DeviceProgram* program, const DeviceBuffers& buffers,
+                                               DeviceStream stream) {
+  has_stream_calls_ = has_stream_calls_ || !stream.internal;
+  return {.rank = &rank(), .program = program, .buffers = buffers, .stream = stream};
+}
+
+Status DeviceExecutor::launch(std::span<const DeviceOperation> operations) {
+  TUTTI_TRY(options_.devices.launch(operations));
+  options_.relaunch_thread.wake();
+  return Status::ok();
+}
+
+Status DeviceExecutor::launch_one(const DeviceOperation& operation, DeviceStream stream) {
+  const Status launched = launch(std::span(&operation, 1));
+  if (launched) return Status::ok();
+  // A blocking call goes on until what runs all the same has left.
+  return give_up_launch(launched) && stream.internal ? Status::ok() : launched;
+}
+
+Status DeviceExecutor::issue(BoundCall& bound, const Call& call, DeviceStream stream) {
+  return launch_one(prepare(bound, call, stream), stream);
+}
+
+Status DeviceExecutor::issue(const MessageCall& call, DeviceStream stream) {
+  const auto operation = prepare(call, stream);
+  TUTTI_TRY(operation.status());
+  return operation->program == nullptr ? Status::ok() : launch_one(*operation, stream);
+}
+
+bool DeviceExecutor::give_up_launch(const Status& why) {
+  const bool runs = rank().was_launched();
+  // The driver's failures are no fault of the call: the other ranks' would wait for this one's.
+  if (!runs && why.code() != Code::kSystemError) return false;
+  options_.peers.raise(why);
+  options_.relaunch_thread.wake();
+  return runs;
+}
+
+Status DeviceExecutor::order_streams(std::span<void* const> earlier, std::span<void* const> later) {
+  const Status ordered = rank().order_streams(earlier, later);
+  if (ordered || ordered.code() != Code::kSystemError) return ordered;
+  // As of a launch: the other ranks' calls would wait for this one's.
+  options_.peers.raise(ordered);
+  options_.relaunch_thread.wake();
+  return ordered;
+}
+
+Status DeviceExecutor::stream_failure() const {
+  return has_stream_calls_ ? options_.peers.error() : Status::ok();
+}
+
+Result<DeviceProgram*> DeviceExecutor::find_messages(DeviceMark mark) {
+  const auto found =
+      std::find_if(message_programs_.begin(), message_programs_.end(), [&](const DeviceProgramHold& known) {
+        return known->mark.word == mark.word && known->mark.is_collective == mark.is_collective &&
+               are_equal(known->mark.messages, mark.messages);
+      });
+  if (found != message_programs_.end()) return found->get();
+  auto fresh = rank().bind_messages(bind_options(), std::move(mark));
+  TUTTI_TRY(fresh.status());
+  if (message_programs_.size() == kMostMessagePrograms) message_programs_.erase(message_programs_.begin());
+  message_programs_.push_back(std::move(*fresh));
+  return message_programs_.back().get();
+}
+
+Status DeviceExecutor::run(BoundCall& bound, const Call& call) {
+  if (call.shape.purpose != CallPurpose::kUsers) return run_through_host(bound, call);
+  TUTTI_TRY(begin(bound, call));
+  return drive(*this);
+}
+
+Status DeviceExecutor::run(const MessageCall& call) {
+  TUTTI_TRY(begin(call));
+  return drive(*this);
+}
+
+Status DeviceExecutor::run_through_host(BoundCall& bound, const Call& call) {
+  const uint64_t bytes = call.shape.count * type_bytes(call.shape.type);
+  const uint64_t gathered = bytes * options_.peers.rank_count();
+  auto memory = rank().shared_scratch(bytes + gathered);
+  TUTTI_TRY(memory.status());
+  Call pinned = call;
+  std::memcpy(*memory + gathered, call.send, bytes);
+  pinned.send = *memory + gathered;
+  pinned.recv = *memory;
+  TUTTI_TRY(begin(bound, pinned));
+  TUTTI_TRY(drive(*this));
+  std::memcpy(call.recv, *memory, gathered);
+  return Status::ok();
+}
+
+Progress DeviceExecutor::poll() {
+  const auto done = rank().is_done();
+  if (done) return *done ? Progress::kDone : Progress::kBlocked;
+  options_.peers.raise(done.status());
+  return Progress::kDone;
+}
+
+/// A call returns its error when its launches have left: its buffers are the caller's again.
+Status DeviceExecutor::wait() {
+  const uint64_t waited_ns = waiter_.pause();
+  if (!options_.peers.has_error()) {
+    failed_ns_ = 0;
+    return Status::ok();
+  }
+  if (failed_ns_ == 0) failed_ns_ = now_ns();
+  const bool patient = waited_ns == 0 || now_ns() - failed_ns_ < kLeavingPatienceMs * 1'000'000;
+  return patient ? Status::ok() : options_.peers.error();
+}
+
+Status DeviceExecutor::finish(Progress /*progress*/) {
+  waiter_.moved();
+  if (rank().look().state == DeviceSnapshot::State::kFailed && !options_.peers.has_error()) {
+    options_.relaunch_thread.wake();
+    const uint64_t deadline_ns = deadline_after_ms(kDiagnosisPatienceMs);
+    for (Waiter waiter(WaitMode::kYield); !options_.peers.has_error() && now_ns() < deadline_ns;)
+      waiter.pause();
+  }
+  return options_.peers.error();
+}
+
+Status DeviceExecutor::fail(const Status& why) {
+  options_.peers.raise(why);
+  return options_.peers.settle_alert(why);
+}
+
+void DeviceExecutor::wait_beside_callers(bool beside) {
+  waiter_ = Waiter(beside ? WaitMode::kBeside : options_.wait_mode);
+}
+
+void DeviceExecutor::leave() {
+  wait_until_idle();
+}
+
+bool DeviceExecutor::wait_until_idle() {
+  uint64_t failed_ns = 0;
+  for (Waiter waiter(WaitMode::kYield);;) {
+    if (!rank().look().is_running) return true;
+    if (options_.peers.has_error() && failed_ns == 0) failed_ns = now_ns();
+    if (failed_ns != 0 && now_ns() - failed_ns > kLeavingPatienceMs * 1'000'000) return false;
+    options_.relaunch_thread.wake();
+    waiter.pause();
+  }
+}
+
+/// Launches that are queued behind something that never ends still need what they were launched with: then
+/// that is never freed. After a failure graphs may have such launches too, which nobody counts.
+void DeviceExecutor::close() {
+  options_.relaunch_thread.remove(this);
+  const DeviceSnapshot snapshot = rank().look();
+  const bool has_error = options_.peers.has_error();
+  if (!snapshot.is_running && !(snapshot.may_be_replayed && has_error)) return;
+  // The relaunch thread may not have come to it; those that still begin leave at once.
+  if (has_error) rank().abort();
+  *keeps_programs_ = true;
+  for (auto& program : message_programs_) static_cast<void>(program.release());
+  options_.devices.keep_for_good(std::move(options_.rank));
+}
+
+RelaunchThread::NextCheck DeviceExecutor::check_launches() {
+  const Peers& peers = options_.peers;
+  snapshot_ = rank().look();
+  show_on_page(snapshot_);
+  if (snapshot_.state == DeviceSnapshot::State::kFailed && !peers.has_error()) {
+    const uint32_t peer = snapshot_.obstacle.peer;
+    if (!shows_its_call(peer)) return RelaunchThread::NextCheck::kSoon;
+    static_cast<void>(fail(diagnosis_.mismatch_with(peer)));
+  }
+  const bool is_blocked = snapshot_.state == DeviceSnapshot::State::kBlocked;
+  if (is_blocked && !peers.has_error() && diagnosis_.is_due(snapshot_.waited_ns)) {
+    const Status diagnosis =
+        diagnosis_.look(snapshot_.waited_ns, timeout_ms_.load(std::memory_order_relaxed));
+    if (!diagnosis) static_cast<void>(fail(diagnosis));
+  }
+  if (peers.has_error()) rank().abort();
+  if (is_blocked && !snapshot_.goes_on) {
+    if (const Status launched = rank().relaunch(); !launched && !peers.has_error()) peers.raise(launched);
+  }
+  if (snapshot_.is_running || is_blocked) return RelaunchThread::NextCheck::kSoon;
+  return snapshot_.may_be_replayed ? RelaunchThread::NextCheck::kSeldom : RelaunchThread::NextCheck::kNone;
+}
+
+/// What peers read of this rank: the operation under way if it has been looked at, else the last one. Call
+/// and sequence belong together: where the call is not known, neither is told.
+void DeviceExecutor::show_on_page(const DeviceSnapshot& snapshot) {
+  StatusPage& page = options_.peers.own().status;
+  const bool waits = snapshot.state != DeviceSnapshot::State::kFine;
+  const bool is_collective = snapshot.program != nullptr && snapshot.program->mark.is_collective;
+  if (waits) sequence_ = snapshot.sequence + (is_collective ? 1 : 0);
+  // First: a rank that finds one of the words below reads this one behind it.
+  page.completed.store(snapshot.sequence, std::memory_order_release);
+  if (is_collective) {
+    page.call.store(snapshot.program->mark.word, std::memory_order_release);
+    page.count.store(snapshot.program->mark.count, std::memory_order_release);
+    page.sequence.store(snapshot.sequence + (waits ? 1 : 0), std::memory_order_release);
+  }
+  page.in_messages.store(waits && !is_collective ? 1 : 0, std::memory_order_relaxed);
+  if (!waits) page.waits_for.store(0, std::memory_order_relaxed);
+}
+
+/// Whether a peer that has sent a message of another call has told its page which one that is, or has had the
+/// time to: its relaunch thread looks as soon as it waits.
+bool DeviceExecutor::shows_its_call(uint32_t peer) const {
+  const StatusPage& theirs = options_.peers.page(peer);
+  return snapshot_.waited_ns > kPagePatienceNs || theirs.in_messages.load(std::memory_order_acquire) != 0 ||
+         theirs.sequence.load(std::memory_order_acquire) >= sequence_;
+}
+
+/// True once a launch that began after the peer was first seen to be past the operation, or gone, has waited
+/// for the peer in vain: all that the peer had sent was there.
+bool DeviceExecutor::still_waits_for(uint32_t peer) {
+  if (suspect_ && *suspect_ == std::pair(peer, snapshot_.sequence)) return snapshot_.launches > suspected_at_;
+  suspect_.emplace(peer, snapshot_.sequence);
+  // The present round of a launch that stays began before.
+  suspected_at_ = snapshot_.launches + (snapshot_.goes_on ? 1 : 0);
+  return false;
+}
+
+}  // namespace tutti

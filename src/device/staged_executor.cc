@@ -1,0 +1,134 @@
+#include "device/staged_executor.h"
+
+#include <cstring>
+#include <utility>
+
+#include "core/clock.h"
+#include "engine/wait.h"
+
+namespace tutti {
+namespace {
+
+// How often an operation that waits for its stream looks whether it is still wanted.
+constexpr uint64_t kLookMs = 20;
+// How long streams may take, when a communicator in error is closed, to pass the operations that they hold.
+constexpr uint64_t kPassingPatienceMs = 10'000;
+
+}  // namespace
+
+Call with_scale(Call call) {
+  if (call.scale == nullptr) return call;
+  std::memcpy(&call.shape.scale_bits, call.scale, type_bytes(call.shape.type));
+  call.scale = nullptr;
+  return call;
+}
+
+Result<Call> StagedExecutor::take_in(Call call) {
+  if (call.shape.purpose != CallPurpose::kUsers) return call;
+  auto here = staging_->stage(call);
+  TUTTI_TRY(here.status());
+  if (const Status copied = staging_->copy_in(); !copied) {
+    peers_.raise(copied);
+    return copied;
+  }
+  return with_scale(std::move(*here));
+}
+
+Status StagedExecutor::begin(BoundCall& bound, const Call& call) {
+  TUTTI_TRY(host_->begin(bound, call));
+  copies_out_ = call.shape.purpose == CallPurpose::kUsers;
+  return Status::ok();
+}
+
+Status StagedExecutor::begin(const MessageCall& call) {
+  auto here = staging_->stage(call);
+  TUTTI_TRY(here.status());
+  if (const Status copied = staging_->copy_in(); !copied) {
+    peers_.raise(copied);
+    return copied;
+  }
+  TUTTI_TRY(host_->begin(*here));
+  copies_out_ = true;
+  return Status::ok();
+}
+
+Status StagedExecutor::finish(Progress progress) {
+  TUTTI_TRY(host_->finish(progress));
+  if (!std::exchange(copies_out_, false)) return Status::ok();
+  const Status copied = staging_->copy_out();
+  if (!copied) peers_.raise(copied);
+  return copied;
+}
+
+Status StagedExecutor::run(BoundCall& bound, const Call& call) {
+  TUTTI_TRY(begin(bound, call));
+  return drive(*this);
+}
+
+Status StagedExecutor::run(const MessageCall& call) {
+  TUTTI_TRY(begin(call));
+  return drive(*this);
+}
+
+std::string StagedExecutor::explain(const BoundCall& bound) const {
+  return ", through host memory (" + staging_->why() + ")" + host_->explain(bound);
+}
+
+template <class Anything>
+Result<StagedCall<Anything>> StagedExecutor::queue(const Anything& call, DeviceStream stream) {
+  if (peers_.has_error()) return peers_.error();
+  TUTTI_TRY(staging_->check_stream(stream));
+  auto here = staging_->stage(call);
+  TUTTI_TRY(here.status());
+  const auto number = staging_->queue(stream);
+  if (!number) {
+    peers_.raise(number.status());
+    return number.status();
+  }
+  return StagedCall<Anything>{std::move(*here), *number};
+}
+
+Result<StagedCall<Call>> StagedExecutor::stage(const Call& call, DeviceStream stream) {
+  return queue(call, stream);
+}
+
+Result<StagedCall<MessageCall>> StagedExecutor::stage(const MessageCall& call, DeviceStream stream) {
+  return queue(call, stream);
+}
+
+Status StagedExecutor::wait_for_stream(uint32_t number) {
+  while (!staging_->device().wait_until_reached(number, kLookMs)) {
+    if (peers_.has_error()) return peers_.error();
+    // A device that has failed runs no host functions any more.
+    const Status device = staging_->device().is_done().status();
+    if (device.is_ok()) continue;
+    peers_.raise(device);
+    return device;
+  }
+  return Status::ok();
+}
+
+Status StagedExecutor::order_streams(std::span<void* const> earlier, std::span<void* const> later) {
+  for (const std::span<void* const> streams : {earlier, later}) {
+    for (void* const stream : streams)
+      TUTTI_TRY(staging_->check_stream({.internal = false, .handle = stream}));
+  }
+  const Status ordered = staging_->device().order_streams(earlier, later);
+  // The other ranks' calls would wait for this one's.
+  if (ordered.code() == Code::kSystemError) peers_.raise(ordered);
+  return ordered;
+}
+
+/// Streams that have not passed an operation, because they are busy with something of the user's, still need
+/// what it works on: then that is never freed.
+void StagedExecutor::close() {
+  host_->close();
+  const uint64_t deadline_ns = deadline_after_ms(kPassingPatienceMs);
+  for (Waiter waiter(WaitMode::kYield); now_ns() < deadline_ns; waiter.pause()) {
+    const auto done = staging_->device().is_done();
+    if (!done || *done) return;
+  }
+  static_cast<void>(staging_.release());
+}
+
+}  // namespace tutti

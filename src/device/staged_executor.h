@@ -1,0 +1,79 @@
+// StagedExecutor: runs the calls of a rank on a device in a communicator whose ranks do not all reach each
+// other's device memory: as calls on host memory, which the data is copied to and from (staging.h).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "device/staging.h"
+#include "engine/executor.h"
+#include "health/peers.h"
+
+namespace tutti {
+
+class StagedExecutor final : public Executor {
+ public:
+  /// `peers` outlives the executor. `host` runs the calls.
+  StagedExecutor(const Peers& peers, std::unique_ptr<Executor> host, std::unique_ptr<Staging> staging)
+      : peers_(peers), host_(std::move(host)), staging_(std::move(staging)) {}
+
+  Facts facts() const override { return host_->facts(); }
+  uint64_t short_bytes() const override { return 0; }
+  Result<std::unique_ptr<BoundCall>> bind(const BoundCall& call, const BindRequest& request) override {
+    return host_->bind(call, request);
+  }
+  /// Copies what a user's call reads to host memory. Calls of the library's own are there already.
+  Result<Call> take_in(Call call) override;
+  Status begin(BoundCall& bound, const Call& call) override;
+  Status begin(const MessageCall& call) override;
+  Progress poll() override { return host_->poll(); }
+  void moved() override { host_->moved(); }
+  Status wait() override { return host_->wait(); }
+  Status finish(Progress progress) override;
+  Status run(BoundCall& bound, const Call& call) override;
+  Status run(const MessageCall& call) override;
+  Status fail(const Status& why) override { return host_->fail(why); }
+  bool has_begun() const override { return host_->has_begun(); }
+  bool buffers_are_free() const override { return host_->buffers_are_free(); }
+  void wait_beside_callers(bool beside) override { host_->wait_beside_callers(beside); }
+  void set_timeout(uint64_t timeout_ms) override { host_->set_timeout(timeout_ms); }
+  void leave() override { host_->leave(); }
+  void close() override;
+  std::string explain(const BoundCall& bound) const override;
+
+  // Calls on streams of the user's: staged in order, and run later, in the same order, by a thread that runs
+  // nothing else of the communicator meanwhile.
+
+  /// Queues the call's copies on a stream, and a wait of the stream for its run; returns at once. Beside
+  /// runs. Errors: what is known to have failed; kUnsupported (the stream is being captured),
+  /// kInvalidArgument (it belongs to another device), kOutOfMemory.
+  Result<StagedCall<Call>> stage(const Call& call, DeviceStream stream);
+  Result<StagedCall<MessageCall>> stage(const MessageCall& call, DeviceStream stream);
+  /// Waits until the stream has come to the call of that number.
+  Status wait_for_stream(uint32_t number);
+  /// Lets the stream go on behind the call of that number, which has ended or which nobody will run.
+  void release(uint32_t number) { staging_->device().release(number); }
+  /// Runs a call that has been staged, on host memory.
+  Executor& host() { return *host_; }
+  /// As DeviceExecutor::order_streams; kUnsupported as `stage`.
+  Status order_streams(std::span<void* const> earlier, std::span<void* const> later);
+  StagingDevice& device() const { return staging_->device(); }
+
+ private:
+  template <class Anything>
+  Result<StagedCall<Anything>> queue(const Anything& call, DeviceStream stream);
+
+  const Peers& peers_;
+  std::unique_ptr<Executor> host_;
+  std::unique_ptr<Staging> staging_;
+  bool copies_out_ = false;  ///< the blocking call under way is staged
+};
+
+/// The call with the scalar of its pre-multiplied sum in its shape, now that it has come from the device.
+Call with_scale(Call call);
+inline MessageCall with_scale(MessageCall call) {
+  return call;
+}
+
+}  // namespace tutti

@@ -1,0 +1,121 @@
+// Peers: what one rank knows of the ranks of its communicator, and how it tells them about itself.
+//
+// The room src/health answers one question: how are the ranks? Its parts:
+//   Peers            every rank's status page, who is there, the alert that ends a communicator
+//   ControlPlane     the connection to each rank of another host: alerts, leaving, status, heartbeats
+//   Heartbeat        signs of life between the processes of one host
+//   StatusCopy       a status page as it was at one moment, for ranks that cannot map it
+//   StallDiagnosis   why a call makes no progress: dead, late, another call, a circle
+//   Inspector, InspectorServer   tell a person or tutti-inspect what the ranks do
+// All of it works beside the data path. A rank writes its own page with plain stores. It reads other pages
+// only when it has waited for 20 ms. The control thread (bootstrap/control_thread.h) runs every handler.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "health/control_plane.h"
+#include "health/status_copy.h"
+#include "transports/shm/segment.h"
+
+namespace tutti {
+
+/// What is known of a peer at one moment.
+struct PeerSnapshot {
+  StatusCopy page;
+  bool has_answered = true;  ///< false: a peer on another host has not answered yet; `page` says nothing
+  bool is_settled = true;    ///< all that the peer sent before the snapshot has reached this host
+};
+
+/// "rank 3 is in collective 17, ...", or that the rank does not answer.
+std::string describe_snapshot(uint32_t peer, const PeerSnapshot& snapshot);
+
+/// The reason of a rank whose process has ended.
+Status ended_status(uint32_t rank);
+/// The reason of a rank that gives no sign of life.
+Status silent_status(uint32_t rank);
+
+class Peers {
+ public:
+  Peers(uint32_t rank, uint32_t rank_count) : rank_(rank), rank_count_(rank_count) {}
+
+  uint32_t rank() const { return rank_; }
+  uint32_t rank_count() const { return rank_count_; }
+  uint32_t host_count() const { return host_count_; }
+  const std::vector<uint32_t>& host_of() const { return host_of_; }
+  /// Whether all ranks are threads of this process.
+  bool is_one_process() const { return one_process_; }
+  /// Whether each rank has a host of its own.
+  bool shares_no_host() const { return rank_count_ > 1 && host_count_ == rank_count_; }
+
+  // During set-up, in this order:
+
+  /// `host_of`: by rank, numbered from 0 in the order of their lowest ranks.
+  void set_hosts(std::vector<uint32_t> host_of);
+  /// The page of a rank that is alone in its communicator.
+  void set_own_page(SegmentHeader& own) { own_ = &own; }
+  /// How this rank reaches each rank's memory, by rank; its own among them.
+  void set_memory(std::vector<PeerSegment> memory);
+  void set_control_plane(std::shared_ptr<ControlPlane> plane) { plane_ = std::move(plane); }
+
+  /// By rank; empty while set_memory has not been called, and for a communicator of one rank.
+  const std::vector<PeerSegment>& memory() const { return memory_; }
+  bool is_remote(uint32_t rank) const { return !memory_.empty() && memory_[rank].is_remote; }
+  /// Null where all ranks are on one host.
+  ControlPlane* control_plane() const { return plane_.get(); }
+
+  SegmentHeader& own() const { return *own_; }
+  /// The header that this rank sees of another one. Of a rank on another host: what this rank was told.
+  SegmentHeader& header(uint32_t rank) const {
+    return rank == rank_ ? *own_ : memory_[rank].segment->header();
+  }
+  const StatusPage& page(uint32_t rank) const { return header(rank).status; }
+  /// A StatusPage::Presence.
+  uint32_t presence(uint32_t rank) const { return page(rank).has_left.load(std::memory_order_acquire); }
+
+  /// What is known of a peer now. Of a peer on another host: its last answer; each call asks anew.
+  PeerSnapshot snapshot(uint32_t peer) const;
+  /// What a peer is doing now. Waits up to 2 s for the answer of a peer on another host.
+  PeerSnapshot ask(uint32_t peer) const;
+
+  // The error state. Any thread:
+
+  /// What put the communicator in error; ok if nothing has.
+  Status error() const { return alert_status(own_->alert); }
+  bool has_error() const { return own_->alert.state.load(std::memory_order_acquire) == Alert::kRaised; }
+  /// Puts the communicator in error on all ranks.
+  void raise(const Status& why) const;
+  /// As `raise`, then returns the error that all calls of this rank report: the first that reached it. A
+  /// peer that died while it wrote the alert's text never finishes; then `why` takes its place.
+  Status settle_alert(const Status& why) const;
+  /// Waits until the text of an alert that a peer has begun to raise is there.
+  void await_alert() const;
+
+  /// Rank `rank` is lost because of `why`. The alert is raised before the page is marked, so that a rank that
+  /// sees the mark need not guess the reason. False: the rank had left in good order.
+  bool lose(uint32_t rank, StatusPage::Presence presence, const Status& why) const;
+  void mark_lost(uint32_t rank, StatusPage::Presence presence) const;
+  /// No call of this rank will follow.
+  void show_left() const;
+
+  /// Whether a peer of this host is inside a call, and may use this rank's buffers.
+  bool may_use_buffers() const;
+  /// What the ranks are doing, a line each, for people. On the control thread.
+  std::string report() const;
+
+ private:
+  uint32_t rank_;
+  uint32_t rank_count_;
+  std::vector<uint32_t> host_of_;
+  uint32_t host_count_ = 1;
+  bool one_process_ = true;
+  SegmentHeader* own_ = nullptr;
+  std::vector<PeerSegment> memory_;
+  std::shared_ptr<ControlPlane> plane_;
+};
+
+}  // namespace tutti
