@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "bootstrap/endpoint.h"
-#include "bootstrap/file_server.h"
 #include "bootstrap/servers.h"
 #include "comm/process.h"
 #include "core/cpu.h"
 #include "device/device_rank.h"
+#include "net/endpoint.h"
+#include "net/file_server.h"
 
 namespace tutti {
 

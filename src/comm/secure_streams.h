@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/crypto.h"
 #include "core/result.h"
+#include "net/crypto.h"
 #include "transports/tcp/tls_stream.h"
 
 namespace tutti {
