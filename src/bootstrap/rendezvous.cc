@@ -6,8 +6,8 @@
 #include <cerrno>
 
 #include "bootstrap/blobs.h"
-#include "bootstrap/local_socket.h"
 #include "core/version.h"
+#include "net/local_socket.h"
 
 namespace tutti {
 namespace {

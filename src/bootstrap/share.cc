@@ -13,12 +13,12 @@
 #include <optional>
 
 #include "bootstrap/client.h"
-#include "bootstrap/connector.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/local_socket.h"
 #include "bootstrap/pmi.h"
 #include "core/clock.h"
 #include "core/file_descriptor.h"
+#include "net/connector.h"
+#include "net/event_loop.h"
+#include "net/local_socket.h"
 
 namespace tutti {
 namespace {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "algorithms/algorithm.h"
@@ -14,6 +15,7 @@
 #include "engine/call.h"
 #include "engine/geometry.h"
 #include "engine/operation.h"
+#include "plan/price.h"
 
 namespace tutti {
 
@@ -28,6 +30,7 @@ struct BoundCall {
   uint64_t output_bytes = 0;    ///< bytes of the receive buffer that the plan writes
   const Algorithm* algorithm = nullptr;
   uint32_t choice_row = UINT32_MAX;  ///< row of the choice table; UINT32_MAX: the caller named the algorithm
+  std::optional<Price> price;        ///< set by the first explain
 };
 
 struct BindRequest {

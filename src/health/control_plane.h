@@ -10,13 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/control_thread.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/frame_socket.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 #include "health/heartbeat_clock.h"
 #include "health/status_copy.h"
+#include "net/control_thread.h"
+#include "net/event_loop.h"
+#include "net/frame_socket.h"
 
 namespace tutti {
 

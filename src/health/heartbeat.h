@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/control_thread.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 #include "health/heartbeat_clock.h"
+#include "net/control_thread.h"
 
 namespace tutti {
 

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "bootstrap/local_socket.h"
 #include "core/log.h"
+#include "net/local_socket.h"
 
 namespace tutti {
 namespace {

@@ -7,11 +7,11 @@
 #include <memory>
 #include <string>
 
-#include "bootstrap/control_thread.h"
 #include "core/config.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 #include "health/inspector_server.h"
+#include "net/control_thread.h"
 
 namespace tutti {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "bootstrap/connector.h"
 #include "core/fork_guard.h"
+#include "net/connector.h"
 
 namespace tutti {
 namespace {

@@ -8,14 +8,14 @@
 #include <memory>
 #include <string>
 
-#include "bootstrap/acceptor.h"
-#include "bootstrap/control_thread.h"
-#include "bootstrap/endpoint.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/frame_socket.h"
 #include "bootstrap/unique_id.h"
 #include "core/config.h"
 #include "core/result.h"
+#include "net/acceptor.h"
+#include "net/control_thread.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
+#include "net/frame_socket.h"
 
 namespace tutti {
 

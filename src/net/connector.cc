@@ -1,4 +1,4 @@
-#include "bootstrap/connector.h"
+#include "net/connector.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

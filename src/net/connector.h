@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/endpoint.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/handshake.h"
 #include "core/file_descriptor.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
+#include "net/handshake.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "bootstrap/locality.h"
+#include "net/locality.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -15,11 +15,11 @@
 #include <set>
 #include <string>
 
-#include "bootstrap/endpoint.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/handshake.h"
 #include "core/file_descriptor.h"
 #include "core/log.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
+#include "net/handshake.h"
 
 namespace tutti {
 
