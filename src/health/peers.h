@@ -8,7 +8,7 @@
 //   StallDiagnosis   why a call makes no progress: dead, late, another call, a circle
 //   Inspector, InspectorServer   tell people and tutti-inspect what the ranks do
 // All works beside the data path. A rank writes its page with plain stores, and reads other pages only after
-// 20 ms of waiting. The control thread (bootstrap/control_thread.h) runs every handler.
+// 20 ms of waiting. The control thread (net/control_thread.h) runs every handler.
 #pragma once
 
 #include <cstdint>
