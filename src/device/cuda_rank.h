@@ -140,7 +140,7 @@ struct PendingOperation {
   std::optional<uint64_t> capture;  ///< of the stream
   bool meets_all = false;
   bool is_launched = false;
-  bool stays = false;  ///< the launch stays
+  bool stays = false;
 };
 
 struct SharedLaunch {
@@ -227,7 +227,6 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
     return shared.launch.stays != 0 ? std::min(lanes, blocks_) : lanes;
   }
   void count_into(SharedLaunch& shared) const;
-  /// Whether the rank's part can join a launch of `lead` besides its present parts.
   bool can_join(const CudaRank& lead, const SharedLaunch& shared) const;
   Status join(const CudaRank& lead, SharedLaunch& shared);
   Status queue(SharedLaunch& shared);

@@ -92,7 +92,6 @@ class DeviceExecutor final : public Executor, private StalledCall {
   /// DeviceRank::order_streams.
   Status order_streams(std::span<void* const> earlier, std::span<void* const> later);
   Status stream_failure() const;
-  /// Whether `other` runs a rank of the same communicator in this process.
   bool is_same_as(const DeviceExecutor& other) const { return rank().has_peer(other.rank()); }
 
   DeviceRank& rank() const { return *options_.rank; }

@@ -51,7 +51,6 @@ Status CudaRank::bind_multicast() {
                         receives.size() * sizeof(receives[0]));
 }
 
-/// The cells and credits of a ring in `owner`'s memory that `reader` reads.
 std::byte* CudaRank::multicast_ring(uint32_t owner, uint32_t reader, uint32_t stripe, Multicast use) const {
   const size_t number = size_t{2 * stripe + static_cast<uint32_t>(use)} * rank_count_ + reader;
   return peers_[owner].links->base() + multicast_rings_at() +

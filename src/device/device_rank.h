@@ -52,7 +52,6 @@ struct OwnRegistration {
   FileDescriptor file;
 };
 
-/// The shape of links between ranks on devices.
 struct DeviceShape {
   uint32_t stripes = 1;  ///< most stripes of a call
   uint32_t slots = 16;
@@ -178,7 +177,6 @@ class DeviceRank {
   virtual Status order_streams(std::span<void* const> earlier, std::span<void* const> later) = 0;
   /// Whether all launches outside captures have ended. Errors: a failure of the device.
   virtual Result<bool> is_done() = 0;
-  /// The buffers of a barrier.
   virtual DeviceBuffers barrier_buffers() const = 0;
   /// Whether `other` belongs to the same communicator and process.
   virtual bool has_peer(const DeviceRank& other) const = 0;

@@ -106,7 +106,6 @@ Result<bool> CudaStagingDevice::is_captured(DeviceStream stream) const {
   return capture->has_value();
 }
 
-/// Makes the stream wait for the last queued operation.
 Status CudaStagingDevice::wait_for_queued(CUstream stream) const {
   return has_queued_.load(std::memory_order_relaxed) ? queued_event_.make_wait(stream) : Status::ok();
 }

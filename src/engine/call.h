@@ -38,7 +38,6 @@ struct CallShape {
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
-/// One collective call.
 struct Call {
   CallShape shape;
   const void* send = nullptr;

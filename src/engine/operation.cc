@@ -183,7 +183,7 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   }
 }
 
-/// Moves to the next chunk, step or round. False at the end of the lane.
+/// False at the end of the lane.
 bool Operation::next_step(BoundLane& lane) {
   const BoundStep& step = steps_[lane.first_step + lane.step];
   lane.piece_ready = false;

@@ -197,7 +197,7 @@ class Operation {
   std::vector<BoundEnd> ends_;
   std::vector<uint64_t> offsets_;  ///< of merged ends, parallel to ends_
   std::vector<BoundLane> lanes_;
-  std::vector<uint32_t> message_steps_;  ///< the step of each message
+  std::vector<uint32_t> message_steps_;
   std::vector<std::byte> scratch_;
   std::vector<SendLink*> reference_links_;
   std::vector<PeerExposedBuffer> windows_;

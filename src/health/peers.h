@@ -48,7 +48,6 @@ class Peers {
   const std::vector<uint32_t>& host_of() const { return host_of_; }
   /// Whether all ranks are threads of this process.
   bool is_one_process() const { return one_process_; }
-  /// Whether each rank has a host of its own.
   bool shares_no_host() const { return rank_count_ > 1 && host_count_ == rank_count_; }
 
   // During set-up, in this order:

@@ -53,7 +53,6 @@ class StallDiagnosis {
   /// How often a waiting rank checks, and the length of the wait before the first check.
   static constexpr uint64_t kCheckEveryNs = 20'000'000;
 
-  /// Whether a wait of `waited_ns` is due for a check.
   bool is_due(uint64_t waited_ns);
   /// Checks, and shows on this rank's page what it waits for. Ok: the peer may still come. Else kPeerLost,
   /// kMismatch or kTimeout.

@@ -52,7 +52,7 @@ struct Image {
   std::vector<Lane> lanes;
   std::vector<PeerExposedBuffer> windows;
   std::vector<ShortLane> short_lanes;  ///< short calls: replaces the tables above, except `lanes`
-  uint32_t threads = kBlockThreads;    ///< threads per block
+  uint32_t threads = kBlockThreads;
   uint64_t scratch_bytes = 0;
   uint64_t reference_bytes = UINT64_MAX;
   uint64_t signature_seed = 0;
