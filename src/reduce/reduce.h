@@ -61,10 +61,6 @@ Kernel find_kernel(DataType type, ReduceOp op, Association association);
 /// Copies bytes to one or more sinks: the kernel of collectives that do not reduce (elements are bytes).
 Kernel find_copy_kernel();
 
-/// The plain scalar reference, for tests: the same contract, no SIMD, no fusion. Results of find_kernel are
-/// bitwise equal to it, but for the NaN payloads that kLeft leaves open.
-void reference_kernel(const Job& job, DataType type, ReduceOp op, Association association);
-
 /// Name of the SIMD target in use: "AVX3" (AVX-512), "AVX2", "SSE4", "NEON", or "SCALAR" for the baseline.
 const char* target_name();
 

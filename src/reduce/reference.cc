@@ -1,13 +1,10 @@
-// The reference: what a reduction means, one element at a time, with nothing shared with the fast kernels
-// but the element formats (formats.h) and the functions of core/operators.h. Both are tested on their own:
-// the formats against exact arithmetic, the functions against definitions that a test spells out.
+#include "reduce/reference.h"
+
 #include <cmath>
 #include <span>
 #include <type_traits>
 
-#include "core/types.h"
 #include "reduce/formats.h"
-#include "reduce/reduce.h"
 
 namespace tutti::reduce {
 namespace {
