@@ -48,7 +48,7 @@ class RegisteredMemoryTable {
   /// In device memory: where the peer's regions begin here, by number; null: it is told of by address.
   const uint64_t* table(uint32_t peer) const;
   /// What of the buffer lies in the region that its first byte lies in.
-  cuda::Reach find(const void* buffer) const;
+  Reach find(const void* buffer) const;
 
  private:
   struct RegisteredRange {
