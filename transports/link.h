@@ -1,93 +1,17 @@
-// Link: one ordered path of slots from a writing rank to one or more reading ranks.
-//
-// A link is a ring in memory that both sides can reach. Each message has a cell, one cache line: a flag word
-// and 56 bytes, in which small payloads travel, so that a small message costs one line transfer. Larger
-// payloads lie in the slot of the same number, or stay where they are and travel as a reference. The
-// flag word holds the message's number, a signature of the call and the payload's bytes; the reader knows
-// all three beforehand, so one compare tells "arrived", and a call that does not match is found on the first
-// message. The reader returns slots by a counter in a line of its own, which the writer reads only
-// when it has run out of slots.
+// Link: one ordered path of slots from a writing rank to one or more reading ranks. The link's messages lie
+// in a ring (transports/ring.h) in memory that both sides can reach. The writer reads the reader's counter of
+// returned slots only when the writer has run out of slots.
 //
 // Transports differ in where the ring lies and who moves it: shared memory is the ring itself; a network
-// transport connections a local ring to and from its sockets.
+// transport connects a local ring to its sockets.
 #pragma once
 
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 
+#include "core/shared_word.h"
+#include "transports/ring.h"
+
 namespace tutti {
-
-inline constexpr size_t kLineBytes = 64;
-inline constexpr uint32_t kInlineBytes = 56;
-
-/// How a message's payload is carried.
-enum class Carriage : uint8_t {
-  kInline = 0,
-  kSlot = 1,
-  kReference = 2,  ///< an address that the reader can load from; 0: it has been stored in the reader's buffer
-  kPull = 3,       ///< an address of the writer's process, which the reader asks the system to copy from
-};
-
-struct alignas(kLineBytes) Cell {
-  std::atomic<uint64_t> word;
-  std::byte payload[kInlineBytes];
-};
-static_assert(sizeof(Cell) == kLineBytes);
-
-/// A counter alone in its line.
-struct alignas(kLineBytes) Credit {
-  std::atomic<uint64_t> released;
-  std::atomic<uint32_t> can_pull;  ///< 1: the reader has shown that it can read the writer's process
-};
-
-/// What a reference says of a message that the writer has stored in the readers' buffers: see ExposedBuffer.
-inline constexpr uint64_t kWrittenDirectly = 0;
-
-/// Where a rank's receive buffer lies while it is in one call: an offer to its peers to store their results
-/// there, good until the rank has read the last message of that call. Written by its owner alone.
-struct alignas(kLineBytes) ExposedBuffer {
-  std::atomic<uint64_t> call;     ///< the sequence number of the collective; written last
-  std::atomic<uint64_t> address;  ///< in the owner's process
-  std::atomic<uint32_t> in_heap;  ///< 1: in the symmetric heap, which peers in other processes have mapped
-};
-
-/// The flag word: number (24 bits) | signature (16) | bytes (22) | carriage (2).
-namespace flag {
-inline constexpr uint64_t kNumberMask = (1ull << 24) - 1;
-inline constexpr uint64_t kCarriageShift = 62;
-inline constexpr uint64_t kAgreedMask = (1ull << kCarriageShift) - 1;
-inline constexpr uint64_t kMaxBytes = (1ull << 22) - 1;
-
-/// `number` counts messages of the link from 0; a fresh cell (word 0) matches no number.
-constexpr uint64_t make(uint64_t number, uint16_t signature, uint64_t bytes) {
-  return ((number + 1) & kNumberMask) | (static_cast<uint64_t>(signature) << 24) | (bytes << 40);
-}
-constexpr Carriage carriage(uint64_t word) {
-  return static_cast<Carriage>(word >> kCarriageShift);
-}
-constexpr uint16_t signature(uint64_t word) {
-  return static_cast<uint16_t>(word >> 24);
-}
-constexpr uint64_t bytes(uint64_t word) {
-  return (word >> 40) & kMaxBytes;
-}
-}  // namespace flag
-
-/// How often a reader tells the writer of freed slots while the ring goes round once.
-inline constexpr uint32_t kCreditsPerRing = 4;
-
-/// The shape of a ring; equal on all ranks of a communicator.
-struct RingShape {
-  uint32_t slots = 32;  ///< power of two
-  uint32_t slot_bytes = 16384;
-  uint32_t readers = 1;
-
-  size_t cells_bytes() const { return slots * sizeof(Cell); }
-  size_t header_bytes() const { return (cells_bytes() + readers * sizeof(Credit) + 4095) / 4096 * 4096; }
-  size_t ring_bytes() const { return header_bytes() + static_cast<size_t>(slots) * slot_bytes; }
-};
 
 /// The writing end. Used by one thread at a time.
 struct SendLink {
@@ -125,7 +49,7 @@ struct SendLink {
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < reader_count; ++i) {
       if (i == self_reader) continue;
-      const uint64_t value = credits[i].released.load(std::memory_order_acquire);
+      const uint64_t value = load_shared(credits[i].released, std::memory_order_acquire);
       least = value < least ? value : least;
     }
     return least;
@@ -135,8 +59,8 @@ struct SendLink {
     if (reader_count == 1) return peer;
     uint32_t slowest = self_reader == 0 ? 1 : 0;
     for (uint32_t i = slowest + 1; i < reader_count; ++i) {
-      if (i != self_reader && credits[i].released.load(std::memory_order_acquire) <
-                                  credits[slowest].released.load(std::memory_order_acquire)) {
+      if (i != self_reader && load_shared(credits[i].released, std::memory_order_acquire) <
+                                  load_shared(credits[slowest].released, std::memory_order_acquire)) {
         slowest = i;
       }
     }
@@ -171,7 +95,7 @@ struct SendLink {
   bool can_pull() {
     if (readers_pull) return true;
     for (uint32_t i = 0; i < reader_count; ++i) {
-      if (i != self_reader && credits[i].can_pull.load(std::memory_order_relaxed) == 0) return false;
+      if (i != self_reader && load_shared(credits[i].can_pull, std::memory_order_relaxed) == 0) return false;
     }
     readers_pull = true;
     return true;
@@ -180,8 +104,8 @@ struct SendLink {
 
  private:
   void publish(uint64_t word, Carriage carriage) {
-    cell().word.store(word | (static_cast<uint64_t>(carriage) << flag::kCarriageShift),
-                      std::memory_order_release);
+    store_shared(cell().word, word | (static_cast<uint64_t>(carriage) << flag::kCarriageShift),
+                 std::memory_order_release);
     ++next;
   }
 };
@@ -236,7 +160,7 @@ struct RecvLink {
   }
 
   const Cell& cell(uint64_t ahead = 0) const { return cells[(next + ahead) & slot_mask]; }
-  uint64_t word(uint64_t ahead = 0) const { return cell(ahead).word.load(std::memory_order_acquire); }
+  uint64_t word(uint64_t ahead = 0) const { return load_shared(cell(ahead).word, std::memory_order_acquire); }
 
   /// The address in the message whose word was seen: carriage kReference or kPull.
   uint64_t address(uint64_t ahead = 0) const {
@@ -262,7 +186,7 @@ struct RecvLink {
     ++next;
     const bool refers = flag::carriage(word) >= Carriage::kReference;
     if (refers ? next >= pulled_end : (next & credit_mask) == 0)
-      credit->released.store(next, std::memory_order_release);
+      store_shared(credit->released, next, std::memory_order_release);
   }
 };
 

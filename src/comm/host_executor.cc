@@ -212,9 +212,9 @@ void HostExecutor::choose_carriage(Bound& bound) {
 void HostExecutor::expose_buffer(Buffers& buffers) {
   if (!options_.peers.is_one_process() && !buffers.output_shared) return;
   ExposedBuffer& exposed = header_.window;
-  exposed.address.store(reinterpret_cast<uint64_t>(buffers.output), std::memory_order_relaxed);
-  exposed.in_heap.store(buffers.output_shared ? 1 : 0, std::memory_order_relaxed);
-  exposed.call.store(sequence_, std::memory_order_release);
+  store_shared(exposed.address, reinterpret_cast<uint64_t>(buffers.output), std::memory_order_relaxed);
+  store_shared(exposed.in_heap, buffers.output_shared ? 1 : 0, std::memory_order_relaxed);
+  store_shared(exposed.call, sequence_, std::memory_order_release);
   buffers.call = sequence_;
 }
 
@@ -368,7 +368,8 @@ bool HostExecutor::has_begun() const {
 
 bool HostExecutor::buffers_are_free() const {
   if (now_ns() >= buffers_deadline_ns_) return true;
-  const bool exposes = current_->places() && header_.window.call.load(std::memory_order_relaxed) == sequence_;
+  const bool exposes =
+      current_->places() && load_shared(header_.window.call, std::memory_order_relaxed) == sequence_;
   return (!exposes && !holds_references()) || !options_.peers.may_use_buffers();
 }
 

@@ -52,7 +52,7 @@ std::unique_ptr<RecvLink> RankLinks::open_recv(uint32_t peer, RecvLink link) {
     bounces_.push_back(std::make_unique<Bounce>(size_t{kBounceSlots} * shape_.slot_bytes));
     link.bounce = bounces_.back()->data();
     link.bounce_bytes = bounces_.back()->size();
-    link.credit->can_pull.store(1, std::memory_order_relaxed);
+    store_shared(link.credit->can_pull, 1, std::memory_order_relaxed);
   }
   return std::make_unique<RecvLink>(link);
 }

@@ -71,6 +71,8 @@ struct DeviceLinks {
     auto* const own = memory.as<std::byte>();
     return own != nullptr ? own : mapped.as<std::byte>();
   }
+  /// The rank's exposed buffer, at the beginning of the memory; device memory holds no other SegmentHeader.
+  ExposedBuffer* exposed_buffer() const { return reinterpret_cast<ExposedBuffer*>(base()); }
 };
 
 struct ConnectedPeer {
@@ -243,11 +245,10 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
     return send_multicast(peer, stripe, use);
   }
   cuda::PeerExposedBuffer window(uint32_t peer) override {
-    return {.window = reinterpret_cast<const cuda::ExposedBuffer*>(peers_[peer].links->base()),
-            .regions = registrations_.table(peer)};
+    return {.window = peers_[peer].links->exposed_buffer(), .regions = registrations_.table(peer)};
   }
   uint64_t find_locality(const void* address, uint64_t bytes) override {
-    const cuda::Reach reach = registrations_.find(address);
+    const Reach reach = registrations_.find(address);
     return bytes <= reach.bytes ? reach.place : 0;
   }
 

@@ -1,13 +1,13 @@
 // Operations of ranks on devices: how they enter streams in order, and how their launches end.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <iterator>
 #include <mutex>
 #include <utility>
 
 #include "core/clock.h"
+#include "core/shared_word.h"
 #include "device/cuda_rank.h"
 #include "device/device_arguments.h"
 
@@ -27,7 +27,7 @@ constexpr uint64_t kStayPolls = 2000;
 /// Loads a word that the device writes.
 template <class T>
 T load(const T& word) {
-  return std::atomic_ref(const_cast<T&>(word)).load(std::memory_order_acquire);
+  return load_shared(word, std::memory_order_acquire);
 }
 
 /// The last launch or round that left, and its report.
@@ -381,7 +381,7 @@ Status CudaRank::relaunch() {
   if (!launched) {
     // No one else can release the stream that waits for the operation.
     ++given_up_;
-    std::atomic_ref(signals_->done).store(1, std::memory_order_release);
+    store_shared(signals_->done, 1, std::memory_order_release);
   }
   return launched;
 }
@@ -391,7 +391,7 @@ bool CudaRank::is_aborted() const {
 }
 
 void CudaRank::abort() {
-  std::atomic_ref(signals_->abort).store(1, std::memory_order_release);
+  store_shared(signals_->abort, 1, std::memory_order_release);
 }
 
 }  // namespace tutti

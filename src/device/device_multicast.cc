@@ -66,10 +66,10 @@ uint64_t CudaRank::multicast_slots(uint32_t owner, uint32_t stripe, Multicast us
 cuda::SendLink CudaRank::multicast_send(uint32_t peer, uint32_t stripe, Multicast use) const {
   const bool collected = use == Multicast::kCollect;
   const MulticastMemory& memory = links_->multicast;
-  unsigned char* const base = collected ? memory.own<unsigned char>() : memory.all<unsigned char>();
+  std::byte* const base = collected ? memory.own<std::byte>() : memory.all<std::byte>();
   const auto end = SendLink::at(multicast_ring(rank_, peer, stripe, use), ring_shape().peer_ring());
-  return {.cells = reinterpret_cast<cuda::Cell*>(end.cells),
-          .credit = reinterpret_cast<cuda::Credit*>(end.credits),
+  return {.cells = end.cells,
+          .credit = end.credits,
           .slots = base + multicast_slots(collected ? peer : rank_, stripe, use),
           .slot_mask = end.slot_mask,
           .slot_bytes = end.slot_bytes,
@@ -85,10 +85,10 @@ cuda::SendLink CudaRank::multicast_send(uint32_t peer, uint32_t stripe, Multicas
 cuda::RecvLink CudaRank::multicast_receive(uint32_t peer, uint32_t stripe, Multicast use) const {
   const bool collects = use == Multicast::kCollect;
   const MulticastMemory& memory = links_->multicast;
-  const unsigned char* const base = collects ? memory.all<unsigned char>() : memory.own<unsigned char>();
+  const std::byte* const base = collects ? memory.all<std::byte>() : memory.own<std::byte>();
   const auto end = RecvLink::at(multicast_ring(peer, rank_, stripe, use), ring_shape().peer_ring(), 0);
-  return {.cells = reinterpret_cast<const cuda::Cell*>(end.cells),
-          .credit = reinterpret_cast<cuda::Credit*>(end.credit),
+  return {.cells = end.cells,
+          .credit = end.credit,
           .slots = base + multicast_slots(collects ? rank_ : peer, stripe, use),
           .slot_mask = end.slot_mask,
           .slot_bytes = end.slot_bytes,

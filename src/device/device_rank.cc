@@ -42,8 +42,7 @@ Status CudaRank::open() {
   TUTTI_TRY(keep(cuda::PinnedMemory::allocate(context_, sizeof(cuda::Signals)), signals_memory_));
   signals_ = signals_memory_.as<cuda::Signals>();
   signals_->done = 1;
-  const size_t sends_at =
-      sizeof(cuda::RankState) + alignof(cuda::Cell) - sizeof(cuda::RankState) % alignof(cuda::Cell);
+  const size_t sends_at = sizeof(cuda::RankState) + kLineBytes - sizeof(cuda::RankState) % kLineBytes;
   const size_t links = size_t{link_count()} + multicast_link_count();
   const size_t receives_at = sends_at + links * sizeof(cuda::SendLink);
   const size_t barrier_at = receives_at + links * sizeof(cuda::RecvLink);
@@ -149,7 +148,7 @@ Status CudaRank::connect(std::span<const DevicePeer> ranks) {
   }
   TUTTI_TRY(registrations_.open(ways_to(ranks)));
   cuda::RankState state{};
-  state.window = reinterpret_cast<cuda::ExposedBuffer*>(links_->base());
+  state.window = links_->exposed_buffer();
   TUTTI_TRY(cuda::copy_now(context_, state_, &state, sizeof(state)));
   const auto sends = make_sends();
   TUTTI_TRY(cuda::copy_now(context_, sends_, sends.data(), sends.size() * sizeof(sends[0])));
@@ -194,9 +193,9 @@ std::vector<cuda::SendLink> CudaRank::make_sends() const {
   for (uint32_t channel = 0; channel < shape.channels; ++channel) {
     for (uint32_t peer = 0; peer < rank_count_; ++peer) {
       const auto end = SendLink::at(links_->base() + shape.peer_offset(channel, peer), shape.peer_ring());
-      links.push_back({.cells = reinterpret_cast<cuda::Cell*>(end.cells),
-                       .credit = reinterpret_cast<cuda::Credit*>(end.credits),
-                       .slots = reinterpret_cast<unsigned char*>(end.slots),
+      links.push_back({.cells = end.cells,
+                       .credit = end.credits,
+                       .slots = end.slots,
                        .slot_mask = end.slot_mask,
                        .slot_bytes = end.slot_bytes,
                        .peer = peer,
@@ -218,9 +217,9 @@ std::vector<cuda::RecvLink> CudaRank::make_receives() const {
     for (uint32_t peer = 0; peer < rank_count_; ++peer) {
       const auto end =
           RecvLink::at(peers_[peer].links->base() + shape.peer_offset(channel, rank_), shape.peer_ring(), 0);
-      links.push_back({.cells = reinterpret_cast<const cuda::Cell*>(end.cells),
-                       .credit = reinterpret_cast<cuda::Credit*>(end.credit),
-                       .slots = reinterpret_cast<const unsigned char*>(end.slots),
+      links.push_back({.cells = end.cells,
+                       .credit = end.credit,
+                       .slots = end.slots,
                        .slot_mask = end.slot_mask,
                        .slot_bytes = end.slot_bytes,
                        .peer = peer,

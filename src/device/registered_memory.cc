@@ -93,7 +93,7 @@ void RegisteredMemoryTable::unmap(uint32_t number) {
   std::erase_if(registrations_, [number](const auto& entry) { return entry.second.number == number; });
 }
 
-cuda::Reach RegisteredMemoryTable::find(const void* buffer) const {
+Reach RegisteredMemoryTable::find(const void* buffer) const {
   const auto address = reinterpret_cast<uint64_t>(buffer);
   auto after = registrations_.upper_bound(address);
   if (after == registrations_.begin()) return {};

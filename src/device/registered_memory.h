@@ -49,7 +49,7 @@ class RegisteredMemoryTable {
   /// addresses.
   const uint64_t* table(uint32_t peer) const;
   /// The part of the buffer in the registered memory of its first byte.
-  cuda::Reach find(const void* buffer) const;
+  Reach find(const void* buffer) const;
 
  private:
   struct RegisteredRange {

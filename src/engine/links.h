@@ -20,10 +20,10 @@ struct PeerExposedBuffer {
 
   /// The peer's receive buffer in call number `call`; null while this rank cannot write there.
   std::byte* open(uint64_t call) const {
-    if (window == nullptr || window->call.load(std::memory_order_acquire) != call) return nullptr;
-    const uint64_t address = window->address.load(std::memory_order_relaxed);
+    if (window == nullptr || load_shared(window->call, std::memory_order_acquire) != call) return nullptr;
+    const uint64_t address = load_shared(window->address, std::memory_order_relaxed);
     if (same_process) return reinterpret_cast<std::byte*>(address);
-    if (window->in_heap.load(std::memory_order_relaxed) == 0) return nullptr;
+    if (load_shared(window->in_heap, std::memory_order_relaxed) == 0) return nullptr;
     return reinterpret_cast<std::byte*>(address + reference_offset);
   }
 };

@@ -62,10 +62,6 @@ Kernel find_kernel(DataType type, ReduceOp op, Association association);
 /// The kernel of collectives without reduction: copies bytes to one or more sinks.
 Kernel find_copy_kernel();
 
-/// The scalar reference, for tests: the same contract without SIMD or fusion. find_kernel's results are
-/// bitwise equal, except for NaN payloads that kLeft leaves open.
-void reference_kernel(const Job& job, DataType type, ReduceOp op, Association association);
-
 /// The SIMD target in use: "AVX3" (AVX-512), "AVX2", "SSE4", "NEON", or "SCALAR" for the baseline.
 const char* target_name();
 

@@ -1,13 +1,10 @@
-// The reference: the meaning of a reduction, one element at a time. The reference shares only the element
-// formats (formats.h) and the functions of core/operators.h with the fast kernels. Tests check both
-// separately: the formats against exact arithmetic, the functions against definitions in a test.
+#include "reduce/reference.h"
+
 #include <cmath>
 #include <span>
 #include <type_traits>
 
-#include "core/types.h"
 #include "reduce/formats.h"
-#include "reduce/reduce.h"
 
 namespace tutti::reduce {
 namespace {

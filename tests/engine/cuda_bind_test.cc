@@ -42,7 +42,7 @@ class CountingIndex final : public cuda::LinkIndex {
 
   std::vector<std::pair<uint32_t, uint32_t>> sends;
   std::vector<std::pair<uint32_t, uint32_t>> receives;
-  std::map<uint32_t, cuda::ExposedBuffer> windows;
+  std::map<uint32_t, ExposedBuffer> windows;
 
  private:
   static uint32_t find(std::vector<std::pair<uint32_t, uint32_t>>& links, uint32_t peer, uint32_t channel) {
@@ -101,7 +101,7 @@ class StripeLinks final : public LinkTable {
   void look(Traffic& traffic) {
     for (const auto& [name, link] : sends_) {
       for (uint64_t& seen = seen_[name]; seen < link->next; ++seen)
-        traffic[name].push_back(flag::bytes(link->cells[seen & link->slot_mask].word.load()));
+        traffic[name].push_back(flag::bytes(load_shared(link->cells[seen & link->slot_mask].word)));
     }
   }
 

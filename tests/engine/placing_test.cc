@@ -39,8 +39,8 @@ class PlacingTest : public testing::Test {
   }
 
   void expose_buffer(uint32_t rank, uint64_t call) {
-    network_.window(rank).address.store(reinterpret_cast<uint64_t>(output_[rank].data()));
-    network_.window(rank).call.store(call);
+    store_shared(network_.window(rank).address, reinterpret_cast<uint64_t>(output_[rank].data()));
+    store_shared(network_.window(rank).call, call);
   }
   void start() {
     for (uint32_t rank = 0; rank < 2; ++rank) {

@@ -32,10 +32,10 @@ inline void begin_at(RingMemory& memory, const RingShape& shape, uint64_t number
                      RecvLink& recv) {
   send.next = recv.next = number;
   send.limit = number + shape.slots;
-  for (uint32_t i = 0; i < shape.readers; ++i) send.credits[i].released.store(number);
+  for (uint32_t i = 0; i < shape.readers; ++i) store_shared(send.credits[i].released, number);
   auto* cells = reinterpret_cast<Cell*>(memory.bytes());
   for (uint64_t past = number - shape.slots; past < number; ++past) {
-    cells[past & (shape.slots - 1)].word.store(flag::make(past, 0, 0));
+    store_shared(cells[past & (shape.slots - 1)].word, flag::make(past, 0, 0));
   }
 }
 

@@ -124,6 +124,15 @@ def check_exports(tree):
                                   f"exported, not declared: {sorted(exported - declared)}")
 
 
+def check_no_test_code(tree):
+    """No library holds the simulator or the reference kernels: they are for tests"""
+    assert not list(tree.library.glob("*testing*")), list(tree.library.iterdir())
+    for library in (tree.library / "libtutti.a", BUILD / "libtutti.so"):
+        listing = tap.command("nm", "-C", "--defined-only", library)
+        found = re.findall(r".*(?:reference_kernel|tutti::Sim[A-Z]).*", listing)
+        assert "tutti::" in listing and not found, (library, found[:5])
+
+
 def check_soname(tree):
     """The shared library has a soname, and no run path of the build machine"""
     dynamic = tap.command("readelf", "-d", tree.library / "libtutti.so")

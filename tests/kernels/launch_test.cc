@@ -3,9 +3,9 @@
 // World, launched one by one.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -121,10 +121,10 @@ TEST(LaunchTest, ResultsArePlacedInTheReceiversBuffersOnceTheseAreOpen) {
       for (uint32_t channel = 0; channel < kPlanChannels; ++channel) {
         const cuda::SendLink& link = ranks.world.send_link(rank, 1 - rank, channel);
         for (uint64_t number = 0; number < link.next; ++number) {
-          const cuda::Cell& cell = link.cells[number & link.slot_mask];
+          const Cell& cell = link.cells[number & link.slot_mask];
           EXPECT_EQ(flag::carriage(cell.word), Carriage::kReference) << "copied to a slot, seed " << seed;
           uint64_t address = 1;
-          std::copy_n(cell.payload, sizeof address, reinterpret_cast<unsigned char*>(&address));
+          std::memcpy(&address, cell.payload, sizeof address);
           references +=
               flag::carriage(cell.word) == Carriage::kReference && address == kWrittenDirectly ? 1 : 0;
         }

@@ -35,7 +35,7 @@ struct World::Rank {
   std::vector<cuda::RecvLink> receives;
   cuda::RankState state{};
   cuda::Signals signals{};
-  cuda::ExposedBuffer window{};
+  ExposedBuffer window{};
   std::vector<Line> program;
   std::vector<Line> scratch;
   std::vector<Line> mail;       ///< a mailbox a rank
@@ -57,29 +57,29 @@ class World::Index final : public cuda::LinkIndex {
     cuda::SendLink& link = world_.ranks_[rank_]->sends[number(peer, channel)];
     if (link.cells != nullptr) return number(peer, channel);
     const RingShape& shape = world_.options_.shape;
-    std::byte* const ring = world_.ring_memory(rank_, peer, channel).bytes();
-    link.cells = reinterpret_cast<cuda::Cell*>(ring);
-    link.credit = reinterpret_cast<cuda::Credit*>(ring + shape.cells_bytes());
-    link.slots = reinterpret_cast<unsigned char*>(ring + shape.header_bytes());
-    link.slot_mask = shape.slots - 1;
-    link.slot_bytes = shape.slot_bytes;
+    const auto end = SendLink::at(world_.ring_memory(rank_, peer, channel).bytes(), shape);
+    link.cells = end.cells;
+    link.credit = end.credits;
+    link.slots = end.slots;
+    link.slot_mask = end.slot_mask;
+    link.slot_bytes = end.slot_bytes;
     link.peer = peer;
     link.same_memory = world_.options_.by_place ? 0 : 1;
-    link.limit = shape.slots;
+    link.limit = end.limit;
     return number(peer, channel);
   }
   uint32_t receive(uint32_t peer, uint32_t channel) override {
     cuda::RecvLink& link = world_.ranks_[rank_]->receives[number(peer, channel)];
     if (link.cells != nullptr) return number(peer, channel);
     const RingShape& shape = world_.options_.shape;
-    std::byte* const ring = world_.ring_memory(peer, rank_, channel).bytes();
-    link.cells = reinterpret_cast<const cuda::Cell*>(ring);
-    link.credit = reinterpret_cast<cuda::Credit*>(ring + shape.cells_bytes());
-    link.slots = reinterpret_cast<unsigned char*>(ring + shape.header_bytes());
-    link.slot_mask = shape.slots - 1;
-    link.slot_bytes = shape.slot_bytes;
+    const auto end = RecvLink::at(world_.ring_memory(peer, rank_, channel).bytes(), shape, 0);
+    link.cells = end.cells;
+    link.credit = end.credit;
+    link.slots = end.slots;
+    link.slot_mask = end.slot_mask;
+    link.slot_bytes = end.slot_bytes;
     link.peer = peer;
-    link.credit_mask = shape.slots < kCreditsPerRing ? 0 : shape.slots / kCreditsPerRing - 1;
+    link.credit_mask = end.credit_mask;
     link.regions = regions(peer);
     return number(peer, channel);
   }
@@ -108,10 +108,8 @@ class World::Index final : public cuda::LinkIndex {
   const uint64_t* regions(uint32_t peer) const {
     return world_.options_.by_place ? world_.ranks_[peer]->regions.data() : nullptr;
   }
-  unsigned char* own_copy() const {
-    return reinterpret_cast<unsigned char*>(world_.ranks_[rank_]->multicast.data());
-  }
-  unsigned char* everybody() const { return reinterpret_cast<unsigned char*>(world_.multicast_->begin()); }
+  std::byte* own_copy() const { return world_.ranks_[rank_]->multicast[0].bytes; }
+  std::byte* everybody() const { return world_.multicast_->begin(); }
   /// Where the slots begin that rank `owner` collects from or publishes in.
   uint64_t slots_at(uint32_t owner, uint32_t stripe, cuda::Multicast use) const {
     const uint64_t ring = uint64_t{owner} * 2 * kStripes + 2 * stripe + static_cast<uint32_t>(use);
@@ -225,7 +223,7 @@ void World::set_program(uint32_t rank, const cuda::Image& image) {
   cuda::pack(image, around, reinterpret_cast<uint64_t>(here.program.data()), here.program[0].bytes);
 }
 
-cuda::Reach World::reach(uint32_t rank, const void* buffer) const {
+Reach World::reach(uint32_t rank, const void* buffer) const {
   if (!options_.by_place || (options_.region_ranks >> rank & 1) == 0) return {};
   return {.place = (kRegion << cuda::kRegionShift) + reinterpret_cast<uint64_t>(buffer) - region_start(rank),
           .bytes = options_.region_bytes};

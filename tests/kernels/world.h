@@ -107,7 +107,7 @@ class World {
   void launch(uint32_t rank, bool first);
   cuda::Launch new_launch(uint32_t parts) const;
   void launch_together();
-  cuda::Reach reach(uint32_t rank, const void* buffer) const;
+  Reach reach(uint32_t rank, const void* buffer) const;
   cuda::Part part(uint32_t rank, uint32_t first_block) const;
   bool snapshot_of(uint32_t rank);
 

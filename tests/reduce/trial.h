@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "reduce/formats.h"
-#include "reduce/reduce.h"
+#include "reduce/reference.h"
 #include "tests/reduce/cases.h"
 
 namespace tutti::reduce {

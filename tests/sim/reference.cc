@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "reduce/reduce.h"
+#include "reduce/reference.h"
 #include "transports/sim/sim.h"
 
 namespace tutti::test {

@@ -194,7 +194,8 @@ TEST(FaultTest, ACreditForAPeerThatHasClosedIsNoLoss) {
   const auto half = static_cast<ptrdiff_t>(tcp::kHeaderBytes + 50);
   reader.streams[0]->feed(Bytes(sent.begin(), sent.begin() + half));
   reader.side.connection().advance();
-  for (uint32_t channel = 1; channel < 5; ++channel) reader.side.recv(channel).credit->released.store(4);
+  for (uint32_t channel = 1; channel < 5; ++channel)
+    store_shared(reader.side.recv(channel).credit->released, 4);
   reader.streams[0]->write_answers = {-EPIPE, -EPIPE, -EPIPE};
   reader.side.connection().advance();
   EXPECT_EQ(reader.side.connection().state(), PeerState::kOpen);
@@ -230,7 +231,7 @@ TEST(FaultTest, WritesWithoutCopyComeBackAfterACreditWasDropped) {
   rank.side.send(0).commit_reference(1, payload.size(), payload.data(), Carriage::kReference);
   rank.side.connection().advance();
   ASSERT_EQ(stream.writes.size(), 1u);
-  rank.side.recv(1).credit->released.store(4);
+  store_shared(rank.side.recv(1).credit->released, 4);
   stream.write_answers = {-EPIPE};
   rank.side.connection().advance();
   ASSERT_TRUE(stream.write_answers.empty());

@@ -48,8 +48,8 @@ SimNetwork::Source& SimNetwork::make_source(uint32_t writer, uint32_t readers) {
   source->link.next = options_.first_number;
   source->link.limit = options_.first_number + options_.slots;
   for (uint32_t i = 0; i < readers; ++i) {
-    source->link.credits[i].released.store(options_.first_number);
-    source->link.credits[i].can_pull.store(options_.pull ? 1 : 0);
+    store_shared(source->link.credits[i].released, options_.first_number);
+    store_shared(source->link.credits[i].can_pull, options_.pull ? 1 : 0);
   }
   sources_.push_back(std::move(source));
   return *sources_.back();
@@ -66,7 +66,7 @@ std::unique_ptr<SimNetwork::Wire> SimNetwork::make_wire(uint32_t writer, uint32_
   wire->link = RecvLink::at(wire->ring.get(), shape(1), 0);
   wire->link.peer = writer;
   wire->link.next = options_.first_number;
-  wire->link.credit->released.store(options_.first_number);
+  store_shared(wire->link.credit->released, options_.first_number);
   if (options_.pull) {
     wire->bounce.resize(size_t{3} * options_.slot_bytes);
     wire->link.bounce = wire->bounce.data();
@@ -176,7 +176,7 @@ std::optional<uint32_t> SimNetwork::next_turn() {
       case EventKind::kMessage: deliver(*event.wire); break;
       case EventKind::kCredit:
         if (event.wire->torn) break;
-        event.wire->source->link.credits[event.wire->credit].released.store(event.value);
+        store_shared(event.wire->source->link.credits[event.wire->credit].released, event.value);
         wake(event.wire->writer);
         break;
     }
@@ -238,7 +238,7 @@ void SimNetwork::take_message(Wire& wire) {
 
 void SimNetwork::take_credits(Rank& rank) {
   for (Wire* wire : rank.incoming) {
-    const uint64_t released = wire->link.credit->released.load();
+    const uint64_t released = load_shared(wire->link.credit->released);
     if (released == wire->returned) continue;
     wire->returned = released;
     wire->credit_due = std::max(wire->credit_due, now_ + travel_ticks());
@@ -253,13 +253,13 @@ void SimNetwork::deliver(Wire& wire) {
     tear(wire);
     return;
   }
-  assert(wire.delivered - wire.link.credit->released.load() < options_.slots &&
+  assert(wire.delivered - load_shared(wire.link.credit->released) < options_.slots &&
          "the writer overran its credits");
   const uint64_t index = wire.delivered & (options_.slots - 1);
   const SendLink& source = wire.source->link;
   const Cell& from = source.cells[index];
   Cell& to = wire.cells[index];
-  const uint64_t word = from.word.load();
+  const uint64_t word = load_shared(from.word);
   assert((word & flag::kNumberMask) == ((wire.delivered + 1) & flag::kNumberMask) &&
          "the writer lost a message");
   if (flag::carriage(word) == Carriage::kSlot) {
@@ -267,7 +267,7 @@ void SimNetwork::deliver(Wire& wire) {
     std::memcpy(wire.slots + offset, source.slots + offset, flag::bytes(word));
   }
   std::memcpy(to.payload, from.payload, sizeof(to.payload));
-  to.word.store(word);
+  store_shared(to.word, word);
   ++wire.delivered;
   wake(wire.reader);
 }

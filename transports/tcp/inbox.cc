@@ -13,13 +13,13 @@ Inbox::Inbox(std::span<const ChannelRings> channels, const RingShape& shape)
     channel.credit = link.credits;
     channel.slots = link.slots;
     channel.offer = channels[i].offer;
-    channel.reported = link.credits->released.load(std::memory_order_acquire);
+    channel.reported = load_shared(link.credits->released, std::memory_order_acquire);
     channel.claims.resize(shape.slots);
   }
 }
 
 uint64_t Inbox::given_back(uint32_t index) const {
-  return channels_[index].credit->released.load(std::memory_order_acquire);
+  return load_shared(channels_[index].credit->released, std::memory_order_acquire);
 }
 
 uint64_t Inbox::unreported(uint32_t index) const {
@@ -83,9 +83,9 @@ void Inbox::publish(uint32_t index, uint64_t number, uint16_t signature, uint32_
     carriage = place == slot(channel, number) ? Carriage::kSlot : Carriage::kReference;
     if (carriage == Carriage::kReference) std::memcpy(cell.payload, &place, sizeof(place));
   }
-  cell.word.store(flag::make(number, signature, bytes) | static_cast<uint64_t>(carriage)
-                                                             << flag::kCarriageShift,
-                  std::memory_order_release);
+  const uint64_t word = flag::make(number, signature, bytes) | static_cast<uint64_t>(carriage)
+                                                                   << flag::kCarriageShift;
+  store_shared(cell.word, word, std::memory_order_release);
 }
 
 void Inbox::move_to_slot(uint32_t index, uint64_t number, uint32_t bytes, uint64_t done) {

@@ -13,7 +13,7 @@ Outbox::Outbox(std::span<const ChannelRings> channels, const RingShape& shape, u
     channel.cells = link.cells;
     channel.credit = link.credit;
     channel.slots = link.slots;
-    channel.taken = channel.released = link.credit->released.load(std::memory_order_acquire);
+    channel.taken = channel.released = load_shared(link.credit->released, std::memory_order_acquire);
     channel.limit = channel.taken + shape.slots;
     channel.heads.resize(shape.slots * kHeadBytes);
     channel.is_complete.resize(shape.slots);
@@ -21,7 +21,7 @@ Outbox::Outbox(std::span<const ChannelRings> channels, const RingShape& shape, u
 }
 
 bool Outbox::arrived(const Channel& channel, uint64_t number, uint64_t& word) const {
-  word = channel.cells[number & mask_].word.load(std::memory_order_acquire);
+  word = load_shared(channel.cells[number & mask_].word, std::memory_order_acquire);
   return (word & flag::kNumberMask) == ((number + 1) & flag::kNumberMask);
 }
 
@@ -92,7 +92,7 @@ OutFrame Outbox::make_credit(uint32_t index, uint64_t credit) {
 
 const std::byte* Outbox::payload(const Channel& channel, uint64_t number) const {
   const Cell& cell = channel.cells[number & mask_];
-  const uint64_t word = cell.word.load(std::memory_order_relaxed);
+  const uint64_t word = load_shared(cell.word, std::memory_order_relaxed);
   switch (flag::carriage(word)) {
     case Carriage::kInline: return cell.payload;
     case Carriage::kSlot: return channel.slots + (number & mask_) * static_cast<size_t>(slot_bytes_);
@@ -146,7 +146,7 @@ void Outbox::complete(const OutFrame& frame) {
   while (channel.released < channel.taken && channel.is_complete[channel.released & mask_] != 0) {
     channel.is_complete[channel.released++ & mask_] = 0;
   }
-  channel.credit->released.store(channel.released, std::memory_order_release);
+  store_shared(channel.credit->released, channel.released, std::memory_order_release);
 }
 
 bool Outbox::accept_credit(uint32_t index, uint32_t credit, bool may_be_late) {

@@ -12,7 +12,7 @@
 #include "engine/cuda/launch.cuh"
 #include "engine/cuda/move.cuh"
 #include "engine/cuda/program.h"
-#include "transports/link.h"
+#include "transports/ring.h"
 
 namespace tutti::cuda {
 
@@ -124,9 +124,10 @@ TUTTI_DEVICE uint64_t place_of(const Reach& reach, uint64_t offset, uint64_t byt
 /// The payload of the message that has arrived.
 TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const RecvLink& link, const Cell& cell,
                                              Carriage carriage) {
-  if (carriage == Carriage::kInline) return cell.payload;
+  if (carriage == Carriage::kInline) return reinterpret_cast<const unsigned char*>(cell.payload);
   if (carriage == Carriage::kSlot)
-    return link.slots + (link.next & link.slot_mask) * static_cast<uint64_t>(link.slot_bytes);
+    return reinterpret_cast<const unsigned char*>(link.slots) +
+           (link.next & link.slot_mask) * static_cast<uint64_t>(link.slot_bytes);
   const uint64_t reference = *reinterpret_cast<const uint64_t*>(cell.payload);
   if (reference == kWrittenDirectly) return placed_at(block);
   return address_of(link.regions, reference);
@@ -186,11 +187,12 @@ TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
   ready.reference = reference_for(block, link);
   ready.carriage = bytes <= kInlineBytes && link.by_slot == 0 ? Carriage::kInline : Carriage::kSlot;
   if (ready.reference != 0) ready.carriage = Carriage::kReference;
-  unsigned char* sink = nullptr;
+  std::byte* sink = nullptr;
   if (ready.carriage == Carriage::kInline) sink = link.cells[number & link.slot_mask].payload;
   if (ready.carriage == Carriage::kSlot)
     sink = link.slots + (number & link.slot_mask) * static_cast<uint64_t>(link.slot_bytes);
-  if (item - step.source_count < step.sink_count) block.slice.sinks[item - step.source_count] = sink;
+  if (item - step.source_count < step.sink_count)
+    block.slice.sinks[item - step.source_count] = reinterpret_cast<unsigned char*>(sink);
 }
 
 /// The number of a step's ends. Companions come last and are links.

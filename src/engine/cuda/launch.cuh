@@ -18,7 +18,7 @@
 #include "engine/cuda/device.h"
 #include "engine/cuda/program.h"
 #include "engine/cuda/slice.h"
-#include "transports/link.h"
+#include "transports/ring.h"
 
 namespace tutti::cuda {
 

@@ -1,6 +1,6 @@
 // Program: a bound plan as plain data that a kernel runs. What the host engine's Operation is for a thread, a
 // Program is for the blocks of a GPU: the same plans, the same cut into rounds, chunks and slices, the same
-// messages on the same rings (transports/link.h).
+// messages on the same rings (transports/ring.h).
 //
 // Life: engine/cuda/bind.h makes the tables of a Program from a Plan and a Geometry; the device communicator
 // copies them to the device once and keeps them for every call of the shape; a launch names a Program and two
@@ -11,10 +11,13 @@
 // one.
 //
 // All pointers are device-visible addresses. The structs have the same layout for nvcc and for the host's
-// compiler, and hold no virtual, no reference and no std type.
+// compiler, and hold no virtual, no reference and no std type but std::byte.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "transports/ring.h"
 
 namespace tutti::cuda {
 
@@ -25,17 +28,6 @@ inline constexpr uint32_t kMaxMulticastRanks = 16;
 /// Threads of a block; every kernel is correct for any number.
 inline constexpr uint32_t kBlockThreads = 512;
 
-/// A message's cell: layout of tutti::Cell.
-struct alignas(64) Cell {
-  uint64_t word;
-  unsigned char payload[56];
-};
-/// Layout of tutti::Credit.
-struct alignas(64) Credit {
-  uint64_t released;
-  uint32_t can_pull;
-};
-
 // Regions: memory of a rank that its peers of other processes and devices have mapped
 // (tutti_memory_register). They have numbers from 1 on, the same on all ranks. A place in one is its number,
 // then the bytes from its beginning: the reader of a place knows where it has mapped the writer's regions.
@@ -45,24 +37,11 @@ inline constexpr uint32_t kRegionEnd = 512;
 /// A place: number << kRegionShift | bytes. Never 0.
 inline constexpr uint32_t kRegionShift = 48;
 
-/// What of a buffer lies in a region, from the buffer's beginning on.
-struct Reach {
-  uint64_t place;  ///< of the beginning; 0: it is in no region
-  uint64_t bytes;
-};
-
-/// As tutti::ExposedBuffer: the owner's receive buffer while it is in collective number `call`.
-struct alignas(64) ExposedBuffer {
-  uint64_t call;
-  uint64_t address;  ///< for who shares the owner's memory
-  Reach reach;       ///< for the others
-};
-
 /// The writing end of a link, with its state from operation to operation.
 struct SendLink {
   Cell* cells;
   Credit* credit;
-  unsigned char* slots;
+  std::byte* slots;
   uint32_t slot_mask;
   uint32_t slot_bytes;
   uint32_t peer;
@@ -78,7 +57,7 @@ struct SendLink {
 struct RecvLink {
   const Cell* cells;
   Credit* credit;
-  const unsigned char* slots;
+  const std::byte* slots;
   uint32_t slot_mask;
   uint32_t slot_bytes;
   uint32_t peer;
