@@ -124,7 +124,7 @@ class Rendezvous {
   /// Why a proved rank cannot take part; empty: it can.
   Status objection(Visitor& visitor, const Frame& frame);
   void turn_to_tree();
-  void place(Visitor& visitor, const Frame& frame);
+  void join(Visitor& visitor, const Frame& frame);
   void introduce(uint32_t rank);
   void gather(Visitor& visitor, Frame frame);
   void spread();

@@ -7,17 +7,17 @@
 namespace tutti {
 namespace {
 
-/// The contents of RegistrationOffer::ticket.
+/// The contents of RegistrationOffer::handle.
 struct Offered {
   uint64_t address = 0;  ///< in the rank's process
   uint64_t bytes = 0;
-  DeviceMemoryHandle ticket;
+  DeviceMemoryHandle handle;
 };
-static_assert(sizeof(Offered) <= sizeof(RegistrationOffer::ticket));
+static_assert(sizeof(Offered) <= sizeof(RegistrationOffer::handle));
 
 Offered read_offer(const RegistrationOffer& offer) {
   Offered offered;
-  std::memcpy(static_cast<void*>(&offered), offer.ticket.data(), sizeof(offered));
+  std::memcpy(static_cast<void*>(&offered), offer.handle.data(), sizeof(offered));
   return offered;
 }
 
@@ -48,9 +48,9 @@ Result<OwnRegistration> RegisteredMemoryTable::offer(const void* address, uint64
   }
   auto share = share_memory(context_, address, bytes);
   TUTTI_TRY(share.status());
-  const Offered offered{.address = start, .bytes = bytes, .ticket = share->ticket};
+  const Offered offered{.address = start, .bytes = bytes, .handle = share->handle};
   OwnRegistration own;
-  std::memcpy(own.offer.ticket.data(), static_cast<const void*>(&offered), sizeof(offered));
+  std::memcpy(own.offer.handle.data(), static_cast<const void*>(&offered), sizeof(offered));
   own.offer.has_file = share->file.is_open() ? 1 : 0;
   own.file = std::move(share->file);
   return own;
@@ -64,7 +64,7 @@ Result<uint64_t> RegisteredMemoryTable::reach(uint32_t peer, const RegistrationO
     TUTTI_TRY(context_.enable_peer(*ways_[peer].context));
     return theirs.address;
   }
-  auto memory = PeerDeviceMemory::open(context_, theirs.ticket, file);
+  auto memory = PeerDeviceMemory::open(context_, theirs.handle, file);
   TUTTI_TRY(memory.status());
   region.mapped.push_back(std::move(*memory));
   return reinterpret_cast<uint64_t>(region.mapped.back().as<void>());
@@ -100,7 +100,8 @@ Reach RegisteredMemoryTable::find(const void* buffer) const {
   const auto& [start, region] = *--after;
   const uint64_t offset = address - start;
   if (offset >= region.bytes) return {};
-  return {.place = (uint64_t{region.number} << cuda::kRegionShift) + offset, .bytes = region.bytes - offset};
+  return {.location = (uint64_t{region.number} << cuda::kLocationShift) + offset,
+          .bytes = region.bytes - offset};
 }
 
 }  // namespace tutti
