@@ -1,5 +1,5 @@
-// Exported calls about memory: allocation, registration, windows, one-sided operations. A window is a region
-// of tutti's.
+// Exported calls about memory: allocation, registration, windows, one-sided operations. A window is
+// registered memory of tutti's.
 #include "plugins/nccl/group.h"
 
 using namespace tutti;        // NOLINT: this file is the border between NCCL's names and ours
@@ -28,10 +28,10 @@ Status register_window(ncclComm_t comm, void* buffer, size_t bytes, ncclWindow_t
   TUTTI_TRY(comm->check_ready());
   if (!comm->on_device() || bytes == 0) return Status::ok();
   return change_windows("ncclCommWindowRegister", comm, [=](tutti_comm_t* below) {
-    tutti_registered_memory_t* region = nullptr;
-    TUTTI_TRY(status_of(tutti_memory_register(below, buffer, bytes, &region)));
-    *window = reinterpret_cast<ncclWindow_t>(region);
-    if (region == nullptr) return Status::ok();
+    tutti_registered_memory_t* memory = nullptr;
+    TUTTI_TRY(status_of(tutti_memory_register(below, buffer, bytes, &memory)));
+    *window = reinterpret_cast<ncclWindow_t>(memory);
+    if (memory == nullptr) return Status::ok();
     const std::scoped_lock lock(comm->mutex);
     comm->windows.insert_or_assign(*window, buffer);
     return Status::ok();

@@ -92,7 +92,7 @@ Result<uint32_t> MemoryRegistrations::add(const void* buffer, uint64_t bytes, ui
   uint32_t number = 1;
   while (numbers_.contains(number)) ++number;
   if (number >= options_.device.rank().registration_end()) {
-    log_line(format("rank %u has %zu regions, more there cannot be; calls go on as before",
+    log_line(format("rank %u has %zu registered buffers, more there cannot be; calls go on as before",
                     options_.peers.rank(), numbers_.size()));
     return 0u;
   }
@@ -113,7 +113,7 @@ Result<uint32_t> MemoryRegistrations::add(const void* buffer, uint64_t bytes, ui
   });
   if (!met || !*agreed) {
     if (opened) options_.device.rank().close_registration(number);
-    // The others wait for this rank's answer, or take the memory for a region.
+    // The others wait for this rank's answer, or take the memory for registered memory.
     if (!met) options_.peers.raise(met);
     TUTTI_TRY(met);
     return 0u;
@@ -134,7 +134,7 @@ Status MemoryRegistrations::remove(uint32_t number, bool waits, uint64_t timeout
   return waits ? wait_until_all_have_closed(timeout_ms) : Status::ok();
 }
 
-/// Until the peers have closed as many regions as this rank.
+/// Until the peers have closed as many registered memory as this rank.
 Status MemoryRegistrations::wait_until_all_have_closed(uint64_t timeout_ms) const {
   const uint32_t closed = options_.peers.own().status.closed_registrations.load(std::memory_order_relaxed);
   const uint64_t deadline_ns = deadline_after_ms(timeout_ms);

@@ -198,7 +198,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   Result<std::byte*> shared_scratch(uint64_t bytes) override { return memory_.shared_scratch(bytes); }
   Status check_pointer(std::string_view name, const void* address) const override;
   bool has_peer(const DeviceRank& other) const override;
-  uint32_t registration_end() const override { return cuda::kRegionEnd; }
+  uint32_t registration_end() const override { return cuda::kRegisteredEnd; }
   Result<OwnRegistration> offer_registration(const void* address, uint64_t bytes) const override;
   Status open_registration(uint32_t number, std::span<const RegistrationOffer> offers,
                            std::span<const FileDescriptor> files) override;
@@ -245,7 +245,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
     return send_multicast(peer, stripe, use);
   }
   cuda::PeerExposedBuffer exposed_buffer(uint32_t peer) override {
-    return {.buffer = peers_[peer].links->exposed_buffer(), .regions = registrations_.table(peer)};
+    return {.buffer = peers_[peer].links->exposed_buffer(), .registered = registrations_.table(peer)};
   }
   uint64_t find_location(const void* address, uint64_t bytes) override {
     const Reach reach = registrations_.find(address);

@@ -224,7 +224,7 @@ std::vector<cuda::RecvLink> CudaRank::make_receives() const {
                        .slot_bytes = end.slot_bytes,
                        .peer = peer,
                        .credit_mask = end.credit_mask,
-                       .regions = registrations_.table(peer),
+                       .registered = registrations_.table(peer),
                        .next = 0});
     }
   }

@@ -37,7 +37,7 @@ class CountingIndex final : public cuda::LinkIndex {
     return 1000 + 2 * stripe + static_cast<uint32_t>(use);
   }
   cuda::PeerExposedBuffer exposed_buffer(uint32_t peer) override {
-    return {.buffer = &exposed[peer], .regions = nullptr};
+    return {.buffer = &exposed[peer], .registered = nullptr};
   }
 
   std::vector<std::pair<uint32_t, uint32_t>> sends;

@@ -136,9 +136,10 @@ std::string describe(const Case& c) {
              c.refers ? (c.world.by_location ? ", by location" : ", by reference") : "",
              c.by_packets ? ", by packets" : "", c.stripes, c.world.shape.slots, c.world.shape.slot_bytes,
              c.world.threads) +
-         (c.world.by_location ? format("ranks %x, %lld bytes of each buffer in regions, ",
-                                       c.world.region_ranks, static_cast<long long>(c.world.region_bytes))
-                              : std::string()) +
+         (c.world.by_location
+              ? format("ranks %x, %lld bytes of each buffer in registered memory, ", c.world.registered_ranks,
+                       static_cast<long long>(c.world.registered_bytes))
+              : std::string()) +
          format("poll limit %lld, %u block slots, %u of them kept, seed %llu",
                 static_cast<long long>(c.world.poll_limit), c.world.device.block_slots, c.world.stay_blocks,
                 static_cast<unsigned long long>(c.world.device.seed));

@@ -70,7 +70,7 @@ std::vector<Case> cases(Kernel kernel) {
       c.world.most_turns = 100'000;
       c.refers = row.refers;
       c.world.by_location = row.by_location;
-      c.world.region_bytes = row.by_location ? 2000 : UINT64_MAX;  // the rest travels by value
+      c.world.registered_bytes = row.by_location ? 2000 : UINT64_MAX;  // the rest travels by value
       c.stripes = row.stripes;
       c.world.multicast = row.multicast;
       c.world.stay_blocks = row.stay_blocks;

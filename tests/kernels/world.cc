@@ -21,10 +21,10 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
-/// The number of every rank's region, and where the simulated ranks say that theirs begins: somewhere below
-/// all buffers, and nowhere the same.
+/// The number of every rank's registered memory, and where the simulated ranks say that theirs begins:
+/// somewhere below all buffers, and nowhere the same.
 constexpr uint64_t kRegisteredMemory = 7;
-uint64_t region_start(uint32_t rank) {
+uint64_t registered_start(uint32_t rank) {
   return 64 * uint64_t{rank + 1};
 }
 
@@ -40,7 +40,7 @@ struct World::Rank {
   std::vector<Line> scratch;
   std::vector<Line> mail;       ///< a mailbox a rank
   std::vector<Line> multicast;  ///< its copy of the slots in multicast memory
-  std::vector<uint64_t> regions =
+  std::vector<uint64_t> registered =
       std::vector<uint64_t>(kRegisteredMemory + 1);  ///< where peers find this rank's
   std::unique_ptr<Index> index;
   uint64_t left_seen = 0;
@@ -81,7 +81,7 @@ class World::Index final : public cuda::LinkIndex {
     link.slot_bytes = end.slot_bytes;
     link.peer = peer;
     link.credit_mask = end.credit_mask;
-    link.regions = regions(peer);
+    link.registered = registered(peer);
     return number(peer, channel);
   }
   uint32_t send_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
@@ -102,12 +102,12 @@ class World::Index final : public cuda::LinkIndex {
     return at;
   }
   cuda::PeerExposedBuffer exposed_buffer(uint32_t peer) override {
-    return {.buffer = &world_.ranks_[peer]->window, .regions = regions(peer)};
+    return {.buffer = &world_.ranks_[peer]->window, .registered = registered(peer)};
   }
 
  private:
-  const uint64_t* regions(uint32_t peer) const {
-    return world_.options_.by_location ? world_.ranks_[peer]->regions.data() : nullptr;
+  const uint64_t* registered(uint32_t peer) const {
+    return world_.options_.by_location ? world_.ranks_[peer]->registered.data() : nullptr;
   }
   std::byte* own_copy() const { return world_.ranks_[rank_]->multicast[0].bytes; }
   std::byte* everybody() const { return world_.multicast_->begin(); }
@@ -130,7 +130,7 @@ World::World(const WorldOptions& options)
     made->receives.resize(size_t{options.ranks} * kChannels);
     made->state.exposed = &made->window;
     made->mail.resize(size_t{options.ranks} * cuda::kMailboxBytes / sizeof(Line));
-    made->regions[kRegisteredMemory] = region_start(rank);
+    made->registered[kRegisteredMemory] = registered_start(rank);
     made->index = std::make_unique<Index>(*this, rank);
     ranks_.push_back(std::move(made));
   }
@@ -225,10 +225,10 @@ void World::set_program(uint32_t rank, const cuda::Image& image) {
 }
 
 Reach World::reach(uint32_t rank, const void* buffer) const {
-  if (!options_.by_location || (options_.region_ranks >> rank & 1) == 0) return {};
+  if (!options_.by_location || (options_.registered_ranks >> rank & 1) == 0) return {};
   return {.location = (kRegisteredMemory << cuda::kLocationShift) + reinterpret_cast<uint64_t>(buffer) -
-                      region_start(rank),
-          .bytes = options_.region_bytes};
+                      registered_start(rank),
+          .bytes = options_.registered_bytes};
 }
 
 cuda::Part World::part(uint32_t rank, uint32_t first_block) const {

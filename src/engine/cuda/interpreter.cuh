@@ -110,9 +110,9 @@ TUTTI_DEVICE unsigned char* output_of(const BlockState& block) {
 
 /// This rank's address for a peer's reference: an address, or a locality in one of the peer's registered
 /// memories.
-TUTTI_DEVICE unsigned char* address_of(const uint64_t* regions, uint64_t named) {
-  if (regions == nullptr) return reinterpret_cast<unsigned char*>(named);
-  const uint64_t start = regions[named >> kLocationShift];
+TUTTI_DEVICE unsigned char* address_of(const uint64_t* registered, uint64_t named) {
+  if (registered == nullptr) return reinterpret_cast<unsigned char*>(named);
+  const uint64_t start = registered[named >> kLocationShift];
   return reinterpret_cast<unsigned char*>(start + (named & ((1ull << kLocationShift) - 1)));
 }
 
@@ -130,7 +130,7 @@ TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const Recv
            (link.next & link.slot_mask) * static_cast<uint64_t>(link.slot_bytes);
   const uint64_t reference = *reinterpret_cast<const uint64_t*>(cell.payload);
   if (reference == kWrittenDirectly) return output_of(block);
-  return address_of(link.regions, reference);
+  return address_of(link.registered, reference);
 }
 
 TUTTI_DEVICE void ready_source(BlockState& block, uint32_t item, const End& end) {
@@ -226,12 +226,12 @@ TUTTI_DEVICE unsigned char* expose_buffer(const BlockState& block, const PeerExp
                                           uint64_t offset) {
   const ExposedBuffer& exposed = *peer.buffer;
   if (device::load_acquire(&exposed.call) != block.call) return nullptr;
-  if (peer.regions == nullptr)
+  if (peer.registered == nullptr)
     return reinterpret_cast<unsigned char*>(device::load_relaxed(&exposed.address)) + offset;
   const Reach reach{.location = device::load_relaxed(&exposed.reach.location),
                     .bytes = device::load_relaxed(&exposed.reach.bytes)};
   const uint64_t location = location_of(reach, offset, block.slice.bytes);
-  return location != 0 ? address_of(peer.regions, location) : nullptr;
+  return location != 0 ? address_of(peer.registered, location) : nullptr;
 }
 
 /// Sets the sinks of a direct write: the receivers' buffers and this rank's memory.

@@ -28,13 +28,13 @@ inline constexpr uint32_t kMaxMulticastRanks = 16;
 /// Threads of a block; every kernel is correct for any number.
 inline constexpr uint32_t kBlockThreads = 512;
 
-// Regions: memory of a rank that its peers of other processes and devices have mapped
-// (tutti_memory_register). They have numbers from 1 on, the same on all ranks. A location in one is its
-// number, then the bytes from its beginning: the reader of a location knows where it has mapped the writer's
-// regions.
+// Registered memory: memory of a rank that peers in other processes and on other devices have mapped
+// (tutti_memory_register). Registrations are numbered from 1 on, equally on all ranks. A location in
+// registered memory is the number of the registration and the distance in bytes from its beginning. The
+// reader of a location knows where the reader itself has mapped the writer's memory.
 
-/// One past the largest number.
-inline constexpr uint32_t kRegionEnd = 512;
+/// One past the largest number of a registration.
+inline constexpr uint32_t kRegisteredEnd = 512;
 /// A location: number << kLocationShift | bytes. Never 0.
 inline constexpr uint32_t kLocationShift = 48;
 
@@ -62,16 +62,16 @@ struct RecvLink {
   uint32_t slot_mask;
   uint32_t slot_bytes;
   uint32_t peer;
-  uint32_t credit_mask;  ///< the writer is told of freed slots when (next & credit_mask) == 0
-  const uint64_t*
-      regions;  ///< by number: where the peer's begin here; null: it sends addresses, not locations
+  uint32_t credit_mask;        ///< the writer is told of freed slots when (next & credit_mask) == 0
+  const uint64_t* registered;  ///< by number: where the peer's memory begins here; null: the peer sends
+                               ///< addresses, not locations
   uint64_t next;
 };
 
 /// A receiver's exposed buffer, as seen from here.
 struct PeerExposedBuffer {
   const ExposedBuffer* buffer;
-  const uint64_t* regions;  ///< as RecvLink::regions
+  const uint64_t* registered;  ///< as RecvLink::registered
 };
 
 enum class EndKind : uint32_t {
@@ -112,7 +112,7 @@ struct Step {
   /// Links besides those among sources and sinks that must be ready and are told: the other ranks'
   /// contributions to what is collected, and the other readers of what is published.
   uint8_t companion_count;
-  uint64_t location;  ///< messages: of the memory that is sent; 0: it is in no region
+  uint64_t location;  ///< messages: of the memory that is sent; 0: it is not registered
 };
 
 /// Rounds are a lane's own: each stripe of a call cuts its own messages.
