@@ -85,7 +85,6 @@ void recycle_handle(tutti_comm* handle) {
   handle->setup_stop.reset();
   handle->premul_ops.clear();
   handle->next_premul_op = TUTTI_OP_COUNT;
-  handle->registrations.clear();
   handle->regions.clear();
   handle_pool().rest(handle);
 }
