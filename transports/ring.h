@@ -45,7 +45,8 @@ inline constexpr uint64_t kWrittenDirectly = 0;
 
 /// The part of a buffer that lies in registered memory, from the buffer's beginning on.
 struct Reach {
-  uint64_t place;  ///< of the beginning, as engine/cuda/program.h numbers places; 0: not in registered memory
+  uint64_t location;  ///< of the beginning, as engine/cuda/program.h numbers locations; 0: not in registered
+                      ///< memory
   uint64_t bytes;
 };
 

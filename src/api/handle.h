@@ -55,7 +55,7 @@ struct tutti_comm {
   struct Premul {
     tutti::DataType type;
     uint64_t bits;
-    const void* place = nullptr;  ///< in device memory: read by each operation; else in `bits`
+    const void* scalar = nullptr;  ///< in device memory: read by each operation; else in `bits`
   };
   std::map<int, Premul> premul_ops;
   int next_premul_op = TUTTI_OP_COUNT;

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "bootstrap/wire.h"
+#include "net/wire.h"
 
 namespace tutti {
 namespace {

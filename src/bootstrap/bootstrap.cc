@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "bootstrap/local_socket.h"
 #include "core/clock.h"
+#include "net/local_socket.h"
 
 namespace tutti {
 namespace {

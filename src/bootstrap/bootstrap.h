@@ -3,7 +3,7 @@
 // What the room owns. The unique id and the process that serves it; the protocol by which ranks prove that
 // they belong to the id, and exchange short texts of bytes (blobs); authenticated sockets between ranks of
 // different hosts; what launchers tell of ranks, and how an id gets from rank 0 to the others. The room knows
-// nothing of plans, transports or devices. It sees src/core only.
+// nothing of plans, transports or devices. It sees src/core and src/net only.
 //
 // Its parts, from the outside in:
 //   Bootstrap          one rank's part in the bootstrap of an id (this file)
@@ -13,8 +13,8 @@
 //   DataPort           sockets between two ranks, for a transport (data_port.h)
 //   BootstrapNode      a rank as a state machine (node.h)
 //   Rendezvous         where ranks find each other, as a state machine (rendezvous.h)
-//   frames             what ranks say (frame.h, frame_socket.h, blobs.h)
-//   connections        who may connect (handshake.h, acceptor.h, connector.h, local_socket.h)
+//   blobs, shape       what ranks say in an exchange, and to whom (blobs.h, shape.h)
+// Connections, their proofs and frames are in src/net.
 //
 // The life of one bootstrap:
 //   1. One process makes the id. Its control thread serves a rendezvous for it: at a Unix socket that has the

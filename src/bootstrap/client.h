@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "bootstrap/blobs.h"
-#include "bootstrap/endpoint.h"
-#include "bootstrap/event_loop.h"
 #include "bootstrap/node.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/stop.h"
 #include "bootstrap/unique_id.h"
 #include "core/result.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
 
 namespace tutti {
 

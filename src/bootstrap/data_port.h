@@ -11,13 +11,13 @@
 #include <span>
 #include <vector>
 
-#include "bootstrap/acceptor.h"
 #include "bootstrap/client.h"
-#include "bootstrap/connector.h"
-#include "bootstrap/endpoint.h"
-#include "bootstrap/event_loop.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
+#include "net/acceptor.h"
+#include "net/connector.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
 
 namespace tutti {
 

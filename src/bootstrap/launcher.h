@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "bootstrap/endpoint.h"
 #include "core/config.h"
 #include "core/result.h"
+#include "net/endpoint.h"
 
 namespace tutti {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "bootstrap/blobs.h"
-#include "bootstrap/local_socket.h"
 #include "bootstrap/rendezvous.h"
 #include "core/version.h"
+#include "net/local_socket.h"
 
 namespace tutti {
 namespace {

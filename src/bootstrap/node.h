@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/acceptor.h"
-#include "bootstrap/connector.h"
-#include "bootstrap/endpoint.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/frame_socket.h"
 #include "bootstrap/shape.h"
+#include "net/acceptor.h"
+#include "net/connector.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
+#include "net/frame_socket.h"
 
 namespace tutti {
 

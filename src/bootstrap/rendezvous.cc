@@ -6,8 +6,8 @@
 #include <cerrno>
 
 #include "bootstrap/blobs.h"
-#include "bootstrap/local_socket.h"
 #include "core/version.h"
+#include "net/local_socket.h"
 
 namespace tutti {
 namespace {
@@ -96,7 +96,7 @@ void Rendezvous::handle(uint64_t number, Frame frame) {
   // Every rank that has joined has been told the failure.
   if (!failure_) return;
   switch (kind) {
-    case FrameKind::kJoin: return place(visitor, frame);
+    case FrameKind::kJoin: return join(visitor, frame);
     case FrameKind::kUp: return gather(visitor, std::move(frame));
     case FrameKind::kAbsent: return answer_absent(visitor, frame.header.number);
     case FrameKind::kFail: {
@@ -131,7 +131,7 @@ void Rendezvous::join(uint64_t number, const Frame& frame) {
   if (!visitor.is_local) turn_to_tree();
   if (shape_ == BootstrapShape::kStar) return;
   if (visitor.is_local) return send(visitor, {.kind = FrameKind::kTree});
-  place(visitor, frame);
+  join(visitor, frame);
 }
 
 Status Rendezvous::objection(Visitor& visitor, const Frame& frame) {
@@ -176,7 +176,7 @@ void Rendezvous::turn_to_tree() {
 }
 
 /// A rank of the tree says where it listens.
-void Rendezvous::place(Visitor& visitor, const Frame& frame) {
+void Rendezvous::join(Visitor& visitor, const Frame& frame) {
   FrameSocket::Body& endpoints = endpoints_[visitor.rank];
   if (shape_ != BootstrapShape::kTree || endpoints != nullptr || frame.body.size() != kPackedEndpointsBytes) {
     return fail(Code::kInternal, format("rank %u sent %zu bytes as the place where it listens", visitor.rank,

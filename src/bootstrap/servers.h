@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "bootstrap/blobs.h"
-#include "bootstrap/control_thread.h"
-#include "bootstrap/endpoint.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/stop.h"
 #include "bootstrap/unique_id.h"
 #include "core/result.h"
+#include "net/control_thread.h"
+#include "net/endpoint.h"
 
 namespace tutti {
 

@@ -13,12 +13,12 @@
 #include <optional>
 
 #include "bootstrap/client.h"
-#include "bootstrap/connector.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/local_socket.h"
 #include "bootstrap/pmi.h"
 #include "core/clock.h"
 #include "core/file_descriptor.h"
+#include "net/connector.h"
+#include "net/event_loop.h"
+#include "net/local_socket.h"
 
 namespace tutti {
 namespace {
@@ -245,19 +245,19 @@ Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count
   return rank == 0 ? hand_over(name, rank_count - 1, id, deadline_ns) : fetch(name, id, deadline_ns);
 }
 
-Status share_by_launcher(const LaunchContext& place, const Environment& environment, const Config& config,
+Status share_by_launcher(const LaunchContext& context, const Environment& environment, const Config& config,
                          IdBytes id, uint64_t deadline_ns) {
-  if (place.rank_count == 1) return Status::ok();
+  if (context.rank_count == 1) return Status::ok();
   if (const char* path = environment("TUTTI_ID_FILE"); path != nullptr && *path != '\0') {
-    return share_by_file(path, place.rank, id, deadline_ns);
+    return share_by_file(path, context.rank, id, deadline_ns);
   }
-  const std::string value = place.rank == 0 ? hex(id) : "";
-  if (place.channel == LaunchChannel::kPmix) {
-    const auto text = share_by_pmix(place.rank, value);
+  const std::string value = context.rank == 0 ? hex(id) : "";
+  if (context.channel == LaunchChannel::kPmix) {
+    const auto text = share_by_pmix(context.rank, value);
     // All ranks of a job find the same library, or none.
-    if (text.status().code() != Code::kUnsupported) return take_text(text, place.rank, id);
+    if (text.status().code() != Code::kUnsupported) return take_text(text, context.rank, id);
   }
-  if (const char* text = environment("PMI_FD"); place.channel == LaunchChannel::kPmi1 && text != nullptr) {
+  if (const char* text = environment("PMI_FD"); context.channel == LaunchChannel::kPmi1 && text != nullptr) {
     const std::string_view digits = text;
     int fd = -1;
     const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), fd);
@@ -265,22 +265,22 @@ Status share_by_launcher(const LaunchContext& place, const Environment& environm
       return {Code::kInvalidUsage,
               format("environment variable PMI_FD is \"%s\"; it must be a descriptor", text)};
     }
-    return take_text(share_by_pmi1(fd, place.rank, value, deadline_ns), place.rank, id);
+    return take_text(share_by_pmi1(fd, context.rank, value, deadline_ns), context.rank, id);
   }
-  if (place.is_one_host() && !place.job.empty()) {
+  if (context.is_one_host() && !context.job.empty()) {
     // A digest: names in this space are short, and every user of the host can list them.
-    const Credentials name = credentials_from_text(place.job, place.launcher);
-    return share_on_host("tutti-job-" + hex(name.tag), place.rank, place.rank_count, id, deadline_ns);
+    const Credentials name = credentials_from_text(context.job, context.launcher);
+    return share_on_host("tutti-job-" + hex(name.tag), context.rank, context.rank_count, id, deadline_ns);
   }
-  if (place.rendezvous && !config.key.empty()) {
-    return share_by_url("tutti://" + place.rendezvous->text(), place.rank, place.rank_count, config, id,
+  if (context.rendezvous && !config.key.empty()) {
+    return share_by_url("tutti://" + context.rendezvous->text(), context.rank, context.rank_count, config, id,
                         deadline_ns);
   }
   return {Code::kInvalidUsage,
           format("%s started this process as rank %u of %u, but gives the ranks no way to meet: set %s, or "
                  "TUTTI_ID_FILE to a file that all ranks can reach",
-                 place.launcher.c_str(), place.rank, place.rank_count,
-                 place.rendezvous
+                 context.launcher.c_str(), context.rank, context.rank_count,
+                 context.rendezvous
                      ? "TUTTI_KEY to a secret that all ranks have"
                      : "MASTER_ADDR to rank 0's host and TUTTI_KEY to a secret that all ranks have")};
 }

@@ -52,7 +52,7 @@ Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count
 /// The way that fits the launcher: the file TUTTI_ID_FILE, where that is set; its process manager; one host:
 /// a socket named after the job; else a bootstrap at the address it gives, with the key of `config`.
 /// Collective. Errors: of the way; kInvalidUsage: none is left, and what to set.
-Status share_by_launcher(const LaunchContext& place, const Environment& environment, const Config& config,
+Status share_by_launcher(const LaunchContext& context, const Environment& environment, const Config& config,
                          IdBytes id, uint64_t deadline_ns);
 
 }  // namespace tutti

@@ -4,9 +4,9 @@
 #include <memory>
 #include <mutex>
 
-#include "bootstrap/event_loop.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
+#include "net/event_loop.h"
 
 namespace tutti {
 

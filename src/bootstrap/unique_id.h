@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/crypto.h"
-#include "bootstrap/endpoint.h"
 #include "core/result.h"
+#include "net/crypto.h"
+#include "net/endpoint.h"
 
 namespace tutti {
 

@@ -10,10 +10,10 @@
 #include <set>
 #include <utility>
 
-#include "bootstrap/crypto.h"
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "core/hash.h"
+#include "net/crypto.h"
 #include "transports/shm/pull.h"
 
 namespace tutti {

@@ -13,6 +13,8 @@ namespace {
 // Bindings kept per communicator. A training step has a few dozen shapes; past the limit all are dropped,
 // which costs each one binding.
 constexpr size_t kMaxBound = 512;
+/// Steps of all ranks up to which a call is priced exactly: half a second.
+constexpr uint64_t kMaxPricedSteps = uint64_t{1} << 20;
 
 /// Where the last of the blocks ends.
 uint64_t end_of(const std::vector<Extent>& blocks) {
@@ -282,17 +284,22 @@ std::string Communicator::explain() const {
               : format(", by row %u of the choice table", last_->choice_row);
   text += parts_->executor->explain(*last_);
   if (device() != nullptr) return text;
-  if (auto predicted = price_us(*last_->algorithm, fixed_request(shape)); predicted) {
-    text += format(", predicted %.2f us", *predicted);
+  if (!last_->price) {
+    const auto price = this->price(*last_->algorithm, fixed_request(shape));
+    if (!price) return text;
+    last_->price = *price;
   }
-  return text;
+  return text + format(", predicted %s%.2f us", last_->price->is_lower_bound ? "at least " : "",
+                       last_->price->microseconds);
 }
 
 Result<double> Communicator::predict_us(const CallShape& shape) const {
   const Request request = fixed_request(shape);
   auto algorithm = choose(request, nullptr);
   TUTTI_TRY(algorithm.status());
-  return price_us(**algorithm, request);
+  const auto price = this->price(**algorithm, request);
+  TUTTI_TRY(price.status());
+  return price->microseconds;
 }
 
 Request Communicator::fixed_request(const CallShape& shape) const {
@@ -306,14 +313,11 @@ Request Communicator::fixed_request(const CallShape& shape) const {
           .in_place = shape.in_place};
 }
 
-Result<double> Communicator::price_us(const Algorithm& algorithm, const Request& request) const {
+Result<Price> Communicator::price(const Algorithm& algorithm, const Request& request) const {
   const Facts facts = parts_->executor->facts();
-  std::vector<Plan> plans;
-  plans.reserve(rank_count());
-  for (uint32_t rank = 0; rank < rank_count(); ++rank) plans.push_back(algorithm.make(request, facts, rank));
-  auto price = price_plans(plans, request.block_bytes, {.cores = facts.cores, .host_of = facts.host_of});
-  TUTTI_TRY(price.status());
-  return price->microseconds;
+  const auto plan_of = [&](uint32_t rank) { return algorithm.make(request, facts, rank); };
+  return price_plans({.rank_count = rank_count(), .plan_of = plan_of}, request.block_bytes,
+                     {.cores = facts.cores, .host_of = facts.host_of}, {.steps = kMaxPricedSteps});
 }
 
 void Communicator::fail_all(const Status& why) {

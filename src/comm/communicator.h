@@ -195,7 +195,7 @@ class Communicator {
   Result<std::unique_ptr<BoundCall>> bind(const Call& call);
   Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;
   Request fixed_request(const CallShape& shape) const;
-  Result<double> price_us(const Algorithm& algorithm, const Request& request) const;
+  Result<Price> price(const Algorithm& algorithm, const Request& request) const;
   void forget_bound();
   Status end_thrown(bool is_one_of_many) noexcept;
 

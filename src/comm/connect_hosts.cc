@@ -4,10 +4,10 @@
 #include <span>
 #include <string>
 
-#include "bootstrap/crypto.h"
 #include "comm/builder.h"
 #include "comm/transport_addresses.h"
 #include "engine/links.h"
+#include "net/crypto.h"
 #include "transports/registry.h"
 
 namespace tutti {

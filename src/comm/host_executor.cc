@@ -81,7 +81,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   options.op = request.request.op;
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = message_bytes(call, request);
-  options.places = options.message_bytes >= options_.config.direct_write_bytes;
+  options.direct_writes = options.message_bytes >= options_.config.direct_write_bytes;
   bound->tries_pulling = !peers.is_one_process() && peers.rank_count() > 1 &&
                          options.message_bytes >= options_.config.pull_bytes;
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
@@ -94,7 +94,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
       bound->stripes.push_back(Operation::bind(plan, geometry, options, *stripe_links_[index - 1]));
     }
   }
-  bound->may_refer = is_variable || bound->tries_pulling || options.places ||
+  bound->may_refer = is_variable || bound->tries_pulling || options.direct_writes ||
                      options.message_bytes >= options.reference_bytes;
   bound->is_long = bound->tries_pulling || count > 1;
   bound->is_short = bound->operation->is_short() && !is_barrier && count == 1 && options_.network == nullptr;
@@ -161,7 +161,7 @@ Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
     buffers.input_shared = options_.heap.contains(buffers.input, bound.input_bytes);
     buffers.output_shared = options_.heap.contains(buffers.output, bound.output_bytes);
   }
-  if (current_->places()) expose_buffer(buffers);
+  if (current_->writes_directly()) expose_buffer(buffers);
   const uint16_t signature = call_signature(bound.signature_seed, sequence_);
   if (bound.is_long) [[unlikely]] {
     start_long(bound, buffers, signature);
@@ -211,7 +211,7 @@ void HostExecutor::choose_carriage(Bound& bound) {
 /// Shows the receive buffer of this call to the peers that can write to it.
 void HostExecutor::expose_buffer(Buffers& buffers) {
   if (!options_.peers.is_one_process() && !buffers.output_shared) return;
-  ExposedBuffer& exposed = header_.window;
+  ExposedBuffer& exposed = header_.exposed;
   store_shared(exposed.address, reinterpret_cast<uint64_t>(buffers.output), std::memory_order_relaxed);
   store_shared(exposed.in_heap, buffers.output_shared ? 1 : 0, std::memory_order_relaxed);
   store_shared(exposed.call, sequence_, std::memory_order_release);
@@ -368,8 +368,8 @@ bool HostExecutor::has_begun() const {
 
 bool HostExecutor::buffers_are_free() const {
   if (now_ns() >= buffers_deadline_ns_) return true;
-  const bool exposes =
-      current_->places() && load_shared(header_.window.call, std::memory_order_relaxed) == sequence_;
+  const bool exposes = current_->writes_directly() &&
+                       load_shared(header_.exposed.call, std::memory_order_relaxed) == sequence_;
   return (!exposes && !holds_references()) || !options_.peers.may_use_buffers();
 }
 

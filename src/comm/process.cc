@@ -12,10 +12,10 @@
 #include <string_view>
 
 #include "algorithms/algorithm.h"
-#include "bootstrap/endpoint.h"
 #include "core/fork_guard.h"
 #include "core/result.h"
 #include "core/version.h"
+#include "net/endpoint.h"
 
 namespace tutti {
 namespace {

@@ -16,9 +16,6 @@
 #include <vector>
 
 #include "algorithms/choice.h"
-#include "bootstrap/control_thread.h"
-#include "bootstrap/file_server.h"
-#include "bootstrap/locality.h"
 #include "bootstrap/servers.h"
 #include "core/config.h"
 #include "device/device_rank.h"
@@ -26,6 +23,9 @@
 #include "health/control_plane.h"
 #include "health/inspector.h"
 #include "health/peers.h"
+#include "net/control_thread.h"
+#include "net/file_server.h"
+#include "net/locality.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/memory.h"
 #include "transports/shm/segment.h"

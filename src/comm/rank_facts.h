@@ -5,12 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "bootstrap/endpoint.h"
-#include "bootstrap/file_server.h"
 #include "bootstrap/servers.h"
 #include "comm/process.h"
 #include "core/cpu.h"
 #include "device/device_rank.h"
+#include "net/endpoint.h"
 #include "transports/registry.h"
 
 namespace tutti {

@@ -78,10 +78,10 @@ RecvLink* RankLinks::published_by(uint32_t peer) {
   return link.get();
 }
 
-PeerExposedBuffer RankLinks::window(uint32_t peer) {
+PeerExposedBuffer RankLinks::exposed_buffer(uint32_t peer) {
   const PeerSegment& at = peers_[peer];
   if (at.is_remote) return {};
-  return {.window = &at.segment->header().window,
+  return {.buffer = &at.segment->header().exposed,
           .reference_offset = at.reference_offset,
           .same_process = at.same_process};
 }

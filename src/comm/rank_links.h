@@ -26,7 +26,7 @@ class RankLinks final : public LinkTable {
   RecvLink* recv_link(uint32_t peer, uint32_t channel) override;
   SendLink* publish_link() override;
   RecvLink* published_by(uint32_t peer) override;
-  PeerExposedBuffer window(uint32_t peer) override;
+  PeerExposedBuffer exposed_buffer(uint32_t peer) override;
 
  private:
   using Bounce = std::vector<std::byte>;

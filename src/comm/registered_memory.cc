@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "bootstrap/crypto.h"
-#include "bootstrap/file_server.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "net/crypto.h"
+#include "net/file_server.h"
 
 namespace tutti {
 

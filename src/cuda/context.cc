@@ -14,7 +14,7 @@ Result<std::unique_ptr<Context>> Context::retain(const Driver& driver, int devic
 }
 
 Context::~Context() {
-  // An error means that the driver is being torn down with the process.
+  // Fails only while the process and its driver end.
   if (handle_ != nullptr) (void)driver_.primary_ctx_release(ordinal_);
 }
 

@@ -1,8 +1,8 @@
-// Context, Stream, Event: what a rank holds of its device, each the owner of one thing of the driver's.
+// Context, Stream, Event: each owns one object of the driver.
 //
-// A Context is the device's primary context, which CUDA's runtime and every library of the process share. All
-// that is made in it keeps a pointer to the Context, which must outlive it. Nothing here leaves a context
-// current: a call that needs one makes it current for itself, and so leaves the caller's alone.
+// A Context is the device's primary context, which CUDA's runtime and all libraries of the process share. It
+// must outlive all objects made in it. No call here leaves a context current: each sets the one it needs and
+// restores the caller's.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,8 @@ namespace tutti::cuda {
 
 class Context {
  public:
-  /// Retains the primary context of `device`, which makes it if this process has not used the device yet
-  /// (some 100 ms, some 100 MB of its memory). Errors: kInvalidArgument (no such device), kOutOfMemory,
-  /// kSystemError.
+  /// Retains the primary context of `device`; the first use in a process creates it (about 100 ms, 100 MB of
+  /// device memory). Errors: kInvalidArgument (no such device), kOutOfMemory, kSystemError.
   static Result<std::unique_ptr<Context>> retain(const Driver& driver, int device);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -29,8 +28,8 @@ class Context {
   CUcontext handle() const { return handle_; }
   const DeviceFacts& facts() const { return facts_; }
 
-  /// Lets kernels and copies of this context reach memory of `peer`'s device; ok if they do already.
-  /// Errors: kUnsupported: the two devices have no access to each other.
+  /// Lets kernels and copies of this context access the memory of `peer`'s device. Errors: kUnsupported: the
+  /// two devices cannot access each other.
   Status enable_peer(const Context& peer) const;
 
  private:
@@ -43,7 +42,7 @@ class Context {
   DeviceFacts facts_;
 };
 
-/// Makes a context current for a scope. Where that fails, so do the driver's calls in the scope: `status`
+/// Makes a context current for a scope. After a failure, the driver's calls in the scope fail too; `status`
 /// says why.
 class CurrentContext {
  public:
@@ -58,8 +57,8 @@ class CurrentContext {
   Status status_;
 };
 
-/// Lets the thread make, for a scope, calls that CUDA forbids beside somebody's capture because they might
-/// belong into it; ours do not.
+/// Allows, for a scope, calls that CUDA forbids beside another thread's capture lest they belong to it. The
+/// library's never do.
 class BesideCaptures {
  public:
   explicit BesideCaptures(const Driver& driver) : driver_(driver) {
@@ -74,7 +73,7 @@ class BesideCaptures {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
-/// A stream that does not wait for the legacy default stream. Destroying it lets its work finish by itself.
+/// A stream that does not wait for the legacy default stream. Its work goes on after the destructor.
 class Stream {
  public:
   /// Errors: kOutOfMemory, kSystemError.
@@ -85,7 +84,7 @@ class Stream {
   ~Stream() { reset(); }
 
   CUstream handle() const { return handle_; }
-  /// Waits until all work is done. Errors: what failed in it.
+  /// Waits until all work is done. Errors: a failure of that work.
   Status synchronize() const;
   void reset();
 
@@ -97,7 +96,7 @@ class Stream {
 /// An event that orders streams.
 class Event {
  public:
-  /// With `timed` it also takes the time, which costs. Errors: kOutOfMemory, kSystemError.
+  /// `timed`: also takes the time, which costs. Errors: kOutOfMemory, kSystemError.
   static Result<Event> create(const Context& context, bool timed = false);
   Event() = default;
   Event(Event&& other) noexcept { *this = std::move(other); }
@@ -105,11 +104,11 @@ class Event {
   ~Event() { reset(); }
 
   CUevent handle() const { return handle_; }
-  /// Stands for the work that `stream` has been given so far.
+  /// The event now stands for the work in `stream` so far.
   Status record(CUstream stream) const;
-  /// What `stream` is given from now on waits for the event.
+  /// Later work of `stream` waits for the event.
   Status make_wait(CUstream stream) const;
-  /// Whether the work that it stands for has ended. Errors: what failed on the device.
+  /// Whether the event's work has ended. Errors: a failure of the device.
   Result<bool> is_done() const;
   /// Blocks the calling thread.
   Status synchronize() const;

@@ -7,7 +7,7 @@
 namespace tutti::cuda {
 namespace {
 
-/// What a user can do about an error of the driver; empty: nothing is known.
+/// What a user can do about a driver error; empty: unknown.
 const char* remedy(CUresult result) {
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY: return "free device memory, or run fewer ranks on the device";
@@ -16,7 +16,7 @@ const char* remedy(CUresult result) {
     case CUDA_ERROR_MISALIGNED_ADDRESS:
     case CUDA_ERROR_HARDWARE_STACK_ERROR:
     case CUDA_ERROR_ASSERT:
-      return "a kernel of this process has failed and taken the device's context with it; restart the "
+      return "a kernel of this process has failed and ended the device's context; restart the "
              "process "
              "(compute-sanitizer names the kernel)";
     case CUDA_ERROR_NOT_PERMITTED:
@@ -53,7 +53,7 @@ Code code_of(CUresult result) {
   }
 }
 
-// CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which older toolkits do not name. Older drivers do not know it.
+// CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which older toolkits do not name and older drivers do not know.
 constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
 
 Status no_driver(const char* reason) {
@@ -70,7 +70,7 @@ Status too_old(int version) {
 }  // namespace
 
 Result<std::unique_ptr<const Driver>> Driver::find() {
-  // The handle is kept: the driver stays loaded as long as its functions may be called.
+  // The handle is kept, so the driver stays loaded.
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     return no_driver(format("libcuda.so.1 does not load (%s); install NVIDIA's driver", dlerror()).c_str());
@@ -85,7 +85,7 @@ Result<std::unique_ptr<const Driver>> Driver::find_in_use() {
   if (library == nullptr) return no_driver("the process has not loaded a driver");
   std::unique_ptr<Driver> driver(new Driver);
   TUTTI_TRY(driver->load(library));
-  // Refused while nobody has initialized the driver.
+  // Fails if the driver is not initialized.
   TUTTI_TRY(driver->check(driver->device_get_count(&driver->device_count_), "cuDeviceGetCount"));
   return std::unique_ptr<const Driver>(std::move(driver));
 }
@@ -94,7 +94,7 @@ Status Driver::load(void* library) {
   const auto get = reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
   const auto get_version =
       reinterpret_cast<PFN_cuDriverGetVersion_v2020>(dlsym(library, "cuDriverGetVersion"));
-  if (get_version == nullptr) return no_driver("libcuda.so.1 is not a driver of NVIDIA's");
+  if (get_version == nullptr) return no_driver("libcuda.so.1 is not NVIDIA's driver");
   const CUresult answer = get_version(&version_);
   if (answer == CUDA_ERROR_STUB_LIBRARY) {
     return no_driver(
@@ -207,7 +207,8 @@ Pointer Driver::look_up(const void* address) const {
   std::array<CUpointer_attribute, 3> which = {
       CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
   std::array<void*, 3> answers = {&type, &managed, &device};
-  // Unlike cuPointerGetAttribute it succeeds for an address that the driver does not know, and answers 0.
+  // Unlike cuPointerGetAttribute, this call succeeds for an address that the driver does not know, and
+  // returns 0.
   const CUresult result = pointer_get_attributes(static_cast<unsigned>(which.size()), which.data(),
                                                  answers.data(), reinterpret_cast<CUdeviceptr>(address));
   if (result != CUDA_SUCCESS || type == 0) return {};

@@ -1,9 +1,8 @@
-// The functions of CUDA's driver that tutti calls: one list, from which the table of pointers, the search for
-// them and the fake driver of the tests are made.
+// The functions of CUDA's driver that tutti calls: one list for the table of pointers, the search and the
+// tests' fake driver.
 //
-// F(member, function, type): the type names the version of the function's signature. All of the first list
-// are of CUDA 12.0 or older (kLeastDriverVersion), and the driver is asked for that version, whatever it
-// offers besides. Those of the second list it may lack.
+// F(member, function, type): `type` names the version of the signature. The first list needs CUDA 12.0
+// (kLeastDriverVersion), and even newer drivers are asked for these versions. The second list may be missing.
 #pragma once
 
 #include <cuda.h>
@@ -11,9 +10,9 @@
 
 namespace tutti::cuda {
 
-/// CUDA version that a driver must support, in CUDA's notation.
+/// The CUDA version that a driver must support, in CUDA's notation.
 inline constexpr int kLeastDriverVersion = 12000;
-/// From which on a driver knows multicast memory.
+/// Drivers from this version on have multicast memory.
 inline constexpr int kMulticastDriverVersion = 12010;
 
 }  // namespace tutti::cuda

@@ -34,7 +34,7 @@ Result<Kernel> Library::kernel(const char* name) const {
   TUTTI_TRY(
       driver.check(driver.library_get_kernel(&found, handle_, name), format("cuLibraryGetKernel(%s)", name)));
   Kernel kernel;
-  // Loads it into this context whatever CUDA_MODULE_LOADING says.
+  // Loads the kernel now, even with lazy CUDA_MODULE_LOADING.
   TUTTI_TRY(driver.check(driver.kernel_get_function(&kernel.function, found),
                          format("cuKernelGetFunction(%s)", name)));
   return kernel;

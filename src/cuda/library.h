@@ -1,6 +1,5 @@
-// Library, Kernel: device code that is part of this binary, loaded into a device before the first operation.
-// A kernel that were loaded at its first launch could wait for the device, and so for a kernel that waits for
-// this very rank.
+// Library, Kernel: device code in this binary, loaded before the first operation. Loading at the first launch
+// could wait for a kernel that waits for this rank.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +11,15 @@
 
 namespace tutti::cuda {
 
-/// A kernel as it is loaded in one context.
+/// A kernel, loaded in one context.
 struct Kernel {
   CUfunction function = nullptr;
 };
 
-/// The grid of a launch.
 struct Grid {
   uint32_t blocks = 1;
   uint32_t threads = 1;
-  bool cooperative = false;  ///< all blocks are resident at once, or the launch is refused
+  bool cooperative = false;  ///< all blocks are resident at once, or the launch fails
 };
 
 /// A loaded image (cubin, fat binary or PTX).
@@ -34,7 +32,7 @@ class Library {
   Library& operator=(Library&& other) noexcept;
   ~Library() { reset(); }
 
-  /// Loads the kernel `name` now. Errors: kSystemError: the image has no such kernel.
+  /// Loads kernel `name` now. Errors: kSystemError: no such kernel.
   Result<Kernel> kernel(const char* name) const;
   void reset();
 
@@ -43,12 +41,12 @@ class Library {
   CUlibrary handle_ = nullptr;
 };
 
-/// Blocks of `threads` threads of the kernel that the device holds at a time.
+/// How many blocks of `threads` threads the device holds at once.
 Result<uint32_t> resident_blocks(const Context& context, const Kernel& kernel, uint32_t threads);
 
-/// Launches the kernel with one argument, which is copied. Needs no current context of the caller; allocates
-/// nothing. Errors: kInvalidUsage (a capture that cannot hold it), kUnsupported (a cooperative grid that the
-/// device has no room for), kOutOfMemory, kSystemError.
+/// Launches the kernel and copies its one argument. Needs no current context, allocates nothing. Errors:
+/// kInvalidUsage (the capture cannot hold the launch), kUnsupported (no room for a cooperative grid),
+/// kOutOfMemory, kSystemError.
 Status launch(const Context& context, const Kernel& kernel, const Grid& grid, CUstream stream,
               const void* argument);
 

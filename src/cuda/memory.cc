@@ -97,7 +97,7 @@ void RegisteredMemory::reset() {
 
 namespace {
 
-/// Gives one task to a stream of its own, and waits for it.
+/// Runs one task in its own stream and waits.
 template <class Task>
 Status run_now(const Context& context, const char* what, Task&& task) {
   const auto stream = Stream::create(context);

@@ -1,8 +1,8 @@
-// Memory that a rank owns: of its device, of the host for its device, and the host's own memory lent to the
-// device. Memory that ranks share across processes: transports/p2p.
+// Memory that a rank owns: on its device, on the host for the device, and host memory lent to the device. For
+// memory shared by processes see transports/p2p.
 //
-// All of it is taken and given back at set-up, never in an operation: cuMemFree, cuMemFreeHost and the like
-// wait for the device, and would wait for ever for a kernel that waits for this very rank.
+// Memory is taken and freed only at set-up. cuMemFree, cuMemFreeHost and the like wait for the device: for
+// ever, if its kernel waits for this rank.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,6 @@
 
 namespace tutti::cuda {
 
-/// Memory of a device.
 class DeviceMemory {
  public:
   /// Not zeroed. Errors: kOutOfMemory, kSystemError.
@@ -37,7 +36,7 @@ class DeviceMemory {
   size_t bytes_ = 0;
 };
 
-/// Host memory that the driver allocates, which every device of the process reaches at the same address.
+/// Host memory from the driver, at one address for the host and all devices of the process.
 class PinnedMemory {
  public:
   /// Zeroed. Errors: kOutOfMemory, kSystemError.
@@ -60,8 +59,8 @@ class PinnedMemory {
   size_t bytes_ = 0;
 };
 
-/// Host memory of somebody else's (mapped shared memory of a peer, say), which devices of the process may
-/// reach while this lives; it must stay mapped for so long.
+/// Host memory of another owner, such as a peer's mapped memory. Devices may access it, and it must stay
+/// mapped, while this object lives.
 class RegisteredMemory {
  public:
   /// Whole pages. Errors: kOutOfMemory, kUnsupported, kSystemError.
@@ -78,9 +77,9 @@ class RegisteredMemory {
   void* address_ = nullptr;
 };
 
-/// Copies between any two addresses of the process and waits for it; for set-up. Errors: kSystemError.
+/// Copies between any two addresses of the process and waits; for set-up. Errors: kSystemError.
 Status copy_now(const Context& context, void* target, const void* source, size_t bytes);
-/// Fills device memory with one byte value and waits for it; for set-up. Errors: kSystemError.
+/// Fills device memory with one byte value and waits; for set-up. Errors: kSystemError.
 Status fill_now(const Context& context, void* target, unsigned char value, size_t bytes);
 
 }  // namespace tutti::cuda

@@ -1,5 +1,4 @@
-// CudaRank, CudaDevices: ranks on CUDA devices, over the driver's interface (cuda/driver.h). What
-// device_rank.h promises, in builds with CUDA.
+// CudaRank, CudaDevices: implement device_rank.h with CUDA, over the driver's interface (cuda/driver.h).
 #pragma once
 
 #include <algorithm>
@@ -29,14 +28,14 @@
 
 namespace tutti {
 
-/// Blocks of a device that ranks of this process may keep busy for as long as they wait. Who has got none
-/// leaves the device instead, and comes again.
+/// Lends out blocks of a device, which ranks of this process may keep busy while they wait. A launch without
+/// lent blocks leaves the device and comes back.
 class BlockLender {
  public:
   explicit BlockLender(uint32_t blocks) : total_(blocks), left_(blocks) {}
   uint32_t total() const { return total_; }
   uint32_t left() const { return left_.load(std::memory_order_relaxed); }
-  /// All of them or none. Any thread.
+  /// Lends all or none. Any thread.
   bool lend(uint32_t blocks) {
     uint32_t left = left_.load(std::memory_order_relaxed);
     while (blocks <= left) {
@@ -51,21 +50,22 @@ class BlockLender {
   std::atomic<uint32_t> left_;
 };
 
-/// A device of this process, opened by its first rank, for good: its context and kernels.
+/// A device, opened by its first rank and never closed: context and kernels.
 struct OpenDevice {
   std::unique_ptr<cuda::Context> context;
   cuda::Library library;
   cuda::Kernel run;
   cuda::Kernel run_short;
-  uint32_t resident = 0;  ///< blocks that the device holds at a time, of either kernel
+  uint32_t resident = 0;  ///< blocks that the device holds at once, of either kernel
   std::unique_ptr<BlockLender> lender;
 };
 
-/// The memory of a rank's links. Its peers hold it too: a rank that has gone is still read.
+/// The memory of a rank's links. Peers share ownership, because they still read the links of a rank that has
+/// gone.
 struct DeviceLinks {
-  SharedDeviceMemory memory;  ///< of a rank of this process
-  PeerDeviceMemory mapped;    ///< of one of another process
-  MulticastMemory multicast;  ///< of a rank of this process, where the communicator has some
+  SharedDeviceMemory memory;  ///< if the rank is in this process
+  PeerDeviceMemory mapped;    ///< if the rank is in another process
+  MulticastMemory multicast;  ///< if the rank is in this process and the communicator has multicast memory
 
   std::byte* base() const {
     auto* const own = memory.as<std::byte>();
@@ -75,10 +75,9 @@ struct DeviceLinks {
   ExposedBuffer* exposed_buffer() const { return reinterpret_cast<ExposedBuffer*>(base()); }
 };
 
-/// A rank as this one sees it.
 struct ConnectedPeer {
   std::shared_ptr<DeviceLinks> links;
-  uint32_t same_memory = 0;  ///< 1: each can load from any address of the other's: one process, one device
+  uint32_t same_memory = 0;  ///< 1: one process and device: each loads from any address of the other
 };
 
 class CudaRank;
@@ -87,7 +86,7 @@ class CudaDevices final : public Devices {
  public:
   CudaDevices(std::unique_ptr<const cuda::Driver> driver, uint32_t queues)
       : driver_(std::move(driver)), queues_(queues) {}
-  /// Of a device, to which the process's streams are dealt.
+  /// Queues of a device, among which the driver spreads the process's streams.
   uint32_t queues() const { return queues_; }
   Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) override;
   Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) override;
@@ -119,8 +118,8 @@ class CudaDevices final : public Devices {
   static bool can_stay(const CudaRank& lead, std::span<const DeviceOperation> operations);
   static Status queue_parts(std::span<const DeviceOperation> operations);
 
-  std::mutex together_;  ///< who holds several ranks' locks holds this one too
-  std::mutex mutex_;     ///< guards what follows
+  std::mutex together_;  ///< held by a thread that holds the locks of several ranks
+  std::mutex mutex_;     ///< guards the fields below
   std::map<int, OpenDevice> open_;
   std::vector<std::unique_ptr<DeviceRank>> kept_;
   std::map<uint64_t, std::weak_ptr<DeviceLinks>> links_;
@@ -131,28 +130,27 @@ struct CudaProgram final : DeviceProgram {
   CUdeviceptr address = 0;
   uint64_t bytes = 0;
   uint32_t threads = 0;   ///< of a block
-  bool captured = false;  ///< a graph may hold it
-  bool retired = false;   ///< nobody holds it: its memory may serve others
+  bool captured = false;  ///< a graph may hold the program
+  bool retired = false;   ///< no owner is left: the memory may be reused
 };
 
-/// An operation on its way into a stream.
+/// An operation that is being queued.
 struct PendingOperation {
   CudaProgram* program = nullptr;
   DeviceBuffers buffers;
   CUstream stream = nullptr;
-  std::optional<uint64_t> capture;  ///< that the stream is part of
+  std::optional<uint64_t> capture;  ///< of the stream
   bool meets_all = false;
   bool is_launched = false;
-  bool stays = false;  ///< the launch
+  bool stays = false;
 };
 
-/// The parts of one launch, as they are collected.
 struct SharedLaunch {
   cuda::Launch launch{};
   uint32_t blocks = 0;
   uint32_t threads = 0;
-  uint32_t borrowed = 0;     ///< blocks that its ranks have
-  bool takes_turns = false;  ///< some part has fewer blocks than lanes
+  uint32_t borrowed = 0;     ///< lent blocks of the launch's ranks
+  bool takes_turns = false;  ///< a part has fewer blocks than lanes
   std::array<CudaRank*, cuda::kMaxParts> ranks{};
 };
 
@@ -169,7 +167,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
         registrations_(context_) {}
   ~CudaRank() override { give_blocks_back(); }
 
-  /// No launch of the rank's keeps any of them any more, or each leaves at its next look.
+  /// No launch of the rank may still hold blocks for long.
   void give_blocks_back() { device_.lender->give_back(std::exchange(borrowed_, 0)); }
   bool is_aborted() const;
 
@@ -209,41 +207,35 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   Status relaunch() override;
   void abort() override;
 
-  // An operation step by step, for CudaDevices::launch, which holds the lock:
+  // One operation, step by step, for CudaDevices::launch:
 
-  /// Forgets the operation before.
+  /// Locks and clears the previous operation.
   void lock() {
     issuing_.lock();
     pending_ = {};
   }
   void unlock() { issuing_.unlock(); }
-  /// Finds the stream; `first`: of the ranks that are launched together. Changes nothing.
+  /// Finds the stream. `first`: the first rank of those launched together. Changes nothing.
   Status find(const DeviceOperation& operation, const CudaRank& first);
-  /// Makes the stream wait for the rank's operations so far. In a capture only for those that were captured
-  /// with it: what else runs when the graph is launched is the launching stream's affair.
+  /// Makes the stream wait for the rank's earlier operations; in a capture, for those of the same capture.
+  /// The stream that launches the graph orders the rest.
   Status order() const;
   bool was_launched() const override { return pending_.is_launched; }
   bool has_begun() const override { return pending_.is_launched && !pending_.capture; }
-  /// Whether the device keeps room for the operation for as long as it takes.
   bool has_room() const { return blocks_ > 0 && (pending_.program->lanes <= blocks_ || takes_turns_); }
   bool shares_device(const CudaRank& other) const { return &device_ == &other.device_; }
-  /// Blocks of the rank's part in a launch.
   uint32_t part_blocks(const SharedLaunch& shared) const {
     const uint32_t lanes = pending_.program->lanes;
     return shared.launch.stays != 0 ? std::min(lanes, blocks_) : lanes;
   }
   void count_into(SharedLaunch& shared) const;
-  /// Whether the rank's part can be in a launch that `lead` leads, beside what it holds.
   bool can_join(const CudaRank& lead, const SharedLaunch& shared) const;
-  /// Adds the rank's part to a launch in the stream of `lead`.
   Status join(const CudaRank& lead, SharedLaunch& shared);
-  /// Queues the launch that this rank leads.
   Status queue(SharedLaunch& shared);
-  /// Makes the stream wait until the operation has ended.
   Status end();
 
  private:
-  /// Links of the rank's own, to or from `peer` on `channel`: all have their places from the start.
+  /// Links have fixed indices from the start.
   uint32_t send(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
   uint32_t receive(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
   uint32_t send_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
@@ -252,12 +244,12 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint32_t receive_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
     return send_multicast(peer, stripe, use);
   }
-  cuda::PeerExposedBuffer window(uint32_t peer) override {
-    return {.window = peers_[peer].links->exposed_buffer(), .regions = registrations_.table(peer)};
+  cuda::PeerExposedBuffer exposed_buffer(uint32_t peer) override {
+    return {.buffer = peers_[peer].links->exposed_buffer(), .regions = registrations_.table(peer)};
   }
-  uint64_t find_locality(const void* address, uint64_t bytes) override {
+  uint64_t find_location(const void* address, uint64_t bytes) override {
     const Reach reach = registrations_.find(address);
-    return bytes <= reach.bytes ? reach.place : 0;
+    return bytes <= reach.bytes ? reach.location : 0;
   }
 
   Status borrow_blocks(std::span<const DevicePeer> ranks);
@@ -270,8 +262,8 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
             .slots = shape_.slots,
             .slot_bytes = shape_.slot_bytes};
   }
-  /// Behind the rings of a rank's memory its mailboxes, by who writes there, then the cells and credits of
-  /// rings whose slots are multicast memory.
+  /// Layout of a rank's memory: the rings, the mailboxes by writer, then the cells and credits of multicast
+  /// rings.
   size_t multicast_rings_at() const {
     const size_t mail = shape_.short_bytes > 0 ? size_t{rank_count_} * cuda::kMailboxBytes : 0;
     return (rank_count_ > 1 ? ring_shape().bytes() : ring_shape().header_bytes()) + mail;
@@ -296,7 +288,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   cuda::RecvLink multicast_receive(uint32_t peer, uint32_t stripe, cuda::Multicast use) const;
   std::vector<cuda::SendLink> make_sends() const;
   std::vector<cuda::RecvLink> make_receives() const;
-  Result<DeviceProgramHold> place(const cuda::Image& image, DeviceMark mark);
+  Result<DeviceProgramHold> install(const cuda::Image& image, DeviceMark mark);
   const cuda::Kernel& kernel(const CudaProgram& program) const {
     return program.by_packets ? device_.run_short : device_.run;
   }
@@ -315,13 +307,13 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   const uint32_t rank_count_;
   const DeviceShape shape_;
   DeviceIdentity identity_;
-  uint32_t blocks_ = 0;       ///< that its launches may keep while they wait; 0: they leave
-  uint32_t borrowed_ = 0;     ///< of the lender
-  bool takes_turns_ = false;  ///< its lanes may take turns on fewer blocks: it shares no launch
+  uint32_t blocks_ = 0;  ///< that launches may keep while they wait; 0: launches leave
+  uint32_t borrowed_ = 0;
+  bool takes_turns_ = false;  ///< lanes may take turns on fewer blocks; then the rank shares no launch
 
   DeviceHeap memory_;  ///< programs and scratch
   RegisteredMemoryTable registrations_;
-  cuda::DeviceMemory tables_;  ///< RankState, then the sending and the receiving ends of links
+  cuda::DeviceMemory tables_;  ///< RankState, then the links' sending and receiving ends
   cuda::PinnedMemory signals_memory_;
   cuda::Signals* signals_ = nullptr;
   cuda::RankState* state_ = nullptr;
@@ -330,34 +322,35 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   std::byte* barrier_ = nullptr;
   std::shared_ptr<DeviceLinks> links_;
   std::vector<ConnectedPeer> peers_;  ///< by rank
-  cuda::Stream blocking_;             ///< of calls without a stream
+  cuda::Stream blocking_;
   cuda::Stream relaunch_;
 
-  // Never held by the relaunch_thread: a launch into a full stream waits for what only a relaunch may end.
-  std::mutex issuing_;  ///< guards what follows: calls
+  // The RelaunchThread never takes this lock: a launch into a full stream may wait for work that only a
+  // relaunch ends.
+  std::mutex issuing_;  ///< guards the fields below: calls
   PendingOperation pending_;
   CUstream last_stream_ = nullptr;
   CUstream capture_stream_ = nullptr;
   std::optional<uint64_t> capture_id_;
-  cuda::Event streams_event_;  ///< orders streams of the user's
+  cuda::Event streams_event_;
 
-  std::mutex mutex_;  ///< guards what follows: calls and the relaunch_thread
+  std::mutex mutex_;  ///< guards the fields below: calls and the RelaunchThread
   std::map<uint64_t, std::shared_ptr<CudaProgram>> programs_;  ///< by address on the device
-  bool has_retired_ = false;                                   ///< some may be retired
-  cuda::Event issued_event_;                                   ///< the last operation, outside captures
-  uint64_t marks_ = 0;                                         ///< how often it was recorded
-  uint64_t settled_ = 0;                                       ///< marks_ when all had ended
+  bool has_retired_ = false;                                   ///< some programs may be retired
+  cuda::Event issued_event_;
+  uint64_t marks_ = 0;    ///< recordings of issued_event_
+  uint64_t settled_ = 0;  ///< marks_ when all operations had ended
   std::shared_ptr<const CudaProgram> last_program_;
   uint64_t issued_ = 0;        ///< operations outside captures
-  cuda::Event capture_event_;  ///< the last operation of the last capture
+  cuda::Event capture_event_;  ///< last operation of the last capture
   bool captured_any_ = false;
-  uint64_t given_up_ = 0;         ///< operations that could not be launched again
-  uint64_t relaunched_left_ = 0;  ///< Signals::left that was answered by a relaunch
+  uint64_t given_up_ = 0;         ///< operations whose relaunch failed
+  uint64_t relaunched_left_ = 0;  ///< Signals::left at the last relaunch
   uint64_t seen_moved_ = 0;
   uint64_t seen_ended_ = 0;
   uint64_t seen_left_ = 0;
   uint64_t moved_ns_ = 0;
-  uint64_t left_ns_ = 0;  ///< when seen_left_ was seen first
+  uint64_t left_ns_ = 0;  ///< when seen_left_ was first seen
 };
 
 }  // namespace tutti

@@ -32,7 +32,7 @@ Result<std::optional<uint64_t>> find_capture(const cuda::Driver& driver, CUstrea
                          "cuStreamGetCaptureInfo(argument stream)"));
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
     return Status(Code::kInvalidUsage,
-                  "the capture of argument stream has failed: end it, and look at its errors");
+                  "the capture of argument stream has failed: end the capture and check its errors");
   }
   if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return std::optional<uint64_t>();
   return std::optional<uint64_t>(id);
@@ -52,8 +52,8 @@ Status order_streams(const cuda::Context& context, uint32_t rank, const cuda::Ev
       if (!common) common = *capture;
       if (*common == *capture) continue;
       return {Code::kInvalidUsage,
-              format("of the streams that a group's calls of rank %u name some are being captured and others "
-                     "are not, or elsewhere: capture all of them together, or none",
+              format("some streams of the group's calls of rank %u are being captured together and others "
+                     "are not: capture all of them in one capture, or none",
                      rank)};
     }
   }

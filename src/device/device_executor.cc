@@ -9,16 +9,16 @@
 namespace tutti {
 namespace {
 
-// How long a failed call waits for its launches to leave: they look at the abort word every few polls.
+// How long a failed call waits for its launches to leave. They check the abort word every few polls.
 constexpr uint64_t kLeavingPatienceMs = 10'000;
-// How long the relaunch thread may take to find out why a launch has failed.
+// How long the relaunch thread may take to find why a launch failed.
 constexpr uint64_t kDiagnosisPatienceMs = 5000;
-// How long a rank whose message does not match may take to say what it is doing.
+// How long a rank with a mismatched message may take to publish its call.
 constexpr uint64_t kPagePatienceNs = 100'000'000;
-// Groups of messages that are kept bound, each by its very buffers.
+// Groups of messages that stay bound, each with its exact buffers.
 constexpr size_t kMostMessagePrograms = 64;
-// From these sizes on references and direct writes pay on a device, where a copy costs memory bandwidth and a
-// reference two flags. Estimates.
+// From these sizes on, references and direct writes pay on a device. A copy costs memory bandwidth, a
+// reference costs two flags. Estimates.
 constexpr uint64_t kDeviceReferenceBytes = 4096;
 constexpr uint64_t kDeviceDirectWriteBytes = 65536;
 
@@ -46,7 +46,7 @@ bool are_equal(const std::vector<Message>& a, const std::vector<Message>& b) {
 struct DeviceExecutor::Bound final : BoundCall {
   explicit Bound(const BoundCall& call, std::shared_ptr<const bool> is_kept)
       : BoundCall(call), keeps_program(std::move(is_kept)) {}
-  /// A launch that never ends still needs its program: then that is never freed.
+  /// A launch that never ends still needs its program: keep the program for ever.
   ~Bound() override {
     if (*keeps_program) static_cast<void>(program.release());
   }
@@ -85,7 +85,8 @@ BindOptions DeviceExecutor::bind_options() const {
           .slot_bytes = rank().shape().slot_bytes};
 }
 
-/// Whether the choice wants packets for the call, and all ranks' plans allow it: agreed, as both are.
+/// Whether the call travels in packets: the choice table wants them and all ranks' plans allow them. All
+/// ranks agree.
 bool DeviceExecutor::goes_by_packets(const BoundCall& call, const BindRequest& request) const {
   if (!request.wants_packets) return false;
   for (uint32_t rank = 0; rank < options_.peers.rank_count(); ++rank) {
@@ -102,7 +103,7 @@ Result<std::unique_ptr<BoundCall>> DeviceExecutor::bind(const BoundCall& call, c
   options.op = request.request.op;
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = message_bytes(call, request);
-  options.places =
+  options.direct_writes =
       options.message_bytes >= std::min(options_.config.direct_write_bytes, kDeviceDirectWriteBytes);
   const bool by_packets = goes_by_packets(call, request);
   const uint32_t count =
@@ -164,7 +165,7 @@ Status DeviceExecutor::launch(std::span<const DeviceOperation> operations) {
 Status DeviceExecutor::launch_one(const DeviceOperation& operation, DeviceStream stream) {
   const Status launched = launch(std::span(&operation, 1));
   if (launched) return Status::ok();
-  // A blocking call goes on until what runs all the same has left.
+  // A blocking call goes on until the running part has left.
   return give_up_launch(launched) && stream.internal ? Status::ok() : launched;
 }
 
@@ -180,7 +181,7 @@ Status DeviceExecutor::issue(const MessageCall& call, DeviceStream stream) {
 
 bool DeviceExecutor::give_up_launch(const Status& why) {
   const bool runs = rank().was_launched();
-  // The driver's failures are no fault of the call: the other ranks' would wait for this one's.
+  // After a driver failure, the other ranks' calls would wait for this rank's.
   if (!runs && why.code() != Code::kSystemError) return false;
   options_.peers.raise(why);
   options_.relaunch_thread.wake();
@@ -190,7 +191,7 @@ bool DeviceExecutor::give_up_launch(const Status& why) {
 Status DeviceExecutor::order_streams(std::span<void* const> earlier, std::span<void* const> later) {
   const Status ordered = rank().order_streams(earlier, later);
   if (ordered || ordered.code() != Code::kSystemError) return ordered;
-  // As of a launch: the other ranks' calls would wait for this one's.
+  // As after a failed launch: the other ranks' calls would wait for this rank's.
   options_.peers.raise(ordered);
   options_.relaunch_thread.wake();
   return ordered;
@@ -247,7 +248,7 @@ Progress DeviceExecutor::poll() {
   return Progress::kDone;
 }
 
-/// A call returns its error when its launches have left: its buffers are the caller's again.
+/// A failed call returns once its launches have left, because the caller then reuses the buffers.
 Status DeviceExecutor::wait() {
   const uint64_t waited_ns = waiter_.pause();
   if (!options_.peers.has_error()) {
@@ -294,14 +295,14 @@ bool DeviceExecutor::wait_until_idle() {
   }
 }
 
-/// Launches that are queued behind something that never ends still need what they were launched with: then
-/// that is never freed. After a failure graphs may have such launches too, which nobody counts.
+/// Keeps for ever the memory of launches queued behind work that never ends. After a failure, graphs may hold
+/// more launches.
 void DeviceExecutor::close() {
   options_.relaunch_thread.remove(this);
   const DeviceSnapshot snapshot = rank().look();
   const bool has_error = options_.peers.has_error();
   if (!snapshot.is_running && !(snapshot.may_be_replayed && has_error)) return;
-  // The relaunch thread may not have come to it; those that still begin leave at once.
+  // The relaunch thread may not have aborted yet; launches that begin later leave at once.
   if (has_error) rank().abort();
   *keeps_programs_ = true;
   for (auto& program : message_programs_) static_cast<void>(program.release());
@@ -331,14 +332,14 @@ RelaunchThread::NextCheck DeviceExecutor::check_launches() {
   return snapshot_.may_be_replayed ? RelaunchThread::NextCheck::kSeldom : RelaunchThread::NextCheck::kNone;
 }
 
-/// What peers read of this rank: the operation under way if it has been looked at, else the last one. Call
-/// and sequence belong together: where the call is not known, neither is told.
+/// Publishes the operation under way or, if unknown, the last one. Call and sequence are published together
+/// or not at all.
 void DeviceExecutor::show_on_page(const DeviceSnapshot& snapshot) {
   StatusPage& page = options_.peers.own().status;
   const bool waits = snapshot.state != DeviceSnapshot::State::kFine;
   const bool is_collective = snapshot.program != nullptr && snapshot.program->mark.is_collective;
   if (waits) sequence_ = snapshot.sequence + (is_collective ? 1 : 0);
-  // First: a rank that finds one of the words below reads this one behind it.
+  // First: a rank that reads one of the words below then also reads this one.
   page.completed.store(snapshot.sequence, std::memory_order_release);
   if (is_collective) {
     page.call.store(snapshot.program->mark.word, std::memory_order_release);
@@ -349,20 +350,20 @@ void DeviceExecutor::show_on_page(const DeviceSnapshot& snapshot) {
   if (!waits) page.waits_for.store(0, std::memory_order_relaxed);
 }
 
-/// Whether a peer that has sent a message of another call has told its page which one that is, or has had the
-/// time to: its relaunch thread looks as soon as it waits.
+/// Whether a peer that sent a message of another call has published that call, or had time to: its relaunch
+/// thread looks as soon as it waits.
 bool DeviceExecutor::shows_its_call(uint32_t peer) const {
   const StatusPage& theirs = options_.peers.page(peer);
   return snapshot_.waited_ns > kPagePatienceNs || theirs.in_messages.load(std::memory_order_acquire) != 0 ||
          theirs.sequence.load(std::memory_order_acquire) >= sequence_;
 }
 
-/// True once a launch that began after the peer was first seen to be past the operation, or gone, has waited
-/// for the peer in vain: all that the peer had sent was there.
+/// True once a launch has waited in vain from its start for a peer that was already past the operation, or
+/// gone. By then all that the peer sent was there.
 bool DeviceExecutor::still_waits_for(uint32_t peer) {
   if (suspect_ && *suspect_ == std::pair(peer, snapshot_.sequence)) return snapshot_.launches > suspected_at_;
   suspect_.emplace(peer, snapshot_.sequence);
-  // The present round of a launch that stays began before.
+  // The current round of a launch that stays began earlier.
   suspected_at_ = snapshot_.launches + (snapshot_.goes_on ? 1 : 0);
   return false;
 }

@@ -1,14 +1,14 @@
 // DeviceExecutor: runs the calls of a rank as kernels on its CUDA device.
 //
-// The room src/device holds all that a rank on a device has. With CUDA's headers:
-//   DeviceRank (device_rank.h)       links in device memory, bound programs, launches; implemented by
-//   CudaRank StagingDevice                    copies between device and host in stream order
-//   RegisteredMemoryTable            memory that peers load from and store to where it lies
-// Without CUDA in them:
-//   DeviceExecutor                   the Executor over a DeviceRank
-//   StagedExecutor, Staging          the Executor of a rank whose calls pass through host memory
-//   RelaunchThread                   launches again what has left unfinished, finds what never will end
-// A build without the CUDA toolkit has no_devices.cc in place of the first group.
+// src/device holds all that a rank on a device has. With CUDA's headers (no_devices.cc replaces this group in
+// a build without CUDA):
+//   DeviceRank, CudaRank      links in device memory, bound programs, launches
+//   StagingDevice             copies between device and host in stream order
+//   RegisteredMemoryTable     memory that peers access directly
+// Without CUDA's headers:
+//   DeviceExecutor            the Executor over a DeviceRank
+//   StagedExecutor, Staging   the Executor of a rank whose calls pass through host memory
+//   RelaunchThread            relaunches unfinished operations, finds those that never end
 #pragma once
 
 #include <atomic>
@@ -30,15 +30,15 @@
 
 namespace tutti {
 
-/// What the executor is made of; all borrowed objects outlive it.
+/// All borrowed objects outlive the executor.
 struct DeviceExecutorOptions {
   const Peers& peers;
   const Config& config;
   Devices& devices;
   RelaunchThread& relaunch_thread;
   bool reproducible = false;
-  uint32_t multiprocessors = UINT32_MAX;  ///< of the device that has fewest
-  uint32_t ranks_on_device = 1;           ///< of the device that has most
+  uint32_t multiprocessors = UINT32_MAX;  ///< of the smallest device
+  uint32_t ranks_on_device = 1;           ///< of the fullest device
   bool has_multicast = false;             ///< all ranks' devices have multicast memory
   WaitMode wait_mode = WaitMode::kYield;
   uint64_t timeout_ms = 600'000;
@@ -49,7 +49,7 @@ class DeviceExecutor final : public Executor, private StalledCall {
  public:
   explicit DeviceExecutor(DeviceExecutorOptions options);
 
-  /// From now on the relaunch thread looks after this rank's launches. Errors: kSystemError.
+  /// The relaunch thread watches this rank's launches from now on. Errors: kSystemError.
   Status start();
 
   Facts facts() const override;
@@ -62,7 +62,7 @@ class DeviceExecutor final : public Executor, private StalledCall {
   void moved() override { waiter_.moved(); }
   Status wait() override;
   Status finish(Progress progress) override;
-  /// A call of the library's own, whose buffers are in host memory, passes through pinned memory.
+  /// The library's own calls have host buffers and pass through pinned memory.
   Status run(BoundCall& bound, const Call& call) override;
   Status run(const MessageCall& call) override;
   Status fail(const Status& why) override;
@@ -70,37 +70,34 @@ class DeviceExecutor final : public Executor, private StalledCall {
   bool buffers_are_free() const override { return true; }
   void wait_beside_callers(bool beside) override;
   void set_timeout(uint64_t timeout_ms) override { timeout_ms_.store(timeout_ms, std::memory_order_relaxed); }
-  /// Waits until the device has done this rank's work, for a bounded time after a failure.
+  /// Waits until the device has done this rank's work; after a failure, for a bounded time.
   void leave() override;
   void close() override;
   std::string explain(const BoundCall& bound) const override;
 
-  // Calls on streams of the user's. They return at once.
+  // Calls on the user's streams. They return at once.
 
   Status issue(BoundCall& bound, const Call& call, DeviceStream stream);
   Status issue(const MessageCall& call, DeviceStream stream);
-  /// The same in pieces, so that ranks which one thread drives are launched together. The operation of a
-  /// call, to be launched before the next one's. A group's messages to the rank itself are copied already,
-  /// and its program is null where none are left.
+  /// The same in two steps, so that ranks of one thread launch together. Launch each operation before
+  /// preparing the next. Messages to the rank itself are copied at once; without others the program is null.
   DeviceOperation prepare(BoundCall& bound, const Call& call, DeviceStream stream);
   Result<DeviceOperation> prepare(const MessageCall& call, DeviceStream stream);
-  /// Launches operations of ranks of this communicator in this process, one of each at the most.
+  /// At most one operation per rank of this communicator in this process.
   Status launch(std::span<const DeviceOperation> operations);
-  /// After a launch that has failed: puts the communicator in error if the driver has failed, or if this
-  /// rank's part runs all the same. Says whether that part runs: then `wait` returns when it has left.
+  /// After a failed launch: puts the communicator in error if the driver failed, or if this rank's part runs
+  /// nevertheless. Returns whether it runs; then `wait` returns once it has left.
   bool give_up_launch(const Status& why);
-  /// What each stream in `later` is given from now on runs after what each of `earlier` has been given.
-  /// Errors: as DeviceRank::order_streams.
+  /// Later work of each stream in `later` runs after the present work of each stream in `earlier`. Errors: as
+  /// DeviceRank::order_streams.
   Status order_streams(std::span<void* const> earlier, std::span<void* const> later);
-  /// What has failed of the calls on streams.
   Status stream_failure() const;
-  /// Whether the other executor runs a rank of the same communicator, in this process.
   bool is_same_as(const DeviceExecutor& other) const { return rank().has_peer(other.rank()); }
 
   DeviceRank& rank() const { return *options_.rank; }
-  /// How many ranges of registered memory all ranks have agreed on; what is bound later may use them.
+  /// How many registered memories all ranks have. Later bindings may use them.
   void set_registered_count(size_t count) { registered_count_ = count; }
-  /// Waits until no operation is under way; false: one still is after a failure.
+  /// Waits until no operation is under way. False: after a failure, one still is.
   bool wait_until_idle();
   /// Drops the bound groups of messages, which may refer to registered memory.
   void forget_messages() { message_programs_.clear(); }
@@ -138,20 +135,20 @@ class DeviceExecutor final : public Executor, private StalledCall {
 
   DeviceExecutorOptions options_;
   StallDiagnosis diagnosis_;
-  std::atomic<uint64_t> timeout_ms_;  ///< of the operation under way; the relaunch thread reads it
+  std::atomic<uint64_t> timeout_ms_;  ///< of the current operation; the relaunch thread reads it
   Waiter waiter_;
-  /// Whether programs may be in use for ever; shared with the bound calls.
+  /// Whether programs may be in use for ever. The bound calls share this flag.
   std::shared_ptr<bool> keeps_programs_ = std::make_shared<bool>(false);
-  std::vector<DeviceProgramHold> message_programs_;  ///< groups bound lately
+  std::vector<DeviceProgramHold> message_programs_;  ///< recent groups
   size_t registered_count_ = 0;
   bool has_stream_calls_ = false;
-  uint64_t failed_ns_ = 0;  ///< when a waiting call saw that it has failed
+  uint64_t failed_ns_ = 0;  ///< when a waiting call saw the failure
 
-  // Of the relaunch thread: what it saw last, and when it began to doubt that a peer will come.
+  // Of the relaunch thread: the last snapshot, and since when the peer seems not to come.
   DeviceSnapshot snapshot_;
   uint64_t sequence_ = 0;
-  std::optional<std::pair<uint32_t, uint64_t>> suspect_;  ///< peer, and the sequence then
-  uint64_t suspected_at_ = 0;                             ///< launches
+  std::optional<std::pair<uint32_t, uint64_t>> suspect_;  ///< peer and sequence
+  uint64_t suspected_at_ = 0;                             ///< number of launches
 };
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// Operations of ranks on devices: how they come into streams, in order, and what becomes of their launches.
+// Operations of ranks on devices: how they enter streams in order, and how their launches end.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -17,20 +17,20 @@ namespace {
 using cuda::BesideCaptures;
 using cuda::CurrentContext;
 
-// A lane that was not ready so many times in a row gives its place on the device to others: about a
-// millisecond, so that ranks which all have their place seldom leave.
+// After this many polls without progress, about a millisecond, a lane leaves its place on the device to
+// others. Ranks that all have a place seldom leave.
 constexpr uint64_t kPolls = 1000;
-// After so many in a row, some 2 ms, a lane of a launch that stays gives up its round. Not sooner: while
-// others are still busy it waits for them before it goes on.
+// The same in a launch that stays, about 2 ms. A shorter bound gains nothing: a lane that gives up its round
+// waits for the busy ones.
 constexpr uint64_t kStayPolls = 2000;
 
-/// A word that the device writes.
+/// Loads a word that the device writes.
 template <class T>
 T load(const T& word) {
   return load_shared(word, std::memory_order_acquire);
 }
 
-/// The last launch or round that has left, and its report.
+/// The last launch or round that left, and its report.
 struct Left {
   uint64_t word = 0;
   cuda::LaunchReport report{};
@@ -43,7 +43,7 @@ struct Left {
     do {
       left.word = load(signals.left);
       const auto& slot = signals.report[cuda::report_slot(left.word)];
-      // Acquired, so that the second look at `left` is behind them.
+      // Acquire loads: the second load of `left` must come after them.
       std::transform(std::begin(slot), std::end(slot), words.begin(), load<uint64_t>);
     } while (load(signals.left) != left.word);
     left.report = std::bit_cast<cuda::LaunchReport>(words);
@@ -55,8 +55,7 @@ CudaRank& rank_of(const DeviceOperation& operation) {
   return static_cast<CudaRank&>(*operation.rank);
 }
 
-/// The locks of the operations' ranks. Several at a time only behind one more, so their order does not
-/// matter.
+/// Locks the operations' ranks. `together` guards taking several locks, so their order does not matter.
 class RankLocks {
  public:
   RankLocks(std::mutex& together, std::span<const DeviceOperation> operations)
@@ -99,7 +98,7 @@ Status CudaRank::find(const DeviceOperation& operation, const CudaRank& first) {
 
 Status CudaRank::order() const {
   const CUstream stream = pending_.stream;
-  // Threads share the handle of their default streams.
+  // Per-thread default streams have one handle for all threads.
   const bool goes_on = pending_.capture
                            ? capture_id_ != pending_.capture || stream == capture_stream_
                            : marks_ == 0 || (stream == last_stream_ && stream != CU_STREAM_PER_THREAD);
@@ -109,7 +108,7 @@ Status CudaRank::order() const {
   return mark().make_wait(stream);
 }
 
-/// For the next operation's `order`.
+/// Records the event for the next operation's `order`.
 Status CudaRank::leave_mark() {
   const bool captured = pending_.capture.has_value();
   if (captured) {
@@ -164,11 +163,11 @@ bool CudaRank::can_join(const CudaRank& lead, const SharedLaunch& shared) const 
   if (this == &lead) return true;
   const PendingOperation& first = lead.pending_;
   const CudaProgram& program = *pending_.program;
-  // Blocks that others have borrowed may not come back before this launch has ended. What is left now may be
-  // borrowed when a graph is launched.
+  // Blocks lent to others may stay away until this launch ends. When a captured graph is launched, no block
+  // may be left.
   const uint32_t left = pending_.capture ? 0 : device_.lender->left();
   const uint32_t room = std::min(device_.resident, left + 1 + shared.borrowed + borrowed_);
-  // A part that waits for another stream's work, which it need not, could wait for itself by way of others.
+  // A part that waits for an unrelated stream could, through other ranks, wait for itself.
   const bool may_wait = pending_.stream == first.stream || (pending_.meets_all && first.meets_all);
   return !pending_.is_launched && may_wait && &device_ == &lead.device_ &&
          pending_.capture == first.capture && program.by_packets == first.program->by_packets &&
@@ -219,8 +218,8 @@ Status CudaRank::queue(SharedLaunch& shared) {
   const cuda::Kernel& run = kernel(*pending_.program);
   Status queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
   if (queued.code() == Code::kUnsupported && grid.cooperative) {
-    // Something has less than the whole device (a share of it under MPS): parts in turn make progress, too.
-    // Each has a block a lane: takes_turns_ is of ranks alone.
+    // The process has only a share of the device, as under MPS. Parts in turn make progress too, and each has
+    // one block per lane: a rank with takes_turns_ shares no launch.
     grid.cooperative = false;
     launch.stays = 0;
     launch.poll_limit = kPolls;
@@ -254,8 +253,8 @@ Status CudaRank::end() {
   return waits ? marked : waits;
 }
 
-/// Whether the lead's launch may stay: the device has room for all that it holds, and it holds all of the
-/// operations that are on the device. What it waits for cannot be a launch that is queued behind it.
+/// Whether the lead's launch may stay: it has room and holds all the operations on this device, so it cannot
+/// wait for a launch behind it.
 bool CudaDevices::can_stay(const CudaRank& lead, std::span<const DeviceOperation> operations) {
   SharedLaunch shared;
   shared.launch.stays = 1;
@@ -291,7 +290,7 @@ Status CudaDevices::launch(std::span<const DeviceOperation> operations) {
     TUTTI_TRY(rank_of(operation).find(operation, rank_of(operations.front())));
   for (const DeviceOperation& operation : operations) TUTTI_TRY(rank_of(operation).order());
   Status status = contained([&] { return queue_parts(operations); });
-  // What is queued gets its wait and its mark whatever has failed.
+  // Queued operations get their wait and event despite any failure.
   for (const DeviceOperation& operation : operations) {
     CudaRank& rank = rank_of(operation);
     if (!rank.was_launched()) continue;
@@ -307,13 +306,13 @@ Result<bool> CudaRank::is_done() {
   return has_ended();
 }
 
-/// Whether all operations outside captures have. mutex_ is held.
+/// Whether all operations outside captures have ended. mutex_ is held.
 Result<bool> CudaRank::has_ended() const {
   return marks_ == 0 ? Result<bool>(true) : issued_event_.is_done();
 }
 
-/// Whether an operation outside captures is under way, or a stream still waits with it. `ended`: operations
-/// that have, those of replayed graphs among them. mutex_ is held.
+/// Whether an operation outside captures is under way or a stream waits for one. `ended`: operations that
+/// have ended, those of graphs included. mutex_ is held.
 bool CudaRank::is_running(uint64_t ended) {
   if (!captured_any_ && issued_ > ended + given_up_) return true;
   if (settled_ == marks_) return false;
@@ -336,7 +335,7 @@ DeviceSnapshot CudaRank::look() {
   look.may_be_replayed = captured_any_;
   look.is_running = is_running(report.ended);
   const bool waits = ring == cuda::Ring::kUnfinished || ring == cuda::Ring::kGoesOn;
-  // An operation waits from its first launch on, not from the end of the one before.
+  // An operation's wait begins with its first launch, not with the end of the previous operation.
   const bool begins = ring == cuda::Ring::kNone || ring == cuda::Ring::kDone;
   if (report.moved != seen_moved_ || report.ended != seen_ended_ || begins) moved_ns_ = now_ns();
   seen_moved_ = report.moved;
@@ -345,15 +344,15 @@ DeviceSnapshot CudaRank::look() {
   look.goes_on = ring == cuda::Ring::kGoesOn;
   if (waits && left.word != relaunched_left_) look.state = DeviceSnapshot::State::kBlocked;
   if (look.state == DeviceSnapshot::State::kFine) {
-    // What was issued last is what has ended last, once that has been counted on both sides: a launch may end
-    // before note_launch, and nobody counts those of replayed graphs.
+    // The last issued operation is the last one ended, once both counts agree: a launch may end before
+    // note_launch, and a graph's operations are not issued.
     const bool is_last = !look.is_running && report.ended + given_up_ == issued_;
     if (is_last) look.program = last_program_;
     return look;
   }
   const auto found = programs_.find(reinterpret_cast<uint64_t>(report.part.program));
   if (found != programs_.end()) look.program = found->second;
-  // Since a round has left, lanes may be moving again, of which nobody tells.
+  // After a round has left, lanes may move unreported.
   look.waited_ns = look.goes_on ? left_ns_ - std::min(left_ns_, moved_ns_) : now_ns() - moved_ns_;
   const cuda::Obstacle& obstacle = report.obstacle;
   look.obstacle = {.peer = obstacle.peer,
@@ -380,7 +379,7 @@ Status CudaRank::relaunch() {
       cuda::launch(context_, kernel(*program), {.blocks = program->lanes, .threads = program->threads},
                    relaunch_.handle(), &launch);
   if (!launched) {
-    // Nobody else can release the stream that waits for the operation.
+    // No one else can release the stream that waits for the operation.
     ++given_up_;
     store_shared(signals_->done, 1, std::memory_order_release);
   }

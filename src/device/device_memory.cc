@@ -35,7 +35,7 @@ Status DeviceHeap::grow(uint64_t bytes) {
 
 Result<CUdeviceptr> DeviceHeap::take(uint64_t bytes) {
   const uint64_t wanted = rounded(bytes);
-  // A little waste is better than a piece that nobody can use.
+  // Wasting a little is better than leaving a piece too small for any program.
   const auto found = free_.lower_bound(wanted);
   if (found != free_.end() && found->first == wanted) {
     const CUdeviceptr address = found->second;
@@ -62,8 +62,8 @@ Result<unsigned char*> DeviceHeap::scratch(uint64_t bytes) {
   return scratch_.back().as<unsigned char>();
 }
 
-/// The last piece, or a larger one. Smaller ones are kept: to free memory waits for the device, on which
-/// other ranks may wait for this one.
+/// The last piece, or a new, larger one. Smaller ones are kept: freeing waits for the device, where others
+/// may wait for this rank.
 Result<std::byte*> DeviceHeap::pinned(std::vector<cuda::PinnedMemory>& pieces, uint64_t bytes) {
   if (pieces.empty() || pieces.back().bytes() < bytes) {
     const uint64_t before = pieces.empty() ? kLeastPinned : 2 * pieces.back().bytes();

@@ -1,7 +1,7 @@
-// DeviceHeap: what a rank's programs take of its device's memory.
+// DeviceHeap: the device memory of a rank's programs.
 //
-// Programs come and go with the shapes of calls; cuMemAlloc and cuMemFree may wait for the device. So memory
-// is taken in large pieces, kept, and given to one program after another.
+// Programs come and go with the shapes of calls, but cuMemAlloc and cuMemFree may wait for the device. So the
+// heap takes large pieces, and keeps and reuses them.
 #pragma once
 
 #include <cstddef>
@@ -22,15 +22,15 @@ class DeviceHeap {
   /// Errors: kOutOfMemory, kSystemError.
   Status open();
 
-  /// 256-byte aligned memory of the device. Errors: kOutOfMemory.
+  /// 256-byte aligned device memory. Errors: kOutOfMemory.
   Result<CUdeviceptr> take(uint64_t bytes);
-  /// No launch may use it any more.
+  /// No launch may still use the memory.
   void give_back(CUdeviceptr address, uint64_t bytes);
-  /// Memory of at least `bytes` that all programs of the rank use in turn. What was handed out before stays.
+  /// Memory of at least `bytes` that all programs of the rank use in turn. Earlier results stay valid.
   Result<unsigned char*> scratch(uint64_t bytes);
-  /// Copies what `fill` writes to the device and waits for it.
+  /// Copies what `fill` writes to the device, and waits.
   Status upload(CUdeviceptr to, uint64_t bytes, const std::function<void(std::byte*)>& fill);
-  /// Memory that host and device reach at one address; valid until the next call.
+  /// Memory at one address for host and device; valid until the next call.
   Result<std::byte*> shared_scratch(uint64_t bytes);
 
  private:
@@ -41,9 +41,9 @@ class DeviceHeap {
   const cuda::Context& context_;
   cuda::Stream stream_;
   std::vector<cuda::DeviceMemory> pieces_;
-  CUdeviceptr next_ = 0;  ///< of the last piece: what nobody has had
+  CUdeviceptr next_ = 0;  ///< unused part of the last piece
   uint64_t left_ = 0;
-  std::multimap<uint64_t, CUdeviceptr> free_;  ///< given back, by bytes
+  std::multimap<uint64_t, CUdeviceptr> free_;  ///< by size
   std::vector<cuda::DeviceMemory> scratch_;    ///< the last one is the largest
   std::vector<cuda::PinnedMemory> staging_;    ///< as scratch_
   std::vector<cuda::PinnedMemory> shared_;     ///< as scratch_

@@ -1,8 +1,7 @@
-// Ranks on CUDA devices: their multicast memory, and the links whose slots lie there.
+// Multicast memory of ranks on CUDA devices, and the links with slots there.
 //
-// Cells and credits lie with the rank's other links, behind its mailboxes. Of the slots every rank has a copy
-// in which each rank has two rings a stripe: the one that it collects from, and the one in which it
-// publishes.
+// Cells and credits lie behind the rank's mailboxes. Each rank's copy of the slots holds two rings per stripe
+// and rank: one for collecting, one for publishing.
 #include "device/cuda_rank.h"
 #include "engine/links.h"
 
@@ -11,14 +10,15 @@ namespace tutti {
 using cuda::BesideCaptures;
 using cuda::Multicast;
 
-/// Rank 0 makes the object before it knows of the others' devices: what they cannot use is given back.
+/// Rank 0 creates the object before it knows the other devices. If they cannot use the object, the rank frees
+/// it.
 void CudaRank::offer_multicast() {
   if (rank_count_ < 2 || rank_count_ > cuda::kMaxMulticastRanks || !context_.facts().multicasts) return;
   identity_.multicasts = 1;
   if (rank_ != 0) return;
   auto created = MulticastMemory::create(context_, rank_count_, multicast_bytes());
   if (created) links_->multicast = std::move(*created);
-  // Ranks that share a device, say, are more than the machine has devices.
+  // Fails, for example, if there are more ranks than devices.
   if (!created) identity_.multicasts = 0;
 }
 
@@ -51,14 +51,13 @@ Status CudaRank::bind_multicast() {
                         receives.size() * sizeof(receives[0]));
 }
 
-/// The cells and credits of a ring in `owner`'s memory, which `reader` reads.
 std::byte* CudaRank::multicast_ring(uint32_t owner, uint32_t reader, uint32_t stripe, Multicast use) const {
   const size_t number = size_t{2 * stripe + static_cast<uint32_t>(use)} * rank_count_ + reader;
   return peers_[owner].links->base() + multicast_rings_at() +
          number * ring_shape().peer_ring().header_bytes();
 }
 
-/// Where the slots are that `owner` collects from or publishes in.
+/// The offset of the slots from which `owner` collects, or in which it publishes.
 uint64_t CudaRank::multicast_slots(uint32_t owner, uint32_t stripe, Multicast use) const {
   const uint64_t ring = (uint64_t{owner} * shape_.stripes + stripe) * 2 + static_cast<uint32_t>(use);
   return ring * shape_.slots * shape_.slot_bytes;

@@ -1,4 +1,4 @@
-// Ranks on CUDA devices: how they are opened and joined, and where their programs lie.
+// Ranks on CUDA devices: opening and connecting them, and placing their programs.
 #include "device/device_rank.h"
 
 #include <algorithm>
@@ -16,13 +16,13 @@ namespace {
 using cuda::BesideCaptures;
 using cuda::Context;
 
-// Most blocks that a rank borrows: those of a long call (device_stripes).
+// A rank borrows at most the blocks of a long call (device_stripes).
 constexpr uint32_t kMostBlocks = 32;
 
 template <class T>
-Status keep(Result<T> made, T& place) {
+Status keep(Result<T> made, T& target) {
   TUTTI_TRY(made.status());
-  place = std::move(*made);
+  target = std::move(*made);
   return Status::ok();
 }
 
@@ -31,7 +31,7 @@ Status keep(Result<T> made, T& place) {
 Status CudaRank::open() {
   const BesideCaptures beside(driver());
   const cuda::DeviceFacts& facts = context_.facts();
-  // No more than ranks may borrow together: a call has as many stripes as its rank has blocks at the most.
+  // At most what ranks may borrow together: a call has at most as many stripes as its rank has blocks.
   const uint32_t multiprocessors = std::min(facts.multiprocessors, std::max(1u, device_.lender->total()));
   identity_ = {.uuid = facts.uuid, .is_device = 1, .multiprocessors = multiprocessors};
   TUTTI_TRY(keep(cuda::Stream::create(context_), blocking_));
@@ -68,7 +68,7 @@ Status CudaRank::open() {
   return Status::ok();
 }
 
-/// Reaches the memory of a peer's links, and shows that it does.
+/// Maps the memory of a peer's links and checks the access.
 Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
   const auto refuse = [&](const Status& why) {
     return Status(why.code(), format("rank %u (device %d) cannot reach rank %u: %s", rank_, context_.device(),
@@ -88,13 +88,13 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
     if (theirs.file == nullptr)
       return refuse(
           {Code::kUnsupported, "it is on another host, and device memory is not sent to other hosts yet"});
-    const DeviceMemoryHandle ticket{.kind = DeviceMemoryHandle::kFile, .bytes = links_->memory.bytes()};
-    auto memory = PeerDeviceMemory::open(context_, ticket, *theirs.file);
+    const DeviceMemoryHandle handle{.kind = DeviceMemoryHandle::kFile, .bytes = links_->memory.bytes()};
+    auto memory = PeerDeviceMemory::open(context_, handle, *theirs.file);
     if (!memory) return refuse(memory.status());
     peers_[peer].links = std::make_shared<DeviceLinks>();
     peers_[peer].links->mapped = std::move(*memory);
   }
-  // The slots of the ring from the peer to this rank: nobody else touches them before all are connected.
+  // The slots of the ring from the peer to this rank: no other rank uses them before all are connected.
   const SegmentShape shape = ring_shape();
   std::byte* const slots =
       peers_[peer].links->base() + shape.peer_offset(0, rank_) + shape.peer_ring().header_bytes();
@@ -102,7 +102,7 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
   return checked ? Status::ok() : refuse(checked);
 }
 
-/// Settles what blocks the rank's launches may keep while they wait; `ranks` by rank.
+/// Decides how many blocks the rank's launches may keep while they wait. `ranks`: by rank.
 Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   uint32_t on_device = 0;
   uint32_t here = 0;
@@ -115,18 +115,18 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   if (here > 1 && queues == 1) {
     return {Code::kUnsupported,
             format("rank %u is one of %u ranks of its process on device %d, which has one queue for the "
-                   "process's streams (CUDA_DEVICE_MAX_CONNECTIONS), in which one rank's work would hold up "
-                   "another's: set the variable to 8 or more, or run a process a rank",
+                   "process's streams (CUDA_DEVICE_MAX_CONNECTIONS), so one rank's work would hold up "
+                   "another's: set the variable to 8 or more, or run one process per rank",
                    rank_, here, context_.device())};
   }
   takes_turns_ = here == 1;
-  // Nothing that has left gets past what is queued behind it: as with NCCL, all that is under way at once
-  // must fit, or be queued in the same order by all ranks.
+  // With one queue, a relaunch cannot pass work queued behind the launch. As with NCCL, all concurrent work
+  // must fit on the device, or all ranks must queue it in the same order.
   if (queues == 1) blocks_ = std::max(1u, device_.resident / on_device);
   const uint32_t wanted = std::min(kMostBlocks, device_.lender->total() / on_device);
-  // Who is alone waits for nobody: its blocks need no room of their own.
+  // A rank alone waits for no peer, so its blocks need no room of their own.
   if (rank_count_ == 1) blocks_ = kMostBlocks;
-  // How many blocks of a device are there for this process, MPS does not tell.
+  // MPS does not tell how many blocks this process may use.
   const bool lends = rank_count_ > 1 && queues > 1 && !context_.facts().is_shared;
   if (lends && device_.lender->lend(wanted)) blocks_ = borrowed_ = wanted;
   return Status::ok();
@@ -140,7 +140,7 @@ Status CudaRank::connect(std::span<const DevicePeer> ranks) {
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
     if (!ranks[peer].same_process || peer == rank_) continue;
     peers_[peer].links = devices_.find_links(ranks[peer].identity.links_key);
-    // Gone already: its rank has given up the set-up of all, and has said why.
+    // The peer has already given up the set-up and has reported why.
     if (peers_[peer].links == nullptr) return Status::ok();
   }
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
@@ -148,7 +148,7 @@ Status CudaRank::connect(std::span<const DevicePeer> ranks) {
   }
   TUTTI_TRY(registrations_.open(ways_to(ranks)));
   cuda::RankState state{};
-  state.window = links_->exposed_buffer();
+  state.exposed = links_->exposed_buffer();
   TUTTI_TRY(cuda::copy_now(context_, state_, &state, sizeof(state)));
   const auto sends = make_sends();
   TUTTI_TRY(cuda::copy_now(context_, sends_, sends.data(), sends.size() * sizeof(sends[0])));
@@ -156,7 +156,7 @@ Status CudaRank::connect(std::span<const DevicePeer> ranks) {
   return cuda::copy_now(context_, receives_, receives.data(), receives.size() * sizeof(receives[0]));
 }
 
-/// How this rank will reach what the others register.
+/// How this rank will reach peers' registered memory.
 std::vector<RegistrationPath> CudaRank::ways_to(std::span<const DevicePeer> ranks) const {
   std::vector<RegistrationPath> ways;
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
@@ -233,7 +233,7 @@ std::vector<cuda::RecvLink> CudaRank::make_receives() const {
 
 Result<DeviceProgramHold> CudaRank::bind(const Plan& plan, std::span<const Geometry> stripes,
                                          const BindOptions& options, DeviceMark mark) {
-  return place(cuda::bind(plan, stripes, options, *this), std::move(mark));
+  return install(cuda::bind(plan, stripes, options, *this), std::move(mark));
 }
 
 Result<DeviceProgramHold> CudaRank::bind_short(const Plan& plan, std::span<const Geometry> stripes,
@@ -241,15 +241,15 @@ Result<DeviceProgramHold> CudaRank::bind_short(const Plan& plan, std::span<const
   std::vector<cuda::MailLink> mail;
   for (uint32_t peer = 0; peer < rank_count_; ++peer)
     mail.push_back({.out = mailbox(peer, rank_), .in = mailbox(rank_, peer)});
-  return place(cuda::bind_short(plan, stripes, options, mail), std::move(mark));
+  return install(cuda::bind_short(plan, stripes, options, mail), std::move(mark));
 }
 
 Result<DeviceProgramHold> CudaRank::bind_messages(const BindOptions& options, DeviceMark mark) {
   const cuda::Image image = cuda::bind_messages(mark.messages, options, *this);
-  return place(image, std::move(mark));
+  return install(image, std::move(mark));
 }
 
-Result<DeviceProgramHold> CudaRank::place(const cuda::Image& image, DeviceMark mark) {
+Result<DeviceProgramHold> CudaRank::install(const cuda::Image& image, DeviceMark mark) {
   const BesideCaptures beside(driver());
   const std::scoped_lock lock(mutex_);
   cuda::Image marked = image;
@@ -267,7 +267,7 @@ Result<DeviceProgramHold> CudaRank::place(const cuda::Image& image, DeviceMark m
   auto address = memory_.take(program->bytes);
   TUTTI_TRY(address.status());
   program->address = *address;
-  program->retired = has_retired_ = true;  // until it is whole
+  program->retired = has_retired_ = true;  // until complete
   programs_[*address] = program;
   const cuda::Surroundings around{
       .sends = sends_, .receives = receives_, .state = state_, .signals = signals_, .scratch = *scratch};
@@ -284,7 +284,7 @@ void CudaRank::retire(DeviceProgram* program) {
   has_retired_ = has_retired_ || ours->retired;
 }
 
-/// Their memory, once nothing is under way that could use it.
+/// Frees the memory of retired programs once no operation is under way.
 Status CudaRank::free_retired() {
   if (!has_retired_) return Status::ok();
   auto done = has_ended();
@@ -319,7 +319,7 @@ Result<const OpenDevice*> CudaDevices::open(int device) {
     TUTTI_TRY(blocks.status());
     fresh.resident = std::min(fresh.resident, *blocks);
   }
-  // One is left to those who keep none.
+  // Leaves one block for ranks without lent blocks.
   fresh.lender = std::make_unique<BlockLender>(fresh.resident - std::min(fresh.resident, 1u));
   return &open_.emplace(device, std::move(fresh)).first->second;
 }
@@ -362,7 +362,7 @@ bool CudaDevices::free(void* memory) {
   const std::scoped_lock lock(mutex_);
   const auto found = allocations_.find(memory);
   if (found == allocations_.end()) return false;
-  // Freed behind the lock: that may wait for the device, and so for other ranks.
+  // Free after unlocking: freeing may wait for the device, and so for other ranks.
   freed = std::move(found->second);
   allocations_.erase(found);
   return true;

@@ -1,5 +1,4 @@
-// How links between devices are laid out, and how many blocks work on a call: numbers that all ranks work out
-// alike.
+// The layout of links between devices and the number of blocks per call: all ranks compute the same numbers.
 #include <algorithm>
 #include <bit>
 
@@ -13,13 +12,13 @@ namespace {
 
 constexpr uint64_t kRingsBytes = 64ull << 20;
 constexpr uint32_t kMostStripes = 32;
-// Slices shorter than this spend their time on flags; longer than that, a block has nothing to overlap.
+// Shorter slices spend their time on flags. With longer slices, a block has nothing to overlap.
 constexpr uint32_t kLeastSlot = 8192;
 constexpr uint32_t kMostSlot = 65536;
-// What a block copies in about the time that two flags take (33 GB/s a multiprocessor; an estimate).
+// The bytes that a block copies in the time of two flags (33 GB/s a multiprocessor; an estimate).
 constexpr uint64_t kStripeBytes = 32768;
 
-// About what a block stores, and loads from each rank, as packets in the time of one flag (an estimate).
+// The bytes that a block stores as packets, and loads from each rank, in the time of one flag (an estimate).
 constexpr uint64_t kShortStripeBytes = 4096;
 
 uint64_t rings_bytes(uint32_t rank_count, uint32_t stripes, const RingShape& ring) {

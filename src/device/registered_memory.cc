@@ -7,17 +7,17 @@
 namespace tutti {
 namespace {
 
-/// What RegistrationOffer::ticket holds.
+/// The contents of RegistrationOffer::handle.
 struct Offered {
-  uint64_t address = 0;  ///< in its process
+  uint64_t address = 0;  ///< in the rank's process
   uint64_t bytes = 0;
-  DeviceMemoryHandle ticket;
+  DeviceMemoryHandle handle;
 };
-static_assert(sizeof(Offered) <= sizeof(RegistrationOffer::ticket));
+static_assert(sizeof(Offered) <= sizeof(RegistrationOffer::handle));
 
 Offered read_offer(const RegistrationOffer& offer) {
   Offered offered;
-  std::memcpy(static_cast<void*>(&offered), offer.ticket.data(), sizeof(offered));
+  std::memcpy(static_cast<void*>(&offered), offer.handle.data(), sizeof(offered));
   return offered;
 }
 
@@ -41,23 +41,22 @@ Result<OwnRegistration> RegisteredMemoryTable::offer(const void* address, uint64
   const auto start = reinterpret_cast<uint64_t>(address);
   for (const auto& [other, region] : registrations_) {
     if (start < other + region.bytes && other < start + bytes) {
-      return Status(Code::kUnsupported,
-                    format("memory at %p overlaps a region that is registered: deregister "
-                           "that one first, or register both as one",
-                           address));
+      return Status(Code::kUnsupported, format("memory at %p overlaps registered memory: deregister that "
+                                               "memory first, or register both together",
+                                               address));
     }
   }
   auto share = share_memory(context_, address, bytes);
   TUTTI_TRY(share.status());
-  const Offered offered{.address = start, .bytes = bytes, .ticket = share->ticket};
+  const Offered offered{.address = start, .bytes = bytes, .handle = share->handle};
   OwnRegistration own;
-  std::memcpy(own.offer.ticket.data(), static_cast<const void*>(&offered), sizeof(offered));
+  std::memcpy(own.offer.handle.data(), static_cast<const void*>(&offered), sizeof(offered));
   own.offer.has_file = share->file.is_open() ? 1 : 0;
   own.file = std::move(share->file);
   return own;
 }
 
-/// Where the peer's part of a region begins here.
+/// Returns this rank's address for the peer's part of the registered memory.
 Result<uint64_t> RegisteredMemoryTable::reach(uint32_t peer, const RegistrationOffer& offer,
                                               const FileDescriptor& file, RegisteredRange& region) const {
   const Offered theirs = read_offer(offer);
@@ -65,7 +64,7 @@ Result<uint64_t> RegisteredMemoryTable::reach(uint32_t peer, const RegistrationO
     TUTTI_TRY(context_.enable_peer(*ways_[peer].context));
     return theirs.address;
   }
-  auto memory = PeerDeviceMemory::open(context_, theirs.ticket, file);
+  auto memory = PeerDeviceMemory::open(context_, theirs.handle, file);
   TUTTI_TRY(memory.status());
   region.mapped.push_back(std::move(*memory));
   return reinterpret_cast<uint64_t>(region.mapped.back().as<void>());
@@ -101,7 +100,8 @@ Reach RegisteredMemoryTable::find(const void* buffer) const {
   const auto& [start, region] = *--after;
   const uint64_t offset = address - start;
   if (offset >= region.bytes) return {};
-  return {.place = (uint64_t{region.number} << cuda::kRegionShift) + offset, .bytes = region.bytes - offset};
+  return {.location = (uint64_t{region.number} << cuda::kLocationShift) + offset,
+          .bytes = region.bytes - offset};
 }
 
 }  // namespace tutti

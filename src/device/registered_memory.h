@@ -1,10 +1,10 @@
-// RegisteredMemoryTable: memory of a rank's device that its peers have mapped, and what of theirs this rank
-// has (tutti_memory_register).
+// RegisteredMemoryTable: device memory of this rank that its peers have mapped, and theirs mapped here
+// (tutti_memory_register).
 //
-// A rank on another device or in another process cannot follow an address, so it is told a place: the number
-// of a region, which all ranks know it by, and an offset (engine/cuda/program.h). Where a peer's regions
-// begin here stands in a table in device memory, one a peer, which only changes while no operation of the
-// rank is under way. Ranks of one process and device need none of it.
+// A rank on another device or in another process cannot use an address. It gets a locality: the number of the
+// registered memory, equal on all ranks, and an offset (engine/cuda/program.h). A table per peer, in device
+// memory, turns numbers into addresses here. It changes only while no operation of the rank is under way.
+// Ranks on one device in one process need none.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@
 
 namespace tutti {
 
-/// How a rank reaches a peer's memory.
+/// How this rank reaches a peer's memory.
 struct RegistrationPath {
   enum Kind : uint8_t {
-    kSameMemory,    ///< by address: one process and device
-    kPointer,       ///< by address, once its device lets this one in; what has a file as below
-    kMemoryHandle,  ///< another process
+    kSameMemory,    ///< by address: same process and device
+    kPointer,       ///< by address once peer access is on; memory with a file as kMemoryHandle
+    kMemoryHandle,  ///< in another process
   };
   Kind kind = kSameMemory;
   const cuda::Context* context = nullptr;  ///< kPointer: of the peer's device
@@ -39,22 +39,23 @@ class RegisteredMemoryTable {
   /// `ways`: by rank. Errors: kOutOfMemory, kSystemError.
   Status open(std::vector<RegistrationPath> ways);
 
-  /// As DeviceRank.
+  /// See DeviceRank.
   Result<OwnRegistration> offer(const void* address, uint64_t bytes) const;
   Status map(uint32_t number, uint32_t own, std::span<const RegistrationOffer> offers,
              std::span<const FileDescriptor> files);
   void unmap(uint32_t number);
 
-  /// In device memory: where the peer's regions begin here, by number; null: it is told of by address.
+  /// The table, in device memory, of the peer's registered memories by number; null: the peer sends
+  /// addresses.
   const uint64_t* table(uint32_t peer) const;
-  /// What of the buffer lies in the region that its first byte lies in.
+  /// The part of the buffer in the registered memory of its first byte.
   Reach find(const void* buffer) const;
 
  private:
   struct RegisteredRange {
     uint32_t number = 0;
     uint64_t bytes = 0;
-    std::vector<PeerDeviceMemory> mapped;  ///< of peers that are not reached by address
+    std::vector<PeerDeviceMemory> mapped;  ///< memory of peers that need a mapping
   };
 
   Result<uint64_t> reach(uint32_t peer, const RegistrationOffer& offer, const FileDescriptor& file,
@@ -63,9 +64,8 @@ class RegisteredMemoryTable {
 
   const cuda::Context& context_;
   std::vector<RegistrationPath> ways_;
-  cuda::DeviceMemory tables_;  ///< kRegionEnd addresses a rank
-  std::map<uint64_t, RegisteredRange>
-      registrations_;  ///< by the address of this rank's part; they do not overlap
+  cuda::DeviceMemory tables_;                          ///< kRegionEnd addresses per rank
+  std::map<uint64_t, RegisteredRange> registrations_;  ///< by address of this rank's part; no two overlap
 };
 
 }  // namespace tutti

@@ -26,7 +26,7 @@ RelaunchThread::~RelaunchThread() {
 Status RelaunchThread::add(const void* key, std::function<NextCheck()> check_launches) {
   const std::scoped_lock lock(mutex_);
   if (!thread_.joinable()) {
-    TUTTI_TRY(start_thread(thread_, "the thread that tends devices", [this] { loop(); }));
+    TUTTI_TRY(start_thread(thread_, "the thread that relaunches operations", [this] { loop(); }));
   }
   ranks_[key] = std::move(check_launches);
   return Status::ok();

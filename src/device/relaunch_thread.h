@@ -1,10 +1,9 @@
-// RelaunchThread: the thread of a process that looks after operations on devices: it launches again what has
-// left unfinished, and notices what will never finish.
+// RelaunchThread: a process's thread that relaunches unfinished operations on devices and finds those that
+// never end.
 //
-// It sleeps while nothing is under way. While something is, it looks at words in pinned memory, in sleeps of
-// some 50 us: a call into the stream that would wake it (cuLaunchHostFunc) costs every operation several
-// microseconds, whether it needs to be launched again or not, and a replayed graph passes no host code at
-// all.
+// It sleeps while no operation is under way, and else polls pinned memory about every 50 us. A host function
+// in the stream (cuLaunchHostFunc) could wake it, but would cost every operation several microseconds, and a
+// replayed graph runs no host code.
 #pragma once
 
 #include <atomic>
@@ -21,20 +20,19 @@ namespace tutti {
 
 class RelaunchThread {
  public:
-  /// How soon a rank is to be looked at again.
+  /// When to check a rank again.
   enum class NextCheck : uint8_t {
     kNone,    ///< when woken
-    kSeldom,  ///< a replayed graph may need it at any time
+    kSeldom,  ///< a replayed graph may need a relaunch at any time
     kSoon,
   };
 
   ~RelaunchThread();
-  /// Calls `check_launches` on the relaunch_thread's thread, from now until `remove`. Any thread. Errors:
-  /// kSystemError.
+  /// Calls `check_launches` on this thread, from now until `remove`. Any thread. Errors: kSystemError.
   Status add(const void* key, std::function<NextCheck()> check_launches);
-  /// After it returns `check_launches` is not running and will not run. Not on the relaunch_thread's thread.
+  /// After the return, `check_launches` no longer runs. Not on this thread.
   void remove(const void* key);
-  /// Something is under way. Any thread; no system call while the relaunch_thread is awake.
+  /// Says that an operation is under way. Any thread. Makes no system call while this thread is awake.
   void wake();
 
  private:
@@ -46,7 +44,7 @@ class RelaunchThread {
   std::map<const void*, std::function<NextCheck()>> ranks_;
   std::atomic<bool> woken_{false};
   std::atomic<bool> asleep_{
-      false};  ///< stored before woken_ is read, as `wake` stores woken_ before it reads this
+      false};  ///< the thread stores asleep_, then reads woken_; `wake` does the reverse
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -9,9 +9,9 @@
 namespace tutti {
 namespace {
 
-// How often an operation that waits for its stream looks whether it is still wanted.
+// How often an operation waiting for its stream checks for errors.
 constexpr uint64_t kLookMs = 20;
-// How long streams may take, when a communicator in error is closed, to pass the operations that they hold.
+// How long streams may take to pass their operations when a failed communicator is closed.
 constexpr uint64_t kPassingPatienceMs = 10'000;
 
 }  // namespace
@@ -99,7 +99,7 @@ Result<StagedCall<MessageCall>> StagedExecutor::stage(const MessageCall& call, D
 Status StagedExecutor::wait_for_stream(uint32_t number) {
   while (!staging_->device().wait_until_reached(number, kLookMs)) {
     if (peers_.has_error()) return peers_.error();
-    // A device that has failed runs no host functions any more.
+    // A failed device runs no more host functions.
     const Status device = staging_->device().is_done().status();
     if (device.is_ok()) continue;
     peers_.raise(device);
@@ -114,13 +114,12 @@ Status StagedExecutor::order_streams(std::span<void* const> earlier, std::span<v
       TUTTI_TRY(staging_->check_stream({.internal = false, .handle = stream}));
   }
   const Status ordered = staging_->device().order_streams(earlier, later);
-  // The other ranks' calls would wait for this one's.
+  // Else the other ranks' calls would wait for this rank's.
   if (ordered.code() == Code::kSystemError) peers_.raise(ordered);
   return ordered;
 }
 
-/// Streams that have not passed an operation, because they are busy with something of the user's, still need
-/// what it works on: then that is never freed.
+/// Keeps the staging memory for ever if a stream, busy with the user's work, has not passed its operations.
 void StagedExecutor::close() {
   host_->close();
   const uint64_t deadline_ns = deadline_after_ms(kPassingPatienceMs);

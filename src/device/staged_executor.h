@@ -1,5 +1,5 @@
-// StagedExecutor: runs the calls of a rank on a device in a communicator whose ranks do not all reach each
-// other's device memory: as calls on host memory, which the data is copied to and from (staging.h).
+// StagedExecutor: runs the calls of a rank on a device in host memory (staging.h), where not all ranks reach
+// each other's device memory.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class StagedExecutor final : public Executor {
   Result<std::unique_ptr<BoundCall>> bind(const BoundCall& call, const BindRequest& request) override {
     return host_->bind(call, request);
   }
-  /// Copies what a user's call reads to host memory. Calls of the library's own are there already.
+  /// Copies the input of a user's call to host memory. The library's own calls are there already.
   Result<Call> take_in(Call call) override;
   Status begin(BoundCall& bound, const Call& call) override;
   Status begin(const MessageCall& call) override;
@@ -42,21 +42,21 @@ class StagedExecutor final : public Executor {
   void close() override;
   std::string explain(const BoundCall& bound) const override;
 
-  // Calls on streams of the user's: staged in order, and run later, in the same order, by a thread that runs
-  // nothing else of the communicator meanwhile.
+  // Calls on the user's streams: staged in order, and later run in that order by a thread that runs no other
+  // call of the communicator meanwhile.
 
-  /// Queues the call's copies on a stream, and a wait of the stream for its run; returns at once. Beside
-  /// runs. Errors: what is known to have failed; kUnsupported (the stream is being captured),
-  /// kInvalidArgument (it belongs to another device), kOutOfMemory.
+  /// Queues the call's copies on a stream, and a wait for its run between them. Returns at once, even during
+  /// runs. Errors: a known failure; kUnsupported (the stream is being captured), kInvalidArgument (another
+  /// device's stream), kOutOfMemory.
   Result<StagedCall<Call>> stage(const Call& call, DeviceStream stream);
   Result<StagedCall<MessageCall>> stage(const MessageCall& call, DeviceStream stream);
-  /// Waits until the stream has come to the call of that number.
+  /// Waits until the stream has reached the call of this number.
   Status wait_for_stream(uint32_t number);
-  /// Lets the stream go on behind the call of that number, which has ended or which nobody will run.
+  /// Lets the stream go on after the call of this number. The call has ended, or no thread will run it.
   void release(uint32_t number) { staging_->device().release(number); }
-  /// Runs a call that has been staged, on host memory.
+  /// Runs staged calls on host memory.
   Executor& host() { return *host_; }
-  /// As DeviceExecutor::order_streams; kUnsupported as `stage`.
+  /// As DeviceExecutor::order_streams; also kUnsupported as `stage`.
   Status order_streams(std::span<void* const> earlier, std::span<void* const> later);
   StagingDevice& device() const { return staging_->device(); }
 
@@ -67,10 +67,10 @@ class StagedExecutor final : public Executor {
   const Peers& peers_;
   std::unique_ptr<Executor> host_;
   std::unique_ptr<Staging> staging_;
-  bool copies_out_ = false;  ///< the blocking call under way is staged
+  bool copies_out_ = false;  ///< the current blocking call is staged
 };
 
-/// The call with the scalar of its pre-multiplied sum in its shape, now that it has come from the device.
+/// Returns the call with the scalar of its pre-multiplied sum in the shape, after the copy from the device.
 Call with_scale(Call call);
 inline MessageCall with_scale(MessageCall call) {
   return call;

@@ -7,7 +7,7 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kLeastPiece = 1u << 16;
-// Buffers of a call begin at cache lines.
+// A call's buffers begin at cache lines.
 constexpr uint64_t kAlign = 64;
 
 uint64_t aligned(uint64_t bytes) {
@@ -20,7 +20,7 @@ uint64_t total_bytes(const std::vector<Extent>& blocks) {
   return total;
 }
 
-/// Adds a copy to the list, to its last one where the two are one piece on both sides.
+/// Adds a copy to the list, or extends the last one if both sides are adjacent.
 void add(std::vector<StagingCopy>& copies, void* to, const void* from, uint64_t bytes) {
   if (bytes == 0) return;
   if (!copies.empty()) {
@@ -37,7 +37,7 @@ void add(std::vector<StagingCopy>& copies, void* to, const void* from, uint64_t 
 }  // namespace
 
 Staging::~Staging() {
-  // Gives all that was lent back to the host first.
+  // First returns all lent memory to the host.
   device_.reset();
   for (const Piece& piece : pieces_) {
     if (piece.plain.base() == nullptr) static_cast<void>(heap_.free(piece.base));
@@ -50,19 +50,20 @@ Status Staging::check_stream(DeviceStream stream) const {
   if (options_.sharers > 1 && options_.queues == 1) {
     return {
         Code::kUnsupported,
-        format("argument stream: calls of this communicator pass through host memory (%s), and of %u ranks "
-               "of this process on the device one's wait would stand in front of another's copies in the "
-               "device's one queue (CUDA_DEVICE_MAX_CONNECTIONS is 1): set the variable to 8 or more, run "
-               "a process a rank, or make the calls with TUTTI_BLOCKING",
-               options_.why.c_str(), options_.sharers)};
+        format(
+            "argument stream: calls of this communicator pass through host memory (%s). The device has one "
+            "queue (CUDA_DEVICE_MAX_CONNECTIONS is 1) for the %u ranks of this process there, so one rank's "
+            "wait would block another rank's copies: set the variable to 8 or more, run "
+            "one process per rank, or make the calls with TUTTI_BLOCKING",
+            options_.why.c_str(), options_.sharers)};
   }
   if (!*captured) return Status::ok();
   return {
       Code::kUnsupported,
       format(
           "argument stream is being captured, but calls of this communicator pass through host memory (%s), "
-          "and the replay of a graph makes no calls: make them outside the capture, or in a "
-          "communicator whose ranks are all on devices of one host that reach each other",
+          "and a replayed graph makes no calls: make the calls outside the capture, or in a "
+          "communicator whose ranks all use devices of one host that reach each other",
           options_.why.c_str())};
 }
 
@@ -87,10 +88,9 @@ Result<std::byte*> Staging::reserve(uint64_t bytes) {
     if (fresh.plain.base() == nullptr) static_cast<void>(heap_.free(fresh.base));
     return Status(
         lent.code(),
-        format(
-            "rank %u needs %llu bytes of pinned host memory for this call, which passes through it (%s): %s",
-            options_.rank, static_cast<unsigned long long>(fresh.bytes), options_.why.c_str(),
-            std::string(lent.text()).c_str()));
+        format("rank %u needs %llu bytes of pinned host memory, through which this call passes (%s): %s",
+               options_.rank, static_cast<unsigned long long>(fresh.bytes), options_.why.c_str(),
+               std::string(lent.text()).c_str()));
   }
   pieces_.push_back(std::move(fresh));
   return pieces_.back().base;
@@ -136,7 +136,7 @@ void Staging::stage_equal_blocks(const BufferUse& use, Call& call, std::byte* ba
   call.recv = here_recv;
 }
 
-/// The table's blocks lie without gaps there.
+/// The staged blocks of the table lie without gaps.
 void Staging::stage_variable_blocks(Call& call, std::byte* base) {
   const bool gathers = call.shape.collective == Collective::kAllGather;
   const auto* const send = static_cast<const std::byte*>(call.send);

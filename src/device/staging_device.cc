@@ -1,9 +1,8 @@
 // A rank's staging on a CUDA device, over the driver's interface (cuda/driver.h).
 //
-// All of an operation is in the user's stream before the call returns: copies to the host, a host function
-// that says so, a wait for the word `released_`, copies to the device. Nothing has to be given to any stream
-// later, so a stream that waits cannot stand in front of what it waits for, however the driver shares its
-// queues among streams (docs/decisions/0011-staging.md).
+// The call puts the whole operation into the user's stream: copies to the host, a host function that reports
+// them, a wait for the word `released_`, copies to the device. As no stream gets more work later, a waiting
+// stream cannot block what it waits for, however streams share queues (docs/decisions/0011-staging.md).
 #include "device/staging_device.h"
 
 #include <atomic>
@@ -22,7 +21,7 @@ namespace {
 using cuda::BesideCaptures;
 using cuda::CurrentContext;
 
-/// Whether the counter has come to `number`; both may have wrapped around.
+/// Whether the counter has reached `number`; both may have wrapped around.
 bool has_come_to(uint32_t counter, uint32_t number) {
   return static_cast<int32_t>(counter - number) >= 0;
 }
@@ -57,13 +56,13 @@ class CudaStagingDevice final : public StagingDevice {
 
   const cuda::Context& context_;
   const uint32_t rank_;
-  cuda::Stream stream_;  ///< of calls without one
+  cuda::Stream stream_;  ///< for calls without a stream
   cuda::PinnedMemory words_;
   uint32_t* released_ = nullptr;  ///< the last operation that streams may pass
   std::vector<cuda::RegisteredMemory> lent_;
   uint32_t queued_ = 0;
   cuda::Event queued_event_;   ///< behind the last operation
-  cuda::Event streams_event_;  ///< orders streams of the user's
+  cuda::Event streams_event_;  ///< orders the user's streams
   std::atomic<bool> has_queued_{false};
 
   std::mutex mutex_;
@@ -107,7 +106,6 @@ Result<bool> CudaStagingDevice::is_captured(DeviceStream stream) const {
   return capture->has_value();
 }
 
-/// What the stream is given from now on runs after the last operation that was queued.
 Status CudaStagingDevice::wait_for_queued(CUstream stream) const {
   return has_queued_.load(std::memory_order_relaxed) ? queued_event_.make_wait(stream) : Status::ok();
 }
@@ -141,7 +139,7 @@ Result<uint32_t> CudaStagingDevice::queue(std::span<const StagingCopy> in, std::
   TUTTI_TRY(current.status());
   const auto handle = static_cast<CUstream>(stream.handle);
   const Status queued = contained([&] { return queue_parts(in, out, handle); });
-  // Of a part, too, `is_done` must know.
+  // Also after a partial failure, for `is_done`.
   const Status marked = contained([&] { return queued_event_.record(handle); });
   has_queued_.store(true, std::memory_order_release);
   if (queued && marked) return queued_;
@@ -149,7 +147,7 @@ Result<uint32_t> CudaStagingDevice::queue(std::span<const StagingCopy> in, std::
   return queued ? marked : queued;
 }
 
-/// Never back: an operation that has failed may be released after later ones.
+/// Never lowers the word: a failed operation may be released after later ones.
 void CudaStagingDevice::release(uint32_t number) {
   const std::atomic_ref released(*released_);
   uint32_t now = released.load(std::memory_order_relaxed);
@@ -168,7 +166,7 @@ Status CudaStagingDevice::copy(std::span<const StagingCopy> copies) {
   return stream_.synchronize();
 }
 
-/// On a thread of the driver's, which may not call the driver, nor wait.
+/// Runs on a thread of the driver, which may neither call the driver nor wait.
 void CUDA_CB CudaStagingDevice::note_reached(void* self) {
   auto* const device = static_cast<CudaStagingDevice*>(self);
   const std::scoped_lock lock(device->mutex_);

@@ -1,4 +1,4 @@
-// Binding: a plan and the bytes of a call become offsets, link pointers and kernels.
+// Binding: turns a plan and the bytes of a call into offsets, link pointers and kernels.
 #include <algorithm>
 #include <bit>
 #include <cassert>
@@ -62,7 +62,7 @@ void Operation::bind_step(const Plan& plan, const Step& step, const BindOptions&
   offsets_.resize(ends_.size());
   const StepUse use = StepUse::of(plan, step, options.op);
   choose_kernel(plan, step, options, use, bound);
-  if (options.places) find_exposed_buffers(direct_write_peers(plan, step, use), links, bound);
+  if (options.direct_writes) find_exposed_buffers(direct_write_peers(plan, step, use), links, bound);
   bound.slice_bytes = slice_bytes_;
   steps_.push_back(bound);
 }
@@ -114,20 +114,20 @@ void Operation::choose_kernel(const Plan& plan, const Step& step, const BindOpti
   bound.refer_end = use.refer_end;
 }
 
-/// The windows of all that the step sends its result to, if each of them has one.
+/// The exposed buffers of all receivers of the step's result, if each receiver has one.
 void Operation::find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound) {
-  std::vector<PeerExposedBuffer> windows;
-  windows.reserve(peers.size());
-  for (const uint32_t peer : peers) windows.push_back(links.window(peer));
-  if (std::any_of(windows.begin(), windows.end(),
-                  [](const PeerExposedBuffer& w) { return w.window == nullptr; }))
+  std::vector<PeerExposedBuffer> exposed;
+  exposed.reserve(peers.size());
+  for (const uint32_t peer : peers) exposed.push_back(links.exposed_buffer(peer));
+  if (std::any_of(exposed.begin(), exposed.end(),
+                  [](const PeerExposedBuffer& e) { return e.buffer == nullptr; }))
     return;
-  bound.first_exposed = static_cast<uint32_t>(windows_.size());
-  bound.exposed_count = static_cast<uint32_t>(windows.size());
-  windows_.insert(windows_.end(), windows.begin(), windows.end());
+  bound.first_exposed = static_cast<uint32_t>(exposed_.size());
+  bound.exposed_count = static_cast<uint32_t>(exposed.size());
+  exposed_.insert(exposed_.end(), exposed.begin(), exposed.end());
 }
 
-/// One round and adjacent chunks: the step's chunks travel as one piece.
+/// With one round and adjacent chunks, the step's chunks travel as one piece.
 void Operation::merge_step(BoundStep& bound, const Step& step) {
   bound.merged = true;
   bound.merged_bytes = tutti::merged_bytes(step, geometry_);
@@ -137,7 +137,7 @@ void Operation::merge_step(BoundStep& bound, const Step& step) {
   }
 }
 
-/// The place of an end's k-th chunk, `start` bytes into it, relative to the end's base.
+/// The offset of an end's k-th chunk plus `start` bytes, relative to the end's base.
 uint64_t Operation::end_offset(const BoundEnd& end, uint32_t k, uint64_t start) const {
   switch (end.base) {
     case kInputBase: return geometry_.input_chunk(end.first_chunk + k).offset + start;
@@ -186,7 +186,7 @@ bool Operation::rebind_messages(std::span<const Message> messages) {
   return true;
 }
 
-/// Whether all are one slice each, in one direction.
+/// Whether each message is one slice and all have one direction.
 bool Operation::messages_are_short() const {
   return lanes_.size() == 1 && std::all_of(steps_.begin(), steps_.end(), [](const BoundStep& step) {
            return step.merged_bytes > 0 && step.merged_bytes <= step.slice_bytes;
@@ -220,7 +220,7 @@ void Operation::bind_message(const Message& message, LinkTable& links) {
   place_message(message, static_cast<uint32_t>(steps_.size() - 1));
 }
 
-/// What differs between two messages of one peer and direction.
+/// Sets what differs between two messages of one peer and direction.
 void Operation::place_message(const Message& message, uint32_t step_number) {
   BoundStep& step = steps_[step_number];
   step.merged_bytes = message.bytes;

@@ -7,12 +7,12 @@ namespace {
 
 constexpr uint64_t kVariableBit = 1ull << 24;
 constexpr uint32_t kPurposeShift = 25;  // two bits
-// In a message's signature its type is above most tags that people use.
+// In a message's signature the type lies above most tags that people use.
 constexpr uint32_t kTypeShift = 12;
 static_assert(kDataTypeCount <= 1 << (16 - kTypeShift));
 
-/// The finaliser of MurmurHash3 (Appleby, public domain): every input bit changes every output bit with even
-/// odds.
+/// The finaliser of MurmurHash3 (Appleby, public domain): each input bit flips each output bit with
+/// probability 1/2.
 uint64_t mix(uint64_t x) {
   x ^= x >> 33;
   x *= 0xff51afd7ed558ccdull;
@@ -57,8 +57,7 @@ bool may_be_as_long(const Message& expected, uint16_t signature) {
 }
 
 std::string describe_other_message(const Message& expected, uint16_t signature) {
-  // What the two have in common is gone from the difference. Tags that differ by a multiple of 4096 look like
-  // types.
+  // The exclusive or leaves only the difference. Tags that differ by a multiple of 4096 look like types.
   const auto difference = static_cast<uint16_t>(signature ^ expected.signature);
   const uint32_t type = static_cast<uint32_t>(expected.type) ^ difference >> kTypeShift;
   const std::string wanted(type_name(expected.type));
@@ -114,7 +113,7 @@ std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t 
 std::string describe_call(uint64_t word, uint64_t count) {
   const auto purpose = static_cast<CallPurpose>(word >> kPurposeShift & 3);
   if (purpose != CallPurpose::kUsers)
-    return purpose == CallPurpose::kSplit ? "comm_split()" : "region_register()";
+    return purpose == CallPurpose::kSplit ? "comm_split()" : "memory_register()";
   const auto collective = static_cast<Collective>(word & 0xff);
   std::string text(collective_name(collective));
   if (collective == Collective::kBarrier) return text + "()";

@@ -1,4 +1,4 @@
-// Call: what a user asked of a communicator, after the API has checked it.
+// Call: a user's request, after the API has checked it.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct VariableBlocks {
   friend bool operator==(const VariableBlocks&, const VariableBlocks&) = default;
 };
 
-/// Whose call it is: what the library gathers for itself, from and to host memory, matches no user's call.
+/// The library gathers facts for itself, from host memory to host memory. Such a call matches no user's call.
 enum class CallPurpose : uint8_t { kUsers, kSplit, kRegister };
 
-/// What decides the plan and its binding; equal shapes reuse a bound operation.
+/// What decides the plan and its binding. Calls of equal shape reuse a bound operation.
 struct CallShape {
   Collective collective = Collective::kBarrier;
   DataType type = DataType::kUint8;
@@ -32,73 +32,69 @@ struct CallShape {
   uint32_t root = 0;
   bool variable = false;  ///< all_gather_v, reduce_scatter_v, all_to_all_v
   CallPurpose purpose = CallPurpose::kUsers;
-  uint64_t count = 0;       ///< as the C call counts; variable: of all blocks that every rank knows
+  uint64_t count = 0;       ///< as in the C call; variable: sum over the blocks that every rank knows
   uint64_t scale_bits = 0;  ///< kPremulSum
 
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
-/// One collective call.
 struct Call {
   CallShape shape;
   const void* send = nullptr;
   void* recv = nullptr;
-  const void* scale = nullptr;  ///< kPremulSum on a device: where its scalar lies, if not in the shape
-  std::shared_ptr<const VariableBlocks> blocks;  ///< variable-count calls; shared with the stream's queue
+  const void* scale = nullptr;  ///< kPremulSum on a device: where the scalar lies, if not in the shape
+  std::shared_ptr<const VariableBlocks> blocks;  ///< variable counts; shared with the stream's queue
 };
 
-/// A group of sends and receives, or an all_to_all_v, which is made of them.
+/// A group of sends and receives, or an all_to_all_v.
 struct MessageCall {
   std::vector<Message> messages;
-  bool collective = false;  ///< all_to_all_v: every rank takes part, in sequence with the collectives
+  bool collective = false;  ///< all_to_all_v: all ranks take part, in the order of collectives
   CallShape shape;          ///< all_to_all_v
 };
 
-/// Which bytes of its buffers a rank reads and writes in a call with equal blocks, and where the two may
-/// coincide.
+/// The bytes that a rank reads and writes in a call with equal blocks, and where the buffers may coincide.
 struct BufferUse {
-  uint64_t send_bytes = 0;  ///< 0: send is ignored
+  uint64_t send_bytes = 0;  ///< 0: the call ignores `send`
   uint64_t recv_bytes = 0;
   uint64_t send_place = 0;  ///< in place: send == recv + send_place
   uint64_t recv_place = 0;  ///< in place: recv == send + recv_place
 };
 BufferUse buffer_use(const CallShape& shape, uint32_t rank, uint32_t rank_count);
 
-/// A send of a rank to itself and the receive that it meets.
+/// A send of a rank to itself and the matching receive.
 struct SelfPair {
-  const Message* send = nullptr;     ///< null: there is none for the receive
-  const Message* receive = nullptr;  ///< null: there is none for the send
+  const Message* send = nullptr;     ///< null: the receive has no send
+  const Message* receive = nullptr;  ///< null: the send has no receive
 };
 
 /// The messages of `rank` to itself: the first send meets the first receive, and so on.
 std::vector<SelfPair> self_pairs(const std::vector<Message>& messages, uint32_t rank);
 
-/// What a rank sends itself.
 struct SelfCopy {
   void* to = nullptr;
   const void* from = nullptr;
   uint64_t bytes = 0;
 };
 
-/// Takes the messages of `rank` to itself, which are known to match, off the list. Those of no bytes are no
-/// copies.
+/// Takes the messages of `rank` to itself off the list. The messages must match; those without bytes make no
+/// copy.
 std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t rank);
 
-/// The part of a shape that all ranks must agree on, packed for a status page: a word and the count.
+/// What all ranks must agree on, packed for a status page: this word and the count.
 uint64_t agreed_word(const CallShape& shape);
-/// A hash of both, from which each call of the shape has its signature.
+/// A hash of both. The signature of each call of the shape follows from the seed.
 uint64_t signature_seed(uint64_t word, uint64_t count);
-/// The signature of a point-to-point message. Type and tag can be told from it: see describe_other_message.
+/// The signature of a point-to-point message. Type and tag can be read from it: see describe_other_message.
 uint16_t message_signature(DataType type, uint16_t tag, uint64_t bytes);
-/// "its tag is 4, tag 3 was expected": what a message with this signature has instead of `expected`'s type or
-/// tag, if it has as many bytes.
+/// "its tag is 4, tag 3 was expected": how the message with this signature differs, if it has the expected
+/// bytes.
 std::string describe_other_message(const Message& expected, uint16_t signature);
-/// Whether the message with this signature is likely to differ from `expected` in its type or tag only. One
-/// of another count looks so once in 16 times.
+/// Whether the message probably differs only in type or tag. Once in 16 times, one of another count seems to.
 bool may_be_as_long(const Message& expected, uint16_t signature);
 /// "40 bytes of float32 with tag 3"
 std::string describe_message(const Message& message);
-/// The part of a message's signature that is for all its bytes: the flag words show those of one slice.
+/// The part of the signature for all the message's bytes. A flag word shows the bytes of one slice.
 uint16_t bytes_signature(uint64_t bytes);
 /// "all_reduce(float32, sum, count 1024)" from a status page.
 std::string describe_call(uint64_t word, uint64_t count);

@@ -7,13 +7,14 @@
 namespace tutti {
 namespace {
 
-/// Whether `op` needs arithmetic even where a step has one source.
+/// Whether `op` needs arithmetic even in a step with one source.
 bool scales_input(ReduceOp op) {
   return op == ReduceOp::kPremulSum;
 }
 
-/// What the step's links may refer to: its source, if it copies one from a user's buffer, else what it writes
-/// to the receive buffer. The plan has been proved with such references (plan/graph.h, may_refer).
+/// What the step's links may refer to: a user buffer that the step copies, or else the part of the receive
+/// buffer that the step writes. The verifier has proved the plan with such references (plan/graph.h,
+/// may_refer).
 void find_reference(const Step& step, StepUse& use) {
   const auto is_user = [](const End& end) {
     return end.kind == EndKind::kInput || end.kind == EndKind::kOutput;
@@ -78,7 +79,7 @@ StepUse StepUse::of(const Plan& plan, const Step& step, ReduceOp op) {
   return use;
 }
 
-/// Only all_reduce has equal receive buffers on all ranks and reduces into them.
+/// Only all_reduce reduces into receive buffers that are equal on all ranks.
 std::vector<uint32_t> direct_write_peers(const Plan& plan, const Step& step, const StepUse& use) {
   if (!use.refers || use.refer_end < step.sources.size() || plan.collective != Collective::kAllReduce)
     return {};

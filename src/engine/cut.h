@@ -1,6 +1,5 @@
-// Cut: how the messages of a plan are cut into rounds and slices, and what a step does besides moving bytes.
-// All ranks of a call find the same cut, whatever they run their plans on: the two ends of a link must expect
-// the same messages.
+// Cut: how a plan's messages are cut into rounds and slices, and what a step computes. All ranks find the
+// same cut on every executor, since both ends of a link must expect the same messages.
 #pragma once
 
 #include <cstdint>
@@ -12,42 +11,42 @@
 
 namespace tutti {
 
-/// A piece is cut into four, so that the copy into the slots and the copy out of them overlap, but not into
-/// slices so short that their flags count nor into ones longer than a slot.
+/// A piece is cut into four slices, so that the copies into and out of the slots overlap. `least` bounds the
+/// cost of flags.
 struct SliceLimits {
-  uint64_t least = 8192;  ///< where no core copies into the slots, as before a network: as `most`
-  uint64_t most = 16384;  ///< of a slot
+  uint64_t least = 8192;  ///< as large as `most` where no core copies into slots, as with a network
+  uint64_t most = 16384;  ///< bytes of a slot
 };
 
-/// Pure functions of what the ranks have agreed on.
+/// A pure function of what the ranks have agreed on.
 struct Cut {
-  uint64_t slice_bytes = 0;  ///< of a message; the last one may be shorter
-  uint64_t round_bytes = 0;  ///< of every chunk that one round moves
+  uint64_t slice_bytes = 0;  ///< of a message; the last slice may be shorter
+  uint64_t round_bytes = 0;  ///< bytes of each chunk that one round moves
   uint32_t round_count = 1;
-  bool merges = false;          ///< adjacent chunks of a step travel as one piece
-  uint64_t scratch_stride = 0;  ///< from chunk to chunk of scratch: each holds one round
+  bool merges = false;          ///< the adjacent chunks of a step travel as one piece
+  uint64_t scratch_stride = 0;  ///< distance of chunks in scratch, which holds one round of each
 
-  /// `slots`: of every link.
+  /// `slots`: of each link.
   static Cut of(const Plan& plan, const Geometry& geometry, uint32_t slots, const SliceLimits& limits);
 };
 
-/// Bytes of the slices of a piece of a known size.
+/// Bytes of a slice of a piece of `bytes`.
 uint64_t slice_bytes_for(uint64_t bytes, const SliceLimits& limits);
-/// Bytes of a step's chunks together.
+/// The bytes of all chunks of a step.
 uint64_t merged_bytes(const Step& step, const Geometry& geometry);
 
 /// What a step computes, and what its links may refer to.
 struct StepUse {
-  uint32_t scaled_sources = 0;  ///< bit i: source i is multiplied by the operator's scalar
-  bool finish = false;          ///< kAvg divides here
-  bool copies = false;          ///< one source, no arithmetic
-  bool refers = false;          ///< links may carry a reference to the end `refer_end`
-  uint8_t refer_end = 0;        ///< among sources, then sinks: the one source of a copy, or a receive buffer
+  uint32_t scaled_sources = 0;  ///< bit i: the operator's scalar multiplies source i
+  bool finish = false;          ///< kAvg divides in this step
+  bool copies = false;          ///< one source and no arithmetic
+  bool refers = false;          ///< links may carry a reference to end `refer_end`
+  uint8_t refer_end = 0;        ///< the source of a copy, or a sink in the receive buffer
 
   static StepUse of(const Plan& plan, const Step& step, ReduceOp op);
 };
 
-/// The ranks in whose receive buffers the step's result may be placed as well; none: it must travel.
+/// The ranks whose receive buffers may take the step's result directly.
 std::vector<uint32_t> direct_write_peers(const Plan& plan, const Step& step, const StepUse& use);
 
 }  // namespace tutti

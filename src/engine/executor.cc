@@ -5,7 +5,7 @@
 namespace tutti {
 
 uint64_t message_bytes(const BoundCall& call, const BindRequest& request) {
-  // Of a call of variable counts only the bytes of all its blocks are known to every rank.
+  // With variable counts, every rank knows only the sum over all blocks.
   return request.blocks != nullptr ? request.block_bytes : std::max(call.input_bytes, call.output_bytes);
 }
 

@@ -1,5 +1,4 @@
-// LinkTable: the ends of one rank's links, by peer and channel. Looked up when a call is bound, never on the
-// short path.
+// LinkTable: the ends of one rank's links, by peer and channel. Used by binding, never on the short path.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +8,27 @@
 
 namespace tutti {
 
-/// Besides the channels of plans, the one that sends and receives have for themselves.
+/// Sends and receives have a channel behind those of plans.
 inline constexpr uint32_t kMessageChannel = kPlanChannels;
 inline constexpr uint32_t kLinkChannels = kPlanChannels + 1;
 
-/// A peer's ExposedBuffer, and how what it says is reached from here.
+/// A peer's ExposedBuffer, and how this rank reaches the peer's memory.
 struct PeerExposedBuffer {
-  const ExposedBuffer* window = nullptr;
-  uint64_t reference_offset = 0;  ///< added to an address in the peer's symmetric heap
+  const ExposedBuffer* buffer = nullptr;
+  uint64_t reference_offset = 0;  ///< add to an address in the peer's symmetric heap
   bool same_process = false;
 
-  /// Where the peer's receive buffer of call number `call` begins; null while it cannot be written from here.
+  /// The peer's receive buffer in call number `call`; null while this rank cannot write there.
   std::byte* open(uint64_t call) const {
-    if (window == nullptr || load_shared(window->call, std::memory_order_acquire) != call) return nullptr;
-    const uint64_t address = load_shared(window->address, std::memory_order_relaxed);
+    if (buffer == nullptr || load_shared(buffer->call, std::memory_order_acquire) != call) return nullptr;
+    const uint64_t address = load_shared(buffer->address, std::memory_order_relaxed);
     if (same_process) return reinterpret_cast<std::byte*>(address);
-    if (load_shared(window->in_heap, std::memory_order_relaxed) == 0) return nullptr;
+    if (load_shared(buffer->in_heap, std::memory_order_relaxed) == 0) return nullptr;
     return reinterpret_cast<std::byte*>(address + reference_offset);
   }
 };
 
-/// Each further stripe of an operation has plan channels of its own, behind those of the first.
+/// Each further stripe has its own plan channels, behind those of the first.
 inline constexpr uint32_t channels_of_stripes(uint32_t stripes) {
   return kLinkChannels + (stripes - 1) * kPlanChannels;
 }
@@ -45,8 +44,8 @@ class LinkTable {
   virtual RecvLink* recv_link(uint32_t peer, uint32_t channel) = 0;
   virtual SendLink* publish_link() = 0;
   virtual RecvLink* published_by(uint32_t peer) = 0;
-  /// Never open where memory is not shared.
-  virtual PeerExposedBuffer window(uint32_t /*peer*/) { return {}; }
+  /// Never open unless memory is shared.
+  virtual PeerExposedBuffer exposed_buffer(uint32_t /*peer*/) { return {}; }
 };
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// The interpreter: running a bound operation. Binding is in bind.cc.
+// The interpreter: runs a bound operation. bind.cc binds.
 #include "engine/operation.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace tutti {
 
 void Operation::start(const Buffers& buffers, uint16_t signature) {
-  // The input is only read; one array of bases serves both directions.
+  // Nobody writes the input; one array of bases serves both directions.
   bases_[kInputBase] = static_cast<std::byte*>(const_cast<void*>(buffers.input));
   bases_[kOutputBase] = static_cast<std::byte*>(buffers.output);
   shared_[kInputBase] = buffers.input_shared;
@@ -29,7 +29,7 @@ void Operation::start(const Buffers& buffers, uint16_t signature) {
 }
 
 void Operation::find_early_steps() {
-  constexpr size_t kStepsMost = 64;  // each is held against all others
+  constexpr size_t kStepsMost = 64;  // each step is compared with all others
   for (const BoundLane& lane : lanes_) {
     for (uint32_t i = lane.first_step; i < lane.first_step + lane.step_count; ++i) {
       steps_[i].early = steps_.size() <= kStepsMost && may_be_early(lane, i);
@@ -37,8 +37,8 @@ void Operation::find_early_steps() {
   }
 }
 
-/// Whether a step's later rounds follow the current one on their link and in memory, and no other step
-/// touches what they write but those behind it in the lane, which do so after it in every round.
+/// Whether later rounds of a step may arrive early: they follow on the link and in memory, and only later
+/// steps of the lane touch their memory too.
 bool Operation::may_be_early(const BoundLane& lane, uint32_t index) const {
   const BoundStep& step = steps_[index];
   const BoundEnd* ends = &ends_[step.first_end];
@@ -62,7 +62,7 @@ bool Operation::may_be_early(const BoundLane& lane, uint32_t index) const {
   return true;
 }
 
-/// The first chunk of an end in the user's memory; empty: it lies elsewhere.
+/// The first chunk of an end in the user's memory; empty for other ends.
 std::span<const std::byte> Operation::first_chunk_of(const BoundEnd& end) const {
   const bool is_input = end.base == kInputBase;
   if (end.send != nullptr || end.recv != nullptr || (!is_input && end.base != kOutputBase)) return {};
@@ -88,7 +88,6 @@ Progress Operation::start_short(const void* input, void* output, uint16_t signat
   return advance_short(polls);
 }
 
-/// What the one step of such an operation comes to.
 void Operation::copy_in_memory() const {
   const BoundStep& step = steps_[0];
   const BoundEnd* ends = &ends_[step.first_end];
@@ -120,7 +119,7 @@ Progress Operation::advance(uint32_t polls) {
   return Progress::kDone;
 }
 
-/// One lane, every step one slice: no rounds, no pieces.
+/// One lane whose steps are one slice each: no rounds, no pieces.
 Progress Operation::advance_short(uint32_t polls) {
   BoundLane& lane = lanes_[0];
   Progress progress = Progress::kBlocked;
@@ -164,7 +163,7 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
   return Progress::kDone;
 }
 
-/// Finds the bytes of the lane's current chunk and round, and where they lie for every end.
+/// Finds the bytes of the lane's current chunk and round, and their offset at every end.
 void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   const uint32_t end_count = step.source_count + step.sink_count;
   lane.done_bytes = 0;
@@ -184,7 +183,7 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   }
 }
 
-/// Moves to the next chunk, step or round. False at the end of the lane.
+/// False at the end of the lane.
 bool Operation::next_step(BoundLane& lane) {
   const BoundStep& step = steps_[lane.first_step + lane.step];
   lane.piece_ready = false;
@@ -195,8 +194,8 @@ bool Operation::next_step(BoundLane& lane) {
   return ++lane.round < round_count_;
 }
 
-/// Runs one slice of a step if all its ends are ready: the hot function of the engine. `left` bytes of the
-/// piece, this slice among them, are still to be done.
+/// Runs one slice of a step if all ends are ready: the hot function of the engine. `left`: bytes of the piece
+/// from this slice on.
 [[gnu::always_inline]] inline Progress Operation::run_slice(BoundStep& step, const uint64_t* offsets,
                                                             uint64_t shift, uint64_t bytes, uint64_t left) {
   const BoundEnd* ends = &ends_[step.first_end];
@@ -205,7 +204,7 @@ bool Operation::next_step(BoundLane& lane) {
   const uint16_t signature = signature_ ^ step.signature;
   reduce::Job& job = step.job;
   bool pulls = false;
-  bool placed = false;
+  bool direct = false;
   bool onto_itself = false;
   for (uint32_t i = 0; i < source_count; ++i) {
     RecvLink* link = ends[i].recv;
@@ -221,7 +220,7 @@ bool Operation::next_step(BoundLane& lane) {
     }
     job.sources[i] = link->span(word);
     pulls = pulls || flag::carriage(word) == Carriage::kPull;
-    placed = placed || (flag::carriage(word) == Carriage::kReference && link->address() == kWrittenDirectly);
+    direct = direct || (flag::carriage(word) == Carriage::kReference && link->address() == kWrittenDirectly);
   }
   for (uint32_t i = source_count; i < end_count; ++i) {
     SendLink* link = ends[i].send;
@@ -236,7 +235,7 @@ bool Operation::next_step(BoundLane& lane) {
     }
     job.sinks[i - source_count] = link->span(bytes);
   }
-  if (placed) {
+  if (direct) {
     job.sources[0] = output_place(step);
     onto_itself = true;
   }
@@ -246,7 +245,7 @@ bool Operation::next_step(BoundLane& lane) {
   }
   const bool refers = step.refer && bytes >= std::min(reference_bytes_, pull_bytes_);
   if (refers || (onto_itself && step.copies)) {
-    if (step.exposed_count == 0 || !place_result(step, bytes)) write_some(step, bytes, refers);
+    if (step.exposed_count == 0 || !write_directly(step, bytes)) write_some(step, bytes, refers);
   } else {
     job.count = bytes >> step.element_shift;
     step.kernel(job);
@@ -260,8 +259,7 @@ bool Operation::next_step(BoundLane& lane) {
   return Progress::kMoved;
 }
 
-/// Where a step that copies a message puts it in the receive buffer: there it lies already when it was
-/// placed.
+/// Where the step copies a message in the receive buffer, and where a direct write has already put it.
 void* Operation::output_place(const BoundStep& step) const {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   uint32_t i = 0;
@@ -269,8 +267,7 @@ void* Operation::output_place(const BoundStep& step) const {
   return step.job.sinks[i];
 }
 
-/// The rest of a piece that a step only receives, and what follows it, may be delivered to where it copies
-/// it.
+/// Posts a receive for the rest of a piece and the rounds behind it, if the step only receives.
 void Operation::offer(const BoundStep& step, const RecvLink& link, const uint64_t* offsets, uint64_t shift,
                       uint64_t left) {
   const BoundEnd* ends = &ends_[step.first_end];
@@ -281,7 +278,7 @@ void Operation::offer(const BoundStep& step, const RecvLink& link, const uint64_
                  .slice_bytes = step.slice_bytes};
 }
 
-/// A source is not the message that the step expects: not yet, or never.
+/// The source's link does not hold the expected message: nothing has come yet, or another message has.
 Progress Operation::not_arrived(const BoundStep& step, const RecvLink& link, uint64_t word,
                                 uint64_t expected) {
   const bool arrived = (word & flag::kNumberMask) == (expected & flag::kNumberMask);
@@ -289,8 +286,8 @@ Progress Operation::not_arrived(const BoundStep& step, const RecvLink& link, uin
   return arrived ? Progress::kMismatch : Progress::kBlocked;
 }
 
-/// Fetches what lies in writers' processes. A copy into one place in memory goes straight there; the rest
-/// passes through a bounce buffer that stays in the cache. False: a writer is gone; its end will be told.
+/// Pulls sources from their writers' processes: straight to the target of a plain copy, else through a bounce
+/// buffer that stays in the cache. False: a writer is gone; the end of the connection reports this.
 bool Operation::pull_sources(BoundStep& step, uint64_t bytes, uint64_t left) {
   const BoundEnd* ends = &ends_[step.first_end];
   const bool straight =
@@ -311,8 +308,8 @@ bool Operation::pull_sources(BoundStep& step, uint64_t bytes, uint64_t left) {
   return true;
 }
 
-/// Pulls the message that has come, a slice of `bytes`, and with it those of the same piece that have come
-/// too and lie next to it, up to `room` bytes: a system call costs as much as copying 15 KiB.
+/// Pulls a slice of `bytes`, and with it, up to `room`, later slices of the piece that have come and are
+/// adjacent: a system call costs as much as copying 15 KiB.
 bool Operation::pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room) {
   const uint64_t word = link.word();
   const uint64_t address = link.address();
@@ -332,7 +329,6 @@ bool Operation::pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, ui
   return true;
 }
 
-/// How `link` carries a slice of a step that may refer.
 Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const {
   const bool shared =
       step.shared || link.same_process || shared_[ends_[step.first_end + step.refer_end].base];
@@ -340,8 +336,8 @@ Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t
   return !shared && pulling_ && bytes >= pull_bytes_ && link.can_pull() ? Carriage::kPull : Carriage::kSlot;
 }
 
-/// A step of which not every sink is written: links that can carry a reference to the source or the result
-/// do, a copy onto itself (in place) is none, the rest is written.
+/// Runs a step whose sinks are not all written: links carry references where they can, and a copy onto itself
+/// (in place) needs no write.
 void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers) {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   const uint16_t signature = signature_ ^ step.signature;
@@ -377,9 +373,9 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers) {
   }
 }
 
-/// Stores the result where its receivers want it as well as in the own buffer, and tells them. False: one of
-/// them does not offer its buffer in this call.
-bool Operation::place_result(const BoundStep& step, uint64_t bytes) {
+/// Writes the result to the receivers' exposed buffers and to this rank's, and tells the receivers. False:
+/// one exposes no buffer in this call.
+bool Operation::write_directly(const BoundStep& step, uint64_t bytes) {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   const uint32_t own = step.refer_end - step.source_count;
   const auto offset = static_cast<std::byte*>(step.job.sinks[own]) - bases_[kOutputBase];
@@ -389,7 +385,7 @@ bool Operation::place_result(const BoundStep& step, uint64_t bytes) {
   job.streaming_sinks = 0;
   job.count = bytes >> step.element_shift;
   for (uint32_t i = 0; i < step.exposed_count; ++i) {
-    std::byte* const buffer = windows_[step.first_exposed + i].open(call_);
+    std::byte* const buffer = exposed_[step.first_exposed + i].open(call_);
     if (buffer == nullptr) return false;
     job.streaming_sinks |= streams << job.sink_count;
     job.sinks[job.sink_count++] = buffer + offset;

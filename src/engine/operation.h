@@ -1,9 +1,8 @@
-// Operation: one rank's plan bound to the bytes of a call, and the interpreter that runs it.
+// Operation: one rank's plan bound to the buffers of a call, and the interpreter of the plan.
 //
-// Binding turns chunks into offsets, links into pointers and the type into a kernel; it allocates, and its
-// result is kept for the next call of the same shape. Running is resumable: `advance` goes as far as the
-// links allow and returns; it allocates nothing, takes no lock and makes no system call. The caller decides
-// how to wait.
+// Binding turns chunks into offsets, links into pointers and the type into a kernel. Calls of the same shape
+// share one operation. Running is resumable: `advance` goes as far as the links allow, without allocation,
+// lock or system call. The caller decides how to wait.
 #pragma once
 
 #include <array>
@@ -22,20 +21,19 @@
 
 namespace tutti {
 
-/// How far an operation came.
 enum class Progress : uint8_t {
   kDone,
   kMoved,     ///< something moved, then nothing more could
   kBlocked,   ///< nothing moved
-  kMismatch,  ///< a message arrived that belongs to another call: see Operation::obstacle
+  kMismatch,  ///< a message of another call arrived: see Operation::obstacle
 };
 
 /// What a blocked operation waits for.
 struct Obstacle {
   uint32_t peer = 0;
   uint32_t step = 0;
-  bool sending = false;  ///< waits for room, else for a message
-  uint64_t word = 0;     ///< kMismatch: the flag word that came
+  bool sending = false;  ///< true: waits for room; false: for a message
+  uint64_t word = 0;     ///< kMismatch: the flag word that arrived
   uint64_t expected = 0;
 };
 
@@ -45,35 +43,32 @@ struct BindOptions {
   ReduceOp op = ReduceOp::kSum;
   uint64_t premul_scalar_bits = 0;  ///< kPremulSum
   bool reproducible = false;
-  uint64_t message_bytes = 0;  ///< of the whole call, to choose non-temporal stores
+  uint64_t message_bytes = 0;  ///< of the whole call; for non-temporal stores
   uint64_t streaming_bytes = UINT64_MAX;
-  uint64_t reference_bytes =
-      UINT64_MAX;                    ///< slices of this size on travel by reference, where memory is shared
-  uint64_t pull_bytes = UINT64_MAX;  ///< slices of this size on are pulled by the reader, where it can
-  bool places = false;  ///< results may be placed in receivers' buffers, where their windows are open
-  uint32_t slots = 32;  ///< of every link
+  uint64_t reference_bytes = UINT64_MAX;  ///< from this size on, slices travel by reference in shared memory
+  uint64_t pull_bytes = UINT64_MAX;       ///< from this size on, the reader pulls slices where it can
+  bool direct_writes = false;             ///< allow direct writes into exposed buffers
+  uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
   uint64_t least_slice_bytes = SliceLimits{}.least;
 
   SliceLimits slices() const { return {.least = least_slice_bytes, .most = slot_bytes}; }
 };
 
-/// What a run works on.
 struct Buffers {
   const void* input = nullptr;
   void* output = nullptr;
-  bool input_shared = false;  ///< every peer can read it (symmetric heap)
+  bool input_shared = false;  ///< every peer can read `input` (symmetric heap)
   bool output_shared = false;
-  uint64_t call = 0;  ///< of the collective, for windows; 0: results are not placed
+  uint64_t call = 0;  ///< number of the collective, for exposed buffers; 0: no direct writes
 };
 
-/// One send or receive of a group.
 struct Message {
   void* buffer = nullptr;
   uint64_t bytes = 0;
   uint32_t peer = 0;
   bool sending = false;
-  uint16_t signature = 0;  ///< of type, tag and bytes
+  uint16_t signature = 0;  ///< hash of type, tag and bytes
   bool shared = false;     ///< the peer can read the buffer (symmetric heap)
   DataType type = DataType::kUint8;
   uint16_t tag = 0;
@@ -81,34 +76,34 @@ struct Message {
 
 class Operation {
  public:
-  /// Binds one rank's plan. Errors: kOutOfMemory.
+  /// Errors: kOutOfMemory.
   static std::unique_ptr<Operation> bind(const Plan& plan, const Geometry& geometry,
                                          const BindOptions& options, LinkTable& links);
-  /// Binds a group of messages: one lane per peer and direction, in call order. Of the options only the
-  /// limits in bytes count.
+  /// Binds a group of messages: one lane per peer and direction, in call order. Only the byte limits of
+  /// `options` count.
   static std::unique_ptr<Operation> bind_messages(std::span<const Message> messages,
                                                   const BindOptions& options, LinkTable& links);
-  /// Takes an operation of messages for other ones between the same peers, in the same directions and order.
-  /// False when they are not. Allocates nothing.
+  /// Reuses this operation for other messages. False unless peers, directions and order are the same.
+  /// Allocates nothing.
   bool rebind_messages(std::span<const Message> messages);
 
-  /// Begins a run on these buffers. `signature` is agreed by the ranks and differs from call to call.
+  /// All ranks pass the same `signature`, and each call has its own.
   void start(const Buffers& buffers, uint16_t signature);
 
-  /// For an operation that is_short: start and advance in one, the short path of a repeated call.
+  /// The short path of a repeated call: `start` and `advance` in one. Requires is_short.
   Progress start_short(const void* input, void* output, uint16_t signature, uint32_t polls);
-  /// Whether it has one lane, whose every step is one slice too short to travel by reference.
+  /// Whether there is one lane of one-slice steps, all too short for references.
   bool is_short() const { return short_ && !may_refer_; }
 
-  /// Runs until done or blocked; polls a link that is not ready up to `polls` times before it gives
-  /// up on it (for an operation of several lanes: once).
+  /// Runs until done or blocked. Polls a link that is not ready up to `polls` times; with several lanes,
+  /// once.
   Progress advance(uint32_t polls);
 
-  /// Whether slices of BindOptions::pull_bytes on may be left for the reader to pull; before `start`.
+  /// Whether readers may pull long slices. Call before `start`.
   void allow_pulling(bool allowed) { pulling_ = allowed; }
 
-  /// Whether results may be placed: then the caller opens its ExposedBuffer before `start`.
-  bool places() const { return !windows_.empty(); }
+  /// Whether direct writes are possible. If so, the caller opens its ExposedBuffer before `start`.
+  bool writes_directly() const { return !exposed_.empty(); }
 
   const Obstacle& obstacle() const { return obstacle_; }
   /// Whether peers may still read this call's buffers.
@@ -117,7 +112,7 @@ class Operation {
  private:
   enum Base : uint8_t { kInputBase = 0, kOutputBase = 1, kScratchBase = 2, kAbsoluteBase = 3 };
 
-  /// An end of a bound step: a link, or a place relative to a base.
+  /// An end of a bound step: a link, or memory relative to a base.
   struct BoundEnd {
     SendLink* send = nullptr;
     RecvLink* recv = nullptr;
@@ -129,29 +124,29 @@ class Operation {
     uint32_t first_end = 0;  ///< sources, then sinks
     uint8_t source_count = 0;
     uint8_t sink_count = 0;
-    bool merged = false;      ///< the chunks are one piece at the ends' offsets
-    bool send_empty = false;  ///< a message of no bytes is sent all the same
-    bool copies = false;      ///< one source, no arithmetic
-    bool refer = false;       ///< links may carry a reference to the end `refer_end`
+    bool merged = false;      ///< the chunks form one piece, at the ends' offsets
+    bool send_empty = false;  ///< sends a message of no bytes too
+    bool copies = false;      ///< one source and no arithmetic
+    bool refer = false;       ///< links may carry a reference to end `refer_end`
     bool shared = false;      ///< messages: every peer can read the source
-    uint8_t refer_end = 0;    ///< the one source of a copy, or a sink in the receive buffer
+    uint8_t refer_end = 0;    ///< the source of a copy, or a sink in the receive buffer
     uint32_t first_exposed = 0;
-    uint32_t exposed_count = 0;  ///< not 0: the result may be placed in these receivers' buffers
+    uint32_t exposed_count = 0;  ///< not 0: these receivers' buffers may take the result
     uint16_t signature = 0;
     uint32_t first_chunk = 0;
     uint32_t chunk_count = 0;
     uint64_t merged_bytes = 0;
     uint64_t slice_bytes = 0;
-    bool early = false;        ///< what later rounds receive may be delivered before its turn
-    uint64_t later_bytes = 0;  ///< early: of the chunk, behind the current piece
+    bool early = false;        ///< bytes of later rounds may come before their turn
+    uint64_t later_bytes = 0;  ///< early: bytes of the chunk behind the current piece
     reduce::Kernel kernel = nullptr;
-    uint8_t element_shift = 0;  ///< log2 of the bytes that the kernel counts by
-    reduce::Job job;            ///< all but pointers and count are set at binding
+    uint8_t element_shift = 0;  ///< log2 of the bytes per element of the kernel
+    reduce::Job job;            ///< binding sets all but pointers and count
   };
   struct BoundLane {
     uint32_t first_step = 0;
     uint32_t step_count = 0;
-    // Position of the run:
+    // Position of the current run:
     uint32_t step = 0;
     uint32_t round = 0;
     uint32_t chunk = 0;
@@ -186,7 +181,7 @@ class Operation {
   Progress advance_lane(BoundLane& lane, uint32_t polls);
   Progress run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t left);
   void write_some(const BoundStep& step, uint64_t bytes, bool refers);
-  bool place_result(const BoundStep& step, uint64_t bytes);
+  bool write_directly(const BoundStep& step, uint64_t bytes);
   void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
   bool pull_sources(BoundStep& step, uint64_t bytes, uint64_t left);
@@ -200,12 +195,12 @@ class Operation {
   Geometry geometry_;
   std::vector<BoundStep> steps_;
   std::vector<BoundEnd> ends_;
-  std::vector<uint64_t> offsets_;  ///< of merged ends, as ends_
+  std::vector<uint64_t> offsets_;  ///< of merged ends, parallel to ends_
   std::vector<BoundLane> lanes_;
-  std::vector<uint32_t> message_steps_;  ///< by message: its step
+  std::vector<uint32_t> message_steps_;
   std::vector<std::byte> scratch_;
   std::vector<SendLink*> reference_links_;
-  std::vector<PeerExposedBuffer> windows_;
+  std::vector<PeerExposedBuffer> exposed_;
   uint64_t call_ = 0;
   uint32_t round_count_ = 1;
   uint64_t round_bytes_ = 0;
@@ -218,8 +213,8 @@ class Operation {
   bool pulling_ = true;
   uint32_t lanes_left_ = 0;
   bool short_ = false;
-  bool copies_in_memory_ = false;  ///< short_, of one step that has no links: a communicator of one rank
-  bool may_refer_ = false;         ///< some step's slices may travel by reference
+  bool copies_in_memory_ = false;  ///< one step without links: a communicator of one rank
+  bool may_refer_ = false;         ///< slices of some step may travel by reference
   uint16_t signature_ = 0;
   std::array<std::byte*, 4> bases_{};
   std::array<bool, 4> shared_{};

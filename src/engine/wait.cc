@@ -10,29 +10,27 @@
 namespace tutti {
 namespace {
 
-// Turns without a clock: a spinning turn is 256 polls (about 1-2 us), a yielding one a system call (0.4 us).
+// Turns without a clock. Spinning, a turn is 256 polls (about 1-2 us); yielding, one system call (0.4 us).
 constexpr uint32_t kQuietTurns = 16;
-// A spinning rank gives its core away about every 10 us of waiting: its peer may be waiting for this very
-// core when other programs keep the machine busy. 8 bytes between 2 ranks beside a compiler: see
-// docs/performance.md.
+// A spinning rank yields about every 10 us: on a busy machine its peer may wait for this core. Figures: 8
+// bytes between 2 ranks beside a compiler, docs/performance.md.
 constexpr uint32_t kTurnsPerYield = 8;
-// How long a wait stays awake. Longer than the skew of ranks that compute alike, shorter than anyone
-// would notice in the process's CPU time.
+// How long a wait stays awake: longer than the skew of ranks that compute alike, too short to show in the
+// process's CPU time.
 constexpr uint64_t kAwakeNs = 2'000'000;
 constexpr uint64_t kLongestSleepNs = 2'000'000;
 constexpr uint64_t kShortestSleepNs = 20'000;
-// Who looks at the clock after more than this, and slept for 2 ms at most, was stopped.
+// Sleeps last at most 2 ms. A longer gap between two looks at the clock means that the process was stopped.
 constexpr uint64_t kStoppedNs = 1'000'000'000;
-// Beside computing threads. Who gave its core away and has it back only after so long gave it to a thread
-// that computes (whose slices are 3 ms), not to a peer that passed a message on.
+// kBeside: a yield this long gave the core to a computing thread (time slices of 3 ms), not to a peer.
 constexpr uint64_t kComputedNs = 500'000;
-// How long that is held to be so: a tenth of a training step, so that the one slice it costs to find out is
-// little.
+// How long the waiter remembers the computing thread: a tenth of a training step. Finding out costs one time
+// slice.
 constexpr uint64_t kWantedNs = 20'000'000;
-// A sleep and its two switches cost a thread about 5 us of its core.
+// A sleep and its two context switches cost a thread about 5 us of its core.
 constexpr uint64_t kShortestSleepBesideNs = 30'000;
 
-/// Until when the calling thread's core is held to be wanted by a thread that computes.
+/// Until this time a computing thread is assumed to want the calling thread's core.
 thread_local uint64_t core_wanted_until_ns = 0;
 
 }  // namespace
@@ -43,7 +41,7 @@ void Waiter::sleep(uint64_t ns) {
     return;
   }
   const timespec time{0, static_cast<long>(ns)};
-  nanosleep(&time, nullptr);  // an early return (EINTR) only means an early poll
+  nanosleep(&time, nullptr);  // EINTR only means an early poll
 }
 
 uint64_t Waiter::waited_until(uint64_t now, bool is_first) {

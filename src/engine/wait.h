@@ -1,12 +1,12 @@
-// Waiter: what a rank does between two looks at a link that is not ready.
+// Waiter: what a rank does between two polls of a link that is not ready.
 //
-// A policy, not a loop written in place. Spin polls as long as waits usually are, gives the core away now and
-// then in case a peer needs it, and falls back to sleeping between polls when a wait is long. Yield gives the
-// core away at once: for hosts with more ranks than cores. Beside is for progress threads beside computing
-// callers: it yields too, but where yielding shows that a thread computes on this core, it sleeps at once, in
-// short sleeps: a yield would cost the message a slice of the computing thread, staying awake would take
-// half of its core.
-// Sleeps are timed and grow with the time already waited, so no writer ever has to look for sleepers
+// - kSpin polls as long as waits usually last, yields now and then to a peer, and sleeps in long waits.
+// - kYield yields at once: for hosts with more ranks than cores.
+// - kBeside is for progress threads beside computing callers. It yields too, but takes short sleeps while a
+//   thread computes on its core: yielding would delay the message by a time slice, staying awake would cost
+//   half of the core.
+//
+// Sleeps are timed and grow with the wait, so a writer never looks for sleepers
 // (docs/decisions/0002-timed-sleeps.md).
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace tutti {
 
-/// Sleeps in place of the clock, for ranks that something else than time may wake.
+/// Replaces the timed sleep of ranks that an event may wake.
 class Sleeper {
  public:
   virtual ~Sleeper() = default;
@@ -28,15 +28,14 @@ class Waiter {
   /// `sleeper`: null, or outlives the waiter.
   explicit Waiter(WaitMode mode, Sleeper* sleeper = nullptr) : mode_(mode), sleeper_(sleeper) {}
 
-  /// Polls that an operation may make before it comes back here.
+  /// Polls of an operation before it calls `pause`.
   uint32_t polls() const { return mode_ == WaitMode::kSpin ? kSpinPolls : 1; }
 
-  /// Called when something moved: the next wait begins anew.
+  /// The next wait starts from zero.
   void moved() { turns_ = 0; }
 
-  /// Called when nothing moved: spins, yields or sleeps a little. Returns the nanoseconds waited so far,
-  /// or 0 while the wait is too short to have read a clock. Time in which the process was stopped does not
-  /// count: its peers, stopped with it by a batch system, could not come either.
+  /// Spins, yields or sleeps. Returns the nanoseconds waited so far; 0: too short to read a clock. Time in
+  /// which the process was stopped does not count, since a batch system stops its peers too.
   uint64_t pause();
 
  private:
@@ -50,7 +49,7 @@ class Waiter {
   Sleeper* sleeper_;
   uint32_t turns_ = 0;
   uint64_t began_ns_ = 0;
-  uint64_t looked_ns_ = 0;  ///< at the clock, last
+  uint64_t looked_ns_ = 0;  ///< last look at the clock
 };
 
 }  // namespace tutti

@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-// How long a process that exits waits for its peers' hosts to confirm what it has sent.
+// How long an exiting process waits for its peers' hosts to confirm what it sent.
 constexpr uint64_t kFarewellNs = 1'000'000'000;
 
 FrameSocket::Body body_of(std::span<const std::byte> bytes) {
@@ -101,7 +101,10 @@ void ControlPlane::handle(uint32_t peer, const Frame& frame) {
       return;
     case FrameKind::kBeat: return;
     case FrameKind::kMembers: return handlers_.on_members(peer, frame.body);
-    default: return lose(peer, false, {Code::kPeerLost, format("rank %u sends what no rank sends", peer)});
+    default:
+      return lose(
+          peer, false,
+          {Code::kPeerLost, format("rank %u sent an unknown message on its control connection", peer)});
   }
 }
 
@@ -130,7 +133,7 @@ void ControlPlane::raise(uint32_t from, Code code, std::string_view text) {
     broadcast(alert_of(from, code), text_of(text));
     return Status::ok();
   });
-  // Without the memory to say it: that its connections close is an error of the peers', too.
+  // Out of memory for the message: closing the connections tells peers the same.
   if (!told) close();
 }
 
@@ -176,7 +179,7 @@ void ControlPlane::schedule_beat() {
   beat_ = loop_->call_at(loop_->now() + clock_.period_ns(), [this] { beat(); });
 }
 
-/// Says that this rank lives, and looks who has not said so for too long.
+/// Sends a heartbeat and finds peers that have been silent for too long.
 void ControlPlane::beat() {
   const uint64_t now = loop_->now();
   const bool was_stopped = clock_.beat(now);
@@ -194,7 +197,7 @@ void ControlPlane::beat() {
         format("rank %u has given no sign of life for %.1f s: its host cannot be reached, or its "
                "process is stopped",
                rank, clock_.heartbeat_s()));
-    // Should it go on, it reads that before it finds the connection closed, and does not blame this rank.
+    // If the peer wakes up, it reads this before the end of the connection, and does not blame this rank.
     links_.at(rank).socket->send(alert_of(rank, why.code()), text_of(why.text()));
     lose(rank, true, why);
   }

@@ -1,6 +1,5 @@
-// ControlPlane: what the ranks of different hosts tell each other beside their data: that one has failed, or
-// goes; what each is doing, when another waits long for it; and that they are alive. One connection to every
-// rank of another host, served by the process's control thread, so also while the application computes.
+// ControlPlane: the connections to ranks of other hosts beside the data: failures, leaving, status on
+// request, heartbeats. The process's control thread serves them, even while the application computes.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/control_thread.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/frame_socket.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 #include "health/heartbeat_clock.h"
 #include "health/status_copy.h"
+#include "net/control_thread.h"
+#include "net/event_loop.h"
+#include "net/frame_socket.h"
 
 namespace tutti {
 
@@ -28,58 +27,57 @@ class ControlPlane {
     uint32_t rank = 0;
     FileDescriptor socket;
   };
-  /// Called on the control thread; none may block.
+  /// The control thread calls these; they must not block.
   struct Handlers {
-    /// Rank `from` says why the communicator has failed.
+    /// Rank `from` reports why the communicator has failed.
     std::function<void(uint32_t from, const Status& why)> on_alert;
     /// `peer` will make no further call.
     std::function<void(uint32_t peer)> on_left;
-    /// `peer` is lost: its connection has ended without a word, or (`is_silent`) it gives no sign of life.
+    /// `peer` is lost: its connection ended without notice, or (`is_silent`) it shows no sign of life.
     std::function<void(uint32_t peer, bool is_silent, const Status& why)> on_lost;
     /// `peer` asks what this rank is doing.
     std::function<StatusCopy(uint32_t peer)> report;
-    /// `peer` has decided who makes up the next communicator: packed Members, from a rank but to be checked.
+    /// `peer` has decided the ranks of the next communicator: packed Members, still to be checked.
     std::function<void(uint32_t peer, std::span<const std::byte> members)> on_members;
   };
-  /// What is known of a peer's doing.
   struct View {
     StatusCopy copy;
-    uint64_t answers = 0;  ///< how often it has answered
+    uint64_t answers = 0;  ///< number of answers so far
   };
 
-  /// `heartbeat_ms`: how long a peer may give no sign of life; 0: for ever. Errors: kSystemError.
+  /// `heartbeat_ms`: how long a peer may be silent; 0: for ever. Errors: kSystemError.
   static Result<std::shared_ptr<ControlPlane>> open(ControlThread& control, std::vector<Peer> peers,
                                                     uint64_t heartbeat_ms, Handlers handlers);
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
-  // Any thread, none blocks for long:
+  // Any thread; none blocks for long:
 
-  /// All peers are there: from now on they must not be silent. Until then a rank may have reasons to be, as
-  /// in its set-up; this one shows from the start that it lives.
+  /// All peers are connected: their silence counts from now on. Before, a rank may be silent in its set-up.
+  /// This rank beats from the start.
   void expect_beats();
-  /// Tells all peers why the communicator has failed. `from`: the rank that found out.
+  /// Tells all peers why the communicator has failed. `from`: the rank that noticed.
   void raise(uint32_t from, Code code, std::string_view text);
-  /// Tells all peers that this rank makes no further call, once.
+  /// Tells all peers, once, that this rank makes no further call.
   void leave();
-  /// Asks what `peer` is doing; the answer comes into its View. View::answers is at least what this returns
-  /// when it has come; never, if the peer is lost.
+  /// Asks what `peer` is doing. The answer has come once View::answers reaches the returned number. A lost
+  /// peer never answers.
   uint64_t ask(uint32_t peer);
   View view(uint32_t peer);
-  /// Tells all peers what this rank has decided.
+  /// Tells all peers the decision of this rank.
   void send_members(std::span<const std::byte> members);
-  /// The process exits: waits a moment for what this rank has sent, then leaves.
+  /// At process exit: waits briefly until peers have what this rank sent, then leaves.
   void leave_at_exit();
-  /// No handler runs any more when this has returned.
+  /// After the return, no handler runs any more.
   void close();
 
  private:
   struct Link {
     std::unique_ptr<FrameSocket> socket;  ///< null: lost
-    int fd = -1;                          ///< of the socket
+    int fd = -1;
     View view;
-    uint64_t questions = 0;  ///< asked; answered in their order
+    uint64_t questions = 0;  ///< questions asked; answers come in order
     uint64_t heard_ns = 0;
     bool has_left = false;
   };
@@ -96,7 +94,7 @@ class ControlPlane {
 
   ControlThread& control_;
   Handlers handlers_;
-  // All below is touched while the control thread is held only.
+  // The fields below are used only while the control thread is held.
   std::unique_ptr<EventLoop> loop_;  ///< null: closed
   std::map<uint32_t, Link> links_;   ///< by rank
   EventLoop::Timer beat_;

@@ -1,5 +1,5 @@
-// Heartbeat: ranks of one host see in shared memory that each other's processes run, not only that they
-// exist: a process that is stopped keeps its descriptors open.
+// Heartbeat: shows in shared memory that a process of this host runs. Existence is not enough: a stopped
+// process keeps its descriptors open.
 #pragma once
 
 #include <atomic>
@@ -8,30 +8,30 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/control_thread.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 #include "health/heartbeat_clock.h"
+#include "net/control_thread.h"
 
 namespace tutti {
 
 class Heartbeat {
  public:
-  /// A rank of another process, and where its process counts.
+  /// A rank of another process, and the counter of that process.
   struct Peer {
     uint32_t rank = 0;
     const std::atomic<uint32_t>* heartbeat = nullptr;
   };
-  /// Called on the control thread, once a peer.
+  /// The control thread calls this once per peer.
   using OnSilent = std::function<void(uint32_t rank, const Status& why)>;
 
-  /// Counts `own` up as long as it lives. Errors: kSystemError.
+  /// Counts `own` up while this object lives. Errors: kSystemError.
   static Result<std::unique_ptr<Heartbeat>> start(ControlThread& control, uint64_t heartbeat_ms,
                                                   std::atomic<uint32_t>& own, const std::vector<Peer>& peers,
                                                   OnSilent on_silent);
   ~Heartbeat();
-  /// All peers have started theirs: from now on one whose counter stands still for `heartbeat_ms` is silent.
-  /// Any thread.
+  /// Call once all peers have started: from now on a peer is silent if its counter stands still for
+  /// `heartbeat_ms`. Any thread.
   void expect_beats();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -54,7 +54,7 @@ class Heartbeat {
   OnSilent on_silent_;
   FileDescriptor timer_;
   std::vector<Watched> watched_;
-  bool expects_beats_ = false;  ///< touched while the control thread is held only; so is watched_
+  bool expects_beats_ = false;  ///< like watched_, used only while the control thread is held
 };
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// HeartbeatClock: how often a process shows that it runs, and how long a peer may be silent; the same within
-// a host and between hosts.
+// HeartbeatClock: how often a process beats, and how long a peer may be silent; the same within a host and
+// between hosts.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ class HeartbeatClock {
   double heartbeat_s() const { return static_cast<double>(heartbeat_ns_) / 1e9; }
   bool is_too_long(uint64_t silent_ns) const { return silent_ns > heartbeat_ns_; }
   void start(uint64_t now_ns) { last_ns_ = now_ns; }
-  /// Counts a beat of this process. True when it has missed some: it was itself stopped, has heard nobody,
-  /// and begins to count its peers' silence anew.
+  /// Counts a beat of this process. True if it missed some: it was stopped and heard nothing, so it starts
+  /// its peers' silence anew.
   bool beat(uint64_t now_ns) {
     const bool was_stopped = now_ns - last_ns_ > 2 * period_ns();
     last_ns_ = now_ns;
@@ -23,7 +23,7 @@ class HeartbeatClock {
   }
 
  private:
-  // Beats in the time after which a silent peer is lost.
+  // Beats within the time after which a silent peer is lost.
   static constexpr uint64_t kBeatsInTime = 4;
 
   uint64_t heartbeat_ns_;

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "bootstrap/local_socket.h"
 #include "core/log.h"
+#include "net/local_socket.h"
 
 namespace tutti {
 namespace {
@@ -20,7 +20,7 @@ std::string name_of(int pid) {
   return "tutti-inspect-" + std::to_string(pid);
 }
 
-// For the signal handler, which may use nothing but this.
+// The signal handler may use nothing else.
 std::atomic<int> signalled_fd{-1};
 
 void note_signal(int /*signal*/) {
@@ -90,7 +90,7 @@ void Inspector::answer() {
   accept_waiting(control_, listener_, [this](const FileDescriptor& visitor) {
     std::string text = report_();
     if (text.size() > kMaxMessageBytes) text.resize(kMaxMessageBytes);
-    // Its buffer is empty: one message always fits, and who does not read it does not want it.
+    // The buffer is empty, so one message always fits. A visitor that does not read loses the report.
     (void)local_send(visitor.get(), std::as_bytes(std::span(text)), {}, 0);
   });
 }

@@ -1,6 +1,5 @@
-// Inspector: tells who asks what the ranks of this process are doing: another process of the same user
-// (tutti-inspect), or a signal. Driven by the control thread: it answers while the application computes or
-// hangs.
+// Inspector: reports what this process's ranks are doing, to another process of the same user (tutti-inspect)
+// or on a signal. The control thread answers, even while the application hangs.
 #pragma once
 
 #include <functional>
@@ -8,20 +7,19 @@
 #include <memory>
 #include <string>
 
-#include "bootstrap/control_thread.h"
 #include "core/config.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 #include "health/inspector_server.h"
+#include "net/control_thread.h"
 
 namespace tutti {
 
 class Inspector {
  public:
-  /// `report` is called on the control thread. Where the process's name is taken, as by one of the same
-  /// number in another container, nobody can ask by it; where no port of Config::inspect_first on is free,
-  /// nobody can from another host, and a line is logged. `id`: by which this process first joined a
-  /// communicator.
+  /// The control thread calls `report`. If the socket name is taken, as by a process with the same number in
+  /// another container, local requests fail. If no port from Config::inspect_first on is free, remote
+  /// requests fail, and a line is logged. `id`: of the process's first communicator.
   static std::unique_ptr<Inspector> start(ControlThread& control, const Config& config, const UniqueId& id,
                                           const std::function<std::string()>& report);
   ~Inspector();
@@ -40,11 +38,11 @@ class Inspector {
   std::function<std::string()> report_;
   FileDescriptor listener_;
   FileDescriptor signalled_;
-  std::unique_ptr<InspectorServer> door_;  ///< null: answers on its own host only
+  std::unique_ptr<InspectorServer> door_;  ///< null: answers on this host only
 };
 
-/// The report of the process `pid` of this host and user. Errors: kPeerLost (it uses no tutti, or is another
-/// user's), kTimeout, kSystemError.
+/// The report of process `pid` of this host and user. Errors: kPeerLost (the process uses no tutti, or is
+/// another user's), kTimeout, kSystemError.
 Result<std::string> inspect(int pid, uint64_t deadline_ns);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// InspectorServer: tutti-inspect from anywhere: a port at which who proves the job's key gets the report of
-// this process. Driven by the control thread; at most so many visitors at once, each for so long.
+// InspectorServer: serves tutti-inspect over the network. A visitor that proves the job's key gets the report
+// of this process. The control thread drives it, with bounds on visitors and their time.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,24 @@
 #include <memory>
 #include <string>
 
-#include "bootstrap/acceptor.h"
-#include "bootstrap/control_thread.h"
-#include "bootstrap/endpoint.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/frame_socket.h"
 #include "bootstrap/unique_id.h"
 #include "core/config.h"
 #include "core/result.h"
+#include "net/acceptor.h"
+#include "net/control_thread.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
+#include "net/frame_socket.h"
 
 namespace tutti {
 
-/// What both sides prove to each other: the key of `config` where it has one, else that of the unique id by
-/// which the process first joined a communicator.
+/// What both sides prove: the key of `config` or, without one, that of the unique id of the process's first
+/// communicator.
 Credentials inspection_credentials(const Config& config, const UniqueId& id);
 
 class InspectorServer {
  public:
-  /// Listens. `report` is called on the control thread. Errors: kInvalidArgument (interfaces), kSystemError
-  /// (ports).
+  /// Listens. The control thread calls `report`. Errors: kInvalidArgument (interfaces), kSystemError (ports).
   static Result<std::unique_ptr<InspectorServer>> open(ControlThread& control, const ListenOptions& listen,
                                                        const Credentials& credentials,
                                                        std::function<std::string()> report);
@@ -34,7 +33,7 @@ class InspectorServer {
   InspectorServer(const InspectorServer&) = delete;
   InspectorServer& operator=(const InspectorServer&) = delete;
 
-  /// Where it listens, the best address.
+  /// The best address at which the server listens.
   const Endpoint& endpoint() const { return endpoint_; }
 
  private:
@@ -42,12 +41,12 @@ class InspectorServer {
     std::unique_ptr<FrameSocket> socket;
     EventLoop::Timer deadline;
   };
-  using Locality = std::list<Visitor>::iterator;
+  using VisitorEntry = std::list<Visitor>::iterator;
 
   InspectorServer(ControlThread& control, std::function<std::string()> report)
       : control_(control), report_(std::move(report)) {}
   void admit(FileDescriptor socket);
-  void dismiss(Locality place);
+  void dismiss(VisitorEntry visitor);
 
   ControlThread& control_;
   std::function<std::string()> report_;
@@ -58,9 +57,9 @@ class InspectorServer {
   std::list<Visitor> visitors_;  ///< oldest first
 };
 
-/// The report of a process that listens at `where`, of the ranks of the job that `credentials` are of. Blocks
-/// at most until the deadline. Errors: kPeerLost (nobody listens there, each address with its reason),
-/// kInvalidArgument (the key is refused, or not known there), kVersionMismatch, kTimeout, kSystemError.
+/// The report of the process at `where`. Blocks until the deadline at most. Errors: kPeerLost (no process
+/// listens; a reason per address), kInvalidArgument (the key is refused or unknown), kVersionMismatch,
+/// kTimeout, kSystemError.
 Result<std::string> inspect(const HostPort& where, const Credentials& credentials, uint64_t deadline_ns);
 
 }  // namespace tutti

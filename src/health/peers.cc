@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-// How long a rank waits for a peer on another host to say what it is doing, to name it in an error.
+// How long a rank waits for an answer from another host, to name the peer's call in an error.
 constexpr uint64_t kAnswerPatienceMs = 2000;
 // How long a live peer may take to write the text of an alert.
 constexpr uint64_t kAlertPatienceMs = 200;
@@ -50,8 +50,8 @@ PeerSnapshot Peers::snapshot(uint32_t peer) const {
   const ControlPlane::View view = plane_->view(peer);
   plane_->ask(peer);
   PeerSnapshot snapshot{.page = view.copy, .has_answered = view.answers > 0};
-  // A peer says without being asked that it leaves or that another one is lost. A peer that leaves has waited
-  // for its messages to arrive.
+  // A peer reports unasked that it leaves, or that another peer is lost. A leaving peer has waited until its
+  // messages arrived.
   const uint32_t left = presence(peer);
   if (left != StatusPage::kHere) snapshot.page.has_left = left;
   snapshot.is_settled =

@@ -1,14 +1,14 @@
-// Peers: what one rank knows of the ranks of its communicator, and how it tells them about itself.
+// Peers: what one rank knows of the other ranks of its communicator, and what it tells them.
 //
-// The room src/health answers one question: how are the ranks? Its parts:
-//   Peers            every rank's status page, who is there, the alert that ends a communicator
-//   ControlPlane     the connection to each rank of another host: alerts, leaving, status, heartbeats
-//   Heartbeat        signs of life between the processes of one host
-//   StatusCopy       a status page as it was at one moment, for ranks that cannot map it
+// src/health answers one question: how are the ranks?
+//   Peers            every rank's status page and presence, the alert that ends a communicator
+//   ControlPlane     alerts, leaving, status and heartbeats between hosts
+//   Heartbeat        signs of life between processes of one host
+//   StatusCopy       a snapshot of a status page, for other hosts
 //   StallDiagnosis   why a call makes no progress: dead, late, another call, a circle
-//   Inspector, InspectorServer   tell a person or tutti-inspect what the ranks do
-// All of it works beside the data path. A rank writes its own page with plain stores. It reads other pages
-// only when it has waited for 20 ms. The control thread (bootstrap/control_thread.h) runs every handler.
+//   Inspector, InspectorServer   tell people and tutti-inspect what the ranks do
+// All works beside the data path. A rank writes its page with plain stores, and reads other pages only after
+// 20 ms of waiting. The control thread (net/control_thread.h) runs every handler.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,18 @@
 
 namespace tutti {
 
-/// What is known of a peer at one moment.
 struct PeerSnapshot {
   StatusCopy page;
-  bool has_answered = true;  ///< false: a peer on another host has not answered yet; `page` says nothing
-  bool is_settled = true;    ///< all that the peer sent before the snapshot has reached this host
+  bool has_answered = true;  ///< false: a peer on another host has not answered yet, and `page` is empty
+  bool is_settled = true;    ///< all bytes that the peer sent before the snapshot have reached this host
 };
 
-/// "rank 3 is in collective 17, ...", or that the rank does not answer.
+/// "rank 3 is in collective 17, ...", or says that the rank does not answer.
 std::string describe_snapshot(uint32_t peer, const PeerSnapshot& snapshot);
 
-/// The reason of a rank whose process has ended.
+/// The error for a rank whose process has ended.
 Status ended_status(uint32_t rank);
-/// The reason of a rank that gives no sign of life.
+/// The error for a rank without a sign of life.
 Status silent_status(uint32_t rank);
 
 class Peers {
@@ -49,27 +48,26 @@ class Peers {
   const std::vector<uint32_t>& host_of() const { return host_of_; }
   /// Whether all ranks are threads of this process.
   bool is_one_process() const { return one_process_; }
-  /// Whether each rank has a host of its own.
   bool shares_no_host() const { return rank_count_ > 1 && host_count_ == rank_count_; }
 
   // During set-up, in this order:
 
-  /// `host_of`: by rank, numbered from 0 in the order of their lowest ranks.
+  /// `host_of`: host number by rank. Hosts count from 0 in the order of their lowest ranks.
   void set_hosts(std::vector<uint32_t> host_of);
-  /// The page of a rank that is alone in its communicator.
+  /// The page of a rank alone in its communicator.
   void set_own_page(SegmentHeader& own) { own_ = &own; }
-  /// How this rank reaches each rank's memory, by rank; its own among them.
+  /// How this rank reaches each rank's memory, by rank; its own too.
   void set_memory(std::vector<PeerSegment> memory);
   void set_control_plane(std::shared_ptr<ControlPlane> plane) { plane_ = std::move(plane); }
 
-  /// By rank; empty while set_memory has not been called, and for a communicator of one rank.
+  /// By rank; empty before set_memory and in a communicator of one rank.
   const std::vector<PeerSegment>& memory() const { return memory_; }
   bool is_remote(uint32_t rank) const { return !memory_.empty() && memory_[rank].is_remote; }
-  /// Null where all ranks are on one host.
+  /// Null if all ranks are on one host.
   ControlPlane* control_plane() const { return plane_.get(); }
 
   SegmentHeader& own() const { return *own_; }
-  /// The header that this rank sees of another one. Of a rank on another host: what this rank was told.
+  /// This rank's view of another rank's header. For a rank on another host: what this rank was told.
   SegmentHeader& header(uint32_t rank) const {
     return rank == rank_ ? *own_ : memory_[rank].segment->header();
   }
@@ -77,34 +75,34 @@ class Peers {
   /// A StatusPage::Presence.
   uint32_t presence(uint32_t rank) const { return page(rank).has_left.load(std::memory_order_acquire); }
 
-  /// What is known of a peer now. Of a peer on another host: its last answer; each call asks anew.
+  /// What is known of a peer now. For a peer on another host: its last answer; each call also asks again.
   PeerSnapshot snapshot(uint32_t peer) const;
-  /// What a peer is doing now. Waits up to 2 s for the answer of a peer on another host.
+  /// What a peer is doing now. Waits up to 2 s for a peer on another host.
   PeerSnapshot ask(uint32_t peer) const;
 
   // The error state. Any thread:
 
-  /// What put the communicator in error; ok if nothing has.
+  /// The communicator's error, or ok.
   Status error() const { return alert_status(own_->alert); }
   bool has_error() const { return own_->alert.state.load(std::memory_order_acquire) == Alert::kRaised; }
   /// Puts the communicator in error on all ranks.
   void raise(const Status& why) const;
-  /// As `raise`, then returns the error that all calls of this rank report: the first that reached it. A
-  /// peer that died while it wrote the alert's text never finishes; then `why` takes its place.
+  /// `raise`, then returns the error of all calls of this rank: the first that arrived, or `why` if a peer
+  /// died while writing its alert.
   Status settle_alert(const Status& why) const;
-  /// Waits until the text of an alert that a peer has begun to raise is there.
+  /// Waits for the text of an alert that a peer has begun to raise.
   void await_alert() const;
 
-  /// Rank `rank` is lost because of `why`. The alert is raised before the page is marked, so that a rank that
-  /// sees the mark need not guess the reason. False: the rank had left in good order.
+  /// Rank `rank` is lost because of `why`. Raises the alert before marking the page: a rank that sees the
+  /// mark also finds the reason. False: the rank had left in good order.
   bool lose(uint32_t rank, StatusPage::Presence presence, const Status& why) const;
   void mark_lost(uint32_t rank, StatusPage::Presence presence) const;
   /// No call of this rank will follow.
   void show_left() const;
 
-  /// Whether a peer of this host is inside a call, and may use this rank's buffers.
+  /// Whether a peer on this host is in a call and may use this rank's buffers.
   bool may_use_buffers() const;
-  /// What the ranks are doing, a line each, for people. On the control thread.
+  /// What the ranks are doing, one line each. On the control thread.
   std::string report() const;
 
  private:

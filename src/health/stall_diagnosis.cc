@@ -9,9 +9,10 @@
 namespace tutti {
 namespace {
 
-// Looks at a torn way before the diagnosis names it: the control connection often says more, a little later.
+// Checks of a broken connection before the diagnosis names it. The control connection often tells more a
+// little later.
 constexpr uint32_t kTornLooks = 5;
-// A peer that looked so often after it was seen to wait has seen all that this rank had sent.
+// After this many checks while waiting, a peer has seen all that this rank sent.
 constexpr uint32_t kCrossedBeats = 3;
 
 unsigned long long as_ull(uint64_t value) {
@@ -46,7 +47,7 @@ std::string StallDiagnosis::own_call() const {
   return describe_call(mine.call, mine.count);
 }
 
-/// Whether the way to a peer on another host is torn, though the peer may live.
+/// Whether the connection to a peer on another host is broken; the peer may live.
 Status StallDiagnosis::check_way(uint32_t peer) {
   const Status way = call_.way_to(peer);
   if (way) {
@@ -66,7 +67,7 @@ Status StallDiagnosis::check_peer(uint32_t peer) {
   const bool passed = call_.in_collective() && theirs.completed >= call_.sequence();
   if ((has_left || passed) && !call_.is_draining()) {
     if (!snapshot.is_settled || !call_.still_waits_for(peer)) return Status::ok();
-    // All is sent, but the network still reads what this rank has referred it to.
+    // All bytes are sent, but the network still reads this rank's buffers.
     if (!has_left && call_.lends_to_network(peer)) return Status::ok();
     return passed ? mismatch_with(peer) : left(peer, theirs.has_left);
   }
@@ -87,8 +88,8 @@ Status StallDiagnosis::left(uint32_t peer, uint32_t presence) const {
                  peers_.rank(), call_.in_collective() ? own_call().c_str() : "send/recv", peer)};
 }
 
-/// Whether this rank waits in a collective for a rank that has not entered it and waits for this one in a
-/// send or receive: neither can ever come.
+/// Whether this rank waits in a collective for a rank that waits for it in a send or receive before that
+/// collective. Neither can go on.
 bool StallDiagnosis::waits_crossed(uint32_t peer, const PeerSnapshot& snapshot) {
   const StatusCopy& theirs = snapshot.page;
   if (!call_.in_collective() || !snapshot.has_answered || theirs.sequence >= call_.sequence() ||
@@ -115,18 +116,18 @@ Status StallDiagnosis::mismatch_with(uint32_t peer) const {
   if (call_.in_messages() && (!call_.in_collective() || same_call)) {
     return {
         Code::kMismatch,
-        format(
-            "a message from rank %u to rank %u does not match: %s; what one rank of a pair sends the other "
-            "must receive, with the same count, type and tag, in the same order",
-            peer, peers_.rank(), message_difference(peer).c_str())};
+        format("a message from rank %u to rank %u does not match: %s; both ranks must name the same count, "
+               "type and tag, in the same order",
+               peer, peers_.rank(), message_difference(peer).c_str())};
   }
   if (same_call && theirs.count == mine.count.load()) {
     return {
         Code::kMismatch,
-        format("rank %u and rank %u are both in collective %llu, %s, but differ in what this does not show: "
-               "an array of counts, or an earlier call whose arguments differed, such as another root; all "
-               "ranks must make the same calls with the same arguments in the same order",
-               peers_.rank(), peer, as_ull(call_.sequence()), own_call().c_str())};
+        format(
+            "rank %u and rank %u are both in collective %llu, %s, but differ in an argument not shown here: "
+            "an array of counts, or the arguments of an earlier call, such as the root; all "
+            "ranks must make the same calls with the same arguments in the same order",
+            peers_.rank(), peer, as_ull(call_.sequence()), own_call().c_str())};
   }
   return {
       Code::kMismatch,
@@ -137,8 +138,8 @@ Status StallDiagnosis::mismatch_with(uint32_t peer) const {
           describe_call(theirs.call, theirs.count).c_str())};
 }
 
-/// In what the message that came from the peer differs from the one that was expected: the flag word shows
-/// the bytes of its first part only.
+/// How the message from the peer differs from the expected one. The flag word shows only the bytes of the
+/// first part.
 std::string StallDiagnosis::message_difference(uint32_t peer) const {
   const uint64_t came = call_.obstacle().word;
   const uint64_t wanted = call_.obstacle().expected;
@@ -154,7 +155,7 @@ std::string StallDiagnosis::message_difference(uint32_t peer) const {
   }
   if (!is_known) return "its count is not the expected one";
   const uint16_t signature = flag::signature(came);
-  // A first part that is shorter than any slice is all of its message.
+  // A first part shorter than any slice is the whole message.
   const SliceLimits limits = call_.message_limits();
   const bool is_all = flag::bytes(came) < std::min(limits.least, limits.most);
   if (is_all) return describe_other_message(*expected, signature);
@@ -168,7 +169,7 @@ Status StallDiagnosis::deadline_passed(uint64_t waited_ns) const {
                             static_cast<double>(waited_ns) / 1e9, peers_.rank(), obstacle.step,
                             call_.in_collective() ? own_call().c_str() : "send/recv",
                             obstacle.sending ? "send to" : "receive from", obstacle.peer);
-  // From rank to rank, to the one that nobody keeps waiting.
+  // Follows the waits from rank to rank, up to a rank that waits for none.
   std::vector<bool> told(peers_.rank_count(), false);
   told[peers_.rank()] = true;
   for (uint32_t peer = obstacle.peer; peer < peers_.rank_count() && !told[peer];) {

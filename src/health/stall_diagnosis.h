@@ -1,10 +1,9 @@
-// StallDiagnosis: why a call that has waited for long makes no progress.
+// StallDiagnosis: why a long wait makes no progress.
 //
-// A rank that has waited for 20 ms looks at the page of the peer that it waits for, and again every 20 ms. It
-// can learn that the peer is dead or gone, that the peer has passed this call or made another one, that the
-// two wait for each other, or that the deadline has passed. The diagnosis is a Status whose text names ranks,
-// calls and what to do. The caller ends the call with it (Peers::raise); the diagnosis changes nothing but
-// the rank's own page.
+// After 20 ms, and every 20 ms from then on, a waiting rank reads its peer's status page. The peer may be
+// dead or gone, have passed this call or made another one, or wait for this rank; or the deadline has passed.
+// The resulting Status names ranks, calls and what to do, and the caller ends the call with it
+// (Peers::raise). The diagnosis itself changes only this rank's page.
 #pragma once
 
 #include <cstdint>
@@ -18,33 +17,31 @@
 
 namespace tutti {
 
-/// A call that waits, as the diagnosis sees it. Each executor has one.
+/// A waiting call, as the diagnosis sees it. Each executor has one.
 class StalledCall {
  public:
   virtual ~StalledCall() = default;
 
-  /// Collectives of this rank so far, the one under way included.
+  /// The number of this rank's collectives, with the current one.
   virtual uint64_t sequence() const = 0;
-  /// What the call waits for: a message, room for one, or the network to take the last of it.
+  /// What the call waits for: a message, room for one, or the network to take the last bytes.
   virtual Obstacle obstacle() const = 0;
   virtual bool in_collective() const = 0;
   virtual bool in_messages() const = 0;
-  /// The messages of the group under way, when in_messages().
+  /// The messages of the current group, if in_messages().
   virtual const std::vector<Message>& messages() const = 0;
-  /// The limits by which messages are cut.
   virtual SliceLimits message_limits() const = 0;
-  /// Only the network still has something to take: what peers do matters no more.
+  /// Only the network still has bytes to take. What peers do no longer matters.
   virtual bool is_draining() const = 0;
-  /// Everything that `peer` had sent is on this host. Looks once more whether the call can go on. True: it
-  /// still waits for that peer.
+  /// All bytes that `peer` sent are on this host: tries once more. True: the call still waits for `peer`.
   virtual bool still_waits_for(uint32_t peer) = 0;
-  /// The peer was seen to be able to come: doubts about it are over.
+  /// The peer may still come: drops earlier suspicion.
   virtual void peer_may_come() = 0;
-  /// Whether the network still reads buffers of this call that it was referred to, to be sent to `peer`.
+  /// Whether the network still reads this call's buffers, to send them to `peer`.
   virtual bool lends_to_network(uint32_t peer) const = 0;
-  /// Bytes for `peer` that its host has not confirmed; 0 for a peer of this host.
+  /// Bytes to `peer` that its host has not confirmed; 0 on this host.
   virtual uint64_t unconfirmed_bytes(uint32_t peer) const = 0;
-  /// Ok, or why the way to a peer on another host is torn.
+  /// Ok, or why the connection to a peer on another host is broken.
   virtual Status way_to(uint32_t peer) const = 0;
 };
 
@@ -53,15 +50,14 @@ class StallDiagnosis {
   /// Both outlive the diagnosis.
   StallDiagnosis(const Peers& peers, StalledCall& call) : peers_(peers), call_(call) {}
 
-  /// How often a waiting rank looks; also how long a wait must last before the first look.
+  /// How often a waiting rank checks, and the length of the wait before the first check.
   static constexpr uint64_t kCheckEveryNs = 20'000'000;
 
-  /// Whether a wait of so long is due for a look.
   bool is_due(uint64_t waited_ns);
-  /// Looks, and shows on this rank's page what it waits for. Ok: the peer may still come. Else kPeerLost,
+  /// Checks, and shows on this rank's page what it waits for. Ok: the peer may still come. Else kPeerLost,
   /// kMismatch or kTimeout.
   Status look(uint64_t waited_ns, uint64_t timeout_ms);
-  /// The difference between this rank's call and that of `peer`, whose message does not match.
+  /// How this rank's call differs from that of `peer`, after a mismatched message.
   Status mismatch_with(uint32_t peer) const;
 
  private:
@@ -72,15 +68,15 @@ class StallDiagnosis {
   Status crossed_with(uint32_t peer) const;
   std::string message_difference(uint32_t peer) const;
   Status deadline_passed(uint64_t waited_ns) const;
-  /// "all_reduce(float32, sum, count 8)", as this rank's page says.
+  /// "all_reduce(float32, sum, count 8)", from this rank's page.
   std::string own_call() const;
 
   const Peers& peers_;
   StalledCall& call_;
   uint64_t last_look_ns_ = 0;
-  /// The peer's beat, when the two ranks were first seen to wait for each other.
+  /// The peer's beat when both ranks were first seen waiting for each other.
   std::optional<uint32_t> crossed_beat_;
-  uint32_t torn_looks_ = 0;  ///< at a way that is torn, while nobody has said why
+  uint32_t torn_looks_ = 0;  ///< checks of a broken connection without a reason yet
 };
 
 }  // namespace tutti

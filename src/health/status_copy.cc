@@ -1,8 +1,8 @@
 #include "health/status_copy.h"
 
-#include "bootstrap/wire.h"
 #include "core/result.h"
 #include "engine/call.h"
+#include "net/wire.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-// StatusCopy: a rank's status page as it was at one moment, for ranks that cannot map it.
+// StatusCopy: a snapshot of a rank's status page, for ranks that cannot map the page.
 #pragma once
 
 #include <array>
@@ -17,14 +17,14 @@ struct StatusCopy {
   uint64_t call = 0;
   uint64_t count = 0;
   uint64_t shrink = 0;
-  uint64_t unsent_bytes = 0;  ///< that the network has from this rank and its reader's host has not confirmed
+  uint64_t unsent_bytes = 0;  ///< sent by this rank, but not confirmed by the reader's host
   uint32_t waits_for = 0;
   uint32_t step = 0;
   uint32_t beat = 0;
   uint32_t in_messages = 0;
   uint32_t has_left = 0;
 
-  /// The page's call is that of `sequence` only if the rank had not finished it after the call was read: so
+  /// `call` belongs to `sequence` only if the rank had not finished that collective when `call` was read. So
   /// `completed` is read last.
   static StatusCopy of(const StatusPage& page) {
     StatusCopy copy;
@@ -47,7 +47,7 @@ std::string describe_status(uint32_t rank, const StatusCopy& status);
 
 inline constexpr size_t kStatusCopyBytes = 68;
 
-/// For another host, of whatever byte order.
+/// For another host of any byte order.
 std::array<std::byte, kStatusCopyBytes> encode(const StatusCopy& copy);
 StatusCopy decode_status(std::span<const std::byte, kStatusCopyBytes> bytes);
 

@@ -1,20 +1,26 @@
 // A list schedule: of all steps that are ready, the one that was ready first runs next, on the core that is
-// free.
+// free. Cores without work sleep until a step of their host becomes ready, so the work is near linear in the
+// number of steps.
 #include "plan/price.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <numeric>
+#include <optional>
 #include <queue>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "plan/graph.h"
+#include "plan/price_graph.h"
 #include "plan/shape.h"
 
 namespace tutti {
 namespace {
 
+/// Steps of all ranks of a candidate that is walked; the walk takes about half a microsecond a step.
+constexpr uint64_t kMaxCandidateSteps = uint64_t{1} << 23;
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 bool is_valid(const Costs& costs) {
@@ -25,119 +31,147 @@ bool is_valid(const Costs& costs) {
 
 class Schedule {
  public:
-  Schedule(std::span<const Plan> plans, const PlanGraph& graph, uint64_t block_bytes, const Costs& costs)
-      : plan_(plans[0]),
-        graph_(graph),
-        block_bytes_(block_bytes),
+  Schedule(const PriceGraph& graph, const Costs& costs, double most_us)
+      : graph_(graph),
         costs_(costs),
-        ready_(plans.size()),
-        on_core_(plans.size(), 0),
-        ready_us_(graph.events().size(), 0),
-        depth_(graph.events().size(), 0),
-        missing_(graph.events().size(), 0) {
-    for (uint32_t rank = 0; rank < plans.size(); ++rank) {
-      if (host_of(rank) >= hosts_.size()) hosts_.resize(host_of(rank) + 1);
-      Host& host = hosts_[host_of(rank)];
-      if (host.ranks++ < costs.cores) cores_.push_back({.host = host_of(rank)});
+        most_us_(most_us),
+        ready_(graph.rank_count()),
+        core_of_(graph.rank_count(), kNone),
+        ready_us_(graph.step_count(), 0),
+        depth_(graph.step_count(), 0),
+        missing_(graph.waits()) {
+    for (uint32_t rank = 0; rank < graph.rank_count(); ++rank) {
+      const uint32_t host = graph.host_of(rank);
+      if (host >= hosts_.size()) hosts_.resize(host + 1);
+      if (hosts_[host].ranks++ >= costs.cores) continue;
+      hosts_[host].cores.push_back(static_cast<uint32_t>(cores_.size()));
+      cores_.push_back({.host = host});
     }
   }
 
-  Price run() {
-    find_followers();
-    for (uint32_t event = 0; event < missing_.size(); ++event) {
-      if (missing_[event] == 0) add_ready(event);
+  /// Errors: kInvalidArgument: the plans deadlock.
+  Result<Price> run() {
+    for (uint32_t step = 0; step < missing_.size(); ++step) {
+      if (missing_[step] == 0) add_ready(step);
     }
-    for (size_t left = missing_.size(); left > 0;) {
-      Core& core = next_core();
-      if (!has_work(core)) change_rank(core);
-      if (!has_work(core)) continue;
-      run_step(core);
-      --left;
+    left_ = missing_.size();
+    while (!wakes_.empty() || !arrivals_.empty()) {
+      if (price_.microseconds > most_us_)
+        return Price{.microseconds = price_.microseconds, .is_lower_bound = true};
+      // A message that arrives now may be what the core waits for.
+      if (wakes_.empty() || (!arrivals_.empty() && arrivals_.top().first <= wakes_.top().first)) {
+        take_arrival();
+      } else {
+        take_wake();
+      }
     }
+    if (left_ > 0) return Status(Code::kInvalidArgument, "the plans deadlock: steps are left that wait");
     return price_;
   }
 
  private:
-  /// When, and what (an event; in waiting a rank).
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  /// When, and what: a step, a rank, a core or a message.
   using Ready = std::pair<double, uint32_t>;
+  template <class T>
+  using Earliest = std::priority_queue<T, std::vector<T>, std::greater<>>;
 
   struct Core {
     uint32_t host = 0;
     double free_us = 0;
-    uint32_t rank = kNone;  ///< that ran last
+    double wakes_us = kNever;  ///< its entry in wakes_ that counts
+    uint32_t rank = kNone;     ///< that ran last
+  };
+  /// On its way between hosts.
+  struct Message {
+    double transfer_us = 0;
+    uint32_t follower = 0;  ///< the step that waits for the message
+    uint32_t depth = 0;     ///< steps on the longest chain that ends with the message
   };
   struct Host {
     uint32_t ranks = 0;
+    std::vector<uint32_t> cores;
     std::set<Ready> waiting;  ///< ranks that have a step and no core
     double out_free_us = 0;   ///< when the network has taken what was sent
     double in_free_us = 0;    ///< when it has brought what was sent
   };
 
-  uint32_t host_of(uint32_t rank) const { return costs_.host_of.empty() ? 0 : costs_.host_of[rank]; }
-
-  /// Turns "waits for" around, to learn which steps become ready.
-  void find_followers() {
-    const auto for_each_wait = [&](const auto& body) {
-      for (uint32_t event = 0; event < missing_.size(); ++event) {
-        if (event > graph_.lane_begin(graph_.events()[event].lane)) body(event - 1, event);
-        for (const GraphMessage& message : graph_.received(event)) body(message.sender, event);
-      }
-    };
-    followers_first_.assign(missing_.size() + 1, 0);
-    for_each_wait([&](uint32_t before, uint32_t after) {
-      ++followers_first_[before + 1];
-      ++missing_[after];
-    });
-    for (size_t i = 1; i < followers_first_.size(); ++i) followers_first_[i] += followers_first_[i - 1];
-    followers_.resize(followers_first_.back());
-    std::vector<uint32_t> place(followers_first_.begin(), followers_first_.end() - 1);
-    for_each_wait([&](uint32_t before, uint32_t after) { followers_[place[before]++] = after; });
+  void take_wake() {
+    const auto [time_us, index] = wakes_.top();
+    wakes_.pop();
+    Core& core = cores_[index];
+    if (core.wakes_us != time_us) return;
+    core.wakes_us = kNever;
+    core.free_us = std::max(core.free_us, time_us);
+    if (!has_work(core)) change_rank(core, index);
+    if (!has_work(core)) return sleep(core, index);
+    run_step(core);
+    wake(index, core.free_us);
   }
 
-  /// When a message of `bytes` arrives that is sent now.
-  double arrival(uint32_t from, uint32_t to, double now_us, uint64_t bytes) {
-    if (host_of(from) == host_of(to)) return now_us + costs_.link_latency_us;
-    Host& sender = hosts_[host_of(from)];
-    Host& receiver = hosts_[host_of(to)];
-    const double begin_us = std::max({now_us, sender.out_free_us, receiver.in_free_us});
-    const double end_us = begin_us + static_cast<double>(bytes) / costs_.network_bytes_per_us;
-    sender.out_free_us = receiver.in_free_us = end_us;
-    price_.network_bytes += bytes;
-    return end_us + costs_.network_latency_us;
+  /// The first byte of a message has reached its host, whose network brings messages one after the other.
+  void take_arrival() {
+    const auto [time_us, message] = arrivals_.top();
+    arrivals_.pop();
+    const Message& arrived = messages_[message];
+    Host& receiver = hosts_[graph_.host_of(graph_.rank_of(arrived.follower))];
+    receiver.in_free_us = std::max(time_us, receiver.in_free_us) + arrived.transfer_us;
+    fulfill(arrived.follower, receiver.in_free_us, arrived.depth);
   }
 
-  void add_ready(uint32_t event) {
-    const uint32_t rank = graph_.events()[event].rank;
+  /// The core looks for work at that time, unless it does so earlier.
+  void wake(uint32_t index, double time_us) {
+    Core& core = cores_[index];
+    time_us = std::max(time_us, core.free_us);
+    if (time_us >= core.wakes_us) return;
+    core.wakes_us = time_us;
+    wakes_.push({time_us, index});
+  }
+
+  /// Until the next step that is known becomes ready; a step that becomes ready later wakes the core.
+  void sleep(const Core& core, uint32_t index) {
+    double next_us = kNever;
+    const std::set<Ready>& waiting = hosts_[core.host].waiting;
+    if (!waiting.empty()) next_us = waiting.begin()->first;
+    if (core.rank != kNone && !ready_[core.rank].empty())
+      next_us = std::min(next_us, ready_[core.rank].top().first);
+    if (next_us != kNever) wake(index, next_us);
+  }
+
+  /// A message leaves its host, whose network takes messages one after the other.
+  void send(Host& sender, double now_us, uint64_t bytes, uint32_t follower, uint32_t depth) {
+    const double transfer_us = static_cast<double>(bytes) / costs_.network_bytes_per_us;
+    const double begin_us = std::max(now_us, sender.out_free_us);
+    sender.out_free_us = begin_us + transfer_us;
+    arrivals_.push({begin_us + costs_.network_latency_us, static_cast<uint32_t>(messages_.size())});
+    messages_.push_back({.transfer_us = transfer_us, .follower = follower, .depth = depth});
+  }
+
+  /// One of the things that the step waits for has happened, at the end of a chain of `depth` steps.
+  void fulfill(uint32_t step, double us, uint32_t depth) {
+    ready_us_[step] = std::max(ready_us_[step], us);
+    depth_[step] = std::max(depth_[step], depth);
+    if (--missing_[step] == 0) add_ready(step);
+  }
+
+  void add_ready(uint32_t step) {
+    const uint32_t rank = graph_.rank_of(step);
     stop_waiting(rank);
-    ready_[rank].push({ready_us_[event], event});
+    ready_[rank].push({ready_us_[step], step});
     start_waiting(rank);
+    const double us = ready_[rank].top().first;
+    if (core_of_[rank] != kNone) return wake(core_of_[rank], us);
+    for (const uint32_t core : hosts_[graph_.host_of(rank)].cores) wake(core, us);
   }
 
-  std::set<Ready>& waiting_beside(uint32_t rank) { return hosts_[host_of(rank)].waiting; }
   void stop_waiting(uint32_t rank) {
-    if (!on_core_[rank] && !ready_[rank].empty())
-      waiting_beside(rank).erase({ready_[rank].top().first, rank});
+    if (core_of_[rank] == kNone && !ready_[rank].empty())
+      hosts_[graph_.host_of(rank)].waiting.erase({ready_[rank].top().first, rank});
   }
   void start_waiting(uint32_t rank) {
-    if (!on_core_[rank] && !ready_[rank].empty())
-      waiting_beside(rank).insert({ready_[rank].top().first, rank});
-  }
-
-  /// The core that is free first; of several, one that has something to do now, for it may make work for the
-  /// others.
-  Core& next_core() {
-    const auto free_us = [](const Core& core) { return core.free_us; };
-    Core& first = *std::ranges::min_element(cores_, {}, free_us);
-    for (Core& core : cores_) {
-      if (core.free_us == first.free_us && (has_work(core) || has_waiting(core))) return core;
-    }
-    return first;
-  }
-
-  /// Whether a rank of the core's host waits for a core by now.
-  bool has_waiting(const Core& core) const {
-    const std::set<Ready>& waiting = hosts_[core.host].waiting;
-    return !waiting.empty() && waiting.begin()->first <= core.free_us;
+    if (core_of_[rank] == kNone && !ready_[rank].empty())
+      hosts_[graph_.host_of(rank)].waiting.insert({ready_[rank].top().first, rank});
   }
 
   /// Whether the core's rank has a step to run now.
@@ -145,131 +179,212 @@ class Schedule {
     return core.rank != kNone && !ready_[core.rank].empty() && ready_[core.rank].top().first <= core.free_us;
   }
 
-  /// Gives the core to the rank of its host that has waited longest; if none waits, lets time pass until
-  /// something happens.
-  void change_rank(Core& core) {
+  /// Gives the core to the rank of its host that has waited longest, if one waits by now.
+  void change_rank(Core& core, uint32_t index) {
     const Host& host = hosts_[core.host];
-    if (has_waiting(core)) {
-      const uint32_t rank = host.waiting.begin()->second;
-      stop_waiting(rank);
-      on_core_[rank] = 1;
-      if (core.rank != kNone) {
-        on_core_[core.rank] = 0;
-        start_waiting(core.rank);
-        if (host.ranks > costs_.cores) core.free_us += costs_.switch_us;
-      }
-      core.rank = rank;
-      return;
+    if (host.waiting.empty() || host.waiting.begin()->first > core.free_us) return;
+    const uint32_t rank = host.waiting.begin()->second;
+    stop_waiting(rank);
+    core_of_[rank] = index;
+    if (core.rank != kNone) {
+      core_of_[core.rank] = kNone;
+      start_waiting(core.rank);
+      if (host.ranks > costs_.cores) core.free_us += costs_.switch_us;
     }
-    core.free_us = next_moment(core.free_us);
-  }
-
-  /// When something happens next, anywhere.
-  double next_moment(double now_us) const {
-    double next_us = std::numeric_limits<double>::max();
-    const auto consider = [&](double us) {
-      if (us > now_us) next_us = std::min(next_us, us);
-    };
-    for (const Host& host : hosts_) {
-      if (!host.waiting.empty()) consider(host.waiting.begin()->first);
-    }
-    for (const Core& core : cores_) {
-      consider(core.free_us);
-      if (core.rank != kNone && !ready_[core.rank].empty()) consider(ready_[core.rank].top().first);
-    }
-    return next_us;
+    core.rank = rank;
   }
 
   void run_step(Core& core) {
-    const uint32_t event = ready_[core.rank].top().second;
+    const uint32_t step = ready_[core.rank].top().second;
     ready_[core.rank].pop();
-    const uint64_t bytes = step_bytes(event);
-    core.free_us += duration(event, bytes);
+    core.free_us += graph_.duration_us(step);
     price_.microseconds = std::max(price_.microseconds, core.free_us);
-    for (uint32_t i = followers_first_[event]; i < followers_first_[event + 1]; ++i) {
-      const uint32_t follower = followers_[i];
-      const uint32_t rank = graph_.events()[follower].rank;
-      const bool is_message = rank != core.rank;
-      const double us = is_message ? arrival(core.rank, rank, core.free_us, bytes) : core.free_us;
-      ready_us_[follower] = std::max(ready_us_[follower], us);
-      depth_[follower] = std::max(depth_[follower], depth_[event] + 1);
-      if (--missing_[follower] == 0) add_ready(follower);
+    const uint32_t depth = depth_[step] + 1;
+    for (const PriceGraph::Follower follower : graph_.followers(step)) {
+      if (follower.way == PriceGraph::Way::kNetwork) {
+        send(hosts_[core.host], core.free_us, graph_.message_bytes(step), follower.step, depth);
+      } else {
+        const double latency_us = follower.way == PriceGraph::Way::kLink ? costs_.link_latency_us : 0;
+        fulfill(follower.step, core.free_us + latency_us, depth);
+      }
     }
-    price_.critical_steps = std::max(price_.critical_steps, depth_[event] + 1);
+    --left_;
+    price_.critical_steps = std::max(price_.critical_steps, depth);
   }
 
-  uint64_t step_bytes(uint32_t event) const {
-    const Step& step = *graph_.events()[event].step;
-    uint64_t bytes = 0;
-    for (uint32_t k = 0; k < step.chunk_count; ++k) bytes += chunk_bytes(step.first_chunk + k);
-    return bytes;
-  }
-
-  double duration(uint32_t event, uint64_t bytes) {
-    const Step& step = *graph_.events()[event].step;
-    // What is collected is reduced on its way: once its size arrives.
-    const auto arrives = [](const End& end) {
-      return end.kind == EndKind::kLink || end.kind == EndKind::kCollect;
-    };
-    const uint64_t arrived = bytes * static_cast<uint64_t>(std::ranges::count_if(step.sources, arrives));
-    const uint64_t touched = bytes * (step.sources.size() + step.sinks.size()) - arrived;
-    price_.link_bytes += arrived;
-    price_.memory_bytes += touched;
-    const double overhead_us =
-        costs_.step_overhead_us + costs_.network_overhead_us * static_cast<double>(network_messages(event));
-    return overhead_us + static_cast<double>(touched) / costs_.memory_bytes_per_us +
-           static_cast<double>(arrived) / costs_.link_bytes_per_us;
-  }
-
-  /// How many messages the step sends to and receives from other hosts.
-  size_t network_messages(uint32_t event) const {
-    const auto is_far = [&](uint32_t peer) { return host_of(peer) != host_of(graph_.events()[event].rank); };
-    const auto sent = std::ranges::count_if(graph_.sent(event),
-                                            [&](uint32_t link) { return is_far(graph_.links()[link].to); });
-    const auto received = std::ranges::count_if(graph_.received(event), [&](const GraphMessage& message) {
-      return is_far(graph_.events()[message.sender].rank);
-    });
-    return static_cast<size_t>(sent + received);
-  }
-
-  uint64_t chunk_bytes(uint32_t chunk) const {
-    const uint64_t cut = plan_.chunks_per_block;
-    const uint64_t index = chunk % cut;
-    return block_bytes_ / cut + (index < block_bytes_ % cut ? 1 : 0);
-  }
-
-  const Plan& plan_;
-  const PlanGraph& graph_;
-  uint64_t block_bytes_;
+  const PriceGraph& graph_;
   const Costs& costs_;
+  const double most_us_;
   std::vector<Host> hosts_;
   std::vector<Core> cores_;
+  Earliest<Ready> wakes_;     ///< cores, when they look for work
+  Earliest<Ready> arrivals_;  ///< messages, when their first bytes reach their hosts
+  std::vector<Message> messages_;
+  size_t left_ = 0;  ///< steps that have not run
   /// By rank: its steps that only wait for the rank, the first to become so on top.
-  std::vector<std::priority_queue<Ready, std::vector<Ready>, std::greater<>>> ready_;
-  std::vector<char> on_core_;      ///< by rank
-  std::vector<double> ready_us_;   ///< of what has happened so far, by event
+  std::vector<Earliest<Ready>> ready_;
+  std::vector<uint32_t> core_of_;  ///< by rank; kNone: it has none
+  std::vector<double> ready_us_;   ///< of what has happened so far, by step
   std::vector<uint32_t> depth_;    ///< steps on the longest chain before this one
   std::vector<uint32_t> missing_;  ///< predecessors that have not run
-  std::vector<uint32_t> followers_;
-  std::vector<uint32_t> followers_first_;
   Price price_;
 };
+
+Status check(const Costs& costs, size_t rank_count) {
+  if (!is_valid(costs))
+    return {Code::kInvalidArgument, "a cost is negative, or a bandwidth or the cores are 0"};
+  const bool fits = costs.host_of.size() == rank_count &&
+                    std::ranges::all_of(costs.host_of, [&](uint32_t host) { return host < rank_count; });
+  if (costs.host_of.empty() || fits) return Status::ok();
+  return {Code::kInvalidArgument, format("host_of must hold the hosts, from 0, of %zu ranks", rank_count)};
+}
+
+/// How many neighbouring ranks make one host, if all hosts are alike; 0: they are not.
+uint32_t ranks_per_host(std::span<const uint32_t> host_of) {
+  if (host_of.empty() || host_of.back() == 0) return 0;
+  const size_t hosts = size_t{host_of.back()} + 1;
+  const size_t size = host_of.size() / hosts;
+  if (size * hosts != host_of.size()) return 0;
+  for (size_t rank = 0; rank < host_of.size(); ++rank) {
+    if (host_of[rank] != rank / size) return 0;
+  }
+  return static_cast<uint32_t>(size);
+}
+
+/// Whether two plans are equal but for their peers: same_peer(of_first, of_second) compares these.
+template <class SamePeer>
+bool are_alike(const Plan& first, const Plan& second, const SamePeer& same_peer) {
+  const auto ends_match = [&](const End& a, const End& b) {
+    if (a.kind != b.kind || a.channel != b.channel || a.chunk_count != b.chunk_count) return false;
+    return a.kind != EndKind::kLink || same_peer(a.peer, b.peer);
+  };
+  // A step waits for its sources in any order; its messages leave in the order of its sinks.
+  const auto sources_match = [&](const std::vector<End>& a, const std::vector<End>& b) {
+    return a.size() == b.size() && std::ranges::all_of(a, [&](const End& end) {
+             return std::ranges::any_of(b, [&](const End& other) { return ends_match(end, other); });
+           });
+  };
+  const auto steps_match = [&](const Step& a, const Step& b) {
+    return a.chunk_count == b.chunk_count && sources_match(a.sources, b.sources) &&
+           std::ranges::equal(a.sinks, b.sinks, ends_match);
+  };
+  return std::ranges::equal(first.lanes, second.lanes, [&](const Lane& a, const Lane& b) {
+    return std::ranges::equal(a.steps, b.steps, steps_match);
+  });
+}
+
+/// Whether the plans of hosts of `size` ranks each are alike, as far as four hosts tell.
+bool hosts_are_alike(const PlanMaker& maker, uint32_t size, HostShift shift) {
+  const uint32_t hosts = maker.rank_count / size;
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    const Plan first = maker.plan_of(rank);
+    for (const uint32_t host : {1u, hosts / 2, hosts - 1}) {
+      const auto same_peer = [&](uint32_t a, uint32_t b) {
+        return shifted(a, host, maker.rank_count, size, shift) == b;
+      };
+      if (!are_alike(first, maker.plan_of(host * size + rank), same_peer)) return false;
+    }
+  }
+  return true;
+}
+
+std::optional<HostShift> find_shift(const PlanMaker& maker, uint32_t size) {
+  if (size == 0 || maker.rank_count / size < 4) return std::nullopt;
+  if (hosts_are_alike(maker, size, HostShift::kAdd)) return HostShift::kAdd;
+  const bool can_xor = std::has_single_bit(maker.rank_count / size);
+  if (can_xor && hosts_are_alike(maker, size, HostShift::kXor)) return HostShift::kXor;
+  return std::nullopt;
+}
+
+Result<Price> price_graph(PriceGraph& graph, const Costs& costs, uint32_t copies, double most_us) {
+  TUTTI_TRY(graph.finish());
+  auto price = Schedule(graph, costs, most_us).run();
+  TUTTI_TRY(price.status());
+  if (price->is_lower_bound) return price;
+  price->link_bytes = graph.link_bytes() * copies;
+  price->network_bytes = graph.network_bytes() * copies;
+  price->memory_bytes = graph.memory_bytes() * copies;
+  return price;
+}
+
+/// What can be said of plans from those of the first host's ranks.
+struct Estimate {
+  double least_us = 0;
+  uint64_t steps = 0;  ///< of all ranks, if the others have as many
+};
+
+/// A rank runs one step at a time, a host's cores share its ranks' work, and the messages of a host leave it
+/// one after the other.
+Result<Estimate> estimate(const PlanMaker& maker, uint64_t block_bytes, const Costs& costs) {
+  uint32_t ranks = 1;
+  while (ranks < costs.host_of.size() && costs.host_of[ranks] == costs.host_of[0]) ++ranks;
+  PriceGraph graph(maker.rank_count, ranks, block_bytes, costs);
+  for (uint32_t rank = 0; rank < ranks; ++rank) TUTTI_TRY(graph.add(maker.plan_of(rank)));
+  std::vector<double> busy_us(ranks, 0);
+  double all_us = 0;
+  for (uint32_t step = 0; step < graph.step_count(); ++step) {
+    busy_us[graph.rank_of(step)] += graph.duration_us(step);
+    all_us += graph.duration_us(step);
+  }
+  const double sent_us = static_cast<double>(graph.network_bytes()) / costs.network_bytes_per_us;
+  return Estimate{.least_us = std::max({*std::ranges::max_element(busy_us), all_us / costs.cores, sent_us}),
+                  .steps = uint64_t{graph.step_count()} * maker.rank_count / ranks};
+}
+
+Result<Price> price_within(const PlanMaker& maker, uint64_t block_bytes, const Costs& costs,
+                           const PriceLimits& limits, const Estimate& estimate) {
+  const Price least{.microseconds = estimate.least_us, .is_lower_bound = true};
+  if (estimate.least_us > limits.microseconds) return least;
+  const uint32_t host_size = ranks_per_host(costs.host_of);
+  const std::optional<HostShift> shift = find_shift(maker, host_size);
+  if (!shift && estimate.steps > limits.steps) return least;
+  const uint32_t ranks = shift ? host_size : maker.rank_count;
+  PriceGraph graph(maker.rank_count, ranks, block_bytes, costs, shift.value_or(HostShift::kAdd));
+  for (uint32_t rank = 0; rank < ranks; ++rank) TUTTI_TRY(graph.add(maker.plan_of(rank)));
+  return price_graph(graph, costs, maker.rank_count / ranks, limits.microseconds);
+}
 
 }  // namespace
 
 Result<Price> price_plans(std::span<const Plan> plans, uint64_t block_bytes, const Costs& costs) {
-  if (!is_valid(costs))
-    return Status(Code::kInvalidArgument, "a cost is negative, or a bandwidth or the cores are 0");
-  TUTTI_TRY(check_shape(plans));
-  const bool fits = costs.host_of.size() == plans.size() &&
-                    std::ranges::all_of(costs.host_of, [&](uint32_t host) { return host < plans.size(); });
-  if (!costs.host_of.empty() && !fits) {
-    return Status(Code::kInvalidArgument,
-                  format("host_of must hold the hosts, from 0, of %zu ranks", plans.size()));
+  TUTTI_TRY(check_shape(plans, ShapeLimits::none()));
+  TUTTI_TRY(check(costs, plans.size()));
+  PriceGraph graph(static_cast<uint32_t>(plans.size()), static_cast<uint32_t>(plans.size()), block_bytes,
+                   costs);
+  for (const Plan& plan : plans) TUTTI_TRY(graph.add(plan));
+  return price_graph(graph, costs, 1, PriceLimits{}.microseconds);
+}
+
+Result<Price> price_plans(const PlanMaker& maker, uint64_t block_bytes, const Costs& costs,
+                          const PriceLimits& limits) {
+  TUTTI_TRY(check(costs, maker.rank_count));
+  const auto sample = estimate(maker, block_bytes, costs);
+  TUTTI_TRY(sample.status());
+  return price_within(maker, block_bytes, costs, limits, *sample);
+}
+
+Result<std::vector<Price>> price_candidates(std::span<const PlanMaker> makers, uint64_t block_bytes,
+                                            const Costs& costs) {
+  std::vector<Estimate> estimates;
+  for (const PlanMaker& maker : makers) {
+    TUTTI_TRY(check(costs, maker.rank_count));
+    const auto sample = estimate(maker, block_bytes, costs);
+    TUTTI_TRY(sample.status());
+    estimates.push_back(*sample);
   }
-  const auto graph = PlanGraph::build(plans);
-  if (!graph) return graph.status();
-  return Schedule(plans, *graph, block_bytes, costs).run();
+  std::vector<size_t> order(makers.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](size_t i) { return estimates[i].least_us; });
+  // The candidate with the least bound comes first, so that the others lose early.
+  std::vector<Price> prices(makers.size());
+  PriceLimits limits{.steps = kMaxCandidateSteps};
+  for (const size_t i : order) {
+    const auto price = price_within(makers[i], block_bytes, costs, limits, estimates[i]);
+    TUTTI_TRY(price.status());
+    prices[i] = *price;
+    if (!price->is_lower_bound) limits.microseconds = std::min(limits.microseconds, price->microseconds);
+  }
+  return prices;
 }
 
 }  // namespace tutti

@@ -5,14 +5,21 @@
 // step is ready when its lane is free and its messages have arrived. It costs a fixed overhead, plus the
 // bytes that it reads from and writes to memory (slots that it fills included) over the memory bandwidth,
 // plus the bytes of its messages over the link's bandwidth. A message arrives one latency after its sender's
-// step has ended. A core that goes from one rank to another pays the switch. Steps start in the order in
-// which they become ready.
+// step has ended. A host's network sends one message after the other, and receives one after the other. A
+// core that goes from one rank to another pays the switch. Steps start in the order in which they become
+// ready.
 //
 // Not in the model: slices (a message arrives whole), caches, references.
+//
+// The work is near linear in the number of steps. Plans that an algorithm makes for hosts that are all alike
+// may be folded: one host is walked and stands for all (price_graph.h). There is no limit on ranks.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <span>
+#include <vector>
 
 #include "core/result.h"
 #include "plan/plan.h"
@@ -41,15 +48,42 @@ struct Costs {
 
 struct Price {
   double microseconds = 0;      ///< until the last rank ends
+  bool is_lower_bound = false;  ///< the limits ended the work: the time is at least this, the counts are 0
   uint64_t link_bytes = 0;      ///< bytes over links, all ranks; what is published counts once a reader
   uint64_t network_bytes = 0;   ///< of these, bytes between hosts
   uint64_t memory_bytes = 0;    ///< bytes read from and written to memory, all ranks
   uint32_t critical_steps = 0;  ///< steps on the longest chain of steps that wait for each other
 };
 
-/// `block_bytes`: as in Request. Errors: kInvalidArgument when the plans do not have the right shape or
-/// deadlock, when a cost is not positive (latency, overhead and switch may be 0), when host_of is not of as
-/// many ranks.
+/// `block_bytes`: as in Request. Errors: kInvalidArgument when the plans do not have the right shape, do not
+/// fit together or deadlock, when a cost is not positive (latency, overhead and switch may be 0), when
+/// host_of is not of as many ranks, and when there are more than 67 million steps.
 Result<Price> price_plans(std::span<const Plan> plans, uint64_t block_bytes, const Costs& costs = {});
+
+/// Plans that are made one by one while they are priced.
+struct PlanMaker {
+  uint32_t rank_count = 0;
+  /// The plan of a rank, from an algorithm: its shape is not checked again.
+  std::function<Plan(uint32_t rank)> plan_of;
+};
+/// What ends the pricing of plans early.
+struct PriceLimits {
+  double microseconds = std::numeric_limits<double>::infinity();  ///< a price above is not worth knowing
+  uint64_t steps = uint64_t{1} << 26;                             ///< of all ranks; 67 million take a minute
+};
+
+/// The same for plans of one algorithm. One host stands for all where all hosts have equally many
+/// neighbouring ranks, and the plans of the second, the middle and the last host are those of the first with
+/// the hosts of all peers shifted (price_graph.h). The price is then that of all ranks but for a byte a
+/// chunk. Memory: proportional to the steps that are walked. A plan beyond `limits` gets a lower bound, from
+/// the work of the first host's ranks.
+Result<Price> price_plans(const PlanMaker& maker, uint64_t block_bytes, const Costs& costs = {},
+                          const PriceLimits& limits = {});
+
+/// The prices of several algorithms for one request, in the order of `makers`. The cheapest one is walked to
+/// its end. The walk of another one stops when that one has lost. Plans of more than 8 million steps are not
+/// walked: at 4,096 ranks 2,000 a rank.
+Result<std::vector<Price>> price_candidates(std::span<const PlanMaker> makers, uint64_t block_bytes,
+                                            const Costs& costs = {});
 
 }  // namespace tutti

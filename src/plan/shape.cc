@@ -9,10 +9,6 @@
 namespace tutti {
 namespace {
 
-// Limits that keep a foreign plan's proof within a gigabyte; generated plans stay far below.
-constexpr uint64_t kMaxLocations = uint64_t{1} << 24;  // chunks of all buffers of all ranks
-// Chunks that all steps of all ranks read and write, times the 64-bit words of a set of ranks.
-constexpr uint64_t kMaxMoves = uint64_t{1} << 27;
 constexpr size_t kMaxRanks = size_t{1} << 16;
 
 Status refuse(const std::string& text) {
@@ -80,7 +76,7 @@ class StepShape {
     return {};
   }
 
-  /// Whether 'place' has a meaning on the step's sinks.
+  /// Whether 'direct' has a meaning on the step's sinks.
   bool may_write_directly() const {
     return std::any_of(step_.sinks.begin(), step_.sinks.end(),
                        [](const End& end) { return end.kind == EndKind::kOutput; }) &&
@@ -91,7 +87,7 @@ class StepShape {
 
   std::string check_sources() const {
     for (const End& end : step_.sources) {
-      if (end.direct_write_ok) return "has 'place' on a source";
+      if (end.direct_write_ok) return "has 'direct' on a source";
       if (end.kind == EndKind::kPublish) return "has publish as a source; read link RANK@255";
       if (end.kind == EndKind::kLink && end.channel == kCollectChannel) {
         return "reads the channel of contributions; use collect";
@@ -119,7 +115,7 @@ class StepShape {
       }
       if (is_buffer(end.kind) && end.reference_ok) return "has 'ref' on a buffer that it writes";
       if (end.direct_write_ok && !may_write_directly())
-        return "has 'place', but it writes no output, or not as a reference";
+        return "has 'direct', but it writes no output, or not as a reference";
       if (end.kind == EndKind::kOutput && !may_write_output(plan_)) {
         return format("writes the output, which only root %u has", plan_.root);
       }
@@ -259,7 +255,7 @@ uint32_t geometry_blocks(const Plan& plan) {
                   output_blocks(plan.collective, plan.rank_count));
 }
 
-Status check_shape(std::span<const Plan> plans) {
+Status check_shape(std::span<const Plan> plans, const ShapeLimits& limits) {
   if (plans.empty()) return refuse("there is no plan");
   const Plan& first = plans[0];
   if (first.rank_count != plans.size()) {
@@ -280,11 +276,12 @@ Status check_shape(std::span<const Plan> plans) {
   TUTTI_TRY(check_agreement(plans));
   const uint64_t locations = buffer_chunks(first, EndKind::kInput) + buffer_chunks(first, EndKind::kOutput) +
                              buffer_chunks(first, EndKind::kScratch);
-  if (locations > kMaxLocations / plans.size()) return refuse("the plans have too many chunks to verify");
+  if (locations > limits.locations_most / plans.size())
+    return refuse("the plans have too many chunks to verify");
   uint64_t moves = 0;
   for (const Plan& plan : plans) {
     TUTTI_TRY(check_plan_steps(plan, moves));
-    if (moves > kMaxMoves / ((plans.size() + 63) / 64))
+    if (moves > limits.moves_most / ((plans.size() + 63) / 64))
       return refuse("the plans move too many chunks to verify");
   }
   return {};

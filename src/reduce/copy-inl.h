@@ -1,6 +1,6 @@
-// Copying bytes from one source to one or more sinks, once per SIMD target.
+// Copies bytes from one source to one or more sinks, once per SIMD target.
 //
-// Included once per target by foreach_target.h, hence the unusual guard.
+// foreach_target.h includes this file once per target, hence the unusual guard.
 #if defined(TUTTI_REDUCE_COPY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_REDUCE_COPY_INL_H_
 #undef TUTTI_REDUCE_COPY_INL_H_
@@ -19,13 +19,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace tutti::reduce::HWY_NAMESPACE {
 
-/// Which sinks get non-temporal stores, and after how many bytes they are aligned for them.
+/// The sinks with non-temporal stores, and the bytes before their alignment.
 struct StreamPlan {
   uint32_t sinks = 0;
   size_t head_bytes = 0;
 
-  /// Of the sinks that the job wants streamed, the first decides the head; those that are not aligned like
-  /// it, or all when no whole number of elements aligns it, are written with ordinary stores.
+  /// The first streaming sink decides the head. Sinks aligned differently get ordinary stores; so do all if
+  /// no whole number of elements aligns it.
   HWY_INLINE StreamPlan(const Job& job, size_t bytes, size_t element_bytes, size_t vector_bytes) {
     const uint32_t wanted = job.streaming_sinks & ((1u << job.sink_count) - 1);
     if (wanted == 0) return;
@@ -40,8 +40,8 @@ struct StreamPlan {
   }
 };
 
-/// One fixed-size move from each end of [0, bytes): together they cover it when kBytes <= bytes <= 2 *
-/// kBytes. Both loads come before the stores, so that a sink may be the source.
+/// One fixed-size move from each end of [0, bytes), for kBytes <= bytes <= 2 * kBytes. Loads before stores: a
+/// sink may be the source.
 template <size_t kBytes>
 HWY_INLINE void move_both_ends(const uint8_t* source, uint8_t* sink, size_t bytes) {
   struct Chunk {
@@ -82,7 +82,7 @@ inline void copy_bytes(const Job& job, size_t bytes) {
 
 #else
 
-/// [begin, end) to the sinks that stream, with non-temporal stores, and to the others with ordinary ones.
+/// Copies with non-temporal stores to the streaming sinks, and with ordinary stores to the others.
 inline HWY_NOINLINE void copy_streaming(const Job& job, size_t bytes) {
   const uint8_t* source = source_bytes(job, 0);
   const StreamPlan plan(job, bytes, 1, kVectorBytes);
@@ -104,7 +104,7 @@ inline HWY_NOINLINE void copy_streaming(const Job& job, size_t bytes) {
   if (plan.sinks != 0) hwy::FlushStream();
 }
 
-/// One pass over the source for all sinks.
+/// Copies to all sinks in one pass over the source.
 inline HWY_NOINLINE void copy_to_many(const Job& job, size_t bytes) {
   constexpr size_t kUnits = 4;
   const uint8_t* source = source_bytes(job, 0);
@@ -127,8 +127,8 @@ inline HWY_NOINLINE void copy_to_many(const Job& job, size_t bytes) {
   }
 }
 
-/// Out of line, so that short copies pay nothing for it. glibc's memcpy is the fastest copy to one sink above
-/// a cache line; below, its call is what costs.
+/// Out of line, to keep short copies cheap. glibc's memcpy is the fastest copy to one sink above a cache
+/// line; below, the call itself costs most.
 inline HWY_NOINLINE void copy_long(const Job& job, size_t bytes) {
   if (job.streaming_sinks != 0) return copy_streaming(job, bytes);
   if (job.sink_count > 1) return copy_to_many(job, bytes);

@@ -1,4 +1,4 @@
-// find_kernel and what else depends on the target alone: the copy kernel and the target's name.
+// find_kernel, and what depends only on the target: the copy kernel and the target's name.
 #include "reduce/kernels.h"
 #include "reduce/targets.h"
 

@@ -1,15 +1,15 @@
-// Element types as scalars: how one element is read, rounded and written. Used by the reference, by the
-// kernels' scalar paths, and as the definition that the vector code is tested against.
+// Element types as scalars: reading, rounding and writing one element. The reference and the kernels' scalar
+// paths use these functions, and tests compare the vector code with them.
 //
-// Small floats (float16, bfloat16, float8) are sign, kExponentBits, kMantissaBits; they are computed with
-// as float32, which holds each of their values exactly. All conversions round to nearest, ties to even, and
-// keep subnormals.
+// Small floats (float16, bfloat16, float8) are a sign, kExponentBits and kMantissaBits. Computation is in
+// float32, which holds each value exactly. All conversions round to nearest, ties to even, and keep
+// subnormals.
 //
 // - float16, bfloat16, float8_e5m2 are IEEE-like: overflow gives infinity.
-// - float8_e4m3 is the OCP format: no infinity; 0x7f and 0xff are NaN, the largest value is 448. What rounds
-//   above 448 (magnitudes above 464, the tie going down to even) and infinity become NaN.
-// - Narrowing to float8 writes every NaN as the canonical one (0x7f, 0x7e); narrowing to float16 and bfloat16
-//   gives some quiet NaN.
+// - float8_e4m3 is the OCP format without infinity: 0x7f and 0xff are NaN, the largest value is 448. Infinity
+//   and magnitudes above 464 become NaN (464 itself is a tie and rounds to 448).
+// - Narrowing to float8 writes the canonical NaN (0x7f, 0x7e), to float16 and bfloat16 some quiet NaN.
+//
 // Source: OCP 8-bit Floating Point Specification (OFP8), revision 1.0, 2023; IEEE 754-2019.
 #pragma once
 
@@ -50,7 +50,7 @@ struct Float8E5M2 {
   static constexpr bool kHasInfinity = true;
 };
 
-/// The masks of a small float, as used by the scalar and the vector conversions.
+/// Masks of a small float, for the scalar and the vector conversions.
 template <class Small>
 struct SmallFloat {
   static constexpr int kMantissaBits = Small::kMantissaBits;
@@ -58,16 +58,15 @@ struct SmallFloat {
   static constexpr int kBias = (1 << (Small::kExponentBits - 1)) - 1;
   static constexpr uint32_t kSignBit = 1u << (kMantissaBits + Small::kExponentBits);
   static constexpr uint32_t kMagnitude = kSignBit - 1;
-  /// Exponent field all ones: infinity where there is one.
+  /// All exponent bits set: infinity, if the format has one.
   static constexpr uint32_t kInfinity = kMagnitude & ~((1u << kMantissaBits) - 1);
-  /// The canonical quiet NaN.
   static constexpr uint32_t kNan = Small::kHasInfinity ? kInfinity | (1u << (kMantissaBits - 1)) : kMagnitude;
-  /// Moves an exponent from this format's bias to float32's.
+  /// Converts an exponent from this format's bias to float32's.
   static constexpr uint32_t kRebias = static_cast<uint32_t>(127 - kBias) << 23;
   /// float32 bits of the smallest normal value.
   static constexpr uint32_t kMinNormal = static_cast<uint32_t>(127 - kBias + 1) << 23;
-  /// float32 bits of the power of two whose last place is this format's smallest subnormal: adding it makes
-  /// the adder round to that place. (Unused by bfloat16, whose exponents are float32's.)
+  /// float32 bits of the power of two whose last place is this format's smallest subnormal: adding it rounds
+  /// to that place. (Unused by bfloat16, whose exponents are float32's.)
   static constexpr uint32_t kSubnormalMagic = static_cast<uint32_t>(127 - kBias + 1 + kShift) << 23;
 };
 
@@ -119,7 +118,7 @@ constexpr typename Small::Bits narrow(float value) {
   return static_cast<Bits>(rounded | sign);
 }
 
-/// One element type as the scalar code sees it. `Value` is what operators compute with.
+/// An element type for scalar code. Operators compute with `Value`.
 template <class T>
 struct Element {
   using Value = T;
@@ -166,7 +165,7 @@ struct Element<Float8E4M3> : SmallElement<Float8E4M3> {};
 template <>
 struct Element<Float8E5M2> : SmallElement<Float8E5M2> {};
 
-/// bool: any byte other than 0 counts as true, results are 0 or 1.
+/// bool: any byte but 0 is true; results are 0 or 1.
 template <>
 struct Element<bool> {
   using Value = uint8_t;
@@ -183,7 +182,7 @@ constexpr Value canonical_nan() {
   return std::numeric_limits<Value>::quiet_NaN();
 }
 
-/// value / divisor: integers truncate toward zero, floats round once in their own precision.
+/// Integers truncate toward zero; floats round once in their own precision.
 template <class Value>
 constexpr Value divide(Value value, uint64_t divisor) {
   if constexpr (std::is_floating_point_v<Value>) {

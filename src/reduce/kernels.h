@@ -1,6 +1,6 @@
-// The kernel tables behind find_kernel: one source file per element width or format, so that they build in
-// parallel. Each takes only the types of its name, returns null for operators that are undefined on them, and
-// chooses among the SIMD targets compiled in when it is called.
+// The kernel tables behind find_kernel, one source file per element width or format, so that they build in
+// parallel. Each serves the types of its name, returns null for undefined operators, and chooses among the
+// SIMD targets on each call.
 #pragma once
 
 #include "reduce/reduce.h"

@@ -1,15 +1,15 @@
-// The loops of reduce_copy, once per SIMD target: whole vectors, the remainder, non-temporal stores.
+// The loops of the reduction kernels, once per SIMD target: whole vectors, the remainder, non-temporal
+// stores.
 //
-// One kernel is one (element type, operator, association). It is entered per slice, so it first tries what
-// is short: a copy, a handful of elements. Long jobs run a loop for two sources or one for any number (the
-// branches on the number of sources are the same in every iteration, hence predicted), then the remainder:
-// a masked vector with AVX-512, elsewhere the job's last whole vector once more. No byte outside the buffers
-// is read or written.
+// A kernel is one (element type, operator, association). It is called per slice, so it tries the short cases
+// first: a copy, a few elements. Long jobs run a loop for two sources or one for any number, whose branches
+// on that number are well predicted. The remainder is a masked vector with AVX-512, elsewhere the job's last
+// whole vector once more. No byte outside the buffers is touched.
 //
-// No software prefetch: asking 256 to 4096 bytes ahead changed nothing or lost on Zen 4, from L2, L3 and from
+// No software prefetch: on Zen 4, prefetching 256 to 4096 bytes ahead gained nothing or lost, from L2, L3 and
 // lines that the other core had just written.
 //
-// Included once per target by foreach_target.h, hence the unusual guard.
+// foreach_target.h includes this file once per target, hence the unusual guard.
 #if defined(TUTTI_REDUCE_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_REDUCE_LOOP_INL_H_
 #undef TUTTI_REDUCE_LOOP_INL_H_
@@ -38,7 +38,7 @@ void kernel(const Job& job) {
 
 #else
 
-/// What a job says beyond its pointers, prepared for vectors once per call.
+/// The other inputs of a job, prepared for vectors once per call.
 template <class Format, class Op>
 struct Extras {
   using Part = typename Format::Part;
@@ -78,8 +78,8 @@ struct MultiplyBy {
   HWY_INLINE V operator()(V value) const { return multiply(value, factor); }
 };
 
-/// The pointers of a job with two sources, in registers: stores to sinks could change the job's memory, so
-/// compilers would read it again for each block.
+/// The pointers of a job with two sources, in registers: after stores to sinks, compilers would reload them
+/// from the job.
 struct PairEnds {
   static constexpr bool kPair = true;
   const Job& job;
@@ -98,7 +98,6 @@ struct PairEnds {
   HWY_INLINE const uint8_t* source(uint32_t k) const { return k == 0 ? left_source : right_source; }
 };
 
-/// The pointers of any job.
 struct JobEnds {
   static constexpr bool kPair = false;
   const Job& job;
@@ -111,7 +110,6 @@ struct JobEnds {
   HWY_INLINE const uint8_t* source(uint32_t k) const { return source_bytes(job, k); }
 };
 
-/// Reads whole vectors.
 struct WholeAccess {
   template <class Format>
   HWY_INLINE auto load(const uint8_t* at) const {
@@ -119,7 +117,7 @@ struct WholeAccess {
   }
 };
 
-/// Reads and writes the first bytes of a vector, and touches no byte behind them.
+/// Reads and writes only the first bytes of a vector.
 #if HWY_TARGET == HWY_AVX3
 class PartialAccess {
  public:
@@ -156,9 +154,8 @@ class PartialAccess {
 };
 #endif
 
-/// One block's reduction: reads every source at one offset and combines. A block is kUnits vectors of bytes.
-/// Loops over sources and sinks are not to be unrolled: they run few times, and compilers go up to the size
-/// of the arrays.
+/// Reduces one block, kUnits vectors of bytes, at one offset. Loops over sources and sinks run few times;
+/// compilers would unroll them to the size of the arrays.
 template <class Format, class Op, Association kAssociation, int kUnits, class Ends, class Access>
 struct BlockReducer {
   using Result = Group<typename Format::Part, kUnits * Format::kParts>;
@@ -208,8 +205,8 @@ struct BlockReducer {
     return result;
   }
 
-  /// The canonical tree of at most eight operands: pairs, pairs of pairs (subtotal), pairs of those. A node
-  /// is rounded when it becomes an operand; the root is rounded by encode.
+  /// The canonical tree of up to eight operands: pairs, pairs of pairs (subtotal), pairs of those. A node is
+  /// rounded when it becomes an operand, the root by encode.
   HWY_INLINE Result tree() const {
     const uint32_t source_count = ends.source_count();
     Result total = leaf(0);
@@ -227,7 +224,7 @@ struct BlockReducer {
     return total;
   }
 
-  /// All operands in one, not yet rounded.
+  /// All operands combined, not yet rounded.
   HWY_INLINE Result combined() const {
     if constexpr (Ends::kPair) {
       return combine(leaf(0), leaf(1));
@@ -271,7 +268,6 @@ struct Loops {
     return Format::encode(reduce<1>(ends, offset, extras, WholeAccess()));
   }
 
-  /// Writes one vector to every sink.
   template <class Ends, class Encoded>
   static HWY_INLINE void store_to_all(const Encoded& result, const Ends& ends, size_t offset) {
     store(result, ends.first_sink + offset);
@@ -279,7 +275,7 @@ struct Loops {
     for (uint32_t m = 1; m < ends.sink_count; ++m) store(result, sink_bytes(ends.job, m) + offset);
   }
 
-  /// Less than a vector of every sink.
+  /// Reduces less than a vector.
   template <class Ends>
   static HWY_INLINE void run_partial(const Ends& ends, size_t offset, size_t bytes, const Extra& extras) {
     const PartialAccess access(bytes);
@@ -288,7 +284,7 @@ struct Loops {
     HWY_UNROLL(1)
     for (uint32_t m = 1; m < ends.sink_count; ++m) access.store(result, sink_bytes(ends.job, m) + offset);
   }
-  /// The same out of line, to have it once for any number of sources.
+  /// The same out of line: one copy for any number of sources.
   static HWY_NOINLINE void run_partial_any(const JobEnds& ends, size_t offset, size_t bytes,
                                            const Extra& extras) {
     run_partial(ends, offset, bytes, extras);
@@ -299,7 +295,7 @@ struct Loops {
   }
 
 #if HWY_TARGET == HWY_AVX3
-  /// What is left after the whole vectors of a job of at least one: a masked vector.
+  /// The remainder after at least one whole vector: a masked vector.
   template <class Ends>
   struct Tail {
     HWY_INLINE Tail(const Ends&, size_t, const Extra&) {}
@@ -313,8 +309,8 @@ struct Loops {
     }
   };
 #else
-  /// What is left after the whole vectors of a job of at least one: the job's last vector, which overlaps the
-  /// one before it. It is reduced first, because that one may overwrite sources (in place).
+  /// The remainder after at least one whole vector: the job's last vector, overlapping the one before.
+  /// Reduced first, because that one may overwrite sources (in place).
   template <class Ends>
   struct Tail {
     using Encoded = decltype(reduce_vector(std::declval<Ends>(), 0, std::declval<Extra>()));
@@ -342,7 +338,7 @@ struct Loops {
     }
   }
 
-  /// Ordinary stores, at least one vector; Ends says whether for two sources or for any number.
+  /// Ordinary stores, at least one vector. `Ends`: two sources or any number.
   template <class Ends>
   static HWY_NOINLINE void run_cached(const Job& job, size_t bytes) {
     const Ends ends(job);
@@ -361,8 +357,7 @@ struct Loops {
     tail.finish(ends, offset, bytes, extras);
   }
 
-  /// Everything a job can ask for, one vector at a time: any number of sources and sinks, non-temporal
-  /// stores to the sinks that StreamPlan names.
+  /// Handles all kinds of jobs, one vector at a time, with non-temporal stores to the sinks of StreamPlan.
   static HWY_NOINLINE void run_any(const Job& job, size_t bytes) {
     const JobEnds ends(job);
     const Extra extras(job);
@@ -388,10 +383,10 @@ struct Loops {
   }
 };
 
-/// Up to this many elements are reduced one by one. Measured on Zen 4 with float32: two take 4.0 ns so. As a
-/// masked vector they take 2.4 ns, but 7.3 ns when the operand was just written or the result is read at once
-/// (a masked access does not meet the store buffer), which is what short messages do. On AVX2 less than a
-/// vector takes 15 to 20 ns, seven elements one by one 7 ns, four of bfloat16 9 ns.
+/// Up to this many elements are reduced one by one. Zen 4, float32: two elements take 4.0 ns. As a masked
+/// vector they take 2.4 ns, but 7.3 ns in short messages, whose operand was just written or whose result is
+/// read at once (a masked access cannot use the store buffer). AVX2: less than a vector takes 15 to 20 ns,
+/// seven elements one by one 7 ns, four of bfloat16 9 ns.
 template <class Elem>
 constexpr size_t scalar_count() {
   if (Elem::kBytes >= 4) return HWY_TARGET == HWY_AVX3 ? 2 : 7;
@@ -401,7 +396,7 @@ constexpr size_t scalar_count() {
 template <class T, class Op, Association kAssociation>
 void kernel(const Job& job) {
   using Elem = Element<T>;
-  // The order of operands is irrelevant to an exact function.
+  // With an exact function the order of operands does not matter.
   using Loop = Loops<typename FormatOf<T>::Type, Op, Op::kExact ? Association::kLeft : kAssociation>;
   constexpr bool kTrivialCopy =
       !std::is_same_v<T, bool> && (kAssociation == Association::kLeft || !Elem::kFloat);
@@ -426,8 +421,8 @@ void kernel(const Job& job) {
 
 #endif  // SIMD targets
 
-/// The kernels of one element type. `Wrapping` is the type that stands in where signedness is irrelevant,
-/// so that signed and unsigned integers share code.
+/// The kernels of one element type. `Wrapping` replaces T where signedness does not matter, so that signed
+/// and unsigned integers share code.
 template <class T, class Wrapping, Association kAssociation>
 Kernel find_for(ReduceOp op) {
   return operators::visit(static_cast<size_t>(op), [](auto row) -> Kernel {

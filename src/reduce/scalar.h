@@ -1,6 +1,6 @@
-// Reduction of single elements: the baseline target, and counts too small for vectors.
+// Reduction of single elements, for the baseline target and for counts too small for vectors.
 //
-// The functions are those of core/operators.h; the association is written out here once more for scalars.
+// The functions come from core/operators.h. The association is repeated here for scalars.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@ inline uint8_t* sink_bytes(const Job& job, uint32_t m) {
   return static_cast<uint8_t*>(job.sinks[m]);
 }
 
-/// Whether the job moves bytes only. One source of an operator that leaves a single operand alone.
+/// Whether the job only moves bytes: one source, and an operator that keeps a single operand.
 template <class Op>
 bool is_copy(const Job& job) {
   if (job.source_count != 1) return false;
@@ -28,7 +28,7 @@ bool is_copy(const Job& job) {
   return !(Op::kAverage && job.finish);
 }
 
-/// The value that is stored for a result.
+/// The value to store for a result.
 template <class Elem, class Op, Association kAssociation, class Value>
 inline Value finished_scalar(const Job& job, Value result) {
   if constexpr (Op::kAverage) {
@@ -40,7 +40,6 @@ inline Value finished_scalar(const Job& job, Value result) {
   return result;
 }
 
-/// One element's operand k.
 template <class Elem, class Op, Association kAssociation>
 inline typename Elem::Value scalar_operand(const Job& job, uint32_t k, size_t offset) {
   typename Elem::Value value = Elem::load(source_bytes(job, k) + offset);
@@ -53,7 +52,6 @@ inline typename Elem::Value scalar_operand(const Job& job, uint32_t k, size_t of
   return value;
 }
 
-/// One element's result in the association's order.
 template <class Elem, class Op, Association kAssociation>
 inline typename Elem::Value scalar_result(const Job& job, size_t offset) {
   using Value = typename Elem::Value;
@@ -68,7 +66,7 @@ inline typename Elem::Value scalar_result(const Job& job, size_t offset) {
     for (uint32_t k = 0; k < job.source_count; ++k) {
       values[k] = scalar_operand<Elem, Op, kAssociation>(job, k, offset);
     }
-    // Neighbours at distance 1, 2, 4: the same tree as splitting at the largest power of two below K.
+    // Neighbours at distance 1, 2, 4 form the same tree as splits at the largest power of two below K.
     for (uint32_t distance = 1; distance < job.source_count; distance *= 2) {
       for (uint32_t k = 0; k + distance < job.source_count; k += 2 * distance) {
         values[k] = Elem::round(Op::combine(values[k], values[k + distance]));
@@ -78,7 +76,7 @@ inline typename Elem::Value scalar_result(const Job& job, size_t offset) {
   }
 }
 
-/// The whole job, one element at a time, with every feature of a job. A job that is_copy must not come here.
+/// The whole job, one element at a time, for all kinds of jobs except those that are is_copy.
 template <class Elem, class Op, Association kAssociation>
 void reduce_scalars(const Job& job) {
   for (size_t i = 0; i < job.count; ++i) {
@@ -89,7 +87,7 @@ void reduce_scalars(const Job& job) {
   }
 }
 
-/// The same for two sources and operators without scale: short enough for a few elements.
+/// The same for two sources and operators without scale; short enough for a few elements.
 template <class Elem, class Op, Association kAssociation>
 inline void reduce_scalar_pairs(const Job& job) {
   for (size_t i = 0; i < job.count; ++i) {

@@ -1,8 +1,8 @@
-// Which SIMD targets the kernels are compiled for: include before any Highway header.
+// The SIMD targets of the kernels: include before any Highway header.
 //
-// SSE4, AVX2 and AVX-512 (AVX3) cover the x86 machines in use, NEON the Arm ones; the baseline runs plain
-// loops. Targets with vectors of unknown length are left out because the kernels keep vectors in structs;
-// SSSE3 and AVX3_DL would add code and no speed. Each target costs about 0.4 MB and 10 s of compile time.
+// SSE4, AVX2 and AVX-512 (AVX3) cover the x86 machines in use, and NEON covers Arm. The baseline runs plain
+// loops. Targets with vectors of unknown length are left out, because the kernels keep vectors in structs.
+// SSSE3 and AVX3_DL would add code but no speed. Each target costs about 0.4 MB and 10 s of compile time.
 #pragma once
 
 #include "hwy/detect_compiler_arch.h"

@@ -1,11 +1,11 @@
 // Vectors of elements: reading, rounding, writing and combining them, on any SIMD target.
 //
-// A vector of bytes is *decoded* into one or more vectors of the type that is computed with (its parts) and
-// *encoded* back. For integers, float32 and float64 that is a change of name. 16- and 8-bit floats become
+// Decoding turns a vector of bytes into one or more vectors of the computing type (its parts); encoding
+// reverses this. For integers, float32 and float64 only the type's name changes. 16- and 8-bit floats become
 // float32 parts. bfloat16 and the software formats split by position inside 32-bit lanes (even and odd
-// elements) instead of by halves, so that neither direction moves data across lanes.
+// elements), not by halves, so no data crosses lanes.
 //
-// Included once per target by foreach_target.h, hence the unusual guard.
+// foreach_target.h includes this file once per target, hence the unusual guard.
 #if defined(TUTTI_REDUCE_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_REDUCE_VECTOR_INL_H_
 #undef TUTTI_REDUCE_VECTOR_INL_H_
@@ -31,7 +31,7 @@ using Vector = hn::Vec<Tag<T>>;
 using ByteVector = Vector<uint8_t>;
 inline constexpr size_t kVectorBytes = hn::MaxLanes(Tag<uint8_t>());
 
-/// A few vectors held in registers. Named members, because compilers keep arrays in memory.
+/// A few vectors in registers. Named members, because compilers keep arrays in memory.
 template <class V, int kCount>
 struct Group;
 template <class V>
@@ -75,8 +75,7 @@ HWY_INLINE Group<V, 4> map(const Function& function, const Group<V, 4>& x, const
 
 // ---- element formats ----------------------------------------------------------------------------
 
-/// Eight 16-bit elements, which convert to 256 bits of float32. The bytes of a vector may come in such
-/// pieces.
+/// Eight 16-bit elements, which become 256 bits of float32.
 using PieceBytes = hn::Full128<uint8_t>;
 using Piece = hn::Vec<PieceBytes>;
 inline constexpr size_t kPieceBytes = 16;
@@ -108,14 +107,14 @@ HWY_INLINE void store_group(const Group<Unit, 4>& units, uint8_t* at) {
   store(units.c, at + 2 * kVectorBytes);
   store(units.d, at + 3 * kVectorBytes);
 }
-/// Reads a vector from anywhere. Formats that convert by pieces read pieces: moving a part of a register
+/// Reads a vector from any address. Formats that convert by pieces read pieces: moving part of a register
 /// costs as much as converting it.
 template <class Format>
 HWY_INLINE auto load_parts(const uint8_t* at) {
   return Format::decode(hn::LoadU(Tag<uint8_t>(), at));
 }
 
-/// Types that are computed with as they are.
+/// Types that need no conversion.
 template <class T>
 struct Plain {
   using Elem = Element<T>;
@@ -130,7 +129,7 @@ struct Plain {
   static HWY_INLINE Vector<T> round(Vector<T> value) { return value; }
 };
 
-/// bool: results are 0 or 1; any other byte than 0 counts as true.
+/// bool: any byte but 0 is true; results are 0 or 1.
 struct PlainBool : Plain<uint8_t> {
   using Elem = Element<bool>;
   static HWY_INLINE Group<ByteVector, 1> decode(ByteVector bytes) {
@@ -138,9 +137,9 @@ struct PlainBool : Plain<uint8_t> {
   }
 };
 
-/// bfloat16. Rounding adds just under half a place to the float32 bits. NaN needs no special case: every
-/// NaN here comes from a bfloat16 operand or is the processor's default one, so its low 16 bits are 0 and
-/// the addition does not reach the upper half.
+/// bfloat16. Rounding adds just under half a place to the float32 bits. NaN needs no special case. Each NaN
+/// here comes from a bfloat16 operand or is the processor's default, so its low 16 bits are 0 and the
+/// addition does not reach the upper half.
 struct VectorBfloat16 {
   using Elem = Element<Bfloat16>;
   using Part = Vector<float>;
@@ -159,8 +158,8 @@ struct VectorBfloat16 {
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
     return hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
   }
-  /// Rounds both parts at once, in 16-bit lanes: `high` are the upper halves of the float32 bits in element
-  /// order, `low` the lower ones. Up when low is above half a place, or at half and high is odd.
+  /// Rounds both parts at once, in 16-bit lanes. `high`: upper halves of the float32 bits in element order;
+  /// `low`: lower halves. Rounds up if low is above half a place, or at half and high is odd.
   static HWY_INLINE ByteVector encode(const Group<Vector<float>, 2>& parts) {
     const Tag<uint16_t> dh;
     const Tag<uint32_t> du;
@@ -177,8 +176,8 @@ struct VectorBfloat16 {
   }
 };
 
-/// Small floats by integer arithmetic: formats.h's widen and narrow, lane by lane. Conversions are calls: in
-/// line they would be 30 % faster and double the size and the compile time of the whole folder.
+/// Small floats by integer arithmetic: widen and narrow of formats.h, lane by lane. Conversions are calls.
+/// Inline they would be 30 % faster, but double the size and compile time of the whole folder.
 template <class Small>
 struct SoftFloat {
   using Elem = Element<Small>;
@@ -289,10 +288,10 @@ HWY_INLINE Group<Piece, kPieces> load_pieces(const uint8_t* at) {
   }
 }
 
-/// float16 by the processor's conversions (F16C), which round to nearest even. Elsewhere Highway converts by
-/// truncation and without infinities, so SoftFloat is used. Parts have 256 bits on AVX-512 too: on Zen 4
-/// converting 512 bits is 10 % slower. x * 1 + y is the same float32 as x + y, but leaves the pipes that
-/// convert alone: together 1.85 instead of 2.6 ns per 64 bytes of a sum.
+/// float16 by the processor's conversions (F16C), which round to nearest even. On other targets Highway
+/// truncates and has no infinities, so SoftFloat serves there. Parts have 256 bits even on AVX-512: on Zen 4,
+/// converting 512 bits is 10 % slower. x * 1 + y is the same float32 as x + y, but does not use the pipes
+/// that convert. That saves time: 1.85 instead of 2.6 ns per 64 bytes of a sum.
 template <int kPieces>
 struct PiecewiseFloat16 {
   using Elem = Element<Float16>;
@@ -389,7 +388,7 @@ template <class V>
 HWY_INLINE V multiply(V a, V b) {
   using T = hn::TFromV<V>;
   if constexpr (sizeof(T) == 1) {
-    // No 8-bit multiplication: even and odd bytes as the low bytes of 16-bit products.
+    // There is no 8-bit multiplication: even and odd bytes are the low bytes of 16-bit products.
     const Tag<uint16_t> dh;
     const auto a16 = hn::BitCast(dh, a);
     const auto b16 = hn::BitCast(dh, b);
@@ -411,7 +410,7 @@ HWY_INLINE V multiply(V a, V b) {
 }
 
 /// The smaller operand; for floats -0 < +0 and NaN wins. The processor's minimum returns its second operand
-/// when one is NaN or both are zeros; or-ing both orders keeps a NaN a NaN and a -0 a -0.
+/// if one is NaN or both are zeros. Or-ing both orders keeps NaN and -0.
 template <class V>
 HWY_INLINE V minimum(V a, V b) {
   if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
@@ -421,7 +420,7 @@ HWY_INLINE V minimum(V a, V b) {
   }
 }
 
-/// The larger operand; floats as the negated minimum of the negated operands.
+/// The larger operand; for floats the negated minimum of the negated operands.
 template <class V>
 HWY_INLINE V maximum(V a, V b) {
   if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
@@ -438,9 +437,9 @@ HWY_INLINE V replace_nan(V value) {
   return hn::IfThenElse(hn::IsNaN(value), hn::Set(hn::DFromV<V>(), canonical_nan<T>()), value);
 }
 
-/// What lanes are divided by, prepared once per call. Quotients of 8- and 16-bit integers are exact after
-/// truncation in float32, those of 32-bit ones in float64, because operand / divisor is further from the
-/// next integer than one rounding error.
+/// The divisor of all lanes, prepared once per call. Quotients of 8- and 16-bit integers are exact after
+/// truncation in float32, those of 32-bit integers in float64: operand / divisor is further from the next
+/// integer than one rounding error.
 template <class V>
 struct Divisor {
   using T = hn::TFromV<V>;
@@ -451,7 +450,7 @@ struct Divisor {
       std::conditional_t<sizeof(T) <= 2, float, std::conditional_t<sizeof(T) == 4, double, uint64_t>>>;
 
   Number value;
-  Number reciprocal;  ///< floats: 1 / value where that is exact, else 0
+  Number reciprocal;  ///< floats: 1 / value if exact, else 0
 
   explicit Divisor(uint64_t divisor)
       : value(static_cast<Number>(divisor)),
@@ -460,7 +459,7 @@ struct Divisor {
 
   HWY_INLINE V operator()(V vector) const {
     if constexpr (kFloat) {
-      // The same bits for powers of two, at a fifth of the cost.
+      // For powers of two: the same bits at a fifth of the cost.
       if (reciprocal != 0) return hn::Mul(vector, hn::Set(D(), reciprocal));
       return hn::Div(vector, hn::Set(D(), value));
     } else {
@@ -478,7 +477,7 @@ struct Divisor {
   }
 };
 
-/// a + b. 256-bit sums of float16 as a multiplication by one: see VectorFloat16.
+/// a + b; for 256-bit float16 as a multiplication by one: see VectorFloat16.
 template <class Format, class V>
 HWY_INLINE V add(V a, V b) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
@@ -488,7 +487,7 @@ HWY_INLINE V add(V a, V b) {
   return hn::Add(a, b);
 }
 
-/// A function of core/operators.h on vectors: lane by lane, where no specialisation below does better.
+/// A function of core/operators.h on vectors: lane by lane, unless a specialisation below is faster.
 template <class Function>
 struct VectorFunction {
   template <class Format, class V>
@@ -521,12 +520,12 @@ TUTTI_VECTOR_FUNCTION(Xor, hn::Xor(a, b));
 #undef TUTTI_VECTOR_FUNCTION
 #endif  // SIMD targets
 
-/// A function in its role, and what the loops need to know of both.
+/// A function in its role, with what the loops need to know.
 template <class Function, operators::Role kRole>
 struct VectorOperator : Function {
-  static constexpr bool kScaled = kRole == operators::Role::kScaled;    ///< looks at Job::scaled_sources
-  static constexpr bool kAverage = kRole == operators::Role::kAverage;  ///< looks at Job::finish
-  /// Deserves loops of its own for two sources.
+  static constexpr bool kScaled = kRole == operators::Role::kScaled;    ///< uses Job::scaled_sources
+  static constexpr bool kAverage = kRole == operators::Role::kAverage;  ///< uses Job::finish
+  /// Has its own loops for two sources.
   static constexpr bool kHot = std::is_same_v<Function, operators::Sum> && !kScaled && !kAverage;
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   template <class Format, class V>

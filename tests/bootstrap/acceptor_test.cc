@@ -1,6 +1,6 @@
 // Acceptor and connector over real sockets: who attacks the listener is refused at a bounded price, is logged
 // once, and the ranks still come in; who dials is told why it did not.
-#include "bootstrap/acceptor.h"
+#include "net/acceptor.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <atomic>
 #include <optional>
 
-#include "bootstrap/connector.h"
+#include "net/connector.h"
 #include "tests/bootstrap/loop_support.h"
 
 namespace tutti::test {

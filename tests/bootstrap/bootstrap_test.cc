@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/local_socket.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/servers.h"
 #include "core/clock.h"
+#include "net/event_loop.h"
+#include "net/local_socket.h"
 
 namespace tutti::test {
 namespace {

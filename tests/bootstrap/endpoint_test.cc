@@ -1,5 +1,5 @@
 // Endpoints: texts, packing into an id, the choice of interfaces, ports.
-#include "bootstrap/endpoint.h"
+#include "net/endpoint.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

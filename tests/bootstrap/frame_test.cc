@@ -1,5 +1,5 @@
 // Frames: however the bytes come, the same frames come out; what is no frame of ours ends the reading.
-#include "bootstrap/frame.h"
+#include "net/frame.h"
 
 #include <gtest/gtest.h>
 

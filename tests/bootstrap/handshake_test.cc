@@ -1,6 +1,6 @@
 // The handshake as a pure machine: who knows the key gets through, nobody else does, and nothing that was
 // said on one connection is worth anything on another.
-#include "bootstrap/handshake.h"
+#include "net/handshake.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/wire.h"
 #include "core/version.h"
+#include "net/wire.h"
 
 namespace tutti {
 namespace {

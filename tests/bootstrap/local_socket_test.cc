@@ -1,5 +1,5 @@
 // Local sockets: who is trusted, and what happens where descriptors have run out.
-#include "bootstrap/local_socket.h"
+#include "net/local_socket.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -7,8 +7,8 @@
 #include <functional>
 #include <memory>
 
-#include "bootstrap/endpoint.h"
-#include "bootstrap/event_loop.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
 
 namespace tutti::test {
 

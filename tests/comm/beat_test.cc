@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/frame.h"
 #include "health/control_plane.h"
 #include "health/heartbeat.h"
+#include "net/frame.h"
 
 namespace tutti::test {
 namespace {

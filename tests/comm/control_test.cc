@@ -1,5 +1,5 @@
 // The control thread: who is called for which descriptor, and when no more.
-#include "bootstrap/control_thread.h"
+#include "net/control_thread.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <memory>
 #include <string>
 
-#include "bootstrap/local_socket.h"
 #include "core/clock.h"
+#include "net/local_socket.h"
 #include "tests/support/no_descriptors.h"
 #include "tests/support/scope.h"
 

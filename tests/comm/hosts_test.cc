@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/locality.h"
 #include "core/file_descriptor.h"
+#include "net/locality.h"
 #include "tests/support/cluster.h"
 
 namespace tutti::test {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "bootstrap/blobs.h"
-#include "bootstrap/frame.h"
+#include "net/frame.h"
 #include "tests/support/cluster.h"
 
 namespace tutti::test {

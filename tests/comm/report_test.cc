@@ -9,12 +9,12 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/connector.h"
 #include "bootstrap/unique_id.h"
 #include "core/clock.h"
 #include "health/inspector.h"
 #include "health/inspector_server.h"
 #include "health/status_copy.h"
+#include "net/connector.h"
 #include "tests/support/cluster.h"
 
 namespace tutti::test {

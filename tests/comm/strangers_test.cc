@@ -12,10 +12,10 @@
 #include <string>
 #include <string_view>
 
-#include "bootstrap/endpoint.h"
-#include "bootstrap/handshake.h"
 #include "bootstrap/unique_id.h"
 #include "core/file_descriptor.h"
+#include "net/endpoint.h"
+#include "net/handshake.h"
 #include "tests/support/cluster.h"
 
 namespace tutti::test {

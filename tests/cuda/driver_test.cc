@@ -11,11 +11,11 @@
 #include <map>
 #include <thread>
 
-#include "bootstrap/local_socket.h"
 #include "core/clock.h"
 #include "cuda/context.h"
 #include "cuda/library.h"
 #include "cuda/memory.h"
+#include "net/local_socket.h"
 #include "tests/cuda/driver/control.h"
 #include "tests/cuda/driver/test_kernels.h"
 #include "tests/cuda/trial.h"

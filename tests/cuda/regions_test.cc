@@ -348,7 +348,7 @@ TEST(RegionsTest, ARankThatDoesNotComeIsNamed) {
         rank.expect(registers ? tutti_memory_register(rank.comm, own, 100, &region)
                               : tutti_memory_deregister(rank.comm, region),
                     TUTTI_TIMEOUT, "alone");
-        rank.expect_text({registers ? "region_register()" : "rank 1 has not called tutti_memory_deregister"},
+        rank.expect_text({registers ? "memory_register()" : "rank 1 has not called tutti_memory_deregister"},
                          "alone");
         if (!registers)
           rank.expect(tutti_memory_deregister(rank.comm, region), TUTTI_INVALID_ARGUMENT, "dead");
@@ -366,7 +366,7 @@ TEST(RegionsTest, ARankThatDoesNotComeIsNamed) {
     rank.expect(rank.rank() == 0 ? tutti_memory_register(rank.comm, numbers.get(), 100, &region)
                                  : sum(numbers, numbers, rank.comm, TUTTI_BLOCKING),
                 TUTTI_MISMATCH, "another call");
-    rank.expect_text({"region_register()", "all_reduce"}, "another call");
+    rank.expect_text({"memory_register()", "all_reduce"}, "another call");
   };
   EXPECT_EQ(run_cluster(on_devices({2}, 1), body), "");
 }

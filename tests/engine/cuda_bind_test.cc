@@ -36,13 +36,13 @@ class CountingIndex final : public cuda::LinkIndex {
   static uint32_t channel_of(uint32_t stripe, cuda::Multicast use) {
     return 1000 + 2 * stripe + static_cast<uint32_t>(use);
   }
-  cuda::PeerExposedBuffer window(uint32_t peer) override {
-    return {.window = &windows[peer], .regions = nullptr};
+  cuda::PeerExposedBuffer exposed_buffer(uint32_t peer) override {
+    return {.buffer = &exposed[peer], .regions = nullptr};
   }
 
   std::vector<std::pair<uint32_t, uint32_t>> sends;
   std::vector<std::pair<uint32_t, uint32_t>> receives;
-  std::map<uint32_t, ExposedBuffer> windows;
+  std::map<uint32_t, ExposedBuffer> exposed;
 
  private:
   static uint32_t find(std::vector<std::pair<uint32_t, uint32_t>>& links, uint32_t peer, uint32_t channel) {
@@ -270,7 +270,8 @@ TEST(CudaBindTest, ACollectAndAPublicationHaveALinkToEveryRank) {
   const std::vector<Geometry> stripes = {Geometry::uniform(plan, request.block_bytes, {0, 2}),
                                          Geometry::uniform(plan, request.block_bytes, {1, 2})};
   CountingIndex index;
-  const cuda::Image image = cuda::bind(plan, stripes, {.places = true, .slots = 4, .slot_bytes = 256}, index);
+  const cuda::Image image =
+      cuda::bind(plan, stripes, {.direct_writes = true, .slots = 4, .slot_bytes = 256}, index);
   ASSERT_EQ(image.lanes.size(), 2u);
   for (uint32_t stripe = 0; stripe < 2; ++stripe) {
     using Links = std::vector<std::pair<uint32_t, uint32_t>>;

@@ -31,7 +31,7 @@ class PlacingTest : public testing::Test {
       operation_[rank] = Operation::bind(plan, Geometry::uniform(plan, request.block_bytes),
                                          {.type = DataType::kUint32,
                                           .reference_bytes = 1,
-                                          .places = true,
+                                          .direct_writes = true,
                                           .slots = kShape.slots,
                                           .slot_bytes = kShape.slot_bytes},
                                          links_[rank]);
@@ -39,8 +39,8 @@ class PlacingTest : public testing::Test {
   }
 
   void expose_buffer(uint32_t rank, uint64_t call) {
-    store_shared(network_.window(rank).address, reinterpret_cast<uint64_t>(output_[rank].data()));
-    store_shared(network_.window(rank).call, call);
+    store_shared(network_.buffer(rank).address, reinterpret_cast<uint64_t>(output_[rank].data()));
+    store_shared(network_.buffer(rank).call, call);
   }
   void start() {
     for (uint32_t rank = 0; rank < 2; ++rank) {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "bootstrap/endpoint.h"
-#include "bootstrap/frame.h"
+#include "net/endpoint.h"
+#include "net/frame.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   using namespace tutti;

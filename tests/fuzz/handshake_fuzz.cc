@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/handshake.h"
+#include "net/handshake.h"
 
 namespace {
 

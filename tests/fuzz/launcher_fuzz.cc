@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "bootstrap/endpoint.h"
 #include "bootstrap/launcher.h"
+#include "net/endpoint.h"
 #include "tests/fuzz/environment_lines.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {

@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "bootstrap/endpoint.h"
-#include "bootstrap/frame.h"
-#include "bootstrap/handshake.h"
+#include "net/endpoint.h"
+#include "net/frame.h"
+#include "net/handshake.h"
 
 namespace tutti::test {
 

@@ -76,7 +76,7 @@ Case draw(const Algorithm& algorithm, uint32_t ranks, uint64_t bytes, uint64_t s
     c.world.together = random() % 2 == 0;
   }
   if (c.refers && random() % 2 == 0) {
-    c.world.by_place = true;
+    c.world.by_location = true;
     c.world.region_ranks = pick(UINT32_MAX, UINT32_MAX, static_cast<uint32_t>(random()));
     c.world.region_bytes = pick(UINT64_MAX, UINT64_MAX, random() % (2 * bytes + 1));
   }

@@ -24,7 +24,7 @@ MUTANTS = [
     ("sequence_stands", "data", "launch", "++state->sequence;", "(void)state->sequence;"),
     ("references_not_awaited", "data", "interpreter",
      "block.program.reference_bytes != UINT64_MAX;", "false;"),
-    ("place_without_its_start", "data", "interpreter", "  const uint64_t start = regions[named >> kRegionShift];\n",
+    ("place_without_its_start", "data", "interpreter", "  const uint64_t start = regions[named >> kLocationShift];\n",
      "  const uint64_t start = 0;\n"),
     ("contributions_not_awaited", "data", "interpreter", " && step.contributes == 0) continue;", ") continue;"),
     ("credit_never_told", "data", "interpreter", "device::store_release(&link.credit->released, link.next);", "(void)0;"),

@@ -23,7 +23,7 @@ struct alignas(64) Line {
 
 /// The number of every rank's region, and where the simulated ranks say that theirs begins: somewhere below
 /// all buffers, and nowhere the same.
-constexpr uint64_t kRegion = 7;
+constexpr uint64_t kRegisteredMemory = 7;
 uint64_t region_start(uint32_t rank) {
   return 64 * uint64_t{rank + 1};
 }
@@ -40,7 +40,8 @@ struct World::Rank {
   std::vector<Line> scratch;
   std::vector<Line> mail;       ///< a mailbox a rank
   std::vector<Line> multicast;  ///< its copy of the slots in multicast memory
-  std::vector<uint64_t> regions = std::vector<uint64_t>(kRegion + 1);  ///< where peers find this rank's
+  std::vector<uint64_t> regions =
+      std::vector<uint64_t>(kRegisteredMemory + 1);  ///< where peers find this rank's
   std::unique_ptr<Index> index;
   uint64_t left_seen = 0;
   bool ended = false;
@@ -64,7 +65,7 @@ class World::Index final : public cuda::LinkIndex {
     link.slot_mask = end.slot_mask;
     link.slot_bytes = end.slot_bytes;
     link.peer = peer;
-    link.same_memory = world_.options_.by_place ? 0 : 1;
+    link.same_memory = world_.options_.by_location ? 0 : 1;
     link.limit = end.limit;
     return number(peer, channel);
   }
@@ -100,13 +101,13 @@ class World::Index final : public cuda::LinkIndex {
     if (collects) link.credit_mask = 0;
     return at;
   }
-  cuda::PeerExposedBuffer window(uint32_t peer) override {
-    return {.window = &world_.ranks_[peer]->window, .regions = regions(peer)};
+  cuda::PeerExposedBuffer exposed_buffer(uint32_t peer) override {
+    return {.buffer = &world_.ranks_[peer]->window, .regions = regions(peer)};
   }
 
  private:
   const uint64_t* regions(uint32_t peer) const {
-    return world_.options_.by_place ? world_.ranks_[peer]->regions.data() : nullptr;
+    return world_.options_.by_location ? world_.ranks_[peer]->regions.data() : nullptr;
   }
   std::byte* own_copy() const { return world_.ranks_[rank_]->multicast[0].bytes; }
   std::byte* everybody() const { return world_.multicast_->begin(); }
@@ -127,9 +128,9 @@ World::World(const WorldOptions& options)
     auto made = std::make_unique<Rank>();
     made->sends.resize(size_t{options.ranks} * kChannels);
     made->receives.resize(size_t{options.ranks} * kChannels);
-    made->state.window = &made->window;
+    made->state.exposed = &made->window;
     made->mail.resize(size_t{options.ranks} * cuda::kMailboxBytes / sizeof(Line));
-    made->regions[kRegion] = region_start(rank);
+    made->regions[kRegisteredMemory] = region_start(rank);
     made->index = std::make_unique<Index>(*this, rank);
     ranks_.push_back(std::move(made));
   }
@@ -224,8 +225,9 @@ void World::set_program(uint32_t rank, const cuda::Image& image) {
 }
 
 Reach World::reach(uint32_t rank, const void* buffer) const {
-  if (!options_.by_place || (options_.region_ranks >> rank & 1) == 0) return {};
-  return {.place = (kRegion << cuda::kRegionShift) + reinterpret_cast<uint64_t>(buffer) - region_start(rank),
+  if (!options_.by_location || (options_.region_ranks >> rank & 1) == 0) return {};
+  return {.location = (kRegisteredMemory << cuda::kLocationShift) + reinterpret_cast<uint64_t>(buffer) -
+                      region_start(rank),
           .bytes = options_.region_bytes};
 }
 

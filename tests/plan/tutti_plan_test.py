@@ -54,14 +54,25 @@ def check_parts():
     assert all(line.startswith("# ") for line in output.splitlines()), output
 
 
+def check_prices():
+    """The predicted time of every algorithm, the fastest first, those that lose early as bounds"""
+    output, _ = run("all_reduce", "-n", "256", "--hosts", "32", "--prices")
+    lines = output.splitlines()
+    assert len(lines) > 5 and all(line.endswith(" us") for line in lines), output
+    exact = [float(line.split()[-2]) for line in lines if "at least" not in line]
+    assert exact and exact == sorted(exact), output
+    assert "at least" not in lines[0] and "at least" in lines[-1], output
+    expect_mistake("all_reduce", "-n", "4", "--prices", "--file", "-", said="--file")
+
+
 def check_what_is_proved():
-    """The line of the proof names all that was proved, results placed in receivers' buffers included"""
+    """The line of the proof names all that was proved, direct writes of results into receivers' buffers included"""
     def proof(*flags):
         output, _ = run(*flags, "--summary")
         return next(line for line in output.splitlines() if line.startswith(PROVED))[len(PROVED):]
     two_shot = ("all_reduce", "-n", "2", "-a", "direct_two_shot", "--reference")
-    assert proof(*two_shot) == ", by reference, placed)", proof(*two_shot)
-    assert proof(*two_shot, "--in-place") == ", in place, by reference, placed)"
+    assert proof(*two_shot) == ", by reference, with direct writes)", proof(*two_shot)
+    assert proof(*two_shot, "--in-place") == ", in place, by reference, with direct writes)"
     assert proof("all_gather", "-n", "2", "-a", "ring", "--variable-counts") == ", by reference, any counts)"
 
 

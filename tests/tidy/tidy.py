@@ -31,10 +31,11 @@ MAY_INCLUDE = {
     "algorithms": {"core", "plan", "topology"},
     "cuda": {"core"},
     "transports": {"core", "cuda"},
-    "bootstrap": {"core"},
+    "net": {"core"},
+    "bootstrap": {"core", "net"},
     "engine": {"core", "cuda", "plan", "topology", "reduce", "algorithms", "transports"},
 }
-MAY_INCLUDE["health"] = MAY_INCLUDE["engine"] | {"engine", "bootstrap"}
+MAY_INCLUDE["health"] = MAY_INCLUDE["engine"] | {"engine", "net", "bootstrap"}
 MAY_INCLUDE["device"] = MAY_INCLUDE["health"] | {"health"}
 MAY_INCLUDE["comm"] = MAY_INCLUDE["device"] | {"device"}
 MAY_INCLUDE["api"] = MAY_INCLUDE["comm"] | {"comm", "include"}

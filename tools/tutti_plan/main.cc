@@ -3,6 +3,7 @@
 //   tutti-plan all_reduce -n 4 -s 1M               the plan that the choice table picks
 //   tutti-plan all_reduce -n 4 -s 1M -a ring       that of one algorithm
 //   tutti-plan all_reduce -n 8 -s 1M --hosts 2     that of ranks on two hosts
+//   tutti-plan all_reduce -n 256 --hosts 32 --prices    every algorithm's predicted time, nothing is proved
 //   tutti-plan --file my.plan                      exit status 1 and the reason when it is wrong
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -42,6 +43,7 @@ struct Options {
   int64_t rank = -1;
   bool list = false;
   bool summary_only = false;
+  bool prices_only = false;
   bool no_publish = false;
   bool out_of_place = false;
   Request request;
@@ -84,6 +86,8 @@ void declare_request(CLI::App& app, Options& options) {
   app.add_flag("--reference", options.facts.can_reference, "ranks can read each other's buffers");
   app.add_option("--rank", options.rank, "print this rank's part only (all ranks are proved)");
   app.add_flag("--summary", options.summary_only, "do not print steps");
+  app.add_flag("--prices", options.prices_only,
+               "only predict the time of every algorithm that serves the request, the fastest first");
   app.add_flag("--list", options.list, "list the algorithms");
 }
 
@@ -276,6 +280,13 @@ int report_request(const Options& options) {
   return report.is_right ? 0 : kRefused;
 }
 
+int report_prices(const Options& options) {
+  const auto text = price_algorithms(options.request, options.facts, options.costs);
+  if (!text) return fail(kBadUsage, std::string(text.status().text()));
+  std::cout << *text;
+  return 0;
+}
+
 int run(Options& options) {
   if (options.list) {
     std::cout << list_algorithms();
@@ -283,7 +294,8 @@ int run(Options& options) {
   }
   if (!options.file.empty()) return report_file(options);
   const std::string defect = complete_request(options);
-  return defect.empty() ? report_request(options) : fail(kBadUsage, defect);
+  if (!defect.empty()) return fail(kBadUsage, defect);
+  return options.prices_only ? report_prices(options) : report_request(options);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "algorithms/algorithm.h"
 
@@ -28,7 +30,7 @@ Counts count(std::span<const Plan> plans) {
   return counts;
 }
 
-bool places(std::span<const Plan> plans) {
+bool writes_directly(std::span<const Plan> plans) {
   for (const Plan& plan : plans) {
     for (const Lane& lane : plan.lanes) {
       for (const Step& step : lane.steps) {
@@ -44,7 +46,7 @@ bool places(std::span<const Plan> plans) {
 std::string proof_text(std::span<const Plan> plans, const VerifyOptions& options) {
   return format("verified: right result, no deadlock with the stated slots, no race (out of place%s%s%s%s)",
                 options.in_place ? ", in place" : "", options.by_reference ? ", by reference" : "",
-                options.by_reference && places(plans) ? ", placed" : "",
+                options.by_reference && writes_directly(plans) ? ", with direct writes" : "",
                 options.variable_counts ? ", any counts" : "");
 }
 
@@ -70,6 +72,30 @@ Report report_plans(std::span<const Plan> plans, const ReportOptions& options) {
       format("# predicted time %.2f us on %u cores%s, %u steps on the longest chain\n", price->microseconds,
              options.costs.cores, options.costs.host_of.empty() ? "" : " a host", price->critical_steps);
   return report;
+}
+
+Result<std::string> price_algorithms(const Request& request, const Facts& facts, const Costs& costs) {
+  std::vector<const Algorithm*> candidates;
+  std::vector<PlanMaker> makers;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective != request.collective || !algorithm.supports(request, facts)) continue;
+    candidates.push_back(&algorithm);
+    const auto plan_of = [&](uint32_t rank) { return algorithm.make(request, facts, rank); };
+    makers.push_back({.rank_count = request.rank_count, .plan_of = plan_of});
+  }
+  const auto prices = price_candidates(makers, request.block_bytes, costs);
+  TUTTI_TRY(prices.status());
+  std::vector<size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(
+      order, {}, [&](size_t i) { return std::pair((*prices)[i].is_lower_bound, (*prices)[i].microseconds); });
+  std::string text;
+  for (const size_t i : order) {
+    const Price& price = (*prices)[i];
+    text += format("%-28s %s %12.2f us\n", std::string(candidates[i]->name).c_str(),
+                   price.is_lower_bound ? "at least" : "        ", price.microseconds);
+  }
+  return text;
 }
 
 std::optional<uint64_t> parse_bytes(const std::string& text) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/algorithm.h"
+#include "core/result.h"
 #include "plan/plan.h"
 #include "plan/price.h"
 #include "plan/verify.h"
@@ -27,6 +29,10 @@ struct Report {
 
 /// Proves and prices the plans.
 Report report_plans(std::span<const Plan> plans, const ReportOptions& options);
+
+/// The predicted times of all algorithms that serve the request, the fastest first, one line each; those that
+/// are only known to take longer come last. Errors: kInvalidArgument (price.h).
+Result<std::string> price_algorithms(const Request& request, const Facts& facts, const Costs& costs);
 
 /// "4096", "64K", "1.5M", "2G" (powers of 1024); nullopt for anything else, also beyond 2^63.
 std::optional<uint64_t> parse_bytes(const std::string& text);

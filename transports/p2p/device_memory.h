@@ -1,5 +1,5 @@
 // Memory of a device that several ranks reach: in one process by pointer, from other processes of the host by
-// a ticket.
+// a memory handle.
 //
 // What tutti allocates is shared by file (VMM: cuMemCreate and a POSIX descriptor, which travels over a local
 // socket as that of a memfd does); where a device cannot do that, and for what a program has allocated itself
@@ -69,7 +69,7 @@ class SharedDeviceMemory {
   static Result<SharedDeviceMemory> create(const cuda::Context& context, size_t bytes);
 
   /// For other processes; `file` goes with it where it is open.
-  const DeviceMemoryHandle& ticket() const { return ticket_; }
+  const DeviceMemoryHandle& handle() const { return handle_; }
   const FileDescriptor& file() const { return file_; }
   /// For ranks of this process on another device. Errors: kUnsupported: it has no access.
   Status let_in(const cuda::Context& other) const;
@@ -77,7 +77,7 @@ class SharedDeviceMemory {
   T* as() const {
     return reinterpret_cast<T*>(mapping_.address() != 0 ? mapping_.address() : plain_.address());
   }
-  size_t bytes() const { return ticket_.bytes; }
+  size_t bytes() const { return handle_.bytes; }
   /// Of the device that it is memory of.
   const cuda::Context& context() const { return *context_; }
 
@@ -86,16 +86,16 @@ class SharedDeviceMemory {
   DeviceMapping mapping_;     ///< shared by file
   cuda::DeviceMemory plain_;  ///< where the device cannot: by CUDA IPC
   FileDescriptor file_;
-  DeviceMemoryHandle ticket_;
+  DeviceMemoryHandle handle_;
 };
 
 /// Memory of a device that another process has allocated.
 class PeerDeviceMemory {
  public:
-  /// `file` is looked at for a ticket of kind kFile; it may be closed afterwards. Errors: kUnsupported (no
-  /// access to that device, or not from this one), kPeerLost (its process has ended), kOutOfMemory,
+  /// `file` is looked at for a memory handle of kind kFile; it may be closed afterwards. Errors: kUnsupported
+  /// (no access to that device, or not from this one), kPeerLost (its process has ended), kOutOfMemory,
   /// kSystemError.
-  static Result<PeerDeviceMemory> open(const cuda::Context& context, const DeviceMemoryHandle& ticket,
+  static Result<PeerDeviceMemory> open(const cuda::Context& context, const DeviceMemoryHandle& handle,
                                        const FileDescriptor& file);
   PeerDeviceMemory() = default;
   PeerDeviceMemory(PeerDeviceMemory&& other) noexcept { *this = std::move(other); }
@@ -115,14 +115,14 @@ class PeerDeviceMemory {
   CUdeviceptr address_ = 0;
 };
 
-/// A ticket for [address, address + bytes) that the program has allocated itself, by CUDA IPC. It opens only
-/// while the program has not freed the memory. Errors: kUnsupported: memory of another kind (VMM, managed,
-/// host).
+/// A memory handle for [address, address + bytes) that the program has allocated itself, by CUDA IPC. It
+/// opens only while the program has not freed the memory. Errors: kUnsupported: memory of another kind (VMM,
+/// managed, host).
 Result<DeviceMemoryHandle> make_handle(const cuda::Context& context, const void* address, size_t bytes);
 
-/// A ticket and, where its kind is kFile, the file that goes with it.
+/// A memory handle and, where its kind is kFile, the file that goes with it.
 struct DeviceShare {
-  DeviceMemoryHandle ticket;
+  DeviceMemoryHandle handle;
   FileDescriptor file;
 };
 

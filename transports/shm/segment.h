@@ -65,7 +65,7 @@ struct alignas(kLineBytes) Decision {
 struct SegmentHeader {
   StatusPage status;
   Alert alert;
-  ExposedBuffer window;
+  ExposedBuffer exposed;
   Decision decision;
 };
 static_assert(sizeof(SegmentHeader) <= 4096);

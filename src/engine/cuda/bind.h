@@ -1,5 +1,5 @@
-// Binding for a GPU: a plan and the bytes of a call become the tables of a Program. Pure host code: it calls
-// no driver, and its result is copied to wherever the kernel can reach it.
+// Binding for a GPU: turns a plan and the bytes of a call into the tables of a Program. Host code without
+// driver calls; the caller copies the result to the device.
 #pragma once
 
 #include <cstddef>
@@ -14,43 +14,45 @@
 
 namespace tutti::cuda {
 
-/// The uses of multicast memory, each with rings of its own. A rank contributes to what `peer` collects: it
-/// writes slots in its own memory, which the collector reads through the address that stands for all ranks'
-/// memory, and gives back at once (credit_mask 0), for a rank has not ended before its contributions are read
-/// (comes_back). A rank publishes: it writes slots through that address, and each reader reads its own. The
-/// links' cells and credits are as those of other links; a rank contributes to itself too.
+/// The uses of multicast memory. Each has rings of its own, with cells and credits like other links.
+///
+/// kCollect: a rank writes its contribution into slots of its own memory. The collector `peer`, which
+/// contributes too, loads them through the address of all ranks' memory. It returns them at once (credit_mask
+/// 0), because a rank's call ends only after that (comes_back).
+///
+/// kPublish: a rank writes slots through that address, and each reader reads its own copy.
 enum class Multicast : uint8_t { kCollect, kPublish };
 
-/// Where the links of a rank are among Program::sends and Program::receives.
+/// The indices of a rank's links in Program::sends and Program::receives.
 class LinkIndex {
  public:
   virtual ~LinkIndex() = default;
-  /// `channel` as of tutti::channel_of_stripe, kMessageChannel included.
+  /// `channel`: see tutti::channel_of_stripe; kMessageChannel too.
   virtual uint32_t send(uint32_t peer, uint32_t channel) = 0;
   virtual uint32_t receive(uint32_t peer, uint32_t channel) = 0;
-  /// Only where the communicator has Facts::can_multicast. All links of one ring have the same slots.
+  /// Only with Facts::can_multicast. All links of one ring have the same slots.
   virtual uint32_t send_multicast(uint32_t /*peer*/, uint32_t /*stripe*/, Multicast /*use*/) {
     return UINT32_MAX;
   }
   virtual uint32_t receive_multicast(uint32_t /*peer*/, uint32_t /*stripe*/, Multicast /*use*/) {
     return UINT32_MAX;
   }
-  /// No window where memory is not shared.
-  virtual PeerExposedBuffer window(uint32_t /*peer*/) { return {}; }
-  /// The place of memory that all lies in one of the rank's regions; else 0.
-  virtual uint64_t find_locality(const void* /*address*/, uint64_t /*bytes*/) { return 0; }
+  /// Empty unless memory is shared.
+  virtual PeerExposedBuffer exposed_buffer(uint32_t /*peer*/) { return {}; }
+  /// The locality of memory that lies wholly in one of the rank's registered memories; else 0.
+  virtual uint64_t find_location(const void* /*address*/, uint64_t /*bytes*/) { return 0; }
 };
 
-/// The tables of a Program in host memory; see there.
+/// The tables of a Program (see there) in host memory.
 struct Image {
   std::vector<Step> steps;
   std::vector<End> ends;
   std::vector<uint64_t> offsets;
   std::vector<uint64_t> chunk_bytes;
   std::vector<Lane> lanes;
-  std::vector<PeerExposedBuffer> windows;
-  std::vector<ShortLane> short_lanes;  ///< of a short call, in place of the tables above but `lanes`
-  uint32_t threads = kBlockThreads;    ///< that its blocks should have
+  std::vector<PeerExposedBuffer> exposed;
+  std::vector<ShortLane> short_lanes;  ///< short calls: replaces the tables above, except `lanes`
+  uint32_t threads = kBlockThreads;
   uint64_t scratch_bytes = 0;
   uint64_t reference_bytes = UINT64_MAX;
   uint64_t signature_seed = 0;
@@ -58,33 +60,31 @@ struct Image {
   Arithmetic arithmetic{};
 };
 
-/// Binds one rank's plan, each lane once for every stripe: stripe i, of `stripes[i]`, has the channels
-/// channel_of_stripe(i, ...). What the plan publishes it copies or collects. Every message is the one that
-/// Operation::bind gives for the same stripe and options; what these say of pulling and streaming does not
-/// count.
+/// Binds one rank's plan, each lane once per stripe. Stripe i, of `stripes[i]`, uses channel_of_stripe(i,
+/// ...). A step that publishes copies or collects. The messages are those of Operation::bind; options for
+/// pulling and streaming do not count.
 Image bind(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options, LinkIndex& links);
 
-/// Binds a group of messages, none to the own rank: one lane per peer and direction, in call order, as
-/// Operation::bind_messages.
+/// Binds a group of messages as Operation::bind_messages does. No message may go to the rank itself.
 Image bind_messages(std::span<const Message> messages, const BindOptions& options, LinkIndex& links);
 
-/// The mailboxes between a rank and one of its peers, as addresses that the kernel can reach: kMailboxBytes
-/// each, 16-byte aligned.
+/// The mailboxes between a rank and one peer, as addresses that the kernel can reach. Each has kMailboxBytes
+/// and is 16-byte aligned.
 struct MailLink {
-  uint64_t out = 0;  ///< where the rank writes, in the peer's memory
-  uint64_t in = 0;   ///< where the peer writes
+  uint64_t out = 0;  ///< in the peer's memory: the rank writes there
+  uint64_t in = 0;   ///< the peer writes there
 };
 
-/// Whether one rank's plan can be bound for short calls: 2 to kMaxShortRanks ranks, and whatever a rank needs
-/// comes straight from the inputs. Ask of all ranks' plans.
+/// Whether a plan suits short calls: 2 to kMaxShortRanks ranks, each of which needs only inputs. All ranks'
+/// plans must pass.
 bool is_one_shot(const Plan& plan);
 
-/// Binds a rank's one-shot plan for a short call, a lane for each of at most kMaxShortLanes stripes, each of
-/// which moves at most kMostShortBytes in all from rank to rank. `mail`: by rank, the rank itself included.
+/// Binds a one-shot plan for a short call, a lane per stripe, at most kMaxShortLanes. All stripes together
+/// move at most kMostShortBytes between two ranks. `mail`: by rank, with the rank itself.
 Image bind_short(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
                  std::span<const MailLink> mail);
 
-/// What a Program points to besides its own tables; addresses that the kernel can reach.
+/// What a Program points to besides its own tables, as addresses that the kernel can reach.
 struct Surroundings {
   SendLink* sends = nullptr;
   RecvLink* receives = nullptr;
@@ -93,12 +93,10 @@ struct Surroundings {
   unsigned char* scratch = nullptr;  ///< Image::scratch_bytes
 };
 
-/// Bytes of a packed image.
 size_t packed_bytes(const Image& image);
-/// What a Program's steps compute with, for all kinds of calls.
 Arithmetic arithmetic_of(const Plan& plan, const BindOptions& options);
-/// Writes a Program and its tables, ready to run, to `out`, as they must lie at `address`: the Program first.
-/// Both are 16-byte aligned and have packed_bytes.
+/// Writes a Program and then its tables to `out`, ready to run at `address`. Both are 16-byte aligned and
+/// have packed_bytes.
 void pack(const Image& image, const Surroundings& around, uint64_t address, std::byte* out);
 
 }  // namespace tutti::cuda

@@ -1,5 +1,5 @@
-// Binding for short calls: which packets of which mailbox carry the messages of a one-shot plan. Both ends of
-// a mailbox count its packets in the order of the plan, stripe by stripe, and so come to the same places.
+// Binding for short calls: assigns packets of mailboxes to the messages of a one-shot plan. Both ends count
+// packets in the plan's order, stripe by stripe, so they agree on positions.
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -19,7 +19,7 @@ bool reads_links(const tutti::Step& step) {
   return std::any_of(step.sources.begin(), step.sources.end(), is_link);
 }
 
-/// What is read is the input, or comes over links only; what comes is not sent on.
+/// A one-shot step copies the input, or combines messages and input. Received data is not sent on.
 bool is_one_shot(const tutti::Step& step) {
   if (step.chunk_count != 1 || step.sources.size() + step.sinks.size() > kMaxShortEnds) return false;
   const bool pulls = reads_links(step);
@@ -49,17 +49,17 @@ class ShortBinder {
     lane_.push_count = lane_.step_count;
     for (const ShortStep& pull : pulls_) add(pull);
     image_.short_lanes.push_back(lane_);
-    // One is all that the frame of a launch needs.
+    // A launch needs one lane entry.
     image_.lanes.push_back({.first_step = 0, .step_count = 0, .round_count = 1, .round_bytes = UINT64_MAX});
     image_.threads = std::max(image_.threads, threads_for(lane_));
   }
 
-  /// Once all stripes are: the first lane knows what none of them uses.
+  /// Call after the last stripe. The first lane lists the packets that no lane uses.
   void find_unused() {
     ShortLane& first = image_.short_lanes.front();
     for (uint32_t peer = 0; peer < plan_.rank_count; ++peer) {
       assert(out_[peer] <= kMailPackets);
-      first.unused[first.unused_count++] = {.place = mail_[peer].out + uint64_t{out_[peer]} * kPacketBytes,
+      first.unused[first.unused_count++] = {.location = mail_[peer].out + uint64_t{out_[peer]} * kPacketBytes,
                                             .packets = kMailPackets - out_[peer]};
     }
   }
@@ -98,7 +98,7 @@ class ShortBinder {
     add(step);
   }
 
-  /// Whom this lane sends nothing it sends a packet of no bytes.
+  /// Sends an empty packet to each rank that gets no other packet from this lane.
   void greet() {
     ShortStep push = make_step(0);
     ShortStep pull = make_step(0);
@@ -130,26 +130,26 @@ class ShortBinder {
     const bool is_input = end.kind == tutti::EndKind::kInput;
     return {.kind = is_input ? EndKind::kInput : EndKind::kOutput,
             .peer = 0,
-            .place = (is_input ? geometry_->input_chunk(end.first_chunk)
-                               : geometry_->output_chunk(end.first_chunk))
-                         .offset};
+            .location = (is_input ? geometry_->input_chunk(end.first_chunk)
+                                  : geometry_->output_chunk(end.first_chunk))
+                            .offset};
   }
 
-  /// The next packets to `peer`.
+  /// Takes the next packets to `peer`.
   ShortEnd out(uint32_t peer, const ShortStep& step) {
     sent_[peer] = true;
     const uint64_t first = out_[peer];
     out_[peer] += step.packets;
-    return {.kind = EndKind::kSend, .peer = peer, .place = mail_[peer].out + first * kPacketBytes};
+    return {.kind = EndKind::kSend, .peer = peer, .location = mail_[peer].out + first * kPacketBytes};
   }
   ShortEnd in(uint32_t peer, const ShortStep& step) {
     received_[peer] = true;
     const uint64_t first = in_[peer];
     in_[peer] += step.packets;
-    return {.kind = EndKind::kReceive, .peer = peer, .place = mail_[peer].in + first * kPacketBytes};
+    return {.kind = EndKind::kReceive, .peer = peer, .location = mail_[peer].in + first * kPacketBytes};
   }
 
-  /// One for each packet of the longer part, as far as there are so many.
+  /// One thread per packet of the longer part, at most kBlockThreads.
   static uint32_t threads_for(const ShortLane& lane) {
     std::array<uint32_t, 2> packets{};
     for (uint32_t i = 0; i < lane.step_count; ++i)
@@ -164,10 +164,10 @@ class ShortBinder {
   Image& image_;
   const Geometry* geometry_ = nullptr;
   ShortLane lane_{};
-  std::vector<ShortStep> pulls_;  ///< behind all pushes of the lane
+  std::vector<ShortStep> pulls_;  ///< run after all pushes of the lane
   std::array<bool, kMaxShortRanks> sent_{};
   std::array<bool, kMaxShortRanks> received_{};
-  std::array<uint32_t, kMaxShortRanks> out_{};  ///< packets of each mailbox that the call uses
+  std::array<uint32_t, kMaxShortRanks> out_{};  ///< packets of each mailbox in use by the call
   std::array<uint32_t, kMaxShortRanks> in_{};
 };
 
@@ -175,7 +175,7 @@ class ShortBinder {
 
 bool is_one_shot(const Plan& plan) {
   if (plan.rank_count < 2 || plan.rank_count > kMaxShortRanks) return false;
-  // At most one step computes with what came.
+  // At most one step computes with received data.
   uint32_t reductions = 0;
   for (const tutti::Lane& lane : plan.lanes) {
     for (const tutti::Step& step : lane.steps) {

@@ -1,14 +1,14 @@
-// The header through which kernels see their compiler; multimem.h has the rest, multicast memory. Compiled by
-// nvcc its functions are PTX; compiled for the host each CUDA thread is a fiber of a simulator (tests/simt),
-// which provides what namespace `simulator` declares. Kernels are the same text for both and hold no #ifdef.
+// What kernels see of their compiler; multimem.h adds multicast memory. With nvcc the functions are PTX. In a
+// host build each CUDA thread is a fiber of a simulator (tests/simt), which implements namespace `simulator`.
+// So kernels need no #ifdef.
 //
-// Memory order. Between ranks, and between blocks, data is published by one release store of a flag and seen
-// by an acquire load of it, both of system scope: data -> barrier -> release by one thread; acquire by one
-// thread -> barrier -> data. There are no stand-alone fences: the thread sanitizer does not see them. Data is
-// read and written weakly, never through the read-only cache (ld.global.nc), because peers rewrite it.
+// Memory order. A release store of a flag publishes data and an acquire load sees it, between ranks and
+// between blocks, at system scope: data -> barrier -> release by one thread; acquire by one thread -> barrier
+// -> data. There are no stand-alone fences: the thread sanitizer does not see them. Data accesses are weak,
+// but never use the read-only cache (ld.global.nc), because peers rewrite data.
 //
-// Packets of short calls need neither flag nor barrier: each of their two words holds data and flag and is
-// one atomic access of system scope. Nothing is assumed of the two words together.
+// Packets of short calls need neither flag nor barrier: each of a packet's two words holds data and flag, and
+// is one atomic access of system scope. The words may arrive apart.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@
 
 namespace tutti::cuda {
 
-/// What is moved at once: an aligned 16-byte load or store.
+/// One aligned 16-byte load or store.
 struct alignas(16) Packet {
   uint32_t words[4];
 };
 
-/// Two words that are stored and loaded at once, each of them atomically.
+/// Two words in one load or store. Each word is atomic.
 struct alignas(16) WordPair {
   uint64_t words[2];
 };
@@ -35,10 +35,10 @@ struct alignas(16) WordPair {
 #define TUTTI_MEMBER static __device__ __forceinline__
 #define TUTTI_UNROLL _Pragma("unroll")
 #define TUTTI_NO_UNROLL _Pragma("unroll 1")
-/// `blocks` of 512 threads are to be resident on a multiprocessor.
+/// A multiprocessor should hold `blocks` blocks of 512 threads.
 #define TUTTI_KERNEL(blocks) extern "C" __global__ void __launch_bounds__(512, blocks)
 #define TUTTI_ARGUMENT const __grid_constant__
-/// A variable that the threads of a block share; its type must be trivial.
+/// A variable that the threads of a block share. The type must be trivial.
 #define TUTTI_SHARED(type, name) __shared__ type name
 
 namespace tutti::cuda::device {
@@ -52,13 +52,13 @@ TUTTI_DEVICE uint32_t thread_count() {
 TUTTI_DEVICE uint32_t block_index() {
   return blockIdx.x;
 }
-/// All threads of the block meet; `place` names the barrier in a simulator's report.
-TUTTI_DEVICE void barrier(const char* /*place*/) {
+/// Waits for all threads of the block. `name` stands for the barrier in a simulator's report.
+TUTTI_DEVICE void barrier(const char* /*name*/) {
   __syncthreads();
 }
-/// A poll that found nothing: `what` at `address`. `bounded`: the thread will give up by itself.
+/// A poll found nothing: `what` at `address`. `bounded`: the thread will give up.
 TUTTI_DEVICE void poll_failed(const char* /*what*/, const void* /*address*/, bool /*bounded*/) {}
-/// The wait of which polls failed is over.
+/// The wait with failed polls has ended.
 TUTTI_DEVICE void wait_ended() {}
 
 TUTTI_DEVICE uint64_t load_acquire(const uint64_t* from) {
@@ -93,7 +93,8 @@ TUTTI_DEVICE void store_relaxed(uint64_t* to, uint64_t value) {
 TUTTI_DEVICE void store_relaxed(uint32_t* to, uint32_t value) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
-/// Adds to a counter that the blocks of one device share; the value before. Acquires and releases.
+/// Adds to a counter that the blocks of one device share, and returns the value before. Acquires and
+/// releases.
 TUTTI_DEVICE uint32_t add_acquire_release(uint32_t* to, uint32_t value) {
   uint32_t before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
@@ -142,17 +143,17 @@ TUTTI_DEVICE void store_pair(void* to, WordPair pair) {
 
 #else
 
-/// What a simulator provides. Each function is called by the fiber that is a CUDA thread.
+/// The simulator implements these. The fiber of a CUDA thread calls them.
 namespace simulator {
 uint32_t thread_index();
 uint32_t thread_count();
 uint32_t block_index();
-void barrier(const char* place);
+void barrier(const char* name);
 void poll_failed(const char* what, const void* address, bool bounded);
 void wait_ended();
-/// Others may run here.
+/// Other fibers may run here.
 void preempt();
-/// The block's shared variable of that key, zeroed at first; 16-byte aligned.
+/// The block's shared variable for this key: zeroed, 16-byte aligned.
 void* shared_variable(const void* key, size_t bytes);
 }  // namespace simulator
 
@@ -178,8 +179,8 @@ TUTTI_DEVICE uint32_t thread_count() {
 TUTTI_DEVICE uint32_t block_index() {
   return simulator::block_index();
 }
-TUTTI_DEVICE void barrier(const char* place) {
-  simulator::barrier(place);
+TUTTI_DEVICE void barrier(const char* name) {
+  simulator::barrier(name);
 }
 TUTTI_DEVICE void poll_failed(const char* what, const void* address, bool bounded) {
   simulator::poll_failed(what, address, bounded);

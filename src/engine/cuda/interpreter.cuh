@@ -1,10 +1,11 @@
-// The interpreter: running a Program's lanes as blocks of a grid. The twin of engine/operation.cc: the same
-// slices in the same order, the same messages.
+// The interpreter: runs a Program's lanes as blocks of a grid. It is the twin of engine/operation.cc: same
+// slices, order and messages.
 //
-// A slice has three phases with a barrier between each two. One thread finds the next slice that is not
-// empty; then each of its ends is made ready by a thread of its own, which polls the link's flag or credit;
-// then the block moves the bytes; then each end's thread tells its peer. What a phase leaves for the next
-// lies in shared memory. How a block begins, waits and leaves: launch.cuh.
+// Four phases per slice, with barriers between them and results in shared memory:
+// - one thread finds the next slice that is not empty;
+// - one thread per end polls its flag or credit;
+// - the block moves the bytes;
+// - one thread per end tells its peer.
 #pragma once
 
 #include "engine/cuda/device.h"
@@ -17,7 +18,7 @@ namespace tutti::cuda {
 
 // ---- finding the next slice (one thread) --------------------------------------------------------
 
-/// Bytes of the present piece: the step's present chunk as far as it belongs to the present round.
+/// Bytes of the current piece: the part of the step's current chunk in the current round.
 TUTTI_DEVICE uint64_t find_piece(BlockState& block) {
   const uint64_t chunk = block.program.chunk_bytes[block.step.first_chunk + block.at.chunk];
   if (block.lane.round_count == 1) {
@@ -30,7 +31,7 @@ TUTTI_DEVICE uint64_t find_piece(BlockState& block) {
   return left < block.lane.round_bytes ? left : block.lane.round_bytes;
 }
 
-/// Behind the present piece: the next chunk, step or round.
+/// Moves the position to the next chunk, step or round.
 TUTTI_DEVICE void pass_piece(BlockState& block) {
   Position& at = block.at;
   at.done_bytes = 0;
@@ -57,7 +58,7 @@ TUTTI_DEVICE void begin_slice(BlockState& block, uint64_t bytes) {
   block.running = 1;
 }
 
-/// Moves the position to the next slice that is not empty. `running` = 0: all steps are done.
+/// Moves the position to the next slice that is not empty. `running` becomes 0 at the end of the lane.
 TUTTI_DEVICE void find_slice(BlockState& block) {
   Position& at = block.at;
   block.stopped = 0;
@@ -73,7 +74,7 @@ TUTTI_DEVICE void find_slice(BlockState& block) {
   }
 }
 
-/// The slice has been moved.
+/// Moves the position past the slice.
 TUTTI_DEVICE void pass_slice(BlockState& block) {
   block.at.done_bytes += block.slice.bytes;
   if (block.at.done_bytes >= find_piece(block)) pass_piece(block);
@@ -81,12 +82,12 @@ TUTTI_DEVICE void pass_slice(BlockState& block) {
 
 // ---- making the ends ready (a thread each) ------------------------------------------------------
 
-/// Where the slice lies at an end in memory.
+/// The address of the slice at an end in memory.
 TUTTI_DEVICE unsigned char* memory_of(const BlockState& block, const End& end) {
   const uint64_t offset = block.program.offsets[end.index + block.at.chunk] + block.at.done_bytes;
   switch (end.kind) {
     case EndKind::kInput:
-      // The input is only read; one function serves both directions.
+      // Nobody writes the input; one function serves both directions.
       return static_cast<unsigned char*>(const_cast<void*>(block.part.input)) + block.start + offset;
     case EndKind::kOutput: return static_cast<unsigned char*>(block.part.output) + block.start + offset;
     case EndKind::kScratch: return block.program.scratch + offset;  // holds one round
@@ -98,9 +99,8 @@ TUTTI_DEVICE bool is_link(const End& end) {
   return end.kind == EndKind::kSend || end.kind == EndKind::kReceive;
 }
 
-/// Where a step that copies a message puts it in the receive buffer: there it lies already when it was
-/// placed.
-TUTTI_DEVICE unsigned char* placed_at(const BlockState& block) {
+/// Where the step copies a message in the receive buffer, and where a direct write has already put it.
+TUTTI_DEVICE unsigned char* output_of(const BlockState& block) {
   const Step& step = block.step;
   uint32_t i = 0;
   const End* sinks = block.program.ends + step.first_end + step.source_count;
@@ -108,19 +108,20 @@ TUTTI_DEVICE unsigned char* placed_at(const BlockState& block) {
   return memory_of(block, sinks[i]);
 }
 
-/// Where this rank finds what a peer names: by its address, or by its place in one of the peer's regions.
+/// This rank's address for a peer's reference: an address, or a locality in one of the peer's registered
+/// memories.
 TUTTI_DEVICE unsigned char* address_of(const uint64_t* regions, uint64_t named) {
   if (regions == nullptr) return reinterpret_cast<unsigned char*>(named);
-  const uint64_t start = regions[named >> kRegionShift];
-  return reinterpret_cast<unsigned char*>(start + (named & ((1ull << kRegionShift) - 1)));
+  const uint64_t start = regions[named >> kLocationShift];
+  return reinterpret_cast<unsigned char*>(start + (named & ((1ull << kLocationShift) - 1)));
 }
 
-/// The place of a part of a buffer, if it lies in a region; else 0.
-TUTTI_DEVICE uint64_t place_of(const Reach& reach, uint64_t offset, uint64_t bytes) {
-  return reach.place != 0 && offset + bytes <= reach.bytes ? reach.place + offset : 0;
+/// The locality of a part of a buffer; 0: not in registered memory.
+TUTTI_DEVICE uint64_t location_of(const Reach& reach, uint64_t offset, uint64_t bytes) {
+  return reach.location != 0 && offset + bytes <= reach.bytes ? reach.location + offset : 0;
 }
 
-/// Where the payload of a message that has come lies.
+/// The payload of the message that has arrived.
 TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const RecvLink& link, const Cell& cell,
                                              Carriage carriage) {
   if (carriage == Carriage::kInline) return reinterpret_cast<const unsigned char*>(cell.payload);
@@ -128,7 +129,7 @@ TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const Recv
     return reinterpret_cast<const unsigned char*>(link.slots) +
            (link.next & link.slot_mask) * static_cast<uint64_t>(link.slot_bytes);
   const uint64_t reference = *reinterpret_cast<const uint64_t*>(cell.payload);
-  if (reference == kWrittenDirectly) return placed_at(block);
+  if (reference == kWrittenDirectly) return output_of(block);
   return address_of(link.regions, reference);
 }
 
@@ -150,7 +151,8 @@ TUTTI_DEVICE void ready_source(BlockState& block, uint32_t item, const End& end)
     block.slice.sources[item] = payload_of(block, link, cell, flag::carriage(word));
 }
 
-/// What the reader of `link` is told of where the slice lies: an address or a place; 0: it travels by value.
+/// The reference that tells the reader of `link` where the slice is: an address or a locality. 0: the slice
+/// travels by value.
 TUTTI_DEVICE uint64_t reference_for(const BlockState& block, const SendLink& link) {
   const Step& step = block.step;
   const uint64_t bytes = block.slice.bytes;
@@ -160,10 +162,10 @@ TUTTI_DEVICE uint64_t reference_for(const BlockState& block, const SendLink& lin
   if (link.same_memory != 0) return address;
   const Part& part = block.part;
   if (end.kind == EndKind::kInput)
-    return place_of(part.input_reach, address - reinterpret_cast<uint64_t>(part.input), bytes);
+    return location_of(part.input_reach, address - reinterpret_cast<uint64_t>(part.input), bytes);
   if (end.kind == EndKind::kOutput)
-    return place_of(part.output_reach, address - reinterpret_cast<uint64_t>(part.output), bytes);
-  return step.place != 0 ? step.place + block.at.done_bytes : 0;
+    return location_of(part.output_reach, address - reinterpret_cast<uint64_t>(part.output), bytes);
+  return step.location != 0 ? step.location + block.at.done_bytes : 0;
 }
 
 TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
@@ -193,7 +195,7 @@ TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
     block.slice.sinks[item - step.source_count] = reinterpret_cast<unsigned char*>(sink);
 }
 
-/// Ends of a step in all. Its companions come last and are links.
+/// The number of a step's ends. Companions come last and are links.
 TUTTI_DEVICE uint32_t end_count(const Step& step) {
   return step.source_count + step.sink_count + step.companion_count;
 }
@@ -201,7 +203,7 @@ TUTTI_DEVICE uint32_t end_count(const Step& step) {
 TUTTI_DEVICE void ready_ends(BlockState& block) {
   const Step& step = block.step;
   const uint32_t count = end_count(step);
-  if (device::thread_index() == 0) block.placed = 0;
+  if (device::thread_index() == 0) block.direct = 0;
   for (uint32_t item = device::thread_index(); item < count; item += device::thread_count()) {
     const End end = block.program.ends[step.first_end + item];
     if (end.kind == EndKind::kReceive) {
@@ -216,59 +218,60 @@ TUTTI_DEVICE void ready_ends(BlockState& block) {
   }
 }
 
-// ---- placing results in the receivers' buffers --------------------------------------------------
+// ---- direct writes into the receivers' buffers --------------------------------------------------
 
-/// Where the slice, `offset` bytes into the receive buffers, lies in that of the window's owner; null while
-/// it cannot be written from here.
+/// The address of the slice, `offset` bytes into the peer's exposed buffer; null while this rank cannot write
+/// there.
 TUTTI_DEVICE unsigned char* expose_buffer(const BlockState& block, const PeerExposedBuffer& peer,
                                           uint64_t offset) {
-  const ExposedBuffer& window = *peer.window;
-  if (device::load_acquire(&window.call) != block.call) return nullptr;
+  const ExposedBuffer& exposed = *peer.buffer;
+  if (device::load_acquire(&exposed.call) != block.call) return nullptr;
   if (peer.regions == nullptr)
-    return reinterpret_cast<unsigned char*>(device::load_relaxed(&window.address)) + offset;
-  const Reach reach{.place = device::load_relaxed(&window.reach.place),
-                    .bytes = device::load_relaxed(&window.reach.bytes)};
-  const uint64_t place = place_of(reach, offset, block.slice.bytes);
-  return place != 0 ? address_of(peer.regions, place) : nullptr;
+    return reinterpret_cast<unsigned char*>(device::load_relaxed(&exposed.address)) + offset;
+  const Reach reach{.location = device::load_relaxed(&exposed.reach.location),
+                    .bytes = device::load_relaxed(&exposed.reach.bytes)};
+  const uint64_t location = location_of(reach, offset, block.slice.bytes);
+  return location != 0 ? address_of(peer.regions, location) : nullptr;
 }
 
-/// The sinks of a slice that is placed: the receivers' buffers and the own memory.
+/// Sets the sinks of a direct write: the receivers' buffers and this rank's memory.
 TUTTI_DEVICE void choose_sinks(BlockState& block) {
   const Step& step = block.step;
   for (uint32_t i = 0; i < step.exposed_count; ++i) {
-    if (block.windows[i] == nullptr) return;
+    if (block.exposed[i] == nullptr) return;
   }
   const End* sinks = block.program.ends + step.first_end + step.source_count;
   uint32_t count = 0;
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (!is_link(sinks[i])) block.slice.sinks[count++] = block.slice.sinks[i];
   }
-  for (uint32_t i = 0; i < step.exposed_count; ++i) block.slice.sinks[count++] = block.windows[i];
+  for (uint32_t i = 0; i < step.exposed_count; ++i) block.slice.sinks[count++] = block.exposed[i];
   block.slice.sink_count = count;
-  block.placed = 1;
+  block.direct = 1;
 }
 
-/// Where all receivers have opened their buffers in this call, the result goes straight there.
-TUTTI_DEVICE void place_result(BlockState& block) {
+/// Writes the result directly if all receivers expose their buffers in this call.
+TUTTI_DEVICE void write_directly(BlockState& block) {
   const Step& step = block.step;
   if (step.exposed_count == 0 || block.slice.bytes < block.program.reference_bytes) return;
   const unsigned char* const own = block.slice.sinks[step.refer_end - step.source_count];
   const auto offset = static_cast<uint64_t>(own - static_cast<unsigned char*>(block.part.output));
   for (uint32_t i = device::thread_index(); i < step.exposed_count; i += device::thread_count())
-    block.windows[i] = expose_buffer(block, block.program.windows[step.first_exposed + i], offset);
-  device::barrier("the windows are known");
+    block.exposed[i] = expose_buffer(block, block.program.exposed[step.first_exposed + i], offset);
+  device::barrier("the exposed buffers are known");
   if (device::thread_index() == 0) choose_sinks(block);
   device::barrier("the sinks are chosen");
 }
 
-/// Opens the own window; every block does, so that whoever has a message from one finds it open.
+/// Exposes this rank's buffer. Every block does so before its first message, so that a message's reader finds
+/// the buffer exposed.
 TUTTI_DEVICE void begin_operation(const BlockState& block) {
-  ExposedBuffer* const window = block.program.state->window;
-  if (window == nullptr || block.program.windows == nullptr || block.program.is_collective == 0) return;
-  device::store_relaxed(&window->address, reinterpret_cast<uint64_t>(block.part.output));
-  device::store_relaxed(&window->reach.place, block.part.output_reach.place);
-  device::store_relaxed(&window->reach.bytes, block.part.output_reach.bytes);
-  device::store_release(&window->call, block.call);
+  ExposedBuffer* const exposed = block.program.state->exposed;
+  if (exposed == nullptr || block.program.exposed == nullptr || block.program.is_collective == 0) return;
+  device::store_relaxed(&exposed->address, reinterpret_cast<uint64_t>(block.part.output));
+  device::store_relaxed(&exposed->reach.location, block.part.output_reach.location);
+  device::store_relaxed(&exposed->reach.bytes, block.part.output_reach.bytes);
+  device::store_release(&exposed->call, block.call);
 }
 
 // ---- telling the peers (a thread each) ----------------------------------------------------------
@@ -277,16 +280,16 @@ TUTTI_DEVICE void commit(BlockState& block, const ReadyEnd& ready, SendLink& lin
   Cell& cell = link.cells[link.next & link.slot_mask];
   Carriage carriage = ready.carriage;
   ++link.next;
-  if (block.placed != 0 || carriage == Carriage::kReference) {
-    *reinterpret_cast<uint64_t*>(cell.payload) = block.placed != 0 ? kWrittenDirectly : ready.reference;
+  if (block.direct != 0 || carriage == Carriage::kReference) {
+    *reinterpret_cast<uint64_t*>(cell.payload) = block.direct != 0 ? kWrittenDirectly : ready.reference;
     carriage = Carriage::kReference;
-    if (block.placed == 0) link.last_reference = link.next;
+    if (block.direct == 0) link.last_reference = link.next;
   }
   if (link.comes_back != 0) link.last_reference = link.next;
   device::store_release(&cell.word, ready.word | static_cast<uint64_t>(carriage) << flag::kCarriageShift);
 }
 
-/// The writer hears of slots late, but of references at once.
+/// Reports freed slots late, but references at once.
 TUTTI_DEVICE void release(const ReadyEnd& ready, RecvLink& link) {
   ++link.next;
   if (ready.carriage >= Carriage::kReference || (link.next & link.credit_mask) == 0)
@@ -303,8 +306,8 @@ TUTTI_DEVICE void tell_peers(BlockState& block, uint32_t first_end, uint32_t cou
 
 // ---- a lane -------------------------------------------------------------------------------------
 
-/// Waits until nobody reads this rank's buffers, or what it has contributed, any more; item s * kMaxSinks + m
-/// is sink m of the lane's step s.
+/// Waits until no rank reads this rank's buffers or contributions any more. Item s * kMaxSinks + m is sink m
+/// of the lane's step s.
 TUTTI_DEVICE void await_references(BlockState& block) {
   const bool refers = block.program.reference_bytes != UINT64_MAX;
   for (uint32_t s = device::thread_index(); s < block.lane.step_count; s += device::thread_count()) {
@@ -314,7 +317,7 @@ TUTTI_DEVICE void await_references(BlockState& block) {
       const End end = block.program.ends[step.first_end + step.source_count + m];
       if (end.kind != EndKind::kSend) continue;
       const SendLink& link = block.program.sends[end.index];
-      if (link.last_reference + link.slot_mask < link.limit) continue;  // or none was ever sent
+      if (link.last_reference + link.slot_mask < link.limit) continue;  // true as well if none was ever sent
       const Stop why = wait_for(block, "references to come back", &link.credit->released, [&] {
         return device::load_acquire(&link.credit->released) >= link.last_reference;
       });
@@ -323,7 +326,7 @@ TUTTI_DEVICE void await_references(BlockState& block) {
   }
 }
 
-/// Runs slices until the lane is finished or stopped. Returns whether it moved any.
+/// Runs slices until the lane is finished or stopped. Returns whether a slice moved.
 TUTTI_DEVICE bool run_lane(BlockState& block) {
   bool moved = false;
   if (device::thread_index() == 0) find_slice(block);
@@ -334,7 +337,7 @@ TUTTI_DEVICE bool run_lane(BlockState& block) {
     ready_ends(block);
     device::barrier("the ends are ready");
     if (why_stopped(block) != Stop::kNone) return moved;
-    place_result(block);
+    write_directly(block);
     move_slice(block.slice);
     device::barrier("the slice is moved");
     tell_peers(block, first_end, count);
@@ -351,7 +354,7 @@ TUTTI_DEVICE bool run_lane(BlockState& block) {
   return moved;
 }
 
-/// What the stopped lane waits for, or what came instead (one thread).
+/// What the stopped lane waits for, or which message came instead (one thread).
 TUTTI_DEVICE Obstacle find_obstacle(const BlockState& block) {
   Obstacle obstacle{};
   const Stop why = why_stopped(block);
@@ -381,7 +384,7 @@ TUTTI_DEVICE Obstacle find_obstacle(const BlockState& block) {
   return obstacle;
 }
 
-/// Runs the lane that falls to the calling block.
+/// Runs the calling block's lanes.
 TUTTI_DEVICE void run_launch(const Launch& launch) {
   TUTTI_SHARED(BlockState, block);
   run_block(block, launch);

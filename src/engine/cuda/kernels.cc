@@ -1,6 +1,6 @@
 #include "engine/cuda/kernels.h"
 
-// embed.py makes them of what nvcc has compiled.
+// embed.py makes these symbols from nvcc's output.
 extern "C" const std::byte tutti_cuda_image[];
 extern "C" const std::byte tutti_cuda_image_end[];
 

@@ -1,4 +1,4 @@
-// The kernels of this library, compiled for devices and embedded.
+// The library's kernels, compiled for devices and embedded.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,12 @@
 
 namespace tutti::cuda {
 
-/// Runs the Programs of a Launch, its one argument.
+/// Runs the Programs of its one argument, a Launch.
 inline constexpr const char* kRunKernel = "tutti_run";
 /// The same for Programs of short calls.
 inline constexpr const char* kShortKernel = "tutti_short";
 
-/// A fat binary with all kernels, as cuLibraryLoadData takes it; empty: this build has none.
+/// A fat binary with all kernels, for cuLibraryLoadData; empty: this build has no kernels.
 std::span<const std::byte> kernel_image();
 
 }  // namespace tutti::cuda

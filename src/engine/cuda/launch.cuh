@@ -1,15 +1,14 @@
-// A launch as every kernel of this library knows it: how the blocks of a rank's part begin, wait, leave and
-// tell the host. What a block does between is its interpreter's: interpreter.cuh, or short.cuh for short
-// calls.
+// A launch: how the blocks of a rank's part begin, wait, leave and report to the host. The interpreters
+// (interpreter.cuh, short.cuh) do the rest.
 //
-// A wait is bounded by Launch::poll_limit. Who gives up stops its block, which stores the lane's position and
-// leaves the lane; so does a block whose peer made another call, or that sees the host's abort. The last one
-// out of all lanes says how it went (Signals) and, when all are finished, makes the Program ready for its
-// next call.
+// A block stops after Launch::poll_limit polls, on another call of its peer, or when the host aborts. It then
+// stores the lane's position and leaves the lane. The last block out of all lanes reports the result
+// (Signals) and, if all lanes are finished, prepares the Program for its next call.
 //
-// In a launch that stays the same is called a round. A block that has left a lane unfinished waits until all
-// lanes have been left, so that the host is told what everybody waits for, and begins again; one whose lanes
-// are finished leaves the device. Nothing has to be launched behind, so nothing that other streams hold up.
+// A launch that stays (Launch::stays) does so in rounds. A block with an unfinished lane waits until all
+// lanes are left, so that the host learns what the ranks wait for, and begins again. A block with only
+// finished lanes leaves the device. As no second launch is needed, other streams cannot hold the operation
+// up.
 #pragma once
 
 #include <cstddef>
@@ -23,22 +22,22 @@
 
 namespace tutti::cuda {
 
-/// Polls between two looks at the abort word, which lies in host memory.
+/// Polls between two looks at the abort word, which is in host memory.
 inline constexpr uint64_t kPollsPerLook = 1024;
 
-/// Why a lane stops; the more urgent ones are higher.
+/// Why a lane stops. A higher value is more urgent.
 enum class Stop : uint32_t {
   kNone = 0,
   kNotReady = 1,
-  kFailed = 2,  ///< another block, or an earlier launch, has failed
+  kFailed = 2,  ///< another block or an earlier launch has failed
   kMismatch = 3,
   kAborted = 4,
 };
 
-/// What a thread has found out about an end and does when the slice has been moved.
+/// What a thread knows of an end, for use once the slice has moved.
 struct ReadyEnd {
-  uint64_t word;       ///< links: the flag word that came, or that will be sent
-  uint64_t reference;  ///< sent by reference: what the reader is told of where the slice lies
+  uint64_t word;       ///< links: the flag word received, or to send
+  uint64_t reference;  ///< sent by reference: what tells the reader where the slice is
   Carriage carriage;
 };
 
@@ -53,21 +52,21 @@ struct BlockState {
   uint64_t left;     ///< RankState::left in this round
   uint32_t rounds;   ///< RankState::rounds / kRound in this round
   uint64_t call;     ///< number of the collective
-  uint64_t start;    ///< of the present piece in its chunk
-  uint64_t stopped;  ///< Stop << 32 | ~(the thread's item): the most urgent one, of several the first item's
+  uint64_t start;    ///< offset of the current piece in its chunk
+  uint64_t stopped;  ///< Stop << 32 | ~item of the thread: the most urgent stop, then the lowest item
   uint32_t lane_index;
   uint32_t running;     ///< 1: there is a slice
-  uint32_t placed;      ///< 1: the slice went straight into the receivers' buffers
-  uint32_t is_last;     ///< 1: this block is the last one out
+  uint32_t direct;      ///< 1: the slice was written directly into the receivers' buffers
+  uint32_t is_last;     ///< 1: this block is the last out
   uint32_t stays;       ///< Launch::stays
   uint32_t begins;      ///< 1: this is the first round of an operation
-  uint32_t unfinished;  ///< of the block's lanes in this round so far
-  uint32_t goes_on;     ///< 1: it has another lane to run
+  uint32_t unfinished;  ///< the block's unfinished lanes in this round so far
+  uint32_t goes_on;     ///< 1: the block has another lane to run
   uint16_t signature;
   Ring ring;
   Slice slice;
   ReadyEnd ends[reduce::kMaxSources + reduce::kMaxSinks + 2 * kMaxMulticastRanks];
-  unsigned char* windows[reduce::kMaxSinks];
+  unsigned char* exposed[reduce::kMaxSinks];
 };
 
 // ---- stopping -----------------------------------------------------------------------------------
@@ -82,13 +81,13 @@ TUTTI_DEVICE uint32_t stopped_item(const BlockState& block) {
   return ~static_cast<uint32_t>(block.stopped);
 }
 
-/// Whether somebody else has ended the operation.
+/// Whether the host or another block has ended the operation.
 TUTTI_DEVICE Stop look_around(const BlockState& block) {
   if (device::load_acquire(&block.program.signals->abort) != 0) return Stop::kAborted;
   return device::load_relaxed(&block.program.state->failed) != 0 ? Stop::kFailed : Stop::kNone;
 }
 
-/// Polls `is_ready` until it says yes, the launch's bound is reached or the operation has been ended.
+/// Polls `is_ready` until it returns true, the launch's bound is reached or the operation has ended.
 template <class IsReady>
 TUTTI_DEVICE Stop wait_for(const BlockState& block, const char* what, const void* address,
                            IsReady&& is_ready) {
@@ -107,8 +106,7 @@ TUTTI_DEVICE Stop wait_for(const BlockState& block, const char* what, const void
 
 // ---- beginning and leaving ----------------------------------------------------------------------
 
-/// The part that the calling block runs (one thread). Every index is constant: the argument lies where no
-/// other index can reach it.
+/// Finds the calling block's part (one thread). The launch argument needs constant indices.
 TUTTI_DEVICE void find_part(BlockState& block, const Launch& launch) {
   TUTTI_UNROLL
   for (uint32_t p = 0; p < kMaxParts; ++p) {
@@ -117,7 +115,7 @@ TUTTI_DEVICE void find_part(BlockState& block, const Launch& launch) {
   }
 }
 
-/// What the block keeps for all its lanes (one thread).
+/// Sets what the block keeps for all its lanes (one thread).
 TUTTI_DEVICE void begin_block(BlockState& block, const Launch& launch) {
   find_part(block, launch);
   block.program = *block.part.program;
@@ -126,7 +124,7 @@ TUTTI_DEVICE void begin_block(BlockState& block, const Launch& launch) {
   block.stays = launch.stays;
   block.begins = launch.first;
   block.unfinished = 0;
-  // They do not change before this block has left its lanes.
+  // Both stay the same until this block has left its lanes.
   block.left = device::load_relaxed(&block.program.state->left);
   block.rounds = device::load_relaxed(&block.program.state->rounds) / kRound;
 }
@@ -142,7 +140,7 @@ TUTTI_DEVICE void begin_lane(BlockState& block) {
       block.program.is_collective != 0 ? call_signature(block.program.signature_seed, block.call) : 0;
   block.running = 0;
   block.stopped = 0;
-  block.placed = 0;
+  block.direct = 0;
   Slice& slice = block.slice;
   slice.arithmetic = block.program.arithmetic;
   if (part.scale != nullptr) {
@@ -157,8 +155,8 @@ TUTTI_DEVICE void begin_lane(BlockState& block) {
   if (device::load_relaxed(&block.program.state->failed) != 0) stop(block, Stop::kFailed, 0);
 }
 
-/// Counts the lanes of a block that is about to leave a launch that stays: all are finished. Before the last
-/// of them is left, so that who ends the round sees it.
+/// Counts the finished lanes of a block that is about to leave a launch that stays. Call before leaving the
+/// last lane: the block that ends the round must see the count.
 TUTTI_DEVICE void count_gone(BlockState& block) {
   const uint32_t lanes = block.program.lane_count;
   const uint32_t blocks = block.part.block_count;
@@ -167,7 +165,7 @@ TUTTI_DEVICE void count_gone(BlockState& block) {
     device::add_relaxed(&block.program.state->lanes_gone, (lanes - own + blocks - 1) / blocks);
 }
 
-/// Stores where the lane left off and counts it out (one thread). `was_finished`: in an earlier launch or
+/// Stores the lane's position and counts the lane out (one thread). `was_finished`: in an earlier launch or
 /// round.
 TUTTI_DEVICE void leave(BlockState& block, bool was_finished, bool moved) {
   RankState* const state = block.program.state;
@@ -182,7 +180,7 @@ TUTTI_DEVICE void leave(BlockState& block, bool was_finished, bool moved) {
   block.is_last = device::add_acquire_release(&state->lanes_out, 1) + 1 == block.program.lane_count ? 1 : 0;
 }
 
-/// How the launch or round went, as its last block finds it (one thread).
+/// Returns how the launch or round ended. The last block calls this function (one thread).
 TUTTI_DEVICE Ring judge(BlockState& block) {
   RankState* const state = block.program.state;
   const uint32_t failed = device::load_relaxed(&state->failed);
@@ -190,14 +188,14 @@ TUTTI_DEVICE Ring judge(BlockState& block) {
   if (device::load_relaxed(&state->lanes_finished) == block.program.lane_count) return Ring::kDone;
   if (device::load_acquire(&block.program.signals->abort) == 0) {
     if (block.stays == 0) return Ring::kUnfinished;
-    // From here on no block may desert the round: all are needed in the next one.
+    // From here on no block may desert: the next round needs all.
     if (device::add_acquire_release(&state->rounds, kRound) % kRound == 0) return Ring::kGoesOn;
   }
   device::store_relaxed(&state->failed, static_cast<uint32_t>(Ring::kAborted));
   return Ring::kAborted;
 }
 
-/// Writes a part of LaunchReport, which the host may be reading.
+/// Writes a part of the LaunchReport. The host may read at the same time.
 template <class T>
 TUTTI_DEVICE void tell(uint64_t* report, size_t offset, const T& part) {
   static_assert(sizeof(T) % sizeof(uint64_t) == 0);
@@ -209,8 +207,8 @@ TUTTI_DEVICE void tell(uint64_t* report, size_t offset, const T& part) {
   }
 }
 
-/// The obstacle that the host is told of: the first mismatch, or else that of the lowest lane that is not
-/// finished. `before`: what it was told last.
+/// Tells the host the obstacle of the first mismatch, or else of the lowest unfinished lane. `before`: the
+/// previous report.
 TUTTI_DEVICE void tell_obstacle(const BlockState& block, uint64_t* report, const uint64_t* before) {
   for (uint32_t lane = 0; lane < block.program.lane_count; ++lane) {
     const Position& at = block.program.positions[lane];
@@ -220,7 +218,7 @@ TUTTI_DEVICE void tell_obstacle(const BlockState& block, uint64_t* report, const
     tell(report, offsetof(LaunchReport, part), block.part);
     return;
   }
-  // A launch behind a mismatch, which has met none itself.
+  // A launch after a mismatch meets none: repeat the previous report.
   for (uint32_t i = offsetof(LaunchReport, part) / sizeof(uint64_t); i < kReportWords; ++i)
     device::store_relaxed(report + i, device::load_relaxed(before + i));
 }
@@ -234,8 +232,8 @@ TUTTI_DEVICE void tell_report(const BlockState& block, uint64_t left, bool has_o
   tell(report, offsetof(LaunchReport, sequence), state->sequence);
 }
 
-/// Counts the launch or round and rings the host (one thread). Nothing of a launch is written after `done`,
-/// nothing of a round after RankState::left.
+/// Counts the launch or round and rings the host (one thread). The last write of a launch is `done`, of a
+/// round RankState::left.
 TUTTI_DEVICE void ring_host(BlockState& block) {
   RankState* const state = block.program.state;
   Signals* const signals = block.program.signals;
@@ -259,7 +257,7 @@ TUTTI_DEVICE void ring_host(BlockState& block) {
   if (ended) device::store_release(&signals->done, 1);
 }
 
-/// The end of a launch or round, by all threads of its last block.
+/// Ends a launch or round (all threads of the last block).
 TUTTI_DEVICE void close_launch(BlockState& block) {
   if (device::thread_index() == 0) block.ring = judge(block);
   device::barrier("the launch is judged");
@@ -272,9 +270,9 @@ TUTTI_DEVICE void close_launch(BlockState& block) {
   if (device::thread_index() == 0) ring_host(block);
 }
 
-/// Leaves a round before its end if the host has ended the operation: other blocks may wait for this one's
-/// place on the device. Its lanes have been counted, so the last block out, whichever it is, ends the
-/// operation. Not where the round has just gone on, of which this block is about to hear.
+/// Leaves a round early if the host has ended the operation: others may wait for this block's place on the
+/// device. Its lanes are counted, so the last block out still ends the operation. False: the round has just
+/// gone on.
 TUTTI_DEVICE bool desert(const BlockState& block) {
   RankState* const state = block.program.state;
   if (device::load_acquire(&block.program.signals->abort) == 0) return false;
@@ -282,7 +280,7 @@ TUTTI_DEVICE bool desert(const BlockState& block) {
   return device::add_acquire_release(&state->rounds, 1) / kRound == block.rounds;
 }
 
-/// Waits for the end of the round (one thread). Whether there is another one.
+/// Waits for the end of the round (one thread). Returns whether another round follows.
 TUTTI_DEVICE bool await_round(BlockState& block) {
   const uint64_t* const word = &block.program.state->left;
   uint64_t left = device::load_acquire(word);
@@ -302,8 +300,8 @@ TUTTI_DEVICE bool await_round(BlockState& block) {
   return left % (1u << kRingBits) == static_cast<uint64_t>(Ring::kGoesOn);
 }
 
-/// The block's next lane in a launch that stays (one thread): of this round, or of the next one, for which it
-/// waits. Whether there is one.
+/// The block's next lane in a launch that stays: in this round or, after a wait, in the next (one thread).
+/// Returns whether there is one.
 TUTTI_DEVICE bool find_next_lane(BlockState& block) {
   block.lane_index += block.part.block_count;
   if (block.lane_index < block.program.lane_count) return true;
@@ -311,9 +309,9 @@ TUTTI_DEVICE bool find_next_lane(BlockState& block) {
   return block.unfinished != 0 && await_round(block);
 }
 
-/// Runs the block's present lane until it is finished or stopped. The interpreter of `State` gives
-/// begin_operation (one thread, in the first round of an operation), run_lane (all threads; whether it moved
-/// anything) and find_obstacle (one thread: what the stopped lane waits for).
+/// Runs the block's current lane until it is finished or stopped. The interpreter of `State` provides
+/// begin_operation (one thread, in an operation's first round), run_lane (all threads; whether anything
+/// moved) and find_obstacle (one thread).
 template <class State>
 TUTTI_DEVICE void pass_lane(State& block) {
   if (device::thread_index() == 0) {
@@ -337,11 +335,11 @@ TUTTI_DEVICE void pass_lane(State& block) {
   if (block.is_last != 0) close_launch(block);
 }
 
-/// Runs the lanes that fall to the calling block, whose shared memory `block` is.
+/// Runs the calling block's lanes. `block` is its shared memory.
 template <class State>
 TUTTI_DEVICE void run_block(State& block, const Launch& launch) {
   if (device::thread_index() == 0) begin_block(block, launch);
-  // In one place, so that the compiler has no second copy of all that a lane does.
+  // One call site, so that the compiler keeps one copy of the lane's code.
   for (;;) {
     pass_lane(block);
     if (launch.stays == 0) return;

@@ -1,19 +1,18 @@
-// Short calls: one-shot plans run with packets that hold data and flag together, so that a message costs one
-// store and one load that sees it: no fence, no slot, no credit.
+// Short calls: one-shot plans with packets that hold data and flag together. A message costs one store and
+// one load: no fence, no slot, no credit.
 //
-// A call has two parts. First every thread pushes its packets into the receivers' mailboxes, which never
-// waits; then, behind a barrier, it polls the packets that it needs, reduces or copies them and writes the
-// result. What a rank itself adds comes through its own mailbox too: so what is polled stays as it is until
-// the call has ended, and a block that gave up begins its second part anew without harm, though the result
-// may lie over the input by then.
+// First every thread pushes its packets into the receivers' mailboxes, without waiting. After a barrier it
+// polls the packets that it needs, reduces or copies them and writes the result. A rank's own contribution
+// comes through its own mailbox too, so a block that gave up can poll again even if the result overwrites the
+// input.
 //
-// Every rank sends every rank at least one packet in each short call. Who has ended call n has heard from
-// all of n, which they began after they had ended n - 1: so nobody reads the half of n - 1 any more, and n +
-// 1 may write it. Two halves are enough, and no credit is.
+// In each call every rank sends every rank at least one packet. A rank that has ended call n knows that all
+// ranks began call n, after ending n - 1. So nobody reads the half of n - 1 any more, and n + 1 may use it:
+// two halves are enough, without credits.
 //
-// A flag holds 12 bits of the call's number. Packets that few calls use would show a flag of long ago, so
-// every so often (kRenewalPeriod) the senders write each half to its end. The rest of the flag is the call's
-// signature: a packet of this number with another signature is a mismatch.
+// A flag holds 12 bits of the call's number and the call's signature. A packet with the right number and
+// another signature is a mismatch. A rarely used packet could show a flag of long ago, so senders fill each
+// half to its end once per kRenewalPeriod.
 #pragma once
 
 #include "engine/cuda/device.h"
@@ -23,19 +22,18 @@
 
 namespace tutti::cuda {
 
-/// The shared memory of a block in a short call.
 struct ShortState : BlockState {
   ShortLane table;
   Calculation pushing;
   Calculation pulling;
-  uint64_t half;   ///< bytes from the first half of a mailbox to that of this call
-  uint32_t epoch;  ///< number of the short call
+  uint64_t half;   ///< offset of this call's half in a mailbox
+  uint32_t epoch;  ///< low bits of the short call's number
   uint32_t mark;   ///< flag of its packets
 };
 
 // ---- beginning ----------------------------------------------------------------------------------
 
-/// A lane's table comes to shared memory at once: no step waits for the next one's.
+/// Copies a lane's table to shared memory at once, so that no step waits for the next step's entry.
 TUTTI_DEVICE void copy_table(ShortState& block) {
   const auto* from = reinterpret_cast<const Packet*>(block.program.short_lanes + block.lane_index);
   auto* to = reinterpret_cast<Packet*>(&block.table);
@@ -44,7 +42,7 @@ TUTTI_DEVICE void copy_table(ShortState& block) {
     to[i] = device::load_packet(from + i);
 }
 
-/// The flag of this call's packets, and where they lie (one thread).
+/// Sets the flag and the mailbox half of this call (one thread).
 TUTTI_DEVICE void begin_packets(ShortState& block) {
   const uint64_t number = block.program.state->short_calls + 1;
   block.epoch = static_cast<uint32_t>(number) & kEpochMask;
@@ -53,7 +51,6 @@ TUTTI_DEVICE void begin_packets(ShortState& block) {
   block.mark = static_cast<uint32_t>(signature << kEpochBits) | block.epoch;
 }
 
-/// What the steps compute (one thread).
 TUTTI_DEVICE void begin_computing(ShortState& block) {
   const ShortLane& table = block.table;
   block.pushing = {.source_count = 1,
@@ -69,19 +66,19 @@ TUTTI_DEVICE void begin_computing(ShortState& block) {
 // ---- data and packets ---------------------------------------------------------------------------
 
 TUTTI_DEVICE unsigned char* memory_at(const ShortState& block, const ShortEnd& end) {
-  // The input is only read; one function serves both directions.
+  // Nobody writes the input; one function serves both directions.
   auto* const base = end.kind == EndKind::kInput ? const_cast<void*>(block.part.input) : block.part.output;
-  return static_cast<unsigned char*>(base) + end.place;
+  return static_cast<unsigned char*>(base) + end.location;
 }
-TUTTI_DEVICE WordPair* packet_at(const ShortState& block, uint64_t place, uint32_t index) {
-  return reinterpret_cast<WordPair*>(place + block.half) + index;
+TUTTI_DEVICE WordPair* packet_at(const ShortState& block, uint64_t location, uint32_t index) {
+  return reinterpret_cast<WordPair*>(location + block.half) + index;
 }
 TUTTI_DEVICE uint32_t data_bytes(const ShortStep& step, uint32_t index) {
   const uint32_t left = step.bytes - index * kPacketDataBytes;
   return left < kPacketDataBytes ? left : kPacketDataBytes;
 }
 
-/// Up to 8 bytes of memory, by words of 4 where these are aligned.
+/// Loads up to 8 bytes, in words of 4 bytes where aligned.
 TUTTI_DEVICE uint64_t load_data(const unsigned char* from, uint32_t bytes) {
   uint64_t data = 0;
   if (((reinterpret_cast<uint64_t>(from) | bytes) & 3) == 0) {
@@ -101,7 +98,7 @@ TUTTI_DEVICE void store_data(unsigned char* to, uint64_t data, uint32_t bytes) {
   }
 }
 
-/// 4 bytes of data below the flag, twice.
+/// Two words, each 4 bytes of data below the flag.
 TUTTI_DEVICE WordPair make_packet(uint64_t data, uint32_t mark) {
   const uint64_t flag = static_cast<uint64_t>(mark) << 32;
   return {{static_cast<uint32_t>(data) | flag, data >> 32 | flag}};
@@ -125,15 +122,15 @@ TUTTI_DEVICE void push_packet(const ShortState& block, const ShortStep& step, ui
   for (uint32_t m = 0; m < step.sink_count; ++m) {
     const ShortEnd& sink = step.ends[step.source_count + m];
     if (sink.kind == EndKind::kSend) {
-      device::store_pair(packet_at(block, sink.place, index), make_packet(data, block.mark));
+      device::store_pair(packet_at(block, sink.location, index), make_packet(data, block.mark));
     } else if (unsigned char* const to = memory_at(block, sink) + offset; to != from) {
       store_data(to, data, bytes);
     }
   }
 }
 
-/// Calls `move`(step, index of the packet) for all packets of steps [first, last) that fall to this thread:
-/// those of several steps side by side.
+/// Calls `move`(step, index of the packet) for this thread's packets of steps [first, last). The packets of
+/// all steps are dealt out together.
 template <class Move>
 TUTTI_DEVICE void deal_packets(const ShortState& block, uint32_t first, uint32_t last, Move&& move) {
   uint32_t index = device::thread_index();
@@ -146,33 +143,33 @@ TUTTI_DEVICE void deal_packets(const ShortState& block, uint32_t first, uint32_t
   }
 }
 
-/// Marks what this call does not use as its own.
+/// Writes this call's flag to all packets that the call does not use.
 TUTTI_DEVICE void renew_flags(const ShortState& block) {
   if (block.epoch % kRenewalPeriod > 1) return;
   for (uint32_t b = 0; b < block.table.unused_count; ++b) {
     const UnusedMail& unused = block.table.unused[b];
     for (uint32_t i = device::thread_index(); i < unused.packets; i += device::thread_count())
-      device::store_pair(packet_at(block, unused.place, i), make_packet(0, block.mark));
+      device::store_pair(packet_at(block, unused.location, i), make_packet(0, block.mark));
   }
 }
 
 // ---- pulling ------------------------------------------------------------------------------------
 
-/// What a thread has seen of one packet of every source.
+/// What a thread has seen of the same packet of every source.
 struct Arrival {
   Operands operands;
-  uint32_t late;  ///< a source whose packet has not come
-  bool differs;   ///< it has come, but of another call
+  uint32_t late;  ///< a source whose packet is missing
+  bool differs;   ///< the packet is from another call
 };
 
-/// Whether there is nothing to wait for any more.
+/// Returns whether the wait is over.
 TUTTI_DEVICE bool load_arrival(const ShortState& block, const ShortStep& step, uint32_t index,
                                Arrival& arrival) {
   WordPair packets[reduce::kMaxSources];
   TUTTI_UNROLL
   for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
     packets[k] = make_packet(0, block.mark);
-    if (k < step.source_count) packets[k] = device::load_pair(packet_at(block, step.ends[k].place, index));
+    if (k < step.source_count) packets[k] = device::load_pair(packet_at(block, step.ends[k].location, index));
   }
   bool all = true;
   TUTTI_UNROLL
@@ -190,17 +187,17 @@ TUTTI_DEVICE bool load_arrival(const ShortState& block, const ShortStep& step, u
   return all || arrival.differs;
 }
 
-/// The thread's item when it stops, as stop() takes it: step, source and packet.
+/// The item that a stopping thread passes to stop(): step, source and packet.
 inline constexpr uint32_t kItemSourceBits = 3;
 inline constexpr uint32_t kItemPacketBits = 16;
 
-/// Waits for one packet of every source and writes what becomes of them. Whether it has.
+/// Waits for one packet of every source and writes the result. False: the thread stopped.
 TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index) {
   const ShortStep& step = block.table.steps[number];
   Arrival arrival;
   arrival.late = 0;
   arrival.differs = false;
-  Stop why = wait_for(block, "a packet", packet_at(block, step.ends[0].place, index),
+  Stop why = wait_for(block, "a packet", packet_at(block, step.ends[0].location, index),
                       [&] { return load_arrival(block, step, index, arrival); });
   if (arrival.differs) why = Stop::kMismatch;
   if (why != Stop::kNone) {
@@ -217,7 +214,7 @@ TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index
 
 // ---- a lane (see run_block) ---------------------------------------------------------------------
 
-/// Nothing of a short call is offered to the peers.
+/// A short call exposes no buffers.
 TUTTI_DEVICE void begin_operation(const ShortState& /*block*/) {}
 
 TUTTI_DEVICE bool run_lane(ShortState& block) {
@@ -256,7 +253,7 @@ TUTTI_DEVICE Obstacle find_obstacle(const ShortState& block) {
   const ShortEnd& end = block.table.steps[obstacle.step].ends[source];
   obstacle.peer = end.peer;
   if (why == Stop::kMismatch) {
-    const WordPair packet = device::load_pair(packet_at(block, end.place, index));
+    const WordPair packet = device::load_pair(packet_at(block, end.location, index));
     const uint32_t first = flag_of(packet.words[0]);
     obstacle.word = first != block.mark ? first : flag_of(packet.words[1]);
     obstacle.expected = block.mark;
@@ -264,7 +261,7 @@ TUTTI_DEVICE Obstacle find_obstacle(const ShortState& block) {
   return obstacle;
 }
 
-/// Runs the lane of a short call that falls to the calling block.
+/// Runs the calling block's lane of a short call.
 TUTTI_DEVICE void run_short_launch(const Launch& launch) {
   TUTTI_SHARED(ShortState, block);
   run_block(block, launch);

@@ -1,4 +1,4 @@
-// Slice: what a block moves at once.
+// Slice: the bytes that a block moves at once.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@ namespace tutti::cuda {
 /// How the elements of a step's sources become one.
 struct Calculation {
   uint32_t source_count;
-  uint32_t scaled_sources;  ///< bit k: source k is multiplied by the scale
+  uint32_t scaled_sources;  ///< bit k: the scale multiplies source k
   uint32_t finishes;        ///< 1: the result is divided
   Arithmetic arithmetic;
 };
 
-/// A slice of a step with all that moving it takes; in shared memory.
+/// A slice of a step, with all that a block needs to move it; in shared memory.
 struct Slice : Calculation {
   const unsigned char* sources[reduce::kMaxSources];
   unsigned char* sinks[reduce::kMaxSinks];  ///< null: not written
   uint32_t sink_count;
-  uint32_t copies;     ///< 1: one source, no arithmetic; a sink that is the source is left alone
-  uint32_t collects;   ///< 1: source 0 is a multicast address, and loads from it are reduced
+  uint32_t copies;     ///< 1: one source and no arithmetic; a sink equal to the source is skipped
+  uint32_t collects;   ///< 1: source 0 is a multicast address; loads from it reduce
   uint32_t published;  ///< bit m: sink m is a multicast address; its 16-byte packets may be stored whole
   uint64_t bytes;
 };

@@ -1,4 +1,4 @@
-#include "bootstrap/acceptor.h"
+#include "net/acceptor.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -95,17 +95,17 @@ void Acceptor::admit(FileDescriptor socket, const Endpoint& peer) {
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   const int fd = socket.get();
-  const Locality place = pending_.insert(
+  const PendingEntry entry = pending_.insert(
       pending_.end(), {std::move(socket), peer, false,
                        AcceptorHandshake(options_.credentials, nonce, options_.judge), EventLoop::Timer{}});
-  if (!loop_.watch(fd, EPOLLIN, [this, place](uint32_t) { ready(place); })) {
-    pending_.erase(place);
+  if (!loop_.watch(fd, EPOLLIN, [this, entry](uint32_t) { ready(entry); })) {
+    pending_.erase(entry);
     return;
   }
-  place->deadline = loop_.call_at(loop_.now() + options_.proof_timeout_ms * 1'000'000, [this, place] {
-    refuse_stranger(place, counts_.timed_out, Stranger::kStalled);
+  entry->deadline = loop_.call_at(loop_.now() + options_.proof_timeout_ms * 1'000'000, [this, entry] {
+    refuse_stranger(entry, counts_.timed_out, Stranger::kStalled);
   });
-  if (!write(*place)) end(place);
+  if (!write(*entry)) end(entry);
 }
 
 /// All messages fit into the empty buffer of a new socket: a partial write is a broken peer.
@@ -118,54 +118,54 @@ bool Acceptor::write(Pending& pending) {
   return true;
 }
 
-void Acceptor::ready(Locality place) {
+void Acceptor::ready(PendingEntry entry) {
   std::array<std::byte, kResponseBytes> buffer;
-  const ssize_t got = recv(place->socket.get(), buffer.data(), place->handshake.wanted(), MSG_DONTWAIT);
+  const ssize_t got = recv(entry->socket.get(), buffer.data(), entry->handshake.wanted(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) {
-    if (!place->spoke && is_of_ours(place->peer)) return refuse(place, counts_.refused);
-    return refuse_stranger(place, counts_.refused, place->spoke ? Stranger::kBroke : Stranger::kSilent);
+    if (!entry->spoke && is_of_ours(entry->peer)) return refuse(entry, counts_.refused);
+    return refuse_stranger(entry, counts_.refused, entry->spoke ? Stranger::kBroke : Stranger::kSilent);
   }
-  place->spoke = true;
-  const Status fed = place->handshake.feed(std::span(buffer).first(static_cast<size_t>(got)));
-  const bool written = write(*place);
+  entry->spoke = true;
+  const Status fed = entry->handshake.feed(std::span(buffer).first(static_cast<size_t>(got)));
+  const bool written = write(*entry);
   if (!fed && fed.code() == Code::kInvalidArgument) {
-    return refuse_stranger(place, counts_.refused, Stranger::kNoProof);
+    return refuse_stranger(entry, counts_.refused, Stranger::kNoProof);
   }
-  if (!fed) return refuse(place, counts_.refused);
-  if (!place->handshake.is_done()) return;
-  proved_.insert(place->peer.address);
-  if (!written) return refuse(place, counts_.refused);
+  if (!fed) return refuse(entry, counts_.refused);
+  if (!entry->handshake.is_done()) return;
+  proved_.insert(entry->peer.address);
+  if (!written) return refuse(entry, counts_.refused);
   ++counts_.accepted;
-  const Claim claim = place->handshake.claim();
-  loop_.forget(place->socket.get());
-  FileDescriptor socket = std::move(place->socket);
+  const Claim claim = entry->handshake.claim();
+  loop_.forget(entry->socket.get());
+  FileDescriptor socket = std::move(entry->socket);
   choose_congestion_control(socket.get());
-  loop_.cancel(place->deadline);
-  pending_.erase(place);
+  loop_.cancel(entry->deadline);
+  pending_.erase(entry);
   // The owner may close this acceptor now: a copy of the handler outlives it.
   const auto on_peer = options_.on_peer;
   on_peer(claim, std::move(socket));
 }
 
-void Acceptor::end(Locality place) {
-  loop_.cancel(place->deadline);
-  loop_.forget(place->socket.get());
-  pending_.erase(place);
+void Acceptor::end(PendingEntry entry) {
+  loop_.cancel(entry->deadline);
+  loop_.forget(entry->socket.get());
+  pending_.erase(entry);
 }
 
-void Acceptor::refuse(Locality place, uint64_t& count) {
+void Acceptor::refuse(PendingEntry entry, uint64_t& count) {
   ++count;
-  end(place);
+  end(entry);
 }
 
-void Acceptor::refuse_stranger(Locality place, uint64_t& count, Stranger kind) {
+void Acceptor::refuse_stranger(PendingEntry entry, uint64_t& count, Stranger kind) {
   const auto index = static_cast<size_t>(kind);
   if (!std::exchange(told_[index], true) && options_.on_stranger) {
-    options_.on_stranger("refused a connection from " + place->peer.text() + ": it " + kStrangerTexts[index] +
+    options_.on_stranger("refused a connection from " + entry->peer.text() + ": it " + kStrangerTexts[index] +
                          "; further ones like it are refused without a word");
   }
-  refuse(place, count);
+  refuse(entry, count);
 }
 
 }  // namespace tutti

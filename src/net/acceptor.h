@@ -15,11 +15,11 @@
 #include <set>
 #include <string>
 
-#include "bootstrap/endpoint.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/handshake.h"
 #include "core/file_descriptor.h"
 #include "core/log.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
+#include "net/handshake.h"
 
 namespace tutti {
 
@@ -75,7 +75,7 @@ class Acceptor {
     AcceptorHandshake handshake;
     EventLoop::Timer deadline;
   };
-  using Locality = std::list<Pending>::iterator;
+  using PendingEntry = std::list<Pending>::iterator;
 
   Acceptor(EventLoop& loop, FileDescriptor listener, AcceptorOptions options)
       : loop_(loop), listener_(std::move(listener)), options_(std::move(options)) {}
@@ -84,12 +84,12 @@ class Acceptor {
   bool displace();
   void pause();
   void admit(FileDescriptor socket, const Endpoint& peer);
-  void ready(Locality place);
+  void ready(PendingEntry entry);
   /// False when the connection has broken.
   bool write(Pending& pending);
-  void end(Locality place);
-  void refuse(Locality place, uint64_t& count);
-  void refuse_stranger(Locality place, uint64_t& count, Stranger kind);
+  void end(PendingEntry entry);
+  void refuse(PendingEntry entry, uint64_t& count);
+  void refuse_stranger(PendingEntry entry, uint64_t& count, Stranger kind);
   /// Whether a silent connection is one that a rank of ours gave up because another of its own got in first.
   bool is_of_ours(const Endpoint& peer) const { return proved_.contains(peer.address); }
 

@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/endpoint.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/handshake.h"
 #include "core/file_descriptor.h"
+#include "net/endpoint.h"
+#include "net/event_loop.h"
+#include "net/handshake.h"
 
 namespace tutti {
 
@@ -52,7 +52,7 @@ class Connector {
     bool connected = false;
     EventLoop::Timer deadline;
   };
-  using Locality = std::list<Attempt>::iterator;
+  using AttemptEntry = std::list<Attempt>::iterator;
   struct Resolution;
 
   Connector(EventLoop& loop, ConnectorOptions options, OnDone on_done)
@@ -61,11 +61,11 @@ class Connector {
   void begin_resolving();
   void end_resolving();
   void try_next();
-  void ready(Locality place, uint32_t events);
+  void ready(AttemptEntry attempt, uint32_t events);
   /// Where the attempt stands after what has come.
   Status advance(Attempt& attempt, uint32_t events);
-  void fail(Locality place, const Status& why);
-  void drop(Locality place);
+  void fail(AttemptEntry attempt, const Status& why);
+  void drop(AttemptEntry attempt);
   void end_round();
   Status unreachable(Code code, const char* what) const;
   void finish(Result<FileDescriptor> result);

@@ -1,4 +1,4 @@
-#include "bootstrap/handshake.h"
+#include "net/handshake.h"
 
 #include <algorithm>
 #include <cassert>
@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/wire.h"
 #include "core/version.h"
+#include "net/wire.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "bootstrap/endpoint.h"
+#include "net/endpoint.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

@@ -1,4 +1,4 @@
-#include "bootstrap/file_server.h"
+#include "net/file_server.h"
 
 #include <poll.h>
 #include <sys/epoll.h>

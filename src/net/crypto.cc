@@ -1,4 +1,4 @@
-#include "bootstrap/crypto.h"
+#include "net/crypto.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

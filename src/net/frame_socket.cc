@@ -1,4 +1,4 @@
-#include "bootstrap/frame_socket.h"
+#include "net/frame_socket.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "bootstrap/event_loop.h"
+#include "net/event_loop.h"
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>

@@ -18,8 +18,8 @@
 #include <functional>
 #include <span>
 
-#include "bootstrap/crypto.h"
 #include "core/result.h"
+#include "net/crypto.h"
 
 namespace tutti {
 

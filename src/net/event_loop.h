@@ -1,5 +1,14 @@
 // EventLoop: sockets and timers, driven by one thread.
 //
+// What the room owns (src/net): the means by which processes talk to each other beside the data. The room
+// knows nothing of ranks that meet, communicators or calls. It sees src/core only. Its parts:
+//   EventLoop, ControlThread        sockets and timers on the calling thread, or on a thread of their own
+//   local_socket, file_server       Unix sockets, and descriptors that are handed out over them
+//   endpoint, connector, acceptor   addresses; both ends of a new TCP connection
+//   handshake, crypto               how the two ends prove that they know a key
+//   frame, frame_socket, wire       what is said after that
+//   locality                        where a process runs
+//
 // A loop is an epoll instance whose descriptor becomes readable when anything is due, a timer included. So
 // the same state machines run three ways: a blocking call drives its own loop; one thread drives the loops of
 // a thousand simulated ranks; another epoll thread watches descriptor() and calls run_ready(). Time comes

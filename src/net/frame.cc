@@ -1,9 +1,9 @@
-#include "bootstrap/frame.h"
+#include "net/frame.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "bootstrap/wire.h"
+#include "net/wire.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "bootstrap/connector.h"
+#include "net/connector.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -104,36 +104,36 @@ void Connector::try_next() {
     if (attempts_.empty()) end_round();
     return;
   }
-  const Locality place = attempts_.emplace(attempts_.end());
-  place->endpoint = targets_[next_++];
+  const AttemptEntry attempt = attempts_.emplace(attempts_.end());
+  attempt->endpoint = targets_[next_++];
   if (next_ < targets_.size()) stagger_ = loop_.call_at(loop_.now() + kStaggerNs, [this] { try_next(); });
   Nonce nonce;
-  if (const Status random = fill_random(nonce); !random) return fail(place, random);
-  place->handshake = std::make_unique<ConnectorHandshake>(options_.credentials, options_.claim, nonce);
+  if (const Status random = fill_random(nonce); !random) return fail(attempt, random);
+  attempt->handshake = std::make_unique<ConnectorHandshake>(options_.credentials, options_.claim, nonce);
   sockaddr_storage storage;
-  const socklen_t length = place->endpoint.to_sockaddr(storage);
-  place->socket = FileDescriptor(socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!place->socket.is_open()) return fail(place, system_error("opening a TCP socket", errno));
+  const socklen_t length = attempt->endpoint.to_sockaddr(storage);
+  attempt->socket = FileDescriptor(socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!attempt->socket.is_open()) return fail(attempt, system_error("opening a TCP socket", errno));
   const int on = 1;
-  setsockopt(place->socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  begin_unpaced(place->socket.get());
-  if (connect(place->socket.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0 &&
+  setsockopt(attempt->socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  begin_unpaced(attempt->socket.get());
+  if (connect(attempt->socket.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0 &&
       errno != EINPROGRESS) {
     const int error = errno;
-    place->socket.reset();
+    attempt->socket.reset();
     transient_ = transient_ || options_.patient;
-    return fail(place, {Code::kPeerLost, std::strerror(error)});
+    return fail(attempt, {Code::kPeerLost, std::strerror(error)});
   }
-  const Status watched = loop_.watch(place->socket.get(), EPOLLIN | EPOLLOUT,
-                                     [this, place](uint32_t events) { ready(place, events); });
+  const Status watched = loop_.watch(attempt->socket.get(), EPOLLIN | EPOLLOUT,
+                                     [this, attempt](uint32_t events) { ready(attempt, events); });
   if (!watched) {
-    place->socket.reset();
-    return fail(place, watched);
+    attempt->socket.reset();
+    return fail(attempt, watched);
   }
-  place->deadline = loop_.call_at(loop_.now() + kAttemptNs, [this, place] {
+  attempt->deadline = loop_.call_at(loop_.now() + kAttemptNs, [this, attempt] {
     transient_ = true;
-    fail(place, {Code::kPeerLost,
-                 place->connected ? "connected, but it does not greet as tutti does" : "no answer"});
+    fail(attempt, {Code::kPeerLost,
+                   attempt->connected ? "connected, but it does not greet as tutti does" : "no answer"});
   });
 }
 
@@ -175,37 +175,37 @@ Status Connector::advance(Attempt& attempt, uint32_t events) {
   return Status::ok();
 }
 
-void Connector::ready(Locality place, uint32_t events) {
-  const Status status = advance(*place, events);
+void Connector::ready(AttemptEntry attempt, uint32_t events) {
+  const Status status = advance(*attempt, events);
   if (!status) {
     // With another address under way it may be that one which is there already; one that has not been tried
     // may lead elsewhere.
     const bool is_last = attempts_.size() == 1 && next_ == targets_.size();
-    if (place->handshake->refusal_is_final() && is_last) {
+    if (attempt->handshake->refusal_is_final() && is_last) {
       const Status verdict(status.code(),
-                           format("%s at %s: %s", options_.who.c_str(), place->endpoint.text().c_str(),
+                           format("%s at %s: %s", options_.who.c_str(), attempt->endpoint.text().c_str(),
                                   std::string(status.text()).c_str()));
       return finish(verdict);
     }
-    return fail(place, status);
+    return fail(attempt, status);
   }
-  if (!place->handshake->is_done()) return;
-  loop_.forget(place->socket.get());
-  FileDescriptor socket = std::move(place->socket);
+  if (!attempt->handshake->is_done()) return;
+  loop_.forget(attempt->socket.get());
+  FileDescriptor socket = std::move(attempt->socket);
   finish(std::move(socket));
 }
 
-void Connector::fail(Locality place, const Status& why) {
-  reasons_.push_back(place->endpoint.text() + " (" + std::string(why.text()) + ")");
+void Connector::fail(AttemptEntry attempt, const Status& why) {
+  reasons_.push_back(attempt->endpoint.text() + " (" + std::string(why.text()) + ")");
   if (last_.is_ok() || why.code() != Code::kPeerLost) last_ = why;
-  drop(place);
+  drop(attempt);
   try_next();
 }
 
-void Connector::drop(Locality place) {
-  loop_.cancel(place->deadline);
-  if (place->socket.is_open()) loop_.forget(place->socket.get());
-  attempts_.erase(place);
+void Connector::drop(AttemptEntry attempt) {
+  loop_.cancel(attempt->deadline);
+  if (attempt->socket.is_open()) loop_.forget(attempt->socket.get());
+  attempts_.erase(attempt);
 }
 
 /// No address let us in: again, if that may change.

@@ -1,4 +1,4 @@
-#include "bootstrap/control_thread.h"
+#include "net/control_thread.h"
 
 #include <poll.h>
 #include <sys/epoll.h>
@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "bootstrap/local_socket.h"
 #include "core/thread.h"
+#include "net/local_socket.h"
 
 namespace tutti {
 namespace {

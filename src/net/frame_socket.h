@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/event_loop.h"
-#include "bootstrap/frame.h"
 #include "core/file_descriptor.h"
+#include "net/event_loop.h"
+#include "net/frame.h"
 
 namespace tutti {
 

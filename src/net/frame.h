@@ -28,14 +28,14 @@ enum class FrameKind : uint32_t {
   kDown = 6,     ///< parent -> child: packed blobs of all ranks
   kMissing = 7,  ///< child -> parent: its deadline has passed; body: text that lists ranks that have not come
   kFail = 8,     ///< any: the bootstrap has failed; code and text
-  // Between the ranks of a communicator (comm/control_plane.h):
+  // Between the ranks of a communicator (health/control_plane.h):
   kAlert = 9,     ///< the communicator has failed; first = rank that found out, code and text
   kLeft = 10,     ///< the sender makes no further call
   kAsk = 11,      ///< what are you doing?
   kReport = 12,   ///< the answer; body: an encoded StatusCopy
   kBeat = 13,     ///< the sender lives
   kMembers = 14,  ///< who makes up the next communicator; body: packed Members
-  // From a process to tutti-inspect (comm/inspector_door.h):
+  // From a process to tutti-inspect (health/inspector_server.h):
   kText = 15,  ///< a part of the report; number: how many parts follow
   // Of a bootstrap:
   kTree = 16,  ///< rendezvous -> rank: the ranks are on several hosts; join again with endpoints

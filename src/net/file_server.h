@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/control_thread.h"
-#include "bootstrap/local_socket.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
+#include "net/control_thread.h"
+#include "net/local_socket.h"
 
 namespace tutti {
 

@@ -1,6 +1,6 @@
 // ControlThread: the one thread of a process that sleeps and answers what must be answered while the
 // application computes: ranks that want to join, peers that die. Never on the data path. An EventLoop
-// (meet/event_loop.h), with a lock around it.
+// (event_loop.h), with a lock around it.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 #include <mutex>
 #include <thread>
 
-#include "bootstrap/event_loop.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
+#include "net/event_loop.h"
 
 namespace tutti {
 
