@@ -64,7 +64,6 @@ struct TransportTraits {
   /// What arrives wakes a rank that waits in poll(2) after arm_wait(). Else the rank has to look again by
   /// time.
   bool wakes_waits = true;
-  uint32_t channels_most = UINT32_MAX;
   /// Slots that suit this transport, where the user has not asked for a size.
   uint32_t slot_bytes = 16384;
   /// Messages of at least this size are sent from where they lie. Smaller messages are copied into a slot.

@@ -396,12 +396,6 @@ TUTTI_API tutti_result_t tutti_memory_register(tutti_comm_t* comm, void* buffer,
 TUTTI_API tutti_result_t tutti_memory_deregister(tutti_comm_t* comm,
                                                  tutti_registered_memory_t* memory) TUTTI_NOEXCEPT;
 
-/* Tells the communicator that [buffer, buffer + bytes) will be used often. *handle is to be
- * deregistered before the communicator is destroyed. Local. A hint: never needed for correctness. */
-TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, size_t bytes,
-                                             void** handle) TUTTI_NOEXCEPT;
-TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle) TUTTI_NOEXCEPT;
-
 /* ---- collectives ---------------------------------------------------------------------------
  * P is the rank count. `send` and `recv` may be equal where "in place" says so and must otherwise
  * not overlap. Pointers of empty buffers may be NULL. All may block up to the deadline when

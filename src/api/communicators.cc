@@ -382,19 +382,6 @@ TUTTI_API tutti_result_t tutti_mem_free(void* pointer) noexcept {
   });
 }
 
-TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, size_t bytes,
-                                             void** handle) noexcept {
-  return guarded_on(comm, [&]() -> Status {
-    if (handle == nullptr) return null_argument("handle");
-    TUTTI_TRY(check_ready(comm));
-    TUTTI_TRY(check_extent(buffer, bytes));
-    auto registration = std::make_unique<char>();
-    *handle = registration.get();
-    comm->registrations.emplace(*handle, std::move(registration));
-    return Status::ok();
-  });
-}
-
 TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer, size_t bytes) noexcept {
   return guarded_on(comm, [&]() -> Status {
     if (pointer == nullptr) return null_argument("pointer");
@@ -421,16 +408,6 @@ TUTTI_API tutti_result_t tutti_memory_deregister(tutti_comm_t* comm,
                                                  tutti_registered_memory_t* memory) noexcept {
   return guarded_on(
       comm, [&]() -> Status { return memory == nullptr ? Status::ok() : deregister_memory(comm, memory); });
-}
-
-TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle) noexcept {
-  return guarded_on(comm, [&]() -> Status {
-    TUTTI_TRY(check_made(comm));
-    if (comm->registrations.erase(handle) == 0) {
-      return {Code::kInvalidArgument, "argument handle is not a registration of this communicator"};
-    }
-    return Status::ok();
-  });
 }
 
 }  // extern "C"

@@ -86,7 +86,6 @@ void recycle_handle(tutti_comm* handle) {
   handle->premul_ops.clear();
   handle->next_premul_op = TUTTI_OP_COUNT;
   handle->registrations.clear();
-  handle->registrations.clear();
   handle_pool().rest(handle);
 }
 

@@ -59,7 +59,6 @@ struct tutti_comm {
   };
   std::map<int, Premul> premul_ops;
   int next_premul_op = TUTTI_OP_COUNT;
-  std::map<void*, std::unique_ptr<char>> registrations;
   std::map<tutti_registered_memory*, std::unique_ptr<tutti_registered_memory>> registrations;
 };
 

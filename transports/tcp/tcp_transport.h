@@ -13,7 +13,6 @@ namespace tutti::tcp {
 
 inline constexpr TransportTraits kTcpTraits{
     .fills_posted_receives = true,
-    .channels_most = kMaxChannels,
     // The network has buffers of its own: 32 KiB were 9 to 15 % faster than 16 KiB at 2 MiB and not slower at
     // 256 KiB. 64 KiB halve credits, writes and messages: streams from 2 MiB on gain another 2 to 4 %
     // (docs/performance.md).
