@@ -10,7 +10,7 @@
 // first failure, and at the deadline the ranks that have not come are named. A failure is kept for ranks that
 // come late, until all have heard of it.
 //
-// A tree costs a rank one connection here and three small frames. docs/decisions/0004-meeting.md tells why
+// A tree costs a rank one connection here and three small frames. docs/decisions/0004-bootstrap.md tells why
 // one process serves.
 #pragma once
 
