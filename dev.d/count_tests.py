@@ -50,8 +50,8 @@ def count_tap(text):
     if not re.search(r"^1\.\.\d+", text, re.MULTILINE):
         return None
     count = Count()
-    for verdict, rest in re.findall(r"^(ok|not ok)\b(.*)$", text, re.MULTILINE):
-        if verdict == "not ok":
+    for outcome, rest in re.findall(r"^(ok|not ok)\b(.*)$", text, re.MULTILINE):
+        if outcome == "not ok":
             count.failed += 1
         elif re.search(r"#\s*skip", rest, re.IGNORECASE):
             count.skipped += 1
