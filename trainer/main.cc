@@ -1,4 +1,4 @@
-// The trainer: starts its ranks, or finds its place among a launcher's, and trains.
+// The trainer: starts its ranks, or finds its rank in a launcher's run, and trains.
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -14,7 +14,7 @@ namespace {
 using namespace tutti::trainer;
 using tutti::perf::ProcessContext;
 
-// For the other ranks to report by themselves that one is lost.
+// Time for the other ranks to report that one rank is lost.
 constexpr std::chrono::milliseconds kGrace{6000};
 
 struct Job {
@@ -24,12 +24,12 @@ struct Job {
   int rank_count;
 };
 
-/// Every error ends here, as a line that names the rank. Returns the exit status.
+/// Every error ends here, as a line with the rank. Returns the exit status.
 int run_rank(const Job& job, int rank) {
   try {
     Team team(job.id, rank, job.rank_count, job.options.reproducible);
     if (rank == 0) tutti::perf::forget_id(job.context);
-    // Outlives the abort: reductions under way end by it, before their memory goes.
+    // Outlives the abort, which ends reductions in progress before their memory is freed.
     std::optional<Training> training;
     try {
       training.emplace(job.options, team);

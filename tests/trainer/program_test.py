@@ -322,7 +322,7 @@ def check_mistakes():
         refused("more ranks (9) than samples (8)", "--model", "mlp", "--digits", 8, ranks=9)
         refused("does not divide among 2 ranks", "--model", "mlp", "--digits", 80, "--batch", 9)
         refused("too short for a context of 4000", "--data", folder.text, "--context", 4000)
-        for name, content, text in (("empty", b"", "is empty"), ("binary", b"a\0b" * 100, "is no text")):
+        for name, content, text in (("empty", b"", "is empty"), ("binary", b"a\0b" * 100, "is not text")):
             (folder.path / name).write_bytes(content)
             refused(text, "--data", folder.path / name)
             (folder.path / name).unlink()
@@ -330,14 +330,14 @@ def check_mistakes():
         path = folder.path / "checkpoint"
         tiny = ("--digits", 80, "--batch", 8, "--steps", 2)
         train("--ranks", 2, "--model", "mlp", *tiny, "--checkpoint", path)
-        refused("it is of the model 'mlp", "--model", "cnn", *tiny, "--resume", path)
+        refused("it has the model 'mlp", "--model", "cnn", *tiny, "--resume", path)
         # Before the first step, not after the last.
         for flag in ("--checkpoint", "--timeline"):
             for place, text in ((folder.path / "absent" / "file", "cannot create"), (folder.text / "file", "cannot create"),
                                 (broken, "is a folder")):
                 refused(text, "--model", "mlp", "--steps", 1000000000, flag, place)
         # A model that has come to nothing takes no better one's place.
-        refused("the loss is no number any more by step", "--data", folder.text, *SHAPE, "--steps", 100, "--optimizer", "sgd",
+        refused("the loss is not a number by step", "--data", folder.text, *SHAPE, "--steps", 100, "--optimizer", "sgd",
                 "--learning-rate", 1000, "--clip", 0, "--checkpoint", folder.path / "diverged")
         refused("--compression", "--model", "mlp", *tiny, "--compression", "zip", status=2)
         assert sorted(entry.name for entry in folder.path.iterdir()) == ["checkpoint", "mnist", "text"]
