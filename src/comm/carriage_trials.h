@@ -1,10 +1,9 @@
-// CarriageTrials: whether a large call between processes is staged through slots or pulled out of the
-// sender's process, found out by timing both.
+// CarriageTrials: finds by timing whether to send a large call between processes through slots or by pulling.
 //
-// Which of the two is faster depends on how the ranks' cores share caches, which nothing tells on a virtual
-// machine, and which changes while it runs. Both are tried in turn in the first calls, then ever more seldom.
-// Only neighbouring calls are compared, since minutes differ by more than the two do, and one comparison
-// decides nothing: a call that met a page fault or another program would stay wrong for dozens of calls.
+// The faster way depends on how the ranks' cores share caches, which a virtual machine does not tell and
+// which may change. The first calls alternate; later trials become rarer. Only neighbouring calls are
+// compared, because speed drifts by more than the difference. One comparison never decides: one page fault
+// would fix the wrong choice for dozens of calls.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +15,7 @@ namespace tutti {
 
 class CarriageTrials {
  public:
-  /// Whether the call that begins now is to be pulled.
+  /// Whether to pull in the next call.
   bool begin() {
     const bool again = calls_ >= kFirstTrials && std::has_single_bit(calls_);
     was_pulled_ = pulls_;
@@ -25,10 +24,9 @@ class CarriageTrials {
     return pulls_;
   }
 
-  /// How long that call took.
   void end(uint64_t took_ns) {
     took_ns_[pulls_] = took_ns;
-    // The first call of each kind pays for pages that are touched for the first time.
+    // The first call of each kind pays for first touches of pages.
     if (pulls_ == was_pulled_ || calls_ <= kColdCalls) return;
     lead_ = std::clamp(lead_ + (took_ns_[1] < took_ns_[0] ? 1 : -1), -kMostLead, kMostLead);
   }
@@ -40,9 +38,9 @@ class CarriageTrials {
 
   uint32_t calls_ = 0;
   bool pulls_ = false;
-  bool was_pulled_ = false;               ///< the call before
-  int lead_ = 0;                          ///< comparisons that pulling has won beyond those it has lost
-  std::array<uint64_t, 2> took_ns_ = {};  ///< the last call staged, the last one pulled
+  bool was_pulled_ = false;               ///< in the previous call
+  int lead_ = 0;                          ///< comparisons won by pulling, less those lost
+  std::array<uint64_t, 2> took_ns_ = {};  ///< last staged call, last pulled call
 };
 
 }  // namespace tutti

@@ -70,7 +70,7 @@ void NetworkConnections::sleep(uint64_t ns) {
     if (transport->arm_wait(polls_)) return;
   }
   const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-  ppoll(polls_.data(), polls_.size(), &time, nullptr);  // an early return only means an early look
+  ppoll(polls_.data(), polls_.size(), &time, nullptr);  // returning early does no harm
 }
 
 void NetworkConnections::withdraw() {
@@ -90,7 +90,7 @@ void NetworkConnections::finish(uint64_t deadline_ns, const std::function<bool()
     if (remote->connection->state() == PeerState::kOpen && remote->connection->drained())
       remote->connection->finish();
   }
-  // What comes now is read. A socket that is closed with something unread costs its peer what is on the way.
+  // Read what still comes: closing a socket with unread data loses what is on its way to the peer.
   while (!all_received() && goes_on()) {
     if (!advance()) sleep(kLookNs);
   }

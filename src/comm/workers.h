@@ -1,14 +1,12 @@
-// Workers: the threads that help a communicator's caller with one long operation.
+// Workers: threads that help a communicator's caller with one long operation.
 //
-// Such an operation is cut into stripes: as many bound Operations over disjoint parts of every block, each
-// with links of its own. The calling thread runs the first, each worker one of the others. A stripe belongs
-// to one thread at a time and changes hands only here: `begin` and `resume` give it to its worker, which
-// gives it back when it is done, or, once asked by `recall`, when it cannot go on. So a verdict looks at
-// stripes that nobody runs meanwhile, and a call that has failed returns when no worker touches its buffers
-// any more.
+// The operation is cut into stripes: bound Operations over disjoint parts of every block, each with its own
+// links. The calling thread runs the first, each worker another. A stripe belongs to one thread at a time.
+// `begin` and `resume` give it to its worker, which returns it when done, or, after `recall`, when it cannot
+// go on. So the stall diagnosis sees only stripes that nobody runs, and a failed call returns after all
+// workers have left its buffers.
 //
-// Between operations a worker stays awake for a moment (a program that makes one call makes the next), then
-// sleeps until it is woken.
+// A worker stays awake for a moment after an operation, because the next call often follows soon.
 #pragma once
 
 #include <cstdint>
@@ -22,30 +20,30 @@
 
 namespace tutti {
 
-/// All functions are for the communicator's caller, one thread at a time.
+/// One thread at a time: the communicator's caller.
 class Workers {
  public:
-  /// Starts `count` threads, asleep, that take no signals. Errors: kSystemError.
+  /// The threads sleep and take no signals. Errors: kSystemError.
   static Result<std::unique_ptr<Workers>> start(uint32_t count);
-  /// Ends the threads and waits for them; no run may be going on.
+  /// Waits for the threads. No run may be active.
   ~Workers();
 
-  /// Begins a run of stripes on which Operation::start has been called: `own` for the caller, `others` (at
-  /// most one a worker) for the workers, which wait as `mode` says. All live until the run is over.
+  /// Begins a run after Operation::start: `own` for the caller, `others` for the workers, at most one each,
+  /// which wait as `mode` says. All stripes outlive the run.
   void begin(Operation& own, std::span<const std::unique_ptr<Operation>> others, WaitMode mode);
 
-  /// Advances the caller's stripe and looks at the others. kDone when all are; kBlocked also while only
-  /// workers have work; kMismatch: stuck() has met one.
+  /// Advances the caller's stripe and checks the others. kDone: all are. kBlocked: also if only workers have
+  /// work. kMismatch: see stuck().
   Progress advance(uint32_t polls);
 
-  /// Takes all stripes back; blocks until every worker is done or cannot go on. True when a stripe has moved
-  /// or ended since `begin` or the last `resume`.
+  /// Takes all stripes back: blocks until every worker is done or stuck. True if a stripe has moved or ended
+  /// since `begin` or the last `resume`.
   bool recall();
-  /// Gives the stripes that are not done to the workers again.
+  /// Returns unfinished stripes to the workers.
   void resume();
 
-  /// After a kMismatch of `advance` the stripe that met it; after `recall` the first that is not done, or
-  /// null. The caller may use it until `resume`.
+  /// After kMismatch: the stripe that met it. After `recall`: the first unfinished stripe, or null. For the
+  /// caller until `resume`.
   Operation* stuck() const { return stuck_; }
   /// After `recall`: whether peers may still read the call's buffers.
   bool holds_references() const;
@@ -59,7 +57,7 @@ class Workers {
   std::span<const std::unique_ptr<Worker>> busy() const { return {workers_.data(), busy_}; }
 
   std::vector<std::unique_ptr<Worker>> workers_;
-  size_t busy_ = 0;  ///< workers that take part in the run
+  size_t busy_ = 0;  ///< in the current run
   Operation* own_ = nullptr;
   bool own_done_ = false;
   Operation* stuck_ = nullptr;
