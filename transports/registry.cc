@@ -16,7 +16,7 @@ const std::array kTransports = {
     TransportEntry{"tcp", &tcp::kTcpTraits, tcp::open_tcp_transport, tcp::tcp_settings},
 };
 
-/// Between latency-bound and bandwidth-bound messages.
+/// Costs are compared at this size, between latency-bound and bandwidth-bound messages.
 constexpr uint64_t kComparedBytes = 65536;
 
 /// All settings, in one order. The first is the number of Config::transport in the list, or 0.

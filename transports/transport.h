@@ -70,7 +70,7 @@ struct TransportTraits {
   bool prefers_whole_slots = false;
 };
 
-/// Must be equal on all ranks of a communicator.
+/// A setting that must be equal on all ranks of a communicator.
 struct AgreedSetting {
   const char* name = nullptr;
   uint64_t value = 0;

@@ -27,8 +27,8 @@ struct BootstrapAddress {
   HostPort name;                    ///< or its name, if `endpoints` is empty
   /// The server may start later than this rank: try until the deadline.
   bool patient = false;
-  /// If this rank serves the rendezvous while it takes part. A failing call then returns once all ranks have
-  /// heard why: after kStayMs at most, and not past the deadline.
+  /// Set if this rank serves the rendezvous while it takes part. A failing call then returns once all ranks
+  /// have heard why: after kStayMs at most, and not past the deadline.
   std::optional<Listener> serve;
 };
 
@@ -79,7 +79,7 @@ class BootstrapClient {
   void run_until(const std::function<bool()>& done);
   void run_until_late(uint64_t late_ns, const std::function<bool()>& done);
 
-  /// On the heap: callbacks refer to it.
+  /// Callbacks refer to the parts, so they stay in place when the client moves.
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };

@@ -14,7 +14,7 @@ namespace {
 
 // How long a failed rank waits for the rendezvous to name the first failure.
 constexpr uint64_t kJudgePatienceNs = 1'000'000'000;
-// After the deadline, for the lists of lower ranks; per level of the tree.
+// How long to wait after the deadline for the lists of lower ranks, per level of the tree.
 constexpr uint64_t kLevelPatienceNs = 200'000'000;
 
 FrameSocket::Body body_of(std::span<const std::byte> bytes) {

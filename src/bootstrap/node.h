@@ -32,7 +32,7 @@ struct NodeOptions {
   ResolveFunction resolve = tutti::resolve;
 };
 
-/// For tests of the cost.
+/// Tests check a rank's cost with these counts.
 struct NodeCounts {
   uint32_t connections = 0;  ///< made or accepted, also to the rendezvous
   uint64_t frames_sent = 0;
@@ -61,7 +61,7 @@ class BootstrapNode {
   /// Tells all ranks. The first failure that reaches them counts.
   void fail(const Status& why) { report(why); }
 
-  /// After a failure. The kernel still sends what was written.
+  /// Closes all connections after a failure. The kernel still sends what was written.
   void close();
 
   /// kTree once a rank has come over the network.

@@ -185,7 +185,7 @@ void Rendezvous::join(Visitor& visitor, const Frame& frame) {
   for (const uint32_t child : tree::children_of(visitor.rank, rank_count_)) introduce(child);
 }
 
-/// Once both have come.
+/// Tells a rank where its parent listens, once both have come.
 void Rendezvous::introduce(uint32_t rank) {
   const auto found = visitor_of_rank_.find(rank);
   if (found == visitor_of_rank_.end() || endpoints_[rank] == nullptr) return;

@@ -28,7 +28,7 @@ struct BootstrapOptions {
 };
 
 struct BootstrapServerOptions {
-  /// If ranks may be on several hosts. Without a network, only ranks of this host are served.
+  /// Set if ranks may be on several hosts. Without a network, only ranks of this host are served.
   std::optional<ListenOptions> network;
   /// How long to keep a failure for late ranks.
   uint64_t remember_ms = 120'000;

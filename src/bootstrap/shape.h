@@ -20,7 +20,7 @@ enum class BootstrapShape : uint8_t {
 /// A binomial tree with root 0. To get a rank's parent, clear the lowest set bit. So a subtree has
 /// consecutive ranks, mostly on one host, and depth and number of children are at most log2(rank count).
 namespace tutti::tree {
-/// Not for rank 0.
+/// Rank 0 has no parent.
 inline uint32_t parent_of(uint32_t rank) {
   return rank & (rank - 1);
 }
@@ -31,7 +31,7 @@ inline uint32_t subtree_count(uint32_t rank, uint32_t rank_count) {
   return std::min(full, rank_count - rank);
 }
 
-/// In increasing order.
+/// The children in increasing order.
 inline std::vector<uint32_t> children_of(uint32_t rank, uint32_t rank_count) {
   std::vector<uint32_t> children;
   const uint32_t end = rank == 0 ? std::bit_ceil(rank_count) : rank & (0 - rank);

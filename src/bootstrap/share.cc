@@ -23,7 +23,7 @@
 namespace tutti {
 namespace {
 
-/// Between two looks at a file, or at a socket where nobody listens yet: these have no event.
+/// Sleeps between two looks at a file, or at a socket where nobody listens yet: these have no event.
 void pause_briefly() {
   const timespec period{0, 2'000'000};
   nanosleep(&period, nullptr);
@@ -86,7 +86,8 @@ Status publish_file(const std::string& path, std::span<const std::byte> id) {
   return link_error == 0 ? Status::ok() : system_error("creating " + path, link_error);
 }
 
-/// On this host, or at one of its addresses. Errors: kPeerLost, with the reason of each address.
+/// Looks for the process that serves the id, on this host and at the id's addresses. Errors: kPeerLost, with
+/// the reason of each address.
 Status check_served(const UniqueId& id, uint64_t deadline_ns) {
   // The time that a slow rank may take to greet.
   constexpr uint64_t kPatienceNs = 10'000'000'000;

@@ -35,13 +35,13 @@ Status share_by_store(const KeyValueStore& store, const std::string& key, uint32
 Status share_by_file(const std::string& path, uint32_t rank, IdBytes id, uint64_t deadline_ns);
 void forget_file(const std::string& path);
 
-/// Through a bootstrap at "tutti://host:port", where rank 0 listens, with the key of `config`. Errors: as
+/// Uses a bootstrap at "tutti://host:port", where rank 0 listens, with the key of `config`. Errors: as
 /// bootstrap_address_of_url and BootstrapClient.
 Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, const Config& config,
                     IdBytes id, uint64_t deadline_ns);
 
-/// For ranks of one host and user that know a name unique to the job: over a Unix socket, which leaves
-/// nothing behind. Errors: kInvalidUsage (the name is taken), kTimeout, kSystemError.
+/// Uses a Unix socket, which leaves nothing behind. For ranks of one host and user that know a name unique to
+/// the job. Errors: kInvalidUsage (the name is taken), kTimeout, kSystemError.
 Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count, IdBytes id,
                      uint64_t deadline_ns);
 

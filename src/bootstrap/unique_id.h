@@ -31,10 +31,10 @@ Status check_unique_id(const UniqueId& id);
 
 Credentials credentials_of(const UniqueId& id);
 
-/// In all frames of the id's communicator, so that frames of another are refused.
+/// All frames of the id's communicator carry this number. Frames with another number are refused.
 uint16_t epoch_of(const UniqueId& id);
 
-/// Of the rendezvous's Unix socket, in the abstract name space.
+/// The name of the rendezvous's Unix socket, in the abstract name space.
 std::string local_name_of(const UniqueId& id);
 
 }  // namespace tutti

@@ -390,7 +390,7 @@ Status CommunicatorBuilder::map_peer(const RankFacts& theirs, const std::vector<
   return Status::ok();
 }
 
-/// Of this host, for waiting; of the host with the fewest, for choosing algorithms.
+/// Counts the cores of this host, for waiting, and of the host with the fewest, for choosing algorithms.
 void CommunicatorBuilder::count_cores(const std::vector<RankFacts>& facts) {
   const auto cores_of = [&](auto&& is_there) {
     CpuSet cpus;

@@ -107,8 +107,8 @@ Status CommunicatorBuilder::allocate_device() {
 
 /// Replaces the DeviceRank. All ranks know `why`. `sharers`: ranks of this process on the device.
 Status CommunicatorBuilder::allocate_staged(const std::string& why, uint32_t sharers) {
-  // Before set-up ends: freeing memory waits for the device, where another rank of this process may later run
-  // an operation that waits for this rank.
+  // Free this memory before set-up ends. Freeing waits for the device, where another rank of this process may
+  // later run an operation that waits for this rank.
   device_.reset();
   auto devices = process_.devices();
   TUTTI_TRY(devices.status());
@@ -159,8 +159,8 @@ Result<std::string> CommunicatorBuilder::join_devices(Bootstrap& bootstrap, std:
                        "; the communicator goes on, but its calls pass through host memory, which is slower");
 }
 
-/// If a switch joins the devices and each has one rank. One failure means that no rank has it: calls work
-/// without.
+/// Sets up multicast memory if a switch joins the devices and each has one rank. If one rank fails, no rank
+/// has it, and calls work without it.
 Status CommunicatorBuilder::join_multicast(Bootstrap& bootstrap, std::span<const RankFacts> facts,
                                            std::span<const KeptFiles> files) {
   const bool all_can =

@@ -85,7 +85,7 @@ void Communicator::wait_beside_callers(bool beside) {
   parts_->executor->wait_beside_callers(beside);
 }
 
-/// In the calling thread. Afterwards the caller has its buffers back.
+/// Runs a call in the calling thread. Afterwards the caller has its buffers back.
 template <class Whole>
 Status Communicator::run_whole(Whole&& call) {
   Status status = guard(beside_callers_, call);
@@ -334,7 +334,7 @@ void Communicator::leave() {
   parts_->peers.show_left();
 }
 
-/// For the handler of an exception.
+/// The handler of an exception calls this.
 Status Communicator::end_thrown(bool is_one_of_many) noexcept {
   const Status thrown = caught();
   const bool has_begun = parts_->executor->has_begun();

@@ -34,7 +34,7 @@
 
 namespace tutti {
 
-/// From the creator. All other settings come from the process's Config.
+/// The creator gives these settings. All others come from the process's Config.
 struct CommOptions {
   int device = -1;  ///< -1: host memory
   bool reproducible = false;
@@ -97,7 +97,7 @@ class Communicator {
   StagedExecutor* staged() const { return parts_->staged; }
   bool is_on_device() const { return device() != nullptr || staged() != nullptr; }
 
-  /// For operations that begin from now on. At first CommOptions::timeout_ms.
+  /// Applies to operations that begin from now on. At first CommOptions::timeout_ms.
   void set_timeout(uint64_t timeout_ms);
   /// Runs a call to its end. Errors: kMismatch, kPeerLost, kTimeout, kAborted, kUnsupported (no algorithm).
   Status run(const Call& call);
@@ -117,7 +117,7 @@ class Communicator {
   Status begin(const MessageCall& call);
   Progress poll() { return parts_->executor->poll(); }
   void moved() { parts_->executor->moved(); }
-  /// Between polls that moved nothing. An error ends the operation.
+  /// Call it between polls that moved nothing. An error ends the operation.
   Status wait() { return parts_->executor->wait(); }
   Status finish(Progress progress) { return parts_->executor->finish(progress); }
   /// After an error of `wait` or `finish`: whether the caller may use the buffers again. If so, no live peer
@@ -126,8 +126,8 @@ class Communicator {
   /// True while a progress thread calls beside computing callers: then it never spins.
   void wait_beside_callers(bool beside);
 
-  /// For a launch on the device (DeviceExecutor). Errors: those of `run` that are known by then;
-  /// kInvalidUsage, kInvalidArgument (the stream).
+  /// Makes an operation for a launch on the device (DeviceExecutor). Errors: those of `run` that are known by
+  /// then; kInvalidUsage, kInvalidArgument (the stream).
   Result<DeviceOperation> prepare_on_device(const Call& call, DeviceStream stream);
   Result<DeviceOperation> prepare_on_device(const MessageCall& call, DeviceStream stream);
   /// Queues a call on a user's stream. Does not block.
@@ -167,13 +167,13 @@ class Communicator {
   /// MemoryRegistrations::add and remove. 0 and ok for ranks in host memory.
   Result<uint32_t> register_memory(const void* buffer, uint64_t bytes);
   Status deregister_memory(uint32_t number, bool waits);
-  /// On the rank's device, or in the symmetric heap; the process frees it. Errors: kOutOfMemory,
+  /// Takes memory on the rank's device, or in the symmetric heap. The process frees it. Errors: kOutOfMemory,
   /// kSystemError.
   Result<void*> allocate(uint64_t bytes);
 
   /// Describes the last operation to a person.
   std::string explain() const;
-  /// Of a collective. Errors: kUnsupported (no algorithm).
+  /// Predicts the time of a collective. Errors: kUnsupported (no algorithm).
   Result<double> predict_us(const CallShape& shape) const;
 
  private:

@@ -170,7 +170,7 @@ Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
   return Status::ok();
 }
 
-/// Before the first use of a peer's buffer: a failed rank that has not seen this rank inside the call
+/// Call it before the first use of a peer's buffer: a failed rank that has not seen this rank inside the call
 /// (StatusPage::may_read_peers) returns its buffers to its caller.
 Status HostExecutor::look_again() {
   if (header_.alert.state.load() == Alert::kQuiet) [[likely]]
@@ -207,7 +207,7 @@ void HostExecutor::choose_carriage(Bound& bound) {
   bound.began_ns = now_ns();
 }
 
-/// For peers that can write to it.
+/// Shows the receive buffer to peers that can write to it.
 void HostExecutor::expose_buffer(Buffers& buffers) {
   if (!options_.peers.is_one_process() && !buffers.output_shared) return;
   ExposedBuffer& exposed = header_.exposed;

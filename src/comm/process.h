@@ -62,15 +62,16 @@ class Process {
   static bool in_forked_child();
   static Status forked();
 
-  /// So that the ranks of this process share the mapping.
+  /// Keeps segments, so that the ranks of this process share the mapping.
   void add_segment(uint64_t key, const std::shared_ptr<Segment>& segment);
   std::shared_ptr<Segment> find_segment(uint64_t key);
-  /// To be told when the process exits.
+  /// The control plane is told when the process exits.
   void add_plane(const std::shared_ptr<ControlPlane>& plane);
   /// A new id, served here, for ranks of any hosts or of this host only. Errors: as BootstrapServers::open.
   Result<UniqueId> make_id(bool network);
   BootstrapServers& bootstrap_servers() { return *servers_; }
-  /// For report(), from creation to destruction. `id`: the one that the rank joined.
+  /// report() tells of a communicator from its creation to its destruction. `id`: the one that the rank
+  /// joined.
   void add_communicator(const Peers* peers, const UniqueId& id);
   void remove_communicator(const Peers* peers);
   /// What all ranks of this process are doing, for a person. On the control thread.
@@ -84,7 +85,7 @@ class Process {
   /// Made at the first call. Errors: kSystemError.
   Result<FileServer*> file_server();
   static std::string file_server_name(const Token& token);
-  /// At a normal exit: tells peers that this process finishes no more operations.
+  /// Tells peers, at a normal exit, that this process finishes no more operations.
   void leave_all();
   /// Mapped once for all communicators. `file` is the heap's descriptor.
   Result<std::shared_ptr<PeerHeap>> peer_heap(const Token& token, const FileDescriptor& file, size_t bytes);

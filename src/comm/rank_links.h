@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-/// Of one stripe.
+/// The links of one stripe.
 class RankLinks final : public LinkTable {
  public:
   /// `peers` (by rank) and `remote` outlive the links. `remote` serves stripe 0 only, and is null if all

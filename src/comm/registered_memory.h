@@ -41,8 +41,8 @@ class MemoryRegistrations {
   /// A number, the same on all ranks. 0: nothing is registered, because a peer cannot map the memory. Errors:
   /// as `run`.
   Result<uint32_t> add(const void* buffer, uint64_t bytes, uint64_t timeout_ms);
-  /// After the rank's calls have ended. `waits`: until all ranks have done so, or an error occurs. Errors: as
-  /// `run`; the memory is deregistered anyway.
+  /// Call it after the rank's calls have ended. `waits`: until all ranks have done so, or an error occurs.
+  /// Errors: as `run`; the memory is deregistered anyway.
   Status remove(uint32_t number, bool waits, uint64_t timeout_ms);
 
  private:

@@ -33,8 +33,8 @@ class ShrinkProtocol {
   /// `peers` outlives the protocol.
   ShrinkProtocol(const Peers& peers, MakeId make_id) : peers_(peers), make_id_(std::move(make_id)) {}
 
-  /// Before the first agree_on_members. Waits for ranks that are still leaving the previous shrink and must
-  /// see this rank there. Errors: kTimeout, kAborted (stop).
+  /// Call it before the first agree_on_members. Waits for ranks that are still leaving the previous shrink
+  /// and must see this rank there. Errors: kTimeout, kAborted (stop).
   Status begin(uint64_t deadline_ns);
   /// Agrees with all live ranks that are not `excluded` (by rank). Members: join the next communicator with
   /// them now. Empty: all take the communicator that this rank holds. Errors: kTimeout, with the missing
@@ -58,7 +58,7 @@ class ShrinkProtocol {
   /// Whether the other ranks have given this one up, because it was stopped or cut off. Final.
   bool is_given_up() const { return peers_.presence(peers_.rank()) != StatusPage::kHere; }
   bool is_stopped() const { return stopped_.load(std::memory_order_acquire); }
-  /// On the control thread.
+  /// The control thread calls this.
   void member_lost(uint32_t rank);
 
  private:

@@ -23,7 +23,7 @@ constexpr uint64_t kPauseNs = 10'000'000;
 constexpr rlim_t kStrangersShare = 8;
 constexpr rlim_t kLeastPending = 8;
 
-/// By Stranger.
+/// The index is a Stranger.
 constexpr std::array<const char*, kStrangerKinds> kStrangerTexts = {
     "closed the connection without a word", "closed the connection before it proved anything",
     "does not know the key of this bootstrap", "did not prove itself in time",

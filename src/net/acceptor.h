@@ -24,10 +24,10 @@ namespace tutti {
 struct AcceptorOptions {
   Credentials credentials;
   AcceptorHandshake::Judge judge;
-  /// With each admitted connection: non-blocking, TCP_NODELAY set.
+  /// Called with each admitted connection: non-blocking, TCP_NODELAY set.
   std::function<void(const Claim&, FileDescriptor)> on_peer;
-  /// At the first stranger of each kind, with its address and behaviour; may be empty. Peers that have proved
-  /// the key are told why they are refused.
+  /// Called at the first stranger of each kind, with its address and behaviour; may be empty. Peers that have
+  /// proved the key are told why they are refused.
   std::function<void(const std::string&)> on_stranger = log_line;
   /// Unproved connections; fewer if the process may open few descriptors.
   uint32_t pending_max = 256;

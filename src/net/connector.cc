@@ -19,7 +19,7 @@ namespace {
 
 // How long an address may be silent before the next one is tried (RFC 8305, section 5).
 constexpr uint64_t kStaggerNs = 250'000'000;
-// From SYN to result.
+// The time for one address, from SYN to result.
 constexpr uint64_t kAttemptNs = 10'000'000'000;
 constexpr uint64_t kFirstRetryNs = 10'000'000;
 constexpr uint64_t kLongestRetryNs = 1'000'000'000;
@@ -44,7 +44,7 @@ std::unique_ptr<Connector> Connector::start(EventLoop& loop, ConnectorOptions op
     }
     raw->finish(raw->unreachable(Code::kTimeout, "was not reached before the deadline"));
   });
-  // From the loop, so that `on_done` never runs before start() returns.
+  // Begin in the loop, so that `on_done` never runs before start() returns.
   connector->retry_ = loop.call_at(0, [raw] { raw->begin_round(); });
   return connector;
 }

@@ -33,7 +33,7 @@ struct ConnectorOptions {
 
 class Connector {
  public:
-  /// With a non-blocking socket, TCP_NODELAY set, handshake passed. Errors: kPeerLost (no address can be
+  /// Gets a non-blocking socket, TCP_NODELAY set, handshake passed. Errors: kPeerLost (no address can be
   /// reached, with the reasons); kTimeout; of the handshake (handshake.h).
   using OnDone = std::function<void(Result<FileDescriptor>)>;
 

@@ -48,7 +48,7 @@ class ControlThread {
   std::map<int, EventLoop::Timer> paused_;  ///< when listeners resume
 };
 
-/// For the handler of a listener: accepts all waiting connections. Pauses without descriptors.
+/// Accepts all waiting connections, in the handler of a listener. Pauses without descriptors.
 void accept_waiting(ControlThread& control, const FileDescriptor& listener,
                     const std::function<void(FileDescriptor)>& take);
 

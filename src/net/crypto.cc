@@ -13,7 +13,8 @@
 namespace tutti {
 namespace {
 
-/// Before any use of OpenSSL: threads may use it while the process exits, so it must not clean up.
+/// Call it before any use of OpenSSL: threads may use OpenSSL while the process exits, so it must not clean
+/// up.
 void keep_openssl_at_exit() {
   static const int kInitialized = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   static_cast<void>(kInitialized);

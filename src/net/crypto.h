@@ -25,9 +25,9 @@ struct Credentials {
 };
 
 Mac authenticate(const Key& key, std::span<const std::byte> message);
-/// Different for each `purpose` (such as a host:port).
+/// The credentials differ for each `purpose` (such as a host:port).
 Credentials credentials_from_text(std::string_view secret, std::string_view purpose);
-/// In constant time. False if the sizes differ.
+/// Takes constant time. False if the sizes differ.
 bool equal_secrets(std::span<const std::byte> a, std::span<const std::byte> b);
 /// Errors: kSystemError.
 Status fill_random(std::span<std::byte> bytes);

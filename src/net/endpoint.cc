@@ -302,7 +302,7 @@ Result<Listener> listen_at(const ListenOptions& options) {
   return listener;
 }
 
-// Port (2 bytes), then family (1 byte: 4 or 6) and address of each endpoint, then zeros.
+// Layout: port (2 bytes), then family (1 byte: 4 or 6) and address of each endpoint, then zeros.
 PackedEndpoints pack_endpoints(std::span<const Endpoint> endpoints) {
   PackedEndpoints packed{};
   if (endpoints.empty()) return packed;

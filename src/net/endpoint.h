@@ -54,7 +54,7 @@ struct InterfaceAddress {
   bool is_loopback = false;
 };
 
-/// Of interfaces that are up. Errors: kSystemError.
+/// Lists the addresses of interfaces that are up. Errors: kSystemError.
 Result<std::vector<InterfaceAddress>> list_interface_addresses();
 
 /// The usable addresses of `all`, global before link-local. `filter` is Config::socket_ifname. Without it,
@@ -82,15 +82,15 @@ struct Listener {
   std::vector<Endpoint> endpoints;  ///< with the port; best first
 };
 
-/// On all addresses of this host, on one port. Errors: kInvalidArgument (interfaces); kSystemError, with the
-/// taken port or range.
+/// Listens on all addresses of this host, on one port. Errors: kInvalidArgument (interfaces); kSystemError,
+/// with the taken port or range.
 Result<Listener> listen_at(const ListenOptions& options);
 
 /// Room for one listener's endpoints in a message or a unique id.
 inline constexpr size_t kPackedEndpointsBytes = 64;
 using PackedEndpoints = std::array<std::byte, kPackedEndpointsBytes>;
 
-/// As many as fit, best first: at most 3 of IPv6 and 2 of IPv4. All have the same port.
+/// Packs as many as fit, best first: at most 3 of IPv6 and 2 of IPv4. All have the same port.
 PackedEndpoints pack_endpoints(std::span<const Endpoint> endpoints);
 /// Errors: kInvalidArgument. Link-local addresses come without a scope.
 Result<std::vector<Endpoint>> unpack_endpoints(std::span<const std::byte, kPackedEndpointsBytes> packed);

@@ -57,13 +57,13 @@ struct Frame {
   FrameHeader header;
   std::vector<std::byte> body;
   std::string text() const { return {reinterpret_cast<const char*>(body.data()), body.size()}; }
-  /// Of a kFail or kAlert. Has a valid code and a text, whatever the peer sent.
+  /// The failure in a kFail or kAlert. It has a valid code and a text, whatever the peer sent.
   Status failure() const;
 };
 
 class FrameReader {
  public:
-  /// For frames with blobs. Texts may always have kMaxFrameText bytes.
+  /// `body_bytes_max` is for frames with blobs. Texts may always have kMaxFrameText bytes.
   explicit FrameReader(size_t body_bytes_max) : body_bytes_max_(body_bytes_max) {}
 
   /// Appends the frames that `bytes` complete. Errors: kMismatch for invalid bytes: nothing more can be read.

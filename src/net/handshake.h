@@ -32,7 +32,7 @@ enum class Purpose : uint32_t {
 /// In place of a rank: the process that serves the rendezvous.
 inline constexpr uint32_t kBootstrapServer = UINT32_MAX;
 
-/// From the connecting side.
+/// What the connecting side says.
 struct Claim {
   Purpose purpose = Purpose::kRendezvous;
   uint32_t from = 0;
@@ -70,7 +70,7 @@ class HandshakeBuffers {
     wanted_ = bytes;
     in_bytes_ = 0;
   }
-  /// At most `wanted` bytes. True if the message is complete.
+  /// Takes at most `wanted` bytes. True if the message is complete.
   bool take(std::span<const std::byte> bytes);
   std::span<std::byte> begin_output(size_t bytes);
 

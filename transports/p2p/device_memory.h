@@ -61,7 +61,7 @@ class DeviceMapping {
 
 class SharedDeviceMemory {
  public:
-  /// At least `bytes`, zeroed, in whole granules of 2 MiB. Errors: kOutOfMemory, kSystemError.
+  /// Takes at least `bytes`, zeroed, in whole granules of 2 MiB. Errors: kOutOfMemory, kSystemError.
   static Result<SharedDeviceMemory> create(const cuda::Context& context, size_t bytes);
 
   /// For other processes. Send `file` with it if the file is open.

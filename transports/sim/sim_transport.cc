@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-/// Between two ranks, besides messages.
+/// What two ranks know of each other besides messages.
 struct Direction {
   std::atomic<uint64_t> sent_messages = 0;
   std::atomic<uint64_t> sent_bytes = 0;

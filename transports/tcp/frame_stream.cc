@@ -110,7 +110,7 @@ uint64_t FrameStream::rest_of(uint64_t bytes) const {
   return burst == 0 || burst > bytes ? 0 : bytes % burst;
 }
 
-/// Before a write of `bytes`.
+/// Decides before a write of `bytes` whether small writes are held.
 void FrameStream::choose_hold(uint64_t bytes) {
   const bool is_stream = bytes <= kSmallBytes && arrivals_ == seen_arrivals_;
   seen_arrivals_ = arrivals_;
@@ -147,7 +147,7 @@ void FrameStream::account(uint64_t bytes, bool in_place) {
   retire();
 }
 
-/// In order: the memory of frames that the network no longer needs.
+/// Releases in order the memory of frames that the network no longer needs.
 void FrameStream::retire() {
   for (; first_ != sending_; ++first_) {
     const Queued& queued = at(first_);

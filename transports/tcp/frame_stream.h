@@ -45,7 +45,7 @@ class FrameStream {
   /// Takes reports of writes without a copy. True if there were any.
   bool collect_completions();
 
-  /// Before the rank sleeps. The next worth_reading() is true.
+  /// Call it before the rank sleeps. The next worth_reading() is true.
   void prepare_wait();
   void withdraw() { receiver_.withdraw(); }
   /// Nothing more will be queued. Requires !has_unsent().

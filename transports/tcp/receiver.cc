@@ -57,7 +57,7 @@ Status Receiver::take(size_t bytes) {
   return parse(buffer_.data(), end_);
 }
 
-/// After a whole header, with bytes at the expected message's destination.
+/// A whole header has come, with bytes at the expected message's destination.
 Status Receiver::take_expected(size_t bytes) {
   const size_t behind = bytes - (kHeaderBytes - end_);
   const size_t placed = std::min<size_t>(behind, frame_.bytes);

@@ -69,7 +69,7 @@ struct SocketOptions {
 /// closed window, 2 s set, ETIMEDOUT after 2.6 s), and a rank may compute for minutes. See silent_ms().
 Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const SocketOptions& options);
 
-/// For error messages: "10.0.0.2:4711", "[fe80::1]:4711" or "unix".
+/// The other end, for error messages: "10.0.0.2:4711", "[fe80::1]:4711" or "unix".
 std::string peer_address(int socket);
 
 }  // namespace tutti::tcp

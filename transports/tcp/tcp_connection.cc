@@ -119,8 +119,8 @@ bool TcpConnection::queue_run(uint32_t channel, bool& moved) {
   return true;
 }
 
-/// For channels without messages, once half of the ring is unreported. The peer can use the other half
-/// meanwhile.
+/// Sends credits for channels without messages, once half of the ring is unreported. The peer can use the
+/// other half meanwhile.
 void TcpConnection::queue_credits() {
   for (uint32_t channel = 0; channel < inbox_.channel_count(); ++channel) {
     if (inbox_.unreported(channel) * 2 < options_.shape.slots || !outbox_.credit_free(channel)) continue;

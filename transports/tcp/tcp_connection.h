@@ -42,7 +42,7 @@ class TcpConnection final : public Connection {
   void advance_fully() override;
   bool drained() const override;
   uint64_t unconfirmed_bytes() const override;
-  /// Before a long wait: appends what poll(2) should wait for, and checks whether the peer's host still
+  /// Prepares a long wait: appends what poll(2) should wait for, and checks whether the peer's host still
   /// answers (state()).
   void prepare_wait(std::vector<pollfd>& polls);
   PeerState state() const override { return state_; }

@@ -97,7 +97,7 @@ struct TlsStream::Callbacks {
     return command == BIO_CTRL_FLUSH ? 1 : 0;
   }
 
-  /// For the key. OpenSSL takes ownership.
+  /// The session for the key. OpenSSL takes ownership.
   static SSL_SESSION* session(SSL* ssl) {
     const TlsStream* self = static_cast<TlsStream*>(SSL_get_app_data(ssl));
     SSL_SESSION* session = SSL_SESSION_new();
@@ -207,7 +207,7 @@ short TlsStream::awaited_events() const {
   return SSL_want_write(ssl_) ? POLLOUT : POLLIN;
 }
 
-/// As a result of Stream.
+/// Turns a failed call into a result of Stream.
 ssize_t TlsStream::reason(int result) {
   switch (SSL_get_error(ssl_, result)) {
     case SSL_ERROR_WANT_READ:

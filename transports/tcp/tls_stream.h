@@ -27,7 +27,8 @@ namespace tutti::tcp {
 struct TlsOptions {
   std::array<std::byte, 32> key{};  ///< known to both ends only
   bool is_client = false;           ///< exactly one of the two ends
-  /// Then the next key is derived. AES-GCM allows 2^24.5 full records under one key (RFC 8446 section 5.5).
+  /// After so many records the next key is derived. AES-GCM allows 2^24.5 full records under one key (RFC
+  /// 8446 section 5.5).
   uint32_t records_a_key = 1u << 23;
 };
 
