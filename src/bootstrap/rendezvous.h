@@ -34,7 +34,7 @@ inline constexpr uint32_t kBootstrapRanksMax = 1u << 16;
 /// seconds, and some ranks may never come.
 inline constexpr uint64_t kStayMs = 5000;
 
-/// Which ranks have come: how long to keep a failure for late ones.
+/// Counts the ranks that have come, to know how long to keep a failure for late ones.
 class JoinTracker {
  public:
   /// A rank has stated the number of ranks. The smallest number counts: others may not exist.

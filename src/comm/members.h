@@ -19,7 +19,7 @@ struct Members {
 
   bool contains(uint32_t rank) const;
   bool has_lost(uint32_t rank) const;
-  /// The bytes go into a frame.
+  /// The body of a frame.
   std::vector<std::byte> pack() const;
   /// Errors: kMismatch if the bytes are no packed members.
   static Result<Members> unpack(std::span<const std::byte> packed);

@@ -49,9 +49,9 @@ class ShrinkProtocol {
   /// Whether this rank may follow. Errors: kMismatch (another rank excludes others), kInvalidUsage (this rank
   /// is excluded).
   Status check_members(const Members& members, const std::vector<bool>& excluded) const;
-  /// Tells all ranks.
+  /// Refuses the agreement of `id`, and tells all ranks.
   void refuse(const UniqueId& id);
-  /// Drops what this rank holds. Ranks that followed the same agreement learn not to wait.
+  /// Gives up what this rank holds. Ranks that followed the same agreement learn not to wait.
   void give_up(const Status& why);
   /// The communicator is aborted: ends the shrink of another thread, now or later. Any thread.
   void stop();

@@ -49,7 +49,7 @@ class EventLoop {
   /// Call it before `fd` is closed. The handler does not run again.
   void forget(int fd);
 
-  /// Once, when the clock reaches `time_ns`.
+  /// Calls `action` once, when the clock reaches `time_ns`.
   Timer call_at(uint64_t time_ns, std::function<void()> action);
   /// Resets the name. Does nothing if the timer has run.
   void cancel(Timer& timer);

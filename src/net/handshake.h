@@ -59,7 +59,7 @@ class HandshakeBuffers {
   /// Missing bytes of the expected message; 0: none. Read no more: later bytes belong to the connection's
   /// user.
   size_t wanted() const { return wanted_; }
-  /// Report what was sent with `sent`.
+  /// Call `sent` for the bytes that were sent.
   std::span<const std::byte> output() const {
     return std::span(out_).subspan(out_done_, out_bytes_ - out_done_);
   }
@@ -113,7 +113,7 @@ class ConnectorHandshake : public HandshakeBuffers {
 
 class AcceptorHandshake : public HandshakeBuffers {
  public:
-  /// Once, after the proof: whether this connection is expected.
+  /// Called once, after the proof: whether this connection is expected.
   using Judge = std::function<HandshakeResult(const Claim&)>;
 
   AcceptorHandshake(const Credentials& credentials, const Nonce& nonce, Judge judge);

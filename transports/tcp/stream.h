@@ -39,7 +39,7 @@ class Stream {
   /// On: a small write waits in the kernel for the previous acknowledgement, and leaves with later writes
   /// (Nagle). Off by default. No effect between machines and under TLS.
   virtual void hold_small(bool on) = 0;
-  /// Acknowledges at once what was read, so that the peer sends what it holds.
+  /// Acknowledges at once what was read, so that the peer sends what it holds. Works where hold_small() does.
   virtual void acknowledge() = 0;
   /// False: none now.
   virtual bool next_completion(Completion& completion) = 0;
