@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "comm/carriage_trials.h"
 #include "comm/network_connections.h"
 #include "comm/rank_links.h"
-#include "comm/workers.h"
 #include "core/config.h"
 #include "core/hash.h"
+#include "engine/carriage_trials.h"
 #include "engine/executor.h"
 #include "engine/wait.h"
+#include "engine/workers.h"
 #include "health/peers.h"
 #include "health/stall_diagnosis.h"
 #include "transports/shm/heap.h"

@@ -10,6 +10,24 @@
 #include "engine/links.h"
 
 namespace tutti {
+namespace {
+
+/// Closes the transports that join no peer, so that no turn polls them.
+void keep_used(NetworkConnections::Transports& transports, std::vector<NetworkConnections::Peer>& peers) {
+  NetworkConnections::Transports used;
+  for (size_t i = 0; i < transports.size(); ++i) {
+    const auto joins = [&](const NetworkConnections::Peer& peer) { return peer.transport == i; };
+    if (std::ranges::none_of(peers, joins)) continue;
+    // Peers with smaller numbers have theirs already: used.size() <= i.
+    for (NetworkConnections::Peer& peer : peers) {
+      if (joins(peer)) peer.transport = used.size();
+    }
+    used.push_back(std::move(transports[i]));
+  }
+  transports = std::move(used);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<NetworkConnections>> NetworkConnections::open(Transports transports,
                                                                      std::vector<Peer> peers,
@@ -17,6 +35,7 @@ Result<std::unique_ptr<NetworkConnections>> NetworkConnections::open(Transports 
                                                                      uint32_t rank_count,
                                                                      const SetUpWatch& watch) {
   std::unique_ptr<NetworkConnections> links(new NetworkConnections);
+  keep_used(transports, peers);
   links->transports_ = std::move(transports);
   if (links->transports_.size() == 1) links->only_ = links->transports_[0].get();
   links->index_of_.resize(rank_count);

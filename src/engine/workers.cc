@@ -1,4 +1,4 @@
-#include "comm/workers.h"
+#include "engine/workers.h"
 
 #include <algorithm>
 #include <atomic>
