@@ -123,9 +123,13 @@ Status HostExecutor::run(const Message& message) {
   return drive(*this);
 }
 
-/// A repeated call that is not short or has to wait.
-Status HostExecutor::run_on(Bound& bound, const void* send, void* recv) {
-  if (!bound.is_short) TUTTI_TRY(start(bound, send, recv));
+/// A call that is short and has to wait, or one that run_short has not begun.
+Status HostExecutor::run_rest(BoundCall& bound, const void* send, void* recv) {
+  if (!has_begun()) {
+    if (options_.peers.has_error()) return options_.peers.error();
+    header_.status.sequence.store(++sequence_, std::memory_order_release);
+    TUTTI_TRY(start(static_cast<Bound&>(bound), send, recv));
+  }
   return drive(*this);
 }
 
