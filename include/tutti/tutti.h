@@ -213,8 +213,8 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCE
  * - "tutti://HOST:PORT": rank 0 listens there, on HOST; TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks.
  * - "file:PATH": a file that all ranks reach; it must not exist, and rank 0 removes it: tutti_forget_file.
  *
- * When the meeting at an address fails, rank 0 stays in the call until all ranks have heard why, at most 5 s
- * and not past the deadline.
+ * When the bootstrap at an address fails, rank 0 stays in the call until all ranks have heard why, at most 5
+ * s and not past the deadline.
  *
  * Errors: TUTTI_INVALID_ARGUMENT (where, rank, an id of rank 0 that tutti_get_unique_id has not made),
  * TUTTI_INVALID_USAGE (no launcher, no key, the file exists or is of an earlier run), TUTTI_TIMEOUT,

@@ -81,7 +81,7 @@ Status destroy_comm(tutti_comm* handle) {
     // An abort by another thread may end this wait. The other thread then frees the handle.
     const HandleRef hold(handle);
     if (!hold) return no_handle(handle);
-    TUTTI_TRY(meeting_process().status());
+    TUTTI_TRY(bootstrap_process().status());
     end_setup(handle);
     failure = finalize_comm(handle);
   }
@@ -93,7 +93,7 @@ Status destroy_comm(tutti_comm* handle) {
 
 Status abort_comm(tutti_comm* handle) {
   TUTTI_TRY(check_handle(handle));
-  TUTTI_TRY(meeting_process().status());
+  TUTTI_TRY(bootstrap_process().status());
   if (!close_handle(handle)) return no_handle(handle);
   end_setup(handle);
   if (handle->comm != nullptr) {
@@ -233,7 +233,7 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) noexcept {
     if (id == nullptr) return null_argument("id");
     // Makes an id even when the settings are refused: the ranks that get the id then learn the reason from
     // tutti_comm_create.
-    auto process = meeting_process();
+    auto process = bootstrap_process();
     TUTTI_TRY(process.status());
     auto made = (*process)->make_id(true);
     TUTTI_TRY(made.status());

@@ -12,7 +12,7 @@ namespace tutti {
 Result<Process*> original_process();
 /// The same, but also when the process's settings are refused: such a process can still join a bootstrap.
 /// Errors: kSystemError, kInvalidUsage (a forked child).
-Result<Process*> meeting_process();
+Result<Process*> bootstrap_process();
 
 /// Reads the fields that the size of the caller's struct covers. Other fields come from the process's
 /// settings. Errors: kInvalidArgument, kUnsupported.

@@ -9,16 +9,16 @@ namespace {
 
 constexpr uint32_t kMostRanks = 1u << 24;
 
-/// One launcher's variables. Of several names the first that is set counts.
+/// Of several names, the first one set counts.
 struct LauncherRow {
   const char* name;
   const char* rank;
   std::array<const char*, 2> count;
   const char* local_rank;
   const char* local_count;
-  /// Set together with the rank by this launcher, and by it only: what disagrees is an error.
+  /// Only this launcher sets these variables, so a disagreement is an error.
   bool decides;
-  /// The number of ranks may be missing: then this launcher has started single processes.
+  /// The number of ranks may be missing: the launcher has started single processes.
   bool count_is_optional;
 };
 
@@ -73,7 +73,7 @@ const char* count_name(const Environment& environment, const LauncherRow& row) {
   return nullptr;
 }
 
-/// The launch context that one launcher's variables give; empty when it did not start this process.
+/// The launch context in one launcher's variables; empty if it did not start this process.
 Result<std::optional<LaunchContext>> read_row(const Environment& environment, const LauncherRow& row) {
   const char* rank_text = find(environment, row.rank);
   const char* count = count_name(environment, row);
@@ -112,8 +112,8 @@ Result<std::optional<LaunchContext>> read_row(const Environment& environment, co
   return std::optional<LaunchContext>(std::move(context));
 }
 
-/// Whether PMI's variables are of srun --mpi=pmi2: the same names, with version 2 on the descriptor. The
-/// local rank is MPICH's mark; its processes under srun may find Slurm's variables of around the job.
+/// Whether these are variables of srun --mpi=pmi2: the same names, another protocol. MPICH sets a local rank;
+/// its processes under srun may see Slurm's variables too.
 bool is_pmi_of_slurm(const Environment& environment) {
   const auto agree = [&](const char* one, const char* other) {
     const char* text = find(environment, one);
@@ -124,7 +124,7 @@ bool is_pmi_of_slurm(const Environment& environment) {
          agree("PMI_SIZE", "SLURM_STEP_NUM_TASKS");
 }
 
-/// Open MPI and Slurm with PMIx leave the number of ranks to the PMIx server; only the channel is found here.
+/// With PMIx, the server tells the number of ranks.
 LaunchChannel find_channel(const Environment& environment, const LaunchContext& context) {
   const bool has_pmix =
       find(environment, "PMIX_NAMESPACE") != nullptr && find(environment, "PMIX_RANK") != nullptr;
@@ -134,8 +134,7 @@ LaunchChannel find_channel(const Environment& environment, const LaunchContext& 
   return LaunchChannel::kNone;
 }
 
-/// A port that all ranks of a job compute alike, from its name: 20000 to 29999, below the kernel's own
-/// choice.
+/// All ranks compute the same port from the job's name: 20000 to 29999, below the kernel's own range.
 uint16_t port_of_job(std::string_view job) {
   uint32_t hash = 2166136261;  // FNV-1a
   for (const char letter : job) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619;
@@ -167,7 +166,7 @@ Status find_rendezvous(const Environment& environment, LaunchContext& context) {
       return {Code::kInvalidUsage,
               format("environment variable MASTER_PORT is \"%s\"; it must be a port from 1 to 65535", text)};
     }
-    // The port itself is taken by the framework's own store.
+    // The framework's store uses the port itself.
     port = static_cast<uint16_t>(*number == 65535 ? 65534 : *number + 1);
   }
   context.rendezvous = HostPort{host, port};
@@ -200,15 +199,14 @@ Result<std::optional<LaunchContext>> find_launch_context(const Environment& envi
     TUTTI_TRY(context.status());
     if (!*context) continue;
     if (found && (found->rank != (*context)->rank || found->rank_count != (*context)->rank_count)) {
-      return Status(
-          Code::kInvalidUsage,
-          format("the environment has rank %u of %u by %s and %s, and rank %u of %u by %s and %s: unset "
-                 "what is not of this job",
-                 found->rank, found->rank_count, by->rank, by->count[0], (*context)->rank,
-                 (*context)->rank_count, row.rank, row.count[0]));
+      return Status(Code::kInvalidUsage,
+                    format("the environment has rank %u of %u by %s and %s, and rank %u of %u by %s and %s: "
+                           "unset the variables that do not belong to this job",
+                           found->rank, found->rank_count, by->rank, by->count[0], (*context)->rank,
+                           (*context)->rank_count, row.rank, row.count[0]));
     }
     if (found) {
-      // RANK and WORLD_SIZE set by hand under mpirun: the launcher knows the rest.
+      // RANK and WORLD_SIZE were set by hand under mpirun: the launcher knows the rest.
       if (!found->local_rank) found->local_rank = (*context)->local_rank;
       if (!found->local_count) found->local_count = (*context)->local_count;
       found->launcher = (*context)->launcher;
@@ -227,7 +225,7 @@ Result<std::optional<LaunchContext>> find_launch_context(const Environment& envi
     }
     return found;
   }
-  // Slurm tells no number of tasks a node but in a list of all nodes; one node needs none.
+  // Slurm tells tasks per node only as a list of all nodes.
   const char* node_count = find(environment, "SLURM_STEP_NUM_NODES");
   if (found->launcher == "Slurm" && node_count != nullptr && std::string_view(node_count) == "1") {
     found->local_count = found->rank_count;

@@ -15,17 +15,15 @@
 namespace tutti {
 namespace {
 
-// Connections taken in one turn, so that a flood leaves time for those that are here.
+// Connections accepted in one turn, so that a flood leaves time for existing ones.
 constexpr int kAcceptsPerTurn = 64;
-// How long to leave new connections in the kernel's queue when descriptors have run out.
 constexpr uint64_t kPauseNs = 10'000'000;
 
-// What strangers may take of the descriptors that the process may open, and what even the smallest limit
-// leaves for ranks that come at once.
+// The share of descriptors for unproved connections, and the minimum for ranks that come together.
 constexpr rlim_t kStrangersShare = 8;
 constexpr rlim_t kLeastPending = 8;
 
-/// By Stranger.
+/// The index is a Stranger.
 constexpr std::array<const char*, kStrangerKinds> kStrangerTexts = {
     "closed the connection without a word", "closed the connection before it proved anything",
     "does not know the key of this bootstrap", "did not prove itself in time",
@@ -83,7 +81,7 @@ bool Acceptor::displace() {
   return true;
 }
 
-/// Out of descriptors: the listener would be ready for ever.
+/// Without descriptors the listener would stay ready forever.
 void Acceptor::pause() {
   loop_.change(listener_.get(), 0);
   resume_ = loop_.call_at(loop_.now() + kPauseNs, [this] { loop_.change(listener_.get(), EPOLLIN); });
@@ -108,7 +106,7 @@ void Acceptor::admit(FileDescriptor socket, const Endpoint& peer) {
   if (!write(*entry)) end(entry);
 }
 
-/// All messages fit into the empty buffer of a new socket: a partial write is a broken peer.
+/// Every message fits into a new socket's empty buffer: a partial write means a broken peer.
 bool Acceptor::write(Pending& pending) {
   const auto output = pending.handshake.output();
   if (output.empty()) return true;
@@ -143,7 +141,7 @@ void Acceptor::ready(PendingEntry entry) {
   choose_congestion_control(socket.get());
   loop_.cancel(entry->deadline);
   pending_.erase(entry);
-  // The owner may close this acceptor now: a copy of the handler outlives it.
+  // Copied, because the handler may destroy this acceptor.
   const auto on_peer = options_.on_peer;
   on_peer(claim, std::move(socket));
 }
@@ -163,7 +161,7 @@ void Acceptor::refuse_stranger(PendingEntry entry, uint64_t& count, Stranger kin
   const auto index = static_cast<size_t>(kind);
   if (!std::exchange(told_[index], true) && options_.on_stranger) {
     options_.on_stranger("refused a connection from " + entry->peer.text() + ": it " + kStrangerTexts[index] +
-                         "; further ones like it are refused without a word");
+                         "; further connections of this kind are refused silently");
   }
   refuse(entry, count);
 }

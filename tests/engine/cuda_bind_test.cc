@@ -282,7 +282,7 @@ TEST(CudaBindTest, ACollectAndAPublicationHaveALinkToEveryRank) {
     EXPECT_EQ(step.source_count, 1);
     EXPECT_EQ(step.sink_count, 2);
     EXPECT_EQ(step.published, 1u << 1) << "the output comes first";
-    EXPECT_EQ(step.exposed_count, 0) << "what is published is not placed";
+    EXPECT_EQ(step.exposed_count, 0) << "what is published is not written directly";
     Links contributions;
     Links readers;
     for (uint32_t e = 0; e < 3u + step.companion_count; ++e) {

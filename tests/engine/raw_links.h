@@ -50,7 +50,7 @@ class RawNetwork {
   RecvLink& recv(uint32_t writer, uint32_t reader, uint32_t channel) {
     return ends(writer, reader, channel).recv;
   }
-  ExposedBuffer& exposed(uint32_t rank) { return exposed_[rank]; }
+  ExposedBuffer& exposed_buffer(uint32_t rank) { return exposed_[rank]; }
 
  private:
   struct Ends {
@@ -88,7 +88,7 @@ class RawLinks final : public LinkTable {
   SendLink* publish_link() override { return nullptr; }
   RecvLink* published_by(uint32_t) override { return nullptr; }
   PeerExposedBuffer exposed_buffer(uint32_t peer) override {
-    return {.buffer = &network_.exposed_buffer(peer), .reference_offset = 0, .same_process = true};
+    return {.buffer = &network_.exposed(peer), .reference_offset = 0, .same_process = true};
   }
 
  private:

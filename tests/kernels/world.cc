@@ -35,7 +35,7 @@ struct World::Rank {
   std::vector<cuda::RecvLink> receives;
   cuda::RankState state{};
   cuda::Signals signals{};
-  ExposedBuffer window{};
+  ExposedBuffer exposed{};
   std::vector<Line> program;
   std::vector<Line> scratch;
   std::vector<Line> mail;       ///< a mailbox a rank
@@ -102,7 +102,7 @@ class World::Index final : public cuda::LinkIndex {
     return at;
   }
   cuda::PeerExposedBuffer exposed_buffer(uint32_t peer) override {
-    return {.buffer = &world_.ranks_[peer]->window, .registered = registered(peer)};
+    return {.buffer = &world_.ranks_[peer]->exposed, .registered = registered(peer)};
   }
 
  private:
@@ -128,7 +128,7 @@ World::World(const WorldOptions& options)
     auto made = std::make_unique<Rank>();
     made->sends.resize(size_t{options.ranks} * kChannels);
     made->receives.resize(size_t{options.ranks} * kChannels);
-    made->state.exposed = &made->window;
+    made->state.exposed = &made->exposed;
     made->mail.resize(size_t{options.ranks} * cuda::kMailboxBytes / sizeof(Line));
     made->registered[kRegisteredMemory] = registered_start(rank);
     made->index = std::make_unique<Index>(*this, rank);

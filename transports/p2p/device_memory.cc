@@ -11,7 +11,7 @@ using cuda::Context;
 using cuda::CurrentContext;
 using cuda::Driver;
 
-/// Owns a handle of a VMM allocation for a scope; mappings keep the memory beyond it.
+/// Owns a VMM handle within a scope. Mappings keep the memory beyond it.
 class AllocationHandle {
  public:
   explicit AllocationHandle(const Driver& driver) : driver_(driver) {}
@@ -104,7 +104,6 @@ void DeviceMapping::reset() {
 
 namespace {
 
-/// Takes memory that can be shared by file, and maps it.
 Status create_by_file(const Context& context, size_t& bytes, DeviceMapping& mapping, FileDescriptor& file) {
   const Driver& driver = context.driver();
   const CUmemAllocationProp wish = shareable_memory(context.device());
@@ -163,7 +162,7 @@ Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const De
   memory.context_ = &context;
   if (handle.kind == DeviceMemoryHandle::kFile) {
     AllocationHandle allocation(driver);
-    // The driver takes the descriptor's number for a pointer.
+    // The driver expects the descriptor's number as a pointer.
     void* const number = reinterpret_cast<void*>(static_cast<intptr_t>(file.get()));
     TUTTI_TRY(driver.check(driver.mem_import_from_shareable_handle(&allocation.handle, number,
                                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
@@ -263,7 +262,7 @@ Status check_access(const Context& context, void* area, uint64_t seed) {
   for (uint64_t& word : sent) word = seed = hash_bytes(&seed, sizeof(seed));
   auto there = cuda::DeviceMemory::allocate(context, kCheckBytes);
   TUTTI_TRY(there.status());
-  // By way of memory of the device's own, so that it is this device that crosses over, both times.
+  // Goes through the device's own memory, so that this device crosses over in both directions.
   TUTTI_TRY(cuda::copy_now(context, there->as<void>(), sent.data(), kCheckBytes));
   TUTTI_TRY(cuda::copy_now(context, area, there->as<void>(), kCheckBytes));
   TUTTI_TRY(cuda::fill_now(context, there->as<void>(), 0, kCheckBytes));
@@ -271,10 +270,10 @@ Status check_access(const Context& context, void* area, uint64_t seed) {
   std::array<uint64_t, kCheckBytes / sizeof(uint64_t)> found{};
   TUTTI_TRY(cuda::copy_now(context, found.data(), there->as<void>(), kCheckBytes));
   if (found == sent) return Status::ok();
-  return {Code::kUnsupported, format("CUDA device %d (%s) claims access to a peer's memory, but what it "
-                                     "writes there does not come back; an "
-                                     "IOMMU or PCIe access control between the devices may do that",
-                                     context.device(), context.facts().pci_bus_id.c_str())};
+  return {Code::kUnsupported,
+          format("CUDA device %d (%s) claims access to a peer's memory, but what it writes there does not "
+                 "come back; an IOMMU or PCIe access control between the devices may be the cause",
+                 context.device(), context.facts().pci_bus_id.c_str())};
 }
 
 }  // namespace tutti
