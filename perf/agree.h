@@ -43,7 +43,6 @@ class Agreement {
   /// -a: 0 is rank 0's value, 1 the mean, 2 the minimum, 3 the maximum.
   Status average(double* value, int how) const;
   Status barrier() const;
-  /// Every rank's identity, by rank.
   Result<std::vector<RankInfo>> rank_infos() const;
 
  private:

@@ -1,8 +1,7 @@
-// The memory of operations: for each rank one arena for sending and one for receiving, used as a ring.
+// The memory of operations: for each rank one ring for sending and one for receiving.
 //
-// A benchmark that sends the same buffer again and again measures its cache. So each iteration takes the next
-// slot of a ring. On this host all ranks' rings together cover four times the last-level cache. The timed
-// loop only moves a pointer. --hot uses one slot.
+// A benchmark that sends one buffer repeatedly measures its cache. So each iteration takes the next slot of a
+// ring. All rings of this host together cover four times the last-level cache. --hot uses one slot.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,6 @@
 
 namespace tutti::perf {
 
-/// The layout of a ring of slots in an arena.
 struct RingLayout {
   size_t stride_bytes = 64;  ///< distance between slots, a multiple of the cache line
   size_t slot_count = 1;
@@ -23,9 +21,8 @@ struct RingLayout {
   size_t bytes() const { return stride_bytes * slot_count; }
 };
 
-/// The ring for messages of `message_bytes` (the larger of the send and receive size). Each slot leaves
-/// `shift_bytes` free at its start. There are at least `least_slots`, because operations of one group must
-/// not share memory.
+/// The ring for messages of `message_bytes` (the larger of send and receive), each after `shift_bytes`. At
+/// least `least_slots`, because operations of one group must not share memory.
 RingLayout ring_layout(size_t message_bytes, size_t shift_bytes, size_t footprint_bytes, size_t least_slots);
 
 /// The bytes that one rank's arena should cover: 4 x last-level cache / ranks; 0 with --hot.
@@ -37,7 +34,6 @@ size_t last_level_cache_bytes();
 /// MemAvailable of /proc/meminfo; 0 when unknown.
 uint64_t available_memory_bytes();
 
-/// Resident memory of this process.
 uint64_t resident_bytes();
 
 /// Owns one block of page-aligned memory, private or from the symmetric heap.
@@ -60,7 +56,6 @@ class Arena {
   bool symmetric_ = false;
 };
 
-/// One rank's position in its two rings.
 class Rings {
  public:
   Rings(char* send, char* recv, RingLayout layout, size_t shift_bytes)

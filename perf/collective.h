@@ -1,8 +1,7 @@
-// What a perf tool must know of the collective that it measures. Each tool is one small file that defines
-// `collective_test()`; all other code is shared.
+// The properties of the measured collective. Each tool is one small file that defines `collective_test()`.
 //
-// Sizes, in-place offsets and bandwidth factors are those of nccl-tests. Its PERFORMANCE.md explains the
-// factors: bus bandwidth is the load of the busiest link under an ideal algorithm.
+// Sizes, in-place offsets and bandwidth factors are those of nccl-tests, explained in its PERFORMANCE.md. Bus
+// bandwidth is the load of the busiest link under an ideal algorithm.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +40,6 @@ struct Case {
   Reduction reduction() const { return {.type = type, .op = op, .rank_count = rank_count, .seed = seed}; }
 };
 
-/// The memory and handles of one operation.
 struct Call {
   const void* send;
   void* recv;
@@ -88,7 +86,6 @@ struct CollectiveTest {
   void (*expect)(const Case& test, size_t first, size_t count, void* out);
 };
 
-/// The collective of this executable.
 const CollectiveTest& collective_test();
 
 // Functions that several collectives share.

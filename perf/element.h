@@ -1,6 +1,5 @@
-// Names and layout of element types and operators in the perf tools. Names are nccl-tests' ("half", "float",
-// "f8e4m3"); tutti's names are accepted too. The operators include the pre-multiplied sum, which the C API
-// makes for each communicator.
+// Names and layout of element types and operators. Accepts nccl-tests' names ("half", "float", "f8e4m3") and
+// tutti's. Includes the pre-multiplied sum, which the C API makes for each communicator.
 #pragma once
 
 #include <cstddef>

@@ -72,7 +72,6 @@ Bits encode_small_float(float value, int exponent_bits, int mantissa_bits) {
   return static_cast<Bits>(sign | (exponent_field + rounded));
 }
 
-/// The bits of `value` in the float type of Traits.
 template <class Traits>
 typename Traits::Bits encode_float(double value) {
   static_assert(Traits::kKind == Kind::kFloat);
@@ -86,7 +85,6 @@ typename Traits::Bits encode_float(double value) {
   }
 }
 
-/// The value of finite float bits.
 template <class Traits>
 double decode_float(typename Traits::Bits bits) {
   static_assert(Traits::kKind == Kind::kFloat);

@@ -1,6 +1,6 @@
-// hypercube_perf. An all-gather that the user builds from groups of one send and one receive. In step k a
-// rank exchanges all its data with the rank whose number differs in bit k. Algorithm bandwidth counts the n-1
-// blocks that arrive. A step needs the step before, so operations cannot share a group (-m).
+// hypercube_perf. A user-built all-gather: in step k a rank exchanges all its data with the rank that differs
+// in bit k. Algorithm bandwidth counts the n-1 blocks that arrive. Each step needs the one before, so
+// operations cannot share a group (-m).
 #include "perf/collective.h"
 
 namespace tutti::perf {
@@ -25,7 +25,6 @@ int phases(int rank_count) {
   return count;
 }
 
-/// One send to and one receive from `peer`, in a group.
 tutti_result_t exchange(const Case& test, const Call& call, const void* send, void* recv, size_t count,
                         int peer) {
   tutti_result_t result = tutti_group_start();

@@ -1,7 +1,6 @@
-// The JSON report of -J: nccl-tests' JSON version 3, plus tutti's own keys.
-//
-// The document stays in memory and is written whole after every row, so that a run that dies leaves its
-// measurements. An existing file is never overwritten: FILE.0, FILE.1, ... are tried instead.
+// The JSON report of -J: nccl-tests' JSON version 3, plus tutti's keys. The whole document is written after
+// every row, so a run that dies leaves its measurements. Existing files are kept: FILE.0, FILE.1, ... are
+// tried instead.
 #pragma once
 
 #include <memory>
@@ -25,7 +24,6 @@ class JsonReport {
   JsonReport& operator=(JsonReport&&) noexcept;
   ~JsonReport();
 
-  /// The name of the created file.
   const std::string& path() const;
 
   void begin(const Options& options, const std::vector<std::string>& arguments,

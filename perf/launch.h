@@ -1,14 +1,11 @@
-// How ranks start, and how the unique id reaches them. Processes are started by the tool itself or by a
-// launcher.
+// How ranks start, and how the unique id reaches them.
 //
-// Local processes (--procs N): the first process becomes a supervisor. It executes itself N times. Each
-// worker is a fresh image, so that address layouts differ as in real jobs. A pipe carries the unique id from
-// worker 0 to the others. The supervisor waits for all workers. When one dies, it prints the rank, gives the
-// other workers time to report the error, and kills the rest. Workers die with their supervisor
-// (PR_SET_PDEATHSIG).
+// Local processes (--procs N): the first process becomes a supervisor. It executes itself N times, because
+// fresh images have different address layouts, as in real jobs. A pipe carries the unique id from worker 0 to
+// the others. When a worker dies, the supervisor prints its rank, gives the others time to report the error,
+// and kills the rest. Workers die with their supervisor (PR_SET_PDEATHSIG).
 //
-// Launchers: bootstrap/launcher.h finds rank and size. tutti_share_unique_id carries the id, as for any
-// program.
+// Launchers: bootstrap/launcher.h finds rank and size; tutti_share_unique_id carries the id.
 #pragma once
 
 #include <chrono>
@@ -20,7 +17,6 @@
 
 namespace tutti::perf {
 
-/// The processes and threads to launch.
 struct LaunchOptions {
   int processes = 0;             ///< 0: the processes of a launcher, or this process alone
   int threads = 1;               ///< ranks of each process, for messages

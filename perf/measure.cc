@@ -91,7 +91,6 @@ Call Measure::call_of(const Part& part, int phase) const {
   return call;
 }
 
-/// Issues one operation on all ranks.
 Status Measure::issue() {
   const int phases = context_.test.phases(parts_.front().test_case.rank_count);
   for (int phase = 0; phase < phases; ++phase)

@@ -1,10 +1,9 @@
 // Times and checks one case on the ranks of one thread.
 //
 // Method: one operation (sets up links, names the algorithm), warm-up, barrier, then n iterations back to
-// back. The result is the elapsed time over n, combined over ranks (-a). On devices, the iterations are
-// issued on the ranks' streams, several ranks' in one group, and the time ends when all streams are done.
-// With -G a graph captures the iterations and is then launched. Results are checked afterwards on fresh data,
-// so checking costs no time and old results cannot pass for new ones.
+// back. The result is the elapsed time over n, combined over ranks (-a). On devices, iterations go to the
+// ranks' streams, several ranks' in one group, until all streams are done. -G captures them in a graph and
+// launches it. Checks follow on fresh data, so that they cost no time and old results cannot pass.
 #pragma once
 
 #include <memory>
@@ -30,7 +29,6 @@ struct Seat {
   char* recv_arena;
 };
 
-/// The parts that all ranks of a thread share.
 struct ThreadContext {
   const Options& options;
   const CollectiveTest& test;
@@ -56,7 +54,6 @@ class Measure {
   Result<Measurement> run(std::string* algorithm);
 
  private:
-  /// One rank's part.
   struct Part {
     const Case& test_case;
     tutti_op_t op;
@@ -104,7 +101,6 @@ class Measure {
   std::vector<Part> parts_;
 };
 
-/// The ring for a case.
 RingLayout case_layout(const Options& options, const Case& test_case, size_t footprint_bytes);
 
 /// The algorithm's name in a text of tutti_comm_explain ("all_reduce ...: algorithm ring, by ..."); "" if

@@ -1,9 +1,8 @@
-// The command line of the perf tools: nccl-tests' flags, long names and defaults, plus a few flags of tutti.
-// Long names: nccl-tests' README and --help.
+// The command line of the perf tools: nccl-tests' flags, long names (from its README and --help) and
+// defaults, plus a few of tutti's.
 //
-// Some flags have no meaning in host memory or on devices. Harmless ones are accepted with a one-line note;
-// flags that would change the measurement are refused. This is decided once devices have been looked for
-// (settle_flags).
+// Some flags have no meaning in host memory or on devices. Harmless ones are noted; flags that would change
+// the measurement are refused. settle_flags decides once devices have been looked for.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,6 @@
 
 namespace tutti::perf {
 
-/// Where the ranks' buffers are.
 enum class Memory : uint8_t {
   kAny,   ///< on CUDA devices if there are any, else on the host
   kHost,  ///< never looks for a device

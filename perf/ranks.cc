@@ -19,7 +19,6 @@ struct AbortComm {
 /// Aborts its communicator, unless the communicator is released first.
 using OwnedComm = std::unique_ptr<tutti_comm_t, AbortComm>;
 
-/// One of the thread's ranks.
 struct LocalRank {
   std::unique_ptr<Site> site;
   std::unique_ptr<SiteMemory> exchange;  ///< for the Agreement

@@ -10,7 +10,6 @@
 
 namespace tutti::perf {
 
-/// The arguments of a thread.
 struct ThreadTask {
   const Options& options;
   const CollectiveTest& test;

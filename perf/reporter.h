@@ -19,7 +19,6 @@ class Reporter {
 
   /// Prints everything above the first row. `row_count` 0: unknown (-N 0). `floors`: if they were measured.
   Status begin(const std::vector<RankInfo>& ranks, size_t row_count, const std::optional<Floors>& floors);
-  /// Prints a comment line of the table.
   void comment(const std::string& text);
   void running(const std::string& what);
   Status row(const Row& row);

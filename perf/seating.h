@@ -24,7 +24,6 @@ class Seating {
   static Result<Seating> choose(Options& options, const ProcessContext& context);
 
   bool on_devices() const { return devices_ != nullptr; }
-  /// The device of rank `index` of thread `thread`.
   int device_of(const Options& options, int thread, int index) const {
     return first_device_ + thread * options.gpus + index / options.ranks_per_gpu;
   }

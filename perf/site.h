@@ -1,8 +1,8 @@
-// Site: the memory and the stream that a rank works with, and how to wait for the stream. Host memory and
-// CUDA devices look alike to the code that fills, measures and checks.
+// Site: the memory and the stream that a rank works with. Host memory and CUDA devices look alike to the code
+// that fills, measures and checks.
 //
-// A DeviceQueue has what only a device has: the marks and graphs of its streams. This header does not depend
-// on CUDA: builds without the toolkit use cuda_site_none.cc instead of cuda_site.cc.
+// A DeviceQueue has the marks and graphs of a device's stream. This header does not depend on CUDA: builds
+// without the toolkit use cuda_site_none.cc instead of cuda_site.cc.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,6 @@
 
 namespace tutti::perf {
 
-/// Facts of a site, for the tables and for sizes.
 struct SiteFacts {
   int device = -1;               ///< CUDA device, by its number in this process; -1: host memory
   std::string address = "host";  ///< PCI id of a device
@@ -25,7 +24,6 @@ struct SiteFacts {
   bool on_device() const { return device >= 0; }
 };
 
-/// Owns memory of a site.
 class SiteMemory {
  public:
   virtual ~SiteMemory() = default;
@@ -51,9 +49,7 @@ class DeviceQueue {
   virtual Status mark(size_t index) = 0;
   /// Time between two marks. Both must be set and waited for.
   virtual Result<double> between_us(size_t from, size_t to) = 0;
-  /// Queues a copy within the device's memory.
   virtual Status copy_within(void* to, const void* from, size_t bytes) = 0;
-  /// Queues a kernel that does nothing.
   virtual Status launch_nothing() = 0;
   /// Operations that `other` gets from now on wait for operations that this queue has. During a capture
   /// `other` joins the capture. Both queues are on one device.
@@ -68,7 +64,6 @@ class Site {
  public:
   virtual ~Site() = default;
   virtual const SiteFacts& facts() const = 0;
-  /// The stream for the rank's operations.
   virtual tutti_stream_t stream() const = 0;
   /// Null in host memory.
   virtual DeviceQueue* queue() = 0;
@@ -86,7 +81,6 @@ class Site {
   /// Bytes in use: the process's resident memory, or all memory in use on the device.
   virtual uint64_t used_bytes() const = 0;
 
-  /// Waits until all operations issued on stream() are done.
   virtual Status wait() = 0;
 };
 

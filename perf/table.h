@@ -16,10 +16,8 @@ namespace tutti::perf {
 std::string table_preamble(const Options& options, const std::string& test_name, int library_version,
                            const std::vector<RankInfo>& ranks, const std::optional<Floors>& floors = {});
 
-/// The lines of column names.
 std::string table_header(const Options& options);
 
-/// One row with its newline.
 std::string table_row(const Options& options, const Row& row);
 
 /// From "# Out of bounds values" to the end.

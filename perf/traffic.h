@@ -2,8 +2,7 @@
 //
 // As in nccl-tests, traffic grows with the distance between ranks on a circle, and every rank sends and
 // receives the same total. With spread s, a peer at distance d gets (1 - s)/n + s * d / (sum of distances) of
-// the total. s is NCCL_TESTS_ALLTOALLV_SPREAD; at 1, the default, a rank sends nothing to itself and most to
-// the opposite rank.
+// the total. s is NCCL_TESTS_ALLTOALLV_SPREAD; at 1, the default, a rank sends nothing to itself.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,6 @@ class Watchdog {
 
   /// Starts the time of the next row. The expiry names the row.
   void begin(std::string row);
-  /// No row is running.
   void end();
 
  private:

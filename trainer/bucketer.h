@@ -1,10 +1,9 @@
 // Bucketer: reduces gradients in buckets while the backward pass still computes other gradients.
 //
-// One reduction for each tensor pays the cost of a message each time. One reduction of everything cannot
-// begin before the last gradient is ready. Buckets are in between: neighbours in the flat gradient buffer,
-// last layer first, because the backward pass ends with the first layer. A bucket's reduction is issued when
-// its last gradient is ready, on a host stream or on a GPU's CUDA stream. Buckets are issued in order, so
-// that all ranks issue the same calls.
+// One reduction for each tensor costs a message each time. One reduction of everything cannot begin before
+// the last gradient is ready. Buckets are in between: neighbours in the flat gradient buffer, last layer
+// first, because the backward pass ends with the first layer. A bucket is issued when its last gradient is
+// ready, on a host stream or a CUDA stream, and always in order, so that all ranks issue the same calls.
 // Source: Li et al., "PyTorch distributed: experiences on accelerating data parallel training", 2020.
 #pragma once
 
@@ -63,7 +62,6 @@ std::vector<Bucket> make_buckets(std::span<float> flat, std::span<const Tensor> 
 
 class Bucketer {
  public:
-  /// Times of one bucket's reduction in one step.
   struct Times {
     uint64_t start_ns = 0;  ///< issued
     uint64_t end_ns = 0;    ///< complete on this rank

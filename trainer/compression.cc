@@ -214,7 +214,6 @@ class PowerSgd : public Compression {
   }
 
  private:
-  /// Whether the two thin matrices are smaller than the tensor.
   bool is_thin(const Tensor& tensor) const {
     return tensor.rows > 1 && rank_limit_ * (tensor.rows + tensor.columns) < tensor.count();
   }

@@ -1,7 +1,7 @@
 // Reductions of a bucket: the plain sum, and compressed sums that send fewer bytes and are less exact.
 //
-// Error feedback: the part that a lossy compression leaves out is added to the next step's gradient, so this
-// part arrives late instead of never.
+// Error feedback: the loss of a compression is added to the next step's gradient, so it arrives late instead
+// of never.
 // Sources: Stich et al., "Sparsified SGD with memory", 2018; Vogels et al., "PowerSGD", 2019.
 #pragma once
 

@@ -46,7 +46,6 @@ class CudaBlas {
   std::vector<DeviceMemory> outgrown_;
 };
 
-/// Where products are computed.
 struct Device {
   Product product;
   std::string about;                    ///< for people: the library, its device, and why not a GPU

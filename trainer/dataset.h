@@ -25,7 +25,6 @@ class Dataset {
   virtual void read(std::span<const uint32_t> samples, Batch* batch) const = 0;
 };
 
-/// Data for training and for testing.
 struct Data {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> held_out;

@@ -17,7 +17,6 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The text of an exception for people.
 inline std::string text_of(const std::exception& error) {
   // The standard library's own texts only name a type or a function.
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||

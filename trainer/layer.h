@@ -1,7 +1,7 @@
 // Layer: a step of a model, with its backward pass written by hand.
 //
 // Matrices have a row for each sample, character or pixel, and a column for each feature. A layer owns its
-// output and keeps what its backward pass needs. The input must not change before the backward pass.
+// output. The input must not change before the backward pass.
 #pragma once
 
 #include <functional>

@@ -17,7 +17,6 @@ struct Block {
   size_t stride = 0;
 };
 
-/// A row-major matrix.
 class Matrix {
  public:
   Matrix() = default;

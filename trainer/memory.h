@@ -38,7 +38,6 @@ using BackendPointer = std::shared_ptr<Backend>;
 /// Memory of the symmetric heap, which ranks on this host reduce without a copy, and host streams.
 BackendPointer host_backend();
 
-/// Numbers in the memory of a backend.
 template <class T>
 class BackendVector {
  public:

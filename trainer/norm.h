@@ -30,8 +30,8 @@ class LayerNorm : public Layer {
 using SumOverRanks = std::function<void(std::span<double>)>;
 
 /// Gives each column mean 0 and variance 1 over the rows of the batch, then applies a scale and a shift. With
-/// `sum_over_ranks` the batch is that of all ranks (synchronised), so the model does not depend on how
-/// samples are spread. Without it the batch is the rank's own. Outside training uses the running statistics.
+/// `sum_over_ranks` the batch spans all ranks (synchronised), so the model does not depend on how samples are
+/// spread; else it is the rank's own. Outside training uses the running statistics.
 /// Source: Ioffe & Szegedy, "Batch normalization", 2015.
 class BatchNorm : public Layer {
  public:

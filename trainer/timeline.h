@@ -13,7 +13,6 @@ uint64_t now_ns();
 /// One rank's events. One thread at a time.
 class Timeline {
  public:
-  /// The two rows of a rank.
   enum class Row { kCompute, kCommunication };
 
   struct Event {

@@ -1,6 +1,6 @@
-// What the microbenchmarks of paths between two ends share: 8 bytes or more to the peer and back, in many
-// runs. The best run counts. An end moves as many of `bytes` as it can, and returns true once all have moved:
-// `bool write(size_t bytes)`, `bool read(size_t bytes)`.
+// Shared by the microbenchmarks of a path between two ends: 8 bytes or more to the peer and back, best of
+// many runs. An end moves as many of `bytes` as it can, and returns true once all have moved: `bool
+// write(size_t bytes)`, `bool read(size_t bytes)`.
 #pragma once
 
 #include <benchmark/benchmark.h>

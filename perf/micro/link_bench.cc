@@ -1,8 +1,8 @@
-// Microbenchmark of a link (transports/link.h): the cost of a message in each carriage, within one process.
+// Microbenchmark of a link (transports/link.h): a message to the other end and back, in each carriage, in one
+// process.
 //
-// Sends a message to the other end and back. threads:1 has both ends in one thread, so it measures only the
-// instructions. threads:2 adds the transfer of cache lines between cores. Compare the `best` lines,
-// interleaved by --benchmark_enable_random_interleaving=true.
+// threads:1 has both ends in one thread and measures only instructions; threads:2 adds the transfer of cache
+// lines. Compare the `best` lines, interleaved by --benchmark_enable_random_interleaving=true.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// Microbenchmark of the steps between a call and its bytes: look up the algorithm, make this rank's plan,
-// bind the plan, prove and price it, and find it again.
+// Microbenchmark of the steps between a call and its bytes: look up the algorithm, make and bind this rank's
+// plan, prove and price it, find it again.
 //
-// A communicator looks up, makes and binds once for each shape of call. Afterwards `repeated call` and `other
-// call` are the whole cost (one rank, so that no peer adds time). tutti-plan and the tests prove and price
-// all ranks' plans.
+// A communicator looks up, makes and binds once for each shape of call. Later calls cost `repeated call` or
+// `other call` (one rank, so that no peer adds time). tutti-plan and the tests prove and price all ranks'
+// plans.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>

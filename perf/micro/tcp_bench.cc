@@ -1,10 +1,9 @@
 // Microbenchmark of the TCP connection against plain sockets, over loopback, in one run.
 //
-// pingpong: 8 bytes to the peer and back. stream: 1 MiB a call, over 1 or 2 connections. The writer refers to
-// its buffer or copies into slots. The reader posts its buffer or copies out of slots. `raw` is a loop of
-// send(2) and recv(2), both polling. threads:1 has both ends in one thread and compares the work, whatever
-// else the machine does; threads:2 needs two free cores. Compare the `best` lines, interleaved by
-// --benchmark_enable_random_interleaving=true.
+// pingpong: 8 bytes to the peer and back. stream: 1 MiB a call, over 1 or 2 connections; the writer refers to
+// its buffer or copies into slots, the reader posts its buffer or copies out of slots. `raw`: a polling loop
+// of send(2) and recv(2). threads:1 compares the work, whatever else the machine does; threads:2 needs two
+// free cores. Compare the `best` lines, interleaved by --benchmark_enable_random_interleaving=true.
 #include <arpa/inet.h>
 #include <benchmark/benchmark.h>
 #include <netinet/in.h>

@@ -1,5 +1,4 @@
-// Microbenchmark of wake-ups: the cost of a turn of a Waiter, and how late a waiting rank notices a message,
-// by how long it has waited.
+// Microbenchmark of wake-ups: the cost of a turn of a Waiter, and how late a waiting rank notices a message.
 //
 // noticed_after: one thread writes a message when the other has waited for the given time. The result is the
 // time from the write to the reader's return. Waits of up to 2 ms stay awake; longer waits sleep between

@@ -1,9 +1,8 @@
-// The page that all ranks of one benchmark job share, whatever library they run.
+// The page that all ranks of a benchmark job share, whatever library they run.
 //
-// The measuring method must not depend on the measured library. So ranks synchronize, agree on the length of
-// a batch and exchange their clocks through this page, never through the library's barrier. The page is a
-// zeroed file that the orchestrator makes. CLOCK_MONOTONIC is one clock for all processes of a machine, so a
-// batch is timed from the first rank's start to the last rank's end.
+// The method must not depend on the measured library. So ranks synchronize, agree on a batch's length and
+// exchange clocks through this page: a zeroed file that the orchestrator makes. CLOCK_MONOTONIC is one clock
+// for all processes of a machine, so a batch is timed from the first rank's start to the last rank's end.
 #pragma once
 
 #include <fcntl.h>

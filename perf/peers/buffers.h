@@ -1,5 +1,4 @@
-// Buffers of a measurement. They rotate, so that caches do not flatter the figures. Their contents make every
-// result checkable.
+// Buffers of a measurement, rotated so that caches do not flatter the figures.
 //
 // Element i of a rank's input is a small whole number from a hash of (i, rank, slot). Sums over up to 8 ranks
 // stay below 256, so they are exact in float32, float16 and bfloat16 in any order. No offset maps the
@@ -104,9 +103,8 @@ inline Shape shape_of(const Request& request, int rank_count) {
 }
 
 /// The rotated buffers of one measurement: 256 of them, or as many as fill 128 MiB (four times a 32 MiB
-/// third-level cache). So messages of 256 KiB and more always come from memory; shorter ones come from
-/// farther away as they grow. Memory is kept between measurements, because a first touch costs microseconds a
-/// page.
+/// third-level cache). So messages of 256 KiB and more always come from memory. Memory is kept between
+/// measurements, because a first touch costs microseconds a page.
 class BufferRing {
  public:
   using Allocate = std::function<void*(size_t)>;

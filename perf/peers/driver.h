@@ -1,16 +1,14 @@
-// The measuring method that all drivers share. tutti, Open MPI, MPICH and Gloo differ only in the Library
-// class.
+// The measuring method of all drivers. tutti, Open MPI, MPICH and Gloo differ only in the Library class.
 //
 // A measurement: rotate over buffers; warm up; find how many calls make a batch of a few milliseconds; run
-// batches; report the median over batches of the time per call. The shared page's barrier opens and closes
-// each batch. A batch is timed from the first rank's start to the last rank's end. Results are checked
-// outside the timing, on freshly written buffers.
+// batches; report the median time of a call. The shared page's barrier opens and closes each batch, timed
+// from the first rank's start to the last rank's end. Results are checked outside the timing, on fresh
+// buffers.
 //
 // A Library offers: name(), version(), rank(), rank_count(), supports(collective, type), begin(type),
-// progress() (what to call while waiting outside the library; empty if calls need no help),
-// allocate(bytes)/release(pointer), one member for each collective, which blocks until complete on this rank,
-// send/recv for the ping-pong, create_microseconds(board), empty if it cannot make further communicators, and
-// first_create_microseconds(), if known.
+// progress() (called while waiting outside the library; may be empty), allocate(bytes)/release(pointer), one
+// blocking member for each collective, send/recv for the ping-pong, create_microseconds(board), empty if it
+// cannot make further communicators, and first_create_microseconds(), if known.
 #pragma once
 
 #include <sys/prctl.h>

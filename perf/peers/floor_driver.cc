@@ -2,9 +2,9 @@
 // plain sockets.
 //
 // cache_line: half of a round trip between two lines, each written by one side. copy: payload bytes per
-// second of 1 or 2 processes that each copy a buffer far larger than the caches, by memcpy or by non-temporal
-// stores. socket_exchange, socket_round_trip: see sockets.h. Latency and bandwidth targets are shares of
-// these limits. They are measured in the same minutes, because the speed of virtual machines changes.
+// second of 1 or 2 processes that copy a buffer far larger than the caches, by memcpy or non-temporal stores.
+// socket_exchange, socket_round_trip: see sockets.h. Limits and libraries are measured in the same minutes,
+// because the speed of virtual machines changes.
 #include "driver.h"
 #include "sockets.h"
 

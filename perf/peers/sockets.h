@@ -1,9 +1,8 @@
 // The speed of plain sockets between ranks 0 and 1, over loopback: the floor for any library's TCP.
 //
-// exchange: both ranks send and receive `bytes` at once, over as many connections as the library has, each
-// with an equal part of the buffers. The loop is plain: take what is there, send what fits, sleep in poll(2)
-// only when neither is possible. round_trip: a message to the peer and back. The reader polls without
-// sleeping.
+// exchange: both ranks send and receive `bytes` at once, over as many connections as the library has. The
+// loop takes what is there, sends what fits, and sleeps in poll(2) only when neither is possible. round_trip:
+// a message to the peer and back; the reader polls without sleeping.
 #pragma once
 
 #include <arpa/inet.h>
@@ -43,7 +42,6 @@ class Sockets {
 
   size_t count() const { return descriptors_.size(); }
 
-  /// Sends `bytes` and receives as many.
   void exchange(const char* from, char* to, size_t bytes) {
     const size_t count = descriptors_.size();
     struct Part {

@@ -43,7 +43,6 @@ class Job {
   std::thread thread_;
 };
 
-/// An operator made by ncclRedOpCreatePreMulSum.
 struct UserOp {
   tutti_type_t type = TUTTI_FLOAT32;
   const void* scalar = nullptr;  ///< on host memory: read at each call; null: `op` holds the scalar

@@ -1,8 +1,8 @@
 // The host half of NCCL's device API (2.28 to 2.30), so that programs find the names when they load.
 //
-// Kernels that were compiled against NVIDIA's headers read structures without a stable layout, so this
-// library cannot serve them. Calls return ncclInvalidUsage, and ncclCommQueryProperties reports no device
-// API. Team calls work, because teams are arithmetic on ranks.
+// Kernels compiled against NVIDIA's headers read structures without a stable layout, which this library
+// cannot serve. Calls return ncclInvalidUsage, and ncclCommQueryProperties reports no device API. Only team
+// calls work: teams are arithmetic on ranks.
 #pragma once
 
 #include "plugins/nccl/nccl.h"

@@ -20,7 +20,6 @@ struct tutti_registered_memory {
   uint32_t number = 0;  ///< unique in its communicator
 };
 
-/// A communicator's handle. HandlePool keeps the handles.
 struct tutti_comm {
   static constexpr uint64_t kLive = 0x7475747469636f6d;
 
@@ -63,7 +62,6 @@ struct tutti_comm {
   std::map<tutti_registered_memory*, std::unique_ptr<tutti_registered_memory>> registrations;
 };
 
-/// A host stream's handle. HandlePool keeps the handles.
 struct tutti_host_stream {
   static constexpr uint64_t kLive = 0x7475747469737472;
   std::atomic<uint64_t> magic{0};
@@ -85,7 +83,6 @@ tutti_result_t guarded(Body&& body) noexcept {
   return report(status);
 }
 
-/// Returns a fresh handle in state kCreating.
 tutti_comm* acquire_handle();
 /// Closes the handle: no new call can enter. False when the handle was already closed.
 bool close_handle(tutti_comm* handle);
@@ -94,7 +91,6 @@ void wait_until_left(const tutti_comm* handle);
 /// Frees everything behind the handle. No other thread may use the handle.
 void recycle_handle(tutti_comm* handle);
 
-/// Returns a fresh handle of a host stream.
 tutti_host_stream* acquire_stream();
 /// Closes the handle. False when the handle was already closed.
 bool close_stream(tutti_host_stream* handle);
@@ -110,11 +106,11 @@ Status check_made(const tutti_comm* handle);
 /// Ok when operations may be issued: ready and not finalized.
 Status check_ready(const tutti_comm* handle);
 
-/// Marks that the thread which uses the communicator is in a call. While the guard lives, an abort by another
-/// thread waits before it frees anything. One guard at a time.
-/// The guard is on the short path, so it costs one store and no barrier. The thread that closes the handle
-/// makes this thread's stores visible (process_barrier). Then either the closing thread sees this call, or
-/// this call sees that the handle is closed.
+/// Marks that the communicator's thread is in a call: an abort by another thread waits before it frees
+/// anything. One guard at a time.
+/// On the short path, so it costs one store and no barrier. The closing thread makes this thread's stores
+/// visible (process_barrier). Then either the closing thread sees this call, or this call sees that the
+/// handle is closed.
 class CallGuard {
  public:
   explicit CallGuard(tutti_comm* handle) : handle_(begin(handle) ? handle : nullptr) {}

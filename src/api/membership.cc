@@ -75,7 +75,6 @@ struct SplitId {
   UniqueId id;
 };
 
-/// The ranks of a color, in their new order.
 std::vector<uint32_t> members_of(int color, const std::vector<SplitItem>& items) {
   std::vector<uint32_t> members;
   for (uint32_t rank = 0; rank < items.size(); ++rank) {
@@ -130,7 +129,6 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
                      config != nullptr ? config : &inherited, handle);
 }
 
-/// The arguments of shrink_comm.
 struct Shrink {
   std::vector<bool> excluded;  ///< by rank
   CommOptions options;
@@ -152,7 +150,6 @@ struct Abandon {
 };
 using OwnedHandle = std::unique_ptr<tutti_comm, Abandon>;
 
-/// The result of one try to shrink.
 struct Outcome {
   Status status;
   bool has_lost =

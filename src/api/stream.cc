@@ -33,11 +33,11 @@ constexpr uint64_t kTimeSliceNs = 100'000;
 // Without this setting a thread's sleep ends up to 50 us late.
 constexpr unsigned long kTimerSlackNs = 1'000;
 
-/// Asks for short time slices for the calling thread. Its share of the cores stays the same, in smaller
-/// pieces. A progress thread yields its core at every wait. Beside computing threads it would get the core
-/// back only after one of their slices, which costs each message milliseconds
-/// (docs/decisions/0002-timed-sleeps.md). Linux 6.12 and later grant the request; elsewhere nothing changes.
-/// Also asks for precise timers, because the thread sleeps tens of microseconds between polls.
+/// Asks for short time slices for the calling thread; its share of the cores stays the same. A progress
+/// thread yields its core at every wait. Beside computing threads it gets the core back only after one of
+/// their slices, which costs each message milliseconds (docs/decisions/0002-timed-sleeps.md). Linux 6.12 and
+/// later grant the request. Also asks for precise timers, because the thread sleeps tens of microseconds
+/// between polls.
 void ask_for_prompt_turns() {
   ::prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
   Scheduling scheduling;

@@ -1,10 +1,8 @@
 // Host streams and the progress thread: operations that return at once.
 //
-// A stream is an order. Each operation takes a ticket at the call, and runs when all earlier tickets are
-// complete. A cancelled operation does not wait for its turn.
-// A communicator's progress thread takes the operations from its own queue in issue order, and waits for each
-// ticket's turn. So a communicator's operations stay in issue order across streams, and a stream's operations
-// stay in order across communicators.
+// A stream is an order: each operation takes a ticket at the call, and runs when all earlier tickets are
+// complete. A cancelled operation does not wait. A communicator's progress thread runs its own queue in issue
+// order and waits for each ticket's turn. So operations stay in order both on a communicator and on a stream.
 #pragma once
 
 #include <atomic>
@@ -42,7 +40,6 @@ class HostStream {
   Status failure_;
 };
 
-/// Runs the queued operations of one communicator.
 class ProgressThread {
  public:
   struct Task {

@@ -20,7 +20,6 @@ const std::shared_ptr<HostStream>& host_stream(tutti_stream_t stream) {
   return static_cast<const tutti_host_stream*>(stream.handle)->stream;
 }
 
-/// Runs a call, possibly staged, on the progress thread.
 template <class Anything>
 Status run_beside_callers(Communicator& comm, const Anything& call, uint64_t timeout_ms) {
   comm.set_timeout(timeout_ms);

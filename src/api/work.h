@@ -16,7 +16,6 @@ namespace tutti {
 inline constexpr uint32_t kHostStream = 1;
 inline constexpr uint32_t kCudaStream = 2;
 
-/// One call to run on a communicator.
 struct Work {
   tutti_comm* handle = nullptr;
   tutti_stream_t stream{};
@@ -26,7 +25,6 @@ struct Work {
   uint64_t timeout_ms = 0;
 };
 
-/// Whether the progress thread has queued or running operations.
 inline bool has_queue(const tutti_comm* handle) {
   return handle->progress != nullptr && handle->progress->pending() != 0;
 }
@@ -42,7 +40,6 @@ inline Communicator& take_turn(tutti_comm* handle, uint64_t timeout_ms) {
   handle->comm->set_timeout(timeout_ms);
   return *handle->comm;
 }
-/// The deadline of an operation that is issued now.
 inline uint64_t timeout_of(const tutti_comm* handle) {
   return handle->timeout_ms > 0 ? handle->timeout_ms : handle->comm->options().timeout_ms;
 }
