@@ -8,8 +8,8 @@
 namespace tutti::trainer {
 
 /// `comm` is a communicator of ranks on GPUs; this rank is on `gpu`. `comm` outlives the backend's streams.
-/// To free memory the driver waits for all reductions of the process, so memory is freed only when no rank
-/// has one in progress. Throws Error.
+/// Free memory only when no rank of the process has a reduction in progress, because the driver waits for all
+/// of them. Throws Error.
 BackendPointer gpu_backend(std::shared_ptr<const Gpu> gpu, tutti_comm_t* comm);
 
 }  // namespace tutti::trainer
