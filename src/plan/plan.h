@@ -77,7 +77,7 @@ struct End {
 /// chunks, with equal sizes in pairs. A step with only links (forwarding) names its data in first_chunk and
 /// chunk_count.
 struct Step {
-  std::vector<End> sources;  ///< 1..kMaxStepSources; reduced in the canonical tree over their positions
+  std::vector<End> sources;  ///< 1..kMaxStepSources; reduced left to right (kAny) or in the canonical tree
   std::vector<End> sinks;    ///< 1..kMaxStepSinks
   /// The chunks whose sizes the step's data has, in the numbering of the *geometry* buffer
   /// (Geometry::kLargest). This is the output for all_gather, gather, all_to_all, broadcast and all_reduce,
