@@ -113,7 +113,7 @@ Result<Config> read_config(const Environment& environment);
 
 /// The settings of the bootstrap that can be read, and defaults for the rest. A rank whose settings are wrong
 /// uses them to tell the other ranks.
-Config read_meeting_config(const Environment& environment);
+Config read_bootstrap_config(const Environment& environment);
 
 /// The process's environment.
 Environment process_environment();

@@ -154,7 +154,7 @@ TEST(DeviceFailureTest, AbortEndsBlockingCallsAndStreams) {
                          return;
                        }
                        const bool blocks = rank.rank() == 0;
-                       const CUstream stream = bench.location->stream();
+                       const CUstream stream = bench.place->stream();
                        rank.add(0);
                        const tutti_result_t result =
                            tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
@@ -189,7 +189,7 @@ TEST(DeviceFailureTest, AGroupThatFailsHalfWayIsAnErrorOfAllRanks) {
     if (!rank.renew(rank.config())) return;
     Bench bench(rank);
     if (!bench) return;
-    const tutti_stream_t stream = tutti_stream_cuda(bench.location->stream());
+    const tutti_stream_t stream = tutti_stream_cuda(bench.place->stream());
     rank.expect_ok(tutti_group_start(), "a group");
     for (const size_t count : {size_t{100}, size_t{20'000}}) {
       rank.expect_ok(
@@ -216,7 +216,7 @@ TEST(DeviceFailureTest, ACallThatRunsOutOfMemoryEnds) {
                         [](Rank& rank) {
                           Bench bench(rank);
                           if (!bench) return;
-                          const tutti_stream_t stream = tutti_stream_cuda(bench.location->stream());
+                          const tutti_stream_t stream = tutti_stream_cuda(bench.place->stream());
                           bool has_failed = rank.rank() == 0;
                           for (uint64_t turn = 0; has_failed; ++turn) {
                             rank.at("turn " + std::to_string(turn));
@@ -235,8 +235,8 @@ TEST(DeviceFailureTest, ACallThatRunsOutOfMemoryEnds) {
 
 /// A graph of one all_reduce, on the bench's stream.
 CUgraphExec capture_sum(Rank& rank, const Bench& bench) {
-  const cuda::Driver& driver = bench.location->driver();
-  const CUstream stream = bench.location->stream();
+  const cuda::Driver& driver = bench.place->driver();
+  const CUstream stream = bench.place->stream();
   CUgraph graph = nullptr;
   CUgraphExec executable = nullptr;
   rank.expect_true(driver.stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS,
@@ -259,10 +259,10 @@ TEST(DeviceFailureTest, AbortLeavesReplaysTheirMemoryAndEndsThem) {
                 [](Rank& rank) {
                   Bench bench(rank);
                   if (!bench) return;
-                  const cuda::CurrentContext current(bench.location->context());
+                  const cuda::CurrentContext current(bench.place->context());
                   const CUgraphExec graph = capture_sum(rank, bench);
-                  const cuda::Driver& driver = bench.location->driver();
-                  const CUstream stream = bench.location->stream();
+                  const cuda::Driver& driver = bench.place->driver();
+                  const CUstream stream = bench.place->stream();
                   for (int turn = 0; rank.rank() == 0 && turn < 3; ++turn)
                     rank.expect_true(driver.graph_launch(graph, stream) == CUDA_SUCCESS, "a launch");
                   (void)rank.meet();
@@ -301,7 +301,7 @@ TEST(DeviceFailureTest, MemoryOfTheWrongKindIsRefused) {
                               TUTTI_INVALID_ARGUMENT, "device memory on a host rank");
                   rank.expect_text({"argument send", "memory of CUDA device 0", "config.device"}, "the text");
                   rank.expect(tutti_all_reduce(host.data(), host.data(), 100, TUTTI_FLOAT32, TUTTI_SUM,
-                                               rank.comm, tutti_stream_cuda(bench.location->stream())),
+                                               rank.comm, tutti_stream_cuda(bench.place->stream())),
                               TUTTI_UNSUPPORTED, "a CUDA stream on a host rank");
                 }),
             "");

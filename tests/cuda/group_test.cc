@@ -144,7 +144,7 @@ TEST(GroupTest, SeveralCallsOfEachRankRunInOrder) {
 TEST(GroupTest, MessagesGoRoundInOneStream) {
   expect_on_any_device([](Rank& rank, Family& family) {
     std::vector<Numbers> came;
-    for (size_t i = 0; i < kRanks; ++i) came.emplace_back(family.location(), family.numbers(i).count());
+    for (size_t i = 0; i < kRanks; ++i) came.emplace_back(family.place(), family.numbers(i).count());
     rank.expect_ok(tutti_group_start(), "a group");
     for (int i = 0; i < kRanks; ++i) {
       const auto own = static_cast<size_t>(i);
@@ -157,7 +157,7 @@ TEST(GroupTest, MessagesGoRoundInOneStream) {
                      "recv");
     }
     rank.expect_ok(tutti_group_end(), "its end");
-    rank.expect_true(synchronize(family.location(), family.stream(0)), "the stream");
+    rank.expect_true(synchronize(family.place(), family.stream(0)), "the stream");
     for (size_t i = 0; i < kRanks; ++i)
       rank.expect_true(came[i].holds(1, (i + kRanks - 1) % kRanks), "what has come");
   });
@@ -167,12 +167,12 @@ TEST(GroupTest, MessagesGoRoundInOneStream) {
 TEST(GroupTest, AGroupIsCapturedAndReplayed) {
   for (const bool shares : {true, false}) {
     expect_on_any_device([&](Rank& rank, Family& family) {
-      const cuda::Driver& driver = family.location().driver();
-      const cuda::CurrentContext current(family.location().context());
+      const cuda::Driver& driver = family.place().driver();
+      const cuda::CurrentContext current(family.place().context());
       std::vector<cuda::Event> events;
       events.reserve(kRanks);
       for (int i = 0; i < kRanks; ++i)
-        events.push_back(std::move(*cuda::Event::create(family.location().context())));
+        events.push_back(std::move(*cuda::Event::create(family.place().context())));
       rank.expect_true(
           driver.stream_begin_capture(family.stream(0), CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS,
           "capture");
@@ -308,9 +308,9 @@ TEST(GroupTest, EachThreadsCallsKeepTheirOrderInAStream) {
 // 0 sends to rank 2 comes all the same.
 TEST(GroupTest, MessagesDoNotWaitForOtherStreams) {
   expect_on_any_device([](Rank& rank, Family& family) {
-    const cuda::Driver& driver = family.location().driver();
-    const cuda::CurrentContext current(family.location().context());
-    auto acceptor = cuda::PinnedMemory::allocate(family.location().context(), sizeof(uint32_t));
+    const cuda::Driver& driver = family.place().driver();
+    const cuda::CurrentContext current(family.place().context());
+    auto acceptor = cuda::PinnedMemory::allocate(family.place().context(), sizeof(uint32_t));
     const auto word = reinterpret_cast<CUdeviceptr>(acceptor->as<uint32_t>());
     *acceptor->as<uint32_t>() = 0;
     (void)driver.stream_wait_value32(family.stream(1), word, 1, CU_STREAM_WAIT_VALUE_EQ);
@@ -322,11 +322,11 @@ TEST(GroupTest, MessagesDoNotWaitForOtherStreams) {
                    : tutti_recv(numbers.get(), numbers.count(), TUTTI_UINT64, peer, 0, family.comm(i),
                                 family.own(i));
     });
-    rank.expect_true(synchronize(family.location(), family.stream(2)), "the stream of rank 2");
+    rank.expect_true(synchronize(family.place(), family.stream(2)), "the stream of rank 2");
     rank.expect_true(family.numbers(2).holds(1, 0), "the numbers of rank 0");
     std::atomic_ref(*acceptor->as<uint32_t>()).store(1, std::memory_order_release);
-    rank.expect_true(synchronize(family.location(), family.stream(1)), "the stream of rank 1");
-    rank.expect_true(synchronize(family.location(), family.stream(3)), "the stream of rank 3");
+    rank.expect_true(synchronize(family.place(), family.stream(1)), "the stream of rank 1");
+    rank.expect_true(synchronize(family.place(), family.stream(3)), "the stream of rank 3");
     rank.expect_true(family.numbers(3).holds(1, 1), "the numbers of rank 1");
   });
 }
@@ -395,9 +395,9 @@ TEST(GroupTest, WhatTheDriverRefusesIsAnErrorAndNothingHangs) {
 TEST(GroupTest, ARefusedGroupLeavesACaptureAsItWas) {
   EXPECT_EQ(run_family(of_one_thread(16), kCount,
                        [](Rank& rank, Family& family) {
-                         const cuda::Driver& driver = family.location().driver();
-                         const cuda::CurrentContext current(family.location().context());
-                         const auto fork = cuda::Event::create(family.location().context());
+                         const cuda::Driver& driver = family.place().driver();
+                         const cuda::CurrentContext current(family.place().context());
+                         const auto fork = cuda::Event::create(family.place().context());
                          (void)driver.stream_begin_capture(family.stream(0), CU_STREAM_CAPTURE_MODE_GLOBAL);
                          (void)fork->record(family.stream(0));
                          (void)fork->make_wait(family.stream(1));
@@ -439,11 +439,11 @@ TEST(GroupTest, DestroyWaitsForTheStreamThatRanksShare) {
     rank.expect_ok(message(1, 2, true, family.first(0)), "rank 1 sends");
     rank.expect_ok(message(2, 1, false, family.own(2)), "rank 2 receives");
     rank.expect_ok(tutti_group_end(), "its end");
-    rank.expect_true(synchronize(family.location(), family.stream(2)), "the stream of rank 2");
+    rank.expect_true(synchronize(family.place(), family.stream(2)), "the stream of rank 2");
     std::thread destroys([&] { rank.expect_ok(tutti_comm_destroy(family.take_comm(1)), "destroy"); });
     rank.expect_ok(message(3, 0, true, family.own(3)), "rank 3 sends");
     destroys.join();
-    rank.expect_true(synchronize(family.location(), family.stream(0)), "the shared stream");
+    rank.expect_true(synchronize(family.place(), family.stream(0)), "the shared stream");
     rank.expect_true(family.numbers(0).holds(1, 3) && family.numbers(2).holds(1, 1), "what has come");
   });
 }
@@ -463,11 +463,11 @@ struct TwoStreams {
 /// Runs `calls` as a group, or as one that is captured, in a capture that both streams are part of, and
 /// launched.
 void run_group(Rank& rank, const TwoStreams& two, bool is_captured, const std::function<void()>& calls) {
-  const cuda::Driver& driver = two.location->driver();
-  const cuda::CurrentContext current(two.location->context());
+  const cuda::Driver& driver = two.place->driver();
+  const cuda::CurrentContext current(two.place->context());
   const CUstream first = two.streams[0].handle();
   const CUstream second = two.streams[1].handle();
-  const auto event = cuda::Event::create(two.location->context());
+  const auto event = cuda::Event::create(two.place->context());
   if (is_captured) {
     // Other ranks' threads capture, too.
     rank.expect_true(driver.stream_begin_capture(first, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS,
@@ -487,7 +487,7 @@ void run_group(Rank& rank, const TwoStreams& two, bool is_captured, const std::f
   rank.expect_true(driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS, "the graph");
   (void)driver.graph_destroy(graph);
   rank.expect_true(driver.graph_launch(executable, first) == CUDA_SUCCESS, "a launch");
-  rank.expect_true(synchronize(*two.location, first), "the first stream");
+  rank.expect_true(synchronize(*two.place, first), "the first stream");
   (void)driver.graph_exec_destroy(executable);
 }
 
@@ -498,11 +498,11 @@ TEST(GroupTest, MessagesOnSeveralStreamsMeet) {
     EXPECT_EQ(run_cluster(on_device(2, 16),
                           [&](Rank& rank) {
                             const TwoStreams two(rank);
-                            if (two.location == nullptr) return;
+                            if (two.place == nullptr) return;
                             const auto own = static_cast<uint64_t>(rank.rank());
                             const int peer = 1 - rank.rank();
-                            Numbers sent(*two.location, 200'000);
-                            Numbers got(*two.location, 200'000);
+                            Numbers sent(*two.place, 200'000);
+                            Numbers got(*two.place, 200'000);
                             rank.expect_true(sent.count_from(own), "input");
                             run_group(rank, two, is_captured, [&] {
                               rank.expect_ok(tutti_send(sent.get(), sent.count(), TUTTI_UINT64, peer, 0,
@@ -513,7 +513,7 @@ TEST(GroupTest, MessagesOnSeveralStreamsMeet) {
                                              "recv");
                             });
                             for (const cuda::Stream& stream : two.streams)
-                              rank.expect_true(synchronize(*two.location, stream.handle()), "a stream");
+                              rank.expect_true(synchronize(*two.place, stream.handle()), "a stream");
                             rank.expect_true(got.holds(1, 1 - own), "what has come");
                           }),
               "")
@@ -528,14 +528,14 @@ TEST(GroupTest, CollectivesOnSeveralStreamsKeepTheirOrder) {
       EXPECT_EQ(run_cluster(on_device(2, 16),
                             [&](Rank& rank) {
                               const TwoStreams two(rank);
-                              if (two.location == nullptr) return;
-                              Numbers numbers(*two.location, count);
+                              if (two.place == nullptr) return;
+                              Numbers numbers(*two.place, count);
                               rank.expect_true(numbers.count_from(1), "input");
                               run_group(rank, two, is_captured, [&] {
                                 for (const size_t i : {size_t{0}, size_t{1}, size_t{0}})
                                   rank.expect_ok(sum(numbers, numbers, rank.comm, two.tag(i)), "recorded");
                               });
-                              rank.expect_true(synchronize(*two.location, two.streams[1].handle()),
+                              rank.expect_true(synchronize(*two.place, two.streams[1].handle()),
                                                "the second stream");
                               rank.expect_true(numbers.holds(8, 8), "three sums");
                             }),
@@ -551,14 +551,14 @@ TEST(GroupTest, AGroupWaitsForAllOfItsStreams) {
   EXPECT_EQ(run_cluster(on_device(2, 16),
                         [](Rank& rank) {
                           const TwoStreams two(rank);
-                          if (two.location == nullptr) return;
-                          const cuda::Driver& driver = two.location->driver();
-                          const cuda::CurrentContext current(two.location->context());
-                          Numbers source(*two.location);
-                          Numbers numbers(*two.location);
+                          if (two.place == nullptr) return;
+                          const cuda::Driver& driver = two.place->driver();
+                          const cuda::CurrentContext current(two.place->context());
+                          Numbers source(*two.place);
+                          Numbers numbers(*two.place);
                           rank.expect_true(source.count_from(1) && numbers.count_from(500), "input");
                           auto acceptor =
-                              cuda::PinnedMemory::allocate(two.location->context(), sizeof(uint32_t));
+                              cuda::PinnedMemory::allocate(two.place->context(), sizeof(uint32_t));
                           auto* const word = acceptor->as<uint32_t>();
                           *word = 0;
                           const CUstream second = two.streams[1].handle();
@@ -572,7 +572,7 @@ TEST(GroupTest, AGroupWaitsForAllOfItsStreams) {
                           rank.expect_ok(tutti_barrier(rank.comm, two.tag(1)), "recorded");
                           rank.expect_ok(tutti_group_end(), "its end");
                           std::atomic_ref(*word).store(1, std::memory_order_release);
-                          rank.expect_true(synchronize(*two.location, two.streams[0].handle()), "the stream");
+                          rank.expect_true(synchronize(*two.place, two.streams[0].handle()), "the stream");
                           rank.expect_true(numbers.holds(2, 2), "the sum");
                         }),
             "");
@@ -596,8 +596,8 @@ TEST(GroupTest, StreamsOfAGroupAreChecked) {
                          rank.expect_text({"is no CUDA stream"}, "its end");
                          refused(TUTTI_BLOCKING, TUTTI_INVALID_USAGE);
                          rank.expect_text({"mixes"}, "its end");
-                         const cuda::Driver& driver = family.location().driver();
-                         const cuda::CurrentContext current(family.location().context());
+                         const cuda::Driver& driver = family.place().driver();
+                         const cuda::CurrentContext current(family.place().context());
                          (void)driver.stream_begin_capture(family.stream(0), CU_STREAM_CAPTURE_MODE_GLOBAL);
                          refused(family.own(1), TUTTI_INVALID_USAGE);
                          rank.expect_text({"being captured"}, "its end");

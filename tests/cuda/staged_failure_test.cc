@@ -127,14 +127,14 @@ TEST(StagedFailureTest, AbortReleasesStreamsWhereverTheyAre) {
                           rank.add(1);
                           return;
                         }
-                        const auto acceptor = cuda::PinnedMemory::allocate(bench.location->context(), 64);
-                        const CUstream stream = bench.location->stream();
+                        const auto acceptor = cuda::PinnedMemory::allocate(bench.place->context(), 64);
+                        const CUstream stream = bench.place->stream();
                         // Rank 2 is not there: its stream has something else to do first.
-                        const cuda::CurrentContext current(bench.location->context());
+                        const cuda::CurrentContext current(bench.place->context());
                         const auto word = reinterpret_cast<CUdeviceptr>(acceptor->as<void>());
                         if (rank.rank() == 2)
-                          (void)bench.location->driver().stream_wait_value32(stream, word, 1,
-                                                                             CU_STREAM_WAIT_VALUE_EQ);
+                          (void)bench.place->driver().stream_wait_value32(stream, word, 1,
+                                                                          CU_STREAM_WAIT_VALUE_EQ);
                         rank.expect_ok(bench.sum(bench.stream()), "queued");
                         rank.add(0);
                         (void)rank.wait_value(1, 1);

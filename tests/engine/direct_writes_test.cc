@@ -39,8 +39,8 @@ class DirectWritesTest : public testing::Test {
   }
 
   void expose_buffer(uint32_t rank, uint64_t call) {
-    store_shared(network_.buffer(rank).address, reinterpret_cast<uint64_t>(output_[rank].data()));
-    store_shared(network_.buffer(rank).call, call);
+    store_shared(network_.exposed_buffer(rank).address, reinterpret_cast<uint64_t>(output_[rank].data()));
+    store_shared(network_.exposed_buffer(rank).call, call);
   }
   void start() {
     for (uint32_t rank = 0; rank < 2; ++rank) {

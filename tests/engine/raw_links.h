@@ -50,7 +50,7 @@ class RawNetwork {
   RecvLink& recv(uint32_t writer, uint32_t reader, uint32_t channel) {
     return ends(writer, reader, channel).recv;
   }
-  ExposedBuffer& exposed(uint32_t rank) { return exposed_[rank]; }
+  ExposedBuffer& exposed_buffer(uint32_t rank) { return exposed_[rank]; }
 
  private:
   struct Ends {
