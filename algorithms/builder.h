@@ -1,6 +1,6 @@
-// Builder: code that all generators share. It has functions for ends, named as in the plan's text form; a
-// builder that collects steps; and three common shapes: reduction in the canonical tree, ranks folded into a
-// power of a radix, and exchanges cut into pieces that fit a link's slots.
+// Builder: code that all generators share. Functions for ends, named as in the plan's text form; a builder
+// that collects steps; and three common shapes: reduction in the canonical tree, ranks folded into a power of
+// a radix, and exchanges cut into pieces that fit a link's slots.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,6 @@
-// Choice: selects the algorithm for a request. A pure function of inputs that are equal on all ranks. Reads a
-// measured table (algorithms/choice.txt, embedded at build time; the user may give another file).
-//
-// A row has a collective, a range of rank counts, a range of message bytes, a condition and an algorithm. The
-// top of choice.txt describes the form. The first row that matches and whose algorithm supports the request
-// wins.
+// Choice: selects the algorithm for a request, from inputs that are equal on all ranks. The measured table
+// algorithms/choice.txt is embedded at build time; the user may give another file. The first row that
+// matches, and whose algorithm supports the request, wins. The top of choice.txt describes the rows.
 #pragma once
 
 #include <cstdint>

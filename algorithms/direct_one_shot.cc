@@ -1,6 +1,5 @@
-// Direct one-shot: every rank sends its whole input to all ranks, and every rank reduces all inputs. One
-// message latency for any rank count. The bytes that a rank reads grow with the rank count, so it is good for
-// short messages.
+// Direct one-shot: every rank sends its whole input to all ranks and reduces all inputs. One message latency
+// for any rank count, but a rank reads P messages: good for short messages.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 

@@ -1,15 +1,15 @@
-// Hierarchical: one plan for shared memory inside hosts and the network between hosts. Each host reduces its
-// ranks' operands before it sends them, and passes arrived data on inside the host. So as few bytes as
-// possible cross the network, and all ranks of a host share the work.
+// Hierarchical: one plan for shared memory inside hosts and the network between hosts. Hosts reduce before
+// they send, and pass arrived data on inside. So as few bytes as possible cross the network, and all ranks of
+// a host share the work.
 //
-// For every block each host has one rank as agent. On the owner's host the agent is the owner. On other hosts
-// the agent is the owner's counterpart (algorithms/hosts.h). Agents reduce their host's operands straight
-// into the message to the owner. The owner reduces these messages in the order of hosts. Its result goes to
-// the agents, and the agents pass the result on as it arrives.
+// For every block each host has one agent: on the owner's host the owner, elsewhere the owner's counterpart
+// (algorithms/hosts.h). Agents reduce their host's operands straight into the message to the owner. The owner
+// reduces these messages in the order of hosts, and sends the result to the agents. The agents pass the
+// result on as it arrives.
 //
-// Ranks of a host work through the blocks in one order, in batches in which every rank is agent once. In a
-// batch all ranks send to each other before any rank waits, so one message on each link is enough. Ranks
-// begin with the next host's blocks and end with their own, so the network has work from the first batch on.
+// Ranks of a host take the blocks in one order, in batches in which every rank is agent once. All ranks of a
+// batch send before any waits, so one message on each link is enough. Ranks begin with the next host's blocks
+// and end with their own, so the network works from the first batch on.
 //
 // Long messages are cut into parts with one lane each. While one lane waits for the network, another works
 // inside the host.

@@ -1,10 +1,10 @@
-// Hierarchical chain: broadcast and reduce of long messages. The message is cut into as many pieces as the
-// largest host has ranks. In a broadcast each piece goes along a chain of hosts, from counterpart to
-// counterpart, and from each counterpart to the other ranks of its host. A reduce goes the opposite way. So a
-// host receives and sends the message at most once, and all its ranks share that work.
+// Hierarchical chain: broadcast and reduce of long messages, cut into as many pieces as the largest host has
+// ranks. In a broadcast each piece goes along a chain of hosts, from counterpart to counterpart, and on each
+// host from the counterpart to the other ranks. A reduce goes the opposite way. So a host receives and sends
+// the message at most once, and its ranks share that work.
 //
-// On every host a piece has an agent: the rank with the piece's number, modulo the ranks of the host. Ranks
-// of a host work through the pieces in one order, in batches in which every rank is agent once.
+// A piece's agent on a host is the rank with the piece's number, modulo the host's ranks. Ranks of a host
+// take the pieces in one order, in batches in which every rank is agent once.
 #include <algorithm>
 
 #include "algorithms/builder.h"

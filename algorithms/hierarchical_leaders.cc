@@ -1,9 +1,9 @@
-// Hierarchical through leaders: one rank of each host collects its host's operands. The leaders run a flat
-// algorithm among themselves, and each leader sends the result to the ranks of its host. Each pair of hosts
-// exchanges one message in each phase, for any number of ranks on a host. Good for few bytes.
+// Hierarchical through leaders: a leader on each host collects its host's operands. The leaders run a flat
+// algorithm, and each leader sends the result to its host's ranks. In each phase two hosts exchange one
+// message, for any number of ranks. Good for few bytes.
 //
-// The leaders take the steps of the flat algorithm's plan for as many ranks as there are hosts. Peers become
-// leaders, and the input becomes the host's sum in scratch.
+// The leaders' steps come from the flat algorithm's plan for as many ranks as hosts. Peers become leaders,
+// and the input becomes the host's sum in scratch.
 #include <algorithm>
 
 #include "algorithms/builder.h"
