@@ -1,7 +1,8 @@
-// Config: every setting of the library, read once.
+// Config: every setting of the library, read once. docs/configuration.md describes the settings; a test
+// compares the two lists.
 //
-// Fields of the caller's tutti_config_t override the environment, and the environment overrides the defaults.
-// No other code reads the environment. docs/configuration.md lists the same fields (a test compares them).
+// The caller's tutti_config_t overrides the environment, and the environment overrides the defaults. No other
+// code reads the environment.
 #pragma once
 
 #include <cstdint>
@@ -37,55 +38,51 @@ struct Config {
   uint64_t setup_timeout_ms = 120'000;
   /// TUTTI_WAIT: auto, spin or yield.
   WaitMode wait = WaitMode::kAuto;
-  /// TUTTI_SLOT_BYTES: largest slice of a message in one slot; power of two, 4 KiB..1 MiB. 0: 64 KiB if every
-  /// rank is alone on its host, else 16 KiB (src/comm/connect.cc has the reasons).
+  /// TUTTI_SLOT_BYTES: largest slice in one slot; power of two, 4 KiB..1 MiB. 0: 64 KiB if every rank is
+  /// alone on its host, else 16 KiB (src/comm/connect.cc says why).
   uint32_t slot_bytes = 0;
   /// TUTTI_SLOTS: slots of a link; power of two, 4..256. One round uses half of the slots.
   uint32_t slots = 32;
   /// TUTTI_REPRODUCIBLE: 1 = same bits for any algorithm, placement and message size.
   bool reproducible = false;
-  /// TUTTI_THREADS: threads that work on one operation of a rank: the caller's thread and workers of the
-  /// communicator; 1..kMaxThreads, equal on all ranks.
+  /// TUTTI_THREADS: threads of a rank for one operation, the caller's included; 1..kMaxThreads, equal on all
+  /// ranks.
   uint32_t threads = 1;
   /// TUTTI_STRIPE_BYTES: bytes of a call for each further thread; equal on all ranks.
   uint64_t stripe_bytes = 1u << 20;
-  /// TUTTI_CHOICE_FILE: file with a table of algorithms in place of the built-in table.
+  /// TUTTI_CHOICE_FILE: replaces the built-in table of algorithms.
   std::string choice_file;
-  /// TUTTI_ALGORITHM: name of an algorithm for every call that the algorithm supports; for experiments.
+  /// TUTTI_ALGORITHM: used for every call that this algorithm supports; for experiments.
   std::string algorithm;
-  /// TUTTI_HEAP_BYTES: address space that a process reserves for tutti_mem_alloc; 0 = physical memory.
+  /// TUTTI_HEAP_BYTES: address space of a process for tutti_mem_alloc; 0 = physical memory.
   uint64_t heap_bytes = 0;
-  /// TUTTI_REFERENCE_BYTES: messages of at least this size travel by reference if both sides can.
+  /// TUTTI_REFERENCE_BYTES: from this size on, messages travel by reference if both sides can.
   uint64_t reference_bytes = 16384;
-  /// TUTTI_PULL_BYTES: collectives of at least this size may copy out of the sender's process, if the kernel
-  /// allows this and memory is not shared. Slots were as fast or faster on all cores that were measured, near
-  /// and far (docs/performance.md). Other machines may differ, so a communicator times both ways for its
-  /// large calls.
+  /// TUTTI_PULL_BYTES: from this size on, a collective may copy out of the sender's process, if the kernel
+  /// allows this and memory is not shared. Slots were as fast or faster on all cores measured
+  /// (docs/performance.md), but other machines may differ: a communicator times both ways for its large
+  /// calls.
   uint64_t pull_bytes = 1u << 20;
-  /// TUTTI_DIRECT_WRITE_BYTES: the sender stores results of at least this size in the receivers' buffers, if
-  /// the plan allows this and the buffers are in shared memory.
+  /// TUTTI_DIRECT_WRITE_BYTES: from this size on, the sender stores results in the receivers' buffers, if the
+  /// plan allows this and the buffers are in shared memory.
   uint64_t direct_write_bytes = 1u << 20;
-  /// TUTTI_STREAMING_BYTES: results of at least this size are written with non-temporal stores. Measured from
-  /// 1 MiB on (a core's second cache): 5 to 30 % less time if the result was not in a cache, and equal time
-  /// if the result was in a cache. At 256 KiB with the result in a cache: 20 to 40 % more time (`./dev
-  /// bench`, with and without --hot).
+  /// TUTTI_STREAMING_BYTES: from this size on, results are written with non-temporal stores. Measured from 1
+  /// MiB (a core's second cache): 5 to 30 % less time for results outside a cache, equal time for cached
+  /// results. At 256 KiB: 20 to 40 % more time for cached results (`./dev bench`, with and without --hot).
   uint64_t streaming_bytes = 1u << 20;
-  /// TUTTI_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME: the network interfaces to use;
-  /// empty = all but loopback and docker. The text is a list of prefixes, separated by commas. "=" in front:
-  /// whole names. "^" in front: all interfaces but these. Gloo's variable holds whole names, so its value
-  /// gets a "=" in front.
+  /// TUTTI_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME: network interfaces; empty = all
+  /// but loopback and docker. Prefixes separated by commas; "=" in front: whole names; "^": all but these.
+  /// Gloo's value holds whole names and gets a "=" in front.
   std::string socket_ifname;
   /// TUTTI_PORT_RANGE: "first-last", the ports to listen on; port_first 0 = any free port.
   uint16_t port_first = 0;
   uint16_t port_last = 0;
-  /// TUTTI_HOSTID: processes with different host ids share no memory, as if they ran on different hosts.
-  /// Tests use host ids to emulate hosts on one machine.
+  /// TUTTI_HOSTID: processes with different ids share no memory. Tests emulate hosts this way.
   std::string host_id;
-  /// TUTTI_HEARTBEAT_MS: a rank without a heartbeat for this time is lost; 0: no heartbeat is needed; equal
-  /// on all ranks.
+  /// TUTTI_HEARTBEAT_MS: a rank without a heartbeat for this time is lost; 0: never; equal on all ranks.
   uint64_t heartbeat_ms = 10'000;
-  /// TUTTI_INSPECT_PORTS: "first-last"; a process answers tutti-inspect on the lowest free port of this
-  /// range. inspect_first 0 = a process answers on its own host only.
+  /// TUTTI_INSPECT_PORTS: "first-last"; tutti-inspect reaches a process at the lowest free port.
+  /// inspect_first 0: only from the process's own host.
   uint16_t inspect_first = 0;
   uint16_t inspect_last = 0;
   /// TUTTI_REPORT_SIGNAL: 1 = on SIGUSR2 the process writes its ranks' state to standard error.
@@ -97,12 +94,11 @@ struct Config {
   /// TUTTI_TRANSPORT: name of the transport between ranks of different hosts; empty = the cheapest; equal on
   /// all ranks.
   std::string transport;
-  /// CUDA_DEVICE_MAX_CONNECTIONS: queues of a device, among which the driver distributes the process's
-  /// streams. CUDA's driver reads the variable too. If the driver would ignore the value: the driver's
-  /// default.
+  /// CUDA_DEVICE_MAX_CONNECTIONS: a device's queues, over which the driver spreads the streams. For values
+  /// that the driver ignores: the driver's default.
   uint32_t device_queues = 8;
-  /// TUTTI_KEY, else the contents of the file TUTTI_KEY_FILE: the secret with which ranks authenticate each
-  /// other if no unique id carries a secret; at least 16 characters, or empty.
+  /// TUTTI_KEY, else the contents of the file TUTTI_KEY_FILE: the secret of a bootstrap without a unique id;
+  /// at least 16 characters, or empty.
   std::string key;
 };
 
@@ -111,8 +107,8 @@ using Environment = std::function<const char*(const char* name)>;
 /// Errors: kInvalidArgument naming the variable, its value and the range.
 Result<Config> read_config(const Environment& environment);
 
-/// The settings of the bootstrap that can be read, and defaults for the rest. A rank whose settings are wrong
-/// uses them to tell the other ranks.
+/// The bootstrap's settings that can be read, and defaults for the rest. A rank with wrong settings uses them
+/// to tell the other ranks.
 Config read_bootstrap_config(const Environment& environment);
 
 /// The process's environment.

@@ -1,14 +1,13 @@
-// The table of reduction operators. The host's kernels, the device's kernels, the reference and the checker
-// of the perf tools use its rows.
+// The table of reduction operators, for the kernels of host and device, the reference and the checker of the
+// perf tools. CONTRIBUTING.md says how to add a row.
 //
-// A row has a name, a function, the types for which the operator is defined, a Role, and a function for bool
-// if that differs. An operator's number is the number of its row. Rows before "mulsum" have the values of
-// tutti_op_t. To add an operator, see CONTRIBUTING.md.
+// A row has a name, a function, its types, a Role, and a function for bool if that differs. An operator's
+// number is its row's number. Rows before "mulsum" have the values of tutti_op_t.
 //
-// A function is a struct with a template combine(a, b) for integers, float and double, on the host and on
-// devices. Floats of 16 and 8 bits are converted to float first. combine must be commutative.
-// - kExact: no result is rounded, and the order of operands does not matter. A NaN in a result is stored as
-//   the canonical NaN.
+// A function is a struct with a template combine(a, b) for integers, float and double, on host and device.
+// Smaller floats are converted to float first. combine must be commutative.
+// - kExact: no result is rounded, and the order of operands does not matter. A NaN result is stored as the
+//   canonical NaN.
 // - kSigned: signed and unsigned integers give different bits, so each has its own kernel.
 #pragma once
 

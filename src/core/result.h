@@ -1,7 +1,7 @@
-// Status and Result<T>: every function inside tutti reports failure with these types.
+// Status and Result<T>: how functions inside tutti report failure.
 //
-// A Status is a code. A failure also has one sentence: what happened, where (rank, peer, operation), the
-// value, what to do. Success costs one pointer compare and no allocation.
+// A Status is a code. A failure has one sentence: what happened, where (rank, peer, operation), the value,
+// what to do. Success costs one pointer compare and no allocation.
 #pragma once
 
 #include <cstdint>

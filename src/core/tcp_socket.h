@@ -1,9 +1,9 @@
-// TCP sockets whose two ends are on one machine (equal addresses), and their congestion control.
+// Congestion control of TCP sockets.
 //
-// On one machine there is no congestion. Reno then lets all data pass. The system's choice may pace instead:
-// BBR takes a reader's pause for a slow network, and then sends two packets every 80 to 350 us. Measured: the
-// first 1 MiB after a pause took 2 to 4 ms. A socket that connects under BBR stays paced even after a change.
-// So every socket starts under Reno, and sockets to other machines then get the system's choice.
+// Between two ends on one machine (equal addresses) there is no congestion, and Reno lets all data pass. The
+// system's choice may pace: BBR takes a reader's pause for a slow network, then sends two packets every 80 to
+// 350 us. Measured: the first 1 MiB after a pause took 2 to 4 ms. A socket that connects under BBR stays
+// paced for ever. So every socket starts under Reno; sockets to other machines then get the system's choice.
 #pragma once
 
 namespace tutti {

@@ -1,16 +1,15 @@
-// Plan: an algorithm as data. One rank's part of a collective is a list of steps. Each step reduces all of
-// its sources and writes the result to all of its sinks.
+// Plan: an algorithm as data. One rank's part of a collective is a list of steps. Each step reduces all its
+// sources and writes the result to all its sinks.
 //
-// Life: algorithms/ makes a Plan. plan/verify checks the Plan together with the other ranks' plans.
-// plan/price predicts its time. engine/ runs it. A plan holds no pointers, sockets or devices.
+// algorithms/ makes plans, plan/verify checks them, plan/price predicts their time, engine/ runs them. A plan
+// holds no pointers, sockets or devices.
 //
-// Geometry. Each buffer of a collective has one *block* or one block for each rank. One block: all_reduce,
-// reduce, broadcast; the input of all_gather and gather; the output of reduce_scatter and scatter. One block
-// for each rank: all others. A plan cuts every block into `chunks_per_block` chunks. A chunk's number is
-// block * chunks_per_block + index. tutti.h says what block b of the input and of the output mean. When a
-// call is bound, the engine turns chunks into bytes (engine/geometry.h).
+// Geometry. A buffer of a collective has one *block* (all_reduce, reduce, broadcast; the input of all_gather
+// and gather; the output of reduce_scatter and scatter) or one block for each rank (all others). tutti.h says
+// what block b means. A plan cuts every block into `chunks_per_block` chunks. A chunk's number is block *
+// chunks_per_block + index. The engine turns chunks into bytes when a call is bound (engine/geometry.h).
 //
-// Execution. A message runs in rounds. A lane runs all its steps for round 0, then for round 1, and so on. In
+// Execution. A message runs in rounds: a lane runs all its steps for round 0, then for round 1, and so on. In
 // one round a step puts at most `slots` slices on a link, so a send completes when the receiver has released
 // the previous round. Within a step, slices flow one by one. Only messages order the lanes of one rank.
 #pragma once
@@ -39,9 +38,9 @@ enum class EndKind : uint8_t {
   /// Sink only: written once, read by every other rank of the communicator. Each reader has a kLink source
   /// with channel kPublishChannel and this rank as peer. Needs Facts::can_publish.
   kPublish,
-  /// Source only, and the step's only source: the reduction of what every rank (this rank too) has sent on a
-  /// kLink sink with channel kCollectChannel and this rank as peer. The order of the reduction is unknown.
-  /// The dual of kPublish. Needs Facts::can_multicast.
+  /// Source only, and the step's only source: the reduction, in unknown order, of what every rank (this rank
+  /// too) has sent on a kLink sink with channel kCollectChannel and this rank as peer. The dual of kPublish.
+  /// Needs Facts::can_multicast.
   kCollect,
 };
 
@@ -55,15 +54,14 @@ inline constexpr uint8_t kCollectChannel = 254;
 struct End {
   EndKind kind = EndKind::kInput;
   /// On a link or publish sink, or on the only source of a step that copies from a buffer: the engine may
-  /// send a reference instead of bytes. The reference points to the copied source, or to what the step writes
-  /// to the receive buffer, never to scratch. The plan promises: nothing writes these chunks until something
-  /// that happens after the receiver's step. On a link source the flag says the same of the arriving message,
-  /// and changes nothing.
+  /// send a reference to the copied source, or to what the step writes to the receive buffer, never to
+  /// scratch. The plan promises that nothing writes these chunks until something that happens after the
+  /// receiver's step. On a link source the flag describes the arriving message and changes nothing.
   bool reference_ok = false;
   /// On a link or publish sink with reference_ok, of a step that also writes the receive buffer: the engine
-  /// may store the step's result directly in the receivers' receive buffers, at the same chunks as in its
-  /// own. The plan promises that every receiver's step copies the message to exactly these chunks. Any other
-  /// access to these chunks of the receiver happens after the receiver's step or before this step.
+  /// may store the result at the same chunks of the receivers' receive buffers. The plan promises that every
+  /// receiver's step copies the message to these chunks, and that any other access to them there happens
+  /// after the receiver's step or before this step.
   bool direct_write_ok = false;
   uint8_t channel = 0;       ///< links
   uint32_t peer = 0;         ///< links: the other rank
@@ -77,12 +75,11 @@ struct End {
 /// chunks, with equal sizes in pairs. A step with only links (forwarding) names its data in first_chunk and
 /// chunk_count.
 struct Step {
-  std::vector<End> sources;  ///< 1..kMaxStepSources; reduced in the canonical tree over their positions
+  std::vector<End> sources;  ///< 1..kMaxStepSources; reduced left to right (kAny) or in the canonical tree
   std::vector<End> sinks;    ///< 1..kMaxStepSinks
-  /// The chunks whose sizes the step's data has, in the numbering of the *geometry* buffer
-  /// (Geometry::kLargest). This is the output for all_gather, gather, all_to_all, broadcast and all_reduce,
-  /// and the input for reduce_scatter, scatter and reduce. Always set. Example: for the forwarding of rank
-  /// 3's block in an all_gather, the chunks of block 3.
+  /// The chunks whose sizes the step's data has. Numbered as in the *geometry* buffer (Geometry::kLargest):
+  /// the input for reduce_scatter, scatter and reduce, else the output. Always set. Example: a step that
+  /// forwards rank 3's block in an all_gather names the chunks of block 3.
   uint32_t first_chunk = 0;
   uint32_t chunk_count = 0;
   /// The result is complete here, and kAvg divides. Exactly one step on the way to each output chunk

@@ -1,23 +1,21 @@
 // Verify: checks all ranks' plans by one symbolic execution.
 //
-// Plans have no wildcard waits (a Kahn network), so the result does not depend on scheduling: if one
-// execution ends, all end with the same values. Each chunk holds a hash-consed expression over (rank, input
-// chunk), and each message carries one. The checks, in this order:
+// Plans have no wildcard waits (a Kahn network). So if one execution ends, all end with the same values.
+// Chunks and messages hold hash-consed expressions over (rank, input chunk). The checks, in this order:
 // - shape (plan/shape.h): ranks, chunk ranges, ends, limits, one reading and one writing lane per link, no
 //   buffers that a rank does not have;
-// - messages (plan/graph.h): every send meets a receive of the same chunk count, and no message is left in a
-//   link at the end;
+// - messages (plan/graph.h): each send meets a receive of the same chunk count, and no message is left over;
 // - slots (plan/slots.h): no deadlock with `slots_needed` slots per link, over four rounds, for chunks of S
 //   and S+1 slices, S = 1, 2, 4;
 // - values (plan/symbolic.h): every output chunk holds exactly its operands, each once, finished exactly once
-//   (kAvg). For a barrier, every rank's end depends on every rank's start. A
-//   step that reads the input reads it before anything overwrites it;
-// - races (plan/races.h): no step reads a chunk before the chunk is written, or writes a chunk that another
-//   step may read. The order comes from lanes and messages, never from credits. Checked with `reference_ok`
-//   ends as copies and as references, out of place and in place, and for scratch over rounds. A step reads a
-//   referenced chunk until the receiver's step is done;
+//   (kAvg). In a barrier every rank's end depends on every rank's start. No step reads the input after
+//   something overwrites it;
+// - races (plan/races.h): no step reads a chunk before it is written, or writes a chunk that another step may
+//   read. Lanes and messages give the order, never credits. Checked with copies and with references, out of
+//   place and in place, and for scratch over rounds. A referenced chunk is read until the receiver's step is
+//   done;
 // - scratch stays inside its bound;
-// - association: `association` equals the association that the execution finds.
+// - `association` is the association found.
 #pragma once
 
 #include <span>
