@@ -366,7 +366,7 @@ void BootstrapNode::deadline_passed() {
   if (connector_ == nullptr) ask_children();
 }
 
-/// All ranks have joined, but some not come to this exchange. The lists of missing ranks go up the tree.
+/// All ranks have joined, but some have not come to this exchange. The lists of missing ranks go up the tree.
 void BootstrapNode::ask_children() {
   if (!failure_ || !on_table_) return;
   loop_.cancel(patience_);

@@ -16,7 +16,7 @@
 namespace tutti {
 namespace {
 
-constexpr const char* kValueKey = "tutti.meeting";
+constexpr const char* kValueKey = "tutti.bootstrap";
 constexpr size_t kLineBytesMax = 4096;
 
 /// A conversation of lines "cmd=NAME key=value ...".

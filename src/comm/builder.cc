@@ -152,7 +152,7 @@ Status CommunicatorBuilder::build(const BootstrapOptions& options) {
   TUTTI_TRY(bootstrap.status());
   const Status failed = contained([&] { return run_phases(*bootstrap); });
   if (failed) return failed;
-  // The first failure, not one of its consequences.
+  // The first failure counts, not one of its consequences.
   Status cause = failed;
   static_cast<void>(contained([&]() -> Status {
     cause = bootstrap->find_cause(failed);
@@ -165,7 +165,7 @@ Status CommunicatorBuilder::build(const BootstrapOptions& options) {
     peers_.raise(cause);
     peers_.show_left();
   }
-  // Its handlers still use the builder's objects.
+  // The parts' handlers still use the builder's objects.
   parts_->close();
   parts_.reset();
   return cause;
@@ -182,7 +182,7 @@ Status CommunicatorBuilder::run_phases(Bootstrap& bootstrap) {
   const auto facts = introduce(bootstrap, own);
   TUTTI_TRY(facts.status());
   TUTTI_TRY(opened);
-  // The following steps do not depend on timing.
+  // The timing of the ranks does not matter for the following steps.
   TUTTI_TRY(choose(bootstrap, *facts));
   std::vector<KeptFiles> kept(rank_count_);
   TUTTI_TRY(connect(bootstrap, *facts, kept));
@@ -328,7 +328,7 @@ Status CommunicatorBuilder::reach_peers(Bootstrap& bootstrap, const std::vector<
                                         std::vector<KeptFiles>& kept) {
   std::set<Process::Token> seen;
   for (uint32_t i = 0; i < rank_count_; ++i) {
-    // Starts with its own number, so that not all ranks ask one process at once.
+    // Each rank starts with its own number, so that not all ask one process at once.
     const uint32_t peer = (rank_ + i) % rank_count_;
     if (host_of_[peer] != host_of_[rank_]) {
       auto page = map_plain(sizeof(SegmentHeader));

@@ -60,10 +60,13 @@ void CommunicatorParts::lose(uint32_t rank, StatusPage::Presence presence, const
 }
 
 Communicator::Communicator(std::unique_ptr<CommunicatorParts> parts)
-    : parts_(std::move(parts)), host_(parts_->host), timeout_ms_(parts_->options.timeout_ms) {
+    : host_(parts->host),
+      process_(parts->process),
+      parts_(std::move(parts)),
+      timeout_ms_(parts_->options.timeout_ms) {
   if (device() == nullptr) return;
   registrations_ = std::make_unique<MemoryRegistrations>(
-      MemoryRegistrations::Options{.process = parts_->process,
+      MemoryRegistrations::Options{.process = process_,
                                    .peers = parts_->peers,
                                    .device = *device(),
                                    .run = [this](const Call& call) { return run(call); },
@@ -89,10 +92,14 @@ void Communicator::wait_beside_callers(bool beside) {
 template <class Whole>
 Status Communicator::run_whole(Whole&& call) {
   Status status = guard(beside_callers_, call);
-  if (!status) [[unlikely]] {
-    for (Waiter waiter(WaitMode::kYield); !buffers_are_free();) waiter.pause();
-  }
+  if (!status) [[unlikely]]
+    wait_for_buffers();
   return status;
+}
+
+/// Out of line, so that the short path carries nothing of it.
+[[gnu::noinline]] void Communicator::wait_for_buffers() noexcept {
+  for (Waiter waiter(WaitMode::kYield); !buffers_are_free();) waiter.pause();
 }
 
 Status Communicator::run_bound(Executor& executor, const Call& call) {
@@ -121,7 +128,11 @@ Status Communicator::run(const Message& message) {
 }
 
 Status Communicator::run_again(const void* send, void* recv) {
-  return run_whole([&]() -> Status { return host_->run_again(*last_, send, recv); });
+  return run_whole([&]() -> Status {
+    if (host_->run_short(*last_, send, recv)) [[likely]]
+      return Status::ok();
+    return host_->run_rest(*last_, send, recv);
+  });
 }
 
 template <class Anything>
@@ -190,7 +201,7 @@ Status Communicator::issue(const MessageCall& call, DeviceStream stream) {
 Status Communicator::check_pointer(const char* name, const void* address) const {
   if (device() != nullptr) return device()->rank().check_pointer(name, address);
   if (staged() != nullptr) return staged()->device().check_pointer(name, address);
-  const Devices* devices = parts_->process.devices_in_use();
+  const Devices* devices = process_.devices_in_use();
   return devices == nullptr ? Status::ok() : devices->check_host_pointer(name, address);
 }
 
@@ -201,13 +212,12 @@ Status Communicator::order_streams(std::span<void* const> earlier, std::span<voi
 
 Result<const Algorithm*> Communicator::choose(const Request& request, uint32_t* row) const {
   const Facts facts = parts_->executor->facts();
-  const std::string& forced = parts_->process.config().algorithm;
+  const std::string& forced = process_.config().algorithm;
   if (!forced.empty()) {
     const Algorithm* algorithm = find_algorithm(request.collective, forced);
     if (algorithm != nullptr && algorithm->supports(request, facts)) return algorithm;
   }
-  const Algorithm* algorithm =
-      parts_->process.choice().choose(request, facts, row, parts_->executor->short_bytes());
+  const Algorithm* algorithm = process_.choice().choose(request, facts, row, parts_->executor->short_bytes());
   if (algorithm == nullptr) {
     return Status(Code::kUnsupported,
                   format("no algorithm serves %s on %u ranks",
@@ -257,7 +267,7 @@ Result<std::unique_ptr<BoundCall>> Communicator::bind(const Call& call) {
   const auto algorithm = choose(request, &bound.choice_row);
   TUTTI_TRY(algorithm.status());
   bound.algorithm = *algorithm;
-  const std::vector<ChoiceRow>& rows = parts_->process.choice().rows();
+  const std::vector<ChoiceRow>& rows = process_.choice().rows();
   wanted.wants_packets =
       bound.choice_row < rows.size() && rows[bound.choice_row].condition == ChoiceRow::Condition::kShort;
   bound.input_bytes = call.blocks != nullptr ? end_of(call.blocks->input)
@@ -278,7 +288,7 @@ std::string Communicator::explain() const {
   const CallShape& shape = last_->shape;
   std::string text =
       describe_call(last_->word, shape.count) + ": algorithm " + std::string(last_->algorithm->name);
-  text += parts_->process.config().algorithm == last_->algorithm->name
+  text += process_.config().algorithm == last_->algorithm->name
               ? ", by TUTTI_ALGORITHM"
               : format(", by row %u of the choice table", last_->choice_row);
   text += parts_->executor->explain(*last_);
@@ -321,7 +331,7 @@ Result<Price> Communicator::price(const Algorithm& algorithm, const Request& req
 
 void Communicator::fail_all(const Status& why) {
   parts_->peers.raise(why);
-  if (device() != nullptr) parts_->process.relaunch_thread().wake();
+  if (device() != nullptr) process_.relaunch_thread().wake();
 }
 
 void Communicator::abort() {
@@ -362,8 +372,8 @@ Status Communicator::deregister_memory(uint32_t number, bool waits) {
 }
 
 Result<void*> Communicator::allocate(uint64_t bytes) {
-  if (is_on_device()) return parts_->process.devices_in_use()->allocate(options().device, bytes);
-  return parts_->process.heap().allocate(bytes);
+  if (is_on_device()) return process_.devices_in_use()->allocate(options().device, bytes);
+  return process_.heap().allocate(bytes);
 }
 
 }  // namespace tutti

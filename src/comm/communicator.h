@@ -87,7 +87,7 @@ class Communicator {
   uint32_t rank_count() const { return parts_->peers.rank_count(); }
   uint32_t host_count() const { return parts_->peers.host_count(); }
   const CommOptions& options() const { return parts_->options; }
-  Process& process() { return parts_->process; }
+  Process& process() { return process_; }
   const Peers& peers() const { return parts_->peers; }
   ShrinkProtocol& shrink() { return parts_->shrink; }
   const ShrinkProtocol& shrink() const { return parts_->shrink; }
@@ -146,7 +146,7 @@ class Communicator {
   /// `is_one_of_many` that belong together, peers may wait for its rest, so the communicator is in error too.
   /// Otherwise nothing has changed.
   template <class Piece>
-  Status guard(bool is_one_of_many, Piece&& piece) noexcept {
+  Status guard(const bool& is_one_of_many, Piece&& piece) noexcept {
     try {
       return piece();
     } catch (...) {
@@ -194,13 +194,17 @@ class Communicator {
   Result<Price> price(const Algorithm& algorithm, const Request& request) const;
   void forget_bound();
   Status end_thrown(bool is_one_of_many) noexcept;
+  void wait_for_buffers() noexcept;
 
+  // What the short path reads, side by side. The executor and the process are those of the parts.
+  HostExecutor* host_;
+  BoundCall* last_ = nullptr;
+  Process& process_;
   std::unique_ptr<CommunicatorParts> parts_;
-  HostExecutor* host_;                                  ///< for the short path
+  bool beside_callers_ = false;
+
   std::unique_ptr<MemoryRegistrations> registrations_;  ///< null without a DeviceExecutor
   std::atomic<uint64_t> timeout_ms_;
-  bool beside_callers_ = false;
-  BoundCall* last_ = nullptr;
   std::unordered_map<CallShape, std::unique_ptr<BoundCall>, ShapeHash> bound_;
   std::unique_ptr<BoundCall> variable_;                    ///< last call with variable counts
   std::shared_ptr<const VariableBlocks> variable_blocks_;  ///< its blocks

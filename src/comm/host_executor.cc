@@ -12,7 +12,7 @@ namespace {
 
 // Smaller slices of a pulled message are faster with two copies.
 constexpr uint64_t kLeastPulledSlice = 4096;
-// Both directions of a few peers.
+// Enough for both directions of a few peers.
 constexpr size_t kMaxBoundMessages = 16;
 // How long a failed rank waits for peers that may still read its buffers. A peer notices the alert within 2
 // ms (one sleep of the waiter) or one slice. A computing peer holds no references.
@@ -62,8 +62,8 @@ BindOptions HostExecutor::bind_options() const {
                                    : SliceLimits{}.least};
 }
 
-/// All ranks agree, because both settings are equal. One if the network carries links: one thread drives all
-/// connections.
+/// The number of threads. All ranks agree, because both settings are equal. It is one if the network carries
+/// links, because one thread drives all connections.
 uint32_t HostExecutor::stripe_count(uint64_t call_bytes) const {
   if (options_.peers.host_count() > 1) return 1;
   return static_cast<uint32_t>(
@@ -123,9 +123,13 @@ Status HostExecutor::run(const Message& message) {
   return drive(*this);
 }
 
-/// A repeated call that is not short or has to wait.
-Status HostExecutor::run_on(Bound& bound, const void* send, void* recv) {
-  if (!bound.is_short) TUTTI_TRY(start(bound, send, recv));
+/// A call that is short and has to wait, or one that run_short has not begun.
+Status HostExecutor::run_rest(BoundCall& bound, const void* send, void* recv) {
+  if (!has_begun()) {
+    if (options_.peers.has_error()) return options_.peers.error();
+    header_.status.sequence.store(++sequence_, std::memory_order_release);
+    TUTTI_TRY(start(static_cast<Bound&>(bound), send, recv));
+  }
   return drive(*this);
 }
 
@@ -274,8 +278,8 @@ Progress HostExecutor::poll_stripes() {
   return progress;
 }
 
-/// Engine and network in turn. The call ends when the network has taken everything: the messages then arrive
-/// even while this rank computes.
+/// Runs engine and network in turn. The call ends when the network has taken everything: the messages then
+/// arrive even while this rank computes.
 Progress HostExecutor::poll_network() {
   NetworkConnections& network = *options_.network;
   const Progress progress = draining_ ? Progress::kDone : current_->advance(1);

@@ -35,9 +35,9 @@ struct HostExecutorOptions {
   WaitMode wait_mode = WaitMode::kYield;
   WaitMode striped_wait_mode = WaitMode::kYield;  ///< while several threads of every rank work
   uint64_t timeout_ms = 600'000;
-  TransportTraits network_traits = {};          ///< of transports between hosts
-  std::unique_ptr<NetworkConnections> network;  ///< null if all ranks are on one host
-  std::unique_ptr<Workers> workers;             ///< null if `threads` is 1
+  TransportTraits network_traits = {};                    ///< of transports between hosts
+  std::unique_ptr<NetworkConnections> network = nullptr;  ///< null if all ranks are on one host
+  std::unique_ptr<Workers> workers = nullptr;             ///< null if `threads` is 1
 };
 
 class HostExecutor final : public Executor, private StalledCall {
@@ -69,9 +69,13 @@ class HostExecutor final : public Executor, private StalledCall {
   void close() override {}
   std::string explain(const BoundCall& bound) const override;
 
-  /// The short path: `bound` again on other buffers. No virtual call, no allocation, no lock. Errors: as
-  /// `run`, and the communicator's error.
-  Status run_again(BoundCall& bound, const void* send, void* recv);
+  // The last call again, on other buffers: `run_short`, and where that returns false, `run_rest`. Two
+  // functions, so that the short path keeps nothing for the rest.
+
+  /// The short path. No virtual call, no allocation, no lock. False: the call has not ended.
+  bool run_short(BoundCall& bound, const void* send, void* recv);
+  /// Errors: as `run`, and the communicator's error.
+  Status run_rest(BoundCall& bound, const void* send, void* recv);
   Status run(const Message& message);
 
   /// Bytes that the peer's host has not confirmed. Any thread.
@@ -91,7 +95,6 @@ class HostExecutor final : public Executor, private StalledCall {
     uint64_t began_ns = 0;
   };
 
-  Status run_on(Bound& bound, const void* send, void* recv);
   BindOptions bind_options() const;
   uint32_t stripe_count(uint64_t call_bytes) const;
   void enter(uint64_t word, uint64_t count);
@@ -153,19 +156,18 @@ class HostExecutor final : public Executor, private StalledCall {
   std::array<std::byte, 64> barrier_bytes_{};
 };
 
-inline Status HostExecutor::run_again(BoundCall& call, const void* send, void* recv) {
+inline bool HostExecutor::run_short(BoundCall& call, const void* send, void* recv) {
   auto& bound = static_cast<Bound&>(call);
-  if (header_.alert.state.load(std::memory_order_acquire) == Alert::kRaised) [[unlikely]]
-    return options_.peers.error();
-  header_.status.sequence.store(++sequence_, std::memory_order_release);
-  if (!bound.is_short) return run_on(bound, send, recv);
+  SegmentHeader& header = header_;
+  if (!bound.is_short || header.alert.state.load(std::memory_order_acquire) == Alert::kRaised) [[unlikely]]
+    return false;
+  header.status.sequence.store(++sequence_, std::memory_order_release);
   current_ = bound.operation.get();
   const uint16_t signature = call_signature(bound.signature_seed, sequence_);
-  if (current_->start_short(send, recv, signature, waiter_.polls()) != Progress::kDone)
-    return run_on(bound, send, recv);
+  if (current_->start_short(send, recv, signature, waiter_.polls()) != Progress::kDone) return false;
   header_.status.completed.store(sequence_, std::memory_order_release);
   waiter_.moved();
-  return Status::ok();
+  return true;
 }
 
 }  // namespace tutti

@@ -53,13 +53,13 @@ std::atomic<const Process*> only_process{nullptr};
 }  // namespace
 
 Result<Process*> Process::instance() {
-  auto process = for_meeting();
+  auto process = for_bootstrap();
   TUTTI_TRY(process.status());
   TUTTI_TRY((*process)->refusal_);
   return process;
 }
 
-Result<Process*> Process::for_meeting() {
+Result<Process*> Process::for_bootstrap() {
   // Runs at exit(), not when the process is killed: returning from main loses no peer.
   struct Leaver {
     Result<Process*> process;
@@ -92,7 +92,7 @@ Status Process::prepare() {
   *static_cast<char*>(page) = 1;
   original_ = static_cast<const char*>(page);
   auto config = read_config(process_environment());
-  config_ = config ? std::move(*config) : read_meeting_config(process_environment());
+  config_ = config ? std::move(*config) : read_bootstrap_config(process_environment());
   // The last step that may fail: the heap and the life descriptor are never freed.
   auto control = ControlThread::start();
   TUTTI_TRY(control.status());

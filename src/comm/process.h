@@ -44,7 +44,7 @@ class Process {
   static Result<Process*> instance();
   /// Also works where instance() fails: the process can make ids and join a bootstrap, to tell other ranks
   /// why it fails. Errors: kSystemError (no control thread). Thread-safe.
-  static Result<Process*> for_meeting();
+  static Result<Process*> for_bootstrap();
 
   const Config& config() const { return config_; }
   /// From Config::choice_file, or the built-in table.

@@ -61,7 +61,7 @@ Result<std::optional<Members>> ShrinkProtocol::agree_on_members(const std::vecto
     if (*members) {
       tried_ = (*members)->id;
       follows_ = (*members)->contains(peers_.rank());
-      show(ShrinkState::kMeeting);
+      show(ShrinkState::kBootstrap);
       return members;
     }
     if (follows_) TUTTI_TRY(find_refusal(*tried_));
@@ -71,7 +71,7 @@ Result<std::optional<Members>> ShrinkProtocol::agree_on_members(const std::vecto
 
 void ShrinkProtocol::hold_next(const UniqueId& id) {
   held_ = shrink_tag(id);
-  show(ShrinkState::kMeeting);
+  show(ShrinkState::kBootstrap);
 }
 
 void ShrinkProtocol::give_up(const Status& why) {
@@ -197,7 +197,7 @@ Result<std::optional<Members>> ShrinkProtocol::decide(const std::vector<uint32_t
     if (!members.contains(rank) && peers_.presence(rank) != StatusPage::kHere) members.lost.push_back(rank);
   }
   // First, so that a rank that follows the decision does not find this one ready to take what it holds.
-  show(ShrinkState::kMeeting);
+  show(ShrinkState::kBootstrap);
   publish(members);
   return std::optional(std::move(members));
 }

@@ -13,10 +13,10 @@ namespace tutti {
 
 struct ShrinkState {
   enum Phase : uint32_t {
-    kAway = 0,      ///< in no shrink, or its shrink has failed
-    kAgreeing = 1,  ///< looking for its next step
-    kMeeting = 2,   ///< follows a decision, and sets up the next communicator
-    kThrough = 3,   ///< goes on in `held`, whatever happens to the others
+    kAway = 0,       ///< in no shrink, or its shrink has failed
+    kAgreeing = 1,   ///< looking for its next step
+    kBootstrap = 2,  ///< follows a decision, and sets up the next communicator
+    kThrough = 3,    ///< goes on in `held`, whatever happens to the others
   };
 
   Phase phase = kAway;

@@ -180,10 +180,10 @@ void Connector::ready(AttemptEntry attempt, uint32_t events) {
     // Another attempt may already be connected here, and an untried address may lead elsewhere.
     const bool is_last = attempts_.size() == 1 && next_ == targets_.size();
     if (attempt->handshake->refusal_is_final() && is_last) {
-      const Status verdict(status.code(),
-                           format("%s at %s: %s", options_.who.c_str(), attempt->endpoint.text().c_str(),
-                                  std::string(status.text()).c_str()));
-      return finish(verdict);
+      const Status result(status.code(),
+                          format("%s at %s: %s", options_.who.c_str(), attempt->endpoint.text().c_str(),
+                                 std::string(status.text()).c_str()));
+      return finish(result);
     }
     return fail(attempt, status);
   }

@@ -49,8 +49,8 @@ Mac prove(const Key& key, std::string_view label, std::initializer_list<std::spa
   return authenticate(key, message);
 }
 
-Status refusal(HandshakeResult verdict, uint32_t version) {
-  switch (verdict) {
+Status refusal(HandshakeResult result, uint32_t version) {
+  switch (result) {
     case HandshakeResult::kAccepted: return Status::ok();
     case HandshakeResult::kNotProved:
       return {Code::kInvalidArgument, "it refused the key: the unique id or TUTTI_KEY differs there"};
@@ -65,7 +65,7 @@ Status refusal(HandshakeResult verdict, uint32_t version) {
               "it refused the connection: it expects none from this rank, or has one already (do two "
               "processes have the same rank?)"};
   }
-  return {Code::kMismatch, format("it sent the unknown result %u", static_cast<unsigned>(verdict))};
+  return {Code::kMismatch, format("it sent the unknown result %u", static_cast<unsigned>(result))};
 }
 
 }  // namespace
@@ -119,17 +119,16 @@ Status ConnectorHandshake::respond() {
 Status ConnectorHandshake::conclude() {
   const std::span<const std::byte> confirm = std::span(in_).first(kConfirmBytes);
   if (!has_magic(confirm)) return {Code::kMismatch, "what listens there is not tutti"};
-  const auto verdict = static_cast<HandshakeResult>(number(in_, 8));
+  const auto result = static_cast<HandshakeResult>(number(in_, 8));
   const Mac proof =
       prove(credentials_.key, kAcceptorLabel, {challenge_, response_, confirm.first(kConfirmProofAt)});
   const bool proved = equal_secrets(proof, confirm.subspan(kConfirmProofAt));
-  if (!proved && verdict != HandshakeResult::kNotProved) {
+  if (!proved && result != HandshakeResult::kNotProved) {
     return {Code::kInvalidArgument,
             "what listens there does not know the key: the unique id or TUTTI_KEY differs there"};
   }
-  refusal_is_final_ =
-      proved && verdict != HandshakeResult::kAccepted && verdict != HandshakeResult::kWrongRank;
-  TUTTI_TRY(refusal(verdict, number(in_, 12)));
+  refusal_is_final_ = proved && result != HandshakeResult::kAccepted && result != HandshakeResult::kWrongRank;
+  TUTTI_TRY(refusal(result, number(in_, 12)));
   done_ = true;
   return Status::ok();
 }
@@ -163,9 +162,9 @@ Status AcceptorHandshake::feed(std::span<const std::byte> bytes) {
                   {Code::kVersionMismatch,
                    format("rank %u runs tutti version %u, this is %u", claim_.from, version, kVersionCode)});
   }
-  const HandshakeResult verdict = judge_(claim_);
-  if (verdict != HandshakeResult::kAccepted) {
-    return refuse(verdict,
+  const HandshakeResult result = judge_(claim_);
+  if (result != HandshakeResult::kAccepted) {
+    return refuse(result,
                   {Code::kInvalidUsage,
                    format("rank %u knows the key but its connection (purpose %u, channel %u, to rank %u) "
                           "is not awaited",
@@ -176,18 +175,18 @@ Status AcceptorHandshake::feed(std::span<const std::byte> bytes) {
   return Status::ok();
 }
 
-Status AcceptorHandshake::refuse(HandshakeResult verdict, Status why) {
-  confirm(verdict);
+Status AcceptorHandshake::refuse(HandshakeResult result, Status why) {
+  confirm(result);
   return why;
 }
 
-void AcceptorHandshake::confirm(HandshakeResult verdict) {
+void AcceptorHandshake::confirm(HandshakeResult result) {
   std::array<std::byte, kConfirmBytes> message{};
   put_magic(message);
-  put_u32(field(message, 8), static_cast<uint32_t>(verdict));
+  put_u32(field(message, 8), static_cast<uint32_t>(result));
   put_u32(field(message, 12), kVersionCode);
   // A stranger gets no proof: this rank must not sign what a stranger chooses.
-  if (verdict != HandshakeResult::kNotProved) {
+  if (result != HandshakeResult::kNotProved) {
     const Mac proof =
         prove(credentials_.key, kAcceptorLabel, {challenge_, in_, std::span(message).first(kConfirmProofAt)});
     std::copy(proof.begin(), proof.end(), message.begin() + kConfirmProofAt);

@@ -126,8 +126,8 @@ class AcceptorHandshake : public HandshakeBuffers {
   const Claim& claim() const { return claim_; }
 
  private:
-  Status refuse(HandshakeResult verdict, Status why);
-  void confirm(HandshakeResult verdict);
+  Status refuse(HandshakeResult result, Status why);
+  void confirm(HandshakeResult result);
 
   Credentials credentials_;
   Judge judge_;

@@ -141,7 +141,7 @@ void SimNetwork::revive_rank(uint32_t rank) {
   ranks_[rank].turns_left = UINT64_MAX;
   ranks_[rank].messages_most = UINT64_MAX;
   ranks_[rank].stopped = false;
-  pump(rank);
+  progress(rank);
   wake(rank);
 }
 
@@ -191,7 +191,7 @@ uint64_t SimNetwork::travel_ticks() {
 
 // ---- the network
 
-void SimNetwork::pump(uint32_t number) {
+void SimNetwork::progress(uint32_t number) {
   Rank& rank = ranks_[number];
   if (rank.stopped) return;
   // A rank that stops inside its last turn may or may not have released what it read.

@@ -54,7 +54,7 @@ struct SimOptions {
 };
 
 /// Single-threaded. Wake every rank once. While next_turn() names a rank, let it work on its links and call
-/// pump(rank); call wake(rank) if it can go on although nothing new arrives.
+/// progress(rank); call wake(rank) if it can go on although nothing new arrives.
 class SimNetwork {
  public:
   explicit SimNetwork(const SimOptions& options);
@@ -83,7 +83,7 @@ class SimNetwork {
   /// Advances the clock to a rank's turn. Empty if nothing can happen any more.
   std::optional<uint32_t> next_turn();
   /// Takes what the rank has committed and released since its last turn.
-  void pump(uint32_t rank);
+  void progress(uint32_t rank);
 
   uint64_t now() const { return now_; }
   uint64_t messages_sent(uint32_t rank) const { return ranks_[rank].messages; }

@@ -72,7 +72,7 @@ class SimTransport::Joined final : public Connection {
   bool advance() override {
     const std::lock_guard lock(world_.mutex);
     const bool sent = send();
-    world_.network.pump(rank_);
+    world_.network.progress(rank_);
     const bool carried = world_.network.next_turn().has_value();
     const bool received = receive();
     settle();

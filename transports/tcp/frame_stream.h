@@ -27,9 +27,9 @@ class FrameStream {
   bool has_room() const { return send_ == SendState::kReady && queued_bytes_ < kQueueBytesMost; }
   bool has_batch() const { return queued_bytes_ >= kBatchBytes || end_ - sending_ >= kBatchFrames; }
   bool has_unsent() const { return sending_ != end_; }
-  /// Unsent bytes, except a remainder that waits for a later write to fill a burst.
+  /// Whether there are unsent bytes, other than a remainder that waits for a later write to fill a burst.
   bool wants_flush() const { return has_unsent() && !rest_waits_; }
-  /// Lets that remainder go.
+  /// Lets the remainder go.
   void release_rest() { rest_waits_ = false; }
   void queue(const OutFrame& frame);
   /// Writes until the stream takes no more. A long write stops at the end of a burst (Stream::burst_bytes) if

@@ -33,7 +33,7 @@ class Inbox {
   /// Continues a claimed message, of which `done` bytes have come, in its slot.
   void move_to_slot(uint32_t channel, uint64_t number, uint32_t bytes, uint64_t done);
 
-  /// Messages that the reader has released; those that the peer does not know of.
+  /// Messages that the reader has released, and how many of them the peer does not know of.
   uint64_t given_back(uint32_t channel) const;
   uint64_t unreported(uint32_t channel) const;
   /// given_back(), to be sent as a credit now.

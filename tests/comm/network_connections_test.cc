@@ -62,7 +62,7 @@ std::array<FileDescriptor, 2> connected() {
 
 // Data connections to a host that had stopped answering were torn after 10 s, whatever TUTTI_HEARTBEAT_MS
 // said.
-TEST(RemoteLinksTest, KeepaliveFollowsTheHeartbeat) {
+TEST(NetworkConnectionsTest, KeepaliveFollowsTheHeartbeat) {
   struct Case {
     uint64_t heartbeat_ms;
     int is_on;
@@ -78,7 +78,7 @@ TEST(RemoteLinksTest, KeepaliveFollowsTheHeartbeat) {
 }
 
 // Destroying a communicator waited for its whole deadline for a peer that was known to be lost meanwhile.
-TEST(RemoteLinksTest, TheEndIsNotWaitedForInVain) {
+TEST(NetworkConnectionsTest, TheEndIsNotWaitedForInVain) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   const FileDescriptor reader(ends[1]);
@@ -93,7 +93,7 @@ TEST(RemoteLinksTest, TheEndIsNotWaitedForInVain) {
 }
 
 // Frames of all communicators carried epoch 0.
-TEST(RemoteLinksTest, FramesOfAnotherCommunicatorAreRefused) {
+TEST(NetworkConnectionsTest, FramesOfAnotherCommunicatorAreRefused) {
   const UniqueId before = *make_unique_id({});
   UniqueId after = *make_unique_id({});
   while (epoch_of(after) == epoch_of(before)) after = *make_unique_id({});

@@ -1,0 +1,376 @@
+// HostExecutor: ranks of one process that the test polls in turns, without a communicator around them.
+#include "comm/host_executor.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/support/rank_pages.h"
+#include "tests/support/sums.h"
+#include "transports/tcp/tcp_transport.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr SegmentShape kShape{
+    .rank_count = 2, .published = 2, .channels = channels_of_stripes(2), .slots = 8, .slot_bytes = 256};
+// More than the slots of a link hold.
+constexpr uint64_t kLong = 2000;
+
+/// Two ranks on one host, each with its executor.
+class HostExecutorTest : public testing::Test {
+ protected:
+  HostExecutorTest() {
+    heap_.reset(*SymmetricHeap::create(1 << 20));
+    config_.reference_bytes = UINT64_MAX;
+    config_.stripe_bytes = 2000;
+  }
+
+  HostExecutorOptions options(uint32_t rank) {
+    return {.peers = pages_.of(rank), .config = config_, .heap = *heap_, .shape = kShape};
+  }
+  void make_ranks() {
+    for (uint32_t rank = 0; rank < 2; ++rank) ranks_[rank] = std::make_unique<HostExecutor>(options(rank));
+  }
+  HostExecutor& rank(uint32_t number) {
+    if (ranks_[number] == nullptr) make_ranks();
+    return *ranks_[number];
+  }
+  static std::unique_ptr<BoundCall> bind(HostExecutor& executor, uint64_t count) {
+    return bind_sum(executor, sum_of(count), 2);
+  }
+  static Status run_again(HostExecutor& executor, BoundCall& bound, Sum& numbers) {
+    if (executor.run_short(bound, numbers.send.data(), numbers.recv.data())) return Status::ok();
+    return executor.run_rest(bound, numbers.send.data(), numbers.recv.data());
+  }
+  static bool has_ended(Progress progress) {
+    return progress == Progress::kDone || progress == Progress::kMismatch;
+  }
+  /// Polls both ranks in turns until both have ended.
+  std::array<Progress, 2> poll_both() {
+    std::array<Progress, 2> ends = {Progress::kMoved, Progress::kMoved};
+    while (!has_ended(ends[0]) || !has_ended(ends[1])) {
+      for (uint32_t i = 0; i < 2; ++i) {
+        if (!has_ended(ends[i])) ends[i] = rank(i).poll();
+      }
+    }
+    return ends;
+  }
+  /// Waits on that rank until it fails.
+  Status wait_until_failed(uint32_t number) {
+    for (;;) {
+      EXPECT_FALSE(has_ended(rank(number).poll()));
+      TUTTI_TRY(rank(number).wait());
+    }
+  }
+
+  Config config_;
+  std::unique_ptr<SymmetricHeap> heap_;
+  RankPages pages_{kShape};
+  std::array<std::unique_ptr<HostExecutor>, 2> ranks_;
+};
+
+// Goal: polls in turns move a call of many slots to its end on both ranks, and the pages tell of the call
+// from its beginning to its end.
+TEST_F(HostExecutorTest, PollsMoveACallToItsEnd) {
+  std::array numbers = {Sum(kLong, 0), Sum(kLong, 1)};
+  std::array bound = {bind(rank(0), kLong), bind(rank(1), kLong)};
+  EXPECT_FALSE(rank(0).has_begun());
+  for (uint32_t i = 0; i < 2; ++i) ASSERT_TRUE(rank(i).begin(*bound[i], numbers[i].call()));
+  EXPECT_TRUE(rank(0).has_begun());
+  EXPECT_EQ(pages_.status(0).sequence.load(), 1u);
+  EXPECT_EQ(pages_.status(0).call.load(), bound[0]->word);
+  EXPECT_EQ(pages_.status(0).count.load(), kLong);
+  EXPECT_EQ(poll_both(), (std::array{Progress::kDone, Progress::kDone}));
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(rank(i).finish(Progress::kDone));
+    EXPECT_FALSE(rank(i).has_begun());
+    EXPECT_TRUE(numbers[i].is_right(2)) << "rank " << i;
+    EXPECT_EQ(pages_.status(i).completed.load(), 1u);
+  }
+}
+
+// Goal: a rank that waits shows for whom and where, and takes that back when its call has ended.
+TEST_F(HostExecutorTest, AWaitShowsWhatItWaitsFor) {
+  std::array numbers = {Sum(kLong, 0), Sum(kLong, 1)};
+  std::array bound = {bind(rank(0), kLong), bind(rank(1), kLong)};
+  ASSERT_TRUE(rank(0).begin(*bound[0], numbers[0].call()));
+  while (pages_.status(0).waits_for.load() == 0) {
+    EXPECT_FALSE(has_ended(rank(0).poll()));
+    ASSERT_TRUE(rank(0).wait());
+  }
+  EXPECT_EQ(pages_.status(0).waits_for.load(), 2u) << "rank 1";
+  EXPECT_GT(pages_.status(0).beat.load(), 0u);
+  ASSERT_TRUE(rank(1).begin(*bound[1], numbers[1].call()));
+  EXPECT_EQ(poll_both(), (std::array{Progress::kDone, Progress::kDone}));
+  EXPECT_TRUE(rank(0).finish(Progress::kDone));
+  EXPECT_EQ(pages_.status(0).waits_for.load(), 0u);
+}
+
+// Goal: the deadline of set_timeout ends a call that waits in vain, on all ranks, and names the call.
+TEST_F(HostExecutorTest, TheDeadlineEndsACall) {
+  Sum numbers(kLong);
+  const auto bound = bind(rank(0), kLong);
+  rank(0).set_timeout(1);
+  ASSERT_TRUE(rank(0).begin(*bound, numbers.call()));
+  const Status ended = wait_until_failed(0);
+  EXPECT_EQ(ended.code(), Code::kTimeout);
+  EXPECT_NE(ended.text().find("of all_reduce(int32, sum, count 2000) to"), std::string::npos) << ended.text();
+  EXPECT_EQ(pages_.of(1).error().text(), ended.text());
+  EXPECT_FALSE(rank(0).has_begun());
+  EXPECT_EQ(pages_.status(0).waits_for.load(), 0u);
+}
+
+// Goal: what a peer raises ends the wait of this rank, and no further call of the short path begins.
+TEST_F(HostExecutorTest, AnErrorOfAPeerEndsAWait) {
+  Sum numbers(2);
+  const auto bound = bind(rank(0), 2);
+  ASSERT_TRUE(rank(0).begin(*bound, numbers.call()));
+  EXPECT_FALSE(has_ended(rank(0).poll()));
+  pages_.of(1).raise({Code::kAborted, "rank 1 called tutti_comm_abort"});
+  const Status ended = rank(0).wait();
+  EXPECT_EQ(ended.code(), Code::kAborted);
+  EXPECT_EQ(run_again(rank(0), *bound, numbers).text(), ended.text());
+  EXPECT_EQ(pages_.status(0).sequence.load(), 1u) << "the call was not entered";
+}
+
+// Goal: ranks in different calls find out by the first message, on whichever side that comes.
+TEST_F(HostExecutorTest, DifferentCallsAreAMismatch) {
+  std::array numbers = {Sum(10), Sum(11)};
+  std::array bound = {bind(rank(0), 10), bind(rank(1), 11)};
+  for (uint32_t i = 0; i < 2; ++i) ASSERT_TRUE(rank(i).begin(*bound[i], numbers[i].call()));
+  uint32_t finder = 0;
+  while (rank(finder).poll() != Progress::kMismatch) finder = 1 - finder;
+  const Status found = rank(finder).finish(Progress::kMismatch);
+  EXPECT_EQ(found.code(), Code::kMismatch);
+  EXPECT_NE(found.text().find("count 10"), std::string::npos) << found.text();
+  EXPECT_NE(found.text().find("count 11"), std::string::npos) << found.text();
+  EXPECT_EQ(rank(1 - finder).wait().text(), found.text());
+}
+
+// Goal: after a failure the buffers are the caller's once no peer can read them: a peer that was referred to
+// them may, as long as that peer is in a call.
+TEST_F(HostExecutorTest, BuffersAreFreeOnceNoPeerCanReadThem) {
+  config_.reference_bytes = kShape.slot_bytes / 2;
+  std::vector<std::byte> bytes(4096);
+  const MessageCall send{
+      .messages = {{.buffer = bytes.data(), .bytes = bytes.size(), .peer = 1, .sending = true}}, .shape = {}};
+  ASSERT_TRUE(rank(0).begin(send));
+  EXPECT_TRUE(rank(0).has_begun());
+  EXPECT_FALSE(has_ended(rank(0).poll()));
+  pages_.status(1).in_messages.store(1);
+  const Status ended = rank(0).fail({Code::kAborted, "given up"});
+  EXPECT_EQ(ended.code(), Code::kAborted);
+  EXPECT_FALSE(rank(0).has_begun());
+  EXPECT_FALSE(rank(0).buffers_are_free());
+  pages_.status(1).in_messages.store(0);
+  EXPECT_TRUE(rank(0).buffers_are_free());
+}
+
+// Goal: a failed call that has referred no peer to its buffers gives them back at once.
+TEST_F(HostExecutorTest, CopiedBuffersAreFreeAtOnce) {
+  Sum numbers(kLong);
+  const auto bound = bind(rank(0), kLong);
+  ASSERT_TRUE(rank(0).begin(*bound, numbers.call()));
+  EXPECT_FALSE(has_ended(rank(0).poll()));
+  pages_.status(1).sequence.store(1);
+  EXPECT_EQ(rank(0).fail({Code::kAborted, "given up"}).code(), Code::kAborted);
+  EXPECT_TRUE(rank(0).buffers_are_free());
+}
+
+// Goal: groups of messages: to a peer and back, and to the rank itself, which meets its own receive.
+TEST_F(HostExecutorTest, AGroupOfMessagesIsExchanged) {
+  std::array<std::array<char, 3000>, 2> sent;
+  std::array<std::array<char, 3000>, 2> got;
+  std::array<char, 5> own = {'o', 'w', 'n', '!', '\0'};
+  std::array<char, 5> copy{};
+  for (uint32_t i = 0; i < 2; ++i) {
+    sent[i].fill(static_cast<char>('a' + i));
+    MessageCall call{.messages = {{.buffer = sent[i].data(), .bytes = 3000, .peer = 1 - i, .sending = true},
+                                  {.buffer = got[i].data(), .bytes = 3000, .peer = 1 - i}},
+                     .shape = {}};
+    if (i == 0) {
+      call.messages.push_back({.buffer = own.data(), .bytes = own.size(), .peer = 0, .sending = true});
+      call.messages.push_back({.buffer = copy.data(), .bytes = copy.size(), .peer = 0});
+    }
+    ASSERT_TRUE(rank(i).begin(call));
+    EXPECT_EQ(pages_.status(i).in_messages.load(), 1u);
+  }
+  EXPECT_EQ(poll_both(), (std::array{Progress::kDone, Progress::kDone}));
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(rank(i).finish(Progress::kDone));
+    EXPECT_EQ(pages_.status(i).in_messages.load(), 0u);
+    EXPECT_EQ(got[i], sent[1 - i]);
+  }
+  EXPECT_EQ(copy, own);
+  EXPECT_EQ(pages_.status(0).sequence.load(), 0u) << "messages are no collective";
+}
+
+// Goal: a message that fits into a slot is sent before its receive begins.
+TEST_F(HostExecutorTest, AShortMessageIsSentAhead) {
+  uint64_t sent = 42;
+  uint64_t got = 0;
+  EXPECT_TRUE(rank(0).run(
+      Message{.buffer = &sent, .bytes = sizeof(sent), .peer = 1, .sending = true, .signature = 7}));
+  sent = 0;
+  EXPECT_TRUE(rank(1).run(Message{.buffer = &got, .bytes = sizeof(got), .peer = 0, .signature = 7}));
+  EXPECT_EQ(got, 42u);
+}
+
+// Goal: a bound call runs again and again on other buffers, short and long.
+TEST_F(HostExecutorTest, ABoundCallRunsAgain) {
+  constexpr int kTurns = 20;
+  make_ranks();
+  for (const uint64_t count : {uint64_t{2}, kLong}) {
+    std::array<bool, 2> is_right = {true, true};
+    const auto body = [&](uint32_t number) {
+      HostExecutor& executor = rank(number);
+      const auto bound = bind(executor, count);
+      Sum first(count, static_cast<int>(number));
+      is_right[number] = executor.run(*bound, first.call()).is_ok() && first.is_right(2);
+      for (int turn = 0; turn < kTurns; ++turn) {
+        Sum next(count, static_cast<int>(number));
+        const Status ran = run_again(executor, *bound, next);
+        is_right[number] = is_right[number] && ran.is_ok() && next.is_right(2);
+      }
+    };
+    {
+      const std::jthread other(body, 1);
+      body(0);
+    }
+    EXPECT_TRUE(is_right[0] && is_right[1]) << count;
+  }
+  EXPECT_EQ(pages_.status(0).sequence.load(), 2u * (kTurns + 1));
+  EXPECT_EQ(pages_.status(0).completed.load(), 2u * (kTurns + 1));
+}
+
+// Goal: long calls go to the threads of the rank, short ones do not, and a striped call ends as one.
+TEST_F(HostExecutorTest, ALongCallIsSharedWithWorkers) {
+  for (uint32_t i = 0; i < 2; ++i) {
+    auto workers = Workers::start(1);
+    ASSERT_TRUE(workers.is_ok()) << workers.status().text();
+    HostExecutorOptions wanted = options(i);
+    wanted.threads = 2;
+    wanted.workers = std::move(*workers);
+    ranks_[i] = std::make_unique<HostExecutor>(std::move(wanted));
+  }
+  EXPECT_EQ(rank(0).explain(*bind(rank(0), 2)), "");
+  std::array numbers = {Sum(kLong, 0), Sum(kLong, 1)};
+  std::array bound = {bind(rank(0), kLong), bind(rank(1), kLong)};
+  EXPECT_EQ(rank(0).explain(*bound[0]), ", 2 threads a rank");
+  for (uint32_t i = 0; i < 2; ++i) ASSERT_TRUE(rank(i).begin(*bound[i], numbers[i].call()));
+  EXPECT_EQ(poll_both(), (std::array{Progress::kDone, Progress::kDone}));
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(rank(i).finish(Progress::kDone));
+    EXPECT_TRUE(numbers[i].is_right(2)) << "rank " << i;
+    rank(i).leave();
+  }
+}
+
+// Goal: a striped call that fails takes its stripes back from the workers first.
+TEST_F(HostExecutorTest, AFailureRecallsTheWorkers) {
+  auto workers = Workers::start(1);
+  ASSERT_TRUE(workers.is_ok()) << workers.status().text();
+  HostExecutorOptions wanted = options(0);
+  wanted.threads = 2;
+  wanted.workers = std::move(*workers);
+  ranks_[0] = std::make_unique<HostExecutor>(std::move(wanted));
+  const auto bound = bind(rank(0), kLong);
+  {
+    Sum numbers(kLong);
+    ASSERT_TRUE(rank(0).begin(*bound, numbers.call()));
+    EXPECT_EQ(rank(0).fail({Code::kAborted, "given up"}).code(), Code::kAborted);
+    EXPECT_TRUE(rank(0).buffers_are_free());
+  }
+  rank(0).leave();
+}
+
+// Goal: what algorithms may rely on follows from the ranks' places, equally on all ranks.
+TEST_F(HostExecutorTest, FactsFollowFromWhereTheRanksAre) {
+  for (uint32_t i = 0; i < 2; ++i) {
+    const Facts facts = rank(i).facts();
+    EXPECT_TRUE(facts.can_publish);
+    EXPECT_TRUE(facts.can_reference) << "threads of one process";
+    EXPECT_EQ(facts.host_count, 1u);
+    EXPECT_EQ(facts.slots, kShape.slots / 2) << "half of the slots serve one round";
+    EXPECT_EQ(facts.slot_bytes, kShape.slot_bytes);
+  }
+}
+
+/// Two ranks on two hosts, joined by a socket.
+class RemoteHostExecutorTest : public HostExecutorTest {
+ protected:
+  RemoteHostExecutorTest() {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    for (uint32_t i = 0; i < 2; ++i) {
+      std::vector<PeerSegment> memory = pages_.of(i).memory();
+      memory[1 - i] = {.segment = memory[1 - i].segment, .is_remote = true};
+      peers_[i] = std::make_unique<Peers>(i, 2);
+      peers_[i]->set_hosts({0, 1});
+      peers_[i]->set_own_page(pages_.header(i));
+      peers_[i]->set_memory(memory);
+      TransportOptions options{.rank = i, .rank_count = 2, .shape = kShape.peer_ring()};
+      options.config.heartbeat_ms = 0;
+      NetworkConnections::Transports transports;
+      transports.push_back(std::move(*tcp::open_tcp_transport(options)));
+      std::vector<NetworkConnections::Peer> peers(1);
+      peers[0].rank = 1 - i;
+      peers[0].sockets.emplace_back(ends[i]);
+      auto network = NetworkConnections::open(std::move(transports), std::move(peers), options.shape, 2, {});
+      EXPECT_TRUE(network.is_ok()) << network.status().text();
+      ranks_[i] = std::make_unique<HostExecutor>(HostExecutorOptions{.peers = *peers_[i],
+                                                                     .config = config_,
+                                                                     .heap = *heap_,
+                                                                     .shape = kShape,
+                                                                     .network = std::move(*network)});
+    }
+  }
+
+  ~RemoteHostExecutorTest() override { ranks_ = {}; }
+
+  std::array<std::unique_ptr<Peers>, 2> peers_;
+};
+
+// Goal: a call between hosts ends, and afterwards the network has taken all of it.
+TEST_F(RemoteHostExecutorTest, PollsMoveACallBetweenHosts) {
+  EXPECT_FALSE(rank(0).facts().can_publish);
+  EXPECT_EQ(rank(0).facts().host_count, 2u);
+  std::array numbers = {Sum(kLong, 0), Sum(kLong, 1)};
+  std::array bound = {bind(rank(0), kLong), bind(rank(1), kLong)};
+  for (uint32_t i = 0; i < 2; ++i) ASSERT_TRUE(rank(i).begin(*bound[i], numbers[i].call()));
+  EXPECT_EQ(poll_both(), (std::array{Progress::kDone, Progress::kDone}));
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(rank(i).finish(Progress::kDone));
+    EXPECT_TRUE(numbers[i].is_right(2)) << "rank " << i;
+    EXPECT_EQ(rank(i).unconfirmed_bytes(i), 0u) << "a rank on this host";
+  }
+}
+
+// Goal: after a failure nothing is written to the buffers of the call any more.
+TEST_F(RemoteHostExecutorTest, AFailureWithdrawsTheBuffers) {
+  Sum numbers(kLong);
+  const auto bound = bind(rank(0), kLong);
+  ASSERT_TRUE(rank(0).begin(*bound, numbers.call()));
+  EXPECT_FALSE(has_ended(rank(0).poll()));
+  EXPECT_EQ(rank(0).fail({Code::kAborted, "given up"}).code(), Code::kAborted);
+  EXPECT_TRUE(rank(0).buffers_are_free());
+  const std::vector<int32_t> before = numbers.recv;
+  Sum other(kLong, 1);
+  const auto theirs = bind(rank(1), kLong);
+  ASSERT_TRUE(rank(1).begin(*theirs, other.call()));
+  EXPECT_FALSE(has_ended(rank(1).poll()));
+  EXPECT_FALSE(has_ended(rank(0).poll())) << "what has come now is not the caller's";
+  EXPECT_EQ(numbers.recv, before);
+  // Nothing is sent to a peer that has failed.
+  EXPECT_EQ(rank(1).fail({Code::kAborted, "given up"}).code(), Code::kAborted);
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,280 @@
+// The stall diagnosis by itself: pages in memory and a call that only says what it waits for. Every error
+// that it can make is caused.
+#include "health/stall_diagnosis.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/call.h"
+#include "net/control_thread.h"
+#include "tests/support/rank_pages.h"
+#include "transports/link.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+struct FakeCall final : StalledCall {
+  Obstacle obstacle() const override { return at; }
+  uint64_t sequence() const override { return number; }
+  bool in_collective() const override { return collective; }
+  bool in_messages() const override { return !list.empty(); }
+  const std::vector<Message>& messages() const override { return list; }
+  SliceLimits message_limits() const override { return {}; }
+  bool is_draining() const override { return draining; }
+  bool still_waits_for(uint32_t) override {
+    ++tries;
+    return in_vain;
+  }
+  void peer_may_come() override { ++forgotten; }
+  bool lends_to_network(uint32_t) const override { return lends; }
+  uint64_t unconfirmed_bytes(uint32_t) const override { return unsent; }
+  Status way_to(uint32_t) const override { return way; }
+
+  Obstacle at{.peer = 1, .step = 3};
+  uint64_t number = 5;
+  bool collective = true;
+  std::vector<Message> list;
+  bool draining = false;
+  bool in_vain = true;
+  bool lends = false;
+  uint64_t unsent = 0;
+  Status way;
+  int tries = 0;
+  int forgotten = 0;
+};
+
+uint64_t word_of(Collective collective) {
+  return agreed_word({.collective = collective, .type = DataType::kFloat32});
+}
+
+/// Rank 0 of three is in its fifth collective and waits for rank 1.
+class StallDiagnosisTest : public testing::Test {
+ protected:
+  StallDiagnosisTest() { enter(0, 5, word_of(Collective::kAllReduce)); }
+
+  void enter(uint32_t rank, uint64_t sequence, uint64_t word, uint64_t count = 8) {
+    StatusPage& page = pages_.status(rank);
+    page.call.store(word);
+    page.count.store(count);
+    page.sequence.store(sequence);
+    page.completed.store(sequence - 1);
+  }
+  Status check(uint64_t waited_ms = 20) { return diagnosis_.look(waited_ms * kMs, 1000); }
+  static void expect(const Status& found, Code code, const std::string& part) {
+    EXPECT_EQ(found.code(), code);
+    EXPECT_NE(found.text().find(part), std::string::npos) << found.text();
+  }
+  /// A message of 40 bytes and tag 3 is expected, and another has come.
+  void receive(uint16_t signature, uint64_t first_bytes, uint64_t expected_bytes = 40) {
+    const uint16_t wanted = message_signature(DataType::kFloat32, 3, expected_bytes);
+    call_.collective = false;
+    call_.list = {
+        {.bytes = expected_bytes, .peer = 1, .signature = wanted, .type = DataType::kFloat32, .tag = 3}};
+    call_.at.word = flag::make(0, signature, first_bytes);
+    call_.at.expected = flag::make(0, wanted, std::min<uint64_t>(expected_bytes, 16384));
+  }
+
+  RankPages pages_{3};
+  FakeCall call_;
+  StallDiagnosis diagnosis_{pages_.of(0), call_};
+};
+
+// Goal: a wait is looked at every 20 ms, from 20 ms on, and anew after the call has moved.
+TEST_F(StallDiagnosisTest, AWaitIsLookedAtNowAndThen) {
+  EXPECT_FALSE(diagnosis_.is_due(19 * kMs));
+  EXPECT_TRUE(diagnosis_.is_due(20 * kMs));
+  EXPECT_FALSE(diagnosis_.is_due(39 * kMs));
+  EXPECT_TRUE(diagnosis_.is_due(40 * kMs));
+  EXPECT_FALSE(diagnosis_.is_due(1 * kMs));
+  EXPECT_TRUE(diagnosis_.is_due(20 * kMs));
+}
+
+// Goal: nothing is wrong with a peer that is behind, or inside the same call.
+TEST_F(StallDiagnosisTest, APeerThatCanComeIsWaitedFor) {
+  EXPECT_TRUE(check());
+  enter(1, 5, word_of(Collective::kAllReduce));
+  EXPECT_TRUE(check());
+  EXPECT_EQ(call_.tries, 0);
+  EXPECT_EQ(call_.forgotten, 2);
+}
+
+// Goal: the three ways to be gone are told apart.
+TEST_F(StallDiagnosisTest, AnAbsenceIsNamed) {
+  StatusPage& peer = pages_.status(1);
+  peer.has_left.store(StatusPage::kDied);
+  expect(check(), Code::kPeerLost, "the process of rank 1 has ended");
+  peer.has_left.store(StatusPage::kSilent);
+  expect(check(), Code::kPeerLost, "rank 1 has given no sign of life");
+  peer.has_left.store(StatusPage::kLeft);
+  expect(check(), Code::kPeerLost,
+         "rank 0 waits in all_reduce(float32, sum, count 8) for rank 1, which has left");
+  call_.collective = false;
+  expect(check(), Code::kPeerLost, "rank 0 waits in send/recv for rank 1, which has left");
+}
+
+// Goal: what a peer sent before it went counts first, and so does what the network still reads or takes.
+TEST_F(StallDiagnosisTest, WhatWasSentCountsFirst) {
+  pages_.status(1).has_left.store(StatusPage::kDied);
+  call_.in_vain = false;
+  EXPECT_TRUE(check());
+  EXPECT_EQ(call_.tries, 1);
+  call_.in_vain = true;
+  call_.draining = true;
+  EXPECT_TRUE(check());
+  call_.draining = false;
+  call_.lends = true;
+  expect(check(), Code::kPeerLost, "has ended");
+  pages_.status(1).has_left.store(StatusPage::kHere);
+  enter(1, 6, word_of(Collective::kAllReduce));
+  EXPECT_TRUE(check());
+  call_.lends = false;
+  expect(check(), Code::kMismatch, "rank 1 is in or past collective 6");
+}
+
+// Goal: ranks in different calls of one number, and a rank that is past this one, are a mismatch.
+TEST_F(StallDiagnosisTest, OtherCallsAreAMismatch) {
+  enter(1, 5, word_of(Collective::kBroadcast), 16);
+  expect(check(), Code::kMismatch,
+         "rank 0 is in collective 5, all_reduce(float32, sum, count 8); rank 1 is in or past collective 5, "
+         "broadcast(float32, root 0, count 16): all ranks must make the same calls");
+  EXPECT_EQ(call_.tries, 0);
+  enter(1, 5, word_of(Collective::kAllReduce));
+  pages_.status(1).completed.store(5);
+  expect(check(), Code::kMismatch,
+         "rank 0 and rank 1 are both in collective 5, all_reduce(float32, sum, count 8), but differ in "
+         "an argument not shown here");
+}
+
+// Goal: a collective here and a send or receive there that wait for each other are found after three looks of
+// the peer, once all is there that this rank has sent.
+TEST_F(StallDiagnosisTest, CrossedWaitsAreFound) {
+  StatusPage& peer = pages_.status(1);
+  enter(1, 4, word_of(Collective::kAllReduce));
+  peer.completed.store(4);
+  peer.in_messages.store(1);
+  for (int look = 0; look < 3; ++look) {
+    pages_.show_wait(1, 0, 0);
+    EXPECT_TRUE(check());
+  }
+  call_.unsent = 1;
+  pages_.show_wait(1, 0, 0);
+  EXPECT_TRUE(check()) << "the count of looks begins anew";
+  call_.unsent = 0;
+  for (int look = 0; look < 3; ++look) {
+    EXPECT_TRUE(check());
+    pages_.show_wait(1, 0, 0);
+  }
+  expect(check(), Code::kMismatch,
+         "rank 0 waits for rank 1 in collective 5, all_reduce(float32, sum, count 8); rank 1 waits for "
+         "rank 0 in a send or recv");
+}
+
+// Goal: a torn way is told after five looks, if nobody says more by then.
+TEST_F(StallDiagnosisTest, ATornWayIsTold) {
+  call_.way = {Code::kPeerLost, "the connection to rank 1 is torn"};
+  for (int look = 0; look < 4; ++look) EXPECT_TRUE(check());
+  expect(check(), Code::kPeerLost, "the connection to rank 1 is torn");
+  call_.way = Status::ok();
+  EXPECT_TRUE(check());
+  call_.way = {Code::kPeerLost, "torn"};
+  EXPECT_TRUE(check());
+}
+
+// Goal: the error of a message says in what it differs, as far as that can be known.
+TEST_F(StallDiagnosisTest, AMessagesDifferenceIsSaid) {
+  const auto found = [this] { return diagnosis_.mismatch_with(1); };
+  receive(message_signature(DataType::kFloat32, 4, 40), 40);
+  expect(
+      found(), Code::kMismatch,
+      "a message from rank 1 to rank 0 does not match: its tag is 4 (if it is float32), tag 3 was expected");
+  receive(message_signature(DataType::kInt32, 3, 40), 40);
+  expect(found(), Code::kMismatch, "its type is int32, float32 was expected");
+  receive(message_signature(DataType::kFloat32, 3, 24), 24);
+  expect(found(), Code::kMismatch,
+         "its first part has 24 bytes, 40 were expected (40 bytes of float32 with tag 3)");
+  receive(message_signature(DataType::kFloat32, 4, 100'000), 16384, 100'000);
+  expect(found(), Code::kMismatch,
+         "its count is not the expected one (100000 bytes of float32 with tag 3), or its tag is 4");
+  uint16_t other = message_signature(DataType::kFloat32, 3, 100'000) ^ 0x1001;
+  receive(other, 16384, 100'000);
+  expect(found(), Code::kMismatch, "its count or tag is not the expected one (100000 bytes");
+  call_.at.expected = flag::make(0, 1, 16384);
+  expect(found(), Code::kMismatch, "does not match: its count is not the expected one;");
+}
+
+// Goal: inside an all_to_all_v of both ranks, messages are compared, else the calls.
+TEST_F(StallDiagnosisTest, AnAllToAllVIsBoth) {
+  receive(message_signature(DataType::kFloat32, 3, 24), 24);
+  call_.collective = true;
+  expect(diagnosis_.mismatch_with(1), Code::kMismatch, "rank 1 is in or past collective 0");
+  enter(1, 5, word_of(Collective::kAllReduce));
+  expect(diagnosis_.mismatch_with(1), Code::kMismatch, "its first part has 24 bytes, 40 were expected;");
+}
+
+// Goal: the deadline's error follows from rank to rank, to the one that nobody keeps waiting.
+TEST_F(StallDiagnosisTest, TheDeadlineFollowsFromRankToRank) {
+  enter(1, 5, word_of(Collective::kAllReduce));
+  pages_.show_wait(1, 2, 4);
+  EXPECT_TRUE(check(999));
+  expect(check(1000), Code::kTimeout,
+         "no progress for 1.0 s: rank 0 waits at step 3 of all_reduce(float32, sum, count 8) to receive from "
+         "rank 1; rank 1 is in collective 5, all_reduce(float32, sum, count 8), step 4, waiting for rank 2; "
+         "rank 2 has made no collective call");
+  call_.at.sending = true;
+  expect(check(1500), Code::kTimeout, "no progress for 1.5 s: rank 0 waits at step 3 of");
+  expect(check(1500), Code::kTimeout, "to send to rank 1;");
+}
+
+// Goal: sends and receives that wait in a circle are told how to stop that.
+TEST_F(StallDiagnosisTest, ACircleOfMessagesIsTold) {
+  call_.collective = false;
+  pages_.status(1).in_messages.store(1);
+  pages_.show_wait(1, 0, 0);
+  expect(check(1000), Code::kTimeout,
+         "rank 0 waits at step 3 of send/recv to receive from rank 1; rank 1 is in send/recv, step 0, "
+         "waiting for rank 0; they wait for each other: sends and receives that cross belong between "
+         "tutti_group_start");
+}
+
+// Goal: of a rank on another host that does not answer the error says so; the rank's word that it leaves
+// counts without an answer.
+TEST_F(StallDiagnosisTest, ARankThatDoesNotAnswerIsToldOf) {
+  auto control = ControlThread::start();
+  ASSERT_TRUE(control);
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const FileDescriptor far(ends[1]);
+  std::vector<ControlPlane::Peer> sockets;
+  sockets.push_back({.rank = 1, .socket = FileDescriptor(ends[0])});
+  auto plane = ControlPlane::open(**control, std::move(sockets), 0,
+                                  {.on_alert = [](uint32_t, const Status&) {},
+                                   .on_left = [](uint32_t) {},
+                                   .on_lost = [](uint32_t, bool, const Status&) {},
+                                   .report = [](uint32_t) { return StatusCopy(); },
+                                   .on_members = [](uint32_t, std::span<const std::byte>) {}});
+  ASSERT_TRUE(plane) << plane.status().text();
+  RankPages pages(2);
+  std::vector<PeerSegment> memory = pages.of(0).memory();
+  memory[1].is_remote = true;
+  Peers peers(0, 2);
+  peers.set_hosts({0, 1});
+  peers.set_own_page(pages.header(0));
+  peers.set_memory(memory);
+  peers.set_control_plane(*plane);
+  StallDiagnosis diagnosis(peers, call_);
+  EXPECT_TRUE(diagnosis.look(20 * kMs, 1000));
+  expect(diagnosis.look(1000 * kMs, 1000), Code::kTimeout, "rank 1, on another host, does not answer");
+  pages.status(1).has_left.store(StatusPage::kLeft);
+  expect(diagnosis.look(20 * kMs, 1000), Code::kPeerLost, "for rank 1, which has left");
+  (*plane)->close();
+}
+
+}  // namespace
+}  // namespace tutti::test
