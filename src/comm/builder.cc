@@ -140,9 +140,14 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
                                    .rank = rank,
                                    .deadline_ns = deadline_after_ms(options.setup_timeout_ms),
                                    .stop = stop};
-  CommunicatorBuilder builder(process, rank, rank_count, options);
-  const Status built = builder.build(bootstrap);
-  if (built) return std::make_unique<Communicator>(builder.take());
+  std::unique_ptr<Communicator> communicator;
+  const Status built = contained([&] {
+    CommunicatorBuilder builder(process, rank, rank_count, options);
+    TUTTI_TRY(builder.build(bootstrap));
+    communicator = builder.take();
+    return Status::ok();
+  });
+  if (built) return communicator;
   // Ranks that come late learn why, if this process is the one that they ask.
   process.bootstrap_servers().stay(bootstrap, built);
   return built;
@@ -167,7 +172,7 @@ Status CommunicatorBuilder::build(const BootstrapOptions& options) {
     peers_.show_left();
   }
   // What the parts' handlers use is the builder's still.
-  parts_->close();
+  communicator_.reset();
   parts_.reset();
   return cause;
 }
@@ -188,11 +193,13 @@ Status CommunicatorBuilder::run_phases(Bootstrap& bootstrap) {
   std::vector<KeptFiles> kept(rank_count_);
   TUTTI_TRY(connect(bootstrap, *facts, kept));
   TUTTI_TRY(allocate(bootstrap, *facts, kept));
+  const CommunicatorParts& parts = *parts_;
+  communicator_ = std::make_unique<Communicator>(std::move(parts_));
   // Every rank has what it needs. From here on the life descriptor or the control connection tells of a rank
   // that ends, and the heartbeat of one that stands still.
   TUTTI_TRY(bootstrap.finish());
-  if (parts_->plane != nullptr) parts_->plane->expect_beats();
-  if (parts_->heartbeat != nullptr) parts_->heartbeat->expect_beats();
+  if (parts.plane != nullptr) parts.plane->expect_beats();
+  if (parts.heartbeat != nullptr) parts.heartbeat->expect_beats();
   return Status::ok();
 }
 
@@ -207,6 +214,7 @@ Status CommunicatorBuilder::build_alone(Bootstrap& bootstrap, const Status& open
   peers_.set_own_page(*header_);
   const std::vector<RankFacts> alone = {describe({}, {})};
   TUTTI_TRY(allocate(bootstrap, alone, {}));
+  communicator_ = std::make_unique<Communicator>(std::move(parts_));
   return bootstrap.finish();
 }
 
@@ -491,13 +499,13 @@ Status CommunicatorBuilder::watch_life(const std::vector<RankFacts>& facts, std:
     for (uint32_t other = 0; other < rank_count_; ++other) {
       if (facts[other].process == facts[peer].process) ranks.push_back(other);
     }
-    FileDescriptor life = std::move(files[peer].life);
-    const int fd = life.get();
+    // On the list before the watch begins: the list is what ends the watch.
+    parts_->lives.push_back(std::move(files[peer].life));
+    const int fd = parts_->lives.back().get();
     TUTTI_TRY(process_.control().watch(fd, 0, [parts = parts_.get(), ranks, fd](uint32_t) {
       parts->process.control().forget(fd);
       for (const uint32_t rank : ranks) parts->lose(rank, StatusPage::kDied, ended_status(rank));
     }));
-    parts_->lives.push_back(std::move(life));
   }
   return Status::ok();
 }
