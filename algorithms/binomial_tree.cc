@@ -7,19 +7,19 @@
 
 namespace tutti::generators {
 
-uint32_t BinomialTree::reach(uint32_t place) const {
-  return place == 0 ? rank_count_ : std::min(place & (~place + 1), rank_count_ - place);
+uint32_t BinomialTree::reach(uint32_t position) const {
+  return position == 0 ? rank_count_ : std::min(position & (~position + 1), rank_count_ - position);
 }
 
-Chunks BinomialTree::subtree(uint32_t place) const {
-  return {place, reach(place)};
+Chunks BinomialTree::subtree(uint32_t position) const {
+  return {position, reach(position)};
 }
 
-std::vector<uint32_t> BinomialTree::children(uint32_t place) const {
+std::vector<uint32_t> BinomialTree::children(uint32_t position) const {
   std::vector<uint32_t> found;
-  if (reach(place) < 2) return found;
-  for (uint32_t distance = floor_power(reach(place) - 1); distance > 0; distance /= 2)
-    found.push_back(place + distance);
+  if (reach(position) < 2) return found;
+  for (uint32_t distance = floor_power(reach(position) - 1); distance > 0; distance /= 2)
+    found.push_back(position + distance);
   return found;
 }
 
@@ -68,7 +68,7 @@ MergeRole find_role(uint32_t rank, uint32_t rank_count, uint32_t root) {
   return role;
 }
 
-/// Blocks move between places in pieces that are consecutive for ranks too and fit the slots of a link.
+/// Blocks move between positions in pieces that are consecutive for ranks too and fit the slots of a link.
 class BlockRange {
  public:
   BlockRange(const Request& request, const Facts& facts)
@@ -79,24 +79,24 @@ class BlockRange {
   const BinomialTree& tree() const { return tree_; }
   uint32_t window() const { return window_; }
 
-  /// Calls body(places, blocks of those ranks) in ascending order.
+  /// Calls body(positions, blocks of those ranks) in ascending order.
   template <class Body>
-  void each_piece(Chunks places, const Body& body) const {
+  void each_piece(Chunks positions, const Body& body) const {
     const auto with_ranks = [&](Chunks piece) { body(piece, Chunks{tree_.rank(piece.first), piece.count}); };
-    const uint32_t middle = std::clamp(wrap_, places.first, places.end());
-    for_each_piece({places.first, middle - places.first}, window_, with_ranks);
-    for_each_piece({middle, places.end() - middle}, window_, with_ranks);
+    const uint32_t middle = std::clamp(wrap_, positions.first, positions.end());
+    for_each_piece({positions.first, middle - positions.first}, window_, with_ranks);
+    for_each_piece({middle, positions.end() - middle}, window_, with_ranks);
   }
 
  private:
   BinomialTree tree_;
-  uint32_t wrap_;  ///< the place of rank 0
+  uint32_t wrap_;  ///< the position of rank 0
   uint32_t window_;
 };
 
-/// The part of scratch that holds the blocks of `places` at a rank whose subtree starts at `place`.
-End held(Chunks places, uint32_t place) {
-  return scratch({places.first - place, places.count});
+/// The part of scratch that holds the blocks of `positions` at a rank whose subtree starts at `position`.
+End held(Chunks positions, uint32_t position) {
+  return scratch({positions.first - position, positions.count});
 }
 
 }  // namespace
@@ -148,16 +148,17 @@ Plan make_binomial_reduce(const Request& request, const Facts&, uint32_t rank) {
 /// Source: Thakur, Rabenseifner & Gropp 2005.
 Plan make_binomial_broadcast(const Request& request, const Facts&, uint32_t rank) {
   const BinomialTree tree(request.rank_count, request.root);
-  const uint32_t place = tree.place(rank);
+  const uint32_t position = tree.position(rank);
   Builder builder(request, rank);
   const Chunks all{0, 1};
   std::vector<End> sinks;
-  for (const uint32_t child : tree.children(place)) sinks.push_back(to(tree.rank(child), Allow::kReference));
+  for (const uint32_t child : tree.children(position))
+    sinks.push_back(to(tree.rank(child), Allow::kReference));
   const size_t at_once = std::min<size_t>(sinks.size(), kMaxStepSinks - 1);
   const std::vector<End> later(sinks.begin() + static_cast<ptrdiff_t>(at_once), sinks.end());
   sinks.resize(at_once);
   sinks.push_back(output(all));
-  const End source = place == 0 ? input(all) : from(tree.rank(tree.parent(place)), Allow::kReference);
+  const End source = position == 0 ? input(all) : from(tree.rank(tree.parent(position)), Allow::kReference);
   builder.step(all, {source}, std::move(sinks));
   builder.spread(all, output(all), later);
   return builder.take();
@@ -173,29 +174,29 @@ Plan make_binomial_broadcast(const Request& request, const Facts&, uint32_t rank
 Plan make_binomial_gather(const Request& request, const Facts& facts, uint32_t rank) {
   const BlockRange range(request, facts);
   const BinomialTree& tree = range.tree();
-  const uint32_t place = tree.place(rank);
+  const uint32_t position = tree.position(rank);
   Builder builder(request, rank);
   builder.scratch_chunks(tree.largest_subtree()).slots_needed(range.window());
-  const Chunks subtree = tree.subtree(place);
+  const Chunks subtree = tree.subtree(position);
   const Chunks own{rank, 1};
   if (subtree.count == 1) {
-    builder.step(own, {input({0, 1})}, {to(tree.rank(tree.parent(place)), Allow::kReference)});
+    builder.step(own, {input({0, 1})}, {to(tree.rank(tree.parent(position)), Allow::kReference)});
     return builder.take();
   }
-  builder.step(own, {input({0, 1})}, {place == 0 ? output(own) : scratch({0, 1})});
-  std::vector<uint32_t> children = tree.children(place);
+  builder.step(own, {input({0, 1})}, {position == 0 ? output(own) : scratch({0, 1})});
+  std::vector<uint32_t> children = tree.children(position);
   std::reverse(children.begin(), children.end());  // small subtrees are complete first
   for (const uint32_t child : children) {
     const Chunks below = tree.subtree(child);
     const Allow allow = below.count == 1 ? Allow::kReference : Allow::kCopy;
-    range.each_piece(below, [&](Chunks places, Chunks blocks) {
+    range.each_piece(below, [&](Chunks positions, Chunks blocks) {
       builder.step(blocks, {from(tree.rank(child), allow)},
-                   {place == 0 ? output(blocks) : held(places, place)});
+                   {position == 0 ? output(blocks) : held(positions, position)});
     });
   }
-  if (place == 0) return builder.take();
-  range.each_piece(subtree, [&](Chunks places, Chunks blocks) {
-    builder.step(blocks, {held(places, place)}, {to(tree.rank(tree.parent(place)), Allow::kCopy)});
+  if (position == 0) return builder.take();
+  range.each_piece(subtree, [&](Chunks positions, Chunks blocks) {
+    builder.step(blocks, {held(positions, position)}, {to(tree.rank(tree.parent(position)), Allow::kCopy)});
   });
   return builder.take();
 }
@@ -209,27 +210,27 @@ Plan make_binomial_gather(const Request& request, const Facts& facts, uint32_t r
 Plan make_binomial_scatter(const Request& request, const Facts& facts, uint32_t rank) {
   const BlockRange range(request, facts);
   const BinomialTree& tree = range.tree();
-  const uint32_t place = tree.place(rank);
+  const uint32_t position = tree.position(rank);
   Builder builder(request, rank);
   builder.scratch_chunks(tree.largest_subtree()).slots_needed(range.window());
-  const Chunks subtree = tree.subtree(place);
+  const Chunks subtree = tree.subtree(position);
   const Chunks own{rank, 1};
   const auto allow_from = [](uint32_t sender) { return sender == 0 ? Allow::kReference : Allow::kCopy; };
-  if (place != 0) {
-    const uint32_t parent = tree.parent(place);
-    range.each_piece(subtree, [&](Chunks places, Chunks blocks) {
+  if (position != 0) {
+    const uint32_t parent = tree.parent(position);
+    range.each_piece(subtree, [&](Chunks positions, Chunks blocks) {
       builder.step(blocks, {from(tree.rank(parent), allow_from(parent))},
-                   {subtree.count == 1 ? output({0, 1}) : held(places, place)});
+                   {subtree.count == 1 ? output({0, 1}) : held(positions, position)});
     });
   }
-  for (const uint32_t child : tree.children(place)) {
-    range.each_piece(tree.subtree(child), [&](Chunks places, Chunks blocks) {
-      builder.step(blocks, {place == 0 ? input(blocks) : held(places, place)},
-                   {to(tree.rank(child), allow_from(place))});
+  for (const uint32_t child : tree.children(position)) {
+    range.each_piece(tree.subtree(child), [&](Chunks positions, Chunks blocks) {
+      builder.step(blocks, {position == 0 ? input(blocks) : held(positions, position)},
+                   {to(tree.rank(child), allow_from(position))});
     });
   }
-  if (place == 0 || subtree.count > 1) {
-    builder.step(own, {place == 0 ? input(own) : scratch({0, 1})}, {output({0, 1})});
+  if (position == 0 || subtree.count > 1) {
+    builder.step(own, {position == 0 ? input(own) : scratch({0, 1})}, {output({0, 1})});
   }
   return builder.take();
 }

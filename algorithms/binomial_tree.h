@@ -15,21 +15,21 @@ class BinomialTree {
   BinomialTree(uint32_t rank_count, uint32_t root) : rank_count_(rank_count), root_(root) {}
 
   /// A rank's number counted from the root.
-  uint32_t place(uint32_t rank) const { return (rank + rank_count_ - root_) % rank_count_; }
-  uint32_t rank(uint32_t place) const { return (place + root_) % rank_count_; }
+  uint32_t position(uint32_t rank) const { return (rank + rank_count_ - root_) % rank_count_; }
+  uint32_t rank(uint32_t position) const { return (position + root_) % rank_count_; }
 
-  /// Of place > 0.
-  uint32_t parent(uint32_t place) const { return place & (place - 1); }
+  /// Of position > 0.
+  uint32_t parent(uint32_t position) const { return position & (position - 1); }
   /// Places, itself first.
-  Chunks subtree(uint32_t place) const;
+  Chunks subtree(uint32_t position) const;
   /// Those with the largest subtrees first.
-  std::vector<uint32_t> children(uint32_t place) const;
+  std::vector<uint32_t> children(uint32_t position) const;
   /// Ranks in the largest subtree below the root.
   uint32_t largest_subtree() const;
 
  private:
-  /// The distance to the next place that is not below this one.
-  uint32_t reach(uint32_t place) const;
+  /// The distance to the next position that is not below this one.
+  uint32_t reach(uint32_t position) const;
 
   uint32_t rank_count_;
   uint32_t root_;

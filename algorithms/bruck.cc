@@ -7,7 +7,7 @@
 namespace tutti::generators {
 namespace {
 
-/// Calls body(chunks) for the places [first, first + count) modulo `modulus`, in at most two pieces.
+/// Calls body(chunks) for the positions [first, first + count) modulo `modulus`, in at most two pieces.
 template <class Body>
 void for_each_unwrapped(uint32_t first, uint32_t count, uint32_t modulus, const Body& body) {
   first %= modulus;

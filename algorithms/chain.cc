@@ -29,14 +29,14 @@ Plan make_chain_reduce(const Request& request, const Facts&, uint32_t rank) {
   Builder builder(request, rank);
   builder.canonical(chain_is_canonical(request));
   const Chunks all{0, 1};
-  const uint32_t place = (rank + rank_count - request.root - 1) % rank_count;
-  const End next = to((rank + 1) % rank_count, place == 0 ? Allow::kReference : Allow::kCopy);
-  if (place == 0) {
+  const uint32_t position = (rank + rank_count - request.root - 1) % rank_count;
+  const End next = to((rank + 1) % rank_count, position == 0 ? Allow::kReference : Allow::kCopy);
+  if (position == 0) {
     builder.step(all, {input(all)}, {next});
     return builder.take();
   }
   const End previous =
-      from((rank + rank_count - 1) % rank_count, place == 1 ? Allow::kReference : Allow::kCopy);
+      from((rank + rank_count - 1) % rank_count, position == 1 ? Allow::kReference : Allow::kCopy);
   std::vector<End> operands = in_order(rank_count == 2 && rank == 0, input(all), previous);
   if (rank == request.root) {
     builder.finish(all, std::move(operands), {output(all)});

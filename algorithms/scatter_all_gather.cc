@@ -11,13 +11,13 @@ namespace {
 // The ring receives and sends on in one step: see ring.cc.
 constexpr uint32_t kRingSlots = 2;
 
-/// Chunks are numbered by places of the tree, so a subtree's chunks are consecutive.
+/// Chunks are numbered by positions of the tree, so a subtree's chunks are consecutive.
 class ScatterAllGather {
  public:
   ScatterAllGather(const Request& request, const Facts& facts, uint32_t rank)
       : rank_count_(request.rank_count),
         tree_(request.rank_count, request.root),
-        place_(tree_.place(rank)),
+        position_(tree_.position(rank)),
         window_(window_of(tree_.largest_subtree(), facts)),
         builder_(request, rank) {
     builder_.chunks_per_block(rank_count_).slots_needed(std::max(kRingSlots, window_));
@@ -27,27 +27,27 @@ class ScatterAllGather {
     scatter();
     pass_around();
     const Chunks all{0, rank_count_};
-    if (place_ == 0) builder_.step(all, {input(all)}, {output(all)});
+    if (position_ == 0) builder_.step(all, {input(all)}, {output(all)});
     return builder_.take();
   }
 
  private:
   // Every chunk is written once, so all may be carried by reference.
-  End send_to(uint32_t place) const { return to(tree_.rank(place), Allow::kReference); }
-  End receive_from(uint32_t place) const { return from(tree_.rank(place), Allow::kReference); }
-  End had(Chunks chunks) const { return place_ == 0 ? input(chunks) : output(chunks); }
-  bool gets_from_tree(uint32_t place, uint32_t chunk) const {
-    const Chunks subtree = tree_.subtree(place);
+  End send_to(uint32_t position) const { return to(tree_.rank(position), Allow::kReference); }
+  End receive_from(uint32_t position) const { return from(tree_.rank(position), Allow::kReference); }
+  End had(Chunks chunks) const { return position_ == 0 ? input(chunks) : output(chunks); }
+  bool gets_from_tree(uint32_t position, uint32_t chunk) const {
+    const Chunks subtree = tree_.subtree(position);
     return chunk >= subtree.first && chunk < subtree.end();
   }
 
   void scatter() {
-    if (place_ != 0) {
-      for_each_piece(tree_.subtree(place_), window_, [&](Chunks piece) {
-        builder_.step(piece, {receive_from(tree_.parent(place_))}, {output(piece)});
+    if (position_ != 0) {
+      for_each_piece(tree_.subtree(position_), window_, [&](Chunks piece) {
+        builder_.step(piece, {receive_from(tree_.parent(position_))}, {output(piece)});
       });
     }
-    for (const uint32_t child : tree_.children(place_)) {
+    for (const uint32_t child : tree_.children(position_)) {
       for_each_piece(tree_.subtree(child), window_,
                      [&](Chunks piece) { builder_.step(piece, {had(piece)}, {send_to(child)}); });
     }
@@ -56,24 +56,24 @@ class ScatterAllGather {
   /// An all-gather around the ring in which nobody gets what the tree has brought; the root, which has all,
   /// gets nothing.
   void pass_around() {
-    const uint32_t next = (place_ + 1) % rank_count_;
+    const uint32_t next = (position_ + 1) % rank_count_;
     for (uint32_t i = 0; i < rank_count_; ++i) {
-      const uint32_t at = (place_ + rank_count_ - i) % rank_count_;
+      const uint32_t at = (position_ + rank_count_ - i) % rank_count_;
       const Chunks chunk{at, 1};
       const bool is_sent = i + 1 < rank_count_ && !gets_from_tree(next, at);
-      if (gets_from_tree(place_, at)) {
+      if (gets_from_tree(position_, at)) {
         if (is_sent) builder_.step(chunk, {had(chunk)}, {send_to(next)});
         continue;
       }
       std::vector<End> sinks{output(chunk)};
       if (is_sent) sinks.push_back(send_to(next));
-      builder_.step(chunk, {receive_from((place_ + rank_count_ - 1) % rank_count_)}, std::move(sinks));
+      builder_.step(chunk, {receive_from((position_ + rank_count_ - 1) % rank_count_)}, std::move(sinks));
     }
   }
 
   uint32_t rank_count_;
   BinomialTree tree_;
-  uint32_t place_;
+  uint32_t position_;
   uint32_t window_;
   Builder builder_;
 };

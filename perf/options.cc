@@ -99,7 +99,8 @@ void add_method_flags(CLI::App& app, Options& options, RawOptions& raw) {
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_option("-R,--local_register", options.registration,
-                 "1: register the buffers, 2: take them from the symmetric heap (host memory only)")
+                 "1: register the buffers (matters on devices only), 2: take them from the symmetric heap "
+                 "(host memory only)")
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
   app.add_option("-u,--unalign", options.misalign_elements, "shift every buffer by this many elements");

@@ -2,6 +2,7 @@
 #include "perf/ranks.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -19,28 +20,6 @@ struct AbortComm {
 /// A communicator that is aborted unless it is released to be destroyed.
 using OwnedComm = std::unique_ptr<tutti_comm_t, AbortComm>;
 
-/// A registered buffer, or nothing.
-class Registration {
- public:
-  Registration() = default;
-  Registration(const Registration&) = delete;
-  Registration& operator=(const Registration&) = delete;
-  ~Registration() { reset(); }
-  Status add(tutti_comm_t* comm, const SiteMemory& memory) {
-    TUTTI_TRY(
-        check(tutti_comm_register(comm, memory.data(), memory.bytes(), &handle_), "registering a buffer"));
-    comm_ = comm;
-    return Status::ok();
-  }
-  void reset() {
-    if (comm_ != nullptr) (void)tutti_comm_deregister(std::exchange(comm_, nullptr), handle_);
-  }
-
- private:
-  tutti_comm_t* comm_ = nullptr;
-  void* handle_ = nullptr;
-};
-
 /// One of the thread's ranks.
 struct LocalRank {
   std::unique_ptr<Site> site;
@@ -48,11 +27,32 @@ struct LocalRank {
   std::unique_ptr<SiteMemory> send;
   std::unique_ptr<SiteMemory> recv;
   OwnedComm comm;
-  Registration send_registration;
-  Registration recv_registration;
+  /// Null where nothing could be registered.
+  tutti_registered_memory_t* registered_send = nullptr;
+  tutti_registered_memory_t* registered_recv = nullptr;
 
   int device() const { return site->facts().device; }
 };
+
+Status register_buffers(LocalRank& rank) {
+  const auto add = [&](const SiteMemory& memory, tutti_registered_memory_t** registered) {
+    return check(tutti_memory_register(rank.comm.get(), memory.data(), memory.bytes(), registered),
+                 "registering a buffer");
+  };
+  TUTTI_TRY(add(*rank.send, &rank.registered_send));
+  return add(*rank.recv, &rank.registered_recv);
+}
+
+/// Nothing is registered afterwards, whatever is returned.
+Status deregister_buffers(LocalRank& rank) {
+  const auto drop = [&](tutti_registered_memory_t*& registered) {
+    return check(tutti_memory_deregister(rank.comm.get(), std::exchange(registered, nullptr)),
+                 "deregistering a buffer");
+  };
+  const Status send = drop(rank.registered_send);
+  const Status recv = drop(rank.registered_recv);
+  return send ? recv : send;
+}
 
 /// The thread's ranks. However a run ends, communicators go before memory: to free a device's memory waits
 /// for operations on it, and what ends those of a failed run is the abort.
@@ -64,7 +64,6 @@ class LocalRanks {
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
   ~LocalRanks() {
-    deregister();
     for (const auto& rank : ranks_) rank->comm.reset();
   }
   LocalRank& operator[](size_t index) const { return *ranks_[index]; }
@@ -72,9 +71,20 @@ class LocalRanks {
   auto begin() const { return ranks_.begin(); }
   auto end() const { return ranks_.end(); }
 
+  /// Runs `act` on every rank, each in a thread of its own: for calls in which a rank waits for all others.
+  Status at_once(const std::function<Status(size_t index, LocalRank& rank)>& act) const {
+    std::vector<Status> results(ranks_.size());
+    const auto run = [&](size_t index) { results[index] = act(index, *ranks_[index]); };
+    std::vector<std::thread> threads;
+    for (size_t index = 1; index < ranks_.size(); ++index) threads.emplace_back(run, index);
+    run(0);
+    for (std::thread& thread : threads) thread.join();
+    for (const Status& result : results) TUTTI_TRY(result);
+    return Status::ok();
+  }
+
   Status leave() {
-    deregister();
-    Status first;
+    Status first = at_once([](size_t, LocalRank& rank) { return deregister_buffers(rank); });
     for (const auto& rank : ranks_) {
       const Status left = check(tutti_comm_destroy(rank->comm.release()), "leaving the communicator");
       if (first) first = left;
@@ -83,13 +93,6 @@ class LocalRanks {
   }
 
  private:
-  void deregister() {
-    for (const auto& rank : ranks_) {
-      rank->send_registration.reset();
-      rank->recv_registration.reset();
-    }
-  }
-
   std::vector<std::unique_ptr<LocalRank>> ranks_;
 };
 
@@ -105,18 +108,10 @@ Status join(const ThreadTask& task, int rank, LocalRank& local) {
   return Status::ok();
 }
 
-/// Each rank waits for all others, so each joins in a thread of its own.
-Status join_all(const ThreadTask& task, LocalRanks& ranks) {
-  std::vector<Status> results(ranks.size());
-  const auto join_one = [&](size_t index) {
-    results[index] = join(task, task.first_rank + static_cast<int>(index), ranks[index]);
-  };
-  std::vector<std::thread> threads;
-  for (size_t index = 1; index < ranks.size(); ++index) threads.emplace_back(join_one, index);
-  join_one(0);
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& result : results) TUTTI_TRY(result);
-  return Status::ok();
+Status join_all(const ThreadTask& task, const LocalRanks& ranks) {
+  return ranks.at_once([&](size_t index, LocalRank& local) {
+    return join(task, task.first_rank + static_cast<int>(index), local);
+  });
 }
 
 /// An operator of the C API for one subject; a pre-multiplied sum lives as long as this.
@@ -273,11 +268,9 @@ Status ThreadRun::make_buffers() {
       if (!made) return made.status();
       *arena = std::move(*made);
     }
-    if (task_.options.registration == 0) continue;
-    TUTTI_TRY(rank->send_registration.add(rank->comm.get(), *rank->send));
-    TUTTI_TRY(rank->recv_registration.add(rank->comm.get(), *rank->recv));
   }
-  return Status::ok();
+  if (task_.options.registration != 1) return Status::ok();
+  return ranks_.at_once([](size_t, LocalRank& rank) { return register_buffers(rank); });
 }
 
 /// Gives every page of all arenas plausible operands: untouched pages and stray NaNs have times of their

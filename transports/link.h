@@ -1,9 +1,8 @@
-// Link: one ordered path of slots from a writing rank to one or more reading ranks. The link's messages lie
-// in a ring (transports/ring.h) in memory that both sides can reach. The writer reads the reader's counter of
-// returned slots only when the writer has run out of slots.
+// Link: one ordered path of slots from a writing rank to one or more reading ranks, in a ring that both sides
+// can reach (ring.h). The writer reads the credit only when it has no slots left.
 //
-// Transports differ in where the ring lies and who moves it: shared memory is the ring itself; a network
-// transport connects a local ring to its sockets.
+// For shared memory the ring is the transport. A network transport moves messages between a local ring and
+// its sockets.
 #pragma once
 
 #include <cstring>
@@ -13,7 +12,7 @@
 
 namespace tutti {
 
-/// The writing end. Used by one thread at a time.
+/// The writing end. One thread at a time may use it.
 struct SendLink {
   Cell* cells = nullptr;
   Credit* credits = nullptr;  ///< one per reader
@@ -24,10 +23,10 @@ struct SendLink {
   uint32_t self_reader = UINT32_MAX;  ///< a published ring has an unused credit at the writer's own index
   uint32_t peer = 0;                  ///< rank; for a published ring the writer itself
   bool same_process = false;
-  bool readers_pull = false;    ///< all readers have shown that they can pull
-  uint64_t next = 0;            ///< number of the next message
+  bool readers_pull = false;  ///< all readers have shown that they can pull
+  uint64_t next = 0;
   uint64_t limit = 0;           ///< messages below this number have a slot
-  uint64_t last_reference = 0;  ///< messages below this number carry references that must come back
+  uint64_t last_reference = 0;  ///< messages below this number carry references that the readers must return
 
   static SendLink at(std::byte* ring, const RingShape& shape) {
     SendLink link;
@@ -44,7 +43,7 @@ struct SendLink {
   Cell& cell() const { return cells[next & slot_mask]; }
   std::byte* slot() const { return slots + (next & slot_mask) * static_cast<size_t>(slot_bytes); }
 
-  /// The least number of messages that every reader has given back.
+  /// Messages that all readers have released.
   uint64_t released() const {
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < reader_count; ++i) {
@@ -54,7 +53,7 @@ struct SendLink {
     }
     return least;
   }
-  /// The reader that has given back least: whom a writer without slots waits for.
+  /// The reader that has released the fewest messages: a writer without slots waits for it.
   uint32_t slowest_reader() const {
     if (reader_count == 1) return peer;
     uint32_t slowest = self_reader == 0 ? 1 : 0;
@@ -66,27 +65,26 @@ struct SendLink {
     }
     return slowest;
   }
-  /// Whether message `next` has a slot.
   bool can_write() {
     if (next < limit) [[likely]]
       return true;
     limit = released() + slot_mask + 1;
     return next < limit;
   }
-  /// Where the payload of `bytes` goes; only when can_write().
+  /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const { return bytes <= kInlineBytes ? cell().payload : slot(); }
 
   void commit(uint16_t signature, uint64_t bytes) {
     const Carriage carriage = bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot;
     publish(flag::make(next, signature, bytes), carriage);
   }
-  /// carriage: kReference or kPull.
+  /// `carriage`: kReference or kPull.
   void commit_reference(uint16_t signature, uint64_t bytes, const void* address, Carriage carriage) {
     std::memcpy(cell().payload, &address, sizeof(address));
     publish(flag::make(next, signature, bytes), carriage);
     last_reference = next;
   }
-  /// The bytes are already where every reader wants them.
+  /// For a payload that is already in every reader's buffer.
   void commit_direct_write(uint16_t signature, uint64_t bytes) {
     const uint64_t nowhere = kWrittenDirectly;
     std::memcpy(cell().payload, &nowhere, sizeof(nowhere));
@@ -110,18 +108,18 @@ struct SendLink {
   }
 };
 
-/// Where a reader wants the payloads of its next messages, one after the other: a transport that can
-/// deliver straight into memory does, and publishes them as references to that very place. The memory may be
-/// written until the last of these messages has been read, or the offer was withdrawn (Connection::withdraw).
+/// Where a reader wants the payloads of its next messages, in order. A transport may deliver there and
+/// publish references to that memory, until the reader has read the last of these messages or has withdrawn
+/// (Connection::withdraw).
 struct PostedReceive {
   uint64_t first = 0;  ///< number of the message whose payload begins at `address`
   std::byte* address = nullptr;
-  uint64_t bytes = 0;        ///< of all messages of the offer; 0: nothing is offered
-  uint64_t slice_bytes = 1;  ///< of every message but the last one
+  uint64_t bytes = 0;        ///< of all these messages; 0: nothing is posted
+  uint64_t slice_bytes = 1;  ///< of every message but the last
 
-  /// Where the payload of a message lies; null where the offer does not hold a message of that size there.
+  /// Address for a payload. Null if no message of this size is posted under this number.
   std::byte* place(uint64_t number, uint64_t message_bytes) const {
-    const uint64_t index = number - first;  // wraps to a huge one before the first
+    const uint64_t index = number - first;  // before `first`, this wraps to a huge index
     if (index >= (bytes + slice_bytes - 1) / slice_bytes) return nullptr;
     const uint64_t start = index * slice_bytes;
     const uint64_t expected = bytes - start < slice_bytes ? bytes - start : slice_bytes;
@@ -129,7 +127,7 @@ struct PostedReceive {
   }
 };
 
-/// The reading end. Used by one thread at a time.
+/// The reading end. One thread at a time may use it.
 struct RecvLink {
   const Cell* cells = nullptr;
   Credit* credit = nullptr;
@@ -137,16 +135,16 @@ struct RecvLink {
   uint32_t slot_mask = 0;
   uint32_t slot_bytes = 0;
   uint32_t peer = 0;  ///< rank
-  /// Added to an address that the writer refers to, to reach the same memory here (modulo 2^64).
+  /// Added to an address in a reference, to reach the same memory here (modulo 2^64).
   uint64_t reference_offset = 0;
-  uint32_t credit_mask = 0;     ///< credits are given back every credit_mask + 1 messages
-  int pull_pid = 0;             ///< the writer's process, when it can be pulled from
-  std::byte* bounce = nullptr;  ///< bounce_bytes, for what is pulled and then reduced
+  uint32_t credit_mask = 0;     ///< the reader releases every credit_mask + 1 messages
+  int pull_pid = 0;             ///< the writer's process, if this rank can pull from it
+  std::byte* bounce = nullptr;  ///< bounce_bytes, for data that is pulled and then reduced
   uint64_t bounce_bytes = 0;
-  const std::byte* pulled = nullptr;  ///< where message `next` lies, when it has been pulled ahead
+  const std::byte* pulled = nullptr;  ///< payload of message `next`, if already pulled
   uint64_t pulled_end = 0;            ///< messages below this number have been pulled
-  PostedReceive* offer = nullptr;     ///< null: the transport takes no offers
-  uint64_t next = 0;                  ///< number of the next message
+  PostedReceive* offer = nullptr;     ///< null: the transport fills no posted receives
+  uint64_t next = 0;
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {
     RecvLink link;
@@ -162,13 +160,13 @@ struct RecvLink {
   const Cell& cell(uint64_t ahead = 0) const { return cells[(next + ahead) & slot_mask]; }
   uint64_t word(uint64_t ahead = 0) const { return load_shared(cell(ahead).word, std::memory_order_acquire); }
 
-  /// The address in the message whose word was seen: carriage kReference or kPull.
+  /// The address in a kReference or kPull message that has arrived.
   uint64_t address(uint64_t ahead = 0) const {
     uint64_t value = 0;
     std::memcpy(&value, cell(ahead).payload, sizeof(value));
     return value;
   }
-  /// The payload of the message whose word was seen; not of one that must be pulled.
+  /// The payload of a message that has arrived and need not be pulled.
   const std::byte* span(uint64_t word) const {
     switch (flag::carriage(word)) {
       case Carriage::kInline: return cell().payload;
@@ -176,12 +174,12 @@ struct RecvLink {
       case Carriage::kReference:
       case Carriage::kPull: break;
     }
-    // The writer's address, moved into this process's mapping of the same memory.
+    // Translated to this process's mapping of the same memory.
     return reinterpret_cast<const std::byte*>(address() + reference_offset);
   }
-  /// Gives back the slot of the message whose word was seen. The writer hears of slots a quarter of the ring
-  /// late, so that a stream of messages moves the credit's line seldom; a plan needs half the ring at most.
-  /// Of references it hears when the last one that was pulled together has been used.
+  /// Releases the slot of an arrived message. The credit is written once per quarter of the ring, so its
+  /// cache line seldom moves; a plan needs at most half of the ring. References are reported with the last
+  /// message of those pulled together.
   void release(uint64_t word) {
     ++next;
     const bool refers = flag::carriage(word) >= Carriage::kReference;

@@ -1,5 +1,5 @@
-// PeerRings: the rings between this rank and one peer, in plain memory of this rank, and the link ends on
-// them. Made before the connection that carries them, and destroyed after it.
+// PeerRings: the rings between this rank and one peer, in plain memory, and their link ends. They outlive the
+// connection that carries them.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,6 @@
 
 namespace tutti {
 
-/// Used by one thread at a time.
 class PeerRings {
  public:
   /// `traits`: of the transport that will carry the rings. Errors: kSystemError, kOutOfMemory.
@@ -22,7 +21,7 @@ class PeerRings {
   SendLink& send(uint32_t channel) { return send_[channel]; }
   RecvLink& recv(uint32_t channel) { return recv_[channel]; }
   PostedReceive& posted_receive(uint32_t channel) { return posted_[channel]; }
-  /// Forgets all posted receives; before Connection::withdraw().
+  /// Call it before Connection::withdraw().
   void clear_posted_receives();
 
   std::vector<ChannelRings> channels() const;
@@ -34,7 +33,7 @@ class PeerRings {
   size_t ring_bytes_ = 0;
   std::vector<SendLink> send_;
   std::vector<RecvLink> recv_;
-  std::vector<PostedReceive> posted_;  ///< links and connections point into it: never resized
+  std::vector<PostedReceive> posted_;  ///< never resized: links and connections point into it
 };
 
 }  // namespace tutti

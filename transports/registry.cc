@@ -16,10 +16,10 @@ const std::array kTransports = {
     TransportEntry{"tcp", &tcp::kTcpTraits, tcp::open_tcp_transport, tcp::tcp_settings},
 };
 
-/// The message size by which costs are compared: between those that are latency and those that are bandwidth.
+/// Costs are compared at this size, between latency-bound and bandwidth-bound messages.
 constexpr uint64_t kComparedBytes = 65536;
 
-/// All of them, in one order. The first is the number of Config::transport in the list: 0 where none is set.
+/// All settings, in one order. The first is the number of Config::transport in the list, or 0.
 std::vector<AgreedSetting> agreed_settings(const Config& config) {
   std::vector<AgreedSetting> settings = {{"TUTTI_TRANSPORT", 0}};
   for (size_t i = 0; i < kTransports.size(); ++i) {

@@ -1,14 +1,13 @@
-// Ring: the memory of a link, in one declaration for host and device.
+// Ring: the memory of a link, declared once for host and device.
 //
-// A message has a cell, one cache line: a flag word and 56 bytes. A small payload travels in the cell, so
-// that a small message costs one line transfer. A larger payload lies in the slot of the same number, or
-// stays where the payload is and travels as a reference. The flag word holds the message's number, a
-// signature of the call and the payload's bytes. The reader knows all three beforehand. One compare tells
-// whether the message has arrived, and the first message shows a call that does not match. The reader returns
-// slots by a counter in a line of its own.
+// A message has a cell of one cache line: a flag word and 56 bytes for a small payload. A larger payload lies
+// in the slot of the same number, or travels as a reference. The flag word holds the message's number, a
+// signature of the call and the payload's size, which the reader knows beforehand. So one compare shows that
+// the message has arrived, and the first message reveals a call that does not match. The reader returns slots
+// through a counter in its own cache line.
 //
-// Kernels include this header. The words are plain: host threads access them through core/shared_word.h,
-// kernels through engine/cuda/device.h.
+// The words are plain, for kernels. Host threads access them through core/shared_word.h, kernels through
+// engine/cuda/device.h.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +18,12 @@ namespace tutti {
 inline constexpr size_t kLineBytes = 64;
 inline constexpr uint32_t kInlineBytes = 56;
 
-/// How a message's payload is carried.
 enum class Carriage : uint8_t {
   kInline = 0,
   kSlot = 1,
-  kReference = 2,  ///< an address that the reader can load from; 0: it has been stored in the reader's buffer
-  kPull = 3,       ///< an address of the writer's process, which the reader asks the system to copy from
+  kReference =
+      2,      ///< an address for the reader to load from; 0: the payload is in the reader's buffer already
+  kPull = 3,  ///< an address in the writer's process, to copy from by a system call
 };
 
 struct alignas(kLineBytes) Cell {
@@ -33,29 +32,29 @@ struct alignas(kLineBytes) Cell {
 };
 static_assert(sizeof(Cell) == kLineBytes);
 
-/// A counter alone in its line.
+/// A counter alone in its cache line.
 struct alignas(kLineBytes) Credit {
   uint64_t released;
-  uint32_t can_pull;  ///< 1: the reader has shown that it can read the writer's process
+  uint32_t can_pull;  ///< 1: the reader has shown that it can pull
 };
 static_assert(sizeof(Credit) == kLineBytes);
 
-/// What a reference says of a message that the writer has stored in the readers' buffers: see ExposedBuffer.
+/// The address in a reference to a payload that is in the readers' buffers already (ExposedBuffer).
 inline constexpr uint64_t kWrittenDirectly = 0;
 
-/// The part of a buffer that lies in registered memory, from the buffer's beginning on.
+/// The part of a buffer, from its beginning, that lies in registered memory.
 struct Reach {
-  uint64_t place;  ///< of the beginning, as engine/cuda/program.h numbers places; 0: not in registered memory
+  uint64_t location;  ///< of the beginning, as engine/cuda/program.h numbers it; 0: not registered memory
   uint64_t bytes;
 };
 
-/// A rank's receive buffer during one call: the rank's peers may store their results in the buffer until the
-/// rank has read the last message of that call. Only the owner writes this struct.
+/// A rank's receive buffer during one call. Peers may write results there until the rank has read the call's
+/// last message. Only the owner writes this struct.
 struct alignas(kLineBytes) ExposedBuffer {
-  uint64_t call;     ///< the sequence number of the collective; written last
-  uint64_t address;  ///< for peers that share the owner's memory: of its process, or on its device
+  uint64_t call;     ///< sequence number of the collective; written last
+  uint64_t address;  ///< for peers in the same process, or on the same device
   Reach reach;       ///< for peers on other devices
-  /// For peers in other processes of the host: 1: in the symmetric heap, which they have mapped.
+  /// For other processes of the host. 1: in the symmetric heap, which they have mapped.
   uint32_t in_heap;
 };
 static_assert(sizeof(ExposedBuffer) == kLineBytes);
@@ -67,7 +66,7 @@ inline constexpr uint64_t kCarriageShift = 62;
 inline constexpr uint64_t kAgreedMask = (1ull << kCarriageShift) - 1;
 inline constexpr uint64_t kMaxBytes = (1ull << 22) - 1;
 
-/// `number` counts messages of the link from 0; a fresh cell (word 0) matches no number.
+/// `number` counts the link's messages from 0. A fresh cell (word 0) matches no number.
 constexpr uint64_t make(uint64_t number, uint16_t signature, uint64_t bytes) {
   return ((number + 1) & kNumberMask) | (static_cast<uint64_t>(signature) << 24) | (bytes << 40);
 }
@@ -82,10 +81,10 @@ constexpr uint64_t bytes(uint64_t word) {
 }
 }  // namespace flag
 
-/// How often a reader tells the writer of freed slots while the ring goes round once.
+/// Reports of freed slots in one round of the ring.
 inline constexpr uint32_t kCreditsPerRing = 4;
 
-/// The shape of a ring; equal on all ranks of a communicator.
+/// Equal on all ranks of a communicator.
 struct RingShape {
   uint32_t slots = 32;  ///< power of two
   uint32_t slot_bytes = 16384;

@@ -1,31 +1,30 @@
-// Transport: one way in which ranks exchange bytes: shared memory, TCP, RDMA, UCX, a simulator.
+// Transport: one way to move bytes between ranks: shared memory, TCP, RDMA, UCX, a simulator.
 //
-// This room owns everything that depends on the kind of network. The rest of the library uses four nouns:
+// This folder owns all that depends on the kind of network. The rest of the library uses four nouns:
 //
-//   Transport    one rank's part of one kind of network, for all its peers: completion queue, worker, devices
+//   Transport    one rank's part of a network, for all peers: completion queue, worker, devices
 //   Connection   carries the links between this rank and one peer (connection.h)
 //   PeerRings    the rings of those links, in memory of this rank (peer_rings.h)
 //   registry     the list of transports, and the choice between them (registry.h)
 //
-// Life of a transport, in the order of the calls:
+// Calls, in their order:
 //   1. TransportEntry::open makes the transport. It may look at devices. It knows no peer yet.
-//   2. address() is sent to all ranks as it is. A transport without an address says so in its traits.
-//   3. reach() gives the cost of joining two ranks. Both ranks compute the same answer and choose by it.
-//   4. register_memory() is called for the rings of each peer.
-//   5. connect() is called once for each peer, with the rings and the sockets that both ranks have proved.
-//      connect() only begins. complete() waits until all connections can be used.
-//   6. progress() moves bytes for all connections. A rank without work calls arm_wait() and then poll(2).
-//   7. Connection::finish() ends a connection in good order. The destructor of the transport ends the rest.
+//   2. address() goes to all ranks unchanged. TransportTraits::has_address says whether there is one.
+//   3. reach() gives the cost of joining two ranks. Both ranks compute the same answer.
+//   4. register_memory() once for the rings of each peer.
+//   5. connect() once for each peer, with its rings and proved sockets. connect() only begins. complete()
+//      waits until all connections are usable.
+//   6. progress() moves bytes for all connections. An idle rank calls arm_wait(), then poll(2).
+//   7. Connection::finish() ends one connection in good order. The transport's destructor ends the rest.
 //
-// Ownership. The caller owns the rings, because the rings outlive a connection: after a failure, another
-// connection may go on with the same rings. The transport owns its connections. A connection lives as long as
-// its transport, and the rings must outlive both.
+// Ownership. The transport owns its connections and keeps them for its lifetime. The caller owns the rings,
+// which must outlive both: after a failure, another connection may use the same rings.
 //
-// Threads. One thread at a time uses a transport and its connections. There is one exception: any thread may
-// call Connection::unconfirmed_bytes() while the transport lives.
+// Threads. One thread at a time uses a transport and its connections, except for
+// Connection::unconfirmed_bytes().
 //
-// Data path. The engine reads and writes rings without any call of this interface. The interface is called
-// once for each turn of the engine, not once for each message.
+// Data path. The engine reads and writes rings directly. It calls this interface once per turn, not per
+// message.
 //
 // docs/adding_a_transport.md shows how to add a transport, with an example that is built and tested.
 #pragma once
@@ -48,28 +47,26 @@
 
 namespace tutti {
 
-/// What is true for every instance of a transport: its needs, its limits and its tuned constants.
+/// Needs, limits and tuned constants.
 struct TransportTraits {
-  /// connect() needs the rings of both ranks in memory that both ranks have mapped.
+  /// connect() needs rings in memory that both ranks have mapped.
   bool needs_shared_rings = false;
-  /// address() is not empty. Set-up sends addresses only where some transport has one.
+  /// address() is not empty. Without such a transport, set-up sends no addresses.
   bool has_address = false;
-  /// A message may be a reference to memory that only the sender can read: the transport reads that memory.
+  /// A message may refer to memory that only the sender can read. The transport reads that memory.
   bool reads_references = true;
-  /// Bytes may be delivered into posted receives.
+  /// The transport may deliver into posted receives.
   bool fills_posted_receives = false;
-  /// The transport notices that a peer is lost, and that a peer has called finish(). A transport that does
-  /// not stays kOpen: its owner has to watch the peer's process.
+  /// The transport notices a lost peer and a peer's finish(). Otherwise connections stay kOpen, and the owner
+  /// watches the peer's process.
   bool watches_peer = true;
-  /// What arrives wakes a rank that waits in poll(2) after arm_wait(). Else the rank has to look again by
-  /// time.
+  /// After arm_wait(), arriving data wakes poll(2). Otherwise the rank has to look again after a while.
   bool wakes_waits = true;
-  uint32_t channels_most = UINT32_MAX;
-  /// Slots that suit this transport, where the user has not asked for a size.
+  /// Default slot size, where the user has set none.
   uint32_t slot_bytes = 16384;
-  /// Messages of at least this size are sent from where they lie. Smaller messages are copied into a slot.
+  /// Smaller messages are copied into a slot. Others are sent from where they lie.
   uint64_t reference_bytes = 16384;
-  /// A slice smaller than a slot costs more than the overlap gains.
+  /// Slices smaller than a slot cost more than their overlap gains.
   bool prefers_whole_slots = false;
 };
 
@@ -79,54 +76,53 @@ struct AgreedSetting {
   uint64_t value = 0;
 };
 
-/// What it costs to send a message from one rank to the other, as far as the transport knows beforehand.
+/// Estimated cost of one message.
 struct LinkCost {
   double latency_us = 0;
   double bytes_per_us = 1;
   double microseconds(uint64_t bytes) const { return latency_us + static_cast<double>(bytes) / bytes_per_us; }
 };
 
-/// What a rank has said of itself.
+/// What a rank says about itself.
 struct RankDescription {
   uint32_t rank = 0;
   uint64_t host = 0;                        ///< ranks with equal numbers share memory
   uint64_t machine = 0;                     ///< ranks with equal numbers run under one kernel
   uint64_t process = 0;                     ///< ranks with equal numbers share their address space
-  std::span<const std::byte> address = {};  ///< Transport::address() of that rank; borrowed
+  std::span<const std::byte> address = {};  ///< Transport::address() of the rank; borrowed
 };
 
-/// A key for one purpose. Two ranks get the same key for the same label; no other process knows the key.
+/// A key for one purpose: the same for two ranks with the same label, and unknown to other processes.
 using DeriveKey = std::function<std::array<std::byte, 32>(const std::string& label)>;
 
 struct TransportOptions {
   uint32_t rank = 0;
   uint32_t rank_count = 0;
-  RingShape shape = {};   ///< of every ring, on all ranks; one reader
-  uint32_t channels = 0;  ///< between this rank and each peer
-  uint16_t epoch = 0;     ///< of the communicator: data that carries another epoch is refused
+  RingShape shape = {};   ///< of every ring on all ranks; one reader
+  uint32_t channels = 0;  ///< to each peer
+  uint16_t epoch = 0;     ///< of the communicator; data with another epoch is refused
   Config config = {};
-  DeriveKey derive_key = nullptr;  ///< never null where config.tls is set
+  DeriveKey derive_key = nullptr;  ///< set if config.tls is set
 };
 
-/// Memory that a transport may read and write without a copy. 0: the transport needs no handle.
+/// Memory that a transport may use without a copy. 0: no handle needed.
 struct MemoryHandle {
   uint64_t value = 0;
 };
 
-/// What the owner gives to the transport for one peer.
 struct PeerHandover {
   uint32_t rank = 0;
   bool is_near = false;                      ///< the peer runs on this machine
-  std::span<const ChannelRings> rings = {};  ///< by channel; the array is borrowed for the call only
+  std::span<const ChannelRings> rings = {};  ///< by channel; the array is borrowed for the call
   MemoryHandle memory = {};                  ///< of the rings
   std::vector<FileDescriptor> sockets = {};  ///< Transport::socket_count() of them; the peer is proved
-  std::span<const std::byte> address = {};   ///< Transport::address() of the peer; borrowed for the call only
+  std::span<const std::byte> address = {};   ///< Transport::address() of the peer; borrowed for the call
 };
 
-/// How long a transport may wait during set-up, and who may end the wait.
+/// Limits on a transport's waiting during set-up.
 struct SetUpWatch {
   uint64_t deadline_ns = UINT64_MAX;  ///< as now_ns()
-  int descriptor = -1;                ///< becomes readable when `check` has news; -1: there is none
+  int descriptor = -1;                ///< readable when `check` should be called; -1: none
   std::function<Status()> check = [] { return Status::ok(); };  ///< an error ends the set-up
 };
 
@@ -135,36 +131,34 @@ class Transport {
   virtual ~Transport() = default;
 
   virtual const TransportTraits& traits() const = 0;
-  /// What other ranks must know to reach this rank. Any length, and the same at every call. May be empty even
-  /// where the traits promise an address: then no rank can reach this rank.
+  /// What other ranks need to reach this rank: any length, the same at every call. Empty despite has_address:
+  /// no rank can reach it.
   virtual std::vector<std::byte> address() const { return {}; }
-  /// Connected sockets that connect() needs for each peer.
+  /// Connected sockets that connect() needs per peer.
   virtual uint32_t socket_count() const { return 0; }
-  /// The cost of joining two ranks; empty where this transport cannot join them. A pure function of its
-  /// arguments, and symmetric: reach(a, b) equals reach(b, a) on every rank.
+  /// The cost of joining two ranks; empty if this transport cannot. Pure and symmetric: reach(a, b) equals
+  /// reach(b, a) on every rank.
   virtual std::optional<LinkCost> reach(const RankDescription& a, const RankDescription& b) const = 0;
 
-  /// Lets the network use memory of this rank. The memory must stay mapped until deregister_memory().
-  /// Errors: kSystemError, kOutOfMemory.
+  /// Lets the network use memory of this rank, which must stay mapped until deregister_memory(). Errors:
+  /// kSystemError, kOutOfMemory.
   virtual Result<MemoryHandle> register_memory(std::byte* /*address*/, size_t /*bytes*/) {
     return MemoryHandle();
   }
-  /// The memory is not used after the call.
   virtual void deregister_memory(MemoryHandle /*handle*/) {}
 
-  /// Begins a connection. Does not block. The transport owns the connection, which may be used after
-  /// complete(). Errors: kSystemError, kOutOfMemory.
+  /// Begins a connection without blocking. Use it after complete(). Errors: kSystemError, kOutOfMemory.
   virtual Result<Connection*> connect(PeerHandover peer) = 0;
-  /// Blocks until all connections can be used. Errors: kPeerLost and kTimeout, which name the peers; and what
-  /// watch.check says.
+  /// Blocks until all connections are usable. Errors: kPeerLost and kTimeout, with the peers; errors of
+  /// watch.check.
   virtual Status complete(const SetUpWatch& /*watch*/) { return Status::ok(); }
 
-  /// Moves what can be moved for all connections, without blocking. Returns whether anything moved. Never
-  /// fails: Connection::state() tells.
+  /// Moves what it can on all connections without blocking. Returns whether anything moved. Never fails: see
+  /// Connection::state().
   virtual bool progress() = 0;
-  /// Prepares a long wait, after a progress() that moved nothing. Appends what poll(2) should wait for.
-  /// Returns true where something has arrived meanwhile: the caller then calls progress() instead of waiting.
-  /// Whatever arrives after the call wakes the poll. Also checks whether hosts still answer.
+  /// Prepares a long wait, after a progress() that moved nothing: appends what poll(2) should wait for. Data
+  /// that arrives later wakes the poll. True if data has arrived already: call progress() instead. Also
+  /// checks whether hosts still answer.
   virtual bool arm_wait(std::vector<pollfd>& polls) = 0;
 };
 

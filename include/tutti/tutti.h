@@ -213,8 +213,8 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCE
  * - "tutti://HOST:PORT": rank 0 listens there, on HOST; TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks.
  * - "file:PATH": a file that all ranks reach; it must not exist, and rank 0 removes it: tutti_forget_file.
  *
- * When the meeting at an address fails, rank 0 stays in the call until all ranks have heard why, at most 5 s
- * and not past the deadline.
+ * When the bootstrap at an address fails, rank 0 stays in the call until all ranks have heard why, at most 5
+ * s and not past the deadline.
  *
  * Errors: TUTTI_INVALID_ARGUMENT (where, rank, an id of rank 0 that tutti_get_unique_id has not made),
  * TUTTI_INVALID_USAGE (no launcher, no key, the file exists or is of an earlier run), TUTTI_TIMEOUT,
@@ -352,54 +352,49 @@ TUTTI_API tutti_result_t tutti_mem_alloc(void** pointer, size_t bytes) TUTTI_NOE
  * TUTTI_OUT_OF_MEMORY, TUTTI_SYSTEM_ERROR. */
 TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer,
                                               size_t bytes) TUTTI_NOEXCEPT;
-/* Memory of tutti_mem_alloc or tutti_comm_mem_alloc. No operation may be using it, no region may hold it.
- * NULL is accepted. */
+/* Frees memory of tutti_mem_alloc or tutti_comm_mem_alloc. No operation may use the memory, and the memory
+ * may not be registered. NULL is accepted. */
 TUTTI_API tutti_result_t tutti_mem_free(void* pointer) TUTTI_NOEXCEPT;
 
-/* Memory that every rank of a communicator reaches where it lies, on each rank another buffer. */
+/* Registered memory: every rank of the communicator reaches the memory directly. Each rank registers a buffer
+ * of its own. */
 typedef struct tutti_registered_memory tutti_registered_memory_t;
 
 /* Registers [buffer, buffer + bytes) of the rank's CUDA device. Ranks of other processes and devices then
- * load from it and store to it where calls would else copy through memory of the library: any call whose
- * buffers lie in it, at any offset, in parts too. Never needed for correctness; a rank that passes other
- * buffers only makes its own part slower.
+ * load from this memory and store to it. Calls whose buffers lie elsewhere copy through memory of the
+ * library. A buffer may lie in registered memory as a whole or in part, at any offset. Registration is never
+ * needed for correct results; a rank that passes other buffers slows only its own part.
  *
- * Collective: all ranks call it, in the order of their collectives, each with memory of its own and as many
- * bytes as it likes. Blocks. Not inside a group. A thread that drives several ranks calls it for each from
- * another thread, as tutti_comm_split.
+ * Collective: all ranks call, in the order of their collectives, each with its own memory and its own number
+ * of bytes. Blocks. Not inside a group. A thread that drives several ranks calls for each rank from another
+ * thread, as for tutti_comm_split.
  *
- * *region is NULL on all ranks where nothing was registered, which is no error: calls go on as before. So it
- * is where ranks are in host memory (there it is local, and peers reach the memory of tutti_mem_alloc
- * anyway), where calls pass through host memory, for the 512th region of a communicator, and where a rank's
- * memory cannot be mapped by the others: it must be one piece of cudaMalloc, tutti_comm_mem_alloc or
- * ncclMemAlloc, or of cuMemCreate that may be shared by file, and not overlap another region. That rank says
- * why on standard error.
+ * *memory is NULL on all ranks where nothing was registered. That is no error: calls go on as before. The
+ * cases: ranks in host memory (the call is local there, and peers reach memory of tutti_mem_alloc without
+ * registration); calls that pass through host memory; the 512th registration of a communicator; and a rank
+ * whose memory the others cannot map. Memory can be mapped if it is one piece of cudaMalloc,
+ * tutti_comm_mem_alloc or ncclMemAlloc, or of cuMemCreate that may be shared by file, and overlaps no other
+ * registered memory. The rank whose memory cannot be mapped says why on standard error.
  *
- * From 4 ranks on, where a switch gives their devices multicast memory, all_reduce, reduce, broadcast,
- * all_gather and reduce_scatter pass through that memory, regions or not.
+ * From 4 ranks on, where a switch gives the devices multicast memory, all_reduce, reduce, broadcast,
+ * all_gather and reduce_scatter pass through multicast memory, with and without registration.
  *
- * On success the caller owns *region until tutti_memory_deregister or the end of the communicator. The memory
- * is not to be freed until tutti_memory_deregister has succeeded, or the communicator has ended on all ranks.
+ * On success the caller owns *memory until tutti_memory_deregister or the end of the communicator. Do not
+ * free the buffer before tutti_memory_deregister has succeeded or the communicator has ended on all ranks.
  * Errors: TUTTI_INVALID_ARGUMENT (NULL, bytes 0, memory that the device cannot reach), TUTTI_INVALID_USAGE,
  * and as a collective. */
 TUTTI_API tutti_result_t tutti_memory_register(tutti_comm_t* comm, void* buffer, size_t bytes,
-                                               tutti_registered_memory_t** region) TUTTI_NOEXCEPT;
-/* Waits until the rank's operations have ended and all ranks have let go of the region, on whose memory
- * nothing of the communicator works any more; it may be freed. Launches of graphs that were captured with it
- * are not waited for: they must have ended before, on all ranks, and there must be none behind. Collective as
- * tutti_memory_register, all regions in the same order on all ranks. Of a communicator that is finalized it
- * is local; of one in error it does not wait for ranks that have not come, and returns the error: then the
- * memory is to be kept until the others have destroyed theirs. The handle is dead even when an error is
- * returned. NULL is accepted, and local. Errors: TUTTI_INVALID_ARGUMENT (not a region of this communicator),
+                                               tutti_registered_memory_t** memory) TUTTI_NOEXCEPT;
+/* Ends a registration: waits until the rank's operations have ended and all ranks have closed the memory.
+ * Then the buffer may be freed. The call does not wait for launches of graphs that were captured with the
+ * memory: these must have ended on all ranks, and no more may follow. Collective as tutti_memory_register;
+ * all ranks deregister in the same order. Local on a communicator that is finalized. On a communicator in
+ * error the call does not wait for ranks that have not come, and returns the error: then keep the buffer
+ * until the others have destroyed their communicators. The handle is dead even when the call fails. NULL is
+ * accepted, and local. Errors: TUTTI_INVALID_ARGUMENT (not registered memory of this communicator),
  * TUTTI_INVALID_USAGE, TUTTI_TIMEOUT (a rank does not come), TUTTI_PEER_LOST, TUTTI_ABORTED. */
 TUTTI_API tutti_result_t tutti_memory_deregister(tutti_comm_t* comm,
-                                                 tutti_registered_memory_t* region) TUTTI_NOEXCEPT;
-
-/* Tells the communicator that [buffer, buffer + bytes) will be used often. *handle is to be
- * deregistered before the communicator is destroyed. Local. A hint: never needed for correctness. */
-TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, size_t bytes,
-                                             void** handle) TUTTI_NOEXCEPT;
-TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle) TUTTI_NOEXCEPT;
+                                                 tutti_registered_memory_t* memory) TUTTI_NOEXCEPT;
 
 /* ---- collectives ---------------------------------------------------------------------------
  * P is the rank count. `send` and `recv` may be equal where "in place" says so and must otherwise

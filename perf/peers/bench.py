@@ -65,6 +65,8 @@ def parse_arguments(argv):
     parser.add_argument("--no-limits", action="store_true", help="leave out the floors, overheads and CPU times")
     parser.add_argument("--only-limits", action="store_true", help="nothing but those")
     parser.add_argument("--drivers", default="build/perf/peers", help="where the drivers were built")
+    parser.add_argument("--before", metavar="DRIVERS",
+                        help="compare with the tutti of another build (its perf/peers), not with other libraries")
     parser.add_argument("--out", default="build/bench")
     options = parser.parse_args(argv)
     options.collectives = options.collectives or (QUICK_COLLECTIVES if options.quick else COLLECTIVES)
@@ -74,7 +76,11 @@ def parse_arguments(argv):
     unknown = set(options.collectives) - set(COLLECTIVES)
     if unknown:
         parser.error("unknown collective: " + ", ".join(sorted(unknown)))
-    known = [launch.name for launch in jobs.LAUNCHES[options.transport]]
+    options.launches = list(jobs.LAUNCHES[options.transport])
+    if options.before:
+        options.launches.append(jobs.tutti_of(options.before, options.transport))
+        options.libraries = options.libraries or ["tutti", "before"]
+    known = [launch.name for launch in options.launches]
     options.libraries = options.libraries or DEFAULT_LIBRARIES[options.transport]
     options.libraries = known if options.libraries == ["all"] else options.libraries
     if set(options.libraries) - set(known):
@@ -258,7 +264,7 @@ def main(argv):
         notes.append(text)
         print(("\r\033[K" if to_terminal else "") + text, file=sys.stderr, flush=True)
 
-    launches = [launch for launch in jobs.LAUNCHES[options.transport] if launch.name in options.libraries]
+    launches = [launch for launch in options.launches if launch.name in options.libraries]
     machine = report.machine_text(options.realtime)
     rows, facts = [], {}
     if not options.no_limits:

@@ -19,8 +19,8 @@
 
 namespace peers {
 
+/// 8 ranks: 8 * 31 < 256, the largest range that bfloat16 holds exactly.
 inline constexpr uint32_t kValueMask = 31;
-inline constexpr int kCheckedRanksMax = 8;  // 8 * 31 < 256, the largest range bfloat16 holds exactly
 
 inline uint32_t input_value(uint64_t index, int rank, size_t slot) {
   const uint32_t mixed = (static_cast<uint32_t>(index) + static_cast<uint32_t>(rank) * 977u +

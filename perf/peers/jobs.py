@@ -78,6 +78,13 @@ def tutti_on_hosts(ranks_per_host):
                                                  "TUTTI_SOCKET_IFNAME": "=lo"})
 
 
+def tutti_of(build_dir, transport):
+    """The tutti of another build, as the peer `before`. build_dir: that build's perf/peers."""
+    driver = os.path.join(os.path.abspath(build_dir), "tutti_driver")
+    now = tutti_on_hosts(1) if transport == "tcp" else Launch("tutti", "tutti", "tutti_driver", "defaults")
+    return Launch("before", "tutti before", driver, build_dir, rank_environment=now.rank_environment)
+
+
 def _priority(launch, ranks, cores):
     """Above all else that runs. But ranks that share a core and spin without yielding would then keep it for 100 ms at
     a time, so those stay in the ordinary class, with the greatest weight."""

@@ -40,6 +40,7 @@ void recycle(ncclComm* comm) {
   comm->reported.clear();
   comm->ops.clear();
   comm->windows.clear();
+  comm->registrations.clear();
   if (comm->stream != nullptr) {
     // Whatever its operations ended with has been reported, or nobody is left to ask.
     tutti_host_stream_destroy(std::exchange(comm->stream, nullptr));

@@ -73,6 +73,8 @@ struct ncclComm {
   std::string reported;  ///< the last failure that ncclCommGetAsyncError has told
   std::map<int, tutti::nccl::UserOp> ops;
   std::map<ncclWindow_t, void*> windows;  ///< where their memory begins
+  /// What ncclCommRegister has returned; the handle is the key.
+  std::map<void*, std::unique_ptr<char>> registrations;
 
   bool on_device() const { return device != tutti::nccl::kHostMemory; }
   /// Where its operations are issued: those of a rank on a device on the stream that the call names.

@@ -54,7 +54,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 26> kWords{{
     {"argument rank_count", "argument nranks"},
     {"argument exclude_count", "argument excludeRanksCount"},
     {"argument exclude", "argument excludeRanksList"},
-    {"argument region", "argument win"},
+    {"argument memory", "argument win"},
     {"argument pointer", "argument ptr"},
     {"count, type and tag", "count and type"},
     {" with tag 0", ""},

@@ -51,7 +51,7 @@ Status find_id(const Bootstrap& job, bool waits, tutti_unique_id_t& id) {
   }
   if (!waits) {
     return not_implemented(
-        "meeting at NCCL_COMM_ID without blocking is not implemented (set blocking to 1, or unset it and "
+        "bootstrap at NCCL_COMM_ID without blocking is not implemented (set blocking to 1, or unset it and "
         "carry the "
         "id of one rank to the others)");
   }

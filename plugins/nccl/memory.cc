@@ -1,5 +1,9 @@
-// Exported calls about memory: allocation, registration, windows, one-sided operations. A window is a region
-// of tutti's.
+// Exported calls about memory: allocation, registration, windows, one-sided operations. A window is
+// registered memory of tutti's.
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
 #include "plugins/nccl/group.h"
 
 using namespace tutti;        // NOLINT: this file is the border between NCCL's names and ours
@@ -28,10 +32,10 @@ Status register_window(ncclComm_t comm, void* buffer, size_t bytes, ncclWindow_t
   TUTTI_TRY(comm->check_ready());
   if (!comm->on_device() || bytes == 0) return Status::ok();
   return change_windows("ncclCommWindowRegister", comm, [=](tutti_comm_t* below) {
-    tutti_registered_memory_t* region = nullptr;
-    TUTTI_TRY(status_of(tutti_memory_register(below, buffer, bytes, &region)));
-    *window = reinterpret_cast<ncclWindow_t>(region);
-    if (region == nullptr) return Status::ok();
+    tutti_registered_memory_t* memory = nullptr;
+    TUTTI_TRY(status_of(tutti_memory_register(below, buffer, bytes, &memory)));
+    *window = reinterpret_cast<ncclWindow_t>(memory);
+    if (memory == nullptr) return Status::ok();
     const std::scoped_lock lock(comm->mutex);
     comm->windows.insert_or_assign(*window, buffer);
     return Status::ok();
@@ -47,6 +51,32 @@ Status deregister_window(ncclComm_t comm, ncclWindow_t window) {
     }
     return status_of(tutti_memory_deregister(below, reinterpret_cast<tutti_registered_memory_t*>(window)));
   });
+}
+
+/// ncclCommRegister is local, so ranks cannot map each other's memory there: the call is checked, and has no
+/// other effect. ncclCommWindowRegister maps the memory.
+Status register_buffer(ncclComm_t comm, const void* buffer, size_t bytes, void** handle) {
+  if (handle == nullptr) return null_argument("handle");
+  TUTTI_TRY(comm->check_ready());
+  if (buffer == nullptr) return null_argument("buff");
+  if (bytes == 0) return {Code::kInvalidArgument, "argument size is 0: there is nothing to register"};
+  if (bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(buffer)) {
+    return {Code::kInvalidArgument,
+            format("argument size is %zu: from buff %p on there is no such room", bytes, buffer)};
+  }
+  auto registration = std::make_unique<char>();
+  *handle = registration.get();
+  const std::scoped_lock lock(comm->mutex);
+  comm->registrations.emplace(*handle, std::move(registration));
+  return Status::ok();
+}
+
+Status deregister_buffer(ncclComm_t comm, void* handle) {
+  TUTTI_TRY(comm->check_ready());
+  const std::scoped_lock lock(comm->mutex);
+  if (comm->registrations.erase(handle) == 0)
+    return {Code::kInvalidArgument, "argument handle is not a registration of this communicator"};
+  return Status::ok();
 }
 
 }  // namespace
@@ -69,17 +99,11 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclMemFree, void* ptr) {
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommRegister, ncclComm_t comm, void* buff, size_t size, void** handle) {
-  return guarded_on("ncclCommRegister", comm, [&]() -> Status {
-    TUTTI_TRY(comm->check_ready());
-    return status_of(tutti_comm_register(comm->comm, buff, size, handle));
-  });
+  return guarded_on("ncclCommRegister", comm, [&] { return register_buffer(comm, buff, size, handle); });
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommDeregister, ncclComm_t comm, void* handle) {
-  return guarded_on("ncclCommDeregister", comm, [&]() -> Status {
-    TUTTI_TRY(comm->check_ready());
-    return status_of(tutti_comm_deregister(comm->comm, handle));
-  });
+  return guarded_on("ncclCommDeregister", comm, [&] { return deregister_buffer(comm, handle); });
 }
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void* buff, size_t size,

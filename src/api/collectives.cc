@@ -63,7 +63,7 @@ Status make_shape(tutti_comm* handle, const Arguments& arguments, Call& call) {
     }
     shape.op = ReduceOp::kPremulSum;
     shape.scale_bits = premul->second.bits;
-    call.scale = premul->second.place;
+    call.scale = premul->second.scalar;
     return Status::ok();
   }
   if (arguments.op < 0) return bad_argument("op", arguments.op, "it is not a tutti_op_t");

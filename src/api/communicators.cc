@@ -81,7 +81,7 @@ Status destroy_comm(tutti_comm* handle) {
     // An abort by another thread may end this wait: then the handle is the other's.
     const HandleRef hold(handle);
     if (!hold) return no_handle(handle);
-    TUTTI_TRY(meeting_process().status());
+    TUTTI_TRY(bootstrap_process().status());
     end_setup(handle);
     failure = finalize_comm(handle);
   }
@@ -93,7 +93,7 @@ Status destroy_comm(tutti_comm* handle) {
 
 Status abort_comm(tutti_comm* handle) {
   TUTTI_TRY(check_handle(handle));
-  TUTTI_TRY(meeting_process().status());
+  TUTTI_TRY(bootstrap_process().status());
   if (!close_handle(handle)) return no_handle(handle);
   end_setup(handle);
   if (handle->comm != nullptr) {
@@ -141,7 +141,7 @@ Status check_extent(const void* buffer, size_t bytes) {
   return Status::ok();
 }
 
-Status register_memory(tutti_comm* handle, void* buffer, size_t bytes, tutti_registered_memory*& region) {
+Status register_memory(tutti_comm* handle, void* buffer, size_t bytes, tutti_registered_memory*& memory) {
   TUTTI_TRY(check_ready(handle));
   TUTTI_TRY(check_extent(buffer, bytes));
   TUTTI_TRY(handle->comm->check_pointer("buffer", buffer));
@@ -150,25 +150,25 @@ Status register_memory(tutti_comm* handle, void* buffer, size_t bytes, tutti_reg
   // All that can fail before the ranks agree.
   auto made = std::make_unique<tutti_registered_memory>();
   tutti_registered_memory* const fresh = made.get();
-  decltype(handle->regions) registered;
+  decltype(handle->registrations) registered;
   registered.emplace(fresh, std::move(made));
   auto number = take_turn(handle).register_memory(buffer, bytes);
   TUTTI_TRY(number.status());
   if (*number == 0) return Status::ok();
   fresh->number = *number;
-  handle->regions.merge(registered);
-  region = fresh;
+  handle->registrations.merge(registered);
+  memory = fresh;
   return Status::ok();
 }
 
-Status deregister_memory(tutti_comm* handle, tutti_registered_memory* region) {
+Status deregister_memory(tutti_comm* handle, tutti_registered_memory* memory) {
   TUTTI_TRY(check_made(handle));
-  const auto found = handle->regions.find(region);
-  if (found == handle->regions.end())
-    return {Code::kInvalidArgument, "argument region is not a region of this communicator"};
+  const auto found = handle->registrations.find(memory);
+  if (found == handle->registrations.end())
+    return {Code::kInvalidArgument, "argument memory is not registered memory of this communicator"};
   if (in_group()) return {Code::kInvalidUsage, "tutti_memory_deregister cannot be called inside a group"};
-  const uint32_t number = region->number;
-  handle->regions.erase(found);
+  const uint32_t number = memory->number;
+  handle->registrations.erase(found);
   handle->repeat.valid = false;
   return take_turn(handle).deregister_memory(number, check_ready(handle).is_ok());
 }
@@ -231,7 +231,7 @@ TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) noexcept {
   return guarded([&]() -> Status {
     if (id == nullptr) return null_argument("id");
     // Also where its settings are refused: those that get the id learn why from tutti_comm_create.
-    auto process = meeting_process();
+    auto process = bootstrap_process();
     TUTTI_TRY(process.status());
     auto made = (*process)->make_id(true);
     TUTTI_TRY(made.status());
@@ -382,19 +382,6 @@ TUTTI_API tutti_result_t tutti_mem_free(void* pointer) noexcept {
   });
 }
 
-TUTTI_API tutti_result_t tutti_comm_register(tutti_comm_t* comm, void* buffer, size_t bytes,
-                                             void** handle) noexcept {
-  return guarded_on(comm, [&]() -> Status {
-    if (handle == nullptr) return null_argument("handle");
-    TUTTI_TRY(check_ready(comm));
-    TUTTI_TRY(check_extent(buffer, bytes));
-    auto registration = std::make_unique<char>();
-    *handle = registration.get();
-    comm->registrations.emplace(*handle, std::move(registration));
-    return Status::ok();
-  });
-}
-
 TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer, size_t bytes) noexcept {
   return guarded_on(comm, [&]() -> Status {
     if (pointer == nullptr) return null_argument("pointer");
@@ -409,28 +396,18 @@ TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer
 }
 
 TUTTI_API tutti_result_t tutti_memory_register(tutti_comm_t* comm, void* buffer, size_t bytes,
-                                               tutti_registered_memory_t** region) noexcept {
+                                               tutti_registered_memory_t** memory) noexcept {
   return guarded_on(comm, [&]() -> Status {
-    if (region == nullptr) return null_argument("region");
-    *region = nullptr;
-    return register_memory(comm, buffer, bytes, *region);
+    if (memory == nullptr) return null_argument("memory");
+    *memory = nullptr;
+    return register_memory(comm, buffer, bytes, *memory);
   });
 }
 
 TUTTI_API tutti_result_t tutti_memory_deregister(tutti_comm_t* comm,
-                                                 tutti_registered_memory_t* region) noexcept {
+                                                 tutti_registered_memory_t* memory) noexcept {
   return guarded_on(
-      comm, [&]() -> Status { return region == nullptr ? Status::ok() : deregister_memory(comm, region); });
-}
-
-TUTTI_API tutti_result_t tutti_comm_deregister(tutti_comm_t* comm, void* handle) noexcept {
-  return guarded_on(comm, [&]() -> Status {
-    TUTTI_TRY(check_made(comm));
-    if (comm->registrations.erase(handle) == 0) {
-      return {Code::kInvalidArgument, "argument handle is not a registration of this communicator"};
-    }
-    return Status::ok();
-  });
+      comm, [&]() -> Status { return memory == nullptr ? Status::ok() : deregister_memory(comm, memory); });
 }
 
 }  // extern "C"

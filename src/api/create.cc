@@ -24,15 +24,15 @@ void decline(Process& process, const UniqueId& id, int rank_count, int rank, con
   process.bootstrap_servers().stay(options, told);
 }
 
-Result<Process*> meeting_process() {
-  auto process = Process::for_meeting();
+Result<Process*> bootstrap_process() {
+  auto process = Process::for_bootstrap();
   TUTTI_TRY(process.status());
   if (!(*process)->is_original()) return Process::forked();
   return process;
 }
 
 Result<Process*> original_process() {
-  TUTTI_TRY(meeting_process().status());
+  TUTTI_TRY(bootstrap_process().status());
   return Process::instance();
 }
 
@@ -119,10 +119,10 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
     return {Code::kInvalidArgument, format("argument rank is %d: it must be 0 to %d", rank, rank_count - 1)};
   }
   TUTTI_TRY(check_unique_id(id));
-  const auto meeting = meeting_process();
-  TUTTI_TRY(meeting.status());
+  const auto bootstrap = bootstrap_process();
+  TUTTI_TRY(bootstrap.status());
   const auto process = Process::instance();
-  if (!process) decline(**meeting, id, rank_count, rank, process.status());
+  if (!process) decline(**bootstrap, id, rank_count, rank, process.status());
   TUTTI_TRY(process.status());
   CommOptions options;
   bool nonblocking = false;

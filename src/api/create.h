@@ -12,7 +12,7 @@ namespace tutti {
 Result<Process*> original_process();
 /// The same, also where the settings of the process are refused: it can meet. Errors: kSystemError,
 /// kInvalidUsage (a forked child).
-Result<Process*> meeting_process();
+Result<Process*> bootstrap_process();
 
 /// The fields of the caller's struct that its size covers, the process's settings for the rest. Errors:
 /// kInvalidArgument, kUnsupported.

@@ -86,7 +86,6 @@ void recycle_handle(tutti_comm* handle) {
   handle->premul_ops.clear();
   handle->next_premul_op = TUTTI_OP_COUNT;
   handle->registrations.clear();
-  handle->regions.clear();
   handle_pool().rest(handle);
 }
 
@@ -153,7 +152,7 @@ Status create_premul_sum(tutti_comm* handle, const void* scalar, tutti_type_t ty
   tutti_comm::Premul premul{static_cast<DataType>(type), 0, nullptr};
   if (by_place) {
     TUTTI_TRY(handle->comm->check_pointer("scalar", scalar));
-    premul.place = scalar;
+    premul.scalar = scalar;
   } else {
     std::memcpy(&premul.bits, scalar, tutti_type_bytes(type));
   }

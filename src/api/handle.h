@@ -15,7 +15,7 @@
 #include "core/result.h"
 #include "tutti/tutti.h"
 
-/// What a caller holds of a region.
+/// What a caller holds of registered memory.
 struct tutti_registered_memory {
   uint32_t number = 0;  ///< in its communicator
 };
@@ -55,12 +55,11 @@ struct tutti_comm {
   struct Premul {
     tutti::DataType type;
     uint64_t bits;
-    const void* place = nullptr;  ///< in device memory: read by each operation; else in `bits`
+    const void* scalar = nullptr;  ///< in device memory: read by each operation; else in `bits`
   };
   std::map<int, Premul> premul_ops;
   int next_premul_op = TUTTI_OP_COUNT;
-  std::map<void*, std::unique_ptr<char>> registrations;
-  std::map<tutti_registered_memory*, std::unique_ptr<tutti_registered_memory>> regions;
+  std::map<tutti_registered_memory*, std::unique_ptr<tutti_registered_memory>> registrations;
 };
 
 /// A host stream's handle; they are kept in a HandlePool.

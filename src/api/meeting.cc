@@ -69,7 +69,7 @@ Status share(tutti_unique_id_t* id, const char* where, int rank, int rank_count,
   if (where == nullptr) return null_argument("where");
   TUTTI_TRY(check_place(rank, rank_count));
   if (rank == 0) TUTTI_TRY(check_own_id(*id));
-  auto process = meeting_process();
+  auto process = bootstrap_process();
   TUTTI_TRY(process.status());
   const Config& config = (*process)->config();
   const uint64_t deadline_ns = deadline_of(config, timeout_ms);
@@ -116,7 +116,7 @@ Status share_by(const tutti_store_t* store, tutti_unique_id_t* id, const char* k
   if (key == nullptr) return null_argument("key");
   if (rank < 0) return {Code::kInvalidArgument, format("argument rank is %d", rank)};
   if (rank == 0) TUTTI_TRY(check_own_id(*id));
-  auto process = meeting_process();
+  auto process = bootstrap_process();
   TUTTI_TRY(process.status());
   TUTTI_TRY(share_by_store(adapt(*store), key, static_cast<uint32_t>(rank), bytes_of(id),
                            deadline_of((*process)->config(), timeout_ms)));

@@ -122,9 +122,9 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
     return {static_cast<Code>(leader.code),
             format("rank %u could not make the new communicator's id", members[0])};
   }
-  const auto place = std::find(members.begin(), members.end(), comm.rank()) - members.begin();
+  const auto new_rank = std::find(members.begin(), members.end(), comm.rank()) - members.begin();
   const tutti_config_t inherited = inherited_config(comm);
-  return create_comm(result, static_cast<int>(members.size()), leader.id, static_cast<int>(place),
+  return create_comm(result, static_cast<int>(members.size()), leader.id, static_cast<int>(new_rank),
                      config != nullptr ? config : &inherited, handle);
 }
 
@@ -136,11 +136,11 @@ struct Shrink {
 };
 
 /// Tells those that meet, so that none of them waits for this rank.
-void decline_meeting(Communicator& old, const Members& members, int place, const Shrink& shrink,
-                     const Status& why) {
+void decline_bootstrap(Communicator& old, const Members& members, int new_rank, const Shrink& shrink,
+                       const Status& why) {
   Bootstrap::decline({.id = members.id,
                       .rank_count = static_cast<uint32_t>(members.ranks.size()),
-                      .rank = static_cast<uint32_t>(place),
+                      .rank = static_cast<uint32_t>(new_rank),
                       .deadline_ns = shrink.deadline_ns},
                      old.process().config(), why);
 }
@@ -164,12 +164,12 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
   if (!agreed) return {.status = agreed.status()};
   if (!*agreed) return {.status = {}, .is_agreed = true};
   const Members& members = **agreed;
-  const auto place = static_cast<int>(
+  const auto new_rank = static_cast<int>(
       std::lower_bound(members.ranks.begin(), members.ranks.end(), old.rank()) - members.ranks.begin());
   if (const Status agreeable = old.shrink().check_members(members, shrink.excluded); !agreeable) {
     if (members.contains(old.rank())) {
       old.shrink().refuse(members.id);
-      decline_meeting(old, members, place, shrink, agreeable);
+      decline_bootstrap(old, members, new_rank, shrink, agreeable);
     }
     return {.status = agreeable};
   }
@@ -177,10 +177,10 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
   Status created(Code::kPeerLost, "a rank was lost while the ranks that are left met");
   if (old.shrink().watch_members(&members, handle->setup_stop.get())) {
     created = create_into(handle.get(), old.process(), members.id, static_cast<int>(members.ranks.size()),
-                          place, shrink.options, handle->setup_stop.get());
+                          new_rank, shrink.options, handle->setup_stop.get());
   } else if (old.shrink().is_stopped()) {
     created = aborted_meanwhile();
-    decline_meeting(old, members, place, shrink, created);
+    decline_bootstrap(old, members, new_rank, shrink, created);
   }
   const bool whole = old.shrink().watch_members(&members, handle->setup_stop.get());
   old.shrink().watch_members(nullptr, nullptr);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kLengthBytes = 4;
 
-/// Cuts the next blob off `packed`; false when `packed` ends before the blob does.
+/// Cuts the next blob off `packed`. False if `packed` is too short.
 bool take_blob(std::span<const std::byte>& packed, std::span<const std::byte>& blob) {
   if (packed.size() < kLengthBytes) return false;
   const size_t length = get_u32(packed.first<kLengthBytes>());
@@ -40,7 +40,7 @@ bool holds_blobs(std::span<const std::byte> packed, size_t count) {
 Result<Blobs> unpack_blobs(std::span<const std::byte> packed, size_t count) {
   if (!holds_blobs(packed, count)) {
     return Status(Code::kMismatch,
-                  format("%zu bytes do not hold the words of %zu ranks", packed.size(), count));
+                  format("%zu bytes do not hold the blobs of %zu ranks", packed.size(), count));
   }
   Blobs blobs(count);
   for (auto& blob : blobs) {
@@ -53,8 +53,8 @@ Result<Blobs> unpack_blobs(std::span<const std::byte> packed, size_t count) {
 
 Status too_many_bytes(size_t rank, size_t bytes) {
   return {Code::kInvalidUsage,
-          format("rank %zu has %zu bytes to pass on while the communicator is set up, and %zu are possible: "
-                 "create it with fewer ranks, or with transports that say less of themselves",
+          format("rank %zu has %zu bytes to pass on while the communicator is set up, but at most %zu are "
+                 "possible: use fewer ranks, or transports with shorter addresses",
                  rank, bytes, kBlobsBytesMax)};
 }
 

@@ -1,5 +1,5 @@
-// Blobs: what each rank tells all others in one exchange. On the wire they stand one after the other in the
-// order of the ranks, each behind its length: the blobs of the ranks may differ in length.
+// Blobs: what each rank tells all others in one exchange. On the wire each blob follows its length, in the
+// order of the ranks.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,17 @@
 
 namespace tutti {
 
-/// What every rank has said, by rank.
+/// By rank.
 using Blobs = std::vector<std::vector<std::byte>>;
 
-/// Most bytes of all blobs of one exchange together, with their lengths.
+/// Limit for all blobs of one exchange together, with their lengths.
 inline constexpr size_t kBlobsBytesMax = size_t{16} << 20;
 
-/// Adds one blob to packed blobs.
 void append_blob(std::vector<std::byte>& packed, std::span<const std::byte> blob);
-/// Whether `packed` holds exactly `count` blobs.
 bool holds_blobs(std::span<const std::byte> packed, size_t count);
-/// Errors: kMismatch: `packed` does not hold exactly `count` blobs.
+/// Errors: kMismatch if `packed` does not hold exactly `count` blobs.
 Result<Blobs> unpack_blobs(std::span<const std::byte> packed, size_t count);
-/// The error where `rank` has to pass on so many bytes, more than kBlobsBytesMax.
+/// The error if `rank` has to pass on more than kBlobsBytesMax.
 Status too_many_bytes(size_t rank, size_t bytes);
 
 }  // namespace tutti

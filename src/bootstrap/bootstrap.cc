@@ -11,8 +11,8 @@
 namespace tutti {
 namespace {
 
-// How long a rank tries to get into the queue of the id's Unix socket before it goes to the network. The
-// rendezvous empties the queue as soon as it is ready.
+// How long a rank waits for room in the Unix socket's queue before it uses the network. A working rendezvous
+// empties the queue at once.
 constexpr uint64_t kQueuePatienceMs = 1000;
 
 }  // namespace
@@ -21,12 +21,12 @@ Result<Bootstrap> Bootstrap::join(const BootstrapOptions& options, const Config&
   Bootstrap bootstrap(options, config);
   const auto endpoints = unpack_endpoints(options.id.endpoints);
   const bool has_network = endpoints && !endpoints->empty();
-  // A rank that was told to be on another host is met over the network.
+  // TUTTI_HOSTID emulates other hosts: their ranks use the network.
   if (config.host_id.empty() || !has_network) {
     const uint64_t patience_ns = has_network ? deadline_after_ms(kQueuePatienceMs) : UINT64_MAX;
     const Status joined = bootstrap.join_locally(std::min(options.deadline_ns, patience_ns));
     if (joined) return bootstrap;
-    // Nobody listens there, or strangers do, or they keep all ranks out.
+    // Nobody listens there, or another user does, or the queue stays full.
     const Code code = joined.code();
     const bool is_elsewhere =
         code == Code::kPeerLost || code == Code::kInvalidUsage || code == Code::kTimeout;
@@ -65,7 +65,7 @@ Status Bootstrap::join_network() {
   TUTTI_TRY(address.status());
   auto client = join_at(std::move(*address), options_.deadline_ns, options_.stop);
   if (!client && options_.stop != nullptr && options_.stop->is_stopped()) {
-    // Nobody knows of this rank yet: all would wait for it.
+    // No other rank knows of this one, so all would wait for it.
     constexpr uint64_t kTellMs = 1000;
     address = bootstrap_address_of(options_.id);
     TUTTI_TRY(address.status());

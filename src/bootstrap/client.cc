@@ -12,14 +12,14 @@ constexpr std::string_view kScheme = "tutti://";
 
 }  // namespace
 
-/// Destroyed from the last to the first: the others use the loop.
+/// Destroyed from last to first: later members use the loop.
 struct BootstrapClient::Parts {
   uint32_t rank_count = 0;
   uint32_t rank = 0;
   uint64_t deadline_ns = 0;
   std::unique_ptr<EventLoop> loop;
   std::unique_ptr<StopWatch> stop;
-  bool is_over = false;  ///< nobody has to be served any more
+  bool is_over = false;  ///< no rank needs service any more
   std::unique_ptr<Rendezvous> rendezvous;
   std::unique_ptr<BootstrapNode> node;
 };
@@ -29,7 +29,7 @@ Result<BootstrapAddress> bootstrap_address_of(const UniqueId& id) {
   auto endpoints = unpack_endpoints(id.endpoints);
   TUTTI_TRY(endpoints.status());
   if (endpoints->empty()) {
-    return Status(Code::kInvalidArgument, "argument id names no network address: it is of one host only");
+    return Status(Code::kInvalidArgument, "argument id has no network address: it is for one host only");
   }
   const auto own = list_interface_addresses();
   BootstrapAddress point;
@@ -41,7 +41,7 @@ Result<BootstrapAddress> bootstrap_address_of(const UniqueId& id) {
 Result<BootstrapAddress> bootstrap_address_of_url(std::string_view url, std::string_view secret, bool serve) {
   if (!url.starts_with(kScheme)) {
     return Status(Code::kInvalidArgument,
-                  format("\"%.*s\" is no address of a rendezvous: it must be tutti://HOST:PORT",
+                  format("\"%.*s\" is not the address of a rendezvous: it must be tutti://HOST:PORT",
                          static_cast<int>(url.size()), url.data()));
   }
   auto name = parse_host_port(url.substr(kScheme.size()));
@@ -62,7 +62,7 @@ Result<BootstrapAddress> bootstrap_address_of_url(std::string_view url, std::str
                                .port_last = name->port,
                                .ports_from = "the rendezvous " + std::string(url)});
     TUTTI_TRY(listener.status());
-    // The server itself needs no name service to find itself.
+    // The server needs no name service.
     point.endpoints = listener->endpoints;
     point.serve = std::move(*listener);
   } else {
@@ -114,7 +114,6 @@ Result<BootstrapClient> BootstrapClient::join(BootstrapAddress point, const Boot
   return client;
 }
 
-/// The bootstrap has failed for this rank.
 Status BootstrapClient::end(const Status& why) {
   stay(why);
   return why;
@@ -125,7 +124,6 @@ void BootstrapClient::stay(const Status& why) {
   if (parts.rendezvous == nullptr) return;
   parts.rendezvous->fail(why.code(), std::string(why.text()));
   run_until_late(parts.loop->now() + kFlushNs, [&parts] { return parts.node->is_drained(); });
-  // This rank has heard.
   parts.node->close();
   run_until_late(std::min(parts.deadline_ns, deadline_after_ms(kStayMs)),
                  [&parts] { return parts.is_over || parts.stop->is_stopped(); });
@@ -136,21 +134,21 @@ void BootstrapClient::run_until(const std::function<bool()>& done) {
 }
 
 Result<Blobs> BootstrapClient::all_gather(std::span<const std::byte> blob, bool last) {
-  // Shared: a bootstrap that is stopped may answer after this call has returned.
+  // Shared, because a stopped bootstrap may answer after this call has returned.
   const auto result = std::make_shared<std::optional<Result<BootstrapNode::Table>>>();
   parts_->node->all_gather(blob, last,
                            [result](Result<BootstrapNode::Table> table) { *result = std::move(table); });
   run_until([&] { return result->has_value(); });
   if (parts_->stop->is_stopped()) {
-    // The others should not wait for the deadline.
+    // Other ranks should not wait for the deadline.
     fail({Code::kAborted, format("rank %u has ended its set-up by abort or destroy", parts_->rank)});
     return stopped_status();
   }
   if (!**result) {
-    // Without a failure it is the shape that has changed.
+    // Without a failure, the shape has changed.
     return parts_->node->failure() ? (*result)->status() : end((*result)->status());
   }
-  // Others wait for what goes through this rank.
+  // Other ranks wait for data that goes through this rank.
   run_until_late(std::max(parts_->deadline_ns, parts_->loop->now() + kFlushNs),
                  [this] { return parts_->stop->is_stopped() || parts_->node->is_drained(); });
   return unpack_blobs(****result, parts_->rank_count);
@@ -177,7 +175,6 @@ Status BootstrapClient::check() {
   return parts_->stop->is_stopped() ? stopped_status() : parts_->node->failure();
 }
 
-/// Runs until `done`, or until it is late.
 void BootstrapClient::run_until_late(uint64_t late_ns, const std::function<bool()>& done) {
   bool late = false;
   EventLoop& loop = *parts_->loop;

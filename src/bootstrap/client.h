@@ -1,5 +1,5 @@
-// BootstrapClient: a rank's part in a bootstrap, for a caller that waits: join, all_gather, fail. It drives a
-// BootstrapNode on an event loop of its own, and where the rank itself serves the rendezvous, that too.
+// BootstrapClient: a blocking rank's part in a bootstrap: join, all_gather, fail. It drives a BootstrapNode
+// on its own event loop, and the rendezvous if this rank serves it.
 #pragma once
 
 #include <functional>
@@ -19,27 +19,24 @@
 
 namespace tutti {
 
-/// Where the rendezvous is, and what ranks prove themselves with.
+/// Where the rendezvous is, and the ranks' credentials.
 struct BootstrapAddress {
   Credentials credentials;
-  FileDescriptor local;             ///< a connection to the rendezvous over a Unix socket; or
-  std::vector<Endpoint> endpoints;  ///< or
-  HostPort name;                    ///< resolved when `endpoints` is empty
-  /// Whoever serves it may come later than this rank: tried until the deadline.
+  FileDescriptor local;             ///< a connection over a Unix socket
+  std::vector<Endpoint> endpoints;  ///< or its addresses
+  HostPort name;                    ///< or its name, if `endpoints` is empty
+  /// The server may start later than this rank: try until the deadline.
   bool patient = false;
-  /// Set where this rank serves the rendezvous itself, as long as it takes part. When the bootstrap fails,
-  /// the failing call returns when all ranks have heard why: after kStayMs at most, and not past the
-  /// deadline.
+  /// Set if this rank serves the rendezvous while it takes part. A failing call then returns once all ranks
+  /// have heard why: after kStayMs at most, and not past the deadline.
   std::optional<Listener> serve;
 };
 
-/// The rendezvous of an id on the network; it listens already. Errors: kInvalidArgument: the id is of one
-/// host only.
+/// The rendezvous of an id on the network. Errors: kInvalidArgument if the id is for one host only.
 Result<BootstrapAddress> bootstrap_address_of(const UniqueId& id);
 
-/// The rendezvous "tutti://host:port", which rank 0 serves: there the port is opened on all addresses. The
-/// key comes from `secret` (Config::key). Errors: kInvalidArgument (the text; no secret), kSystemError (the
-/// port is taken).
+/// The rendezvous "tutti://host:port". Rank 0 serves it at the port, on all addresses. The key comes from
+/// `secret` (Config::key). Errors: kInvalidArgument (the text; no secret), kSystemError (the port is taken).
 Result<BootstrapAddress> bootstrap_address_of_url(std::string_view url, std::string_view secret, bool serve);
 
 struct BootstrapClientOptions {
@@ -52,29 +49,27 @@ struct BootstrapClientOptions {
 
 class BootstrapClient {
  public:
-  /// Connects and introduces this rank. Blocks until the rendezvous knows it. Errors: kInvalidArgument
-  /// (rank taken, counts differ, key refused), kVersionMismatch, kPeerLost (naming every address and why),
-  /// kTimeout, kSystemError, kAborted.
+  /// Blocks until the rendezvous knows this rank. Errors: kInvalidArgument (rank taken, counts differ, key
+  /// refused), kVersionMismatch, kPeerLost (with the reason of each address), kTimeout, kSystemError,
+  /// kAborted.
   static Result<BootstrapClient> join(BootstrapAddress point, const BootstrapClientOptions& options);
   ~BootstrapClient();
   BootstrapClient(BootstrapClient&&) noexcept;
   BootstrapClient& operator=(BootstrapClient&&) = delete;
 
-  /// Every rank's blob, by rank. Blocks until all have called it; the `last` one ends the bootstrap. Errors:
+  /// All ranks' blobs, by rank. Blocks until all have called it. The `last` call ends the bootstrap. Errors:
   /// as BootstrapNode::all_gather, kAborted.
   Result<Blobs> all_gather(std::span<const std::byte> blob, bool last);
 
-  /// The ranks meet over the network. May become true in the first all_gather, which fails then and is to be
-  /// called again.
+  /// Whether the ranks use the network. If the first all_gather finds out, it fails: call it again.
   bool is_network() const;
 
-  /// Tells all ranks that this one gives up, and why. Blocks for a second at most, or stays
-  /// (BootstrapAddress::serve).
+  /// Tells all ranks. Blocks for a second at most, or stays (BootstrapAddress::serve).
   void fail(const Status& why);
 
-  /// For a caller that waits for something else meanwhile: readable when check() has something to do.
+  /// Readable when check() has work.
   int descriptor() const;
-  /// Deals with what has come, without waiting. Errors: what `fail` said on another rank; kAborted.
+  /// Never waits. Errors: the error of another rank's fail(); kAborted.
   Status check();
 
  private:
@@ -84,7 +79,7 @@ class BootstrapClient {
   void run_until(const std::function<bool()>& done);
   void run_until_late(uint64_t late_ns, const std::function<bool()>& done);
 
-  /// In one allocation of their own: callbacks point at them while the client is moved.
+  /// Callbacks refer to the parts, so they stay in place when the client moves.
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };

@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-// Connections that peers have made before this rank asked for them.
+// Connections from peers that this rank has not asked for yet.
 constexpr size_t kEarlyMax = 65536;
 
 }  // namespace
@@ -113,7 +113,7 @@ Result<std::vector<FileDescriptor>> DataPort::connect(std::span<const DataReques
   EventLoop::Timer timer = loop_->call_at(deadline_ns, [&late] { late = true; });
   std::vector<std::unique_ptr<Connector>> dialers;
   for (const DataRequest& request : requests) {
-    // More time than this call has: it is this call that names who is missing.
+    // A later deadline, so that this call reports the missing peers itself.
     if (request.peer > rank_) dialers.push_back(dial(request, deadline_ns + 1'000'000'000));
   }
   const auto complete = [&] {

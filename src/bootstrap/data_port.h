@@ -1,7 +1,6 @@
-// DataPort: authenticated sockets between the ranks of a communicator, for a transport. Every rank opens one,
-// names its endpoints in the bootstrap's first all-gather, and then asks for the connections it shares with
-// peers; of two ranks the lower one connects. All requests of a call are served at once, in whatever order
-// the peers make theirs: no order of calls can deadlock.
+// DataPort: authenticated sockets between the ranks of a communicator, for a transport. Each rank opens a
+// port, sends its endpoints in the first all-gather, and then asks for its connections. The lower rank
+// connects. All requests of a call run at once, so no order of calls can deadlock.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,7 @@
 
 namespace tutti {
 
-/// One connection between this rank and a peer; both ask for it by the same channel. A channel serves once: a
-/// broken connection is replaced by one of another channel.
+/// One connection to a peer. Both ranks ask with the same channel. A new connection needs another channel.
 struct DataRequest {
   uint32_t peer = 0;
   uint32_t channel = 0;
@@ -31,22 +29,21 @@ struct DataRequest {
 
 class DataPort {
  public:
-  /// Listens. Errors: kInvalidArgument (interfaces), kSystemError.
+  /// Errors: kInvalidArgument (interfaces), kSystemError.
   static Result<std::unique_ptr<DataPort>> open(uint32_t rank, const Credentials& credentials,
                                                 const ListenOptions& listen);
   ~DataPort();
   DataPort(const DataPort&) = delete;
   DataPort& operator=(const DataPort&) = delete;
 
-  /// What peers put into their requests.
+  /// For the peers' requests.
   const PackedEndpoints& endpoints() const { return endpoints_; }
 
-  /// One connected socket per request, in the order of the requests: non-blocking, TCP_NODELAY set, both
-  /// sides proved; nothing has been read from it beyond the handshake. Blocks until all are there; peers
-  /// whose call comes later are waited for. Not thread-safe. On failure all connections of this call are
-  /// closed. Errors: kTimeout naming the peers that did not come, kPeerLost naming every address and why,
-  /// kInvalidArgument (a request twice, or for this rank itself), and those of `client` (may be null), whose
-  /// failure or stop ends this call too.
+  /// One connected socket per request, in order: non-blocking, TCP_NODELAY set, both sides proved, unread
+  /// beyond the handshake. Blocks until all are there. Not thread-safe. An error closes all connections of
+  /// the call. Errors: kTimeout, with the missing peers; kPeerLost, with the reason of each address;
+  /// kInvalidArgument (a request twice, or for this rank); errors of `client` (may be null), which also end
+  /// this call.
   Result<std::vector<FileDescriptor>> connect(std::span<const DataRequest> requests, uint64_t deadline_ns,
                                               BootstrapClient* client);
 
@@ -64,9 +61,9 @@ class DataPort {
   PackedEndpoints endpoints_{};
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<Acceptor> acceptor_;
-  std::map<Name, FileDescriptor> arrived_;  ///< also before they are asked for
-  std::set<Name> served_;                   ///< handed out: what comes later in their name is stale
-  Status failure_;                          ///< of the call under way
+  std::map<Name, FileDescriptor> arrived_;  ///< perhaps before this rank asks for them
+  std::set<Name> served_;                   ///< handed out: later connections of these names are stale
+  Status failure_;                          ///< of the current call
 };
 
 }  // namespace tutti

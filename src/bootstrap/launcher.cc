@@ -9,16 +9,16 @@ namespace {
 
 constexpr uint32_t kMostRanks = 1u << 24;
 
-/// One launcher's variables. Of several names the first that is set counts.
+/// Of several names, the first one set counts.
 struct LauncherRow {
   const char* name;
   const char* rank;
   std::array<const char*, 2> count;
   const char* local_rank;
   const char* local_count;
-  /// Set together with the rank by this launcher, and by it only: what disagrees is an error.
+  /// Only this launcher sets these variables, so a disagreement is an error.
   bool decides;
-  /// The number of ranks may be missing: then this launcher has started single processes.
+  /// The number of ranks may be missing: the launcher has started single processes.
   bool count_is_optional;
 };
 
@@ -73,7 +73,7 @@ const char* count_name(const Environment& environment, const LauncherRow& row) {
   return nullptr;
 }
 
-/// The place that one launcher's variables give; empty when it did not start this process.
+/// The launch context in one launcher's variables; empty if it did not start this process.
 Result<std::optional<LaunchContext>> read_row(const Environment& environment, const LauncherRow& row) {
   const char* rank_text = find(environment, row.rank);
   const char* count = count_name(environment, row);
@@ -84,36 +84,36 @@ Result<std::optional<LaunchContext>> read_row(const Environment& environment, co
         Code::kInvalidUsage,
         format("environment variable %s is set but %s is not: set both or neither", row.rank, row.count[0]));
   }
-  LaunchContext place;
-  place.launcher = row.name;
+  LaunchContext context;
+  context.launcher = row.name;
   auto rank = read_number(row.rank, rank_text);
   TUTTI_TRY(rank.status());
   auto rank_count = read_number(count, find(environment, count));
   TUTTI_TRY(rank_count.status());
-  place.rank = *rank;
-  place.rank_count = *rank_count;
-  if (place.rank >= place.rank_count) {
+  context.rank = *rank;
+  context.rank_count = *rank_count;
+  if (context.rank >= context.rank_count) {
     return Status(Code::kInvalidUsage,
                   format("environment variable %s is %u but %s is %u: a rank must be less than "
                          "the number of ranks",
-                         row.rank, place.rank, count, place.rank_count));
+                         row.rank, context.rank, count, context.rank_count));
   }
-  TUTTI_TRY(read_optional(environment, row.local_rank, place.local_rank));
-  TUTTI_TRY(read_optional(environment, row.local_count, place.local_count));
+  TUTTI_TRY(read_optional(environment, row.local_rank, context.local_rank));
+  TUTTI_TRY(read_optional(environment, row.local_count, context.local_count));
   const bool local_fits =
-      (!place.local_count || *place.local_count <= place.rank_count) &&
-      (!place.local_rank || *place.local_rank < place.local_count.value_or(place.rank_count));
+      (!context.local_count || *context.local_count <= context.rank_count) &&
+      (!context.local_rank || *context.local_rank < context.local_count.value_or(context.rank_count));
   if (!local_fits) {
     return Status(
         Code::kInvalidUsage,
         format("environment variables %s and %s do not fit %s and %s of %s", row.local_rank,
                row.local_count != nullptr ? row.local_count : "its count", row.rank, count, row.name));
   }
-  return std::optional<LaunchContext>(std::move(place));
+  return std::optional<LaunchContext>(std::move(context));
 }
 
-/// Whether PMI's variables are of srun --mpi=pmi2: the same names, with version 2 on the descriptor. The
-/// local rank is MPICH's mark; its processes under srun may find Slurm's variables of around the job.
+/// Whether these are variables of srun --mpi=pmi2: the same names, another protocol. MPICH sets a local rank;
+/// its processes under srun may see Slurm's variables too.
 bool is_pmi_of_slurm(const Environment& environment) {
   const auto agree = [&](const char* one, const char* other) {
     const char* text = find(environment, one);
@@ -124,41 +124,41 @@ bool is_pmi_of_slurm(const Environment& environment) {
          agree("PMI_SIZE", "SLURM_STEP_NUM_TASKS");
 }
 
-/// Open MPI and Slurm with PMIx leave the number of ranks to the PMIx server; only the channel is found here.
-LaunchChannel find_channel(const Environment& environment, const LaunchContext& place) {
+/// With PMIx, the server tells the number of ranks.
+LaunchChannel find_channel(const Environment& environment, const LaunchContext& context) {
   const bool has_pmix =
       find(environment, "PMIX_NAMESPACE") != nullptr && find(environment, "PMIX_RANK") != nullptr;
-  if (has_pmix && (place.launcher == "Open MPI" || place.launcher == "Slurm")) return LaunchChannel::kPmix;
-  if (place.launcher == "MPICH" && find(environment, "PMI_FD") != nullptr) return LaunchChannel::kPmi1;
+  if (has_pmix && (context.launcher == "Open MPI" || context.launcher == "Slurm"))
+    return LaunchChannel::kPmix;
+  if (context.launcher == "MPICH" && find(environment, "PMI_FD") != nullptr) return LaunchChannel::kPmi1;
   return LaunchChannel::kNone;
 }
 
-/// A port that all ranks of a job compute alike, from its name: 20000 to 29999, below the kernel's own
-/// choice.
+/// All ranks compute the same port from the job's name: 20000 to 29999, below the kernel's own range.
 uint16_t port_of_job(std::string_view job) {
   uint32_t hash = 2166136261;  // FNV-1a
   for (const char letter : job) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619;
   return static_cast<uint16_t>(20000 + hash % 10000);
 }
 
-Status find_rendezvous(const Environment& environment, LaunchContext& place) {
+Status find_rendezvous(const Environment& environment, LaunchContext& context) {
   std::string job;
   for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID",
                            "TORCHELASTIC_RESTART_COUNT", "PMIX_NAMESPACE", "MASTER_PORT"}) {
     if (const char* text = find(environment, name); text != nullptr)
       job += std::string(name) + "=" + text + ";";
   }
-  place.job = std::move(job);
+  context.job = std::move(job);
   const char* host = find(environment, "MASTER_ADDR");
   std::string slurm_host;
-  if (host == nullptr && place.launcher == "Slurm") {
+  if (host == nullptr && context.launcher == "Slurm") {
     const char* nodes = find(environment, "SLURM_STEP_NODELIST");
     if (nodes == nullptr) nodes = find(environment, "SLURM_NODELIST");
     slurm_host = nodes != nullptr ? first_host_of(nodes) : std::string();
     host = !slurm_host.empty() ? slurm_host.c_str() : find(environment, "SLURM_LAUNCH_NODE_IPADDR");
   }
   if (host == nullptr) return Status::ok();
-  uint16_t port = port_of_job(place.job);
+  uint16_t port = port_of_job(context.job);
   if (const char* text = find(environment, "MASTER_PORT"); text != nullptr) {
     auto number = read_number("MASTER_PORT", text);
     TUTTI_TRY(number.status());
@@ -166,10 +166,10 @@ Status find_rendezvous(const Environment& environment, LaunchContext& place) {
       return {Code::kInvalidUsage,
               format("environment variable MASTER_PORT is \"%s\"; it must be a port from 1 to 65535", text)};
     }
-    // The port itself is taken by the framework's own store.
+    // The framework's store uses the port itself.
     port = static_cast<uint16_t>(*number == 65535 ? 65534 : *number + 1);
   }
-  place.rendezvous = HostPort{host, port};
+  context.rendezvous = HostPort{host, port};
   return Status::ok();
 }
 
@@ -195,25 +195,24 @@ Result<std::optional<LaunchContext>> find_launch_context(const Environment& envi
   for (const LauncherRow& row : kLaunchers) {
     if (found && !row.decides) break;
     if (std::string_view(row.name) == "MPICH" && is_pmi_of_slurm(environment)) continue;
-    auto place = read_row(environment, row);
-    TUTTI_TRY(place.status());
-    if (!*place) continue;
-    if (found && (found->rank != (*place)->rank || found->rank_count != (*place)->rank_count)) {
-      return Status(
-          Code::kInvalidUsage,
-          format("the environment has rank %u of %u by %s and %s, and rank %u of %u by %s and %s: unset "
-                 "what is not of this job",
-                 found->rank, found->rank_count, by->rank, by->count[0], (*place)->rank, (*place)->rank_count,
-                 row.rank, row.count[0]));
+    auto context = read_row(environment, row);
+    TUTTI_TRY(context.status());
+    if (!*context) continue;
+    if (found && (found->rank != (*context)->rank || found->rank_count != (*context)->rank_count)) {
+      return Status(Code::kInvalidUsage,
+                    format("the environment has rank %u of %u by %s and %s, and rank %u of %u by %s and %s: "
+                           "unset the variables that do not belong to this job",
+                           found->rank, found->rank_count, by->rank, by->count[0], (*context)->rank,
+                           (*context)->rank_count, row.rank, row.count[0]));
     }
     if (found) {
-      // RANK and WORLD_SIZE set by hand under mpirun: the launcher knows the rest.
-      if (!found->local_rank) found->local_rank = (*place)->local_rank;
-      if (!found->local_count) found->local_count = (*place)->local_count;
-      found->launcher = (*place)->launcher;
+      // RANK and WORLD_SIZE were set by hand under mpirun: the launcher knows the rest.
+      if (!found->local_rank) found->local_rank = (*context)->local_rank;
+      if (!found->local_count) found->local_count = (*context)->local_count;
+      found->launcher = (*context)->launcher;
       continue;
     }
-    found = std::move(*place);
+    found = std::move(*context);
     by = &row;
   }
   if (!found) {
@@ -226,7 +225,7 @@ Result<std::optional<LaunchContext>> find_launch_context(const Environment& envi
     }
     return found;
   }
-  // Slurm tells no number of tasks a node but in a list of all nodes; one node needs none.
+  // Slurm tells tasks per node only as a list of all nodes.
   const char* node_count = find(environment, "SLURM_STEP_NUM_NODES");
   if (found->launcher == "Slurm" && node_count != nullptr && std::string_view(node_count) == "1") {
     found->local_count = found->rank_count;

@@ -1,6 +1,5 @@
-// Launcher: who this process is among those that a launcher has started, read from its environment. A table
-// of launchers, no system call; what contradicts itself or is incomplete is an error that names the
-// variables.
+// Launcher: this process's rank in a job, from the launcher's environment variables. Contradictory or
+// incomplete variables are an error that names them. No system calls.
 #pragma once
 
 #include <cstdint>
@@ -14,39 +13,37 @@
 
 namespace tutti {
 
-/// How ranks of a launcher can tell each other the first few bytes.
+/// How ranks of a launcher can exchange their first bytes.
 enum class LaunchChannel : uint8_t {
-  kNone,  ///< by nothing but `rendezvous`, or on one host
+  kNone,  ///< only by `rendezvous`, or on one host
   kPmi1,  ///< MPICH's process manager: descriptor PMI_FD
-  kPmix,  ///< Open MPI's and Slurm's PMIx server
+  kPmix,  ///< the PMIx server of Open MPI and Slurm
 };
 
-/// The place of this process in its job.
 struct LaunchContext {
   std::string launcher;  ///< for messages: "torchrun", "Open MPI", ...
   uint32_t rank = 0;
   uint32_t rank_count = 1;
-  std::optional<uint32_t> local_rank;   ///< among the ranks of this host
-  std::optional<uint32_t> local_count;  ///< ranks of this host
+  std::optional<uint32_t> local_rank;
+  std::optional<uint32_t> local_count;
   LaunchChannel channel = LaunchChannel::kNone;
-  /// Where rank 0 may listen, when the launcher says on which host it is.
+  /// Where rank 0 may listen, if the launcher names its host.
   std::optional<HostPort> rendezvous;
-  /// Tells this job from others that run at the same time on the same hosts; may be empty.
+  /// Distinguishes the job from others on its hosts; may be empty.
   std::string job;
 
-  /// All ranks are known to be on this host.
   bool is_one_host() const { return rank_count == 1 || local_count == rank_count; }
 };
 
-/// Empty when no launcher started this process. Errors: kInvalidUsage naming the variables that contradict
-/// each other, are missing or are no numbers in range.
+/// Empty if no launcher started this process. Errors: kInvalidUsage, with the variables that contradict each
+/// other, are missing or are out of range.
 ///
-/// Order: RANK and WORLD_SIZE (torchrun, or set by hand) before Open MPI, MPICH (PMI), PMIx, Slurm,
-/// Kubernetes. Two of the first three that disagree are an error; the later ones are often left over from
-/// around the job (mpirun in a Slurm allocation) and then say nothing about it.
+/// Order: RANK and WORLD_SIZE (torchrun, or set by hand), Open MPI, MPICH (PMI), PMIx, Slurm, Kubernetes. The
+/// first three must not disagree. The others' variables are often left over from around the job (mpirun in a
+/// Slurm allocation), and then ignored.
 Result<std::optional<LaunchContext>> find_launch_context(const Environment& environment);
 
-/// The first host of Slurm's compressed list: "n[01-04,7]-ib,m2" -> "n01-ib". Empty when the text is none.
+/// The first host of Slurm's list: "n[01-04,7]-ib,m2" -> "n01-ib". Empty if the text is no such list.
 std::string first_host_of(std::string_view node_list);
 
 }  // namespace tutti

@@ -12,9 +12,9 @@
 namespace tutti {
 namespace {
 
-// How long a rank that has failed waits for the rendezvous to say who failed first.
+// How long a failed rank waits for the rendezvous to name the first failure.
 constexpr uint64_t kJudgePatienceNs = 1'000'000'000;
-// After the deadline, per level of the tree: for the lists of those below.
+// How long to wait after the deadline for the lists of lower ranks, per level of the tree.
 constexpr uint64_t kLevelPatienceNs = 200'000'000;
 
 FrameSocket::Body body_of(std::span<const std::byte> bytes) {
@@ -25,16 +25,14 @@ FrameSocket::Body body_of(std::string_view text) {
   return body_of(std::as_bytes(std::span(text.substr(0, kMaxFrameText))));
 }
 
-/// Why a rank did not reach the rendezvous, and what that may mean.
 Status no_point(const Status& why) {
   if (why.code() != Code::kPeerLost) return why;
   return {Code::kPeerLost,
           std::string(why.text()) +
-              "; it stands from when its unique id is made until the ranks have met, once: is the id an old "
-              "one, has a rank that came earlier failed, or has the process that made it ended?"};
+              "; it exists from the making of its unique id until the ranks have joined, once: is the id an "
+              "old one, has an earlier rank failed, or has the process that made the id ended?"};
 }
 
-/// Levels of the tree below a rank.
 uint64_t height_of(uint32_t rank, uint32_t rank_count) {
   return static_cast<uint64_t>(std::bit_width(tree::subtree_count(rank, rank_count)));
 }
@@ -46,7 +44,7 @@ Result<std::unique_ptr<BootstrapNode>> BootstrapNode::start(EventLoop& loop, Nod
   if (options.rank_count == 0 || options.rank_count > kBootstrapRanksMax ||
       options.rank >= options.rank_count) {
     return Status(Code::kInvalidArgument,
-                  format("rank %u of %u: a rank must be less than the number of ranks, and that at most %u",
+                  format("rank %u of %u: a rank must be less than the number of ranks, which is at most %u",
                          options.rank, options.rank_count, kBootstrapRanksMax));
   }
   std::unique_ptr<BootstrapNode> node(new BootstrapNode(loop, std::move(options)));
@@ -120,7 +118,7 @@ void BootstrapNode::join(FileDescriptor socket) {
   }
 }
 
-/// A Unix socket knows its user, and is told the key. The network has asked for the proof already.
+/// Over a Unix socket, checks of the user replace the proof, and the key is shown.
 void BootstrapNode::send_join() {
   FrameHeader header{.kind = FrameKind::kJoin, .first = options_.rank, .count = options_.rank_count};
   if (shape_ == BootstrapShape::kTree) return point_->send(header, body_of(own_endpoints_));
@@ -128,7 +126,7 @@ void BootstrapNode::send_join() {
   point_->send(header, body_of(options_.credentials.key));
 }
 
-/// A rank has come over the network. What this one has said in the star is void.
+/// A rank has come over the network. What this rank said in the star is void.
 void BootstrapNode::turn_to_tree() {
   if (shape_ == BootstrapShape::kTree || exchange_ > 0) return;
   shape_ = BootstrapShape::kTree;
@@ -159,8 +157,8 @@ void BootstrapNode::from_point(Frame frame) {
                                   static_cast<unsigned>(frame.header.kind))});
 }
 
-/// The rendezvous may go once the tree stands; before that nobody could find this rank, or be found by it. In
-/// a star it may go after the last exchange.
+/// The rendezvous may end after the tree is complete: before that, no rank could find this one. In a star it
+/// may end after the last exchange.
 void BootstrapNode::point_lost(const Status& why) {
   frames_of_closed_ += point_->sent_count();
   point_.reset();
@@ -225,7 +223,6 @@ void BootstrapNode::from_parent(Frame frame) {
   take_down(format("rank %u", tree::parent_of(options_.rank)).c_str(), std::move(frame));
 }
 
-/// The table, from the parent.
 void BootstrapNode::take_down(const char* sender, Frame frame) {
   if (frame.header.kind != FrameKind::kDown || frame.header.number != exchange_ || !gone_up_ ||
       !holds_blobs(frame.body, options_.rank_count)) {
@@ -277,8 +274,8 @@ void BootstrapNode::take_up(uint32_t rank, Child& child, Frame frame) {
   if (frame.header.number != exchange_ || child.reported || frame.header.first != rank ||
       frame.header.count != count || !holds_blobs(frame.body, count)) {
     return report({Code::kInternal,
-                   format("rank %u sent rank %u the blobs of %u ranks for exchange %u, awaited "
-                          "are those of %u ranks for exchange %u",
+                   format("rank %u sent rank %u the blobs of %u ranks for exchange %u, expected are those of "
+                          "%u ranks for exchange %u",
                           rank, options_.rank, frame.header.count, frame.header.number, count, exchange_)});
   }
   child.blobs = std::move(frame.body);
@@ -286,7 +283,6 @@ void BootstrapNode::take_up(uint32_t rank, Child& child, Frame frame) {
   go_up();
 }
 
-/// Sends what this rank and all below it have to say, once it is complete.
 void BootstrapNode::go_up() {
   if (!on_table_ || gone_up_ || !failure_ || !reported_) return;
   const bool is_star = shape_ == BootstrapShape::kStar;
@@ -314,11 +310,10 @@ void BootstrapNode::go_up() {
             .number = exchange_,
             .code = last_ ? 1u : 0u},
            std::move(body));
-  // What came after the deadline has made this rank one that waits for the verdict only.
+  // After the deadline this rank then only waits for the result.
   if (patience_.number != 0) ask_children();
 }
 
-/// The table is complete: for those below and for this rank.
 void BootstrapNode::spread(Table table) {
   for (auto& [rank, child] : children_) {
     child.socket->send({.kind = FrameKind::kDown, .count = options_.rank_count, .number = exchange_}, table);
@@ -329,7 +324,7 @@ void BootstrapNode::spread(Table table) {
   gone_up_ = false;
   finished_ = last_;
   loop_.cancel(patience_);
-  // Where the tree stands no rank needs the rendezvous any more, and no other rank may come.
+  // The tree is complete: no rank needs the rendezvous, and no other rank may come.
   if (shape_ == BootstrapShape::kTree) leave_point();
   acceptor_.reset();
   complete(std::move(table));
@@ -339,7 +334,7 @@ void BootstrapNode::leave_point() {
   if (point_ == nullptr) return;
   point_->send({.kind = FrameKind::kLeave});
   frames_of_closed_ += point_->sent_count();
-  // A frame of this size is with the kernel at once, unless the rendezvous is broken.
+  // The kernel takes so small a frame at once, unless the rendezvous is broken.
   point_.reset();
 }
 
@@ -363,7 +358,7 @@ void BootstrapNode::deadline_passed() {
   overdue_ = true;
   if (!failure_ || !on_table_) return;
   if (point_ != nullptr) {
-    // Who has not even joined is known there.
+    // The rendezvous knows which ranks have not joined.
     point_->send({.kind = FrameKind::kAbsent, .number = exchange_});
     patience_ = loop_.call_at(loop_.now() + kJudgePatienceNs, [this] { ask_children(); });
     return;
@@ -371,7 +366,7 @@ void BootstrapNode::deadline_passed() {
   if (connector_ == nullptr) ask_children();
 }
 
-/// All have joined, yet not all have come to this exchange: the lists of who is missing go up the tree.
+/// All ranks have joined, but some have not come to this exchange. The lists of missing ranks go up the tree.
 void BootstrapNode::ask_children() {
   if (!failure_ || !on_table_) return;
   loop_.cancel(patience_);
@@ -379,7 +374,7 @@ void BootstrapNode::ask_children() {
     return report(
         {Code::kTimeout, "set-up was not finished before its deadline, though all ranks have come"});
   }
-  // A rank whose part is done waits for rank 0's verdict, which waits for the deepest list.
+  // A rank whose part is done waits for rank 0's result, which waits for the deepest list.
   const uint64_t levels =
       gone_up_ ? 2 + height_of(0, options_.rank_count) : height_of(options_.rank, options_.rank_count) - 1;
   const bool all_heard = !gone_up_ && std::all_of(children_.begin(), children_.end(), [](const auto& entry) {
@@ -400,7 +395,7 @@ void BootstrapNode::conclude_missing() {
   }
   if (options_.rank != 0 && !gone_up_ && parent_ != nullptr) {
     parent_->send({.kind = FrameKind::kMissing, .number = exchange_}, body_of(missing));
-    gone_up_ = true;  // from here on this rank only waits for the verdict
+    gone_up_ = true;  // from here on, this rank only waits for the result
     return ask_children();
   }
   if (options_.rank != 0) {

@@ -1,9 +1,7 @@
-// BootstrapNode: one rank in a bootstrap, as a state machine on an event loop. In a star the rendezvous is
-// its parent. In a tree the node finds its parent through the rendezvous and lets its children in. Then the
-// node takes part in all-gathers: blobs go up to the root, and the table of all blobs comes down. What fails
-// anywhere reaches every rank with its text.
-//
-// Nothing here blocks; client.h wraps it for a caller that does.
+// BootstrapNode: one rank in a bootstrap, as a state machine on an event loop. Its parent is the rendezvous
+// (star), or a rank that it finds through the rendezvous (tree). In an all-gather, blobs go up to the root,
+// and the table of all blobs comes down. A failure anywhere reaches all ranks with its text. Nothing here
+// blocks; see client.h.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +22,9 @@ namespace tutti {
 
 struct NodeOptions {
   Credentials credentials;
-  std::vector<Endpoint> point;  ///< where the rendezvous listens; or
-  HostPort point_name;          ///< its name, when `point` is empty
-  bool patient = false;         ///< the rendezvous may not listen yet (ConnectorOptions)
+  std::vector<Endpoint> point;  ///< where the rendezvous listens
+  HostPort point_name;          ///< or its name, if `point` is empty
+  bool patient = false;         ///< as in ConnectorOptions
   uint32_t rank_count = 0;
   uint32_t rank = 0;
   uint64_t deadline_ns = 0;
@@ -34,9 +32,9 @@ struct NodeOptions {
   ResolveFunction resolve = tutti::resolve;
 };
 
-/// What one rank has done.
+/// Tests check a rank's cost with these counts.
 struct NodeCounts {
-  uint32_t connections = 0;  ///< made or taken, the one to the rendezvous included
+  uint32_t connections = 0;  ///< made or accepted, also to the rendezvous
   uint64_t frames_sent = 0;
 };
 
@@ -46,48 +44,44 @@ class BootstrapNode {
   using Table = FrameSocket::Body;
   using OnTable = std::function<void(Result<Table>)>;
 
-  /// Begins to connect; or, where `local` is a connection to the rendezvous over a Unix socket, uses that.
-  /// Errors: kInvalidArgument, kSystemError (no socket to listen at).
+  /// Starts to connect, or uses `local`, a Unix socket to the rendezvous. Errors: kInvalidArgument,
+  /// kSystemError (no socket to listen on).
   static Result<std::unique_ptr<BootstrapNode>> start(EventLoop& loop, NodeOptions options,
                                                       FileDescriptor local = {});
   ~BootstrapNode();
   BootstrapNode(const BootstrapNode&) = delete;
   BootstrapNode& operator=(const BootstrapNode&) = delete;
 
-  /// Gives this rank's blob, of any length, to the next all-gather. After the `last` one ranks may go without
-  /// a word. `on_table` is called once, here or from the loop. Errors: kTimeout naming absent ranks,
-  /// kPeerLost, kInvalidUsage (all blobs together have more than kBlobsBytesMax bytes; or, without a failure
-  /// of the bootstrap, the shape has become a tree: then the caller gathers again), whatever `fail` said on
-  /// another rank.
+  /// Gives this rank's blob to the next all-gather. After the `last` one, ranks may leave silently. Calls
+  /// `on_table` once, here or from the loop. Errors: kTimeout, with the missing ranks; kPeerLost;
+  /// kInvalidUsage (more than kBlobsBytesMax together); the error of another rank's fail(). kInvalidUsage
+  /// without a failure(): the shape has become a tree, so gather again.
   void all_gather(std::span<const std::byte> blob, bool last, OnTable on_table);
 
-  /// Tells all ranks that this one gives up, and why. The first failure that the ranks hear of is
-  /// everybody's.
+  /// Tells all ranks. The first failure that reaches them counts.
   void fail(const Status& why) { report(why); }
 
-  /// After a failure: closes all connections; what has been said is with the kernel.
+  /// Closes all connections after a failure. The kernel still sends what was written.
   void close();
 
   /// kTree once a rank has come over the network.
   BootstrapShape shape() const { return shape_; }
-  /// It has introduced itself to the rendezvous.
   bool is_known() const { return point_ != nullptr || exchange_ > 0; }
-  /// The rendezvous has told it its parent.
+  /// The rendezvous has told this rank its parent.
   bool has_joined() const { return acknowledged_; }
-  /// Its parent and all its children in the tree are connected.
+  /// The parent and all children in the tree are connected.
   bool is_linked() const;
-  /// ok until the bootstrap has failed.
   const Status& failure() const { return failure_; }
-  /// What has been said is with the kernel: connections may be closed without loss.
+  /// The kernel has everything: closing loses nothing.
   bool is_drained() const;
   NodeCounts counts() const;
 
  private:
   struct Child {
     std::unique_ptr<FrameSocket> socket;
-    std::vector<std::byte> blobs;  ///< of its subtree, for the exchange under way
+    std::vector<std::byte> blobs;  ///< of its subtree
     bool reported = false;
-    std::string missing;  ///< what it said when its deadline had passed
+    std::string missing;  ///< its list, after its deadline
   };
 
   BootstrapNode(EventLoop& loop, NodeOptions options) : loop_(loop), options_(std::move(options)) {}
@@ -116,33 +110,33 @@ class BootstrapNode {
   void ask_children();
   void conclude_missing();
 
-  /// A failure found here: the rendezvous decides whether it is the first, while there is one.
+  /// A failure found here. The rendezvous, if any, decides whether it is the first.
   void report(const Status& why);
-  /// The failure of the bootstrap: tells all neighbours and whoever waits for a table.
+  /// Ends the bootstrap: tells all neighbours, and the caller that waits for a table.
   void conclude(const Status& why);
   void complete(Result<Table> result);
 
   EventLoop& loop_;
   NodeOptions options_;
   BootstrapShape shape_ = BootstrapShape::kTree;
-  int maker_ = 0;  ///< of a star: the process that serves the rendezvous
+  int maker_ = 0;  ///< in a star: the rendezvous's process
   PackedEndpoints own_endpoints_{};
-  std::unique_ptr<Acceptor> acceptor_;  ///< only of ranks that have children
+  std::unique_ptr<Acceptor> acceptor_;  ///< only if this rank has children
   std::unique_ptr<Connector> connector_;
   std::unique_ptr<FrameSocket> point_;
   std::unique_ptr<FrameSocket> parent_;
-  std::map<uint32_t, Child> children_;  ///< by rank; all that there will be in the tree
+  std::map<uint32_t, Child> children_;  ///< by rank; all children in the tree
 
-  uint32_t exchange_ = 0;  ///< number of the all-gather under way, or of the next one
+  uint32_t exchange_ = 0;  ///< of the current or next all-gather
   std::vector<std::byte> blob_;
-  OnTable on_table_;  ///< set while an all-gather is under way
+  OnTable on_table_;  ///< set during an all-gather
   bool acknowledged_ = false;
   bool gone_up_ = false;
-  bool last_ = false;      ///< of the all-gather under way
-  bool finished_ = false;  ///< the last one is done: neighbours leave in good order
-  bool overdue_ = false;   ///< the deadline has passed
+  bool last_ = false;      ///< the current all-gather is the last one
+  bool finished_ = false;  ///< neighbours may leave
+  bool overdue_ = false;
   Status failure_;
-  Status reported_;  ///< what the rendezvous has been told
+  Status reported_;  ///< told to the rendezvous
   uint32_t connections_ = 0;
   uint64_t frames_of_closed_ = 0;
   EventLoop::Timer deadline_;

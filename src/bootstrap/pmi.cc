@@ -16,7 +16,7 @@
 namespace tutti {
 namespace {
 
-constexpr const char* kValueKey = "tutti.meeting";
+constexpr const char* kValueKey = "tutti.bootstrap";
 constexpr size_t kLineBytesMax = 4096;
 
 /// A conversation of lines "cmd=NAME key=value ...".
@@ -24,7 +24,7 @@ class PmiLines {
  public:
   PmiLines(int fd, uint64_t deadline_ns) : fd_(fd), deadline_ns_(deadline_ns) {}
 
-  /// Sends a command and returns the answer, whose command must be `answer`.
+  /// The answer's command must be `answer`.
   Result<std::string> ask(const std::string& command, const std::string& answer) {
     TUTTI_TRY(write_all(command + "\n"));
     auto line = read_line();
@@ -37,7 +37,7 @@ class PmiLines {
     return line;
   }
 
-  /// The value of "key=" in a line; empty when it is not there.
+  /// The value of "key=" in a line; empty if missing.
   static std::string field(const std::string& line, const std::string& key) {
     const std::string mark = key + "=";
     size_t at = 0;
@@ -84,7 +84,8 @@ class PmiLines {
       if (got < 0 && errno != EINTR && errno != EAGAIN) return system_error("reading from PMI_FD", errno);
       if (got < 0) continue;
       if (letter == '\n') return line;
-      if (line.size() == kLineBytesMax) return Status(Code::kMismatch, "PMI_FD sends no lines");
+      if (line.size() == kLineBytesMax)
+        return Status(Code::kMismatch, "PMI_FD sends lines that are too long");
       line += letter;
     }
   }
@@ -93,7 +94,7 @@ class PmiLines {
   uint64_t deadline_ns_;
 };
 
-// The part of PMIx's C interface that is used here, as its standard (version 2 on) fixes it:
+// The part of PMIx's C interface used here, from its standard (version 2 and later):
 // https://pmix.github.io/standard. Declared, not included: one build runs with and without the library.
 struct PmixProcess {
   std::array<char, 256> name_space;
@@ -109,7 +110,6 @@ struct PmixValue {
 constexpr uint16_t kPmixString = 3;
 constexpr uint8_t kPmixGlobal = 3;
 
-/// The library's functions; it stays loaded while this lives.
 struct Pmix {
   int (*init)(PmixProcess*, void*, size_t) = nullptr;
   int (*finalize)(const void*, size_t) = nullptr;
@@ -131,7 +131,7 @@ bool load(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-/// Not unloaded again: the library leaves threads' storage behind.
+/// Never unloaded, because the library leaves thread-local storage behind.
 Result<Pmix> load_pmix() {
   void* library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
   Pmix pmix;
@@ -187,7 +187,7 @@ Result<std::string> share_by_pmi1(int fd, uint32_t rank, const std::string& valu
     TUTTI_TRY(answer.status());
     got = PmiLines::field(*answer, "value");
   }
-  // Without it the process manager takes the end of this process for a crash.
+  // Otherwise the process manager takes the end of this process for a crash.
   TUTTI_TRY(manager.ask("cmd=finalize", "finalize_ack").status());
   return got;
 }

@@ -12,7 +12,6 @@
 namespace tutti {
 namespace {
 
-// How long new connections are left in the kernel's queue when descriptors have run out.
 constexpr uint64_t kPauseNs = 10'000'000;
 
 }  // namespace
@@ -65,7 +64,7 @@ void Rendezvous::accept_local() {
       continue;
     }
     if (errno == EAGAIN) return;
-    // Out of descriptors: the listener would be ready for ever.
+    // Without descriptors the listener would stay ready forever.
     loop_.cancel(resume_);
     loop_.change(local_.get(), 0);
     resume_ = loop_.call_at(loop_.now() + kPauseNs, [this] { loop_.change(local_.get(), EPOLLIN); });
@@ -73,7 +72,7 @@ void Rendezvous::accept_local() {
   }
 }
 
-/// Blobs come over the Unix socket only, where the user is ours.
+/// Blobs come only over the Unix socket, from the same user.
 void Rendezvous::admit(uint32_t rank, bool is_local, FileDescriptor socket) {
   const uint64_t number = ++arrivals_;
   auto stream =
@@ -96,7 +95,7 @@ void Rendezvous::handle(uint64_t number, Frame frame) {
   // Every rank that has joined has been told the failure.
   if (!failure_) return;
   switch (kind) {
-    case FrameKind::kJoin: return place(visitor, frame);
+    case FrameKind::kJoin: return join(visitor, frame);
     case FrameKind::kUp: return gather(visitor, std::move(frame));
     case FrameKind::kAbsent: return answer_absent(visitor, frame.header.number);
     case FrameKind::kFail: {
@@ -111,27 +110,27 @@ void Rendezvous::join(uint64_t number, const Frame& frame) {
   Visitor& visitor = visitors_.at(number);
   const uint32_t rank_count = frame.header.count;
   if (visitor.is_local) {
-    // Its user has been checked; the key shows that it means this bootstrap.
+    // The user has been checked. The key shows that the rank means this bootstrap.
     if (!equal_secrets(frame.body, credentials_.key)) {
       visitor.is_refused = true;
       return tell(visitor, Code::kInvalidArgument,
-                  "argument id has another key than the unique id that was made: it was damaged on its way");
+                  "argument id has another key than the unique id that was made: it was damaged in transit");
     }
     visitor.rank = frame.header.first;
   } else if (shape_ == BootstrapShape::kStar && exchange_ > 0) {
-    return lose(number);  // all ranks have met without it
+    return lose(number);  // all ranks have joined without it
   }
   visitor.joined = true;
   if (rank_count > 0) joins_.expect(rank_count);
   if (!failure_) return tell(visitor, failure_.code(), failure_.text());
-  // A wrong set-up is everybody's failure: nobody should wait for the deadline.
+  // A wrong set-up fails all ranks: none should wait for the deadline.
   if (const Status why = objection(visitor, frame); !why) return fail(why.code(), std::string(why.text()));
   joined_[visitor.rank] = true;
   visitor_of_rank_[visitor.rank] = number;
   if (!visitor.is_local) turn_to_tree();
   if (shape_ == BootstrapShape::kStar) return;
   if (visitor.is_local) return send(visitor, {.kind = FrameKind::kTree});
-  place(visitor, frame);
+  join(visitor, frame);
 }
 
 Status Rendezvous::objection(Visitor& visitor, const Frame& frame) {
@@ -144,7 +143,7 @@ Status Rendezvous::objection(Visitor& visitor, const Frame& frame) {
   }
   if (rank_count == 0 || rank_count > kBootstrapRanksMax || rank >= rank_count || rank != visitor.rank) {
     return {Code::kInvalidArgument,
-            format("rank %u of %u: a rank must be less than the number of ranks, and that at most %u",
+            format("rank %u of %u: a rank must be less than the number of ranks, which is at most %u",
                    visitor.rank, rank_count, kBootstrapRanksMax)};
   }
   if (rank_count_ == 0) {
@@ -163,7 +162,7 @@ Status Rendezvous::objection(Visitor& visitor, const Frame& frame) {
   return Status::ok();
 }
 
-/// A rank has come over the network: the ranks of this host have to be reached there, too.
+/// The ranks of this host must use the network too.
 void Rendezvous::turn_to_tree() {
   if (std::exchange(shape_, BootstrapShape::kTree) == BootstrapShape::kTree) return;
   for (const auto& [rank, number] : visitor_of_rank_) {
@@ -175,12 +174,11 @@ void Rendezvous::turn_to_tree() {
   }
 }
 
-/// A rank of the tree says where it listens.
-void Rendezvous::place(Visitor& visitor, const Frame& frame) {
+void Rendezvous::join(Visitor& visitor, const Frame& frame) {
   FrameSocket::Body& endpoints = endpoints_[visitor.rank];
   if (shape_ != BootstrapShape::kTree || endpoints != nullptr || frame.body.size() != kPackedEndpointsBytes) {
-    return fail(Code::kInternal, format("rank %u sent %zu bytes as the place where it listens", visitor.rank,
-                                        frame.body.size()));
+    return fail(Code::kInternal, format("rank %u sent %zu bytes as the addresses where it listens",
+                                        visitor.rank, frame.body.size()));
   }
   endpoints = std::make_shared<const std::vector<std::byte>>(frame.body);
   introduce(visitor.rank);
@@ -198,13 +196,13 @@ void Rendezvous::introduce(uint32_t rank) {
   send(visitor, {.kind = FrameKind::kParent, .first = parent}, endpoints_[parent]);
 }
 
-/// What a rank of the star has to say.
 void Rendezvous::gather(Visitor& visitor, Frame frame) {
-  // The rank has not heard yet that the shape is a tree.
+  // The rank does not know yet that the shape is a tree.
   if (shape_ == BootstrapShape::kTree) return;
   if (visitor.has_blob || frame.header.number != exchange_ || !holds_blobs(frame.body, 1)) {
-    return fail(Code::kInternal, format("rank %u sent %zu bytes for exchange %u, under way is exchange %u",
-                                        visitor.rank, frame.body.size(), frame.header.number, exchange_));
+    return fail(Code::kInternal,
+                format("rank %u sent %zu bytes for exchange %u, but the current exchange is %u", visitor.rank,
+                       frame.body.size(), frame.header.number, exchange_));
   }
   blob_bytes_ += frame.body.size();
   if (blob_bytes_ > kBlobsBytesMax) {
@@ -217,7 +215,6 @@ void Rendezvous::gather(Visitor& visitor, Frame frame) {
   if (++blob_count_ == rank_count_) spread();
 }
 
-/// All ranks of the star have spoken.
 void Rendezvous::spread() {
   std::vector<std::byte> table;
   table.reserve(blob_bytes_);
@@ -281,7 +278,7 @@ void Rendezvous::lose(uint64_t number) {
       own != visitor_of_rank_.end() && own->second == number) {
     visitor_of_rank_.erase(own);
   }
-  // A rank whose last word is here leaves in good order only when all have been told.
+  // A rank that has sent its last blob may leave after all blobs were sent out.
   if (!visitor.left || visitor.has_blob) {
     fail(Code::kPeerLost, format("rank %u ended while the communicator was set up", visitor.rank));
   }
@@ -292,7 +289,7 @@ void Rendezvous::lose(uint64_t number) {
 void Rendezvous::settle() {
   const bool any_left =
       std::any_of(visitors_.begin(), visitors_.end(), [](const auto& entry) { return entry.second.joined; });
-  // Ranks leave when all have met; before that the last one to leave leaves in failure.
+  // Ranks leave after all have joined. Otherwise the bootstrap has failed.
   if (any_left || (!failure_ && !joins_.is_complete())) return;
   end();
 }
@@ -306,7 +303,7 @@ void Rendezvous::give_up(uint32_t rank_count, uint32_t rank, const Status& why) 
 
 void Rendezvous::end() {
   if (!failure_) {
-    // Ranks that have connected, but have not been read yet, learn why nobody serves them.
+    // Ranks that have connected but were not read yet learn why nobody serves them.
     if (local_.is_open()) accept_local();
     for (auto& [number, visitor] : visitors_) {
       if (!visitor.joined && !visitor.is_refused) tell(visitor, failure_.code(), failure_.text());

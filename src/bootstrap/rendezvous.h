@@ -1,17 +1,15 @@
 // Rendezvous: where the ranks of a bootstrap find each other, on the event loop of one process.
 //
-// Ranks come over a Unix socket or over the network. While all come over the Unix socket the shape is a star:
-// the rendezvous itself gathers what they have to say. As soon as one comes over the network the shape is a
-// tree: every rank comes once, says where it listens, and is told where its parent listens once the parent
-// has come. What the ranks then have to say goes through the tree.
+// While all ranks come over the Unix socket, the shape is a star: the rendezvous gathers the blobs. When a
+// rank comes over the network, the shape becomes a tree: each rank joins once, says where it listens, and
+// learns where its parent listens. Blobs then go through the tree.
 //
-// A rank stays connected until the rendezvous is of no use to it: in a tree until its first all-gather, in a
-// star until its last one. Until then the rendezvous judges what went wrong: all ranks read about the same,
-// first failure, and at the deadline the ranks that have not come are named. A failure is kept for ranks that
-// come late, until all have heard of it.
+// A rank stays connected until its first all-gather in a tree, or its last one in a star. Until then the
+// rendezvous tells all ranks the same first failure, and names the missing ranks at the deadline. It keeps a
+// failure for late ranks until all have heard it.
 //
-// A tree costs a rank one connection here and three small frames. docs/decisions/0004-meeting.md tells why
-// one process serves.
+// In a tree each rank needs one connection here and three small frames. docs/decisions/0004-bootstrap.md
+// tells why one process serves.
 #pragma once
 
 #include <algorithm>
@@ -32,25 +30,22 @@ namespace tutti {
 
 inline constexpr uint32_t kBootstrapRanksMax = 1u << 16;
 
-/// How long a process that serves a failed bootstrap stays for ranks that have not heard why. Processes that
-/// one launcher starts come within seconds, and a process with an error to report should not wait long for
-/// ranks that may never come.
+/// How long a process with a failed bootstrap stays for late ranks. Processes of one launcher start within
+/// seconds, and some ranks may never come.
 inline constexpr uint64_t kStayMs = 5000;
 
-/// Which ranks have been at a rendezvous, so that a failure is kept for the ranks that come late, and no
-/// longer.
+/// Counts the ranks that have come, to know how long to keep a failure for late ones.
 class JoinTracker {
  public:
-  /// A rank says that so many are to come. Where they differ, the fewest: nobody waits for ranks that may not
-  /// be.
+  /// A rank has stated the number of ranks. The smallest number counts: others may not exist.
   void expect(uint32_t rank_count) {
     expected_ = expected_ == 0 ? rank_count : std::min(expected_, rank_count);
   }
-  /// A rank has been here and is gone: the rank has heard how the bootstrap ended, or has ended itself.
+  /// The rank has heard how the bootstrap ended, or has ended itself.
   void gone(uint32_t rank) { gone_.insert(rank); }
-  /// The same for one that came under the number of another, which is still to come, or has been here, too.
+  /// The same for a rank under another rank's number.
   void gone_under_another_name() { ++nameless_; }
-  /// Nobody is left who could come and ask.
+  /// No rank is left that could still come.
   bool is_complete() const { return expected_ > 0 && gone_.size() + nameless_ >= expected_; }
 
  private:
@@ -63,12 +58,12 @@ struct RendezvousOptions {
   Credentials credentials;
   Listener listener;     ///< on the network; may be closed
   FileDescriptor local;  ///< a stream of local_listen(); may be closed
-  /// Called with the failure of the bootstrap, once. May be empty.
+  /// Called once, with the failure; may be empty.
   std::function<void(const Status&)> on_fail;
-  /// Called once when no rank has to be served any more: all have met and left, or all have heard of a
-  /// failure, or `remember_ms` have passed since. May destroy the rendezvous. May be empty.
+  /// Called once when no rank needs service any more: all have finished, or have heard of a failure, or
+  /// `remember_ms` have passed since. May destroy the rendezvous; may be empty.
   std::function<void()> on_end;
-  /// How long a failure is kept for ranks that have not come yet.
+  /// How long to keep a failure for late ranks.
   uint64_t remember_ms = 120'000;
   /// See AcceptorOptions.
   std::function<void(const std::string&)> on_stranger = log_line;
@@ -83,17 +78,15 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  /// Ends the bootstrap: all ranks, also those that come later, get this failure, unless there was one
-  /// before.
+  /// Ends the bootstrap for all ranks, late ones too, unless it has failed before.
   void fail(Code code, const std::string& text);
-  /// The same for a rank that is not connected any more, and has heard of the failure.
+  /// The same, for a rank that is no longer connected and knows the failure.
   void give_up(uint32_t rank_count, uint32_t rank, const Status& why);
-  /// Serves no longer, though some ranks may not have heard of the failure. Calls `on_end`.
+  /// Stops serving, even if some ranks have not heard the failure. Calls `on_end`.
   void end();
 
   const AcceptorCounts& acceptor_counts() const { return acceptor_->counts(); }
   size_t pending_count() const { return acceptor_->pending_count(); }
-  /// Frames sent to ranks.
   uint64_t sent_count() const { return sent_count_; }
 
  private:
@@ -101,11 +94,11 @@ class Rendezvous {
     std::unique_ptr<FrameSocket> socket;
     uint32_t rank = 0;
     bool is_local = false;
-    bool is_refused = false;  ///< has been told why; stays open until it hangs up, so that it can read that
+    bool is_refused = false;  ///< stays open until it hangs up, so that it can read why
     bool joined = false;
     bool left = false;
-    bool is_second = false;  ///< of its rank
-    bool has_blob = false;   ///< of a star, for the exchange under way
+    bool is_second = false;  ///< its rank had joined already
+    bool has_blob = false;   ///< in a star
     std::vector<std::byte> blob{};
   };
 
@@ -121,10 +114,10 @@ class Rendezvous {
   void admit(uint32_t rank, bool is_local, FileDescriptor socket);
   void handle(uint64_t number, Frame frame);
   void join(uint64_t number, const Frame& frame);
-  /// Why a proved rank cannot take part; empty: it can.
+  /// Why a proved rank cannot take part, or ok.
   Status objection(Visitor& visitor, const Frame& frame);
   void turn_to_tree();
-  void place(Visitor& visitor, const Frame& frame);
+  void join(Visitor& visitor, const Frame& frame);
   void introduce(uint32_t rank);
   void gather(Visitor& visitor, Frame frame);
   void spread();
@@ -143,19 +136,19 @@ class Rendezvous {
   JoinTracker joins_;
   std::unique_ptr<Acceptor> acceptor_;  ///< null: no rank may come over the network
   FileDescriptor local_;
-  EventLoop::Timer resume_;  ///< when `local_` is looked at again
+  EventLoop::Timer resume_;  ///< when accepting on `local_` resumes
   BootstrapShape shape_ = BootstrapShape::kTree;
   uint32_t rank_count_ = 0;               ///< 0 until the first rank has joined
-  std::map<uint64_t, Visitor> visitors_;  ///< by order of arrival
+  std::map<uint64_t, Visitor> visitors_;  ///< in order of arrival
   uint64_t arrivals_ = 0;
   std::vector<bool> joined_;                      ///< by rank
   std::map<uint32_t, uint64_t> visitor_of_rank_;  ///< of joined ranks that are still connected
-  std::vector<FrameSocket::Body> endpoints_;      ///< of a tree, by rank; empty: has not come
-  uint32_t exchange_ = 0;                         ///< of a star: number of the exchange under way
-  uint32_t blob_count_ = 0;                       ///< of it: ranks whose blob is here
+  std::vector<FrameSocket::Body> endpoints_;      ///< in a tree, by rank; null: not yet there
+  uint32_t exchange_ = 0;                         ///< in a star: number of the current exchange
+  uint32_t blob_count_ = 0;                       ///< ranks whose blob is here
   size_t blob_bytes_ = 0;
   Status failure_;
-  EventLoop::Timer memory_;  ///< until when a failure is kept
+  EventLoop::Timer memory_;  ///< when the failure is forgotten
   uint64_t sent_count_ = 0;
 };
 

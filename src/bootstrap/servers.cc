@@ -9,11 +9,10 @@
 namespace tutti {
 namespace {
 
-// Failures that not all ranks have heard of: a program that tries again and again holds no more descriptors
-// than these take.
+// Limits the descriptors of a program that keeps trying.
 constexpr size_t kFailuresKept = 16;
 
-/// Where ranks of other hosts may come to; no endpoints where this host has no network.
+/// No endpoints if this host has no network.
 Result<Listener> listen_to(const std::optional<ListenOptions>& network) {
   if (!network) return Listener();
   auto listener = listen_at(*network);
@@ -82,11 +81,10 @@ void BootstrapServers::stay(const BootstrapOptions& rank, const Status& why) {
   }
 }
 
-/// The oldest failure makes room for one more.
 void BootstrapServers::remember(const BootstrapTag& name) {
   failed_.push_back(name);
   if (failed_.size() <= kFailuresKept) return;
-  // Its end takes it off the list.
+  // Ending it removes it from the list.
   served_.at(failed_.front()).rendezvous->end();
 }
 

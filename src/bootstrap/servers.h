@@ -1,8 +1,5 @@
-// BootstrapServers: the unique ids that this process has made, each with the rendezvous that serves it on the
-// control thread.
-//
-// A failure is kept for ranks that come late, until all have heard of it: here, as long as the process lives;
-// and a process that made the id, and fails itself, stays a little (BootstrapServers::stay).
+// BootstrapServers: the unique ids made by this process, each with its rendezvous on the control thread. A
+// failure is kept for late ranks until all have heard it or the process ends.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +19,6 @@
 
 namespace tutti {
 
-/// A rank's part in the bootstrap of an id.
 struct BootstrapOptions {
   UniqueId id;
   uint32_t rank_count = 0;
@@ -32,9 +28,9 @@ struct BootstrapOptions {
 };
 
 struct BootstrapServerOptions {
-  /// The ranks may be on several hosts; a host without a network serves its own ranks only.
+  /// Set if ranks may be on several hosts. Without a network, only ranks of this host are served.
   std::optional<ListenOptions> network;
-  /// How long a failure is kept for ranks that have not come yet.
+  /// How long to keep a failure for late ranks.
   uint64_t remember_ms = 120'000;
 };
 
@@ -45,14 +41,13 @@ class BootstrapServers {
   BootstrapServers(const BootstrapServers&) = delete;
   BootstrapServers& operator=(const BootstrapServers&) = delete;
 
-  /// Makes an id and serves it on the control thread until all its ranks have met and left, or have heard why
-  /// they have not; for ever if none comes. Any thread. Errors: kSystemError, kInvalidArgument (interfaces).
+  /// Makes an id. Serves it until all ranks have joined and left or have heard the failure; forever if none
+  /// comes. Any thread. Errors: kSystemError, kInvalidArgument (interfaces).
   Result<UniqueId> open(const BootstrapServerOptions& options);
 
-  /// For a rank whose set-up has failed and whose connections are closed. Where this process serves the id,
-  /// the bootstrap fails for `why` unless it has failed or ended before, and the call blocks until all ranks
-  /// have heard of it, for kStayMs at most, not past the deadline, and not when stopped. The process may end
-  /// then: a rank that comes later finds nobody. Any thread.
+  /// For a rank whose set-up has failed and whose connections are closed. If this process serves the id,
+  /// fails the bootstrap with `why`, unless it has ended, and blocks until all ranks have heard: for kStayMs
+  /// at most, not past the deadline, not after a stop. Later ranks may find nobody. Any thread.
   void stay(const BootstrapOptions& rank, const Status& why);
 
  private:
@@ -67,9 +62,9 @@ class BootstrapServers {
   void end(const BootstrapTag& name);
 
   ControlThread& control_;
-  // All on the control thread, or while it is held.
+  // Used on the control thread, or while it is held.
   std::map<BootstrapTag, Served> served_;  ///< by the nonce of the id
-  std::deque<BootstrapTag> failed_;        ///< of these; oldest first
+  std::deque<BootstrapTag> failed_;        ///< ids in served_, oldest first
 };
 
 }  // namespace tutti

@@ -23,7 +23,7 @@
 namespace tutti {
 namespace {
 
-/// Between two looks at something that has no event to wait for: a file, a socket that nobody listens at yet.
+/// Sleeps between two looks at a file, or at a socket where nobody listens yet: these have no event.
 void pause_briefly() {
   const timespec period{0, 2'000'000};
   nanosleep(&period, nullptr);
@@ -44,7 +44,7 @@ Status from_hex(const std::string& text, IdBytes id) {
     id[i] = static_cast<std::byte>(value);
   }
   if (legal) return Status::ok();
-  return {Code::kMismatch, "what the launcher's process manager handed over is no unique id"};
+  return {Code::kMismatch, "the launcher's process manager delivered no unique id"};
 }
 
 Status write_all(int fd, std::span<const std::byte> bytes) {
@@ -57,7 +57,7 @@ Status write_all(int fd, std::span<const std::byte> bytes) {
   return Status::ok();
 }
 
-/// Bytes read; fewer than asked only at the end.
+/// Bytes read; fewer only at the end.
 Result<size_t> read_all(int fd, std::span<std::byte> bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
@@ -70,7 +70,7 @@ Result<size_t> read_all(int fd, std::span<std::byte> bytes) {
   return done;
 }
 
-/// Written aside and linked, so that a reader sees all of it or nothing; link() fails if the name exists.
+/// Readers see all of the file or nothing. link() fails if the name exists.
 Status publish_file(const std::string& path, std::span<const std::byte> id) {
   const std::string aside = path + "." + std::to_string(getpid());
   FileDescriptor file(open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -81,25 +81,25 @@ Status publish_file(const std::string& path, std::span<const std::byte> id) {
   TUTTI_TRY(written);
   if (link_error == EEXIST) {
     return {Code::kInvalidUsage,
-            "the file " + path + " of the unique id exists already: it is of an earlier run, remove it"};
+            "the file " + path + " of the unique id exists already: remove it, it belongs to an earlier run"};
   }
   return link_error == 0 ? Status::ok() : system_error("creating " + path, link_error);
 }
 
-/// Whether the process that made the id still serves it, on this host or at one of its addresses. Errors:
-/// kPeerLost, with the reason of each address.
+/// Looks for the process that serves the id, on this host and at the id's addresses. Errors: kPeerLost, with
+/// the reason of each address.
 Status check_served(const UniqueId& id, uint64_t deadline_ns) {
-  // As long as a rank that is slow to greet may take.
+  // The time that a slow rank may take to greet.
   constexpr uint64_t kPatienceNs = 10'000'000'000;
   const uint64_t late_ns = std::min(deadline_ns, now_ns() + kPatienceNs);
   if (local_connect(local_name_of(id), late_ns, {}, LocalKind::kStream)) return Status::ok();
   auto point = bootstrap_address_of(id);
-  if (!point) return {Code::kPeerLost, "it is of this host only, and no process serves it here"};
+  if (!point) return {Code::kPeerLost, "it is for this host only, and no process serves it here"};
   auto loop = EventLoop::create();
   TUTTI_TRY(loop.status());
   std::optional<Status> end;
   ConnectorOptions dial;
-  dial.who = "who made it";
+  dial.who = "its maker";
   dial.endpoints = point->endpoints;
   dial.claim = {.purpose = Purpose::kRendezvous, .from = 0, .to = kBootstrapServer, .channel = 0};
   dial.credentials = point->credentials;
@@ -110,7 +110,6 @@ Status check_served(const UniqueId& id, uint64_t deadline_ns) {
   return *end;
 }
 
-/// What came out of a file: an id that is still served, or why not.
 Status check_shared(const std::string& path, IdBytes bytes, uint64_t deadline_ns) {
   UniqueId id;
   std::memcpy(static_cast<void*>(&id), bytes.data(), bytes.size());
@@ -121,12 +120,10 @@ Status check_shared(const std::string& path, IdBytes bytes, uint64_t deadline_ns
   TUTTI_TRY(is_one);
   const Status served = check_served(id, deadline_ns);
   if (served) return served;
-  return {
-      Code::kInvalidUsage,
-      "nobody serves the unique id in the file " + path +
-          " any more: it is of an earlier run, or this run has failed on the rank that made it; remove the "
-          "file before the ranks start (" +
-          std::string(served.text()) + ")"};
+  return {Code::kInvalidUsage, "nobody serves the unique id in the file " + path +
+                                   " any more: it belongs to an earlier run, or this run has failed on the "
+                                   "rank that made it; remove the file before the ranks start (" +
+                                   std::string(served.text()) + ")"};
 }
 
 Status await_file(const std::string& path, IdBytes id, uint64_t deadline_ns) {
@@ -151,7 +148,7 @@ Status hand_over(const std::string& name, uint32_t reader_count, IdBytes id, uin
   const auto listener = local_listen(name);
   if (listener.status().code() == Code::kInvalidUsage) {
     return {Code::kInvalidUsage, "another job of this host uses the Unix socket @" + name +
-                                     " at this moment: set TUTTI_ID_FILE to a file of this job's own"};
+                                     " now: set TUTTI_ID_FILE to a file that only this job uses"};
   }
   TUTTI_TRY(listener.status());
   for (uint32_t served = 0; served < reader_count;) {
@@ -163,7 +160,7 @@ Status hand_over(const std::string& name, uint32_t reader_count, IdBytes id, uin
     }
     const FileDescriptor reader = local_accept(*listener);
     if (!reader.is_open()) {
-      pause_briefly();  // no descriptor is free, or a stranger came
+      pause_briefly();  // no free descriptor, or a stranger
     } else if (local_send(reader.get(), id, {}, deadline_ns)) {
       ++served;
     }
@@ -176,7 +173,8 @@ Status fetch(const std::string& name, IdBytes id, uint64_t deadline_ns) {
     const auto socket = local_connect(name, deadline_ns);
     const Code code = socket.status().code();
     if (code == Code::kInvalidUsage) {
-      return {code, std::string(socket.status().text()) + ": set TUTTI_ID_FILE to a file of this job's own"};
+      return {code,
+              std::string(socket.status().text()) + ": set TUTTI_ID_FILE to a file that only this job uses"};
     }
     if (code != Code::kPeerLost && code != Code::kTimeout) TUTTI_TRY(socket.status());
     if (socket) {
@@ -194,7 +192,7 @@ Status fetch(const std::string& name, IdBytes id, uint64_t deadline_ns) {
   }
 }
 
-/// Adds a text or leaves it as it is; what a process manager brings is an id or an error.
+/// Rank 0 needs no text. For others, it is an id or an error.
 Status take_text(const Result<std::string>& text, uint32_t rank, IdBytes id) {
   TUTTI_TRY(text.status());
   return rank == 0 ? Status::ok() : from_hex(*text, id);
@@ -245,19 +243,19 @@ Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count
   return rank == 0 ? hand_over(name, rank_count - 1, id, deadline_ns) : fetch(name, id, deadline_ns);
 }
 
-Status share_by_launcher(const LaunchContext& place, const Environment& environment, const Config& config,
+Status share_by_launcher(const LaunchContext& context, const Environment& environment, const Config& config,
                          IdBytes id, uint64_t deadline_ns) {
-  if (place.rank_count == 1) return Status::ok();
+  if (context.rank_count == 1) return Status::ok();
   if (const char* path = environment("TUTTI_ID_FILE"); path != nullptr && *path != '\0') {
-    return share_by_file(path, place.rank, id, deadline_ns);
+    return share_by_file(path, context.rank, id, deadline_ns);
   }
-  const std::string value = place.rank == 0 ? hex(id) : "";
-  if (place.channel == LaunchChannel::kPmix) {
-    const auto text = share_by_pmix(place.rank, value);
+  const std::string value = context.rank == 0 ? hex(id) : "";
+  if (context.channel == LaunchChannel::kPmix) {
+    const auto text = share_by_pmix(context.rank, value);
     // All ranks of a job find the same library, or none.
-    if (text.status().code() != Code::kUnsupported) return take_text(text, place.rank, id);
+    if (text.status().code() != Code::kUnsupported) return take_text(text, context.rank, id);
   }
-  if (const char* text = environment("PMI_FD"); place.channel == LaunchChannel::kPmi1 && text != nullptr) {
+  if (const char* text = environment("PMI_FD"); context.channel == LaunchChannel::kPmi1 && text != nullptr) {
     const std::string_view digits = text;
     int fd = -1;
     const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), fd);
@@ -265,22 +263,23 @@ Status share_by_launcher(const LaunchContext& place, const Environment& environm
       return {Code::kInvalidUsage,
               format("environment variable PMI_FD is \"%s\"; it must be a descriptor", text)};
     }
-    return take_text(share_by_pmi1(fd, place.rank, value, deadline_ns), place.rank, id);
+    return take_text(share_by_pmi1(fd, context.rank, value, deadline_ns), context.rank, id);
   }
-  if (place.is_one_host() && !place.job.empty()) {
-    // A digest: names in this space are short, and every user of the host can list them.
-    const Credentials name = credentials_from_text(place.job, place.launcher);
-    return share_on_host("tutti-job-" + hex(name.tag), place.rank, place.rank_count, id, deadline_ns);
+  if (context.is_one_host() && !context.job.empty()) {
+    // A digest: these names are short, and every user of the host can list them.
+    const Credentials name = credentials_from_text(context.job, context.launcher);
+    return share_on_host("tutti-job-" + hex(name.tag), context.rank, context.rank_count, id, deadline_ns);
   }
-  if (place.rendezvous && !config.key.empty()) {
-    return share_by_url("tutti://" + place.rendezvous->text(), place.rank, place.rank_count, config, id,
+  if (context.rendezvous && !config.key.empty()) {
+    return share_by_url("tutti://" + context.rendezvous->text(), context.rank, context.rank_count, config, id,
                         deadline_ns);
   }
   return {Code::kInvalidUsage,
-          format("%s started this process as rank %u of %u, but gives the ranks no way to meet: set %s, or "
+          format("%s started this process as rank %u of %u, but gives the ranks no way to find each other: "
+                 "set %s, or "
                  "TUTTI_ID_FILE to a file that all ranks can reach",
-                 place.launcher.c_str(), place.rank, place.rank_count,
-                 place.rendezvous
+                 context.launcher.c_str(), context.rank, context.rank_count,
+                 context.rendezvous
                      ? "TUTTI_KEY to a secret that all ranks have"
                      : "MASTER_ADDR to rank 0's host and TUTTI_KEY to a secret that all ranks have")};
 }

@@ -1,6 +1,4 @@
-// Share: how the unique id that one rank has made reaches the others: by a store that the caller gives, a
-// file that all can reach, the launcher's process manager, a socket of this host, or a bootstrap at a known
-// address.
+// Share: ways to bring the unique id from the rank that made it to the others.
 #pragma once
 
 #include <cstddef>
@@ -17,42 +15,40 @@
 
 namespace tutti {
 
-/// The bytes of an id, whole: written on rank 0's behalf, read by the others.
+/// Rank 0 passes the id, the others receive it.
 using IdBytes = std::span<std::byte, sizeof(UniqueId)>;
 
-/// A key-value store of the caller: what frameworks have. Both may be called from the thread that shares
-/// only.
+/// The caller's store, as frameworks have. Called only from the sharing thread.
 struct KeyValueStore {
   std::function<Status(const std::string& key, std::span<const std::byte> value)> set;
-  /// Blocks until the key is there, at most until the deadline.
+  /// Blocks until the key exists or the deadline passes.
   std::function<Result<std::vector<std::byte>>(const std::string& key, uint64_t deadline_ns)> get;
 };
 
-/// Rank 0 sets `key` to its id, the others read it from there. A key serves once. Errors: of the store;
-/// kMismatch: the key holds something else.
+/// Rank 0 sets `key`, the others read it. Use a key once. Errors: of the store; kMismatch for other content.
 Status share_by_store(const KeyValueStore& store, const std::string& key, uint32_t rank, IdBytes id,
                       uint64_t deadline_ns);
 
-/// Rank 0 creates the file `path` exclusively, the others wait for it and look whether the id that it holds
-/// is served; rank 0 removes it (forget_file) when all have joined. Errors: kInvalidUsage (the file is of an
-/// earlier run, or holds something else), kTimeout, kSystemError.
+/// Rank 0 creates the file `path` exclusively. The others wait for it and check that its id is served. Rank 0
+/// removes it after all have joined (forget_file). Errors: kInvalidUsage (a file of an earlier run, or no id
+/// in it), kTimeout, kSystemError.
 Status share_by_file(const std::string& path, uint32_t rank, IdBytes id, uint64_t deadline_ns);
 void forget_file(const std::string& path);
 
-/// A bootstrap at "tutti://host:port", where rank 0 listens, with the key of `config`. Errors: as
-/// bootstrap_address_of_url and NetworkBootstrap.
+/// Uses a bootstrap at "tutti://host:port", where rank 0 listens, with the key of `config`. Errors: as
+/// bootstrap_address_of_url and BootstrapClient.
 Status share_by_url(const std::string& url, uint32_t rank, uint32_t rank_count, const Config& config,
                     IdBytes id, uint64_t deadline_ns);
 
-/// Ranks of one host and one user, that know a name which is theirs alone: rank 0 hands its id over a Unix
-/// socket, which leaves nothing behind. Errors: kInvalidUsage (the name is taken), kTimeout, kSystemError.
+/// Uses a Unix socket, which leaves nothing behind. For ranks of one host and user that know a name unique to
+/// the job. Errors: kInvalidUsage (the name is taken), kTimeout, kSystemError.
 Status share_on_host(const std::string& name, uint32_t rank, uint32_t rank_count, IdBytes id,
                      uint64_t deadline_ns);
 
-/// The way that fits the launcher: the file TUTTI_ID_FILE, where that is set; its process manager; one host:
-/// a socket named after the job; else a bootstrap at the address it gives, with the key of `config`.
-/// Collective. Errors: of the way; kInvalidUsage: none is left, and what to set.
-Status share_by_launcher(const LaunchContext& place, const Environment& environment, const Config& config,
+/// Chooses the way: the file TUTTI_ID_FILE, if set; the launcher's process manager; a socket, on one host;
+/// else a bootstrap at the launcher's address, with the key of `config`. All ranks call it. Errors: of the
+/// way; kInvalidUsage if there is none, with what to set.
+Status share_by_launcher(const LaunchContext& context, const Environment& environment, const Config& config,
                          IdBytes id, uint64_t deadline_ns);
 
 }  // namespace tutti

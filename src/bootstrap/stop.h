@@ -1,4 +1,4 @@
-// BootstrapStop: lets another thread end a bootstrap that waits. StopWatch: how an event loop hears of it.
+// BootstrapStop: lets another thread end a waiting bootstrap. StopWatch wakes its event loop.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@ namespace tutti {
 
 class BootstrapStop {
  public:
-  /// From now on `stop` signals this eventfd. False when `stop` has been called already.
+  /// `stop` will signal this eventfd. False if it has been called already.
   bool arm(int event_fd);
   void disarm();
   bool is_stopped();
-  /// Any thread. The bootstrap fails soon, if it has not ended. So does one that begins later.
+  /// The current bootstrap, or a later one, fails soon. Any thread.
   void stop();
 
  private:
@@ -25,13 +25,12 @@ class BootstrapStop {
   bool stopped_ = false;
 };
 
-/// The error of a bootstrap that was stopped.
 Status stopped_status();
 
-/// While it lives, the loop wakes when `stop` is called.
+/// While it lives, stop() wakes the loop.
 class StopWatch {
  public:
-  /// `stop` may be null: then nothing ever stops. Errors: kAborted when it was called already, kSystemError.
+  /// `stop` may be null. Errors: kAborted if it was called already; kSystemError.
   static Result<std::unique_ptr<StopWatch>> start(EventLoop& loop, BootstrapStop* stop);
   ~StopWatch();
   StopWatch(const StopWatch&) = delete;

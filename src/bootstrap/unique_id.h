@@ -1,5 +1,4 @@
-// UniqueId: the 128 bytes by which ranks find each other: where to meet, and the key that proves that they
-// may.
+// UniqueId: 128 bytes by which ranks find each other: the rendezvous, and the key that proves membership.
 #pragma once
 
 #include <array>
@@ -20,23 +19,22 @@ struct UniqueId {
   uint32_t reserved = 0;
   Key key{};
   BootstrapTag nonce{};
-  PackedEndpoints endpoints{};  ///< of the rendezvous; none: it serves this host only
+  PackedEndpoints endpoints{};  ///< of the rendezvous; none: for this host only
 };
 static_assert(sizeof(UniqueId) == 128);
 
 /// A new id with a random key. Errors: kSystemError.
 Result<UniqueId> make_unique_id(const std::vector<Endpoint>& endpoints);
 
-/// Errors: kInvalidArgument: not an id; kVersionMismatch: of another version.
+/// Errors: kInvalidArgument (not an id), kVersionMismatch.
 Status check_unique_id(const UniqueId& id);
 
-/// What a rank that holds the id proves itself with.
 Credentials credentials_of(const UniqueId& id);
 
-/// What the frames of the communicator that is made with the id carry: no other's are taken for them.
+/// All frames of the id's communicator carry this number. Frames with another number are refused.
 uint16_t epoch_of(const UniqueId& id);
 
-/// Name of the rendezvous's Unix socket on its host, in the abstract name space.
+/// The name of the rendezvous's Unix socket, in the abstract name space.
 std::string local_name_of(const UniqueId& id);
 
 }  // namespace tutti

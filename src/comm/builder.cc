@@ -19,9 +19,9 @@
 namespace tutti {
 namespace {
 
-// Slots in shared memory. 16 KiB keeps the copy into a slot and the copy out of it apart in time but both in
-// the caches: 8, 16 and 32 KiB were within 10 % of each other from 2 MiB on, 32 KiB lost 20 to 40 % at 32 KiB
-// to 256 KiB (`./dev bench`, 2 ranks, far cores).
+// Slot size in shared memory. With 16 KiB, the copies into and out of a slot overlap little and stay in the
+// caches. From 2 MiB on, 8, 16 and 32 KiB were within 10 %. 32 KiB lost 20 to 40 % at 32 to 256 KiB (`./dev
+// bench`, 2 ranks, far cores).
 constexpr uint32_t kSlotBytes = 16384;
 
 std::span<const std::byte> as_bytes(const auto& value) {
@@ -34,7 +34,7 @@ RankFacts facts_of(std::span<const std::byte> introduction) {
   return facts;
 }
 
-/// Ranks that chose by different tables or names would run parts of different algorithms.
+/// With different tables or names, ranks would run parts of different algorithms.
 uint64_t hash_of_choice(const Process& process) {
   uint64_t hash = kHashSeed;
   const auto add = [&hash](const void* data, size_t bytes) { hash = hash_bytes(data, bytes, hash); };
@@ -50,7 +50,7 @@ uint64_t hash_of_choice(const Process& process) {
   return hash;
 }
 
-/// Settings that must be equal: the error names the first that is not, and both values.
+/// The error names the first difference, with both values.
 Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   const auto differ = [rank](const char* what, unsigned long long value, unsigned long long reference) {
     return Status(Code::kInvalidArgument,
@@ -83,15 +83,14 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   return Status::ok();
 }
 
-/// The process to pull from, proved by reading its token from where it says it lies; 0 when the kernel
-/// refuses.
+/// The process to pull from, proved by reading its token from its memory; 0 if the kernel refuses.
 int pull_pid(const RankFacts& theirs) {
   Process::Token seen{};
   const auto pid = static_cast<int>(theirs.pid);
   return pull(pid, theirs.token_address, seen.data(), seen.size()) && seen == theirs.process ? pid : 0;
 }
 
-/// None of a negative number.
+/// A closed descriptor for a negative number.
 Result<FileDescriptor> duplicate_file(int fd) {
   if (fd < 0) return FileDescriptor();
   FileDescriptor copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -99,7 +98,7 @@ Result<FileDescriptor> duplicate_file(int fd) {
   return Status(Code::kSystemError, format("fcntl(F_DUPFD_CLOEXEC): %s", std::strerror(errno)));
 }
 
-/// Before the first message: cells and credits are touched here, so that the first call does not pay for it.
+/// Touches cells and credits, so that the first call is not slow.
 void prefault_rings(const Segment& segment, const SegmentShape& shape) {
   for (uint32_t i = 0; i < shape.published; ++i) {
     prefault(segment.publish_ring(i), shape.publish_ring().header_bytes());
@@ -110,7 +109,7 @@ void prefault_rings(const Segment& segment, const SegmentShape& shape) {
 
 struct CommunicatorBuilder::OwnFiles {
   FileDescriptor segment;
-  /// Copies: the rank may give its links back before all others have asked for their files.
+  /// Copies: the rank may return its links before all others have fetched these files.
   FileDescriptor device;
   FileDescriptor multicast;
   std::optional<FileOffer> offer;
@@ -148,7 +147,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
     return Status::ok();
   });
   if (built) return communicator;
-  // Ranks that come late learn why, if this process is the one that they ask.
+  // Late ranks that ask this process learn the reason.
   process.bootstrap_servers().stay(bootstrap, built);
   return built;
 }
@@ -158,20 +157,20 @@ Status CommunicatorBuilder::build(const BootstrapOptions& options) {
   TUTTI_TRY(bootstrap.status());
   const Status failed = contained([&] { return run_phases(*bootstrap); });
   if (failed) return failed;
-  // The first failure that is heard of is everybody's, and should not be what another one has led to.
+  // The first failure counts, not one of its consequences.
   Status cause = failed;
   static_cast<void>(contained([&]() -> Status {
     cause = bootstrap->find_cause(failed);
     bootstrap->fail(cause);
     return Status::ok();
   }));
-  // A rank may already have its communicator when another rank's set-up fails. Its first call then reports
-  // the error, and it shrinks without this rank.
+  // A rank may already have its communicator. Its first call then reports the error, and it shrinks without
+  // this rank.
   if (!peers_.memory().empty()) {
     peers_.raise(cause);
     peers_.show_left();
   }
-  // What the parts' handlers use is the builder's still.
+  // The parts' handlers still use the builder's objects.
   communicator_.reset();
   parts_.reset();
   return cause;
@@ -179,7 +178,7 @@ Status CommunicatorBuilder::build(const BootstrapOptions& options) {
 
 Status CommunicatorBuilder::run_phases(Bootstrap& bootstrap) {
   TUTTI_TRY(start_workers());
-  // Other ranks hear of a failure once all have met.
+  // Other ranks learn of a failure once all have joined.
   const Status opened = open_device();
   if (rank_count_ == 1) return build_alone(bootstrap, opened);
   OwnFiles own;
@@ -188,15 +187,15 @@ Status CommunicatorBuilder::run_phases(Bootstrap& bootstrap) {
   const auto facts = introduce(bootstrap, own);
   TUTTI_TRY(facts.status());
   TUTTI_TRY(opened);
-  // Nothing that follows depends on when ranks do it.
+  // The timing of the ranks does not matter for the following steps.
   TUTTI_TRY(choose(bootstrap, *facts));
   std::vector<KeptFiles> kept(rank_count_);
   TUTTI_TRY(connect(bootstrap, *facts, kept));
   TUTTI_TRY(allocate(bootstrap, *facts, kept));
   const CommunicatorParts& parts = *parts_;
   communicator_ = std::make_unique<Communicator>(std::move(parts_));
-  // Every rank has what it needs. From here on the life descriptor or the control connection tells of a rank
-  // that ends, and the heartbeat of one that stands still.
+  // From now on a life descriptor or control connection reports a rank that ends, and the heartbeat one that
+  // hangs.
   TUTTI_TRY(bootstrap.finish());
   if (parts.plane != nullptr) parts.plane->expect_beats();
   if (parts.heartbeat != nullptr) parts.heartbeat->expect_beats();
@@ -218,7 +217,6 @@ Status CommunicatorBuilder::build_alone(Bootstrap& bootstrap, const Status& open
   return bootstrap.finish();
 }
 
-/// This rank's shared memory, empty.
 Status CommunicatorBuilder::make_segment(OwnFiles& own) {
   auto memory = create_memory("tutti-segment", shape_.bytes());
   TUTTI_TRY(memory.status());
@@ -266,17 +264,18 @@ Result<std::vector<RankFacts>> CommunicatorBuilder::introduce(Bootstrap& bootstr
 }
 
 Status CommunicatorBuilder::choose(const Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
-  // All ranks find the same difference, before any looks for what another that has found it may have dropped.
+  // All ranks find the same difference here, before any rank looks for files that another one has dropped
+  // because of it.
   for (uint32_t peer = 0; peer < rank_count_; ++peer) TUTTI_TRY(compare(peer, facts[peer], facts[0]));
   std::vector<uint64_t> hosts;
   hosts.reserve(rank_count_);
   for (const RankFacts& theirs : facts) hosts.push_back(theirs.host);
-  // Ranks that met at one server share their host, whatever they say.
+  // Ranks that joined through one host's server share that host.
   host_of_ = bootstrap.is_network() ? number_hosts(hosts) : std::vector<uint32_t>(rank_count_, 0);
   peers_.set_hosts(host_of_);
   host_count_ = peers_.host_count();
   count_cores(facts);
-  // This rank's segment was laid out for the other size; nobody on its host reads the rings in it.
+  // This rank's segment has the other size, but no other rank reads its rings.
   auto transports = network_transports(process_.config());
   TUTTI_TRY(transports.status());
   network_traits_ = combined_traits(*transports);
@@ -323,7 +322,6 @@ RankFacts CommunicatorBuilder::describe(const PackedEndpoints& data, const FileS
           .choice = hash_of_choice(process_)};
 }
 
-// The threads that help the caller, and their places for links.
 Status CommunicatorBuilder::start_workers() {
   if (options_.threads == 1) return Status::ok();
   auto workers = Workers::start(options_.threads - 1);
@@ -332,13 +330,13 @@ Status CommunicatorBuilder::start_workers() {
   return Status::ok();
 }
 
-/// The memory of all peers. Of each on this host what it offers is fetched, mapped, and closed but for what
-/// is needed later: thousands of ranks would not fit into the limit of descriptors otherwise.
+/// Fetches and maps the files of each peer on this host, and closes what is not needed later: thousands of
+/// ranks would exceed the limit on descriptors.
 Status CommunicatorBuilder::reach_peers(Bootstrap& bootstrap, const std::vector<RankFacts>& facts,
                                         std::vector<KeptFiles>& kept) {
   std::set<Process::Token> seen;
   for (uint32_t i = 0; i < rank_count_; ++i) {
-    // From its own number on: all at once they would ask the same process.
+    // Each rank starts with its own number, so that not all ask one process at once.
     const uint32_t peer = (rank_ + i) % rank_count_;
     if (host_of_[peer] != host_of_[rank_]) {
       auto page = map_plain(sizeof(SegmentHeader));
@@ -378,10 +376,10 @@ Result<std::vector<FileDescriptor>> CommunicatorBuilder::fetch_from(Bootstrap& b
                             .bootstrap_fd = bootstrap.descriptor(),
                             .check = [&bootstrap] { return bootstrap.check(); }});
   if (files) return files;
-  // What has ended the set-up of all is told in its own words.
+  // The bootstrap's own message comes first.
   TUTTI_TRY(bootstrap.check());
-  return Status(files.status().code(), format("rank %u cannot reach rank %u, which is on its host: %s", rank_,
-                                              peer, std::string(files.status().text()).c_str()));
+  return Status(files.status().code(), format("rank %u cannot reach rank %u, which is on the same host: %s",
+                                              rank_, peer, std::string(files.status().text()).c_str()));
 }
 
 /// A peer in another process of this host.
@@ -391,7 +389,7 @@ Status CommunicatorBuilder::map_peer(const RankFacts& theirs, const std::vector<
   TUTTI_TRY(mapping.status());
   auto heap = process_.peer_heap(theirs.process, files[kHeapFile], theirs.heap_bytes);
   TUTTI_TRY(heap.status());
-  // The links keep the heap mapped: its life is tied to the segment's.
+  // The links need the peer's heap: it lives as long as the segment.
   auto* both = new std::pair<Segment, std::shared_ptr<PeerHeap>>(Segment(std::move(*mapping), shape_), *heap);
   const std::shared_ptr<std::pair<Segment, std::shared_ptr<PeerHeap>>> owner(both);
   result.segment = std::shared_ptr<Segment>(owner, &owner->first);
@@ -400,7 +398,7 @@ Status CommunicatorBuilder::map_peer(const RankFacts& theirs, const std::vector<
   return Status::ok();
 }
 
-/// Cores of this host, for waiting, and of the host that has fewest, which all ranks choose algorithms by.
+/// Counts the cores of this host, for waiting, and of the host with the fewest, for choosing algorithms.
 void CommunicatorBuilder::count_cores(const std::vector<RankFacts>& facts) {
   const auto cores_of = [&](auto&& is_there) {
     CpuSet cpus;
@@ -425,7 +423,7 @@ void CommunicatorBuilder::count_cores(const std::vector<RankFacts>& facts) {
   choose_waiting(ranks_here);
 }
 
-/// Spins only where every thread that may be at work has a core.
+/// Spins only if every thread that may work has a core.
 void CommunicatorBuilder::choose_waiting(uint32_t ranks_here) {
   const auto mode_of = [this, ranks_here](uint32_t threads) {
     const WaitMode wanted = process_.config().wait;
@@ -473,7 +471,7 @@ Status CommunicatorBuilder::open_control_plane() {
   return Status::ok();
 }
 
-/// Shows the processes of this host that this one runs, and looks whether they do.
+/// Shows other processes that this one runs, and watches them.
 Status CommunicatorBuilder::start_heartbeat() {
   if (parts_->lives.empty() || process_.config().heartbeat_ms == 0) return Status::ok();
   std::vector<Heartbeat::Peer> peers;
@@ -491,7 +489,6 @@ Status CommunicatorBuilder::start_heartbeat() {
   return Status::ok();
 }
 
-/// Watches one life descriptor of every other process.
 Status CommunicatorBuilder::watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files) {
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
     if (!files[peer].life.is_open()) continue;

@@ -1,9 +1,9 @@
-// CommunicatorBuilder: creates a communicator phase by phase. What each phase fixes:
-//   join       the bootstrap knows this rank: from here on a failure of any rank reaches all
-//   describe   this rank's memory exists, and its files are on offer
+// CommunicatorBuilder: creates a communicator in phases. After each phase:
+//   join       the bootstrap knows this rank; a failure of any rank now reaches all ranks
+//   describe   this rank's memory exists, and peers may fetch its files
 //   introduce  every rank has the facts of all ranks
-//   choose     from equal facts all ranks have come to equal settings, hosts, cores and slots
-//   connect    memory is mapped, connections and the control plane are open
+//   choose     all ranks have derived equal settings, hosts, cores and slots from these facts
+//   connect    memory is mapped; connections and the control plane are open
 //   allocate   the executor exists: on the host, on a device, or staged
 //   watch      all ranks are ready; heartbeats are expected
 #pragma once
@@ -20,19 +20,17 @@
 
 namespace tutti {
 
-/// Used once.
 class CommunicatorBuilder {
  public:
   CommunicatorBuilder(Process& process, uint32_t rank, uint32_t rank_count, const CommOptions& options);
 
-  /// All phases. Blocks until all ranks have come. Errors: as Communicator::create; then all ranks are told,
-  /// and this rank has left.
+  /// Runs all phases. Blocks until all ranks have come. Errors: as Communicator::create. By then all ranks
+  /// know the error, and this rank has left.
   Status build(const BootstrapOptions& options);
-  /// What `build` has made.
   std::unique_ptr<Communicator> take() { return std::move(communicator_); }
 
  private:
-  /// Files that this rank offers to the others while they connect.
+  /// Files that other ranks may fetch while they connect.
   struct OwnFiles;
 
   Status run_phases(Bootstrap& bootstrap);
@@ -81,22 +79,22 @@ class CommunicatorBuilder {
   Peers& peers_;                                ///< of the parts
   SegmentShape shape_;
   SegmentHeader* header_ = nullptr;
-  std::vector<uint32_t> host_of_;  ///< by rank, numbered in the order of their lowest ranks
+  std::vector<uint32_t> host_of_;  ///< by rank; numbered in the order of their lowest ranks
   uint32_t host_count_ = 1;
-  uint32_t cores_ = 1;      ///< of the host that has fewest
+  uint32_t cores_ = 1;      ///< of the host with the fewest
   uint32_t own_cores_ = 1;  ///< of this machine
   WaitMode wait_mode_ = WaitMode::kYield;
   WaitMode striped_wait_mode_ = WaitMode::kYield;
   std::shared_ptr<Segment> segment_;
   std::vector<PeerSegment> memory_;
   std::vector<ControlPlane::Peer> control_peers_;
-  TransportTraits network_traits_ = {};  ///< of the transports that may join ranks of different hosts
+  TransportTraits network_traits_ = {};  ///< of transports between hosts
   std::unique_ptr<NetworkConnections> network_;
   std::unique_ptr<Workers> workers_;
-  std::unique_ptr<DeviceRank> device_;     ///< until an executor has it
-  uint32_t multiprocessors_ = UINT32_MAX;  ///< of the device that has fewest
-  uint32_t ranks_on_device_ = 1;           ///< of the device that has most
-  bool has_multicast_ = false;             ///< all ranks' devices have multicast memory
+  std::unique_ptr<DeviceRank> device_;     ///< until an executor takes it
+  uint32_t multiprocessors_ = UINT32_MAX;  ///< of the device with the fewest
+  uint32_t ranks_on_device_ = 1;           ///< on the device with the most
+  bool has_multicast_ = false;
 };
 
 }  // namespace tutti

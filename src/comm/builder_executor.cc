@@ -1,4 +1,4 @@
-// The builder's phase "allocate": where the calls of the communicator run.
+// CommunicatorBuilder, phase "allocate": where the communicator's calls run.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-/// Why a rank cannot reach another one's device memory, as ranks tell each other; empty: it can.
+/// What keeps a rank from another rank's device memory; empty: nothing.
 struct Obstruction {
   std::array<char, 512> text{};
 };
@@ -36,7 +36,7 @@ DeviceIdentity CommunicatorBuilder::device_identity() const {
   return {.uuid = {}, .has_failed = options_.device >= 0 ? 1u : 0u};
 }
 
-/// What keeps the ranks' devices from reaching each other, as far as their facts tell; empty: nothing.
+/// What in the facts keeps devices from reaching each other; empty: nothing.
 std::string CommunicatorBuilder::find_distance(std::span<const RankFacts> facts) const {
   for (uint32_t rank = 0; rank < rank_count_; ++rank) {
     if (facts[rank].device.is_device == 0) return format("rank %u is in host memory", rank);
@@ -50,7 +50,7 @@ std::string CommunicatorBuilder::find_distance(std::span<const RankFacts> facts)
 /// All ranks come to the same result.
 Status CommunicatorBuilder::allocate(Bootstrap& bootstrap, std::span<const RankFacts> facts,
                                      std::span<const KeptFiles> files) {
-  // Ranks that cannot use their devices end the set-up of all.
+  // A rank that cannot use its device ends the set-up of all.
   const bool has_failed =
       std::ranges::any_of(facts, [](const RankFacts& theirs) { return theirs.device.has_failed != 0; });
   const bool has_devices =
@@ -105,10 +105,10 @@ Status CommunicatorBuilder::allocate_device() {
   return parts_->device->start();
 }
 
-/// In place of the DeviceRank. `why`: all ranks know it. `sharers`: ranks of this process on the device.
+/// Replaces the DeviceRank. All ranks know `why`. `sharers`: ranks of this process on the device.
 Status CommunicatorBuilder::allocate_staged(const std::string& why, uint32_t sharers) {
-  // Before the set-up ends: to give memory back waits for the device, on which an operation of another rank
-  // of this process, which waits for this one, may be under way from then on.
+  // Free this memory before set-up ends. Freeing waits for the device, where another rank of this process may
+  // later run an operation that waits for this rank.
   device_.reset();
   auto devices = process_.devices();
   TUTTI_TRY(devices.status());
@@ -127,7 +127,6 @@ Status CommunicatorBuilder::allocate_staged(const std::string& why, uint32_t sha
   return Status::ok();
 }
 
-/// Ranks of this process on this rank's device, itself among them.
 uint32_t CommunicatorBuilder::count_sharers(std::span<const RankFacts> facts) const {
   const DeviceIdentity& own = facts[rank_].device;
   return static_cast<uint32_t>(std::count_if(facts.begin(), facts.end(), [&](const RankFacts& theirs) {
@@ -136,8 +135,8 @@ uint32_t CommunicatorBuilder::count_sharers(std::span<const RankFacts> facts) co
   }));
 }
 
-/// Ranks on devices of one host try to reach each other's memory. What the lowest rank that could not has
-/// said; empty: all could.
+/// Ranks on devices of one host try to reach each other's memory. Returns the reason of the lowest rank that
+/// failed, or nothing.
 Result<std::string> CommunicatorBuilder::join_devices(Bootstrap& bootstrap, std::span<const RankFacts> facts,
                                                       std::span<const KeptFiles> files) {
   std::vector<DevicePeer> peers;
@@ -160,8 +159,8 @@ Result<std::string> CommunicatorBuilder::join_devices(Bootstrap& bootstrap, std:
                        "; the communicator goes on, but its calls pass through host memory, which is slower");
 }
 
-/// Devices of one rank each that a switch joins get multicast memory. What fails on one rank none has: calls
-/// then go as on devices without.
+/// Sets up multicast memory if a switch joins the devices and each has one rank. If one rank fails, no rank
+/// has it, and calls work without it.
 Status CommunicatorBuilder::join_multicast(Bootstrap& bootstrap, std::span<const RankFacts> facts,
                                            std::span<const KeptFiles> files) {
   const bool all_can =
@@ -181,7 +180,7 @@ Status CommunicatorBuilder::join_multicast(Bootstrap& bootstrap, std::span<const
   return Status::ok();
 }
 
-/// What the lowest rank whose status is none of success has said, which it logs; empty: all have succeeded.
+/// The error of the lowest rank that failed, which that rank logs; empty: none.
 Result<std::string> CommunicatorBuilder::first_failure(Bootstrap& bootstrap, const Status& status,
                                                        const char* consequence) const {
   Obstruction own{};
@@ -195,7 +194,7 @@ Result<std::string> CommunicatorBuilder::first_failure(Bootstrap& bootstrap, con
     theirs.text.back() = '\0';
     const std::string text = theirs.text.data();
     if (text.empty()) continue;
-    // Once a communicator.
+    // One line per communicator.
     if (rank == rank_) log_line(text + consequence);
     return text;
   }

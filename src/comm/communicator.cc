@@ -10,13 +10,12 @@
 namespace tutti {
 namespace {
 
-// Bindings kept per communicator. A training step has a few dozen shapes; past the limit all are dropped,
-// which costs each one binding.
+// A training step has a few dozen shapes. At the limit all bound calls are dropped, and bound again when
+// needed.
 constexpr size_t kMaxBound = 512;
-/// Steps of all ranks up to which a call is priced exactly: half a second.
+/// Steps on all ranks up to which a call is priced exactly: half a second.
 constexpr uint64_t kMaxPricedSteps = uint64_t{1} << 20;
 
-/// Where the last of the blocks ends.
 uint64_t end_of(const std::vector<Extent>& blocks) {
   uint64_t end = 0;
   for (const Extent& block : blocks) end = std::max(end, block.offset + block.bytes);
@@ -92,7 +91,7 @@ void Communicator::wait_beside_callers(bool beside) {
   parts_->executor->wait_beside_callers(beside);
 }
 
-/// A call from its beginning to its end, in the calling thread: its buffers are the caller's again.
+/// Runs a call in the calling thread. Afterwards the caller has its buffers back.
 template <class Whole>
 Status Communicator::run_whole(Whole&& call) {
   Status status = guard(beside_callers_, call);
@@ -152,7 +151,7 @@ Status Communicator::run_staged(const StagedCall<Anything>& staged) {
       return executor.host().run(call);
     }
   });
-  // The stream goes on, whatever has become of the operation.
+  // Release the stream even after an error.
   executor.release(staged.number);
   return status;
 }
@@ -344,17 +343,17 @@ void Communicator::abort() {
 
 void Communicator::leave() {
   parts_->executor->leave();
-  // Ranks that shrink the communicator do not wait for this one any more.
+  // Ranks that shrink the communicator no longer wait for this one.
   parts_->peers.show_left();
 }
 
-/// In the handler of an exception that a piece of a call has thrown.
+/// The handler of an exception calls this.
 Status Communicator::end_thrown(bool is_one_of_many) noexcept {
   const Status thrown = caught();
   const bool has_begun = parts_->executor->has_begun();
   if (!has_begun && !is_one_of_many) return thrown;
   Status why = thrown;
-  // Where memory is short there may be none for a better text.
+  // If memory is short, keep the original text.
   static_cast<void>(contained([&]() -> Status {
     why = Status(thrown.code(),
                  format("a call of rank %u has failed: %s", rank(), std::string(thrown.text()).c_str()));

@@ -1,4 +1,4 @@
-// Creating a communicator: the connections to ranks of other hosts.
+// CommunicatorBuilder: the connections to ranks of other hosts.
 #include <cstring>
 #include <iterator>
 #include <span>
@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-// Data connections between two ranks have channels from 0 on; this is the one of their control connection.
+// Data connections use the channels from 0.
 constexpr uint32_t kControlChannel = kMaxConnections;
 using Address = std::vector<std::byte>;
 
@@ -24,10 +24,10 @@ RankDescription describe_rank(uint32_t rank, const RankFacts& facts, std::span<c
   return description;
 }
 
-/// The transports that may join ranks of different hosts, and what all ranks have said of theirs.
+/// The transports between hosts, and the addresses of all ranks.
 struct NetworkSide {
   NetworkConnections::Transports transports;
-  std::vector<std::vector<Address>> addresses;  ///< by transport, rank
+  std::vector<std::vector<Address>> addresses;  ///< by transport, then by rank
   std::string names;                            ///< for messages
 };
 
@@ -50,7 +50,7 @@ Result<NetworkSide> open_transports(Bootstrap& setup, const TransportOptions& op
   return side;
 }
 
-/// The transport that joins two ranks; both find the same one. Errors: kInvalidArgument: there is none.
+/// Both ranks find the same transport. Errors: kInvalidArgument if there is none.
 Result<size_t> choose_for(const NetworkSide& side, const std::vector<RankFacts>& facts, uint32_t rank,
                           uint32_t peer) {
   std::vector<std::optional<LinkCost>> costs;
@@ -69,7 +69,7 @@ Result<size_t> choose_for(const NetworkSide& side, const std::vector<RankFacts>&
 
 }  // namespace
 
-/// Connects to every rank of other hosts: the cheapest transport for data, and a socket for control.
+/// The cheapest transport for data, and a socket for control.
 Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
   if (host_count_ == 1) return Status::ok();
   const TransportOptions options{.rank = rank_,

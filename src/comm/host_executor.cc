@@ -10,12 +10,12 @@
 namespace tutti {
 namespace {
 
-// Slices of a pulled message below this size cost less when they are copied twice.
+// Smaller slices of a pulled message are faster with two copies.
 constexpr uint64_t kLeastPulledSlice = 4096;
-// Groups of messages kept bound: both directions of a few peers.
+// Enough for both directions of a few peers.
 constexpr size_t kMaxBoundMessages = 16;
-// How long a failed rank waits for peers that may still read its buffers. Peers notice an alert within a
-// sleep of the waiter (2 ms) or one slice; a peer that computes holds no reference.
+// How long a failed rank waits for peers that may still read its buffers. A peer notices the alert within 2
+// ms (one sleep of the waiter) or one slice. A computing peer holds no references.
 constexpr uint64_t kReferencePatienceMs = 10'000;
 
 }  // namespace
@@ -62,8 +62,8 @@ BindOptions HostExecutor::bind_options() const {
                                    : SliceLimits{}.least};
 }
 
-/// How many threads work on a call of so many bytes: agreed by all ranks, as both settings are. One where
-/// the network carries links: connections belong to one thread.
+/// The number of threads. All ranks agree, because both settings are equal. It is one if the network carries
+/// links, because one thread drives all connections.
 uint32_t HostExecutor::stripe_count(uint64_t call_bytes) const {
   if (options_.peers.host_count() > 1) return 1;
   return static_cast<uint32_t>(
@@ -81,7 +81,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   options.op = request.request.op;
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = message_bytes(call, request);
-  options.places = options.message_bytes >= options_.config.direct_write_bytes;
+  options.direct_writes = options.message_bytes >= options_.config.direct_write_bytes;
   bound->tries_pulling = !peers.is_one_process() && peers.rank_count() > 1 &&
                          options.message_bytes >= options_.config.pull_bytes;
   if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
@@ -94,7 +94,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
       bound->stripes.push_back(Operation::bind(plan, geometry, options, *stripe_links_[index - 1]));
     }
   }
-  bound->may_refer = is_variable || bound->tries_pulling || options.places ||
+  bound->may_refer = is_variable || bound->tries_pulling || options.direct_writes ||
                      options.message_bytes >= options.reference_bytes;
   bound->is_long = bound->tries_pulling || count > 1;
   bound->is_short = bound->operation->is_short() && !is_barrier && count == 1 && options_.network == nullptr;
@@ -139,8 +139,7 @@ Status HostExecutor::begin(BoundCall& call, const Call& buffers) {
   return start(bound, buffers.send, buffers.recv);
 }
 
-/// Marks the call on the status page and counts it. Plain stores to a line that peers read only when they
-/// wait long.
+/// Marks the call on the status page. Plain stores: peers read this line only after a long wait.
 void HostExecutor::enter(uint64_t word, uint64_t count) {
   StatusPage& page = header_.status;
   page.call.store(word, std::memory_order_relaxed);
@@ -148,7 +147,7 @@ void HostExecutor::enter(uint64_t word, uint64_t count) {
   page.sequence.store(++sequence_, std::memory_order_release);
 }
 
-/// Begins a run of a bound operation that has been entered on the status page.
+/// The operation is already on the status page.
 Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
   if (bound.may_refer) {
     header_.status.sequence.store(sequence_);
@@ -165,7 +164,7 @@ Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
     buffers.input_shared = options_.heap.contains(buffers.input, bound.input_bytes);
     buffers.output_shared = options_.heap.contains(buffers.output, bound.output_bytes);
   }
-  if (current_->places()) expose_buffer(buffers);
+  if (current_->writes_directly()) expose_buffer(buffers);
   const uint16_t signature = call_signature(bound.signature_seed, sequence_);
   if (bound.is_long) [[unlikely]] {
     start_long(bound, buffers, signature);
@@ -175,8 +174,8 @@ Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
   return Status::ok();
 }
 
-/// Before the first use of a peer's buffer. Once a rank has failed and has not seen this one inside the call
-/// (StatusPage::may_read_peers), its buffers are its caller's again.
+/// Call it before the first use of a peer's buffer: a failed rank that has not seen this rank inside the call
+/// (StatusPage::may_read_peers) returns its buffers to its caller.
 Status HostExecutor::look_again() {
   if (header_.alert.state.load() == Alert::kQuiet) [[likely]]
     return Status::ok();
@@ -212,10 +211,10 @@ void HostExecutor::choose_carriage(Bound& bound) {
   bound.began_ns = now_ns();
 }
 
-/// Shows the receive buffer of this call to the peers that can write to it.
+/// Shows the receive buffer to peers that can write to it.
 void HostExecutor::expose_buffer(Buffers& buffers) {
   if (!options_.peers.is_one_process() && !buffers.output_shared) return;
-  ExposedBuffer& exposed = header_.window;
+  ExposedBuffer& exposed = header_.exposed;
   store_shared(exposed.address, reinterpret_cast<uint64_t>(buffers.output), std::memory_order_relaxed);
   store_shared(exposed.in_heap, buffers.output_shared ? 1 : 0, std::memory_order_relaxed);
   store_shared(exposed.call, sequence_, std::memory_order_release);
@@ -235,7 +234,7 @@ Status HostExecutor::begin(const MessageCall& call) {
   return start_messages(may_refer);
 }
 
-/// Binds the messages of message_list_. Says whether ranks may use each other's buffers.
+/// Returns whether ranks may use each other's buffers.
 bool HostExecutor::prepare_messages() {
   for (const SelfCopy& copy : take_self_copies(message_list_, options_.peers.rank()))
     std::memmove(copy.to, copy.from, copy.bytes);
@@ -243,7 +242,7 @@ bool HostExecutor::prepare_messages() {
   bool may_refer = false;
   for (Message& message : message_list_) {
     may_refer = may_refer || message.bytes >= reference_bytes;
-    // NULL is a legal address of nothing, but not for memcpy.
+    // NULL is a legal address of 0 bytes, but not for memcpy.
     if (message.bytes == 0) message.buffer = barrier_bytes_.data();
     message.shared = options_.heap.contains(message.buffer, message.bytes);
   }
@@ -279,13 +278,13 @@ Progress HostExecutor::poll_stripes() {
   return progress;
 }
 
-/// The engine and the network in turn. A call ends when the network has taken all of it: then what it sent
-/// arrives though this rank computes.
+/// Runs engine and network in turn. The call ends when the network has taken everything: the messages then
+/// arrive even while this rank computes.
 Progress HostExecutor::poll_network() {
   NetworkConnections& network = *options_.network;
   const Progress progress = draining_ ? Progress::kDone : current_->advance(1);
   if (progress == Progress::kMismatch) return progress;
-  // The usual end of a receive: whatever else has come belongs to later calls, which will ask for it.
+  // The usual end of a receive. Anything else that has come belongs to later calls.
   if (progress == Progress::kDone && !draining_ && !network.undrained_peer()) return progress;
   const bool moved = network.advance();
   draining_ = progress == Progress::kDone && network.undrained_peer();
@@ -313,7 +312,7 @@ Status HostExecutor::wait() {
 Status HostExecutor::check_progress(uint64_t waited_ns) {
   if (!diagnosis_.is_due(waited_ns)) return Status::ok();
   if (!striped_) return diagnose(waited_ns);
-  // The stripes come back to this thread while it looks at what they wait for.
+  // Stripes return to this thread while it looks at what they wait for.
   if (options_.workers->recall()) {
     waiter_.moved();
   } else {
@@ -331,8 +330,7 @@ Status HostExecutor::diagnose(uint64_t waited_ns) {
   return diagnosis ? diagnosis : fail(diagnosis);
 }
 
-/// The operation has ended: a rank that follows from rank to rank, to find the one that keeps all waiting,
-/// ends here.
+/// A diagnosis that follows waits from rank to rank ends at this rank.
 void HostExecutor::clear_wait() {
   shows_wait_ = false;
   header_.status.waits_for.store(0, std::memory_order_relaxed);
@@ -360,7 +358,7 @@ Status HostExecutor::fail(const Status& why) {
   header_.status.in_messages.store(0, std::memory_order_release);
   header_.status.completed.store(sequence_, std::memory_order_release);
   buffers_deadline_ns_ = deadline_after_ms(kReferencePatienceMs);
-  // What may throw comes behind: the call has ended, whatever becomes of that.
+  // What may throw comes last: the call has ended in any case.
   if (options_.network != nullptr) options_.network->withdraw();
   return options_.peers.settle_alert(why);
 }
@@ -372,8 +370,8 @@ bool HostExecutor::has_begun() const {
 
 bool HostExecutor::buffers_are_free() const {
   if (now_ns() >= buffers_deadline_ns_) return true;
-  const bool exposes =
-      current_->places() && load_shared(header_.window.call, std::memory_order_relaxed) == sequence_;
+  const bool exposes = current_->writes_directly() &&
+                       load_shared(header_.exposed.call, std::memory_order_relaxed) == sequence_;
   return (!exposes && !holds_references()) || !options_.peers.may_use_buffers();
 }
 

@@ -1,5 +1,5 @@
-// HostExecutor: runs the calls of a rank on host memory, in the calling thread: its operations, the threads
-// that help with long ones, and the network in turns with both.
+// HostExecutor: runs calls on host memory in the calling thread. It owns the operations, the helper threads
+// for long ones, and the network connections.
 #pragma once
 
 #include <array>
@@ -9,21 +9,21 @@
 #include <string>
 #include <vector>
 
-#include "comm/carriage_trials.h"
 #include "comm/network_connections.h"
 #include "comm/rank_links.h"
-#include "comm/workers.h"
 #include "core/config.h"
 #include "core/hash.h"
+#include "engine/carriage_trials.h"
 #include "engine/executor.h"
 #include "engine/wait.h"
+#include "engine/workers.h"
 #include "health/peers.h"
 #include "health/stall_diagnosis.h"
 #include "transports/shm/heap.h"
 
 namespace tutti {
 
-/// What the executor is made of; all borrowed objects outlive it.
+/// Borrowed objects outlive the executor.
 struct HostExecutorOptions {
   const Peers& peers;
   const Config& config;
@@ -31,13 +31,13 @@ struct HostExecutorOptions {
   SegmentShape shape;
   bool reproducible = false;
   uint32_t threads = 1;  ///< that work on one operation
-  uint32_t cores = 1;    ///< of the host that has fewest
+  uint32_t cores = 1;    ///< of the host with the fewest
   WaitMode wait_mode = WaitMode::kYield;
   WaitMode striped_wait_mode = WaitMode::kYield;  ///< while several threads of every rank work
   uint64_t timeout_ms = 600'000;
-  TransportTraits network_traits = {};  ///< of the transports that may join ranks of different hosts
-  std::unique_ptr<NetworkConnections> network = nullptr;  ///< null where all ranks are on one host
-  std::unique_ptr<Workers> workers = nullptr;             ///< null where `threads` is 1
+  TransportTraits network_traits = {};                    ///< of transports between hosts
+  std::unique_ptr<NetworkConnections> network = nullptr;  ///< null if all ranks are on one host
+  std::unique_ptr<Workers> workers = nullptr;             ///< null if `threads` is 1
 };
 
 class HostExecutor final : public Executor, private StalledCall {
@@ -74,12 +74,11 @@ class HostExecutor final : public Executor, private StalledCall {
 
   /// The short path. No virtual call, no allocation, no lock. False: the call has not ended.
   bool run_short(BoundCall& bound, const void* send, void* recv);
-  /// Errors: as `run`, and what has put the communicator in error.
+  /// Errors: as `run`, and the communicator's error.
   Status run_rest(BoundCall& bound, const void* send, void* recv);
-  /// One message to or from another rank.
   Status run(const Message& message);
 
-  /// Bytes for `peer` that its host has not confirmed. Any thread.
+  /// Bytes that the peer's host has not confirmed. Any thread.
   uint64_t unconfirmed_bytes(uint32_t peer) const override;
 
  private:
@@ -87,12 +86,12 @@ class HostExecutor final : public Executor, private StalledCall {
     explicit Bound(const BoundCall& call) : BoundCall(call) {}
 
     std::unique_ptr<Operation> operation;
-    std::vector<std::unique_ptr<Operation>> stripes;  ///< of the other threads; none: one thread does it all
-    bool is_short = false;                            ///< Operation::is_short, on the caller's buffers
-    bool is_long = false;                             ///< is timed or has stripes
+    std::vector<std::unique_ptr<Operation>> stripes;  ///< for the workers, if any
+    bool is_short = false;                            ///< Operation::is_short for these buffers
+    bool is_long = false;                             ///< timed, or has stripes
     bool may_refer = false;                           ///< ranks may use each other's buffers
     bool tries_pulling = false;                       ///< a large call between processes
-    CarriageTrials carriage_trials;                   ///< of what this rank sends
+    CarriageTrials carriage_trials;                   ///< for messages that this rank sends
     uint64_t began_ns = 0;
   };
 
@@ -131,27 +130,27 @@ class HostExecutor final : public Executor, private StalledCall {
   Status way_to(uint32_t peer) const override;
 
   HostExecutorOptions options_;
-  SegmentHeader& header_;  ///< this rank's own
+  SegmentHeader& header_;
   RankLinks links_;
-  std::vector<std::unique_ptr<RankLinks>> stripe_links_;  ///< of the stripes that workers run
+  std::vector<std::unique_ptr<RankLinks>> stripe_links_;  ///< of the workers' stripes
   StallDiagnosis diagnosis_;
   std::atomic<uint64_t> timeout_ms_;
 
-  uint64_t sequence_ = 0;  ///< collectives entered
+  uint64_t sequence_ = 0;
   bool beside_callers_ = false;
   Waiter waiter_{WaitMode::kYield};
-  /// What the caller's thread runs. Of a striped operation: its own stripe, or the one that is stuck.
+  /// What the caller's thread runs. In a striped call: its own stripe, or the stuck one.
   Operation* current_ = nullptr;
-  Bound* long_call_ = nullptr;        ///< under way: has stripes, or is timed
-  bool striped_ = false;              ///< workers run the other stripes of the operation
+  Bound* long_call_ = nullptr;        ///< running; has stripes or is timed
+  bool striped_ = false;              ///< workers run the other stripes
   bool draining_ = false;             ///< current_ is done, but the network has not taken all of it
   bool shows_wait_ = false;           ///< on the status page
-  uint64_t buffers_deadline_ns_ = 0;  ///< until when peers may use the buffers of a call that has failed
+  uint64_t buffers_deadline_ns_ = 0;  ///< after a failed call: peers may use its buffers until then
 
-  Operation* messages_ = nullptr;         ///< the last group of messages
+  Operation* messages_ = nullptr;
   bool messages_are_collective_ = false;  ///< messages_ is an all_to_all_v
-  std::vector<Message> message_list_;     ///< of the last group
-  /// Groups bound lately: a group of the same peers and directions is bound anew without allocating.
+  std::vector<Message> message_list_;
+  /// Recent groups: a group with the same peers and directions is bound again without allocation.
   std::vector<std::unique_ptr<Operation>> bound_messages_;
   size_t oldest_bound_messages_ = 0;
   std::array<std::byte, 64> barrier_bytes_{};

@@ -1,4 +1,4 @@
-// Members: which ranks of a communicator make up the next one, and the unique id under which they meet.
+// Members: the ranks of the next communicator, and the unique id that they join.
 #pragma once
 
 #include <cstddef>
@@ -13,22 +13,21 @@
 namespace tutti {
 
 struct Members {
-  std::vector<uint32_t> ranks;  ///< of the old communicator, increasing; their places are the new ranks
-  std::vector<uint32_t> lost;   ///< increasing: left out because they are gone, not because they are excluded
+  std::vector<uint32_t> ranks;  ///< in the old communicator, increasing; the index is the new rank
+  std::vector<uint32_t> lost;   ///< increasing; left out because they are gone, not excluded
   UniqueId id;
 
   bool contains(uint32_t rank) const;
   bool has_lost(uint32_t rank) const;
-  /// For a frame.
+  /// The body of a frame.
   std::vector<std::byte> pack() const;
-  /// Errors: kMismatch: not packed members.
+  /// Errors: kMismatch if the bytes are no packed members.
   static Result<Members> unpack(std::span<const std::byte> packed);
 };
 
-/// Written by one thread at a time.
 void write_decision(Decision& decision, const Members& members);
-/// The last complete decision; no ranks when there is none, or when it is the refusal of another one with
-/// that id, or, of a rank that is in `lost` itself, the word that it has given up after that one.
+/// The last complete decision. Without ranks: none; or a refusal of the decision `id`; or, if the writing
+/// rank is in `lost`, that it has given up after following `id`.
 Members read_decision(const Decision& decision);
 
 }  // namespace tutti

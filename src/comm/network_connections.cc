@@ -10,6 +10,24 @@
 #include "engine/links.h"
 
 namespace tutti {
+namespace {
+
+/// Closes the transports that join no peer, so that no turn polls them.
+void keep_used(NetworkConnections::Transports& transports, std::vector<NetworkConnections::Peer>& peers) {
+  NetworkConnections::Transports used;
+  for (size_t i = 0; i < transports.size(); ++i) {
+    const auto joins = [&](const NetworkConnections::Peer& peer) { return peer.transport == i; };
+    if (std::ranges::none_of(peers, joins)) continue;
+    // Peers with smaller numbers have theirs already: used.size() <= i.
+    for (NetworkConnections::Peer& peer : peers) {
+      if (joins(peer)) peer.transport = used.size();
+    }
+    used.push_back(std::move(transports[i]));
+  }
+  transports = std::move(used);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<NetworkConnections>> NetworkConnections::open(Transports transports,
                                                                      std::vector<Peer> peers,
@@ -17,6 +35,7 @@ Result<std::unique_ptr<NetworkConnections>> NetworkConnections::open(Transports 
                                                                      uint32_t rank_count,
                                                                      const SetUpWatch& watch) {
   std::unique_ptr<NetworkConnections> links(new NetworkConnections);
+  keep_used(transports, peers);
   links->transports_ = std::move(transports);
   if (links->transports_.size() == 1) links->only_ = links->transports_[0].get();
   links->index_of_.resize(rank_count);
@@ -70,7 +89,7 @@ void NetworkConnections::sleep(uint64_t ns) {
     if (transport->arm_wait(polls_)) return;
   }
   const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-  ppoll(polls_.data(), polls_.size(), &time, nullptr);  // an early return only means an early look
+  ppoll(polls_.data(), polls_.size(), &time, nullptr);  // returning early does no harm
 }
 
 void NetworkConnections::withdraw() {
@@ -90,7 +109,7 @@ void NetworkConnections::finish(uint64_t deadline_ns, const std::function<bool()
     if (remote->connection->state() == PeerState::kOpen && remote->connection->drained())
       remote->connection->finish();
   }
-  // What comes now is read. A socket that is closed with something unread costs its peer what is on the way.
+  // Read what still comes: closing a socket with unread data loses what is on its way to the peer.
   while (!all_received() && goes_on()) {
     if (!advance()) sleep(kLookNs);
   }

@@ -20,7 +20,7 @@
 namespace tutti {
 namespace {
 
-// Where address space is short the heap shrinks by this factor until it fits, down to this size.
+// Where address space is short, the heap shrinks by this factor, down to this size.
 constexpr size_t kHeapShrink = 16;
 constexpr size_t kLeastHeapBytes = 64u << 20;
 
@@ -33,7 +33,7 @@ Result<ChoiceTable> load_choice(const std::string& path) {
   std::ifstream file(path);
   if (!file) return system_error("opening TUTTI_CHOICE_FILE " + path, errno);
   std::ostringstream text;
-  // A folder opens like a file; only reading fails. An empty table would leave every call to the fallback.
+  // A folder opens, and only reading fails. An empty table would leave every call to the fallback.
   if (!(text << file.rdbuf())) {
     return Status(
         Code::kInvalidArgument,
@@ -47,20 +47,20 @@ Result<ChoiceTable> load_choice(const std::string& path) {
                 format("TUTTI_CHOICE_FILE %s: %s", path.c_str(), std::string(table.status().text()).c_str()));
 }
 
-/// Once there is one.
+/// Null until the process exists.
 std::atomic<const Process*> only_process{nullptr};
 
 }  // namespace
 
 Result<Process*> Process::instance() {
-  auto process = for_meeting();
+  auto process = for_bootstrap();
   TUTTI_TRY(process.status());
   TUTTI_TRY((*process)->refusal_);
   return process;
 }
 
-Result<Process*> Process::for_meeting() {
-  // The destructor runs at exit(), not at a death: a process that returns from main is no lost peer.
+Result<Process*> Process::for_bootstrap() {
+  // Runs at exit(), not when the process is killed: returning from main loses no peer.
   struct Leaver {
     Result<Process*> process;
     ~Leaver() {
@@ -75,7 +75,7 @@ Result<Process*> Process::create() {
   std::unique_ptr<Process> process(new Process);
   TUTTI_TRY(process->prepare());
   only_process.store(process.get(), std::memory_order_release);
-  // Never freed: see the head of process.h.
+  // Never freed: see process.h.
   return process.release();
 }
 
@@ -84,7 +84,7 @@ bool Process::in_forked_child() {
   return only != nullptr && !only->is_original();
 }
 
-/// What meetings need; what ranks need besides may fail.
+/// What a bootstrap needs. What ranks need in addition may fail.
 Status Process::prepare() {
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return system_error("mmap", errno);
@@ -92,14 +92,14 @@ Status Process::prepare() {
   *static_cast<char*>(page) = 1;
   original_ = static_cast<const char*>(page);
   auto config = read_config(process_environment());
-  config_ = config ? std::move(*config) : read_meeting_config(process_environment());
-  // Last of what may fail: the heap and the life descriptor of ranks are for ever.
+  config_ = config ? std::move(*config) : read_bootstrap_config(process_environment());
+  // The last step that may fail: the heap and the life descriptor are never freed.
   auto control = ControlThread::start();
   TUTTI_TRY(control.status());
   control_ = std::move(*control);
   servers_ = std::make_unique<BootstrapServers>(*control_);
   const Status fits = check_interfaces(config_.socket_ifname);
-  if (!fits) config_.socket_ifname.clear();  // to meet the others nevertheless, and tell them
+  if (!fits) config_.socket_ifname.clear();  // to join the other ranks anyway and tell them
   refusal_ = !config ? config.status() : !fits ? fits : prepare_ranks();
   return Status::ok();
 }
@@ -128,8 +128,8 @@ Status Process::prepare_ranks() {
     heap_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   }
   auto heap = SymmetricHeap::create(heap_bytes);
-  // A limit on address space (ulimit -v) must not stop programs that never ask for memory of the heap. Peers
-  // map it too, so it then takes a part of what is left.
+  // A limit on address space (ulimit -v) must not stop programs that never use the heap. Peers map it too, so
+  // it takes only a part of what is left.
   while (!heap && config_.heap_bytes == 0 && heap_bytes > kLeastHeapBytes) {
     heap_bytes /= kHeapShrink;
     heap = SymmetricHeap::create(heap_bytes);
@@ -178,7 +178,7 @@ void Process::add_communicator(const Peers* peers, const UniqueId& id) {
     const std::scoped_lock lock(communicators_mutex_);
     communicators_.push_back(peers);
   }
-  // Not under the lock that a report takes: it may be asked for at once.
+  // Not under communicators_mutex_: the inspector may call report() at once.
   const std::scoped_lock lock(mutex_);
   if (inspector_ == nullptr) {
     inspector_ = Inspector::start(*control_, config_, id, [this] { return report(); });

@@ -1,9 +1,8 @@
-// Process: what all communicators of this process share: settings, the control thread, the symmetric heap,
-// proof of life for peers, and the means to notice a fork.
+// Process: what all communicators of this process share: settings, control thread, symmetric heap, proof of
+// life, fork detection.
 //
-// The only object of its kind in the tree that is reached without being passed (Process::instance): a C API
-// has nowhere else to keep it. It is made at the first call and never destroyed, so that a process may exit
-// at any moment, from any thread, without tearing anything down.
+// The only global object (Process::instance): a C API has nowhere else to keep it. It is made at the first
+// call and never destroyed, so a process may exit at any time, from any thread.
 #pragma once
 
 #include <array>
@@ -32,7 +31,7 @@
 
 namespace tutti {
 
-/// A peer process's heap as it is mapped here.
+/// Mapped in this process.
 struct PeerHeap {
   Mapping mapping;
 };
@@ -43,57 +42,52 @@ class Process {
 
   /// Errors: kInvalidArgument (environment), kSystemError. Thread-safe.
   static Result<Process*> instance();
-  /// The same, also where instance() is refused: such a process can make ids and meet, with the settings that
-  /// can be read, so that other ranks learn why it takes no part. Errors: kSystemError (no control thread).
-  /// Thread-safe.
-  static Result<Process*> for_meeting();
+  /// Also works where instance() fails: the process can make ids and join a bootstrap, to tell other ranks
+  /// why it fails. Errors: kSystemError (no control thread). Thread-safe.
+  static Result<Process*> for_bootstrap();
 
   const Config& config() const { return config_; }
-  /// The table of Config::choice_file, or the built-in one.
+  /// From Config::choice_file, or the built-in table.
   const ChoiceTable& choice() const { return choice_; }
   ControlThread& control() { return *control_; }
   SymmetricHeap& heap() { return *heap_; }
-  /// Random; tells this process from every other one.
+  /// Random; unique to this process.
   const Token& token() const { return token_; }
-  /// Peers that hold this descriptor see it hang up when this process has ended, however it ended.
+  /// Hangs up in peers when this process ends, however it ends.
   int life_fd() const { return life_read_.get(); }
 
-  /// False in a child that was forked after the process began to use tutti. One load.
+  /// False in a child that was forked after the first use of tutti. One load.
   bool is_original() const { return *original_ != 0; }
-  /// Whether this is such a child. Does not begin to use tutti.
+  /// Whether this is such a child. No first use of tutti.
   static bool in_forked_child();
-  /// Status of a call in such a child.
   static Status forked();
 
-  /// Keeps the segments of this process's ranks, so that its other ranks share the mapping.
+  /// Keeps segments, so that the ranks of this process share the mapping.
   void add_segment(uint64_t key, const std::shared_ptr<Segment>& segment);
   std::shared_ptr<Segment> find_segment(uint64_t key);
-  /// Keeps in mind whom to tell when the process exits.
+  /// The control plane is told when the process exits.
   void add_plane(const std::shared_ptr<ControlPlane>& plane);
-  /// A new id, served from here: for ranks of any hosts, or of this one. Errors: as BootstrapServers::open.
+  /// A new id, served here, for ranks of any hosts or of this host only. Errors: as BootstrapServers::open.
   Result<UniqueId> make_id(bool network);
-  /// The ids that are served from here.
   BootstrapServers& bootstrap_servers() { return *servers_; }
-  /// Communicators that report() tells of, from start to end of their lives. `id`: by which it was joined.
+  /// report() tells of a communicator from its creation to its destruction. `id`: the one that the rank
+  /// joined.
   void add_communicator(const Peers* peers, const UniqueId& id);
   void remove_communicator(const Peers* peers);
-  /// What all ranks of this process are doing, for people. Called on the control thread.
+  /// What all ranks of this process are doing, for a person. On the control thread.
   std::string report();
-  /// The devices of ranks of this process; the driver is looked for at the first call. Errors: kUnsupported.
+  /// Looks for the driver at the first call. Errors: kUnsupported.
   Result<Devices*> devices();
-  /// Null while no rank of this process has asked for a device.
+  /// Null until a rank of this process asks for a device.
   Devices* devices_in_use() const { return devices_in_use_.load(std::memory_order_acquire); }
-  /// Looks after the ranks on them.
   RelaunchThread& relaunch_thread() { return relaunch_thread_; }
-  /// Where this process runs.
   const Locality& locality() const { return locality_; }
-  /// Hands files to peers; made at the first call. Errors: kSystemError.
+  /// Made at the first call. Errors: kSystemError.
   Result<FileServer*> file_server();
-  /// Where the file server of the process `token` is found.
   static std::string file_server_name(const Token& token);
-  /// The process exits in good order: peers that still finish an operation need nothing more of it.
+  /// Tells peers, at a normal exit, that this process finishes no more operations.
   void leave_all();
-  /// The heap of the process `token`, mapped once for all communicators. `file` is its heap descriptor.
+  /// Mapped once for all communicators. `file` is the heap's descriptor.
   Result<std::shared_ptr<PeerHeap>> peer_heap(const Token& token, const FileDescriptor& file, size_t bytes);
 
  private:
@@ -103,7 +97,7 @@ class Process {
   Status prepare_ranks();
 
   Config config_;
-  Status refusal_;  ///< why there can be no ranks here
+  Status refusal_;  ///< why no ranks can exist here
   ChoiceTable choice_;
   std::unique_ptr<ControlThread> control_;
   std::unique_ptr<BootstrapServers> servers_;
@@ -112,7 +106,7 @@ class Process {
   Locality locality_;
   FileDescriptor life_read_;
   FileDescriptor life_write_;
-  const volatile char* original_ = nullptr;  ///< a page that fork() gives to the child empty
+  const volatile char* original_ = nullptr;  ///< fork() gives the child an empty page
   std::mutex mutex_;
   std::map<uint64_t, std::weak_ptr<Segment>> segments_;
   std::map<Token, std::weak_ptr<PeerHeap>> peer_heaps_;

@@ -6,8 +6,8 @@
 namespace tutti {
 namespace {
 
-// What is pulled and then reduced: small enough to stay in a core's second cache, large enough that the
-// system call's microsecond is a tenth of its copy.
+// Data that is pulled and then reduced should fit the L2 cache. Its copy takes ten times as long as the
+// system call (1 us).
 constexpr uint32_t kBounceSlots = 4;
 
 }  // namespace
@@ -43,7 +43,7 @@ RecvLink* RankLinks::recv_link(uint32_t peer, uint32_t channel) {
   return link.get();
 }
 
-/// Completes a reading end, and tells the writer what this rank can do.
+/// Completes a reading end, and tells the writer whether this rank can pull.
 std::unique_ptr<RecvLink> RankLinks::open_recv(uint32_t peer, RecvLink link) {
   link.peer = peer;
   link.reference_offset = peers_[peer].reference_offset;
@@ -78,10 +78,10 @@ RecvLink* RankLinks::published_by(uint32_t peer) {
   return link.get();
 }
 
-PeerExposedBuffer RankLinks::window(uint32_t peer) {
+PeerExposedBuffer RankLinks::exposed_buffer(uint32_t peer) {
   const PeerSegment& at = peers_[peer];
   if (at.is_remote) return {};
-  return {.window = &at.segment->header().window,
+  return {.buffer = &at.segment->header().exposed,
           .reference_offset = at.reference_offset,
           .same_process = at.same_process};
 }

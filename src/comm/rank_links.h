@@ -1,5 +1,5 @@
-// RankLinks: the ends of one rank's links: rings in the segments of its host, and for ranks of other hosts
-// the local rings that connections carry.
+// RankLinks: the ends of one rank's links. The rings lie in the host's segments, or, for other hosts, in
+// local memory that connections serve.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@
 
 namespace tutti {
 
-/// Those of one stripe of the rank's operations.
+/// The links of one stripe.
 class RankLinks final : public LinkTable {
  public:
-  /// `peers`, by rank, and `remote` (null where all ranks are on one host) outlive the links. `remote` serves
-  /// stripe 0 only.
+  /// `peers` (by rank) and `remote` outlive the links. `remote` serves stripe 0 only, and is null if all
+  /// ranks are on one host.
   void connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe,
                const std::vector<PeerSegment>& peers, NetworkConnections* remote);
   SendLink* send_link(uint32_t peer, uint32_t channel) override;
   RecvLink* recv_link(uint32_t peer, uint32_t channel) override;
   SendLink* publish_link() override;
   RecvLink* published_by(uint32_t peer) override;
-  PeerExposedBuffer window(uint32_t peer) override;
+  PeerExposedBuffer exposed_buffer(uint32_t peer) override;
 
  private:
   using Bounce = std::vector<std::byte>;

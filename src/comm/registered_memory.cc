@@ -13,23 +13,22 @@
 
 namespace tutti {
 
-/// What a rank says in each exchange.
 struct RegistrationAnswer {
   RegistrationOffer offer;
-  Process::Token process{};  ///< where the offer's file is fetched
+  Process::Token process{};  ///< of the process whose file server has the file
   FileSecret secret{};
-  std::array<char, 384> obstacle{};  ///< empty: all is well
+  std::array<char, 384> obstacle{};  ///< empty: none
 
   void refuse(const Status& why) { why.text().copy(obstacle.data(), obstacle.size() - 1); }
 };
 
-/// What a rank offers, while the others fetch its file.
+/// Kept while the others fetch the file.
 struct OfferedRegistration {
   OwnRegistration own;
   std::optional<FileOffer> file;
 };
 
-/// One exchange. Whether no rank has refused; the lowest of those that have tells people why.
+/// Returns whether no rank has refused. The lowest rank that has refused logs the reason.
 Result<bool> MemoryRegistrations::agree(const RegistrationAnswer& mine,
                                         std::vector<RegistrationAnswer>& all) const {
   Call call;
@@ -51,7 +50,6 @@ Result<bool> MemoryRegistrations::agree(const RegistrationAnswer& mine,
   return true;
 }
 
-/// Reaches what the others offer; while it does they keep their files at hand.
 Status MemoryRegistrations::open(uint32_t number, const std::vector<RegistrationAnswer>& answers,
                                  uint64_t timeout_ms) const {
   std::vector<RegistrationOffer> offers;
@@ -71,7 +69,6 @@ Status MemoryRegistrations::open(uint32_t number, const std::vector<Registration
   return options_.device.rank().open_registration(number, offers, files);
 }
 
-/// Finds out, and tells, what the others need to reach the memory.
 Status MemoryRegistrations::offer(const void* buffer, uint64_t bytes, OfferedRegistration& offered,
                                   RegistrationAnswer& mine) const {
   auto server = options_.process.file_server();
@@ -92,7 +89,7 @@ Result<uint32_t> MemoryRegistrations::add(const void* buffer, uint64_t bytes, ui
   uint32_t number = 1;
   while (numbers_.contains(number)) ++number;
   if (number >= options_.device.rank().registration_end()) {
-    log_line(format("rank %u has %zu regions, more there cannot be; calls go on as before",
+    log_line(format("rank %u has %zu registered buffers and can have no more; calls go on as before",
                     options_.peers.rank(), numbers_.size()));
     return 0u;
   }
@@ -113,7 +110,7 @@ Result<uint32_t> MemoryRegistrations::add(const void* buffer, uint64_t bytes, ui
   });
   if (!met || !*agreed) {
     if (opened) options_.device.rank().close_registration(number);
-    // The others wait for this rank's answer, or take the memory for a region.
+    // The other ranks wait for this rank's answer, or take the memory as registered.
     if (!met) options_.peers.raise(met);
     TUTTI_TRY(met);
     return 0u;
@@ -125,7 +122,8 @@ Result<uint32_t> MemoryRegistrations::add(const void* buffer, uint64_t bytes, ui
 }
 
 Status MemoryRegistrations::remove(uint32_t number, bool waits, uint64_t timeout_ms) {
-  // What goes on after a failure may use it: then it is kept until the rank is destroyed, and not counted.
+  // A kernel may still use the memory after an error. It is kept until the rank is destroyed, and not
+  // counted.
   if (!options_.device.wait_until_idle()) return options_.peers.error();
   options_.device.rank().close_registration(number);
   numbers_.erase(number);
@@ -134,7 +132,6 @@ Status MemoryRegistrations::remove(uint32_t number, bool waits, uint64_t timeout
   return waits ? wait_until_all_have_closed(timeout_ms) : Status::ok();
 }
 
-/// Until the peers have closed as many regions as this rank.
 Status MemoryRegistrations::wait_until_all_have_closed(uint64_t timeout_ms) const {
   const uint32_t closed = options_.peers.own().status.closed_registrations.load(std::memory_order_relaxed);
   const uint64_t deadline_ns = deadline_after_ms(timeout_ms);
@@ -161,7 +158,6 @@ Status MemoryRegistrations::wait_until_all_have_closed(uint64_t timeout_ms) cons
   return Status::ok();
 }
 
-/// What is bound from now on finds the registered memory as it is now.
 void MemoryRegistrations::forget_bound() {
   options_.device.set_registered_count(numbers_.size());
   options_.device.forget_messages();

@@ -1,10 +1,10 @@
-// MemoryRegistrations: device memory that all ranks of a communicator register together, so that each loads
-// from and stores to the others' where it lies.
+// MemoryRegistrations: device memory that all ranks of a communicator register together, to load from and
+// store to each other's.
 //
-// To register is two exchanges: what each rank needs to reach the others, then whether it does. Memory is
-// registered on all ranks or on none, so which plans suit is known to all. To deregister, each rank ends its
-// own use and then waits on the host until the others have ended theirs: closing a mapping may wait for the
-// device, on which no other rank of the process may be waiting for this one by then.
+// Registering takes two exchanges: what each rank needs to reach the others, then whether it succeeds. All
+// ranks register or none, so all know which plans suit. To deregister, each rank ends its own use, then waits
+// on the host until the others have. Reason: closing a mapping may wait for the device, where by then no
+// other rank of the process may be waiting for this one.
 #pragma once
 
 #include <atomic>
@@ -24,25 +24,25 @@ namespace tutti {
 struct OfferedRegistration;
 struct RegistrationAnswer;
 
-/// All ranks, in the order of their calls.
+/// All ranks make these calls in the same order.
 class MemoryRegistrations {
  public:
   struct Options {
     Process& process;
     const Peers& peers;
     DeviceExecutor& device;
-    /// Runs a collective of the library's own, on host memory, in the order of this rank's calls.
+    /// Runs an internal collective on host memory, in the order of this rank's calls.
     std::function<Status(const Call&)> run;
-    /// What has been bound must be bound again, to find the registered memory as it is now.
+    /// Bound calls must be bound again, with the current registrations.
     std::function<void()> forget_bound;
   };
   explicit MemoryRegistrations(Options options) : options_(std::move(options)) {}
 
-  /// Its number, the same on all ranks, or 0: nothing is registered anywhere, because a peer cannot map the
-  /// memory. Errors: as `run`.
+  /// A number, the same on all ranks. 0: nothing is registered, because a peer cannot map the memory. Errors:
+  /// as `run`.
   Result<uint32_t> add(const void* buffer, uint64_t bytes, uint64_t timeout_ms);
-  /// Undoes `add`, once the rank's calls have ended. `waits`: until all ranks have done so, or something
-  /// fails; else the rank goes alone. Errors: as `run`; the memory is deregistered all the same.
+  /// Call it after the rank's calls have ended. `waits`: until all ranks have done so, or an error occurs.
+  /// Errors: as `run`; the memory is deregistered anyway.
   Status remove(uint32_t number, bool waits, uint64_t timeout_ms);
 
  private:

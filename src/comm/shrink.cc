@@ -9,7 +9,6 @@
 namespace tutti {
 namespace {
 
-// Between two looks at who has come.
 constexpr long kLookNs = 50'000;
 
 }  // namespace
@@ -38,13 +37,12 @@ Result<std::optional<Members>> ShrinkProtocol::agree_on_members(const std::vecto
   forget_snapshots();
   show(ShrinkState::kAgreeing);
   for (;;) {
-    // Those that are lost to this rank may well live, and be about to go on without it.
+    // Ranks that this rank calls lost may live and continue without it.
     if (is_given_up()) {
       return Status(
           Code::kPeerLost,
           format("rank %u was stopped or cut off for longer than the heartbeat (TUTTI_HEARTBEAT_MS), "
-                 "so that others have given it up, and go on without it: it cannot come back; destroy "
-                 "the communicator",
+                 "so the others have given it up and go on without it: destroy the communicator",
                  peers_.rank()));
     }
     std::vector<uint32_t> ranks;
@@ -63,7 +61,7 @@ Result<std::optional<Members>> ShrinkProtocol::agree_on_members(const std::vecto
     if (*members) {
       tried_ = (*members)->id;
       follows_ = (*members)->contains(peers_.rank());
-      show(ShrinkState::kMeeting);
+      show(ShrinkState::kBootstrap);
       return members;
     }
     if (follows_) TUTTI_TRY(find_refusal(*tried_));
@@ -73,20 +71,18 @@ Result<std::optional<Members>> ShrinkProtocol::agree_on_members(const std::vecto
 
 void ShrinkProtocol::hold_next(const UniqueId& id) {
   held_ = shrink_tag(id);
-  show(ShrinkState::kMeeting);
+  show(ShrinkState::kBootstrap);
 }
 
 void ShrinkProtocol::give_up(const Status& why) {
   held_ = 0;
   show(ShrinkState::kAway);
-  // Of a mismatch all know by the refusal of the rank that has found it, and that this one goes by its
-  // leaving.
+  // All ranks know of a mismatch from the rank that found it. They know of an abort because this rank leaves.
   const bool is_known = why.code() == Code::kMismatch || is_stopped();
   if (!follows_ || is_known) return withdraw_decision();
   publish({.ranks = {}, .lost = {peers_.rank()}, .id = *tried_});
 }
 
-/// Tells all ranks of a decision, or of what has become of one.
 void ShrinkProtocol::publish(const Members& members) const {
   write_decision(peers_.own().decision, members);
   if (peers_.control_plane() != nullptr) peers_.control_plane()->send_members(members.pack());
@@ -97,20 +93,19 @@ void ShrinkProtocol::show(ShrinkState::Phase phase) const {
   peers_.own().status.shrink.store(state.pack());
 }
 
-/// What was seen before says nothing about now.
 void ShrinkProtocol::forget_snapshots() {
   seen_.assign(peers_.rank_count(), std::nullopt);
   awaited_.assign(peers_.rank_count(), 0);
 }
 
-/// What a peer shows, at some moment since forget_snapshots(); nothing where it has not answered yet.
+/// The peer's state since forget_snapshots(); empty until it has answered.
 std::optional<ShrinkState> ShrinkProtocol::see(uint32_t rank) {
   std::optional<ShrinkState>& seen = seen_[rank];
   if (!peers_.is_remote(rank)) {
     seen = ShrinkState::unpack(peers_.page(rank).shrink.load());
     return seen;
   }
-  // One question at a time; an answer to one that was asked before does not count.
+  // One question at a time. Earlier answers do not count.
   uint64_t& awaited = awaited_[rank];
   const ControlPlane::View view = peers_.control_plane()->view(rank);
   const bool has_answered = awaited != 0 && view.answers >= awaited;
@@ -119,7 +114,7 @@ std::optional<ShrinkState> ShrinkProtocol::see(uint32_t rank) {
   return seen;
 }
 
-/// Who neither leads nor holds anything has nothing to look for but the decision.
+/// A rank that neither leads nor holds a communicator waits for the decision.
 ShrinkStep ShrinkProtocol::next_step(const std::vector<uint32_t>& ranks) {
   const bool leads = ranks[0] == peers_.rank();
   if (!leads && held_ == 0) return ShrinkStep::kWait;
@@ -130,7 +125,7 @@ ShrinkStep ShrinkProtocol::next_step(const std::vector<uint32_t>& ranks) {
   return shrink_step(held_, leads, others);
 }
 
-/// What the rank that leads has decided, unless that has been tried.
+/// The leader's decision, unless this rank has tried it.
 Result<std::optional<Members>> ShrinkProtocol::find_decision(uint32_t leader) const {
   if (leader == peers_.rank()) return std::optional<Members>();
   const Members members = read_decision(peers_.header(leader).decision);
@@ -139,12 +134,11 @@ Result<std::optional<Members>> ShrinkProtocol::find_decision(uint32_t leader) co
   return std::optional(members);
 }
 
-/// The next shrink must not find it.
+/// The next shrink must not find the decision.
 void ShrinkProtocol::withdraw_decision() const {
   if (!read_decision(peers_.own().decision).ranks.empty()) publish({});
 }
 
-/// For whom this rank waits.
 std::string ShrinkProtocol::absent_of(const std::vector<uint32_t>& ranks) const {
   if (ranks[0] != peers_.rank() && held_ == 0)
     return std::to_string(ranks[0]) + " or a rank that it waits for";
@@ -157,7 +151,7 @@ std::string ShrinkProtocol::absent_of(const std::vector<uint32_t>& ranks) const 
   return absent;
 }
 
-/// Between two looks. `absent`: whom this rank waits for.
+/// `absent`: the ranks that this rank waits for.
 Status ShrinkProtocol::pause(uint64_t deadline_ns, const std::string& absent) const {
   if (is_stopped()) return {Code::kAborted, "the communicator was aborted by another thread"};
   if (now_ns() > deadline_ns) {
@@ -175,8 +169,8 @@ void ShrinkProtocol::refuse(const UniqueId& id) {
   publish({.ranks = {}, .lost = {}, .id = id});
 }
 
-/// Whether a rank that lives has refused the agreement of that id, or has given up after it. A refusal is
-/// what others give up for.
+/// An error if a live rank has refused the agreement of `id`, or has given up after it. A refusal is why
+/// others give up, so it comes first.
 Status ShrinkProtocol::find_refusal(const UniqueId& id) const {
   Status given_up;
   for (uint32_t rank = 0; rank < peers_.memory().size(); ++rank) {
@@ -184,10 +178,9 @@ Status ShrinkProtocol::find_refusal(const UniqueId& id) const {
     if (!said.ranks.empty() || said.id.nonce != id.nonce || peers_.presence(rank) != StatusPage::kHere)
       continue;
     if (said.lost.empty()) {
-      return {Code::kMismatch,
-              format("rank %u excludes other ranks from the next communicator than rank %u: all ranks "
-                     "must exclude the same",
-                     rank, peers_.rank())};
+      return {Code::kMismatch, format("rank %u and rank %u exclude different ranks from the next "
+                                      "communicator: all ranks must exclude the same",
+                                      rank, peers_.rank())};
     }
     given_up =
         Status(Code::kSystemError,
@@ -203,8 +196,8 @@ Result<std::optional<Members>> ShrinkProtocol::decide(const std::vector<uint32_t
   for (uint32_t rank = 0; rank < peers_.rank_count(); ++rank) {
     if (!members.contains(rank) && peers_.presence(rank) != StatusPage::kHere) members.lost.push_back(rank);
   }
-  // First: nobody may follow it and find this rank ready to take what it holds.
-  show(ShrinkState::kMeeting);
+  // First, so that a rank that follows the decision does not find this one ready to take what it holds.
+  show(ShrinkState::kBootstrap);
   publish(members);
   return std::optional(std::move(members));
 }
@@ -216,7 +209,7 @@ Status ShrinkProtocol::check_members(const Members& members, const std::vector<b
   }
   for (uint32_t rank = 0; rank < peers_.rank_count(); ++rank) {
     const bool is_in = members.contains(rank);
-    // Who is lost is noticed by some sooner than by others.
+    // Some ranks notice a loss sooner than others.
     const bool may_be_out =
         excluded[rank] || members.has_lost(rank) || peers_.presence(rank) != StatusPage::kHere;
     if (is_in ? !excluded[rank] : may_be_out) continue;
@@ -240,7 +233,6 @@ bool ShrinkProtocol::watch_members(const Members* members, BootstrapStop* stop) 
   });
 }
 
-/// Called on the control thread.
 void ShrinkProtocol::member_lost(uint32_t rank) {
   const std::scoped_lock lock(members_mutex_);
   if (members_ != nullptr && members_->contains(rank)) members_stop_->stop();

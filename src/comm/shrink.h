@@ -1,10 +1,10 @@
-// ShrinkProtocol: going on without the lost: how the ranks that are left agree on the next communicator.
+// ShrinkProtocol: how the remaining ranks agree on the next communicator after a loss.
 //
-// Each says on its status page that it has come. The lowest rank that lives decides, once all that live and
-// are not excluded have come, and publishes who they are and a new unique id. The other ranks follow the
-// decision, or that of the next rank when the lowest one dies. A member that is lost while they meet ends
-// that meeting, and they agree anew. A rank that has the new communicator ready agrees as well, until all
-// that live turn out to have it (shrink_state.h, docs/decisions/0016-shrink.md).
+// Each rank shows on its status page that it has come. When all live ranks that are not excluded have come,
+// the lowest one publishes its decision: the members and a new unique id. The others follow it, or the next
+// rank's if it dies. If a member is lost during the bootstrap, the ranks agree again. A rank with a ready
+// communicator agrees again too, until all live ranks have it (shrink_state.h,
+// docs/decisions/0016-shrink.md).
 #pragma once
 
 #include <atomic>
@@ -24,44 +24,41 @@
 
 namespace tutti {
 
-/// Beside operations, by one thread, but where a function says otherwise.
+/// One thread, outside operations, unless stated.
 class ShrinkProtocol {
  public:
-  /// Makes the id of a next communicator; served from this process.
+  /// Makes the next id, served by this process.
   using MakeId = std::function<Result<UniqueId>()>;
 
   /// `peers` outlives the protocol.
   ShrinkProtocol(const Peers& peers, MakeId make_id) : peers_(peers), make_id_(std::move(make_id)) {}
 
-  /// Before the first agree_on_members. Waits for ranks that are on their way out of the shrink before, and
-  /// need to see that this one is. Errors: kTimeout, kAborted (stop).
+  /// Call it before the first agree_on_members. Waits for ranks that are still leaving the previous shrink
+  /// and must see this rank there. Errors: kTimeout, kAborted (stop).
   Status begin(uint64_t deadline_ns);
-  /// Waits until all ranks that live and are not `excluded` (by rank) have come here too, and agrees with
-  /// them: on who makes up the next communicator, which they are to meet in now; or, no members, that the one
-  /// which this rank holds is the next communicator of all. Errors: kTimeout naming who has not come,
-  /// kMismatch (a rank excludes others), kAborted (stop), kSystemError (also: a member of the last agreement
-  /// that lives has given up).
+  /// Agrees with all live ranks that are not `excluded` (by rank). Members: join the next communicator with
+  /// them now. Empty: all take the communicator that this rank holds. Errors: kTimeout, with the missing
+  /// ranks; kMismatch (a rank excludes others); kAborted (stop); kSystemError, also if a live member of the
+  /// last agreement has given up.
   Result<std::optional<Members>> agree_on_members(const std::vector<bool>& excluded, uint64_t deadline_ns);
-  /// This rank has the communicator ready that is met under `id`, in place of any that it held before, and
-  /// keeps it until the shrink ends or it holds another.
+  /// This rank has the communicator of `id` ready, and holds it until the shrink ends or it holds another.
   void hold_next(const UniqueId& id);
-  /// From now on `stop` is called when one of the members is lost; null: no more. False when one is lost
-  /// already, or the shrink was stopped.
+  /// Calls `stop` when a member is lost. Null: stops watching. False if one is lost already or the shrink was
+  /// stopped.
   bool watch_members(const Members* members, BootstrapStop* stop);
-  /// Whether this rank may follow that agreement. Errors: kMismatch (another rank excludes others),
-  /// kInvalidUsage (it excludes this rank).
+  /// Whether this rank may follow. Errors: kMismatch (another rank excludes others), kInvalidUsage (this rank
+  /// is excluded).
   Status check_members(const Members& members, const std::vector<bool>& excluded) const;
-  /// Tells all ranks that this one does not follow the agreement of that id.
+  /// Refuses the agreement of `id`, and tells all ranks.
   void refuse(const UniqueId& id);
-  /// This rank gives up, and what it holds, because of `why`. Ranks that have followed the same agreement are
-  /// told not to wait for it.
+  /// Gives up what this rank holds. Ranks that followed the same agreement learn not to wait.
   void give_up(const Status& why);
-  /// Ends a shrink that another thread is in, now or later: the communicator is aborted. Any thread.
+  /// The communicator is aborted: ends the shrink of another thread, now or later. Any thread.
   void stop();
-  /// Whether other ranks have given this one up, for it was stopped or cut off: there is no way back.
+  /// Whether the other ranks have given this one up, because it was stopped or cut off. Final.
   bool is_given_up() const { return peers_.presence(peers_.rank()) != StatusPage::kHere; }
   bool is_stopped() const { return stopped_.load(std::memory_order_acquire); }
-  /// A rank of the communicator is lost. On the control thread.
+  /// The control thread calls this.
   void member_lost(uint32_t rank);
 
  private:
@@ -80,17 +77,17 @@ class ShrinkProtocol {
   const Peers& peers_;
   MakeId make_id_;
   uint64_t held_ = 0;              ///< ShrinkState::held
-  std::optional<UniqueId> tried_;  ///< the last decision that was followed, in this shrink or before
-  bool follows_ = false;           ///< `tried_`, in this shrink, as one of its members
-  /// What this rank knows of the others, as they were at a moment since it began to agree. Of a rank on
-  /// another host it comes with the answer of the number in awaited_; 0: not asked yet.
+  std::optional<UniqueId> tried_;  ///< last decision followed, in this shrink or before
+  bool follows_ = false;           ///< as a member, in this shrink
+  /// State of each other rank since this rank began to agree. From another host it comes with the answer
+  /// numbered in awaited_ (0: not asked yet).
   std::vector<std::optional<ShrinkState>> seen_;
   std::vector<uint64_t> awaited_;
 
   std::atomic<bool> stopped_{false};
   std::mutex members_mutex_;
-  const Members* members_ = nullptr;       ///< whose loss stops members_stop_; guarded by members_mutex_
-  BootstrapStop* members_stop_ = nullptr;  ///< as members_
+  const Members* members_ = nullptr;  ///< a loss stops members_stop_; guarded by members_mutex_
+  BootstrapStop* members_stop_ = nullptr;
 };
 
 }  // namespace tutti

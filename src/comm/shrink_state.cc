@@ -9,7 +9,7 @@ uint64_t shrink_tag(const UniqueId& id) {
   uint64_t tag = 0;
   static_assert(sizeof(id.nonce) >= sizeof(tag));
   std::memcpy(&tag, id.nonce.data(), sizeof(tag));
-  // 0 says that there is none.
+  // 0 stands for no communicator.
   return std::max<uint64_t>(tag & ~uint64_t{3}, 4);
 }
 

@@ -1,7 +1,6 @@
-// ShrinkState: what a rank shows the others while they look for a next communicator, and what follows for a
-// rank that has looked at all of them. docs/decisions/0016-shrink.md has the protocol and its invariants.
-//
-// Pure: tests/sim/shrink_model_test.cc tries every order of events with it.
+// ShrinkState: what a rank shows during a shrink, and what it does after seeing all others.
+// docs/decisions/0016-shrink.md has the protocol and its invariants. A pure function:
+// tests/sim/shrink_model_test.cc tries every order of events.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +13,15 @@ namespace tutti {
 
 struct ShrinkState {
   enum Phase : uint32_t {
-    kAway = 0,      ///< in no shrink, or out of one that has failed
-    kAgreeing = 1,  ///< it looks for what to do next
-    kMeeting = 2,   ///< it has followed a decision, and sets the next communicator up
-    kThrough = 3,   ///< it goes on in `held`, whatever becomes of the others
+    kAway = 0,       ///< in no shrink, or its shrink has failed
+    kAgreeing = 1,   ///< looking for its next step
+    kBootstrap = 2,  ///< follows a decision, and sets up the next communicator
+    kThrough = 3,    ///< goes on in `held`, whatever happens to the others
   };
 
   Phase phase = kAway;
-  /// The next communicator that it has ready, by its tag; 0: none. Whoever has one knows that all its members
-  /// have set up theirs, though not that they know.
+  /// Tag of the next communicator that this rank has ready; 0: none. All its members have set it up, but need
+  /// not know that.
   uint64_t held = 0;
 
   uint64_t pack() const { return held | phase; }
@@ -30,17 +29,17 @@ struct ShrinkState {
   friend bool operator==(const ShrinkState&, const ShrinkState&) = default;
 };
 
-/// The tag of the communicator that is met under an id: 62 bits of its nonce, which is random.
+/// 62 bits of the id's random nonce.
 uint64_t shrink_tag(const UniqueId& id);
 
 enum class ShrinkStep {
-  kWait,    ///< for report of the others, or for the decision of the rank that leads
-  kTake,    ///< go on in the held communicator: nobody who lives can ever do otherwise
-  kDecide,  ///< who leads decides on a new one
+  kWait,    ///< for other ranks, or for the leader's decision
+  kTake,    ///< go on in the held communicator: no live rank can do otherwise
+  kDecide,  ///< the leader decides on a new communicator
 };
 
-/// What a rank that agrees may do. `held`: its own. `others`: every other rank that lives and is not
-/// excluded, each as it was at some moment since this rank began to agree; none where that is not known yet.
+/// The next step of an agreeing rank that holds `held`. `others`: the state of every other live, not excluded
+/// rank since this rank began to agree; empty if not known yet.
 ShrinkStep shrink_step(uint64_t held, bool leads, std::span<const std::optional<ShrinkState>> others);
 
 }  // namespace tutti

@@ -9,7 +9,7 @@ namespace {
 
 using Address = std::vector<std::byte>;
 
-/// The piece of an address that begins at `offset`; empty behind its end.
+/// The piece at `offset`; empty beyond the end.
 template <typename Bytes>
 auto piece_of(Bytes& address, uint64_t offset) {
   const uint64_t start = std::min<uint64_t>(offset, address.size());

@@ -1,4 +1,4 @@
-// The address blobs of transports, which every rank sends to all ranks during set-up.
+// The transports' address blobs: during set-up every rank sends its own to all ranks.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,13 @@
 
 namespace tutti {
 
-/// Sends a blob of at most kMostSharedBytes to all ranks, and returns the blobs of all ranks, by rank. All
-/// ranks call it equally often, with blobs of equal size. Blocks. As Bootstrap::share.
+/// Sends a blob of at most kMostSharedBytes to all ranks, and returns all blobs by rank. All ranks call it
+/// equally often with equal sizes. Blocks. Errors: as Bootstrap::share.
 using ShareBlob = std::function<Result<std::vector<std::vector<std::byte>>>(std::span<const std::byte> blob)>;
 inline constexpr size_t kMostSharedBytes = 512;
 
-/// Transport::address() of every rank, by rank. Addresses of any length travel in pieces. Without a call of
-/// `share` where the transport has no addresses. All ranks call it for the same transports in the same order.
-/// Errors: as `share`.
+/// Transport::address() of every rank, sent in pieces; no `share` for a transport without addresses. All
+/// ranks call it for the same transports in the same order. Errors: as `share`.
 Result<std::vector<std::vector<std::byte>>> share_addresses(const ShareBlob& share,
                                                             const Transport& transport, uint32_t rank_count);
 

@@ -158,7 +158,7 @@ Result<Config> read_config(const Environment& environment) {
   return config;
 }
 
-Config read_meeting_config(const Environment& environment) {
+Config read_bootstrap_config(const Environment& environment) {
   Config config;
   read_interfaces(environment, config.socket_ifname);
   read_text(environment, "TUTTI_HOSTID", config.host_id);

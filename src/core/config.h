@@ -110,7 +110,7 @@ Result<Config> read_config(const Environment& environment);
 
 /// The settings by which a rank finds the others and proves itself, where they can be read, and defaults for
 /// the rest: for a rank whose settings are refused, to tell the others.
-Config read_meeting_config(const Environment& environment);
+Config read_bootstrap_config(const Environment& environment);
 
 /// The process's environment.
 Environment process_environment();

@@ -50,7 +50,6 @@ inline constexpr int kMulticastDriverVersion = 12010;
   F(mem_free_host, cuMemFreeHost, PFN_cuMemFreeHost_v2000)                                                         \
   F(mem_host_register, cuMemHostRegister, PFN_cuMemHostRegister_v6050)                                             \
   F(mem_host_unregister, cuMemHostUnregister, PFN_cuMemHostUnregister_v4000)                                       \
-  F(mem_host_get_device_pointer, cuMemHostGetDevicePointer, PFN_cuMemHostGetDevicePointer_v3020)                   \
   F(mem_get_allocation_granularity, cuMemGetAllocationGranularity, PFN_cuMemGetAllocationGranularity_v10020)       \
   F(mem_create, cuMemCreate, PFN_cuMemCreate_v10020)                                                               \
   F(mem_release, cuMemRelease, PFN_cuMemRelease_v10020)                                                            \

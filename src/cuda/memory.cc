@@ -76,8 +76,6 @@ Result<RegisteredMemory> RegisteredMemory::add(const Context& context, void* add
   RegisteredMemory memory;
   memory.context_ = &context;
   memory.address_ = address;
-  TUTTI_TRY(driver.check(driver.mem_host_get_device_pointer(&memory.device_address_, address, 0),
-                         "cuMemHostGetDevicePointer"));
   return memory;
 }
 
@@ -86,7 +84,6 @@ RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept
     reset();
     context_ = other.context_;
     address_ = std::exchange(other.address_, nullptr);
-    device_address_ = std::exchange(other.device_address_, 0);
   }
   return *this;
 }
@@ -96,7 +93,6 @@ void RegisteredMemory::reset() {
   const CurrentContext current(*context_);
   (void)context_->driver().mem_host_unregister(address_);
   address_ = nullptr;
-  device_address_ = 0;
 }
 
 namespace {

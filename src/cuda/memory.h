@@ -70,13 +70,11 @@ class RegisteredMemory {
   RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
   ~RegisteredMemory() { reset(); }
 
-  CUdeviceptr device_address() const { return device_address_; }
   void reset();
 
  private:
   const Context* context_ = nullptr;
   void* address_ = nullptr;
-  CUdeviceptr device_address_ = 0;
 };
 
 /// Copies between any two addresses of the process and waits; for set-up. Errors: kSystemError.

@@ -198,7 +198,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   Result<std::byte*> shared_scratch(uint64_t bytes) override { return memory_.shared_scratch(bytes); }
   Status check_pointer(std::string_view name, const void* address) const override;
   bool has_peer(const DeviceRank& other) const override;
-  uint32_t registration_end() const override { return cuda::kRegionEnd; }
+  uint32_t registration_end() const override { return cuda::kRegisteredEnd; }
   Result<OwnRegistration> offer_registration(const void* address, uint64_t bytes) const override;
   Status open_registration(uint32_t number, std::span<const RegistrationOffer> offers,
                            std::span<const FileDescriptor> files) override;
@@ -244,12 +244,12 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint32_t receive_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
     return send_multicast(peer, stripe, use);
   }
-  cuda::PeerExposedBuffer window(uint32_t peer) override {
-    return {.window = peers_[peer].links->exposed_buffer(), .regions = registrations_.table(peer)};
+  cuda::PeerExposedBuffer exposed_buffer(uint32_t peer) override {
+    return {.buffer = peers_[peer].links->exposed_buffer(), .registered = registrations_.table(peer)};
   }
-  uint64_t find_locality(const void* address, uint64_t bytes) override {
+  uint64_t find_location(const void* address, uint64_t bytes) override {
     const Reach reach = registrations_.find(address);
-    return bytes <= reach.bytes ? reach.place : 0;
+    return bytes <= reach.bytes ? reach.location : 0;
   }
 
   Status borrow_blocks(std::span<const DevicePeer> ranks);
@@ -288,7 +288,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   cuda::RecvLink multicast_receive(uint32_t peer, uint32_t stripe, cuda::Multicast use) const;
   std::vector<cuda::SendLink> make_sends() const;
   std::vector<cuda::RecvLink> make_receives() const;
-  Result<DeviceProgramHold> place(const cuda::Image& image, DeviceMark mark);
+  Result<DeviceProgramHold> install(const cuda::Image& image, DeviceMark mark);
   const cuda::Kernel& kernel(const CudaProgram& program) const {
     return program.by_packets ? device_.run_short : device_.run;
   }

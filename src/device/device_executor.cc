@@ -103,7 +103,7 @@ Result<std::unique_ptr<BoundCall>> DeviceExecutor::bind(const BoundCall& call, c
   options.op = request.request.op;
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = message_bytes(call, request);
-  options.places =
+  options.direct_writes =
       options.message_bytes >= std::min(options_.config.direct_write_bytes, kDeviceDirectWriteBytes);
   const bool by_packets = goes_by_packets(call, request);
   const uint32_t count =

@@ -94,7 +94,7 @@ cuda::RecvLink CudaRank::multicast_receive(uint32_t peer, uint32_t stripe, Multi
           .slot_bytes = end.slot_bytes,
           .peer = peer,
           .credit_mask = collects ? 0 : end.credit_mask,
-          .regions = nullptr,
+          .registered = nullptr,
           .next = 0};
 }
 

@@ -20,9 +20,9 @@ using cuda::Context;
 constexpr uint32_t kMostBlocks = 32;
 
 template <class T>
-Status keep(Result<T> made, T& place) {
+Status keep(Result<T> made, T& target) {
   TUTTI_TRY(made.status());
-  place = std::move(*made);
+  target = std::move(*made);
   return Status::ok();
 }
 
@@ -88,8 +88,8 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
     if (theirs.file == nullptr)
       return refuse(
           {Code::kUnsupported, "it is on another host, and device memory is not sent to other hosts yet"});
-    const DeviceMemoryHandle ticket{.kind = DeviceMemoryHandle::kFile, .bytes = links_->memory.bytes()};
-    auto memory = PeerDeviceMemory::open(context_, ticket, *theirs.file);
+    const DeviceMemoryHandle handle{.kind = DeviceMemoryHandle::kFile, .bytes = links_->memory.bytes()};
+    auto memory = PeerDeviceMemory::open(context_, handle, *theirs.file);
     if (!memory) return refuse(memory.status());
     peers_[peer].links = std::make_shared<DeviceLinks>();
     peers_[peer].links->mapped = std::move(*memory);
@@ -148,7 +148,7 @@ Status CudaRank::connect(std::span<const DevicePeer> ranks) {
   }
   TUTTI_TRY(registrations_.open(ways_to(ranks)));
   cuda::RankState state{};
-  state.window = links_->exposed_buffer();
+  state.exposed = links_->exposed_buffer();
   TUTTI_TRY(cuda::copy_now(context_, state_, &state, sizeof(state)));
   const auto sends = make_sends();
   TUTTI_TRY(cuda::copy_now(context_, sends_, sends.data(), sends.size() * sizeof(sends[0])));
@@ -224,7 +224,7 @@ std::vector<cuda::RecvLink> CudaRank::make_receives() const {
                        .slot_bytes = end.slot_bytes,
                        .peer = peer,
                        .credit_mask = end.credit_mask,
-                       .regions = registrations_.table(peer),
+                       .registered = registrations_.table(peer),
                        .next = 0});
     }
   }
@@ -233,7 +233,7 @@ std::vector<cuda::RecvLink> CudaRank::make_receives() const {
 
 Result<DeviceProgramHold> CudaRank::bind(const Plan& plan, std::span<const Geometry> stripes,
                                          const BindOptions& options, DeviceMark mark) {
-  return place(cuda::bind(plan, stripes, options, *this), std::move(mark));
+  return install(cuda::bind(plan, stripes, options, *this), std::move(mark));
 }
 
 Result<DeviceProgramHold> CudaRank::bind_short(const Plan& plan, std::span<const Geometry> stripes,
@@ -241,15 +241,15 @@ Result<DeviceProgramHold> CudaRank::bind_short(const Plan& plan, std::span<const
   std::vector<cuda::MailLink> mail;
   for (uint32_t peer = 0; peer < rank_count_; ++peer)
     mail.push_back({.out = mailbox(peer, rank_), .in = mailbox(rank_, peer)});
-  return place(cuda::bind_short(plan, stripes, options, mail), std::move(mark));
+  return install(cuda::bind_short(plan, stripes, options, mail), std::move(mark));
 }
 
 Result<DeviceProgramHold> CudaRank::bind_messages(const BindOptions& options, DeviceMark mark) {
   const cuda::Image image = cuda::bind_messages(mark.messages, options, *this);
-  return place(image, std::move(mark));
+  return install(image, std::move(mark));
 }
 
-Result<DeviceProgramHold> CudaRank::place(const cuda::Image& image, DeviceMark mark) {
+Result<DeviceProgramHold> CudaRank::install(const cuda::Image& image, DeviceMark mark) {
   const BesideCaptures beside(driver());
   const std::scoped_lock lock(mutex_);
   cuda::Image marked = image;

@@ -43,7 +43,7 @@ struct DevicePeer {
 
 /// What a rank tells others about memory that it registers.
 struct RegistrationOffer {
-  std::array<std::byte, 128> ticket{};
+  std::array<std::byte, 128> handle{};
   uint32_t has_file = 0;  ///< 1: a file goes with the offer
 };
 

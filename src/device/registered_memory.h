@@ -59,12 +59,12 @@ class RegisteredMemoryTable {
   };
 
   Result<uint64_t> reach(uint32_t peer, const RegistrationOffer& offer, const FileDescriptor& file,
-                         RegisteredRange& region) const;
+                         RegisteredRange& range) const;
   Status set(uint32_t peer, uint32_t number, uint64_t address) const;
 
   const cuda::Context& context_;
   std::vector<RegistrationPath> ways_;
-  cuda::DeviceMemory tables_;                          ///< kRegionEnd addresses per rank
+  cuda::DeviceMemory tables_;                          ///< kRegisteredEnd addresses per rank
   std::map<uint64_t, RegisteredRange> registrations_;  ///< by address of this rank's part; no two overlap
 };
 

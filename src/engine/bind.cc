@@ -62,7 +62,7 @@ void Operation::bind_step(const Plan& plan, const Step& step, const BindOptions&
   offsets_.resize(ends_.size());
   const StepUse use = StepUse::of(plan, step, options.op);
   choose_kernel(plan, step, options, use, bound);
-  if (options.places) find_exposed_buffers(direct_write_peers(plan, step, use), links, bound);
+  if (options.direct_writes) find_exposed_buffers(direct_write_peers(plan, step, use), links, bound);
   bound.slice_bytes = slice_bytes_;
   steps_.push_back(bound);
 }
@@ -116,15 +116,15 @@ void Operation::choose_kernel(const Plan& plan, const Step& step, const BindOpti
 
 /// The exposed buffers of all receivers of the step's result, if each receiver has one.
 void Operation::find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound) {
-  std::vector<PeerExposedBuffer> windows;
-  windows.reserve(peers.size());
-  for (const uint32_t peer : peers) windows.push_back(links.window(peer));
-  if (std::any_of(windows.begin(), windows.end(),
-                  [](const PeerExposedBuffer& w) { return w.window == nullptr; }))
+  std::vector<PeerExposedBuffer> exposed;
+  exposed.reserve(peers.size());
+  for (const uint32_t peer : peers) exposed.push_back(links.exposed_buffer(peer));
+  if (std::any_of(exposed.begin(), exposed.end(),
+                  [](const PeerExposedBuffer& e) { return e.buffer == nullptr; }))
     return;
-  bound.first_exposed = static_cast<uint32_t>(windows_.size());
-  bound.exposed_count = static_cast<uint32_t>(windows.size());
-  windows_.insert(windows_.end(), windows.begin(), windows.end());
+  bound.first_exposed = static_cast<uint32_t>(exposed_.size());
+  bound.exposed_count = static_cast<uint32_t>(exposed.size());
+  exposed_.insert(exposed_.end(), exposed.begin(), exposed.end());
 }
 
 /// With one round and adjacent chunks, the step's chunks travel as one piece.

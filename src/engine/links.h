@@ -14,16 +14,16 @@ inline constexpr uint32_t kLinkChannels = kPlanChannels + 1;
 
 /// A peer's ExposedBuffer, and how this rank reaches the peer's memory.
 struct PeerExposedBuffer {
-  const ExposedBuffer* window = nullptr;
+  const ExposedBuffer* buffer = nullptr;
   uint64_t reference_offset = 0;  ///< add to an address in the peer's symmetric heap
   bool same_process = false;
 
   /// The peer's receive buffer in call number `call`; null while this rank cannot write there.
   std::byte* open(uint64_t call) const {
-    if (window == nullptr || load_shared(window->call, std::memory_order_acquire) != call) return nullptr;
-    const uint64_t address = load_shared(window->address, std::memory_order_relaxed);
+    if (buffer == nullptr || load_shared(buffer->call, std::memory_order_acquire) != call) return nullptr;
+    const uint64_t address = load_shared(buffer->address, std::memory_order_relaxed);
     if (same_process) return reinterpret_cast<std::byte*>(address);
-    if (load_shared(window->in_heap, std::memory_order_relaxed) == 0) return nullptr;
+    if (load_shared(buffer->in_heap, std::memory_order_relaxed) == 0) return nullptr;
     return reinterpret_cast<std::byte*>(address + reference_offset);
   }
 };
@@ -45,7 +45,7 @@ class LinkTable {
   virtual SendLink* publish_link() = 0;
   virtual RecvLink* published_by(uint32_t peer) = 0;
   /// Never open unless memory is shared.
-  virtual PeerExposedBuffer window(uint32_t /*peer*/) { return {}; }
+  virtual PeerExposedBuffer exposed_buffer(uint32_t /*peer*/) { return {}; }
 };
 
 }  // namespace tutti

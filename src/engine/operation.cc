@@ -204,7 +204,7 @@ bool Operation::next_step(BoundLane& lane) {
   const uint16_t signature = signature_ ^ step.signature;
   reduce::Job& job = step.job;
   bool pulls = false;
-  bool placed = false;
+  bool direct = false;
   bool onto_itself = false;
   for (uint32_t i = 0; i < source_count; ++i) {
     RecvLink* link = ends[i].recv;
@@ -220,7 +220,7 @@ bool Operation::next_step(BoundLane& lane) {
     }
     job.sources[i] = link->span(word);
     pulls = pulls || flag::carriage(word) == Carriage::kPull;
-    placed = placed || (flag::carriage(word) == Carriage::kReference && link->address() == kWrittenDirectly);
+    direct = direct || (flag::carriage(word) == Carriage::kReference && link->address() == kWrittenDirectly);
   }
   for (uint32_t i = source_count; i < end_count; ++i) {
     SendLink* link = ends[i].send;
@@ -235,7 +235,7 @@ bool Operation::next_step(BoundLane& lane) {
     }
     job.sinks[i - source_count] = link->span(bytes);
   }
-  if (placed) {
+  if (direct) {
     job.sources[0] = output_place(step);
     onto_itself = true;
   }
@@ -245,7 +245,7 @@ bool Operation::next_step(BoundLane& lane) {
   }
   const bool refers = step.refer && bytes >= std::min(reference_bytes_, pull_bytes_);
   if (refers || (onto_itself && step.copies)) {
-    if (step.exposed_count == 0 || !place_result(step, bytes)) write_some(step, bytes, refers);
+    if (step.exposed_count == 0 || !write_directly(step, bytes)) write_some(step, bytes, refers);
   } else {
     job.count = bytes >> step.element_shift;
     step.kernel(job);
@@ -375,7 +375,7 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers) {
 
 /// Writes the result to the receivers' exposed buffers and to this rank's, and tells the receivers. False:
 /// one exposes no buffer in this call.
-bool Operation::place_result(const BoundStep& step, uint64_t bytes) {
+bool Operation::write_directly(const BoundStep& step, uint64_t bytes) {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   const uint32_t own = step.refer_end - step.source_count;
   const auto offset = static_cast<std::byte*>(step.job.sinks[own]) - bases_[kOutputBase];
@@ -385,7 +385,7 @@ bool Operation::place_result(const BoundStep& step, uint64_t bytes) {
   job.streaming_sinks = 0;
   job.count = bytes >> step.element_shift;
   for (uint32_t i = 0; i < step.exposed_count; ++i) {
-    std::byte* const buffer = windows_[step.first_exposed + i].open(call_);
+    std::byte* const buffer = exposed_[step.first_exposed + i].open(call_);
     if (buffer == nullptr) return false;
     job.streaming_sinks |= streams << job.sink_count;
     job.sinks[job.sink_count++] = buffer + offset;

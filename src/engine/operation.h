@@ -47,7 +47,7 @@ struct BindOptions {
   uint64_t streaming_bytes = UINT64_MAX;
   uint64_t reference_bytes = UINT64_MAX;  ///< from this size on, slices travel by reference in shared memory
   uint64_t pull_bytes = UINT64_MAX;       ///< from this size on, the reader pulls slices where it can
-  bool places = false;                    ///< allow direct writes into exposed buffers
+  bool direct_writes = false;             ///< allow direct writes into exposed buffers
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
   uint64_t least_slice_bytes = SliceLimits{}.least;
@@ -103,7 +103,7 @@ class Operation {
   void allow_pulling(bool allowed) { pulling_ = allowed; }
 
   /// Whether direct writes are possible. If so, the caller opens its ExposedBuffer before `start`.
-  bool places() const { return !windows_.empty(); }
+  bool writes_directly() const { return !exposed_.empty(); }
 
   const Obstacle& obstacle() const { return obstacle_; }
   /// Whether peers may still read this call's buffers.
@@ -181,7 +181,7 @@ class Operation {
   Progress advance_lane(BoundLane& lane, uint32_t polls);
   Progress run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t left);
   void write_some(const BoundStep& step, uint64_t bytes, bool refers);
-  bool place_result(const BoundStep& step, uint64_t bytes);
+  bool write_directly(const BoundStep& step, uint64_t bytes);
   void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
   bool pull_sources(BoundStep& step, uint64_t bytes, uint64_t left);
@@ -200,7 +200,7 @@ class Operation {
   std::vector<uint32_t> message_steps_;
   std::vector<std::byte> scratch_;
   std::vector<SendLink*> reference_links_;
-  std::vector<PeerExposedBuffer> windows_;
+  std::vector<PeerExposedBuffer> exposed_;
   uint64_t call_ = 0;
   uint32_t round_count_ = 1;
   uint64_t round_bytes_ = 0;

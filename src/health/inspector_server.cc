@@ -65,30 +65,30 @@ InspectorServer::~InspectorServer() {
 
 void InspectorServer::admit(FileDescriptor socket) {
   if (visitors_.size() >= kVisitorsMax) dismiss(visitors_.begin());
-  const Locality place = visitors_.emplace(visitors_.end());
+  const VisitorEntry visitor = visitors_.emplace(visitors_.end());
   auto opened = FrameSocket::open(
       *loop_, std::move(socket), 0,
-      {.on_frame = [this, place](const Frame&) { dismiss(place); },  // visitors may not send anything
-       .on_closed = [this, place](const Status&) { dismiss(place); }});
+      {.on_frame = [this, visitor](const Frame&) { dismiss(visitor); },  // visitors may not send anything
+       .on_closed = [this, visitor](const Status&) { dismiss(visitor); }});
   if (!opened) {
-    visitors_.erase(place);
+    visitors_.erase(visitor);
     return;
   }
-  place->socket = std::move(*opened);
-  place->deadline = loop_->call_at(loop_->now() + kVisitNs, [this, place] { dismiss(place); });
+  visitor->socket = std::move(*opened);
+  visitor->deadline = loop_->call_at(loop_->now() + kVisitNs, [this, visitor] { dismiss(visitor); });
   std::string text = report_();
   if (text.size() > kReportBytesMost) text.resize(kReportBytesMost);
   auto parts = static_cast<uint32_t>(text.size() / kMaxFrameText + 1);
   for (size_t at = 0; parts > 0; at += kMaxFrameText) {
     const auto part = std::as_bytes(std::span(text)).subspan(at, std::min(kMaxFrameText, text.size() - at));
-    place->socket->send({.kind = FrameKind::kText, .number = --parts},
-                        std::make_shared<const std::vector<std::byte>>(part.begin(), part.end()));
+    visitor->socket->send({.kind = FrameKind::kText, .number = --parts},
+                          std::make_shared<const std::vector<std::byte>>(part.begin(), part.end()));
   }
 }
 
-void InspectorServer::dismiss(Locality place) {
-  loop_->cancel(place->deadline);
-  visitors_.erase(place);
+void InspectorServer::dismiss(VisitorEntry visitor) {
+  loop_->cancel(visitor->deadline);
+  visitors_.erase(visitor);
 }
 
 Result<std::string> inspect(const HostPort& where, const Credentials& credentials, uint64_t deadline_ns) {

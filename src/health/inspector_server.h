@@ -41,12 +41,12 @@ class InspectorServer {
     std::unique_ptr<FrameSocket> socket;
     EventLoop::Timer deadline;
   };
-  using Locality = std::list<Visitor>::iterator;
+  using VisitorEntry = std::list<Visitor>::iterator;
 
   InspectorServer(ControlThread& control, std::function<std::string()> report)
       : control_(control), report_(std::move(report)) {}
   void admit(FileDescriptor socket);
-  void dismiss(Locality place);
+  void dismiss(VisitorEntry visitor);
 
   ControlThread& control_;
   std::function<std::string()> report_;

@@ -15,17 +15,15 @@
 namespace tutti {
 namespace {
 
-// Connections taken in one turn, so that a flood leaves time for those that are here.
+// Connections accepted in one turn, so that a flood leaves time for existing ones.
 constexpr int kAcceptsPerTurn = 64;
-// How long to leave new connections in the kernel's queue when descriptors have run out.
 constexpr uint64_t kPauseNs = 10'000'000;
 
-// What strangers may take of the descriptors that the process may open, and what even the smallest limit
-// leaves for ranks that come at once.
+// The share of descriptors for unproved connections, and the minimum for ranks that come together.
 constexpr rlim_t kStrangersShare = 8;
 constexpr rlim_t kLeastPending = 8;
 
-/// By Stranger.
+/// The index is a Stranger.
 constexpr std::array<const char*, kStrangerKinds> kStrangerTexts = {
     "closed the connection without a word", "closed the connection before it proved anything",
     "does not know the key of this bootstrap", "did not prove itself in time",
@@ -83,7 +81,7 @@ bool Acceptor::displace() {
   return true;
 }
 
-/// Out of descriptors: the listener would be ready for ever.
+/// Without descriptors the listener would stay ready forever.
 void Acceptor::pause() {
   loop_.change(listener_.get(), 0);
   resume_ = loop_.call_at(loop_.now() + kPauseNs, [this] { loop_.change(listener_.get(), EPOLLIN); });
@@ -95,20 +93,20 @@ void Acceptor::admit(FileDescriptor socket, const Endpoint& peer) {
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   const int fd = socket.get();
-  const Locality place = pending_.insert(
+  const PendingEntry entry = pending_.insert(
       pending_.end(), {std::move(socket), peer, false,
                        AcceptorHandshake(options_.credentials, nonce, options_.judge), EventLoop::Timer{}});
-  if (!loop_.watch(fd, EPOLLIN, [this, place](uint32_t) { ready(place); })) {
-    pending_.erase(place);
+  if (!loop_.watch(fd, EPOLLIN, [this, entry](uint32_t) { ready(entry); })) {
+    pending_.erase(entry);
     return;
   }
-  place->deadline = loop_.call_at(loop_.now() + options_.proof_timeout_ms * 1'000'000, [this, place] {
-    refuse_stranger(place, counts_.timed_out, Stranger::kStalled);
+  entry->deadline = loop_.call_at(loop_.now() + options_.proof_timeout_ms * 1'000'000, [this, entry] {
+    refuse_stranger(entry, counts_.timed_out, Stranger::kStalled);
   });
-  if (!write(*place)) end(place);
+  if (!write(*entry)) end(entry);
 }
 
-/// All messages fit into the empty buffer of a new socket: a partial write is a broken peer.
+/// Every message fits into a new socket's empty buffer: a partial write means a broken peer.
 bool Acceptor::write(Pending& pending) {
   const auto output = pending.handshake.output();
   if (output.empty()) return true;
@@ -118,54 +116,54 @@ bool Acceptor::write(Pending& pending) {
   return true;
 }
 
-void Acceptor::ready(Locality place) {
+void Acceptor::ready(PendingEntry entry) {
   std::array<std::byte, kResponseBytes> buffer;
-  const ssize_t got = recv(place->socket.get(), buffer.data(), place->handshake.wanted(), MSG_DONTWAIT);
+  const ssize_t got = recv(entry->socket.get(), buffer.data(), entry->handshake.wanted(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) {
-    if (!place->spoke && is_of_ours(place->peer)) return refuse(place, counts_.refused);
-    return refuse_stranger(place, counts_.refused, place->spoke ? Stranger::kBroke : Stranger::kSilent);
+    if (!entry->spoke && is_of_ours(entry->peer)) return refuse(entry, counts_.refused);
+    return refuse_stranger(entry, counts_.refused, entry->spoke ? Stranger::kBroke : Stranger::kSilent);
   }
-  place->spoke = true;
-  const Status fed = place->handshake.feed(std::span(buffer).first(static_cast<size_t>(got)));
-  const bool written = write(*place);
+  entry->spoke = true;
+  const Status fed = entry->handshake.feed(std::span(buffer).first(static_cast<size_t>(got)));
+  const bool written = write(*entry);
   if (!fed && fed.code() == Code::kInvalidArgument) {
-    return refuse_stranger(place, counts_.refused, Stranger::kNoProof);
+    return refuse_stranger(entry, counts_.refused, Stranger::kNoProof);
   }
-  if (!fed) return refuse(place, counts_.refused);
-  if (!place->handshake.is_done()) return;
-  proved_.insert(place->peer.address);
-  if (!written) return refuse(place, counts_.refused);
+  if (!fed) return refuse(entry, counts_.refused);
+  if (!entry->handshake.is_done()) return;
+  proved_.insert(entry->peer.address);
+  if (!written) return refuse(entry, counts_.refused);
   ++counts_.accepted;
-  const Claim claim = place->handshake.claim();
-  loop_.forget(place->socket.get());
-  FileDescriptor socket = std::move(place->socket);
+  const Claim claim = entry->handshake.claim();
+  loop_.forget(entry->socket.get());
+  FileDescriptor socket = std::move(entry->socket);
   choose_congestion_control(socket.get());
-  loop_.cancel(place->deadline);
-  pending_.erase(place);
-  // The owner may close this acceptor now: a copy of the handler outlives it.
+  loop_.cancel(entry->deadline);
+  pending_.erase(entry);
+  // Copied, because the handler may destroy this acceptor.
   const auto on_peer = options_.on_peer;
   on_peer(claim, std::move(socket));
 }
 
-void Acceptor::end(Locality place) {
-  loop_.cancel(place->deadline);
-  loop_.forget(place->socket.get());
-  pending_.erase(place);
+void Acceptor::end(PendingEntry entry) {
+  loop_.cancel(entry->deadline);
+  loop_.forget(entry->socket.get());
+  pending_.erase(entry);
 }
 
-void Acceptor::refuse(Locality place, uint64_t& count) {
+void Acceptor::refuse(PendingEntry entry, uint64_t& count) {
   ++count;
-  end(place);
+  end(entry);
 }
 
-void Acceptor::refuse_stranger(Locality place, uint64_t& count, Stranger kind) {
+void Acceptor::refuse_stranger(PendingEntry entry, uint64_t& count, Stranger kind) {
   const auto index = static_cast<size_t>(kind);
   if (!std::exchange(told_[index], true) && options_.on_stranger) {
-    options_.on_stranger("refused a connection from " + place->peer.text() + ": it " + kStrangerTexts[index] +
-                         "; further ones like it are refused without a word");
+    options_.on_stranger("refused a connection from " + entry->peer.text() + ": it " + kStrangerTexts[index] +
+                         "; further connections of this kind are refused silently");
   }
-  refuse(place, count);
+  refuse(entry, count);
 }
 
 }  // namespace tutti

@@ -17,19 +17,18 @@
 namespace tutti {
 namespace {
 
-// Before the next address is tried while the last one is silent (RFC 8305, section 5).
+// How long an address may be silent before the next one is tried (RFC 8305, section 5).
 constexpr uint64_t kStaggerNs = 250'000'000;
-// One address: from the SYN to the verdict.
+// The time for one address, from SYN to result.
 constexpr uint64_t kAttemptNs = 10'000'000'000;
 constexpr uint64_t kFirstRetryNs = 10'000'000;
 constexpr uint64_t kLongestRetryNs = 1'000'000'000;
-// A listener that is flooded may drop a rank of ours; a wrong key stays wrong.
+// A flooded listener may drop a rank. A wrong key stays wrong.
 constexpr int kKeyRefusalsMax = 3;
 
 }  // namespace
 
-/// Shared with the thread that resolves: it may outlive the connector, because name services cannot be
-/// interrupted.
+/// Shared with the resolving thread, which may outlive the connector: name services cannot be interrupted.
 struct Connector::Resolution {
   FileDescriptor done;
   Result<std::vector<Endpoint>> result = Status(Code::kInternal, "not resolved yet");
@@ -45,7 +44,7 @@ std::unique_ptr<Connector> Connector::start(EventLoop& loop, ConnectorOptions op
     }
     raw->finish(raw->unreachable(Code::kTimeout, "was not reached before the deadline"));
   });
-  // From the loop, so that `on_done` never runs before start has returned.
+  // Begin in the loop, so that `on_done` never runs before start() returns.
   connector->retry_ = loop.call_at(0, [raw] { raw->begin_round(); });
   return connector;
 }
@@ -73,7 +72,7 @@ void Connector::begin_resolving() {
   const Status watched = loop_.watch(resolution->done.get(), EPOLLIN, [this](uint32_t) { end_resolving(); });
   if (!watched) return finish(watched);
   resolution_ = resolution;
-  // Detached: the name service has no deadline, this connector has one. It touches nothing but what it owns.
+  // Detached: the name service has no deadline. The thread touches only what it owns.
   std::thread([resolution, resolve = options_.resolve, name = options_.name] {
     resolution->result = resolve(name);
     const uint64_t one = 1;
@@ -86,7 +85,7 @@ void Connector::end_resolving() {
   loop_.forget(resolution_->done.get());
   const auto resolution = std::move(resolution_);
   uint64_t one = 0;
-  // Orders the reading of the result after its writing, for whoever checks that (thread sanitizer).
+  // Orders the read of the result after its write, for the thread sanitizer.
   (void)!read(resolution->done.get(), &one, sizeof(one));
   if (!resolution->result) {
     last_ = resolution->result.status();
@@ -104,36 +103,36 @@ void Connector::try_next() {
     if (attempts_.empty()) end_round();
     return;
   }
-  const Locality place = attempts_.emplace(attempts_.end());
-  place->endpoint = targets_[next_++];
+  const AttemptEntry attempt = attempts_.emplace(attempts_.end());
+  attempt->endpoint = targets_[next_++];
   if (next_ < targets_.size()) stagger_ = loop_.call_at(loop_.now() + kStaggerNs, [this] { try_next(); });
   Nonce nonce;
-  if (const Status random = fill_random(nonce); !random) return fail(place, random);
-  place->handshake = std::make_unique<ConnectorHandshake>(options_.credentials, options_.claim, nonce);
+  if (const Status random = fill_random(nonce); !random) return fail(attempt, random);
+  attempt->handshake = std::make_unique<ConnectorHandshake>(options_.credentials, options_.claim, nonce);
   sockaddr_storage storage;
-  const socklen_t length = place->endpoint.to_sockaddr(storage);
-  place->socket = FileDescriptor(socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!place->socket.is_open()) return fail(place, system_error("opening a TCP socket", errno));
+  const socklen_t length = attempt->endpoint.to_sockaddr(storage);
+  attempt->socket = FileDescriptor(socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!attempt->socket.is_open()) return fail(attempt, system_error("opening a TCP socket", errno));
   const int on = 1;
-  setsockopt(place->socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  begin_unpaced(place->socket.get());
-  if (connect(place->socket.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0 &&
+  setsockopt(attempt->socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  begin_unpaced(attempt->socket.get());
+  if (connect(attempt->socket.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0 &&
       errno != EINPROGRESS) {
     const int error = errno;
-    place->socket.reset();
+    attempt->socket.reset();
     transient_ = transient_ || options_.patient;
-    return fail(place, {Code::kPeerLost, std::strerror(error)});
+    return fail(attempt, {Code::kPeerLost, std::strerror(error)});
   }
-  const Status watched = loop_.watch(place->socket.get(), EPOLLIN | EPOLLOUT,
-                                     [this, place](uint32_t events) { ready(place, events); });
+  const Status watched = loop_.watch(attempt->socket.get(), EPOLLIN | EPOLLOUT,
+                                     [this, attempt](uint32_t events) { ready(attempt, events); });
   if (!watched) {
-    place->socket.reset();
-    return fail(place, watched);
+    attempt->socket.reset();
+    return fail(attempt, watched);
   }
-  place->deadline = loop_.call_at(loop_.now() + kAttemptNs, [this, place] {
+  attempt->deadline = loop_.call_at(loop_.now() + kAttemptNs, [this, attempt] {
     transient_ = true;
-    fail(place, {Code::kPeerLost,
-                 place->connected ? "connected, but it does not greet as tutti does" : "no answer"});
+    fail(attempt,
+         {Code::kPeerLost, attempt->connected ? "connected, but tutti does not answer there" : "no answer"});
   });
 }
 
@@ -144,7 +143,7 @@ Status Connector::advance(Attempt& attempt, uint32_t events) {
     socklen_t length = sizeof(error);
     getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) {
-      // Nobody listens there yet, or never: the caller knows which.
+      // Perhaps nobody listens there yet. The caller knows (`patient`).
       transient_ = transient_ || options_.patient;
       return {Code::kPeerLost, std::strerror(error)};
     }
@@ -157,7 +156,7 @@ Status Connector::advance(Attempt& attempt, uint32_t events) {
   const ssize_t got = recv(fd, buffer.data(), attempt.handshake->wanted(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Status::ok();
   if (got <= 0) {
-    // A listener under attack drops whom it does not know yet.
+    // A flooded listener drops peers that it does not know yet.
     transient_ = true;
     return {Code::kPeerLost,
             got == 0 ? "it closed the connection during the handshake" : std::strerror(errno)};
@@ -175,40 +174,39 @@ Status Connector::advance(Attempt& attempt, uint32_t events) {
   return Status::ok();
 }
 
-void Connector::ready(Locality place, uint32_t events) {
-  const Status status = advance(*place, events);
+void Connector::ready(AttemptEntry attempt, uint32_t events) {
+  const Status status = advance(*attempt, events);
   if (!status) {
-    // With another address under way it may be that one which is there already; one that has not been tried
-    // may lead elsewhere.
+    // Another attempt may already be connected here, and an untried address may lead elsewhere.
     const bool is_last = attempts_.size() == 1 && next_ == targets_.size();
-    if (place->handshake->refusal_is_final() && is_last) {
-      const Status verdict(status.code(),
-                           format("%s at %s: %s", options_.who.c_str(), place->endpoint.text().c_str(),
-                                  std::string(status.text()).c_str()));
-      return finish(verdict);
+    if (attempt->handshake->refusal_is_final() && is_last) {
+      const Status result(status.code(),
+                          format("%s at %s: %s", options_.who.c_str(), attempt->endpoint.text().c_str(),
+                                 std::string(status.text()).c_str()));
+      return finish(result);
     }
-    return fail(place, status);
+    return fail(attempt, status);
   }
-  if (!place->handshake->is_done()) return;
-  loop_.forget(place->socket.get());
-  FileDescriptor socket = std::move(place->socket);
+  if (!attempt->handshake->is_done()) return;
+  loop_.forget(attempt->socket.get());
+  FileDescriptor socket = std::move(attempt->socket);
   finish(std::move(socket));
 }
 
-void Connector::fail(Locality place, const Status& why) {
-  reasons_.push_back(place->endpoint.text() + " (" + std::string(why.text()) + ")");
+void Connector::fail(AttemptEntry attempt, const Status& why) {
+  reasons_.push_back(attempt->endpoint.text() + " (" + std::string(why.text()) + ")");
   if (last_.is_ok() || why.code() != Code::kPeerLost) last_ = why;
-  drop(place);
+  drop(attempt);
   try_next();
 }
 
-void Connector::drop(Locality place) {
-  loop_.cancel(place->deadline);
-  if (place->socket.is_open()) loop_.forget(place->socket.get());
-  attempts_.erase(place);
+void Connector::drop(AttemptEntry attempt) {
+  loop_.cancel(attempt->deadline);
+  if (attempt->socket.is_open()) loop_.forget(attempt->socket.get());
+  attempts_.erase(attempt);
 }
 
-/// No address let us in: again, if that may change.
+/// Tries again if that may help.
 void Connector::end_round() {
   if (last_.code() == Code::kInvalidArgument) ++key_refusals_;
   const bool again = last_.code() == Code::kInvalidArgument ? key_refusals_ < kKeyRefusalsMax : transient_;
@@ -234,7 +232,7 @@ void Connector::finish(Result<FileDescriptor> result) {
   loop_.cancel(stagger_);
   loop_.cancel(retry_);
   loop_.cancel(deadline_);
-  // The owner may destroy this connector now.
+  // Moved out, because the callback may destroy this connector.
   const auto on_done = std::exchange(on_done_, nullptr);
   on_done(std::move(result));
 }

@@ -1,6 +1,6 @@
-// Connector: the connecting side of authenticated connections. Tries every address of a listener, each a
-// moment after the one before (the idea of RFC 8305), until one of them has let this rank in; says of each
-// why it did not.
+// Connector: the connecting side of authenticated connections. It tries a listener's addresses one after the
+// other, with a short delay (as in RFC 8305), until one admits this rank. Otherwise it reports why each
+// failed.
 #pragma once
 
 #include <functional>
@@ -20,25 +20,24 @@ namespace tutti {
 using ResolveFunction = std::function<Result<std::vector<Endpoint>>(const HostPort&)>;
 
 struct ConnectorOptions {
-  std::string who;                  ///< for messages: "rank 4", "the rendezvous"
-  std::vector<Endpoint> endpoints;  ///< where it listens; or
-  HostPort name;                    ///< a name to be resolved, when `endpoints` is empty
+  std::string who;  ///< for messages: "rank 4", "the rendezvous"
+  std::vector<Endpoint> endpoints;
+  HostPort name;  ///< resolved if `endpoints` is empty
   Claim claim;
   Credentials credentials;
   uint64_t deadline_ns = 0;
-  /// The listener may not be there yet: a name that is not known and a refused connection are tried again
-  /// until the deadline.
+  /// The listener may not exist yet: retries an unknown name or refused connection until the deadline.
   bool patient = false;
-  ResolveFunction resolve = tutti::resolve;  ///< runs on a thread of its own: name services block
+  ResolveFunction resolve = tutti::resolve;  ///< on its own thread, because name services block
 };
 
 class Connector {
  public:
-  /// With a non-blocking socket, TCP_NODELAY set, that has passed the handshake, or: kPeerLost: no address
-  /// can be reached (each is named with its reason); kTimeout; what the handshake said (handshake.h).
+  /// Gets a non-blocking socket, TCP_NODELAY set, handshake passed. Errors: kPeerLost (no address can be
+  /// reached, with the reasons); kTimeout; of the handshake (handshake.h).
   using OnDone = std::function<void(Result<FileDescriptor>)>;
 
-  /// `on_done` is called once, from the loop, and may destroy the connector.
+  /// Calls `on_done` once, from the loop. `on_done` may destroy the connector.
   static std::unique_ptr<Connector> start(EventLoop& loop, ConnectorOptions options, OnDone on_done);
   ~Connector();
   Connector(const Connector&) = delete;
@@ -52,7 +51,7 @@ class Connector {
     bool connected = false;
     EventLoop::Timer deadline;
   };
-  using Locality = std::list<Attempt>::iterator;
+  using AttemptEntry = std::list<Attempt>::iterator;
   struct Resolution;
 
   Connector(EventLoop& loop, ConnectorOptions options, OnDone on_done)
@@ -61,11 +60,10 @@ class Connector {
   void begin_resolving();
   void end_resolving();
   void try_next();
-  void ready(Locality place, uint32_t events);
-  /// Where the attempt stands after what has come.
+  void ready(AttemptEntry attempt, uint32_t events);
   Status advance(Attempt& attempt, uint32_t events);
-  void fail(Locality place, const Status& why);
-  void drop(Locality place);
+  void fail(AttemptEntry attempt, const Status& why);
+  void drop(AttemptEntry attempt);
   void end_round();
   Status unreachable(Code code, const char* what) const;
   void finish(Result<FileDescriptor> result);
@@ -75,8 +73,8 @@ class Connector {
   OnDone on_done_;
   std::vector<Endpoint> targets_;     ///< of this round
   std::vector<std::string> reasons_;  ///< of this round: "host:port (why)"
-  Status last_;                       ///< of this round: the failure that says most
-  bool transient_ = false;            ///< of this round: some failure may pass
+  Status last_;                       ///< of this round: the most telling failure
+  bool transient_ = false;            ///< of this round: some failure may be temporary
   size_t next_ = 0;
   int rounds_ = 0;
   int key_refusals_ = 0;

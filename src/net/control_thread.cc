@@ -14,7 +14,6 @@
 namespace tutti {
 namespace {
 
-// How long new connections are left in the kernel's queue when descriptors have run out.
 constexpr uint64_t kPauseNs = 10'000'000;
 
 }  // namespace
@@ -58,7 +57,7 @@ void ControlThread::pause(int fd) {
 void ControlThread::run() {
   std::array<pollfd, 2> ready = {{{loop_->descriptor(), POLLIN, 0}, {wake_.get(), POLLIN, 0}}};
   for (;;) {
-    // Without the lock: others watch and forget meanwhile.
+    // Poll without the lock, so that other threads can watch and forget.
     poll(ready.data(), ready.size(), -1);
     if (ready[1].revents != 0) return;
     const std::scoped_lock lock(running_);

@@ -13,8 +13,8 @@
 namespace tutti {
 namespace {
 
-/// Before the first use of OpenSSL. Threads of this library may still use it while a process exits that has
-/// destroyed nothing: it must not be taken away under them.
+/// Call it before any use of OpenSSL: threads may use OpenSSL while the process exits, so it must not clean
+/// up.
 void keep_openssl_at_exit() {
   static const int kInitialized = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   static_cast<void>(kInitialized);
@@ -28,7 +28,7 @@ Key digest_of(std::string_view text) {
   keep_openssl_at_exit();
   Key key{};
   unsigned bytes = 0;
-  // Fails only when the library was built without SHA-256: nothing here could go on.
+  // Fails only in a library without SHA-256.
   if (EVP_Digest(text.data(), text.size(), reinterpret_cast<unsigned char*>(key.data()), &bytes, EVP_sha256(),
                  nullptr) != 1) {
     std::abort();

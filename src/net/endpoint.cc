@@ -20,7 +20,6 @@ namespace {
 
 constexpr int kBacklog = 4096;
 
-/// One entry of an interface filter and how it is compared.
 struct NameFilter {
   bool exclude = false;
   bool exact = false;
@@ -52,7 +51,7 @@ NameFilter parse_filter(std::string_view text) {
   return filter;
 }
 
-/// A failure leaves the reason in `error`.
+/// On failure, `error` is the reason.
 FileDescriptor open_listener(int family, uint16_t port, int& error) {
   FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
@@ -71,7 +70,7 @@ FileDescriptor open_listener(int family, uint16_t port, int& error) {
   return listens ? std::move(socket) : FileDescriptor();
 }
 
-/// Both families by one socket where the kernel has IPv6.
+/// One socket for both families, if the kernel has IPv6.
 FileDescriptor open_listener(uint16_t port, int& error) {
   FileDescriptor socket = open_listener(AF_INET6, port, error);
   if (socket.is_open() || error == EADDRINUSE) return socket;
@@ -93,8 +92,7 @@ size_t address_bytes(Endpoint::Family family) {
   return family == Endpoint::Family::kIpv4 ? 4 : 16;
 }
 
-/// An address that hosts of one link give themselves where nobody assigns any: it seldom leads to another
-/// host.
+/// Self-assigned: it seldom leads to another host.
 bool is_makeshift(const Endpoint& endpoint) {
   const bool is_ipv4 = endpoint.family == Endpoint::Family::kIpv4;
   return endpoint.is_link_local() ||
@@ -304,14 +302,14 @@ Result<Listener> listen_at(const ListenOptions& options) {
   return listener;
 }
 
-// Packed: port (2 bytes), then per endpoint its family (1 byte: 4 or 6) and address; zeros fill the rest.
+// Layout: port (2 bytes), then family (1 byte: 4 or 6) and address of each endpoint, then zeros.
 PackedEndpoints pack_endpoints(std::span<const Endpoint> endpoints) {
   PackedEndpoints packed{};
   if (endpoints.empty()) return packed;
   packed[0] = static_cast<std::byte>(endpoints[0].port);
   packed[1] = static_cast<std::byte>(endpoints[0].port >> 8);
   size_t at = 2;
-  std::array<size_t, 2> room = {2, 3};  // of IPv4 and of IPv6: neither crowds the other out
+  std::array<size_t, 2> room = {2, 3};  // of IPv4 and IPv6, so that neither crowds out the other
   for (const Endpoint& endpoint : endpoints) {
     size_t& left = room[endpoint.family == Endpoint::Family::kIpv6 ? 1 : 0];
     if (left == 0) continue;

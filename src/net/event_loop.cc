@@ -67,7 +67,7 @@ void EventLoop::cancel(Timer& timer) {
   timer = {};
 }
 
-/// The alarm rings no later than the first timer; a ring too early does no harm.
+/// Ringing too early does no harm.
 void EventLoop::arm() {
   if (timers_.empty()) return;
   const uint64_t first_ns = std::max<uint64_t>(timers_.begin()->first.time_ns, 1);
@@ -101,7 +101,7 @@ bool EventLoop::run(int timeout_ms) {
     const int fd = static_cast<int>(static_cast<uint32_t>(event.data.u64));
     const auto found = watches_.find(fd);
     if (found == watches_.end() || tag_of(fd, found->second.generation) != event.data.u64) continue;
-    // A handler may forget itself: keep it until it returns.
+    // A handler may forget itself, so keep it until it returns.
     const std::shared_ptr<Handler> handler = found->second.handler;
     (*handler)(event.events);
     any = any || fd != alarm_.get();

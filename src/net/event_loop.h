@@ -1,19 +1,18 @@
 // EventLoop: sockets and timers, driven by one thread.
 //
-// What the room owns (src/net): the means by which processes talk to each other beside the data. The room
-// knows nothing of ranks that meet, communicators or calls. It sees src/core only. Its parts:
-//   EventLoop, ControlThread        sockets and timers on the calling thread, or on a thread of their own
-//   local_socket, file_server       Unix sockets, and descriptors that are handed out over them
+// This folder, src/net, owns the communication of processes beside the data path. It knows nothing of
+// communicators, and sees src/core only. Its parts:
+//   EventLoop, ControlThread        sockets and timers on the calling thread, or on their own thread
+//   local_socket, file_server       Unix sockets, and descriptors sent over them
 //   endpoint, connector, acceptor   addresses; both ends of a new TCP connection
-//   handshake, crypto               how the two ends prove that they know a key
-//   frame, frame_socket, wire       what is said after that
+//   handshake, crypto               how both ends prove that they know a key
+//   frame, frame_socket, wire       the messages after that
 //   locality                        where a process runs
 //
-// A loop is an epoll instance whose descriptor becomes readable when anything is due, a timer included. So
-// the same state machines run three ways: a blocking call drives its own loop; one thread drives the loops of
-// a thousand simulated ranks; another epoll thread watches descriptor() and calls run_ready(). Time comes
-// from a clock that tests drive by hand. One thread at a time; handlers may forget any descriptor and cancel
-// any timer.
+// A loop is an epoll instance, whose descriptor is readable when anything is due, timers included. So the
+// same state machines run in three ways: a blocking call drives its own loop; one thread drives the loops of
+// a thousand simulated ranks; another epoll thread watches descriptor() and calls run_ready(). Tests can set
+// the clock. One thread at a time. Handlers may forget any descriptor and cancel any timer.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,7 @@ class EventLoop {
  public:
   using Handler = std::function<void(uint32_t events)>;
   using Clock = std::function<uint64_t()>;
-  /// Names one timer; a default one names none.
+  /// A default-constructed one names no timer.
   struct Timer {
     uint64_t time_ns = 0;
     uint64_t number = 0;
@@ -42,26 +41,24 @@ class EventLoop {
   /// Errors: kSystemError.
   static Result<std::unique_ptr<EventLoop>> create(Clock clock = now_ns);
 
-  /// Nanoseconds of the loop's clock.
   uint64_t now() const { return clock_(); }
 
-  /// Calls `handler` with the epoll events that come on `fd`: any of `events`, errors, hang-ups.
+  /// Calls `handler` with epoll events on `fd`: any of `events`, errors, hang-ups.
   Status watch(int fd, uint32_t events, Handler handler);
-  /// Awaits other events on a watched descriptor.
   void change(int fd, uint32_t events);
-  /// Call it before `fd` is closed. Its handler does not run again.
+  /// Call it before `fd` is closed. The handler does not run again.
   void forget(int fd);
 
-  /// Calls `action` once, when the clock has reached `time_ns`.
+  /// Calls `action` once, when the clock reaches `time_ns`.
   Timer call_at(uint64_t time_ns, std::function<void()> action);
-  /// Does nothing for a timer that has run. Resets the name.
+  /// Resets the name. Does nothing if the timer has run.
   void cancel(Timer& timer);
 
-  /// Readable when run_ready has something to do.
+  /// Readable when run_ready() has work.
   int descriptor() const { return epoll_.get(); }
-  /// Runs what is due, without waiting. False when nothing was.
+  /// Never waits. False if nothing was due.
   bool run_ready() { return run(0); }
-  /// Runs until `done` holds; waits in between. The caller bounds it by a timer or a descriptor of its own.
+  /// Waits in between. The caller bounds the wait by a timer or a descriptor.
   void run_until(const std::function<bool()>& done);
 
  private:
@@ -80,7 +77,7 @@ class EventLoop {
   FileDescriptor alarm_;
   uint64_t armed_ns_ = 0;  ///< when the alarm rings; 0: never
   uint64_t timer_count_ = 0;
-  uint32_t generation_ = 0;  ///< tells a descriptor from an earlier one of the same number
+  uint32_t generation_ = 0;  ///< distinguishes descriptors that had the same number
   std::map<int, Watch> watches_;
   std::map<Timer, std::function<void()>> timers_;
 };

@@ -13,18 +13,17 @@
 namespace tutti {
 namespace {
 
-// An answer is one small message into an empty socket: it never waits, unless somebody tries to make it.
+// An answer is one small message into an empty socket. It waits only if a peer forces it to.
 constexpr uint64_t kNoWaiting = 0;
 constexpr uint64_t kRetryMs = 2;
 
-/// Waits for what comes first: something at `fd`, news of the bootstrap, or the time. Errors: as
-/// FetchOptions::check.
+/// Waits for `fd`, for the bootstrap, or until `until_ns`. Errors: as FetchOptions::check.
 Status await(const FetchOptions& options, int fd, uint64_t until_ns) {
   const uint64_t now = now_ns();
   const uint64_t left_ms = until_ns > now ? std::min<uint64_t>((until_ns - now) / 1'000'000 + 1, 60'000) : 0;
   std::array<pollfd, 2> polls = {{{.fd = options.bootstrap_fd, .events = POLLIN, .revents = 0},
                                   {.fd = fd, .events = POLLIN, .revents = 0}}};
-  poll(polls.data(), polls.size(), static_cast<int>(left_ms));  // an early return only means an early look
+  poll(polls.data(), polls.size(), static_cast<int>(left_ms));  // returning early does no harm
   return options.check();
 }
 
@@ -69,7 +68,7 @@ void FileServer::accept() {
   });
 }
 
-/// Whoever comes asks once, and closes.
+/// A visitor asks once, then closes.
 void FileServer::answer(int fd) {
   const auto message = local_receive(fd, kNoWaiting);
   if (!message && message.status().code() == Code::kTimeout) return;
@@ -79,8 +78,7 @@ void FileServer::answer(int fd) {
     const std::scoped_lock lock(mutex_);
     if (const auto found = offers_.find(secret); found != offers_.end()) {
       const Status sent = local_send(fd, std::span(secret), found->second, kNoWaiting);
-      // The kernel bounds the descriptors on their way between all processes of a user: later, then. A
-      // visitor that has gone needs no answer.
+      // The kernel limits the descriptors in transit per user: the visitor asks again, unless it has gone.
       if (sent.code() == Code::kSystemError) (void)local_send(fd, std::span(secret), {}, kNoWaiting);
     }
   }
@@ -94,13 +92,12 @@ Result<std::vector<FileDescriptor>> fetch_files(const FetchOptions& options) {
     TUTTI_TRY(answer.status());
     if (answer->files.size() == options.count) return std::move(answer->files);
     if (answer->bytes.empty()) {
-      return Status(Code::kPeerLost, "its process offers the files no more");
+      return Status(Code::kPeerLost, "its process no longer offers the files");
     }
     if (now_ns() >= options.deadline_ns) {
       return Status(
           Code::kSystemError,
-          "as many descriptors are on their way between processes of this user as may be: raise the "
-          "limit (ulimit -n)");
+          "too many descriptors are in transit between processes of this user: raise the limit (ulimit -n)");
     }
     constexpr int kNothing = -1;
     TUTTI_TRY(await(options, kNothing, std::min(options.deadline_ns, deadline_after_ms(kRetryMs))));

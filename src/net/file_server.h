@@ -1,7 +1,6 @@
-// FileServer: hands the shared memory of this process's ranks to ranks of other processes of the host that
-// name its secret, which they have from the bootstrap. Each comes for the descriptors of one rank at a time,
-// and keeps few of them: so as many ranks meet as a usual limit of descriptors allows. Driven by the control
-// thread: it answers while the application computes.
+// FileServer: gives shared memory of this process's ranks to ranks of other processes on the host. A visitor
+// shows a secret from the bootstrap and fetches the descriptors of one rank at a time. It keeps few, so the
+// usual limit suffices for many ranks. The control thread serves it.
 #pragma once
 
 #include <array>
@@ -21,17 +20,17 @@
 
 namespace tutti {
 
-/// What shows that its owner was told of the files.
+/// Proves that its owner was told of the files.
 using FileSecret = std::array<std::byte, 16>;
 
 class FileServer {
  public:
-  /// Listens at the abstract name. Errors: kSystemError.
+  /// Listens on the abstract name. Errors: kSystemError.
   static Result<std::unique_ptr<FileServer>> start(ControlThread& control, const std::string& name);
 
-  /// From now on hands out `files` (borrowed) to whom knows the secret. Any thread.
+  /// Gives `files` (borrowed) to peers that know the secret. Any thread.
   void offer(const FileSecret& secret, std::vector<int> files);
-  /// After it returns they are not handed out. Any thread.
+  /// Afterwards nobody can fetch the files. Any thread.
   void withdraw(const FileSecret& secret);
 
  private:
@@ -41,12 +40,11 @@ class FileServer {
 
   ControlThread& control_;
   FileDescriptor listener_;
-  std::map<int, FileDescriptor> visitors_;  ///< touched by the control thread only
+  std::map<int, FileDescriptor> visitors_;  ///< used by the control thread only
   std::mutex mutex_;
   std::map<FileSecret, std::vector<int>> offers_;
 };
 
-/// Files of a rank, at its process's file server as long as this lives.
 struct FileOffer {
   explicit FileOffer(FileServer& to) : server(to) {}
   FileOffer(const FileOffer&) = delete;
@@ -58,18 +56,17 @@ struct FileOffer {
   FileSecret secret{};
 };
 
-/// What a rank fetches, and what it looks at meanwhile.
 struct FetchOptions {
-  std::string name;  ///< where the process listens
+  std::string name;  ///< of the process's server
   FileSecret secret{};
-  size_t count = 0;  ///< of the files offered under it
+  size_t count = 0;
   uint64_t deadline_ns = 0;
-  int bootstrap_fd = -1;          ///< readable when `check` has something to do; -1: never
-  std::function<Status()> check;  ///< what has ended the bootstrap, or the call
+  int bootstrap_fd = -1;          ///< readable when `check` has work; -1: never
+  std::function<Status()> check;  ///< what has ended the bootstrap or the call
 };
 
-/// Fetches files that a process offers. Errors: kPeerLost: it has ended, or offers them no more; kTimeout;
-/// kSystemError, as where descriptors have run out; and those of `check`.
+/// Errors: kPeerLost (the process has ended or offers the files no longer); kTimeout; kSystemError, for
+/// example without descriptors; errors of `check`.
 Result<std::vector<FileDescriptor>> fetch_files(const FetchOptions& options);
 
 }  // namespace tutti

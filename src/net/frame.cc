@@ -44,8 +44,7 @@ Status FrameReader::begin_body() {
                    .code = get_u32(field(header_, 5))};
   const FrameHeader& header = frame_.header;
   if (header.kind < FrameKind::kJoin || header.kind > FrameKind::kTree) {
-    return {Code::kMismatch,
-            format("a frame of the unknown kind %u came", static_cast<unsigned>(header.kind))};
+    return {Code::kMismatch, format("a frame of unknown kind %u came", static_cast<unsigned>(header.kind))};
   }
   const bool blobs = header.kind == FrameKind::kUp || header.kind == FrameKind::kDown;
   const size_t most = blobs ? body_bytes_max_ : kMaxFrameText;
@@ -66,7 +65,7 @@ Status FrameReader::feed(std::span<const std::byte> bytes, std::vector<Frame>& f
       if (header_bytes_ < kFrameHeaderBytes) return Status::ok();
       TUTTI_TRY(begin_body());
     }
-    // Grows with what has come, not with what was announced.
+    // Grows with the bytes received, not with the size announced.
     const size_t taken = std::min(bytes.size(), frame_.header.body_bytes - frame_.body.size());
     frame_.body.insert(frame_.body.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(taken));
     bytes = bytes.subspan(taken);

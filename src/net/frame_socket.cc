@@ -28,7 +28,7 @@ void FrameSocket::send(FrameHeader header, Body body) {
   header.body_bytes = body != nullptr ? static_cast<uint32_t>(body->size()) : 0;
   queue_.push_back({encode(header), std::move(body)});
   ++sent_count_;
-  // A connection that breaks here is reported when the loop reads from it.
+  // The loop reports a broken connection when it reads.
   if (queue_.size() == 1 && !write()) queue_.clear();
 }
 
@@ -43,7 +43,7 @@ void FrameSocket::read() {
   std::array<std::byte, 65536> buffer;
   std::vector<Frame> frames;
   Status end;
-  // One read a turn: a fast peer does not starve the others; what is left makes the socket ready again.
+  // One read per turn, so that a fast peer does not starve others. The rest makes the socket ready again.
   const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (got > 0) {
     end = reader_.feed(std::span(buffer).first(static_cast<size_t>(got)), frames);
@@ -56,7 +56,7 @@ void FrameSocket::read() {
   } else {
     end = Status(Code::kPeerLost, format("the connection broke: %s", std::strerror(errno)));
   }
-  // A copy outlives this object, which the handler may destroy.
+  // Copied, because the handler may destroy this object.
   const auto on_frame = handlers_.on_frame;
   for (Frame& frame : frames) {
     if (!alive.expired() && !closed_) on_frame(std::move(frame));
@@ -104,7 +104,7 @@ void FrameSocket::close(Status why) {
   loop_.forget(socket_.get());
   socket_.reset();
   queue_.clear();
-  // The handler may destroy this object, and with it the function that runs.
+  // Copied, because the handler may destroy this object.
   const auto on_closed = handlers_.on_closed;
   on_closed(std::move(why));
 }

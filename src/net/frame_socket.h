@@ -15,10 +15,10 @@ namespace tutti {
 class FrameSocket {
  public:
   using Body = std::shared_ptr<const std::vector<std::byte>>;
-  /// Either may destroy the FrameSocket that calls it.
+  /// A handler may destroy the FrameSocket that calls it.
   struct Handlers {
     std::function<void(Frame)> on_frame;
-    std::function<void(Status why)> on_closed;  ///< once: hang-up, error, or no frames of ours
+    std::function<void(Status why)> on_closed;  ///< once: hang-up, error, or invalid frames
   };
 
   /// `socket` is non-blocking.
@@ -28,10 +28,9 @@ class FrameSocket {
   FrameSocket(const FrameSocket&) = delete;
   FrameSocket& operator=(const FrameSocket&) = delete;
 
-  /// Sends now what the kernel takes, the rest when it can. The body is shared, not copied: one table goes to
-  /// many children. `header.body_bytes` is set here.
+  /// What the kernel does not take now is sent later. The body is shared, because one table goes to many
+  /// children. Sets `header.body_bytes`.
   void send(FrameHeader header, Body body = nullptr);
-  /// The kernel has everything.
   bool is_drained() const { return queue_.empty() || closed_; }
   uint64_t sent_count() const { return sent_count_; }
 
@@ -39,14 +38,14 @@ class FrameSocket {
   struct Outgoing {
     std::array<std::byte, kFrameHeaderBytes> header;
     Body body;
-    size_t done = 0;  ///< bytes of header and body that the kernel has
+    size_t done = 0;  ///< bytes that the kernel has
   };
 
   FrameSocket(EventLoop& loop, FileDescriptor socket, size_t body_bytes_max, Handlers handlers)
       : loop_(loop), socket_(std::move(socket)), reader_(body_bytes_max), handlers_(std::move(handlers)) {}
   void ready(uint32_t events);
   void read();
-  /// False when the connection broke.
+  /// False if the connection broke.
   bool write();
   void close(Status why);
 
@@ -55,10 +54,10 @@ class FrameSocket {
   FrameReader reader_;
   Handlers handlers_;
   std::deque<Outgoing> queue_;
-  bool writing_ = false;  ///< the loop awaits room
+  bool writing_ = false;  ///< the loop waits for room
   bool closed_ = false;
   uint64_t sent_count_ = 0;
-  /// Expires with this object: a handler may have destroyed it.
+  /// Expires with this object, which a handler may destroy.
   std::shared_ptr<int> alive_ = std::make_shared<int>();
 };
 

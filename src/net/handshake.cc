@@ -13,10 +13,10 @@
 namespace tutti {
 namespace {
 
-// Layouts, in bytes. The last character of the magic is the version of the handshake itself.
+// Layouts, in bytes. The last character of the magic is the version of the handshake.
 //   Challenge: magic 8, nonce 32, version 4, zero 4
 //   Response:  magic 8, tag 16, nonce 32, purpose 4, from 4, to 4, channel 4, version 4, zero 4, proof 32
-//   Confirm:   magic 8, verdict 4, version 4, proof 32
+//   Confirm:   magic 8, result 4, version 4, proof 32
 constexpr std::string_view kMagic = "TUTTI-H1";
 constexpr size_t kResponseProofAt = kResponseBytes - sizeof(Mac);
 constexpr size_t kConfirmProofAt = kConfirmBytes - sizeof(Mac);
@@ -39,7 +39,7 @@ bool has_magic(std::span<const std::byte> message) {
   return std::memcmp(message.data(), kMagic.data(), kMagic.size()) == 0;
 }
 
-/// The proof over a label and all that has been said.
+/// The proof over a label and all messages so far.
 Mac prove(const Key& key, std::string_view label, std::initializer_list<std::span<const std::byte>> said) {
   std::vector<std::byte> message;
   message.reserve(256);
@@ -49,8 +49,8 @@ Mac prove(const Key& key, std::string_view label, std::initializer_list<std::spa
   return authenticate(key, message);
 }
 
-Status refusal(HandshakeResult verdict, uint32_t version) {
-  switch (verdict) {
+Status refusal(HandshakeResult result, uint32_t version) {
+  switch (result) {
     case HandshakeResult::kAccepted: return Status::ok();
     case HandshakeResult::kNotProved:
       return {Code::kInvalidArgument, "it refused the key: the unique id or TUTTI_KEY differs there"};
@@ -62,10 +62,10 @@ Status refusal(HandshakeResult verdict, uint32_t version) {
     case HandshakeResult::kWrongRank: return {Code::kInvalidUsage, "another rank of this job listens there"};
     case HandshakeResult::kUnexpected:
       return {Code::kInvalidUsage,
-              "it refused the connection: none from this rank is awaited there, or one is "
-              "there already (do two processes have the same rank?)"};
+              "it refused the connection: it expects none from this rank, or has one already (do two "
+              "processes have the same rank?)"};
   }
-  return {Code::kMismatch, format("it gave the unknown verdict %u", static_cast<unsigned>(verdict))};
+  return {Code::kMismatch, format("it sent the unknown result %u", static_cast<unsigned>(result))};
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ Status ConnectorHandshake::feed(std::span<const std::byte> bytes) {
 Status ConnectorHandshake::respond() {
   std::copy_n(in_.begin(), challenge_.size(), challenge_.begin());
   if (!has_magic(challenge_)) {
-    return {Code::kMismatch, "what listens there is not tutti, or a version that greets in another way"};
+    return {Code::kMismatch, "what listens there is not tutti, or has another handshake"};
   }
   put_magic(response_);
   std::copy(credentials_.tag.begin(), credentials_.tag.end(), response_.begin() + 8);
@@ -119,17 +119,16 @@ Status ConnectorHandshake::respond() {
 Status ConnectorHandshake::conclude() {
   const std::span<const std::byte> confirm = std::span(in_).first(kConfirmBytes);
   if (!has_magic(confirm)) return {Code::kMismatch, "what listens there is not tutti"};
-  const auto verdict = static_cast<HandshakeResult>(number(in_, 8));
+  const auto result = static_cast<HandshakeResult>(number(in_, 8));
   const Mac proof =
       prove(credentials_.key, kAcceptorLabel, {challenge_, response_, confirm.first(kConfirmProofAt)});
   const bool proved = equal_secrets(proof, confirm.subspan(kConfirmProofAt));
-  if (!proved && verdict != HandshakeResult::kNotProved) {
+  if (!proved && result != HandshakeResult::kNotProved) {
     return {Code::kInvalidArgument,
             "what listens there does not know the key: the unique id or TUTTI_KEY differs there"};
   }
-  refusal_is_final_ =
-      proved && verdict != HandshakeResult::kAccepted && verdict != HandshakeResult::kWrongRank;
-  TUTTI_TRY(refusal(verdict, number(in_, 12)));
+  refusal_is_final_ = proved && result != HandshakeResult::kAccepted && result != HandshakeResult::kWrongRank;
+  TUTTI_TRY(refusal(result, number(in_, 12)));
   done_ = true;
   return Status::ok();
 }
@@ -152,7 +151,7 @@ Status AcceptorHandshake::feed(std::span<const std::byte> bytes) {
     return refuse(HandshakeResult::kNotProved,
                   {Code::kInvalidArgument, "does not know the key of this bootstrap"});
   }
-  // From here on it is a holder of the key that speaks.
+  // From here on, the sender is known to hold the key.
   claim_ = {.purpose = static_cast<Purpose>(number(in_, 56)),
             .from = number(in_, 60),
             .to = number(in_, 64),
@@ -163,9 +162,9 @@ Status AcceptorHandshake::feed(std::span<const std::byte> bytes) {
                   {Code::kVersionMismatch,
                    format("rank %u runs tutti version %u, this is %u", claim_.from, version, kVersionCode)});
   }
-  const HandshakeResult verdict = judge_(claim_);
-  if (verdict != HandshakeResult::kAccepted) {
-    return refuse(verdict,
+  const HandshakeResult result = judge_(claim_);
+  if (result != HandshakeResult::kAccepted) {
+    return refuse(result,
                   {Code::kInvalidUsage,
                    format("rank %u knows the key but its connection (purpose %u, channel %u, to rank %u) "
                           "is not awaited",
@@ -176,18 +175,18 @@ Status AcceptorHandshake::feed(std::span<const std::byte> bytes) {
   return Status::ok();
 }
 
-Status AcceptorHandshake::refuse(HandshakeResult verdict, Status why) {
-  confirm(verdict);
+Status AcceptorHandshake::refuse(HandshakeResult result, Status why) {
+  confirm(result);
   return why;
 }
 
-void AcceptorHandshake::confirm(HandshakeResult verdict) {
+void AcceptorHandshake::confirm(HandshakeResult result) {
   std::array<std::byte, kConfirmBytes> message{};
   put_magic(message);
-  put_u32(field(message, 8), static_cast<uint32_t>(verdict));
+  put_u32(field(message, 8), static_cast<uint32_t>(result));
   put_u32(field(message, 12), kVersionCode);
-  // A stranger gets no proof: it could be made to sign what it likes.
-  if (verdict != HandshakeResult::kNotProved) {
+  // A stranger gets no proof: this rank must not sign what a stranger chooses.
+  if (result != HandshakeResult::kNotProved) {
     const Mac proof =
         prove(credentials_.key, kAcceptorLabel, {challenge_, in_, std::span(message).first(kConfirmProofAt)});
     std::copy(proof.begin(), proof.end(), message.begin() + kConfirmProofAt);

@@ -1,15 +1,14 @@
-// Handshake: how the two ends of a new connection prove to each other that they know the key of the
-// bootstrap, before either parses anything else.
+// Handshake: how both ends of a new connection prove that they know the bootstrap's key, before either parses
+// anything else.
 //
 //   acceptor  -> connector   Challenge: a fresh nonce
-//   connector -> acceptor    Response: who I am, whom I seek, what for, a fresh nonce, HMAC of all so far
+//   connector -> acceptor    Response: who connects to whom, what for, a fresh nonce, HMAC of all so far
 //   acceptor  -> connector   Confirm: the decision, HMAC of all so far
 //
-// The acceptor reads one message of fixed size, and looks at nothing but its proof until that holds: it tells
-// a stranger nothing but a random number. The proofs of the two directions are labelled, and cover both
-// nonces, the roles, both ranks, the purpose and the channel: a recorded or reflected message, or one made
-// for another connection, proves nothing. Pure: bytes in, bytes out; the sockets are in acceptor.h and
-// connector.h.
+// The acceptor reads one message of fixed size and checks its proof first. A stranger learns only a random
+// number. Both proofs are labelled and cover both nonces, roles and ranks, the purpose and the channel. So
+// recorded, reflected or diverted messages prove nothing. Pure: bytes in, bytes out. The sockets are in
+// acceptor.h and connector.h.
 #pragma once
 
 #include <array>
@@ -23,46 +22,44 @@
 
 namespace tutti {
 
-/// What a connection is for.
 enum class Purpose : uint32_t {
   kRendezvous = 1,  ///< a rank asks the rendezvous for its parent
-  kTree = 2,        ///< a rank and its parent in the tree
-  kData = 3,        ///< two ranks of a communicator; `channel` counts the connections of the pair
-  kInspect = 4,     ///< tutti-inspect asks a process what its ranks are doing; no ranks
+  kTree = 2,        ///< a rank and its parent
+  kData = 3,        ///< two ranks; `channel` numbers their connections
+  kInspect = 4,     ///< tutti-inspect asks what the ranks are doing; no ranks
 };
 
-/// Instead of a rank: the process that serves the rendezvous.
+/// In place of a rank: the process that serves the rendezvous.
 inline constexpr uint32_t kBootstrapServer = UINT32_MAX;
 
-/// What the connecting side says of the connection.
+/// What the connecting side says.
 struct Claim {
   Purpose purpose = Purpose::kRendezvous;
-  uint32_t from = 0;  ///< rank that connects
-  uint32_t to = 0;    ///< rank it seeks, or kBootstrapServer
+  uint32_t from = 0;
+  uint32_t to = 0;  ///< rank sought, or kBootstrapServer
   uint32_t channel = 0;
   bool operator==(const Claim&) const = default;
 };
 
-/// What the acceptor has decided.
 enum class HandshakeResult : uint32_t {
   kAccepted = 0,
-  kNotProved = 1,   ///< the proof does not fit the key; itself without proof
-  kVersion = 2,     ///< the two sides run different versions of tutti
-  kWrongRank = 3,   ///< another rank listens here than the one sought
-  kUnexpected = 4,  ///< such a connection is not awaited, or is there already
+  kNotProved = 1,  ///< this answer carries no proof
+  kVersion = 2,
+  kWrongRank = 3,   ///< another rank listens here
+  kUnexpected = 4,  ///< not expected, or exists already
 };
 
 inline constexpr size_t kChallengeBytes = 48;
 inline constexpr size_t kResponseBytes = 112;
 inline constexpr size_t kConfirmBytes = 48;
 
-/// The bytes of one direction that both roles share: a message under way in, a message under way out.
+/// One message in, one message out.
 class HandshakeBuffers {
  public:
-  /// Bytes still missing of the message that is awaited; 0: none is. A driver reads no more than this, so
-  /// that what follows the handshake stays in the socket.
+  /// Missing bytes of the expected message; 0: none. Read no more: later bytes belong to the connection's
+  /// user.
   size_t wanted() const { return wanted_; }
-  /// What is to be sent; call `sent` with how much of it was.
+  /// Call `sent` for the bytes that were sent.
   std::span<const std::byte> output() const {
     return std::span(out_).subspan(out_done_, out_bytes_ - out_done_);
   }
@@ -73,7 +70,7 @@ class HandshakeBuffers {
     wanted_ = bytes;
     in_bytes_ = 0;
   }
-  /// Takes bytes in (at most `wanted`); true when the message is whole.
+  /// Takes at most `wanted` bytes. True if the message is complete.
   bool take(std::span<const std::byte> bytes);
   std::span<std::byte> begin_output(size_t bytes);
 
@@ -87,19 +84,17 @@ class HandshakeBuffers {
   size_t out_done_ = 0;
 };
 
-/// The side that connects.
 class ConnectorHandshake : public HandshakeBuffers {
  public:
   ConnectorHandshake(const Credentials& credentials, const Claim& claim, const Nonce& nonce);
 
-  /// Takes at most wanted() bytes that came. Errors end the handshake: kMismatch: what listens is not tutti
-  /// or of another handshake; kVersionMismatch; kInvalidArgument: the key was refused; kInvalidUsage: the
-  /// connection was refused. The texts do not name the address: the driver does.
+  /// Takes at most wanted() bytes. Errors end the handshake: kMismatch (not tutti, or another handshake),
+  /// kVersionMismatch, kInvalidArgument (the key was refused), kInvalidUsage (the connection was refused).
+  /// The caller adds the address to the text.
   Status feed(std::span<const std::byte> bytes);
   /// The other side has proved itself and accepted.
   bool is_done() const { return done_; }
-  /// Whether a failure was proved to come from a holder of the key that listens for the rank sought: asking
-  /// again will not help.
+  /// The failure was proved to come from the right listener: do not try again.
   bool refusal_is_final() const { return refusal_is_final_; }
 
  private:
@@ -116,25 +111,23 @@ class ConnectorHandshake : public HandshakeBuffers {
   bool refusal_is_final_ = false;
 };
 
-/// The side that listens.
 class AcceptorHandshake : public HandshakeBuffers {
  public:
-  /// Asked once, after the proof: whether such a connection is awaited.
+  /// Called once, after the proof: whether this connection is expected.
   using Judge = std::function<HandshakeResult(const Claim&)>;
 
   AcceptorHandshake(const Credentials& credentials, const Nonce& nonce, Judge judge);
 
-  /// Takes at most wanted() bytes that came. Errors: kInvalidArgument: nothing was proved; kVersionMismatch,
-  /// kInvalidUsage: proved, but refused. output() then tells the other side; send it as far as it goes, and
-  /// close.
+  /// Takes at most wanted() bytes. Errors: kInvalidArgument (nothing was proved); kVersionMismatch,
+  /// kInvalidUsage (proved, but refused). output() then holds the refusal: send it, and close.
   Status feed(std::span<const std::byte> bytes);
-  /// The other side has proved itself and is accepted; output() may have to be sent still.
+  /// The other side has proved itself and is accepted. output() may still hold bytes to send.
   bool is_done() const { return done_; }
   const Claim& claim() const { return claim_; }
 
  private:
-  Status refuse(HandshakeResult verdict, Status why);
-  void confirm(HandshakeResult verdict);
+  Status refuse(HandshakeResult result, Status why);
+  void confirm(HandshakeResult result);
 
   Credentials credentials_;
   Judge judge_;

@@ -18,8 +18,7 @@ namespace tutti {
 namespace {
 
 constexpr timespec kConnectPause{.tv_sec = 0, .tv_nsec = 2'000'000};
-// Connections of other users closed in one turn: who takes them in holds up what else the control thread
-// does.
+// Other users' connections closed in one turn: the control thread has other work.
 constexpr int kStrangersPerTurn = 64;
 
 /// The abstract address of `name`: its path begins with a zero byte.
@@ -36,7 +35,7 @@ FileDescriptor open_socket(LocalKind kind) {
   return FileDescriptor(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-/// The name space is open to every user of the host.
+/// Every user of the host can use the name space.
 bool is_trusted(int fd) {
   ucred peer{};
   socklen_t length = sizeof(peer);
@@ -45,10 +44,9 @@ bool is_trusted(int fd) {
 }
 
 Status nobody_listens() {
-  return {
-      Code::kPeerLost,
-      "nobody listens for this unique id: its set-up is over or has failed on a rank that came earlier, or "
-      "the process that made it has ended, or is on another host or in another network name space"};
+  return {Code::kPeerLost,
+          "nobody listens for this unique id: its set-up is over or has failed on an earlier rank, or the "
+          "process that made it has ended, or is on another host or in another network name space"};
 }
 
 }  // namespace
@@ -79,16 +77,15 @@ Result<FileDescriptor> local_connect(const std::string& name, uint64_t deadline_
     if (errno == EPROTOTYPE)
       return Status(Code::kInvalidUsage, "something else than tutti listens on Unix socket @" + name);
     if (errno != EAGAIN) return system_error("connecting to Unix socket @" + name, errno);
-    // Its queue is full; no event tells when it has room.
+    // The queue is full, and no event tells when it has room.
     if (now_ns() >= deadline_ns)
-      return Status(Code::kTimeout,
-                    "the queue of Unix socket @" + name +
-                        " is full: who listens there (ss -xlp) takes no connections, or others "
-                        "of this host come in without end");
+      return Status(Code::kTimeout, "the queue of Unix socket @" + name +
+                                        " is full: its listener (see ss -xlp) accepts no connections, or "
+                                        "other processes of this host flood it");
     if (check) TUTTI_TRY(check());
     nanosleep(&kConnectPause, nullptr);
   }
-  // Whoever took the name after its owner would be told the key.
+  // Another user may have taken the name after its owner. This rank would show the key there.
   if (!is_trusted(connection.get()))
     return Status(Code::kInvalidUsage, "a process of another user listens on Unix socket @" + name);
   return connection;
@@ -176,8 +173,8 @@ Result<LocalMessage> local_receive(int fd, uint64_t deadline_ns) {
           return Status(Code::kTimeout, "no message before the deadline");
         continue;
       }
-      // A peer that closes without having read all resets the connection, and the kernel says so before it
-      // hands out what that peer sent last: often why.
+      // After a peer closes with unread data, the kernel reports the reset before the peer's last message,
+      // which often has the reason.
       if (errno == ECONNRESET && !std::exchange(was_reset, true)) continue;
       if (errno == ECONNRESET) return Status(Code::kPeerLost, "a peer closed its set-up connection");
       return system_error("receiving from a Unix socket", errno);
@@ -193,10 +190,9 @@ Result<LocalMessage> local_receive(int fd, uint64_t deadline_ns) {
       }
     }
     if ((message.msg_flags & MSG_CTRUNC) != 0) {
-      return Status(
-          Code::kSystemError,
-          "this process has as many descriptors open as it may, and cannot take those of its peers: "
-          "raise the limit (ulimit -n)");
+      return Status(Code::kSystemError,
+                    "this process has reached its limit of open descriptors and cannot receive those of its "
+                    "peers: raise the limit (ulimit -n)");
     }
     result.bytes.resize(static_cast<size_t>(got));
     return result;

@@ -1,4 +1,4 @@
-// Locality: where a process runs, from which follows which ranks share memory.
+// Locality: where a process runs. It tells which ranks share memory.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +6,17 @@
 
 namespace tutti {
 
-/// Where a process runs. Equal numbers: the same place.
+/// Equal numbers mean the same place.
 struct Locality {
   /// The running kernel: its ranks compete for cores.
   uint64_t machine = 0;
-  /// Where memory can be shared: one machine, one network name space (in which ranks find each other's Unix
-  /// sockets), one user; and, where tests emulate hosts, one TUTTI_HOSTID.
+  /// Processes that can share memory: one machine, network name space (for Unix sockets), user, and
+  /// TUTTI_HOSTID, by which tests emulate hosts.
   uint64_t host = 0;
 };
 
-/// Of this process; `host_id` as in Config. Never fails: what cannot be read counts as the same everywhere,
-/// and sharing memory is tried before it is believed.
+/// Never fails: what cannot be read counts as equal, and set-up tests whether memory can be shared. `host_id`
+/// is Config's.
 Locality find_locality(const std::string& host_id);
 
 }  // namespace tutti

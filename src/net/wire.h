@@ -1,4 +1,4 @@
-// Numbers on the wire: little endian, byte by byte, whatever the machine. The caller knows the bounds.
+// Numbers on the wire: little-endian on every machine. The caller checks the bounds.
 #pragma once
 
 #include <cstddef>

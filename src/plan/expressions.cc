@@ -10,10 +10,10 @@ constexpr size_t kMaxTextLength = 120;
 }  // namespace
 
 Expressions::Id Expressions::intern(Kind kind, uint32_t left, uint32_t right) {
-  const auto [place, is_new] = ids_[static_cast<size_t>(kind)].try_emplace((uint64_t{left} << 32) | right,
+  const auto [entry, is_new] = ids_[static_cast<size_t>(kind)].try_emplace((uint64_t{left} << 32) | right,
                                                                            static_cast<Id>(nodes_.size()));
-  if (!is_new) return place->second;
-  const Id id = place->second;
+  if (!is_new) return entry->second;
+  const Id id = entry->second;
   Node node{.kind = kind, .left = left, .right = right, .rank = left, .chunk = right};
   rank_sets_.resize(rank_sets_.size() + words_);
   uint64_t* set = &rank_sets_[size_t{id} * words_];

@@ -44,7 +44,6 @@ class Expressions {
   std::span<const uint64_t> ranks(Id id) const {
     return std::span(rank_sets_).subspan(size_t{id} * words_, words_);
   }
-  bool has_rank(Id id, uint32_t rank) const { return (ranks(id)[rank / 64] >> (rank % 64) & 1u) != 0; }
   /// Whether `a` and `b` share an operand's rank.
   bool ranks_intersect(Id a, Id b) const;
   uint32_t count_ranks(Id id) const;

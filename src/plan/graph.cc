@@ -11,13 +11,13 @@ namespace {
 
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
-/// One end of one message, while ends are matched: the place of the message in its event's list.
+/// One end of one message, while ends are matched: the index of the message in its event's list.
 struct MessageEnd {
   uint64_t link = 0;  ///< from, to, channel
   uint32_t event = 0;
-  uint32_t place = 0;
+  uint32_t index = 0;
   bool by_reference = false;
-  bool placed = false;
+  bool direct = false;
 };
 
 uint64_t link_key(uint32_t from, uint32_t to, uint8_t channel) {
@@ -50,9 +50,9 @@ void add_receives(uint32_t event, const GraphEvent& at, uint32_t rank_count,
     if (!collects && end.kind != EndKind::kLink) continue;
     const uint32_t last = collects ? rank_count : end.peer + 1;
     for (uint32_t from = collects ? 0 : end.peer; from < last; ++from) {
-      const auto place = static_cast<uint32_t>(receives.size());
+      const auto index = static_cast<uint32_t>(receives.size());
       receives.push_back(
-          {link_key(from, at.rank, collects ? kCollectChannel : end.channel), event, place, false, false});
+          {link_key(from, at.rank, collects ? kCollectChannel : end.channel), event, index, false, false});
     }
   }
 }
@@ -64,8 +64,8 @@ void add_sends(uint32_t event, const GraphEvent& at, uint32_t rank_count, std::v
     const uint32_t last = publishes ? rank_count : end.peer + 1;
     for (uint32_t to = publishes ? 0 : end.peer; to < last; ++to) {
       if (publishes && to == at.rank) continue;
-      const auto place = static_cast<uint32_t>(sends.size());
-      sends.push_back({link_key(at.rank, to, publishes ? kPublishChannel : end.channel), event, place,
+      const auto index = static_cast<uint32_t>(sends.size());
+      sends.push_back({link_key(at.rank, to, publishes ? kPublishChannel : end.channel), event, index,
                        may_refer(*at.step, end), end.direct_write_ok});
     }
   }
@@ -149,16 +149,16 @@ Status PlanGraph::match_messages(uint32_t rank_count) {
       links_.back().writer_lane = events_[sends[i].event].lane;
       links_.back().reader_lane = events_[receives[i].event].lane;
     }
-    TUTTI_TRY(check_meeting(sends[i].event, receives[i].event));
+    TUTTI_TRY(check_matching(sends[i].event, receives[i].event));
     const auto link = static_cast<uint32_t>(links_.size() - 1);
-    sent_[sends[i].place] = link;
-    received_[receives[i].place] = {link, sends[i].event, sends[i].by_reference, sends[i].placed};
+    sent_[sends[i].index] = link;
+    received_[receives[i].index] = {link, sends[i].event, sends[i].by_reference, sends[i].direct};
   }
   return {};
 }
 
 /// A send and the receive that it meets, on the last of links_.
-Status PlanGraph::check_meeting(uint32_t send, uint32_t receive) const {
+Status PlanGraph::check_matching(uint32_t send, uint32_t receive) const {
   const GraphLink& link = links_.back();
   if (link.writer_lane != events_[send].lane) {
     return refuse(name(send) + " is in the second lane that writes " + link_name(link));

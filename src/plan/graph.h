@@ -30,7 +30,7 @@ struct GraphMessage {
   uint32_t link = 0;
   uint32_t sender = 0;        ///< event
   bool by_reference = false;  ///< the sender may send a reference: see may_refer
-  bool placed = false;        ///< the sender may store the message where the receiver's step copies it
+  bool direct = false;        ///< the sender may store the message where the receiver's step copies it
 };
 
 /// Whether an engine may send a reference on `sink`, a link or publish sink of `step`.
@@ -81,7 +81,7 @@ class PlanGraph {
 
   void add_events(std::span<const Plan> plans);
   Status match_messages(uint32_t rank_count);
-  Status check_meeting(uint32_t send, uint32_t receive) const;
+  Status check_matching(uint32_t send, uint32_t receive) const;
   Status sort_events();
   Status describe_cycle(const std::vector<uint32_t>& next_event) const;
 

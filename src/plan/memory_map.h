@@ -23,7 +23,6 @@ class MemoryMap {
         rank_count_(plan.rank_count) {}
 
   uint32_t size() const { return rank_chunks_ * rank_count_; }
-  uint32_t input_chunks() const { return input_chunks_; }
   uint32_t output_chunks() const { return output_chunks_; }
 
   /// The location of a chunk of a buffer; `kind` is no link.

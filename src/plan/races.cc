@@ -15,11 +15,11 @@ namespace {
 
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
-/// A step of a round that touches a chunk; `place`: as its how-manieth chunk. Nodes are events, round by
-/// round.
+/// A step of a round that touches a chunk; `index`: the chunk is the step's chunk of that index. Nodes are
+/// events, round by round.
 struct Access {
   uint32_t node = kNone;
-  uint32_t place = 0;
+  uint32_t index = 0;
 };
 
 /// "`before` must happen before `after`."
@@ -43,7 +43,7 @@ class AccessLog {
         memory_(plans[0], options.in_place),
         writes_(memory_.size()),
         first_read_(memory_.size(), kNone) {
-    if (options.placed) find_placements();
+    if (options.direct) find_direct_writes();
   }
 
   Status add_round(uint32_t round) {
@@ -75,12 +75,12 @@ class AccessLog {
     return round_ * static_cast<uint32_t>(graph_.events().size()) + event;
   }
 
-  /// Which steps' messages their senders place.
-  void find_placements() {
+  /// Which steps' messages their senders write directly.
+  void find_direct_writes() {
     first_placement_.assign(graph_.events().size(), kNone);
     for (uint32_t event = 0; event < graph_.events().size(); ++event) {
       for (const GraphMessage& message : graph_.received(event)) {
-        if (!message.placed) continue;
+        if (!message.direct) continue;
         placements_.push_back({event, first_placement_[message.sender]});
         first_placement_[message.sender] = static_cast<uint32_t>(placements_.size() - 1);
       }
@@ -89,7 +89,7 @@ class AccessLog {
 
   bool is_placed(uint32_t event) const {
     const auto messages = graph_.received(event);
-    return options_.placed && messages.size() == 1 && messages[0].placed;
+    return options_.direct && messages.size() == 1 && messages[0].direct;
   }
 
   void add_reads(uint32_t event) {
@@ -121,7 +121,7 @@ class AccessLog {
         if (watched(location) && !is_self_copy(at, location, k)) write(location, {node(event), k});
       }
     }
-    if (!options_.placed) return;
+    if (!options_.direct) return;
     for (uint32_t i = first_placement_[event]; i != kNone; i = placements_[i].next) {
       const GraphEvent& receiver = graph_.events()[placements_[i].receiver];
       const End& chunks = output_of(*receiver.step);
@@ -132,7 +132,7 @@ class AccessLog {
     }
   }
 
-  /// The first output end that a step writes; it has one: check_placements.
+  /// The first output end that a step writes; it has one: check_direct_writes.
   static const End& output_of(const Step& step) {
     return *std::find_if(step.sinks.begin(), step.sinks.end(),
                          [](const End& end) { return end.kind == EndKind::kOutput; });
@@ -173,12 +173,12 @@ class AccessLog {
     const auto event_count = static_cast<uint32_t>(graph_.events().size());
     const uint32_t event = before.node % event_count;
     if (before.node == after.node) {
-      if (before.place != after.place) shifted_ = event;
+      if (before.index != after.index) shifted_ = event;
       return;
     }
     // A lane's steps run one after the other, so those are ordered.
     if (graph_.events()[event].lane == graph_.events()[after.node % event_count].lane) return;
-    requirements_.push_back({before.node, after.node, before.place > after.place});
+    requirements_.push_back({before.node, after.node, before.index > after.index});
   }
 
   const Plan& plan_;
@@ -188,7 +188,7 @@ class AccessLog {
   std::vector<Access> writes_;        ///< the last, by location
   std::vector<uint32_t> first_read_;  ///< since the last write, by location: a list in reads_
   std::vector<Read> reads_;
-  /// A step that reads a placed message; a list by sender.
+  /// A step that reads a directly written message; a list by sender.
   struct Placement {
     uint32_t receiver = kNone;
     uint32_t next = kNone;
@@ -293,21 +293,21 @@ Status race(const PlanGraph& graph, const Requirement& requirement, const RaceOp
                                       graph.name(requirement.after % event_count) + next_round +
                                       " touch one chunk in no certain order" +
                                       (options.in_place ? " (in place)" : "") +
-                                      (options.placed         ? " (placed)"
+                                      (options.direct         ? " (direct writes)"
                                        : options.by_reference ? " (by reference)"
                                                               : "")};
 }
 
-/// Every placed message is copied by a step that does nothing else with it before, to the chunks where its
-/// sender writes it.
-Status check_placements(const PlanGraph& graph) {
+/// Every directly written message is copied by a step that does nothing else with it before, to the chunks
+/// where its sender writes it.
+Status check_direct_writes(const PlanGraph& graph) {
   const auto output_of = [](const Step& step) {
     return std::find_if(step.sinks.begin(), step.sinks.end(),
                         [](const End& end) { return end.kind == EndKind::kOutput; });
   };
   for (uint32_t event = 0; event < graph.events().size(); ++event) {
     for (const GraphMessage& message : graph.received(event)) {
-      if (!message.placed) continue;
+      if (!message.direct) continue;
       const Step& sender = *graph.events()[message.sender].step;
       const Step& receiver = *graph.events()[event].step;
       const auto target = output_of(receiver);
@@ -315,7 +315,8 @@ Status check_placements(const PlanGraph& graph) {
           target->first_chunk == output_of(sender)->first_chunk) {
         continue;
       }
-      return {Code::kInvalidArgument, graph.name(message.sender) + " may place what " + graph.name(event) +
+      return {Code::kInvalidArgument, graph.name(message.sender) + " may write directly what " +
+                                          graph.name(event) +
                                           " does not copy to the same chunks of its output"};
     }
   }
@@ -325,7 +326,7 @@ Status check_placements(const PlanGraph& graph) {
 }  // namespace
 
 Status check_races(std::span<const Plan> plans, const PlanGraph& graph, const RaceOptions& options) {
-  if (options.placed) TUTTI_TRY(check_placements(graph));
+  if (options.direct) TUTTI_TRY(check_direct_writes(graph));
   const uint32_t round_count = plans[0].scratch_chunks > 0 && has_parallel_lanes(graph) ? 2 : 1;
   AccessLog log(plans, graph, options);
   for (uint32_t round = 0; round < round_count; ++round) TUTTI_TRY(log.add_round(round));

@@ -18,8 +18,9 @@ struct RaceOptions {
   bool in_place = false;
   /// A chunk that may travel by reference is also read by the receiver's step.
   bool by_reference = false;
-  /// A message that may be placed is written by the sender's step where the receiver's step copies it.
-  bool placed = false;
+  /// A message that may be written directly is written by the sender's step where the receiver's step copies
+  /// it.
+  bool direct = false;
 };
 
 /// Ok, or kInvalidArgument with the two steps that race. Scratch is watched over two rounds, because a

@@ -76,7 +76,7 @@ class StepShape {
     return {};
   }
 
-  /// Whether 'place' has a meaning on the step's sinks.
+  /// Whether 'direct' has a meaning on the step's sinks.
   bool may_write_directly() const {
     return std::any_of(step_.sinks.begin(), step_.sinks.end(),
                        [](const End& end) { return end.kind == EndKind::kOutput; }) &&
@@ -87,7 +87,7 @@ class StepShape {
 
   std::string check_sources() const {
     for (const End& end : step_.sources) {
-      if (end.direct_write_ok) return "has 'place' on a source";
+      if (end.direct_write_ok) return "has 'direct' on a source";
       if (end.kind == EndKind::kPublish) return "has publish as a source; read link RANK@255";
       if (end.kind == EndKind::kLink && end.channel == kCollectChannel) {
         return "reads the channel of contributions; use collect";
@@ -115,7 +115,7 @@ class StepShape {
       }
       if (is_buffer(end.kind) && end.reference_ok) return "has 'ref' on a buffer that it writes";
       if (end.direct_write_ok && !may_write_directly())
-        return "has 'place', but it writes no output, or not as a reference";
+        return "has 'direct', but it writes no output, or not as a reference";
       if (end.kind == EndKind::kOutput && !may_write_output(plan_)) {
         return format("writes the output, which only root %u has", plan_.root);
       }

@@ -57,7 +57,7 @@ void print_end(std::string& out, const End& end) {
   }
   if (end.kind < EndKind::kLink) print_range(out, end.first_chunk, end.chunk_count);
   if (end.reference_ok) out += " ref";
-  if (end.direct_write_ok) out += " place";
+  if (end.direct_write_ok) out += " direct";
 }
 
 void print_ends(std::string& out, const std::vector<End>& ends) {
@@ -309,7 +309,7 @@ class Parser {
       return parse_range(scanner, end.first_chunk, end.chunk_count);
     }
     end.reference_ok = scanner.take("ref");
-    end.direct_write_ok = end.reference_ok && scanner.take("place");
+    end.direct_write_ok = end.reference_ok && scanner.take("direct");
     return {};
   }
 

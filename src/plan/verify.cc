@@ -27,10 +27,10 @@ Status check_association(const Plan& plan, PlanAssociation found) {
                                          association_name(plan.association), association_name(found))};
 }
 
-bool places(const PlanGraph& graph) {
+bool writes_directly(const PlanGraph& graph) {
   for (uint32_t event = 0; event < graph.events().size(); ++event) {
     for (const GraphMessage& message : graph.received(event)) {
-      if (message.placed) return true;
+      if (message.direct) return true;
     }
   }
   return false;
@@ -42,8 +42,8 @@ Status check_all_races(std::span<const Plan> plans, const PlanGraph& graph, bool
   Status status = check_races(plans, graph, {.in_place = in_place, .by_reference = by_reference});
   if (!status && by_reference) TUTTI_TRY(check_races(plans, graph, {.in_place = in_place}));
   TUTTI_TRY(std::move(status));
-  if (!by_reference || !places(graph)) return {};
-  return check_races(plans, graph, {.in_place = in_place, .by_reference = true, .placed = true});
+  if (!by_reference || !writes_directly(graph)) return {};
+  return check_races(plans, graph, {.in_place = in_place, .by_reference = true, .direct = true});
 }
 
 }  // namespace

@@ -71,7 +71,6 @@ struct SmallFloat {
 };
 
 inline constexpr uint32_t kNanFloat32 = 0x7fc00000u;
-inline constexpr uint64_t kNanFloat64 = 0x7ff8000000000000u;
 
 /// The exact float32 value of a small float.
 template <class Small>

@@ -368,20 +368,22 @@ std::vector<BadCall> bad_operators_and_memory() {
        TUTTI_OUT_OF_MEMORY,
        {std::to_string(size_t{1} << 60)}},
       {"registration",
-       [](const Rank& r, Buffers& b) { return tutti_comm_deregister(r.comm, b.send.data()); },
+       [](const Rank& r, Buffers& b) {
+         return tutti_memory_deregister(r.comm, reinterpret_cast<tutti_registered_memory_t*>(b.send.data()));
+       },
        TUTTI_INVALID_ARGUMENT,
-       {"handle"}},
+       {"region"}},
       {"nothing to register",
        [](const Rank& r, Buffers& b) {
-         void* handle = nullptr;
-         return tutti_comm_register(r.comm, b.send.data(), 0, &handle);
+         tutti_registered_memory_t* registered = nullptr;
+         return tutti_memory_register(r.comm, b.send.data(), 0, &registered);
        },
        TUTTI_INVALID_ARGUMENT,
        {"bytes"}},
       {"registration past the end of the address space",
        [](const Rank& r, Buffers& b) {
-         void* handle = nullptr;
-         return tutti_comm_register(r.comm, b.send.data(), SIZE_MAX, &handle);
+         tutti_registered_memory_t* registered = nullptr;
+         return tutti_memory_register(r.comm, b.send.data(), SIZE_MAX, &registered);
        },
        TUTTI_INVALID_ARGUMENT,
        {"bytes", std::to_string(SIZE_MAX)}},
@@ -636,28 +638,29 @@ TEST(UseAfterFinalizeTest, OnlyOperationsAreRefused) {
         tutti_comm_t* comm = nullptr;
         if (tutti_comm_create_all(&comm, 1, nullptr) != TUTTI_SUCCESS) return std::string(tutti_last_error());
         float value = 2;
-        void* registration = nullptr;
+        tutti_registered_memory_t* registered = nullptr;
         tutti_op_t op = TUTTI_SUM;
         std::string failures =
-            joined({unless(tutti_comm_register(comm, &value, sizeof(value), &registration), TUTTI_SUCCESS,
+            joined({unless(tutti_memory_register(comm, &value, sizeof(value), &registered), TUTTI_SUCCESS,
                            "register"),
                     unless(tutti_op_create_premul_sum(&op, &value, TUTTI_FLOAT32, comm), TUTTI_SUCCESS, "op"),
                     unless(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, op, comm, kNow), TUTTI_SUCCESS,
                            "call"),
                     unless(tutti_comm_finalize(comm), TUTTI_SUCCESS, "finalize")});
-        void* late = nullptr;
+        tutti_registered_memory_t* late = nullptr;
         tutti_op_t late_op = TUTTI_SUM;
         tutti_comm_t* part = nullptr;
-        failures += joined(
-            {unless(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, op, comm, kNow), TUTTI_INVALID_USAGE,
-                    "repeated call"),
-             unless(tutti_barrier(comm, kNow), TUTTI_INVALID_USAGE, "barrier"),
-             unless(tutti_comm_split(comm, 0, 0, &part, nullptr), TUTTI_INVALID_USAGE, "split"),
-             unless(tutti_comm_register(comm, &value, sizeof(value), &late), TUTTI_INVALID_USAGE, "register"),
-             unless(tutti_op_create_premul_sum(&late_op, &value, TUTTI_FLOAT32, comm), TUTTI_INVALID_USAGE,
-                    "late op"),
-             unless(tutti_comm_set_timeout(comm, 1), TUTTI_INVALID_USAGE, "late timeout"),
-             unless(tutti_comm_finalize(comm), TUTTI_INVALID_USAGE, "second finalize")});
+        failures +=
+            joined({unless(tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, op, comm, kNow),
+                           TUTTI_INVALID_USAGE, "repeated call"),
+                    unless(tutti_barrier(comm, kNow), TUTTI_INVALID_USAGE, "barrier"),
+                    unless(tutti_comm_split(comm, 0, 0, &part, nullptr), TUTTI_INVALID_USAGE, "split"),
+                    unless(tutti_memory_register(comm, &value, sizeof(value), &late), TUTTI_INVALID_USAGE,
+                           "register"),
+                    unless(tutti_op_create_premul_sum(&late_op, &value, TUTTI_FLOAT32, comm),
+                           TUTTI_INVALID_USAGE, "late op"),
+                    unless(tutti_comm_set_timeout(comm, 1), TUTTI_INVALID_USAGE, "late timeout"),
+                    unless(tutti_comm_finalize(comm), TUTTI_INVALID_USAGE, "second finalize")});
         int rank = -1;
         int count = -1;
         char text[200] = "";
@@ -666,7 +669,7 @@ TEST(UseAfterFinalizeTest, OnlyOperationsAreRefused) {
                             unless(tutti_comm_count(comm, &count), TUTTI_SUCCESS, "count"),
                             unless(tutti_comm_explain(comm, text, sizeof(text)), TUTTI_SUCCESS, "explain"),
                             unless(tutti_comm_async_error(comm, &state), TUTTI_SUCCESS, "async_error"),
-                            unless(tutti_comm_deregister(comm, registration), TUTTI_SUCCESS, "deregister"),
+                            unless(tutti_memory_deregister(comm, registered), TUTTI_SUCCESS, "deregister"),
                             unless(tutti_op_destroy(op, comm), TUTTI_SUCCESS, "op_destroy"),
                             unless(tutti_comm_destroy(comm), TUTTI_SUCCESS, "destroy")});
         if (rank != 0 || count != 1 || state != TUTTI_SUCCESS) failures += "wrong answers\n";

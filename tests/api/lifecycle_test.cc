@@ -159,40 +159,39 @@ TEST_P(LifecycleTest, RepeatedCallsAreStillChecked) {
 
 // Goal: memory of the heap is aligned, zeroed also when it is used again, and may be registered.
 TEST_P(LifecycleTest, MemoryOfTheHeap) {
-  EXPECT_EQ(
-      run_cluster(options(),
-                  [](Rank& rank) {
-                    for (const size_t bytes : {size_t{1}, size_t{5000}, size_t{3} << 20}) {
-                      void* memory = nullptr;
-                      rank.expect_ok(tutti_mem_alloc(&memory, bytes), "mem_alloc");
-                      rank.expect_true(reinterpret_cast<uintptr_t>(memory) % 4096 == 0, "alignment");
-                      const auto* begin = static_cast<const unsigned char*>(memory);
-                      rank.expect_true(
-                          std::all_of(begin, begin + bytes, [](unsigned char byte) { return byte == 0; }),
-                          "not zero");
-                      void* handle = nullptr;
-                      rank.expect_ok(tutti_comm_register(rank.comm, memory, bytes, &handle), "register");
-                      std::memset(memory, 1, bytes);
-                      rank.expect_ok(tutti_all_reduce(memory, memory, bytes, TUTTI_UINT8, TUTTI_SUM,
-                                                      rank.comm, TUTTI_BLOCKING),
-                                     "sum");
-                      rank.expect_true(begin[bytes - 1] == rank.count(), "value");
-                      rank.expect_ok(tutti_comm_deregister(rank.comm, handle), "deregister");
-                      rank.expect(tutti_comm_deregister(rank.comm, handle), TUTTI_INVALID_ARGUMENT,
-                                  "deregister twice");
-                      rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier");
-                      rank.expect_ok(tutti_mem_free(memory), "mem_free");
-                      // All have freed and none allocates again: the heap belongs to the process, so another
-                      // thread's next allocation could have this address.
-                      rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier");
-                      rank.expect(tutti_mem_free(memory), TUTTI_INVALID_ARGUMENT, "mem_free twice");
-                      rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier");
-                    }
-                    void* nothing = &rank;
-                    rank.expect_ok(tutti_mem_alloc(&nothing, 0), "mem_alloc of nothing");
-                    rank.expect_true(nothing == nullptr, "nothing is NULL");
-                  }),
-      "");
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          for (const size_t bytes : {size_t{1}, size_t{5000}, size_t{3} << 20}) {
+                            void* memory = nullptr;
+                            rank.expect_ok(tutti_mem_alloc(&memory, bytes), "mem_alloc");
+                            rank.expect_true(reinterpret_cast<uintptr_t>(memory) % 4096 == 0, "alignment");
+                            const auto* begin = static_cast<const unsigned char*>(memory);
+                            rank.expect_true(std::all_of(begin, begin + bytes,
+                                                         [](unsigned char byte) { return byte == 0; }),
+                                             "not zero");
+                            tutti_registered_memory_t* registered = nullptr;
+                            rank.expect_ok(tutti_memory_register(rank.comm, memory, bytes, &registered),
+                                           "register");
+                            rank.expect_true(registered == nullptr, "peers reach the heap anyway");
+                            std::memset(memory, 1, bytes);
+                            rank.expect_ok(tutti_all_reduce(memory, memory, bytes, TUTTI_UINT8, TUTTI_SUM,
+                                                            rank.comm, TUTTI_BLOCKING),
+                                           "sum");
+                            rank.expect_true(begin[bytes - 1] == rank.count(), "value");
+                            rank.expect_ok(tutti_memory_deregister(rank.comm, registered), "deregister");
+                            rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier");
+                            rank.expect_ok(tutti_mem_free(memory), "mem_free");
+                            // All have freed and none allocates again: the heap belongs to the process, so
+                            // another thread's next allocation could have this address.
+                            rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier");
+                            rank.expect(tutti_mem_free(memory), TUTTI_INVALID_ARGUMENT, "mem_free twice");
+                            rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier");
+                          }
+                          void* nothing = &rank;
+                          rank.expect_ok(tutti_mem_alloc(&nothing, 0), "mem_alloc of nothing");
+                          rank.expect_true(nothing == nullptr, "nothing is NULL");
+                        }),
+            "");
 }
 
 // Goal: the explanation names call, algorithm and reason, and is cut to the room it has.

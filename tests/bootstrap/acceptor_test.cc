@@ -25,7 +25,7 @@ struct Door {
     endpoint = listener.endpoints[0];
     AcceptorOptions options;
     options.credentials = credentials_from_text("key", "door");
-    options.judge = [this](const Claim&) { return verdict; };
+    options.judge = [this](const Claim&) { return result; };
     options.on_peer = [this](const Claim& claim, FileDescriptor socket) {
       claims.push_back(claim);
       sockets.push_back(std::move(socket));
@@ -82,7 +82,7 @@ struct Door {
 
   ManualLoop loop;
   Endpoint endpoint;
-  HandshakeResult verdict = HandshakeResult::kAccepted;
+  HandshakeResult result = HandshakeResult::kAccepted;
   std::vector<Claim> claims;
   std::vector<FileDescriptor> sockets;
   std::vector<std::string> log;
@@ -228,7 +228,7 @@ TEST(AcceptorTest, AReplayedHelloIsRefused) {
 
 TEST(AcceptorTest, AConnectionThatIsNotAwaitedIsTold) {
   Door door;
-  door.verdict = HandshakeResult::kWrongRank;
+  door.result = HandshakeResult::kWrongRank;
   const auto socket = door.connect(door.dial());
   ASSERT_FALSE(socket.is_ok());
   EXPECT_NE(socket.status().text().find("another rank"), std::string_view::npos) << socket.status().text();
@@ -254,12 +254,12 @@ TEST(ConnectorTest, DeadAddressesAreNamedAndTheLiveOneIsFound) {
 // there ended the dial, though another address was right. The same for a rank that is not awaited there.
 TEST(ConnectorTest, ARefusalAtOneAddressLeavesTheOthers) {
   Door door;
-  for (const HandshakeResult verdict : {HandshakeResult::kWrongRank, HandshakeResult::kUnexpected}) {
+  for (const HandshakeResult result : {HandshakeResult::kWrongRank, HandshakeResult::kUnexpected}) {
     Listener listener = loopback_listener();
     const Endpoint wrong = listener.endpoints[0];
     AcceptorOptions options;
     options.credentials = credentials_from_text("key", "door");
-    options.judge = [verdict](const Claim&) { return verdict; };
+    options.judge = [result](const Claim&) { return result; };
     const auto other = Acceptor::open(*door.loop, std::move(listener.socket), std::move(options));
     ASSERT_TRUE(other.is_ok());
     ConnectorOptions dial = door.dial();

@@ -220,7 +220,7 @@ TEST(BootstrapClientTest, WhatFailsOnOneRankIsReadOnAll) {
   }
 }
 
-// Goal: who serves the address stays for a rank that comes late, until that has heard why the meeting has
+// Goal: who serves the address stays for a rank that comes late, until that has heard why the bootstrap has
 // failed. Method: rank 1 says another number of ranks; rank 2 comes when it has been told.
 TEST(BootstrapClientTest, WhoServesStaysUntilAllHaveHeard) {
   const std::string url = free_address();

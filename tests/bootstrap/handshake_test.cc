@@ -177,13 +177,13 @@ TEST(HandshakeTest, AReflectedMessageProvesNothing) {
 }
 
 TEST(HandshakeTest, ARefusalIsProvedAndNamed) {
-  for (const auto verdict : {HandshakeResult::kWrongRank, HandshakeResult::kUnexpected}) {
-    Pair pair("key", "key", [verdict](const Claim&) { return verdict; });
+  for (const auto result : {HandshakeResult::kWrongRank, HandshakeResult::kUnexpected}) {
+    Pair pair("key", "key", [result](const Claim&) { return result; });
     pair.run();
     EXPECT_EQ(pair.acceptor_status.code(), Code::kInvalidUsage);
     EXPECT_NE(pair.acceptor_status.text().find("rank 5"), std::string_view::npos);
     EXPECT_EQ(pair.connector_status.code(), Code::kInvalidUsage);
-    EXPECT_EQ(pair.connector.refusal_is_final(), verdict == HandshakeResult::kUnexpected)
+    EXPECT_EQ(pair.connector.refusal_is_final(), result == HandshakeResult::kUnexpected)
         << "another address may do";
   }
 }

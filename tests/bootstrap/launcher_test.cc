@@ -17,19 +17,19 @@ Result<std::optional<LaunchContext>> find(Variables variables) {
   });
 }
 
-/// Expects a place; an empty one when there is none, so that the test goes on.
-LaunchContext place_of(const Variables& variables) {
-  const auto place = find(variables);
-  EXPECT_TRUE(place.is_ok()) << place.status().text();
-  EXPECT_TRUE(place.is_ok() && place->has_value());
-  return place.is_ok() && *place ? **place : LaunchContext{};
+/// Expects a context; an empty one when there is none, so that the test goes on.
+LaunchContext context_of(const Variables& variables) {
+  const auto context = find(variables);
+  EXPECT_TRUE(context.is_ok()) << context.status().text();
+  EXPECT_TRUE(context.is_ok() && context->has_value());
+  return context.is_ok() && *context ? **context : LaunchContext{};
 }
 
 std::string error_of(const Variables& variables) {
-  const auto place = find(variables);
-  EXPECT_FALSE(place.is_ok());
-  EXPECT_EQ(place.status().code(), Code::kInvalidUsage);
-  return std::string(place.status().text());
+  const auto context = find(variables);
+  EXPECT_FALSE(context.is_ok());
+  EXPECT_EQ(context.status().code(), Code::kInvalidUsage);
+  return std::string(context.status().text());
 }
 
 const Variables kTorchrun = {
@@ -66,42 +66,42 @@ TEST(LauncherTest, NoLauncherIsNoPlace) {
   for (const Variables& variables :
        {Variables{}, Variables{{"SLURM_NTASKS", "4"}}, Variables{{"WORLD_SIZE", "1"}},
         Variables{{"JOB_COMPLETION_INDEX", "3"}}, Variables{{"RANK", ""}}}) {
-    const auto place = find(variables);
-    ASSERT_TRUE(place.is_ok()) << place.status().text();
-    EXPECT_FALSE(place->has_value());
+    const auto context = find(variables);
+    ASSERT_TRUE(context.is_ok()) << context.status().text();
+    EXPECT_FALSE(context->has_value());
   }
 }
 
 TEST(LauncherTest, TorchrunGivesPlaceAndAddress) {
-  const LaunchContext place = place_of(kTorchrun);
-  EXPECT_EQ(place.launcher, "torchrun");
-  EXPECT_EQ(place.rank, 5u);
-  EXPECT_EQ(place.rank_count, 8u);
-  EXPECT_EQ(place.local_rank, 1u);
-  EXPECT_EQ(place.local_count, 4u);
-  EXPECT_FALSE(place.is_one_host());
+  const LaunchContext context = context_of(kTorchrun);
+  EXPECT_EQ(context.launcher, "torchrun");
+  EXPECT_EQ(context.rank, 5u);
+  EXPECT_EQ(context.rank_count, 8u);
+  EXPECT_EQ(context.local_rank, 1u);
+  EXPECT_EQ(context.local_count, 4u);
+  EXPECT_FALSE(context.is_one_host());
   // The port beside the one that torch's own store listens at.
-  EXPECT_EQ(place.rendezvous, (HostPort{"node0", 29401}));
-  EXPECT_NE(place.job.find("run7"), std::string::npos);
+  EXPECT_EQ(context.rendezvous, (HostPort{"node0", 29401}));
+  EXPECT_NE(context.job.find("run7"), std::string::npos);
 }
 
 TEST(LauncherTest, OpenMpiHasAPmixServer) {
-  const LaunchContext place = place_of(kOpenMpi);
-  EXPECT_EQ(place.launcher, "Open MPI");
-  EXPECT_EQ(place.rank, 1u);
-  EXPECT_EQ(place.rank_count, 2u);
-  EXPECT_EQ(place.channel, LaunchChannel::kPmix);
-  EXPECT_TRUE(place.is_one_host());
-  EXPECT_FALSE(place.rendezvous.has_value());
+  const LaunchContext context = context_of(kOpenMpi);
+  EXPECT_EQ(context.launcher, "Open MPI");
+  EXPECT_EQ(context.rank, 1u);
+  EXPECT_EQ(context.rank_count, 2u);
+  EXPECT_EQ(context.channel, LaunchChannel::kPmix);
+  EXPECT_TRUE(context.is_one_host());
+  EXPECT_FALSE(context.rendezvous.has_value());
 }
 
 TEST(LauncherTest, MpichHasAProcessManager) {
-  const LaunchContext place = place_of(kMpich);
-  EXPECT_EQ(place.launcher, "MPICH");
-  EXPECT_EQ(place.rank, 2u);
-  EXPECT_EQ(place.local_rank, 2u);
-  EXPECT_EQ(place.channel, LaunchChannel::kPmi1);
-  EXPECT_EQ(place_of(without(kMpich, "PMI_FD")).channel, LaunchChannel::kNone);
+  const LaunchContext context = context_of(kMpich);
+  EXPECT_EQ(context.launcher, "MPICH");
+  EXPECT_EQ(context.rank, 2u);
+  EXPECT_EQ(context.local_rank, 2u);
+  EXPECT_EQ(context.channel, LaunchChannel::kPmi1);
+  EXPECT_EQ(context_of(without(kMpich, "PMI_FD")).channel, LaunchChannel::kNone);
 }
 
 // Goal: srun --mpi=pmi2 is Slurm, though it sets MPICH's variables too. It was taken for MPICH without a way
@@ -113,59 +113,59 @@ TEST(LauncherTest, Pmi2OfSlurmIsSlurm) {
                           {"PMI_JOBID", "17.0"},
                           {"SLURM_STEP_NUM_TASKS", "4"},
                           {"SLURM_STEP_NUM_NODES", "1"}};
-  const LaunchContext place = place_of(with(kSlurm, pmi2));
-  EXPECT_EQ(place.launcher, "Slurm");
-  EXPECT_EQ(place.channel, LaunchChannel::kNone);
-  EXPECT_TRUE(place.is_one_host());
+  const LaunchContext context = context_of(with(kSlurm, pmi2));
+  EXPECT_EQ(context.launcher, "Slurm");
+  EXPECT_EQ(context.channel, LaunchChannel::kNone);
+  EXPECT_TRUE(context.is_one_host());
   // MPICH's launcher under srun: Slurm's variables are of its own single process.
   const Variables around = {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}};
-  EXPECT_EQ(place_of(with(with(kSlurm, around), kMpich)).launcher, "MPICH");
+  EXPECT_EQ(context_of(with(with(kSlurm, around), kMpich)).launcher, "MPICH");
 }
 
 TEST(LauncherTest, SlurmNamesTheFirstHost) {
-  const LaunchContext place = place_of(kSlurm);
-  EXPECT_EQ(place.launcher, "Slurm");
-  EXPECT_EQ(place.rank, 3u);
-  EXPECT_EQ(place.rank_count, 4u);
-  EXPECT_EQ(place.local_rank, 1u);
-  ASSERT_TRUE(place.rendezvous.has_value());
-  EXPECT_EQ(place.rendezvous->host, "gpu07");
-  EXPECT_GE(place.rendezvous->port, 20000);
-  EXPECT_LT(place.rendezvous->port, 30000);
-  EXPECT_EQ(place_of(with(kSlurm, {{"SLURM_PROCID", "0"}})).rendezvous, place.rendezvous)
+  const LaunchContext context = context_of(kSlurm);
+  EXPECT_EQ(context.launcher, "Slurm");
+  EXPECT_EQ(context.rank, 3u);
+  EXPECT_EQ(context.rank_count, 4u);
+  EXPECT_EQ(context.local_rank, 1u);
+  ASSERT_TRUE(context.rendezvous.has_value());
+  EXPECT_EQ(context.rendezvous->host, "gpu07");
+  EXPECT_GE(context.rendezvous->port, 20000);
+  EXPECT_LT(context.rendezvous->port, 30000);
+  EXPECT_EQ(context_of(with(kSlurm, {{"SLURM_PROCID", "0"}})).rendezvous, context.rendezvous)
       << "all ranks compute the same";
-  EXPECT_NE(place_of(with(kSlurm, {{"SLURM_STEP_ID", "1"}})).rendezvous->port, place.rendezvous->port);
-  EXPECT_EQ(place_of(without(kSlurm, "SLURM_STEP_NODELIST")).rendezvous->host, "10.0.0.1");
-  EXPECT_TRUE(place_of(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "1"}})).is_one_host());
-  EXPECT_EQ(place_of(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "6"}})).rank_count, 6u)
+  EXPECT_NE(context_of(with(kSlurm, {{"SLURM_STEP_ID", "1"}})).rendezvous->port, context.rendezvous->port);
+  EXPECT_EQ(context_of(without(kSlurm, "SLURM_STEP_NODELIST")).rendezvous->host, "10.0.0.1");
+  EXPECT_TRUE(context_of(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "1"}})).is_one_host());
+  EXPECT_EQ(context_of(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "6"}})).rank_count, 6u)
       << "of the step, not the job";
   const Variables pmix = {{"PMIX_NAMESPACE", "slurm.pmix.17.0"}, {"PMIX_RANK", "3"}};
-  EXPECT_EQ(place_of(with(kSlurm, pmix)).channel, LaunchChannel::kPmix);
+  EXPECT_EQ(context_of(with(kSlurm, pmix)).channel, LaunchChannel::kPmix);
 }
 
 TEST(LauncherTest, KubernetesIndexIsTheRank) {
-  const LaunchContext place =
-      place_of({{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "job-0.job"}});
-  EXPECT_EQ(place.launcher, "Kubernetes");
-  EXPECT_EQ(place.rank, 2u);
-  EXPECT_EQ(place.rank_count, 3u);
-  ASSERT_TRUE(place.rendezvous.has_value());
-  EXPECT_EQ(place.rendezvous->host, "job-0.job");
+  const LaunchContext context =
+      context_of({{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "job-0.job"}});
+  EXPECT_EQ(context.launcher, "Kubernetes");
+  EXPECT_EQ(context.rank, 2u);
+  EXPECT_EQ(context.rank_count, 3u);
+  ASSERT_TRUE(context.rendezvous.has_value());
+  EXPECT_EQ(context.rendezvous->host, "job-0.job");
 }
 
 // Goal: mpirun inside a Slurm allocation: what Slurm says is about the allocation.
 TEST(LauncherTest, LaterLaunchersAreLeftOver) {
-  EXPECT_EQ(place_of(with(kSlurm, kOpenMpi)).launcher, "Open MPI");
-  EXPECT_EQ(place_of(with(kSlurm, kMpich)).launcher, "MPICH");
-  EXPECT_EQ(place_of(with(kTorchrun, {{"JOB_COMPLETION_INDEX", "0"}})).rank, 5u);
+  EXPECT_EQ(context_of(with(kSlurm, kOpenMpi)).launcher, "Open MPI");
+  EXPECT_EQ(context_of(with(kSlurm, kMpich)).launcher, "MPICH");
+  EXPECT_EQ(context_of(with(kTorchrun, {{"JOB_COMPLETION_INDEX", "0"}})).rank, 5u);
 }
 
 // Goal: a script that sets RANK and WORLD_SIZE from mpirun's variables agrees with it and keeps its channel.
 TEST(LauncherTest, TheSamePlaceTwiceIsOnePlace) {
-  const LaunchContext place = place_of(with(kOpenMpi, {{"RANK", "1"}, {"WORLD_SIZE", "2"}}));
-  EXPECT_EQ(place.launcher, "Open MPI");
-  EXPECT_EQ(place.channel, LaunchChannel::kPmix);
-  EXPECT_TRUE(place.is_one_host());
+  const LaunchContext context = context_of(with(kOpenMpi, {{"RANK", "1"}, {"WORLD_SIZE", "2"}}));
+  EXPECT_EQ(context.launcher, "Open MPI");
+  EXPECT_EQ(context.channel, LaunchChannel::kPmix);
+  EXPECT_TRUE(context.is_one_host());
 }
 
 TEST(LauncherTest, ContradictionsNameTheVariables) {

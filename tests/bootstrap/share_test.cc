@@ -1,4 +1,4 @@
-// The ways of an id from rank 0 to the others: store, file, host socket, process manager, meeting.
+// The ways of an id from rank 0 to the others: store, file, host socket, process manager, bootstrap.
 #include "bootstrap/share.h"
 
 #include <gtest/gtest.h>

@@ -157,7 +157,7 @@ TEST(BootstrapTest, ARankWithABadSettingTellsTheOthers) {
   });
 }
 
-// Goal: a rank that comes when the meeting has failed, and whoever failed has gone, reads why at once.
+// Goal: a rank that comes when the bootstrap has failed, and whoever failed has gone, reads why at once.
 // Method: rank 2 begins when rank 1 has its error; rank 0, which made the id, is told before, but stays for
 // it.
 TEST(BootstrapTest, ARankThatComesAfterTheFailureReadsWhy) {
@@ -175,7 +175,8 @@ TEST(BootstrapTest, ARankThatComesAfterTheFailureReadsWhy) {
 }
 
 // Goal: where the settings of rank 0 itself are refused it still makes the id, and tells the others why.
-// Method: the process of rank 1 makes it and is number 0 of the meeting; the others come one after the other.
+// Method: the process of rank 1 makes it and is number 0 of the bootstrap; the others come one after the
+// other.
 TEST(BootstrapTest, AMakerWithABadSettingTellsTheOthers) {
   expect_of_three([](Rank& rank) {
     tutti_unique_id_t id;
@@ -197,7 +198,7 @@ TEST(BootstrapTest, AMakerWithABadSettingTellsTheOthers) {
   });
 }
 
-// Goal: nobody stays for ranks that have been there, however the meeting has failed.
+// Goal: nobody stays for ranks that have been there, however the bootstrap has failed.
 // Method: two ranks that both say that they are rank 1, of a deadline that a stay would not reach.
 TEST(BootstrapTest, NobodyStaysWhenAllHaveHeard) {
   ClusterOptions options = without_comm(processes(2));
@@ -214,7 +215,7 @@ TEST(BootstrapTest, NobodyStaysWhenAllHaveHeard) {
   }
 }
 
-// Goal: the death of the process that serves the meeting is told as that, with its number.
+// Goal: the death of the process that serves the bootstrap is told as that, with its number.
 TEST(BootstrapTest, TheDeathOfTheIdsMakerIsNamed) {
   ClusterOptions options = without_comm(processes(3));
   options.lost_processes = {0};

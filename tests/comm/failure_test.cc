@@ -213,7 +213,7 @@ TEST(DeadlineTest, NamesWhoIsNotThere) {
         rank.expect(sum(rank, data), TUTTI_TIMEOUT, "while rank 2 is late");
         rank.expect_true(seconds_now() - start > 0.9 * timeout_s, "too early");
         rank.expect_text({"rank 2", "all_reduce(float32, sum, count 10)", "finished collective 1"},
-                         "verdict");
+                         "diagnosis");
         rank.add(0);
       }
       rank.expect(sum(rank, data), TUTTI_TIMEOUT, "afterwards");
@@ -250,7 +250,7 @@ TEST(DeadlineTest, DoesNotFollowWaitsThatAreOver) {
                           if (rank.rank() == 0) {
                             rank.expect_ok(tutti_comm_set_timeout(rank.comm, 200), "set_timeout");
                             rank.expect(receive(1), TUTTI_TIMEOUT, "from a rank that computes");
-                            rank.expect_text({"rank 1 has made no collective call"}, "verdict");
+                            rank.expect_text({"rank 1 has made no collective call"}, "diagnosis");
                             const std::string text = tutti_last_error();
                             rank.expect_true(text.find("rank 2") == text.npos, text);
                           }

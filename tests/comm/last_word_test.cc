@@ -1,4 +1,4 @@
-// The last word of a meeting reaches some ranks, and others not: who sends it, or hands it on, dies
+// The last word of a bootstrap reaches some ranks, and others not: who sends it, or hands it on, dies
 // meanwhile.
 //
 // Messages that this executable sends pass through sendmsg() below, which can end the process instead; what
@@ -87,7 +87,7 @@ tutti_result_t sum_of(Rank& rank, double& sum) {
 struct LastWordCase {
   const char* name;
   std::vector<int> hosts;  ///< of four ranks
-  int victim;              ///< 0 serves the meeting; of several hosts, 2 hands on to 3
+  int victim;              ///< 0 serves the bootstrap; of several hosts, 2 hands on to 3
   int words;               ///< that it sends before it dies
 };
 void PrintTo(const LastWordCase& test, std::ostream* out) {
@@ -96,9 +96,9 @@ void PrintTo(const LastWordCase& test, std::ostream* out) {
 
 class LastWordTest : public testing::TestWithParam<LastWordCase> {};
 
-// Goal: survivors of a shrink end in one communicator, and soon, though some had the last word of the meeting
-// that was broken off and others not. Method: each gives the old one up as soon as it has a new one. Where
-// all had it, the new one has a dead member, and they shrink once more.
+// Goal: survivors of a shrink end in one communicator, and soon, though some had the last word of the
+// bootstrap that was broken off and others not. Method: each gives the old one up as soon as it has a new
+// one. Where all had it, the new one has a dead member, and they shrink once more.
 TEST_P(LastWordTest, SurvivorsEndInOneCommunicator) {
   const int victim = GetParam().victim;
   ClusterOptions options;
@@ -225,7 +225,7 @@ TEST(LastWordTest, RanksGrowTogetherOrNotAtAll) {
   EXPECT_EQ(run_cluster(cluster_with_a_host(),
                         [](Rank& rank) {
                           const bool is_old = rank.rank() < 2;
-                          // The meeting of these has a last word, too, but process 3 does not serve it.
+                          // The bootstrap of these has a last word, too, but process 3 does not serve it.
                           if (is_old) {
                             rank.expect_ok(tutti_comm_create(&rank.comm, 2, rank.id(), rank.rank(), nullptr),
                                            "old");
@@ -237,7 +237,7 @@ TEST(LastWordTest, RanksGrowTogetherOrNotAtAll) {
             "");
 }
 
-// Goal: the same when the one that serves the meeting is among those that grow. Method: rank 0 has told
+// Goal: the same when the one that serves the bootstrap is among those that grow. Method: rank 0 has told
 // itself and rank 1, but not the one who joins, when it dies.
 TEST(LastWordTest, NobodyGrowsWithoutTheRankThatDies) {
   ClusterOptions options;

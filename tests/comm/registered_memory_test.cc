@@ -82,11 +82,11 @@ class Pair {
   }
   Status gather(uint32_t number, const Call& call) {
     sent_[number] = call.send;
-    meeting_.arrive_and_wait();
+    barrier_.arrive_and_wait();
     for (uint32_t from = 0; from < 2; ++from)
       std::memcpy(static_cast<std::byte*>(call.recv) + from * call.shape.count, sent_[from],
                   call.shape.count);
-    meeting_.arrive_and_wait();
+    barrier_.arrive_and_wait();
     if (of(number).gathers_until_failure-- > 0) return Status::ok();
     return {Code::kTimeout, "rank 1 has waited"};
   }
@@ -94,7 +94,7 @@ class Pair {
   RankPages pages_{2};
   Config config_;
   RelaunchThread relaunch_;
-  std::barrier<> meeting_{2};
+  std::barrier<> barrier_{2};
   std::array<const void*, 2> sent_{};
   std::array<Rank, 2> ranks_;
 };

@@ -56,7 +56,7 @@ TEST_F(ShrinkProtocolTest, TheLowestRankThatLivesDecides) {
   ASSERT_TRUE(agreed && *agreed) << agreed.status().text();
   EXPECT_EQ((*agreed)->ranks, (std::vector<uint32_t>{1, 2}));
   EXPECT_EQ((*agreed)->lost, std::vector<uint32_t>{0});
-  EXPECT_EQ(shown(1).phase, ShrinkState::kMeeting);
+  EXPECT_EQ(shown(1).phase, ShrinkState::kBootstrap);
   EXPECT_EQ(read_decision(pages_.header(1).decision).id.nonce, id_of(1).nonce);
 }
 
@@ -141,7 +141,7 @@ TEST_F(ShrinkProtocolTest, AllRanksMustExcludeTheSame) {
   EXPECT_TRUE(protocols_[1]->check_members(members, {false, false, false}));
 }
 
-// Goal: a loss among the members that meet, and a stop by another thread, end the meeting.
+// Goal: a loss among the members that meet, and a stop by another thread, end the bootstrap.
 TEST_F(ShrinkProtocolTest, ALossOrAStopEndsTheMeeting) {
   const Members members{.ranks = {0, 1}, .lost = {}, .id = id_of(7)};
   BootstrapStop stop;

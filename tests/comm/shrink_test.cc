@@ -417,7 +417,7 @@ tutti_result_t grow(Rank& rank, const tutti_unique_id_t& id, tutti_comm_t** next
 
 // Goal: a joiner that is killed in the middle is named to all that are there, and to a joiner that comes
 // later, at once: the deadline is two minutes. The communicator that was to grow goes on. Method: rank 3 dies
-// when the meeting knows it; rank 4 comes when it is dead.
+// when the bootstrap knows it; rank 4 comes when it is dead.
 TEST(GrowTest, AJoinerThatDiesIsNamed) {
   for (const auto& hosts : {std::vector<int>{}, std::vector<int>{0, 0, 1, 1, 2}}) {
     EXPECT_EQ(run_cluster(growing_cluster(hosts),

@@ -21,7 +21,7 @@
 namespace tutti::test {
 namespace {
 
-Endpoint meeting_point(const tutti_unique_id_t& bytes) {
+Endpoint rendezvous_of(const tutti_unique_id_t& bytes) {
   UniqueId id;
   std::memcpy(static_cast<void*>(&id), bytes.bytes, sizeof(id));
   return (*unpack_endpoints(id.endpoints))[0];
@@ -78,7 +78,7 @@ TEST(StrangersTest, AJobMeetsAmidStrangersWhichAreLoggedOnce) {
                           if (rank.rank() == 0) errors.emplace();
                           rank.meet();
                           if (rank.rank() == 1) {
-                            const Endpoint where = meeting_point(id);
+                            const Endpoint where = rendezvous_of(id);
                             const FileDescriptor stalled = come(where, std::string(kResponseBytes / 2, 'x'));
                             rank.expect_true(stalled.is_open(), "the rendezvous listens");
                             for (int i = 0; i < 10'000; ++i) come(where, "");

@@ -135,7 +135,7 @@ std::vector<Failure> all_failures() {
            {"rank 2", "left"}}};
 }
 
-// Goal: a call that fails returns when no thread touches its buffers any more, with the verdict that one
+// Goal: a call that fails returns when no thread touches its buffers any more, with the diagnosis that one
 // thread would have given. Method: the buffers are unmapped as soon as the call is back.
 TEST(StripesTest, AFailedCallLeavesItsBuffersAlone) {
   for (const Failure& failure : all_failures()) {

@@ -52,8 +52,8 @@ std::vector<unsigned char> read(const Context& context, const void* address) {
   return bytes;
 }
 
-/// Sends a ticket and its file to the other rank, by a socket of that name.
-void send_ticket(Trial& trial, Rank& rank, const std::string& name, const DeviceMemoryHandle& ticket,
+/// Sends a memory handle and its file to the other rank, by a socket of that name.
+void send_handle(Trial& trial, Rank& rank, const std::string& name, const DeviceMemoryHandle& handle,
                  const FileDescriptor& file) {
   const auto listener = local_listen(name);
   trial.ok(listener.status(), "listening");
@@ -61,21 +61,21 @@ void send_ticket(Trial& trial, Rank& rank, const std::string& name, const Device
   const FileDescriptor visitor = local_accept(*listener);
   const int fd = file.get();
   const std::span files(&fd, file.is_open() ? 1 : 0);
-  trial.ok(local_send(visitor.get(), std::as_bytes(std::span(&ticket, 1)), files, UINT64_MAX), "sending");
+  trial.ok(local_send(visitor.get(), std::as_bytes(std::span(&handle, 1)), files, UINT64_MAX), "sending");
 }
 
-/// Receives it. The ticket is empty when it does not come.
-DeviceMemoryHandle receive_ticket(Trial& trial, Rank& rank, const std::string& name, FileDescriptor& file) {
-  DeviceMemoryHandle ticket;
-  if (!rank.meet()) return ticket;
+/// Receives it. The handle is empty when it does not come.
+DeviceMemoryHandle receive_handle(Trial& trial, Rank& rank, const std::string& name, FileDescriptor& file) {
+  DeviceMemoryHandle handle;
+  if (!rank.meet()) return handle;
   const auto connection = local_connect(name, UINT64_MAX);
   trial.ok(connection.status(), "connecting");
-  if (!rank.meet() || !connection) return ticket;
+  if (!rank.meet() || !connection) return handle;
   auto message = local_receive(connection->get(), UINT64_MAX);
-  if (!trial.ok(message.status(), "receiving") || message->bytes.size() != sizeof(ticket)) return ticket;
-  std::memcpy(&ticket, message->bytes.data(), sizeof(ticket));
+  if (!trial.ok(message.status(), "receiving") || message->bytes.size() != sizeof(handle)) return handle;
+  std::memcpy(&handle, message->bytes.data(), sizeof(handle));
   if (!message->files.empty()) file = std::move(message->files[0]);
-  return ticket;
+  return handle;
 }
 
 /// Rank 0 shares memory, rank 1 writes to it, rank 0 sees that; both give everything back.
@@ -87,9 +87,9 @@ void share(Rank& rank, const std::string& name, DeviceMemoryHandle::Kind kind) {
       const Context& context = *devices.contexts[0];
       auto memory = SharedDeviceMemory::create(context, kBytes);
       if (trial.ok(memory.status(), "creating")) {
-        trial.is(memory->ticket().kind == kind, "the kind of ticket");
+        trial.is(memory->handle().kind == kind, "the kind of handle");
         trial.is(read(context, memory->as<char>()) == std::vector<unsigned char>(kBytes, 0), "it is zeroed");
-        send_ticket(trial, rank, name, memory->ticket(), memory->file());
+        send_handle(trial, rank, name, memory->handle(), memory->file());
         rank.meet();
         trial.is(read(context, memory->as<char>()) == std::vector<unsigned char>(kBytes, 9),
                  "the peer's write");
@@ -97,8 +97,8 @@ void share(Rank& rank, const std::string& name, DeviceMemoryHandle::Kind kind) {
     } else if (rank.rank() == 1) {
       const Context& context = *devices.contexts[0];
       FileDescriptor file;
-      const DeviceMemoryHandle ticket = receive_ticket(trial, rank, name, file);
-      const auto memory = PeerDeviceMemory::open(context, ticket, file);
+      const DeviceMemoryHandle handle = receive_handle(trial, rank, name, file);
+      const auto memory = PeerDeviceMemory::open(context, handle, file);
       file.reset();
       if (trial.ok(memory.status(), "opening")) {
         trial.ok(check_access(context, memory->as<void>(), 1), "checking");
@@ -131,14 +131,14 @@ TEST(PeerToPeerTest, AProgramsOwnMemoryIsSharedFromItsMiddle) {
       const Context& context = *devices.contexts[0];
       if (rank.rank() == 0) {
         const auto memory = DeviceMemory::allocate(context, 4 * kBytes);
-        const auto ticket = make_handle(context, memory->as<char>() + 3000, kBytes);
-        trial.ok(ticket.status(), "ticket");
+        const auto handle = make_handle(context, memory->as<char>() + 3000, kBytes);
+        trial.ok(handle.status(), "handle");
         trial.fails(make_handle(context, memory->as<char>() + 3000, 4 * kBytes).status(), Code::kUnsupported,
                     "not allocated by cudaMalloc as one piece of 20000 bytes");
         const auto own = SharedDeviceMemory::create(context, kBytes);
         trial.fails(make_handle(context, own->as<char>(), kBytes).status(), Code::kUnsupported, "cudaMalloc");
         trial.ok(fill_now(context, memory->as<void>(), 0, 4 * kBytes), "clearing");
-        send_ticket(trial, rank, name, *ticket, FileDescriptor());
+        send_handle(trial, rank, name, *handle, FileDescriptor());
         rank.meet();
         trial.is(read(context, memory->as<char>() + 3000) == std::vector<unsigned char>(kBytes, 4),
                  "the write");
@@ -147,8 +147,8 @@ TEST(PeerToPeerTest, AProgramsOwnMemoryIsSharedFromItsMiddle) {
         trial.is(before == 0, "nothing in front of it is touched");
       } else {
         FileDescriptor file;
-        const DeviceMemoryHandle ticket = receive_ticket(trial, rank, name, file);
-        const auto memory = PeerDeviceMemory::open(context, ticket, file);
+        const DeviceMemoryHandle handle = receive_handle(trial, rank, name, file);
+        const auto memory = PeerDeviceMemory::open(context, handle, file);
         if (trial.ok(memory.status(), "opening"))
           trial.ok(fill_now(context, memory->as<void>(), 4, kBytes), "writing");
         rank.meet();
@@ -172,8 +172,8 @@ TEST(PeerToPeerTest, AnAllocationThatIsMadeForFilesIsSharedFromItsMiddle) {
         char* const middle = memory->as<char>() + 3000;
         const auto share = share_memory(context, middle, kBytes);
         if (trial.ok(share.status(), "sharing")) {
-          trial.is(share->ticket.kind == DeviceMemoryHandle::kFile, "by file");
-          send_ticket(trial, rank, name, share->ticket, share->file);
+          trial.is(share->handle.kind == DeviceMemoryHandle::kFile, "by file");
+          send_handle(trial, rank, name, share->handle, share->file);
           rank.meet();
           trial.is(read(context, middle) == std::vector<unsigned char>(kBytes, 7), "the write");
         }
@@ -182,8 +182,8 @@ TEST(PeerToPeerTest, AnAllocationThatIsMadeForFilesIsSharedFromItsMiddle) {
       } else if (rank.rank() == 1) {
         const Context& context = *devices.contexts[0];
         FileDescriptor file;
-        const DeviceMemoryHandle ticket = receive_ticket(trial, rank, name, file);
-        const auto memory = PeerDeviceMemory::open(context, ticket, file);
+        const DeviceMemoryHandle handle = receive_handle(trial, rank, name, file);
+        const auto memory = PeerDeviceMemory::open(context, handle, file);
         if (trial.ok(memory.status(), "opening"))
           trial.ok(fill_now(context, memory->as<void>(), 7, kBytes), "writing");
         rank.meet();
@@ -236,11 +236,11 @@ TEST(PeerToPeerTest, WhatCannotBeMadeLeavesNothingBehind) {
       trial.fails(SharedDeviceMemory::create(context, 8 << 20).status(), Code::kOutOfMemory,
                   "cuMemCreate(8388608");
       trial.fails(SharedDeviceMemory::create(context, kBytes).status(), Code::kSystemError, "cuMemSetAccess");
-      DeviceMemoryHandle ticket{.kind = DeviceMemoryHandle::kFile, .bytes = 2 << 20};
-      trial.fails(PeerDeviceMemory::open(context, ticket, FileDescriptor()).status(), Code::kSystemError,
+      DeviceMemoryHandle handle{.kind = DeviceMemoryHandle::kFile, .bytes = 2 << 20};
+      trial.fails(PeerDeviceMemory::open(context, handle, FileDescriptor()).status(), Code::kSystemError,
                   "cuMemImportFromShareableHandle");
-      ticket.kind = DeviceMemoryHandle::kNone;
-      trial.fails(PeerDeviceMemory::open(context, ticket, FileDescriptor()).status(), Code::kUnsupported,
+      handle.kind = DeviceMemoryHandle::kNone;
+      trial.fails(PeerDeviceMemory::open(context, handle, FileDescriptor()).status(), Code::kUnsupported,
                   "shared");
     }
     trial.is(fake_cuda::leaks().empty(), "left behind: " + fake_cuda::leaks());
@@ -276,10 +276,10 @@ Members make_members(Trial& trial, Rank& rank, const std::string& name, const De
   if (rank.rank() == 0) {
     auto created = MulticastMemory::create(*devices.contexts[first], kMembers, kBytes);
     if (!trial.ok(created.status(), "creating")) return {};
-    send_ticket(trial, rank, name, {}, created->file());
+    send_handle(trial, rank, name, {}, created->file());
     members.push_back(std::move(*created));
   } else {
-    receive_ticket(trial, rank, name, received);
+    receive_handle(trial, rank, name, received);
   }
   const FileDescriptor& file = rank.rank() == 0 ? members[0].file() : received;
   for (uint32_t device = first + static_cast<uint32_t>(members.size()); device < first + 2; ++device) {

@@ -50,7 +50,7 @@ struct TableBench {
   /// Whether the byte at `offset` is byte `from` of that registered memory, with so many bytes from there on.
   bool finds(uint64_t offset, uint32_t number, uint64_t from, uint64_t bytes) const {
     const Reach found = table->find(at(offset));
-    return found.place == (uint64_t{number} << kRegionShift) + from && found.bytes == bytes;
+    return found.location == (uint64_t{number} << kLocationShift) + from && found.bytes == bytes;
   }
   bool finds_nothing(uint64_t offset) const { return table->find(at(offset)).bytes == 0; }
 };

@@ -36,13 +36,13 @@ class CountingIndex final : public cuda::LinkIndex {
   static uint32_t channel_of(uint32_t stripe, cuda::Multicast use) {
     return 1000 + 2 * stripe + static_cast<uint32_t>(use);
   }
-  cuda::PeerExposedBuffer window(uint32_t peer) override {
-    return {.window = &windows[peer], .regions = nullptr};
+  cuda::PeerExposedBuffer exposed_buffer(uint32_t peer) override {
+    return {.buffer = &exposed[peer], .registered = nullptr};
   }
 
   std::vector<std::pair<uint32_t, uint32_t>> sends;
   std::vector<std::pair<uint32_t, uint32_t>> receives;
-  std::map<uint32_t, ExposedBuffer> windows;
+  std::map<uint32_t, ExposedBuffer> exposed;
 
  private:
   static uint32_t find(std::vector<std::pair<uint32_t, uint32_t>>& links, uint32_t peer, uint32_t channel) {
@@ -270,7 +270,8 @@ TEST(CudaBindTest, ACollectAndAPublicationHaveALinkToEveryRank) {
   const std::vector<Geometry> stripes = {Geometry::uniform(plan, request.block_bytes, {0, 2}),
                                          Geometry::uniform(plan, request.block_bytes, {1, 2})};
   CountingIndex index;
-  const cuda::Image image = cuda::bind(plan, stripes, {.places = true, .slots = 4, .slot_bytes = 256}, index);
+  const cuda::Image image =
+      cuda::bind(plan, stripes, {.direct_writes = true, .slots = 4, .slot_bytes = 256}, index);
   ASSERT_EQ(image.lanes.size(), 2u);
   for (uint32_t stripe = 0; stripe < 2; ++stripe) {
     using Links = std::vector<std::pair<uint32_t, uint32_t>>;
@@ -281,7 +282,7 @@ TEST(CudaBindTest, ACollectAndAPublicationHaveALinkToEveryRank) {
     EXPECT_EQ(step.source_count, 1);
     EXPECT_EQ(step.sink_count, 2);
     EXPECT_EQ(step.published, 1u << 1) << "the output comes first";
-    EXPECT_EQ(step.exposed_count, 0) << "what is published is not placed";
+    EXPECT_EQ(step.exposed_count, 0) << "what is published is not written directly";
     Links contributions;
     Links readers;
     for (uint32_t e = 0; e < 3u + step.companion_count; ++e) {

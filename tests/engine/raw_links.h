@@ -50,7 +50,7 @@ class RawNetwork {
   RecvLink& recv(uint32_t writer, uint32_t reader, uint32_t channel) {
     return ends(writer, reader, channel).recv;
   }
-  ExposedBuffer& window(uint32_t rank) { return windows_[rank]; }
+  ExposedBuffer& exposed_buffer(uint32_t rank) { return exposed_[rank]; }
 
  private:
   struct Ends {
@@ -73,7 +73,7 @@ class RawNetwork {
 
   RingShape shape_;
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Ends> links_;
-  std::map<uint32_t, ExposedBuffer> windows_;
+  std::map<uint32_t, ExposedBuffer> exposed_;
 };
 
 class RawLinks final : public LinkTable {
@@ -87,8 +87,8 @@ class RawLinks final : public LinkTable {
   }
   SendLink* publish_link() override { return nullptr; }
   RecvLink* published_by(uint32_t) override { return nullptr; }
-  PeerExposedBuffer window(uint32_t peer) override {
-    return {.window = &network_.window(peer), .reference_offset = 0, .same_process = true};
+  PeerExposedBuffer exposed_buffer(uint32_t peer) override {
+    return {.buffer = &network_.exposed(peer), .reference_offset = 0, .same_process = true};
   }
 
  private:

@@ -1,6 +1,6 @@
 // The fault matrix: every fault in every phase, on one host and on two, and what the other ranks are told,
 // how soon. One test a row and placement. Its outcome is fixed here and checked; what was measured stands in
-// the test's properties, from which fault_table.py makes the table of docs/reliability.md.
+// the test's properties, from which fault_table.py makes the table of docs/measurements/faults.md.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The fault matrix of docs/reliability.md, made from the tests.
+"""The fault matrix of docs/measurements/faults.md, made from the tests.
 
 Usage: fault_table.py check|write TESTS TOOLS DOCUMENT, where TESTS is the executable of tests/faults and TOOLS the folder
 of the perf tools.
@@ -91,7 +91,7 @@ def check(tests, document):
         wanted = rows_of_tests(tests)
         told = "run ./dev faults; it differs in: " + str(sorted(set(wanted) ^ set(written)))
         assert written == wanted, told
-    tap.run([("The fault matrix of docs/reliability.md is that of the tests", compare)])
+    tap.run([("The fault matrix of docs/measurements/faults.md is that of the tests", compare)])
 
 
 def main():

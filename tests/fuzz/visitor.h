@@ -27,8 +27,8 @@ inline Endpoint loopback_of(uint16_t port) {
 
 class Visitor {
  public:
-  /// `pump` lets the other side go on where it runs in this thread; else that is waited for.
-  Visitor(const Endpoint& where, std::function<void()> pump) : pump_(std::move(pump)) {
+  /// `turn` lets the other side go on where it runs in this thread; else that is waited for.
+  Visitor(const Endpoint& where, std::function<void()> turn) : turn_(std::move(turn)) {
     sockaddr_storage storage;
     const socklen_t length = where.to_sockaddr(storage);
     socket_ = FileDescriptor(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -57,10 +57,10 @@ class Visitor {
     // Until the other side's kernel has it, or says that nobody reads any more.
     int under_way = 1;
     for (int turn = 0; turn < kTurnsMost && under_way > 0; ++turn) {
-      pump_();
+      turn_();
       if (ioctl(socket_.get(), SIOCOUTQ, &under_way) != 0) break;
     }
-    pump_();
+    turn_();
   }
   void send(FrameHeader header, std::span<const std::byte> body) {
     header.body_bytes = static_cast<uint32_t>(body.size());
@@ -70,7 +70,7 @@ class Visitor {
   /// Says that nothing more comes.
   void finish() {
     shutdown(socket_.get(), SHUT_WR);
-    pump_();
+    turn_();
   }
   /// At most so many bytes; none when the other side has closed, or says nothing.
   std::vector<std::byte> receive(size_t most) {
@@ -78,7 +78,7 @@ class Visitor {
     std::vector<std::byte> bytes(most);
     bool ready = false;
     for (int turn = 0; turn < kTurnsMost && !ready; ++turn) {
-      pump_();
+      turn_();
       ready = poll(&entry, 1, 1) > 0;
     }
     const ssize_t got = ready ? recv(socket_.get(), bytes.data(), most, MSG_DONTWAIT) : 0;
@@ -89,7 +89,7 @@ class Visitor {
  private:
   static constexpr int kTurnsMost = 10'000;
 
-  std::function<void()> pump_;
+  std::function<void()> turn_;
   FileDescriptor socket_;
 };
 

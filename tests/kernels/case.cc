@@ -133,12 +133,13 @@ std::string describe(const Case& c) {
              static_cast<unsigned long long>(c.request.block_bytes),
              std::string(type_name(c.request.type)).c_str(), std::string(op_name(c.request.op)).c_str(),
              c.request.in_place ? ", in place" : "", c.request.reproducible ? ", reproducible" : "",
-             c.refers ? (c.world.by_place ? ", by place" : ", by reference") : "",
+             c.refers ? (c.world.by_location ? ", by location" : ", by reference") : "",
              c.by_packets ? ", by packets" : "", c.stripes, c.world.shape.slots, c.world.shape.slot_bytes,
              c.world.threads) +
-         (c.world.by_place ? format("ranks %x, %lld bytes of each buffer in regions, ", c.world.region_ranks,
-                                    static_cast<long long>(c.world.region_bytes))
-                           : std::string()) +
+         (c.world.by_location
+              ? format("ranks %x, %lld bytes of each buffer in registered memory, ", c.world.registered_ranks,
+                       static_cast<long long>(c.world.registered_bytes))
+              : std::string()) +
          format("poll limit %lld, %u block slots, %u of them kept, seed %llu",
                 static_cast<long long>(c.world.poll_limit), c.world.device.block_slots, c.world.stay_blocks,
                 static_cast<unsigned long long>(c.world.device.seed));
@@ -164,7 +165,7 @@ cuda::Image bind_rank(const Case& c, uint32_t rank, World& world) {
                             .reproducible = c.request.reproducible,
                             .message_bytes = c.request.block_bytes,
                             .reference_bytes = c.refers ? 1 : UINT64_MAX,
-                            .places = c.refers,
+                            .direct_writes = c.refers,
                             .slots = c.world.shape.slots,
                             .slot_bytes = c.world.shape.slot_bytes};
   cuda::Image image = c.by_packets ? cuda::bind_short(plan, stripes, options, world.mail(rank))

@@ -76,9 +76,9 @@ Case draw(const Algorithm& algorithm, uint32_t ranks, uint64_t bytes, uint64_t s
     c.world.together = random() % 2 == 0;
   }
   if (c.refers && random() % 2 == 0) {
-    c.world.by_place = true;
-    c.world.region_ranks = pick(UINT32_MAX, UINT32_MAX, static_cast<uint32_t>(random()));
-    c.world.region_bytes = pick(UINT64_MAX, UINT64_MAX, random() % (2 * bytes + 1));
+    c.world.by_location = true;
+    c.world.registered_ranks = pick(UINT32_MAX, UINT32_MAX, static_cast<uint32_t>(random()));
+    c.world.registered_bytes = pick(UINT64_MAX, UINT64_MAX, random() % (2 * bytes + 1));
   }
   if (random() % 3 == 0) {  // launches that stay have room for all ranks' blocks, but not always one a lane
     c.world.poll_limit = pick(uint64_t{1}, uint64_t{3}, uint64_t{50});

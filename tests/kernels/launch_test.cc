@@ -111,7 +111,7 @@ TEST(LaunchTest, ResultsArePlacedInTheReceiversBuffersOnceTheseAreOpen) {
   uint64_t references = 0;
   for (uint64_t seed = 1; seed <= (kFew ? 2 : 20); ++seed) {
     c.world.device.seed = seed;
-    c.world.by_place = seed % 2 == 0;
+    c.world.by_location = seed % 2 == 0;
     Ranks ranks(c);
     ASSERT_EQ(ranks.call(), "");
     EXPECT_EQ(ranks.outputs[0], Words(kBytes / 4, 3));

@@ -40,7 +40,7 @@ std::vector<Case> cases(Kernel kernel) {
     uint64_t poll_limit;
     bool refers;
     uint32_t stripes;
-    bool by_place = false;
+    bool by_location = false;
     bool multicast = false;
     uint32_t stay_blocks = 0;
   } rows[] = {
@@ -69,8 +69,8 @@ std::vector<Case> cases(Kernel kernel) {
       c.world.kernel = kernel;
       c.world.most_turns = 100'000;
       c.refers = row.refers;
-      c.world.by_place = row.by_place;
-      c.world.region_bytes = row.by_place ? 2000 : UINT64_MAX;  // the rest travels by value
+      c.world.by_location = row.by_location;
+      c.world.registered_bytes = row.by_location ? 2000 : UINT64_MAX;  // the rest travels by value
       c.stripes = row.stripes;
       c.world.multicast = row.multicast;
       c.world.stay_blocks = row.stay_blocks;

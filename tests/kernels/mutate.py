@@ -24,7 +24,7 @@ MUTANTS = [
     ("sequence_stands", "data", "launch", "++state->sequence;", "(void)state->sequence;"),
     ("references_not_awaited", "data", "interpreter",
      "block.program.reference_bytes != UINT64_MAX;", "false;"),
-    ("place_without_its_start", "data", "interpreter", "  const uint64_t start = regions[named >> kRegionShift];\n",
+    ("location_without_its_start", "data", "interpreter", "  const uint64_t start = registered[named >> kLocationShift];\n",
      "  const uint64_t start = 0;\n"),
     ("contributions_not_awaited", "data", "interpreter", " && step.contributes == 0) continue;", ") continue;"),
     ("credit_never_told", "data", "interpreter", "device::store_release(&link.credit->released, link.next);", "(void)0;"),
@@ -46,8 +46,8 @@ MUTANTS = [
     ("one_lane_a_block", "data", "launch", "  if (block.lane_index < block.program.lane_count) return true;\n", ""),
     ("round_told_early", "edges", "launch", "if (block.stays == 0) device::store_relaxed(&state->left, left);",
      "device::store_relaxed(&state->left, left);"),
-    ("news_in_one_slot", "data", "launch", "signals->report[report_slot(left)]", "signals->report[report_slot(left) & 0]"),
-    ("news_told_late", "data", "launch",
+    ("report_in_one_slot", "data", "launch", "signals->report[report_slot(left)]", "signals->report[report_slot(left) & 0]"),
+    ("report_told_late", "data", "launch",
      "  tell_report(block, left, !ended || block.ring == Ring::kMismatch);\n"
      "  // The host may launch again as soon as it hears; blocks that stay may end the next round.\n"
      "  if (block.stays == 0) device::store_relaxed(&state->left, left);\n"

@@ -21,10 +21,10 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
-/// The number of every rank's region, and where the simulated ranks say that theirs begins: somewhere below
-/// all buffers, and nowhere the same.
-constexpr uint64_t kRegion = 7;
-uint64_t region_start(uint32_t rank) {
+/// The number of every rank's registered memory, and where the simulated ranks say that theirs begins:
+/// somewhere below all buffers, and nowhere the same.
+constexpr uint64_t kRegisteredMemory = 7;
+uint64_t registered_start(uint32_t rank) {
   return 64 * uint64_t{rank + 1};
 }
 
@@ -35,12 +35,13 @@ struct World::Rank {
   std::vector<cuda::RecvLink> receives;
   cuda::RankState state{};
   cuda::Signals signals{};
-  ExposedBuffer window{};
+  ExposedBuffer exposed{};
   std::vector<Line> program;
   std::vector<Line> scratch;
   std::vector<Line> mail;       ///< a mailbox a rank
   std::vector<Line> multicast;  ///< its copy of the slots in multicast memory
-  std::vector<uint64_t> regions = std::vector<uint64_t>(kRegion + 1);  ///< where peers find this rank's
+  std::vector<uint64_t> registered =
+      std::vector<uint64_t>(kRegisteredMemory + 1);  ///< where peers find this rank's
   std::unique_ptr<Index> index;
   uint64_t left_seen = 0;
   bool ended = false;
@@ -64,7 +65,7 @@ class World::Index final : public cuda::LinkIndex {
     link.slot_mask = end.slot_mask;
     link.slot_bytes = end.slot_bytes;
     link.peer = peer;
-    link.same_memory = world_.options_.by_place ? 0 : 1;
+    link.same_memory = world_.options_.by_location ? 0 : 1;
     link.limit = end.limit;
     return number(peer, channel);
   }
@@ -80,7 +81,7 @@ class World::Index final : public cuda::LinkIndex {
     link.slot_bytes = end.slot_bytes;
     link.peer = peer;
     link.credit_mask = end.credit_mask;
-    link.regions = regions(peer);
+    link.registered = registered(peer);
     return number(peer, channel);
   }
   uint32_t send_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
@@ -100,13 +101,13 @@ class World::Index final : public cuda::LinkIndex {
     if (collects) link.credit_mask = 0;
     return at;
   }
-  cuda::PeerExposedBuffer window(uint32_t peer) override {
-    return {.window = &world_.ranks_[peer]->window, .regions = regions(peer)};
+  cuda::PeerExposedBuffer exposed_buffer(uint32_t peer) override {
+    return {.buffer = &world_.ranks_[peer]->exposed, .registered = registered(peer)};
   }
 
  private:
-  const uint64_t* regions(uint32_t peer) const {
-    return world_.options_.by_place ? world_.ranks_[peer]->regions.data() : nullptr;
+  const uint64_t* registered(uint32_t peer) const {
+    return world_.options_.by_location ? world_.ranks_[peer]->registered.data() : nullptr;
   }
   std::byte* own_copy() const { return world_.ranks_[rank_]->multicast[0].bytes; }
   std::byte* everybody() const { return world_.multicast_->begin(); }
@@ -127,9 +128,9 @@ World::World(const WorldOptions& options)
     auto made = std::make_unique<Rank>();
     made->sends.resize(size_t{options.ranks} * kChannels);
     made->receives.resize(size_t{options.ranks} * kChannels);
-    made->state.window = &made->window;
+    made->state.exposed = &made->exposed;
     made->mail.resize(size_t{options.ranks} * cuda::kMailboxBytes / sizeof(Line));
-    made->regions[kRegion] = region_start(rank);
+    made->registered[kRegisteredMemory] = registered_start(rank);
     made->index = std::make_unique<Index>(*this, rank);
     ranks_.push_back(std::move(made));
   }
@@ -224,9 +225,10 @@ void World::set_program(uint32_t rank, const cuda::Image& image) {
 }
 
 Reach World::reach(uint32_t rank, const void* buffer) const {
-  if (!options_.by_place || (options_.region_ranks >> rank & 1) == 0) return {};
-  return {.place = (kRegion << cuda::kRegionShift) + reinterpret_cast<uint64_t>(buffer) - region_start(rank),
-          .bytes = options_.region_bytes};
+  if (!options_.by_location || (options_.registered_ranks >> rank & 1) == 0) return {};
+  return {.location = (kRegisteredMemory << cuda::kLocationShift) + reinterpret_cast<uint64_t>(buffer) -
+                      registered_start(rank),
+          .bytes = options_.registered_bytes};
 }
 
 cuda::Part World::part(uint32_t rank, uint32_t first_block) const {

@@ -1,5 +1,5 @@
 // World: ranks that share one simulated device, each with the memory that a communicator would give it:
-// rings, windows, state, signals, a Program. A call launches every rank's part and launches again what left
+// rings, exposed buffer, state, signals, a Program. A call launches every rank's part and launches again what left
 // unfinished, as a host does.
 #pragma once
 
@@ -29,10 +29,10 @@ struct WorldOptions {
   RingShape shape{.slots = 8, .slot_bytes = 256};
   bool multicast = false;  ///< ranks have multicast memory
   /// Ranks find each other's memory by address, or by place: of the ranks whose bit is set buffers lie in a
-  /// region, up to `region_bytes` of each.
-  bool by_place = false;
-  uint32_t region_ranks = UINT32_MAX;
-  uint64_t region_bytes = UINT64_MAX;
+  /// registered memory, up to `registered_bytes` of each.
+  bool by_location = false;
+  uint32_t registered_ranks = UINT32_MAX;
+  uint64_t registered_bytes = UINT64_MAX;
   uint32_t threads = 16;  ///< of a block
   uint64_t poll_limit = UINT64_MAX;
   uint64_t most_turns = 2'000'000;  ///< of the device in one call

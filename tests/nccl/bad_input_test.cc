@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <string>
 
 #include "plugins/nccl/device_api.h"
 #include "tests/nccl/nccl_cluster.h"
@@ -54,6 +55,32 @@ TEST(NcclBadInputTest, WrongArguments) {
                 ncclInvalidArgument, "residence");
     rank.expect_ok(reduce(&value, &value, 1, ncclFloat32, ncclSum, rank.comm),
                    "the communicator still serves");
+  });
+}
+
+// Goal: a registration that cannot be right is refused, and so is a handle that is none, or none any more.
+TEST(NcclBadInputTest, WrongRegistrations) {
+  run_alone([](NcclRank& rank) {
+    float value = 1;
+    void* handle = nullptr;
+    rank.expect(ncclCommRegister(rank.comm, &value, 0, &handle), ncclInvalidArgument, "nothing");
+    rank.expect_text({"ncclCommRegister: argument size is 0"}, "nothing");
+    rank.expect(ncclCommRegister(rank.comm, &value, SIZE_MAX, &handle), ncclInvalidArgument, "overflow");
+    rank.expect_text({"argument size", std::to_string(SIZE_MAX)}, "overflow");
+    rank.expect(ncclCommRegister(rank.comm, nullptr, 4, &handle), ncclInvalidArgument, "no buffer");
+    rank.expect_text({"buff"}, "no buffer");
+    rank.expect(ncclCommRegister(rank.comm, &value, sizeof value, nullptr), ncclInvalidArgument, "no handle");
+    rank.expect_text({"handle"}, "no handle");
+    rank.expect(ncclCommDeregister(rank.comm, &value), ncclInvalidArgument, "not a handle");
+    rank.expect_text({"ncclCommDeregister: argument handle"}, "not a handle");
+    rank.expect(ncclCommDeregister(rank.comm, nullptr), ncclInvalidArgument, "NULL");
+    rank.expect_ok(ncclCommRegister(rank.comm, &value, sizeof value, &handle), "register");
+    ncclComm_t other = nullptr;
+    rank.expect_ok(ncclCommSplit(rank.comm, 0, 0, &other, nullptr), "split");
+    rank.expect(ncclCommDeregister(other, handle), ncclInvalidArgument, "of another communicator");
+    rank.expect_ok(ncclCommDestroy(other), "destroy");
+    rank.expect_ok(ncclCommDeregister(rank.comm, handle), "deregister");
+    rank.expect(ncclCommDeregister(rank.comm, handle), ncclInvalidArgument, "deregistered twice");
   });
 }
 

@@ -33,7 +33,7 @@ struct Rank {
 struct Slice {
   Word word = 0;
   const Word* reference = nullptr;
-  bool placed = false;  ///< it lies where the receiver's step writes its output
+  bool direct = false;  ///< it lies where the receiver's step writes its output
 };
 
 struct LaneState {
@@ -221,7 +221,7 @@ class ConcreteRun {
     }
     const Slice slice = link.front();
     link.pop_front();
-    const Word* there = slice.placed ? output_place(state, step) : slice.reference;
+    const Word* there = slice.direct ? output_word(state, step) : slice.reference;
     return there != nullptr ? *there : slice.word;
   }
 
@@ -253,9 +253,9 @@ class ConcreteRun {
     return found == step.sinks.end() ? nullptr : &*found;
   }
 
-  Word* output_place(const LaneState& state, const Step& step) {
+  Word* output_word(const LaneState& state, const Step& step) {
     const End* sink = output_of(step);
-    if (sink == nullptr) defect_ = "a placed message is not wanted in the output";
+    if (sink == nullptr) defect_ = "a directly written message is not wanted in the output";
     return sink == nullptr ? nullptr : place(state, *sink);
   }
 
@@ -280,14 +280,14 @@ class ConcreteRun {
       const bool allowed = sink.reference_ok || (source_word != nullptr && step.sources[0].reference_ok);
       for (const LinkKey& key : sink_links(state.rank, sink)) {
         Slice slice{.word = value};
-        if (options_.placed && sink.direct_write_ok) {
+        if (options_.direct && sink.direct_write_ok) {
           const End* own = output_of(step);
           if (own == nullptr) {
-            defect_ = "a step places what it does not write";
+            defect_ = "a step writes directly what it does not write";
             return;
           }
           store_in(std::get<1>(key), state, *own, value);
-          slice.placed = true;
+          slice.direct = true;
         } else if (options_.by_reference && allowed && !referable.empty()) {
           slice.reference = referable[random_() % referable.size()];
         }
@@ -342,7 +342,7 @@ class ConcreteRun {
   std::string defect_;
 };
 
-bool places(std::span<const Plan> plans) {
+bool writes_directly(std::span<const Plan> plans) {
   for (const Plan& plan : plans) {
     for (const Lane& lane : plan.lanes) {
       for (const Step& step : lane.steps) {
@@ -363,10 +363,10 @@ std::string run_concretely(std::span<const Plan> plans, const RunOptions& option
 
 std::string run_many_ways(std::span<const Plan> plans, bool in_place, uint32_t schedules, uint64_t seed) {
   for (uint32_t i = 0; i < schedules; ++i) {
-    for (uint32_t way = 0; way < (places(plans) ? 32u : 16u); ++way) {
+    for (uint32_t way = 0; way < (writes_directly(plans) ? 32u : 16u); ++way) {
       const RunOptions options{.in_place = (way & 1) != 0,
                                .by_reference = (way & 2) != 0,
-                               .placed = (way & 16) != 0,
+                               .direct = (way & 16) != 0,
                                .premultiplied = (way & 8) != 0,
                                .slices = (way & 4) != 0 ? 2u : 1u,
                                .seed = seed + i};

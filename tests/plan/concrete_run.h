@@ -17,7 +17,7 @@ namespace tutti::test {
 struct RunOptions {
   bool in_place = false;
   bool by_reference = false;
-  bool placed = false;         ///< what may be placed is stored in the receivers' outputs
+  bool direct = false;         ///< what may be written directly is stored in the receivers' outputs
   bool premultiplied = false;  ///< reductions scale what they read from the input
   uint32_t slices = 1;         ///< of a chunk in a round
   uint64_t seed = 0;

@@ -212,7 +212,7 @@ bool refer_everywhere(PlanSet& plans, Random&) {
   return true;
 }
 
-bool place_once(PlanSet& plans, Random& random) {
+bool direct_write_once(PlanSet& plans, Random& random) {
   Step* step = pick_step(plans, random);
   if (step == nullptr) return false;
   for (End& sink : step->sinks) {
@@ -221,7 +221,7 @@ bool place_once(PlanSet& plans, Random& random) {
   return true;
 }
 
-bool place_everywhere(PlanSet& plans, Random&) {
+bool direct_write_everywhere(PlanSet& plans, Random&) {
   for (Plan& plan : plans) {
     for (Lane& lane : plan.lanes) {
       for (Step& step : lane.steps) {
@@ -316,8 +316,8 @@ constexpr std::array kMutations = {
     Mutation{"add a sink", add_sink},
     Mutation{"refer once", refer_once},
     Mutation{"refer everywhere", refer_everywhere},
-    Mutation{"place once", place_once},
-    Mutation{"place everywhere", place_everywhere},
+    Mutation{"direct write once", direct_write_once},
+    Mutation{"direct write everywhere", direct_write_everywhere},
     Mutation{"state fewer slots", state_fewer_slots},
     Mutation{"split a lane", split_lane},
     Mutation{"split the lanes of all ranks", split_lanes_everywhere},

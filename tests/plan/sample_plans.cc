@@ -188,11 +188,11 @@ PlanSet chain_broadcast(uint32_t n, uint32_t root, uint32_t chunks) {
     Plan& plan = plans[rank];
     plan.root = root;
     plan.chunks_per_block = chunks;
-    const uint32_t place = (rank + n - root) % n;
+    const uint32_t position = (rank + n - root) % n;
     for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
       std::vector<End> sinks{output(chunk)};
-      if (place + 1 < n) sinks.push_back(ref(link((rank + 1) % n)));
-      const End source = place == 0 ? input(chunk) : link((rank + n - 1) % n);
+      if (position + 1 < n) sinks.push_back(ref(link((rank + 1) % n)));
+      const End source = position == 0 ? input(chunk) : link((rank + n - 1) % n);
       steps(plan).push_back(step({source}, sinks, chunk));
     }
   }

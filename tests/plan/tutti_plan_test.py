@@ -66,13 +66,13 @@ def check_prices():
 
 
 def check_what_is_proved():
-    """The line of the proof names all that was proved, results placed in receivers' buffers included"""
+    """The line of the proof names all that was proved, direct writes of results into receivers' buffers included"""
     def proof(*flags):
         output, _ = run(*flags, "--summary")
         return next(line for line in output.splitlines() if line.startswith(PROVED))[len(PROVED):]
     two_shot = ("all_reduce", "-n", "2", "-a", "direct_two_shot", "--reference")
-    assert proof(*two_shot) == ", by reference, placed)", proof(*two_shot)
-    assert proof(*two_shot, "--in-place") == ", in place, by reference, placed)"
+    assert proof(*two_shot) == ", by reference, with direct writes)", proof(*two_shot)
+    assert proof(*two_shot, "--in-place") == ", in place, by reference, with direct writes)"
     assert proof("all_gather", "-n", "2", "-a", "ring", "--variable-counts") == ", by reference, any counts)"
 
 

@@ -448,7 +448,7 @@ TEST(VerifyTest, AResultIsNotPlacedOverWhatTheReceiverStillNeeds) {
   PlanSet plans = direct_write_plans();
   auto& steps = plans[1].lanes[0].steps;
   steps.insert(steps.begin() + 2, step({input(0)}, {output(0)}, 0));
-  EXPECT_THAT(defect(plans, {.in_place = false}), HasSubstr("(placed)"));
+  EXPECT_THAT(defect(plans, {.in_place = false}), HasSubstr("(direct writes)"));
   step_at(plans, 0, 1).sinks[1].direct_write_ok = false;
   EXPECT_EQ(defect(plans, {.in_place = false}), "");
 }
@@ -457,10 +457,10 @@ TEST(VerifyTest, OnlyAStepThatWritesTheOutputPlaces) {
   PlanSet plans = direct_write_plans();
   step_at(plans, 0, 0).sinks[0].reference_ok = true;
   step_at(plans, 0, 0).sinks[0].direct_write_ok = true;
-  EXPECT_THAT(defect(plans), HasSubstr("has 'place'"));
+  EXPECT_THAT(defect(plans), HasSubstr("has 'direct'"));
   plans = direct_write_plans();
   step_at(plans, 0, 1).sinks[1].reference_ok = false;
-  EXPECT_THAT(defect(plans), HasSubstr("has 'place'"));
+  EXPECT_THAT(defect(plans), HasSubstr("has 'direct'"));
 }
 
 // Lanes of one rank are ordered by messages alone.

@@ -95,7 +95,7 @@ void SimCluster::take_turn(uint32_t rank, const std::function<void(uint32_t rank
       network_.wake(rank);
     }
   }
-  network_.pump(rank);
+  network_.progress(rank);
 }
 
 Outcome SimCluster::waiting(uint32_t rank) const {

@@ -1,6 +1,6 @@
 // Shrink, by trying every order of events: ranks that agree, meet, notice deaths and die, at any step of each
 // other, over links that deliver late. The rule is the library's own (comm/shrink_state.h); all around it is
-// a model of src/comm/shrink.cc and of the meeting, in which whatever is not promised may happen.
+// a model of src/comm/shrink.cc and of the bootstrap, in which whatever is not promised may happen.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ constexpr Mask bit(size_t rank) {
   return static_cast<Mask>(1u << rank);
 }
 
-/// One decision, and the meeting that follows it. Each of its two exchanges is complete when all have given
+/// One decision, and the bootstrap that follows it. Each of its two exchanges is complete when all have given
 /// their part; then each member is told, or, when anybody dies or fails, perhaps not.
 struct Attempt {
   uint8_t leader;
@@ -148,7 +148,7 @@ class Explorer {
       notice(world, rank);
       receive(world, rank);
       if (world.ranks[rank].phase == ShrinkState::kAgreeing) agree(world, rank);
-      if (world.ranks[rank].phase == ShrinkState::kMeeting) meet(world, rank);
+      if (world.ranks[rank].phase == ShrinkState::kBootstrap) meet(world, rank);
     }
     if (!has_next_) check_end(world);
     for (size_t rank = 0; rank < count(); ++rank) {
@@ -245,7 +245,7 @@ class Explorer {
   void follow(const World& world, size_t rank, uint8_t number) {
     World next = world;
     RankModel& mine = next.ranks[rank];
-    mine.phase = ShrinkState::kMeeting;
+    mine.phase = ShrinkState::kBootstrap;
     mine.tried = number;
     mine.meets_in = number;
     if (!options_.believes_old_looks) mine.seen.fill(kUnknown);

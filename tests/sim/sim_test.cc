@@ -51,7 +51,7 @@ std::string history(const SimOptions& options, uint64_t count) {
     if (!numbers.empty()) {
       text += format("%u@%llu: ", *rank, static_cast<unsigned long long>(network.now())) + numbers + "\n";
     }
-    network.pump(*rank);
+    network.progress(*rank);
   }
   for (uint32_t peer = 1; peer < options.rank_count; ++peer) {
     EXPECT_EQ(network.recv_link(0, peer, 0)->next, count);
@@ -87,7 +87,7 @@ TEST(SimNetworkTest, AStoppedRankSendsExactlySoManyMessages) {
     while (const auto rank = network.next_turn()) {
       if (*rank == 0) write_all(*network.send_link(0, 1, 0), 20);
       if (*rank == 1) read_all(*network.recv_link(0, 1, 0));
-      network.pump(*rank);
+      network.progress(*rank);
     }
     EXPECT_TRUE(network.stopped(0));
     EXPECT_EQ(network.recv_link(0, 1, 0)->next, most);
@@ -101,7 +101,7 @@ TEST(SimNetworkTest, ATornLinkIsSilentAfterHalfAMessage) {
   while (const auto rank = network.next_turn()) {
     if (*rank == 0) write_all(*network.send_link(0, 1, 0), 20);
     if (*rank == 1) read_all(*network.recv_link(0, 1, 0));
-    network.pump(*rank);
+    network.progress(*rank);
   }
   EXPECT_EQ(network.recv_link(0, 1, 0)->next, 2u);
   EXPECT_LE(network.send_link(0, 1, 0)->next, 2u + 4u);

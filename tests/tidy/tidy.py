@@ -18,6 +18,11 @@ from cpp_shape import function_lengths, without_comments  # noqa: E402
 
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
+PAGE_LINE_MAX = 120
+ALL_PAGES_WORDS_MAX = 22000
+PAGE_WORDS_MAX = 2500
+# Pages with a limit of their own: a path, or the folder of such pages. Raw figures have none.
+PAGE_WORDS = {"README.md": 900, "ARCHITECTURE.md": 1300, "docs/decisions/": 400, "docs/measurements/": None}
 CPP = {".h", ".hpp", ".c", ".cc", ".cpp", ".cu", ".cuh"}
 CODE = CPP | {".py", ".sh", ".build"}
 HEADERS = {".h", ".hpp", ".cuh"}
@@ -236,6 +241,48 @@ def lines_end_clean(tree):
             yield f"{path}: must end with one newline"
 
 
+def page_words_max(path):
+    """The most words of a page; None: any number."""
+    for start, words_max in PAGE_WORDS.items():
+        if path.startswith(start):
+            return words_max
+    return PAGE_WORDS_MAX
+
+
+def pages_are_short(tree):
+    """Pages are short, each and all together"""
+    total = 0
+    for path, text in tree.files({".md"}):
+        words_max = page_words_max(path)
+        words = len(text.split())
+        if words_max is None:
+            continue
+        total += words
+        if words > words_max:
+            yield f"{path}: {words} words, more than {words_max}"
+    if total > ALL_PAGES_WORDS_MAX:
+        yield f"all pages outside docs/measurements: {total} words, more than {ALL_PAGES_WORDS_MAX}"
+
+
+def page_lines_are_short(tree):
+    """Lines of pages are short, but for tables and code"""
+    for path, text in tree.files({".md"}):
+        in_code = False
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.lstrip().startswith("```"):
+                in_code = not in_code
+            if not in_code and not line.lstrip().startswith("|") and len(line) > PAGE_LINE_MAX:
+                yield f"{path}:{number}: {len(line)} characters, more than {PAGE_LINE_MAX}"
+
+
+def links_between_pages_resolve(tree):
+    """Links between pages lead to files"""
+    for path, text in tree.files({".md"}):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            if not (tree.root / pathlib.PurePath(path).parent / target).exists():
+                yield f"{path}: no file {target}"
+
+
 def exceptions_are_needed(tree):
     """Exceptions are needed; run last"""
     for rule, subject in sorted(tree.exceptions.keys() - tree.used):
@@ -244,7 +291,8 @@ def exceptions_are_needed(tree):
 
 RULES = (includes_point_one_way, files_are_short, functions_are_short, nothing_is_left_for_later,
          environment_is_read_in_one_file, tests_do_not_sleep, headers_are_guarded, files_open_with_a_comment,
-         file_names_are_snake_case, lines_end_clean, exceptions_are_needed)
+         file_names_are_snake_case, lines_end_clean, pages_are_short, page_lines_are_short, links_between_pages_resolve,
+         exceptions_are_needed)
 
 
 def as_check(rule, tree):

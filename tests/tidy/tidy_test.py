@@ -151,5 +151,29 @@ def check_stale_exceptions():
     assert complaints(tidy.exceptions_are_needed, {"src/core/a.cc": "//\n"}, "sleep tests/a.cc")
 
 
+def check_page_words():
+    """A page over its limit is refused, and so are pages that are too long together; raw figures are not"""
+    rule = tidy.pages_are_short
+    assert complaints(rule, {"docs/a.md": "word " * 2501})
+    assert complaints(rule, {"README.md": "word " * 901})
+    assert complaints(rule, {"docs/decisions/0001-a.md": "word " * 401})
+    assert complaints(rule, {f"docs/{number}.md": "word " * 2450 for number in range(9)})
+    assert not complaints(rule, {"docs/a.md": "word " * 2500, "docs/measurements/a.md": "word " * 30000})
+
+
+def check_page_lines():
+    """A long line of a page is refused, in a table or in code it is not"""
+    rule = tidy.page_lines_are_short
+    assert complaints(rule, {"docs/a.md": "x" * 121})
+    assert not complaints(rule, {"docs/a.md": "x" * 120 + "\n| " + "x" * 200 + " |\n```\n" + "x" * 200 + "\n```\n"})
+
+
+def check_page_links():
+    """A link to a file that is not there is refused"""
+    rule = tidy.links_between_pages_resolve
+    assert complaints(rule, {"docs/a.md": "[b](b.md)"})
+    assert not complaints(rule, {"docs/a.md": "[b](b.md#part) [c](https://example.org)", "docs/b.md": ""})
+
+
 if __name__ == "__main__":
     tap.run(tap.checks_of(globals()))

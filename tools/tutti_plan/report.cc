@@ -30,7 +30,7 @@ Counts count(std::span<const Plan> plans) {
   return counts;
 }
 
-bool places(std::span<const Plan> plans) {
+bool writes_directly(std::span<const Plan> plans) {
   for (const Plan& plan : plans) {
     for (const Lane& lane : plan.lanes) {
       for (const Step& step : lane.steps) {
@@ -46,7 +46,7 @@ bool places(std::span<const Plan> plans) {
 std::string proof_text(std::span<const Plan> plans, const VerifyOptions& options) {
   return format("verified: right result, no deadlock with the stated slots, no race (out of place%s%s%s%s)",
                 options.in_place ? ", in place" : "", options.by_reference ? ", by reference" : "",
-                options.by_reference && places(plans) ? ", placed" : "",
+                options.by_reference && writes_directly(plans) ? ", with direct writes" : "",
                 options.variable_counts ? ", any counts" : "");
 }
 

@@ -11,7 +11,7 @@ using cuda::Context;
 using cuda::CurrentContext;
 using cuda::Driver;
 
-/// Owns a handle of a VMM allocation for a scope; mappings keep the memory beyond it.
+/// Owns a VMM handle within a scope. Mappings keep the memory beyond it.
 class AllocationHandle {
  public:
   explicit AllocationHandle(const Driver& driver) : driver_(driver) {}
@@ -104,7 +104,6 @@ void DeviceMapping::reset() {
 
 namespace {
 
-/// Takes memory that can be shared by file, and maps it.
 Status create_by_file(const Context& context, size_t& bytes, DeviceMapping& mapping, FileDescriptor& file) {
   const Driver& driver = context.driver();
   const CUmemAllocationProp wish = shareable_memory(context.device());
@@ -136,14 +135,14 @@ Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, si
   memory.context_ = &context;
   if (context.facts().shares_by_file) {
     TUTTI_TRY(create_by_file(context, bytes, memory.mapping_, memory.file_));
-    memory.ticket_ = {.kind = DeviceMemoryHandle::kFile, .bytes = bytes};
+    memory.handle_ = {.kind = DeviceMemoryHandle::kFile, .bytes = bytes};
   } else {
     auto plain = cuda::DeviceMemory::allocate(context, bytes);
     TUTTI_TRY(plain.status());
     memory.plain_ = std::move(*plain);
-    auto ticket = make_handle(context, memory.as<void>(), bytes);
-    TUTTI_TRY(ticket.status());
-    memory.ticket_ = *ticket;
+    auto handle = make_handle(context, memory.as<void>(), bytes);
+    TUTTI_TRY(handle.status());
+    memory.handle_ = *handle;
   }
   TUTTI_TRY(cuda::fill_now(context, memory.as<void>(), 0, bytes));
   return memory;
@@ -154,38 +153,38 @@ Status SharedDeviceMemory::let_in(const Context& other) const {
   return mapping_.address() != 0 ? mapping_.let_in(other) : other.enable_peer(*context_);
 }
 
-Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const DeviceMemoryHandle& ticket,
+Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const DeviceMemoryHandle& handle,
                                                 const FileDescriptor& file) {
   const Driver& driver = context.driver();
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
   PeerDeviceMemory memory;
   memory.context_ = &context;
-  if (ticket.kind == DeviceMemoryHandle::kFile) {
-    AllocationHandle handle(driver);
-    // The driver takes the descriptor's number for a pointer.
+  if (handle.kind == DeviceMemoryHandle::kFile) {
+    AllocationHandle allocation(driver);
+    // The driver expects the descriptor's number as a pointer.
     void* const number = reinterpret_cast<void*>(static_cast<intptr_t>(file.get()));
-    TUTTI_TRY(driver.check(driver.mem_import_from_shareable_handle(&handle.handle, number,
+    TUTTI_TRY(driver.check(driver.mem_import_from_shareable_handle(&allocation.handle, number,
                                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                            "cuMemImportFromShareableHandle"));
-    auto mapped = DeviceMapping::map(context, handle.handle, ticket.bytes);
+    auto mapped = DeviceMapping::map(context, allocation.handle, handle.bytes);
     TUTTI_TRY(mapped.status());
     memory.mapping_ = std::move(*mapped);
-    memory.address_ = memory.mapping_.address() + ticket.offset;
+    memory.address_ = memory.mapping_.address() + handle.offset;
     return memory;
   }
-  if (ticket.kind != DeviceMemoryHandle::kIpc) {
+  if (handle.kind != DeviceMemoryHandle::kIpc) {
     return Status(Code::kUnsupported, "a peer's device memory cannot be shared with other processes");
   }
-  CUipcMemHandle handle{};
-  std::memcpy(&handle, ticket.handle.data(), sizeof(handle));
+  CUipcMemHandle ipc{};
+  std::memcpy(&ipc, handle.handle.data(), sizeof(ipc));
   const CUresult answer =
-      driver.ipc_open_mem_handle(&memory.opened_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+      driver.ipc_open_mem_handle(&memory.opened_, ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   if (answer == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) {
     return no_access(context);
   }
   TUTTI_TRY(driver.check(answer, "cuIpcOpenMemHandle"));
-  memory.address_ = memory.opened_ + ticket.offset;
+  memory.address_ = memory.opened_ + handle.offset;
   return memory;
 }
 
@@ -228,17 +227,17 @@ Result<DeviceMemoryHandle> make_handle(const Context& context, const void* addre
                          "so other processes cannot map it",
                          address, bytes));
   }
-  CUipcMemHandle handle{};
-  TUTTI_TRY(driver.check(driver.ipc_get_mem_handle(&handle, base), "cuIpcGetMemHandle"));
-  DeviceMemoryHandle ticket{.kind = DeviceMemoryHandle::kIpc, .bytes = bytes, .offset = pointer - base};
-  std::memcpy(ticket.handle.data(), &handle, sizeof(handle));
-  return ticket;
+  CUipcMemHandle ipc{};
+  TUTTI_TRY(driver.check(driver.ipc_get_mem_handle(&ipc, base), "cuIpcGetMemHandle"));
+  DeviceMemoryHandle handle{.kind = DeviceMemoryHandle::kIpc, .bytes = bytes, .offset = pointer - base};
+  std::memcpy(handle.handle.data(), &ipc, sizeof(ipc));
+  return handle;
 }
 
 Result<DeviceShare> share_memory(const Context& context, const void* address, size_t bytes) {
   const Driver& driver = context.driver();
-  auto ticket = make_handle(context, address, bytes);
-  if (ticket) return DeviceShare{*ticket, FileDescriptor()};
+  auto handle = make_handle(context, address, bytes);
+  if (handle) return DeviceShare{*handle, FileDescriptor()};
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
   const auto pointer = reinterpret_cast<CUdeviceptr>(address);
@@ -251,7 +250,7 @@ Result<DeviceShare> share_memory(const Context& context, const void* address, si
       driver.mem_retain_allocation_handle(&memory.handle, reinterpret_cast<void*>(base)) != CUDA_SUCCESS ||
       driver.mem_export_to_shareable_handle(&fd, memory.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                             0) != CUDA_SUCCESS) {
-    return Status(ticket.status().code(), std::string(ticket.status().text()) +
+    return Status(handle.status().code(), std::string(handle.status().text()) +
                                               "; nor is it one allocation that can be shared by file");
   }
   return DeviceShare{{.kind = DeviceMemoryHandle::kFile, .bytes = whole, .offset = pointer - base},
@@ -263,7 +262,7 @@ Status check_access(const Context& context, void* area, uint64_t seed) {
   for (uint64_t& word : sent) word = seed = hash_bytes(&seed, sizeof(seed));
   auto there = cuda::DeviceMemory::allocate(context, kCheckBytes);
   TUTTI_TRY(there.status());
-  // By way of memory of the device's own, so that it is this device that crosses over, both times.
+  // Goes through the device's own memory, so that this device crosses over in both directions.
   TUTTI_TRY(cuda::copy_now(context, there->as<void>(), sent.data(), kCheckBytes));
   TUTTI_TRY(cuda::copy_now(context, area, there->as<void>(), kCheckBytes));
   TUTTI_TRY(cuda::fill_now(context, there->as<void>(), 0, kCheckBytes));
@@ -271,10 +270,10 @@ Status check_access(const Context& context, void* area, uint64_t seed) {
   std::array<uint64_t, kCheckBytes / sizeof(uint64_t)> found{};
   TUTTI_TRY(cuda::copy_now(context, found.data(), there->as<void>(), kCheckBytes));
   if (found == sent) return Status::ok();
-  return {Code::kUnsupported, format("CUDA device %d (%s) claims access to a peer's memory, but what it "
-                                     "writes there does not come back; an "
-                                     "IOMMU or PCIe access control between the devices may do that",
-                                     context.device(), context.facts().pci_bus_id.c_str())};
+  return {Code::kUnsupported,
+          format("CUDA device %d (%s) claims access to a peer's memory, but what it writes there does not "
+                 "come back; an IOMMU or PCIe access control between the devices may be the cause",
+                 context.device(), context.facts().pci_bus_id.c_str())};
 }
 
 }  // namespace tutti

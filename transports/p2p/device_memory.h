@@ -1,11 +1,9 @@
-// Memory of a device that several ranks reach: in one process by pointer, from other processes of the host by
-// a ticket.
+// Device memory that several ranks reach: in one process by pointer, from other processes of the host by
+// handle.
 //
-// What tutti allocates is shared by file (VMM: cuMemCreate and a POSIX descriptor, which travels over a local
-// socket as that of a memfd does); where a device cannot do that, and for what a program has allocated itself
-// with cudaMalloc, by a CUDA IPC handle. Whoever maps memory of a peer tests it before use (check_access): a
-// pair of devices may claim access to each other and not have it, for instance where an IOMMU stands between
-// them.
+// Tutti's own memory is shared as a file (VMM: cuMemCreate and a POSIX descriptor over a local socket). CUDA
+// IPC serves devices without that, and a program's own cudaMalloc memory. Test a peer's memory before use
+// (check_access): two devices may claim access and not have it, for instance behind an IOMMU.
 #pragma once
 
 #include <array>
@@ -20,25 +18,24 @@
 
 namespace tutti {
 
-/// The kind of memory that can be shared by file.
+/// Properties of memory that can be shared as a file.
 CUmemAllocationProp shareable_memory(CUdevice device);
 
-/// What another process needs to reach memory of a device. Plain bytes; a file, if there is one, travels
-/// beside it.
+/// What another process needs to reach device memory. Plain bytes. A file, if any, is sent beside it.
 struct DeviceMemoryHandle {
   enum Kind : uint32_t {
     kNone = 0,
-    kFile = 1,  ///< a VMM allocation: needs the file
+    kFile = 1,  ///< a VMM allocation; needs the file
     kIpc = 2,   ///< memory of cuMemAlloc
   };
   uint32_t kind = kNone;
   uint32_t reserved = 0;
   uint64_t bytes = 0;
-  uint64_t offset = 0;  ///< of the memory in what the handle stands for
+  uint64_t offset = 0;  ///< of the memory within the allocation
   std::array<unsigned char, sizeof(CUipcMemHandle)> handle{};
 };
 
-/// Addresses of a device at which memory is mapped (VMM). The memory lives as long as something maps it.
+/// Device addresses at which memory is mapped (VMM). The memory lives as long as a mapping of it.
 class DeviceMapping {
  public:
   DeviceMapping() = default;
@@ -46,11 +43,11 @@ class DeviceMapping {
   DeviceMapping& operator=(DeviceMapping&& other) noexcept;
   ~DeviceMapping() { reset(); }
 
-  /// Maps an allocation whole, for the context's device. The handle stays the caller's. Errors: kOutOfMemory,
-  /// kUnsupported: the device has no access to the memory's, kSystemError.
+  /// Maps a whole allocation. The caller keeps the handle. Errors: kOutOfMemory, kSystemError; kUnsupported
+  /// if the device cannot reach the memory.
   static Result<DeviceMapping> map(const cuda::Context& context, CUmemGenericAllocationHandle memory,
                                    size_t bytes);
-  /// Lets another device of this process reach it too. Errors: kUnsupported.
+  /// Lets another device of this process reach the memory. Errors: kUnsupported.
   Status let_in(const cuda::Context& other) const;
   CUdeviceptr address() const { return address_; }
   size_t bytes() const { return bytes_; }
@@ -62,40 +59,36 @@ class DeviceMapping {
   size_t bytes_ = 0;
 };
 
-/// Memory that this process allocates for sharing.
 class SharedDeviceMemory {
  public:
-  /// At least `bytes`, zeroed; whole granules of 2 MiB are taken. Errors: kOutOfMemory, kSystemError.
+  /// Takes at least `bytes`, zeroed, in whole granules of 2 MiB. Errors: kOutOfMemory, kSystemError.
   static Result<SharedDeviceMemory> create(const cuda::Context& context, size_t bytes);
 
-  /// For other processes; `file` goes with it where it is open.
-  const DeviceMemoryHandle& ticket() const { return ticket_; }
+  /// For other processes. Send `file` with it if the file is open.
+  const DeviceMemoryHandle& handle() const { return handle_; }
   const FileDescriptor& file() const { return file_; }
-  /// For ranks of this process on another device. Errors: kUnsupported: it has no access.
+  /// For ranks of this process on another device. Errors: kUnsupported if that device has no access.
   Status let_in(const cuda::Context& other) const;
   template <class T>
   T* as() const {
     return reinterpret_cast<T*>(mapping_.address() != 0 ? mapping_.address() : plain_.address());
   }
-  size_t bytes() const { return ticket_.bytes; }
-  /// Of the device that it is memory of.
+  size_t bytes() const { return handle_.bytes; }
   const cuda::Context& context() const { return *context_; }
 
  private:
   const cuda::Context* context_ = nullptr;
-  DeviceMapping mapping_;     ///< shared by file
-  cuda::DeviceMemory plain_;  ///< where the device cannot: by CUDA IPC
+  DeviceMapping mapping_;     ///< shared as a file
+  cuda::DeviceMemory plain_;  ///< shared by CUDA IPC, where the device cannot share files
   FileDescriptor file_;
-  DeviceMemoryHandle ticket_;
+  DeviceMemoryHandle handle_;
 };
 
-/// Memory of a device that another process has allocated.
 class PeerDeviceMemory {
  public:
-  /// `file` is looked at for a ticket of kind kFile; it may be closed afterwards. Errors: kUnsupported (no
-  /// access to that device, or not from this one), kPeerLost (its process has ended), kOutOfMemory,
-  /// kSystemError.
-  static Result<PeerDeviceMemory> open(const cuda::Context& context, const DeviceMemoryHandle& ticket,
+  /// Only kind kFile needs `file`, which may be closed afterwards. Errors: kUnsupported (the device has no
+  /// access), kPeerLost (the peer's process has ended), kOutOfMemory, kSystemError.
+  static Result<PeerDeviceMemory> open(const cuda::Context& context, const DeviceMemoryHandle& handle,
                                        const FileDescriptor& file);
   PeerDeviceMemory() = default;
   PeerDeviceMemory(PeerDeviceMemory&& other) noexcept { *this = std::move(other); }
@@ -111,30 +104,29 @@ class PeerDeviceMemory {
  private:
   const cuda::Context* context_ = nullptr;
   DeviceMapping mapping_;
-  CUdeviceptr opened_ = 0;  ///< what CUDA IPC has opened
+  CUdeviceptr opened_ = 0;
   CUdeviceptr address_ = 0;
 };
 
-/// A ticket for [address, address + bytes) that the program has allocated itself, by CUDA IPC. It opens only
-/// while the program has not freed the memory. Errors: kUnsupported: memory of another kind (VMM, managed,
-/// host).
+/// A CUDA IPC handle for the program's own memory, valid until the program frees it. Errors: kUnsupported for
+/// other memory (VMM, managed, host).
 Result<DeviceMemoryHandle> make_handle(const cuda::Context& context, const void* address, size_t bytes);
 
-/// A ticket and, where its kind is kFile, the file that goes with it.
+/// `file` is open for kind kFile.
 struct DeviceShare {
-  DeviceMemoryHandle ticket;
+  DeviceMemoryHandle handle;
   FileDescriptor file;
 };
 
-/// The same for memory of a VMM allocation too, if it was made to be shared by file. That may be freed: who
-/// has it mapped keeps it. Errors: kUnsupported: memory of another kind, or of several allocations.
+/// Like make_handle, and also for a VMM allocation that can be shared as a file. Existing mappings keep freed
+/// memory. Errors: kUnsupported for other memory, or for several allocations.
 Result<DeviceShare> share_memory(const cuda::Context& context, const void* address, size_t bytes);
 
 inline constexpr size_t kCheckBytes = 256;
 
-/// Shows that the context's device writes and reads the `kCheckBytes` at `area`, memory of a peer that nobody
-/// else uses meanwhile: writes a pattern made of `seed`, reads it back. Errors: kUnsupported: what came back
-/// is not what was written; kSystemError.
+/// Checks that the context's device can write and read kCheckBytes at `area` in a peer's memory, which nobody
+/// else uses meanwhile. The pattern is made from `seed`. Errors: kUnsupported if the pattern does not come
+/// back; kSystemError.
 Status check_access(const cuda::Context& context, void* area, uint64_t seed);
 
 }  // namespace tutti

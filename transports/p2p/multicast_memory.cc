@@ -20,8 +20,8 @@ CUmulticastObjectProp wish_of(uint32_t device_count, size_t bytes) {
 
 }  // namespace
 
-/// Whole granules, of the object's kind and of memory's. The least: what is recommended may be 512 MiB, of
-/// which each communicator would take as much of each device.
+/// Whole granules of the object and of the memory. The minimum ones: the recommended size may be 512 MiB, for
+/// each communicator and device.
 Status MulticastMemory::find_size(size_t bytes) {
   const Driver& driver = context_->driver();
   if (!context_->facts().multicasts) {
@@ -67,7 +67,7 @@ Result<MulticastMemory> MulticastMemory::open(const Context& context, uint32_t d
   TUTTI_TRY(current.status());
   MulticastMemory memory(context, device_count);
   TUTTI_TRY(memory.find_size(bytes));
-  // The driver takes the descriptor's number for a pointer.
+  // The driver expects the descriptor's number as a pointer.
   void* const number = reinterpret_cast<void*>(static_cast<intptr_t>(file.get()));
   TUTTI_TRY(driver.check(driver.mem_import_from_shareable_handle(&memory.object_, number,
                                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
@@ -98,7 +98,7 @@ Status MulticastMemory::bind() {
     status = own.status();
     if (own) own_ = std::move(*own);
   }
-  // What is bound and mapped keeps the memory.
+  // Binding and mapping keep the memory.
   (void)driver.mem_release(memory);
   TUTTI_TRY(std::move(status));
   auto all = DeviceMapping::map(*context_, object_, bytes_);
@@ -121,7 +121,7 @@ MulticastMemory& MulticastMemory::operator=(MulticastMemory&& other) noexcept {
   return *this;
 }
 
-// Nothing is unbound: a peer may still store to all ranks' memory, this one's too.
+// Unbinds nothing: a peer may still store to all ranks' memory, including this rank's.
 void MulticastMemory::reset() {
   all_.reset();
   if (object_ != 0) {

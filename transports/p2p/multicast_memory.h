@@ -1,9 +1,8 @@
-// MulticastMemory: addresses that stand for one place in the memory of several devices, one rank a device
-// (NVSwitch; engine/cuda/multimem.h says what kernels do with them).
+// MulticastMemory: an address for the same offset in the memory of several devices, one rank per device
+// (NVSwitch; for its use see engine/cuda/multimem.h).
 //
-// Set-up, in steps that every rank of the communicator ends before any begins the next: one rank creates the
-// object, the others open it by its file; each adds its device; each binds memory of its own. Any failure is
-// everybody's: what one rank has not bound, nobody can use.
+// Set-up in four steps; all ranks finish one before the next: one rank creates the object; the others open it
+// by its file; each adds its device; each binds its memory. It works only if all have bound.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +17,10 @@ namespace tutti {
 
 class MulticastMemory {
  public:
-  /// An object for `device_count` devices that bind at least `bytes` each. All ranks state the same. Errors:
-  /// kUnsupported: the device or its driver cannot; kOutOfMemory, kSystemError.
+  /// An object for `device_count` devices that bind at least `bytes` each. All ranks pass the same values.
+  /// Errors: kUnsupported if the device or its driver cannot; kOutOfMemory, kSystemError.
   static Result<MulticastMemory> create(const cuda::Context& context, uint32_t device_count, size_t bytes);
-  /// The same one, from its creator's file, which may be closed afterwards.
+  /// Opens the creator's object by its file. The file may be closed afterwards.
   static Result<MulticastMemory> open(const cuda::Context& context, uint32_t device_count, size_t bytes,
                                       const FileDescriptor& file);
   MulticastMemory() = default;
@@ -29,27 +28,25 @@ class MulticastMemory {
   MulticastMemory& operator=(MulticastMemory&& other) noexcept;
   ~MulticastMemory() { reset(); }
 
-  /// For the other ranks; open at the creator's until it binds.
+  /// For the other ranks. The creator's file is open until bind().
   const FileDescriptor& file() const { return file_; }
-  /// Adds the context's device, to which no other rank of the object may belong. Errors: kUnsupported,
-  /// kSystemError.
+  /// Adds the context's device, which no other rank may add. Errors: kUnsupported, kSystemError.
   Status add_device();
-  /// Takes memory of the device, not zeroed, and binds it, once all have added their devices. Errors:
-  /// kOutOfMemory, kSystemError.
+  /// Binds memory of the device, not zeroed, after all ranks have added their devices. Errors: kOutOfMemory,
+  /// kSystemError.
   Status bind();
 
-  /// This device's memory.
   template <class T>
   T* own() const {
     return reinterpret_cast<T*>(own_.address());
   }
-  /// All devices' memory; valid to use once all have bound.
+  /// Use it after all ranks have bound.
   template <class T>
   T* all() const {
     return reinterpret_cast<T*>(all_.address());
   }
   size_t bytes() const { return bytes_; }
-  /// Peers may go on: what is bound stays bound as long as any rank has the object.
+  /// Peers may go on: bound memory stays bound while any rank has the object.
   void reset();
 
  private:

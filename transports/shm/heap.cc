@@ -30,7 +30,7 @@ Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
 }
 
 Result<void*> SymmetricHeap::allocate(size_t bytes) {
-  // Large allocations get whole huge pages where the kernel has them: peers map them as one entry.
+  // Large allocations get whole huge pages where the kernel has them: a peer maps each as one entry.
   const size_t unit = bytes >= kHugeBytes ? kHugeBytes : kPageBytes;
   const bool overflows = bytes > mapping_.bytes();
   const size_t wanted = overflows ? 0 : round_up(bytes, unit);
@@ -64,12 +64,12 @@ Status SymmetricHeap::free(void* pointer) {
   const auto found = used_.find(offset);
   if (found == used_.end()) {
     return {Code::kInvalidArgument,
-            format("pointer %p is not memory that tutti_mem_alloc gave and tutti_mem_free has not taken back",
+            format("pointer %p is not memory from tutti_mem_alloc, or tutti_mem_free has freed it already",
                    pointer)};
   }
   size_t bytes = found->second;
   used_.erase(found);
-  // Back to the system, and zero when it is next touched.
+  // Returns the pages to the system. The next touch finds zeros.
   madvise(pointer, bytes, MADV_REMOVE);
   size_t start = offset;
   auto next = free_.lower_bound(offset);

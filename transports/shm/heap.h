@@ -1,8 +1,8 @@
-// Symmetric heap: memory of one process that every process of the host may map as a whole, so that
-// collectives read and write user buffers without a copy, a ptrace right or a kernel module.
+// Symmetric heap: memory of one process that every process of the host may map. Collectives then use user
+// buffers without a copy, a ptrace right or a kernel module.
 //
-// One sparse anonymous file a process, mapped once at its full length here and once by each peer: an address
-// here plus a constant is the same byte there.
+// One sparse anonymous file per process, which the process and its peers map once at full length. So an
+// address here plus a constant is the same byte in the peer.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ namespace tutti {
 
 class SymmetricHeap {
  public:
-  /// Reserves `bytes` of address space; memory is taken when allocations are touched.
+  /// Reserves address space. Pages are taken at the first touch.
   static Result<SymmetricHeap*> create(size_t bytes);
 
-  /// 4096-byte aligned and zeroed. Errors: kOutOfMemory, naming what was asked and what is free.
+  /// Zeroed, aligned to 4,096 bytes. Errors: kOutOfMemory, with the bytes asked for and free.
   Result<void*> allocate(size_t bytes);
-  /// Errors: kInvalidArgument when `pointer` is not the start of a live allocation.
+  /// Errors: kInvalidArgument if `pointer` is not the start of a live allocation.
   Status free(void* pointer);
 
   bool contains(const void* pointer, size_t bytes) const {

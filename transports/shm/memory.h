@@ -1,5 +1,5 @@
-// Shared memory of one process: anonymous files (memfd) that peers map after they were handed the
-// descriptor. Nothing has a name, so nothing is left behind after kill -9 and /dev/shm may be full.
+// Shared memory: anonymous files (memfd), whose descriptors peers map. Without names, nothing is left behind
+// after kill -9, and /dev/shm may be full.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,6 @@
 
 namespace tutti {
 
-/// A mapping of shared memory; unmapped at the end.
 class Mapping {
  public:
   Mapping() = default;
@@ -30,18 +29,16 @@ class Mapping {
   size_t bytes_ = 0;
 };
 
-/// A sparse anonymous file of `bytes`: pages exist when they are first touched.
-/// Errors: kSystemError, kOutOfMemory.
+/// A sparse anonymous file. Errors: kSystemError, kOutOfMemory.
 Result<FileDescriptor> create_memory(const char* name, size_t bytes);
 
-/// Maps all of it, readable and writable. Errors: kSystemError, kOutOfMemory.
+/// Maps the whole file, readable and writable. Errors: kSystemError, kOutOfMemory.
 Result<Mapping> map_memory(const FileDescriptor& file, size_t bytes);
 
-/// Zeroed memory of this process alone, whose pages exist when they are first touched. Errors: kSystemError,
-/// kOutOfMemory.
+/// Zeroed private memory; pages are taken at the first touch. Errors: kSystemError, kOutOfMemory.
 Result<Mapping> map_plain(size_t bytes);
 
-/// Touches the pages of [address, address + bytes) now, so that the first use is not slow. A hint.
+/// A hint to take the pages now, so that the first use is not slow.
 void prefault(std::byte* address, size_t bytes);
 
 }  // namespace tutti

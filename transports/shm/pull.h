@@ -1,5 +1,5 @@
-// Pull: copying out of another process's memory by a system call (cross-memory attach), where the kernel
-// allows it. One copy instead of two for memory that is not shared, at about a microsecond a call.
+// Pull: one copy out of another process's memory by a system call (cross-memory attach) of about a
+// microsecond, where the kernel allows it. It replaces two copies through shared memory.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace tutti {
 
-/// Copies [address, address + bytes) of process `pid` to `target`. False when the process is gone or refuses.
-/// Makes one system call; does not allocate.
+/// Copies [address, address + bytes) of process `pid` to `target`. False if the process is gone or refuses.
+/// No allocation.
 bool pull(int pid, uint64_t address, void* target, size_t bytes);
 
 }  // namespace tutti

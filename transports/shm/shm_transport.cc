@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-/// What is committed is in the peer's memory at once. Nothing is under way, and nothing can be lost.
+/// A committed message is in the peer's memory at once. Nothing is on its way, and nothing can be lost.
 class ShmConnection final : public Connection {
  public:
   bool advance() override { return false; }
@@ -29,7 +29,7 @@ Result<std::unique_ptr<Transport>> open_shm_transport(const TransportOptions& /*
 
 std::optional<LinkCost> ShmTransport::reach(const RankDescription& a, const RankDescription& b) const {
   if (a.host != b.host) return std::nullopt;
-  // As src/plan/price.h: measured on 2 cores of an EPYC (Zen 5).
+  // As in src/plan/price.h: measured on 2 cores of an EPYC (Zen 5).
   return LinkCost{.latency_us = 0.06, .bytes_per_us = 20000};
 }
 

@@ -1,8 +1,6 @@
-// Shared memory as a transport: ranks of one host, whose rings lie in memory that both have mapped.
-//
-// The rings themselves are the way: the engine of one rank writes and the engine of the other reads the same
-// memory. A connection has nothing to move. The owner of the segments (src/comm) keeps their life, and binds
-// the links of most peers without a connection object, since a ring there may have many readers.
+// Shared memory as a transport, for ranks of one host. Both ranks have mapped the rings, so a connection
+// moves nothing. src/comm owns the segments. It binds the links of most peers without a connection, because a
+// ring there may have several readers.
 #pragma once
 
 #include <memory>
@@ -17,7 +15,7 @@ inline constexpr TransportTraits kShmTraits{
 
 Result<std::unique_ptr<Transport>> open_shm_transport(const TransportOptions& options);
 
-/// The rings of a PeerHandover lie in mapped memory: the peer's incoming ring is this rank's outgoing ring.
+/// The peer's incoming ring is this rank's outgoing ring.
 class ShmTransport final : public Transport {
  public:
   const TransportTraits& traits() const override { return kShmTraits; }

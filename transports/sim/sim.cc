@@ -1,4 +1,4 @@
-// The pump of the sim transport: events, and the links that they act on. See sim.h.
+// SimNetwork: the events, and the links that they act on. See sim.h.
 #include "transports/sim/sim.h"
 
 #include <unistd.h>
@@ -141,7 +141,7 @@ void SimNetwork::revive_rank(uint32_t rank) {
   ranks_[rank].turns_left = UINT64_MAX;
   ranks_[rank].messages_most = UINT64_MAX;
   ranks_[rank].stopped = false;
-  pump(rank);
+  progress(rank);
   wake(rank);
 }
 
@@ -189,12 +189,12 @@ uint64_t SimNetwork::travel_ticks() {
   return 1 + random_.below(options_.delay_ticks) + stall;
 }
 
-// ---- the pump
+// ---- the network
 
-void SimNetwork::pump(uint32_t number) {
+void SimNetwork::progress(uint32_t number) {
   Rank& rank = ranks_[number];
   if (rank.stopped) return;
-  // A rank that stops inside its last turn may or may not have given back what it read.
+  // A rank that stops inside its last turn may or may not have released what it read.
   const bool credits_first = random_.one_in(2);
   if (credits_first) take_credits(rank);
   if (rank.messages_most == UINT64_MAX) {
@@ -212,7 +212,7 @@ void SimNetwork::take_messages(Rank& rank) {
   }
 }
 
-/// Which links a rank wrote before it died cannot be seen from outside, so any order across links may be.
+/// Which links a rank wrote before it died cannot be seen from outside, so any order may occur.
 void SimNetwork::take_messages_until_stop(Rank& rank) {
   std::vector<Wire*> ready;
   for (Wire* wire : rank.outgoing) {
@@ -246,7 +246,7 @@ void SimNetwork::take_credits(Rank& rank) {
   }
 }
 
-/// Carries the wire's next message: slot, payload, flag word, in the order in which they may be seen.
+/// The writes become visible in this order: slot, payload, flag word.
 void SimNetwork::deliver(Wire& wire) {
   if (wire.torn) return;
   if (wire.delivered == wire.tear_at) {
@@ -272,7 +272,7 @@ void SimNetwork::deliver(Wire& wire) {
   wake(wire.reader);
 }
 
-/// Half of the message arrives, its flag never does.
+/// Half of the message arrives, and its flag never does.
 void SimNetwork::tear(Wire& wire) {
   const uint64_t index = wire.delivered & (options_.slots - 1);
   const SendLink& source = wire.source->link;

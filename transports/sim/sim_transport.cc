@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-/// What one rank has told another one besides messages.
+/// What two ranks know of each other besides messages.
 struct Direction {
   std::atomic<uint64_t> sent_messages = 0;
   std::atomic<uint64_t> sent_bytes = 0;
@@ -26,7 +26,7 @@ bool arrived(const RecvLink& link) {
   return (link.word() & flag::kNumberMask) == ((link.next + 1) & flag::kNumberMask);
 }
 
-/// Copies the messages that are there, while there is room. Returns how many payload bytes and messages.
+/// Returns the payload bytes and messages copied.
 std::pair<uint64_t, uint64_t> copy_messages(RecvLink& from, SendLink& to) {
   uint64_t bytes = 0;
   uint64_t messages = 0;
@@ -50,7 +50,7 @@ struct SimTransport::World {
 
   std::recursive_mutex mutex;  ///< ranks of one network may run in several threads
   SimNetwork network;
-  std::map<std::pair<uint32_t, uint32_t>, Direction> ways;  ///< by sender, receiver; entries never move
+  std::map<std::pair<uint32_t, uint32_t>, Direction> ways;  ///< by sender and receiver; entries never move
 };
 
 class SimTransport::Joined final : public Connection {
@@ -63,7 +63,7 @@ class SimTransport::Joined final : public Connection {
         in_(world.way(peer_, rank_)) {
     for (const ChannelRings& rings : peer.rings) {
       outgoing_.push_back(RecvLink::at(rings.outgoing, options.shape, 0));
-      outgoing_.back().credit_mask = 0;  // what has been copied is returned at once
+      outgoing_.back().credit_mask = 0;  // return a slot as soon as its message is copied
       incoming_.push_back(SendLink::at(rings.incoming, options.shape));
     }
     in_.gone = false;
@@ -72,7 +72,7 @@ class SimTransport::Joined final : public Connection {
   bool advance() override {
     const std::lock_guard lock(world_.mutex);
     const bool sent = send();
-    world_.network.pump(rank_);
+    world_.network.progress(rank_);
     const bool carried = world_.network.next_turn().has_value();
     const bool received = receive();
     settle();
@@ -160,7 +160,7 @@ SimTransport::~SimTransport() {
 
 std::optional<LinkCost> SimTransport::reach(const RankDescription& a, const RankDescription& b) const {
   if (a.process != b.process) return std::nullopt;
-  return LinkCost{.latency_us = 1, .bytes_per_us = 1000};  // virtual, and of no account
+  return LinkCost{.latency_us = 1, .bytes_per_us = 1000};  // virtual time; the values do not matter
 }
 
 Result<Connection*> SimTransport::connect(PeerHandover peer) {

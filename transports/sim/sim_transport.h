@@ -1,11 +1,9 @@
-// The simulator as a transport: joins ranks of one process over a SimNetwork, whose delays come from a seed.
+// The simulator as a transport, for ranks of one process. For tests and tools: the library's registry does
+// not list it.
 //
-// All transports of a process with the same epoch share one network, and the epoch is the seed. Virtual time
-// passes only in progress(), so a rank never sleeps. The face adds rings to the network's own: a connection
-// copies between the owner's rings and the SimNetwork. Tests of plans use the SimNetwork directly, because
-// they also need its published rings, its exact end ("nothing can ever happen again") and its faults.
-//
-// Tests and tools use this transport. The library's registry does not list it.
+// Transports with the same epoch share one network, and the epoch is the seed. Time passes only in
+// progress(), so a rank never sleeps. A connection copies between its owner's rings and the SimNetwork's.
+// Tests of plans use the SimNetwork directly, for its published rings, its exact end and its faults.
 #pragma once
 
 #include <memory>
@@ -24,10 +22,10 @@ inline constexpr TransportEntry kSimTransport{"sim", &kSimTraits, open_sim_trans
 
 class SimTransport final : public Transport {
  public:
-  struct World;  ///< what all ranks of one epoch share
+  struct World;
 
   SimTransport(const TransportOptions& options, std::shared_ptr<World> world);
-  /// Peers to which this rank has not said finish() see a torn connection.
+  /// Peers without a finish() see a torn connection.
   ~SimTransport() override;
 
   const TransportTraits& traits() const override { return kSimTraits; }
@@ -38,7 +36,7 @@ class SimTransport final : public Transport {
   bool arm_wait(std::vector<pollfd>& polls) override;
 
  private:
-  class Joined;  ///< the connection
+  class Joined;
 
   TransportOptions options_;
   std::shared_ptr<World> world_;

@@ -1,14 +1,13 @@
-// Frames: what the connections of two ranks say to each other on a connection.
+// Frames: what two ranks send each other over a TCP connection.
 //
-// A frame is a header of 16 bytes and, for data, the payloads of a run of messages: consecutive messages of
-// one channel with one signature and one size. So a stream of large slices costs one header, and the
-// reader knows from it where all of them go. Every header also says how many messages of its channel the
-// sender's engine has given back (the credit); a frame without messages says only that.
+// A frame is a header of 16 bytes. A data frame adds the payloads of a run: consecutive messages of one
+// channel with equal signature and size. So one header tells where many payloads go. Each header carries the
+// channel's credit: how many messages the sender's engine has released. A credit frame carries nothing else.
 //
-//   bits of word 0   0-23 number of the first message, plus 1   24-39 signature   40-61 bytes of each   62-63
-//   kind bits of word 1   0-23 credit   24-31 channel   32-39 messages   40-55 epoch   56-63 zero
+//   word 0: bits 0-23 number of the first message, plus 1; 24-39 signature; 40-61 bytes of each; 62-63 kind
+//   word 1: bits 0-23 credit; 24-31 channel; 32-39 messages; 40-55 epoch; 56-63 zero
 //
-// Words are little-endian; word 0 is the message's flag word (transports/link.h) but for the kind.
+// Words are little-endian. Word 0 without the kind is the message's flag word (transports/ring.h).
 #pragma once
 
 #include <cstddef>
@@ -29,17 +28,16 @@ enum class FrameKind : uint8_t { kData = 0, kCredit = 1 };
 struct Frame {
   FrameKind kind = FrameKind::kData;
   uint32_t channel = 0;
-  uint32_t count = 0;   ///< messages; 0 for a credit
-  uint64_t number = 0;  ///< of the first message, its low 24 bits
+  uint32_t count = 0;   ///< messages; 0 in a credit frame
+  uint64_t number = 0;  ///< of the first message; its low 24 bits
   uint16_t signature = 0;
   uint32_t bytes = 0;   ///< of each message
-  uint32_t credit = 0;  ///< messages that the engine has given back, the low 24 bits
+  uint32_t credit = 0;  ///< messages that the engine has released; the low 24 bits
   uint16_t epoch = 0;   ///< of the communicator
 
   friend bool operator==(const Frame&, const Frame&) = default;
 };
 
-/// What a frame may say here.
 struct FrameLimits {
   uint32_t channels = 1;
   uint32_t slots = 16;
@@ -47,7 +45,7 @@ struct FrameLimits {
   uint16_t epoch = 0;
 };
 
-/// The low 24 bits of `to` - `from`: how far a counter has come since.
+/// How far a counter has moved from `from` to `to`; the low 24 bits.
 inline uint64_t distance(uint64_t from, uint64_t to) {
   return (to - from) & flag::kNumberMask;
 }
@@ -55,8 +53,8 @@ inline uint64_t distance(uint64_t from, uint64_t to) {
 /// Writes kHeaderBytes.
 void encode(const Frame& frame, std::byte* header);
 
-/// Reads kHeaderBytes that anybody may have sent. What comes back keeps to the limits; whether numbers and
-/// credits fit the links is for those to say who know them. Errors: kPeerLost, with what is wrong.
+/// Reads kHeaderBytes from an untrusted sender, within the limits. The caller checks numbers and credits
+/// against its links. Errors: kPeerLost, with what is wrong.
 Result<Frame> decode(const std::byte* header, const FrameLimits& limits);
 
 }  // namespace tutti::tcp

@@ -9,26 +9,24 @@
 namespace tutti::tcp {
 namespace {
 
-constexpr size_t kPieces = 64;  ///< of one write or read
+constexpr size_t kPieces = 64;  ///< in one write or read
 constexpr int kReadsMost = 8;   ///< in one receive()
-/// A stream that was silent for so many reads is asked only each so many-th time. A refused read costs
-/// 0.2 us, a look at the rings of a peer 0.02 us.
+/// After kSilentReads reads without data, only every kSilentStep-th read is made. A refused read costs 0.2
+/// us, a look at a peer's rings 0.02 us.
 constexpr uint32_t kSilentReads = 64;
 constexpr uint32_t kSilentStep = 8;
-/// Writes from this size on end with a burst. The remainder of a 256 KiB frame is a packet of 300 bytes of
-/// its own to carry and acknowledge; without it a stream of such frames is 9 % faster on loopback.
+/// Writes of this size end with a burst. So the last 300 bytes of a 256 KiB frame need no packet and
+/// acknowledgement of their own: a stream of such frames is 9 % faster on loopback.
 constexpr uint64_t kLongBytes = 128 * 1024;
 
-/// So many small writes while no message came from anyone are a stream, in which they may wait for each other
-/// (Stream::hold_small): on loopback a packet costs 4 us, the 4 KiB in it one.
+/// After so many small writes without an arrival, small writes wait for each other (Stream::hold_small). On
+/// loopback a packet costs 4 us, and 4 KiB in it cost 1 us.
 constexpr uint32_t kStreamWrites = 4;
 constexpr uint64_t kSmallBytes = kHeaderBytes + 32 * 1024;
-/// Who has read something and then nothing for so long acknowledges it: the peer may hold more back for that.
-/// Where messages still come this would only make more packets of them (after 2 us instead of 6: 10 %
-/// slower).
+/// After reading something and then nothing for so long, a stream acknowledges: the peer may hold data back.
+/// Earlier acknowledgements only make more packets (after 2 us instead of 6: 10 % slower).
 constexpr uint64_t kSilenceNs = 6000;
 
-/// Takes so many bytes off the end of the pieces.
 void shorten(iovec* pieces, size_t& used, uint64_t bytes) {
   while (bytes >= pieces[used - 1].iov_len) bytes -= pieces[--used].iov_len;
   pieces[used - 1].iov_len -= bytes;
@@ -42,7 +40,7 @@ FrameStream::FrameStream(std::unique_ptr<Stream> stream, Inbox& inbox, Outbox& o
     : stream_(std::move(stream)),
       outbox_(outbox),
       receiver_(inbox, outbox, limits, may_be_late),
-      // Every message of every ring, and a credit of every channel.
+      // Every message of every ring, and a credit for every channel.
       queue_(std::bit_ceil(size_t{limits.channels} * (limits.slots + 1))),
       in_place_bytes_(in_place_bytes),
       in_place_(stream_->can_write_in_place()),
@@ -74,7 +72,6 @@ bool FrameStream::flush(bool more_follows) {
   return moved || send_ != before;
 }
 
-/// One write of as much as fits into one.
 SendEvent FrameStream::write_some(bool may_stay, bool more_follows) {
   iovec pieces[kPieces];
   size_t used = 0;
@@ -91,7 +88,7 @@ SendEvent FrameStream::write_some(bool may_stay, bool more_follows) {
   choose_hold(bytes);
   const ssize_t done = stream_->write(pieces, used, in_place);
   if (done >= 0) {
-    if (lone_writes_ < kStreamWrites) unacknowledged_ = false;  // the acknowledgement has gone with it
+    if (lone_writes_ < kStreamWrites) unacknowledged_ = false;  // the acknowledgement went with it
     account(static_cast<uint64_t>(done), in_place);
     if (static_cast<uint64_t>(done) != bytes) return SendEvent::kTookSome;
     rest_waits_ = rest != 0;
@@ -106,14 +103,14 @@ SendEvent FrameStream::write_some(bool may_stay, bool more_follows) {
   return SendEvent::kFailed;
 }
 
-/// How much of a write of so many bytes is left for the next one.
+/// Bytes to leave for the next write.
 uint64_t FrameStream::rest_of(uint64_t bytes) const {
   if (bytes < kLongBytes) return 0;
   const uint64_t burst = stream_->burst_bytes();
   return burst == 0 || burst > bytes ? 0 : bytes % burst;
 }
 
-/// Before a write of so many bytes.
+/// Decides before a write of `bytes` whether small writes are held.
 void FrameStream::choose_hold(uint64_t bytes) {
   const bool is_stream = bytes <= kSmallBytes && arrivals_ == seen_arrivals_;
   seen_arrivals_ = arrivals_;
@@ -150,7 +147,7 @@ void FrameStream::account(uint64_t bytes, bool in_place) {
   retire();
 }
 
-/// Gives back the memory of frames that the network needs no more, in order.
+/// Releases in order the memory of frames that the network no longer needs.
 void FrameStream::retire() {
   for (; first_ != sending_; ++first_) {
     const Queued& queued = at(first_);
@@ -189,8 +186,7 @@ bool FrameStream::only_credits_unsent() {
   return true;
 }
 
-/// What is unsent will never be: credits are forgotten, messages stay the engine's loss. What is sent and
-/// lies where it did comes back as before, when the network needs it no more.
+/// Unsent credits are forgotten, unsent messages lost. Sent frames are released as usual.
 void FrameStream::drop() {
   for (uint32_t index = sending_; index != end_; ++index) {
     if (at(index).frame.count == 0) outbox_.complete(at(index).frame);
@@ -236,7 +232,7 @@ void FrameStream::prepare_wait() {
   acknowledge();
 }
 
-/// One read. `all`: it brought as much as was asked for.
+/// `all`: the read brought as many bytes as asked for.
 ReceiveEvent FrameStream::read_some(bool& all) {
   iovec pieces[kPieces];
   const size_t used = receiver_.gather(pieces, kPieces);

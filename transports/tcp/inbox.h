@@ -1,8 +1,8 @@
-// Inbox: the incoming rings from one peer, as the connections fill them.
+// Inbox: the incoming rings from one peer, filled by its connections.
 //
-// A message's place is known from its number: its slot, its cell, or what the reader has offered for it. So
-// frames may come over several connections in any order; the reader looks for one number after the
-// other, which restores the order. Numbers, sizes and repetitions are checked before a place is given out.
+// A message's number gives its destination: slot, cell or posted receive. So frames may come over several
+// connections in any order, and the reader restores the order. Numbers, sizes and repetitions are checked
+// first.
 #pragma once
 
 #include <cstddef>
@@ -21,22 +21,22 @@ class Inbox {
   Inbox(std::span<const ChannelRings> channels, const RingShape& shape);
 
   uint32_t channel_count() const { return static_cast<uint32_t>(channels_.size()); }
-  /// Claims the places of a decoded data frame's messages: the full number of the first one.
-  /// Errors: kPeerLost, when a message has no place or has come before.
+  /// Claims the destinations of a data frame's messages. Returns the first one's full number. Errors:
+  /// kPeerLost if a message has no room or has come before.
   Result<uint64_t> claim(const Frame& frame);
-  /// Where a claimed message's payload goes; the same at every call.
+  /// Address for a claimed message's payload.
   std::byte* place(uint32_t channel, uint64_t number, uint32_t bytes);
-  /// Where the payload of a message would go that has not come; null: there is no place yet.
+  /// Address for the payload of a message that has not come. Null if it has no room yet.
   std::byte* expected_place(uint32_t channel, uint64_t number, uint32_t bytes) const;
-  /// The payload of a claimed message is all there: the reader may have it.
+  /// Gives a complete message to the reader.
   void publish(uint32_t channel, uint64_t number, uint16_t signature, uint32_t bytes);
-  /// A claimed message whose first `done` bytes are in place goes on in its slot.
+  /// Continues a claimed message, of which `done` bytes have come, in its slot.
   void move_to_slot(uint32_t channel, uint64_t number, uint32_t bytes, uint64_t done);
 
-  /// Messages that the reader has given back, and how many of them the peer has not been told.
+  /// Messages that the reader has released, and how many of them the peer does not know of.
   uint64_t given_back(uint32_t channel) const;
   uint64_t unreported(uint32_t channel) const;
-  /// given_back(), which is about to be told.
+  /// given_back(), to be sent as a credit now.
   uint64_t report(uint32_t channel);
 
  private:

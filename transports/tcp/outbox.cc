@@ -99,7 +99,7 @@ const std::byte* Outbox::payload(const Channel& channel, uint64_t number) const 
     case Carriage::kReference:
     case Carriage::kPull: break;
   }
-  uint64_t address = 0;  // of this process
+  uint64_t address = 0;  // in this process
   std::memcpy(&address, cell.payload, sizeof(address));
   return reinterpret_cast<const std::byte*>(address);
 }
@@ -122,7 +122,7 @@ size_t Outbox::gather(const OutFrame& frame, uint64_t skip, iovec* pieces, size_
   for (; index < frame.count; ++index, within = 0) {
     std::byte* start = const_cast<std::byte*>(payload(channel, frame.first + index)) + within;
     const uint64_t bytes = frame.message_bytes - within;
-    // Slices of one buffer, and full slots, lie one after the other.
+    // Slices of one buffer are adjacent, and so are full slots.
     if (used > first_payload &&
         static_cast<std::byte*>(pieces[used - 1].iov_base) + pieces[used - 1].iov_len == start) {
       pieces[used - 1].iov_len += bytes;

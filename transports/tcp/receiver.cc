@@ -35,13 +35,13 @@ size_t Receiver::gather(iovec* pieces, size_t room) {
   return used;
 }
 
-/// Null: the next frame may be anything. A message that fits the buffer comes with one read as it is.
+/// Null: expect nothing. A message that fits the buffer comes with one read anyway.
 std::byte* Receiver::expected_place() const {
   if (!steady_ || frame_.bytes + kHeaderBytes <= kBufferBytes) return nullptr;
   return inbox_.expected_place(frame_.channel, number_ + messages_left_, frame_.bytes);
 }
 
-/// Whether a frame begins with the message behind the current frame's last one, of the same size.
+/// Whether a frame continues the current one: next number, same size.
 bool Receiver::continues(const Frame& frame) const {
   return frame.kind == FrameKind::kData && frame.channel == frame_.channel && frame.bytes == frame_.bytes &&
          frame.number == ((number_ + messages_left_) & flag::kNumberMask);
@@ -57,11 +57,11 @@ Status Receiver::take(size_t bytes) {
   return parse(buffer_.data(), end_);
 }
 
-/// A whole header has come and something behind it, to the place of the message that was expected.
+/// A whole header has come, with bytes at the expected message's destination.
 Status Receiver::take_expected(size_t bytes) {
   const size_t behind = bytes - (kHeaderBytes - end_);
   const size_t placed = std::min<size_t>(behind, frame_.bytes);
-  const std::byte* buffered = buffer_.data() + kHeaderBytes;  // what is behind that message
+  const std::byte* buffered = buffer_.data() + kHeaderBytes;  // what follows that message
   const Result<Frame> frame = decode(buffer_.data(), limits_);
   if (frame.is_ok() && continues(*frame)) {
     TUTTI_TRY(begin_frame(buffer_.data()));
@@ -76,7 +76,7 @@ Status Receiver::take_expected(size_t bytes) {
   return parse(all.data(), all.size());
 }
 
-/// Takes frames out of bytes as they came; the beginning of a header stays in the buffer.
+/// The beginning of a header stays in the buffer.
 Status Receiver::parse(const std::byte* bytes, size_t count) {
   const std::byte* end = bytes + count;
   while (bytes < end) {
@@ -120,7 +120,7 @@ Status Receiver::begin_frame(const std::byte* header) {
   return Status::ok();
 }
 
-/// Payload bytes have come to their places.
+/// Payload bytes have reached their destinations.
 void Receiver::pass(uint64_t bytes) {
   while (bytes > 0) {
     const uint64_t chunk = std::min<uint64_t>(bytes, frame_.bytes - done_);

@@ -1,9 +1,9 @@
-// Receiver: the bytes of one connection become messages in the inbox.
+// Receiver: turns the bytes of one connection into messages in the inbox.
 //
-// Says where the next bytes shall be read to (the rest of the current frame's payloads, then a small buffer
-// for what follows), so that large payloads lie in their places when the read returns, and many small frames
-// come with one read. Where frames have continued each other, the next one is expected to do so, too: its
-// header and its first message are read to where they belong, before it is known that they are these.
+// It tells the stream where to read to: the rest of the current payloads, then a small buffer. So large
+// payloads need no copy, and one read brings many small frames. After frames that continue each other it
+// expects another: it reads the next payload straight to its likely destination and checks the header
+// afterwards.
 #pragma once
 
 #include <sys/uio.h>
@@ -25,21 +25,18 @@ class Receiver {
   Receiver(Inbox& inbox, Outbox& outbox, const FrameLimits& limits, bool may_be_late)
       : inbox_(inbox), outbox_(outbox), limits_(limits), may_be_late_(may_be_late) {}
 
-  /// Where to read to; how many of `room` (at least 4) pieces. Valid until the next call of any function.
+  /// Describes where to read to, in at least 4 pieces. Returns how many it used. Valid until the next call.
   size_t gather(iovec* pieces, size_t room);
-  /// The first `bytes` bytes of those pieces have come. Errors: kPeerLost, when they are no frames that may
-  /// come here.
+  /// Takes the first `bytes` bytes of those pieces. Errors: kPeerLost for invalid frames.
   Status take(size_t bytes);
   /// Whether a frame has come in part.
   bool inside() const { return messages_left_ > 0 || end_ > 0; }
-  /// Data frames that have begun so far, wrapping.
+  /// Data frames begun; wraps.
   uint32_t frame_count() const { return frame_count_; }
-  /// Forgets what was offered: the current frame goes on in slots.
   void withdraw();
 
  private:
-  /// A message of 8 KiB and its header come with one read: copying them costs less than a second one (8 KiB:
-  /// 0.2 us, a read: 0.5 us).
+  /// One read brings 8 KiB and its header: copying 8 KiB costs 0.2 us, a second read 0.5 us.
   static constexpr size_t kBufferBytes = 8192 + 4 * kHeaderBytes;
 
   std::byte* expected_place() const;
@@ -54,16 +51,16 @@ class Receiver {
   Outbox& outbox_;
   FrameLimits limits_;
   bool may_be_late_;
-  Frame frame_;                 ///< the current one
-  uint32_t messages_left_ = 0;  ///< of it, with the one that is coming
-  uint64_t number_ = 0;         ///< of the message that is coming
-  uint64_t done_ = 0;           ///< bytes of it in their place
+  Frame frame_;
+  uint32_t messages_left_ = 0;  ///< of the current frame
+  uint64_t number_ = 0;         ///< of the arriving message
+  uint64_t done_ = 0;           ///< of the arriving message: bytes at their destination
   uint64_t straight_ = 0;       ///< payload bytes that the last gather() asked for
   bool steady_ = false;         ///< the current frame continued the one before
-  /// Where the last gather() expects the next frame's first message, or null.
+  /// Where the last gather() put the next frame's first message, or null.
   std::byte* expected_ = nullptr;
   uint32_t frame_count_ = 0;
-  size_t end_ = 0;  ///< of what is in the buffer: less than a header, between two reads
+  size_t end_ = 0;  ///< between two reads: less than a header
   std::array<std::byte, kBufferBytes> buffer_;
 };
 

@@ -41,13 +41,12 @@ Status SecureStreams::shake_hands(const SetUpWatch& watch) {
       polls.push_back({.fd = one.stream->descriptor(), .events = one.stream->awaited_events(), .revents = 0});
     }
     const uint64_t left_ms = std::min<uint64_t>((watch.deadline_ns - now) / 1'000'000 + 1, 60'000);
-    poll(polls.data(), polls.size(), static_cast<int>(left_ms));  // an early return only means an early look
+    poll(polls.data(), polls.size(), static_cast<int>(left_ms));  // returning early does no harm
     TUTTI_TRY(watch.check());
   }
   return Status::ok();
 }
 
-/// All handshakes, as far as they go now.
 Status SecureStreams::advance() {
   Status failure;
   std::erase_if(pending_, [&](const Pending& one) {

@@ -1,5 +1,5 @@
-// SecureStreams: TLS for the data connections of one rank. All handshakes go on at once, so that no order of
-// ranks can deadlock.
+// SecureStreams: TLS for the data connections of one rank. All handshakes run at once, so no order can
+// deadlock.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ class SecureStreams {
   /// Errors: kSystemError (no TLS 1.3).
   static Result<std::unique_ptr<SecureStreams>> create(uint32_t rank, DeriveKey derive_key);
 
-  /// TLS over `inner`, which is connection `channel` to `peer`. Not usable before shake_hands().
+  /// TLS over `inner`, connection `channel` to `peer`. Usable after shake_hands().
   Result<std::unique_ptr<Stream>> wrap(uint32_t peer, uint32_t channel, std::unique_ptr<Stream> inner);
-  /// Blocks until all wrapped streams are ready. Errors: kPeerLost, which names rank and address; kTimeout,
-  /// which names the ranks that have not answered; and what watch.check says.
+  /// Blocks until all streams are ready. Errors: kPeerLost, with rank and address; kTimeout, with the silent
+  /// ranks; errors of watch.check.
   Status shake_hands(const SetUpWatch& watch);
 
  private:

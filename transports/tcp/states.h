@@ -1,6 +1,5 @@
-// The states of a connection: what may happen to it, and what is done about it, as two tables (sending,
-// receiving) and a verdict on both. Everything that a socket can answer is one of the events; docs/tcp.md
-// shows the tables.
+// The states of a connection, as two tables: sending and receiving (docs/tcp.md). Every answer of a socket is
+// an event.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +9,10 @@
 namespace tutti::tcp {
 
 enum class SendState : uint8_t {
-  kReady,     ///< the socket may have room
-  kFull,      ///< it has refused bytes; tried again by the next advance
-  kFinished,  ///< nothing will be sent any more, in good order
-  kBroken,    ///< messages cannot be sent any more
+  kReady,
+  kFull,  ///< the socket has refused bytes; try again at the next advance
+  kFinished,
+  kBroken,
 };
 inline constexpr uint32_t kSendStates = 4;
 
@@ -22,33 +21,33 @@ enum class SendEvent : uint8_t {
   kTookSome,
   kNoRoom,       ///< EAGAIN
   kInterrupted,  ///< EINTR
-  kNoBuffers,    ///< ENOBUFS to a write without copy: too many pages wait for the network
-  kPeerClosed,   ///< EPIPE or ECONNRESET, and nothing but credits was to be sent
-  kFailed,       ///< any other error, or the same with messages to be sent
-  kFinish,       ///< FrameStream::finish, when nothing is queued
+  kNoBuffers,    ///< ENOBUFS to a write without a copy: too many pages are pending
+  kPeerClosed,   ///< EPIPE or ECONNRESET while only credits were unsent
+  kFailed,       ///< any other error, or these with messages unsent
+  kFinish,       ///< FrameStream::finish, with an empty queue
 };
 inline constexpr uint32_t kSendEvents = 8;
 
 enum class SendAction : uint8_t {
-  kGoOn,         ///< write what else is queued
-  kRetry,        ///< the same bytes again, at once
-  kRetryCopied,  ///< the same bytes again, at once, as copies
-  kWait,         ///< leave it for the next advance
-  kDrop,         ///< forget what is queued
-  kSayEnd,       ///< tell the peer that nothing more will come
+  kGoOn,
+  kRetry,        ///< the same bytes, at once
+  kRetryCopied,  ///< the same bytes, at once, with a copy
+  kWait,         ///< try again at the next advance
+  kDrop,
+  kSayEnd,
 };
 
 enum class ReceiveState : uint8_t {
-  kBetween,  ///< all frames that have begun are whole
-  kInside,   ///< a part of a frame has come
-  kEnded,    ///< the peer has closed between two frames
+  kBetween,  ///< no incomplete frame
+  kInside,   ///< part of a frame has come
+  kEnded,    ///< closed between two frames
   kTorn,
 };
 inline constexpr uint32_t kReceiveStates = 4;
 
 enum class ReceiveEvent : uint8_t {
-  kWhole,  ///< bytes came, and the last frame is whole now
-  kPart,   ///< bytes came, and the last frame is not whole
+  kWhole,
+  kPart,  ///< the last frame is incomplete
   kNothing,
   kInterrupted,
   kEnd,  ///< of the stream
@@ -58,9 +57,9 @@ enum class ReceiveEvent : uint8_t {
 inline constexpr uint32_t kReceiveEvents = 7;
 
 enum class ReceiveAction : uint8_t {
-  kGoOn,   ///< read more
-  kRetry,  ///< at once, the same
-  kWait,   ///< leave it for the next advance
+  kGoOn,
+  kRetry,  ///< at once
+  kWait,   ///< try again at the next advance
 };
 
 struct SendMove {
@@ -75,7 +74,6 @@ struct ReceiveMove {
 SendMove on_event(SendState state, SendEvent event);
 ReceiveMove on_event(ReceiveState state, ReceiveEvent event);
 
-/// What both directions say about the connection.
 PeerState combined_state(SendState send, ReceiveState receive);
 
 }  // namespace tutti::tcp

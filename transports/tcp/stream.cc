@@ -18,12 +18,12 @@
 namespace tutti::tcp {
 namespace {
 
-/// Repetitions of data, or probes of a closed window, without an answer that make silence: what was sent just
-/// now after a long pause has not been answered either.
+/// Silence begins with so many unanswered repetitions of data or probes of a closed window. Data sent just
+/// now is unanswered too.
 constexpr uint32_t kUnanswered = 2;
 
-/// Values of TCP_QUICKACK: acknowledgements wait for data to go with, or for more than a segment to be
-/// acknowledged; or one is sent now, if any waits, and the next ones do not wait.
+/// Values of TCP_QUICKACK. Later: acknowledgements wait for data, or for more than a segment. Now: a waiting
+/// one is sent, and the next ones do not wait.
 constexpr int kAcknowledgeLater = 0;
 constexpr int kAcknowledgeNow = 1;
 
@@ -68,9 +68,8 @@ class SocketStream final : public Stream {
   }
 
   bool can_write_in_place() const override { return in_place_; }
-  /// As many whole segments as the kernel hands on in one packet of its own (GSO), which with its headers has
-  /// at most 64 KiB; one, where a segment is as long as that. Asked anew each time: segments grow with the
-  /// window (measured on loopback: 32,741 bytes at first, 65,483 after the first MiB).
+  /// The whole segments in one packet of the kernel (GSO), at most 64 KiB with headers. They grow with the
+  /// window (measured on loopback: 32,741 bytes at first, 65,483 after 1 MiB).
   uint64_t burst_bytes() const override {
     constexpr uint64_t kPacketBytes = 65536 - 512;
     int segment_bytes = 0;
@@ -131,14 +130,14 @@ class SocketStream final : public Stream {
   FileDescriptor socket_;
   std::string address_;
   bool is_tcp_;
-  bool is_loopback_;  ///< both ends have the same address: the peer is on this machine
+  bool is_loopback_;  ///< equal addresses: the peer is on this machine
   bool in_place_;
 };
 
-/// Keepalive in whole seconds: the first probe after half the time, the rest of it shared by three more.
+/// The first probe after half of the time, then three more. In whole seconds.
 bool set_keepalive(int socket, uint64_t keepalive_ms) {
   if (keepalive_ms == 0) return set(socket, SOL_SOCKET, SO_KEEPALIVE, 0);
-  constexpr uint64_t kMostSeconds = 32767;  // the kernel's
+  constexpr uint64_t kMostSeconds = 32767;  // the kernel's limit
   const int seconds = static_cast<int>(std::clamp<uint64_t>((keepalive_ms + 999) / 1000, 2, kMostSeconds));
   return set(socket, SOL_SOCKET, SO_KEEPALIVE, 1) &&
          set(socket, IPPROTO_TCP, TCP_KEEPIDLE, (seconds + 1) / 2) &&
@@ -169,7 +168,7 @@ Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const 
   if (!set_up) return system_error("setting up the connection to " + peer_address(fd), errno);
   const bool is_loopback = is_tcp && loops_back(fd);
   if (is_loopback) set(fd, IPPROTO_TCP, TCP_QUICKACK, kAcknowledgeLater);
-  // A kernel without it copies: nothing is lost but time.
+  // A kernel without SO_ZEROCOPY copies, which only costs time.
   const bool in_place = is_tcp && set(fd, SOL_SOCKET, SO_ZEROCOPY, 1);
   return std::unique_ptr<Stream>(
       std::make_unique<SocketStream>(std::move(socket), is_tcp, is_loopback, in_place));

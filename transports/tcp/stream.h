@@ -1,5 +1,4 @@
-// Stream: the bytes of one connection, the seam between the state machine and what carries them: a
-// socket, TLS over one, a script in a test.
+// Stream: the bytes of one connection: a socket, TLS, or a script in a test.
 #pragma once
 
 #include <sys/types.h>
@@ -15,66 +14,62 @@
 
 namespace tutti::tcp {
 
-/// Writes without copy that the network is done with: their numbers, counted from 0 per stream, wrapping.
+/// Completed writes without a copy, by number. Each stream counts from 0 and wraps.
 struct Completion {
   uint32_t first = 0;
   uint32_t last = 0;
-  bool copied = false;  ///< the kernel copied after all: there is nothing to gain here
+  bool copied = false;  ///< the kernel copied after all
 };
 
-/// One call of this interface is about one system call. Nothing here blocks.
+/// One call is about one system call. Nothing here blocks.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  /// As sendmsg(2): how many bytes of the pieces were taken, or -errno (-EAGAIN: no room). Without copy
-  /// (only where can_write_in_place()): the pieces must stay as they are until the write's completion. A
-  /// write without copy that fails has no number.
+  /// Like sendmsg(2): bytes taken, or -errno (-EAGAIN: no room). Without a copy (only if
+  /// can_write_in_place()), the pieces must stay unchanged until the write's completion. A failed write has
+  /// no number.
   virtual ssize_t write(const iovec* pieces, size_t count, bool without_copy) = 0;
-  /// As recvmsg(2): bytes read, 0 at the end, or -errno (-EAGAIN: nothing is there).
+  /// Like recvmsg(2): bytes read, 0 at the end, or -errno (-EAGAIN: nothing has come).
   virtual ssize_t read(const iovec* pieces, size_t count) = 0;
   virtual bool can_write_in_place() const = 0;
-  /// How many bytes travel as one: a write of a multiple of it leaves no small remainder to be carried and
-  /// acknowledged on its own. It may change. 0: not known, or of no account here.
+  /// Bytes in one burst. A write of a multiple leaves no small remainder with its own packet and
+  /// acknowledgement. May change. 0: unknown or irrelevant.
   virtual uint64_t burst_bytes() const = 0;
-  /// On: a small write waits in the kernel while an earlier one has not been acknowledged, and leaves with
-  /// those behind it (Nagle). Off, as at first: nothing waits, and what waited leaves. Without effect where
-  /// the peer is on another machine, and under TLS.
+  /// On: a small write waits in the kernel for the previous acknowledgement, and leaves with later writes
+  /// (Nagle). Off by default. No effect between machines and under TLS.
   virtual void hold_small(bool on) = 0;
-  /// Acknowledges at once what has been read: what the peer holds may leave. Effect as hold_small().
+  /// Acknowledges at once what was read, so that the peer sends what it holds. Works where hold_small() does.
   virtual void acknowledge() = 0;
-  /// The next range of completed writes without copy; false: none is known now.
+  /// False: none now.
   virtual bool next_completion(Completion& completion) = 0;
-  /// Says that no more will be written.
   virtual void finish() = 0;
-  /// How long the peer's host has not answered what it owes an answer to; 0: nothing is owed. A peer
-  /// that does not read is not silent: its host answers.
+  /// How long the peer's host has owed an answer; 0: it owes none. A host answers even for a peer that does
+  /// not read.
   virtual uint64_t silent_ms() const = 0;
-  /// Written bytes that the peer's host has not confirmed. Any thread may ask.
+  /// Written bytes that the peer's host has not confirmed. Any thread.
   virtual uint64_t unconfirmed_bytes() const = 0;
   virtual int descriptor() const = 0;
-  /// The other end, for messages.
+  /// The other end, for error messages.
   virtual const std::string& address() const = 0;
 };
 
-/// How a socket is set up.
 struct SocketOptions {
-  uint64_t keepalive_ms = 10'000;  ///< about how soon an idle peer whose host is gone is found; 0: never
-  uint32_t buffer_bytes = 0;       ///< of the kernel, each direction; 0: what the kernel chooses
+  uint64_t keepalive_ms = 10'000;  ///< about how soon a vanished host is noticed while idle; 0: never
+  uint32_t buffer_bytes = 0;       ///< in each direction; 0: the kernel's default
 };
 
-/// Takes over a connected stream socket (TCP over IPv4 or IPv6, or a Unix socket): makes it
-/// non-blocking, without delay for small writes (Nagle), with keepalive if wanted. Errors: kSystemError.
+/// Takes over a connected TCP or Unix socket: non-blocking, no delay of small writes (Nagle), keepalive if
+/// wanted. Errors: kSystemError.
 ///
-/// Between two ends on one machine (the same address) an acknowledgement a message would cost more than a
-/// short message does: there they wait for data, for more than a segment, or for acknowledge().
+/// Between equal addresses, acknowledgements wait for data, for more than a segment, or for acknowledge():
+/// one per message would cost more than a short message.
 ///
-/// TCP_USER_TIMEOUT is left alone: it also tears a connection whose peer lives but has not read for that long
-/// (measured: closed window, 2 s set, ETIMEDOUT after 2.6 s), and a rank may compute for minutes.
-/// silent_ms() tells the two apart.
+/// TCP_USER_TIMEOUT stays unset: it also breaks the connection to a live peer that does not read (measured:
+/// closed window, 2 s set, ETIMEDOUT after 2.6 s), and a rank may compute for minutes. See silent_ms().
 Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const SocketOptions& options);
 
-/// "10.0.0.2:4711", "[fe80::1]:4711", "unix": the other end of a socket, for messages.
+/// The other end, for error messages: "10.0.0.2:4711", "[fe80::1]:4711" or "unix".
 std::string peer_address(int socket);
 
 }  // namespace tutti::tcp

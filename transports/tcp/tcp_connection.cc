@@ -7,12 +7,12 @@
 namespace tutti::tcp {
 namespace {
 
-/// Messages from this size on take turns on the connections.
+/// Messages of at least this size take turns on the connections.
 constexpr uint32_t kLargeBytes = 8192;
-/// Payload of one frame: with several connections less, so that all of them have something to do.
+/// Less with several connections, so that all have work.
 constexpr uint64_t kRunBytesMost = 1024 * 1024;
 constexpr uint64_t kSharedRunBytesMost = 64 * 1024;
-/// What is sent without a look at what has come: a message of 64 KiB, 10 us of work.
+/// Sent without reading afterwards: a message of 64 KiB, 10 us of work.
 constexpr uint64_t kUnreadBytesMost = kHeaderBytes + 64 * 1024;
 
 }  // namespace
@@ -37,15 +37,15 @@ TcpConnection::TcpConnection(std::span<const ChannelRings> channels,
 }
 
 bool TcpConnection::advance() {
-  // A peer that has closed in good order may do so before the network gives back what this rank sent it.
+  // A peer may close in good order before the network releases what this rank sent.
   if (state_ == PeerState::kEnded) return collect_completions();
   if (state_ != PeerState::kOpen) return false;
   const bool had_unsent = has_unsent();
   sent_bytes_ = 0;
   bool moved = send();
-  // What was sent just now has not been answered: whoever only sends need not read to learn so, as long as
-  // the peer has room, and whoever waits sends nothing the next time, and reads. A refused read costs 0.4 us,
-  // a twentieth of a message.
+  // Nobody has answered yet what was just sent. A rank that only sends need not read while the peer has room.
+  // A rank that waits sends nothing next time, and reads. A refused read costs 0.4 us, a twentieth of a
+  // message.
   if (moved && !had_unsent && sent_bytes_ <= kUnreadBytesMost && !has_unsent() && !outbox_.needs_credit()) {
     settle();
     return true;
@@ -59,7 +59,7 @@ bool TcpConnection::advance() {
 }
 
 void TcpConnection::advance_fully() {
-  // A quiet stream is read again after this.
+  // After this, worth_reading() is true for quiet streams.
   std::vector<pollfd> polls;
   prepare_wait(polls);
   while (advance()) {
@@ -81,7 +81,7 @@ bool TcpConnection::send() {
       stream->release_rest();
   }
   const uint32_t channels = outbox_.channel_count();
-  // One run of every channel in turn: none waits for all of another's.
+  // One run of every channel in turn, so that no channel waits for all of another one.
   for (bool more = true; more;) {
     more = false;
     for (uint32_t channel = 0; channel < channels; ++channel) {
@@ -95,7 +95,7 @@ bool TcpConnection::send() {
   return moved;
 }
 
-/// The connection for a frame; null: none has room.
+/// Null: none has room.
 FrameStream* TcpConnection::choose(bool large) {
   const size_t count = streams_.size();
   const size_t start = large ? next_ : 0;
@@ -119,8 +119,8 @@ bool TcpConnection::queue_run(uint32_t channel, bool& moved) {
   return true;
 }
 
-/// Credits that no message carries, when half of the window has not been reported: the peer can go
-/// on for the other half meanwhile.
+/// Sends credits for channels without messages, once half of the ring is unreported. The peer can use the
+/// other half meanwhile.
 void TcpConnection::queue_credits() {
   for (uint32_t channel = 0; channel < inbox_.channel_count(); ++channel) {
     if (inbox_.unreported(channel) * 2 < options_.shape.slots || !outbox_.credit_free(channel)) continue;
@@ -130,7 +130,6 @@ void TcpConnection::queue_credits() {
   }
 }
 
-/// Draws the conclusions from the connections' states.
 void TcpConnection::settle() {
   size_t ended = 0;
   for (const auto& stream : streams_) {

@@ -40,8 +40,8 @@ Result<Connection*> TcpTransport::connect(PeerHandover peer) {
   }
   TcpOptions connection{
       .peer = peer.rank, .shape = options_.shape, .epoch = options_.epoch, .arrivals = &arrivals_};
-  // Within one kernel, a write without copy is done only when the peer has read all that shares a packet with
-  // it. The peer may do so in a later call only. The kernel copies all the same.
+  // On one machine, such a write completes only when the peer has read everything in its packet, perhaps in a
+  // later call. The kernel copies anyway.
   if (peer.is_near) connection.in_place_bytes = UINT64_MAX;
   const uint64_t silence_ms = options_.config.heartbeat_ms;
   connection.silence_ms = silence_ms > 0 ? silence_ms : UINT64_MAX;
@@ -63,7 +63,7 @@ bool TcpTransport::progress() {
 }
 
 bool TcpTransport::arm_wait(std::vector<pollfd>& polls) {
-  // A socket stays readable until its bytes are read: nothing can come between the last read and the poll.
+  // A socket stays readable until its bytes are read: nothing is missed before the poll.
   for (const auto& connection : connections_) connection->prepare_wait(polls);
   return false;
 }

@@ -1,4 +1,4 @@
-// The TCP transport: one rank's TCP connections to all its peers, with TLS where Config::tls asks for it.
+// TcpTransport: one rank's TCP connections to all its peers, with TLS if Config::tls is set.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,11 @@ namespace tutti::tcp {
 
 inline constexpr TransportTraits kTcpTraits{
     .fills_posted_receives = true,
-    .channels_most = kMaxChannels,
-    // The network has buffers of its own: 32 KiB were 9 to 15 % faster than 16 KiB at 2 MiB and not slower at
-    // 256 KiB. 64 KiB halve credits, writes and messages: streams from 2 MiB on gain another 2 to 4 %
-    // (docs/performance.md).
+    // 32 KiB were 9 to 15 % faster than 16 KiB at 2 MiB, and as fast at 256 KiB. 64 KiB halve credits, writes
+    // and messages: 2 to 4 % more from 2 MiB on (docs/performance.md).
     .slot_bytes = 65536,
-    // A copy into a slot, cold by then, costs more than waiting until the network has taken the message. 4
-    // KiB there and back: 6.7 us with the copy, 5.7 us without. Broadcasts of 256 and 512 bytes gain 2 to 3
-    // %.
+    // A copy into a cold slot costs more than waiting for the network: a round trip of 4 KiB takes 6.7 us
+    // with the copy and 5.7 us without. Broadcasts of 256 and 512 bytes gain 2 to 3 %.
     .reference_bytes = 256,
     .prefers_whole_slots = true,
 };
@@ -30,7 +27,7 @@ std::vector<AgreedSetting> tcp_settings(const Config& config);
 
 class TcpTransport final : public Transport {
  public:
-  /// `secure`: null where the data is not encrypted.
+  /// `secure`: null if data is not encrypted.
   TcpTransport(const TransportOptions& options, std::unique_ptr<SecureStreams> secure);
 
   const TransportTraits& traits() const override { return kTcpTraits; }
@@ -44,7 +41,7 @@ class TcpTransport final : public Transport {
  private:
   TransportOptions options_;
   std::unique_ptr<SecureStreams> secure_;  ///< until complete()
-  uint32_t arrivals_ = 0;                  ///< data frames that have come, from all peers
+  uint32_t arrivals_ = 0;                  ///< data frames from all peers
   std::vector<std::unique_ptr<TcpConnection>> connections_;
 };
 

@@ -14,11 +14,11 @@ namespace tutti::tcp {
 namespace {
 
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
-/// Read at once from the network: several records.
+/// Several records at once.
 constexpr size_t kReadBytes = 4 * (kRecordBytes + 256);
-/// The key says who is meant; the name only has to be the same.
+/// The key identifies the peer. The name only has to be equal.
 constexpr std::string_view kIdentity = "tutti";
-/// One suite, so that there is nothing to negotiate: its hash is the one that the key is bound to.
+/// One suite, so nothing is negotiated. The key is bound to its hash.
 constexpr const char* kSuite = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kSuiteNumber[] = {0x13, 0x01};
 
@@ -28,12 +28,11 @@ std::string openssl_reason() {
   return text == nullptr ? "the connection broke" : text;
 }
 
-/// Walks over pieces.
 class Cursor {
  public:
   Cursor(const iovec* pieces, size_t count) : pieces_(pieces), end_(pieces + count) {}
 
-  /// The next `most` bytes or fewer, in one place: where they are, or copied to `gathered`.
+  /// The next `most` bytes or fewer: in their place, or copied to `gathered`.
   std::pair<const std::byte*, size_t> next(size_t most, std::vector<std::byte>& gathered) {
     while (pieces_ != end_ && done_ == pieces_->iov_len) step();
     if (pieces_ == end_) return {nullptr, 0};
@@ -98,7 +97,7 @@ struct TlsStream::Callbacks {
     return command == BIO_CTRL_FLUSH ? 1 : 0;
   }
 
-  /// The session that the key stands for; the caller of the callback takes it over.
+  /// The session for the key. OpenSSL takes ownership.
   static SSL_SESSION* session(SSL* ssl) {
     const TlsStream* self = static_cast<TlsStream*>(SSL_get_app_data(ssl));
     SSL_SESSION* session = SSL_SESSION_new();
@@ -132,7 +131,7 @@ struct TlsStream::Callbacks {
 
 Result<std::shared_ptr<TlsContext>> TlsContext::create() {
   std::shared_ptr<TlsContext> context(new TlsContext);
-  // Without a number of its own: OpenSSL has 127 of them for a process, and nothing here looks for it.
+  // No type number of its own: OpenSSL has 127 per process.
   context->method_ = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "tutti stream");
   context->context_ = SSL_CTX_new(TLS_method());
   BIO_METHOD* method = context->method_;
@@ -149,8 +148,7 @@ Result<std::shared_ptr<TlsContext>> TlsContext::create() {
   SSL_CTX_set_psk_find_session_callback(ssl, TlsStream::Callbacks::find_key);
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_mode(ssl, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  // Frames say how long they are: an end that somebody else has brought about takes nothing from anybody
-  // unseen.
+  // Frames carry their lengths, so a forged end of the stream cannot hide a loss.
   SSL_CTX_set_options(ssl, SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_read_ahead(ssl, 1);
   SSL_CTX_set_default_read_buffer_len(ssl, kReadBytes);
@@ -180,7 +178,7 @@ Result<std::unique_ptr<TlsStream>> TlsStream::open(std::shared_ptr<TlsContext> c
   SSL_set_bio(stream->ssl_, bio, bio);
   SSL_set_app_data(stream->ssl_, stream.get());
   if (options.is_client) {
-    // Nobody has certificates: a listener that shows one instead of the key is refused.
+    // Refuse a listener that shows a certificate instead of the key.
     SSL_set_verify(stream->ssl_, SSL_VERIFY_PEER, nullptr);
     SSL_set_connect_state(stream->ssl_);
   } else {
@@ -209,7 +207,7 @@ short TlsStream::awaited_events() const {
   return SSL_want_write(ssl_) ? POLLOUT : POLLIN;
 }
 
-/// What a call that brought nothing means, as Stream says it.
+/// Turns a failed call into a result of Stream.
 ssize_t TlsStream::reason(int result) {
   switch (SSL_get_error(ssl_, result)) {
     case SSL_ERROR_WANT_READ:
@@ -259,7 +257,7 @@ ssize_t TlsStream::read(const iovec* pieces, size_t count) {
       if (result != 1) {
         const ssize_t why = reason(result);
         if (came == 0) return why;
-        // What is wrong with the rest is said when the rest is asked for: OpenSSL says it once.
+        // Report the failure with the next read: OpenSSL reports it only once.
         if (why != -EAGAIN && why != 0) read_failure_ = why;
         return static_cast<ssize_t>(came);
       }

@@ -63,7 +63,7 @@ class Binder {
     for (const tutti::End& end : step.sinks) add_end(end, bound.chunk_count, true);
     add_companions(step, bound);
     bound.contributes = contributes(step) ? 1 : 0;
-    if (options_.places && bound.published == 0)
+    if (options_.direct_writes && bound.published == 0)
       find_exposed_buffers(direct_write_peers(plan_, step, use), bound);
     image_.steps.push_back(bound);
   }
@@ -132,15 +132,15 @@ class Binder {
   }
 
   void find_exposed_buffers(const std::vector<uint32_t>& peers, Step& bound) {
-    std::vector<PeerExposedBuffer> windows;
-    windows.reserve(peers.size());
-    for (const uint32_t peer : peers) windows.push_back(links_.window(peer));
-    if (std::any_of(windows.begin(), windows.end(),
-                    [](const PeerExposedBuffer& w) { return w.window == nullptr; }))
+    std::vector<PeerExposedBuffer> exposed;
+    exposed.reserve(peers.size());
+    for (const uint32_t peer : peers) exposed.push_back(links_.exposed_buffer(peer));
+    if (std::any_of(exposed.begin(), exposed.end(),
+                    [](const PeerExposedBuffer& e) { return e.buffer == nullptr; }))
       return;
-    bound.first_exposed = static_cast<uint32_t>(image_.windows.size());
-    bound.exposed_count = static_cast<uint8_t>(windows.size());
-    image_.windows.insert(image_.windows.end(), windows.begin(), windows.end());
+    bound.first_exposed = static_cast<uint32_t>(image_.exposed.size());
+    bound.exposed_count = static_cast<uint8_t>(exposed.size());
+    image_.exposed.insert(image_.exposed.end(), exposed.begin(), exposed.end());
   }
 
   const Plan& plan_;
@@ -165,7 +165,7 @@ void add_message(const Message& message, const BindOptions& options, LinkIndex& 
   step.refers = message.sending ? 1 : 0;
   step.sends_empty = 1;
   step.signature = message.signature;
-  step.place = message.sending ? links.find_locality(message.buffer, message.bytes) : 0;
+  step.location = message.sending ? links.find_location(message.buffer, message.bytes) : 0;
   const End memory{EndKind::kAbsolute, static_cast<uint32_t>(image.offsets.size())};
   image.offsets.push_back(reinterpret_cast<uint64_t>(message.buffer));
   image.chunk_bytes.push_back(message.bytes);
@@ -204,9 +204,9 @@ class Packer {
   template <class T>
   T* add(const std::vector<T>& table) {
     if (!table.empty()) std::memcpy(out_ + used_, table.data(), table.size() * sizeof(T));
-    auto* placed = reinterpret_cast<T*>(address_ + used_);
+    auto* object = reinterpret_cast<T*>(address_ + used_);
     used_ += table_bytes(table);
-    return placed;
+    return object;
   }
 
  private:
@@ -243,9 +243,9 @@ Image bind_messages(std::span<const Message> messages, const BindOptions& option
   image.reference_bytes = options.reference_bytes;
   image.is_collective = false;
   image.arithmetic.element_bytes = 1;
-  std::vector<bool> placed(messages.size(), false);
+  std::vector<bool> done(messages.size(), false);
   for (size_t first = 0; first < messages.size(); ++first) {
-    if (placed[first]) continue;
+    if (done[first]) continue;
     Lane lane{.first_step = static_cast<uint32_t>(image.steps.size()),
               .step_count = 0,
               .round_count = 1,
@@ -254,7 +254,7 @@ Image bind_messages(std::span<const Message> messages, const BindOptions& option
       if (messages[i].peer != messages[first].peer || messages[i].sending != messages[first].sending)
         continue;
       add_message(messages[i], options, links, image);
-      placed[i] = true;
+      done[i] = true;
       ++lane.step_count;
     }
     image.lanes.push_back(lane);
@@ -266,7 +266,7 @@ Image bind_messages(std::span<const Message> messages, const BindOptions& option
 size_t packed_bytes(const Image& image) {
   return aligned(sizeof(Program)) + table_bytes(image.steps) + table_bytes(image.ends) +
          table_bytes(image.offsets) + table_bytes(image.chunk_bytes) + table_bytes(image.lanes) +
-         table_bytes(image.windows) + table_bytes(image.short_lanes) +
+         table_bytes(image.exposed) + table_bytes(image.short_lanes) +
          aligned(image.lanes.size() * sizeof(Position));
 }
 
@@ -278,7 +278,7 @@ void pack(const Image& image, const Surroundings& around, uint64_t address, std:
   program.offsets = packer.add(image.offsets);
   program.chunk_bytes = packer.add(image.chunk_bytes);
   program.lanes = packer.add(image.lanes);
-  program.windows = packer.add(image.windows);
+  program.exposed = packer.add(image.exposed);
   program.short_lanes = image.short_lanes.empty() ? nullptr : packer.add(image.short_lanes);
   program.positions = packer.add(std::vector<Position>(image.lanes.size()));
   program.sends = around.sends;

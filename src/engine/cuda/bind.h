@@ -38,9 +38,9 @@ class LinkIndex {
     return UINT32_MAX;
   }
   /// Empty unless memory is shared.
-  virtual PeerExposedBuffer window(uint32_t /*peer*/) { return {}; }
+  virtual PeerExposedBuffer exposed_buffer(uint32_t /*peer*/) { return {}; }
   /// The locality of memory that lies wholly in one of the rank's registered memories; else 0.
-  virtual uint64_t find_locality(const void* /*address*/, uint64_t /*bytes*/) { return 0; }
+  virtual uint64_t find_location(const void* /*address*/, uint64_t /*bytes*/) { return 0; }
 };
 
 /// The tables of a Program (see there) in host memory.
@@ -50,7 +50,7 @@ struct Image {
   std::vector<uint64_t> offsets;
   std::vector<uint64_t> chunk_bytes;
   std::vector<Lane> lanes;
-  std::vector<PeerExposedBuffer> windows;
+  std::vector<PeerExposedBuffer> exposed;
   std::vector<ShortLane> short_lanes;  ///< short calls: replaces the tables above, except `lanes`
   uint32_t threads = kBlockThreads;
   uint64_t scratch_bytes = 0;

@@ -59,7 +59,7 @@ class ShortBinder {
     ShortLane& first = image_.short_lanes.front();
     for (uint32_t peer = 0; peer < plan_.rank_count; ++peer) {
       assert(out_[peer] <= kMailPackets);
-      first.unused[first.unused_count++] = {.place = mail_[peer].out + uint64_t{out_[peer]} * kPacketBytes,
+      first.unused[first.unused_count++] = {.location = mail_[peer].out + uint64_t{out_[peer]} * kPacketBytes,
                                             .packets = kMailPackets - out_[peer]};
     }
   }
@@ -130,9 +130,9 @@ class ShortBinder {
     const bool is_input = end.kind == tutti::EndKind::kInput;
     return {.kind = is_input ? EndKind::kInput : EndKind::kOutput,
             .peer = 0,
-            .place = (is_input ? geometry_->input_chunk(end.first_chunk)
-                               : geometry_->output_chunk(end.first_chunk))
-                         .offset};
+            .location = (is_input ? geometry_->input_chunk(end.first_chunk)
+                                  : geometry_->output_chunk(end.first_chunk))
+                            .offset};
   }
 
   /// Takes the next packets to `peer`.
@@ -140,13 +140,13 @@ class ShortBinder {
     sent_[peer] = true;
     const uint64_t first = out_[peer];
     out_[peer] += step.packets;
-    return {.kind = EndKind::kSend, .peer = peer, .place = mail_[peer].out + first * kPacketBytes};
+    return {.kind = EndKind::kSend, .peer = peer, .location = mail_[peer].out + first * kPacketBytes};
   }
   ShortEnd in(uint32_t peer, const ShortStep& step) {
     received_[peer] = true;
     const uint64_t first = in_[peer];
     in_[peer] += step.packets;
-    return {.kind = EndKind::kReceive, .peer = peer, .place = mail_[peer].in + first * kPacketBytes};
+    return {.kind = EndKind::kReceive, .peer = peer, .location = mail_[peer].in + first * kPacketBytes};
   }
 
   /// One thread per packet of the longer part, at most kBlockThreads.

@@ -52,8 +52,8 @@ TUTTI_DEVICE uint32_t thread_count() {
 TUTTI_DEVICE uint32_t block_index() {
   return blockIdx.x;
 }
-/// Waits for all threads of the block. `place` names the barrier in a simulator's report.
-TUTTI_DEVICE void barrier(const char* /*place*/) {
+/// Waits for all threads of the block. `name` stands for the barrier in a simulator's report.
+TUTTI_DEVICE void barrier(const char* /*name*/) {
   __syncthreads();
 }
 /// A poll found nothing: `what` at `address`. `bounded`: the thread will give up.
@@ -148,7 +148,7 @@ namespace simulator {
 uint32_t thread_index();
 uint32_t thread_count();
 uint32_t block_index();
-void barrier(const char* place);
+void barrier(const char* name);
 void poll_failed(const char* what, const void* address, bool bounded);
 void wait_ended();
 /// Other fibers may run here.
@@ -179,8 +179,8 @@ TUTTI_DEVICE uint32_t thread_count() {
 TUTTI_DEVICE uint32_t block_index() {
   return simulator::block_index();
 }
-TUTTI_DEVICE void barrier(const char* place) {
-  simulator::barrier(place);
+TUTTI_DEVICE void barrier(const char* name) {
+  simulator::barrier(name);
 }
 TUTTI_DEVICE void poll_failed(const char* what, const void* address, bool bounded) {
   simulator::poll_failed(what, address, bounded);

@@ -100,7 +100,7 @@ TUTTI_DEVICE bool is_link(const End& end) {
 }
 
 /// Where the step copies a message in the receive buffer, and where a direct write has already put it.
-TUTTI_DEVICE unsigned char* placed_at(const BlockState& block) {
+TUTTI_DEVICE unsigned char* output_of(const BlockState& block) {
   const Step& step = block.step;
   uint32_t i = 0;
   const End* sinks = block.program.ends + step.first_end + step.source_count;
@@ -110,15 +110,15 @@ TUTTI_DEVICE unsigned char* placed_at(const BlockState& block) {
 
 /// This rank's address for a peer's reference: an address, or a locality in one of the peer's registered
 /// memories.
-TUTTI_DEVICE unsigned char* address_of(const uint64_t* regions, uint64_t named) {
-  if (regions == nullptr) return reinterpret_cast<unsigned char*>(named);
-  const uint64_t start = regions[named >> kRegionShift];
-  return reinterpret_cast<unsigned char*>(start + (named & ((1ull << kRegionShift) - 1)));
+TUTTI_DEVICE unsigned char* address_of(const uint64_t* registered, uint64_t named) {
+  if (registered == nullptr) return reinterpret_cast<unsigned char*>(named);
+  const uint64_t start = registered[named >> kLocationShift];
+  return reinterpret_cast<unsigned char*>(start + (named & ((1ull << kLocationShift) - 1)));
 }
 
 /// The locality of a part of a buffer; 0: not in registered memory.
-TUTTI_DEVICE uint64_t place_of(const Reach& reach, uint64_t offset, uint64_t bytes) {
-  return reach.place != 0 && offset + bytes <= reach.bytes ? reach.place + offset : 0;
+TUTTI_DEVICE uint64_t location_of(const Reach& reach, uint64_t offset, uint64_t bytes) {
+  return reach.location != 0 && offset + bytes <= reach.bytes ? reach.location + offset : 0;
 }
 
 /// The payload of the message that has arrived.
@@ -129,8 +129,8 @@ TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const Recv
     return reinterpret_cast<const unsigned char*>(link.slots) +
            (link.next & link.slot_mask) * static_cast<uint64_t>(link.slot_bytes);
   const uint64_t reference = *reinterpret_cast<const uint64_t*>(cell.payload);
-  if (reference == kWrittenDirectly) return placed_at(block);
-  return address_of(link.regions, reference);
+  if (reference == kWrittenDirectly) return output_of(block);
+  return address_of(link.registered, reference);
 }
 
 TUTTI_DEVICE void ready_source(BlockState& block, uint32_t item, const End& end) {
@@ -162,10 +162,10 @@ TUTTI_DEVICE uint64_t reference_for(const BlockState& block, const SendLink& lin
   if (link.same_memory != 0) return address;
   const Part& part = block.part;
   if (end.kind == EndKind::kInput)
-    return place_of(part.input_reach, address - reinterpret_cast<uint64_t>(part.input), bytes);
+    return location_of(part.input_reach, address - reinterpret_cast<uint64_t>(part.input), bytes);
   if (end.kind == EndKind::kOutput)
-    return place_of(part.output_reach, address - reinterpret_cast<uint64_t>(part.output), bytes);
-  return step.place != 0 ? step.place + block.at.done_bytes : 0;
+    return location_of(part.output_reach, address - reinterpret_cast<uint64_t>(part.output), bytes);
+  return step.location != 0 ? step.location + block.at.done_bytes : 0;
 }
 
 TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
@@ -203,7 +203,7 @@ TUTTI_DEVICE uint32_t end_count(const Step& step) {
 TUTTI_DEVICE void ready_ends(BlockState& block) {
   const Step& step = block.step;
   const uint32_t count = end_count(step);
-  if (device::thread_index() == 0) block.placed = 0;
+  if (device::thread_index() == 0) block.direct = 0;
   for (uint32_t item = device::thread_index(); item < count; item += device::thread_count()) {
     const End end = block.program.ends[step.first_end + item];
     if (end.kind == EndKind::kReceive) {
@@ -224,40 +224,40 @@ TUTTI_DEVICE void ready_ends(BlockState& block) {
 /// there.
 TUTTI_DEVICE unsigned char* expose_buffer(const BlockState& block, const PeerExposedBuffer& peer,
                                           uint64_t offset) {
-  const ExposedBuffer& window = *peer.window;
-  if (device::load_acquire(&window.call) != block.call) return nullptr;
-  if (peer.regions == nullptr)
-    return reinterpret_cast<unsigned char*>(device::load_relaxed(&window.address)) + offset;
-  const Reach reach{.place = device::load_relaxed(&window.reach.place),
-                    .bytes = device::load_relaxed(&window.reach.bytes)};
-  const uint64_t place = place_of(reach, offset, block.slice.bytes);
-  return place != 0 ? address_of(peer.regions, place) : nullptr;
+  const ExposedBuffer& exposed = *peer.buffer;
+  if (device::load_acquire(&exposed.call) != block.call) return nullptr;
+  if (peer.registered == nullptr)
+    return reinterpret_cast<unsigned char*>(device::load_relaxed(&exposed.address)) + offset;
+  const Reach reach{.location = device::load_relaxed(&exposed.reach.location),
+                    .bytes = device::load_relaxed(&exposed.reach.bytes)};
+  const uint64_t location = location_of(reach, offset, block.slice.bytes);
+  return location != 0 ? address_of(peer.registered, location) : nullptr;
 }
 
 /// Sets the sinks of a direct write: the receivers' buffers and this rank's memory.
 TUTTI_DEVICE void choose_sinks(BlockState& block) {
   const Step& step = block.step;
   for (uint32_t i = 0; i < step.exposed_count; ++i) {
-    if (block.windows[i] == nullptr) return;
+    if (block.exposed[i] == nullptr) return;
   }
   const End* sinks = block.program.ends + step.first_end + step.source_count;
   uint32_t count = 0;
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (!is_link(sinks[i])) block.slice.sinks[count++] = block.slice.sinks[i];
   }
-  for (uint32_t i = 0; i < step.exposed_count; ++i) block.slice.sinks[count++] = block.windows[i];
+  for (uint32_t i = 0; i < step.exposed_count; ++i) block.slice.sinks[count++] = block.exposed[i];
   block.slice.sink_count = count;
-  block.placed = 1;
+  block.direct = 1;
 }
 
 /// Writes the result directly if all receivers expose their buffers in this call.
-TUTTI_DEVICE void place_result(BlockState& block) {
+TUTTI_DEVICE void write_directly(BlockState& block) {
   const Step& step = block.step;
   if (step.exposed_count == 0 || block.slice.bytes < block.program.reference_bytes) return;
   const unsigned char* const own = block.slice.sinks[step.refer_end - step.source_count];
   const auto offset = static_cast<uint64_t>(own - static_cast<unsigned char*>(block.part.output));
   for (uint32_t i = device::thread_index(); i < step.exposed_count; i += device::thread_count())
-    block.windows[i] = expose_buffer(block, block.program.windows[step.first_exposed + i], offset);
+    block.exposed[i] = expose_buffer(block, block.program.exposed[step.first_exposed + i], offset);
   device::barrier("the exposed buffers are known");
   if (device::thread_index() == 0) choose_sinks(block);
   device::barrier("the sinks are chosen");
@@ -266,12 +266,12 @@ TUTTI_DEVICE void place_result(BlockState& block) {
 /// Exposes this rank's buffer. Every block does so before its first message, so that a message's reader finds
 /// the buffer exposed.
 TUTTI_DEVICE void begin_operation(const BlockState& block) {
-  ExposedBuffer* const window = block.program.state->window;
-  if (window == nullptr || block.program.windows == nullptr || block.program.is_collective == 0) return;
-  device::store_relaxed(&window->address, reinterpret_cast<uint64_t>(block.part.output));
-  device::store_relaxed(&window->reach.place, block.part.output_reach.place);
-  device::store_relaxed(&window->reach.bytes, block.part.output_reach.bytes);
-  device::store_release(&window->call, block.call);
+  ExposedBuffer* const exposed = block.program.state->exposed;
+  if (exposed == nullptr || block.program.exposed == nullptr || block.program.is_collective == 0) return;
+  device::store_relaxed(&exposed->address, reinterpret_cast<uint64_t>(block.part.output));
+  device::store_relaxed(&exposed->reach.location, block.part.output_reach.location);
+  device::store_relaxed(&exposed->reach.bytes, block.part.output_reach.bytes);
+  device::store_release(&exposed->call, block.call);
 }
 
 // ---- telling the peers (a thread each) ----------------------------------------------------------
@@ -280,10 +280,10 @@ TUTTI_DEVICE void commit(BlockState& block, const ReadyEnd& ready, SendLink& lin
   Cell& cell = link.cells[link.next & link.slot_mask];
   Carriage carriage = ready.carriage;
   ++link.next;
-  if (block.placed != 0 || carriage == Carriage::kReference) {
-    *reinterpret_cast<uint64_t*>(cell.payload) = block.placed != 0 ? kWrittenDirectly : ready.reference;
+  if (block.direct != 0 || carriage == Carriage::kReference) {
+    *reinterpret_cast<uint64_t*>(cell.payload) = block.direct != 0 ? kWrittenDirectly : ready.reference;
     carriage = Carriage::kReference;
-    if (block.placed == 0) link.last_reference = link.next;
+    if (block.direct == 0) link.last_reference = link.next;
   }
   if (link.comes_back != 0) link.last_reference = link.next;
   device::store_release(&cell.word, ready.word | static_cast<uint64_t>(carriage) << flag::kCarriageShift);
@@ -337,7 +337,7 @@ TUTTI_DEVICE bool run_lane(BlockState& block) {
     ready_ends(block);
     device::barrier("the ends are ready");
     if (why_stopped(block) != Stop::kNone) return moved;
-    place_result(block);
+    write_directly(block);
     move_slice(block.slice);
     device::barrier("the slice is moved");
     tell_peers(block, first_end, count);

@@ -56,7 +56,7 @@ struct BlockState {
   uint64_t stopped;  ///< Stop << 32 | ~item of the thread: the most urgent stop, then the lowest item
   uint32_t lane_index;
   uint32_t running;     ///< 1: there is a slice
-  uint32_t placed;      ///< 1: the slice was written directly into the receivers' buffers
+  uint32_t direct;      ///< 1: the slice was written directly into the receivers' buffers
   uint32_t is_last;     ///< 1: this block is the last out
   uint32_t stays;       ///< Launch::stays
   uint32_t begins;      ///< 1: this is the first round of an operation
@@ -66,7 +66,7 @@ struct BlockState {
   Ring ring;
   Slice slice;
   ReadyEnd ends[reduce::kMaxSources + reduce::kMaxSinks + 2 * kMaxMulticastRanks];
-  unsigned char* windows[reduce::kMaxSinks];
+  unsigned char* exposed[reduce::kMaxSinks];
 };
 
 // ---- stopping -----------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ TUTTI_DEVICE void begin_lane(BlockState& block) {
       block.program.is_collective != 0 ? call_signature(block.program.signature_seed, block.call) : 0;
   block.running = 0;
   block.stopped = 0;
-  block.placed = 0;
+  block.direct = 0;
   Slice& slice = block.slice;
   slice.arithmetic = block.program.arithmetic;
   if (part.scale != nullptr) {

@@ -28,14 +28,15 @@ inline constexpr uint32_t kMaxMulticastRanks = 16;
 /// Threads of a block; every kernel is correct for any number.
 inline constexpr uint32_t kBlockThreads = 512;
 
-// Regions: memory of a rank that its peers of other processes and devices have mapped
-// (tutti_memory_register). They have numbers from 1 on, the same on all ranks. A place in one is its number,
-// then the bytes from its beginning: the reader of a place knows where it has mapped the writer's regions.
+// Registered memory: memory of a rank that peers in other processes and on other devices have mapped
+// (tutti_memory_register). Registrations are numbered from 1 on, equally on all ranks. A location in
+// registered memory is the number of the registration and the distance in bytes from its beginning. The
+// reader of a location knows where the reader itself has mapped the writer's memory.
 
-/// One past the largest number.
-inline constexpr uint32_t kRegionEnd = 512;
-/// A place: number << kRegionShift | bytes. Never 0.
-inline constexpr uint32_t kRegionShift = 48;
+/// One past the largest number of a registration.
+inline constexpr uint32_t kRegisteredEnd = 512;
+/// A location: number << kLocationShift | bytes. Never 0.
+inline constexpr uint32_t kLocationShift = 48;
 
 /// The writing end of a link, with its state from operation to operation.
 struct SendLink {
@@ -61,15 +62,16 @@ struct RecvLink {
   uint32_t slot_mask;
   uint32_t slot_bytes;
   uint32_t peer;
-  uint32_t credit_mask;     ///< the writer is told of freed slots when (next & credit_mask) == 0
-  const uint64_t* regions;  ///< by number: where the peer's begin here; null: it sends addresses, not places
+  uint32_t credit_mask;        ///< the writer is told of freed slots when (next & credit_mask) == 0
+  const uint64_t* registered;  ///< by number: where the peer's memory begins here; null: the peer sends
+                               ///< addresses, not locations
   uint64_t next;
 };
 
-/// A receiver's window, as seen from here.
+/// A receiver's exposed buffer, as seen from here.
 struct PeerExposedBuffer {
-  const ExposedBuffer* window;
-  const uint64_t* regions;  ///< as RecvLink::regions
+  const ExposedBuffer* buffer;
+  const uint64_t* registered;  ///< as RecvLink::registered
 };
 
 enum class EndKind : uint32_t {
@@ -96,7 +98,7 @@ struct Step {
   uint64_t slice_bytes;
   uint8_t source_count;
   uint8_t sink_count;
-  uint8_t exposed_count;  ///< not 0: the result may be placed in these receivers' buffers
+  uint8_t exposed_count;  ///< not 0: the result may be written directly into these receivers' buffers
   uint8_t refer_end;      ///< the end, among sources then sinks, that references name
   uint8_t copies;         ///< one source, no arithmetic
   uint8_t refers;         ///< links may carry references of slices of Program::reference_bytes on
@@ -110,7 +112,7 @@ struct Step {
   /// Links besides those among sources and sinks that must be ready and are told: the other ranks'
   /// contributions to what is collected, and the other readers of what is published.
   uint8_t companion_count;
-  uint64_t place;  ///< messages: of the memory that is sent; 0: it is in no region
+  uint64_t location;  ///< messages: of the memory that is sent; 0: it is not registered
 };
 
 /// Rounds are a lane's own: each stripe of a call cuts its own messages.
@@ -195,10 +197,10 @@ inline constexpr uint32_t kRenewalPeriod = 1u << (kEpochBits - 1);
 
 /// An end of a short step.
 struct ShortEnd {
-  EndKind kind;    ///< kInput, kOutput, kSend or kReceive
-  uint32_t peer;   ///< of a link
-  uint64_t place;  ///< memory: bytes from the buffer's start; links: the first packet's address in the first
-                   ///< half
+  EndKind kind;       ///< kInput, kOutput, kSend or kReceive
+  uint32_t peer;      ///< of a link
+  uint64_t location;  ///< memory: bytes from the buffer's start; links: the first packet's address in the
+                      ///< first half
 };
 
 /// One message to each sink, or from each source.
@@ -213,7 +215,7 @@ struct ShortStep {
 
 /// The packets of a mailbox that a call does not use.
 struct UnusedMail {
-  uint64_t place;  ///< in the first half
+  uint64_t location;  ///< in the first half
   uint32_t packets;
 };
 
@@ -286,13 +288,13 @@ struct RankState {
   uint32_t lanes_out;   ///< left in the present launch or round
   uint32_t lanes_gone;  ///< of those the ones whose blocks have left a launch that stays: they are finished
   uint32_t lanes_finished;
-  uint32_t lanes_moved;   ///< in the present launch or round
-  uint32_t failed;        ///< not 0 (a Ring): the blocks of this launch leave
-  uint32_t rounds;        ///< that have gone on, in steps of kRound; below, blocks that have deserted one
-  ExposedBuffer* window;  ///< this rank's own
-  uint64_t short_calls;   ///< of `sequence`
-  uint64_t left;          ///< what Signals says, kept where the device reads it fast; blocks that stay wait
-                          ///< for it to change
+  uint32_t lanes_moved;    ///< in the present launch or round
+  uint32_t failed;         ///< not 0 (a Ring): the blocks of this launch leave
+  uint32_t rounds;         ///< that have gone on, in steps of kRound; below, blocks that have deserted one
+  ExposedBuffer* exposed;  ///< this rank's own
+  uint64_t short_calls;    ///< of `sequence`
+  uint64_t left;           ///< what Signals says, kept where the device reads it fast; blocks that stay wait
+                           ///< for it to change
   uint64_t moved;
   uint64_t ended;
 };
@@ -303,7 +305,7 @@ struct Program {
   const uint64_t* offsets;  ///< of memory ends, chunk by chunk, relative to the end's base
   const uint64_t* chunk_bytes;
   const Lane* lanes;
-  const PeerExposedBuffer* windows;
+  const PeerExposedBuffer* exposed;
   const ShortLane* short_lanes;  ///< one a lane of a short call, which has no other tables; else null
   Position* positions;           ///< one a lane
   SendLink* sends;

@@ -68,10 +68,10 @@ TUTTI_DEVICE void begin_computing(ShortState& block) {
 TUTTI_DEVICE unsigned char* memory_at(const ShortState& block, const ShortEnd& end) {
   // Nobody writes the input; one function serves both directions.
   auto* const base = end.kind == EndKind::kInput ? const_cast<void*>(block.part.input) : block.part.output;
-  return static_cast<unsigned char*>(base) + end.place;
+  return static_cast<unsigned char*>(base) + end.location;
 }
-TUTTI_DEVICE WordPair* packet_at(const ShortState& block, uint64_t place, uint32_t index) {
-  return reinterpret_cast<WordPair*>(place + block.half) + index;
+TUTTI_DEVICE WordPair* packet_at(const ShortState& block, uint64_t location, uint32_t index) {
+  return reinterpret_cast<WordPair*>(location + block.half) + index;
 }
 TUTTI_DEVICE uint32_t data_bytes(const ShortStep& step, uint32_t index) {
   const uint32_t left = step.bytes - index * kPacketDataBytes;
@@ -122,7 +122,7 @@ TUTTI_DEVICE void push_packet(const ShortState& block, const ShortStep& step, ui
   for (uint32_t m = 0; m < step.sink_count; ++m) {
     const ShortEnd& sink = step.ends[step.source_count + m];
     if (sink.kind == EndKind::kSend) {
-      device::store_pair(packet_at(block, sink.place, index), make_packet(data, block.mark));
+      device::store_pair(packet_at(block, sink.location, index), make_packet(data, block.mark));
     } else if (unsigned char* const to = memory_at(block, sink) + offset; to != from) {
       store_data(to, data, bytes);
     }
@@ -149,7 +149,7 @@ TUTTI_DEVICE void renew_flags(const ShortState& block) {
   for (uint32_t b = 0; b < block.table.unused_count; ++b) {
     const UnusedMail& unused = block.table.unused[b];
     for (uint32_t i = device::thread_index(); i < unused.packets; i += device::thread_count())
-      device::store_pair(packet_at(block, unused.place, i), make_packet(0, block.mark));
+      device::store_pair(packet_at(block, unused.location, i), make_packet(0, block.mark));
   }
 }
 
@@ -169,7 +169,7 @@ TUTTI_DEVICE bool load_arrival(const ShortState& block, const ShortStep& step, u
   TUTTI_UNROLL
   for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
     packets[k] = make_packet(0, block.mark);
-    if (k < step.source_count) packets[k] = device::load_pair(packet_at(block, step.ends[k].place, index));
+    if (k < step.source_count) packets[k] = device::load_pair(packet_at(block, step.ends[k].location, index));
   }
   bool all = true;
   TUTTI_UNROLL
@@ -197,7 +197,7 @@ TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index
   Arrival arrival;
   arrival.late = 0;
   arrival.differs = false;
-  Stop why = wait_for(block, "a packet", packet_at(block, step.ends[0].place, index),
+  Stop why = wait_for(block, "a packet", packet_at(block, step.ends[0].location, index),
                       [&] { return load_arrival(block, step, index, arrival); });
   if (arrival.differs) why = Stop::kMismatch;
   if (why != Stop::kNone) {
@@ -253,7 +253,7 @@ TUTTI_DEVICE Obstacle find_obstacle(const ShortState& block) {
   const ShortEnd& end = block.table.steps[obstacle.step].ends[source];
   obstacle.peer = end.peer;
   if (why == Stop::kMismatch) {
-    const WordPair packet = device::load_pair(packet_at(block, end.place, index));
+    const WordPair packet = device::load_pair(packet_at(block, end.location, index));
     const uint32_t first = flag_of(packet.words[0]);
     obstacle.word = first != block.mark ? first : flag_of(packet.words[1]);
     obstacle.expected = block.mark;

@@ -178,17 +178,6 @@ CUresult cuMemHostUnregister(void* pointer) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* pointer, unsigned int flags) {
-  FAKE_CALL_IN_CONTEXT(cuMemHostGetDevicePointer);
-  const Range* range = find_memory(reinterpret_cast<CUdeviceptr>(pointer));
-  if (flags != 0 || range == nullptr ||
-      (range->origin != Origin::kHost && range->origin != Origin::kRegistered)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  *device = reinterpret_cast<CUdeviceptr>(pointer);
-  return CUDA_SUCCESS;
-}
-
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   FAKE_CALL_IN_CONTEXT(cuIpcGetMemHandle);
   const Range* range = find_memory(pointer);

@@ -45,7 +45,7 @@ void meet(const MeetArgument& argument) {
 void collect(const CollectArgument& argument) {
   namespace reduce = tutti::reduce;
   if (device::thread_index() != 0 || device::block_index() != 0) return;
-  const auto sum = device::LoadReduce<reduce::Element<float>, operators::Sum>::load(argument.from_all);
+  const auto sum = device::LoadReduce<reduce::Element<float>, tutti::operators::Sum>::load(argument.from_all);
   device::store_packet(argument.to, sum);
   device::multimem_store_packet(argument.to_all, sum);
 }

@@ -1,4 +1,4 @@
-#include "comm/workers.h"
+#include "engine/workers.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,13 +10,12 @@
 namespace tutti {
 namespace {
 
-// How long a worker without work stays awake: the pause between two calls of a loop. Waking it takes 10 to
-// 100 us (a futex).
+// The pause between two calls of a loop. Waking a sleeping worker takes 10 to 100 us (futex).
 constexpr uint64_t kLingerNs = 100'000;
 
 }  // namespace
 
-/// What is not atomic belongs to the worker while `state` is kWorking or kRecalled, else to the caller.
+/// While `state` is kWorking or kRecalled, the rest belongs to the worker, otherwise to the caller.
 struct alignas(kLineBytes) Workers::Worker {
   enum State : uint32_t { kIdle, kWorking, kRecalled, kEnding };
 
@@ -25,7 +24,7 @@ struct alignas(kLineBytes) Workers::Worker {
   Waiter waiter{WaitMode::kYield};
   WaitMode mode = WaitMode::kYield;
   Progress progress = Progress::kDone;
-  bool moved = false;  ///< or ended, since it was given
+  bool moved = false;  ///< or has ended, since the worker has it
   std::thread thread;
 
   bool is_idle() const { return state.load(std::memory_order_acquire) == kIdle; }
@@ -55,7 +54,6 @@ Workers::~Workers() {
   for (const auto& worker : workers_) worker->thread.join();
 }
 
-/// A worker's life.
 void Workers::work(Worker& worker) {
   Waiter idle(WaitMode::kYield);
   for (;;) {

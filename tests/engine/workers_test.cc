@@ -1,5 +1,5 @@
 // Workers: who holds a stripe when, by hand-made stripes whose peers the test itself moves.
-#include "comm/workers.h"
+#include "engine/workers.h"
 
 #include <gtest/gtest.h>
 

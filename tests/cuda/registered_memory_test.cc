@@ -1,5 +1,5 @@
-// Regions: memory of devices that ranks register, and load from and store to where it lies, across processes
-// and devices (tutti_memory_register).
+// Registered memory: memory of devices that ranks register, and load from and store to where it lies, across
+// processes and devices (tutti_memory_register).
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -44,33 +44,34 @@ std::unique_ptr<CudaPlace> join(Rank& rank, int devices, Order order = Order::kS
 }
 
 tutti_registered_memory_t* register_memory(Rank& rank, void* buffer, size_t bytes, bool takes_effect = true) {
-  tutti_registered_memory_t* region = nullptr;
-  rank.expect_ok(tutti_memory_register(rank.comm, buffer, bytes, &region), "register");
-  rank.expect_true((region != nullptr) == takes_effect, takes_effect ? "a region" : "no region");
-  return region;
+  tutti_registered_memory_t* registered = nullptr;
+  rank.expect_ok(tutti_memory_register(rank.comm, buffer, bytes, &registered), "register");
+  rank.expect_true((registered != nullptr) == takes_effect,
+                   takes_effect ? "registered memory" : "no registered memory");
+  return registered;
 }
 
-/// Which buffers of a trial lie in regions.
+/// Which buffers of a trial lie in registered memory.
 enum class Mix { kAll, kEvenRanks, kInTurn, kAcrossTheEnd };
 
-/// Buffers in two regions in turn, of the program's memory and of the library's, at offsets that no packet is
-/// aligned to, and others.
-class RegionPlace final : public Place {
+/// Buffers in two registered memories in turn, of the program's memory and of the library's, at offsets that
+/// no packet is aligned to, and others.
+class RegisteredPlace final : public Place {
  public:
-  RegionPlace(Rank& rank, CudaPlace& below, Mix mix) : rank_(rank), below_(below), mix_(mix) {
+  RegisteredPlace(Rank& rank, CudaPlace& below, Mix mix) : rank_(rank), below_(below), mix_(mix) {
     arenas_[0].begin = below_.allocate(2 * kArenaBytes);
     void* memory = nullptr;
     rank.expect_ok(tutti_comm_mem_alloc(rank.comm, &memory, 2 * kArenaBytes), "memory");
     arenas_[1].begin = static_cast<std::byte*>(memory);
     for (Arena& arena : arenas_) {
-      // The region is a part of what was allocated.
-      arena.region = register_memory(rank, arena.begin + 1000, kArenaBytes);
+      // The registered memory is a part of what was allocated.
+      arena.registered = register_memory(rank, arena.begin + 1000, kArenaBytes);
     }
   }
-  ~RegionPlace() override { rank_.expect_ok(tutti_mem_free(arenas_[1].begin), "free"); }
+  ~RegisteredPlace() override { rank_.expect_ok(tutti_mem_free(arenas_[1].begin), "free"); }
   void deregister() {
     for (Arena& arena : arenas_)
-      rank_.expect_ok(tutti_memory_deregister(rank_.comm, std::exchange(arena.region, nullptr)),
+      rank_.expect_ok(tutti_memory_deregister(rank_.comm, std::exchange(arena.registered, nullptr)),
                       "deregister");
   }
   std::byte* allocate(size_t bytes) override {
@@ -96,7 +97,7 @@ class RegionPlace final : public Place {
  private:
   struct Arena {
     std::byte* begin = nullptr;
-    tutti_registered_memory_t* region = nullptr;
+    tutti_registered_memory_t* registered = nullptr;
   };
   Rank& rank_;
   CudaPlace& below_;
@@ -117,9 +118,9 @@ void run_trials(Rank& rank, Place& place, uint64_t seed) {
 }
 
 // Goal: calls give what they are defined to give wherever their buffers lie, before, between and after
-// regions. Method: every collective, buffers in regions as the mix says, then without regions, then with one
-// that nobody deregisters.
-TEST(RegionsTest, EveryCollectiveWorksInsideAndOutsideOfRegions) {
+// registered memory. Method: every collective, buffers in registered memory as the mix says, then without
+// registered memory, then with one that nobody deregisters.
+TEST(RegisteredMemoryTest, EveryCollectiveWorksInsideAndOutsideOfRegions) {
   const struct {
     std::vector<int> layout;
     int devices;
@@ -136,12 +137,12 @@ TEST(RegionsTest, EveryCollectiveWorksInsideAndOutsideOfRegions) {
         const auto below = join(rank, one.devices, one.order);
         if (below == nullptr) return;
         {
-          RegionPlace place(rank, *below, mix);
+          RegisteredPlace place(rank, *below, mix);
           run_trials(rank, place, static_cast<uint64_t>(mix));
           place.deregister();
           run_trials(rank, place, static_cast<uint64_t>(mix) + 1);
         }
-        RegionPlace kept(rank, *below, mix);
+        RegisteredPlace kept(rank, *below, mix);
         run_trials(rank, kept, static_cast<uint64_t>(mix) + 2);
         rank.expect_ok(tutti_comm_destroy(std::exchange(rank.comm, nullptr)), "destroy");
       };
@@ -199,16 +200,17 @@ struct Traffic {
   }
 };
 
-// Goal: between processes and between devices what lies in regions is loaded where it lies, and a two-shot
-// all_reduce stores its results where they belong: it moves the compulsory bytes only. Method: numbers that
-// occur nowhere else are looked for in the memory of all links, after calls with regions and without.
-TEST(RegionsTest, NothingPassesThroughTheLinksThatLiesInRegions) {
+// Goal: between processes and between devices what lies in registered memory is loaded where it lies, and a
+// two-shot all_reduce stores its results where they belong: it moves the compulsory bytes only. Method:
+// numbers that occur nowhere else are looked for in the memory of all links, after calls with registered
+// memory and without.
+TEST(RegisteredMemoryTest, NothingPassesThroughTheLinksThatLiesInRegions) {
   if (thread_sanitized()) GTEST_SKIP() << "the thread sanitizer sees nothing between processes";
-  const auto body = [](Rank& rank, int devices, bool in_regions) {
+  const auto body = [](Rank& rank, int devices, bool in_registered) {
     const auto place = join(rank, devices);
     if (place == nullptr || !fake_cuda::is_loaded()) return;
     Traffic traffic(*place);
-    if (in_regions) {
+    if (in_registered) {
       register_memory(rank, traffic.send.get(), traffic.send.bytes());
       register_memory(rank, traffic.recv.get(), traffic.recv.bytes());
     }
@@ -220,22 +222,22 @@ TEST(RegionsTest, NothingPassesThroughTheLinksThatLiesInRegions) {
     char text[256];
     rank.expect_ok(tutti_comm_explain(rank.comm, text, sizeof(text)), "explain");
     rank.meet();  // nothing runs any more
-    rank.expect_true(Traffic::is_in_links(ranks) != in_regions,
-                     in_regions ? "nothing in the links" : "all in the links");
-    if (in_regions) rank.expect_true(std::strstr(text, "direct_two_shot") != nullptr, text);
+    rank.expect_true(Traffic::is_in_links(ranks) != in_registered,
+                     in_registered ? "nothing in the links" : "all in the links");
+    if (in_registered) rank.expect_true(std::strstr(text, "direct_two_shot") != nullptr, text);
   };
   for (const auto& machine : {std::pair(processes(3), 1), std::pair(processes(2), 2)}) {
     const int devices = machine.second;
-    for (const bool in_regions : {true, false}) {
+    for (const bool in_registered : {true, false}) {
       EXPECT_EQ(run_cluster(on_devices(machine.first, devices),
-                            [&](Rank& rank) { body(rank, devices, in_regions); }),
+                            [&](Rank& rank) { body(rank, devices, in_registered); }),
                 "")
-          << devices << " devices, in regions: " << in_regions;
+          << devices << " devices, in Registered memory: " << in_registered;
     }
   }
 }
 
-TEST(RegionsTest, MemoryThatCannotBeMappedIsRegisteredNowhere) {
+TEST(RegisteredMemoryTest, MemoryThatCannotBeMappedIsRegisteredNowhere) {
   if (thread_sanitized()) GTEST_SKIP() << "the thread sanitizer sees nothing between processes";
   const auto body = [](Rank& rank) {
     const auto place = join(rank, 1);
@@ -246,20 +248,20 @@ TEST(RegionsTest, MemoryThatCannotBeMappedIsRegisteredNowhere) {
     // Rank 1 has memory of another kind, then more than a piece, then some that is registered.
     register_memory(rank, is_odd ? pinned->as<void>() : own, kArenaBytes, false);
     register_memory(rank, own, is_odd ? 2 * kArenaBytes : kArenaBytes, false);
-    tutti_registered_memory_t* const region = register_memory(rank, own, kArenaBytes / 2);
+    tutti_registered_memory_t* const registered = register_memory(rank, own, kArenaBytes / 2);
     std::byte* const second = own + kArenaBytes / 2;
     register_memory(rank, is_odd ? second - 8 : second, 100, false);
     tutti_registered_memory_t* const beside = register_memory(rank, second, 100);
-    RegionPlace(rank, *place, Mix::kAll).deregister();
+    RegisteredPlace(rank, *place, Mix::kAll).deregister();
     run_trials(rank, *place, 0);
-    rank.expect_ok(tutti_memory_deregister(rank.comm, region), "deregister");
+    rank.expect_ok(tutti_memory_deregister(rank.comm, registered), "deregister");
     rank.expect_ok(tutti_memory_deregister(rank.comm, beside), "deregister");
     rank.expect(tutti_memory_deregister(rank.comm, beside), TUTTI_INVALID_ARGUMENT, "twice");
   };
   EXPECT_EQ(run_cluster(on_devices({1, 1}, 1), body), "");
 }
 
-TEST(RegionsTest, RanksInHostMemoryAndStagedOnesHaveNone) {
+TEST(RegisteredMemoryTest, RanksInHostMemoryAndStagedOnesHaveNone) {
   EXPECT_EQ(run_cluster({.layout = {1, 1}},
                         [](Rank& rank) {
                           char memory[100];
@@ -281,7 +283,7 @@ TEST(RegionsTest, RanksInHostMemoryAndStagedOnesHaveNone) {
   EXPECT_EQ(run_cluster(on_devices({1, 1}, 2, "FAKE_CUDA_NO_PEER", "0:1"), staged), "");
 }
 
-TEST(RegionsTest, MemoryOfTheCommunicatorsDeviceOutlivesIt) {
+TEST(RegisteredMemoryTest, MemoryOfTheCommunicatorsDeviceOutlivesIt) {
   const auto body = [](Rank& rank) {
     const auto place = join(rank, 1);
     if (place == nullptr) return;
@@ -303,15 +305,15 @@ TEST(RegionsTest, MemoryOfTheCommunicatorsDeviceOutlivesIt) {
   EXPECT_EQ(run_cluster(on_devices({2}, 1), body), "");
 }
 
-TEST(RegionsTest, WrongArgumentsAreRefusedAndNothingIsSent) {
+TEST(RegisteredMemoryTest, WrongArgumentsAreRefusedAndNothingIsSent) {
   const auto body = [](Rank& rank) {
     const auto place = join(rank, 2);
     const auto other = CudaPlace::open(rank, 1 - rank.rank(), Order::kBlocking);
     if (place == nullptr || other == nullptr) return;
     void* const own = place->allocate(100);
     const auto refuse = [&](void* buffer, size_t bytes, const std::string& text) {
-      tutti_registered_memory_t* region = nullptr;
-      rank.expect(tutti_memory_register(rank.comm, buffer, bytes, &region), TUTTI_INVALID_ARGUMENT, text);
+      tutti_registered_memory_t* registered = nullptr;
+      rank.expect(tutti_memory_register(rank.comm, buffer, bytes, &registered), TUTTI_INVALID_ARGUMENT, text);
       rank.expect_text({text}, text);
     };
     char host[100];
@@ -320,50 +322,51 @@ TEST(RegionsTest, WrongArgumentsAreRefusedAndNothingIsSent) {
     refuse(own, SIZE_MAX, "no such room");
     refuse(host, sizeof(host), "host memory");
     refuse(other->allocate(100), 100, "is memory of device " + std::to_string(1 - rank.rank()));
-    rank.expect(tutti_memory_register(rank.comm, own, 100, nullptr), TUTTI_INVALID_ARGUMENT, "no region");
+    rank.expect(tutti_memory_register(rank.comm, own, 100, nullptr), TUTTI_INVALID_ARGUMENT,
+                "no registered memory");
     rank.expect(tutti_memory_deregister(rank.comm, reinterpret_cast<tutti_registered_memory_t*>(own)),
-                TUTTI_INVALID_ARGUMENT, "not a region");
+                TUTTI_INVALID_ARGUMENT, "not registered memory");
     rank.expect_ok(tutti_memory_deregister(rank.comm, nullptr), "NULL");
-    tutti_registered_memory_t* region = nullptr;
+    tutti_registered_memory_t* registered = nullptr;
     rank.expect_ok(tutti_group_start(), "group");
-    rank.expect(tutti_memory_register(rank.comm, own, 100, &region), TUTTI_INVALID_USAGE, "in a group");
+    rank.expect(tutti_memory_register(rank.comm, own, 100, &registered), TUTTI_INVALID_USAGE, "in a group");
     rank.expect_ok(tutti_group_end(), "group");
     rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "the communicator is as it was");
-    region = register_memory(rank, own, 100);
+    registered = register_memory(rank, own, 100);
     rank.expect_ok(tutti_comm_finalize(rank.comm), "finalize");
-    rank.expect(tutti_memory_register(rank.comm, own, 100, &region), TUTTI_INVALID_USAGE, "finalized");
+    rank.expect(tutti_memory_register(rank.comm, own, 100, &registered), TUTTI_INVALID_USAGE, "finalized");
   };
   EXPECT_EQ(run_cluster(on_devices({2}, 2), body), "");
 }
 
-TEST(RegionsTest, ARankThatDoesNotComeIsNamed) {
+TEST(RegisteredMemoryTest, ARankThatDoesNotComeIsNamed) {
   const auto body = [](Rank& rank) {
     constexpr uint64_t kShortMs = 1000;
     for (const bool registers : {true, false}) {
       const auto place = join(rank, 1, Order::kBlocking, kShortMs);
       if (place == nullptr) return;
       void* const own = place->allocate(100);
-      tutti_registered_memory_t* region = registers ? nullptr : register_memory(rank, own, 100);
+      tutti_registered_memory_t* registered = registers ? nullptr : register_memory(rank, own, 100);
       if (rank.rank() == 0) {
-        rank.expect(registers ? tutti_memory_register(rank.comm, own, 100, &region)
-                              : tutti_memory_deregister(rank.comm, region),
+        rank.expect(registers ? tutti_memory_register(rank.comm, own, 100, &registered)
+                              : tutti_memory_deregister(rank.comm, registered),
                     TUTTI_TIMEOUT, "alone");
         rank.expect_text({registers ? "memory_register()" : "rank 1 has not called tutti_memory_deregister"},
                          "alone");
         if (!registers)
-          rank.expect(tutti_memory_deregister(rank.comm, region), TUTTI_INVALID_ARGUMENT, "dead");
+          rank.expect(tutti_memory_deregister(rank.comm, registered), TUTTI_INVALID_ARGUMENT, "dead");
       }
       rank.meet();
       // The communicator is in error, but nobody is left to wait for.
       if (rank.rank() == 1)
-        rank.expect_ok(tutti_memory_deregister(rank.comm, region), "the other has gone ahead");
+        rank.expect_ok(tutti_memory_deregister(rank.comm, registered), "the other has gone ahead");
       (void)tutti_comm_destroy(std::exchange(rank.comm, nullptr));
     }
     const auto place = join(rank, 1);
     if (place == nullptr) return;
     Numbers numbers(*place);
-    tutti_registered_memory_t* region = nullptr;
-    rank.expect(rank.rank() == 0 ? tutti_memory_register(rank.comm, numbers.get(), 100, &region)
+    tutti_registered_memory_t* registered = nullptr;
+    rank.expect(rank.rank() == 0 ? tutti_memory_register(rank.comm, numbers.get(), 100, &registered)
                                  : sum(numbers, numbers, rank.comm, TUTTI_BLOCKING),
                 TUTTI_MISMATCH, "another call");
     rank.expect_text({"memory_register()", "all_reduce"}, "another call");
@@ -371,7 +374,7 @@ TEST(RegionsTest, ARankThatDoesNotComeIsNamed) {
   EXPECT_EQ(run_cluster(on_devices({2}, 1), body), "");
 }
 
-TEST(RegionsTest, ARankThatDiesIsNoticed) {
+TEST(RegisteredMemoryTest, ARankThatDiesIsNoticed) {
   if (thread_sanitized()) GTEST_SKIP() << "the thread sanitizer sees nothing between processes";
   for (const bool registers : {true, false}) {
     ClusterOptions options = on_devices({1, 1}, 1);
@@ -380,11 +383,11 @@ TEST(RegionsTest, ARankThatDiesIsNoticed) {
       const auto place = join(rank, 1, Order::kBlocking);
       if (place == nullptr) return;
       void* const own = place->allocate(100);
-      tutti_registered_memory_t* region = registers ? nullptr : register_memory(rank, own, 100);
+      tutti_registered_memory_t* registered = registers ? nullptr : register_memory(rank, own, 100);
       rank.meet();
       if (rank.rank() == 1) (void)raise(SIGKILL);
-      rank.expect(registers ? tutti_memory_register(rank.comm, own, 100, &region)
-                            : tutti_memory_deregister(rank.comm, region),
+      rank.expect(registers ? tutti_memory_register(rank.comm, own, 100, &registered)
+                            : tutti_memory_deregister(rank.comm, registered),
                   TUTTI_PEER_LOST, "the other has died");
       rank.expect_ok(tutti_comm_destroy(std::exchange(rank.comm, nullptr)), "destroy");
     };

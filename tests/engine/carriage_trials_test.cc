@@ -1,5 +1,5 @@
 // Staging or pulling: the faster one is found, kept through noise, and found again when it changes.
-#include "comm/carriage_trials.h"
+#include "engine/carriage_trials.h"
 
 #include <gtest/gtest.h>
 

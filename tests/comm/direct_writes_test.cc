@@ -10,7 +10,7 @@
 namespace tutti::test {
 namespace {
 
-class PlacingApiTest : public testing::TestWithParam<std::vector<int>> {
+class DirectWritesApiTest : public testing::TestWithParam<std::vector<int>> {
  protected:
   static ClusterOptions options() {
     ClusterOptions options;
@@ -61,7 +61,7 @@ void sum(Rank& rank, int32_t* send, int32_t* recv, size_t count, int32_t turn) {
 }
 
 // Goal: right results in the heap and elsewhere, in place and not, whatever the other ranks use.
-TEST_P(PlacingApiTest, SumsAreRightWhereverTheBuffersLie) {
+TEST_P(DirectWritesApiTest, SumsAreRightWhereverTheBuffersLie) {
   EXPECT_EQ(run_cluster(options(),
                         [](Rank& rank) {
                           for (const size_t count : {size_t{1}, size_t{1000}, size_t{100'003}}) {
@@ -83,7 +83,7 @@ TEST_P(PlacingApiTest, SumsAreRightWhereverTheBuffersLie) {
 }
 
 // Goal: a rank whose memory is offered does not come back before no peer can write there any more.
-TEST_P(PlacingApiTest, AFailedCallWithdrawsItsPostedReceives) {
+TEST_P(DirectWritesApiTest, AFailedCallWithdrawsItsPostedReceives) {
   ClusterOptions with_deadline = options();
   with_deadline.config.timeout_ms = 300;
   EXPECT_EQ(run_cluster(with_deadline,
@@ -104,7 +104,7 @@ TEST_P(PlacingApiTest, AFailedCallWithdrawsItsPostedReceives) {
             "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, PlacingApiTest,
+INSTANTIATE_TEST_SUITE_P(Layouts, DirectWritesApiTest,
                          testing::Values(processes(2), threads(3), mixed(4), processes(5), threads(9)),
                          [](const auto& tested) {
                            return layout_name(tested.param).substr(0, 1) + std::to_string(tested.index);

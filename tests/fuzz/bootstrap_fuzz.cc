@@ -1,4 +1,4 @@
-// Fuzz target: a meeting, whose rendezvous and rank 0 hear what holders of the key may send in any order:
+// Fuzz target: a bootstrap, whose rendezvous and rank 0 hear what holders of the key may send in any order:
 // before they join, when they have joined, and as a child in the tree. Whatever it is, rank 0 has an error by
 // its deadline, and nobody waits for ever.
 #include <cstdint>
@@ -68,7 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   const Credentials credentials = credentials_from_text("a secret of the fuzzer", "fuzz");
   uint64_t now = kSecondNs;
   auto loop = std::move(*EventLoop::create([&now] { return now; }));
-  const auto pump = [&loop] {
+  const auto turn = [&loop] {
     while (loop->run_ready()) {
     }
   };
@@ -90,11 +90,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   std::optional<Status> end;
   member->all_gather(std::vector<std::byte>(24), false,
                      [&end](const Result<BootstrapNode::Table>& table) { end = table.status(); });
-  while (!member->has_joined()) pump();
+  while (!member->has_joined()) turn();
 
   std::vector<std::unique_ptr<Visitor>> visitors;
   const auto visit = [&](const Endpoint& to, const Claim& claim) {
-    visitors.push_back(std::make_unique<Visitor>(to, pump));
+    visitors.push_back(std::make_unique<Visitor>(to, turn));
     if (!visitors.back()->prove(credentials, claim)) std::abort();
   };
   visit(where, {.purpose = Purpose::kRendezvous, .from = 1, .to = kBootstrapServer});
@@ -106,10 +106,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   visit(*parent, {.purpose = Purpose::kTree, .from = 1, .to = 0});
   auto bytes = std::as_bytes(std::span(data, data_bytes));
   while (!bytes.empty()) say_next(visitors, bytes);
-  // With the deadline behind it a meeting that lacks ranks has failed.
+  // With the deadline behind it a bootstrap that lacks ranks has failed.
   for (const uint64_t seconds : {101, 2, 2, 2}) {
     now += seconds * kSecondNs;
-    pump();
+    turn();
   }
   if (!end || end->is_ok() || end->text().empty()) std::abort();
   return 0;

@@ -15,10 +15,10 @@ constexpr uint64_t kCount = 2000;
 constexpr uint64_t kCall = 7;
 constexpr RingShape kShape{.slots = 16, .slot_bytes = 4096};
 
-/// Two ranks of a direct two-shot all_reduce that may place, out of place, one turn each at a time.
-class PlacingTest : public testing::Test {
+/// Two ranks of a direct two-shot all_reduce that may write directly, out of place, one turn each at a time.
+class DirectWritesTest : public testing::Test {
  protected:
-  PlacingTest() {
+  DirectWritesTest() {
     const Request request{.collective = Collective::kAllReduce,
                           .rank_count = 2,
                           .block_bytes = kCount * sizeof(uint32_t),
@@ -31,7 +31,7 @@ class PlacingTest : public testing::Test {
       operation_[rank] = Operation::bind(plan, Geometry::uniform(plan, request.block_bytes),
                                          {.type = DataType::kUint32,
                                           .reference_bytes = 1,
-                                          .places = true,
+                                          .direct_writes = true,
                                           .slots = kShape.slots,
                                           .slot_bytes = kShape.slot_bytes},
                                          links_[rank]);
@@ -39,8 +39,8 @@ class PlacingTest : public testing::Test {
   }
 
   void expose_buffer(uint32_t rank, uint64_t call) {
-    store_shared(network_.window(rank).address, reinterpret_cast<uint64_t>(output_[rank].data()));
-    store_shared(network_.window(rank).call, call);
+    store_shared(network_.exposed_buffer(rank).address, reinterpret_cast<uint64_t>(output_[rank].data()));
+    store_shared(network_.exposed_buffer(rank).call, call);
   }
   void start() {
     for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -69,7 +69,7 @@ class PlacingTest : public testing::Test {
   Progress last_[2] = {};
 };
 
-TEST_F(PlacingTest, AResultLiesInTheReceiversBufferBeforeItsTurn) {
+TEST_F(DirectWritesTest, AResultLiesInTheReceiversBufferBeforeItsTurn) {
   expose_buffer(0, kCall);
   expose_buffer(1, kCall);
   start();
@@ -78,7 +78,7 @@ TEST_F(PlacingTest, AResultLiesInTheReceiversBufferBeforeItsTurn) {
   finish();
 }
 
-TEST_F(PlacingTest, ABufferOfAnotherCallIsLeftAlone) {
+TEST_F(DirectWritesTest, ABufferOfAnotherCallIsLeftAlone) {
   expose_buffer(0, kCall - 1);
   start();
   reduce_on_rank_1();
