@@ -1,32 +1,29 @@
-// Algorithm: a pure function (request, facts, rank) -> Plan. One file an algorithm.
+// Algorithm: a pure function (request, facts, rank) -> Plan, one file each.
 //
-// To add one: write algorithms/NAME.cc, add its row to the list in algorithms/generators.h and its file to
-// algorithms/meson.build. Tests then take it from the list. The rules that they check:
+// To add an algorithm: write algorithms/NAME.cc, and add a row to algorithms/generators.h and the file to
+// algorithms/meson.build. Tests then take the algorithm from the list and check these rules:
 //
-//  - `supports` decides, and it may refuse only for a reason of the algorithm: its radix, reproducible mode,
-//    facts, slots, variable counts, blocks of one size. Every rank count from the least it serves to 64 must
-//    be supported with the usual facts, powers of two or not: ranks that do not fit the pattern hand their
-//    data over first. A test knows the least count where that is not 1
-//    (RegistryTest.EveryRankCountIsSupportedUpToTheRadix).
+//  - `supports` refuses only for a reason of the algorithm: radix, reproducible mode, facts, slots, variable
+//    counts, equal blocks. With the usual facts it accepts every rank count from its least to 64, powers of
+//    two or not: ranks that do not fit the pattern first send their data to others. A test lists least counts
+//    above 1 (RegistryTest.EveryRankCountIsSupportedUpToTheRadix).
 //  - The first row of a collective supports everything: any rank count, 1 slot, no shared memory,
-//    reproducible mode, and variable counts where the collective has that form.
-//  - Plans fit the slots of a link. `make` cuts an exchange that needs more than Facts::slots (1, 2, 3 and 5
-//    are tried), or `supports` refuses so few; then the choice takes the next row (FewSlotsTest).
+//    reproducible mode, and variable counts if the collective has that form.
+//  - Plans fit the slots of a link. If an exchange needs more than Facts::slots (the tests try 1, 2, 3 and
+//    5), `make` cuts the exchange, or `supports` refuses and the choice takes the next row (FewSlotsTest).
 //  - Reproducible mode is supported exactly where the plan's association is canonical, for each rank count
-//  and
-//    root (RegistryTest.InReproducibleModeOnlyCanonicalPlansAreMade).
+//    and root (RegistryTest.InReproducibleModeOnlyCanonicalPlansAreMade).
 //  - A row says kEqual exactly if its `supports` refuses variable counts.
-//  - Ranks lie on hosts in any order. Host numbers follow the lowest rank of each host, and the ranks of a
-//    host need not be neighbours. Use hosts.h, and refuse where knows_hosts is false. The tests between hosts
-//    take the algorithms whose names begin with "hierarchical".
-//  - In place a block is overwritten only after its last read, on every rank and for every rank count. Where
-//    in-place buffers are safe only as copies, request.in_place tells `make`.
-//  - All ranks make their plans alone: `make` reads nothing but its arguments, and its time and memory are
-//    proportional to that rank's own steps. With 16,384 ranks a rank has at most 4 steps for each rank.
-//  - Plans are proved for 1 to 64 ranks, each kind of root, in place and not, with and without publication:
-//    result, deadlock, races, scratch, association. A plan that fails one proof fails the build's tests.
-//  - The first row of choice.txt that matches and is supported wins; without one, the first row of the list
-//    that supports the request. A new algorithm is therefore never chosen until choice.txt names it.
+//  - Ranks are on hosts in any order, and hosts are numbered by their lowest ranks. Use hosts.h, and refuse
+//    if knows_hosts is false. Tests between hosts take the algorithms named "hierarchical...".
+//  - In place, a block is overwritten only after its last read, for every rank and rank count.
+//    request.in_place tells `make` to copy where references are not safe.
+//  - `make` reads only its arguments. Its time and memory are proportional to the rank's own steps. With
+//    16,384 ranks a rank has at most 4 steps for each rank.
+//  - Plans pass all checks of plan/verify.h for 1 to 64 ranks, each kind of root, in place and not, with and
+//    without publication.
+//  - The first row of choice.txt that matches and is supported wins, else the first row of the list that
+//    supports the request. So a new algorithm is never chosen until choice.txt names it.
 #pragma once
 
 #include <cstdint>
@@ -41,20 +38,21 @@ namespace tutti {
 struct Algorithm {
   std::string_view name;  ///< e.g. "ring"
   Collective collective;
-  /// Its steps put several blocks into one range of scratch, so it needs blocks of equal size; never chosen
+  /// The steps put several blocks into one range of scratch, so blocks must have equal sizes. Never chosen
   /// for a request with variable_counts.
   bool uniform_blocks;
-  /// Whether the request can be served: rank count, radix, reproducible mode, facts, variable counts. Pure.
+  /// Whether the algorithm can serve the request: rank count, radix, reproducible mode, facts, variable
+  /// counts. Pure.
   bool (*supports)(const Request& request, const Facts& facts);
-  /// The plan of `rank`. Time and memory proportional to that rank's own steps. Only called when supports()
-  /// holds.
+  /// The plan of `rank`. Time and memory are proportional to the rank's own steps. Call only if supports() is
+  /// true.
   Plan (*make)(const Request& request, const Facts& facts, uint32_t rank);
 };
 
-/// All algorithms, grouped by collective; names are unique within a collective.
+/// All algorithms, grouped by collective. Names are unique within a collective.
 std::span<const Algorithm> algorithms();
 
-/// Null when there is none of that name.
+/// Null if no algorithm has this name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
-// Binomial tree: log2 P latencies from one to all or from all to one. For broadcast and reduce every
-// message is the whole; for gather and scatter a message is the blocks of a subtree, so a rank inside the
-// tree handles few large messages instead of the root many small ones.
+// Binomial tree: log2 P latencies from one rank to all ranks, or from all ranks to one. For broadcast and
+// reduce, every message is the whole message. For gather and scatter, a message holds the blocks of a
+// subtree: ranks inside the tree handle few large messages, and the root need not handle many small ones.
 #include "algorithms/binomial_tree.h"
 
 #include "algorithms/generators.h"
@@ -31,15 +31,15 @@ uint32_t BinomialTree::largest_subtree() const {
 
 namespace {
 
-/// One merge of the canonical tree, done by its leader: the other half's sum comes from `peer`.
+/// One merge of the canonical tree, by its leader. The other half's sum comes from `peer`.
 struct Merge {
   uint32_t peer = 0;
   bool own_first = false;
   bool peer_is_leaf = false;
 };
 
-/// What a rank does in the canonical tree over [0, P), where the root leads every range it is in and the
-/// first rank leads the others.
+/// A rank's part in the canonical tree over [0, P). The root leads every range that contains the root. The
+/// first rank leads each other range.
 struct MergeRole {
   std::vector<Merge> merges;  ///< from the leaves up
   uint32_t parent = UINT32_MAX;
@@ -68,7 +68,8 @@ MergeRole find_role(uint32_t rank, uint32_t rank_count, uint32_t root) {
   return role;
 }
 
-/// Blocks move between positions in pieces that are consecutive for ranks too and fit the slots of a link.
+/// Cuts blocks into pieces that are consecutive for positions and for ranks, and that fit the slots of a
+/// link.
 class BlockRange {
  public:
   BlockRange(const Request& request, const Facts& facts)
@@ -79,7 +80,7 @@ class BlockRange {
   const BinomialTree& tree() const { return tree_; }
   uint32_t window() const { return window_; }
 
-  /// Calls body(positions, blocks of those ranks) in ascending order.
+  /// Calls body(positions, the blocks of their ranks) in ascending order.
   template <class Body>
   void each_piece(Chunks positions, const Body& body) const {
     const auto with_ranks = [&](Chunks piece) { body(piece, Chunks{tree_.rank(piece.first), piece.count}); };
@@ -94,7 +95,7 @@ class BlockRange {
   uint32_t window_;
 };
 
-/// The part of scratch that holds the blocks of `positions` at a rank whose subtree starts at `position`.
+/// The scratch that holds the blocks of `positions`, at a rank whose subtree starts at `position`.
 End held(Chunks positions, uint32_t position) {
   return scratch({positions.first - position, positions.count});
 }
@@ -105,10 +106,9 @@ bool supports_equal_blocks(const Request& request, const Facts&) {
   return !request.variable_counts;
 }
 
-/// Binomial reduce: sums climb a binomial tree, in the order of the canonical tree whatever the root.
+/// Binomial reduce: sums climb a binomial tree, in the order of the canonical tree for any root.
 /// Shapes: input and (at the root) output are [count] of T; in place at the root allowed.
-/// Cost: ceil(log2 P) steps at most, floor(log2 P) latencies; each rank but the root sends the message
-/// once.
+/// Cost: at most ceil(log2 P) steps, floor(log2 P) latencies; each rank but the root sends the message once.
 /// Scratch: one chunk.
 /// Association: canonical for any P.
 /// Errors: none of its own.
@@ -166,8 +166,8 @@ Plan make_binomial_broadcast(const Request& request, const Facts&, uint32_t rank
 
 /// Binomial gather: each rank collects the blocks of its subtree and sends them to its parent together.
 /// Shapes: input is [count], output (at the root) [P * count] of T; in place at the root allowed.
-/// Cost: floor(log2 P) latencies; the root receives P-1 blocks in log2 P messages (more where a subtree
-/// does not fit the slots of a link, or wraps around the last rank).
+/// Cost: floor(log2 P) latencies; the root receives P-1 blocks in log2 P messages (more if a subtree does not
+/// fit the slots of a link, or wraps around the last rank).
 /// Scratch: the largest subtree, at most P/2 chunks.
 /// Errors: none of its own.
 /// Source: Thakur, Rabenseifner & Gropp 2005.
@@ -185,7 +185,7 @@ Plan make_binomial_gather(const Request& request, const Facts& facts, uint32_t r
   }
   builder.step(own, {input({0, 1})}, {position == 0 ? output(own) : scratch({0, 1})});
   std::vector<uint32_t> children = tree.children(position);
-  std::reverse(children.begin(), children.end());  // small subtrees are complete first
+  std::reverse(children.begin(), children.end());  // small subtrees complete first
   for (const uint32_t child : children) {
     const Chunks below = tree.subtree(child);
     const Allow allow = below.count == 1 ? Allow::kReference : Allow::kCopy;
@@ -201,7 +201,7 @@ Plan make_binomial_gather(const Request& request, const Facts& facts, uint32_t r
   return builder.take();
 }
 
-/// Binomial scatter: each rank gets the blocks of its subtree together and hands them on.
+/// Binomial scatter: each rank receives the blocks of its subtree together and passes them on.
 /// Shapes: input (at the root) is [P * count], output [count] of T; in place at the root allowed.
 /// Cost: floor(log2 P) latencies; the root sends P-1 blocks in log2 P messages (more as in gather).
 /// Scratch: the largest subtree, at most P/2 chunks.

@@ -1,6 +1,6 @@
 // Bruck: all-gather and all-to-all in ceil(log2 P) phases for any rank count. In phase i data moves 2^i
-// ranks. For all-gather nothing is moved twice; for all-to-all a block is passed on once per set bit of its
-// distance, so it buys few messages with more bytes.
+// ranks. All-gather moves no block twice. All-to-all moves a block once for each set bit of its distance:
+// fewer messages, but more bytes.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
@@ -16,8 +16,8 @@ void for_each_unwrapped(uint32_t first, uint32_t count, uint32_t modulus, const 
   if (before_wrap < count) body(Chunks{0, count - before_wrap});
 }
 
-/// All-to-all: blocks are named by their distance, destination minus source. Distances with bit k set move
-/// in phase k, in descending order, because then what a rank has received last is in ascending order of its
+/// All-to-all: a block's name is its distance, destination minus source. Distances with bit k set move in
+/// phase k, in descending order. Then the blocks that a rank received last are in ascending order of the
 /// output.
 class BruckAllToAll {
  public:
@@ -36,7 +36,7 @@ class BruckAllToAll {
 
   Plan make() {
     for (uint32_t bit = 1; bit < rank_count_; bit *= 2) move(bit);
-    // Only now: in place the output is the input.
+    // Only now, because in place the output is the input.
     std::vector<Run> runs;
     for (uint32_t distance = rank_count_ - 1; distance > 0; --distance) {
       append(runs, output({(rank_ + rank_count_ - distance) % rank_count_, 1}),
@@ -55,7 +55,7 @@ class BruckAllToAll {
     End source;
   };
 
-  /// How many distances >= `least` have the bit set.
+  /// Number of distances >= `least` with the bit set.
   uint32_t moving(uint32_t bit, uint32_t least) const {
     const auto below = [bit](uint32_t end) {
       const uint32_t rest = end % (2 * bit);
@@ -64,7 +64,7 @@ class BruckAllToAll {
     return below(rank_count_) - below(least);
   }
 
-  /// Where the block of a distance lies before the phase of `bit`: where it was received last.
+  /// The location of a distance's block before the phase of `bit`: the place of its last receive.
   End location(uint32_t distance, uint32_t bit) const {
     const uint32_t done = distance & (bit - 1);
     if (done == 0) return input({(rank_ + distance) % rank_count_, 1});
@@ -130,9 +130,9 @@ class BruckAllToAll {
 
 /// Bruck all-gather. Blocks may differ in size.
 /// Shapes: input is [count], output [P * count] of T; in place allowed.
-/// Cost: ceil(log2 P) latencies; 2 ceil(log2 P) steps, more where a phase's blocks wrap around the last
-/// rank or do not fit the slots of a link; each rank sends P-1 blocks. Blocks go straight to their place,
-/// so there is no final rotation.
+/// Cost: ceil(log2 P) latencies; 2 ceil(log2 P) steps, more if a phase's blocks wrap around the last rank or
+/// do not fit the slots of a link; each rank sends P-1 blocks. Each block goes straight to its place, so
+/// there is no final rotation.
 /// Scratch: none.
 /// Errors: none of its own.
 /// Source: Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing
@@ -165,12 +165,12 @@ Plan make_bruck_all_gather(const Request& request, const Facts& facts, uint32_t 
 
 /// Bruck all-to-all.
 /// Shapes: input and output are [P * count] of T, equal blocks; in place allowed.
-/// Cost: ceil(log2 P) latencies; per phase one message while half the blocks fit the slots of a link, and
-/// local copies that pack it (about 2P in all); each rank sends about P/2 log2 P blocks.
+/// Cost: ceil(log2 P) latencies. Each phase has one message if half the blocks fit the slots of a link, and
+/// local copies that pack the message (about 2P copies in all). Each rank sends about P/2 log2 P blocks.
 /// Scratch: about P/2 (1 + log2 P) chunks.
 /// Errors: none of its own.
-/// Source: Bruck et al. 1997; without the rotations, in the spirit of Traeff, Rougier & Hunold,
-/// "Implementing a classic: zero-copy all-to-all communication with MPI datatypes", 2014.
+/// Source: Bruck et al. 1997, without the rotations, as in Traeff, Rougier & Hunold, "Implementing a classic:
+/// zero-copy all-to-all communication with MPI datatypes", 2014.
 Plan make_bruck_all_to_all(const Request& request, const Facts& facts, uint32_t rank) {
   return BruckAllToAll(request, facts, rank).make();
 }

@@ -1,12 +1,12 @@
-// What the generators share: see builder.h.
+// Code that all generators share: see builder.h.
 #include "algorithms/builder.h"
 
 namespace tutti::generators {
 namespace {
 
 constexpr uint32_t kFanIn = kMaxStepSources;
-/// A lane's part of a chunk has so many slots at least: shorter ones would make more messages, not more that
-/// are under way at once.
+/// Fewest slots in a lane's part of a chunk. Shorter parts would make more messages, but no more messages
+/// under way at once.
 constexpr uint64_t kLaneSlots = 4;
 
 End buffer(EndKind kind, Chunks chunks) {
@@ -17,7 +17,7 @@ End link(uint32_t peer, Allow allow, uint8_t channel) {
   return {.kind = EndKind::kLink, .reference_ok = allow != Allow::kCopy, .channel = channel, .peer = peer};
 }
 
-/// Operands under each child of the root of a tree of fan-in kFanIn over `count` operands.
+/// Number of operands under each child of the root, in a tree of fan-in kFanIn over `count` operands.
 uint32_t root_child_count(uint32_t count) {
   uint32_t child_count = 1;
   while (uint64_t{child_count} * kFanIn < count) child_count *= kFanIn;
@@ -107,9 +107,9 @@ bool Fold::is_canonical() const {
   return is_canonical(0, 1, groups_);
 }
 
-// A step over `child_count` neighbours, each of `child_groups` groups, is associated as the canonical tree
-// over the neighbours; that is the canonical tree over the ranks when every split falls where the ranks'
-// split falls.
+// A step over `child_count` neighbours of `child_groups` groups each is associated as the canonical tree over
+// the neighbours. This equals the canonical tree over the ranks if every split of the neighbours is also the
+// ranks' split.
 bool Fold::is_canonical(uint32_t first_child, uint32_t child_count, uint32_t child_groups) const {
   const uint32_t begin = first_child * child_groups;
   if (child_count == 1) {
@@ -213,7 +213,7 @@ void Builder::reduce_range(Chunks data, const Operands& operands, std::pair<uint
       sources.push_back(operands.end(child_begin));
       continue;
     }
-    // A level's children share the scratch of the levels below: they are reduced one after another.
+    // Children of one level are reduced one after another, so they share the scratch of the levels below.
     const End partial = scratch({scratch_level + i, 1});
     reduce_range(data, operands, {child_begin, child_end}, child_count / kFanIn, scratch_level + children,
                  {partial}, false);

@@ -1,6 +1,6 @@
-// Builder: what the generators share. Ends with names that read like the plan's text form, a builder that
-// collects steps, and the three shapes that recur: reduction in the canonical tree, ranks folded into a
-// power of a radix, and exchanges cut into windows that fit a link's slots.
+// Builder: code that all generators share. Functions for ends, named as in the plan's text form; a builder
+// that collects steps; and three common shapes: reduction in the canonical tree, ranks folded into a power of
+// a radix, and exchanges cut into pieces that fit a link's slots.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,8 @@ struct Chunks {
   uint32_t end() const { return first + count; }
 };
 
-/// Whether a message may travel as a reference to the chunk it was taken from (End::reference_ok), or may
-/// also be stored where the receiver copies it (End::direct_write_ok); a source says of kDirectWrite the same
-/// as of kReference.
+/// Whether a message may travel as a reference to its source chunk (End::reference_ok), or may also be stored
+/// at the receiver's target (End::direct_write_ok). On a source kDirectWrite means the same as kReference.
 enum class Allow : uint8_t { kCopy, kReference, kDirectWrite };
 
 End input(Chunks chunks);
@@ -40,20 +39,21 @@ uint32_t floor_power(uint32_t n, uint32_t radix = 2);
 /// Where the canonical tree splits n >= 2 operands: the largest power of two below n.
 uint32_t canonical_split(uint32_t n);
 
-/// kNone unless the collective reduces, else kCanonical or kAny.
+/// kNone if the collective does not reduce, else kCanonical or kAny.
 PlanAssociation association_of(Collective collective, bool canonical);
-/// Whether a plan of that association may serve the request: reproducible mode needs the canonical tree.
+/// Whether a plan with this association may serve the request. Reproducible mode needs the canonical tree.
 bool is_legal(const Request& request, bool canonical);
 
-/// Most chunks that a step of an exchange of up to `most` chunks moves, so that they fit the slots of a link.
+/// Most chunks in one step of an exchange of up to `most` chunks. Limited so that the chunks fit a link's
+/// slots.
 uint32_t window_of(uint32_t most, const Facts& facts);
 
-/// Lanes, a power of two, into which a plan cuts chunks of `chunk_bytes`, each with a channel of its own, so
-/// that one works inside the host while another waits for the network.
+/// Number of lanes, a power of two, into which a plan cuts chunks of `chunk_bytes`. Each lane has its own
+/// channel, so one lane works inside the host while another waits for the network.
 uint32_t lanes_of(uint64_t chunk_bytes, const Facts& facts);
 
-/// Takes from `readers` of a result those that are sinks of the very step that writes it to the output,
-/// `room` at most. The others read the output: they cannot be placed.
+/// Takes up to `room` readers from `readers`. These become sinks of the step that writes the result to the
+/// output. The remaining readers read the output, so they get no direct writes.
 std::vector<End> take_readers(std::vector<End>& readers, size_t room);
 
 /// Calls `body(piece)` for pieces of at most `window` chunks, in ascending order.
@@ -64,8 +64,8 @@ void for_each_piece(Chunks range, uint32_t window, const Body& body) {
   }
 }
 
-/// A send and a receive of two ranks that both send first, interleaved piece by piece, so that a link never
-/// holds more than one piece. The counts may differ.
+/// A send and a receive of two ranks that both send first, interleaved piece by piece. A link never holds
+/// more than one piece. The two counts may differ.
 template <class Send, class Receive>
 void exchange(Chunks sent, Chunks received, uint32_t window, const Send& send, const Receive& receive) {
   for (uint32_t done = 0; done < std::max(sent.count, received.count); done += window) {
@@ -75,15 +75,15 @@ void exchange(Chunks sent, Chunks received, uint32_t window, const Send& send, c
   }
 }
 
-/// Two operands of a reduction in the order of the ranks they came from.
+/// Two operands of a reduction, in the order of their ranks.
 inline std::vector<End> in_order(bool own_first, End own, End other) {
   if (own_first) return {own, other};
   return {other, own};
 }
 
-/// Ranks in contiguous groups, the first `extra` of which have one rank more; the first rank of a group is
-/// its leader. With radix k there are k^m groups of at most k ranks: the leaders run an algorithm that
-/// needs a power of k, the other members hand their operand to their leader and get the result from it.
+/// Ranks in contiguous groups. The first `extra` groups have one rank more. The first rank of a group is its
+/// leader. With radix k there are k^m groups of at most k ranks. The leaders run an algorithm that needs a
+/// power of k. The other members send their operand to their leader and receive the result from the leader.
 class Fold {
  public:
   Fold(uint32_t rank_count, uint32_t radix);
@@ -92,12 +92,12 @@ class Fold {
   uint32_t first_rank(uint32_t group) const { return group * base_ + std::min(group, extra_); }
   uint32_t size(uint32_t group) const { return base_ + (group < extra_ ? 1 : 0); }
   uint32_t group_of(uint32_t rank) const;
-  /// Ranks, which are also blocks, of the groups [begin, end).
+  /// The ranks of the groups [begin, end). Blocks have the same numbers.
   Chunks blocks(uint32_t begin, uint32_t end) const {
     return {first_rank(begin), first_rank(end) - first_rank(begin)};
   }
-  /// Whether combining neighbours level by level, each level's radix groups in one step, is the canonical
-  /// tree.
+  /// Whether the canonical tree results if neighbours are combined level by level, with each level's radix
+  /// groups in one step.
   bool is_canonical() const;
 
  private:
@@ -109,7 +109,7 @@ class Fold {
   uint32_t radix_;
 };
 
-/// Collects one rank's plan lane by lane; registry.cc adds the name.
+/// Collects one rank's plan lane by lane. registry.cc adds the name.
 class Builder {
  public:
   Builder(const Request& request, uint32_t rank);
@@ -119,29 +119,29 @@ class Builder {
   Builder& slots_needed(uint32_t count);
   Builder& canonical(bool yes);
 
-  /// Starts another lane; the first exists already.
+  /// Starts another lane. The first lane exists already.
   void next_lane();
-  /// Appends a step to the lane; `data`: Step::first_chunk and chunk_count.
+  /// Appends a step to the lane. `data` gives Step::first_chunk and chunk_count.
   void step(Chunks data, std::vector<End> sources, std::vector<End> sinks);
-  /// As step, and the reduction of the chunks is complete.
+  /// As step, and completes the reduction of the chunks.
   void finish(Chunks data, std::vector<End> sources, std::vector<End> sinks);
 
-  /// One source to any number of sinks, kMaxStepSinks a step.
+  /// Copies one source to any number of sinks, at most kMaxStepSinks in each step.
   void spread(Chunks data, const End& source, const std::vector<End>& sinks);
 
-  /// Reduces one chunk of all ranks in the canonical tree: `operand(q)` is rank q's end, read once, in rank
-  /// order. Up to kMaxStepSources ranks are one step; more are reduced by aligned groups of kMaxStepSources
-  /// through scratch [0, tree_scratch_chunks). The last step has the sinks and, when the collective
-  /// reduces, finishes.
+  /// Reduces one chunk of all ranks in the canonical tree. `operand(q)` is rank q's end; the reduction reads
+  /// each end once, in rank order. One step serves up to kMaxStepSources ranks. More ranks are reduced in
+  /// aligned groups of kMaxStepSources through scratch [0, tree_scratch_chunks). The last step has the sinks.
+  /// If the collective reduces, the last step finishes.
   void reduce_in_rank_order(Chunks data, const std::function<End(uint32_t)>& operand, std::vector<End> sinks);
 
   /// Reduces one chunk of `count` >= 1 operands in the canonical tree over their numbers, as
-  /// reduce_in_rank_order does, through scratch [scratch_first, scratch_first + tree_scratch_chunks(count)).
+  /// reduce_in_rank_order does. Uses scratch [scratch_first, scratch_first + tree_scratch_chunks(count)).
   struct Operands {
     uint32_t count = 1;
     std::function<End(uint32_t)> end;
     uint32_t scratch_first = 0;
-    bool finish = false;  ///< the reduction is complete then
+    bool finish = false;  ///< this completes the reduction
   };
   void reduce_in_order(Chunks data, const Operands& operands, std::vector<End> sinks);
   static uint32_t tree_scratch_chunks(uint32_t count);

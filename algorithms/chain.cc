@@ -1,12 +1,12 @@
-// Chain: the message flows through all ranks one after another, slice by slice. One step a rank, every link
-// carries the message once: the fewest bytes for broadcast and reduce, for P-1 latencies.
+// Chain: the message flows through all ranks one after another, slice by slice. Each rank has one step, and
+// every link carries the message once. The fewest bytes for broadcast and reduce, in P-1 latencies.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
 namespace tutti::generators {
 namespace {
 
-/// Rank order is 0, 1, 2 only when the last of three ranks is the root; two ranks can always keep it.
+/// Two ranks can always keep rank order. Three ranks keep it only if rank 2 is the root.
 bool chain_is_canonical(const Request& request) {
   return request.rank_count <= 2 || (request.rank_count == 3 && request.root == 2);
 }
@@ -21,7 +21,7 @@ bool supports_chain(const Request& request, const Facts&) {
 /// Shapes: input and (at the root) output are [count] of T; in place at the root allowed.
 /// Cost: 1 step, P-1 latencies; each rank but the root sends the message once.
 /// Scratch: none.
-/// Association: its own, but for two ranks and for three with root 2.
+/// Association: canonical for two ranks, and for three ranks with root 2; otherwise its own.
 /// Errors: none of its own.
 /// Source: the pipeline of Chan et al., "Collective communication: theory, practice, and experience", 2007.
 Plan make_chain_reduce(const Request& request, const Facts&, uint32_t rank) {

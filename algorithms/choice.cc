@@ -1,4 +1,4 @@
-// Parsing and looking up the choice table: see choice.h and choice.txt.
+// Parses and searches the choice table: see choice.h and choice.txt.
 #include "algorithms/choice.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ std::string quoted(std::string_view word) {
   return shown + (word.size() > kMaxShown ? "...'" : "'");
 }
 
-/// The words of a line up to '#', at most `limit` + 1.
+/// The words of a line before '#', at most `limit` + 1.
 std::vector<std::string_view> split_words(std::string_view line, size_t limit) {
   line = line.substr(0, line.find('#'));
   std::vector<std::string_view> words;
@@ -55,7 +55,7 @@ std::vector<std::string_view> split_words(std::string_view line, size_t limit) {
   return words;
 }
 
-/// A number with an optional K, M or G; nothing if it is none or does not fit.
+/// A number with an optional K, M or G. Returns nothing for other text or a number that is too large.
 std::optional<uint64_t> parse_number(std::string_view word) {
   uint64_t value = 0;
   const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -69,7 +69,8 @@ std::optional<uint64_t> parse_number(std::string_view word) {
   return value << shift;
 }
 
-/// "*", "N", "A..B", "A.." or "..B", inclusive; false if it is none or A > B or a bound is above *max.
+/// "*", "N", "A..B", "A.." or "..B", inclusive. Returns false for other text, if A > B, or if a bound is
+/// above *max.
 bool parse_range(std::string_view word, uint64_t* min, uint64_t* max) {
   const uint64_t limit = *max;
   if (word == "*") return true;
@@ -113,7 +114,7 @@ std::optional<Condition> parse_condition(std::string_view word) {
   return std::nullopt;
 }
 
-/// Fills *row; an empty text, or what is wrong with the words.
+/// Fills *row. Returns an empty text, or the error.
 std::string parse_row(const std::vector<std::string_view>& words, ChoiceRow* row) {
   if (words.size() != kColumns) return "expected 5 columns: collective ranks bytes condition algorithm";
   const auto collective = collective_from_name(words[0]);
@@ -190,7 +191,7 @@ Result<ChoiceTable> ChoiceTable::parse(std::string_view text) {
 }
 
 const ChoiceTable& ChoiceTable::built_in() {
-  // The embedded text is part of the program, as constant as the registry.
+  // The embedded text is part of the program, and as constant as the registry.
   static const ChoiceTable kTable = [] {
     auto parsed = parse(built_in_choice_text());
     return parsed.is_ok() ? std::move(*parsed) : ChoiceTable();

@@ -1,8 +1,6 @@
-// Choice: which algorithm serves a request. A pure function of agreed inputs, read from a measured table
-// kept as data (algorithms/choice.txt, embedded at build; another file may be given).
-//
-// A row: collective, rank count range, message bytes range, condition, algorithm; the form is described at
-// the top of choice.txt. The first row that matches and whose algorithm supports the request wins.
+// Choice: selects the algorithm for a request, from inputs that are equal on all ranks. The measured table
+// algorithms/choice.txt is embedded at build time; the user may give another file. The first row that
+// matches, and whose algorithm supports the request, wins. The top of choice.txt describes the rows.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +19,8 @@ struct ChoiceRow {
   uint32_t ranks_max = UINT32_MAX;
   uint64_t bytes_min = 0;  ///< of Request::block_bytes times the blocks (the message)
   uint64_t bytes_max = UINT64_MAX;
-  /// On the facts. kAny: do not care; kShort: packets can carry the message, and shall; kHosts: several
-  /// hosts; kOversubscribed: more ranks than cores on a host.
+  /// A condition on the facts. kAny: always true. kShort: packets can and should carry the message. kHosts:
+  /// several hosts. kOversubscribed: more ranks than cores on a host.
   enum class Condition : uint8_t {
     kAny,
     kPublish,
@@ -37,16 +35,17 @@ struct ChoiceRow {
 
 class ChoiceTable {
  public:
-  /// Errors: kInvalidArgument with the line. Survives any input.
+  /// Errors: kInvalidArgument with the line. Safe for any input.
   static Result<ChoiceTable> parse(std::string_view text);
-  /// The embedded table; it always parses (a test checks it).
+  /// The embedded table. It always parses (a test checks this).
   static const ChoiceTable& built_in();
 
-  /// The algorithm of the first row that matches and is supported; without such a row the first of the
-  /// registry that supports the request. Never null for a valid request (every collective but kSendRecv has
-  /// an algorithm for any rank count). *row, if given: the index of the row that decided, or rows().size()
-  /// when none did, for tutti_comm_explain. `short_bytes`: the largest message whose parts can travel between
-  /// any two ranks as packets of data and flag; only with it rows of kShort decide. Does not allocate.
+  /// The algorithm of the first row that matches and is supported. Without such a row: the first algorithm of
+  /// the registry that supports the request. Never null for a valid request: every collective except
+  /// kSendRecv has an algorithm for any rank count. *row, if given, gets the index of the row, or
+  /// rows().size() if no row matched; tutti_comm_explain uses it. `short_bytes`: the largest message whose
+  /// parts can travel between any two ranks as packets of data and flag. If it is 0, no kShort row matches.
+  /// Does not allocate.
   const Algorithm* choose(const Request& request, const Facts& facts, uint32_t* row = nullptr,
                           uint64_t short_bytes = 0) const;
 

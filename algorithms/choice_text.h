@@ -1,4 +1,4 @@
-// The text of algorithms/choice.txt, put into the library at build time (embed_text.py).
+// The text of algorithms/choice.txt, embedded at build time (embed_text.py).
 #pragma once
 
 #include <string_view>

@@ -1,12 +1,12 @@
-// Direct: every block goes straight from the rank that has it to the rank that needs it. One message
-// latency; the rank in the middle handles P-1 messages. The fastest way wherever memory is shared.
+// Direct: every block goes straight from the rank that has the block to the rank that needs it. One message
+// latency. The middle rank handles P-1 messages. The fastest way wherever memory is shared.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
 namespace tutti::generators {
 namespace {
 
-/// To every other rank: one publication where that exists, else links, starting with the next rank.
+/// Sinks to every other rank: one publication if ranks can publish, else links, starting with the next rank.
 std::vector<End> to_everybody(const Request& request, const Facts& facts, uint32_t rank) {
   if (facts.can_publish) return {publish(Allow::kReference)};
   std::vector<End> sinks;
@@ -25,10 +25,10 @@ bool supports_everything(const Request&, const Facts&) {
   return true;
 }
 
-/// Direct reduce: everybody sends its input to the root, which reduces all.
+/// Direct reduce: every rank sends its input to the root, and the root reduces all inputs.
 /// Shapes: input and (at the root) output are [count] of T; in place at the root allowed.
-/// Cost: 1 step at a sender, 1 (P <= 8) or 1 + ceil(P/8) at the root; one message latency; P-1 messages
-/// into the root.
+/// Cost: 1 step at a sender, 1 (P <= 8) or 1 + ceil(P/8) at the root; one message latency; P-1 messages into
+/// the root.
 /// Scratch: as direct one-shot.
 /// Association: canonical for any P.
 /// Errors: none of its own.
@@ -48,10 +48,10 @@ Plan make_direct_reduce(const Request& request, const Facts&, uint32_t rank) {
   return builder.take();
 }
 
-/// Direct broadcast: the root shows its input to everybody.
+/// Direct broadcast: the root sends its input to all ranks.
 /// Shapes: input (at the root) and output are [count] of T; in place at the root allowed.
-/// Cost: 1 step a rank (ceil(P/8) at the root without publish), one message latency; the root writes the
-/// message once (publish) or P-1 times.
+/// Cost: 1 step for each rank (ceil(P/8) at the root without publish), one message latency; the root writes
+/// the message once (publish) or P-1 times.
 /// Scratch: none.
 /// Errors: none of its own.
 /// Source: the linear algorithm of every MPI.
@@ -68,9 +68,9 @@ Plan make_direct_broadcast(const Request& request, const Facts& facts, uint32_t 
   return builder.take();
 }
 
-/// Direct all-gather: everybody shows its block to everybody. Blocks may differ in size.
+/// Direct all-gather: every rank sends its block to all ranks. Blocks may differ in size.
 /// Shapes: input is [count], output [P * count] of T; in place allowed.
-/// Cost: P steps (more senders' steps without publish), one message latency; a rank writes its block once
+/// Cost: P steps (more send steps without publish), one message latency; a rank writes its block once
 /// (publish) or P-1 times and reads P-1 blocks.
 /// Scratch: none.
 /// Errors: none of its own.
@@ -88,7 +88,7 @@ Plan make_direct_all_gather(const Request& request, const Facts& facts, uint32_t
   return builder.take();
 }
 
-/// Direct reduce-scatter: each rank gets its block from everybody and reduces it. Blocks may differ in
+/// Direct reduce-scatter: each rank receives its block from all ranks and reduces it. Blocks may differ in
 /// size.
 /// Shapes: input is [P * count], output [count] of T; in place allowed.
 /// Cost: P steps up to 8 ranks, one message latency; a rank sends P-1 blocks and reduces P.
@@ -111,8 +111,8 @@ Plan make_direct_reduce_scatter(const Request& request, const Facts&, uint32_t r
   return builder.take();
 }
 
-/// Direct all-to-all: P-1 sends, then P-1 receives; rank r starts with r+1, so that no rank is everybody's
-/// first. Blocks may differ in size.
+/// Direct all-to-all: P-1 sends, then P-1 receives. Rank r starts with r+1, so the ranks do not all start
+/// with the same peer. Blocks may differ in size.
 /// Shapes: input and output are [P * count] of T; in place allowed.
 /// Cost: 2P-1 steps, one message latency; a rank sends and receives P-1 blocks.
 /// Scratch: none.
@@ -121,7 +121,7 @@ Plan make_direct_reduce_scatter(const Request& request, const Facts&, uint32_t r
 Plan make_direct_all_to_all(const Request& request, const Facts&, uint32_t rank) {
   const uint32_t rank_count = request.rank_count;
   Builder builder(request, rank);
-  // In place the block that goes to a peer is overwritten by the one that comes from it.
+  // In place, the block from a peer overwrites the block to that peer.
   const Allow allow = request.in_place ? Allow::kCopy : Allow::kReference;
   for (uint32_t i = 1; i < rank_count; ++i) {
     const uint32_t peer = (rank + i) % rank_count;
@@ -135,7 +135,7 @@ Plan make_direct_all_to_all(const Request& request, const Facts&, uint32_t rank)
   return builder.take();
 }
 
-/// Direct gather: everybody sends its block to the root.
+/// Direct gather: every rank sends its block to the root.
 /// Shapes: input is [count], output (at the root) [P * count] of T; in place at the root allowed.
 /// Cost: 1 step at a sender, P at the root; one message latency; P-1 messages into the root.
 /// Scratch: none.
@@ -155,7 +155,7 @@ Plan make_direct_gather(const Request& request, const Facts&, uint32_t rank) {
   return builder.take();
 }
 
-/// Direct scatter: the root sends everybody its block.
+/// Direct scatter: the root sends each rank its block.
 /// Shapes: input (at the root) is [P * count], output [count] of T; in place at the root allowed.
 /// Cost: 1 step at a receiver, P at the root; one message latency; P-1 messages out of the root.
 /// Scratch: none.

@@ -1,12 +1,13 @@
-// Direct two-shot: the message is cut into one chunk a rank; each rank gets its chunk from everybody,
-// reduces it once, and shows the result to everybody. Two message latencies, and no byte is reduced twice.
+// Direct two-shot: the message is cut into one chunk for each rank. Each rank receives its chunk from all
+// ranks, reduces the chunk once, and sends the result to all ranks. Two message latencies, and every byte is
+// reduced once.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
 namespace tutti::generators {
 
-// Without publish a rank's chunk and its result take the same link, and the step that sends results
-// receives chunks from the very same ranks: two chunks are on a link at a time.
+// Without publish a rank's chunk and its result take the same link. The step that sends results receives
+// chunks from the same ranks, so a link holds two chunks at a time.
 bool supports_direct_two_shot(const Request&, const Facts& facts) {
   return facts.can_publish || facts.slots >= 2;
 }
@@ -29,8 +30,8 @@ Plan make_direct_two_shot(const Request& request, const Facts& facts, uint32_t r
       .canonical(true);
   const auto peer = [&](uint32_t i) { return (rank + i) % rank_count; };
 
-  // A peer's chunk of our output is written only when that peer has shown its result, so it has read our
-  // input.
+  // By reference: a rank writes a peer's chunk of its output only after that peer's result has arrived. By
+  // then the peer has read this rank's input.
   for (uint32_t i = 1; i < rank_count; ++i) {
     const Chunks chunk{peer(i), 1};
     builder.step(chunk, {input(chunk)}, {to(peer(i), Allow::kReference)});
@@ -40,8 +41,8 @@ Plan make_direct_two_shot(const Request& request, const Facts& facts, uint32_t r
   const auto operand = [&](uint32_t from_rank) {
     return from_rank == rank ? input(own) : from(from_rank, Allow::kReference);
   };
-  // One step writes the result to the output and shows it, so it may store it in the readers' outputs as
-  // well.
+  // One step writes the result to the output and sends it. So the step may also store the result in the
+  // readers' outputs.
   const bool one_step = facts.can_publish || rank_count <= kMaxStepSinks;
   const Allow allow = one_step ? Allow::kDirectWrite : Allow::kReference;
   std::vector<End> readers;

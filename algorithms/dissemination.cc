@@ -1,6 +1,6 @@
-// Dissemination: in phase i every rank tells the rank 2^i after it all that it knows. After ceil(log2 P)
-// phases everybody has heard of everybody, for any rank count; some twice, so it serves operators for which
-// that is the same: the barrier's or.
+// Dissemination: in phase i every rank sends its result so far to the rank 2^i after it. After ceil(log2 P)
+// phases every rank has heard from every rank, for any rank count. Some operands arrive twice, so the
+// operator must not mind that: the barrier's or does not.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
@@ -16,7 +16,7 @@ Plan make_dissemination_barrier(const Request& request, const Facts&, uint32_t r
   const uint32_t rank_count = request.rank_count;
   Builder builder(request, rank);
   const Chunks all{0, 1};
-  // What a rank knows is overwritten in the next phase, so it travels as a copy.
+  // The next phase overwrites a rank's result so far, so the result travels as a copy.
   const auto after = [&](uint32_t distance) { return to((rank + distance) % rank_count, Allow::kCopy); };
   const auto before = [&](uint32_t distance) {
     return from((rank + rank_count - distance) % rank_count, Allow::kCopy);

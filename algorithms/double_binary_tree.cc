@@ -1,9 +1,9 @@
-// Double binary tree: two binary trees over the same ranks, each for half of the message. A rank that works
-// inside one tree is a leaf of the other, so every rank's links are busy both ways and the message flows at
-// full bandwidth after only log2 P latencies.
+// Double binary tree: two binary trees over the same ranks, each for half of the message. An inner rank of
+// one tree is a leaf of the other tree. So every rank's links are busy in both directions, and the message
+// flows at full bandwidth after only log2 P latencies.
 //
-// Each tree has an up lane (sums flow to the root) and a down lane (results flow back), so that the next
-// round's sums climb while this round's result descends.
+// Each tree has an up lane (sums flow to the root) and a down lane (results flow back). So the next round's
+// sums climb while this round's result descends.
 #include <array>
 
 #include "algorithms/builder.h"
@@ -20,12 +20,13 @@ struct Neighbours {
   std::array<uint32_t, 2> children{kNobody, kNobody};  ///< lower positions, higher positions
 };
 
-/// The root of the in-order tree over positions (after, last]: the highest power of two above `after`.
+/// The root of the in-order tree over positions (after, last]: `after` plus the largest power of two that
+/// fits.
 uint32_t root_position(uint32_t after, uint32_t last) {
   return after + floor_power(last - after);
 }
 
-/// In the in-order tree over positions 1..count odd positions are leaves.
+/// A position's neighbours in the in-order tree over positions 1..count. Odd positions are leaves.
 Neighbours find_neighbours(uint32_t position, uint32_t count) {
   uint32_t after = 0;
   uint32_t last = count;
@@ -39,8 +40,9 @@ Neighbours find_neighbours(uint32_t position, uint32_t count) {
   return found;
 }
 
-/// Tree 0 has rank r at position r + 1. Tree 1 is its mirror image for even P and is shifted by one for odd
-/// P; both turn odd positions into even ones (but for the one that wraps around, which is a leaf twice).
+/// Tree 0 has rank r at position r + 1. Tree 1 is the mirror image of tree 0 for even P, and is shifted by
+/// one for odd P. Both turn odd positions into even positions, except for the position that wraps around: its
+/// rank is a leaf in both trees.
 class TreeRanks {
  public:
   TreeRanks(uint32_t tree, uint32_t rank_count)
@@ -71,7 +73,7 @@ void add_tree(Builder& builder, uint32_t tree, uint32_t rank, uint32_t rank_coun
     return its.children[0] == kNobody && its.children[1] == kNobody;
   };
 
-  // A leaf sends its input, which it overwrites only with the result; partial sums exist in no buffer.
+  // A leaf sends its input. Only the result overwrites the input. Partial sums are in no buffer.
   const auto add_operand = [&](std::vector<End>& operands, uint32_t child) {
     if (child == kNobody) return;
     operands.push_back(from(ranks.rank(child), is_leaf(child) ? Allow::kReference : Allow::kCopy, channel));
@@ -106,7 +108,7 @@ bool supports_double_binary_tree(const Request& request, const Facts&) {
 }
 
 /// Double binary tree all-reduce.
-/// Shapes: input and output are [count] of T; in place allowed; cut into 2 chunks, one a tree.
+/// Shapes: input and output are [count] of T; in place allowed; cut into 2 chunks, one for each tree.
 /// Cost: at most 4 steps in 4 lanes, 2 floor(log2 P) latencies; each rank sends at most two messages' bytes
 /// (a chunk up in each tree, and its children's results).
 /// Scratch: none.

@@ -1,12 +1,12 @@
 // The list of algorithms: one row declares the two functions of an algorithm and registers it.
 //
-// A row: collective, name, make, supports, and whether blocks must be of equal size (kEqual) or may differ
-// (kAny). What an algorithm does, what it costs and where it comes from stands above its definition; the
-// rules that all keep are in algorithm.h. Within a collective the first row is what the choice falls back to
-// when nothing else serves a request, so it supports everything.
+// A row has a collective, a name, make, supports, and the sizes of blocks: equal (kEqual) or any (kAny). The
+// comment above an algorithm's definition gives its idea, cost and source. algorithm.h has the rules for all
+// algorithms. The first row of a collective serves every request that no other row serves, so it supports
+// everything.
 //
-// A make function is only called for two or more ranks (registry.cc serves one rank itself) and when the
-// supports function holds.
+// A make function is called only for two or more ranks (registry.cc serves one rank itself), and only if the
+// supports function returns true.
 #pragma once
 
 #include <cstdint>

@@ -1,17 +1,17 @@
-// Hierarchical: shared memory inside a host and the network between hosts, in one plan. Before anything
-// leaves a host its ranks' operands are reduced; what has arrived at a host is handed on inside. So every
-// byte crosses the network as seldom as can be, and all ranks of a host share that work.
+// Hierarchical: one plan for shared memory inside hosts and the network between hosts. Hosts reduce before
+// they send, and pass arrived data on inside. So as few bytes as possible cross the network, and all ranks of
+// a host share the work.
 //
-// For every block one rank of each host is its agent there: the owner's counterpart (algorithms/hosts.h), on
-// the owner's host the owner itself. Agents reduce their host's operands straight into the message for the
-// owner; the owner reduces these in the order of hosts; its result goes to the agents, who hand it on as it
-// comes in.
+// For every block each host has one agent: on the owner's host the owner, elsewhere the owner's counterpart
+// (algorithms/hosts.h). Agents reduce their host's operands straight into the message to the owner. The owner
+// reduces these messages in the order of hosts, and sends the result to the agents. The agents pass the
+// result on as it arrives.
 //
-// Ranks of a host go through the blocks in one order, in batches in which every rank is agent once: then all
-// send to each other before any of them waits, and one message a link is enough. They begin with the next
-// host's blocks and end with their own, so that the network has work from the first batch on.
+// Ranks of a host take the blocks in one order, in batches in which every rank is agent once. All ranks of a
+// batch send before any waits, so one message on each link is enough. Ranks begin with the next host's blocks
+// and end with their own, so the network works from the first batch on.
 //
-// Long messages are cut into parts, one lane each: while one lane waits for the network, another works
+// Long messages are cut into parts with one lane each. While one lane waits for the network, another works
 // inside the host.
 #include <algorithm>
 
@@ -22,7 +22,7 @@
 namespace tutti::generators {
 namespace {
 
-/// The step that completes a block sends it to the ranks from which it receives.
+/// The step that completes a block sends the block to the ranks from which the step receives.
 constexpr uint32_t kAllReduceSlots = 2;
 
 /// Bytes of a rank's block.
@@ -83,7 +83,8 @@ class Hierarchical {
     return sinks;
   }
 
-  /// Calls body(owners) for batches of a host's ranks, of which every rank of this host is agent for one.
+  /// Calls body(owners) for batches of a host's ranks. In a batch every rank of this host is agent for one
+  /// owner.
   template <class Body>
   void each_batch(uint32_t host, const Body& body) const {
     const std::span<const uint32_t> owners = hosts_.ranks(host);
@@ -97,7 +98,7 @@ class Hierarchical {
     for (uint32_t i = 1; i < hosts_.count(); ++i) body((host_ + i) % hosts_.count());
   }
 
-  /// Shows our operands to this host's agents.
+  /// Sends this rank's operands to this host's agents.
   void send_operands(std::span<const uint32_t> owners) {
     for (const uint32_t owner : owners) {
       const uint32_t agent = hosts_.counterpart(host_, owner);
@@ -119,9 +120,9 @@ class Hierarchical {
                              std::move(sinks));
   }
 
-  /// This host's sums of the blocks of other hosts, each to its owner.
+  /// Sends this host's sums of other hosts' blocks to their owners.
   void reduce_for_others() {
-    // Of a host with one rank it is the input itself that is sent; else a sum that exists in no buffer.
+    // A host with one rank sends its input. Other hosts send a sum that is in no buffer.
     const Allow allow = hosts_.size(host_) == 1 ? Allow::kReference : Allow::kCopy;
     each_other_host([&](uint32_t host) {
       each_batch(host, [&](std::span<const uint32_t> owners) {
@@ -133,7 +134,7 @@ class Hierarchical {
     });
   }
 
-  /// Our block, complete, to our output and to all who are to get it from us.
+  /// Completes this rank's block, and sends the block to the output and to all its readers.
   void complete_own() {
     std::vector<End> readers;
     if (collective_ != Collective::kReduceScatter) {
@@ -169,7 +170,8 @@ class Hierarchical {
         std::move(sinks));
   }
 
-  /// Everybody else's result: as agent from its owner, to hand it on; else from its agent here.
+  /// Receives all other results: an agent receives from the owner and passes the result on; other ranks
+  /// receive from their agent.
   void gather() {
     receive(local_ranks());
     each_other_host([&](uint32_t host) {
@@ -205,8 +207,8 @@ class Hierarchical {
   uint32_t lanes_;
   uint32_t lane_ = 0;
   uint32_t scratch_chunks_ = 0;  ///< of a lane
-  /// Each rank stores as many results for others as it gets from them; their windows are open by then where
-  /// they have sent operands before.
+  /// Each rank stores as many results for other ranks as it receives from them. If the ranks have sent
+  /// operands before, the receivers' exposed buffers are open by then.
   Allow result_allow_;
   Builder builder_;
 };
@@ -223,12 +225,13 @@ bool supports_hierarchical_all_reduce(const Request& request, const Facts& facts
 }
 
 /// Hierarchical all-reduce: reduce-scatter inside the hosts, all-reduce between counterparts by direct
-/// exchanges, all-gather inside the hosts. Shapes: input and output are [count] of T; in place allowed; the
-/// last chunks may be short or empty. Cost: on H hosts of k ranks, 2 latencies inside a host and 2 between
-/// hosts; a host sends and receives 2(H-1)/H of the message, a 1/k of that by each rank. To 8 hosts of at
-/// most 8 ranks a rank has 2P + 1 - [H=1 or k=1] steps a lane while its result has 7 readers or fewer.
+/// exchanges, all-gather inside the hosts.
+/// Shapes: input and output are [count] of T; in place allowed; the last chunks may be short or empty.
+/// Cost: on H hosts of k ranks, 2 latencies inside a host and 2 between hosts. A host sends and receives
+/// 2(H-1)/H of the message, each rank 1/k of that. Up to 8 hosts of at most 8 ranks, a rank has 2P + 1 - [H=1
+/// or k=1] steps in each lane if its result has 7 readers or fewer.
 /// Scratch: as direct one-shot over the ranks of a host, or over the hosts, for each lane.
-/// Association: canonical where hosts are parts of the canonical tree (hosts_are_canonical).
+/// Association: canonical if the hosts are parts of the canonical tree (hosts_are_canonical).
 /// Errors: none of its own.
 /// Source: the two-level algorithm of Traeff & Hunold, "Decomposing MPI collectives for exploiting multi-lane
 /// communication", 2020, with direct exchanges on both levels.
@@ -237,18 +240,25 @@ Plan make_hierarchical_all_reduce(const Request& request, const Facts& facts, ui
 }
 
 /// Hierarchical reduce-scatter: reduce-scatter inside the hosts, then between counterparts. Blocks may differ
-/// in size. Shapes: input is [P * count], output [count] of T; in place allowed. Cost: 1 latency inside a
-/// host and 1 between hosts; a host sends one block for every rank of another host. Scratch: as hierarchical
-/// all-reduce. Association: as hierarchical all-reduce. Errors: none of its own. Source: the first half of
-/// hierarchical all-reduce.
+/// in size.
+/// Shapes: input is [P * count], output [count] of T; in place allowed.
+/// Cost: 1 latency inside a host and 1 between hosts; a host sends one block for every rank of another host.
+/// Scratch: as hierarchical all-reduce.
+/// Association: as hierarchical all-reduce.
+/// Errors: none of its own.
+/// Source: the first half of hierarchical all-reduce.
 Plan make_hierarchical_reduce_scatter(const Request& request, const Facts& facts, uint32_t rank) {
   return Hierarchical(request, facts, rank).make();
 }
 
 /// Hierarchical all-gather: all-gather between counterparts, and inside the hosts as blocks arrive. Blocks
-/// may differ in size. Shapes: input is [count], output [P * count] of T; in place allowed. Cost: 1 latency
-/// between hosts and 1 inside a host; a host sends each of its blocks once to every other host. Scratch:
-/// none. Errors: none of its own. Source: the second half of hierarchical all-reduce.
+/// may differ in size.
+/// Shapes: input is [count], output [P * count] of T; in place allowed.
+/// Cost: 1 latency between hosts and 1 inside a host; a host sends each of its blocks once to every other
+/// host.
+/// Scratch: none.
+/// Errors: none of its own.
+/// Source: the second half of hierarchical all-reduce.
 Plan make_hierarchical_all_gather(const Request& request, const Facts& facts, uint32_t rank) {
   return Hierarchical(request, facts, rank).make();
 }

@@ -1,10 +1,10 @@
-// Hierarchical chain: broadcast and reduce of long messages. The message is cut into as many pieces as a host
-// has ranks. Each piece goes along a chain of hosts, from counterpart to counterpart, and from each of these
-// to the other ranks of its host; for reduce it is the other way round. So a host receives and sends the
-// message once at most, and all its ranks share that.
+// Hierarchical chain: broadcast and reduce of long messages, cut into as many pieces as the largest host has
+// ranks. In a broadcast each piece goes along a chain of hosts, from counterpart to counterpart, and on each
+// host from the counterpart to the other ranks. A reduce goes the opposite way. So a host receives and sends
+// the message at most once, and its ranks share that work.
 //
-// On every host a piece has an agent: the rank with its number, modulo the ranks of the host. Ranks of a host
-// go through the pieces in one order, in batches in which every rank is agent once.
+// A piece's agent on a host is the rank with the piece's number, modulo the host's ranks. Ranks of a host
+// take the pieces in one order, in batches in which every rank is agent once.
 #include <algorithm>
 
 #include "algorithms/builder.h"
@@ -14,7 +14,7 @@
 namespace tutti::generators {
 namespace {
 
-/// Two hosts can keep their order, and so can three when the root is on the last.
+/// Two hosts can keep their order. Three hosts can if the root is on the last host.
 bool host_chain_is_canonical(const Request& request, const Facts& facts) {
   if (!hosts_are_canonical(facts)) return false;
   const uint32_t hosts = facts.host_of.empty() ? 1 : facts.host_count;
@@ -42,7 +42,7 @@ class HostChain {
   Plan broadcast() {
     each_batch([&](const std::vector<uint32_t>& pieces) {
       for (const uint32_t piece : pieces) {
-        // The root shows each piece to its agent.
+        // The root sends each piece to its agent.
         if (rank_ == root_ && agent(host_, piece) != rank_)
           hand_on(piece, input(chunk(piece)), {send_to(agent(host_, piece), Allow::kReference)});
       }
@@ -91,8 +91,8 @@ class HostChain {
     return from(peer, allow, static_cast<uint8_t>(lane_));
   }
 
-  /// Calls body(pieces) for batches of pieces of which every rank of this host is agent for one at most; in
-  /// every lane.
+  /// Calls body(pieces) for batches of pieces, in every lane. In a batch every rank of this host is agent for
+  /// at most one piece.
   template <class Body>
   void each_batch(const Body& body) {
     for (lane_ = 0; lane_ < lanes_; ++lane_) {
@@ -112,7 +112,7 @@ class HostChain {
     builder_.spread(chunk(piece), output(chunk(piece)), readers);
   }
 
-  /// Our piece of a broadcast, to the next host and to all of this host who do not have it.
+  /// Sends a piece of a broadcast to the next host, and to the ranks of this host that do not have it.
   void spread(uint32_t piece) {
     std::vector<End> readers;
     if (next_host() != root_host_) readers.push_back(send_to(agent(next_host(), piece), Allow::kReference));
@@ -124,13 +124,13 @@ class HostChain {
     hand_on(piece, receive_from(sender, Allow::kReference), std::move(readers));
   }
 
-  /// Our piece of a reduce: this host's sum and that of the hosts before it.
+  /// Reduces a piece: this host's sum and the sum of the hosts before it in the chain.
   void collect(uint32_t piece) {
     const bool is_first = host_ == (root_host_ + 1) % hosts_.count();
     const End sum = scratch({(lane_ + 1) * scratch_chunks_ - 1, 1});
     if (is_first) return reduce_local(piece, result(piece), host_ == root_host_);
     reduce_local(piece, sum, false);
-    // The chain begins after the root's host, but two hosts are kept in order.
+    // The chain begins after the root's host, but two hosts keep their order.
     const bool own_first = hosts_.count() == 2 && host_ == 0;
     std::vector<End> operands =
         in_order(own_first, sum, receive_from(agent(previous_host(), piece), Allow::kCopy));
@@ -141,7 +141,7 @@ class HostChain {
     }
   }
 
-  /// Where the sum of all hosts so far goes.
+  /// The sink for the sum of all hosts so far.
   End result(uint32_t piece) const {
     if (rank_ == root_) return output(chunk(piece));
     return send_to(host_ == root_host_ ? root_ : agent(next_host(), piece), Allow::kCopy);
@@ -168,7 +168,7 @@ class HostChain {
   uint32_t pieces_;
   uint32_t lanes_;
   uint32_t lane_ = 0;
-  uint32_t scratch_chunks_ = 0;  ///< of a lane; the last is a host's sum
+  uint32_t scratch_chunks_ = 0;  ///< of a lane; the last chunk is the host's sum
   Builder builder_;
 };
 
@@ -181,22 +181,27 @@ bool supports_hierarchical_chain_reduce(const Request& request, const Facts& fac
 
 /// Hierarchical chain reduce.
 /// Shapes: input and (at the root) output are [count] of T; in place at the root allowed; cut into as many
-/// pieces as the largest host has ranks. Cost: 1 latency inside a host, H-1 between hosts and 1 inside the
-/// root's host; every host but the root's sends the message once, the root's receives it once, a 1/k of it by
-/// each of k ranks. Scratch: the sum of the host, and as direct one-shot over the ranks of a host, for each
-/// lane. Association: canonical where hosts are parts of the canonical tree (hosts_are_canonical), for two
-/// hosts, and for three when the root is on the last. Errors: none of its own. Source: the pipeline of Chan
-/// et al. 2007, in the lanes of Traeff & Hunold 2020.
+/// pieces as the largest host has ranks.
+/// Cost: 1 latency inside a host, H-1 between hosts and 1 inside the root's host. Every host but the root's
+/// sends the message once, and the root's host receives it once. Each of k ranks moves 1/k of the message.
+/// Scratch: the host's sum, and as direct one-shot over the ranks of a host, for each lane.
+/// Association: canonical if the hosts are parts of the canonical tree (hosts_are_canonical), for two hosts,
+/// and for three hosts with the root on the last.
+/// Errors: none of its own.
+/// Source: the pipeline of Chan et al. 2007, in the lanes of Traeff & Hunold 2020.
 Plan make_hierarchical_chain_reduce(const Request& request, const Facts& facts, uint32_t rank) {
   return HostChain(request, facts, rank).reduce();
 }
 
 /// Hierarchical chain broadcast.
 /// Shapes: input (at the root) and output are [count] of T; in place at the root allowed; cut into as many
-/// pieces as the largest host has ranks. Cost: 1 latency inside the root's host, H-1 between hosts and 1
-/// inside a host; every host but the last sends the message once, every host but the root's receives it once,
-/// a 1/k of it by each of k ranks. Scratch: none. Errors: none of its own. Source: as hierarchical chain
-/// reduce.
+/// pieces as the largest host has ranks.
+/// Cost: 1 latency inside the root's host, H-1 between hosts and 1 inside a host. Every host but the last
+/// sends the message once, and every host but the root's receives it once. Each of k ranks moves 1/k of the
+/// message.
+/// Scratch: none.
+/// Errors: none of its own.
+/// Source: as hierarchical chain reduce.
 Plan make_hierarchical_chain_broadcast(const Request& request, const Facts& facts, uint32_t rank) {
   return HostChain(request, facts, rank).broadcast();
 }

@@ -1,9 +1,9 @@
-// Hierarchical through leaders: one rank of each host collects its host's operands, the leaders run a flat
-// algorithm among themselves, and each hands the result on inside its host. One message a pair of hosts and
-// phase, whatever the ranks of a host: for few bytes.
+// Hierarchical through leaders: a leader on each host collects its host's operands. The leaders run a flat
+// algorithm, and each leader sends the result to its host's ranks. In each phase two hosts exchange one
+// message, for any number of ranks. Good for few bytes.
 //
-// The flat algorithm is its own plan for as many ranks as there are hosts: its steps are taken over with
-// leaders as peers, and with the host's sum, in scratch, as input.
+// The leaders' steps come from the flat algorithm's plan for as many ranks as hosts. Peers become leaders,
+// and the input becomes the host's sum in scratch.
 #include <algorithm>
 
 #include "algorithms/builder.h"
@@ -53,7 +53,7 @@ class Leaders {
 
   Plan make() {
     if (rank_ != leader(host_)) {
-      // Our input is overwritten only by what is made of it.
+      // Only the result overwrites the input, so the input may travel by reference.
       const uint32_t ours = leader(host_);
       if (collects()) builder_.step(kAll, {input(kAll)}, {to(ours, Allow::kReference)});
       if (hands_out()) builder_.step(kAll, {from(ours, Allow::kReference)}, {output(kAll)});
@@ -73,7 +73,7 @@ class Leaders {
   bool collects() const { return collective_ != Collective::kBroadcast; }
   bool hands_out() const { return collective_ != Collective::kReduce; }
 
-  /// The host's sum to the sinks.
+  /// Reduces the host's operands to the sinks.
   void collect(std::vector<End> sinks, bool is_complete) {
     const auto operand = [&](uint32_t number) {
       const uint32_t member = members()[number];
@@ -87,8 +87,7 @@ class Leaders {
                              std::move(sinks));
   }
 
-  /// The members that are to get the result, of which `sinks` takes as many as it has room for; the others
-  /// are returned.
+  /// Adds as many readers of the result to `sinks` as fit, and returns the remaining readers.
   std::vector<End> add_readers(std::vector<End>& sinks) const {
     std::vector<End> readers;
     for (const uint32_t member : members()) {
@@ -99,7 +98,7 @@ class Leaders {
     return readers;
   }
 
-  /// The only host: its leader does it all.
+  /// With one host, the leader alone does the work.
   void stay() {
     std::vector<End> sinks{output(kAll)};
     const std::vector<End> later = add_readers(sinks);
@@ -111,13 +110,13 @@ class Leaders {
     builder_.spread(kAll, output(kAll), later);
   }
 
-  /// The leaders' own algorithm, on the host's sum.
+  /// Runs the leaders' algorithm on the host's sum.
   void meet() {
     const bool has_sum = collects() && members().size() > 1;
     if (has_sum) collect({scratch({sum_, 1})}, false);
     std::vector<Step> steps = std::move(between_.lanes.at(0).steps);
     for (Step& step : steps) move_to_leaders(step, has_sum);
-    // What the last step moves is the result.
+    // The last step moves the result.
     const std::vector<End> later = add_readers(steps.back().sinks);
     for (Step& step : steps) {
       const Chunks data{step.first_chunk, step.chunk_count};
@@ -135,7 +134,7 @@ class Leaders {
       if (source.kind == EndKind::kLink) source.peer = leader(source.peer);
       if (source.kind == EndKind::kInput && has_sum) source = scratch({sum_, 1});
     }
-    // Scratch is overwritten in the next round.
+    // The next round overwrites scratch.
     const bool copies_sum = step.sources.size() == 1 && step.sources[0].kind == EndKind::kScratch;
     for (End& sink : step.sinks) {
       if (sink.kind != EndKind::kLink) continue;
@@ -154,7 +153,7 @@ class Leaders {
   Builder builder_;
 };
 
-/// The flat all-reduce of the leaders: one phase while one step can reduce all their messages.
+/// The leaders' flat all-reduce: one phase if one step can reduce all their messages.
 Plan make_between_all_reduce(const Request& request, const Facts& facts, uint32_t host) {
   const bool one_phase =
       request.rank_count <= kMaxStepSources || !supports_recursive_doubling(request, facts);
@@ -168,19 +167,22 @@ Plan make_between_barrier(const Request& request, const Facts& facts, uint32_t h
 
 }  // namespace
 
-/// Hierarchical all-reduce through leaders: a direct one-shot among them to 8 hosts, else recursive doubling.
+/// Hierarchical all-reduce through leaders: a direct one-shot among up to 8 leaders, else recursive doubling.
 /// Shapes: input and output are [count] of T; in place allowed.
-/// Cost: 2 latencies inside a host and 1 between hosts (above 8 hosts log2 H, and as recursive doubling); a
-/// leader sends H-1 messages to other hosts (log2 H). To 8 hosts of at most 8 ranks a leader has 3 steps,
-/// others 2. Scratch: the sum of the host, and as direct one-shot over the ranks of a host and over the
-/// hosts. Association: canonical where hosts are parts of the canonical tree (hosts_are_canonical) and the
-/// leaders' algorithm is. Errors: none of its own. Source: the leader-based collectives of Traeff, "Improved
-/// MPI all-to-all communication on a Giganet SMP cluster", 2002, and of MPICH and Open MPI.
+/// Cost: 2 latencies inside a host and 1 between hosts (above 8 hosts log2 H, and as recursive doubling). A
+/// leader sends H-1 messages to other hosts (log2 H above 8 hosts). Up to 8 hosts of at most 8 ranks, a
+/// leader has 3 steps and other ranks 2.
+/// Scratch: the host's sum; as direct one-shot over the ranks of a host and over the hosts.
+/// Association: canonical if the hosts are parts of the canonical tree (hosts_are_canonical) and the leaders'
+/// algorithm is canonical.
+/// Errors: none of its own.
+/// Source: the leader-based collectives of Traeff, "Improved MPI all-to-all communication on a Giganet SMP
+/// cluster", 2002, and of MPICH and Open MPI.
 Plan make_hierarchical_leaders_all_reduce(const Request& request, const Facts& facts, uint32_t rank) {
   return Leaders(request, facts, rank, make_between_all_reduce).make();
 }
 
-/// Hierarchical barrier: as the all-reduce, with dissemination above 8 hosts.
+/// Hierarchical barrier: as the all-reduce, but with dissemination above 8 hosts.
 /// Shapes: input and output are [1] of uint8; in place allowed.
 /// Cost: 2 latencies inside a host and 1 between hosts (above 8 hosts ceil(log2 H)).
 /// Scratch: as the all-reduce.
@@ -190,23 +192,25 @@ Plan make_hierarchical_barrier(const Request& request, const Facts& facts, uint3
   return Leaders(request, facts, rank, make_between_barrier).make();
 }
 
-/// Hierarchical reduce, with a binomial tree of leaders; the root leads its host.
+/// Hierarchical reduce with a binomial tree of leaders. The root leads its host.
 /// Shapes: input and (at the root) output are [count] of T; in place at the root allowed.
 /// Cost: 1 latency inside a host and floor(log2 H) between hosts; every host but the root's sends the message
 /// once.
-/// Scratch: the sum of the host, and as direct one-shot over the ranks of a host, and as binomial reduce.
-/// Association: canonical where hosts are parts of the canonical tree (hosts_are_canonical).
+/// Scratch: the host's sum; as direct one-shot over the ranks of a host; as binomial reduce.
+/// Association: canonical if the hosts are parts of the canonical tree (hosts_are_canonical).
 /// Errors: none of its own.
 /// Source: as the all-reduce.
 Plan make_hierarchical_binomial_reduce(const Request& request, const Facts& facts, uint32_t rank) {
   return Leaders(request, facts, rank, make_binomial_reduce).make();
 }
 
-/// Hierarchical broadcast, with a binomial tree of leaders; the root leads its host.
+/// Hierarchical broadcast with a binomial tree of leaders. The root leads its host.
 /// Shapes: input (at the root) and output are [count] of T; in place at the root allowed.
-/// Cost: floor(log2 H) latencies between hosts and 1 inside a host; every host but the root's receives the
-/// message once, the root's sends it ceil(log2 H) times. Scratch: none. Errors: none of its own. Source: as
-/// the all-reduce.
+/// Cost: floor(log2 H) latencies between hosts and 1 inside a host. Every host but the root's receives the
+/// message once, and the root's host sends it ceil(log2 H) times.
+/// Scratch: none.
+/// Errors: none of its own.
+/// Source: as the all-reduce.
 Plan make_hierarchical_binomial_broadcast(const Request& request, const Facts& facts, uint32_t rank) {
   return Leaders(request, facts, rank, make_binomial_broadcast).make();
 }

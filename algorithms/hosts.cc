@@ -7,7 +7,7 @@
 namespace tutti::generators {
 namespace {
 
-/// Ranks on the hosts before `host`, where hosts are ranges of ranks.
+/// Number of ranks on the hosts before `host`. Hosts must be ranges of ranks.
 uint32_t first_rank(std::span<const uint32_t> host_of, uint32_t host) {
   return static_cast<uint32_t>(std::lower_bound(host_of.begin(), host_of.end(), host) - host_of.begin());
 }

@@ -1,7 +1,7 @@
-// Hosts: which ranks share a host, for algorithms that talk differently inside one and between two.
+// Hosts: which ranks share a host. For algorithms that work differently inside a host and between hosts.
 //
-// Ranks are numbered within their host in rank order; ranks of two hosts with one number are counterparts.
-// Hosts may have different numbers of ranks, placed in any order.
+// Ranks are numbered within their host in rank order. Ranks with equal numbers on two hosts are counterparts.
+// Hosts may have different numbers of ranks, in any order.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tutti::generators {
 
 class Hosts {
  public:
-  /// knows_hosts() holds. Time and memory proportional to the rank count.
+  /// knows_hosts() must hold. Time and memory are proportional to the rank count.
   Hosts(const Request& request, const Facts& facts);
 
   uint32_t count() const { return static_cast<uint32_t>(first_.size()) - 1; }
@@ -27,25 +27,25 @@ class Hosts {
   uint32_t most_ranks() const { return most_ranks_; }
   /// The rank's number within its host.
   uint32_t number(uint32_t rank) const { return number_[rank]; }
-  /// The rank of `host` with the number of `rank`, modulo the ranks that the host has.
+  /// The rank of `host` with the number of `rank`, modulo the number of ranks on `host`.
   uint32_t counterpart(uint32_t host, uint32_t rank) const {
     return ranks_[first_[host] + number_[rank] % size(host)];
   }
 
  private:
   std::span<const uint32_t> host_of_;
-  std::vector<uint32_t> first_;   ///< where each host begins in ranks_, and the end
+  std::vector<uint32_t> first_;   ///< each host's first index in ranks_, then the end
   std::vector<uint32_t> ranks_;   ///< by host
   std::vector<uint32_t> number_;  ///< by rank
   uint32_t most_ranks_ = 1;
 };
 
-/// Whether the facts say where every rank of the request is. Does not allocate.
+/// Whether the facts give the host of every rank of the request. Does not allocate.
 bool knows_hosts(const Request& request, const Facts& facts);
 
-/// Whether reducing each host's ranks in rank order, and these sums in the order of hosts, each in its
-/// canonical tree, is the canonical tree over all ranks. So it is where hosts are ranges of ranks at which
-/// that tree splits, e.g. of equal powers of two. Does not allocate.
+/// Whether this reduction equals the canonical tree over all ranks: first each host's ranks in rank order,
+/// then these sums in the order of hosts, each in its canonical tree. True if the hosts are ranges of ranks
+/// at which that tree splits, e.g. of equal powers of two. Does not allocate.
 bool hosts_are_canonical(const Facts& facts);
 
 }  // namespace tutti::generators

@@ -1,6 +1,6 @@
-// Multicast: the switch between the devices does what the ranks of direct_two_shot do themselves. A rank
-// loads the sum of all contributions in one access (collect), and stores a result into every rank's memory in
-// one (publish). A byte passes each device's port once in either direction, whatever the number of ranks.
+// Multicast: the switch between the devices does the work of the ranks in direct_two_shot. A rank loads the
+// sum of all contributions in one access (collect), and stores a result in every rank's memory in one access
+// (publish). A byte passes each device's port once in each direction, for any number of ranks.
 #include "plan/multicast.h"
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
@@ -12,7 +12,7 @@ End contribution_to(uint32_t collector) {
   return to(collector, Allow::kCopy, kCollectChannel);
 }
 
-/// Steps in which everybody gives chunk q of its input to rank q, the own one last.
+/// Steps in which every rank gives chunk q of its input to rank q, and its own chunk last.
 void contribute(Builder& builder, const Request& request, uint32_t rank) {
   for (uint32_t i = 1; i <= request.rank_count; ++i) {
     const Chunks chunk{(rank + i) % request.rank_count, 1};
@@ -22,7 +22,7 @@ void contribute(Builder& builder, const Request& request, uint32_t rank) {
 
 }  // namespace
 
-/// Messages are copied: what is in the users' buffers, the switch does not reach.
+/// Messages are copied, because the switch cannot reach the users' buffers.
 bool supports_multicast(const Request& request, const Facts& facts) {
   if (!facts.can_multicast) return false;
   if (!reduces(request.collective)) return true;
@@ -31,8 +31,9 @@ bool supports_multicast(const Request& request, const Facts& facts) {
 
 /// Multicast all-reduce: every rank collects one chunk and publishes the result.
 /// Shapes: input and output are [count] of T; in place allowed; the last chunks may be short or empty.
-/// Cost: 2P steps, two message latencies; a rank writes the message to its own memory for others to collect,
-/// collects 1/P of it and publishes that. Scratch: none.
+/// Cost: 2P steps, two message latencies; a rank writes the message to its own memory, collects 1/P of the
+/// message and publishes that part.
+/// Scratch: none.
 /// Association: the hardware's own.
 /// Errors: none of its own.
 /// Source: Klenk et al., "An in-network architecture for accelerating shared-memory multiprocessor
@@ -94,9 +95,10 @@ Plan make_multicast_broadcast(const Request& request, const Facts&, uint32_t ran
   return builder.take();
 }
 
-/// Multicast reduce: the root collects.
+/// Multicast reduce: the root collects the message.
 /// Shapes: input and output (of the root) are [count] of T; in place allowed.
-/// Cost: at most 2 steps, one message latency; the root receives the message once. Scratch: none.
+/// Cost: at most 2 steps, one message latency; the root receives the message once.
+/// Scratch: none.
 /// Association: the hardware's own.
 /// Errors: none of its own.
 /// Source: as multicast all-reduce.

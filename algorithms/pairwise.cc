@@ -1,5 +1,5 @@
-// Pairwise exchange: in every phase the ranks form pairs that exchange one block each. One message at a
-// time on every link and at every rank: no rank is overrun, and a block is overwritten only after it was
+// Pairwise exchange: in every phase the ranks form pairs that exchange one block each. Every link and every
+// rank has one message at a time, so no rank is overloaded, and a block is overwritten only after it was
 // sent.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
@@ -8,12 +8,12 @@ namespace tutti::generators {
 
 /// Pairwise exchange all-to-all. Blocks may differ in size.
 /// Shapes: input and output are [P * count] of T; in place allowed.
-/// Cost: 2P-1 steps, P-1 latencies (about P where P is no power of two: every rank rests once); each rank
-/// sends and receives P-1 blocks.
+/// Cost: 2P-1 steps, P-1 latencies (about P if P is no power of two: every rank pauses once); each rank sends
+/// and receives P-1 blocks.
 /// Scratch: none.
 /// Errors: none of its own.
-/// Source: pairing by xor: Thakur, Rabenseifner & Gropp 2005; for other rank counts the round-robin
-/// tournament, rank r meets (phase - r) mod P.
+/// Source: pairs by xor: Thakur, Rabenseifner & Gropp 2005; for other rank counts the round-robin tournament,
+/// in which rank r meets (phase - r) mod P.
 Plan make_pairwise_all_to_all(const Request& request, const Facts&, uint32_t rank) {
   const uint32_t rank_count = request.rank_count;
   const bool by_xor = floor_power(rank_count) == rank_count;

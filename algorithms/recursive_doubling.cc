@@ -1,5 +1,5 @@
-// Recursive doubling: an all-gather in log2 P phases. Neighbours exchange first; what a rank has is always
-// an aligned, contiguous range of blocks, so nothing passes through scratch.
+// Recursive doubling: an all-gather in log2 P phases. Neighbours exchange first. A rank always has an
+// aligned, contiguous range of blocks, so no block passes through scratch.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
@@ -14,7 +14,7 @@ class RecursiveDoubling {
         fold_(request.rank_count, 2),
         group_(fold_.group_of(rank)),
         builder_(request, rank) {
-    // The longest message: everything where ranks are folded, else half the blocks.
+    // The longest message is all blocks if ranks are folded, else half the blocks.
     const bool folds = fold_.groups() != rank_count_;
     window_ = window_of(folds ? rank_count_ : rank_count_ / 2, facts);
     builder_.slots_needed(window_);
@@ -49,7 +49,7 @@ class RecursiveDoubling {
     const uint32_t peer_begin = begin ^ distance;
     const uint32_t peer = partner(distance);
     Chunks sent = fold_.blocks(begin, begin + distance);
-    // The step that copied our block has sent it as well.
+    // The step that copied the rank's own block has also sent it.
     if (distance == 1 && !has_member) sent.count = 0;
     exchange(
         sent, fold_.blocks(peer_begin, peer_begin + distance), distance == 1 ? 1 : window_,
@@ -84,9 +84,9 @@ class RecursiveDoubling {
 
 /// Recursive doubling all-gather. Blocks may differ in size.
 /// Shapes: input is [count], output [P * count] of T; in place allowed.
-/// Cost: 2 log2 P steps while half the blocks fit the slots of a link, log2 P latencies; each rank sends
-/// P-1 blocks. Where P is no power of two, P - 2^m ranks give their block to a neighbour and get all others
-/// from it: two latencies more (bruck needs none).
+/// Cost: 2 log2 P steps if half the blocks fit the slots of a link, log2 P latencies; each rank sends P-1
+/// blocks. If P is no power of two, P - 2^m ranks send their block to a neighbour and receive all other
+/// blocks from it: two more latencies (bruck needs none).
 /// Scratch: none.
 /// Errors: none of its own.
 /// Source: Thakur, Rabenseifner & Gropp 2005.

@@ -1,5 +1,5 @@
-// Recursive halving: a reduce-scatter in log2 P phases. Ranks far apart exchange first, so that what a rank
-// keeps is always a contiguous range of blocks around its own.
+// Recursive halving: a reduce-scatter in log2 P phases. Distant ranks exchange first, so a rank always keeps
+// a contiguous range of blocks around its own block.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
@@ -14,7 +14,7 @@ class RecursiveHalving {
         fold_(request.rank_count, 2),
         group_(fold_.group_of(rank)),
         builder_(request, rank) {
-    // The longest message: everything where ranks are folded, else half the blocks.
+    // The longest message is all blocks if ranks are folded, else half the blocks.
     window_ = window_of(folds() ? rank_count_ : rank_count_ / 2, facts);
     builder_.slots_needed(window_).scratch_chunks(rank_count_).canonical(fold_.groups() == 2);
   }
@@ -42,7 +42,8 @@ class RecursiveHalving {
  private:
   bool folds() const { return fold_.groups() != rank_count_; }
 
-  /// What a message of a phase travels as: the first phase of a rank that folds nobody reads the input.
+  /// How a message of a phase travels. Only the first phase of a rank without a folded member reads the
+  /// input.
   Allow allow_for(uint32_t group, uint32_t distance) const {
     const bool from_input = distance == fold_.groups() / 2 && fold_.size(group) == 1;
     return from_input ? Allow::kReference : Allow::kCopy;
@@ -65,7 +66,8 @@ class RecursiveHalving {
           builder_.step(piece, in_order(!is_upper, own(piece), other), {scratch(piece)});
           return;
         }
-        // The last phase, block by block: ours, and that of the rank that folded into us.
+        // The last phase, block by block: the rank's own block, and the block of the rank that folded into
+        // it.
         const End sink = piece.first == rank_ ? output({0, 1}) : to(rank_ + 1, Allow::kCopy);
         builder_.finish(piece, in_order(!is_upper, own(piece), other), {sink});
       };
@@ -95,9 +97,9 @@ bool supports_recursive_halving(const Request& request, const Facts&) {
 
 /// Recursive halving reduce-scatter.
 /// Shapes: input is [P * count], output [count] of T, equal blocks; in place allowed.
-/// Cost: 2 log2 P steps while half the blocks fit the slots of a link, log2 P latencies; each rank sends
-/// P-1 blocks. Where P is no power of two, P - 2^m ranks first send all their blocks to a neighbour and get
-/// theirs from it: two latencies more.
+/// Cost: 2 log2 P steps if half the blocks fit the slots of a link, log2 P latencies; each rank sends P-1
+/// blocks. If P is no power of two, P - 2^m ranks first send all their blocks to a neighbour and receive
+/// their result from it: two more latencies.
 /// Scratch: P chunks.
 /// Association: its own above three ranks.
 /// Errors: none of its own.

@@ -1,8 +1,8 @@
 // Recursive halving and doubling (Rabenseifner): a reduce-scatter that halves the data in every phase, then
-// an all-gather that doubles it back. As few bytes as the ring, in 2 log2 P latencies.
+// an all-gather that doubles the data again. Moves as few bytes as the ring, in 2 log2 P latencies.
 //
-// Neighbours exchange first and the distance doubles, so that after each phase a rank's sums cover an
-// aligned subtree of ranks: with the lower half as left operand that is the canonical tree.
+// Neighbours exchange first, and the distance doubles. So after each phase a rank's sums cover an aligned
+// subtree of ranks. With the lower half as left operand this is the canonical tree.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
@@ -17,9 +17,9 @@ class HalvingDoubling {
         group_(fold_.group_of(rank)),
         all_{0, fold_.groups()},
         builder_(request, rank) {
-    // The longest message: everything where ranks are folded, else the first half. Two, because the step
-    // that completes a chunk receives from the very rank to which it sends, whose chunk before may still
-    // wait there.
+    // The longest message is all chunks if ranks are folded, else the first half. At least two slots, because
+    // the step that completes a chunk receives from the rank to which the step sends, and that rank's
+    // previous chunk may still wait on the link.
     const bool folds = fold_.groups() != request.rank_count;
     window_ = window_of(std::max(2u, folds ? fold_.groups() : fold_.groups() / 2), facts);
     builder_.chunks_per_block(fold_.groups()).slots_needed(window_).canonical(fold_.is_canonical());
@@ -49,7 +49,7 @@ class HalvingDoubling {
   }
 
  private:
-  // Every chunk that is sent is overwritten, if at all, only by what its receiver makes of it.
+  // A sent chunk is overwritten only by the result that its receiver makes of it.
   static End reference_to(uint32_t peer) { return to(peer, Allow::kReference); }
   static End reference_from(uint32_t peer) { return from(peer, Allow::kReference); }
 
@@ -60,10 +60,10 @@ class HalvingDoubling {
 
   uint32_t partner(uint32_t distance) const { return fold_.first_rank(group_ ^ distance); }
 
-  /// Whether a chunk's result is sent by the step that completes it.
+  /// Whether the step that completes a chunk also sends the result.
   bool sends_at_once() const { return window_ >= 2; }
 
-  /// Leaves one chunk, complete, in kept_ and, if sends_at_once(), on its way to the last partner.
+  /// Leaves one complete chunk in kept_. If sends_at_once(), the chunk is on its way to the last partner.
   void halve(bool sums_in_output) {
     kept_ = all_;
     for (uint32_t distance = 1; distance < fold_.groups(); distance *= 2) {
@@ -124,11 +124,11 @@ bool supports_recursive_halving_doubling(const Request& request, const Facts&) {
 /// Recursive halving and doubling all-reduce.
 /// Shapes: input and output are [count] of T; in place allowed; cut into 2^m <= P chunks, the last may be
 /// short.
-/// Cost: 4 log2 P - 1 steps while half the chunks fit the slots of a link, 2 log2 P latencies; each rank
-/// sends 2(P-1)/P of the message. Where P is no power of two, P - 2^m ranks send everything to a neighbour
-/// and get everything back: two latencies more.
+/// Cost: 4 log2 P - 1 steps if half the chunks fit the slots of a link, 2 log2 P latencies; each rank sends
+/// 2(P-1)/P of the message. If P is no power of two, P - 2^m ranks send the message to a neighbour and
+/// receive the result from it: two more latencies.
 /// Scratch: none.
-/// Association: canonical for powers of two and where the fold fits the canonical tree (3, 6, 7, 12, ...).
+/// Association: canonical for powers of two and if the fold fits the canonical tree (3, 6, 7, 12, ...).
 /// Errors: none of its own.
 /// Source: Rabenseifner, "Optimization of collective reduction operations", 2004.
 Plan make_recursive_halving_doubling(const Request& request, const Facts& facts, uint32_t rank) {

@@ -1,14 +1,14 @@
-// Recursive multiplying: in each phase groups of k ranks exchange what they have, all with all, so that
-// after log_k P phases everybody has the sum of everybody. With k = 2 it is recursive doubling. The fewest
-// latencies where messages go one at a time; a higher radix trades more messages for fewer phases.
+// Recursive multiplying: in each phase groups of k ranks exchange their sums, all with all. After log_k P
+// phases every rank has the sum of all ranks. With k = 2 it is recursive doubling. Has the fewest latencies
+// if messages go one at a time. A higher radix needs fewer phases but more messages.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
 namespace tutti::generators {
 namespace {
 
-/// Makes the plan of one rank. Ranks beyond the largest power of the radix are folded into groups, whose
-/// leaders run the phases.
+/// Makes the plan of one rank. Ranks beyond the largest power of the radix are folded into groups. The
+/// groups' leaders run the phases.
 class RecursiveMultiplying {
  public:
   RecursiveMultiplying(uint32_t radix, const Request& request, uint32_t rank)
@@ -27,7 +27,7 @@ class RecursiveMultiplying {
       builder_.step(kAll, {from(leader, Allow::kReference)}, {output(kAll)});
       return builder_.take();
     }
-    // One rank's own operand is read from the input for as long as the output holds no partial sum.
+    // A rank reads its own operand from the input until the output holds a partial sum.
     std::vector<End> operands{input(kAll)};
     for (uint32_t i = 1; i < fold_.size(group_); ++i) operands.push_back(from(rank_ + i, Allow::kReference));
     for (uint32_t distance = 1; distance < fold_.groups(); distance *= radix_) {
@@ -42,8 +42,8 @@ class RecursiveMultiplying {
  private:
   static constexpr Chunks kAll{0, 1};
 
-  /// Reduces `operands` and shows the result to the others of the phase; returns the phase's operands, in
-  /// rank order. Partial sums are overwritten in the next phase, so they travel as copies.
+  /// Reduces `operands` and sends the result to the other ranks of the phase. Returns the phase's operands,
+  /// in rank order. The next phase overwrites partial sums, so they travel as copies.
   std::vector<End> meet(std::vector<End> operands, uint32_t distance) {
     const uint32_t digit = group_ / distance % radix_;
     std::vector<End> sinks;
@@ -89,12 +89,12 @@ bool supports_recursive_multiplying_4(const Request& request, const Facts&) {
 
 /// Recursive doubling all-reduce: in phase i ranks 2^i apart exchange their sums.
 /// Shapes: input and output are [count] of T; in place allowed.
-/// Cost: 1 + log2 P steps, log2 P latencies; each rank sends log2 P messages. For other rank counts P - 2^m
-/// ranks give their operand to a neighbour and get the result from it: at most two latencies and, for those
-/// neighbours, one message more.
+/// Cost: 1 + log2 P steps, log2 P latencies; each rank sends log2 P messages. If P is no power of two, P -
+/// 2^m ranks send their operand to a neighbour and receive the result from it: at most two more latencies,
+/// and one more message for those neighbours.
 /// Scratch: none.
-/// Association: canonical for powers of two and where the fold fits the canonical tree (3, 6, 7, 12, 14,
-/// 15, ...).
+/// Association: canonical for powers of two and if the fold fits the canonical tree (3, 6, 7, 12, 14, 15,
+/// ...).
 /// Errors: none of its own.
 /// Source: Thakur, Rabenseifner & Gropp, "Optimization of collective communication operations in MPICH",
 /// 2005.
@@ -119,7 +119,7 @@ Plan make_recursive_multiplying_3(const Request& request, const Facts&, uint32_t
 /// Cost: 1 + log4 P steps, log4 P latencies; each rank sends 3 log4 P messages; the fold as recursive
 /// doubling, with groups of up to 4.
 /// Scratch: none.
-/// Association: canonical for powers of two and where the fold fits.
+/// Association: canonical for powers of two and if the fold fits.
 /// Errors: none of its own.
 /// Source: Ruefenacht, Bull & Booth 2017.
 Plan make_recursive_multiplying_4(const Request& request, const Facts&, uint32_t rank) {

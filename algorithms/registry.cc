@@ -13,7 +13,7 @@ namespace {
 using Make = Plan (*)(const Request& request, const Facts& facts, uint32_t rank);
 using Supports = bool (*)(const Request& request, const Facts& facts);
 
-/// A name as a template argument, so that a plan can say what made it.
+/// A name as a template argument. A plan gets the name of its algorithm this way.
 template <size_t kSize>
 struct Name {
   constexpr Name(const char (&text)[kSize]) { std::copy_n(text, kSize, characters); }  // NOLINT: implicit
@@ -22,7 +22,7 @@ struct Name {
   char characters[kSize];
 };
 
-/// The plan of `rank`, with its name. One rank copies, whatever the algorithm.
+/// The plan of `rank`, with its name. With one rank every algorithm is a copy.
 template <Name kName, Make kMake>
 Plan make(const Request& request, const Facts& facts, uint32_t rank) {
   Plan plan;
@@ -44,7 +44,7 @@ struct NameHolder {
 
 enum class Blocks : uint8_t { kAny, kEqual };
 
-/// One row; a generator that needs equal blocks refuses variable counts in its supports function.
+/// One row. If a generator needs equal blocks, its supports function refuses variable counts.
 template <Name kName, Make kMake, Supports kSupports>
 constexpr Algorithm row(Collective collective, Blocks blocks) {
   return {.name = NameHolder<kName>::kHeld.view(),

@@ -1,9 +1,9 @@
-// Ring: every rank talks to its two neighbours only, and every link carries the same bytes at the same
-// time. The fewest bytes any algorithm can move, for P-1 latencies a pass.
+// Ring: every rank exchanges messages only with its two neighbours, and every link carries the same bytes at
+// the same time. No algorithm moves fewer bytes. One pass takes P-1 latencies.
 //
-// A step receives a chunk, works on it and sends it on at once. A link therefore holds one chunk that is
-// not yet read while the next one is written: two chunks, hence slots_needed 2. With one, every rank would
-// wait for its right neighbour to read first.
+// A step receives a chunk, works on the chunk and sends it at once. So a link holds one unread chunk while
+// the next chunk is written: slots_needed is 2. With one slot, every rank would wait for its right neighbour
+// to read first.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
@@ -20,8 +20,8 @@ struct Ring {
   uint32_t previous() const { return back(1); }
   /// The rank `distance` <= rank_count places before this one.
   uint32_t back(uint32_t distance) const { return (rank + rank_count - distance) % rank_count; }
-  /// What came around the ring and this rank's own operand. Two ranks can keep rank order, which makes
-  /// their ring canonical; with more, chunks start at different ranks.
+  /// The received sum and this rank's own operand. Two ranks can keep rank order, so their ring is canonical.
+  /// With more ranks, chunks start at different ranks.
   std::vector<End> operands(End own, End received) const {
     return in_order(rank_count == 2 && rank == 0, own, received);
   }
@@ -46,8 +46,8 @@ Plan make_ring_all_reduce(const Request& request, const Facts&, uint32_t rank) {
   Builder builder(request, rank);
   builder.chunks_per_block(rank_count).slots_needed(kRingSlots).canonical(rank_count <= 2);
   const auto chunk = [&](uint32_t distance) { return Chunks{ring.back(distance), 1}; };
-  // The first message is our input, which is overwritten only when its sum has come around; sums on their
-  // way exist in no buffer.
+  // The first message is the rank's input. Only the finished sum overwrites the input. Sums on their way are
+  // in no buffer.
   const auto allow = [&](uint32_t message) {
     return message == 0 || message >= rank_count - 1 ? Allow::kReference : Allow::kCopy;
   };

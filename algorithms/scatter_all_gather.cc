@@ -1,6 +1,6 @@
-// Scatter and all-gather: a broadcast of a long message. The root scatters one chunk a rank down a binomial
-// tree, then the ranks pass the chunks around a ring. Each link carries the message once, in log2 P + P-1
-// latencies.
+// Scatter and all-gather: a broadcast of a long message. The root scatters one chunk for each rank down a
+// binomial tree. Then the ranks pass the chunks around a ring. Each link carries the message once, in log2 P
+// + P-1 latencies.
 #include "algorithms/binomial_tree.h"
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
@@ -8,10 +8,10 @@
 namespace tutti::generators {
 namespace {
 
-// The ring receives and sends on in one step: see ring.cc.
+// The ring receives and sends in one step: see ring.cc.
 constexpr uint32_t kRingSlots = 2;
 
-/// Chunks are numbered by positions of the tree, so a subtree's chunks are consecutive.
+/// Chunks have the numbers of the tree's positions, so a subtree's chunks are consecutive.
 class ScatterAllGather {
  public:
   ScatterAllGather(const Request& request, const Facts& facts, uint32_t rank)
@@ -32,7 +32,7 @@ class ScatterAllGather {
   }
 
  private:
-  // Every chunk is written once, so all may be carried by reference.
+  // Every chunk is written once, so every message may travel by reference.
   End send_to(uint32_t position) const { return to(tree_.rank(position), Allow::kReference); }
   End receive_from(uint32_t position) const { return from(tree_.rank(position), Allow::kReference); }
   End had(Chunks chunks) const { return position_ == 0 ? input(chunks) : output(chunks); }
@@ -53,8 +53,8 @@ class ScatterAllGather {
     }
   }
 
-  /// An all-gather around the ring in which nobody gets what the tree has brought; the root, which has all,
-  /// gets nothing.
+  /// An all-gather around the ring. No rank receives chunks that the tree has brought, so the root receives
+  /// nothing.
   void pass_around() {
     const uint32_t next = (position_ + 1) % rank_count_;
     for (uint32_t i = 0; i < rank_count_; ++i) {
@@ -85,10 +85,9 @@ bool supports_scatter_all_gather(const Request&, const Facts& facts) {
 }
 
 /// Scatter and all-gather broadcast.
-/// Shapes: input (at the root) and output are [count] of T; in place at the root allowed; cut into P
-/// chunks.
-/// Cost: at most P + log2 P steps, log2 P + P-1 latencies; the root sends under two messages' bytes, the
-/// others about one.
+/// Shapes: input (at the root) and output are [count] of T; in place at the root allowed; cut into P chunks.
+/// Cost: at most P + log2 P steps, log2 P + P-1 latencies; the root sends less than two messages' bytes,
+/// other ranks about one message's.
 /// Scratch: none.
 /// Errors: none of its own.
 /// Source: van de Geijn, in Barnett et al., "Interprocessor collective communication library (InterCom)",

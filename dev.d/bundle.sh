@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # Bundle: binaries that run on another x86-64 Linux of the same or newer glibc. Sourced by ./dev.
 #
-# bin/ holds the programs and tests, lib/ the library and every shared library they need besides glibc, found
-# by a relative run path. The check starts a copy of the bundle elsewhere with an empty environment.
+# bin/ holds the programs and tests. lib/ holds the library and every other shared library that they need, except
+# glibc; a relative run path finds lib/. The check runs a copy of the bundle elsewhere, with an empty environment.
 
-# Part of glibc: must come from the machine it runs on.
+# Parts of glibc, which must come from the machine that runs the bundle.
 GLIBC_PARTS='^(ld-linux-x86-64|libc|libm|libmvec|libdl|librt|libpthread|libresolv|libutil|libanl)\.so'
 
 bundle_programs() {
@@ -12,7 +12,7 @@ bundle_programs() {
     -exec sh -c 'head -c4 "$1" | grep -q ELF' _ {} \; -print 2>/dev/null
 }
 
-# needed_libraries FILE...: paths of the shared libraries they load, glibc's aside.
+# needed_libraries FILE...: paths of the shared libraries that the files load, without glibc's.
 needed_libraries() {
   local path
   ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r path; do
@@ -22,13 +22,13 @@ needed_libraries() {
 
 glibc_needed() { objdump -T "$@" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n1; }
 
-# bundle_licences FOLDER LIBRARY...: the terms of what is passed on.
+# bundle_licences FOLDER LIBRARY...: copies the licences of the bundled libraries.
 bundle_licences() {
   local folder=$1 library package
   shift
   command -v dpkg-query >/dev/null || return 0
   for library in "$@"; do
-    # Where /lib is a link to /usr/lib, a package may have registered either path; no package: no terms to copy.
+    # If /lib is a link to /usr/lib, a package may have registered either path. No package: no licence to copy.
     package=$(dpkg-query -S "$(readlink -f "$library")" "/lib/${library#*/lib/}" 2>/dev/null | cut -d: -f1 | head -n1) || true
     if [[ -n $package && -r /usr/share/doc/$package/copyright ]]; then
       cp "/usr/share/doc/$package/copyright" "$folder/$package.txt"
@@ -56,7 +56,7 @@ lib/ also holds the shared libraries that the programs need; licences/ their ter
 TEXT
 }
 
-# In a folder of its own: lib/ on a search path must not take the place of another libnccl.so.2.
+# In its own folder: lib/ on a search path must not replace another libnccl.so.2.
 bundle_nccl() {
   [[ -e $BUILD/plugins/nccl/libnccl.so.2 ]] || return 0
   mkdir -p "$1/lib/nccl" "$1/include/nccl"
@@ -89,11 +89,11 @@ bundle_fill() {
   bundle_readme "$version" "$(glibc_needed "$folder"/bin/* "$folder"/lib/*.so.* | cut -d_ -f2)" >"$folder/README"
 }
 
-# A copy elsewhere, an empty environment: every program finds its libraries inside, the benchmark runs.
+# Runs a copy elsewhere, with an empty environment: every program finds its libraries inside, and the benchmark runs.
 bundle_check() {
   local copy outside
   copy=$(mktemp -d)
-  # shellcheck disable=SC2064 # the folder of now
+  # shellcheck disable=SC2064 # expand the folder now
   trap "rm -rf '$copy'" EXIT
   cp -a "$1/." "$copy/"
   outside=$(needed_libraries "$copy"/bin/* | grep -v "^$copy/" || true)

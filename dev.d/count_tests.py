@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Adds up test cases over build folders and prints the closing line `N passed, N failed[, N skipped]`.
 
-A Meson test counts as its GoogleTest cases (test-results/NAME.xml), else as its TAP lines, else as one. A test
-that failed without naming a case (it crashed, hung or would not start) counts as one failure. Status 0 only when
-something ran and nothing failed.
+A Meson test counts as its GoogleTest cases (test-results/NAME.xml), else as its TAP lines, else as one case. A test
+that failed without a failed case (a crash, a hang, no start) counts as one failure. Status 0 only if some case ran and
+none failed.
 """
 
 import json
@@ -27,7 +27,7 @@ class Count:
 
 
 def count_xml(path):
-    """GoogleTest's report; None when there is none or it was cut short."""
+    """Reads GoogleTest's report. None if it is missing or incomplete."""
     try:
         root = ElementTree.parse(path).getroot()
     except (OSError, ElementTree.ParseError):
@@ -46,12 +46,12 @@ def count_xml(path):
 
 
 def count_tap(text):
-    """TAP lines; None when the text holds no TAP plan."""
+    """Counts TAP lines. None if the text has no TAP plan."""
     if not re.search(r"^1\.\.\d+", text, re.MULTILINE):
         return None
     count = Count()
-    for verdict, rest in re.findall(r"^(ok|not ok)\b(.*)$", text, re.MULTILINE):
-        if verdict == "not ok":
+    for outcome, rest in re.findall(r"^(ok|not ok)\b(.*)$", text, re.MULTILINE):
+        if outcome == "not ok":
             count.failed += 1
         elif re.search(r"#\s*skip", rest, re.IGNORECASE):
             count.skipped += 1
@@ -61,7 +61,7 @@ def count_tap(text):
 
 
 def count_test(entry, results):
-    """One line of Meson's testlog.json."""
+    """Counts one line of Meson's testlog.json."""
     name = entry["name"].rsplit(" / ", 1)[-1]
     result = entry["result"]
     if result == "SKIP":

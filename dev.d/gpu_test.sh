@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# What a machine with a GPU is needed for, from the folder of `./dev bundle` alone, on the machine's own driver: nothing
-# is built or fetched. Exit status: 0 good, 1 something failed, 2 the machine has no GPU or the command is wrong.
+# Runs the checks that need a GPU, from the folder of `./dev bundle` alone, on the machine's own driver. Builds and
+# fetches nothing. Exit status: 0 good, 1 something failed, 2 the machine has no GPU or the command is wrong.
 #
-#   gpu-test [full]           the tests of CUDA, then the table below
+#   gpu-test [full]           the CUDA tests, then the table below
 #   gpu-test perf [BYTES [N [K...]]]
-#                             only the table: K ranks on one GPU (2 4 8), as shares of what copying on it allows,
-#                             measured in the same run; messages of BYTES a rank (256M), of a 256th of it (1M), and
-#                             from 8 B to a 32768th of it (8K); N iterations (20)
+#                             only the table: K ranks on one GPU (2 4 8), as shares of the copy bandwidth in the same
+#                             run; messages of BYTES a rank (256M), of a 256th of it (1M), and from 8 B to a 32768th of
+#                             it (8K); N iterations (20)
 #
-# Each part runs under a watchdog: the library's own deadlines end an operation that hangs, the tests and tools end a
-# process that does, and `timeout` ends the part. With compute-sanitizer on the machine a small part of the tests runs
-# again under it.
+# Each part runs under a watchdog. The library's own deadlines end a hanging operation; the tests and tools end a
+# hanging process; `timeout` ends the part. If the machine has compute-sanitizer, some tests run again under it.
 set -euo pipefail
 FOLDER=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SECONDS_A_GROUP=1200
@@ -18,7 +17,7 @@ SECONDS_A_ROW=120
 RESULTS=$(mktemp -d)
 trap 'rm -rf "$RESULTS"' EXIT
 
-# What asks for nothing that a GPU could not give; the others need the driver that pretends.
+# Tests that a real GPU can pass; the other tests need the fake driver.
 TESTS='DeviceTest.*:GroupTest.*:DeviceFailureTest.*:ProcessesTest.RanksOfSeveralProcessesShareADevice:PeerToPeerTest.AProgramsOwnMemoryIsSharedFromItsMiddle'
 TESTS+=':StagedTest.EveryCollectiveGivesItsResultOnOneDeviceAndInHostMemory:StagedTest.OperationsKeep*:StagedTest.ManyQueued*:StagedTest.ACaptured*'
 TESTS+=':StagedTest.APart*:StagedFailureTest.*'
@@ -27,12 +26,12 @@ SMALL='ProcessesTest.RanksOfSeveralProcessesShareADevice'
 passed=0
 failed=0
 
-# group NAME FILTER [COMMAND...]: runs the tests of FILTER, under COMMAND.
+# group NAME FILTER [COMMAND...]: runs the tests that FILTER selects, under COMMAND.
 group() {
   local name=$1 filter=$2 output=$RESULTS/$1.xml
   shift 2
   echo "== $name"
-  # Queues enough for all streams; read when a context is made.
+  # Enough queues for all streams. The driver reads this when it makes a context.
   if CUDA_DEVICE_MAX_CONNECTIONS=32 GTEST_OUTPUT="xml:$output" GTEST_BRIEF=1 timeout -k 10 "$SECONDS_A_GROUP" \
     "$@" "$FOLDER/bin/test_cuda" --gtest_filter="$filter"; then
     passed=$((passed + $(grep -c '<testcase ' "$output" || true)))
@@ -52,7 +51,7 @@ run_tests() {
       group "$tool" "$SMALL" "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 1
     done
   else
-    echo "compute-sanitizer is not on this machine: memcheck and racecheck are left out"
+    echo "compute-sanitizer is not on this machine: memcheck and racecheck are skipped"
   fi
 }
 
@@ -64,9 +63,9 @@ tool() {
     -T $((SECONDS_A_ROW - 20)) "$@"
 }
 
-# measure COLLECTIVE K FLOOR FLAGS...: the rows of one run, out of place. FLOOR: how often the bytes of a rank must at
-# least be read or written; its share is the time that copying would take for them over the time measured. The last
-# but one column is the time beyond that of an empty kernel, which only says something of messages in graphs.
+# measure COLLECTIVE K FLOOR FLAGS...: the rows of one run, out of place. FLOOR: how often a rank's bytes must at least
+# be read or written. The share is the time to copy these bytes over the measured time. The last column but one is the
+# time beyond an empty kernel; it is meaningful only for messages in graphs.
 measure() {
   local name=$1 ranks=$2 floor=$3 output=$RESULTS/table
   shift 3
@@ -80,7 +79,7 @@ measure() {
     /^# Copy bandwidth/ { copy = $(NF - 1) }
     /^# Empty kernel/ { empty = $(NF - 1) }
     /^ *[0-9]/ {
-      # GB/s are bytes in a nanosecond.
+      # GB/s is bytes per nanosecond.
       least_us = floor * $1 / (copy * 1000)
       printf "%-15s %2d %10.0f %-9s %11.2f %9.2f %8.1f %% %9.1f %8s %10.2f  %s\n", name, ranks, $1, $3, $6, least_us,
         ($6 > 0 ? 100 * least_us / $6 : 0), copy, $9, $6 - empty, $NF
@@ -92,7 +91,7 @@ run_perf() {
   if [[ ${#counts[@]} -eq 0 ]]; then counts=(2 4 8); fi
   bytes=$(numfmt --from=iec "$1")
   local most=$((bytes / 32768 > least ? bytes / 32768 : least))
-  # Without checks, which the host makes: the same calls are checked on short messages, and by the tests.
+  # Without checks, because the host makes them. Short messages and the tests check the same calls.
   long=(-b "$bytes" -e "$bytes" --hot -w $((n / 4)) -n "$n" -c 0)
   short=(--hot -w $((n / 4)) -n "$n" -G "$n")
   echo "== perf: ranks of one process on device 0, out of place"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What was found on this machine: all that explains a benchmark's figures. Sourced by ./dev.
+# Facts of this machine that explain a benchmark's figures. Sourced by ./dev.
 
-# fact NAME TEXT: one aligned line; silent without a text.
+# fact NAME TEXT: prints one aligned line, or nothing without a text.
 fact() { [[ -z ${2:-} ]] || printf '  %-12s %s\n' "$1" "$2"; }
 
 first_line() { head -n1 "$1" 2>/dev/null || true; }

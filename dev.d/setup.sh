@@ -7,13 +7,13 @@ MESON_LEAST=1.0
 
 heading() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 
-# fail STATUS TEXT: says why and leaves.
+# fail STATUS TEXT: prints the reason and exits.
 fail() {
   printf 'dev: %s\n' "$2" >&2
   exit "$1"
 }
 
-# Whether a probe of packages.txt finds its subject.
+# Whether a probe of packages.txt succeeds.
 probe() {
   local subject=${1#*:}
   case $1 in
@@ -29,7 +29,7 @@ probe() {
   esac
 }
 
-# missing_packages GROUP...: lines "package groups" of what the probes do not find.
+# missing_packages GROUP...: lines "package groups" for packages whose probe fails.
 missing_packages() {
   local package groups check group
   while read -r package groups check; do
@@ -52,7 +52,7 @@ apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq "$@"
 }
 
-# install_packages GROUP...: installs what is missing; quick when nothing is.
+# install_packages GROUP...: installs the missing packages; quick if none is missing.
 install_packages() {
   local missing names='' package groups
   missing=$(missing_packages "$@")
@@ -65,9 +65,9 @@ install_packages() {
     names=''
     while read -r package groups; do
       if [[ $groups == *optional* ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
-        echo "not offered by this distribution, going on without: $package"
+        echo "not offered by this distribution, continuing without: $package"
       elif [[ $groups == *service* && -d /run/systemd/system ]]; then
-        echo "would start a service of this machine, going on without: $package"
+        echo "would start a service on this machine, continuing without: $package"
       else
         names+=" $package"
       fi
@@ -80,7 +80,7 @@ install_packages() {
 
 version_at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n1) == "$2" ]]; }
 
-# Older distributions have an older Meson: a private one serves.
+# Older distributions have an older Meson: then a private Meson is used.
 find_meson() {
   MESON=(meson)
   version_at_least "$(meson --version)" "$MESON_LEAST" && return
@@ -93,7 +93,7 @@ find_meson() {
   MESON=("$venv/bin/meson")
 }
 
-# configure FOLDER OPTION...: sets the folder up, or brings the given options up to date in it.
+# configure FOLDER OPTION...: sets the folder up, or updates the given options in it.
 configure() {
   local folder=$1
   shift

@@ -3,7 +3,7 @@
 
 tracked_sources() { git ls-files -- '*.h' '*.hpp' '*.c' '*.cc' '*.cpp' '*.cu' '*.cuh'; }
 
-# Sources of this change: not yet committed, or committed since the upstream branch (without one: the last commit).
+# Changed sources: not yet committed, or committed since the upstream branch (without upstream: the last commit).
 changed_sources() {
   local base
   base=$(git merge-base HEAD '@{upstream}' 2>/dev/null || git rev-parse --verify -q HEAD~1 || git rev-parse HEAD)
@@ -13,7 +13,7 @@ changed_sources() {
   } | sort -u
 }
 
-# The files of standard input that the compile database knows.
+# Prints the files of standard input that are in the compile database.
 in_database() {
   python3 -c '
 import json, os, sys
@@ -32,7 +32,7 @@ check_tree() {
   python3 tests/tidy/tidy.py "$ROOT"
 }
 
-# clang-tidy reads GCC's command lines; the warnings that it does not know are not its business.
+# clang-tidy reads GCC's command lines. It must ignore warning flags that it does not know.
 check_code() {
   local files
   files=$(in_database "$BUILD")

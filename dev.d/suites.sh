@@ -9,7 +9,7 @@ is_suite() {
   return 1
 }
 
-# run_tests FOLDER [full] [NAME...]: runs suites or tests; leaves its results for count_tests.py. Never fails.
+# run_tests FOLDER [full] [NAME...]: runs suites or tests. count_tests.py reads the results. Never fails.
 run_tests() {
   local folder=$1 arguments=() name
   shift
@@ -26,7 +26,7 @@ run_tests() {
   "${MESON[@]}" test -C "$folder" --no-rebuild --num-processes "$JOBS" --print-errorlogs "${arguments[@]}" || true
 }
 
-# A build that fails is a failed check: it gets a closing line too.
+# A failed build is a failed check, and prints a closing line too.
 compile_or_close() {
   compile "$@" || {
     echo "the build failed"
@@ -35,7 +35,7 @@ compile_or_close() {
   }
 }
 
-# Short fuzzing of every parser, with clang in a folder of its own; says why when it cannot.
+# Short fuzzing of every parser, with clang in its own folder. Prints the reason if it cannot run.
 fuzz() {
   if ! probe cmd:clang++ || ! probe 'clang:libclang_rt.fuzzer*.a'; then
     heading "no fuzzing: clang or its fuzzer library is missing"
@@ -49,11 +49,11 @@ fuzz() {
   FOLDERS+=("$BUILD-fuzz")
 }
 
-# On the machine's GPU, from the bundle: nothing is built here.
+# Tests the machine's GPU from the bundle. Builds nothing.
 test_gpu() {
   local bundle
   bundle=$(find "$BUILD/bundle" -maxdepth 2 -name gpu-test -type f 2>/dev/null | head -n1 || true)
-  [[ -n $bundle ]] || fail 2 "there is no bundle with tests of CUDA: make one with ./dev bundle, where CUDA's toolkit is"
+  [[ -n $bundle ]] || fail 2 "there is no bundle with CUDA tests: run ./dev bundle on a machine with CUDA's toolkit"
   "$bundle" "$@"
 }
 
@@ -82,8 +82,8 @@ verb_sanitize() {
   esac
   shift
   install_packages build test trainer
-  # -O1 with line numbers only: half the compile time of -O2 -g (kernels_float16.cc: 23 s instead of 49), reports as
-  # good, and what the tests lose in speed is less.
+  # -O1 with line numbers only: half the compile time of -O2 -g (kernels_float16.cc: 23 s instead of 49) and equally
+  # good reports. The slower tests cost less than that.
   configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Doptimization=1 -Ddebug=true -Dcpp_args=-g1 -Dtests=enabled "$(trainer_option)"
   compile_or_close "$BUILD-$kind"
   run_tests "$BUILD-$kind" "$@"

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
 # The trainer: a training run on real text, and its benchmark. Sourced by ./dev.
 
-# The trainer belongs to a build folder where BLAS is there, also if it was installed after the folder was set up.
+# Enables the trainer if BLAS is installed, also if it was installed after the build folder was set up.
 trainer_option() {
   if probe pkg:openblas; then echo -Dtrainer=enabled; else echo -Dtrainer=auto; fi
 }
 
-# Trains on this project's documentation unless FLAGS name other data or another model.
+# Trains on this project's documentation, unless FLAGS name other data or another model.
 train() {
   local flags=("$@") text
   if [[ " $* " != *" --data"* && " $* " != *" --model"* ]]; then
@@ -21,7 +21,7 @@ train() {
     heading "$BUILD/trainer/timeline.json shows the buckets: open it in chrome://tracing or https://ui.perfetto.dev"
 }
 
-# The end of ./dev run. A machine without BLAS has no trainer, which is no failure.
+# The end of ./dev run. A machine without BLAS has no trainer; this is not a failure.
 train_or_say_why() {
   if [[ -x $BUILD/trainer/trainer ]]; then
     train

@@ -1,4 +1,3 @@
-// See agree.h.
 #include "perf/agree.h"
 
 #include <unistd.h>
@@ -10,7 +9,7 @@
 namespace tutti::perf {
 namespace {
 
-/// Fixed size, so that one all_gather of bytes carries it.
+/// Has a fixed size, so that one all_gather of bytes carries it.
 struct RankRecord {
   int32_t process_id = 0;
   int32_t device = 0;
@@ -24,7 +23,7 @@ constexpr size_t kLeastExchangeBytes = 64 * 1024;
 constexpr const char* kExchange = "exchanging measurements";
 
 void put_text(const std::string& text, char* field, size_t bytes) {
-  (void)text.copy(field, bytes - 1);  // the field is all zero before
+  (void)text.copy(field, bytes - 1);  // the field was all zero before
 }
 
 RankRecord record_of(const SiteFacts& facts) {
@@ -40,7 +39,7 @@ RankRecord record_of(const SiteFacts& facts) {
 }  // namespace
 
 size_t Agreement::memory_bytes(int rank_count) {
-  // One record sent, all received.
+  // One record is sent, all are received.
   const size_t records = static_cast<size_t>(rank_count) + 1;
   return std::max(kLeastExchangeBytes, records * sizeof(RankRecord));
 }
@@ -49,7 +48,8 @@ void Agreement::add(const Site& site, tutti_comm_t* comm, char* memory) {
   members_.push_back({.site = &site, .comm = comm, .memory = memory});
 }
 
-/// One call of each of the thread's ranks; several need a group, each would wait for the next.
+/// One call for each of the thread's ranks. Several ranks need a group: otherwise each call would wait for
+/// the next.
 template <class Issue>
 Status Agreement::call(const char* what, Issue&& issue) const {
   return together(members_.size() > 1, what, [&]() -> Status {

@@ -1,6 +1,6 @@
-// How ranks exchange measurements: through tutti itself, as all-reduces of float64.
+// Ranks exchange measurements through tutti itself, by all-reduces of float64.
 //
-// All ranks of a thread take part in one group: a thread has one value, whichever of its ranks carries it.
+// All ranks of a thread take part in one group. A thread has one value, whichever rank carries it.
 #pragma once
 
 #include <span>
@@ -15,8 +15,8 @@
 
 namespace tutti::perf {
 
-/// Calls `work`, inside a group where `grouped`. What fails inside a group ends it: no call of another rank
-/// of this thread is left in it.
+/// Calls `work`, inside a group if `grouped`. A failure ends the group, so no call of another rank of this
+/// thread is left in it.
 template <class Work>
 Status together(bool grouped, const char* what, Work&& work) {
   if (!grouped) return work();
@@ -26,23 +26,23 @@ Status together(bool grouped, const char* what, Work&& work) {
   return issued ? ended : issued;
 }
 
-/// One communicator's agreements. Every function is collective and blocks, with nothing else of the
-/// communicator under way; on failure *values are undefined.
+/// The agreements of one communicator. Every function is collective and blocks. Nothing else of the
+/// communicator may be in progress. After a failure *values are undefined.
 class Agreement {
  public:
-  /// Of a thread whose ranks are added one by one; all threads have as many. rank_count: of all threads.
+  /// Starts without ranks; `add` adds the thread's ranks one by one. All threads have equally many.
+  /// rank_count: the ranks of all threads.
   explicit Agreement(int rank_count) : rank_count_(rank_count) {}
-  /// `memory`: memory_bytes that host and rank reach. All outlive this.
+  /// `memory`: memory_bytes that both host and rank reach. All arguments outlive this.
   void add(const Site& site, tutti_comm_t* comm, char* memory);
   static size_t memory_bytes(int rank_count);
 
   Status sum(std::span<double> values) const;
   Status max(std::span<double> values) const { return reduce(values, TUTTI_MAX); }
   Status min(std::span<double> values) const { return reduce(values, TUTTI_MIN); }
-  /// -a: 0 rank 0's value, 1 the mean, 2 the least, 3 the largest.
+  /// -a: 0 is rank 0's value, 1 the mean, 2 the minimum, 3 the maximum.
   Status average(double* value, int how) const;
   Status barrier() const;
-  /// Every rank's identity, by rank.
   Result<std::vector<RankInfo>> rank_infos() const;
 
  private:

@@ -1,4 +1,4 @@
-// all_reduce_perf. Bus factor 2(n-1)/n: each element is reduced over n-1 hops and handed out over n-1 more.
+// all_reduce_perf. Bus factor 2(n-1)/n: each element is reduced over n-1 hops and sent out over n-1 more.
 #include "perf/collective.h"
 
 namespace tutti::perf {

@@ -1,5 +1,5 @@
-// alltoallv_perf. Counts differ by peer (traffic.h); the size column is what one rank sends in total, count
-// is that divided by the ranks. There is no in-place form.
+// alltoallv_perf. Counts differ by peer (traffic.h). The size column is the total that one rank sends; count
+// is this total divided by the ranks. There is no in-place form.
 #include <algorithm>
 #include <numeric>
 
@@ -9,7 +9,7 @@
 namespace tutti::perf {
 namespace {
 
-/// Counts by distance as counts by peer: the peer `direction` x step further on than `rank`.
+/// Turns counts by distance into counts by peer. The peer at distance x is `direction` x steps after `rank`.
 std::vector<size_t> by_peer(const std::vector<size_t>& by_distance, int rank, int direction) {
   const int rank_count = static_cast<int>(by_distance.size());
   std::vector<size_t> result(by_distance.size());
@@ -37,9 +37,10 @@ tutti_result_t run(const Case& test, const Call& call) {
                             test.shape.recv_counts.data(), nullptr, test.type, call.comm, call.stream);
 }
 
-/// Elements that rank `rank` has sent to lower peers than `peer`: where the block for `peer` begins.
+/// Elements that `rank` has sent to peers below `peer`: the block for `peer` begins there.
 size_t send_displacement(const Case& test, int rank, int peer) {
-  // Distances, not ranks, decide: the counts of `rank` are those of this rank turned by the difference.
+  // Counts depend on distances, not on ranks. So the counts of `rank` are this rank's counts, rotated by the
+  // difference.
   size_t elements = 0;
   for (int lower = 0; lower < peer; ++lower) {
     const int same_distance = (lower - rank + test.rank + test.rank_count) % test.rank_count;

@@ -1,4 +1,4 @@
-// broadcast_perf. Ranks other than the root start from other data, so that a lost broadcast is seen.
+// broadcast_perf. Ranks other than the root start with other data, so that a lost broadcast is seen.
 #include "perf/collective.h"
 
 namespace tutti::perf {

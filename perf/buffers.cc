@@ -1,4 +1,3 @@
-// See buffers.h.
 #include "perf/buffers.h"
 
 #include <sys/mman.h>
@@ -98,7 +97,7 @@ Result<Arena> Arena::create(size_t bytes, bool symmetric) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     return system_error("mapping " + std::to_string(bytes) + " bytes of buffer", errno);
-  // Fewer first-touch faults and TLB misses; only a wish, so its failure does not matter.
+  // Reduces first-touch faults and TLB misses. The request may fail without harm.
   (void)::madvise(memory, bytes, MADV_HUGEPAGE);
   arena.data_ = static_cast<char*>(memory);
   return arena;

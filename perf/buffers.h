@@ -1,8 +1,7 @@
-// The memory that operations work on: one arena for sending and one for receiving per rank, used as a ring.
+// The memory of operations: for each rank one ring for sending and one for receiving.
 //
-// A benchmark that sends the same buffer again and again measures its cache. So each iteration takes the next
-// slot of a ring whose footprint, over all ranks of this host, is four times the last-level cache; a pointer
-// is all that moves in the timed loop. --hot uses one slot.
+// A benchmark that sends one buffer repeatedly measures its cache. So each iteration takes the next slot of a
+// ring. All rings of this host together cover four times the last-level cache. --hot uses one slot.
 #pragma once
 
 #include <cstddef>
@@ -15,35 +14,34 @@
 
 namespace tutti::perf {
 
-/// How a ring of slots is laid out in an arena.
 struct RingLayout {
-  size_t stride_bytes = 64;  ///< between slots, a multiple of the cache line
+  size_t stride_bytes = 64;  ///< distance between slots, a multiple of the cache line
   size_t slot_count = 1;
 
   size_t bytes() const { return stride_bytes * slot_count; }
 };
 
-/// The ring for messages of `message_bytes` (the larger of what is sent and received), after `shift_bytes`
-/// left free in each slot. It has at least `least_slots`: operations of one group must not share memory.
+/// The ring for messages of `message_bytes` (the larger of send and receive), each after `shift_bytes`. At
+/// least `least_slots`, because operations of one group must not share memory.
 RingLayout ring_layout(size_t message_bytes, size_t shift_bytes, size_t footprint_bytes, size_t least_slots);
 
-/// What one rank's arena should cover: 4 x last-level cache / ranks; 0 with --hot.
+/// The bytes that one rank's arena should cover: 4 x last-level cache / ranks; 0 with --hot.
 size_t ring_footprint(const Options& options, size_t cache_bytes, int rank_count);
 
-/// Bytes of the last-level cache, from sysfs; 32 MiB where it does not say.
+/// Bytes of the last-level cache, from sysfs; 32 MiB if sysfs does not tell.
 size_t last_level_cache_bytes();
 
 /// MemAvailable of /proc/meminfo; 0 when unknown.
 uint64_t available_memory_bytes();
 
-/// Resident memory of this process.
 uint64_t resident_bytes();
 
-/// Owns one block of page-aligned memory, private or of the symmetric heap.
+/// Owns one block of page-aligned memory, private or from the symmetric heap.
 class Arena {
  public:
   Arena() = default;
-  /// kOutOfMemory, kSystemError, or what tutti_mem_alloc says. `symmetric`: from tutti_mem_alloc.
+  /// `symmetric`: allocate with tutti_mem_alloc. Errors: kOutOfMemory, kSystemError, errors of
+  /// tutti_mem_alloc.
   static Result<Arena> create(size_t bytes, bool symmetric);
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
@@ -58,7 +56,6 @@ class Arena {
   bool symmetric_ = false;
 };
 
-/// One rank's position in its two rings.
 class Rings {
  public:
   Rings(char* send, char* recv, RingLayout layout, size_t shift_bytes)
@@ -66,7 +63,7 @@ class Rings {
 
   char* send() const { return send_ + offset_; }
   char* recv() const { return recv_ + offset_; }
-  /// Moves to the next slot, after the last to the first.
+  /// Moves to the next slot; after the last slot, to the first.
   void advance() {
     offset_ += layout_.stride_bytes;
     if (offset_ >= layout_.bytes()) offset_ = 0;

@@ -1,4 +1,4 @@
-// What the calls of the C API return, as a Status.
+// Turns results of the C API into a Status.
 #pragma once
 
 #include "core/result.h"
@@ -6,7 +6,7 @@
 
 namespace tutti::perf {
 
-/// Of the last call of this thread: its code and the library's text, after `what`.
+/// The result of this thread's last call: its code, and `what` followed by the library's text.
 inline Status check(tutti_result_t result, const char* what) {
   if (result == TUTTI_SUCCESS) return Status::ok();
   return Status(static_cast<Code>(result), format("%s: %s", what, tutti_last_error()));

@@ -1,4 +1,3 @@
-// The parts of collective.h that several tools share.
 #include "perf/collective.h"
 
 namespace tutti::perf {

@@ -1,4 +1,4 @@
-// A rank on a CUDA device (site.h), through the driver that is found at run time.
+// A rank on a CUDA device (site.h). The driver is found at run time.
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -17,10 +17,10 @@ using cuda::Context;
 using cuda::CurrentContext;
 using cuda::Driver;
 
-// Where the device does not say: as much as the largest has.
+// If the device does not tell: the size of the largest known cache.
 constexpr uint64_t kUnknownCacheBytes = uint64_t{64} << 20;
 
-// For the driver to compile: the oldest that all devices of this library's kernels understand.
+// The driver compiles this. sm_80 is the oldest target that all devices of this library's kernels understand.
 constexpr char kNothing[] = R"(.version 7.0
 .target sm_80
 .address_size 64
@@ -61,7 +61,7 @@ class CudaGraph final : public Graph {
     if (executable_ != nullptr) (void)driver().graph_exec_destroy(executable_);
   }
 
-  /// Leaves `graph` the caller's.
+  /// The caller keeps `graph`.
   Status instantiate(CUgraph graph) {
     return driver().check(driver().graph_instantiate(&executable_, graph, 0), "cuGraphInstantiate");
   }
@@ -133,8 +133,8 @@ class CudaSite final : public Site, private DeviceQueue {
   std::unique_ptr<Context> context_;
   cuda::Stream stream_;  ///< empty: the null stream
   std::vector<cuda::Event> marks_;
-  cuda::Event turn_;             ///< of go_before
-  cuda::Library nothing_image_;  ///< loaded when it is needed
+  cuda::Event turn_;             ///< used by go_before
+  cuda::Library nothing_image_;  ///< loaded at first use
   cuda::Kernel nothing_;
 };
 
@@ -161,7 +161,7 @@ Result<std::unique_ptr<Site>> CudaSite::open(const Driver& driver, int device, b
   return std::unique_ptr<Site>(std::move(site));
 }
 
-/// All zero where the driver does not say.
+/// All zero if the driver does not tell.
 CudaSite::MemoryInfo CudaSite::memory() const {
   const CurrentContext current(*context_);
   MemoryInfo info;
@@ -226,7 +226,7 @@ Status CudaSite::go_before(DeviceQueue& other) {
 Status CudaSite::begin_capture() {
   const CurrentContext current(*context_);
   TUTTI_TRY(current.status());
-  // Of this thread only: others capture and instantiate at the same time.
+  // Captures this thread only: other threads capture and instantiate at the same time.
   return driver().check(driver().stream_begin_capture(stream_.handle(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                         "cuStreamBeginCapture");
 }

@@ -6,7 +6,7 @@ namespace tutti::perf {
 Result<std::unique_ptr<CudaDevices>> CudaDevices::find() {
   return Status(
       Code::kUnsupported,
-      "this build has no CUDA engine: build it where nvcc and cuda.h are found (-Dcuda=enabled says "
+      "this build has no CUDA engine: build on a machine with nvcc and cuda.h (-Dcuda=enabled prints "
       "what is missing)");
 }
 

@@ -1,4 +1,3 @@
-// See data.h.
 #include "perf/data.h"
 
 #include <algorithm>
@@ -57,7 +56,7 @@ class Generator {
   }
 
  private:
-  /// Largest sum of magnitudes that keeps every partial sum exact (floats) or inside the type (avg).
+  /// The largest sum of magnitudes that keeps every partial sum exact (floats) or inside the type (avg).
   int64_t exact_sum_limit() const {
     if constexpr (Traits::kKind == Kind::kFloat) {
       const int64_t limit = int64_t{1} << std::min(Traits::kMantissa + 1, 30);
@@ -73,7 +72,7 @@ class Generator {
     return product ^ (product >> 32);
   }
 
-  /// Place of `rank` in the cyclic order that starts at a rank chosen by the element.
+  /// Position of `rank` in a cyclic order. The element's hash chooses the first rank.
   int place(uint64_t hash, int rank) const {
     const int start =
         static_cast<int>(below(static_cast<uint32_t>(hash >> 32), static_cast<uint64_t>(rank_count_)));
@@ -166,7 +165,7 @@ class Generator {
     return static_cast<Bits>(apply(static_cast<Storage>(a), static_cast<Storage>(b)));
   }
 
-  /// The function of the operator's row.
+  /// The function in the operator's row.
   template <class Value>
   Value apply(Value a, Value b) const {
     constexpr operators::Types kTypes = Traits::kKind == Kind::kFloat  ? operators::kFloats
@@ -273,7 +272,7 @@ size_t count_wrong(tutti_type_t type, int tolerance, const void* got, const void
         if (tolerance > 0) {
           const int64_t x = float_order<Traits>(a);
           const int64_t y = float_order<Traits>(b);
-          // Unsigned: the distance between values of different sign may exceed an int64_t.
+          // Unsigned, because the distance between values of different sign may exceed an int64_t.
           const uint64_t distance =
               static_cast<uint64_t>(std::max(x, y)) - static_cast<uint64_t>(std::min(x, y));
           near = distance <= static_cast<uint64_t>(tolerance);

@@ -1,4 +1,3 @@
-// Tables behind element.h.
 #include "perf/element.h"
 
 #include <array>

@@ -1,6 +1,5 @@
-// Names and layout of element types and operators as the perf tools know them: nccl-tests' spelling
-// ("half", "float", "f8e4m3"), tutti's own spelling accepted too. An operator here is what a user may ask
-// to measure, so it also names the pre-multiplied sum, which the C API makes per communicator.
+// Names and layout of element types and operators. Accepts nccl-tests' names ("half", "float", "f8e4m3") and
+// tutti's. Includes the pre-multiplied sum, which the C API makes for each communicator.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +31,7 @@ enum class TestOp : uint8_t {
 std::string_view test_type_name(tutti_type_t type);
 /// Accepts nccl-tests' names and tutti's ("float32", "float16", "float8_e4m3").
 std::optional<tutti_type_t> test_type_from_name(std::string_view name);
-/// nccl-tests' types in its order, then the ones only tutti has.
+/// nccl-tests' types in its order, then the types that only tutti has.
 std::vector<tutti_type_t> all_test_types();
 
 std::string_view test_op_name(TestOp op);
@@ -43,7 +42,7 @@ size_t test_type_bytes(tutti_type_t type);
 bool is_float_type(tutti_type_t type);
 bool is_op_defined(TestOp op, tutti_type_t type);
 
-/// The operator of the C API. kMulSum is made by tutti_op_create_premul_sum instead; kNone gives sum.
+/// The operator in the C API. kNone gives sum. kMulSum has none: tutti_op_create_premul_sum makes it.
 tutti_op_t tutti_op(TestOp op);
 
 }  // namespace tutti::perf

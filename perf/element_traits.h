@@ -1,5 +1,5 @@
 // Compile-time view of each element type for the data generator: storage, kind, float layout, and exact
-// conversion of numbers into the small float formats (which C++20 does not have as types).
+// conversion of numbers into the small float formats, which C++20 lacks.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@ namespace tutti::perf {
 
 enum class Kind : uint8_t { kInteger, kFloat, kBool };
 
-/// `Storage` holds the bits (its signedness is the type's for integers, unsigned for floats).
+/// `Storage` holds the bits. For integers it has the type's sign; for floats it is unsigned.
 template <class StorageType, Kind kKindValue, int kExponentBits = 0, int kMantissaBits = 0>
 struct ElementTraits {
   using Storage = StorageType;
@@ -23,7 +23,7 @@ struct ElementTraits {
   static constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
 };
 
-/// Calls body(ElementTraits<...>{}) for the type and returns what it returns.
+/// Calls body(ElementTraits<...>{}) for the type and returns its result.
 template <class Body>
 decltype(auto) with_traits(tutti_type_t type, Body&& body) {
   switch (type) {
@@ -45,8 +45,8 @@ decltype(auto) with_traits(tutti_type_t type, Body&& body) {
   }
 }
 
-/// Rounds a float to the format of E exponent and M mantissa bits, to nearest, ties to even, subnormals kept.
-/// The value must lie within the format's range (the generator's data does).
+/// Rounds a float to the format of E exponent and M mantissa bits: to nearest, ties to even, subnormals kept.
+/// The value must be in the format's range, as the generator's data is.
 template <class Bits>
 Bits encode_small_float(float value, int exponent_bits, int mantissa_bits) {
   const uint32_t word = std::bit_cast<uint32_t>(value);
@@ -65,14 +65,13 @@ Bits encode_small_float(float value, int exponent_bits, int mantissa_bits) {
   const uint32_t rest = significand & ((1u << shift) - 1);
   const uint32_t half = 1u << (shift - 1);
   const uint32_t rounded = kept + ((rest > half || (rest == half && (kept & 1u))) ? 1u : 0u);
-  // A normal's significand still holds its leading 1, which adds the missing 1 to the exponent field; a
-  // carry out of the mantissa lands there too.
+  // A normal number's significand still holds its leading 1, which adds the missing 1 to the exponent field.
+  // A carry out of the mantissa goes there too.
   const uint32_t exponent_field =
       subnormal ? 0u : static_cast<uint32_t>(exponent - least_exponent) << mantissa_bits;
   return static_cast<Bits>(sign | (exponent_field + rounded));
 }
 
-/// The bits of `value` in the float type of Traits.
 template <class Traits>
 typename Traits::Bits encode_float(double value) {
   static_assert(Traits::kKind == Kind::kFloat);
@@ -86,14 +85,13 @@ typename Traits::Bits encode_float(double value) {
   }
 }
 
-/// The value of finite float bits.
 template <class Traits>
 double decode_float(typename Traits::Bits bits) {
   static_assert(Traits::kKind == Kind::kFloat);
   if constexpr (Traits::kMantissa == 52) {
     return std::bit_cast<double>(bits);
   } else {
-    // The fields at their places in float32, whose exponents count from another one.
+    // Moves the fields to their positions in float32, whose exponent bias differs.
     const auto magnitude = static_cast<uint32_t>(bits & static_cast<typename Traits::Bits>(~Traits::kSign));
     constexpr uint32_t kBias = (1U << (Traits::kExponent - 1)) - 1;
     const auto value = std::bit_cast<float>(magnitude << (23 - Traits::kMantissa));
@@ -102,7 +100,7 @@ double decode_float(typename Traits::Bits bits) {
   }
 }
 
-/// Maps float bits to integers in the order of their values; neighbours differ by 1, both zeros give 0.
+/// Maps float bits to integers in the order of their values. Neighbours differ by 1; both zeros give 0.
 template <class Traits>
 int64_t float_order(typename Traits::Bits bits) {
   const int64_t magnitude = static_cast<int64_t>(bits & static_cast<typename Traits::Bits>(~Traits::kSign));

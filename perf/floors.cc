@@ -1,4 +1,3 @@
-// See floors.h.
 #include "perf/floors.h"
 
 #include <algorithm>
@@ -9,14 +8,14 @@
 namespace tutti::perf {
 namespace {
 
-// Far more than caches hold, and several batches of which the best counts: what copying allows.
+// Far more than caches hold. The best of several batches counts, as the rate of copying.
 constexpr uint64_t kCopyBytes = uint64_t{256} << 20;
 constexpr uint64_t kCopyGrain = uint64_t{1} << 20;
 constexpr int kBatches = 3;
 constexpr int kCopiesPerBatch = 3;
 constexpr int kKernelsPerGraph = 50;
 
-/// Microseconds of the best of a few batches, after one that does not count.
+/// Microseconds of the best of a few batches, after a first batch that does not count.
 Result<double> best_us(Site& site, const std::function<Status()>& batch) {
   DeviceQueue& queue = *site.queue();
   TUTTI_TRY(queue.reserve_marks(2));
@@ -36,7 +35,7 @@ Result<double> best_us(Site& site, const std::function<Status()>& batch) {
 
 Result<double> measure_copy(Site& site) {
   const uint64_t bytes = std::min(kCopyBytes, site.available_bytes() / 32 / kCopyGrain * kCopyGrain);
-  if (bytes == 0) return Status(Code::kOutOfMemory, "the device has no memory left to measure copies in");
+  if (bytes == 0) return Status(Code::kOutOfMemory, "the device has no free memory to measure copies");
   auto from = site.allocate(bytes, false);
   if (!from) return from.status();
   auto to = site.allocate(bytes, false);
@@ -53,7 +52,7 @@ Result<double> measure_copy(Site& site) {
 
 Result<double> measure_kernel(Site& site) {
   DeviceQueue& queue = *site.queue();
-  TUTTI_TRY(queue.launch_nothing());  // loads it, which a capture does not allow
+  TUTTI_TRY(queue.launch_nothing());  // loads the kernel, which a capture does not allow
   TUTTI_TRY(queue.begin_capture());
   Status queued;
   for (int i = 0; i < kKernelsPerGraph && queued.is_ok(); ++i) queued = queue.launch_nothing();

@@ -1,4 +1,4 @@
-// Floors: what a device takes for what no operation can do without. Tables are shares of them.
+// Floors: the times of a device for steps that no operation can avoid. Tables show shares of them.
 #pragma once
 
 #include "core/result.h"
@@ -7,11 +7,12 @@
 namespace tutti::perf {
 
 struct Floors {
-  double copy_gbs = 0;   ///< copies within the device, read and written bytes
-  double kernel_us = 0;  ///< an empty kernel, one of many in a graph
+  double copy_gbs = 0;   ///< copies within the device; counts bytes read and written
+  double kernel_us = 0;  ///< an empty kernel, as one of many in a graph
 };
 
-/// Of a site on a device, while nobody else uses it. Errors: kOutOfMemory, kSystemError.
+/// Measures the floors of a site's device. Nothing else may use the device. Errors: kOutOfMemory,
+/// kSystemError.
 Result<Floors> measure_floors(Site& site);
 
 }  // namespace tutti::perf

@@ -1,4 +1,4 @@
-// gather_perf. As all_gather, but only the root's result is defined.
+// gather_perf. Like all_gather, but only the root's result is defined.
 #include "perf/collective.h"
 
 namespace tutti::perf {

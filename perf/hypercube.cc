@@ -1,6 +1,6 @@
-// hypercube_perf. An all-gather made by the user out of groups of one send and one receive: in step k a rank
-// exchanges all it has with the rank whose number differs in bit k. Algorithm bandwidth counts the n-1 blocks
-// that arrive. A step needs the one before, so operations cannot be fused into one group (-m).
+// hypercube_perf. A user-built all-gather: in step k a rank exchanges all its data with the rank that differs
+// in bit k. Algorithm bandwidth counts the n-1 blocks that arrive. Each step needs the one before, so
+// operations cannot share a group (-m).
 #include "perf/collective.h"
 
 namespace tutti::perf {
@@ -18,14 +18,13 @@ BandwidthFactors factors(int rank_count) {
   return {.algorithm = static_cast<double>(rank_count - 1) / rank_count};
 }
 
-/// The own block goes to its place, then a step for each bit of the ranks' numbers.
+/// One phase copies the own block, then there is one phase for each bit of the rank numbers.
 int phases(int rank_count) {
   int count = 1;
   for (int bit = 1; bit < rank_count; bit <<= 1) ++count;
   return count;
 }
 
-/// One send and one receive in a group, with `peer`.
 tutti_result_t exchange(const Case& test, const Call& call, const void* send, void* recv, size_t count,
                         int peer) {
   tutti_result_t result = tutti_group_start();

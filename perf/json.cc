@@ -1,4 +1,3 @@
-// See json.h.
 #include "perf/json.h"
 
 #include <fcntl.h>
@@ -100,7 +99,7 @@ Json row_json(const Options& options, const std::string& test_name, const Row& r
   return json;
 }
 
-/// Reports are kept and passed on: the secret that proves a rank to the others is not for them.
+/// Reports are kept and passed on, so they must not contain the key that proves a rank to other ranks.
 std::string without_secret(const std::string& variable) {
   constexpr std::string_view kSecret = "TUTTI_KEY=";
   return variable.starts_with(kSecret) ? std::string(kSecret) + "(not shown)" : variable;
@@ -118,7 +117,7 @@ struct JsonReport::Document {
   }
 
   Status write() {
-    // Text from the environment may be any bytes; invalid UTF-8 is replaced rather than refused.
+    // Text from the environment may hold any bytes. Invalid UTF-8 is replaced instead of refused.
     const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
     size_t done = 0;
     while (done < text.size()) {
@@ -147,7 +146,7 @@ Result<JsonReport> JsonReport::create(const std::string& path) {
     if (document->descriptor >= 0) return JsonReport(std::move(document));
     if (errno != EEXIST) return system_error("creating " + document->path, errno);
   }
-  return Status(Code::kSystemError, path + " and its numbered forms all exist already; remove some");
+  return Status(Code::kSystemError, path + " and all its numbered forms exist: remove some");
 }
 
 Status JsonReport::check(const std::string& path) {

@@ -1,8 +1,6 @@
-// The JSON report of -J: nccl-tests' JSON version 3, with tutti's additions beside its keys.
-//
-// The document is kept in memory and written whole after every row, so that a run that dies leaves what it
-// had measured. The file is opened exclusively: an existing file is never written over, FILE.0, FILE.1, ...
-// are tried instead.
+// The JSON report of -J: nccl-tests' JSON version 3, plus tutti's keys. The whole document is written after
+// every row, so a run that dies leaves its measurements. Existing files are kept: FILE.0, FILE.1, ... are
+// tried instead.
 #pragma once
 
 #include <memory>
@@ -18,21 +16,20 @@ namespace tutti::perf {
 
 class JsonReport {
  public:
-  /// Creates the file. kSystemError when it cannot be created under any suffix.
+  /// Creates the file. kSystemError if no suffix gives a file that can be created.
   static Result<JsonReport> create(const std::string& path);
-  /// What `create` would say of the path now, as far as that can be told without leaving a file.
+  /// Predicts the result of `create` for the path, without leaving a file.
   static Status check(const std::string& path);
   JsonReport(JsonReport&&) noexcept;
   JsonReport& operator=(JsonReport&&) noexcept;
   ~JsonReport();
 
-  /// The name that was free.
   const std::string& path() const;
 
   void begin(const Options& options, const std::vector<std::string>& arguments,
              const std::vector<std::string>& environment, int library_version,
              const std::vector<RankInfo>& ranks, const std::optional<Floors>& floors = {});
-  /// Writes the file too; kSystemError when the disk refuses.
+  /// Also writes the file; kSystemError if the write fails.
   Status add(const Options& options, const std::string& test_name, const Row& row);
   Status finish(const Summary& summary, const std::vector<std::string>& errors);
 

@@ -1,4 +1,4 @@
-// See launch.h: the place of a process and the way of the unique id. Supervision is in supervise.cc.
+// See launch.h: the context of a process and how the unique id travels. Supervision is in supervise.cc.
 #include "perf/launch.h"
 
 #include <unistd.h>
@@ -26,7 +26,7 @@ Status write_all(int descriptor, const void* data, size_t bytes) {
   return Status::ok();
 }
 
-/// Bytes read; fewer than asked only at the end of the stream.
+/// Returns the bytes read; fewer than asked only at the end of the stream.
 Result<size_t> read_all(int descriptor, void* data, size_t bytes) {
   size_t done = 0;
   while (done < bytes) {
@@ -39,14 +39,14 @@ Result<size_t> read_all(int descriptor, void* data, size_t bytes) {
   return done;
 }
 
-Status share_by_pipe(const Place& place, tutti_unique_id_t* id) {
-  if (place.process == 0) {
-    // One copy for each reader: 128 bytes are below PIPE_BUF, so each write and each read is whole.
-    for (int reader = 1; reader < place.process_count; ++reader)
-      TUTTI_TRY(write_all(place.pipe_descriptor, id->bytes, sizeof(id->bytes)));
+Status share_by_pipe(const ProcessContext& context, tutti_unique_id_t* id) {
+  if (context.process == 0) {
+    // One copy for each reader. 128 bytes are below PIPE_BUF, so each write and each read is whole.
+    for (int reader = 1; reader < context.process_count; ++reader)
+      TUTTI_TRY(write_all(context.pipe_descriptor, id->bytes, sizeof(id->bytes)));
     return Status::ok();
   }
-  const Result<size_t> done = read_all(place.pipe_descriptor, id->bytes, sizeof(id->bytes));
+  const Result<size_t> done = read_all(context.pipe_descriptor, id->bytes, sizeof(id->bytes));
   if (!done) return done.status();
   if (*done != sizeof(id->bytes))
     return Status(Code::kPeerLost, "process 0 ended before it made a unique id");
@@ -61,49 +61,50 @@ bool is_supervisor(const LaunchOptions& options, const Environment& get_env) {
 
 Status check_alone(const LaunchOptions& options, const Environment& get_env) {
   const auto launch = find_launch_context(get_env);
-  // What contradicts itself is of no launcher; --procs needs none.
+  // An environment that contradicts itself comes from no launcher. --procs needs no launcher.
   if (!launch || !*launch || (*launch)->rank_count == 1) return Status::ok();
-  // A batch script of Slurm has the variables of a rank, but is the only process of its kind.
+  // A batch script of Slurm has a rank's variables, but is the only process of its kind.
   if ((*launch)->launcher == "Slurm" && get_env("SLURM_STEP_ID") == nullptr) return Status::ok();
   return {Code::kInvalidUsage,
-          format("%s %d is refused under %s (this is rank %u of %u): each of its processes would start "
-                 "%d ranks of a run of its own; leave %s away, or start one process",
+          format("%s %d is refused under %s (this is rank %u of %u): each process would start "
+                 "its own run of %d ranks; remove %s, or start one process",
                  options.flag, options.processes, (*launch)->launcher.c_str(), (*launch)->rank,
                  (*launch)->rank_count, options.processes, options.flag)};
 }
 
-Result<Place> find_locality(const LaunchOptions& options, const Environment& get_env) {
+Result<ProcessContext> find_process_context(const LaunchOptions& options, const Environment& get_env) {
   if (const char* text = get_env(kWorkerVariable); text != nullptr && options.processes > 0) {
-    Place place;
-    if (!read_worker(text, &place))
-      return Status(Code::kInvalidUsage, std::string(kWorkerVariable) + " is not of our making: unset it");
-    return place;
+    ProcessContext context;
+    if (!read_worker(text, &context))
+      return Status(Code::kInvalidUsage,
+                    std::string(kWorkerVariable) + " was not set by this program: unset it");
+    return context;
   }
   const auto launch = find_launch_context(get_env);
   if (!launch) return launch.status();
-  Place place;
-  if (!*launch) return place;
-  place.process = static_cast<int>((*launch)->rank);
-  place.process_count = static_cast<int>((*launch)->rank_count);
-  if (place.process_count == 1) return place;
-  place.channel = Place::Channel::kLauncher;
-  place.launch = **launch;
-  return place;
+  ProcessContext context;
+  if (!*launch) return context;
+  context.process = static_cast<int>((*launch)->rank);
+  context.process_count = static_cast<int>((*launch)->rank_count);
+  if (context.process_count == 1) return context;
+  context.channel = ProcessContext::Channel::kLauncher;
+  context.launch = **launch;
+  return context;
 }
 
-Status share_id(const Place& place, tutti_unique_id_t* id) {
-  switch (place.channel) {
-    case Place::Channel::kNone: return Status::ok();
-    case Place::Channel::kPipe: return share_by_pipe(place, id);
-    case Place::Channel::kLauncher:
-      return check(tutti_share_unique_id(id, kLauncher, place.process, place.process_count, 0),
+Status share_id(const ProcessContext& context, tutti_unique_id_t* id) {
+  switch (context.channel) {
+    case ProcessContext::Channel::kNone: return Status::ok();
+    case ProcessContext::Channel::kPipe: return share_by_pipe(context, id);
+    case ProcessContext::Channel::kLauncher:
+      return check(tutti_share_unique_id(id, kLauncher, context.process, context.process_count, 0),
                    "sharing the unique id");
   }
   return Status::ok();
 }
 
-void forget_id(const Place& place) {
-  if (place.channel == Place::Channel::kLauncher) tutti_forget_file(kLauncher, place.process);
+void forget_id(const ProcessContext& context) {
+  if (context.channel == ProcessContext::Channel::kLauncher) tutti_forget_file(kLauncher, context.process);
 }
 
 }  // namespace tutti::perf

@@ -1,14 +1,11 @@
-// How ranks come to be: processes that the tool starts itself, or those of a launcher, and how the unique id
-// reaches them.
+// How ranks start, and how the unique id reaches them.
 //
-// Local processes (--procs N): the first process stays a supervisor. It executes itself N times (a fresh
-// image each, so that address layouts differ as they do for real jobs) with a pipe that carries the unique id
-// from worker 0 to the others, waits for all of them, and when one dies says which rank, gives the others a
-// moment to report the error themselves, and ends what is left. Workers die with their supervisor
-// (PR_SET_PDEATHSIG).
+// Local processes (--procs N): the first process becomes a supervisor. It executes itself N times, because
+// fresh images have different address layouts, as in real jobs. A pipe carries the unique id from worker 0 to
+// the others. When a worker dies, the supervisor prints its rank, gives the others time to report the error,
+// and kills the rest. Workers die with their supervisor (PR_SET_PDEATHSIG).
 //
-// Launchers: rank and size are found by meet/launcher.h; the id travels by tutti_share_unique_id, as any
-// program's does.
+// Launchers: bootstrap/launcher.h finds rank and size; tutti_share_unique_id carries the id.
 #pragma once
 
 #include <chrono>
@@ -20,46 +17,45 @@
 
 namespace tutti::perf {
 
-/// What is to be launched.
 struct LaunchOptions {
-  int processes = 0;             ///< 0: those of a launcher, or this one alone
-  int threads = 1;               ///< ranks of each process; for messages
-  const char* flag = "--procs";  ///< that asks for processes; for messages
+  int processes = 0;             ///< 0: the processes of a launcher, or this process alone
+  int threads = 1;               ///< ranks of each process, for messages
+  const char* flag = "--procs";  ///< the flag that asks for processes, for messages
 };
 
-/// Where this process stands among the processes of the run.
-struct Place {
+/// The position of this process among the processes of the run.
+struct ProcessContext {
   enum class Channel { kNone, kPipe, kLauncher };
 
   int process = 0;
   int process_count = 1;
   Channel channel = Channel::kNone;
-  int pipe_descriptor = -1;  ///< kPipe: the write end in process 0, the read end elsewhere; owned
-  LaunchContext launch;      ///< kLauncher
+  int pipe_descriptor = -1;  ///< kPipe: the write end in process 0, the read end in other processes; owned
+  LaunchContext launch;      ///< for kLauncher
 };
 
-/// This process' place: a worker of our own supervisor, a process of a launcher, or alone.
+/// The context of this process: a worker of our own supervisor, a process of a launcher, or alone.
 /// kInvalidUsage: the environment contradicts itself.
-Result<Place> find_locality(const LaunchOptions& options, const Environment& get_env);
+Result<ProcessContext> find_process_context(const LaunchOptions& options, const Environment& get_env);
 
-/// True in a process that must supervise instead of work: a number of processes was given and it is not a
-/// worker yet.
+/// True if this process must supervise: a number of processes was given, and this process is not a worker.
 bool is_supervisor(const LaunchOptions& options, const Environment& get_env);
 
-/// Of a supervisor. kInvalidUsage: a launcher has started it as one of several, each of which would start all
-/// ranks again.
+/// For a supervisor. kInvalidUsage: a launcher started several such processes, and each would start all ranks
+/// again.
 Status check_alone(const LaunchOptions& options, const Environment& get_env);
 
-/// Starts options.processes workers with the same arguments, waits for all; returns the exit status: 0, the
-/// first failing worker's, or kExitFailure when that died by a signal. All children are reaped before it
-/// returns.
+/// Starts options.processes workers with the same arguments and waits for all. Returns the exit status: 0,
+/// the first failing worker's status, or kExitFailure if a signal killed that worker. All children are
+/// reaped.
 int supervise(const LaunchOptions& options, char** argv, std::chrono::milliseconds grace);
 
-/// Process 0 hands its id to the others; they wait for it, under a launcher for TUTTI_SETUP_TIMEOUT_MS at
-/// most. kPeerLost: process 0 ended first. kSystemError, and those of tutti_share_unique_id.
-Status share_id(const Place& place, tutti_unique_id_t* id);
+/// Process 0 sends its id to the other processes. They wait for the id; under a launcher at most
+/// TUTTI_SETUP_TIMEOUT_MS. Errors: kPeerLost (process 0 ended first), kSystemError, errors of
+/// tutti_share_unique_id.
+Status share_id(const ProcessContext& context, tutti_unique_id_t* id);
 
-/// Called by process 0 when every rank has joined: the file that carried the id, if one did, may go.
-void forget_id(const Place& place);
+/// Called by process 0 when every rank has joined. Removes the file that carried the id, if there is one.
+void forget_id(const ProcessContext& context);
 
 }  // namespace tutti::perf

@@ -1,4 +1,4 @@
-// main of every perf tool; the collective is the one that the tool's own file defines.
+// main of every perf tool. The tool's own file defines the collective.
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,7 +9,7 @@
 
 namespace {
 
-// A worker that meets a dead peer reports it within about 2 s; the rest of the time is for slow machines.
+// A worker with a dead peer reports the peer within about 2 s. The rest of the time is for slow machines.
 constexpr std::chrono::milliseconds kGrace{6000};
 
 std::vector<std::string> texts(char** list) {
@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
   };
   const LaunchOptions launch{.processes = parsed.options.processes,
                              .threads = parsed.options.ranks_per_process()};
-  // Before anything is started or measured: whoever writes the report can.
+  // Checks before anything starts that the report can be written.
   const std::string& json_path = parsed.options.json_path;
   const tutti::Status writable = json_path.empty() ? tutti::Status::ok() : JsonReport::check(json_path);
   if (is_supervisor(launch, get_environment)) {
@@ -46,15 +46,15 @@ int main(int argc, char** argv) {
       if (!status) return refuse(status);
     return supervise(launch, argv, kGrace);
   }
-  const tutti::Result<Place> place = find_locality(launch, get_environment);
-  if (!place) return refuse(place.status());
-  if (place->process == 0 && !writable) return refuse(writable);
-  const tutti::Result<Seating> seating = Seating::choose(parsed.options, *place);
+  const tutti::Result<ProcessContext> context = find_process_context(launch, get_environment);
+  if (!context) return refuse(context.status());
+  if (context->process == 0 && !writable) return refuse(writable);
+  const tutti::Result<Seating> seating = Seating::choose(parsed.options, *context);
   if (!seating) {
-    // Our own workers all find the same.
-    const bool speaks = place->process == 0 || place->channel != Place::Channel::kPipe;
+    // All workers of our own supervisor find the same error, so only worker 0 reports it.
+    const bool speaks = context->process == 0 || context->channel != ProcessContext::Channel::kPipe;
     return speaks ? refuse(seating.status()) : kExitUsage;
   }
   Reporter reporter(parsed.options, test.name, texts(argv), texts(environ));
-  return run_process(parsed.options, test, *place, *seating, reporter);
+  return run_process(parsed.options, test, *context, *seating, reporter);
 }

@@ -1,4 +1,3 @@
-// See measure.h.
 #include "perf/measure.h"
 
 #include <time.h>
@@ -13,15 +12,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A row of short operations runs about this long, so that one wake-up of another process (a few hundred
-// microseconds) stays below a few percent of it.
+// microseconds) stays below a few percent of the row.
 constexpr double kRowMicroseconds = 10'000;
 constexpr double kCalibrationMicroseconds = 1'500;
 constexpr int kCalibrationGrowth = 4;
 constexpr int kMostIterations = 100'000;
-constexpr int kMostSamples = 2'000;  // with -I, whose samples all go to the JSON file
+constexpr int kMostSamples = 2'000;  // with -I, which writes all samples to the JSON file
 constexpr size_t kCheckBlockBytes = 16 * 1024;
-constexpr size_t kStagingBytes = 4u << 20;  // of results that the host cannot read where they are
-// Unlike any data that an operation leaves behind by mistake more than once in 256 bytes.
+constexpr size_t kStagingBytes = 4u << 20;  // for results that the host cannot read in place
+// A value that no operation leaves behind by mistake more than once in 256 bytes.
 constexpr unsigned char kStaleByte = 0x5a;
 
 double microseconds(Clock::duration duration) {
@@ -92,7 +91,6 @@ Call Measure::call_of(const Part& part, int phase) const {
   return call;
 }
 
-/// One operation of all ranks.
 Status Measure::issue() {
   const int phases = context_.test.phases(parts_.front().test_case.rank_count);
   for (int phase = 0; phase < phases; ++phase)
@@ -122,7 +120,7 @@ Status Measure::wait() {
   for (const Part& part : parts_) {
     TUTTI_TRY(part.seat.site.wait());
     if (part.seat.site.queue() == nullptr) continue;
-    // What fails on a device releases its stream, and is told by the communicator.
+    // A failed operation on a device releases its stream. The communicator then has the error.
     tutti_result_t error = TUTTI_SUCCESS;
     TUTTI_TRY(check(tutti_comm_async_error(part.seat.comm, &error), "asking for errors"));
     TUTTI_TRY(check(error, context_.test.name));
@@ -157,10 +155,10 @@ Result<double> Measure::time_batch(int iterations) {
 
 Result<int> Measure::choose_iterations() {
   if (context_.options.iterations) return *context_.options.iterations;
-  // A graph of so many; -G says how often it is launched.
+  // The number of operations in a graph; -G is the number of its launches.
   if (context_.options.graph_launches > 0) return kDefaultIterations;
   const int most = context_.options.per_iteration ? kMostSamples : kMostIterations;
-  // Until a batch lasts long enough that neither the first, slow operations nor one lost time slice decide.
+  // Grows until a batch lasts so long that neither the slow first operations nor one lost time slice decide.
   int iterations = kDefaultIterations;
   for (;;) {
     const Result<double> one_us = time_batch(iterations);
@@ -196,7 +194,7 @@ Status Measure::mark(size_t index) {
   return Status::ok();
 }
 
-/// Of each iteration the largest time of the thread's ranks.
+/// For each iteration, the largest time of the thread's ranks.
 Status Measure::read_marks(std::vector<double>* samples) {
   for (size_t i = 0; i < samples->size(); ++i) {
     (*samples)[i] = 0;
@@ -209,7 +207,7 @@ Status Measure::read_marks(std::vector<double>* samples) {
   return Status::ok();
 }
 
-/// Streams of devices take the time of each iteration themselves (-I); else the host waits after each.
+/// With -I, the streams of devices time each iteration. In host memory the host waits after each iteration.
 Status Measure::time_each(int iterations, Times* times) {
   const int blocking = context_.options.blocking;
   const bool marks = on_devices() && context_.options.per_iteration;
@@ -232,7 +230,7 @@ Status Measure::time_each(int iterations, Times* times) {
   return marks ? read_marks(&times->samples) : Status::ok();
 }
 
-/// Of the first of the thread's ranks on the same device.
+/// The queue of the thread's first rank on the same device.
 DeviceQueue& Measure::first_queue(const Part& part) const {
   const int device = part.seat.site.facts().device;
   const auto first = std::find_if(parts_.begin(), parts_.end(), [device](const Part& one) {
@@ -241,8 +239,8 @@ DeviceQueue& Measure::first_queue(const Part& part) const {
   return *first->seat.site.queue();
 }
 
-/// What `work` issues on the ranks' streams: a graph for each device, in which the streams of its ranks
-/// branch off the first one's and come back to it.
+/// Captures the operations that `work` issues: one graph for each device. In a graph, the streams of the
+/// device's ranks branch off the first rank's stream and join it again.
 template <class Work>
 Result<Measure::Graphs> Measure::capture(Work&& work) {
   for (const Part& part : parts_) {
@@ -288,7 +286,7 @@ Status Measure::time_graph(int iterations, Times* times) {
   return Status::ok();
 }
 
-/// After a barrier; of all iterations together.
+/// Starts after a barrier. Times all iterations together.
 Status Measure::time(int iterations, Times* times) {
   const Options& options = context_.options;
   if (options.per_iteration && on_devices())
@@ -340,7 +338,7 @@ Result<Measurement> Measure::run(std::string* algorithm) {
   return measurement;
 }
 
-/// Stale results everywhere, and the input of `fresh`.
+/// Writes stale results everywhere, and the input of `fresh`.
 Status Measure::give_fresh_input(const Part& part, const Case& fresh) {
   Site& site = part.seat.site;
   void* const send = const_cast<void*>(call_of(part, 0).send);
@@ -382,7 +380,7 @@ Result<size_t> Measure::count_wrong_elements(const Part& part, const Case& fresh
   return wrong;
 }
 
-/// One operation, from a graph where the timed ones were.
+/// Runs one operation, from a graph if the timed operations came from graphs.
 Status Measure::run_once() {
   if (context_.options.graph_launches == 0) {
     TUTTI_TRY(issue());

@@ -1,10 +1,9 @@
 // Times and checks one case on the ranks of one thread.
 //
 // Method: one operation (sets up links, names the algorithm), warm-up, barrier, then n iterations back to
-// back, elapsed time over n, combined over ranks (-a). On devices the iterations are issued on the ranks'
-// streams, several ranks' in one group, and the time ends when all streams are done; with -G they are
-// captured in a graph, which is then launched. The result is checked afterwards on fresh data, so that
-// checking costs no time and old results cannot pass for new ones.
+// back. The result is the elapsed time over n, combined over ranks (-a). On devices, iterations go to the
+// ranks' streams, several ranks' in one group, until all streams are done. -G captures them in a graph and
+// launches it. Checks follow on fresh data, so that they cost no time and old results cannot pass.
 #pragma once
 
 #include <memory>
@@ -22,7 +21,7 @@
 
 namespace tutti::perf {
 
-/// What one of the thread's ranks has while it runs. All of it outlives the measurement.
+/// The parts that one of the thread's ranks runs with. All outlive the measurement.
 struct Seat {
   Site& site;
   tutti_comm_t* comm;
@@ -30,7 +29,6 @@ struct Seat {
   char* recv_arena;
 };
 
-/// What the thread's ranks share.
 struct ThreadContext {
   const Options& options;
   const CollectiveTest& test;
@@ -39,23 +37,23 @@ struct ThreadContext {
   size_t footprint_bytes;
 };
 
-/// A case as one rank sees it, and its operator of the C API.
+/// A case for one rank, and its operator in the C API.
 struct SeatCase {
   Case test_case;
   tutti_op_t op;
 };
 
-/// One case in one of its two forms. Collective: every thread calls the same functions in the same order.
+/// One case, in place or out of place. Collective: every thread calls the same functions in the same order.
 class Measure {
  public:
-  /// `cases`: by seat.
+  /// `cases`: one for each seat.
   Measure(const ThreadContext& context, std::span<const SeatCase> cases, bool in_place);
 
-  /// Runs everything; `*algorithm`, unless NULL, gets what the library says ran (asking costs it some time).
+  /// Runs everything. *algorithm, unless NULL, gets the name of the algorithm that ran (the question costs
+  /// time).
   Result<Measurement> run(std::string* algorithm);
 
  private:
-  /// One rank's part.
   struct Part {
     const Case& test_case;
     tutti_op_t op;
@@ -66,7 +64,7 @@ class Measure {
   };
   struct Times {
     double elapsed_us = 0;
-    double issue_us = 0;  ///< until all was issued, on devices
+    double issue_us = 0;  ///< on devices: time until all was issued
     double cpu_us = 0;    ///< of the calling thread
     std::vector<double> samples = {};
   };
@@ -99,14 +97,13 @@ class Measure {
   const ThreadContext& context_;
   const bool in_place_;
   const size_t shift_bytes_;
-  const bool grouped_;  ///< several ranks of one thread: each would wait for the next
+  const bool grouped_;  ///< several ranks in one thread: without a group each would wait for the next
   std::vector<Part> parts_;
 };
 
-/// The ring of a case.
 RingLayout case_layout(const Options& options, const Case& test_case, size_t footprint_bytes);
 
-/// The algorithm's name in a text of tutti_comm_explain ("all_reduce ...: algorithm ring, by ..."); "" when
+/// The algorithm's name in a text of tutti_comm_explain ("all_reduce ...: algorithm ring, by ..."); "" if
 /// there is none.
 std::string algorithm_name(const std::string& explanation);
 

@@ -1,4 +1,3 @@
-// See options.h.
 #include "perf/options.h"
 
 #include <CLI/CLI.hpp>
@@ -12,7 +11,7 @@
 namespace tutti::perf {
 namespace {
 
-/// The flags in the form that the command line has them, before they are given meaning.
+/// The flags as text, before they are parsed.
 struct RawOptions {
   std::string min_bytes = "32M";
   std::string max_bytes = "32M";
@@ -31,7 +30,8 @@ struct RawOptions {
 constexpr int kMostRanksPerProcess = 4096;
 constexpr double kMostDevices = 1 << 20;  // far more than any machine has
 
-// Not CLI11's PositiveNumber and NonNegativeNumber: their message names an upper bound of 309 digits.
+// Not CLI11's PositiveNumber and NonNegativeNumber, because their message prints an upper bound of 309
+// digits.
 CLI::Validator positive() {
   return CLI::Range(1, std::numeric_limits<int>::max()).description("POSITIVE");
 }
@@ -47,8 +47,7 @@ void add_size_flags(CLI::App& app, Options& options, RawOptions& raw) {
 }
 
 void add_loop_flags(CLI::App& app, Options& options, RawOptions& raw) {
-  app.add_option("-n,--iters", raw.iterations,
-                 "timed iterations; without it 20, and more for operations so short that 20 say nothing")
+  app.add_option("-n,--iters", raw.iterations, "timed iterations; default: 20, and more for short operations")
       ->check(positive());
   app.add_option("-m,--agg_iters", options.aggregate, "operations of one iteration, fused in a group")
       ->check(positive())
@@ -56,7 +55,7 @@ void add_loop_flags(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option("-w,--warmup_iters", options.warmups, "iterations before the timed ones")
       ->check(non_negative())
       ->capture_default_str();
-  app.add_option("-N,--run_cycles", options.cycles, "run and print everything this many times; 0: for ever")
+  app.add_option("-N,--run_cycles", options.cycles, "run and print everything this many times; 0: forever")
       ->check(non_negative())
       ->capture_default_str();
   app.add_option("-c,--check", options.checks,
@@ -80,9 +79,9 @@ void add_subject_flags(CLI::App& app, RawOptions& raw) {
 void add_method_flags(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option(
          "-z,--blocking", options.blocking,
-         "0: one wait at the end (in host memory: blocking calls back to back, unless --stream); 1: "
-         "barrier after each iteration, timed; 2: wait after each, no barrier; 3: barrier after each, not "
-         "timed")
+         "0: wait once, at the end (in host memory: blocking calls back to back, unless --stream); "
+         "1: timed barrier after each iteration; 2: wait after each iteration, no barrier; 3: untimed "
+         "barrier after each iteration")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_flag("--stream", options.stream,
@@ -92,32 +91,33 @@ void add_method_flags(CLI::App& app, Options& options, RawOptions& raw) {
       ->check(non_negative())
       ->capture_default_str();
   app.add_option("-y,--stream_null", options.null_stream, "1: issue on the device's null stream");
-  app.add_option("-C,--report_cputime", options.cpu_time,
-                 "1: report, instead of elapsed time, the CPU time of the calling thread; on devices, as "
-                 "nccl-tests does, the time that issuing takes");
+  app.add_option(
+      "-C,--report_cputime", options.cpu_time,
+      "1: report the CPU time of the calling thread instead of elapsed time; on devices the time of "
+      "issuing, as nccl-tests does");
   app.add_option("-a,--average", options.average, "time reported: 0 rank 0, 1 mean of ranks, 2 min, 3 max")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
-  app.add_option("-R,--local_register", options.registration,
-                 "1: register the buffers (matters on devices only), 2: take them from the symmetric heap "
-                 "(host memory only)")
+  app.add_option(
+         "-R,--local_register", options.registration,
+         "1: register the buffers (has an effect on devices only), 2: take them from the symmetric heap "
+         "(host memory only)")
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
   app.add_option("-u,--unalign", options.misalign_elements, "shift every buffer by this many elements");
   app.add_option(
          "-I,--per_iter_timing", raw.per_iteration,
-         "1, or no number: time each iteration by itself: min, max, p99, variation (implies a wait after "
-         "each)")
+         "1, or no number: time each iteration: min, max, p99, variation (waits after each iteration)")
       ->expected(0, 1);
-  app.add_option("-K,--skip_samples", options.skip_samples, "leading iterations left out of -I's statistics")
+  app.add_option("-K,--skip_samples", options.skip_samples,
+                 "first iterations, which -I's statistics leave out")
       ->check(non_negative());
-  app.add_flag(
-      "--hot", options.hot,
-      "reuse one buffer, so that caches flatter the numbers; default: rotate over 4x the last cache");
+  app.add_flag("--hot", options.hot,
+               "reuse one buffer, which caches make faster; default: rotate over 4x the last-level cache");
   app.add_flag(
       "--floors", options.floors,
-      "on devices: measure first copies within rank 0's device and an empty kernel, and say above the table "
-      "what they take");
+      "on devices: first measure copies within rank 0's device and an empty kernel, and print both above "
+      "the table");
   app.add_flag("--reproducible", options.reproducible, "reproducible mode: same bits for any algorithm");
 }
 
@@ -127,10 +127,10 @@ void add_rank_flags(CLI::App& app, Options& options, RawOptions& raw) {
       ->capture_default_str();
   app.add_option(
          "--procs", options.processes,
-         "start this many local processes; without it the launcher's environment (RANK and WORLD_SIZE "
-         "or those of mpirun, mpiexec, srun, torchrun) or one")
+         "start this many local processes; default: the processes of the launcher (RANK and WORLD_SIZE, "
+         "or mpirun, mpiexec, srun, torchrun), or one")
       ->check(CLI::Range(1, 4096));
-  app.add_option("-g,--ngpus", options.gpus, "GPUs per thread; without a GPU that many ranks in host memory")
+  app.add_option("-g,--ngpus", options.gpus, "GPUs per thread; without a GPU this many ranks in host memory")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--ranks-per-gpu", options.ranks_per_gpu,
@@ -139,8 +139,8 @@ void add_rank_flags(CLI::App& app, Options& options, RawOptions& raw) {
       ->capture_default_str();
   app.add_option(
          "--memory", raw.memory,
-         "host, cuda (refused where there is no GPU), or any: cuda where there is a GPU, else host; the "
-         "last one counts")
+         "host, cuda (refused without a GPU), or any: cuda if there is a GPU, else host; the last one "
+         "counts")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->capture_default_str();
   app.add_option("-p,--parallel_init", options.parallel_init,
@@ -149,17 +149,17 @@ void add_rank_flags(CLI::App& app, Options& options, RawOptions& raw) {
 
 void add_report_flags(CLI::App& app, Options& options) {
   app.add_option("-J,--output_file", options.json_path,
-                 "write JSON here (never over an existing file: .0, .1)");
+                 "write JSON to this file (an existing file is kept: .0, .1, ...)");
   app.add_option("-S,--report_timestamps", options.timestamps, "1: time of day on each row");
   app.add_option("-M,--memory_report", options.memory_report, "1: report resident memory at the end");
   app.add_flag("!--no-algorithm-column,--algorithm-column", options.algorithm_column,
-               "per row, as last column, the algorithm that ran (default: shown)");
+               "last column: the algorithm that ran (default: shown)");
 }
 
 void add_device_flags(CLI::App& app, RawOptions& raw) {
   app.add_option("-x,--cta_policy", raw.cta_policy, "ignored: tutti chooses its thread blocks itself");
   app.add_option("-D,--device_implementation", raw.device_kernel, "refused: tutti has no device API");
-  app.add_option("-V,--device_cta_count", raw.device_ctas, "ignored: without -D it means nothing");
+  app.add_option("-V,--device_cta_count", raw.device_ctas, "ignored: has no effect without -D");
 }
 
 ParsedOptions refuse(std::string text) {
@@ -169,7 +169,7 @@ ParsedOptions refuse(std::string text) {
   return parsed;
 }
 
-/// Empty when all is well, else what is wrong.
+/// Returns "" or the mistake.
 std::string read_sizes(const RawOptions& raw, Options& options) {
   struct Field {
     const char* name;
@@ -189,7 +189,7 @@ std::string read_sizes(const RawOptions& raw, Options& options) {
   if (options.min_bytes < options.max_bytes && options.step_factor <= 1 && options.step_bytes == 0)
     return "the step between sizes is 0: give -i a number of bytes or -f a factor above 1";
   if (options.min_bytes == 0 && options.max_bytes > 0 && options.step_factor > 1)
-    return "a factor (-f) cannot leave 0 bytes: give -b at least 1";
+    return "a factor (-f) cannot grow 0 bytes: give -b at least 1";
   return "";
 }
 
@@ -240,7 +240,7 @@ std::string read_memory(const CLI::App& app, const RawOptions& raw, Options& opt
     return "unknown memory '" + raw.memory + "' (--memory): host, cuda or any";
   if (options.memory == Memory::kHost && options.graph_launches > 0)
     return "-G is refused with --memory host: CUDA graphs need device memory";
-  if (raw.device_kernel != 0) return "-D is refused: tutti has no device API for kernels of its own";
+  if (raw.device_kernel != 0) return "-D is refused: tutti has no device API for user kernels";
   const auto ranks = static_cast<int64_t>(options.threads) * options.gpus * options.ranks_per_gpu;
   if (ranks > kMostRanksPerProcess)
     return format("-t %d x -g %d x --ranks-per-gpu %d are more than %d ranks in a process", options.threads,
@@ -250,7 +250,7 @@ std::string read_memory(const CLI::App& app, const RawOptions& raw, Options& opt
   return "";
 }
 
-/// A number from the environment; empty when unset. A value that is no number is an error in *mistake.
+/// A number from the environment; empty if unset. A value that is not a number sets *mistake.
 std::optional<double> read_number(GetEnv get_env, const char* name, std::string* mistake) {
   const char* text = get_env(name);
   if (text == nullptr || *text == '\0') return std::nullopt;
@@ -283,9 +283,9 @@ std::string settle_on_device(Options& options) {
   if (options.graph_launches > 0 && options.null_stream)
     return "-G is refused with -y: the null stream cannot be captured";
   if (options.graph_launches > 0 && options.blocking != 0)
-    return "-G is refused with -z: a graph's iterations are not waited for one by one";
+    return "-G is refused with -z: the host cannot wait for single iterations of a graph";
   if (options.graph_launches > 0 && options.per_iteration)
-    return "-G is refused with -I: a graph's iterations are not timed one by one";
+    return "-G is refused with -I: single iterations of a graph cannot be timed";
   if (options.stream)
     options.notes.push_back("--stream is ignored: ranks on devices issue on CUDA streams in any case");
   return "";
@@ -294,7 +294,7 @@ std::string settle_on_device(Options& options) {
 void settle_on_host(Options& options) {
   if (options.graph_launches > 0) options.notes.push_back("-G is ignored: CUDA graphs need device memory");
   if (options.null_stream) options.notes.push_back("-y is ignored: there is no null stream in host memory");
-  if (options.floors) options.notes.push_back("--floors is ignored: it is measured on devices only");
+  if (options.floors) options.notes.push_back("--floors is ignored: only devices are measured");
   options.graph_launches = 0;
   options.null_stream = false;
   options.floors = false;
@@ -305,7 +305,8 @@ void settle_on_host(Options& options) {
 std::string settle_flags(Options& options, bool on_device) {
   if (options.has_cta_policy)
     options.notes.push_back("-x is ignored: tutti chooses its thread blocks itself");
-  if (options.has_cta_count) options.notes.push_back("-V is ignored: it is for -D, which there is not");
+  if (options.has_cta_count)
+    options.notes.push_back("-V is ignored: it has no effect without -D, which tutti refuses");
   if (on_device) return settle_on_device(options);
   settle_on_host(options);
   return "";
@@ -330,7 +331,7 @@ std::optional<uint64_t> parse_size(const std::string& text) {
   }
   if (*end != '\0' && end[1] != '\0') return std::nullopt;
   const double bytes = value * unit;
-  // 2^60 bytes is beyond any machine and leaves room for products with rank counts.
+  // 2^60 bytes exceeds any machine and leaves room for products with rank counts.
   if (bytes > 0x1p60) return std::nullopt;
   return static_cast<uint64_t>(bytes);
 }
@@ -351,9 +352,8 @@ ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env) {
   RawOptions raw;
   Options& options = parsed.options;
   CLI::App app(
-      "Measures a tutti collective on CUDA memory, or where there is no GPU on host memory; flags and "
-      "columns are "
-      "those of nccl-tests.");
+      "Measures a tutti collective on CUDA memory, or on host memory if there is no GPU. Flags and columns "
+      "are those of nccl-tests.");
   add_rank_flags(app, options, raw);
   add_size_flags(app, options, raw);
   add_loop_flags(app, options, raw);
@@ -375,7 +375,7 @@ ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env) {
         read_method(raw, options), read_environment(get_env, options)})
     if (!mistake.empty()) return refuse(mistake);
   if (options.skip_samples > 0 && options.skip_samples >= options.iterations.value_or(kDefaultIterations))
-    return refuse("-K leaves no iteration for -I's statistics: it must be below -n");
+    return refuse("-K leaves no iteration for -I's statistics: -K must be below -n");
   parsed.run = true;
   return parsed;
 }

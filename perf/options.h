@@ -1,8 +1,8 @@
-// The command line of the perf tools: nccl-tests' flags, long names and defaults, plus a few of tutti's own.
+// The command line of the perf tools: nccl-tests' flags, long names (from its README and --help) and
+// defaults, plus a few of tutti's.
 //
-// Flags whose subject does not exist where the ranks' memory is either are accepted with a one-line note
-// (harmless) or refused (they would change what is measured); which memory that is, is known only once
-// devices have been looked for (settle_flags). Long names: nccl-tests' README and --help.
+// Some flags have no meaning in host memory or on devices. Harmless ones are noted; flags that would change
+// the measurement are refused. settle_flags decides once devices have been looked for.
 #pragma once
 
 #include <cstdint>
@@ -14,38 +14,37 @@
 
 namespace tutti::perf {
 
-/// Where the ranks' buffers are.
 enum class Memory : uint8_t {
-  kAny,   ///< of CUDA devices where there are any, else of the host
+  kAny,   ///< on CUDA devices if there are any, else on the host
   kHost,  ///< never looks for a device
-  kCuda,  ///< refused where there is no device
+  kCuda,  ///< refused if there is no device
 };
 
-/// What a run is asked to do. Bytes are bytes, times are seconds where the name says so.
+/// The options of a run. Sizes are bytes; times are seconds where the name ends in _s.
 struct Options {
   int threads = 1;
-  int processes = 0;  ///< 0: not asked for; the launcher's environment or one process
+  int processes = 0;  ///< 0: not given; the launcher's processes, or one process
   int gpus = 1;       ///< per thread
   int ranks_per_gpu = 1;
   Memory memory = Memory::kAny;
-  std::optional<int> first_device;  ///< of every process; empty: by its place among those of its host
+  std::optional<int> first_device;  ///< of every process; empty: chosen by the process's index on its host
 
   uint64_t min_bytes = 32u << 20;
   uint64_t max_bytes = 32u << 20;
   uint64_t step_bytes = 1u << 20;
   uint64_t step_factor = 1;
 
-  std::optional<int> iterations;  ///< empty: 20, more for short operations (agreed by all ranks)
+  std::optional<int> iterations;  ///< empty: 20, and more for short operations (agreed by all ranks)
   int aggregate = 1;
   int warmups = 1;
-  int cycles = 1;  ///< 0: for ever
+  int cycles = 1;  ///< 0: forever
   int checks = 1;
   int average = 1;  ///< 0 rank 0, 1 mean, 2 min, 3 max
 
   std::vector<TestOp> ops = {TestOp::kSum};
   std::vector<tutti_type_t> types = {TUTTI_FLOAT32};
   std::optional<int> root = 0;  ///< empty: every rank in turn
-  bool ops_all = false;         ///< -o all: combinations that are not defined are skipped silently
+  bool ops_all = false;         ///< -o all: undefined combinations are skipped silently
   bool types_all = false;
 
   int blocking = 0;
@@ -64,7 +63,7 @@ struct Options {
   bool null_stream = false;     ///< issue on the device's null stream
   bool has_cta_policy = false;  ///< -x was given
   bool has_cta_count = false;   ///< -V was given
-  bool floors = false;          ///< measure first what copies and an empty kernel take
+  bool floors = false;          ///< first measure copying and an empty kernel
 
   bool hot = false;
   bool stream = false;
@@ -74,7 +73,7 @@ struct Options {
   double alltoallv_spread = 1.0;
   std::optional<double> min_bus_bandwidth;  ///< GB/s; below 0.9 of it the exit status is not 0
 
-  std::vector<std::string> notes;  ///< one line per accepted flag that does nothing here
+  std::vector<std::string> notes;  ///< one line for each accepted flag that has no effect here
 
   int ranks_per_thread() const { return gpus * ranks_per_gpu; }
   int ranks_per_process() const { return threads * ranks_per_thread(); }
@@ -82,7 +81,7 @@ struct Options {
 
 inline constexpr int kDefaultIterations = 20;
 
-/// Either options to run with, or a text and the exit status to leave with (help, or a mistake).
+/// Options to run with, or a text and an exit status to leave with (help, or a mistake).
 struct ParsedOptions {
   Options options;
   bool run = false;
@@ -90,20 +89,20 @@ struct ParsedOptions {
   std::string text;
 };
 
-/// How the environment is read; a test passes its own.
+/// Reads the environment; a test passes its own function.
 using GetEnv = const char* (*)(const char* name);
 
-/// Pure but for `get_env`. Never throws, never prints.
+/// Pure, except for `get_env`. Never throws, never prints.
 ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env);
 
-/// Once it is known whether the ranks are on devices: notes what does nothing there. Empty, or which flag
-/// cannot be obeyed.
+/// Called once it is known whether the ranks are on devices. Notes flags that have no effect. Returns "" or
+/// the flag that cannot be obeyed.
 std::string settle_flags(Options& options, bool on_device);
 
-/// "8", "64K", "1.5M", "2G" (binary multiples, either case); empty when it is not a size.
+/// "8", "64K", "1.5M", "2G" (binary multiples, either case); empty if it is not a size.
 std::optional<uint64_t> parse_size(const std::string& text);
 
-/// The message sizes that a run visits, in bytes as asked for (a collective may round them down).
+/// The message sizes that a run visits, in bytes as requested. A collective may round them down.
 std::vector<uint64_t> message_sizes(const Options& options);
 
 }  // namespace tutti::perf

@@ -1,4 +1,3 @@
-// See progress.h.
 #include "perf/progress.h"
 
 #include <cstdio>

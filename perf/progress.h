@@ -1,4 +1,4 @@
-// One line on stderr that says how far a long run is, when a person is looking.
+// One line on stderr that shows the progress of a long run to a person.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ namespace tutti::perf {
 
 class Progress {
  public:
-  /// Writes to descriptor 2; silent unless `enabled` (stderr is a terminal, this is rank 0).
+  /// Writes to descriptor 2. Silent unless `enabled` (stderr is a terminal, and this is rank 0).
   Progress(bool enabled, size_t total) : enabled_(enabled), total_(total) {}
 
   /// `done` rows of the total are complete, `what` is running. Shown once the run has lasted a second.

@@ -1,4 +1,3 @@
-// See ranks.h.
 #include "perf/ranks.h"
 
 #include <algorithm>
@@ -12,22 +11,21 @@ namespace tutti::perf {
 namespace {
 
 constexpr size_t kPatternBytes = 1u << 20;
-constexpr double kMemoryShare = 0.8;  // of what is available may become buffers
+constexpr double kMemoryShare = 0.8;  // share of the available memory that may become buffers
 
 struct AbortComm {
   void operator()(tutti_comm_t* comm) const { (void)tutti_comm_abort(comm); }
 };
-/// A communicator that is aborted unless it is released to be destroyed.
+/// Aborts its communicator, unless the communicator is released first.
 using OwnedComm = std::unique_ptr<tutti_comm_t, AbortComm>;
 
-/// One of the thread's ranks.
 struct LocalRank {
   std::unique_ptr<Site> site;
-  std::unique_ptr<SiteMemory> exchange;  ///< of the Agreement
+  std::unique_ptr<SiteMemory> exchange;  ///< for the Agreement
   std::unique_ptr<SiteMemory> send;
   std::unique_ptr<SiteMemory> recv;
   OwnedComm comm;
-  /// Null where nothing could be registered.
+  /// Null if nothing could be registered.
   tutti_registered_memory_t* registered_send = nullptr;
   tutti_registered_memory_t* registered_recv = nullptr;
 
@@ -43,7 +41,7 @@ Status register_buffers(LocalRank& rank) {
   return add(*rank.recv, &rank.registered_recv);
 }
 
-/// Nothing is registered afterwards, whatever is returned.
+/// Afterwards nothing is registered, even after an error.
 Status deregister_buffers(LocalRank& rank) {
   const auto drop = [&](tutti_registered_memory_t*& registered) {
     return check(tutti_memory_deregister(rank.comm.get(), std::exchange(registered, nullptr)),
@@ -54,8 +52,8 @@ Status deregister_buffers(LocalRank& rank) {
   return send ? recv : send;
 }
 
-/// The thread's ranks. However a run ends, communicators go before memory: to free a device's memory waits
-/// for operations on it, and what ends those of a failed run is the abort.
+/// The thread's ranks. Communicators always go before memory. To free a device's memory waits for operations
+/// on it, and in a failed run the abort ends those operations.
 class LocalRanks {
  public:
   explicit LocalRanks(size_t count) {
@@ -71,7 +69,7 @@ class LocalRanks {
   auto begin() const { return ranks_.begin(); }
   auto end() const { return ranks_.end(); }
 
-  /// Runs `act` on every rank, each in a thread of its own: for calls in which a rank waits for all others.
+  /// Runs `act` on every rank, each in its own thread: for calls in which a rank waits for all other ranks.
   Status at_once(const std::function<Status(size_t index, LocalRank& rank)>& act) const {
     std::vector<Status> results(ranks_.size());
     const auto run = [&](size_t index) { results[index] = act(index, *ranks_[index]); };
@@ -114,7 +112,7 @@ Status join_all(const ThreadTask& task, const LocalRanks& ranks) {
   });
 }
 
-/// An operator of the C API for one subject; a pre-multiplied sum lives as long as this.
+/// An operator of the C API for one subject. A pre-multiplied sum lives as long as this object.
 class Operator {
  public:
   Operator() = default;
@@ -166,7 +164,7 @@ class ThreadRun {
   Agreement agreement_;
   std::vector<uint64_t> sizes_;
   std::vector<Subject> subjects_ = list_subjects(task_.options, task_.test, task_.rank_count);
-  int sharing_ = 1;  ///< ranks that share this thread's cache and memory: of the device, or all
+  int sharing_ = 1;  ///< ranks that share this thread's cache and memory: the ranks of the device, or all
   size_t footprint_bytes_ = 0;
   uint64_t row_number_ = 0;
   double bandwidth_sum_ = 0;
@@ -174,7 +172,7 @@ class ThreadRun {
   Summary summary_;
 };
 
-/// *gained = what the memory in use grew by since *level, the largest of all threads.
+/// *gained = growth of the memory in use since *level, the largest of all threads.
 Status ThreadRun::grow(double* gained, double* level) {
   const double now = static_cast<double>(first_site().used_bytes());
   *gained = std::max(0.0, now - *level);
@@ -204,7 +202,8 @@ size_t ThreadRun::arena_bytes(uint64_t message_bytes) const {
   return bytes;
 }
 
-/// Who the ranks are, and what the thread's share with others; rank 0 says so.
+/// Exchanges the ranks' identities, and counts the ranks that share this thread's device or host. Rank 0
+/// reports.
 Status ThreadRun::begin() {
   for (const auto& rank : ranks_) agreement_.add(*rank->site, rank->comm.get(), rank->exchange->data());
   const Result<std::vector<RankInfo>> infos = agreement_.rank_infos();
@@ -220,7 +219,7 @@ Status ThreadRun::begin() {
   footprint_bytes_ = ring_footprint(task_.options, first_site().facts().cache_bytes, sharing_);
   std::optional<Floors> floors;
   if (task_.options.floors) {
-    // Nobody else uses the device meanwhile.
+    // Nothing else uses the device meanwhile.
     TUTTI_TRY(agreement_.barrier());
     if (task_.first_rank == 0) {
       const Result<Floors> measured = measure_floors(*ranks_[0].site);
@@ -234,7 +233,7 @@ Status ThreadRun::begin() {
   return task_.reporter->begin(*infos, rows, floors);
 }
 
-/// Drops sizes whose buffers would not fit in the memory of this host, or of a device; what fits everywhere.
+/// Drops sizes whose buffers do not fit in the memory of every host or device.
 Status ThreadRun::limit_sizes() {
   double count = static_cast<double>(sizes_.size());
   for (const auto& rank : ranks_) {
@@ -273,8 +272,8 @@ Status ThreadRun::make_buffers() {
   return ranks_.at_once([](size_t, LocalRank& rank) { return register_buffers(rank); });
 }
 
-/// Gives every page of all arenas plausible operands: untouched pages and stray NaNs have times of their
-/// own.
+/// Writes plausible operands to every page of all arenas, because untouched pages and stray NaNs change the
+/// times.
 Status ThreadRun::fill_arenas(const Subject& subject) {
   const size_t element = test_type_bytes(subject.type);
   for (size_t index = 0; index < ranks_.size(); ++index) {
@@ -385,7 +384,7 @@ Result<Summary> run_ranks(const ThreadTask& task) {
   const Site& first = *ranks[0].site;
   MemoryReport memory{.start = static_cast<double>(first.used_bytes())};
   const Status joined = join_all(task, ranks);
-  // An id whose set-up has failed is as old as one that has served: the next run must not find it.
+  // The id file of a failed set-up must go too, so that the next run does not find it.
   if (task.joined != nullptr) forget_id(*task.joined);
   TUTTI_TRY(joined);
   memory.communicator = std::max(0.0, static_cast<double>(first.used_bytes()) - memory.start);

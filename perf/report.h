@@ -1,4 +1,4 @@
-// What a run reports, as plain data: the table prints it and the JSON file keeps it.
+// The results of a run, as plain data. The table prints them and the JSON file keeps them.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct Measurement {
   double time_us = 0;  ///< per operation; CPU time with -C
   double algorithm_gbs = 0;
   double bus_gbs = 0;
-  std::optional<double> wrong;  ///< wrong elements of all ranks; empty: not checked
+  std::optional<double> wrong;  ///< wrong elements on all ranks; empty: not checked
   int wrong_ranks = 0;          ///< ranks with a wrong element
   int iterations = 0;
-  /// With -I: per iteration the largest time of any rank, microseconds, in order.
+  /// With -I: for each iteration the largest time of any rank, in microseconds.
   std::vector<double> iteration_us = {};
   std::optional<IterationStatistics> statistics = {};
 };
@@ -32,7 +32,7 @@ struct Row {
   TestOp op = TestOp::kNone;
   int root = -1;
   Measurement out_of_place = {};
-  std::optional<Measurement> in_place = {};  ///< empty: the collective has no in-place form
+  std::optional<Measurement> in_place = {};  ///< empty: there is no in-place form
   std::string algorithm = {};
   std::string timestamp = {};  ///< empty without -S
 };
@@ -41,19 +41,19 @@ struct RankInfo {
   int rank = 0;
   int process_id = 0;
   std::string host = {};
-  std::string device = {};       ///< its name, or the processor's
+  std::string device = {};       ///< the device's name, or the processor's
   int device_number = 0;         ///< 0 in host memory
-  std::string address = "host";  ///< of a device: its PCI id
+  std::string address = "host";  ///< PCI id of a device
 
   bool same_device(const RankInfo& other) const { return host == other.host && address == other.address; }
 };
 
-/// Resident memory, or what is taken of the device, in bytes, largest of any thread.
+/// Resident memory, or memory in use on the device, in bytes. The largest of any thread.
 struct MemoryReport {
   double start = 0;         ///< before the communicator was made
-  double communicator = 0;  ///< gained by making it
-  double buffers = 0;       ///< gained by buffers and their first touch
-  double running = 0;       ///< gained by running
+  double communicator = 0;  ///< growth while making the communicator
+  double buffers = 0;       ///< growth by buffers and their first touch
+  double running = 0;       ///< growth while running
 };
 
 struct Summary {

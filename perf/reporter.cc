@@ -1,4 +1,3 @@
-// See reporter.h.
 #include "perf/reporter.h"
 
 #include <unistd.h>
@@ -61,7 +60,7 @@ Status Reporter::finish(const Summary& summary) {
 
 void Reporter::fail(const std::string& error) {
   if (progress_) progress_->clear();
-  // The error itself is already on its way to the user; one about the file would hide it.
+  // The error is already reported. An error about the file would hide it.
   if (json_) (void)json_->finish(Summary{}, {error});
 }
 

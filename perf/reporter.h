@@ -1,4 +1,4 @@
-// Rank 0's voice: the table on stdout, the JSON file, the progress line. Only rank 0 has one.
+// Rank 0's output: the table on stdout, the JSON file, the progress line. Only rank 0 has a reporter.
 #pragma once
 
 #include <optional>
@@ -17,10 +17,8 @@ class Reporter {
   Reporter(const Options& options, std::string test_name, std::vector<std::string> arguments,
            std::vector<std::string> environment);
 
-  /// Ranks are known: prints everything above the first row. `row_count` 0: unknown (-N 0). `floors`:
-  /// where they were asked for.
+  /// Prints everything above the first row. `row_count` 0: unknown (-N 0). `floors`: if they were measured.
   Status begin(const std::vector<RankInfo>& ranks, size_t row_count, const std::optional<Floors>& floors);
-  /// A comment line of the table.
   void comment(const std::string& text);
   void running(const std::string& what);
   Status row(const Row& row);

@@ -1,4 +1,3 @@
-// See runner.h.
 #include "perf/runner.h"
 
 #include <unistd.h>
@@ -15,7 +14,7 @@
 namespace tutti::perf {
 namespace {
 
-// The library's own deadline should speak first: it knows who is missing.
+// The library's own deadline should expire first, because its error names the missing rank.
 constexpr std::chrono::milliseconds kWatchdogMargin{1000};
 
 std::string failure_text(int first_rank, int rank_count, const Status& status) {
@@ -33,7 +32,7 @@ std::string failure_text(int first_rank, int rank_count, const Status& status) {
   std::_Exit(kExitFailure);
 }
 
-/// "" when the options fit the number of ranks.
+/// "" if the options fit the number of ranks.
 std::string check_against_ranks(const Options& options, const CollectiveTest& test, int rank_count) {
   if (test.has_root && options.root && *options.root >= rank_count)
     return format("root %d (-r) is outside the %d ranks", *options.root, rank_count);
@@ -57,11 +56,11 @@ std::vector<Subject> list_subjects(const Options& options, const CollectiveTest&
   return subjects;
 }
 
-int run_process(const Options& options, const CollectiveTest& test, const Place& place,
+int run_process(const Options& options, const CollectiveTest& test, const ProcessContext& context,
                 const Seating& seating, Reporter& reporter) {
   const int per_thread = options.ranks_per_thread();
-  const int rank_count = place.process_count * options.ranks_per_process();
-  const bool first = place.process == 0;
+  const int rank_count = context.process_count * options.ranks_per_process();
+  const bool first = context.process == 0;
   if (const std::string mistake = check_against_ranks(options, test, rank_count); !mistake.empty()) {
     if (first) std::fprintf(stderr, "%s: %s\n", test.name, mistake.c_str());
     return kExitUsage;
@@ -73,8 +72,8 @@ int run_process(const Options& options, const CollectiveTest& test, const Place&
 
   tutti_unique_id_t id{};
   Status named = first ? check(tutti_get_unique_id(&id), "making a unique id") : Status::ok();
-  if (named) named = share_id(place, &id);
-  const int first_rank = place.process * options.ranks_per_process();
+  if (named) named = share_id(context, &id);
+  const int first_rank = context.process * options.ranks_per_process();
   if (!named) {
     std::fprintf(stderr, "%s\n", failure_text(first_rank, 1, named).c_str());
     return named.code() == Code::kInvalidUsage ? kExitUsage : kExitFailure;
@@ -83,7 +82,7 @@ int run_process(const Options& options, const CollectiveTest& test, const Place&
   const std::chrono::milliseconds limit = options.timeout_s > 0
                                               ? std::chrono::seconds(options.timeout_s) + kWatchdogMargin
                                               : std::chrono::milliseconds(0);
-  Watchdog watchdog(limit, [&](const std::string& row) { end_by_watchdog(options, place.process, row); });
+  Watchdog watchdog(limit, [&](const std::string& row) { end_by_watchdog(options, context.process, row); });
   std::vector<Result<Summary>> results(static_cast<size_t>(options.threads), Result<Summary>(Summary{}));
   const auto run_thread = [&](int thread) {
     const bool leader = thread == 0;
@@ -96,7 +95,7 @@ int run_process(const Options& options, const CollectiveTest& test, const Place&
                           .rank_count = rank_count,
                           .reporter = first && leader ? &reporter : nullptr,
                           .watchdog = leader ? &watchdog : nullptr,
-                          .joined = first && leader ? &place : nullptr};
+                          .joined = first && leader ? &context : nullptr};
     results[static_cast<size_t>(thread)] = run_ranks(task);
   };
   std::vector<std::thread> threads;

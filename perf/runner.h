@@ -1,4 +1,4 @@
-// Runs a tool's cases in the ranks of this process.
+// Runs a tool's cases on the ranks of this process.
 #pragma once
 
 #include <string>
@@ -13,18 +13,18 @@
 
 namespace tutti::perf {
 
-/// One combination that gets rows for all sizes.
+/// A type, operator and root that get rows for all sizes.
 struct Subject {
   tutti_type_t type;
   TestOp op;
   int root;
 };
 
-/// All combinations of types, operators and roots asked for that are defined, in nccl-tests' order.
+/// All defined combinations of the requested types, operators and roots, in nccl-tests' order.
 std::vector<Subject> list_subjects(const Options& options, const CollectiveTest& test, int rank_count);
 
-/// Makes this process' ranks, runs, reports from rank 0; returns the exit status. Errors are on stderr.
-int run_process(const Options& options, const CollectiveTest& test, const Place& place,
+/// Makes this process's ranks and runs them; rank 0 reports. Returns the exit status. Errors go to stderr.
+int run_process(const Options& options, const CollectiveTest& test, const ProcessContext& context,
                 const Seating& seating, Reporter& reporter);
 
 }  // namespace tutti::perf

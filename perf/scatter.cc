@@ -17,7 +17,7 @@ tutti_result_t run(const Case& test, const Call& call) {
 }
 
 void fill(const Case& test, void* send) {
-  // Only the root's send is read; the others hold something else, so that reading theirs is seen.
+  // Only the root's send buffer may be read. The other ranks hold other data, so that a read of it is seen.
   const uint64_t seed = test.rank == test.root ? test.seed : ~test.seed;
   fill_stream(test.type, seed, 0, test.shape.send_count, send);
 }

@@ -1,5 +1,5 @@
-// sendrecv_perf. Each rank sends to the next and receives from the previous, in one group. There is no
-// in-place form: the buffer would be overwritten while it is read.
+// sendrecv_perf. Each rank sends to the next rank and receives from the previous rank, in one group. There is
+// no in-place form, because the receive would overwrite the buffer during the send.
 #include "perf/collective.h"
 
 namespace tutti::perf {

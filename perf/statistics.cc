@@ -1,4 +1,3 @@
-// See statistics.h.
 #include "perf/statistics.h"
 
 #include <algorithm>

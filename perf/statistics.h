@@ -1,4 +1,4 @@
-// Statistics of one row: what -I prints, and how a time becomes bandwidth.
+// Statistics of one row: the figures of -I, and bandwidth from time.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace tutti::perf {
 
-/// Of per-iteration times, in the unit they were given.
+/// Of the times of iterations, in the unit of the samples.
 struct IterationStatistics {
   double min = 0;
   double max = 0;
@@ -18,14 +18,15 @@ struct IterationStatistics {
   double variation_percent = 0;  ///< deviation / mean
 };
 
-/// All zero when `samples` is empty. Percentile p is the smallest sample that at least p % do not exceed.
+/// All zero if `samples` is empty. Percentile p is the smallest sample that at least p % of the samples do
+/// not exceed.
 IterationStatistics iteration_statistics(std::span<const double> samples);
 
-/// GB/s (1e9) of `bytes` in `microseconds`; 0 when either is 0.
+/// GB/s (1e9) for `bytes` in `microseconds`; 0 if either is 0.
 double gigabytes_per_s(double bytes, double microseconds);
 
-/// How many timed iterations: what was asked for, or enough that a row takes about `target_us`, so that one
-/// late wake-up does not decide the row; never fewer than `least`, never more than `most`.
+/// The number of timed iterations, so that a row takes about `target_us` and one late wake-up does not decide
+/// it. At least `least`, at most `most`.
 int iteration_count(double one_us, double target_us, int least, int most);
 
 }  // namespace tutti::perf

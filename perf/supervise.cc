@@ -27,7 +27,8 @@ struct Worker {
   bool running = false;
 };
 
-/// In the child: becomes a worker. Only async-signal-safe calls and setenv (the parent has one thread).
+/// Runs in the child and becomes a worker. Uses only async-signal-safe calls and setenv (the parent has one
+/// thread).
 [[noreturn]] void become_worker(int process, const LaunchOptions& options, int descriptor, char** argv,
                                 pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -48,11 +49,11 @@ std::string rank_text(int process, int threads) {
   return format("ranks %d-%d (process %d)", process * threads, (process + 1) * threads - 1, process);
 }
 
-/// The exit status that this end means; says on stderr what happened when it is not 0.
+/// The exit status for a worker's end. If it is not 0, prints the reason on stderr.
 int judge(const Worker& worker, int threads, int status) {
   if (WIFEXITED(status)) {
     const int code = WEXITSTATUS(status);
-    // Wrong results are in the table; every other end needs a name.
+    // The table shows wrong results. Every other failure needs a message.
     if (code != kExitOk && code != kExitWrong)
       std::fprintf(stderr, "%s, pid %d, ended with status %d\n", rank_text(worker.process, threads).c_str(),
                    static_cast<int>(worker.pid), code);
@@ -64,7 +65,7 @@ int judge(const Worker& worker, int threads, int status) {
   return kExitFailure;
 }
 
-/// Waits for SIGCHLD until `deadline` (or without end). SIGCHLD is blocked by the caller, so none is missed.
+/// Waits for SIGCHLD until `deadline` (or without a deadline). The caller blocks SIGCHLD, so none is missed.
 void await_child_signal(bool bounded, Clock::time_point deadline) {
   sigset_t set;
   ::sigemptyset(&set);
@@ -80,7 +81,7 @@ void await_child_signal(bool bounded, Clock::time_point deadline) {
   ::sigtimedwait(&set, nullptr, &timeout);
 }
 
-/// Reaps every worker; after the first failure the rest get `grace` to end by themselves.
+/// Reaps every worker. After the first failure the other workers get `grace` to end by themselves.
 int reap(std::vector<Worker>& workers, int threads, std::chrono::milliseconds grace) {
   int result = 0;
   bool failed = false;
@@ -93,7 +94,7 @@ int reap(std::vector<Worker>& workers, int threads, std::chrono::milliseconds gr
       if (!worker.running || ::waitpid(worker.pid, &status, WNOHANG) != worker.pid) continue;
       worker.running = false;
       --running;
-      // Those that we ended ourselves are not report.
+      // Workers that this process killed are not reported.
       const int code = killed ? kExitFailure : judge(worker, threads, status);
       if (code != 0 && !failed) {
         failed = true;
@@ -106,7 +107,7 @@ int reap(std::vector<Worker>& workers, int threads, std::chrono::milliseconds gr
       killed = true;
       for (const Worker& worker : workers)
         if (worker.running) {
-          std::fprintf(stderr, "%s, pid %d, did not end by itself: ended\n",
+          std::fprintf(stderr, "%s, pid %d, did not end by itself and was killed\n",
                        rank_text(worker.process, threads).c_str(), static_cast<int>(worker.pid));
           ::kill(worker.pid, SIGKILL);
         }

@@ -1,4 +1,3 @@
-// See table.h.
 #include "perf/table.h"
 
 #include <cmath>
@@ -153,8 +152,8 @@ std::string table_footer(const std::string& test_name, const Summary& summary) {
   std::string text =
       format("# %-20s : %lld %s\n", "Out of bounds values", static_cast<long long>(summary.out_of_bounds),
              summary.out_of_bounds ? "FAILED" : "OK");
-  const char* verdict = summary.min_bus_gbs ? (summary.bandwidth_ok() ? "OK" : "FAILED") : "";
-  text += format("# %-20s : %g %s\n", "Avg bus bandwidth", summary.mean_bus_gbs, verdict);
+  const char* outcome = summary.min_bus_gbs ? (summary.bandwidth_ok() ? "OK" : "FAILED") : "";
+  text += format("# %-20s : %g %s\n", "Avg bus bandwidth", summary.mean_bus_gbs, outcome);
   if (summary.memory) {
     const MemoryReport& memory = *summary.memory;
     const double total = memory.start + memory.communicator + memory.buffers + memory.running;

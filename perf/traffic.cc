@@ -1,4 +1,3 @@
-// See traffic.h.
 #include "perf/traffic.h"
 
 #include <algorithm>

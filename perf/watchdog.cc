@@ -1,4 +1,3 @@
-// See watchdog.h.
 #include "perf/watchdog.h"
 
 #include <utility>

@@ -1,7 +1,7 @@
-// -T: ends the process when one row takes too long, naming the row.
+// -T: ends the process when one row takes too long, and names the row.
 //
-// The library's own deadline (set to the same time) usually speaks first and better: it knows which rank is
-// missing. This is for the rest: a row whose every operation ends but which as a whole does not.
+// The library's own deadline, set to the same time, usually expires first and names the missing rank. The
+// watchdog is for a row whose operations all end, but too slowly.
 #pragma once
 
 #include <chrono>
@@ -17,15 +17,14 @@ class Watchdog {
  public:
   using Expire = std::function<void(const std::string& row)>;
 
-  /// limit 0: never expires, and no thread is made. `expire` is called once, from the watchdog's thread.
+  /// limit 0: never expires and starts no thread. The watchdog's thread calls `expire` once.
   Watchdog(std::chrono::milliseconds limit, Expire expire);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Starts the time of the next row, whose name is told on expiry.
+  /// Starts the time of the next row. The expiry names the row.
   void begin(std::string row);
-  /// No row is running.
   void end();
 
  private:

@@ -1,4 +1,4 @@
-// The one environment variable by which a supervisor tells a worker its place: "process count descriptor".
+// The environment variable by which a supervisor tells a worker its position: "process count descriptor".
 #pragma once
 
 #include <cstdio>
@@ -14,14 +14,15 @@ inline std::string write_worker(int process, int process_count, int descriptor) 
   return format("%d %d %d", process, process_count, descriptor);
 }
 
-/// False when the text is not one of write_worker's.
-inline bool read_worker(const char* text, Place* place) {
+/// False if write_worker did not write the text.
+inline bool read_worker(const char* text, ProcessContext* context) {
   int used = 0;
-  if (std::sscanf(text, "%d %d %d%n", &place->process, &place->process_count, &place->pipe_descriptor,
+  if (std::sscanf(text, "%d %d %d%n", &context->process, &context->process_count, &context->pipe_descriptor,
                   &used) != 3)
     return false;
-  place->channel = place->process_count > 1 ? Place::Channel::kPipe : Place::Channel::kNone;
-  return text[used] == '\0' && place->process >= 0 && place->process < place->process_count;
+  context->channel =
+      context->process_count > 1 ? ProcessContext::Channel::kPipe : ProcessContext::Channel::kNone;
+  return text[used] == '\0' && context->process >= 0 && context->process < context->process_count;
 }
 
 }  // namespace tutti::perf

@@ -5,7 +5,7 @@
 namespace tutti::trainer {
 namespace {
 
-/// What one head of one sample sees of a matrix whose rows hold `parts` parts of `width`.
+/// One head's view of one sample, in a matrix whose rows hold `parts` parts of `width`.
 struct Head {
   size_t sample;
   size_t head;
@@ -19,7 +19,8 @@ struct Head {
   }
 };
 
-/// Row i becomes the softmax of its first i + 1 numbers, the rest 0: nobody sees the future.
+/// Row i becomes the softmax of its first i + 1 numbers; the other numbers become 0, so that no character
+/// sees the future.
 void causal_softmax(Block scores) {
   for (size_t i = 0; i < scores.rows; ++i) {
     float* row = scores.data + i * scores.stride;
@@ -31,7 +32,7 @@ void causal_softmax(Block scores) {
   }
 }
 
-/// Turns the gradient by the weights into that by the scores.
+/// Turns the gradient with respect to the weights into the gradient with respect to the scores.
 void softmax_backward(Block weights, Block gradient) {
   for (size_t i = 0; i < weights.rows; ++i) {
     const float* weight = weights.data + i * weights.stride;

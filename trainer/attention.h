@@ -1,4 +1,4 @@
-// Attention: every character looks at itself and at those before it.
+// Attention: every character looks at itself and at earlier characters.
 // Source: Vaswani et al., "Attention is all you need", 2017.
 #pragma once
 
@@ -6,11 +6,12 @@
 
 namespace tutti::trainer {
 
-/// Causal attention with several heads, without parameters: Linear layers before and after it have them.
+/// Causal attention with several heads. It has no parameters: the Linear layers before and after it have
+/// them.
 /// Maps [samples * context, 3 * width] (query, key and value side by side) to [samples * context, width].
 class Attention : public Layer {
  public:
-  /// `heads` divides the width.
+  /// `heads` must divide the width.
   Attention(size_t context, size_t heads, Product product)
       : context_(context), heads_(heads), product_(std::move(product)) {}
   const Matrix& forward(const Matrix& input, bool training) override;
@@ -21,8 +22,8 @@ class Attention : public Layer {
   size_t heads_;
   Product product_;
   const Matrix* input_ = nullptr;
-  Matrix weights_;           ///< [samples * heads * context, context]: who looks at whom
-  Matrix weights_gradient_;  ///< [context, context], of one head
+  Matrix weights_;  ///< [samples * heads * context, context]: how much each character looks at each other
+  Matrix weights_gradient_;  ///< [context, context], for one head
   Matrix output_;
   Matrix input_gradient_;
 };

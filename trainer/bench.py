@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Step time and hidden communication of the trainer over bucket sizes and links, as table, JSON and plot.
 
-Two ranks train the same transformer on the same batches. Links: `memory` (both on this machine), `veth` (each in a network
-namespace of its own, told that it is on another host: TCP), and a number: the same, limited to so many Mbit/s by a token
-bucket. Namespaces need root; without it these links are left out, with a line that says so. PyTorch's
-DistributedDataParallel over Gloo runs beside it where python3-torch is installed. Python's standard library only.
+Two ranks train the same transformer on the same batches. Links: `memory` (both on this machine), `veth` (each rank in
+its own network namespace, as if on another host: TCP), and a number: veth, limited to that many Mbit/s by a token
+bucket. Namespaces need root; without root these links are skipped, with a line of output. If python3-torch is
+installed, PyTorch's DistributedDataParallel over Gloo is measured too. Uses only Python's standard library.
 """
 
 import argparse
@@ -29,8 +29,8 @@ LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_",
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
 ADDRESSES = ("198.18.0.1", "198.18.0.2")
 LIMIT_S = 600
-# Each session is a group of its own to the scheduler; its weight counts, not that of its processes. (Real-time priority
-# would not do: a thread that reduces gradients has to interrupt the one that computes.)
+# The scheduler weighs each session as a group, so the group gets the weight. Real-time priority does not work here: a
+# thread that reduces gradients must interrupt the thread that computes.
 GO_FIRST = ["sh", "-c", "echo -20 > /proc/self/autogroup; exec nice -n -20 \"$@\"", "sh"]
 
 
@@ -40,7 +40,7 @@ def run(*words):
 
 @contextlib.contextmanager
 def namespaces(link):
-    """Two network namespaces joined by a link of `link` Mbit/s (0: no limit); yields their names."""
+    """Joins two network namespaces by a link of `link` Mbit/s (0: no limit). Yields their names."""
     names = [f"tutti{os.getpid()}{side}" for side in "ab"]
     made = []
     try:
@@ -62,7 +62,7 @@ def namespaces(link):
 
 
 def start_ranks(words, link, folder, first):
-    """Both ranks' processes; `words` is the command of one."""
+    """Starts both ranks. `words`: the command of one rank."""
     id_path = str(pathlib.Path(folder) / "id")
     pathlib.Path(id_path).unlink(missing_ok=True)
     processes = []
@@ -80,7 +80,7 @@ def start_ranks(words, link, folder, first):
 
 
 def measure(words, link, first):
-    """Rank 0's output of a run of two ranks; exits where one fails."""
+    """Runs two ranks. Returns rank 0's output. Exits if a rank fails."""
     with tempfile.TemporaryDirectory() as folder:
         processes = start_ranks(words, link, folder, first)
         try:
@@ -110,7 +110,7 @@ def read_steps(output):
 
 
 def measure_rows(arguments, link, names, python):
-    """One row a bucket size and configuration on one link, interleaved over rounds."""
+    """One row for each bucket size and configuration on one link, interleaved over rounds."""
     cases = []
     for bucket in arguments.buckets:
         flags = ["--bucket-bytes", str(bucket), "--first-bucket-bytes", str(bucket)]
@@ -154,7 +154,7 @@ def line_of(row):
 
 
 def plot(rows):
-    """Step time over bucket size, a line for each library and link; both axes logarithmic."""
+    """Plots step time over bucket size, one line for each library and link. Both axes are logarithmic."""
     width, height, left, top = 640, 360, 60, 20
     rows = [row for row in rows if row["bucket_bytes"] is not None]
     steps = [row["step_ms"] for row in rows]
@@ -187,7 +187,7 @@ def plot(rows):
 
 
 def find_torch():
-    """A Python that has PyTorch: this one, else the distribution's; None without."""
+    """A Python with PyTorch: this one, else the distribution's, else None."""
     for python in (sys.executable, "/usr/bin/python3"):
         if subprocess.run([python, "-c", "import torch.distributed"], capture_output=True, check=False).returncode == 0:
             return python
@@ -198,15 +198,15 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trainer", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for trainer.json, trainer.txt, trainer.svg")
-    parser.add_argument("--steps", type=int, default=12, help="of each run, 8 or more")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each row; its figure is their median")
+    parser.add_argument("--steps", type=int, default=12, help="steps of each run, 8 or more")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each row; the row shows their median")
     parser.add_argument("--links", default="memory,veth,1000,100", help="memory, veth, or Mbit/s")
     parser.add_argument("--buckets", type=lambda text: [int(word) for word in text.split(",")], default=BUCKETS,
-                        help="bytes; 0: each tensor by itself")
+                        help="bytes; 0: one bucket for each tensor")
     parser.add_argument("--compressions", type=lambda text: text.split(",") if text else [],
                         default=["bf16", "topk", "powersgd"])
     parser.add_argument("--first", action="store_true",
-                        help="ranks go before whatever else the machine does (nice -20): needs root")
+                        help="ranks run before all other programs (nice -20): needs root")
     parser.add_argument("--no-torch", dest="torch", action="store_false")
     parser.add_argument("--data", type=pathlib.Path, nargs="+", default=sorted(HERE.parent.glob("docs/*.md")))
     arguments = parser.parse_args()
@@ -226,7 +226,7 @@ def main():
         if link == "memory":
             rows += measure_rows(arguments, link, None, python)
         elif os.geteuid() != 0:
-            print(f"{link_text(link)}: left out, network namespaces need root")
+            print(f"{link_text(link)}: skipped, network namespaces need root")
         else:
             with namespaces(0 if link == "veth" else int(link)) as names:
                 rows += measure_rows(arguments, link, names, python)

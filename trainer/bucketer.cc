@@ -28,10 +28,10 @@ std::vector<Bucket> make_buckets(std::span<float> flat, std::span<const Tensor> 
   return buckets;
 }
 
-Bucketer::Bucketer(std::vector<Bucket> buckets, Reduction& reduction, PlacePointer place)
+Bucketer::Bucketer(std::vector<Bucket> buckets, Reduction& reduction, BackendPointer backend)
     : buckets_(std::move(buckets)),
       reduction_(reduction),
-      place_(std::move(place)),
+      backend_(std::move(backend)),
       times_(buckets_.size()),
       watch_(buckets_.size()) {
   // The last bucket holds the first tensors.
@@ -40,14 +40,15 @@ Bucketer::Bucketer(std::vector<Bucket> buckets, Reduction& reduction, PlacePoint
   ready_.assign(bucket_of_.size(), false);
   for (const Bucket& bucket : buckets_) {
     missing_count_.push_back(bucket.tensors.size());
-    streams_.push_back(place_->make_stream());
+    streams_.push_back(backend_->make_stream());
   }
 }
 
 Bucketer::~Bucketer() = default;
 
 void Bucketer::mark_ready(size_t tensor) {
-  if (ready_.at(tensor)) throw std::logic_error("tensor " + std::to_string(tensor) + " was ready already");
+  if (ready_.at(tensor))
+    throw std::logic_error("tensor " + std::to_string(tensor) + " was already marked ready");
   ready_[tensor] = true;
   --missing_count_[bucket_of_[tensor]];
   start_ready_buckets();
@@ -66,7 +67,7 @@ void Bucketer::start_ready_buckets() {
 void Bucketer::finish() {
   if (started_count_ < buckets_.size()) {
     const auto tensor = std::find(ready_.begin(), ready_.end(), false) - ready_.begin();
-    throw std::logic_error("the gradient of tensor " + std::to_string(tensor) + " was never ready");
+    throw std::logic_error("the gradient of tensor " + std::to_string(tensor) + " was never marked ready");
   }
   exposed_ns_ = 0;
   std::vector<bool> done(buckets_.size());
@@ -81,7 +82,7 @@ void Bucketer::finish() {
       if (!done[bucket.index]) watch_.watch(bucket.index, stream);
     }
   }
-  // Reductions run one after the other: a bucket's own begins when the one before has ended.
+  // Reductions run one after the other: a bucket's reduction begins when the bucket before has ended.
   communication_ns_ = 0;
   uint64_t free_ns = 0;
   for (const Times& times : times_) {

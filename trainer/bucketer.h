@@ -1,11 +1,10 @@
-// Bucketer: gradients are reduced in buckets, while the backward pass still computes others.
+// Bucketer: reduces gradients in buckets while the backward pass still computes other gradients.
 //
-// A reduction a tensor pays the cost of a message for each; one reduction of everything cannot begin before
-// the last gradient is there. Buckets are in between: neighbours in the flat gradient buffer, last layer
-// first, because the backward pass ends with the first. A bucket's reduction is issued on a host stream the
-// moment its last gradient is ready (a CUDA stream where gradients are reduced on a GPU), and always in the
-// order of buckets, so that all ranks issue the same calls. Source: Li et al., "PyTorch distributed:
-// experiences on accelerating data parallel training", 2020.
+// One reduction for each tensor costs a message each time. One reduction of everything cannot begin before
+// the last gradient is ready. Buckets are in between: neighbours in the flat gradient buffer, last layer
+// first, because the backward pass ends with the first layer. A bucket is issued when its last gradient is
+// ready, on a host stream or a CUDA stream, and always in order, so that all ranks issue the same calls.
+// Source: Li et al., "PyTorch distributed: experiences on accelerating data parallel training", 2020.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@
 
 namespace tutti::trainer {
 
-/// A tensor's place in the flat buffer, or in a bucket: [rows, columns] from element `offset` on.
+/// A tensor's position in the flat buffer or in a bucket: [rows, columns] from element `offset` on.
 struct Tensor {
   size_t offset = 0;
   size_t rows = 1;
@@ -31,28 +30,28 @@ struct Tensor {
 
 struct Bucket {
   size_t index = 0;
-  std::span<float> values = {};      ///< a view of the flat buffer: reduced in place, nothing is copied
-  std::vector<Tensor> tensors = {};  ///< offsets are inside `values`
+  std::span<float> values = {};      ///< a view of the flat buffer, reduced in place without a copy
+  std::vector<Tensor> tensors = {};  ///< offsets count inside `values`
 };
 
-/// How a bucket becomes the sum over all ranks: a plain all-reduce, or a compression of it (compression.h).
+/// How a bucket becomes the sum over all ranks: a plain all-reduce, or a compressed one (compression.h).
 class Reduction {
  public:
   virtual ~Reduction() = default;
   /// Issues the first operation for the bucket on `stream`.
   virtual void start(const Bucket& bucket, tutti_stream_t stream) = 0;
-  /// Called when what was issued for the bucket is complete. True: the bucket now holds the sum. False:
-  /// another operation was issued.
+  /// Called when the issued operation is complete. True: the bucket now holds the sum. False: another
+  /// operation was issued.
   virtual bool proceed(const Bucket& bucket, tutti_stream_t stream) = 0;
-  /// Bytes that a rank has to send for the bucket, by a bandwidth-optimal algorithm.
+  /// Bytes that a rank must send for the bucket with a bandwidth-optimal algorithm.
   virtual double wire_bytes(const Bucket& bucket) const = 0;
-  /// What a checkpoint has to keep, this rank's own; empty for most.
+  /// This rank's state for a checkpoint; usually empty.
   virtual std::vector<std::span<float>> state() { return {}; }
 };
 
 struct BucketOptions {
-  /// A bucket closes when it has so many bytes or more; the first, whose end decides when communication can
-  /// begin, has a limit of its own. 0: each tensor by itself.
+  /// A bucket closes when it has this many bytes or more. The first bucket has its own limit, because its end
+  /// decides when communication can begin. 0: one bucket for each tensor.
   size_t first_bytes = size_t{1} << 20;
   size_t bytes = size_t{25} << 20;
 };
@@ -63,31 +62,31 @@ std::vector<Bucket> make_buckets(std::span<float> flat, std::span<const Tensor> 
 
 class Bucketer {
  public:
-  /// Times of one bucket's reduction, of one step.
   struct Times {
     uint64_t start_ns = 0;  ///< issued
     uint64_t end_ns = 0;    ///< complete on this rank
   };
 
-  /// `reduction` must serve the same buckets on all ranks. It and the buckets' memory, of `place`, outlive
-  /// the bucketer. Throws Error.
-  Bucketer(std::vector<Bucket> buckets, Reduction& reduction, PlacePointer place = host_place());
-  /// Waits for reductions under way.
+  /// `reduction` must serve the same buckets on all ranks. `reduction` and the buckets' memory, from
+  /// `backend`, outlive the bucketer. Throws Error.
+  Bucketer(std::vector<Bucket> buckets, Reduction& reduction, BackendPointer backend = host_backend());
+  /// Waits for reductions in progress.
   ~Bucketer();
   Bucketer(const Bucketer&) = delete;
   Bucketer& operator=(const Bucketer&) = delete;
 
-  /// The gradient of the tensor, by its number in forward order, is complete and will not be touched until
-  /// `finish`. Does not block. Throws std::logic_error for a tensor that was ready already.
+  /// The gradient of tensor number `tensor`, in forward order, is complete and does not change until
+  /// `finish`. Does not block. Throws std::logic_error if the tensor was already marked.
   void mark_ready(size_t tensor);
-  /// Waits until every bucket holds the sum over all ranks; then the next step may begin. Throws Error when a
-  /// reduction failed, and std::logic_error when a tensor was not marked.
+  /// Waits until every bucket holds the sum over all ranks. Then the next step may begin. Throws Error if a
+  /// reduction failed, and std::logic_error if a tensor was not marked.
   void finish();
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// Of the last finished step, by bucket.
+  /// The times of the last finished step, by bucket.
   const std::vector<Times>& times() const { return times_; }
-  /// Of the last finished step: time during which a reduction ran, and the part of it that `finish` waited.
+  /// For the last finished step: time in which a reduction ran, and the part of this time that `finish`
+  /// waited.
   uint64_t communication_ns() const { return communication_ns_; }
   uint64_t exposed_ns() const { return exposed_ns_; }
 
@@ -96,16 +95,17 @@ class Bucketer {
 
   std::vector<Bucket> buckets_;
   Reduction& reduction_;
-  PlacePointer place_;
-  std::vector<std::unique_ptr<Stream>> streams_;  ///< one a bucket, so that its end can be waited for
-  std::vector<size_t> bucket_of_;                 ///< by tensor
-  std::vector<bool> ready_;                       ///< by tensor
-  std::vector<size_t> missing_count_;             ///< by bucket
-  size_t started_count_ = 0;                      ///< of buckets
+  BackendPointer backend_;
+  std::vector<std::unique_ptr<Stream>>
+      streams_;                        ///< one for each bucket, so that the bucket's end can be waited for
+  std::vector<size_t> bucket_of_;      ///< by tensor
+  std::vector<bool> ready_;            ///< by tensor
+  std::vector<size_t> missing_count_;  ///< by bucket
+  size_t started_count_ = 0;           ///< number of buckets
   std::vector<Times> times_;
   uint64_t communication_ns_ = 0;
   uint64_t exposed_ns_ = 0;
-  StreamWatch watch_;  ///< last: it ends first
+  StreamWatch watch_;  ///< declared last, so destroyed first
 };
 
 }  // namespace tutti::trainer

@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 constexpr std::string_view kMagic = "tutti trainer checkpoint 1\n";
-constexpr uint64_t kTextBytes = 1000;  // of a description
+constexpr uint64_t kTextBytes = 1000;  // bytes of a description
 
 using Bytes = std::vector<std::byte>;
 using Spans = std::vector<std::span<float>>;
@@ -36,7 +36,7 @@ void put_floats(Bytes& to, const Spans& list) {
   }
 }
 
-/// Reads what was put; throws Error where there is less.
+/// Reads values in the order of writing. Throws Error at the end of the bytes.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : left_(bytes) {}
@@ -66,15 +66,14 @@ class Reader {
 };
 
 void expect(const std::string& found, const std::string& wanted, const char* what) {
-  if (found != wanted)
-    throw Error(std::string("it is of ") + what + " '" + found + "', not '" + wanted + "'");
+  if (found != wanted) throw Error(std::string("it has ") + what + " '" + found + "', not '" + wanted + "'");
 }
 
-/// The bytes of as many numbers as each of `list` has; copied by the caller when all has been checked.
+/// Returns the bytes for each span in `list`. The caller copies them after all checks.
 std::vector<std::span<const std::byte>> match(Reader& reader, const Spans& list, const char* what) {
   std::vector<std::span<const std::byte>> parts;
   if (reader.number() != list.size())
-    throw Error(std::string("its ") + what + " has another number of tensors");
+    throw Error(std::string("its ") + what + " has a wrong number of tensors");
   for (const std::span<float> values : list) {
     if (const uint64_t count = reader.number(); count != values.size())
       throw Error(std::string("its ") + what + " has a tensor of " + std::to_string(count) +
@@ -91,7 +90,7 @@ void copy(const std::vector<std::span<const std::byte>>& parts, const Spans& lis
 
 uint64_t parse(std::span<const std::byte> bytes, const TrainingState& state, const Team& team) {
   if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    throw Error("it is no checkpoint of this trainer");
+    throw Error("it is not a checkpoint of this trainer");
   if (bytes.size() < kMagic.size() + sizeof(uint64_t)) throw Error("it is cut short");
   const auto content = bytes.first(bytes.size() - sizeof(uint64_t));
   if (Reader(bytes.subspan(content.size())).number() != hash_bytes(content))

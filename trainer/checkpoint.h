@@ -1,8 +1,8 @@
-// Checkpoint: everything that training needs to go on as if it had not stopped, in one file.
+// Checkpoint: one file with everything that training needs to continue as if it had not stopped.
 //
 // Form: "tutti trainer checkpoint 1\n", the step, three descriptions, then lists of numbers (parameters,
-// buffers, optimizer, each rank's compression), every length before its content, and a hash of all bytes
-// before it. Little-endian, as the machine has it.
+// buffers, optimizer, each rank's compression), every length before its content, and a hash of all earlier
+// bytes. Little-endian, like the machine.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,22 @@
 
 namespace tutti::trainer {
 
-/// What is saved: views of the living state, and the words that must be equal when it is loaded again.
+/// The saved state: views of the live state, and descriptions that must be equal at loading.
 struct TrainingState {
   std::string model;
   std::string optimizer;
   std::string compression;
-  std::vector<std::span<float>> shared = {};   ///< the same on every rank
+  std::vector<std::span<float>> shared = {};   ///< equal on every rank
   std::vector<std::span<float>> of_rank = {};  ///< this rank's own
 };
 
-/// Rank 0 writes the file, as write_file does, with every rank's part. Collective. Throws Error on every
-/// rank.
+/// Rank 0 writes the file with every rank's part (write_file). Collective. Throws Error on every rank.
 void save_checkpoint(const std::filesystem::path& path, const TrainingState& state, uint64_t step,
                      Team& team);
 
-/// Rank 0 reads the file; all ranks fill the state. Returns the step. Collective. Throws Error on every rank,
-/// and then nothing has changed: no such file, damaged, of another model, optimizer, compression or shape,
-/// or, where ranks have parts of their own, of another number of ranks.
+/// Rank 0 reads the file, and all ranks fill the state. Returns the step. Collective. Throws Error on every
+/// rank, with the state unchanged: no such file, a damaged file, another model, optimizer, compression or
+/// shape, or, if ranks have own parts, another number of ranks.
 uint64_t load_checkpoint(const std::filesystem::path& path, const TrainingState& state, Team& team);
 
 }  // namespace tutti::trainer

@@ -19,7 +19,7 @@ class Compression : public Reduction {
   }
 
  protected:
-  /// Of a reduce-scatter and an all-gather, which no algorithm undercuts.
+  /// The bytes of a reduce-scatter and an all-gather; no algorithm needs fewer.
   double all_reduce_bytes(size_t count, size_t element_bytes) const {
     return 2.0 * (rank_count_ - 1) / rank_count_ * static_cast<double>(count * element_bytes);
   }
@@ -44,21 +44,22 @@ class Plain : public Compression {
   }
 };
 
-/// The sum in another type.
+/// The sum, computed in a type of 16 bits.
 class Half : public Compression {
  public:
-  Half(tutti_comm_t* comm, const std::vector<Bucket>& buckets, const PlacePointer& place, tutti_type_t type)
+  Half(tutti_comm_t* comm, const std::vector<Bucket>& buckets, const BackendPointer& backend,
+       tutti_type_t type)
       : Compression(comm), type_(type) {
-    for (const Bucket& bucket : buckets) halves_.emplace_back(bucket.values.size(), place);
+    for (const Bucket& bucket : buckets) halves_.emplace_back(bucket.values.size(), backend);
   }
   void start(const Bucket& bucket, tutti_stream_t stream) override {
-    PlacedVector<uint16_t>& half = halves_[bucket.index];
+    BackendVector<uint16_t>& half = halves_[bucket.index];
     const auto convert = type_ == TUTTI_FLOAT16 ? to_f16 : to_bf16;
     std::transform(bucket.values.begin(), bucket.values.end(), half.data(), convert);
     all_reduce(half.data(), half.size(), type_, stream);
   }
   bool proceed(const Bucket& bucket, tutti_stream_t) override {
-    PlacedVector<uint16_t>& half = halves_[bucket.index];
+    BackendVector<uint16_t>& half = halves_[bucket.index];
     const auto convert = type_ == TUTTI_FLOAT16 ? from_f16 : from_bf16;
     std::transform(half.data(), half.data() + half.size(), bucket.values.begin(), convert);
     return true;
@@ -69,18 +70,18 @@ class Half : public Compression {
 
  private:
   tutti_type_t type_;
-  std::vector<PlacedVector<uint16_t>> halves_;
+  std::vector<BackendVector<uint16_t>> halves_;
 };
 
-/// Each rank sends its k largest numbers and where they stand; everybody adds up all of them.
+/// Each rank sends its k largest numbers and their positions. Every rank adds up all of them.
 class TopK : public Compression {
  public:
-  TopK(tutti_comm_t* comm, const std::vector<Bucket>& buckets, const PlacePointer& place, double share)
+  TopK(tutti_comm_t* comm, const std::vector<Bucket>& buckets, const BackendPointer& backend, double share)
       : Compression(comm), share_(share) {
     if (!(share > 0 && share <= 1)) throw Error("topk sends a share of 0 to 1 of the gradients, 0 excluded");
     for (const Bucket& bucket : buckets) {
       residuals_.emplace_back(bucket.values.size());
-      pairs_.emplace_back(2 * sent_count(bucket) * static_cast<size_t>(rank_count_), place);
+      pairs_.emplace_back(2 * sent_count(bucket) * static_cast<size_t>(rank_count_), backend);
     }
   }
   void start(const Bucket& bucket, tutti_stream_t stream) override {
@@ -91,7 +92,7 @@ class TopK : public Compression {
     for (size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<uint32_t>(i);
     std::nth_element(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(count), order_.end(),
                      [&](uint32_t a, uint32_t b) { return std::abs(residual[a]) > std::abs(residual[b]); });
-    PlacedVector<uint32_t>& all = pairs_[bucket.index];
+    BackendVector<uint32_t>& all = pairs_[bucket.index];
     uint32_t* mine = all.data() + 2 * count * static_cast<size_t>(rank_);
     for (size_t i = 0; i < count; ++i) {
       mine[2 * i] = order_[i];
@@ -101,7 +102,7 @@ class TopK : public Compression {
   }
   bool proceed(const Bucket& bucket, tutti_stream_t) override {
     std::fill(bucket.values.begin(), bucket.values.end(), 0.0F);
-    PlacedVector<uint32_t>& all = pairs_[bucket.index];
+    BackendVector<uint32_t>& all = pairs_[bucket.index];
     for (size_t i = 0; i < all.size(); i += 2) bucket.values[all[i]] += std::bit_cast<float>(all[i + 1]);
     return true;
   }
@@ -119,12 +120,12 @@ class TopK : public Compression {
 
   double share_;
   std::vector<std::vector<float>> residuals_;
-  std::vector<PlacedVector<uint32_t>> pairs_;  ///< of all ranks: place, bits of the number
+  std::vector<BackendVector<uint32_t>> pairs_;  ///< from all ranks: position, bits of the number
   std::vector<uint32_t> order_;
 };
 
-/// Columns of length 1 at right angles (Gram and Schmidt). What is left of a column that depends on those
-/// before it is rounding, and becomes 0.
+/// Makes the columns orthonormal (Gram and Schmidt). A column that depends on earlier columns leaves only
+/// rounding errors, and becomes 0.
 void make_orthonormal(Block matrix) {
   const auto dot = [&](size_t a, size_t b) {
     double sum = 0;
@@ -135,7 +136,7 @@ void make_orthonormal(Block matrix) {
   constexpr double kRounding = 1e-5;
   for (size_t column = 0; column < matrix.columns; ++column) {
     const double before_norm = std::sqrt(dot(column, column));
-    // Twice: the first time leaves rounding errors as large as what they are taken from.
+    // Two passes: after the first pass the rounding errors can be as large as the remaining column.
     for (int pass = 0; pass < 2; ++pass)
       for (size_t before = 0; before < column; ++before) {
         const auto factor = static_cast<float>(dot(before, column));
@@ -148,11 +149,12 @@ void make_orthonormal(Block matrix) {
   }
 }
 
-/// A gradient M [rows, columns] is approximated by P Q^T of rank r: P = M Q with the Q of the last step,
-/// summed and made orthonormal, then Q = M^T P, summed. One step of the power iteration a training step.
+/// A gradient M [rows, columns] is approximated by P Q^T of rank r. P = M Q with the Q of the last step,
+/// summed and made orthonormal; then Q = M^T P, summed. Each training step is one step of the power
+/// iteration.
 class PowerSgd : public Compression {
  public:
-  PowerSgd(tutti_comm_t* comm, const std::vector<Bucket>& buckets, const PlacePointer& place,
+  PowerSgd(tutti_comm_t* comm, const std::vector<Bucket>& buckets, const BackendPointer& backend,
            const CompressionOptions& options)
       : Compression(comm), rank_limit_(options.rank) {
     if (options.rank == 0) throw Error("powersgd needs a rank of 1 or more");
@@ -163,8 +165,8 @@ class PowerSgd : public Compression {
         left_count += is_thin(tensor) ? tensor.rows * options.rank : tensor.count();
         right_count += is_thin(tensor) ? tensor.columns * options.rank : 0;
       }
-      left_.emplace_back(left_count, place);
-      right_.emplace_back(right_count, place);
+      left_.emplace_back(left_count, backend);
+      right_.emplace_back(right_count, backend);
       residuals_.emplace_back(bucket.values.size());
       Random random(options.seed, bucket.index);
       for (size_t i = 0; i < right_count; ++i) right_.back()[i] = static_cast<float>(random.normal());
@@ -207,17 +209,16 @@ class PowerSgd : public Compression {
 
   std::vector<std::span<float>> state() override {
     std::vector<std::span<float>> all(residuals_.begin(), residuals_.end());
-    for (PlacedVector<float>& right : right_) all.emplace_back(right.data(), right.size());
+    for (BackendVector<float>& right : right_) all.emplace_back(right.data(), right.size());
     return all;
   }
 
  private:
-  /// Whether the two thin matrices are smaller than the tensor.
   bool is_thin(const Tensor& tensor) const {
     return tensor.rows > 1 && rank_limit_ * (tensor.rows + tensor.columns) < tensor.count();
   }
 
-  /// Calls `act` for each tensor with its gradient and its parts of the two buffers.
+  /// Calls `act` for each tensor, with its gradient and its parts of the two buffers.
   template <class Act>
   void visit(const Bucket& bucket, const Act& act) {
     float* left = left_[bucket.index].data();
@@ -232,7 +233,7 @@ class PowerSgd : public Compression {
     }
   }
 
-  /// Q = M^T P of this rank; what P Q^T leaves out of M is its residual.
+  /// Q = M^T P of this rank. The part of M that P Q^T lacks is the residual.
   void project(const Bucket& bucket) {
     visit(bucket, [&](const Tensor& tensor, Block gradient, Block left, Block right) {
       if (!is_thin(tensor)) return;
@@ -246,22 +247,22 @@ class PowerSgd : public Compression {
   }
 
   size_t rank_limit_;
-  std::vector<PlacedVector<float>> left_;   ///< by bucket: the P of its matrices, and all other tensors
-  std::vector<PlacedVector<float>> right_;  ///< by bucket: the Q of its matrices
+  std::vector<BackendVector<float>> left_;   ///< by bucket: the P of its matrices, and all other tensors
+  std::vector<BackendVector<float>> right_;  ///< by bucket: the Q of its matrices
   std::vector<std::vector<float>> residuals_;
-  std::vector<bool> second_;  ///< by bucket: the sum of the Qs is under way
+  std::vector<bool> second_;  ///< by bucket: the sum of the Qs is in progress
 };
 
 }  // namespace
 
 std::unique_ptr<Reduction> make_reduction(const CompressionOptions& options,
                                           const std::vector<Bucket>& buckets, tutti_comm_t* comm,
-                                          const PlacePointer& place) {
+                                          const BackendPointer& backend) {
   if (options.name == "none") return std::make_unique<Plain>(comm);
-  if (options.name == "f16") return std::make_unique<Half>(comm, buckets, place, TUTTI_FLOAT16);
-  if (options.name == "bf16") return std::make_unique<Half>(comm, buckets, place, TUTTI_BFLOAT16);
-  if (options.name == "topk") return std::make_unique<TopK>(comm, buckets, place, options.share);
-  if (options.name == "powersgd") return std::make_unique<PowerSgd>(comm, buckets, place, options);
+  if (options.name == "f16") return std::make_unique<Half>(comm, buckets, backend, TUTTI_FLOAT16);
+  if (options.name == "bf16") return std::make_unique<Half>(comm, buckets, backend, TUTTI_BFLOAT16);
+  if (options.name == "topk") return std::make_unique<TopK>(comm, buckets, backend, options.share);
+  if (options.name == "powersgd") return std::make_unique<PowerSgd>(comm, buckets, backend, options);
   throw Error("unknown compression '" + options.name + "': none, f16, bf16, topk or powersgd");
 }
 

@@ -7,7 +7,8 @@ namespace {
 
 constexpr size_t kNeighbours = 9;
 
-/// The row of pixel `row`'s neighbour 0..8 in reading order (4 is itself), or false outside the image.
+/// The row of neighbour 0..8 of pixel `row`, in reading order (4 is the pixel itself). False outside the
+/// image.
 bool neighbour(size_t row, size_t which, size_t side, size_t* result) {
   const size_t x = row % side + which % 3;
   const size_t y = row / side % side + which / 3;

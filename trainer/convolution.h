@@ -1,12 +1,12 @@
-// Convolution and pooling of square images, whose pixels are the rows of a matrix and whose channels are its
-// columns.
+// Convolution and pooling of square images. In a matrix, pixels are rows and channels are columns.
 #pragma once
 
 #include "trainer/layer.h"
 
 namespace tutti::trainer {
 
-/// 3 x 3 convolution, zeros outside the image: [images * side * side, inputs] to the same of `outputs`.
+/// 3 x 3 convolution with zeros outside the image: [images * side * side, inputs] to [images * side * side,
+/// outputs].
 class Convolution : public Layer {
  public:
   Convolution(Parameters& parameters, const std::string& name, size_t side, size_t inputs, size_t outputs,
@@ -19,7 +19,7 @@ class Convolution : public Layer {
   Product product_;
   Parameter& weight_;  ///< [9 * inputs, outputs]
   Parameter& bias_;
-  Matrix patches_;  ///< each pixel's 3 x 3 neighbours side by side: the convolution becomes one product
+  Matrix patches_;  ///< each pixel's 3 x 3 neighbours side by side, so that the convolution is one product
   Matrix patches_gradient_;
   Matrix output_;
   Matrix input_gradient_;
@@ -35,7 +35,7 @@ class MaxPool : public Layer {
  private:
   size_t side_;
   size_t input_rows_ = 0;
-  std::vector<size_t> sources_;  ///< for each output, the row of the input that it came from
+  std::vector<size_t> sources_;  ///< for each output, the row of its input
   Matrix output_;
   Matrix input_gradient_;
 };

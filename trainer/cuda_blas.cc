@@ -30,7 +30,7 @@ CudaBlas::~CudaBlas() {
   close();
 }
 
-/// Errors do not count: whatever made the GPU fail has been told.
+/// Errors are ignored: the failure of the GPU has been reported.
 void CudaBlas::close() {
   try {
     const Gpu::Entered entered(*gpu_);
@@ -39,11 +39,11 @@ void CudaBlas::close() {
     for (const DeviceMemory& memory : outgrown_)
       if (memory.address != 0) (void)gpu_->driver().memory_free(memory.address);
   } catch (const Error&) {
-    // Its memory goes with the process.
+    // The memory is freed at the end of the process.
   }
 }
 
-/// A cuBLAS without code for this GPU says so only now.
+/// A cuBLAS without code for this GPU fails only at the first product.
 void CudaBlas::try_product() {
   float numbers[] = {2, 3, 0};
   const auto block = [&](size_t i) {
@@ -60,10 +60,10 @@ void CudaBlas::check_cublas(int code, const char* what) const {
               std::to_string(code) + ")");
 }
 
-float* CudaBlas::place(DeviceMemory& memory, Block block, bool copies) {
+float* CudaBlas::make_room(DeviceMemory& memory, Block block, bool copies) {
   const size_t bytes = block.rows * block.columns * sizeof(float);
   if (memory.bytes < bytes) {
-    // Twice as much as before, so that all that was outgrown is less than what is in use.
+    // Twice the old size, so that all outgrown memory together is less than the memory in use.
     DeviceMemory larger{.address = 0, .bytes = std::max(bytes, 2 * memory.bytes)};
     gpu_->check(gpu_->driver().memory_allocate(&larger.address, larger.bytes),
                 "memory for a matrix of " + std::to_string(bytes) + " bytes");
@@ -79,18 +79,18 @@ float* CudaBlas::place(DeviceMemory& memory, Block block, bool copies) {
 
 void CudaBlas::multiply(Block left, Block right, Block result, ProductOptions options) {
   const size_t inner = options.transpose_left ? left.rows : left.columns;
-  // cuBLAS takes no empty operands: a rank without samples has no product, or one of zeros.
+  // cuBLAS takes no empty operands. A rank without samples has no product, or a product of zeros.
   if (result.rows == 0 || result.columns == 0 || inner == 0) {
     trainer::multiply(left, right, result, options);
     return;
   }
   const Gpu::Entered entered(*gpu_);
-  const float* a = place(memory_[0], left, true);
-  const float* b = place(memory_[1], right, true);
-  float* c = place(memory_[2], result, options.accumulate);
+  const float* a = make_room(memory_[0], left, true);
+  const float* b = make_room(memory_[1], right, true);
+  float* c = make_room(memory_[2], result, options.accumulate);
   const int columns = length(result.columns);
   const float add = options.accumulate ? 1 : 0;
-  // What is row-major here is transposed to cuBLAS: result^T = right^T * left^T.
+  // A row-major matrix is a transposed one to cuBLAS: result^T = right^T * left^T.
   check_cublas(functions_.sgemm(handle_, options.transpose_right ? 1 : 0, options.transpose_left ? 1 : 0,
                                 columns, length(result.rows), length(inner), &options.scale, b,
                                 length(right.columns), a, length(left.columns), &add, c, columns),
@@ -105,7 +105,7 @@ Device find_device(const std::string& choice, int rank, const CudaLibraries& lib
   if (choice == "host") return host;
   try {
     const auto gpu = std::make_shared<const Gpu>(rank, libraries);
-    // Shared: every layer holds a copy of the function.
+    // Shared, because every layer holds a copy of the function.
     const auto blas = std::make_shared<CudaBlas>(gpu, libraries);
     return {.product = [blas](Block left, Block right, Block result,
                               ProductOptions options) { blas->multiply(left, right, result, options); },

@@ -1,5 +1,5 @@
-// Matrix products on a GPU, by cuBLAS, loaded at run time like the driver (gpu.h). Operands are copied to the
-// GPU for each product, the result comes back: all that the rest of the trainer sees is host memory.
+// Matrix products on a GPU, by cuBLAS, which is loaded at run time like the driver (gpu.h). Each product
+// copies its operands to the GPU and its result back. The rest of the trainer sees only host memory.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace tutti::trainer {
 
-/// One rank's use of a GPU. The same operands give the same bits on the same kind of GPU.
+/// One rank's use of a GPU. Equal operands give equal bits on GPUs of the same kind.
 class CudaBlas {
  public:
   /// Tries a product. Throws Error: no cuBLAS that works with the GPU.
@@ -21,7 +21,7 @@ class CudaBlas {
   CudaBlas(const CudaBlas&) = delete;
   CudaBlas& operator=(const CudaBlas&) = delete;
 
-  /// As trainer::multiply. Blocks until the result is in host memory. Throws Error, such as for want of
+  /// Like trainer::multiply. Blocks until the result is in host memory. Throws Error, for example without
   /// memory.
   void multiply(Block left, Block right, Block result, ProductOptions options);
 
@@ -33,26 +33,26 @@ class CudaBlas {
   void close();
   void try_product();
   void check_cublas(int code, const char* what) const;
-  /// Makes room for the block and, where asked, copies it there, rows close together. The address.
-  float* place(DeviceMemory& memory, Block block, bool copies);
+  /// Makes room for the block and, if `copies`, copies it there without gaps between rows. Returns the
+  /// address.
+  float* make_room(DeviceMemory& memory, Block block, bool copies);
 
   std::shared_ptr<const Gpu> gpu_;
   CublasFunctions functions_;
-  void* handle_ = nullptr;                   ///< of cuBLAS
-  std::array<DeviceMemory, 3> memory_ = {};  ///< of left, right, result
-  /// What these have outgrown. To free it would wait for all that the process has the GPU do, reductions that
-  /// wait for this very rank among them.
+  void* handle_ = nullptr;                   ///< cuBLAS's handle
+  std::array<DeviceMemory, 3> memory_ = {};  ///< for left, right, result
+  /// Memory that has become too small. To free it would wait for all work of the process on the GPU,
+  /// including reductions that wait for this rank.
   std::vector<DeviceMemory> outgrown_;
 };
 
-/// Where products are computed.
 struct Device {
   Product product;
-  std::string about;                    ///< for people: the library, on what, and why not on a GPU
-  std::shared_ptr<const Gpu> gpu = {};  ///< null: on the host
+  std::string about;                    ///< for people: the library, its device, and why not a GPU
+  std::shared_ptr<const Gpu> gpu = {};  ///< null: products on the host
 };
 
-/// `choice`: "host"; "cuda", which throws Error where there is no GPU that works; "auto": cuda, else host.
+/// `choice`: "host"; "cuda", which throws Error without a working GPU; "auto": cuda if possible, else host.
 Device find_device(const std::string& choice, int rank, const CudaLibraries& libraries = {});
 
 }  // namespace tutti::trainer

@@ -1,12 +1,12 @@
-// The entry points of CUDA's driver and of cuBLAS that the trainer calls, declared as cuda.h and cublas_v2.h
-// do: enums as int, handles as void*. Each list says `visit(name, function)` for each of its functions.
+// The functions of CUDA's driver and of cuBLAS that the trainer calls, declared as in cuda.h and cublas_v2.h:
+// enums as int, handles as void*. Each list calls `visit(name, function)` for each of its functions.
 #pragma once
 
 #include <cstddef>
 
 namespace tutti::trainer {
 
-/// The driver: what every use of a GPU needs.
+/// The driver: functions for every use of a GPU.
 struct DriverFunctions {
   int (*init)(unsigned flags) = nullptr;
   int (*device_get_count)(int* count) = nullptr;
@@ -63,7 +63,7 @@ void visit(StreamFunctions& functions, const Visit& visit) {
 struct CublasFunctions {
   int (*create)(void** handle) = nullptr;
   int (*destroy)(void* handle) = nullptr;
-  // Column-major, as cuBLAS counts: a column is a row of ours, and the leading dimension its stride.
+  // Column-major, as in cuBLAS: a column is one of our rows, and the leading dimension is the row's stride.
   int (*set_matrix)(int rows, int columns, int element_bytes, const void* host, int host_leading,
                     void* device, int device_leading) = nullptr;
   int (*get_matrix)(int rows, int columns, int element_bytes, const void* device, int device_leading,

@@ -9,8 +9,8 @@ DataParallel::DataParallel(Team& team, Parameters& parameters, const BucketOptio
   for (const Parameter& parameter : parameters.list())
     tensors.push_back({parameter.offset, parameter.rows, parameter.columns});
   std::vector<Bucket> buckets = make_buckets(parameters.gradients(), tensors, options);
-  reduction_ = make_reduction(compression, buckets, team.gradients(), team.place());
-  bucketer_ = std::make_unique<Bucketer>(std::move(buckets), *reduction_, team.place());
+  reduction_ = make_reduction(compression, buckets, team.gradients(), team.backend());
+  bucketer_ = std::make_unique<Bucketer>(std::move(buckets), *reduction_, team.backend());
 }
 
 void DataParallel::broadcast_parameters() {

@@ -1,4 +1,4 @@
-// DataParallel: what makes one model out of the copies of all ranks.
+// DataParallel: makes one model from the copies on all ranks.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@ namespace tutti::trainer {
 
 class DataParallel {
  public:
-  /// While it lives, gradients stay on this rank and add up: for all but the last part of a batch.
+  /// While this object lives, gradients stay on this rank and add up. Used for all parts of a batch except
+  /// the last.
   class NoSync {
    public:
     explicit NoSync(DataParallel& parallel) : parallel_(parallel) { parallel_.syncing_ = false; }
@@ -24,25 +25,25 @@ class DataParallel {
     DataParallel& parallel_;
   };
 
-  /// Collective. Both outlive it; gradients are in memory of the team's place. Throws Error.
+  /// Collective. Both arguments outlive this object. Gradients are in memory of the team's backend. Throws
+  /// Error.
   DataParallel(Team& team, Parameters& parameters, const BucketOptions& buckets,
                const CompressionOptions& compression);
 
-  /// Everybody gets rank 0's parameters and buffers. Collective, blocks.
+  /// Gives rank 0's parameters and buffers to every rank. Collective, blocks.
   void broadcast_parameters();
-  /// The buffers only: needed where they are not the same everywhere by construction.
+  /// Only the buffers: needed if they differ between ranks.
   void broadcast_buffers();
 
-  /// For Model::backward: reduces what is ready, unless a NoSync lives.
+  /// For Model::backward: reduces ready gradients, unless a NoSync lives.
   GradientReady on_ready();
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
-  /// Waits until all gradients are the sums over all ranks; to be called once a step, after the last backward
-  /// pass.
+  /// Waits until all gradients are sums over all ranks. Called once a step, after the last backward pass.
   void finish() { bucketer_->finish(); }
 
   const Bucketer& bucketer() const { return *bucketer_; }
   Reduction& reduction() { return *reduction_; }
-  /// A rank's bytes a step, and what they would be without compression.
+  /// Bytes that a rank sends in a step, and the bytes without compression.
   double wire_bytes() const;
   double plain_wire_bytes() const;
 

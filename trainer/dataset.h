@@ -13,8 +13,8 @@
 namespace tutti::trainer {
 
 struct Batch {
-  Matrix input;              ///< a row for each sample
-  std::vector<int> targets;  ///< targets_per_sample for each; may be kIgnored
+  Matrix input;              ///< one row for each sample
+  std::vector<int> targets;  ///< targets_per_sample for each sample; may be kIgnored
 };
 
 class Dataset {
@@ -25,39 +25,37 @@ class Dataset {
   virtual void read(std::span<const uint32_t> samples, Batch* batch) const = 0;
 };
 
-/// What there is to learn from, and to be tested on.
 struct Data {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> held_out;
   size_t classes = 0;
-  size_t side = 0;  ///< pixels of an image's side; 0 for text
+  size_t side = 0;  ///< side of an image in pixels; 0 for text
 };
 
-/// Which samples a rank works on: a function of its arguments, so that ranks agree without a word and a run
-/// that resumes goes on where it was.
+/// Chooses the samples of a rank. A pure function of its arguments, so ranks agree without messages, and a
+/// resumed run continues where it stopped.
 class Sampler {
  public:
   struct Options {
     size_t sample_count = 0;
-    size_t batch_count = 0;  ///< samples of a step, of all ranks together
-    size_t parts = 1;        ///< in which each rank takes its samples one after the other
+    size_t batch_count = 0;  ///< samples of a step, on all ranks together
+    size_t parts = 1;        ///< of each rank's samples, processed one after the other
     int rank = 0;
     int rank_count = 1;
-    bool uneven =
-        false;  ///< batches that do not divide, and the short one at the end of an epoch, are allowed
+    bool uneven = false;  ///< allow batches that do not divide, and the short batch at the end of an epoch
     uint64_t seed = 1;
   };
 
-  /// Throws Error, the same on every rank, where a batch cannot be spread.
+  /// Throws Error, the same on every rank, if a batch cannot be spread.
   explicit Sampler(const Options& options);
 
-  /// Steps that see every sample once.
+  /// Number of steps that see every sample once.
   size_t epoch_steps() const;
-  /// Samples of all ranks in step 0, 1, ...
+  /// Samples on all ranks in step 0, 1, ...
   size_t batch_count(size_t step) const;
-  /// This rank's samples of a part of a step, maybe none. Each epoch has an order of its own, the same on
-  /// every rank; a step's batch is a slice of it, of which each rank has a slice, of which each part is a
-  /// slice.
+  /// This rank's samples in a part of a step, maybe none. Each epoch has its own order, equal on every rank.
+  /// A step's batch is a slice of this order; each rank has a slice of the batch, and each part a slice of
+  /// the rank's.
   std::span<const uint32_t> part(size_t step, size_t part);
 
  private:

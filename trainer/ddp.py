@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The trainer's transformer in PyTorch's DistributedDataParallel over Gloo, on random tokens, for comparison of step times.
+"""The trainer's transformer in PyTorch's DistributedDataParallel over Gloo, to compare step times. Uses random tokens.
 
-Started by bench.py with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Prints the columns of the trainer that bench.py reads.
+bench.py starts it with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Prints the columns that bench.py reads.
 """
 
 import argparse
@@ -22,7 +22,7 @@ class Attention(nn.Module):
         self.heads = heads
         self.into = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        # No buffer: DistributedDataParallel would broadcast it at every step, and Gloo has no bool.
+        # Not a buffer: DistributedDataParallel would broadcast it at every step, and Gloo has no bool.
         self.future = torch.triu(torch.ones(context, context, dtype=torch.bool), 1)
 
     def forward(self, x):

@@ -1,5 +1,5 @@
-// See images.h: digits as strokes. A stroke is a line through points of a unit square, y downwards; a pixel
-// is dark where its middle is near a stroke.
+// See images.h: digits as strokes. A stroke is a line through points of a unit square, y downwards. A pixel
+// is dark if its middle is near a stroke.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -78,7 +78,7 @@ double distance_to_segment(Point p, Point a, Point b) {
   return std::hypot(to.x - t * along.x, to.y - t * along.y);
 }
 
-/// The glyph's strokes as one hand would write them this time.
+/// Varies the glyph's strokes like handwriting.
 std::vector<Stroke> bend(const std::vector<Stroke>& glyph, Random& random) {
   const double angle = random.uniform(-0.3, 0.3);
   const double slant = random.uniform(-0.2, 0.2);
@@ -98,7 +98,7 @@ std::vector<Stroke> bend(const std::vector<Stroke>& glyph, Random& random) {
 void draw(const std::vector<Stroke>& strokes, Random& random, float* pixels) {
   const double thickness = random.uniform(0.035, 0.065);
   const double noise = random.uniform(0, 0.15);
-  constexpr double kEdge = 1.0 / kSide;  // from dark to bright within a pixel
+  constexpr double kEdge = 1.0 / kSide;  // width of the edge from dark to bright: one pixel
   for (size_t i = 0; i < kSide * kSide; ++i) {
     const size_t row = i / kSide;
     const Point middle{(static_cast<double>(i % kSide) + 0.5) / kSide,

@@ -1,4 +1,4 @@
-// Embedding: what a character means, plus where it stands.
+// Embedding: a vector for each character, plus a vector for its position.
 #pragma once
 
 #include "trainer/layer.h"

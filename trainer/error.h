@@ -1,5 +1,5 @@
-// Errors of the trainer: exceptions, so that a loop that people read to learn shows what it does and not how
-// it might fail. They end at one place, run_rank in main.cc.
+// Errors of the trainer are exceptions, so that the training loop, which people read to learn, shows no error
+// handling. All end in run_rank in main.cc.
 #pragma once
 
 #include <exception>
@@ -11,22 +11,21 @@
 
 namespace tutti::trainer {
 
-/// Something of the world is wrong: a file, an argument, a peer. The text says what, and what to do.
+/// An error of the world: a file, an argument, a peer. The text says what is wrong and what to do.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// What people read of an exception.
 inline std::string text_of(const std::exception& error) {
-  // The standard library's own texts name a type or a function of its.
+  // The standard library's own texts only name a type or a function.
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
       dynamic_cast<const std::length_error*>(&error) != nullptr)
-    return "there is not enough memory: a smaller model or batch needs less";
+    return "there is not enough memory: try a smaller model or batch";
   return error.what();
 }
 
-/// Throws Error with tutti's sentence unless `result` is TUTTI_SUCCESS.
+/// Throws Error with tutti's text unless `result` is TUTTI_SUCCESS.
 inline void check(tutti_result_t result, const char* what) {
   if (result != TUTTI_SUCCESS) throw Error(std::string(what) + ": " + tutti_last_error());
 }

@@ -45,13 +45,13 @@ void write_all(const std::filesystem::path& path, std::span<const std::byte> byt
   if (::fsync(file.number()) != 0) throw failure("cannot write", path);
 }
 
-/// A file takes the place of a file only: a device, say, would be gone.
+/// Only a regular file may be replaced: a device, for example, would be lost.
 void check_replaceable(const std::filesystem::path& path) {
   std::error_code ignored;
   const auto about = std::filesystem::status(path, ignored);
   if (std::filesystem::is_directory(about)) throw Error("cannot write " + path.string() + ": it is a folder");
   if (std::filesystem::exists(about) && !std::filesystem::is_regular_file(about))
-    throw Error("cannot write " + path.string() + ": it is no regular file");
+    throw Error("cannot write " + path.string() + ": it is not a regular file");
 }
 
 std::filesystem::path draft_of(const std::filesystem::path& path) {
@@ -70,7 +70,7 @@ void write_file(const std::filesystem::path& path, std::span<const std::byte> by
     ::unlink(draft.c_str());
     throw;
   }
-  // The renaming itself lasts once the folder is on the disk.
+  // The rename is durable once the folder is on the disk.
   const Descriptor folder(path.has_parent_path() ? path.parent_path() : ".", O_RDONLY | O_DIRECTORY);
   if (folder.number() >= 0) ::fsync(folder.number());
 }
@@ -86,10 +86,10 @@ void try_to_write(const std::filesystem::path& path) {
 std::vector<std::byte> read_file(const std::filesystem::path& path) {
   const Descriptor file(path, O_RDONLY);
   if (file.number() < 0) throw failure("cannot open", path);
-  // Ranks read one after the other, or all at once; and /dev/zero has no end.
+  // Only regular files: ranks read one after the other or all at once, and /dev/zero has no end.
   struct stat about = {};
   if (::fstat(file.number(), &about) != 0) throw failure("cannot read", path);
-  if (!S_ISREG(about.st_mode)) throw Error("cannot read " + path.string() + ": it is no regular file");
+  if (!S_ISREG(about.st_mode)) throw Error("cannot read " + path.string() + ": it is not a regular file");
   std::vector<std::byte> bytes;
   std::vector<std::byte> piece(size_t{1} << 20);
   for (;;) {

@@ -1,4 +1,4 @@
-// Files that are there as a whole or not at all.
+// Files that exist whole or not at all.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace tutti::trainer {
 
-/// Writes beside `path`, flushes to the disk, then renames over it: whoever reads, and whatever fails, sees
-/// the old file or the new one. Throws Error; then nothing is left of the attempt.
+/// Writes beside `path`, flushes to the disk, then renames over `path`. So readers see the old file or the
+/// new file, whatever fails. Throws Error and then leaves no draft.
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
-/// Whether write_file could begin, without touching what is there: throws Error where it could not, so that a
-/// long run does not end with that news.
+/// Checks that write_file can begin, without a change to `path`. Throws Error if not, so that a long run does
+/// not fail at its end.
 void try_to_write(const std::filesystem::path& path);
-/// Of a regular file. Throws Error.
+/// Reads a regular file. Throws Error.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
 }  // namespace tutti::trainer

@@ -27,7 +27,7 @@ Gpu::Gpu(int rank, const CudaLibraries& libraries) : library_(libraries.driver) 
   check(driver_.init(0), "starting the driver");
   int count = 0;
   check(driver_.device_get_count(&count), "counting GPUs");
-  if (count == 0) throw Error("the driver knows no GPU");
+  if (count == 0) throw Error("the driver finds no GPU");
   number_ = rank % count;
   check(driver_.device_get(&device_, number_), "opening a GPU");
   std::array<char, 128> model = {};
@@ -37,7 +37,7 @@ Gpu::Gpu(int rank, const CudaLibraries& libraries) : library_(libraries.driver) 
   check(driver_.primary_context_retain(&context_, device_), "opening a context");
 }
 
-/// Errors do not count: whatever made the GPU fail has been told.
+/// Errors are ignored: the failure of the GPU has been reported.
 Gpu::~Gpu() {
   (void)driver_.primary_context_release(device_);
 }

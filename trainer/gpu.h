@@ -1,5 +1,5 @@
-// Gpu: one rank's GPU, by CUDA's driver, which is loaded at run time: nothing is linked, and the same program
-// runs where it is missing.
+// Gpu: one rank's GPU, through CUDA's driver. The driver is loaded at run time, so the same program runs
+// without CUDA.
 #pragma once
 
 #include <memory>
@@ -11,18 +11,18 @@
 
 namespace tutti::trainer {
 
-/// What dlopen is given, in the order of trying.
+/// The names for dlopen, in order.
 struct CudaLibraries {
   std::vector<std::string> driver = {"libcuda.so.1"};
   std::vector<std::string> cublas = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
 };
 
-/// One of CUDA's libraries. Never unloaded: they leave threads behind.
+/// One of CUDA's libraries. Never unloaded, because the libraries leave threads behind.
 class CudaLibrary {
  public:
-  /// The first of `names` that can be loaded. Throws Error.
+  /// Loads the first of `names` that can be loaded. Throws Error.
   explicit CudaLibrary(const std::vector<std::string>& names);
-  /// Fills a table of functions (cuda_functions.h). Throws Error where one is missing.
+  /// Fills a table of functions (cuda_functions.h). Throws Error if one is missing.
   template <class Functions>
   void find(Functions& functions) const {
     visit(functions, [this](const char* name, auto& function) {
@@ -38,14 +38,14 @@ class CudaLibrary {
 
 class Gpu {
  public:
-  /// Takes GPU `rank` modulo their number (CUDA_VISIBLE_DEVICES decides which there are). Throws Error: no
-  /// driver, no GPU.
+  /// Takes GPU `rank` modulo the number of visible GPUs (CUDA_VISIBLE_DEVICES). Throws Error: no driver, no
+  /// GPU.
   explicit Gpu(int rank, const CudaLibraries& libraries = {});
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  /// Makes its context, the primary one that all of the process share, current for a scope.
+  /// Makes the GPU's primary context, which the whole process shares, current for a scope.
   class Entered {
    public:
     explicit Entered(const Gpu& gpu);
@@ -57,7 +57,7 @@ class Gpu {
     const Gpu& gpu_;
   };
 
-  /// Among those that this process sees.
+  /// Number among the GPUs that this process sees.
   int number() const { return number_; }
   /// "GPU 0 (NVIDIA H200)".
   const std::string& name() const { return name_; }
@@ -71,7 +71,7 @@ class Gpu {
   DriverFunctions driver_;
   int number_ = 0;
   std::string name_ = "CUDA";
-  int device_ = 0;  ///< as the driver calls it
+  int device_ = 0;  ///< the driver's number
   void* context_ = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// See images.h: the dataset and IDX files (http://yann.lecun.com/exdb/mnist: a big-endian header, then
-// bytes).
+// See images.h: the dataset and IDX files (http://yann.lecun.com/exdb/mnist): a big-endian header, then
+// bytes.
 #include "trainer/images.h"
 
 #include <algorithm>
@@ -38,7 +38,8 @@ Idx read_idx(const fs::path& path, size_t dimensions) {
   const bool magic =
       bytes.size() >= 4 && bytes[0] == 0 && bytes[1] == 0 && bytes[2] == 8 && bytes[3] == dimensions;
   if (!magic)
-    throw Error(path.string() + " is no IDX file of bytes in " + std::to_string(dimensions) + " dimensions");
+    throw Error(path.string() + " is not an IDX file of bytes in " + std::to_string(dimensions) +
+                " dimensions");
   if (bytes.size() < header_bytes) throw Error(path.string() + " is cut short in its header");
   Idx idx{.path = path.string()};
   size_t count = 1;
@@ -46,7 +47,7 @@ Idx read_idx(const fs::path& path, size_t dimensions) {
     size_t size = 0;
     for (size_t j = 0; j < 4; ++j) size = size << 8 | bytes[4 + 4 * i + j];
     idx.sizes.push_back(size);
-    // Two sizes below 2^32 cannot overflow; with a third the product is bounded by the file first.
+    // Two sizes below 2^32 cannot overflow. Before the third size the product is limited by the file's size.
     count = count > bytes.size() ? count : count * size;
   }
   if (bytes.size() - header_bytes != count)

@@ -1,4 +1,4 @@
-// Images: MNIST's IDX files from a folder, or digits that the trainer draws itself.
+// Images: MNIST's IDX files from a folder, or digits that the trainer draws.
 #pragma once
 
 #include <filesystem>
@@ -22,13 +22,13 @@ class ImageDataset : public Dataset {
   std::vector<int> labels_;
 };
 
-/// train-images-idx3-ubyte, train-labels-idx1-ubyte and the two of t10k (names with a dot for the last dash
-/// are accepted), not compressed. Throws Error naming the file: missing, no IDX file of that kind, cut short,
-/// too long, images that are not square, labels above 9, numbers of images and labels that differ.
+/// Reads train-images-idx3-ubyte, train-labels-idx1-ubyte and the two t10k files, not compressed (a dot in
+/// place of the last dash is accepted). Throws Error with the file's name: missing, no IDX file of this kind,
+/// too short, too long, images not square, labels above 9, or different numbers of images and labels.
 Data read_idx_folder(const std::filesystem::path& folder);
 
-/// 28 x 28 images of the ten digits, each drawn with strokes, then shifted, scaled, rotated, slanted and
-/// given noise at random. The same images for the same seed.
+/// 28 x 28 images of the ten digits. Each is drawn with strokes, then randomly shifted, scaled, rotated,
+/// slanted and given noise. Equal seeds give equal images.
 Data draw_digits(size_t train_count, size_t held_out_count, uint64_t seed);
 
 }  // namespace tutti::trainer

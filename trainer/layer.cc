@@ -59,7 +59,7 @@ const Matrix& Relu::forward(const Matrix& input, bool) {
 
 const Matrix& Relu::backward(const Matrix& gradient, const GradientReady&) {
   input_gradient_.resize(gradient.rows(), gradient.columns());
-  // A factor instead of a choice: what comes out is as good as random, and would be mispredicted.
+  // A factor instead of a branch: the outputs are as good as random, so a branch would be mispredicted.
   for (size_t i = 0; i < gradient.size(); ++i)
     input_gradient_.data()[i] = gradient.data()[i] * static_cast<float>(output_.data()[i] > 0);
   return input_gradient_;

@@ -1,7 +1,7 @@
 // Layer: a step of a model, with its backward pass written by hand.
 //
 // Matrices have a row for each sample, character or pixel, and a column for each feature. A layer owns its
-// output and keeps what its backward pass needs; the input must stay as it is until then.
+// output. The input must not change before the backward pass.
 #pragma once
 
 #include <functional>
@@ -13,23 +13,23 @@
 
 namespace tutti::trainer {
 
-/// Told of every parameter as soon as its gradient is complete. May be empty.
+/// Called for every parameter as soon as its gradient is complete. May be empty.
 using GradientReady = std::function<void(const Parameter&)>;
 
 class Layer {
  public:
   virtual ~Layer() = default;
-  /// The output for `input`; valid until the next call. Any number of rows, 0 as well: a rank without samples
-  /// takes part all the same.
+  /// The output for `input`, valid until the next call. Any number of rows, also 0, because a rank without
+  /// samples takes part too.
   virtual const Matrix& forward(const Matrix& input, bool training) = 0;
-  /// From the loss's gradient by the last output to that by the last input. Adds to the gradients of this
-  /// layer's parameters, and reports each before it goes on.
+  /// Turns the loss's gradient with respect to the last output into the gradient with respect to the last
+  /// input. Adds to the gradients of this layer's parameters, and reports each parameter before it continues.
   virtual const Matrix& backward(const Matrix& gradient, const GradientReady& ready) = 0;
 };
 
 using Layers = std::vector<std::unique_ptr<Layer>>;
 
-/// Layers one after the other.
+/// Layers, one after the other.
 class Sequence : public Layer {
  public:
   explicit Sequence(Layers layers) : layers_(std::move(layers)) {}
@@ -53,7 +53,7 @@ class Residual : public Layer {
   Matrix input_gradient_;
 };
 
-/// The same numbers in rows of another length.
+/// The same numbers, in rows of another length.
 class Reshape : public Layer {
  public:
   explicit Reshape(size_t columns) : columns_(columns) {}

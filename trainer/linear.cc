@@ -23,7 +23,7 @@ const Matrix& Linear::forward(const Matrix& input, bool) {
 }
 
 const Matrix& Linear::backward(const Matrix& gradient, const GradientReady& ready) {
-  // The parameters first: their reduction can begin while the input's gradient is still computed.
+  // The parameters first: their reduction can begin while the input's gradient is computed.
   product_(input_->block(), gradient.block(), weight_.gradient_block(),
            {.transpose_left = true, .accumulate = true});
   for (size_t i = 0; i < gradient.rows(); ++i)

@@ -12,14 +12,14 @@ namespace tutti::trainer {
 inline constexpr int kIgnored = -1;
 
 struct Loss {
-  double sum = 0;      ///< nats, over all targets that count
-  size_t count = 0;    ///< of these targets
-  size_t correct = 0;  ///< of these, where the largest output is the target's
+  double sum = 0;      ///< in nats, over all targets that count
+  size_t count = 0;    ///< number of these targets
+  size_t correct = 0;  ///< number of targets with the largest output
 };
 
-/// The loss of `output`, [targets, classes], and, where `gradient` is not null, its gradient times `scale`.
-/// The scale is 1 over the number of targets of the whole batch, all ranks included: then the sum over ranks
-/// is the gradient of the mean loss, however unevenly the samples are spread.
+/// The loss of `output`, [targets, classes]. If `gradient` is not null, it gets the gradient times `scale`.
+/// `scale` is 1 over the number of targets in the whole batch on all ranks. Then the sum over ranks is the
+/// gradient of the mean loss, however unevenly the samples are spread.
 Loss cross_entropy(const Matrix& output, std::span<const int> targets, float scale, Matrix* gradient);
 
 }  // namespace tutti::trainer

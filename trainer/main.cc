@@ -1,4 +1,4 @@
-// The trainer: starts its ranks, or finds its place among a launcher's, and trains.
+// The trainer: starts its ranks, or finds its rank in a launcher's run, and trains.
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -12,24 +12,24 @@
 namespace {
 
 using namespace tutti::trainer;
-using tutti::perf::Place;
+using tutti::perf::ProcessContext;
 
-// For the other ranks to report by themselves that one is lost.
+// Time for the other ranks to report that one rank is lost.
 constexpr std::chrono::milliseconds kGrace{6000};
 
 struct Job {
   const Options& options;
-  const Place& place;
+  const ProcessContext& context;
   tutti_unique_id_t id;
   int rank_count;
 };
 
-/// Every error ends here, as a line that names the rank. Returns the exit status.
+/// Every error ends here, as a line with the rank. Returns the exit status.
 int run_rank(const Job& job, int rank) {
   try {
     Team team(job.id, rank, job.rank_count, job.options.reproducible);
-    if (rank == 0) tutti::perf::forget_id(job.place);
-    // Outlives the abort: reductions under way end by it, before their memory goes.
+    if (rank == 0) tutti::perf::forget_id(job.context);
+    // Outlives the abort, which ends reductions in progress before their memory is freed.
     std::optional<Training> training;
     try {
       training.emplace(job.options, team);
@@ -45,15 +45,15 @@ int run_rank(const Job& job, int rank) {
   return 1;
 }
 
-int run_process(const Options& options, const Place& place) {
+int run_process(const Options& options, const ProcessContext& context) {
   const int threads = options.threads ? options.ranks : 1;
-  Job job{.options = options, .place = place, .id = {}, .rank_count = place.process_count * threads};
-  const int first_rank = place.process * threads;
-  if (place.process == 0 && tutti_get_unique_id(&job.id) != TUTTI_SUCCESS) {
+  Job job{.options = options, .context = context, .id = {}, .rank_count = context.process_count * threads};
+  const int first_rank = context.process * threads;
+  if (context.process == 0 && tutti_get_unique_id(&job.id) != TUTTI_SUCCESS) {
     std::fprintf(stderr, "trainer, rank 0: making a unique id: %s\n", tutti_last_error());
     return tutti::perf::kExitFailure;
   }
-  if (const tutti::Status shared = share_id(place, &job.id); !shared.is_ok()) {
+  if (const tutti::Status shared = share_id(context, &job.id); !shared.is_ok()) {
     std::fprintf(stderr, "trainer, rank %d: %s\n", first_rank, std::string(shared.text()).c_str());
     return tutti::perf::kExitFailure;
   }
@@ -85,10 +85,10 @@ int main(int argc, char** argv) {
     }
     return supervise(launch, argv, kGrace);
   }
-  const tutti::Result<tutti::perf::Place> place = find_locality(launch, environment);
-  if (!place) {
-    std::fprintf(stderr, "trainer: %s\n", std::string(place.status().text()).c_str());
+  const tutti::Result<tutti::perf::ProcessContext> context = find_process_context(launch, environment);
+  if (!context) {
+    std::fprintf(stderr, "trainer: %s\n", std::string(context.status().text()).c_str());
     return tutti::perf::kExitUsage;
   }
-  return run_process(options, *place);
+  return run_process(options, *context);
 }

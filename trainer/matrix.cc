@@ -7,7 +7,7 @@
 namespace tutti::trainer {
 
 void multiply(Block left, Block right, Block result, ProductOptions options) {
-  // OpenBLAS otherwise starts a thread a core for every rank.
+  // Otherwise OpenBLAS starts a thread for each core in every rank.
   [[maybe_unused]] static const bool kOneThread = (openblas_set_num_threads(1), true);
   const size_t inner = options.transpose_left ? left.rows : left.columns;
   assert(inner == (options.transpose_right ? right.columns : right.rows));

@@ -1,4 +1,5 @@
-// Matrices of float32 and their product, the one operation that is worth a library: a BLAS, on the host here.
+// Matrices of float32 and their product. The product is the one operation that needs a library: a BLAS, on
+// the host here.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 
 namespace tutti::trainer {
 
-/// A block of rows inside a row-major matrix that somebody else owns: row i begins at data + i * stride.
+/// A block of rows in another owner's row-major matrix: row i begins at data + i * stride.
 struct Block {
   float* data = nullptr;
   size_t rows = 0;
@@ -16,13 +17,12 @@ struct Block {
   size_t stride = 0;
 };
 
-/// A row-major matrix.
 class Matrix {
  public:
   Matrix() = default;
   Matrix(size_t rows, size_t columns) { resize(rows, columns); }
 
-  /// The contents are undefined afterwards, unless only the shape changes.
+  /// Afterwards the contents are undefined, unless only the shape changes.
   void resize(size_t rows, size_t columns) {
     rows_ = rows;
     columns_ = columns;
@@ -37,7 +37,7 @@ class Matrix {
   const float* data() const { return values_.data(); }
   float* row(size_t i) { return values_.data() + i * columns_; }
   const float* row(size_t i) const { return values_.data() + i * columns_; }
-  /// For operands of `multiply`, which reads them only.
+  /// For operands of `multiply`, which only reads them.
   Block block() const { return {const_cast<float*>(values_.data()), rows_, columns_, columns_}; }
 
  private:
@@ -49,17 +49,17 @@ class Matrix {
 struct ProductOptions {
   bool transpose_left = false;
   bool transpose_right = false;
-  bool accumulate = false;  ///< add to what `result` holds
+  bool accumulate = false;  ///< add to the contents of `result`
   float scale = 1;
 };
 
-/// result = scale * left * right (+ result), the operands transposed first where asked. Only `result` is
-/// written. Runs in the calling thread alone, so that ranks do not fight for cores, and gives the same bits
-/// for the same operands.
+/// result = scale * left * right (+ result), with the operands transposed first if requested. Writes only
+/// `result`. Runs in the calling thread alone, so that ranks do not compete for cores. Equal operands give
+/// equal bits.
 void multiply(Block left, Block right, Block result, ProductOptions options = {});
 
-/// What computes the products of a model: `multiply`, or the same elsewhere (cuda_blas.h). Operands and
-/// result are host memory; the result is there when it returns. May throw Error.
+/// Computes the products of a model: `multiply`, or the same on a GPU (cuda_blas.h). Operands and result are
+/// host memory. The result is there on return. May throw Error.
 using Product = std::function<void(Block left, Block right, Block result, ProductOptions options)>;
 
 }  // namespace tutti::trainer

@@ -19,7 +19,7 @@ class HostStream : public Stream {
   tutti_host_stream_t* stream_ = nullptr;
 };
 
-class HostPlace : public Place {
+class HostBackend : public Backend {
  public:
   void* allocate(size_t bytes) override {
     void* memory = nullptr;
@@ -32,8 +32,8 @@ class HostPlace : public Place {
 
 }  // namespace
 
-PlacePointer host_place() {
-  return std::make_shared<HostPlace>();
+BackendPointer host_backend() {
+  return std::make_shared<HostBackend>();
 }
 
 }  // namespace tutti::trainer

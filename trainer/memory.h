@@ -1,6 +1,7 @@
-// Place: where gradients lie and their reductions run: the host, or a GPU (gpu_place.h).
+// Backend: the memory of gradients, and the streams on which their reductions run. On the host, or on a GPU
+// (gpu_backend.h).
 //
-// The host computes in the memory of either, and a communicator of that place reduces it as it lies.
+// The host computes in either memory. A communicator of the backend reduces this memory in place.
 #pragma once
 
 #include <cstddef>
@@ -10,47 +11,47 @@
 
 namespace tutti::trainer {
 
-/// What a bucket's operations are issued on.
+/// The stream for a bucket's operations.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual tutti_stream_t handle() const = 0;
-  /// What has been issued so far is what `wait` waits for. Throws Error.
+  /// `wait` waits for all operations issued before this call. Throws Error.
   virtual void mark() = 0;
-  /// Blocks until it is complete; then the host may use its memory. Any thread. Throws Error when it failed.
+  /// Blocks until the marked operations are complete. Then the host may use their memory. Any thread. Throws
+  /// Error if an operation failed.
   virtual void wait() = 0;
 };
 
-class Place {
+class Backend {
  public:
-  virtual ~Place() = default;
-  /// Zeroed memory for host and reductions, at one address; 0 bytes give null. Throws Error.
+  virtual ~Backend() = default;
+  /// Zeroed memory for the host and for reductions, at one address; null for 0 bytes. Throws Error.
   virtual void* allocate(size_t bytes) = 0;
-  /// Nothing may be using it.
+  /// No operation may use the memory.
   virtual void free(void* memory) = 0;
-  /// To be given up before the place. Throws Error.
+  /// The stream must be destroyed before the backend. Throws Error.
   virtual std::unique_ptr<Stream> make_stream() = 0;
 };
-using PlacePointer = std::shared_ptr<Place>;
+using BackendPointer = std::shared_ptr<Backend>;
 
-/// Memory of the symmetric heap, which peers of this host reduce without a copy, and host streams.
-PlacePointer host_place();
+/// Memory of the symmetric heap, which ranks on this host reduce without a copy, and host streams.
+BackendPointer host_backend();
 
-/// Numbers in the memory of a place.
 template <class T>
-class PlacedVector {
+class BackendVector {
  public:
-  PlacedVector() = default;
-  PlacedVector(size_t count, const PlacePointer& place)
-      : memory_(static_cast<T*>(place->allocate(count * sizeof(T))), Free{place}), count_(count) {}
+  BackendVector() = default;
+  BackendVector(size_t count, const BackendPointer& backend)
+      : memory_(static_cast<T*>(backend->allocate(count * sizeof(T))), Free{backend}), count_(count) {}
   T* data() const { return memory_.get(); }
   size_t size() const { return count_; }
   T& operator[](size_t i) { return memory_[static_cast<ptrdiff_t>(i)]; }
 
  private:
   struct Free {
-    PlacePointer place;
-    void operator()(T* memory) const { place->free(memory); }
+    BackendPointer backend;
+    void operator()(T* memory) const { backend->free(memory); }
   };
   std::unique_ptr<T[], Free> memory_;
   size_t count_ = 0;

@@ -21,7 +21,7 @@ Layers layers_of(Some... layers) {
 }  // namespace
 
 Model::Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum_over_ranks, Product product,
-             const PlacePointer& place)
+             const BackendPointer& backend)
     : options_(options), product_(std::move(product)) {
   if (options.name == "transformer")
     make_transformer();
@@ -31,7 +31,7 @@ Model::Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum
     make_cnn(sum_over_ranks);
   else
     throw Error("unknown model '" + options.name + "': transformer, mlp or cnn");
-  parameters_.allocate(seed, place);
+  parameters_.allocate(seed, backend);
 }
 
 void Model::add(const std::string& name, std::unique_ptr<Layer> layer) {
@@ -45,11 +45,12 @@ void Model::make_transformer() {
                 std::to_string(options_.heads) + " heads");
   Parameters& p = parameters_;
   add("embedding", std::make_unique<Embedding>(p, options_.classes, options_.context, width));
-  // So that the sum of all blocks' outputs begins as large as one of them.
+  // So that the sum of all blocks' outputs starts as large as one block's output.
   const float gain = 1 / std::sqrt(2 * static_cast<float>(options_.depth));
   for (size_t block = 0; block < options_.depth; ++block) {
     const std::string name = "block" + std::to_string(block);
-    // One by one: the order in which arguments are evaluated is not fixed, that of parameters has to be.
+    // One statement each: the order of evaluation of arguments is not fixed, but the order of parameters must
+    // be.
     auto norm = std::make_unique<LayerNorm>(p, name + ".attention.norm", width);
     auto in = std::make_unique<Linear>(p, name + ".attention.in", width, 3 * width, product_);
     auto attention = std::make_unique<Attention>(options_.context, options_.heads, product_);
@@ -81,7 +82,7 @@ void Model::make_mlp() {
 void Model::make_cnn(const SumOverRanks& sum_over_ranks) {
   if (options_.side % 4 != 0)
     throw Error("cnn halves images twice: a side of " + std::to_string(options_.side) +
-                " pixels is no multiple of 4");
+                " pixels is not a multiple of 4");
   Parameters& p = parameters_;
   const SumOverRanks sum = options_.local_norm ? SumOverRanks() : sum_over_ranks;
   size_t side = options_.side;

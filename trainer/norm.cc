@@ -130,7 +130,7 @@ const Matrix& BatchNorm::backward(const Matrix& gradient, const GradientReady& r
       sums[j] += gradient.row(i)[j];
       sums[width + j] += static_cast<double>(gradient.row(i)[j]) * normal_.row(i)[j];
     }
-  // The parameters' gradients are this rank's share, summed with all others later.
+  // The parameters' gradients are this rank's part. They are summed over ranks later.
   for (size_t j = 0; j < width; ++j) {
     shift_.gradient[j] += static_cast<float>(sums[j]);
     scale_.gradient[j] += static_cast<float>(sums[width + j]);

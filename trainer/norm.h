@@ -1,5 +1,5 @@
-// Normalisation: rows by themselves (LayerNorm), or columns over the batch (BatchNorm), of all ranks if
-// asked.
+// Normalisation: of each row (LayerNorm), or of columns over the batch (BatchNorm), optionally over all
+// ranks.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace tutti::trainer {
 
-/// Each row gets mean 0 and variance 1, then a scale and a shift for each column.
+/// Gives each row mean 0 and variance 1, then applies a scale and a shift for each column.
 /// Source: Ba, Kiros & Hinton, "Layer normalization", 2016.
 class LayerNorm : public Layer {
  public:
@@ -26,12 +26,12 @@ class LayerNorm : public Layer {
   Matrix input_gradient_;
 };
 
-/// Replaces the numbers by their sums over all ranks; blocks. Every rank calls it in the same order.
+/// Replaces the numbers by their sums over all ranks. Blocks. Every rank calls it in the same order.
 using SumOverRanks = std::function<void(std::span<double>)>;
 
-/// Each column gets mean 0 and variance 1 over the rows of the batch, then a scale and a shift. With
-/// `sum_over_ranks` the batch is that of all ranks (synchronised), and the model does not depend on how
-/// samples are spread; without, each rank's own. Outside training the running statistics serve.
+/// Gives each column mean 0 and variance 1 over the rows of the batch, then applies a scale and a shift. With
+/// `sum_over_ranks` the batch spans all ranks (synchronised), so the model does not depend on how samples are
+/// spread; else it is the rank's own. Outside training uses the running statistics.
 /// Source: Ioffe & Szegedy, "Batch normalization", 2015.
 class BatchNorm : public Layer {
  public:
@@ -40,7 +40,7 @@ class BatchNorm : public Layer {
   const Matrix& backward(const Matrix& gradient, const GradientReady& ready) override;
 
  private:
-  /// Mean and inverse deviation of the batch; updates the running ones.
+  /// Computes the mean and inverse deviation of the batch, and updates the running statistics.
   void measure(const Matrix& input);
 
   Parameter& scale_;
@@ -49,7 +49,7 @@ class BatchNorm : public Layer {
   Buffer& running_variance_;
   SumOverRanks sum_over_ranks_;
   std::vector<double> sums_;  ///< of values, of squares, and the number of rows
-  double row_count_ = 0;      ///< of all ranks that are summed over
+  double row_count_ = 0;      ///< rows of all ranks in the sum
   std::vector<float> mean_;
   std::vector<float> inverse_deviation_;
   Matrix normal_;

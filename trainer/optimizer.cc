@@ -40,7 +40,7 @@ class AdamW : public Optimizer {
     constexpr float kMean = 0.9F;
     constexpr float kSquare = 0.99F;
     constexpr float kEpsilon = 1e-8F;
-    // Both averages begin at 0: early steps are corrected for that.
+    // Both averages start at 0. This corrects early steps.
     const auto mean_correction = static_cast<float>(1 / (1 - std::pow(kMean, static_cast<double>(step))));
     const auto square_correction = static_cast<float>(1 / (1 - std::pow(kSquare, static_cast<double>(step))));
     for (const Parameter& parameter : parameters_.list()) {

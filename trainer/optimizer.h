@@ -1,5 +1,5 @@
-// Optimizers: how gradients change parameters. All ranks hold the same gradients and do the same, so their
-// parameters stay the same without a word.
+// Optimizers: how gradients change parameters. All ranks have equal gradients and do the same, so their
+// parameters stay equal without messages.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   /// Changes all values by their gradients. `step` counts from 1.
   virtual void step(size_t step, float learning_rate) = 0;
-  /// What a checkpoint has to keep besides the parameters.
+  /// State for a checkpoint, in addition to the parameters.
   std::vector<std::vector<float>>& state() { return state_; }
 
  protected:
@@ -29,8 +29,8 @@ class Optimizer {
 
 struct OptimizerOptions {
   std::string name = "adamw";  ///< or "sgd"
-  float momentum = 0.9F;       ///< sgd's
-  float weight_decay = 0.01F;  ///< of matrices; vectors do not decay
+  float momentum = 0.9F;       ///< for sgd
+  float weight_decay = 0.01F;  ///< for matrices; vectors do not decay
 };
 
 /// Throws Error for an unknown name.
@@ -38,7 +38,7 @@ struct OptimizerOptions {
 /// regularization", 2019.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Parameters& parameters);
 
-/// Scales the gradients down where their norm over all parameters is above `limit` (0: never); returns it.
+/// Scales the gradients down if their norm over all parameters exceeds `limit` (0: never). Returns the norm.
 double clip_by_norm(Parameters& parameters, double limit);
 
 }  // namespace tutti::trainer

@@ -21,26 +21,26 @@ CLI::Validator real(double least, double most) {
 void add_run_flags(CLI::App& app, Options& options) {
   app.add_option(
          "--ranks", options.ranks,
-         "start this many ranks on this machine; without it the launcher's environment (RANK and WORLD_SIZE "
-         "or those of mpirun, mpiexec, srun, torchrun) or one rank")
+         "start this many ranks on this machine; default: the ranks of the launcher (RANK and WORLD_SIZE, or "
+         "mpirun, mpiexec, srun, torchrun), or one rank")
       ->check(CLI::Range(1, 1024));
-  app.add_flag("--threads", options.threads, "the ranks of --ranks are threads of one process");
+  app.add_flag("--threads", options.threads, "run the ranks of --ranks as threads of one process");
   app.add_option("--steps", options.steps, "training steps (default: chosen for the model)")->check(whole(1));
   app.add_option("--batch", options.batch,
-                 "samples of a step, of all ranks together (default: chosen for the model)")
+                 "samples of a step, on all ranks together (default: chosen for the model)")
       ->check(whole(1));
   app.add_option("--accumulate", options.accumulate,
-                 "parts of a rank's batch, whose gradients add up before they are reduced")
+                 "parts of a rank's batch; their gradients add up before the reduction")
       ->check(whole(1))
       ->capture_default_str();
-  app.add_flag(
-      "--uneven", options.uneven,
-      "allow batches that do not divide, and the short one that ends an epoch: samples keep equal weight");
-  app.add_option("--seed", options.seed, "of parameters, drawn digits and the order of samples")
+  app.add_flag("--uneven", options.uneven,
+               "allow batches that do not divide, and the short batch at the end of an epoch: samples keep "
+               "equal weight");
+  app.add_option("--seed", options.seed, "seed of parameters, drawn digits and the order of samples")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_flag("--reproducible", options.reproducible,
-               "sums have the same bits for any bucketing and placement");
+               "sums have the same bits for any buckets and any spread of ranks");
 }
 
 void add_model_flags(CLI::App& app, Options& options) {
@@ -48,14 +48,15 @@ void add_model_flags(CLI::App& app, Options& options) {
   app.add_option("--model", model.name, "transformer (text), mlp or cnn (images)")
       ->check(CLI::IsMember({"transformer", "mlp", "cnn"}))
       ->capture_default_str();
-  app.add_option("--data", options.data,
-                 "transformer: text files and folders of them; mlp, cnn: a folder with MNIST's four IDX "
-                 "files, decompressed "
-                 "(default: digits drawn by the trainer)");
-  app.add_option("--digits", options.digits, "mlp, cnn: drawn images to train on; an eighth as many test")
+  app.add_option(
+      "--data", options.data,
+      "transformer: text files, and folders of text files; mlp, cnn: a folder with MNIST's four IDX "
+      "files, decompressed (default: digits that the trainer draws)");
+  app.add_option("--digits", options.digits,
+                 "mlp, cnn: drawn images for training; an eighth as many for testing")
       ->check(whole(8))
       ->capture_default_str();
-  app.add_option("--context", model.context, "transformer: characters that it sees")
+  app.add_option("--context", model.context, "transformer: visible characters")
       ->check(CLI::Range(2, 4096))
       ->capture_default_str();
   app.add_option("--width", model.width, "transformer: numbers a character")
@@ -67,15 +68,14 @@ void add_model_flags(CLI::App& app, Options& options) {
   app.add_option("--heads", model.heads, "transformer: heads of attention")
       ->check(CLI::Range(1, 128))
       ->capture_default_str();
-  app.add_flag("--local-norm", model.local_norm,
-               "cnn: batch statistics of each rank by itself, not of all ranks");
+  app.add_flag("--local-norm", model.local_norm, "cnn: batch statistics of each rank instead of all ranks");
 }
 
 void add_device_flag(CLI::App& app, Options& options) {
-  app.add_option("--device", options.device,
-                 "computes matrix products and reduces gradients: host (OpenBLAS, a host stream), cuda "
-                 "(cuBLAS on a GPU, "
-                 "a CUDA stream), or auto: a GPU where there is one, else the host")
+  app.add_option(
+         "--device", options.device,
+         "device for matrix products and reductions: host (OpenBLAS, a host stream), cuda (cuBLAS on a "
+         "GPU, a CUDA stream), or auto: a GPU if there is one, else the host")
       ->check(CLI::IsMember({"auto", "host", "cuda"}))
       ->capture_default_str();
 }
@@ -90,7 +90,7 @@ void add_optimizer_flags(CLI::App& app, Options& options) {
   app.add_option("--momentum", options.optimizer.momentum, "sgd: momentum")
       ->check(real(0, 1))
       ->capture_default_str();
-  app.add_option("--weight-decay", options.optimizer.weight_decay, "of matrices")
+  app.add_option("--weight-decay", options.optimizer.weight_decay, "weight decay of matrices")
       ->check(real(0, 10))
       ->capture_default_str();
   app.add_option("--clip", options.clip, "largest norm of all gradients together; 0: no limit")
@@ -100,7 +100,7 @@ void add_optimizer_flags(CLI::App& app, Options& options) {
 
 void add_communication_flags(CLI::App& app, Options& options) {
   app.add_option("--bucket-bytes", options.buckets.bytes,
-                 "bytes at which a bucket of gradients closes; 0: each tensor by itself")
+                 "bytes at which a bucket of gradients closes; 0: one bucket for each tensor")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(size_t{0}, kMostBytes))
       ->capture_default_str();
@@ -108,7 +108,8 @@ void add_communication_flags(CLI::App& app, Options& options) {
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(size_t{0}, kMostBytes))
       ->capture_default_str();
-  app.add_option("--compression", options.compression.name, "of gradients: none, f16, bf16, topk, powersgd")
+  app.add_option("--compression", options.compression.name,
+                 "compression of gradients: none, f16, bf16, topk, powersgd")
       ->check(CLI::IsMember({"none", "f16", "bf16", "topk", "powersgd"}))
       ->capture_default_str();
   app.add_option("--share", options.compression.share, "topk: share of the gradients that is sent")
@@ -121,9 +122,10 @@ void add_communication_flags(CLI::App& app, Options& options) {
 
 void add_file_flags(CLI::App& app, Options& options) {
   app.add_option("--checkpoint", options.checkpoint, "file to write at the end");
-  app.add_option("--checkpoint-every", options.checkpoint_every, "and every so many steps")->check(whole(1));
+  app.add_option("--checkpoint-every", options.checkpoint_every, "also write the file every this many steps")
+      ->check(whole(1));
   app.add_option("--resume", options.resume,
-                 "checkpoint to go on from; --steps counts from the very first step");
+                 "checkpoint to resume from; --steps counts from the first step of all runs");
   app.add_option("--timeline", options.timeline,
                  "file for a timeline of three steps in the middle, for chrome://tracing or ui.perfetto.dev");
   app.add_option("--report-every", options.report_every,
@@ -137,7 +139,7 @@ void add_file_flags(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
-/// Numbers that were not given, by model and optimizer. Measured: docs/trainer.md.
+/// Fills in missing numbers, by model and optimizer. Measured: docs/trainer.md.
 void choose_defaults(Options& options) {
   const bool text = options.model.name == "transformer";
   if (options.steps == 0) options.steps = text ? 1000 : 400;

@@ -14,16 +14,16 @@
 namespace tutti::trainer {
 
 struct Options {
-  int ranks = 0;  ///< started here; 0: those of a launcher, or this one alone
+  int ranks = 0;  ///< ranks to start; 0: the ranks of a launcher, or this process alone
   bool threads = false;
 
   ModelOptions model;
-  std::string device = "auto";  ///< of products and reductions: "host", "cuda", "auto"
+  std::string device = "auto";  ///< for products and reductions: "host", "cuda", "auto"
   std::vector<std::filesystem::path> data;
-  size_t digits = 8000;  ///< drawn images to train on, an eighth as many to test
+  size_t digits = 8000;  ///< drawn images for training; an eighth as many for testing
 
   size_t steps = 0;  ///< 0: chosen by the model
-  size_t batch = 0;  ///< samples of a step, all ranks together; 0: chosen by the model
+  size_t batch = 0;  ///< samples of a step on all ranks together; 0: chosen by the model
   size_t accumulate = 1;
   bool uneven = false;
   OptimizerOptions optimizer;
@@ -39,12 +39,12 @@ struct Options {
   size_t checkpoint_every = 0;
   std::filesystem::path resume;
   std::filesystem::path timeline;
-  size_t report_every = 0;    ///< steps; 0: a twentieth of all
-  size_t evaluate_every = 0;  ///< steps; 0: a fifth of all
-  size_t sample = 400;        ///< characters of generated text
+  size_t report_every = 0;    ///< in steps; 0: a twentieth of the run
+  size_t evaluate_every = 0;  ///< in steps; 0: a fifth of the run
+  size_t sample = 400;        ///< characters of text to generate
 };
 
-/// Either options to run with, or a text and the exit status to leave with (help, or a mistake).
+/// Options to run with, or a text and an exit status to leave with (help, or a mistake).
 struct ParsedOptions {
   Options options;
   bool run = false;

@@ -26,10 +26,10 @@ Buffer& Parameters::add_buffer(const std::string& name, size_t count, float valu
   return buffers_.emplace_back(Buffer{name, std::vector<float>(count, value)});
 }
 
-void Parameters::allocate(uint64_t seed, const PlacePointer& place) {
+void Parameters::allocate(uint64_t seed, const BackendPointer& backend) {
   const size_t count = list_.empty() ? 0 : list_.back().offset + aligned(list_.back().count());
   values_.assign(count, 0);
-  gradients_ = PlacedVector<float>(count, place);
+  gradients_ = BackendVector<float>(count, backend);
   for (Parameter& parameter : list_) {
     parameter.value = values_.data() + parameter.offset;
     parameter.gradient = gradients_.data() + parameter.offset;

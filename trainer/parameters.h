@@ -1,5 +1,5 @@
-// Parameters: what is trained. All values lie in one buffer and all gradients in another, in the order in
-// which the layers use them; so a bucket of gradients is a slice, and an optimizer is one loop.
+// Parameters: the trained numbers. All values are in one buffer and all gradients in another, in the order in
+// which the layers use them. So a bucket of gradients is a slice, and an optimizer is one loop.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ struct Parameter {
   std::string name;
   size_t rows = 0;  ///< 1 for a vector
   size_t columns = 0;
-  float deviation = 0;  ///< of the normal distribution of its first values
+  float deviation = 0;  ///< standard deviation of its first values
   float mean = 0;
   size_t index = 0;
-  size_t offset = 0;  ///< of its first element in both buffers
+  size_t offset = 0;  ///< offset of its first element in both buffers
   float* value = nullptr;
   float* gradient = nullptr;
 
@@ -30,14 +30,14 @@ struct Parameter {
   Block gradient_block() const { return {gradient, rows, columns, columns}; }
 };
 
-/// State that is no parameter but belongs to the model: running statistics.
+/// State of a model that is not trained: running statistics.
 struct Buffer {
   std::string name;
   std::vector<float> values;
 };
 
-/// The parameters and buffers of one model. Layers add theirs while they are made, then `allocate` gives all
-/// of them memory; references to entries stay valid.
+/// The parameters and buffers of one model. Layers add theirs during construction; then `allocate` gives
+/// memory to all. References to entries stay valid.
 class Parameters {
  public:
   Parameters() = default;
@@ -46,9 +46,9 @@ class Parameters {
 
   Parameter& add(const std::string& name, size_t rows, size_t columns, float deviation, float mean = 0);
   Buffer& add_buffer(const std::string& name, size_t count, float value);
-  /// Draws all values: the same for the same seed, whatever the number of ranks. Gradients are 0, in memory
-  /// of `place`, where they are reduced.
-  void allocate(uint64_t seed, const PlacePointer& place = host_place());
+  /// Draws all values. Equal seeds give equal values, whatever the number of ranks. Gradients are 0, in
+  /// memory of `backend`, which reduces them.
+  void allocate(uint64_t seed, const BackendPointer& backend = host_backend());
 
   const std::deque<Parameter>& list() const { return list_; }
   std::deque<Buffer>& buffers() { return buffers_; }
@@ -58,14 +58,14 @@ class Parameters {
   std::span<float> gradients() { return {gradients_.data(), gradients_.size()}; }
   /// Without the gaps between parameters.
   size_t trained_count() const;
-  /// Of all bits of parameters and buffers: equal models have equal digests.
+  /// A digest of all bits of parameters and buffers: equal models have equal digests.
   uint64_t digest() const;
 
  private:
   std::deque<Parameter> list_;
   std::deque<Buffer> buffers_;
   std::vector<float> values_;
-  PlacedVector<float> gradients_;
+  BackendVector<float> gradients_;
 };
 
 /// FNV-1a, 64 bits.

@@ -1,4 +1,4 @@
-// Random numbers that are the same on every machine and with every standard library: SplitMix64.
+// Random numbers that are equal on every machine and with every standard library: SplitMix64.
 // Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace tutti::trainer {
 
 class Random {
  public:
-  /// Streams of one seed are independent of one another.
+  /// Streams with one seed are independent of one another.
   explicit Random(uint64_t seed, uint64_t stream = 0)
       : state_(seed + 0x9e3779b97f4a7c15U * (2 * stream + 1)) {
     state_ = next();

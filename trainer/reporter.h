@@ -1,4 +1,4 @@
-// Reporter: what rank 0 prints while training.
+// Reporter: rank 0's output during training.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tutti::trainer {
 
-/// A loss as people compare them: bits a character of text, percent of images.
+/// A loss in the usual units: bits a character of text, percent of images.
 struct Score {
   double bits = 0;
   double accuracy_percent = 0;
@@ -23,14 +23,14 @@ class Reporter {
   Reporter(bool prints, bool text) : prints_(prints), text_(text) {}
 
   void head(const DataParallel& parallel, const std::string& about);
-  /// Adds up what the step took.
+  /// Adds the times of a step.
   void count(size_t samples, const Bucketer& bucketer);
-  /// A progress line of the steps counted since the last one.
+  /// Prints a progress line for the steps since the last line.
   void progress(size_t step, const Loss& train, const std::optional<Loss>& held_out);
   /// Times of the whole run, without evaluations.
   void summary(const DataParallel& parallel, size_t steps, const Loss& held_out,
                std::optional<double> trigram_nats);
-  /// Time in between does not count as training.
+  /// The time from `pause` to `resume` does not count as training.
   void pause();
   void resume();
 

@@ -1,4 +1,4 @@
-// StreamWatch: a thread that waits for streams in turn and notes when each was done, asleep meanwhile.
+// StreamWatch: a thread that waits for streams in turn, asleep, and records the time when each is done.
 #pragma once
 
 #include <condition_variable>
@@ -15,16 +15,17 @@ namespace tutti::trainer {
 
 class StreamWatch {
  public:
-  /// `slots` is the number of streams that are told apart.
+  /// `slots`: the number of streams.
   explicit StreamWatch(size_t slots);
-  /// Waits for the streams that are watched.
+  /// Waits for all watched streams.
   ~StreamWatch();
   StreamWatch(const StreamWatch&) = delete;
   StreamWatch& operator=(const StreamWatch&) = delete;
 
-  /// Waits, from now on, for all that has been issued on `stream`. Throws Error.
+  /// From now on waits for all operations issued on `stream`. Throws Error.
   void watch(size_t slot, Stream& stream);
-  /// Blocks until the slot's stream is done; returns when that was (now_ns). Throws Error when it failed.
+  /// Blocks until the slot's stream is done, and returns that time (now_ns). Throws Error if the stream
+  /// failed.
   uint64_t wait(size_t slot);
 
  private:

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "trainer/gpu_place.h"
+#include "trainer/gpu_backend.h"
 
 namespace tutti::trainer {
 namespace {
 
-constexpr size_t kProblemBytes = 512;  // of a problem's text, cut off beyond
+constexpr size_t kProblemBytes = 512;  // length limit of a problem's text; the rest is cut off
 
 }  // namespace
 
@@ -42,17 +42,17 @@ std::string Team::reduce_on(const std::shared_ptr<const Gpu>& gpu) {
   config.device = gpu->number();
   config.reproducible = reproducible_ ? 1 : 0;
   tutti_comm_t* comm = nullptr;
-  PlacePointer place;
+  BackendPointer backend;
   try {
     check(tutti_comm_split(control_, 0, rank_, &comm, &config), "joining a communicator on GPUs");
-    place = gpu_place(gpu, comm);
+    backend = gpu_backend(gpu, comm);
   } catch (const Error& error) {
     problem = error.what();
   }
   problem = first_problem(problem);
   if (problem.empty()) {
     std::swap(gradients_, comm);
-    std::swap(place_, place);
+    std::swap(backend_, backend);
   }
   (void)tutti_comm_destroy(comm);
   return problem;

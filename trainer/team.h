@@ -1,6 +1,5 @@
-// Team: a rank's membership in the run. Two communicators of the same ranks, so that small questions (are all
-// well? sums of losses, batch statistics) do not queue behind gradients, and because these may be reduced by
-// GPUs.
+// Team: a rank in the run. There are two communicators of the same ranks. So small questions (error checks,
+// sums of losses, batch statistics) do not queue behind gradients, and GPUs may reduce the gradients.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ namespace tutti::trainer {
 
 class Team {
  public:
-  /// Joins the communicator `id`; blocks until all have. Throws Error.
+  /// Joins the communicator `id`. Blocks until all ranks have joined. Throws Error.
   Team(tutti_unique_id_t id, int rank, int rank_count, bool reproducible);
   ~Team();
   Team(const Team&) = delete;
@@ -26,45 +25,47 @@ class Team {
 
   int rank() const { return rank_; }
   int count() const { return count_; }
-  /// For gradients; the caller issues on it from one thread at a time.
+  /// For gradients. Only one thread at a time may issue on it.
   tutti_comm_t* gradients() const { return gradients_; }
-  /// Where the memory of what `gradients` reduces has to be.
-  const PlacePointer& place() const { return place_; }
-  /// What goes wrong here goes wrong everywhere: other ranks' calls end with an error, and so do this rank's
-  /// reductions under way; nothing may be called afterwards. Not after a problem that `agree` has told
-  /// everybody: some ranks may only just be hearing of it.
+  /// The backend whose memory `gradients` reduces.
+  const BackendPointer& backend() const { return backend_; }
+  /// Ends the run after a failure on this rank. Calls of other ranks, and this rank's reductions in progress,
+  /// end with an error. No call may follow. Does nothing after a problem that `agree` has told all ranks,
+  /// because some ranks may just be reading it.
   void abort();
 
-  // All of these are collective, block, and throw Error.
+  // These functions are collective, block, and throw Error.
 
   /// Replaces the numbers by their sums over all ranks.
   void sum(std::span<double> values);
-  /// From now on GPUs reduce gradients; this rank's is `gpu`, null where it has none. "" when done, else why
-  /// they stay on the host, the same on every rank. Before the first use of `gradients` and `place`.
+  /// From now on GPUs reduce gradients. `gpu` is this rank's GPU, or null. Returns "" on success, else the
+  /// reason why gradients stay on the host, the same on every rank. Must come before the first use of
+  /// `gradients` and `backend`.
   std::string reduce_on(const std::shared_ptr<const Gpu>& gpu);
-  /// Throws on every rank if `problem` is not empty on any: "rank 2: ..." of the first such rank.
+  /// Throws on every rank if `problem` is not empty on any rank. The text is "rank 2: ..." for the first such
+  /// rank.
   void agree(const std::string& problem);
-  /// Rank 0's bytes for everybody; their number may differ before.
+  /// Gives rank 0's bytes to every rank. Their number may differ before.
   void broadcast(std::vector<std::byte>* bytes);
-  /// Rank 0's values over everybody's, of equal number.
+  /// Gives rank 0's values to every rank. Their number must be equal.
   void broadcast(std::span<float> values);
-  /// Every rank's bytes, in order of rank, for everybody; their numbers may differ.
+  /// Gives every rank's bytes, in order of rank, to every rank. Their numbers may differ.
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> bytes);
 
  private:
-  /// "rank 2: ..." of the first rank whose `problem` is not empty; "" without one. Collective.
+  /// "rank 2: ..." for the first rank whose `problem` is not empty; "" if there is none. Collective.
   std::string first_problem(const std::string& problem);
 
   int rank_;
   int count_;
   bool reproducible_;
-  bool agreed_ = false;  ///< that there is a problem
-  PlacePointer place_ = host_place();
+  bool agreed_ = false;  ///< all ranks know of the problem
+  BackendPointer backend_ = host_backend();
   tutti_comm_t* gradients_ = nullptr;
   tutti_comm_t* control_ = nullptr;
 };
 
-/// Calls `act`, which may throw on some ranks, and agrees on whether all went well.
+/// Calls `act`, which may throw on some ranks. Then all ranks agree whether it succeeded.
 template <class Act>
 void together(Team& team, const Act& act) {
   std::string problem;

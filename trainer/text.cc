@@ -26,7 +26,7 @@ bool is_text(const std::string& text) {
   return !text.empty() && text.find('\0') == std::string::npos;
 }
 
-/// Text files of a folder, hidden ones aside.
+/// Text files of a folder, without hidden files.
 std::vector<fs::path> list_folder(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -84,10 +84,10 @@ Text read_text(const std::vector<fs::path>& paths) {
     }
     const std::string text = read_characters(path);
     if (text.empty()) throw Error(path.string() + " is empty");
-    if (!is_text(text)) throw Error(path.string() + " is no text: it holds bytes of value 0");
+    if (!is_text(text)) throw Error(path.string() + " is not text: it holds bytes of value 0");
     add_file(text, &sum);
   }
-  if (sum.train.empty() || sum.held_out.empty()) throw Error("there is not enough text to learn from");
+  if (sum.train.empty() || sum.held_out.empty()) throw Error("there is not enough text to train on");
   return sum;
 }
 

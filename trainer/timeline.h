@@ -1,4 +1,4 @@
-// Timeline: what each rank did when, in the form that chrome://tracing and https://ui.perfetto.dev show.
+// Timeline: the events of each rank, in the format of chrome://tracing and https://ui.perfetto.dev.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,9 @@ namespace tutti::trainer {
 /// Nanoseconds of a clock that all processes of a host share.
 uint64_t now_ns();
 
-/// One rank's events. Not for several threads at once.
+/// One rank's events. One thread at a time.
 class Timeline {
  public:
-  /// The two rows of a rank.
   enum class Row { kCompute, kCommunication };
 
   struct Event {
@@ -22,19 +21,19 @@ class Timeline {
     Row row = Row::kCompute;
     uint64_t start_ns = 0;
     uint64_t end_ns = 0;
-    uint64_t bytes = 0;  ///< 0: says nothing
+    uint64_t bytes = 0;  ///< 0: not shown
   };
 
   void add(Event event) { events_.push_back(std::move(event)); }
   const std::vector<Event>& events() const { return events_; }
-  /// The events as members of a JSON array, without its brackets; a rank is a process of the trace.
+  /// The events as members of a JSON array, without its brackets. A rank is a process of the trace.
   std::string to_json(int rank) const;
 
  private:
   std::vector<Event> events_;
 };
 
-/// Notes the time from its making to its end, where there is a timeline.
+/// Records its lifetime as an event, if there is a timeline.
 class Span {
  public:
   Span(Timeline* timeline, const std::string& name, const char* category)

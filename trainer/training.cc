@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kTimelineSteps = 3;
 constexpr size_t kEvaluationBatch = 64;
-constexpr size_t kWarmUpSteps = 50;  // during which the learning rate grows
+constexpr size_t kWarmUpSteps = 50;  // steps in which the learning rate grows
 
 }  // namespace
 
@@ -42,14 +42,14 @@ Training::Training(const Options& options, Team& team)
                                                           .seed = options.seed});
     device_ = find_device(options.device, team.rank());
   });
-  reductions_ = place_reductions();
+  reductions_ = choose_backend();
   together(team, [&] {
     ModelOptions model = options.model;
     model.classes = data_.classes;
     if (data_.side > 0) model.side = data_.side;
     model_ = std::make_unique<Model>(
         model, options.seed, [&team](std::span<double> sums) { team.sum(sums); }, device_.product,
-        team.place());
+        team.backend());
     optimizer_ = make_optimizer(options.optimizer, model_->parameters());
     parallel_ =
         std::make_unique<DataParallel>(team, model_->parameters(), options.buckets, options.compression);
@@ -58,8 +58,8 @@ Training::Training(const Options& options, Team& team)
   if (!options.resume.empty()) steps_done_ = load_checkpoint(options.resume, state(), team);
 }
 
-/// Where gradients are reduced from now on, for people.
-std::string Training::place_reductions() {
+/// Chooses where gradients are reduced from now on. Returns a text for people.
+std::string Training::choose_backend() {
   const std::string host = "on a host stream";
   if (options_.device == "host") return host;
   const std::string problem = team_.reduce_on(device_.gpu);
@@ -100,7 +100,7 @@ void Training::save(const std::filesystem::path& path) {
 Loss Training::step(Timeline* timeline) {
   Parameters& parameters = model_->parameters();
   std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
-  // Every sample weighs the same, whichever rank has it: the sum over ranks is the mean over the batch.
+  // Every sample has equal weight, whichever rank has it: the sum over ranks is the mean over the batch.
   const size_t targets = sampler_->batch_count(steps_done_) * data_.train->targets_per_sample();
   Loss loss;
   for (size_t part = 0; part < options_.accumulate; ++part) {
@@ -133,7 +133,7 @@ Loss Training::sum_over_ranks(const Loss& loss) {
 }
 
 Loss Training::evaluate() {
-  // Running statistics of each rank's own batches differ: rank 0's count.
+  // With --local-norm, running statistics differ between ranks. Rank 0's are used.
   if (options_.model.local_norm) parallel_->broadcast_buffers();
   const size_t count = data_.held_out->sample_count();
   const auto rank = static_cast<size_t>(team_.rank());
@@ -230,10 +230,10 @@ void Training::run() {
     held_out.reset();
     if (evaluates) held_out = evaluate();
     const Loss all = sum_over_ranks(recent);
-    // Before a checkpoint of it would take the place of a better one.
+    // Checked before a checkpoint of the failed model can replace a good one.
     if (!std::isfinite(all.sum))
-      team_.agree("the loss is no number any more by step " + std::to_string(steps_done_) +
-                  ": a smaller --learning-rate or a --clip may help");
+      team_.agree("the loss is not a number by step " + std::to_string(steps_done_) +
+                  ": try a smaller --learning-rate or a --clip");
     reporter_.progress(steps_done_, all, held_out);
     recent = {};
     if (saves && !last) save(options_.checkpoint);

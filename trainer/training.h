@@ -19,20 +19,20 @@ double learning_rate(const Options& options, size_t step);
 
 class Training {
  public:
-  /// Reads the data, makes the model and, where asked, resumes. Collective. Throws Error on every rank where
-  /// anything is wrong on one.
+  /// Reads the data, makes the model and resumes if requested. Collective. Throws Error on every rank if
+  /// anything fails on one.
   Training(const Options& options, Team& team);
 
-  /// Trains, reports, writes what was asked for. Collective. Throws Error.
+  /// Trains, reports, writes the requested files. Collective. Throws Error.
   void run();
 
   /// One step: forward, backward, reduce, clip, update. Collective. Returns this rank's loss. Public for
   /// tests.
   Loss step(Timeline* timeline = nullptr);
-  /// Of the held-out data, of all ranks. Collective.
+  /// The loss on the held-out data, over all ranks. Collective.
   Loss evaluate();
 
-  /// Writes a checkpoint of this moment. Collective. Throws Error.
+  /// Writes a checkpoint of the current state. Collective. Throws Error.
   void save(const std::filesystem::path& path);
 
   Model& model() { return *model_; }
@@ -40,7 +40,7 @@ class Training {
   size_t steps_done() const { return steps_done_; }
 
  private:
-  std::string place_reductions();
+  std::string choose_backend();
   void read_data();
   TrainingState state();
   Loss sum_over_ranks(const Loss& loss);
@@ -52,10 +52,10 @@ class Training {
   Team& team_;
   Data data_;
   std::optional<Vocabulary> vocabulary_;
-  std::optional<double> trigram_loss_;  ///< nats a character
+  std::optional<double> trigram_loss_;  ///< in nats a character
   std::string prompt_;
   Device device_;
-  std::string reductions_;  ///< where they run, for people
+  std::string reductions_;  ///< where reductions run, for people
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DataParallel> parallel_;

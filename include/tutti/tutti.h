@@ -1,23 +1,24 @@
 /* tutti: collective communication over host memory and CUDA memory, between threads and processes.
  *
- * This is the only header a user needs. It compiles alone as C11 and as C++20.
+ * Users need only this header. The header compiles alone as C11 and as C++20.
  *
- * Conventions that hold for every call unless its comment says otherwise:
- *  - Return: TUTTI_SUCCESS, or an error code; tutti_last_error() then holds one sentence naming the
- *    argument or the rank, peer and value involved, and what to do about it.
- *  - Arguments are checked before any state changes: after TUTTI_INVALID_ARGUMENT and
- *    TUTTI_INVALID_USAGE nothing was sent and the communicator is as it was.
- *  - Errors found between ranks (TUTTI_MISMATCH, TUTTI_PEER_LOST, TUTTI_TIMEOUT, TUTTI_ABORTED) put the
- *    communicator in error: output buffers are undefined, and only shrink, abort and destroy remain legal.
- *  - Counts are elements of the given type; sizes are bytes where the name says so.
- *  - Buffers belong to the caller. With TUTTI_BLOCKING they are free again on return; on a stream,
- *    when the stream has passed the operation. Arrays of counts are copied at the call.
- *  - A rank is in host memory, or on a CUDA device (config.device): its buffers are host memory, or memory
- * that the device can reach (its own, pinned, managed).
- *  - Every rank of a communicator makes the same collective calls in the same order. Calls of one
- *    communicator run in issue order, across streams too.
- *  - Distinct communicators may be used from distinct threads at once; one communicator by one
- *    thread at a time.
+ * These rules hold for every call unless the call's comment says otherwise:
+ * - A call returns TUTTI_SUCCESS or an error code. After an error, tutti_last_error() holds one sentence. The
+ *   sentence names the argument, or the rank, peer and value, and says what to do.
+ * - A call checks its arguments before it changes anything. After TUTTI_INVALID_ARGUMENT or
+ *   TUTTI_INVALID_USAGE nothing was sent, and the communicator is as before.
+ * - TUTTI_MISMATCH, TUTTI_PEER_LOST, TUTTI_TIMEOUT and TUTTI_ABORTED put the communicator in error. Output
+ *   buffers are then undefined, and only shrink, abort and destroy are legal.
+ * - Counts are elements of the given type. Sizes are bytes where the name says so.
+ * - Buffers belong to the caller. A TUTTI_BLOCKING call has finished with its buffers on return. A call on a
+ *   stream has finished with its buffers when the stream has passed the operation. Arrays of counts are
+ *   copied at the call.
+ * - A rank is in host memory or on a CUDA device (config.device). The rank's buffers are host memory, or
+ *   memory that the device can reach (its own, pinned, managed).
+ * - All ranks of a communicator make the same collective calls in the same order. Calls of one communicator
+ *   run in the order of issue, across streams too.
+ * - Several threads may use different communicators at once. Only one thread at a time may use one
+ *   communicator.
  */
 #ifndef TUTTI_TUTTI_H_
 #define TUTTI_TUTTI_H_
@@ -37,7 +38,7 @@
 #define TUTTI_API __attribute__((visibility("default")))
 #endif
 
-/* TUTTI_ANY_INT: in C any int may be passed for an enum; so it may in C++. */
+/* TUTTI_ANY_INT: a C caller may pass any int for an enum. This makes it legal in C++ too. */
 #ifdef __cplusplus
 #define TUTTI_NOEXCEPT noexcept
 #define TUTTI_ANY_INT : unsigned int
@@ -65,10 +66,11 @@ typedef enum tutti_result_t TUTTI_ANY_INT {
   TUTTI_IN_PROGRESS = 12       /* non-blocking set-up, or a stream's work, is not finished */
 } tutti_result_t;
 
-/* A fixed English name of the code; never NULL, for any value. */
+/* A fixed English name of the code. Never NULL, for any value. */
 TUTTI_API const char* tutti_error_string(tutti_result_t result) TUTTI_NOEXCEPT;
 
-/* The text of the calling thread's last failed call; "" if none. Valid until that thread's next call. */
+/* The text of the calling thread's last failed call; "" if no call has failed. Valid until the thread's next
+ * call. */
 TUTTI_API const char* tutti_last_error(void) TUTTI_NOEXCEPT;
 
 /* *version = TUTTI_VERSION_CODE of the library that runs. TUTTI_INVALID_ARGUMENT: version is NULL. */
@@ -91,7 +93,7 @@ typedef enum tutti_type_t TUTTI_ANY_INT {
   TUTTI_FLOAT8_E5M2 = 11, /* OCP E5M2; float32 accumulation */
   TUTTI_INT16 = 12,
   TUTTI_UINT16 = 13,
-  TUTTI_BOOL = 14, /* one byte, 0 or 1: sum and max are or, prod and min are and */
+  TUTTI_BOOL = 14, /* one byte, 0 or 1; sum and max mean or, prod and min mean and */
   TUTTI_TYPE_COUNT = 15
 } tutti_type_t;
 
@@ -105,7 +107,7 @@ typedef enum tutti_op_t TUTTI_ANY_INT {
   TUTTI_BOR = 6,
   TUTTI_BXOR = 7,
   TUTTI_OP_COUNT = 8,
-  /* values between are made by tutti_op_create_premul_sum */
+  /* tutti_op_create_premul_sum makes the values between */
   TUTTI_OP_LAST = 0x7fffffff
 } tutti_op_t;
 
@@ -116,7 +118,7 @@ TUTTI_API size_t tutti_type_bytes(tutti_type_t type) TUTTI_NOEXCEPT;
 
 typedef struct tutti_host_stream tutti_host_stream_t;
 
-/* Where an operation is ordered: a tagged value, made by the functions below. */
+/* The stream that orders an operation. The functions below make the value. */
 typedef struct tutti_stream_t {
   uint32_t kind; /* 0 blocking, 1 host stream, 2 CUDA stream */
   uint32_t reserved;
@@ -132,54 +134,57 @@ static inline tutti_stream_t tutti_stream_make_(uint32_t kind, void* handle) {
 }
 /* The call returns when the operation is complete on this rank. */
 #define TUTTI_BLOCKING tutti_stream_make_(0u, NULL)
-/* The call returns at once; a progress thread runs the operation after the stream's earlier ones. */
+/* The call returns at once. A progress thread runs the operation after the stream's earlier operations. */
 static inline tutti_stream_t tutti_stream_host(tutti_host_stream_t* stream) {
   return tutti_stream_make_(1u, stream);
 }
-/* A cudaStream_t of the rank's device, which may be 0 (the null stream): the call returns at once, and the
- * operation runs after what the stream holds. Errors found later put the communicator in error
- * (tutti_comm_async_error), and the stream goes on. A stream that is being captured records the operation:
- * the graph may be launched as often as wanted, in the same order on all ranks, while the communicator lives
- * and none of its other operations is under way. Not where calls pass through host memory (config.device):
- * there a stream that is being captured is TUTTI_UNSUPPORTED, and nothing was recorded. Only for ranks on a
- * device: TUTTI_UNSUPPORTED otherwise. Ranks that share a stream make their calls in one group: outside of
- * it the second would wait for the first. */
+/* A cudaStream_t of the rank's device; 0 is the null stream. Only for ranks on a device: TUTTI_UNSUPPORTED
+ * otherwise. The call returns at once, and the operation runs after the stream's earlier work. An error found
+ * later puts the communicator in error (tutti_comm_async_error), and the stream goes on.
+ *
+ * A stream in capture records the operation. The graph may be launched any number of times while the
+ * communicator lives, in the same order on all ranks, and while no other operation of the communicator is
+ * under way. Where calls pass through host memory (config.device), a stream in capture is TUTTI_UNSUPPORTED,
+ * and nothing is recorded.
+ *
+ * Ranks that share a stream must make their calls in one group: otherwise the second call would wait for the
+ * first. */
 static inline tutti_stream_t tutti_stream_cuda(void* stream) {
   return tutti_stream_make_(2u, stream);
 }
 
 /* On success the caller owns *stream until tutti_host_stream_destroy. */
 TUTTI_API tutti_result_t tutti_host_stream_create(tutti_host_stream_t** stream) TUTTI_NOEXCEPT;
-/* Blocks until all operations issued so far are complete; returns the first error among them. */
+/* Blocks until all operations issued so far are complete. Returns the first error among them. */
 TUTTI_API tutti_result_t tutti_host_stream_synchronize(tutti_host_stream_t* stream) TUTTI_NOEXCEPT;
 /* TUTTI_SUCCESS when idle, TUTTI_IN_PROGRESS when not, else the first error. Does not block. */
 TUTTI_API tutti_result_t tutti_host_stream_query(tutti_host_stream_t* stream) TUTTI_NOEXCEPT;
-/* Synchronizes, then frees; the handle is dead even when an error is returned. NULL is accepted. */
+/* Synchronizes, then frees. The handle is dead even when the call fails. NULL is accepted. */
 TUTTI_API tutti_result_t tutti_host_stream_destroy(tutti_host_stream_t* stream) TUTTI_NOEXCEPT;
 
 /* ---- communicators ------------------------------------------------------------------------- */
 
 typedef struct tutti_comm tutti_comm_t;
 
-/* Names a communicator to be. Made by one rank, carried to the others by any means (128 bytes,
- * no pointers inside). It holds a secret: whoever has it may join. */
+/* The name of a communicator to create. One rank makes the id and passes it to the other ranks by any means
+ * (128 bytes, no pointers inside). The id holds a secret: every holder of the id may join. */
 typedef struct tutti_unique_id_t {
   char bytes[128];
 } tutti_unique_id_t;
 
-/* Versioned by `size`: a caller built against an older header passes a shorter struct and gets the
- * defaults for the rest; a longer one is accepted when its tail is zero. Start from TUTTI_CONFIG_INIT.
- * Environment variables (docs/configuration.md) override the defaults, fields set here override both. */
+/* `size` gives the version. A shorter struct, of an older header, gets the defaults for the missing fields. A
+ * longer struct is accepted when its tail is zero. Start from TUTTI_CONFIG_INIT. Environment variables
+ * (docs/configuration.md) override the defaults, and fields set here override both. */
 typedef struct tutti_config_t {
   size_t size;
-  int device;          /* -1: host memory. 0..: a CUDA device, by its number in this process
-                          (TUTTI_UNSUPPORTED without CUDA). Each rank's own: where not all are on devices
-                          of one host that reach each other, calls pass through host memory */
-  int nonblocking;     /* 1: tutti_comm_create returns TUTTI_IN_PROGRESS; poll tutti_comm_async_error */
-  int reproducible;    /* 1: same bits for any algorithm, placement, message size. Agreed by all ranks */
-  int threads;         /* threads that work on one long operation of this rank, 1..16; 0: default (1).
-                          Agreed by all ranks */
-  uint64_t timeout_ms; /* deadline of one operation; 0: default (600,000); tutti_comm_set_timeout */
+  int device;                /* -1: host memory. 0..: a CUDA device, by its number in this process
+                                (TUTTI_UNSUPPORTED without CUDA). Ranks may differ. Unless all ranks are on
+                                devices of one host that reach each other, calls pass through host memory */
+  int nonblocking;           /* 1: tutti_comm_create returns TUTTI_IN_PROGRESS; poll tutti_comm_async_error */
+  int reproducible;          /* 1: same bits for any algorithm, placement, message size. Equal on all ranks */
+  int threads;               /* threads that work on one long operation of this rank, 1..16; 0: default (1).
+                                Equal on all ranks */
+  uint64_t timeout_ms;       /* deadline of one operation; 0: default (600,000); tutti_comm_set_timeout */
   uint64_t setup_timeout_ms; /* deadline of set-up; 0: default (120,000) */
 } tutti_config_t;
 
@@ -193,37 +198,43 @@ typedef struct tutti_config_t {
   { sizeof(tutti_config_t), -1, 0, 0, 0, 0, 0 }
 #endif
 
-/* Fills *id and starts listening in this process for the ranks that will use it: those of this host at a Unix
- * socket, those of other hosts at a TCP port (environment: TUTTI_SOCKET_IFNAME, TUTTI_PORT_RANGE). The
- * process must live until all ranks have joined. Who holds the id may join: pass it on in confidence.
- * Listening takes a few file descriptors, given back when the ranks have met: an id that no rank uses keeps
- * them until the process ends. When they fail to meet, the reason is kept for ranks that come late, until all
- * have heard of it or the set-up deadline of the environment (TUTTI_SETUP_TIMEOUT_MS) has passed once more;
- * of the last 16 ids that failed. Where the environment of this process is refused, the id is made all the
- * same, and tutti_comm_create says what is wrong on every rank. Does not block. */
+/* Fills *id. This process then listens for the ranks that use the id: at a Unix socket for ranks of this
+ * host, and at a TCP port for ranks of other hosts (environment: TUTTI_SOCKET_IFNAME, TUTTI_PORT_RANGE). The
+ * process must live until all ranks have joined. Does not block. Every holder of the id may join: keep the id
+ * secret.
+ *
+ * The listening sockets are closed when the ranks have joined. If no rank uses the id, a few file descriptors
+ * stay open until the process ends. If the bootstrap fails, the process keeps the reason for late ranks until
+ * all ranks have it, or until the set-up deadline of the environment (TUTTI_SETUP_TIMEOUT_MS) has passed once
+ * more. The process keeps the reasons of the last 16 failed ids.
+ *
+ * If a setting in the environment of this process is wrong, the call makes the id all the same, and
+ * tutti_comm_create reports the setting on every rank. */
 TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCEPT;
 
-/* How the id that rank 0 has made reaches the others. Each call is made by all ranks, blocks until the id is
- * there or `timeout_ms` (0: the set-up deadline) has passed, reads *id on rank 0 and fills it on the others.
+/* Passes the id from rank 0 to the other ranks. All ranks call. The call reads *id on rank 0 and fills *id on
+ * the others. The call blocks until the id is there or `timeout_ms` (0: the set-up deadline) has passed.
  *
  * `where` is one of
  *
- * - "launcher": as the launcher that started the processes allows: the file that TUTTI_ID_FILE names, as
- *   below; PMI; PMIx; a socket of the one host; or the address that it gives (then TUTTI_KEY must be set).
- * - "tutti://HOST:PORT": rank 0 listens there, on HOST; TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks.
- * - "file:PATH": a file that all ranks reach; it must not exist, and rank 0 removes it: tutti_forget_file.
+ * - "launcher": the means of the launcher that started the processes. This is the file that TUTTI_ID_FILE
+ *   names, as below; PMI; PMIx; a socket, if there is one host; or the address from the launcher (then set
+ *   TUTTI_KEY).
+ * - "tutti://HOST:PORT": rank 0 listens on HOST. TUTTI_KEY or TUTTI_KEY_FILE must be the same on all ranks.
+ * - "file:PATH": a file that all ranks reach. The file must not exist before. Rank 0 removes the file with
+ *   tutti_forget_file.
  *
- * When the bootstrap at an address fails, rank 0 stays in the call until all ranks have heard why, at most 5
- * s and not past the deadline.
+ * If the bootstrap at an address fails, rank 0 stays in the call until all ranks know why: at most 5 s, and
+ * not past the deadline.
  *
- * Errors: TUTTI_INVALID_ARGUMENT (where, rank, an id of rank 0 that tutti_get_unique_id has not made),
- * TUTTI_INVALID_USAGE (no launcher, no key, the file exists or is of an earlier run), TUTTI_TIMEOUT,
+ * Errors: TUTTI_INVALID_ARGUMENT (where, rank, an id of rank 0 that is not from tutti_get_unique_id),
+ * TUTTI_INVALID_USAGE (no launcher, no key, the file exists or belongs to an earlier run), TUTTI_TIMEOUT,
  * TUTTI_SYSTEM_ERROR, TUTTI_PEER_LOST. */
 TUTTI_API tutti_result_t tutti_share_unique_id(tutti_unique_id_t* id, const char* where, int rank,
                                                int rank_count, uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
-/* A key-value store of the caller, as frameworks have. The functions return 0 on success; they are called by
- * the thread that shares only, and must not call tutti. */
+/* A key-value store of the caller, such as a framework's store. The functions return 0 on success. Only the
+ * thread that shares the id calls them. The functions must not call tutti. */
 typedef struct tutti_store_t {
   void* context;
   int (*set)(void* context, const char* key, const void* value, size_t bytes);
@@ -231,153 +242,166 @@ typedef struct tutti_store_t {
   int (*get)(void* context, const char* key, void* value, size_t bytes, uint64_t timeout_ms);
 } tutti_store_t;
 
-/* The same by a store: rank 0 sets `key`, which serves once. Errors: TUTTI_SYSTEM_ERROR (the store failed),
- * TUTTI_MISMATCH (the key holds something else). */
+/* As tutti_share_unique_id, through a store. Rank 0 sets `key`; use a key only once. Errors:
+ * TUTTI_SYSTEM_ERROR (the store failed), TUTTI_MISMATCH (the key holds something else). */
 TUTTI_API tutti_result_t tutti_share_unique_id_by_store(tutti_unique_id_t* id, const tutti_store_t* store,
                                                         const char* key, int rank,
                                                         uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
-/* Removes the file of "file:PATH", or of "launcher" where that is one, once all ranks have a communicator; on
- * ranks other than 0, and where there is none, nothing. */
+/* Removes the file of "file:PATH", or the file that "launcher" used. Call after all ranks have a
+ * communicator. Does nothing on ranks other than 0, and where there is no file. */
 TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) TUTTI_NOEXCEPT;
 
-/* The place of this process in its job, from the environment of torchrun, Open MPI, MPICH, Slurm, PMIx or
- * Kubernetes; rank 0 of 1 where no launcher started it. local_rank and local_count are -1 where the launcher
- * does not say. Any pointer may be NULL. Errors: TUTTI_INVALID_USAGE naming variables that contradict each
- * other. */
+/* The rank of this process in its job, from the environment of torchrun, Open MPI, MPICH, Slurm, PMIx or
+ * Kubernetes. Without a launcher: rank 0 of 1. local_rank and local_count are -1 where the launcher does not
+ * give them. Any pointer may be NULL. Errors: TUTTI_INVALID_USAGE names variables that contradict each other.
+ */
 TUTTI_API tutti_result_t tutti_launcher_place(int* rank, int* rank_count, int* local_rank,
                                               int* local_count) TUTTI_NOEXCEPT;
 
-/* Joins a communicator of rank_count ranks (1 to 4096) as `rank`. Blocks until all have joined or the set-up
- * deadline has passed. config may be NULL. On success the caller owns *comm until
- * tutti_comm_destroy or tutti_comm_abort; on failure *comm is NULL.
- * A failure of any rank, a refused environment included, is the error of all, with its text, also of ranks
- * that come afterwards. So that these still find somebody, the process that made the id stays in the failing
- * call until all ranks have heard, at most 5 s and not past the deadline; other processes return at once.
- * (With config.nonblocking the caller does not wait for that; abort and destroy end it.) Several ranks may be
- * threads of one process. Two calls for one process' thread: see tutti_comm_create_all. Errors:
- * TUTTI_INVALID_ARGUMENT, TUTTI_TIMEOUT (names the absent ranks), TUTTI_PEER_LOST, TUTTI_VERSION_MISMATCH,
- * TUTTI_SYSTEM_ERROR, TUTTI_UNSUPPORTED. */
+/* Joins a communicator of rank_count ranks (1 to 4096) as `rank`. Blocks until all ranks have joined or the
+ * set-up deadline has passed. config may be NULL. On success the caller owns *comm until tutti_comm_destroy
+ * or tutti_comm_abort. On failure *comm is NULL.
+ *
+ * Several ranks may be threads of one process. To create several ranks in one thread, use
+ * tutti_comm_create_all.
+ *
+ * If one rank fails, also because of a wrong setting in its environment, all ranks return its error and its
+ * text, late ranks too. For the late ranks, the process that made the id stays in the failing call until all
+ * ranks know: at most 5 s, and not past the deadline. Other processes return at once. (With
+ * config.nonblocking the caller does not wait, and abort and destroy end the wait.)
+ *
+ * Errors: TUTTI_INVALID_ARGUMENT, TUTTI_TIMEOUT (names the absent ranks), TUTTI_PEER_LOST,
+ * TUTTI_VERSION_MISMATCH, TUTTI_SYSTEM_ERROR, TUTTI_UNSUPPORTED. */
 TUTTI_API tutti_result_t tutti_comm_create(tutti_comm_t** comm, int rank_count, tutti_unique_id_t id,
                                            int rank, const tutti_config_t* config) TUTTI_NOEXCEPT;
 
-/* All rank_count ranks in this process: comms[0..rank_count). All or none are made. */
+/* Creates all rank_count ranks in this process: comms[0..rank_count). On failure no rank is created. */
 TUTTI_API tutti_result_t tutti_comm_create_all(tutti_comm_t** comms, int rank_count,
                                                const tutti_config_t* config) TUTTI_NOEXCEPT;
 
-/* Collective on `comm`: ranks of equal color form a new communicator, ordered by key, then by rank.
- * color -1 (TUTTI_NO_COLOR): take part, but get NULL. config NULL: the parent's. */
+/* Ranks of equal color form a new communicator, ordered by key, then by rank. Collective on `comm`. A rank
+ * with color -1 (TUTTI_NO_COLOR) takes part but gets NULL. config NULL: the parent's. */
 #define TUTTI_NO_COLOR (-1)
 TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key, tutti_comm_t** new_comm,
                                           const tutti_config_t* config) TUTTI_NOEXCEPT;
 
-/* Goes on without ranks that are lost: the ranks of `comm` that live form a new communicator, in the order of
- * their ranks. All of them call it, whether or not `comm` has failed; ranks in exclude[0..exclude_count) live
- * but are left out, and do not call it; all callers exclude the same. Ranks whose process has ended (_exit
- * included), or that have finalized, are left out by themselves. Blocks until all have met, at most until the
- * set-up deadline, which counts from when this rank's own operations have ended; ranks that are lost
- * meanwhile are left out too, or, when all were ready, lost to the new communicator. All that live get the
- * same one, or an error, after which all may call it again. flags: TUTTI_SHRINK_ABORT ends operations of
- * `comm` that are under way on any rank first, as tutti_comm_abort does; without it they are waited for.
- * `comm` stays the caller's: destroy or abort it. config NULL: the parent's. Errors: TUTTI_TIMEOUT (names who
- * has not come), TUTTI_MISMATCH (other exclusions), TUTTI_INVALID_USAGE (others exclude this rank),
- * TUTTI_PEER_LOST (this rank was stopped or cut off until others gave it up: it cannot come back),
- * TUTTI_UNSUPPORTED (nonblocking), TUTTI_SYSTEM_ERROR (also: one that agreed has given up). */
+/* Makes a new communicator of the ranks of `comm` that still live, in the order of their ranks. All living
+ * ranks call, whether or not `comm` has failed. Ranks in exclude[0..exclude_count) live but are left out:
+ * they do not call, and all callers exclude the same ranks. Ranks whose process has ended (_exit included)
+ * and ranks that have finalized are left out automatically.
+ *
+ * Blocks until all ranks have joined, at most until the set-up deadline. The deadline counts from the end of
+ * this rank's own operations. A rank that is lost meanwhile is left out too. If all ranks were ready already,
+ * the new communicator loses the rank. All living ranks get the same communicator or an error. After an error
+ * all ranks may call again.
+ *
+ * flags: TUTTI_SHRINK_ABORT first ends the operations of `comm` that are under way on any rank, as
+ * tutti_comm_abort does. Without the flag the call waits for these operations. The caller still owns `comm`:
+ * destroy or abort `comm`. config NULL: the parent's.
+ *
+ * Errors: TUTTI_TIMEOUT (names the missing ranks), TUTTI_MISMATCH (the ranks exclude different ranks),
+ * TUTTI_INVALID_USAGE (other ranks exclude this rank), TUTTI_PEER_LOST (this rank was stopped or cut off
+ * until the others gave it up; the rank cannot come back), TUTTI_UNSUPPORTED (nonblocking),
+ * TUTTI_SYSTEM_ERROR (also: a rank had agreed and then gave up). */
 #define TUTTI_SHRINK_ABORT 1
 TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t* comm, const int* exclude, int exclude_count,
                                            int flags, tutti_comm_t** new_comm,
                                            const tutti_config_t* config) TUTTI_NOEXCEPT;
 
-/* Lets new ranks join: a new communicator of rank_count ranks, of which the ranks of `comm` keep theirs.
- * Collective on `comm` (rank -1, or its own), and called by each new rank with comm NULL and its rank, from
- * the old count on. `id` is one that tutti_get_unique_id has made: new ranks must have it, of the ranks of
- * `comm` at least one; the others may pass NULL. config NULL: the parent's, or defaults. Blocks as
- * tutti_comm_create. A rank that dies meanwhile is named to all others, new ones included, at once when it
- * has joined, else as absent at the set-up deadline; where it was a new one `comm` goes on. The ranks of
- * `comm` all get the new communicator, or none does (blocking calls, while they live). Errors: as
- * tutti_comm_create and a collective. */
+/* Lets new ranks join. Makes a new communicator of rank_count ranks, in which the ranks of `comm` keep their
+ * numbers. Collective on `comm` (rank: -1 or the rank's own number). Each new rank calls with comm NULL and
+ * its own number, from the old count on. `id` comes from tutti_get_unique_id. All new ranks and at least one
+ * rank of `comm` pass the id; the other ranks may pass NULL. config NULL: the parent's, or defaults. Blocks
+ * as tutti_comm_create.
+ *
+ * If a rank dies meanwhile, all other ranks get an error that names the dead rank, new ranks too: at once if
+ * the dead rank had joined, else at the set-up deadline. If the dead rank was new, `comm` goes on. Either all
+ * living ranks of `comm` get the new communicator or none (blocking calls). Errors: as tutti_comm_create and
+ * as a collective. */
 TUTTI_API tutti_result_t tutti_comm_grow(tutti_comm_t* comm, int rank_count, const tutti_unique_id_t* id,
                                          int rank, tutti_comm_t** new_comm,
                                          const tutti_config_t* config) TUTTI_NOEXCEPT;
 
-/* Waits until everything issued on this rank is complete. Afterwards collectives, send, recv, split,
- * register, mem_alloc, set_timeout and op_create are refused with TUTTI_INVALID_USAGE; what only asks or
- * gives back goes on: rank, count, explain, async_error, deregister, op_destroy, destroy, abort. Returns the
- * first error of the operations that this rank had issued on streams, whether or not a stream has reported it
- * too; the communicator is finalized all the same. Errors of blocking calls were returned by these calls. */
+/* Waits until all operations of this rank are complete. Afterwards collectives, send, recv, split, register,
+ * mem_alloc, set_timeout and op_create fail with TUTTI_INVALID_USAGE. Still legal are rank, count, explain,
+ * async_error, deregister, op_destroy, destroy and abort. Returns the first error of this rank's operations
+ * on streams, also if a stream has already reported the error; the communicator is finalized all the same.
+ * Errors of blocking calls were returned by these calls. */
 TUTTI_API tutti_result_t tutti_comm_finalize(tutti_comm_t* comm) TUTTI_NOEXCEPT;
-/* Finalizes if needed, then frees; the handle is dead even when an error is returned: that of finalize, if
- * nobody has called it before. Not collective: peers need not call it at the same time. NULL is accepted. */
+/* Finalizes if needed, then frees. If the call finalizes, the call returns finalize's error. The handle is
+ * dead even when the call fails. Not collective: peers need not call at the same time. NULL is accepted. */
 TUTTI_API tutti_result_t tutti_comm_destroy(tutti_comm_t* comm) TUTTI_NOEXCEPT;
-/* Wakes every wait on this communicator, on all ranks, with TUTTI_ABORTED, then frees this rank's
- * part. May be called from another thread than the one that waits; that thread's call has returned
- * before the memory is freed. NULL is accepted. */
+/* Ends every wait on this communicator, on all ranks, with TUTTI_ABORTED. Then frees this rank's part.
+ * Another thread than the waiting thread may call. The waiting thread's call returns before the memory is
+ * freed. NULL is accepted. */
 TUTTI_API tutti_result_t tutti_comm_abort(tutti_comm_t* comm) TUTTI_NOEXCEPT;
 
-/* *error = TUTTI_SUCCESS, TUTTI_IN_PROGRESS (set-up) or what put the communicator in error, learnt
- * from a peer included. Does not block. */
+/* *error = TUTTI_SUCCESS, TUTTI_IN_PROGRESS (set-up), or the error that the communicator is in, also if a
+ * peer reported the error. Does not block. */
 TUTTI_API tutti_result_t tutti_comm_async_error(tutti_comm_t* comm, tutti_result_t* error) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_comm_rank(const tutti_comm_t* comm, int* rank) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_count) TUTTI_NOEXCEPT;
 
-/* Deadline of the operations that are issued on `comm` after this call, until the next one of it: when one
- * has made no progress for timeout_ms, every rank gets TUTTI_TIMEOUT. 0: that of the config again. For
- * blocking calls, for operations on streams (those issued before keep theirs), and in groups, where a
- * communicator's sends and receives are one operation, which has the longest of their deadlines. Local: ranks
- * may differ, the first deadline that passes ends the operation on all. For this communicator only: those
- * made from it begin with the config's. Errors: TUTTI_INVALID_ARGUMENT (more than a year). */
+/* Sets the deadline of the operations issued on `comm` from now on. When an operation has made no progress
+ * for timeout_ms, every rank gets TUTTI_TIMEOUT. 0: the config's deadline again. Holds for blocking calls,
+ * for operations on streams and in groups. Operations issued earlier keep their deadline. In a group a
+ * communicator's sends and receives are one operation with the longest of their deadlines. Local: ranks may
+ * set different deadlines, and the first that passes ends the operation on all ranks. Communicators made from
+ * `comm` begin with the config's deadline. Errors: TUTTI_INVALID_ARGUMENT (more than a year). */
 TUTTI_API tutti_result_t tutti_comm_set_timeout(tutti_comm_t* comm, uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
-/* One line about the last operation of this rank: collective, bytes, algorithm, why, predicted time.
- * At most `bytes` bytes with the final 0 are written. Waits for what was issued on host streams. Of the
- * thread that uses the communicator. */
+/* One line about the last operation of this rank: collective, bytes, algorithm, why, predicted time. Writes
+ * at most `bytes` bytes, with the final 0. Waits for operations issued on host streams. Call from the thread
+ * that uses the communicator. */
 TUTTI_API tutti_result_t tutti_comm_explain(const tutti_comm_t* comm, char* text,
                                             size_t bytes) TUTTI_NOEXCEPT;
 
-/* A sum whose operand of this rank is first multiplied by *scalar (of `type`, read at the call; in memory of
- * the rank's CUDA device: read by each operation when it runs, and to be kept until the op is destroyed).
- * The op is legal for `type` and `comm` only, until tutti_op_destroy. Local. Not for bool. */
+/* Makes a sum that first multiplies this rank's operand by *scalar (of `type`). A scalar in host memory is
+ * read at the call. A scalar in memory of the rank's CUDA device is read by each operation when the operation
+ * runs: keep that scalar until the op is destroyed. The op is legal for `type` and `comm` only, until
+ * tutti_op_destroy. Local. Not for bool. */
 TUTTI_API tutti_result_t tutti_op_create_premul_sum(tutti_op_t* op, const void* scalar, tutti_type_t type,
                                                     tutti_comm_t* comm) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_op_destroy(tutti_op_t op, tutti_comm_t* comm) TUTTI_NOEXCEPT;
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* Host memory of the symmetric heap, 4096-byte aligned, zeroed: peers on this host can read and write it
- * without a copy. Local, not collective. bytes 0 gives NULL. */
+/* Allocates host memory of the symmetric heap, 4096-byte aligned and zeroed. Peers on this host read and
+ * write this memory without a copy. Local, not collective. bytes 0 gives NULL. */
 TUTTI_API tutti_result_t tutti_mem_alloc(void** pointer, size_t bytes) TUTTI_NOEXCEPT;
-/* Zeroed memory for buffers of `comm`: of the rank's device (whole pieces of 2 MiB), such as
- * tutti_memory_register takes; of the symmetric heap where the rank is in host memory. It may outlive `comm`.
- * Local, not collective. bytes 0 gives NULL. Errors: TUTTI_INVALID_ARGUMENT, TUTTI_INVALID_USAGE,
- * TUTTI_OUT_OF_MEMORY, TUTTI_SYSTEM_ERROR. */
+/* Allocates zeroed memory for buffers of `comm`. A rank on a device gets memory of the device (whole pieces
+ * of 2 MiB), which tutti_memory_register accepts. A rank in host memory gets memory of the symmetric heap.
+ * The memory may outlive `comm`. Local, not collective. bytes 0 gives NULL. Errors: TUTTI_INVALID_ARGUMENT,
+ * TUTTI_INVALID_USAGE, TUTTI_OUT_OF_MEMORY, TUTTI_SYSTEM_ERROR. */
 TUTTI_API tutti_result_t tutti_comm_mem_alloc(tutti_comm_t* comm, void** pointer,
                                               size_t bytes) TUTTI_NOEXCEPT;
 /* Frees memory of tutti_mem_alloc or tutti_comm_mem_alloc. No operation may use the memory, and the memory
  * may not be registered. NULL is accepted. */
 TUTTI_API tutti_result_t tutti_mem_free(void* pointer) TUTTI_NOEXCEPT;
 
-/* Registered memory: every rank of the communicator reaches the memory directly. Each rank registers a buffer
- * of its own. */
+/* Registered memory: every rank of the communicator reaches this memory directly. Each rank registers its own
+ * buffer. */
 typedef struct tutti_registered_memory tutti_registered_memory_t;
 
 /* Registers [buffer, buffer + bytes) of the rank's CUDA device. Ranks of other processes and devices then
- * load from this memory and store to it. Calls whose buffers lie elsewhere copy through memory of the
- * library. A buffer may lie in registered memory as a whole or in part, at any offset. Registration is never
- * needed for correct results; a rank that passes other buffers slows only its own part.
+ * load from this memory and store to it. A call with other buffers copies through memory of the library. A
+ * buffer may be all or part of registered memory, at any offset. Results are correct without registration. A
+ * rank that passes other buffers slows only its own part.
  *
  * Collective: all ranks call, in the order of their collectives, each with its own memory and its own number
- * of bytes. Blocks. Not inside a group. A thread that drives several ranks calls for each rank from another
- * thread, as for tutti_comm_split.
+ * of bytes. Blocks. Not inside a group. A thread that drives several ranks needs one thread for each rank
+ * here, as for tutti_comm_split.
  *
- * *memory is NULL on all ranks where nothing was registered. That is no error: calls go on as before. The
- * cases: ranks in host memory (the call is local there, and peers reach memory of tutti_mem_alloc without
+ * If nothing was registered, *memory is NULL on all ranks. This is no error: calls go on as before. The cases
+ * are: ranks in host memory (the call is local there, and peers reach memory of tutti_mem_alloc without
  * registration); calls that pass through host memory; the 512th registration of a communicator; and a rank
  * whose memory the others cannot map. Memory can be mapped if it is one piece of cudaMalloc,
  * tutti_comm_mem_alloc or ncclMemAlloc, or of cuMemCreate that may be shared by file, and overlaps no other
  * registered memory. The rank whose memory cannot be mapped says why on standard error.
  *
- * From 4 ranks on, where a switch gives the devices multicast memory, all_reduce, reduce, broadcast,
- * all_gather and reduce_scatter pass through multicast memory, with and without registration.
+ * From 4 ranks on, if a switch gives the devices multicast memory, all_reduce, reduce, broadcast, all_gather
+ * and reduce_scatter pass through multicast memory, with and without registration.
  *
  * On success the caller owns *memory until tutti_memory_deregister or the end of the communicator. Do not
  * free the buffer before tutti_memory_deregister has succeeded or the communicator has ended on all ranks.
@@ -385,34 +409,34 @@ typedef struct tutti_registered_memory tutti_registered_memory_t;
  * and as a collective. */
 TUTTI_API tutti_result_t tutti_memory_register(tutti_comm_t* comm, void* buffer, size_t bytes,
                                                tutti_registered_memory_t** memory) TUTTI_NOEXCEPT;
-/* Ends a registration: waits until the rank's operations have ended and all ranks have closed the memory.
+/* Ends a registration. Waits until the rank's operations have ended and all ranks have closed the memory.
  * Then the buffer may be freed. The call does not wait for launches of graphs that were captured with the
- * memory: these must have ended on all ranks, and no more may follow. Collective as tutti_memory_register;
- * all ranks deregister in the same order. Local on a communicator that is finalized. On a communicator in
- * error the call does not wait for ranks that have not come, and returns the error: then keep the buffer
- * until the others have destroyed their communicators. The handle is dead even when the call fails. NULL is
- * accepted, and local. Errors: TUTTI_INVALID_ARGUMENT (not registered memory of this communicator),
- * TUTTI_INVALID_USAGE, TUTTI_TIMEOUT (a rank does not come), TUTTI_PEER_LOST, TUTTI_ABORTED. */
+ * memory: these launches must have ended on all ranks, and no more may follow. Collective as
+ * tutti_memory_register; all ranks deregister in the same order. Local on a finalized communicator. On a
+ * communicator in error the call does not wait for missing ranks and returns the error: then keep the buffer
+ * until the other ranks have destroyed their communicators. The handle is dead even when the call fails. NULL
+ * is accepted, and local. Errors: TUTTI_INVALID_ARGUMENT (not registered memory of this communicator),
+ * TUTTI_INVALID_USAGE, TUTTI_TIMEOUT (a rank is missing), TUTTI_PEER_LOST, TUTTI_ABORTED. */
 TUTTI_API tutti_result_t tutti_memory_deregister(tutti_comm_t* comm,
                                                  tutti_registered_memory_t* memory) TUTTI_NOEXCEPT;
 
 /* ---- collectives ---------------------------------------------------------------------------
- * P is the rank count. `send` and `recv` may be equal where "in place" says so and must otherwise
- * not overlap. Pointers of empty buffers may be NULL. All may block up to the deadline when
- * `stream` is TUTTI_BLOCKING. Common errors: TUTTI_INVALID_ARGUMENT (NULL pointer, count whose bytes
- * overflow, unknown type or operator, root outside [0, P), overlap), TUTTI_INVALID_USAGE (destroyed,
- * finalized, forked), TUTTI_MISMATCH, TUTTI_PEER_LOST, TUTTI_TIMEOUT, TUTTI_ABORTED (also of every call
- * after the one that put the communicator in error). */
+ * P is the rank count. `send` and `recv` may be equal where "in place" says so, and must not overlap
+ * otherwise. Pointers of empty buffers may be NULL. With TUTTI_BLOCKING a call may block up to the deadline.
+ * Common errors: TUTTI_INVALID_ARGUMENT (NULL pointer, count whose bytes overflow, unknown type or operator,
+ * root outside [0, P), overlap), TUTTI_INVALID_USAGE (destroyed, finalized, forked), TUTTI_MISMATCH,
+ * TUTTI_PEER_LOST, TUTTI_TIMEOUT, TUTTI_ABORTED. A communicator in error returns its error from every later
+ * call. */
 
-/* recv[i] = op over ranks of send[i]; send, recv: [count]. In place: send == recv. */
+/* recv[i] = op over all ranks' send[i]. send, recv: [count]. In place: send == recv. */
 TUTTI_API tutti_result_t tutti_all_reduce(const void* send, void* recv, size_t count, tutti_type_t type,
                                           tutti_op_t op, tutti_comm_t* comm,
                                           tutti_stream_t stream) TUTTI_NOEXCEPT;
-/* As all_reduce, result at root only; recv is ignored elsewhere. */
+/* As all_reduce, with the result at root only. Other ranks' recv is ignored. */
 TUTTI_API tutti_result_t tutti_reduce(const void* send, void* recv, size_t count, tutti_type_t type,
                                       tutti_op_t op, int root, tutti_comm_t* comm,
                                       tutti_stream_t stream) TUTTI_NOEXCEPT;
-/* root's send to every recv, [count]; send is ignored elsewhere. In place: send == recv at root. */
+/* Every recv = root's send, [count]. Other ranks' send is ignored. In place: send == recv at root. */
 TUTTI_API tutti_result_t tutti_broadcast(const void* send, void* recv, size_t count, tutti_type_t type,
                                          int root, tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
 /* recv[r * count ...) = send of rank r; send: [count], recv: [P * count].
@@ -433,12 +457,12 @@ TUTTI_API tutti_result_t tutti_gather(const void* send, void* recv, size_t count
 /* recv = root's send[rank * count ...). In place at root: recv == send + root * count. */
 TUTTI_API tutti_result_t tutti_scatter(const void* send, void* recv, size_t count, tutti_type_t type,
                                        int root, tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
-/* Returns when every rank has called it. */
+/* Returns when every rank has called. */
 TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
 
-/* Variable counts. counts and displacements: [P], in elements; counts are equal on all ranks for the first
- * two. displacements say where the blocks lie in this rank's own buffer and may differ from rank to rank;
- * NULL: blocks follow one another.
+/* Variable counts. counts and displacements: [P], in elements. counts must be equal on all ranks for the
+ * first two calls. displacements say where the blocks lie in this rank's own buffer, and may differ between
+ * ranks. NULL: the blocks follow one another.
  * recv[displacements[r] ...) = rank r's send, [counts[r]]. In place: send == recv + displacements[rank]. */
 TUTTI_API tutti_result_t tutti_all_gather_v(const void* send, void* recv, const size_t* counts,
                                             const size_t* displacements, tutti_type_t type,
@@ -454,25 +478,28 @@ TUTTI_API tutti_result_t tutti_all_to_all_v(const void* send, const size_t* send
                                             tutti_type_t type, tutti_comm_t* comm,
                                             tutti_stream_t stream) TUTTI_NOEXCEPT;
 
-/* Point to point. A send meets the peer's recv of the same count, type and tag. Outside a group a pair's
- * messages are received in the order in which they are sent. In a group they travel in order of tag, then of
- * call, so the two sides, each in a group, may list different tags in different orders; messages of one tag
- * do not overtake each other. Outside a group a large send may wait for its recv; to itself a rank sends only
- * inside a group that holds the matching recv. tag: 0..65535. */
+/* Point to point. A send meets the peer's recv of the same count, type and tag. tag: 0..65535. Outside a
+ * group a pair's messages arrive in the order of the sends, and a large send may wait for its recv. In a
+ * group messages travel in order of tag, then of call. So if both sides use a group, they may list different
+ * tags in different orders. Messages of one tag do not overtake each other. A rank sends to itself only
+ * inside a group that holds the matching recv. */
 TUTTI_API tutti_result_t tutti_send(const void* send, size_t count, tutti_type_t type, int peer, int tag,
                                     tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_recv(void* recv, size_t count, tutti_type_t type, int peer, int tag,
                                     tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
 
-/* Calls of this thread between start and end, on any communicators, are issued together at the
- * outermost end: sends and receives progress at once, and one thread may drive several ranks.
- * Groups nest. An argument error of a collective, send or recv inside is returned by that call and
- * again by the end, and then nothing of the group was issued; calls that cannot be in a group are refused,
- * and do not spoil it. On streams the calls of one communicator's rank are one
- * operation, whichever streams they name: it begins when all of these have come to it, and all go on when it
- * has ended (streams that are being captured: all in one capture). Calls of other communicators may run
- * beside it. A rank's calls in a group are all blocking, all on host streams or all on CUDA streams:
- * TUTTI_INVALID_USAGE otherwise, at the end. */
+/* A group: the calls of this thread between start and end, on any communicators, are issued together at the
+ * outermost end. Sends and receives then progress at once, and one thread may drive several ranks. Groups
+ * nest.
+ *
+ * An argument error of a collective, send or recv inside is returned by that call and again by the end, and
+ * nothing of the group is issued. Calls that cannot be in a group fail and do not spoil the group.
+ *
+ * On streams the calls of one communicator's rank are one operation, whichever streams they name. The
+ * operation begins when all these streams have reached the operation, and the streams go on when the
+ * operation has ended. (Streams in capture must all be in one capture.) Calls of other communicators may run
+ * beside it. A rank's calls in a group are all blocking, all on host streams or all on CUDA streams;
+ * otherwise the end returns TUTTI_INVALID_USAGE. */
 TUTTI_API tutti_result_t tutti_group_start(void) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_group_end(void) TUTTI_NOEXCEPT;
 

@@ -1,6 +1,6 @@
-// What the microbenchmarks of ways between two ends share: 8 bytes or more there and back, and runs of which
-// the best counts. An end moves what can be moved of `bytes` and returns true once all of them have been:
-// `bool write(size_t bytes)`, `bool read(size_t bytes)`.
+// Shared by the microbenchmarks of a path between two ends: 8 bytes or more to the peer and back, best of
+// many runs. An end moves as many of `bytes` as it can, and returns true once all have moved: `bool
+// write(size_t bytes)`, `bool read(size_t bytes)`.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -14,7 +14,7 @@
 
 namespace tutti {
 
-/// Both ends of both ways in one thread: the work, whatever else the machine does.
+/// Both ends of both directions in one thread. Measures the work, whatever else the machine does.
 template <class Ends>
 void pingpong_one_thread(benchmark::State& state, Ends& there, Ends& back, size_t bytes) {
   for (auto _ : state) {
@@ -27,7 +27,7 @@ void pingpong_one_thread(benchmark::State& state, Ends& there, Ends& back, size_
   }
 }
 
-/// One thread asks, one answers; needs two free cores.
+/// One thread asks, the other answers. Needs two free cores.
 template <class Ends>
 void pingpong_two_threads(benchmark::State& state, Ends& there, Ends& back, size_t bytes) {
   std::atomic<bool> done = false;
@@ -48,7 +48,7 @@ void pingpong_two_threads(benchmark::State& state, Ends& there, Ends& back, size
   echo.join();
 }
 
-/// The best of many short runs, interleaved: on a busy machine both threads have a core only now and then.
+/// The best of many short runs, interleaved: on a busy machine both threads rarely have a core at once.
 inline double best(const std::vector<double>& runs) {
   return *std::min_element(runs.begin(), runs.end());
 }

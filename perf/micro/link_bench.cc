@@ -1,8 +1,8 @@
-// Microbenchmark of a link (transports/link.h): what a message costs in each carriage, within one process.
+// Microbenchmark of a link (transports/link.h): a message to the other end and back, in each carriage, in one
+// process.
 //
-// A message there and one back. threads:1 has both ends in one thread, so nothing but the instructions;
-// threads:2 adds what the cores take to pass the lines on. Compare the `best` lines; interleaved by
-// --benchmark_enable_random_interleaving=true.
+// threads:1 has both ends in one thread and measures only instructions; threads:2 adds the transfer of cache
+// lines. Compare the `best` lines, interleaved by --benchmark_enable_random_interleaving=true.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// Microbenchmark of what stands between a call and its bytes: looking the algorithm up, making this rank's
-// plan, binding it, proving and pricing it, and finding it again.
+// Microbenchmark of the steps between a call and its bytes: look up the algorithm, make and bind this rank's
+// plan, prove and price it, find it again.
 //
-// A communicator looks up, makes and binds once a shape of call; `repeated call` and `other call` are what
-// remains then (one rank, so that no peer is in the figure). Proof and price of all ranks' plans are what
-// tutti-plan and the tests pay.
+// A communicator looks up, makes and binds once for each shape of call. Later calls cost `repeated call` or
+// `other call` (one rank, so that no peer adds time). tutti-plan and the tests prove and price all ranks'
+// plans.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -110,7 +110,7 @@ void repeated_call(benchmark::State& state) {
   for (auto _ : state) rank.all_reduce(2);
 }
 
-/// Shapes in turn, so that the last call is never the same.
+/// Alternates between shapes, so that no call equals the one before.
 void other_call(benchmark::State& state) {
   Alone rank;
   size_t count = 0;

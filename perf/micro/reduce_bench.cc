@@ -1,8 +1,8 @@
 // Microbenchmark of the reduction kernels: type/op/sources/sinks/bytes of one source, cached and streamed.
 //
-// bytes_per_second counts the bytes of one source (what nccl-tests calls the size), so that equal times give
-// equal figures for all types. The jobs come from the case table of the correctness test
-// (tests/reduce/cases.h). Large jobs walk over buffers larger than the last-level cache.
+// bytes_per_second counts the bytes of one source (nccl-tests' size), so that equal times give equal figures
+// for all types. The jobs come from the case table of the correctness test (tests/reduce/cases.h). Large jobs
+// use buffers larger than the last-level cache.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -26,7 +26,7 @@ Memory allocate(size_t bytes) {
   return Memory(static_cast<uint8_t*>(::operator new (bytes, std::align_val_t{4096})));
 }
 
-/// Buffers of one job filled with numbers near 1, so that no special case slows the arithmetic.
+/// Buffers of one job, filled with numbers near 1, so that no special value slows the arithmetic.
 struct Buffers {
   std::vector<Memory> memory;
   Job job;
@@ -40,7 +40,8 @@ struct Buffers {
     job.finish = true;
     job.divisor = 3;
     std::mt19937_64 engine(1);
-    // Different offsets inside a page, so that equal low address bits do not make loads wait for stores.
+    // Each buffer starts at another offset inside a page. With equal low address bits, loads would wait for
+    // stores.
     size_t skew = 0;
     for (uint32_t k = 0; k < job.source_count; ++k) {
       uint8_t* source = add(bytes, skew += 256);

@@ -1,10 +1,9 @@
-// Microbenchmark of the TCP connection against what sockets give by themselves, over loopback, in one run.
+// Microbenchmark of the TCP connection against plain sockets, over loopback, in one run.
 //
-// pingpong: 8 bytes there and back. stream: 1 MiB a call, over 1 or 2 connections; the writer refers to its
-// buffer or copies into slots, the reader offers its buffer or copies out of slots. `raw` is a loop of
-// send(2) and recv(2), both polling. threads:1 has both ends in one thread and compares the work whatever
-// else the machine does; threads:2 needs two free cores. Compare the `best` lines; interleaved by
-// --benchmark_enable_random_interleaving=true.
+// pingpong: 8 bytes to the peer and back. stream: 1 MiB a call, over 1 or 2 connections; the writer refers to
+// its buffer or copies into slots, the reader posts its buffer or copies out of slots. `raw`: a polling loop
+// of send(2) and recv(2). threads:1 compares the work, whatever else the machine does; threads:2 needs two
+// free cores. Compare the `best` lines, interleaved by --benchmark_enable_random_interleaving=true.
 #include <arpa/inet.h>
 #include <benchmark/benchmark.h>
 #include <netinet/in.h>
@@ -66,13 +65,13 @@ Sockets connect_loopback() {
 
 // ---- sockets alone
 
-/// A stream of calls over several sockets, one after the other, in turns that never wait.
+/// A stream of calls over several sockets, used in turn; no turn waits.
 class RawEnds {
  public:
   explicit RawEnds(size_t connections) : read_bytes_(kStreamBytes), write_bytes_(kStreamBytes) {
     for (size_t i = 0; i < connections; ++i) sockets_.push_back(connect_loopback());
   }
-  /// Moves what can be moved of one call's bytes; true when all of them have been.
+  /// Moves as much of one call's bytes as possible. True when all have moved.
   bool write(size_t bytes) { return turn(0, written_, write_bytes_.data(), bytes); }
   bool read(size_t bytes) { return turn(1, read_, read_bytes_.data(), bytes); }
 
@@ -144,8 +143,8 @@ struct Pair {
 
 /// How a stream travels.
 struct Way {
-  bool by_reference;  ///< the writer refers to its buffer, else it copies into slots
-  bool direct;        ///< the reader offers its buffer, else it copies out of slots
+  bool by_reference;  ///< the writer refers to its buffer, else copies into slots
+  bool direct;        ///< the reader posts its buffer, else copies out of slots
 };
 
 /// The same calls through connections.

@@ -1,9 +1,8 @@
-// Microbenchmark of wake-ups: what a turn of a Waiter costs, and how late a waiting rank notices a message,
-// over how long it has waited.
+// Microbenchmark of wake-ups: the cost of a turn of a Waiter, and how late a waiting rank notices a message.
 //
-// noticed_after: one thread writes a message when the other has waited for so long; the time reported is from
-// the write to the reader's return. Waits of up to 2 ms stay awake, longer ones sleep in between
-// (src/engine/wait.cc), so what a sleep costs is seen at 5 and 50 ms.
+// noticed_after: one thread writes a message when the other has waited for the given time. The result is the
+// time from the write to the reader's return. Waits of up to 2 ms stay awake; longer waits sleep between
+// polls (src/engine/wait.cc), so 5 and 50 ms show the cost of a sleep.
 #include <benchmark/benchmark.h>
 
 #include <atomic>
@@ -30,7 +29,7 @@ void turn(benchmark::State& state, WaitMode mode) {
   }
 }
 
-/// As Communicator::wait: polls, pauses, polls.
+/// Like Communicator::wait: polls, pauses, polls.
 void read_one(RecvLink& link, WaitMode mode) {
   Waiter waiter(mode);
   for (;;) {
@@ -47,7 +46,7 @@ void noticed_after(benchmark::State& state, WaitMode mode, uint64_t waited_us) {
   test::RingMemory ring(kShape);
   SendLink send = SendLink::at(ring.bytes(), kShape);
   RecvLink recv = RecvLink::at(ring.bytes(), kShape, 0);
-  std::atomic<uint64_t> begun = 0;  ///< waits, of the reader
+  std::atomic<uint64_t> begun = 0;  ///< number of waits that the reader has begun
   std::atomic<bool> done = false;
   uint64_t written_ns = 0;
   std::thread writer([&] {

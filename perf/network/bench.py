@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Collectives between two emulated hosts of two ranks each, over a link of limited rate, as shares of that rate.
 
-Writes network.txt and network.json. Needs root and iproute2 (perf/network/hosts.py). The line rate counts every bit on the
-wire; of a full frame of 1514 bytes 1448 are payload, so 95.6 % is the most that anything can reach.
+Writes network.txt and network.json. Needs root and iproute2 (perf/network/hosts.py). The line rate counts every bit on
+the wire. A full frame of 1514 bytes has 1448 bytes of payload, so no program can exceed 95.6 %.
 """
 
 import argparse
@@ -27,7 +27,7 @@ CASES = [
 
 
 def measure(pair, tools, collective, algorithm, size):
-    """Microseconds of a call, and the algorithm that ran."""
+    """Returns the microseconds of a call, and the algorithm that ran."""
     with tempfile.TemporaryDirectory() as folder:
         flags = ["-b", str(size), "-e", str(size), "-n", "5", "-w", "2", "-c", "0", "--hot"]
         chosen = {"TUTTI_ALGORITHM": algorithm} if algorithm else {}

@@ -1,7 +1,7 @@
 """Emulated hosts: network name spaces of this machine, joined by a pair of virtual interfaces.
 
-The kernel is one and the same, so processes say which host they are on (TUTTI_HOSTID), and tests look at the interfaces'
-counters to see that the network carried the bytes.
+All hosts share one kernel, so TUTTI_HOSTID tells each process its host. The counters of the interfaces show that the
+network carried the bytes.
 """
 
 import os
@@ -11,14 +11,14 @@ import time
 
 LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
                      "OMPI_", "JOB_COMPLETION_INDEX", "TUTTI_")
-# Host memory is what travels between these hosts, on machines with a GPU too.
+# The programs use host memory, on machines with a GPU too.
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)},
                "CUDA_VISIBLE_DEVICES": ""}
 ADDRESSES = {4: ("10.77.0.1/24", "10.77.0.2/24"), 6: ("fd77::1/64", "fd77::2/64")}
 
 
 def missing():
-    """Why hosts cannot be emulated here, or None."""
+    """The reason why hosts cannot be emulated here, or None."""
     if os.geteuid() != 0:
         return "name spaces need root"
     if not shutil.which("ip") or not shutil.which("tc"):
@@ -35,7 +35,7 @@ def _run(*words):
 
 
 class Hosts:
-    """Two hosts and the cable between them; gone with the `with` block, and all processes started on them."""
+    """Two hosts and the cable between them. The end of the `with` block removes them and their processes."""
 
     def __init__(self, family=4, mtu=1500, rate=None):
         self.names = [f"tutti-{os.getpid()}-{side}" for side in "ab"]
@@ -89,7 +89,7 @@ class Hosts:
         return process
 
     def launch(self, tool, ranks_per_host, id_path, *flags, environment=None):
-        """One process a rank: the first `ranks_per_host` on the first host. Returns them, rank 0 first."""
+        """Starts one process a rank, the first `ranks_per_host` on the first host. Returns them, rank 0 first."""
         count = 2 * ranks_per_host
         return [self.start(rank // ranks_per_host, [str(tool), *flags],
                            {"RANK": str(rank), "WORLD_SIZE": str(count), "TUTTI_ID_FILE": str(id_path),
@@ -98,7 +98,7 @@ class Hosts:
 
 
 def finish(processes, limit_s=120):
-    """Waits for all; (status, stdout, stderr) each."""
+    """Waits for all processes. Returns (status, stdout, stderr) of each."""
     deadline = time.monotonic() + limit_s
     results = []
     for process in processes:

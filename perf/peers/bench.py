@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares tutti with the peers that are installed: the same method, the same machine, interleaved.
+"""Compares tutti with the installed peers: same method, same machine, interleaved.
 
-For every (collective, size) the libraries take turns for several rounds; a library's figure is the median over rounds
-of the median over batches of the time per call. Writes peers.json (rows), limits.json (the other lines), peers.txt
-(tables) and peers.svg (plot). Python's standard library only.
+For every (collective, size) the libraries take turns for several rounds. A library's figure is the median over rounds
+of the median over batches of the time per call. Writes peers.json (rows), limits.json (limits), peers.txt (tables) and
+peers.svg (plot). Uses only Python's standard library.
 """
 
 import argparse
@@ -26,18 +26,18 @@ SIZES = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20, 128 << 20]
 QUICK_COLLECTIVES = ["all_reduce", "all_gather", "broadcast", "ping_pong"]
 QUICK_SIZES = [8, 4 << 10, 256 << 10, 16 << 20]
 OUTPUTS = ["peers.json", "limits.json", "peers.txt", "peers.svg"]
-# mpich-gather is left out: release-gather is MPICH's own choice where it helps, asking for it measured the same.
+# Without mpich-gather: MPICH itself chooses release-gather where it helps. Asking for it gave the same figures.
 DEFAULT_LIBRARIES = {"shm": ["tutti", "openmpi", "openmpi-ucx", "openmpi-sm", "mpich", "gloo", "gloo-bcube"],
                      "tcp": ["tutti", "openmpi", "mpich", "gloo"]}
-# With more ranks than cores, a library whose call takes longer gets one turn a cell: a full run stays bounded.
+# With more ranks than cores, a library with longer calls gets one turn a cell. This bounds a full run.
 SLOW_CALL_US = 20e3
 # The host of a virtual machine places two cores near (50-60 ns a cache line) or far (250 ns), and moves them.
 PLACEMENT_RATIO = 1.5
-# Of the libraries that may be the fastest, so much slower than the fastest at most; their turns agree within so much.
+# A contender is at most CONTENDER_RATIO slower than the fastest. Turns agree if they differ by at most AGREEMENT_RATIO.
 CONTENDER_RATIO = 1.5
 AGREEMENT_RATIO = 1.1
-MOST_ROUNDS = 4  # times those wanted, where turns do not agree
-FAILURES_ALLOWED = 2  # of one library at one rank count; then it is left out
+MOST_ROUNDS = 4  # times the wanted rounds, if turns do not agree
+FAILURES_ALLOWED = 2  # of one library at one rank count; then the library is left out
 
 
 def parse_bytes(text):
@@ -58,13 +58,13 @@ def parse_arguments(argv):
     parser.add_argument("--transport", choices=sorted(jobs.LAUNCHES), default="shm")
     parser.add_argument("--memory", choices=["malloc", "library"], default="malloc",
                         help="library: the library's own allocator (symmetric heap, MPI_Alloc_mem)")
-    parser.add_argument("--hot", action="store_true", help="the same buffers every call: flatters, shows the caches")
+    parser.add_argument("--hot", action="store_true", help="the same buffers every call: caches make this faster")
     parser.add_argument("--rounds", type=int, help="turns of every library per cell (default 3, quick 1)")
     parser.add_argument("--realtime", action="store_true",
                         help="for a busy machine, needs root: ranks run under chrt -r 1")
-    parser.add_argument("--no-limits", action="store_true", help="leave out the floors, overheads and CPU times")
-    parser.add_argument("--only-limits", action="store_true", help="nothing but those")
-    parser.add_argument("--drivers", default="build/perf/peers", help="where the drivers were built")
+    parser.add_argument("--no-limits", action="store_true", help="do not measure floors, overheads and CPU times")
+    parser.add_argument("--only-limits", action="store_true", help="measure only floors, overheads and CPU times")
+    parser.add_argument("--drivers", default="build/perf/peers", help="folder of the drivers")
     parser.add_argument("--before", metavar="DRIVERS",
                         help="compare with the tutti of another build (its perf/peers), not with other libraries")
     parser.add_argument("--out", default="build/bench")
@@ -89,7 +89,7 @@ def parse_arguments(argv):
 
 
 class Field:
-    """The jobs of one rank count, restarted after a failure while the failures allowed last."""
+    """The jobs of one rank count. Restarts a failed job until FAILURES_ALLOWED is reached."""
 
     def __init__(self, launches, ranks, options, log):
         self.options = options
@@ -114,7 +114,7 @@ class Field:
             self.failures[launch.name] = FAILURES_ALLOWED
 
     def ask(self, name, verb, **words):
-        """The answer of one library, or None when it does not support the request, failed or is left out."""
+        """The answer of one library. None: it does not support the request, failed, or is left out."""
         job = self.jobs.get(name)
         if job is None:
             return None
@@ -136,7 +136,7 @@ class Field:
 
 
 def take_turn(field, collective, type_name, size, check, done, options):
-    """Every library once. Returns {library: answer}; `done` are the answers of the turns before."""
+    """Measures every library once. Returns {library: answer}. `done`: the answers of earlier turns."""
     oversubscribed = field.ranks > len(os.sched_getaffinity(0))
     answers = {}
     for name in [name for name in field.jobs if name != jobs.FLOOR.name]:
@@ -156,8 +156,9 @@ def take_turn(field, collective, type_name, size, check, done, options):
 
 
 def steady_turns(turns):
-    """The turns (line before, line after, answers) during which the host did not move the cores, of the commoner of its
-    placements; all of them when there is no such turn. Returns their answers and the time of a cache line."""
+    """Keeps the turns (line before, line after, answers) in which the host did not move the cores. Of these, keeps the
+    turns of the more common placement. Without such a turn keeps all. Returns the answers and the time of a cache
+    line."""
     near = lambda a, b: max(a, b) <= PLACEMENT_RATIO * min(a, b)
     known = [turn for turn in turns if turn[0] and turn[1]]
     steady = [turn for turn in known if near(turn[0], turn[1])]
@@ -169,7 +170,7 @@ def steady_turns(turns):
 
 
 def agree(answers):
-    """Whether each of the fastest libraries took about as long in all of its turns: no other work disturbed one."""
+    """Whether each of the fastest libraries took about equally long in all its turns, undisturbed by other work."""
     times = {}
     for answer in answers:
         for name, figures in answer.items():
@@ -181,9 +182,9 @@ def agree(answers):
 
 
 def measure_cell(field, collective, type_name, size, options):
-    """One (collective, type, size): turns of all libraries, each between two looks at the cache line, which tells where
-    the host has placed the cores; up to four times the rounds when it moves them, or when turns disagree.
-    Returns {library: {...}}."""
+    """Measures one (collective, type, size). The cache line is measured before and after each turn of all libraries; it
+    tells where the host has placed the cores. If the host moves them, or if turns disagree, there are up to four times
+    the rounds. Returns {library: {...}}."""
     cache_line = lambda: (field.ask(jobs.FLOOR.name, "cache_line", batches=5, batch_us=500) or {}).get("median_us")
     wanted = min(options.rounds, 2) if field.ranks > len(os.sched_getaffinity(0)) else options.rounds
     turns = []
@@ -208,7 +209,7 @@ def measure_cell(field, collective, type_name, size, options):
 
 
 def cells_of(ranks, options):
-    """What is measured at one rank count. With more ranks than cores, only all_reduce at every size."""
+    """The cells of one rank count. With more ranks than cores, only all_reduce has every size."""
     oversubscribed = ranks > len(os.sched_getaffinity(0))
     for type_name in options.types:
         for collective in options.collectives:
@@ -222,7 +223,7 @@ def cells_of(ranks, options):
 
 
 def compare(launches, ranks, options, log, progress):
-    """All cells of one rank count; returns rows."""
+    """Measures all cells of one rank count. Returns rows."""
     rows = []
     field = Field(launches + [jobs.FLOOR], ranks, options, log)
     with contextlib.closing(field):
@@ -239,7 +240,7 @@ def compare(launches, ranks, options, log, progress):
 
 
 def write_outputs(folder, rows, facts, notes, machine):
-    """Writes the four files and returns the text among them."""
+    """Writes the four files. Returns the text report."""
     text = report.text(rows, facts, notes, machine)
     contents = [json.dumps(rows, indent=1), json.dumps(facts, indent=1), text, plot.svg(rows, machine)]
     for name, content in zip(OUTPUTS, contents):
@@ -250,7 +251,7 @@ def write_outputs(folder, rows, facts, notes, machine):
 
 def main(argv):
     options = parse_arguments(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception: the jobs are closed on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # raises an exception, so that the jobs are closed
     os.makedirs(options.out, exist_ok=True)
     started = time.monotonic()
     notes = []
@@ -271,7 +272,7 @@ def main(argv):
         facts = (limits.measure_tcp if options.transport == "tcp" else limits.measure)(options, log, progress)
     for ranks in [] if options.only_limits else options.ranks:
         rows += compare(launches, ranks, options, log, progress)
-        write_outputs(options.out, rows, facts, notes, machine)  # each time: a run that is stopped leaves its part
+        write_outputs(options.out, rows, facts, notes, machine)  # now, so that a stopped run leaves its rows
     progress("")
     text = write_outputs(options.out, rows, facts, notes, machine)
     print(text)

@@ -1,9 +1,8 @@
-// The page that all ranks of one benchmark job share, whatever library they run.
+// The page that all ranks of a benchmark job share, whatever library they run.
 //
-// The measuring method must not depend on the library that is measured. So ranks meet, agree on the length of
-// a batch and exchange their clocks through this page (a file that the orchestrator makes, zeroed), never
-// through the library's own barrier. CLOCK_MONOTONIC is one clock for all processes of a machine, which is
-// what lets a batch be timed from the first rank's start to the last rank's end.
+// The method must not depend on the measured library. So ranks synchronize, agree on a batch's length and
+// exchange clocks through this page: a zeroed file that the orchestrator makes. CLOCK_MONOTONIC is one clock
+// for all processes of a machine, so a batch is timed from the first rank's start to the last rank's end.
 #pragma once
 
 #include <fcntl.h>
@@ -33,15 +32,15 @@ inline int64_t now_ns() {
   return clock_ns(CLOCK_MONOTONIC);
 }
 
-/// What one rank tells the others about its last batch.
+/// One rank's report about its last batch.
 struct alignas(64) RankLine {
   std::atomic<int64_t> begin_ns;
   std::atomic<int64_t> end_ns;
   std::atomic<int64_t> cpu_ns;
-  std::atomic<int64_t> wrong;  // elements that differed from the expectation
+  std::atomic<int64_t> wrong;  // elements that differ from the expected result
 };
 
-/// One cache line that two ranks bounce to learn what a line transfer costs.
+/// One cache line that two ranks bounce, to measure the cost of a line transfer.
 struct alignas(64) BounceLine {
   std::atomic<uint64_t> value;
 };
@@ -59,7 +58,7 @@ inline constexpr size_t kBoardBytes = 64 * 1024;
 static_assert(sizeof(BoardPage) <= kBoardBytes);
 static_assert(std::atomic<int64_t>::is_always_lock_free, "atomics must work between processes");
 
-/// This rank's view of the page. Maps at construction, unmaps at destruction; throws when it cannot.
+/// This rank's view of the page. Maps it at construction, unmaps it at destruction; throws on failure.
 class Board {
  public:
   Board(const std::string& path, int rank, int rank_count) : rank_(rank), rank_count_(rank_count) {
@@ -81,13 +80,13 @@ class Board {
   int rank() const { return rank_; }
   int rank_count() const { return rank_count_; }
 
-  /// What a rank does while it waits. An MPI library moves bytes only inside its own calls: a rank that has
-  /// left its last call may still owe the peer an acknowledgement, so it has to go on entering the library
-  /// until all are done.
+  /// Sets the function that a waiting rank calls. An MPI library moves bytes only inside its own calls. A
+  /// rank that has left its last call may still owe its peer an acknowledgement, so it must enter the library
+  /// until all ranks are done.
   void set_progress(std::function<void()> progress) { progress_ = std::move(progress); }
 
-  /// Returns when all ranks have called it. Yields at once when there are more ranks than cores, and after a
-  /// while otherwise, so that a rank whose core was taken away gets it back.
+  /// Returns when all ranks have called it. Yields at once if there are more ranks than cores; otherwise
+  /// after a while, so that a rank that lost its core gets it back.
   void barrier() {
     const uint32_t generation = page_->generation.load(std::memory_order_acquire);
     if (page_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(rank_count_)) {
@@ -115,8 +114,8 @@ class Board {
   std::function<void()> progress_;
 };
 
-/// Binds the calling thread to the rank-th core it may use, so that two ranks never share one by the
-/// scheduler's whim.
+/// Binds the calling thread to the rank-th core that it may use, so that the scheduler never puts two ranks
+/// on one core.
 inline void pin_to_core(int rank) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);

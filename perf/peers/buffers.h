@@ -1,8 +1,7 @@
-// Buffers of a measurement: rotated so that a cache cannot flatter, filled so that every result can be
-// checked.
+// Buffers of a measurement, rotated so that caches do not flatter the figures.
 //
-// Element i of a rank's input is a small whole number from a hash of (i, rank, slot): sums over up to 8 ranks
-// stay below 256 and so are exact in float32, float16 and bfloat16 in any order, while no offset maps the
+// Element i of a rank's input is a small whole number from a hash of (i, rank, slot). Sums over up to 8 ranks
+// stay below 256, so they are exact in float32, float16 and bfloat16 in any order. No offset maps the
 // sequence onto itself.
 #pragma once
 
@@ -75,15 +74,15 @@ int64_t count_wrong(const void* buffer, size_t count, ElementType type, Value va
   return wrong;
 }
 
-/// One call's buffers. `count` is the count argument of the collective (elements of one block where blocks
-/// exist).
+/// One call's buffers. `count` is the count argument of the collective: the elements of one block if there
+/// are blocks.
 struct Slot {
   void* send = nullptr;
   void* recv = nullptr;
   size_t count = 0;
 };
 
-/// Element counts of a collective: the count argument, and what lies in each buffer.
+/// Element counts of a collective: the count argument, and the elements in each buffer.
 struct Shape {
   size_t count;
   size_t send_count;
@@ -103,10 +102,9 @@ inline Shape shape_of(const Request& request, int rank_count) {
   }
 }
 
-/// The rotated buffers of one measurement. 256 of them, or as many as make 128 MiB (four times a 32 MiB
-/// third-level cache): messages of 256 KiB and more always come from memory, shorter ones from a distance
-/// that grows with them. Memory is kept from one measurement to the next, because first touch costs
-/// microseconds a page.
+/// The rotated buffers of one measurement: 256 of them, or as many as fill 128 MiB (four times a 32 MiB
+/// third-level cache). So messages of 256 KiB and more always come from memory. Memory is kept between
+/// measurements, because a first touch costs microseconds a page.
 class BufferRing {
  public:
   using Allocate = std::function<void*(size_t)>;
@@ -118,8 +116,8 @@ class BufferRing {
   BufferRing(const BufferRing&) = delete;
   BufferRing& operator=(const BufferRing&) = delete;
 
-  /// Lays the slots out for the request and writes this rank's inputs into all of them, unless they are there
-  /// already from the last request and no check is asked for.
+  /// Lays the slots out for the request and writes this rank's inputs into all of them. Skips the writing if
+  /// the inputs are there from the last request and no check is requested.
   void prepare(const Request& request, int rank, int rank_count) {
     const size_t ring_bytes = (size_t{256} << 20) / static_cast<size_t>(rank_count);
     constexpr size_t kSlotsMax = 256;
@@ -177,10 +175,10 @@ class BufferRing {
 
 inline void poison(const Slot& slot, const Request& request, int rank_count) {
   const size_t bytes = shape_of(request, rank_count).recv_count * element_bytes(request.type);
-  std::memset(slot.recv, 0xFF, bytes);  // a NaN in every floating type
+  std::memset(slot.recv, 0xFF, bytes);  // a NaN in every float type
 }
 
-/// Elements of this rank's output in slot s that are wrong after one call on the inputs that `prepare` wrote.
+/// Wrong elements of this rank's output in slot s, after one call on the inputs from `prepare`.
 inline int64_t check_slot(const Slot& slot, size_t s, const Request& request, int rank, int rank_count) {
   const ElementType type = request.type;
   const size_t count = slot.count;

@@ -1,16 +1,14 @@
-// The measuring method shared by all drivers: tutti, Open MPI, MPICH and Gloo differ only in the class handed
-// in here.
+// The measuring method of all drivers. tutti, Open MPI, MPICH and Gloo differ only in the Library class.
 //
 // A measurement: rotate over buffers; warm up; find how many calls make a batch of a few milliseconds; run
-// batches, each opened and closed by the shared page's barrier and timed from the first rank's start to the
-// last rank's end; report the median over batches of the time per call. Results are checked, outside the
-// clock, on buffers written anew.
+// batches; report the median time of a call. The shared page's barrier opens and closes each batch, timed
+// from the first rank's start to the last rank's end. Results are checked outside the timing, on fresh
+// buffers.
 //
 // A Library offers: name(), version(), rank(), rank_count(), supports(collective, type), begin(type),
-// progress() (what to call while waiting outside the library; empty where calls need no such help),
-// allocate(bytes)/release(pointer), one member a collective, each blocking until complete on this rank,
-// send/recv for the ping-pong, create_microseconds(board), empty where it cannot make further communicators,
-// and first_create_microseconds() where it knows.
+// progress() (called while waiting outside the library; may be empty), allocate(bytes)/release(pointer), one
+// blocking member for each collective, send/recv for the ping-pong, create_microseconds(board), empty if it
+// cannot make further communicators, and first_create_microseconds(), if known.
 #pragma once
 
 #include <sys/prctl.h>
@@ -34,9 +32,9 @@ namespace peers {
 struct Arguments {
   std::string dir;           // holds the shared page and the pipes
   std::string pin = "core";  // "core": the calling thread stays on core rank modulo cores; "none"
-  int rank = 0;              // rank and ranks: for libraries without a launcher of their own
+  int rank = 0;              // rank and ranks: for libraries without their own launcher
   int rank_count = 1;
-  std::string options;  // the library's own, comma separated
+  std::string options;  // options of the library, comma separated
 };
 
 inline Arguments parse_arguments(int argc, char** argv) {
@@ -63,8 +61,8 @@ struct Sample {
   int64_t wrong = 0;
 };
 
-/// Runs one batch on all ranks: `body(calls)` between two barriers. Returns its nanoseconds on rank 0, 0
-/// elsewhere.
+/// Runs one batch on all ranks: `body(calls)` between two barriers. Returns its nanoseconds on rank 0, 0 on
+/// other ranks.
 template <class Body>
 int64_t run_batch(Board& board, int64_t calls, Body&& body) {
   RankLine& own = board.line(board.rank());
@@ -85,8 +83,8 @@ int64_t run_batch(Board& board, int64_t calls, Body&& body) {
   return last - first;
 }
 
-/// Rank 0 says how long the next batch is; 0 means no further batch. The second barrier keeps rank 0 from
-/// writing the next value before all have read this one.
+/// Rank 0 tells the length of the next batch; 0 ends the measurement. The second barrier keeps rank 0 from
+/// writing the next value before all ranks have read this one.
 inline int64_t agree_calls(Board& board, int64_t calls_of_rank_0) {
   if (board.rank() == 0) board.page().calls.store(calls_of_rank_0, std::memory_order_relaxed);
   board.barrier();
@@ -95,7 +93,7 @@ inline int64_t agree_calls(Board& board, int64_t calls_of_rank_0) {
   return calls;
 }
 
-/// Warm-up, batch length, batches. The result is meaningful on rank 0.
+/// Warm-up, batch length, batches. The result is valid on rank 0.
 template <class Body>
 Sample time_batches(Board& board, const Request& request, Body&& body) {
   constexpr int64_t kCallsMax = 1'000'000;
@@ -167,7 +165,7 @@ auto with_call(Library& library, Collective collective, Body&& body) {
   }
 }
 
-/// Runs the first and the last slot once on poisoned outputs; returns the wrong elements of all ranks (on
+/// Runs the first and the last slot once on poisoned outputs. Returns the wrong elements of all ranks (on
 /// rank 0).
 template <class Call>
 int64_t check_results(Board& board, const BufferRing& ring, const Request& request, Call& call) {
@@ -211,8 +209,8 @@ Sample measure(Library& library, Board& board, BufferRing& ring, const Request& 
   });
 }
 
-/// Rank 0 comes `late_ms` late to a barrier. Returns, on rank 0, the most CPU time a waiting process used,
-/// all its threads counted, in milliseconds.
+/// Rank 0 comes `late_ms` late to a barrier. Returns, on rank 0, the largest CPU time of a waiting process,
+/// over all its threads, in milliseconds.
 template <class Library>
 double late_barrier_cpu_ms(Library& library, Board& board, int64_t late_ms) {
   library.barrier();
@@ -230,7 +228,7 @@ double late_barrier_cpu_ms(Library& library, Board& board, int64_t late_ms) {
   return static_cast<double>(most) / 1e6;
 }
 
-/// Answers requests until "quit" or until the orchestrator is gone.
+/// Answers requests until "quit" or until the orchestrator ends.
 template <class Library>
 int serve(Library& library, const Arguments& arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -279,7 +277,7 @@ int serve(Library& library, const Arguments& arguments) {
   return 0;
 }
 
-/// The body of every driver's main(): errors go to stderr with the rank, and end the process.
+/// The body of every driver's main(): prints errors with the rank on stderr and ends the process.
 template <class Run>
 int guarded_main(Run&& run) {
   try {

@@ -1,10 +1,10 @@
-// What the machine itself allows, asked the same way as the libraries: two pinned processes over shared
-// memory, or over plain sockets.
+// The limits of the machine, measured like the libraries: two pinned processes over shared memory, or over
+// plain sockets.
 //
-// cache_line: one way of a bounce between two lines, each written by one side. copy: payload bytes a second
-// of 1 or 2 processes that each copy a buffer far larger than the caches, by memcpy or by non-temporal
-// stores. socket_exchange, socket_round_trip: see sockets.h. These are the denominators of the latency and
-// bandwidth targets, measured in the same minutes, because virtual machines move.
+// cache_line: half of a round trip between two lines, each written by one side. copy: payload bytes per
+// second of 1 or 2 processes that copy a buffer far larger than the caches, by memcpy or non-temporal stores.
+// socket_exchange, socket_round_trip: see sockets.h. Limits and libraries are measured in the same minutes,
+// because the speed of virtual machines changes.
 #include "driver.h"
 #include "sockets.h"
 
@@ -42,7 +42,7 @@ void copy_streaming(char* to, const char* from, size_t bytes) {
 }
 #endif
 
-/// `calls` round trips between ranks 0 and 1: each spins on the line the other writes.
+/// `calls` round trips between ranks 0 and 1. Each rank spins on the line that the other writes.
 void bounce(Board& board, int64_t calls, uint64_t& last) {
   BounceLine* lines = board.page().bounce;
   for (int64_t i = 0; i < calls; ++i) {

@@ -1,7 +1,7 @@
-// Benchmark driver for Gloo, whose only transport that serves one host is TCP; ranks meet through a file
+// Benchmark driver for Gloo. Its only transport for one host is TCP; ranks find each other through a file
 // store.
 //
-// --options bcube asks for the bcube all-reduce instead of the default ring.
+// --options bcube selects the bcube all-reduce instead of the default ring.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -41,7 +41,7 @@ class GlooLibrary {
   bool supports(Collective collective, ElementType type) const {
     return type == ElementType::kFloat32 && collective != Collective::kReduceScatter;
   }
-  std::function<void()> progress() { return {}; }  // its device thread moves the bytes
+  std::function<void()> progress() { return {}; }  // Gloo's device thread moves the bytes
   void begin(ElementType) {}
   void* allocate(size_t bytes) { return std::aligned_alloc(64, bytes); }
   void release(void* memory) { std::free(memory); }
@@ -62,7 +62,7 @@ class GlooLibrary {
     options.setTag(next_tag());
     gloo::allgather(options);
   }
-  void reduce_scatter(const void*, void*, size_t) {}  // Gloo's current interface has none; supports() says so
+  void reduce_scatter(const void*, void*, size_t) {}  // Gloo's current interface has none: see supports()
   void broadcast(void* buffer, size_t count, int root) {
     gloo::BroadcastOptions options(context_);
     options.setOutput(static_cast<float*>(buffer), count);
@@ -105,7 +105,7 @@ class GlooLibrary {
   std::optional<double> create_microseconds(Board&) { return std::nullopt; }
 
  private:
-  static constexpr uint64_t kPointToPointSlot = uint64_t{1} << 60;  // outside the range collectives use
+  static constexpr uint64_t kPointToPointSlot = uint64_t{1} << 60;  // outside the range that collectives use
 
   uint32_t next_tag() { return tag_ = (tag_ + 1) & 0xFFFF; }
 

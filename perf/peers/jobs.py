@@ -1,8 +1,8 @@
-"""Jobs of the benchmark: one library's ranks, started once, asked over named pipes, asleep between requests.
+"""Jobs of the benchmark: one library's ranks, started once. They get requests over named pipes and sleep in between.
 
-Every rank reads its requests from its own named pipe; rank 0 answers on a common one. So while one library is
-measured, the others sleep in read(), and measurements of several libraries can be interleaved within seconds, which on
-a virtual machine is the only way to compare them.
+Every rank reads requests from its own pipe; rank 0 answers on a common pipe. While one library is measured, the other
+libraries sleep in read(). So measurements of several libraries interleave within seconds. On a virtual machine there is
+no other way to compare them.
 """
 
 import json
@@ -20,16 +20,16 @@ QUIT_LIMIT_S = 5
 
 
 class JobFailed(Exception):
-    """A job died, hung or answered nonsense; the text says which and quotes its last line of output."""
+    """A job died, hung or gave a wrong answer. The text names the job and quotes its last line of output."""
 
 
 class Launch:
-    """How one configuration of one library is started.
+    """How to start one configuration of one library.
 
     name: the row's name. library: tutti, openmpi, mpich, gloo or floor. driver: file in the build directory.
-    launcher: the program that starts the ranks, or "" when each rank is started directly. note: the configuration in
-    words, for the report. arguments(ranks, cores), environment(ranks, cores): what the launcher gets. options: the
-    driver's own. pin: ranks with a core each are bound to it. spins: it never yields a shared core.
+    launcher: the program that starts the ranks; "": each rank is started directly. note: the configuration in words,
+    for the report. arguments(ranks, cores), environment(ranks, cores): for the launcher. options: for the driver.
+    pin: if there is a core for each rank, ranks are bound to cores. spins: the library never yields a shared core.
     """
 
     def __init__(self, name, library, driver, note, launcher="", arguments=None, environment=None, options="",
@@ -47,7 +47,7 @@ class Launch:
         self.rank_environment = rank_environment or (lambda rank: {})
 
     def missing(self, build_dir):
-        """Why this cannot run here, or None."""
+        """The reason why this cannot run here, or None."""
         if not os.access(os.path.join(build_dir, self.driver), os.X_OK):
             return f"{self.driver} was not built (package missing?)"
         if self.launcher and not shutil.which(self.launcher):
@@ -72,7 +72,7 @@ def _mpich(ranks, cores):
 
 
 def tutti_on_hosts(ranks_per_host):
-    """tutti with so many ranks on each emulated host, meeting over loopback."""
+    """tutti with so many ranks on each emulated host, joined over loopback."""
     return Launch("tutti", "tutti", "tutti_driver", f"defaults, {ranks_per_host} rank(s) a host (TUTTI_HOSTID)",
                   rank_environment=lambda rank: {"TUTTI_HOSTID": str(rank // ranks_per_host),
                                                  "TUTTI_SOCKET_IFNAME": "=lo"})
@@ -86,8 +86,8 @@ def tutti_of(build_dir, transport):
 
 
 def _priority(launch, ranks, cores):
-    """Above all else that runs. But ranks that share a core and spin without yielding would then keep it for 100 ms at
-    a time, so those stay in the ordinary class, with the greatest weight."""
+    """A priority above all other programs. But ranks that share a core and spin without yielding would keep the core
+    for 100 ms at a time. Such ranks stay in the ordinary class, with the greatest weight."""
     return ["nice", "-n", "-19"] if ranks > cores and launch.spins else ["chrt", "-r", "1"]
 
 
@@ -126,7 +126,7 @@ FLOOR = Launch("floor", "floor", "floor_driver", "two pinned processes")
 
 
 class Job:
-    """The running ranks of one launch. Close it; what it started ends with it."""
+    """The running ranks of one launch. close() ends all its processes."""
 
     def __init__(self, launch, ranks, build_dir, realtime=False):
         self.launch = launch
@@ -173,7 +173,7 @@ class Job:
         self.version = self._reply(START_LIMIT_S)["version"]
 
     def request(self, verb, limit_s=60, **words):
-        """Sends one request to every rank and returns rank 0's answer, a dict. Raises JobFailed."""
+        """Sends one request to every rank. Returns rank 0's answer, a dict. Raises JobFailed."""
         text = " ".join([verb] + [f"{key}={value}" for key, value in words.items()] + [f"limit_s={limit_s}"]) + "\n"
         for pipe in self.pipes:
             os.write(pipe, text.encode())
@@ -200,10 +200,10 @@ class Job:
         except OSError:
             lines = []
         said = [line for line in lines if line.startswith("driver:")] or lines
-        return said[-1] if said else "it said nothing"
+        return said[-1] if said else "it printed nothing"
 
     def close(self):
-        """Asks the ranks to end, then makes them."""
+        """Asks the ranks to end, then kills them."""
         for pipe in self.pipes:
             try:
                 os.write(pipe, b"quit\n")
@@ -213,7 +213,7 @@ class Job:
             deadline = time.monotonic() + QUIT_LIMIT_S
             for process in self.processes:
                 if ending is not None and process.poll() is None:
-                    os.killpg(process.pid, ending)  # a group of our own: start_new_session
+                    os.killpg(process.pid, ending)  # its own process group: start_new_session
             for process in self.processes:
                 try:
                     process.wait(max(0.1, deadline - time.monotonic()))

@@ -1,5 +1,5 @@
-"""The lines of the benchmark that are not peers: what the machine allows, and what a call, a wait, a type and a
-communicator cost. Denominators and numerators alternate within seconds, because the floors of a virtual machine move.
+"""The lines of the benchmark without peers: the limits of the machine, and the cost of a call, a wait, a type and a
+communicator. Both sides of a ratio alternate within seconds, because the speed of a virtual machine changes.
 """
 
 import statistics
@@ -32,7 +32,7 @@ def _start(launch, ranks, options, log):
 
 
 def _ask(job, log, verb, **words):
-    """One figure, or None. A job that failed stays failed: `job.dead` is set."""
+    """One figure, or None. A failed job is not restarted: `job.dead` is set."""
     if job is None or getattr(job, "dead", False):
         return None
     try:
@@ -53,7 +53,7 @@ def _median(values):
 
 
 def floors_and_ratios(options, log, progress):
-    """Cache line, copy bandwidth and, in turn with them, tutti's smallest and largest all_reduce with 2 ranks."""
+    """Cache line and copy bandwidth, in turns with tutti's smallest and largest all_reduce of 2 ranks."""
     floor = _start(jobs.FLOOR, 2, options, log)
     tutti = _start(_tutti(), 2, options, log)
     small = {"collective": "all_reduce", "bytes": 8}
@@ -88,7 +88,7 @@ def floors_and_ratios(options, log, progress):
             facts[f"copy_{method}_{ranks}_GBps"] = ranks * COPY_BYTES / us / 1e3 if us else None
     best_copy = max((facts[k] or 0 for k in facts if k.startswith("copy_")), default=0)
     if best_copy:
-        # Out of place, 2 ranks: 2n bytes read and 2n written, so at best as long as copying 2n bytes.
+        # Out of place, 2 ranks: 2n bytes are read and 2n written. At best this lasts as long as copying 2n bytes.
         facts["large_limit_us"] = 2 * LARGE_BYTES / best_copy / 1e3
         for key in ("all_reduce_large", "all_reduce_large_heap"):
             us = facts.get(key + "_us")
@@ -97,8 +97,8 @@ def floors_and_ratios(options, log, progress):
 
 
 def call_overhead(options, log):
-    """A repeated 1-rank all_reduce, in nanoseconds: the least of five medians, for it needs no peer, no memory and
-    no system call, so other programs can only add to it."""
+    """A repeated 1-rank all_reduce, in nanoseconds. The lowest of five medians: the call needs no peer, no memory and
+    no system call, so other programs can only add time."""
     job = _start(_tutti(), 1, options, log)
     if job is None:
         return {}
@@ -153,8 +153,8 @@ def types(options, log, progress):
 
 
 def sockets_and_ratios(options, log, progress):
-    """Plain sockets with as many connections as tutti has by default and, in turn with them, tutti's smallest and
-    largest all_reduce of 2 ranks over TCP. Of two ranks each must send all its bytes once, and receive as many."""
+    """Plain sockets with tutti's default number of connections, in turns with tutti's smallest and largest all_reduce
+    of 2 ranks over TCP. Each of two ranks must send all its bytes once, and receive as many."""
     floor = _start(jobs.FLOOR, 2, options, log)
     tutti = _start(jobs.LAUNCHES["tcp"][0], 2, options, log)
     large = {"bytes": LARGE_BYTES, "batches": 5, "budget_us": 1e6}
@@ -182,8 +182,8 @@ def sockets_and_ratios(options, log, progress):
 
 
 def set_up(options, log, progress):
-    """Creating a communicator of 8 processes, all on one host, on two and on eight: the processes' first one, and
-    further ones, each a median. Between hosts every connection is authenticated."""
+    """Time to create a communicator of 8 processes on one, two and eight hosts: the first communicator of the
+    processes, and later ones, each a median. Between hosts every connection is authenticated."""
     facts = {}
     for hosts in (1, 2, SET_UP_RANKS):
         launch = jobs.tutti_on_hosts(SET_UP_RANKS // hosts)

@@ -1,5 +1,5 @@
-// Benchmark driver for an MPI library: compiled once against Open MPI and once against MPICH.
-#define OMPI_SKIP_MPICXX 1  // the C interface alone: the C++ one would need another library
+// Benchmark driver for an MPI library, compiled once against Open MPI and once against MPICH.
+#define OMPI_SKIP_MPICXX 1  // the C interface only: the C++ interface needs another library
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 

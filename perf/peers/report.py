@@ -5,7 +5,7 @@ import os
 import platform
 
 SUBJECT = "tutti"
-FAR_LINE_US = 0.12  # cores that share a cache exchange a line in 50-60 ns, others in 200 and more
+FAR_LINE_US = 0.12  # cores that share a cache exchange a line in 50-60 ns; other cores need 200 and more
 
 
 def size_text(size):
@@ -31,7 +31,7 @@ def geometric_mean(values):
 
 
 def table(header, lines):
-    """A table that reads well as plain text and as markdown."""
+    """A table that is readable as plain text and as markdown."""
     widths = [max(len(str(row[c])) for row in [header] + lines) for c in range(len(header))]
     form = lambda row: "| " + " | ".join(str(cell).ljust(width) for cell, width in zip(row, widths)) + " |"
     return "\n".join([form(header), "|" + "|".join("-" * (width + 2) for width in widths) + "|"] + [form(l) for l in lines])
@@ -100,7 +100,7 @@ def ratios_table(cells):
     return table(["fastest peer / tutti"] + cells.collectives, lines)
 
 
-def verdicts(cells, ranks):
+def summary(cells, ranks):
     """The comparison in three sentences, with the cells where a peer is faster."""
     every = [(c, s, cells.ratio(c, s)) for c in cells.collectives for s in cells.sizes(c) if cells.ratio(c, s)]
     if not every:
@@ -144,12 +144,12 @@ def limits_text(facts):
                      f"{facts['socket_round_trip_us']:.2f} us (target 1)")
     if known("all_reduce_large_share_of_sockets"):
         lines.append(f"128 MiB all_reduce over TCP: {facts['all_reduce_large_us'] / 1e3:.1f} ms = "
-                     f"{facts['all_reduce_large_share_of_sockets'] * 100:.0f} % of what a socket allows that moves as "
-                     f"many bytes both ways, {facts['socket_exchange_us'] / 1e3:.1f} ms (target 80 %)")
+                     f"{facts['all_reduce_large_share_of_sockets'] * 100:.0f} % of a plain socket's exchange of "
+                     f"as many bytes both ways, {facts['socket_exchange_us'] / 1e3:.1f} ms (target 80 %)")
     for hosts in (1, 2, 8):
         if known(f"create_ms_8_on_{hosts}"):
-            lines.append(f"communicator of 8 processes on {hosts} host(s): the first of these processes "
-                         f"{facts[f'first_create_ms_8_on_{hosts}']:.1f} ms, further ones "
+            lines.append(f"communicator of 8 processes on {hosts} host(s): their first "
+                         f"{facts[f'first_create_ms_8_on_{hosts}']:.1f} ms, later ones "
                          f"{facts[f'create_ms_8_on_{hosts}']:.1f} ms (target 100)")
     if known("call_overhead_ns"):
         lines.append(f"repeated 1-rank all_reduce: {facts['call_overhead_ns']:.1f} ns a call (target 25)")
@@ -177,7 +177,7 @@ def text(rows, facts, notes, machine):
         parts.append(f"== {ranks} ranks, {type_name}, median microseconds a call")
         parts += [times_table(cells, collective) for collective in cells.collectives]
         if SUBJECT in cells.configurations:
-            parts += [ratios_table(cells), "\n".join(verdicts(cells, ranks))]
+            parts += [ratios_table(cells), "\n".join(summary(cells, ranks))]
     if facts:
         parts.append("== limits\n" + "\n".join(limits_text(facts)))
     if notes:

@@ -1,8 +1,7 @@
 // One line of the orchestrator's protocol: a verb, then key=value words.
 //
-// Each rank reads its own named pipe, so a job that waits for its turn sleeps in read() and burns no core
-// while another library is being measured. Rank 0 answers each request with one line of JSON on a common
-// pipe.
+// Each rank reads its own named pipe. So a job that waits for its turn sleeps in read() and uses no core
+// while another library is measured. Rank 0 answers each request with one line of JSON on a common pipe.
 #pragma once
 
 #include <cstddef>
@@ -30,21 +29,20 @@ inline size_t element_bytes(ElementType type) {
   return type == ElementType::kFloat32 ? 4 : 2;
 }
 
-/// What to measure and how long. `bytes` is the total of nccl-tests' size column: for all_gather,
-/// reduce_scatter and all_to_all it is the rank count times the bytes of one rank's block.
+/// What to measure, and how long. `bytes` is nccl-tests' size column: for all_gather, reduce_scatter and
+/// all_to_all the rank count times the bytes of one rank's block.
 struct Request {
   std::string verb;
   Collective collective = Collective::kAllReduce;
   ElementType type = ElementType::kFloat32;
   Memory memory = Memory::kMalloc;
   size_t bytes = 0;
-  size_t slots =
-      0;  // buffers to rotate over; 0: by the size (see BufferRing), 1: the same buffers every call
-  double batch_us = 3'000;   // a batch repeats the call until it takes about this long
-  double budget_us = 1.5e6;  // stop after this long, though never before 3 batches
+  size_t slots = 0;  // buffers to rotate over; 0: by the size (see BufferRing), 1: one buffer for all calls
+  double batch_us = 3'000;   // a batch repeats the call until it lasts about this long
+  double budget_us = 1.5e6;  // stop after this time, but never before 3 batches
   int batches = 11;
   bool check = false;
-  int limit_s = 60;  // the process is killed by SIGALRM when the request takes longer
+  int limit_s = 60;  // SIGALRM kills the process if the request takes longer
   std::map<std::string, std::string> words;
 };
 

@@ -1,9 +1,8 @@
-// What plain sockets allow between ranks 0 and 1, over loopback: the floor below any library's TCP.
+// The speed of plain sockets between ranks 0 and 1, over loopback: the floor for any library's TCP.
 //
-// exchange: both ranks send `bytes` and receive as many at once, over as many connections as the library has,
-// each an equal part of the buffers, by the plainest loop: take what is there, send what fits, sleep in
-// poll(2) only when neither is possible. round_trip: a message there and back, the reader asking without
-// sleeping.
+// exchange: both ranks send and receive `bytes` at once, over as many connections as the library has. The
+// loop takes what is there, sends what fits, and sleeps in poll(2) only when neither is possible. round_trip:
+// a message to the peer and back; the reader polls without sleeping.
 #pragma once
 
 #include <arpa/inet.h>
@@ -24,8 +23,8 @@
 
 namespace peers {
 
-/// Connections between ranks 0 and 1, made at construction by both at once (other ranks: none), closed at
-/// destruction. Throws when the kernel refuses.
+/// Connections between ranks 0 and 1 (other ranks: none). Both ranks construct at once; destruction closes.
+/// Throws if the kernel refuses.
 class Sockets {
  public:
   Sockets(Board& board, size_t count) : reader_(board.rank() == 1) {
@@ -43,7 +42,6 @@ class Sockets {
 
   size_t count() const { return descriptors_.size(); }
 
-  /// Sends `bytes` and receives as many.
   void exchange(const char* from, char* to, size_t bytes) {
     const size_t count = descriptors_.size();
     struct Part {
@@ -79,8 +77,8 @@ class Sockets {
     }
   }
 
-  /// A message from rank 0 to rank 1 and one back, on the first connection. Sleeps not, like a rank that has
-  /// a core of its own.
+  /// A message from rank 0 to rank 1 and one back, on the first connection. Does not sleep, like a rank that
+  /// has its own core.
   void round_trip(char* buffer, size_t bytes) {
     if (descriptors_.empty()) return;
     if (reader_) take_all(buffer, bytes);
@@ -89,15 +87,17 @@ class Sockets {
   }
 
  private:
-  /// Of one read or write: about a quarter of the second-level cache, so that what is taken is still there
-  /// for the next, in whole segments of the loopback device (a short one costs as much as a long one).
+  /// Bytes of one read or write: about a quarter of the second-level cache, so that received bytes are still
+  /// cached for the next step. Whole segments of the loopback device, because a short segment costs as much
+  /// as a long one.
   static constexpr size_t kPiece = size_t{4} * 65'483;
 
   [[noreturn]] static void fail(const char* what) {
     throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
   }
 
-  /// As tutti does, before it listens or connects: nothing is paced (core/tcp_socket.h).
+  /// Selects Reno before listening or connecting, as tutti does, so that nothing is paced
+  /// (core/tcp_socket.h).
   static void begin_unpaced(int descriptor) {
     setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
   }

@@ -1,4 +1,4 @@
-// Benchmark driver for tutti itself, through the same C API a user has.
+// Benchmark driver for tutti itself, through the C API.
 #include <tutti/tutti.h>
 
 #include "driver.h"
@@ -75,13 +75,13 @@ class TuttiLibrary {
   }
   void barrier() { require(tutti_barrier(comm_, TUTTI_BLOCKING)); }
 
-  /// From the moment all ranks hold the unique id to the moment the last one has its communicator.
+  /// Time from the moment when all ranks have the unique id until the last rank has its communicator.
   std::optional<double> create_microseconds(Board& board) {
     double microseconds = 0;
     require(tutti_comm_destroy(create_timed(board, microseconds)));
     return microseconds;
   }
-  /// The same of the first communicator of these processes.
+  /// The same for the first communicator of these processes.
   double first_create_microseconds() const { return first_create_us_; }
 
  private:

@@ -1,4 +1,4 @@
-// Exported calls that move data: checks that are NCCL's, then the same call of tutti.
+// Exported calls that move data. Each checks NCCL's rules, then makes the same call of tutti.
 #include <cstddef>
 
 #include "api/handle.h"
@@ -8,7 +8,7 @@
 using namespace tutti;        // NOLINT: this file is the border between NCCL's names and ours
 using namespace tutti::nccl;  // NOLINT
 
-// Types and built-in operators have the same values; tutti has more types, and other operators from 5 on.
+// Types and built-in operators have the same values. tutti has more types, and other operators from 5 on.
 static_assert(static_cast<int>(ncclFloat8e5m2) == TUTTI_FLOAT8_E5M2 &&
               static_cast<int>(ncclBfloat16) == TUTTI_BFLOAT16 && ncclNumTypes == TUTTI_FLOAT8_E5M2 + 1);
 static_assert(static_cast<int>(ncclAvg) == TUTTI_AVG && static_cast<int>(ncclMin) == TUTTI_MIN &&
@@ -22,7 +22,8 @@ Status check_type(ncclDataType_t type) {
   return {Code::kInvalidArgument, format("argument datatype is %d: it is not an ncclDataType_t", type)};
 }
 
-/// What a rank on host memory cannot work with. Of a rank on a device tutti itself checks stream and buffers.
+/// Refuses streams and buffers that a rank on host memory cannot use. For a rank on a device, tutti itself
+/// checks them.
 Status check_host_call(cudaStream_t stream, const void* send, const void* recv) {
   if (stream != nullptr) {
     return {Code::kUnsupported,
@@ -34,7 +35,8 @@ Status check_host_call(cudaStream_t stream, const void* send, const void* recv) 
   return check_host_memory("recvbuff", recv);
 }
 
-/// The operator below; one that must be destroyed after the call is made where the scalar is read now.
+/// The operator for tutti. When the scalar is read at each call, this class makes an operator and destroys it
+/// after the call.
 class OpBelow {
  public:
   OpBelow(ncclComm* comm, ncclRedOp_t op, ncclDataType_t type) : comm_(comm) {
@@ -79,7 +81,7 @@ class OpBelow {
   Status looked_up_;
 };
 
-/// Checks what all calls share, then `run(communicator, type, stream)`.
+/// Checks the arguments that all calls share, then calls `run(communicator, type, stream)`.
 template <class Run>
 ncclResult_t issue(const char* call, ncclComm* comm, cudaStream_t stream, const void* send, const void* recv,
                    ncclDataType_t type, Run&& run) noexcept {
@@ -201,7 +203,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t* op, void* s
     if (!comm->on_device()) TUTTI_TRY(check_host_memory("scalar", scalar));
     UserOp user{.type = static_cast<tutti_type_t>(datatype)};
     if (residence == ncclScalarDevice && comm->on_device()) {
-      // Whatever memory it is, the operations read it themselves, when they run.
+      // The operations read the scalar themselves when they run, in any kind of memory.
       TUTTI_TRY(create_premul_sum(comm->comm, scalar, user.type, true, user.op));
     } else if (residence == ncclScalarDevice) {
       user.scalar = scalar;
@@ -211,7 +213,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t* op, void* s
       return {Code::kInvalidArgument,
               format("argument residence is %d: it is not an ncclScalarResidence_t", residence)};
     }
-    // One series for all communicators: an operator of another one is noticed.
+    // One counter for all communicators, so that an operator of another communicator is noticed.
     static std::atomic<int> next{ncclNumOps};
     const int number = next.fetch_add(1, std::memory_order_relaxed);
     const std::scoped_lock lock(comm->mutex);

@@ -21,13 +21,13 @@ Status dead_handle() {
           "argument comm is not a live communicator: it was destroyed or aborted, or its set-up failed"};
 }
 
-/// The handle is dead from here on: no call enters any more. False when it was dead already.
+/// Closes the handle: no new call can enter. False when the handle was already closed.
 bool close_handle(ncclComm* comm) {
   uint64_t live = ncclComm::kLive;
   return comm->magic.compare_exchange_strong(live, 0);
 }
 
-/// The calls that were inside when the handle was closed have left.
+/// Waits until all calls that entered before the handle was closed have returned.
 void wait_for_users(const ncclComm* comm) {
   while (comm->users.load() != 0) std::this_thread::yield();
 }
@@ -42,13 +42,13 @@ void recycle(ncclComm* comm) {
   comm->windows.clear();
   comm->registrations.clear();
   if (comm->stream != nullptr) {
-    // Whatever its operations ended with has been reported, or nobody is left to ask.
+    // Failures of its operations have been reported, or no caller is left to ask for them.
     tutti_host_stream_destroy(std::exchange(comm->stream, nullptr));
   }
   comm_pool().rest(comm);
 }
 
-/// The communicator below, once it is there; null while it is being made.
+/// The communicator of tutti; null while it is being made.
 Communicator* made(ncclComm* comm) {
   const std::scoped_lock lock(comm->mutex);
   if (comm->comm == nullptr) return nullptr;
@@ -57,7 +57,7 @@ Communicator* made(ncclComm* comm) {
   return there ? comm->comm->comm.get() : nullptr;
 }
 
-/// In a forked child nothing of the parent's may be waited for.
+/// A forked child must not wait for a thread of its parent.
 Status check_not_forked(ncclComm* comm) {
   Communicator* communicator = made(comm);
   if (communicator != nullptr && !communicator->process().is_original()) return Process::forked();
@@ -69,7 +69,7 @@ std::shared_ptr<Job> job_of(ncclComm* comm) {
   return comm->job;
 }
 
-/// The first line of the log, once.
+/// Writes the first line of the log, once.
 bool introduce() {
   log(LogLevel::kVersion, format("NCCL version %d.%d.%d, served by tutti %d.%d.%d", NCCL_MAJOR, NCCL_MINOR,
                                  NCCL_PATCH, TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH));
@@ -105,7 +105,8 @@ Use::Use(ncclComm* comm) : comm_(comm) {
     status_ = null_argument("comm");
     return;
   }
-  // Counted first, then looked at: whoever closes the handle either is seen here or sees this call.
+  // Counts first and checks afterwards. Either this thread sees that the handle is closed, or the closing
+  // thread sees this call.
   comm->users.fetch_add(1);
   if (comm->magic.load() == ncclComm::kLive) [[likely]]
     return;
@@ -169,12 +170,12 @@ Status revoke_comm(ncclComm* comm) {
   }
   log_end("revoke", comm);
   made(comm)->abort();
-  // Quiet when the other calls have left; this one is a user too.
+  // Waits until the other calls have left. This call counts as a user too.
   while (comm->users.load() > 1) std::this_thread::yield();
-  // What a group has issued is with tutti.
+  // Operations that a group issued are with tutti.
   wait_until_left(comm->comm);
   if (comm->stream != nullptr) static_cast<void>(tutti_host_stream_synchronize(comm->stream));
-  // What it was revoked for has been dealt with.
+  // The reason for the revoke is no longer an error of this communicator.
   const std::scoped_lock lock(comm->mutex);
   comm->failure = Status::ok();
   return Status::ok();
@@ -185,7 +186,7 @@ Status destroy_comm(ncclComm* comm) {
   TUTTI_TRY(check_not_forked(comm));
   if (!close_handle(comm)) return dead_handle();
   log_end("destroy", comm);
-  // In this order: a call that is inside may start a job.
+  // Calls first, then the job: a call that is inside may start a job.
   wait_for_users(comm);
   if (const auto job = job_of(comm)) job->wait();
   const bool revoked = comm->revoked;
@@ -199,8 +200,8 @@ Status abort_comm(ncclComm* comm) {
   TUTTI_TRY(check_not_forked(comm));
   if (!close_handle(comm)) return dead_handle();
   log_end("abort", comm);
-  // First whoever waits is woken, then has left, then the memory goes. One that is being set up is stopped by
-  // tutti_comm_abort: no call is inside it.
+  // First the waiting calls are woken, then they return, then the memory is freed. tutti_comm_abort stops a
+  // set-up, which no call is inside.
   if (Communicator* communicator = made(comm)) {
     communicator->abort();
     communicator->shrink().stop();
@@ -239,8 +240,8 @@ Status ncclComm::explain_not_ready() {
   if (state.code() == Code::kInProgress) {
     return {
         Code::kInvalidArgument,
-        "the communicator is not ready, its last call has not finished: poll ncclCommGetAsyncError until it "
-        "gives something else than ncclInProgress"};
+        "the communicator is not ready, its last call has not finished: poll ncclCommGetAsyncError until the "
+        "result is not ncclInProgress"};
   }
   if (!revoked) return state;
   return {Code::kInvalidUsage, "the communicator was revoked: only shrink, destroy and abort are legal"};
@@ -249,7 +250,7 @@ Status ncclComm::explain_not_ready() {
 Status ncclComm::check_made() {
   const Status state = set_up_state();
   if (state.code() == Code::kInProgress) return explain_not_ready();
-  // Where it was made, a failure since then does not matter.
+  // A failure after the set-up does not matter here.
   return tutti::nccl::made(this) != nullptr ? Status::ok() : state;
 }
 
@@ -259,7 +260,7 @@ Status ncclComm::async_error() {
     const Status operations = tutti::nccl::status_of(tutti_host_stream_query(stream));
     if (operations.code() == Code::kInProgress) return operations;
     const std::scoped_lock lock(mutex);
-    // The stream tells it once, this interface until the communicator is gone.
+    // The stream reports a failure once. This interface reports it until the communicator is gone.
     if (failure.is_ok()) failure = operations;
     if (!failure.is_ok()) return failure;
   }

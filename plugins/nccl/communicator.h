@@ -1,4 +1,4 @@
-// What stands behind an ncclComm_t: a tutti communicator, and what NCCL's interface keeps beside it.
+// The object behind an ncclComm_t: a tutti communicator, and the state that NCCL's interface adds.
 #pragma once
 
 #include <atomic>
@@ -18,21 +18,21 @@
 
 namespace tutti::nccl {
 
-/// Blocking work on a thread of its own, for calls that return ncclInProgress.
+/// Blocking work in its own thread, for calls that return ncclInProgress.
 class Job {
  public:
-  /// Where no thread can be started the job is done at once, and its status says so.
+  /// If no thread can start, the job ends at once with an error status.
   explicit Job(std::function<Status()> work);
   ~Job() { wait(); }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Whether its thread could be started.
+  /// Whether the job's thread has started.
   bool has_run() const { return has_run_; }
   bool is_done() const { return done_.load(std::memory_order_acquire); }
-  /// Blocks until it is done. Any thread, any number of times.
+  /// Blocks until the job is done. Any thread, any number of times.
   void wait();
-  /// What the work returned; once it is done.
+  /// The result of the work, valid once the job is done.
   const Status& status() const { return status_; }
 
  private:
@@ -43,10 +43,9 @@ class Job {
   std::thread thread_;
 };
 
-/// An operator that ncclRedOpCreatePreMulSum has made.
 struct UserOp {
   tutti_type_t type = TUTTI_FLOAT32;
-  const void* scalar = nullptr;  ///< of a rank on host memory: read at each call; null: `op` has it
+  const void* scalar = nullptr;  ///< on host memory: read at each call; null: `op` holds the scalar
   tutti_op_t op = TUTTI_SUM;
 };
 
@@ -56,33 +55,33 @@ struct ncclComm {
   static constexpr uint64_t kLive = 0x7475747469636363;
 
   std::atomic<uint64_t> magic{0};
-  std::atomic<uint32_t> users{0};  ///< calls inside, for abort and destroy to wait for
-  /// Set up, and no job runs: operations may be issued. One load on every call.
+  std::atomic<uint32_t> users{0};  ///< calls inside; abort and destroy wait for them
+  /// Set up, and no job runs: operations may be issued. Each call reads this once.
   std::atomic<bool> ready{false};
-  std::atomic<bool> revoked{false};  ///< no operations any more, on purpose
+  std::atomic<bool> revoked{false};  ///< the program has revoked the communicator: no more operations
   tutti::nccl::CommConfig config;
   int rank = 0;
   int rank_count = 0;
   int device = tutti::nccl::kHostMemory;
-  tutti_comm_t* comm = nullptr;  ///< null until a split has ended; written under `mutex`, read once ready
-  tutti_host_stream_t* stream = nullptr;  ///< of a non-blocking one on host memory: where its operations run
-  std::mutex mutex;                       ///< guards what follows
+  tutti_comm_t* comm = nullptr;  ///< null until set-up has ended; written under `mutex`, read once ready
+  tutti_host_stream_t* stream = nullptr;  ///< non-blocking on host memory: operations run on this stream
+  std::mutex mutex;                       ///< guards the fields below
   std::shared_ptr<tutti::nccl::Job> job;  ///< a split (shared by parent and children), or a finalize
-  tutti::Status failure;                  ///< what a job or an operation on the stream ended with
+  tutti::Status failure;                  ///< the failure of a job, or of an operation on the stream
   tutti::nccl::ErrorText last_error;
-  std::string reported;  ///< the last failure that ncclCommGetAsyncError has told
+  std::string reported;  ///< the last failure that ncclCommGetAsyncError returned
   std::map<int, tutti::nccl::UserOp> ops;
-  std::map<ncclWindow_t, void*> windows;  ///< where their memory begins
-  /// What ncclCommRegister has returned; the handle is the key.
+  std::map<ncclWindow_t, void*> windows;  ///< the first byte of each window
+  /// The handles that ncclCommRegister has returned.
   std::map<void*, std::unique_ptr<char>> registrations;
 
   bool on_device() const { return device != tutti::nccl::kHostMemory; }
-  /// Where its operations are issued: those of a rank on a device on the stream that the call names.
+  /// The stream for operations. On a device it is the stream that the call names.
   tutti_stream_t operation_stream(cudaStream_t named) const {
     if (on_device()) return tutti_stream_cuda(named);
     return stream == nullptr ? TUTTI_BLOCKING : tutti_stream_host(stream);
   }
-  /// kInProgress while it is set up or a job runs, else what that ended with.
+  /// kInProgress during set-up or while a job runs; else the job's result.
   tutti::Status set_up_state();
   /// Ok when operations may be issued.
   tutti::Status check_ready() {
@@ -90,9 +89,9 @@ struct ncclComm {
       return tutti::Status::ok();
     return explain_not_ready();
   }
-  /// Ok when another communicator can be made from it, though it may have failed.
+  /// Ok when another communicator can be made from this one. This one may have failed.
   tutti::Status check_made();
-  /// What ncclCommGetAsyncError reports.
+  /// The result of ncclCommGetAsyncError.
   tutti::Status async_error();
 
  private:
@@ -108,7 +107,7 @@ class Use {
   ~Use();
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
-  /// kInvalidArgument unless it names a live communicator.
+  /// kInvalidArgument unless `comm` names a live communicator.
   const Status& status() const { return status_; }
 
  private:
@@ -116,19 +115,19 @@ class Use {
   Status status_;
 };
 
-/// A fresh handle of a rank on that device, not ready yet.
+/// A fresh handle for a rank on `device`, not ready yet.
 Result<ncclComm*> acquire_comm(const CommConfig& config, int device);
 /// Frees a handle whose communicator was never made.
 void discard_comm(ncclComm* comm);
 
 Status finalize_comm(ncclComm* comm);
-/// Ends the operations of all ranks that are under way; none is issued any more.
+/// Ends the operations in progress on all ranks. No more operations can be issued.
 Status revoke_comm(ncclComm* comm);
-/// The handle is dead afterwards, whatever is returned.
+/// The handle is dead afterwards, even after an error.
 Status destroy_comm(ncclComm* comm);
 Status abort_comm(ncclComm* comm);
 
-/// Runs the body of one call on a live communicator, keeps its failure's text there too.
+/// Runs the body of one call on a live communicator. Keeps the text of a failure in the communicator too.
 template <class Body>
 Status run_on(const char* call, ncclComm* comm, Body&& body) {
   const Use use(comm);

@@ -82,7 +82,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommInitAll, ncclComm_t* comms, int ndev, cons
       if (!joined.is_ok()) spoil(joined);
     }
     Status status = group_end();
-    // Their handles are dead.
+    // The handles are dead.
     if (has_failed(status)) std::fill_n(comms, ndev, nullptr);
     return status;
   });
@@ -110,7 +110,7 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult
     if (state.is_ok() || state.code() == Code::kInProgress) return Status::ok();
     const std::scoped_lock lock(comm->mutex);
     if (state.text() != comm->reported) {
-      // Once: who polls would fill the log.
+      // Logged once: a polling program would fill the log.
       static_cast<void>(report("ncclCommGetAsyncError", state));
       comm->last_error = last_error_of_thread();
       comm->reported = state.text();

@@ -10,7 +10,7 @@
 namespace tutti::nccl {
 namespace {
 
-/// A number in the struct: since when it is there, and what it may be. The ranges are NCCL's.
+/// A number in the struct: the version that added it, and its range. The ranges are NCCL's.
 struct Field {
   const char* name;
   int ncclConfig_t::*member;
@@ -71,7 +71,7 @@ Result<CommConfig> read_comm_config(const ncclConfig_t* given, const CommConfig&
                            "NCCL_CONFIG_INITIALIZER",
                            given->size, given->magic));
     }
-    // What a newer caller has behind our last field is ignored, as NCCL does.
+    // Fields of a newer caller behind our last field are ignored, as NCCL does.
     std::memcpy(&config, given, std::min(given->size, sizeof(config)));
     TUTTI_TRY(check_fields(config));
     if (config.version >= kFields[0].since && is_set(config.blocking)) result.blocking = config.blocking != 0;

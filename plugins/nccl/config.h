@@ -1,5 +1,5 @@
-// CommConfig: what an ncclConfig_t says, read by NCCL's rules: its size and version tell which fields the
-// caller knows, undefined ones keep their default, the environment is stronger than both.
+// CommConfig: the values of an ncclConfig_t, read by NCCL's rules. The size and the version tell which fields
+// the caller knows. Undefined fields keep their default. The environment overrides both.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace tutti::nccl {
 
-/// What has an effect.
+/// The fields that have an effect.
 struct CommConfig {
   bool blocking = true;
   std::string name;  ///< for messages; may be empty
 };
 
-/// `given` may be null: `defaults` then. Errors: kInvalidArgument: not made by NCCL_CONFIG_INITIALIZER, or a
-/// field out of range.
+/// `given` may be null: returns `defaults`. Errors: kInvalidArgument: not made by NCCL_CONFIG_INITIALIZER, or
+/// a field out of range.
 Result<CommConfig> read_comm_config(const ncclConfig_t* given, const CommConfig& defaults);
 
 }  // namespace tutti::nccl

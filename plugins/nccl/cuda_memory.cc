@@ -8,7 +8,7 @@
 namespace tutti::nccl {
 namespace {
 
-// Of cuda.h: CU_POINTER_ATTRIBUTE_MEMORY_TYPE and ..._IS_MANAGED, CU_MEMORYTYPE_DEVICE.
+// From cuda.h: CU_POINTER_ATTRIBUTE_MEMORY_TYPE and ..._IS_MANAGED, CU_MEMORYTYPE_DEVICE.
 constexpr int kMemoryType = 2;
 constexpr int kIsManaged = 8;
 constexpr unsigned kDevice = 2;
@@ -19,7 +19,7 @@ std::atomic<PointerGetAttribute> pointer_get_attribute{nullptr};
 bool is_device_memory(PointerGetAttribute ask, const void* pointer) {
   const auto address = reinterpret_cast<uint64_t>(pointer);
   unsigned type = 0;
-  // An error: the driver does not know the address, so it is the host's.
+  // On an error the driver does not know the address, so the memory is host memory.
   if (ask(&type, kMemoryType, address) != 0 || type != kDevice) return false;
   unsigned managed = 0;
   return ask(&managed, kIsManaged, address) != 0 || managed == 0;
@@ -31,7 +31,7 @@ void look_for_cuda_driver() {
   if (pointer_get_attribute.load(std::memory_order_relaxed) != nullptr) return;
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (driver == nullptr) return;
-  // The handle is kept: the driver stays loaded as long as its function may be called.
+  // The handle is never closed: the driver must stay loaded while its function may be called.
   const auto found = reinterpret_cast<PointerGetAttribute>(dlsym(driver, "cuPointerGetAttribute"));
   pointer_get_attribute.store(found, std::memory_order_relaxed);
 }

@@ -12,10 +12,10 @@
 namespace tutti::nccl {
 namespace {
 
-/// The driver, and what was allocated through it. Never destroyed: a thread may call during exit.
+/// The driver, and the memory allocated through it. Never destroyed: a thread may call during exit.
 struct Used {
   std::mutex mutex;
-  std::unique_ptr<const cuda::Driver> driver;  ///< null: the process uses none so far
+  std::unique_ptr<const cuda::Driver> driver;  ///< null: the process does not use CUDA yet
   std::map<int, std::unique_ptr<cuda::Context>> contexts;
   std::map<void*, SharedDeviceMemory> memory;
 };
@@ -25,7 +25,7 @@ Used& used() {
   return *kOnly;
 }
 
-/// Null while the process uses no driver.
+/// Null while the process does not use CUDA.
 const cuda::Driver* driver() {
   Used& all = used();
   const std::scoped_lock lock(all.mutex);
@@ -36,7 +36,7 @@ const cuda::Driver* driver() {
   return all.driver.get();
 }
 
-/// The device's context, which lasts.
+/// The device's context, which is never released.
 Result<const cuda::Context*> context_of(const cuda::Driver& driver, int device) {
   Used& all = used();
   const std::scoped_lock lock(all.mutex);
@@ -55,7 +55,7 @@ int current_device() {
   const cuda::Driver* const in_use = driver();
   if (in_use == nullptr || in_use->device_count() == 0) return kHostMemory;
   const int current = in_use->current_device();
-  // A thread that has not named one has device 0, as for the CUDA runtime (cudaGetDevice).
+  // A thread that has chosen no device has device 0, as in the CUDA runtime (cudaGetDevice).
   return current >= 0 ? current : 0;
 }
 
@@ -82,7 +82,7 @@ bool free_on_device(void* pointer) {
   Used& all = used();
   decltype(all.memory)::node_type freed;
   const std::scoped_lock lock(all.mutex);
-  // The lock is given back first: to give memory back may wait for the device, which may wait for a rank
+  // The lock is released first. Freeing memory may wait for the device, and the device may wait for a rank
   // whose thread wants the lock.
   freed = all.memory.extract(pointer);
   return !freed.empty();

@@ -1,5 +1,5 @@
-// The CUDA device that a program works on, and memory of it: NCCL's calls take it from the calling thread.
-// Only the driver that the process itself has loaded and begun to use is asked: a program on host memory pays
+// The CUDA device that a program works on, and memory on it. NCCL's calls take the device from the calling
+// thread. The plugin uses only a driver that the process itself has loaded, so a program on host memory pays
 // nothing.
 #pragma once
 
@@ -9,18 +9,18 @@
 
 namespace tutti::nccl {
 
-/// No device: a rank works on host memory.
+/// No device: the rank works on host memory.
 inline constexpr int kHostMemory = -1;
 
-/// The device whose context is current in the calling thread, by its number in this process, and 0 where none
-/// is; kHostMemory where the process does not use CUDA.
+/// The device of the calling thread's current context, by its number in this process. 0: there is no current
+/// context. kHostMemory: the process does not use CUDA.
 int current_device();
-/// Devices that the process sees; 0 where it uses none.
+/// Number of devices that the process sees; 0 when it does not use CUDA.
 int device_count();
 
-/// Memory of the device. Errors: kOutOfMemory, kUnsupported, kSystemError.
+/// Allocates memory on the device. Errors: kOutOfMemory, kUnsupported, kSystemError.
 Result<void*> allocate_on_device(int device, size_t bytes);
-/// False: the memory is none of allocate_on_device's.
+/// False: allocate_on_device did not return this memory.
 bool free_on_device(void* pointer);
 
 }  // namespace tutti::nccl

@@ -16,7 +16,7 @@ Status no_device_api() {
   return not_implemented("NCCL's device API is not implemented (use the collectives of the host)");
 }
 
-/// Rank and rank count; 0 of 0 for what is no communicator, since a team is no place for an error.
+/// Rank and rank count, or 0 of 0 for an invalid communicator, because a team cannot carry an error.
 ncclTeam_t world_of(const char* call, ncclComm_t comm) noexcept {
   ncclTeam_t world{0, 0, 1};
   static_cast<void>(guarded_on(call, comm, [&]() -> Status {
@@ -53,8 +53,8 @@ TUTTI_NCCL_CALL(ncclResult_t, ncclCommQueryProperties, ncclComm_t comm, ncclComm
   });
 }
 
-// No rank can load from or store to another one's device memory: each is alone in its load-store (LSA) team,
-// and the rail team, one rank of each of these, is all.
+// No rank can load from or store to another rank's device memory. So each rank is alone in its load-store
+// (LSA) team. The rail team has one rank of each LSA team, so it is the whole world.
 TUTTI_NCCL_CALL(ncclTeam_t, ncclTeamWorld, ncclComm_t comm) {
   return world_of("ncclTeamWorld", comm);
 }

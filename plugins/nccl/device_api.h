@@ -1,8 +1,8 @@
-// The host half of NCCL's device API (2.28 to 2.30), as far as its names must be there for programs to load.
+// The host half of NCCL's device API (2.28 to 2.30), so that programs find the names when they load.
 //
-// Kernels compiled against NVIDIA's headers reach into structures whose layout carries no promise, so nothing
-// of it can be served: calls answer ncclInvalidUsage, ncclCommQueryProperties says that there is no device
-// API. Teams, which are arithmetic on ranks, are answered.
+// Kernels compiled against NVIDIA's headers read structures without a stable layout, which this library
+// cannot serve. Calls return ncclInvalidUsage, and ncclCommQueryProperties reports no device API. Only team
+// calls work: teams are arithmetic on ranks.
 #pragma once
 
 #include "plugins/nccl/nccl.h"
@@ -23,7 +23,7 @@ typedef enum {
   NCCL_GIN_TYPE_GPI = 4
 } ncclGinType_t;
 
-/// Grows at its end, as ncclConfig_t.
+/// May grow at its end, like ncclConfig_t.
 struct ncclCommProperties {
   size_t size;
   unsigned int magic;

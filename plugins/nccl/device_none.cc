@@ -1,4 +1,4 @@
-// device.h where the library is built without CUDA: every rank works on host memory.
+// device.h for builds without CUDA: every rank works on host memory.
 #include "plugins/nccl/device.h"
 
 namespace tutti::nccl {

@@ -30,8 +30,8 @@ ErrorText& thread_error() {
   return KeptByThread<ErrorText>::get();
 }
 
-/// What texts of the library below name, as a program of NCCL knows it. Where one is part of another, the
-/// longer comes first.
+/// Names in tutti's texts, and the names that an NCCL program knows. If one name contains another, the longer
+/// comes first.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 26> kWords{{
     {"called tutti_comm_abort", "called ncclCommAbort or ncclCommRevoke"},
     {"tutti_comm_async_error", "ncclCommGetAsyncError"},
@@ -61,7 +61,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 26> kWords{{
     {"count or tag", "count"},
 }};
 
-/// The text with the names that its reader's program has.
+/// Replaces tutti's names by NCCL's.
 std::string in_words_of_nccl(std::string text) {
   for (const auto& [ours, theirs] : kWords) {
     for (size_t at = text.find(ours); at != std::string::npos; at = text.find(ours, at + theirs.size()))
@@ -92,7 +92,7 @@ std::string log_path(const std::string& pattern) {
   return path;
 }
 
-/// Standard output, or the file of NCCL_DEBUG_FILE where it can be opened. Never closed.
+/// Standard output, or the file of NCCL_DEBUG_FILE if it can be opened. Never closed.
 std::FILE* log_stream() {
   static std::FILE* stream = [] {
     const std::string& pattern = settings().log_file;
@@ -144,7 +144,7 @@ ncclResult_t report(const char* call, const Status& why) noexcept {
     }
     log(LogLevel::kWarn, "NCCL WARN " + thread_error().text);
   } catch (...) {
-    // Without memory for the text the code still says what happened.
+    // Without memory for the text, the code still tells the error.
     return result_of(why.code());
   }
   return result_of(why.code());
@@ -170,7 +170,7 @@ void log(LogLevel level, const std::string& text) noexcept {
   try {
     log_always(text);
   } catch (...) {
-    // A line that cannot be written is not worth an error.
+    // A log line that cannot be written is no error.
     return;
   }
 }

@@ -34,13 +34,13 @@ void log_begin(const Bootstrap& job) {
                               job.config.name.empty() ? "" : " commName ", job.config.name.c_str()));
 }
 
-/// Asks the communicator below who it is.
+/// Asks the tutti communicator for its rank and rank count.
 Status read_place(ncclComm* comm) {
   TUTTI_TRY(status_of(tutti_comm_rank(comm->comm, &comm->rank)));
   return status_of(tutti_comm_count(comm->comm, &comm->rank_count));
 }
 
-/// The id that the rank joins by; where it is address_id's, rank 0's, met at that address.
+/// The id by which the rank joins. If it is address_id's, the ranks first get rank 0's id at the address.
 Status find_id(const Bootstrap& job, bool waits, tutti_unique_id_t& id) {
   id = id_below(job.id);
   const ncclUniqueId by_address = address_id();
@@ -51,9 +51,8 @@ Status find_id(const Bootstrap& job, bool waits, tutti_unique_id_t& id) {
   }
   if (!waits) {
     return not_implemented(
-        "bootstrap at NCCL_COMM_ID without blocking is not implemented (set blocking to 1, or unset it and "
-        "carry the "
-        "id of one rank to the others)");
+        "a non-blocking communicator cannot use NCCL_COMM_ID (set blocking to 1, or unset NCCL_COMM_ID and "
+        "carry the id of one rank to the others)");
   }
   const ncclComm& comm = *job.comm;
   if (comm.rank == 0) TUTTI_TRY(status_of(tutti_get_unique_id(&id)));
@@ -91,7 +90,7 @@ Status run(const Bootstrap& job) {
   return derive(job);
 }
 
-/// A set-up that its caller has waited for: its handle is the caller's, or is gone.
+/// Ends a set-up that its caller waited for: the caller gets the handle, or the handle is freed.
 Status settle(const Bootstrap& job, Status status) {
   if (job.comm == nullptr) return status;
   if (!status.is_ok()) {
@@ -105,8 +104,9 @@ Status settle(const Bootstrap& job, Status status) {
   return status;
 }
 
-/// Set-ups that wait for each other: every rank that joins has a lane of its own, those from one parent share
-/// one, for they are collective calls on it.
+/// A list of set-ups that run one after another. Set-ups in different lanes wait for each other. Each rank
+/// that joins by an id has its own lane. Set-ups from one parent share a lane, because they are collective
+/// calls on the parent.
 using Lane = std::vector<const Bootstrap*>;
 
 std::vector<Lane> lanes_of(const std::vector<Bootstrap>& jobs) {
@@ -124,7 +124,7 @@ std::vector<Lane> lanes_of(const std::vector<Bootstrap>& jobs) {
   return lanes;
 }
 
-/// Once one has failed, the parent's later ones cannot meet their peers.
+/// After a failure, later set-ups from the same parent cannot reach their peers.
 Status run_lane(const Lane& lane) {
   Status status;
   for (const Bootstrap* job : lane) {
@@ -136,7 +136,7 @@ Status run_lane(const Lane& lane) {
 
 Status run_all(const std::vector<Bootstrap>& jobs) {
   const std::vector<Lane> lanes = lanes_of(jobs);
-  // Inside tutti's group of this thread nothing can be made from a parent.
+  // Nothing can be made from a parent inside an open tutti group of this thread.
   if (lanes.size() == 1 && !tutti::in_group()) return run_lane(lanes[0]);
   std::vector<std::unique_ptr<Job>> threads;
   threads.reserve(lanes.size());
@@ -154,7 +154,7 @@ Status run_all(const std::vector<Bootstrap>& jobs) {
   return first;
 }
 
-/// What is made from one non-blocking parent, as its job and its children's.
+/// Starts the set-ups from one non-blocking parent, as one job that the parent and the children share.
 Status start_derived(const std::vector<Bootstrap>& jobs) {
   ncclComm* parent = jobs[0].parent;
   const Use use(parent);
@@ -168,7 +168,7 @@ Status start_derived(const std::vector<Bootstrap>& jobs) {
     return status;
   };
   std::vector<std::unique_lock<std::mutex>> locks;
-  // Children first: nobody else has them yet.
+  // The children are locked first: no other thread knows them yet.
   for (const Bootstrap& job : jobs) {
     if (job.comm != nullptr) locks.emplace_back(job.comm->mutex);
   }
@@ -199,7 +199,7 @@ Status start_all(const std::vector<Bootstrap>& jobs) {
   return {Code::kInProgress, ""};
 }
 
-/// Nothing of the group happens: handles that were given out are dead.
+/// Cancels all set-ups of the group. Handles that the caller already has are dead.
 void drop_set_ups(const Group& all) {
   for (const std::vector<Bootstrap>* jobs : {&all.waiting, &all.starting}) {
     for (const Bootstrap& job : *jobs) {
@@ -210,14 +210,14 @@ void drop_set_ups(const Group& all) {
   }
 }
 
-/// The first failure; else kInProgress if either is.
+/// The first failure; else kInProgress if either status is kInProgress.
 Status combine(const Status& first, const Status& second) {
   if (has_failed(first) || (!has_failed(second) && !first.is_ok())) return first;
   return second;
 }
 
-/// tutti's group of this thread, which ends with NCCL's whatever happens: were it left open, later calls
-/// would only be recorded, and answered with success.
+/// tutti's group in this thread, which always ends with NCCL's group. If it stayed open, later calls would
+/// only be recorded, and still return success.
 class GroupBelow {
  public:
   GroupBelow() = default;
@@ -226,7 +226,7 @@ class GroupBelow {
   ~GroupBelow() {
     if (open_) static_cast<void>(end({Code::kInternal, "the end of the group has failed"}));
   }
-  /// With an error `why` nothing is issued, and that is the result.
+  /// If `why` is an error, nothing is issued and `why` is the result.
   Status end(const Status& why) {
     open_ = false;
     if (!why.is_ok()) tutti::spoil_group(why);
@@ -238,7 +238,7 @@ class GroupBelow {
 };
 
 Status not_in_group() {
-  return {Code::kInvalidUsage, "there is no ncclGroupStart before it in this thread"};
+  return {Code::kInvalidUsage, "no ncclGroupStart is open in this thread"};
 }
 
 }  // namespace
@@ -270,7 +270,7 @@ Status set_up(Bootstrap job, bool waits) {
   Group& current = group();
   if (current.depth > 0) {
     if (job.parent == nullptr) {
-      // As in NCCL the handle is the caller's at once, and the variable may be gone when the group ends.
+      // As in NCCL, the caller has the handle at once. The caller's variable may be gone when the group ends.
       *job.result = job.comm;
       job.result = nullptr;
     }
@@ -335,7 +335,7 @@ Status group_end() {
   }
   Status status = all.starting.empty() ? Status::ok() : start_all(all.starting);
   if (!all.waiting.empty()) status = combine(status, run_all(all.waiting));
-  // Operations of the group are not issued when a set-up has failed.
+  // After a failed set-up, the operations of the group are not issued.
   status = combine(status, below.end(has_failed(status) ? status : Status::ok()));
   if (all.non_blocking) status = combine(status, {Code::kInProgress, ""});
   for (const Closing& closing : all.closings) status = combine(status, closing.what(closing.comm));
@@ -353,7 +353,7 @@ Result<double> group_simulate_end() {
   TUTTI_TRY(all.spoiled);
   if (!all.waiting.empty() || !all.starting.empty() || !all.closings.empty()) {
     return Status(Code::kInvalidUsage,
-                  "only operations can be simulated, not making or ending communicators");
+                  "only operations can be simulated, not calls that make or end communicators");
   }
   return predicted;
 }

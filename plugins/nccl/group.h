@@ -1,7 +1,7 @@
-// Groups: what a thread has called between ncclGroupStart and ncclGroupEnd.
+// Groups: the calls of a thread between ncclGroupStart and ncclGroupEnd.
 //
-// Operations are recorded by tutti's own group. What that cannot hold is recorded here: communicators to be
-// set up, which all run side by side before the operations, and communicators to be closed, after them.
+// tutti's own group records the operations. This file records the rest. Set-ups of communicators run side by
+// side before the operations. Communicators to be closed are closed after the operations.
 #pragma once
 
 #include <functional>
@@ -11,52 +11,50 @@
 
 namespace tutti::nccl {
 
-/// One communicator to be: a rank that joins by an id, or is made from `parent`.
+/// One set-up: a rank joins by an id, or a communicator is made from `parent`.
 struct Bootstrap {
   const char* call = "";
-  ncclComm** result = nullptr;  ///< the caller's variable; null: it has the handle, and may be gone, or
-                                ///< there is none
+  ncclComm** result = nullptr;  ///< the caller's variable; null: already written, or there is none
   CommConfig config;
-  ncclComm* comm = nullptr;  ///< what will be in *result; null: this rank only takes part
+  ncclComm* comm = nullptr;  ///< the handle for *result; null: this rank only takes part
   ncclUniqueId id{};
   ncclComm* parent = nullptr;  ///< null: joins by id
-  /// From the parent's communicator below; leaves null where this rank only takes part, or nothing is made:
-  /// what is collective on the parent goes the same way. Blocks.
+  /// Makes the communicator from the parent's tutti communicator. Leaves `made` null if this rank only takes
+  /// part, or if the call makes nothing: other collective calls on the parent also run through here. Blocks.
   std::function<Status(tutti_comm_t* parent, tutti_comm_t** made)> make = {};
 };
 
-/// Inside a group the set-up is recorded; else it runs: to its end where `waits`, which means that the call
-/// is blocking, or it is started and the result is kInProgress. *result is set at once where it does not
-/// wait, and where a rank joins inside a group.
+/// Inside a group, records the set-up. Otherwise runs it: to the end if `waits` (the call is blocking), else
+/// starts it and returns kInProgress. *result is set at once if the call does not wait, and if a rank joins
+/// inside a group.
 Status set_up(Bootstrap job, bool waits);
 
-/// NCCL's id, as tutti has it.
+/// Converts NCCL's id to tutti's.
 tutti_unique_id_t id_below(const ncclUniqueId& id);
 /// Makes an id for ranks to join by.
 Status make_id(ncclUniqueId* id);
-/// An id that is the same for all: the ranks meet at the address of NCCL_COMM_ID, where rank 0 hands out the
-/// true one.
+/// An id that is equal on all ranks. The ranks get rank 0's real id at the address of NCCL_COMM_ID.
 ncclUniqueId address_id();
 
-/// Checks what all calls that join by an id share, and sets the communicator up.
+/// Checks the arguments that all calls with an id share, and sets the communicator up.
 Status join_rank(const char* call, ncclComm** comm, int nranks, const ncclUniqueId& id, int rank,
                  const ncclConfig_t* config, int device = current_device());
 
-/// ncclCommFinalize and ncclCommDestroy: at once, or at the end of the group.
+/// ncclCommFinalize and ncclCommDestroy: run at once, or at the end of the group.
 Status close(ncclComm* comm, Status (*what)(ncclComm*));
 
-/// An operation was issued on a communicator: what the call returns.
+/// The result of a call that has issued an operation on a communicator.
 Status issued(ncclComm* comm);
 
-/// A call inside the group failed: the end returns it and issues nothing.
+/// Records the failure of a call inside the group: the end returns it and issues nothing.
 void spoil(const Status& why) noexcept;
 
 Status group_start();
 Status group_end();
-/// As group_end, but nothing is issued: the outermost one gives the predicted time of the operations instead.
+/// Like group_end, but issues nothing. The outermost end returns the predicted time of the operations.
 Result<double> group_simulate_end();
 
-/// Runs a call that a group holds back; its failure spoils the group that it is in.
+/// Runs a call that a group may hold back. A failure spoils the open group.
 template <class Body>
 ncclResult_t grouped(const char* call, Body&& body) noexcept {
   return guarded(call, [&]() -> Status {
@@ -67,7 +65,7 @@ ncclResult_t grouped(const char* call, Body&& body) noexcept {
   });
 }
 
-/// The same on a communicator; that it is dead is a failure too.
+/// The same, on a communicator. A dead communicator is a failure too.
 template <class Body>
 ncclResult_t grouped_on(const char* call, ncclComm* comm, Body&& body) noexcept {
   return grouped(call, [&] { return run_on(call, comm, body); });

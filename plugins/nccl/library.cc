@@ -23,7 +23,7 @@ Result<const Parameter*> find_parameter(const char* key) {
       format("argument key is \"%s\": ncclParamGetAllParameterKeys lists the parameters there are", key));
 }
 
-/// A handle is a pointer into the list of parameters.
+/// A handle points into the list of parameters.
 Result<const Parameter*> parameter_of(ncclParamHandle_t handle) {
   for (const Parameter& parameter : parameters()) {
     if (static_cast<const void*>(&parameter) == static_cast<const void*>(handle)) return &parameter;
@@ -91,7 +91,7 @@ TUTTI_NCCL_CALL(const char*, ncclGetLastError, ncclComm_t comm) {
 
 TUTTI_NCCL_CALL(void, ncclResetDebugInit) {}
 
-// A stray name that NCCL exports from 2.28 on, without a twin.
+// NCCL exports this name from 2.28 on, without a pNAME twin.
 extern "C" __attribute__((visibility("default"))) void ncclResetDebugInitInternal() {}
 
 TUTTI_NCCL_CALL(ncclResult_t, ncclParamBind, ncclParamHandle_t* out, const char* key) {

@@ -9,7 +9,7 @@ using namespace tutti::nccl;  // NOLINT
 
 namespace {
 
-/// Makes *newcomm from `comm`; without `takes_part` this rank only helps to.
+/// Makes *newcomm from `comm`. Without `takes_part` this rank only helps.
 Status derive(const char* call, ncclComm_t comm, ncclComm_t* newcomm, const ncclConfig_t* config,
               bool takes_part, std::function<Status(tutti_comm_t*, tutti_comm_t**)> make) {
   auto options = read_comm_config(config, comm->config);
@@ -23,7 +23,7 @@ Status derive(const char* call, ncclComm_t comm, ncclComm_t* newcomm, const nccl
   return set_up(std::move(job), comm->config.blocking);
 }
 
-/// Runs a call that makes a communicator from `comm`; its failure spoils the group that it is in.
+/// Runs a call that makes a communicator from `comm`. A failure spoils the open group.
 template <class Body>
 ncclResult_t deriving(const char* call, ncclComm_t comm, ncclComm_t* newcomm, Body&& body) noexcept {
   if (newcomm != nullptr) *newcomm = nullptr;

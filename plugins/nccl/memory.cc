@@ -1,5 +1,5 @@
 // Exported calls about memory: allocation, registration, windows, one-sided operations. A window is
-// registered memory of tutti's.
+// registered memory of tutti.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -15,7 +15,7 @@ Status one_sided() {
   return not_implemented("one-sided operations are not implemented (use ncclSend and ncclRecv)");
 }
 
-/// A call on windows, collective on `comm`: at once, or at the end of the group.
+/// Runs a call on windows, collective on `comm`: at once, or at the end of the group.
 Status change_windows(const char* call, ncclComm_t comm, std::function<Status(tutti_comm_t*)> change) {
   TUTTI_TRY(comm->check_ready());
   Bootstrap job{.call = call, .config = comm->config, .parent = comm};
@@ -53,8 +53,8 @@ Status deregister_window(ncclComm_t comm, ncclWindow_t window) {
   });
 }
 
-/// ncclCommRegister is local, so ranks cannot map each other's memory there: the call is checked, and has no
-/// other effect. ncclCommWindowRegister maps the memory.
+/// ncclCommRegister is local, so ranks cannot map each other's memory in it. The call checks its arguments
+/// and has no other effect. ncclCommWindowRegister maps the memory.
 Status register_buffer(ncclComm_t comm, const void* buffer, size_t bytes, void** handle) {
   if (handle == nullptr) return null_argument("handle");
   TUTTI_TRY(comm->check_ready());
@@ -62,7 +62,7 @@ Status register_buffer(ncclComm_t comm, const void* buffer, size_t bytes, void**
   if (bytes == 0) return {Code::kInvalidArgument, "argument size is 0: there is nothing to register"};
   if (bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(buffer)) {
     return {Code::kInvalidArgument,
-            format("argument size is %zu: from buff %p on there is no such room", bytes, buffer)};
+            format("argument size is %zu: a buffer at %p cannot be so long", bytes, buffer)};
   }
   auto registration = std::make_unique<char>();
   *handle = registration.get();

@@ -1,15 +1,17 @@
 /* NCCL's public interface as tutti's libnccl.so.2 serves it: names, values and layouts of NCCL 2.30.7.
  *
- * A program that includes <nccl.h> compiles against this header where CUDA and NCCL are not installed; where
- * they are, NVIDIA's own header serves as well, for the binary interface is the same. docs/nccl.md says, call
- * by call, what each does here. In short: where the process uses CUDA a rank works on the current device, in
- * the order of streams, as with NCCL. Else buffers are host memory, the stream is the null stream, and
- *  - a blocking communicator (the default) has finished an operation when its call, or the group's end,
+ * A program that includes <nccl.h> compiles against this header where CUDA and NCCL are not installed.
+ * NVIDIA's own header serves as well, because the binary interface is the same. docs/nccl.md lists each call.
+ *
+ * If the process uses CUDA, a rank works on the current device, in the order of streams, as with NCCL.
+ * Otherwise buffers are host memory, the stream must be the null stream, and
+ *  - a blocking communicator (the default) finishes an operation before the call, or the group's end,
  * returns;
- *  - a non-blocking one (ncclConfig_t.blocking = 0) returns ncclInProgress: poll ncclCommGetAsyncError until
- * it gives ncclSuccess, then the operation is complete. Counts are elements, sizes bytes. Every call returns
- * ncclSuccess or an error whose text, with a remedy, is ncclGetLastError's. Every name has a twin with a `p`
- * in front, for tools that stand between.
+ *  - a non-blocking communicator (ncclConfig_t.blocking = 0) returns ncclInProgress: poll
+ *    ncclCommGetAsyncError until ncclSuccess, then the operation is complete.
+ *
+ * Counts are elements, sizes are bytes. Every call returns ncclSuccess or an error; ncclGetLastError returns
+ * the error's text, with a remedy. Every name has a twin with a `p` in front, for tools that intercept calls.
  */
 #ifndef NCCL_H_
 #define NCCL_H_
@@ -28,7 +30,7 @@
   (((major) <= 2 && (minor) <= 8) ? (major)*1000 + (minor)*100 + (patch) \
                                   : (major)*10000 + (minor)*100 + (patch))
 
-/* In C any int may be passed for an enum; so it may in C++. */
+/* C accepts any int for an enum; with this type C++ does too. */
 #ifdef __cplusplus
 #define TUTTI_NCCL_ANY_INT : unsigned int
 extern "C" {
@@ -36,15 +38,15 @@ extern "C" {
 #define TUTTI_NCCL_ANY_INT
 #endif
 
-/* The same type as in CUDA's headers, which need not be there. Ranks on host memory accept only NULL. */
+/* The same type as in CUDA's headers, which are not needed. Ranks on host memory accept only NULL. */
 typedef struct CUstream_st* cudaStream_t;
 
 typedef struct ncclComm* ncclComm_t;
 #define NCCL_COMM_NULL NULL
 typedef struct ncclWindow_vidmem* ncclWindow_t;
 
-/* Names a communicator to be; carry its bytes from one rank to all others. It holds a secret: whoever has it
- * may join. Passed by value. */
+/* Names a future communicator. Carry its bytes from one rank to all others. The id holds a secret: any
+ * process that has the id may join. Passed by value. */
 #define NCCL_UNIQUE_ID_BYTES 128
 typedef struct {
   char internal[NCCL_UNIQUE_ID_BYTES];
@@ -91,7 +93,7 @@ typedef enum TUTTI_NCCL_ANY_INT {
   ncclMax = 2,
   ncclMin = 3,
   ncclAvg = 4,    /* sum, then divided by the rank count; integers truncate toward zero */
-  ncclNumOps = 5, /* from here on: made by ncclRedOpCreatePreMulSum */
+  ncclNumOps = 5, /* and above: made by ncclRedOpCreatePreMulSum */
   ncclMaxRedOp = 0x7fffffff
 } ncclRedOp_t;
 
@@ -112,9 +114,9 @@ typedef enum TUTTI_NCCL_ANY_INT { ncclScalarDevice = 0, ncclScalarHostImmediate 
 #define NCCL_SHRINK_ABORT 0x01
 #define NCCL_REVOKE_DEFAULT 0x00
 
-/* Grows at its end from version to version; `size` says how much of it the caller knows. Start from
- * NCCL_CONFIG_INITIALIZER. blocking and commName are used; the other fields are checked for their range and
- * have no effect. */
+/* Grows at its end from version to version; `size` tells which fields the caller knows. Start from
+ * NCCL_CONFIG_INITIALIZER. blocking and commName are used. The other fields must be in range and have no
+ * effect. */
 typedef struct ncclConfig_v23000 {
   size_t size;
   unsigned int magic;
@@ -174,54 +176,53 @@ NCCL_DECLARE_(const char*, ncclGetErrorString, (ncclResult_t result));
  * neither has failed, of the whole process. "" when there was none, never NULL. Valid until the calling
  * thread's next call of this function. */
 NCCL_DECLARE_(const char*, ncclGetLastError, (ncclComm_t comm));
-/* Nothing to reset; kept for programs that link to it. */
+/* Does nothing; kept for programs that link to it. */
 NCCL_DECLARE_(void, ncclResetDebugInit, (void));
 
 /* ---- communicators ------------------------------------------------------------------------------ */
 
-/* Makes an id and listens in this process for the ranks that will use it; it must live until they have
- * joined. */
+/* Makes an id. This process listens for the ranks that use the id, so it must live until all have joined. */
 NCCL_DECLARE_(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id));
 /* Joins as `rank` of `nranks`: blocks until all have joined or the set-up deadline has passed. In a group,
  * several ranks join at its end. On failure *comm is NULL. */
 NCCL_DECLARE_(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank));
-/* config may be NULL. With blocking = 0 it returns ncclInProgress and *comm may only be polled and aborted
- * until ncclCommGetAsyncError gives something else. */
+/* config may be NULL. With blocking = 0 the call returns ncclInProgress. Then *comm may only be polled and
+ * aborted until ncclCommGetAsyncError returns another result. */
 NCCL_DECLARE_(ncclResult_t, ncclCommInitRankConfig,
               (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t* config));
-/* All ranks are given the same 1 to nranks ids in the same order; the first one is used. */
+/* All ranks pass the same 1 to nranks ids in the same order. The first id is used. */
 NCCL_DECLARE_(ncclResult_t, ncclCommInitRankScalable,
               (ncclComm_t * comm, int nranks, int rank, int nId, ncclUniqueId* ids, ncclConfig_t* config));
-/* All ranks in this process: comms[0..ndev). devlist may be NULL: devices 0 to ndev - 1. On host
- * memory no device is looked at. */
+/* All ranks in this process: comms[0..ndev). devlist may be NULL: devices 0 to ndev - 1. Ranks on
+ * host memory ignore the devices. */
 NCCL_DECLARE_(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int* devlist));
 /* Collective on `comm`: ranks of one color form a new communicator, ordered by key, then by rank. Without a
- * color *newcomm is NULL. config NULL: as the parent's. */
+ * color *newcomm is NULL. config NULL: the parent's configuration. */
 NCCL_DECLARE_(ncclResult_t, ncclCommSplit,
               (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config));
-/* Collective on the ranks of `comm` that live and are not excluded, whether or not it has failed: they form a
- * new communicator in the order of their ranks. NCCL_SHRINK_ABORT ends what is under way first, without it
- * that is waited for. `comm` stays the caller's. */
+/* Collective on the live ranks of `comm` that are not excluded, even after an error. These ranks form a new
+ * communicator in the order of their ranks. NCCL_SHRINK_ABORT first ends operations in progress; without the
+ * flag the call waits for them. `comm` remains the caller's. */
 NCCL_DECLARE_(ncclResult_t, ncclCommShrink,
               (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm,
                ncclConfig_t* config, int shrinkFlags));
 /* An id for ncclCommGrow. */
 NCCL_DECLARE_(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* id));
-/* A new communicator of nRanks, of which the ranks of `comm` keep theirs: they call it with rank -1, one of
- * them with the id, the others with it or NULL; new ranks call it with comm NULL, the id and their rank. */
+/* Makes a communicator of nRanks ranks. The ranks of `comm` keep their numbers and pass rank -1. One of them
+ * passes the id; the others pass the id or NULL. New ranks pass comm NULL, the id and their rank. */
 NCCL_DECLARE_(ncclResult_t, ncclCommGrow,
               (ncclComm_t comm, int nRanks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
                ncclConfig_t* config));
-/* Ends what is under way, on all ranks; then only shrink, destroy and abort are legal. */
+/* Ends operations in progress on all ranks. Afterwards only shrink, destroy and abort are legal. */
 NCCL_DECLARE_(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags));
 /* Waits until everything issued on this rank is complete; only destroy and abort are legal afterwards. */
 NCCL_DECLARE_(ncclResult_t, ncclCommFinalize, (ncclComm_t comm));
-/* Finalizes if needed, then frees. The handle is dead even when an error is returned. Not collective. */
+/* Finalizes if needed, then frees. The handle is dead even after an error. Not collective. */
 NCCL_DECLARE_(ncclResult_t, ncclCommDestroy, (ncclComm_t comm));
-/* Wakes every wait on the communicator, on all ranks, with ncclRemoteError, then frees this rank's part. May
- * be called beside the thread that waits. */
+/* Wakes every wait on the communicator, on all ranks, with ncclRemoteError, then frees this rank's part.
+ * Another thread may be in a call on the communicator. */
 NCCL_DECLARE_(ncclResult_t, ncclCommAbort, (ncclComm_t comm));
-/* *asyncError = ncclSuccess, ncclInProgress, or what put the communicator in error. Does not block. */
+/* *asyncError = ncclSuccess, ncclInProgress, or the communicator's error. Does not block. */
 NCCL_DECLARE_(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* asyncError));
 NCCL_DECLARE_(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count));
 /* *device = -1: host memory. */
@@ -243,11 +244,11 @@ NCCL_DECLARE_(ncclResult_t, ncclCommMemStats, (ncclComm_t comm, ncclCommMemStat_
 
 /* ---- memory ------------------------------------------------------------------------------------- */
 
-/* Memory of the current device; without one host memory that ranks of this host reach without a copy,
- * 4096-byte aligned, zeroed. Local. */
+/* Memory of the current device. Without a device: host memory, zeroed and 4096-byte aligned, that ranks of
+ * this host read without a copy. Local. */
 NCCL_DECLARE_(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size));
 NCCL_DECLARE_(ncclResult_t, ncclMemFree, (void* ptr));
-/* A hint that the buffer will be used often. Local. */
+/* A hint that calls will use the buffer often. Local. */
 NCCL_DECLARE_(ncclResult_t, ncclCommRegister,
               (const ncclComm_t comm, void* buff, size_t size, void** handle));
 NCCL_DECLARE_(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle));
@@ -263,24 +264,24 @@ NCCL_DECLARE_(ncclResult_t, ncclCommWindowRegister,
 NCCL_DECLARE_(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win));
 NCCL_DECLARE_(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, void** outUserPtr));
 
-/* A sum whose operand of this rank is first multiplied by *scalar, for `comm` and `datatype` only. */
+/* Makes a sum in which this rank's operand is first multiplied by *scalar. For `comm` and `datatype` only. */
 NCCL_DECLARE_(ncclResult_t, ncclRedOpCreatePreMulSum,
               (ncclRedOp_t * op, void* scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
                ncclComm_t comm));
 NCCL_DECLARE_(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm));
 
 /* ---- collectives, point to point ----------------------------------------------------------------
- * P is the rank count. In place means that a rank's block lies where its result goes. */
+ * P is the rank count. In place: a rank's block lies where its result goes. */
 
 /* recvbuff[i] = op over ranks of sendbuff[i]. In place: sendbuff == recvbuff. */
 NCCL_DECLARE_(ncclResult_t, ncclAllReduce,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
                ncclComm_t comm, cudaStream_t stream));
-/* As ncclAllReduce, result at root only; recvbuff is ignored elsewhere. */
+/* Like ncclAllReduce, with the result at root only. Other ranks' recvbuff is ignored. */
 NCCL_DECLARE_(ncclResult_t, ncclReduce,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
                int root, ncclComm_t comm, cudaStream_t stream));
-/* root's sendbuff to every recvbuff; sendbuff is ignored elsewhere. */
+/* root's sendbuff to every recvbuff. Other ranks' sendbuff is ignored. */
 NCCL_DECLARE_(ncclResult_t, ncclBroadcast,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
                ncclComm_t comm, cudaStream_t stream));
@@ -308,8 +309,8 @@ NCCL_DECLARE_(ncclResult_t, ncclGather,
 NCCL_DECLARE_(ncclResult_t, ncclScatter,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
                ncclComm_t comm, cudaStream_t stream));
-/* A send meets the peer's receive of the same count and type, in call order. To itself a rank sends only in a
- * group that holds the matching receive. */
+/* A send matches the peer's receive of the same count and type, in call order. A rank may send to itself only
+ * in a group with the matching receive. */
 NCCL_DECLARE_(ncclResult_t, ncclSend,
               (const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                cudaStream_t stream));
@@ -335,23 +336,22 @@ NCCL_DECLARE_(ncclResult_t, ncclWaitSignal,
 
 /* ---- groups ------------------------------------------------------------------------------------- */
 
-/* Calls of this thread between start and end are issued together at the outermost end: communicators are set
- * up side by side, sends and receives progress at once, one thread may drive several ranks. Groups nest. A
- * call that fails inside is reported by itself and again by the end, and then nothing of the group was
- * issued. */
+/* Calls of this thread between start and end are issued together at the outermost end. Communicators are set
+ * up side by side, sends and receives progress together, and one thread may drive several ranks. Groups nest.
+ * If a call inside fails, both the call and the end return the error, and nothing of the group is issued. */
 NCCL_DECLARE_(ncclResult_t, ncclGroupStart, (void));
 NCCL_DECLARE_(ncclResult_t, ncclGroupEnd, (void));
-/* Ends the group without issuing anything; *simInfo says how long its collectives would take. */
+/* Ends the group without issuing anything. *simInfo gets the predicted time of its collectives. */
 NCCL_DECLARE_(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo));
 
 /* ---- parameters ---------------------------------------------------------------------------------
- * The NCCL_* variables that have a meaning here, as this process read them. Texts belong to the library: a
+ * The NCCL_* variables that this library uses, as this process read them. The library owns the texts: a
  * string is valid until the calling thread's next call of the same function. */
 
 typedef struct ncclParamHandle* ncclParamHandle_t;
 /* Errors: ncclInvalidArgument: no such parameter. */
 NCCL_DECLARE_(ncclResult_t, ncclParamBind, (ncclParamHandle_t * out, const char* key));
-/* Errors: ncclInvalidArgument: the value is no number, or does not fit the type. */
+/* Errors: ncclInvalidArgument: the value is not a number, or does not fit the type. */
 NCCL_DECLARE_(ncclResult_t, ncclParamGetI8, (ncclParamHandle_t h, int8_t* out));
 NCCL_DECLARE_(ncclResult_t, ncclParamGetI16, (ncclParamHandle_t h, int16_t* out));
 NCCL_DECLARE_(ncclResult_t, ncclParamGetI32, (ncclParamHandle_t h, int32_t* out));
@@ -365,7 +365,7 @@ NCCL_DECLARE_(ncclResult_t, ncclParamGetStr, (ncclParamHandle_t h, const char** 
 NCCL_DECLARE_(ncclResult_t, ncclParamGet, (ncclParamHandle_t h, void* out, int maxLen, int* len));
 NCCL_DECLARE_(ncclResult_t, ncclParamGetParameter, (const char* key, const char** value, int* valueLen));
 NCCL_DECLARE_(ncclResult_t, ncclParamGetAllParameterKeys, (const char*** table, int* tableLen));
-/* Writes all parameters to the log of NCCL_DEBUG, or to standard output without one. */
+/* Writes all parameters to the log of NCCL_DEBUG, or to standard output if there is no log. */
 NCCL_DECLARE_(void, ncclParamDumpAll, (void));
 
 #ifdef __cplusplus

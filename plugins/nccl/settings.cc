@@ -9,7 +9,7 @@
 namespace tutti::nccl {
 namespace {
 
-// Sorted.
+// Sorted by name.
 constexpr std::array<Parameter, 5> kParameters = {
     {{"NCCL_COMM_BLOCKING"}, {"NCCL_COMM_ID"}, {"NCCL_DEBUG"}, {"NCCL_DEBUG_FILE"}, {"NCCL_SOCKET_IFNAME"}}};
 

@@ -1,4 +1,4 @@
-// Settings: the NCCL_* variables that mean something to this plugin, read once. docs/nccl.md lists them all.
+// Settings: the NCCL_* variables that this plugin uses, read once. docs/nccl.md lists them all.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace tutti::nccl {
 
-/// NCCL_DEBUG: how much is written to the log; each level includes the ones before it.
+/// NCCL_DEBUG: how much goes to the log. Each level includes the levels before it.
 enum class LogLevel : int { kNone, kVersion, kWarn, kInfo };
 
 struct Settings {
@@ -19,19 +19,20 @@ struct Settings {
   std::string comm_id;                   ///< NCCL_COMM_ID: host:port where rank 0 hands out the unique id
 };
 
-/// Values that mean nothing are taken for absent, as NCCL takes them.
+/// Ignores values without a meaning, as NCCL does.
 Settings read_settings(const Environment& environment);
 
-/// This process's settings, read at the first use and kept: a C interface has nowhere else to keep them.
+/// This process's settings, read at the first use and kept, because a C interface has no other place for
+/// them.
 const Settings& settings();
 
-/// A variable that the plugin or the library below it reads, for ncclParamBind and its kin.
+/// A variable that the plugin or tutti reads, for ncclParamBind and the other parameter calls.
 struct Parameter {
   const char* name;
 };
 /// All of them, sorted by name.
 std::span<const Parameter> parameters();
-/// The value that the process was started with; "" where it is not set.
+/// The variable's value when the process started; "" if unset.
 std::string parameter_value(const Parameter& parameter);
 
 }  // namespace tutti::nccl

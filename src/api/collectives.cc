@@ -1,4 +1,4 @@
-// Exported functions that move data: argument checks, then issue.
+// Exported functions that move data: they check the arguments, then issue the call.
 #include <algorithm>
 
 #include "api/group.h"
@@ -9,7 +9,7 @@ using namespace tutti;  // NOLINT: this file is the border between the C names a
 
 static_assert(static_cast<int>(DataType::kBool) == TUTTI_BOOL && kDataTypeCount == TUTTI_TYPE_COUNT);
 static_assert(static_cast<int>(DataType::kFloat8E5M2) == TUTTI_FLOAT8_E5M2);
-// Every row of core/operators.h but the last, mulsum, has a constant.
+// Each row of core/operators.h has a constant, except the last row, mulsum.
 static_assert(operators::kCount == TUTTI_OP_COUNT + 1 && operators::value_of("mulsum") == TUTTI_OP_COUNT);
 static_assert(operators::value_of("sum") == TUTTI_SUM && operators::value_of("prod") == TUTTI_PROD &&
               operators::value_of("max") == TUTTI_MAX && operators::value_of("min") == TUTTI_MIN);
@@ -19,7 +19,7 @@ static_assert(static_cast<int>(Code::kInProgress) == TUTTI_IN_PROGRESS);
 
 namespace {
 
-/// What a C call says, before it is checked.
+/// The arguments of a C call, unchecked.
 struct Arguments {
   Collective collective;
   const void* send = nullptr;
@@ -34,7 +34,7 @@ Status bad_argument(const char* name, long long value, const char* rule) {
   return {Code::kInvalidArgument, format("argument %s is %lld: %s", name, value, rule)};
 }
 
-/// Turns type, op and root into a shape; everything that does not depend on the buffers.
+/// Turns type, op and root into a shape. Checks everything that does not depend on the buffers.
 Status make_shape(tutti_comm* handle, const Arguments& arguments, Call& call) {
   CallShape& shape = call.shape;
   if (tutti_type_bytes(arguments.type) == 0)
@@ -97,7 +97,7 @@ bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) {
   return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-/// What a call says besides buffers and count, in two words.
+/// Packs the arguments other than buffers and count into words that compare quickly.
 uint64_t pair(uint32_t low, uint32_t high) {
   return static_cast<uint64_t>(high) << 32 | low;
 }
@@ -108,7 +108,7 @@ uint64_t op_and_root(const Arguments& a) {
   return pair(static_cast<uint32_t>(a.op), static_cast<uint32_t>(a.root));
 }
 
-/// Whether this is the communicator's last collective again, on buffers that need no further check.
+/// Whether this call equals the communicator's last collective, so that its buffers need no further check.
 bool repeats(const tutti_comm* handle, const Arguments& a, tutti_stream_t stream) {
   if (!usable(handle)) return false;
   const tutti_comm::Repeat& last = handle->repeat;
@@ -124,7 +124,7 @@ bool repeats(const tutti_comm* handle, const Arguments& a, tutti_stream_t stream
   return !overlap(a.send, last.send_bytes, a.recv, last.recv_bytes);
 }
 
-/// A buffer that is used is there, and the rank can work on it.
+/// Checks that a buffer of more than 0 bytes exists and that the rank can work on it.
 Status check_buffer(const tutti_comm* handle, const char* name, const void* address, uint64_t bytes) {
   if (bytes == 0) return Status::ok();
   return address == nullptr ? null_argument(name) : handle->comm->check_pointer(name, address);
@@ -186,7 +186,7 @@ tutti_result_t guarded_call(tutti_comm* handle, Body&& body) noexcept {
   });
 }
 
-/// Out of line, so that the short path carries nothing of it.
+/// Out of line, to keep the short path small.
 [[gnu::noinline]] tutti_result_t collective_checked(const Arguments& arguments, tutti_comm* handle,
                                                     tutti_stream_t stream) noexcept {
   return guarded_call(handle, [&] { return check_and_issue(arguments, handle, stream); });
@@ -202,7 +202,7 @@ inline tutti_result_t collective(const Arguments& arguments, tutti_comm* handle,
   return collective_checked(arguments, handle, stream);
 }
 
-/// One side of a variable-count call, as the caller said it.
+/// One side of a variable-count call, as the caller passed it.
 struct Table {
   const char* counts_name;
   const size_t* counts;
@@ -212,11 +212,11 @@ struct Table {
 
 Status too_large(const std::string& what, uint64_t value, DataType type) {
   return {Code::kInvalidArgument,
-          format("argument %s is %llu: so many %zu-byte elements are more than the address space holds",
+          format("argument %s is %llu: the address space does not hold so many %zu-byte elements",
                  what.c_str(), static_cast<unsigned long long>(value), type_bytes(type))};
 }
 
-/// The blocks of one side of a variable-count call, in bytes; `total` counts their elements.
+/// The blocks of one side of a variable-count call, in bytes. `total` counts the elements.
 Status make_blocks(const Table& table, uint32_t ranks, DataType type, std::vector<Extent>& blocks,
                    uint64_t& total) {
   if (table.counts == nullptr) return null_argument(table.counts_name);
@@ -235,7 +235,7 @@ Status make_blocks(const Table& table, uint32_t ranks, DataType type, std::vecto
   return Status::ok();
 }
 
-/// all_gather_v and reduce_scatter_v: one side has one block, the other a table.
+/// all_gather_v and reduce_scatter_v: one side has one block, the other side has a table of blocks.
 Status variable_collective(const Arguments& arguments, const size_t* counts, const size_t* displacements,
                            tutti_comm* handle, tutti_stream_t stream) {
   TUTTI_TRY(check_ready(handle));
@@ -289,10 +289,9 @@ Status all_to_all_v(const void* send, const size_t* send_counts, const size_t* s
   TUTTI_TRY(check_buffer(handle, "send", send, sent));
   TUTTI_TRY(check_buffer(handle, "recv", recv, received));
   if (out[rank].bytes != in[rank].bytes) {
-    return {
-        Code::kInvalidArgument,
-        format("send_counts[%u] and recv_counts[%u] of rank %u differ: what it sends to itself it receives",
-               rank, rank, rank)};
+    return {Code::kInvalidArgument, format("send_counts[%u] and recv_counts[%u] of rank %u differ: a rank "
+                                           "receives as much from itself as it sends to itself",
+                                           rank, rank, rank)};
   }
   for (const Extent& source : out) {
     for (const Extent& target : in) {
@@ -302,7 +301,7 @@ Status all_to_all_v(const void* send, const size_t* send_counts, const size_t* s
       }
     }
   }
-  // Peers in an order of each rank's own, so that not all send to the same one at once.
+  // Each rank starts at another peer, so that the ranks do not all send to the same peer at once.
   for (uint32_t i = 0; i < ranks; ++i) {
     const uint32_t to = (rank + i) % ranks;
     const uint32_t from = (rank + ranks - i) % ranks;
@@ -420,7 +419,7 @@ TUTTI_API tutti_result_t tutti_all_to_all_v(const void* send, const size_t* send
 
 TUTTI_API tutti_result_t tutti_send(const void* send, size_t count, tutti_type_t type, int peer, int tag,
                                     tutti_comm_t* comm, tutti_stream_t stream) noexcept {
-  // A send only reads its buffer; messages of both directions share one type.
+  // Const is cast away because messages of both directions share one type. A send only reads its buffer.
   return guarded_call(comm, [&] {
     return point_to_point(const_cast<void*>(send), count, type, peer, tag, true, comm, stream);
   });

@@ -1,5 +1,5 @@
-// Exported functions about the library, communicators, streams and memory. Each is a few lines around its
-// checks.
+// Exported functions about the library, communicators, streams and memory. Each checks its arguments and
+// calls the library.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -24,7 +24,7 @@ UniqueId id_of(const tutti_unique_id_t& id) {
   return result;
 }
 
-/// The calls that queued operations on streams have returned long ago: what failed is said here.
+/// Calls that queued operations on streams have already returned. So this call reports their failures.
 Status finalize_comm(tutti_comm* handle) {
   wait_for_queue(handle);
   Status failure;
@@ -37,7 +37,7 @@ Status finalize_comm(tutti_comm* handle) {
   return failure;
 }
 
-/// All ranks side by side; none where one fails.
+/// Creates all ranks side by side. If one fails, none remains.
 Status create_ranks(tutti_comm** comms, int rank_count, Process& process, const UniqueId& id,
                     const tutti_config_t* config) {
   std::fill_n(comms, rank_count, nullptr);
@@ -68,8 +68,8 @@ Status create_ranks(tutti_comm** comms, int rank_count, Process& process, const 
   return started ? *failed : started;
 }
 
-/// Its set-up ends, and that of a communicator which is being made from it; the thread that runs its own has
-/// ended: from then on it is known whether there is a communicator.
+/// Stops the handle's set-up, and the set-up of a communicator that a call makes from it. Waits for the
+/// set-up thread: afterwards `comm` is final.
 void end_setup(tutti_comm* handle) {
   handle->setup_stop->stop();
   if (handle->setup.joinable()) handle->setup.join();
@@ -78,7 +78,7 @@ void end_setup(tutti_comm* handle) {
 Status destroy_comm(tutti_comm* handle) {
   Status failure;
   {
-    // An abort by another thread may end this wait: then the handle is the other's.
+    // An abort by another thread may end this wait. The other thread then frees the handle.
     const HandleRef hold(handle);
     if (!hold) return no_handle(handle);
     TUTTI_TRY(bootstrap_process().status());
@@ -100,7 +100,7 @@ Status abort_comm(tutti_comm* handle) {
     handle->comm->abort();
     handle->comm->shrink().stop();
   }
-  // The other thread's call sees the alert in its next poll; it returns before the memory goes.
+  // The other thread's call sees the alert in its next poll, and returns before the memory is freed.
   wait_until_left(handle);
   if (handle->comm != nullptr) {
     wait_for_queue(handle);
@@ -110,18 +110,19 @@ Status abort_comm(tutti_comm* handle) {
   return Status::ok();
 }
 
-/// Of calls that need no communicator: a program may make them, and then fork its ranks.
+/// For calls that need no communicator. A program may make such calls and fork its ranks afterwards.
 Status check_not_forked() {
   return Process::in_forked_child() ? Process::forked() : Status::ok();
 }
 
-/// A live host stream, of this process: in a forked child nobody completes what it holds.
+/// Checks for a live host stream that belongs to this process. A forked child has no thread to complete its
+/// operations.
 Status check_own_stream(tutti_host_stream* stream) {
   TUTTI_TRY(check_host_stream(tutti_stream_host(stream)));
   return check_not_forked();
 }
 
-/// What async_error reports, as a status.
+/// The result of tutti_comm_async_error, as a status.
 Status health(const tutti_comm* handle) {
   switch (handle->state.load(std::memory_order_acquire)) {
     case tutti_comm::State::kCreating: return {Code::kInProgress, "the communicator is being created"};
@@ -130,13 +131,13 @@ Status health(const tutti_comm* handle) {
   }
 }
 
-/// Memory that is to be registered.
+/// Checks memory that the caller wants to register.
 Status check_extent(const void* buffer, size_t bytes) {
   if (buffer == nullptr) return null_argument("buffer");
   if (bytes == 0) return {Code::kInvalidArgument, "argument bytes is 0: there is nothing to register"};
   if (bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(buffer)) {
     return {Code::kInvalidArgument,
-            format("argument bytes is %zu: from buffer %p on there is no such room", bytes, buffer)};
+            format("argument bytes is %zu: a buffer at %p cannot be so long", bytes, buffer)};
   }
   return Status::ok();
 }
@@ -147,7 +148,7 @@ Status register_memory(tutti_comm* handle, void* buffer, size_t bytes, tutti_reg
   TUTTI_TRY(handle->comm->check_pointer("buffer", buffer));
   if (in_group()) return {Code::kInvalidUsage, "tutti_memory_register cannot be called inside a group"};
   handle->repeat.valid = false;
-  // All that can fail before the ranks agree.
+  // Everything that can fail happens before the ranks agree.
   auto made = std::make_unique<tutti_registered_memory>();
   tutti_registered_memory* const fresh = made.get();
   decltype(handle->registrations) registered;
@@ -230,7 +231,8 @@ TUTTI_API tutti_result_t tutti_host_stream_destroy(tutti_host_stream_t* stream) 
 TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) noexcept {
   return guarded([&]() -> Status {
     if (id == nullptr) return null_argument("id");
-    // Also where its settings are refused: those that get the id learn why from tutti_comm_create.
+    // Makes an id even when the settings are refused: the ranks that get the id then learn the reason from
+    // tutti_comm_create.
     auto process = bootstrap_process();
     TUTTI_TRY(process.status());
     auto made = (*process)->make_id(true);

@@ -130,7 +130,7 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
   tutti_comm* handle = acquire_handle();
   if (nonblocking) {
     const Status started =
-        start_thread(handle->setup, "the thread that sets a communicator up", [=, process = *process] {
+        start_thread(handle->setup, "the set-up thread of a communicator", [=, process = *process] {
           static_cast<void>(
               create_into(handle, *process, id, rank_count, rank, options, handle->setup_stop.get()));
         });
@@ -146,7 +146,7 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
   const Status created = create_into(handle, **process, id, rank_count, rank, options, stop);
   if (!created) {
     recycle_handle(handle);
-    // What the set-up itself has seen of that is a connection that closed.
+    // The set-up itself only saw a closed connection.
     if (parent != nullptr && !check_handle(parent)) return aborted_meanwhile();
     return created;
   }

@@ -1,4 +1,4 @@
-// Creating a communicator behind a handle: shared by all calls that make one.
+// Creates a communicator behind a handle. All calls that make a communicator share this.
 #pragma once
 
 #include "api/handle.h"
@@ -8,36 +8,36 @@
 
 namespace tutti {
 
-/// The process, unless this is a forked child of it.
+/// Returns the process. Errors: kInvalidUsage (a forked child), or the reason why the settings are refused.
 Result<Process*> original_process();
-/// The same, also where the settings of the process are refused: it can meet. Errors: kSystemError,
-/// kInvalidUsage (a forked child).
+/// The same, but also when the process's settings are refused: such a process can still join a bootstrap.
+/// Errors: kSystemError, kInvalidUsage (a forked child).
 Result<Process*> bootstrap_process();
 
-/// The fields of the caller's struct that its size covers, the process's settings for the rest. Errors:
-/// kInvalidArgument, kUnsupported.
+/// Reads the fields that the size of the caller's struct covers. Other fields come from the process's
+/// settings. Errors: kInvalidArgument, kUnsupported.
 Status read_comm_config(const tutti_config_t* given, const Config& config, CommOptions& options,
                         bool& nonblocking);
 
-/// What read_comm_config says of it, before anybody is told that there will be a communicator.
+/// The same checks as read_comm_config, before any other rank expects this communicator.
 Status check_comm_config(const tutti_config_t* given, const Config& config);
 
-/// What a communicator that is made from another one gets by default.
+/// The default configuration of a communicator that is made from `comm`.
 tutti_config_t inherited_config(const Communicator& comm);
 
-/// That the communicator which a call makes another one from is dead by now.
+/// The error of a call whose parent communicator another thread has aborted.
 Status aborted_meanwhile();
 
-/// Tells the others that this rank, which cannot take part, need not be waited for. Blocks for some seconds
-/// at most.
+/// Tells the other ranks that this rank cannot take part, so that they do not wait for it. Blocks for a few
+/// seconds at most.
 void decline(Process& process, const UniqueId& id, int rank_count, int rank, const Status& why);
 
-/// Creates the communicator behind `handle` and sets its state. Blocks, until `stop` ends it.
+/// Creates the communicator behind `handle` and sets its state. Blocks until done or until `stop` ends it.
 Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,
                    const CommOptions& options, BootstrapStop* stop);
 
-/// tutti_comm_create. kInProgress: it goes on in a thread of the handle. `parent`: the communicator that the
-/// caller is in meanwhile, whose abort ends this too; or null.
+/// tutti_comm_create. kInProgress: the set-up continues in a thread of the handle. `parent` (may be null):
+/// the communicator in use by the caller; aborting the parent also ends this set-up.
 Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, int rank,
                    const tutti_config_t* config, const tutti_comm* parent = nullptr);
 

@@ -14,7 +14,7 @@
 namespace tutti {
 namespace {
 
-/// A stream that a group's calls of a communicator name.
+/// A stream that the group's calls on a communicator name.
 struct Named {
   tutti_comm* handle = nullptr;
   tutti_stream_t stream{};
@@ -23,18 +23,20 @@ struct Named {
 struct Group {
   Status spoiled;
   std::vector<Work> work;
-  std::vector<Named> named;  ///< each once, in the order of the calls
+  std::vector<Named> named;  ///< each stream once, in the order of the calls
 };
 
 Group& group() {
   return KeptByThread<Group>::get();
 }
 
-/// A communicator's part of a group. For the streams that its calls name they are one operation: it begins
-/// when all streams have come to it, and all go on when it has ended. It runs on the first.
+/// A communicator's part of a group. On the streams that its calls name, the part is one operation. The
+/// operation begins when all streams have reached it, and all streams continue when it has ended. It runs on
+/// the first stream.
 struct Part {
   explicit Part(tutti_comm* handle) : hold(handle) {}
-  HandleRef hold;  ///< until its calls are done: its abort does not wait for the others'
+  HandleRef
+      hold;  ///< until this communicator's calls are done: an abort does not wait for other communicators
   std::vector<tutti_stream_t> streams;
 };
 using Parts = std::map<tutti_comm*, Part>;
@@ -48,13 +50,14 @@ bool same_stream(tutti_stream_t a, tutti_stream_t b) {
   return a.kind == b.kind && a.handle == b.handle;
 }
 
-/// Calls of ranks of one communicator that are launched together, one of each.
+/// Calls that are launched together: at most one for each rank of one communicator.
 class Launches {
  public:
   bool holds(const tutti_comm* handle) const {
     return std::find(handles_.begin(), handles_.end(), handle) != handles_.end();
   }
-  /// Whether it can be added: its rank runs on a device, is of the same communicator, and has none here.
+  /// Whether the rank's call can be added: the rank runs on a device, belongs to the same communicator, and
+  /// has no call here yet.
   bool takes(const tutti_comm* handle) const {
     if (handle->comm->device() == nullptr || holds(handle)) return false;
     return handles_.empty() || handles_.front()->comm->device()->is_same_as(*handle->comm->device());
@@ -72,7 +75,8 @@ class Launches {
     launched_.push_back(&comm);
     return Status::ok();
   }
-  /// `has_begun`: true where any is under way, whatever is returned; else left as it was.
+  /// Sets `has_begun` if any operation is under way, even when the result is an error. Otherwise leaves it
+  /// unchanged.
   Status launch(bool& has_begun) const {
     if (operations_.empty()) return Status::ok();
     const Status launched = contained([&] { return launched_.front()->device()->launch(operations_); });
@@ -85,12 +89,12 @@ class Launches {
  private:
   std::vector<tutti_comm*> handles_;
   std::vector<DeviceOperation> operations_;
-  std::vector<Communicator*> launched_;  ///< whose operations these are
+  std::vector<Communicator*> launched_;  ///< the communicators of `operations_`
 };
 
-/// Queues calls on CUDA streams, in call order on each stream and of each rank. Those of one communicator's
-/// ranks are launched together, for they wait for each other: in a stream that ranks share, a call goes with
-/// that of the first of them, ahead of calls of other communicators in between.
+/// Queues calls on CUDA streams, in call order for each stream and each rank. The calls of one communicator's
+/// ranks wait for each other, so they are launched together. In a stream that ranks share, such a call moves
+/// ahead to the communicator's first call, past calls of other communicators.
 class StreamCalls {
  public:
   explicit StreamCalls(std::vector<const Work*> work) : work_(std::move(work)), issued_(work_.size()) {
@@ -99,7 +103,7 @@ class StreamCalls {
     }
   }
 
-  /// `has_begun`: as for Launches.
+  /// `has_begun`: see Launches.
   Status issue(bool& has_begun) {
     for (size_t first = 0; first < work_.size(); ++first) {
       if (issued_[first]) continue;
@@ -124,7 +128,7 @@ class StreamCalls {
     }
   }
 
-  /// The first call that is left, and those that go with it.
+  /// Issues the first remaining call and the calls that are launched with it.
   Status issue_with(size_t first, bool& has_begun) {
     Launches launches;
     std::vector<const Work*> passed;
@@ -144,7 +148,7 @@ class StreamCalls {
     return launches.launch(has_begun);
   }
 
-  /// Whether a call may go ahead of those that it has passed, with the launch on these streams.
+  /// Whether the call may move ahead of the calls in `passed`, into a launch on `streams`.
   static bool may_pass(const Work& work, const std::vector<const Work*>& passed,
                        const std::vector<tutti_stream_t>& streams) {
     const auto is_its_own = [&](tutti_stream_t stream) { return same_stream(stream, work.stream); };
@@ -165,7 +169,7 @@ class StreamCalls {
   std::map<tutti_comm*, size_t> ranks_;  ///< of the same communicator, in this group
 };
 
-/// A group's sends to the own rank meet its receives from it, in call order.
+/// Checks that a group's sends to the own rank match its receives from the own rank, in call order.
 Status check_self_messages(const MessageCall& call, uint32_t rank) {
   for (const auto& [send, receive] : self_pairs(call.messages, rank)) {
     const bool match = send != nullptr && receive != nullptr && send->bytes == receive->bytes &&
@@ -175,20 +179,21 @@ Status check_self_messages(const MessageCall& call, uint32_t rank) {
       return message == nullptr ? std::string("none") : describe_message(*message);
     };
     return {Code::kInvalidUsage,
-            format("rank %u sends to itself in a group: a send is %s, the recv that it meets is %s; such a "
-                   "send needs its recv, of the same count, type and tag, in the same group",
+            format("rank %u sends to itself in a group: a send is %s, its recv is %s; such a send "
+                   "needs a recv of the same count, type and tag in the same group",
                    rank, described(send).c_str(), described(receive).c_str())};
   }
   return Status::ok();
 }
 
-/// Within a group messages of one peer and direction meet in order of tag, then of call.
+/// In a group, messages of one peer and direction match in order of tag, then in call order.
 void sort_by_tag(MessageCall& call) {
   std::stable_sort(call.messages.begin(), call.messages.end(),
                    [](const Message& a, const Message& b) { return a.tag < b.tag; });
 }
 
-/// One communicator's blocking work of a group, driven step by step beside the others'.
+/// One communicator's blocking work in a group. The thread drives it step by step, in turn with other
+/// communicators.
 struct Runner {
   tutti_comm* handle;
   HandleRef hold;
@@ -198,7 +203,7 @@ struct Runner {
   Status status = {};
 
   bool done() const { return next >= queue.size(); }
-  /// Its communicator may go from here on.
+  /// From here on the communicator may be freed.
   void end(const Status& how) {
     status = how;
     running = false;
@@ -206,7 +211,7 @@ struct Runner {
     hold.release();
   }
 
-  /// Moves on; true when anything happened.
+  /// Advances. Returns true when anything happened.
   bool step() {
     bool moved = true;
     const Status stepped = handle->comm->guard(true, [&] {
@@ -228,7 +233,7 @@ struct Runner {
   bool advance() {
     Communicator& comm = *handle->comm;
     if (!status) {
-      // The others go on meanwhile: it may be their ranks that use this one's buffers.
+      // The other runners continue meanwhile: their ranks may be the ones that use these buffers.
       if (!comm.buffers_are_free()) return false;
       end(status);
       return true;
@@ -253,8 +258,8 @@ struct Runner {
   }
 };
 
-/// Begins the first calls of the ranks of one communicator on devices, `first` and those behind it. Where one
-/// cannot be made none is.
+/// Begins the first calls of `first` and of the ranks in `others` that belong to the same communicator on
+/// devices. If one call cannot be made, none begins.
 void begin_with(Runner& first, std::span<Runner> others) {
   Launches launches;
   std::vector<Runner*> begun = {&first};
@@ -273,7 +278,7 @@ void begin_with(Runner& first, std::span<Runner> others) {
   bool has_begun = false;
   if (status) status = launches.launch(has_begun);
   for (Runner* runner : begun) {
-    // What runs all the same is waited for: its communicator has the error.
+    // An operation that was launched despite the error is still waited for. Its communicator has the error.
     runner->status = runner->handle->comm->has_error() ? Status::ok() : status;
   }
 }
@@ -285,7 +290,8 @@ void begin_on_devices(std::span<Runner> runners) {
   }
 }
 
-/// Until all progress threads are done: none of the calls begins before. One that is aborted meanwhile ends.
+/// Waits until all progress threads are idle: no call of the group begins earlier. A communicator that is
+/// aborted meanwhile drops out.
 void wait_for_queues(std::span<Runner> runners) {
   for (Waiter waiter(WaitMode::kYield);; waiter.pause()) {
     bool waits = false;
@@ -340,7 +346,7 @@ void name(Group& all, const Named& named) {
   if (!is_known) all.named.push_back(named);
 }
 
-/// Adds the communicator, if it is new, and the stream to the parts of a group.
+/// Adds the stream to the communicator's part of a group, and the communicator if it is new.
 Status take_part(const Named& named, Parts& parts) {
   Part& part = parts.try_emplace(named.handle, named.handle).first->second;
   if (!part.hold) return no_handle(named.handle);
@@ -349,15 +355,15 @@ Status take_part(const Named& named, Parts& parts) {
   if (!part.streams.empty() && part.streams.front().kind != named.stream.kind) {
     return {Code::kInvalidUsage,
             format("a group mixes blocking calls, host streams and CUDA streams of rank %u of one "
-                   "communicator: these calls are one operation, so give all of them streams of one kind, or "
-                   "TUTTI_BLOCKING, or make a group of each kind",
+                   "communicator: these calls are one operation, so give all of them streams of one kind or "
+                   "TUTTI_BLOCKING, or open one group for each kind",
                    named.handle->comm->rank())};
   }
   part.streams.push_back(named.stream);
   return Status::ok();
 }
 
-/// Makes a call one of its communicator's part.
+/// Gives a call the streams of its communicator's part.
 Status prepare(Work& work, const Parts& parts) {
   const std::vector<tutti_stream_t>& streams = parts.at(work.handle).streams;
   work.stream = streams.front();
@@ -368,8 +374,9 @@ Status prepare(Work& work, const Parts& parts) {
   return check_self_messages(call, work.handle->comm->rank());
 }
 
-/// The first CUDA stream of each communicator waits for the others, or they for it. Not in between: a stream
-/// may carry another rank's call, which this one's waits for.
+/// Before the calls, the first CUDA stream of each communicator waits for the communicator's other streams;
+/// after the calls, the other streams wait for the first. No such wait stands between the calls, because a
+/// stream may also carry a call of another rank, for which this rank's call waits.
 Status order_streams(const Parts& parts, bool before) {
   Status failure;
   for (const auto& [handle, part] : parts) {
@@ -381,14 +388,15 @@ Status order_streams(const Parts& parts, bool before) {
     const Status ordered =
         before ? handle->comm->order_streams(others, one) : handle->comm->order_streams(one, others);
     if (failure.is_ok()) failure = ordered;
-    // Behind the calls each communicator's streams are ordered that can be.
+    // After the calls, one failure does not stop the ordering of the remaining communicators.
     if (before) TUTTI_TRY(failure);
   }
   return failure;
 }
 
-/// Ranks may mix sends and collectives in different orders inside a group: all run the messages first. What
-/// blocks is left for the end, in `blocking`. `has_begun`: a stream has some, whatever is returned.
+/// Inside a group, ranks may mix messages and collectives in different orders, so all ranks run messages
+/// first. Blocking calls are left in `blocking`, for the end. Sets `has_begun` if any stream holds an
+/// operation, even when the result is an error.
 Status issue_on_streams(std::vector<Work>& all, std::vector<Work>& blocking, bool& has_begun) {
   for (const bool messages_first : {true, false}) {
     std::vector<const Work*> on_devices;
@@ -458,7 +466,7 @@ Result<double> predict_group_us() {
     if (call == nullptr || call->blocks != nullptr) {
       return Status(
           Code::kUnsupported,
-          "sends, receives and variable-count calls have no predicted time: predict a group without");
+          "sends, receives and variable-count calls have no predicted time: leave them out of the group");
     }
     const HandleRef hold(work.handle);
     if (!hold) return no_handle(work.handle);
@@ -485,9 +493,9 @@ Status group_end() {
   std::vector<Work> blocking;
   bool has_begun = false;
   const Status issued = contained([&] { return issue_on_streams(all.work, blocking, has_begun); });
-  // The other ranks' groups are whole, and wait for the rest of this one.
+  // The groups of the other ranks are complete. Those ranks would wait for the rest of this group.
   if (!issued && has_begun) fail_all(parts, issued);
-  // What is queued holds the other streams up, whatever has failed.
+  // Other streams must wait for queued operations even after a failure.
   const Status ordered = order_streams(parts, false);
   TUTTI_TRY(issued);
   TUTTI_TRY(ordered);

@@ -21,7 +21,7 @@ HandlePool<tutti_comm>& handle_pool() {
   return *pool;
 }
 
-/// What tutti_last_error gives in the calling thread.
+/// The text that tutti_last_error returns in the calling thread.
 std::string& last_error_text() {
   return KeptByThread<std::string, struct LastErrorText>::get();
 }
@@ -39,7 +39,7 @@ tutti_result_t report(const Status& status) noexcept {
     text.clear();
     text.assign(status.text());
   } catch (...) {
-    // Without memory there is the code alone.
+    // Without memory for the text, only the code remains.
   }
   return static_cast<tutti_result_t>(status.code());
 }
@@ -67,7 +67,8 @@ void wait_until_left(const tutti_comm* handle) {
 
 HandleRef::HandleRef(const tutti_comm* handle) {
   if (handle == nullptr) return;
-  // Counted first, then looked at: whoever closes the handle either is seen here or sees this call.
+  // Counts first and checks afterwards. Either this thread sees that the handle is closed, or the closing
+  // thread sees this call.
   handle->holds.fetch_add(1);
   handle_ = handle;
   if (handle->magic.load() != tutti_comm::kLive) release();
@@ -138,7 +139,7 @@ Status check_ready(const tutti_comm* handle) {
   TUTTI_TRY(check_made(handle));
   if (handle->state.load(std::memory_order_relaxed) == tutti_comm::State::kFinalized) {
     return {Code::kInvalidUsage,
-            "the communicator is finalized: it takes no operation any more; ask it, destroy it or abort it"};
+            "the communicator is finalized and takes no more operations: query, destroy or abort it"};
   }
   return Status::ok();
 }

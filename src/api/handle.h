@@ -1,4 +1,4 @@
-// What stands behind a tutti_comm_t*, and the one way from C into the library and back.
+// The object behind a tutti_comm_t*, and the only way from C into the library and back.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,11 @@
 #include "core/result.h"
 #include "tutti/tutti.h"
 
-/// What a caller holds of registered memory.
+/// A caller's handle of registered memory.
 struct tutti_registered_memory {
-  uint32_t number = 0;  ///< in its communicator
+  uint32_t number = 0;  ///< unique in its communicator
 };
 
-/// A communicator's handle; they are kept in a HandlePool.
 struct tutti_comm {
   static constexpr uint64_t kLive = 0x7475747469636f6d;
 
@@ -30,10 +29,10 @@ struct tutti_comm {
   std::atomic<State> state{State::kCreating};
   std::unique_ptr<tutti::Communicator> comm;
   std::unique_ptr<tutti::ProgressThread> progress;
-  bool has_host_tasks = false;    ///< progress may hold operations of host streams
-  std::atomic<uint32_t> busy{0};  ///< the thread that uses the communicator is in a call: see CallGuard
-  mutable std::atomic<uint32_t> holds{0};  ///< others that need it to stay: see HandleRef
-  /// The last collective, as the caller said it: its arguments were found right and its plan is bound.
+  bool has_host_tasks = false;             ///< progress may hold operations of host streams
+  std::atomic<uint32_t> busy{0};           ///< 1 while the communicator's thread is in a call: see CallGuard
+  mutable std::atomic<uint32_t> holds{0};  ///< calls that need the handle to stay: see HandleRef
+  /// The arguments of the last collective. They were valid, and its plan is bound.
   struct Repeat {
     bool valid = false;
     bool in_place = false;
@@ -46,23 +45,23 @@ struct tutti_comm {
     uint64_t recv_place = 0;
   };
   Repeat repeat;
-  /// Deadline of what is issued now (tutti_comm_set_timeout); 0: the config's.
+  /// Deadline of operations issued from now on (tutti_comm_set_timeout). 0: the deadline of the config.
   uint64_t timeout_ms = 0;
   tutti::Status setup_failure;
   std::thread setup;
-  /// Of its own set-up, and, once it is ready, of that of a communicator that a call is making from it.
+  /// Stops this communicator's set-up. Once the communicator is ready, stops the set-up of a communicator
+  /// that a call makes from it.
   std::unique_ptr<tutti::BootstrapStop> setup_stop;
   struct Premul {
     tutti::DataType type;
     uint64_t bits;
-    const void* scalar = nullptr;  ///< in device memory: read by each operation; else in `bits`
+    const void* scalar = nullptr;  ///< in device memory, read by each operation; null: use `bits`
   };
   std::map<int, Premul> premul_ops;
   int next_premul_op = TUTTI_OP_COUNT;
   std::map<tutti_registered_memory*, std::unique_ptr<tutti_registered_memory>> registrations;
 };
 
-/// A host stream's handle; they are kept in a HandlePool.
 struct tutti_host_stream {
   static constexpr uint64_t kLive = 0x7475747469737472;
   std::atomic<uint64_t> magic{0};
@@ -71,10 +70,11 @@ struct tutti_host_stream {
 
 namespace tutti {
 
-/// Keeps the text for tutti_last_error and gives the code.
+/// Keeps the text for tutti_last_error and returns the code.
 tutti_result_t report(const Status& status) noexcept;
 
-/// Runs the body of one exported function: catches everything, maps to a code, keeps the text.
+/// Runs the body of one exported function: catches every exception, maps the status to a code, keeps the
+/// text.
 template <class Body>
 tutti_result_t guarded(Body&& body) noexcept {
   const Status status = contained(body);
@@ -83,46 +83,45 @@ tutti_result_t guarded(Body&& body) noexcept {
   return report(status);
 }
 
-/// A fresh handle in state kCreating.
 tutti_comm* acquire_handle();
-/// The handle is dead from here on: no call enters any more. False when it was dead already.
+/// Closes the handle: no new call can enter. False when the handle was already closed.
 bool close_handle(tutti_comm* handle);
-/// Waits until the calls that were inside when the handle was closed have left.
+/// Waits until all calls that entered before the handle was closed have returned.
 void wait_until_left(const tutti_comm* handle);
-/// Frees what is behind the handle, which nobody else uses.
+/// Frees everything behind the handle. No other thread may use the handle.
 void recycle_handle(tutti_comm* handle);
 
-/// A fresh handle of a host stream.
 tutti_host_stream* acquire_stream();
-/// The handle is dead from here on. False when it was dead already.
+/// Closes the handle. False when the handle was already closed.
 bool close_stream(tutti_host_stream* handle);
-/// For a handle that was closed, and whose stream is idle.
+/// Recycles a closed handle whose stream is idle.
 void recycle_stream(tutti_host_stream* handle);
 
-/// That the handle, which may be null, names no communicator.
+/// The error for a handle, possibly null, that names no communicator.
 Status no_handle(const tutti_comm* handle);
-/// Ok when the handle names a communicator that exists (in whatever state).
+/// Ok when the handle names a communicator, in any state.
 Status check_handle(const tutti_comm* handle);
-/// Ok when there is a communicator to ask: ready or finalized, not in a forked child.
+/// Ok when the communicator is ready or finalized, and this is not a forked child.
 Status check_made(const tutti_comm* handle);
-/// Ok when operations may be issued on it: made and not finalized.
+/// Ok when operations may be issued: ready and not finalized.
 Status check_ready(const tutti_comm* handle);
 
-/// The thread that uses the communicator is in a call: while it lives, an abort by another thread waits
-/// before it frees anything. On the short path, so it costs no more than a store: whoever closes the handle
-/// makes this thread's stores visible from outside (process_barrier), and then either sees this call or was
-/// seen by it. One at a time.
+/// Marks that the communicator's thread is in a call: an abort by another thread waits before it frees
+/// anything. One guard at a time.
+/// On the short path, so it costs one store and no barrier. The closing thread makes this thread's stores
+/// visible (process_barrier). Then either the closing thread sees this call, or this call sees that the
+/// handle is closed.
 class CallGuard {
  public:
   explicit CallGuard(tutti_comm* handle) : handle_(begin(handle) ? handle : nullptr) {}
-  /// Of a call that has begun.
+  /// Adopts a call that `begin` has marked.
   CallGuard(tutti_comm* handle, std::adopt_lock_t /*begun*/) : handle_(handle) {}
   ~CallGuard() {
     if (handle_ != nullptr) end(handle_);
   }
   CallGuard(const CallGuard&) = delete;
   CallGuard& operator=(const CallGuard&) = delete;
-  /// False: no_handle.
+  /// False: return no_handle.
   explicit operator bool() const { return handle_ != nullptr; }
 
   static bool begin(tutti_comm* handle) {
@@ -144,14 +143,14 @@ class CallGuard {
   tutti_comm* handle_;
 };
 
-/// The same for any thread, and for any number of them.
+/// Keeps the handle like CallGuard, but in any thread and any number of times.
 class HandleRef {
  public:
   explicit HandleRef(const tutti_comm* handle);
   HandleRef(HandleRef&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   HandleRef& operator=(HandleRef&& other) = delete;
   ~HandleRef() { release(); }
-  /// False: no_handle.
+  /// False: return no_handle.
   explicit operator bool() const { return handle_ != nullptr; }
   void release() {
     if (handle_ != nullptr) std::exchange(handle_, nullptr)->holds.fetch_sub(1, std::memory_order_release);
@@ -161,8 +160,7 @@ class HandleRef {
   const tutti_comm* handle_ = nullptr;
 };
 
-/// As `guarded`, for the body of an exported function about a communicator, which stays until it has
-/// returned.
+/// Like `guarded`, for a function about a communicator. The communicator stays until the body returns.
 template <class Body>
 tutti_result_t guarded_on(const tutti_comm* handle, Body&& body) noexcept {
   return guarded([&]() -> Status {
@@ -171,14 +169,14 @@ tutti_result_t guarded_on(const tutti_comm* handle, Body&& body) noexcept {
   });
 }
 
-/// What check_ready finds out, for the short path: inside CallGuard.
+/// check_ready for the short path, inside a CallGuard.
 inline bool usable(const tutti_comm* handle) {
   return handle->state.load(std::memory_order_acquire) == tutti_comm::State::kReady &&
          handle->comm->process().is_original();
 }
 
-/// Makes an operator on a ready communicator: its scalar is read now, or, `by_place`, from where it is by the
-/// device that runs each operation.
+/// Makes an operator on a ready communicator. Reads the scalar now. With `by_place`, the device reads the
+/// scalar at its address in each operation.
 Status create_premul_sum(tutti_comm* handle, const void* scalar, tutti_type_t type, bool by_place,
                          tutti_op_t& op);
 

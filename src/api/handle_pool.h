@@ -1,5 +1,5 @@
-// HandlePool: handles that C callers hold. They are recycled, oldest first, and never given back to the
-// system, so that the use of a dead one is noticed instead of crashing.
+// HandlePool: handles that C callers hold. The pool recycles handles, oldest first, and never frees them. So
+// the use of a dead handle is an error instead of a crash.
 #pragma once
 
 #include <deque>
@@ -10,7 +10,7 @@ namespace tutti {
 template <class Handle>
 class HandlePool {
  public:
-  /// A new handle, or one that has rested long enough.
+  /// Returns a new handle, or a handle that has rested long enough.
   Handle* take() {
     {
       const std::scoped_lock lock(mutex_);
@@ -22,14 +22,14 @@ class HandlePool {
     }
     return new Handle;
   }
-  /// The caller has marked it dead and emptied it.
+  /// Takes a handle that the caller has emptied and marked dead.
   void rest(Handle* handle) {
     const std::scoped_lock lock(mutex_);
     resting_.push_back(handle);
   }
 
  private:
-  // A handle rests for this many others before it is used again: so long is its misuse noticed.
+  // A handle rests until this many later handles rest too. Misuse of a dead handle is noticed for that long.
   static constexpr size_t kQuarantine = 256;
 
   std::mutex mutex_;

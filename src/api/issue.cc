@@ -13,10 +13,10 @@ Work make_work(tutti_comm* handle, tutti_stream_t stream, std::variant<Call, Mes
   return {.handle = handle, .stream = stream, .what = std::move(what), .timeout_ms = timeout_of(handle)};
 }
 
-/// What a send to the own rank, or a receive from it, gets outside a group.
+/// The error of a send to the own rank, or a receive from the own rank, outside a group.
 Status alone_with_itself(const Message& message) {
   return {Code::kInvalidUsage,
-          format("rank %u %s itself outside a group, where nothing can meet that: call tutti_send and "
+          format("rank %u %s itself outside a group, where no call can match: call tutti_send and "
                  "tutti_recv, of the same count, type and tag, between tutti_group_start and tutti_group_end",
                  message.peer, message.sending ? "sends to" : "receives from")};
 }

@@ -20,7 +20,7 @@ using namespace tutti;  // NOLINT: this file is the border between the C names a
 
 namespace {
 
-/// Gathers one fixed-size item of every rank through the communicator itself.
+/// Gathers one item of fixed size from every rank, through the communicator itself.
 template <class Item>
 Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine, uint64_t timeout_ms) {
   Communicator& comm = *handle->comm;
@@ -37,8 +37,8 @@ Result<std::vector<Item>> gather_items(tutti_comm* handle, const Item& mine, uin
   return all;
 }
 
-/// What leads to an exchange in which the others wait for this rank, and the exchange: what ends it here ends
-/// it on all ranks.
+/// Runs the steps up to an exchange, and the exchange. The other ranks wait in the exchange, so a failure
+/// here fails all ranks.
 template <class Body>
 Status up_to_exchange(Communicator& comm, Body&& body) {
   const Status status = contained(body);
@@ -46,13 +46,14 @@ Status up_to_exchange(Communicator& comm, Body&& body) {
   return status;
 }
 
-/// Ends a communicator that is not for the caller: who has taken it hears of that, and waits for this rank in
-/// no shrink of it.
+/// Ends a communicator that the caller will not get. Ranks that already have it see the abort, and do not
+/// wait for this rank in a shrink of it.
 void abandon_handle(tutti_comm* handle) {
   if (Communicator* const comm = handle->comm.get(); comm != nullptr) {
     static_cast<void>(contained([&]() -> Status {
-      comm->fail_all({Code::kAborted,
-                      format("rank %u has given up this communicator, which not all have", comm->rank())});
+      comm->fail_all(
+          {Code::kAborted, format("rank %u has given up this communicator, because some ranks do not have it",
+                                  comm->rank())});
       return Status::ok();
     }));
     static_cast<void>(contained([&]() -> Status {
@@ -68,13 +69,12 @@ struct SplitItem {
   int32_t key = 0;
 };
 
-/// The unique id that the first of a color's ranks has made, or why it could not.
+/// The unique id that the first rank of a color made, or its error.
 struct SplitId {
   int32_t code = 0;
   UniqueId id;
 };
 
-/// The ranks of a color, in their new order.
 std::vector<uint32_t> members_of(int color, const std::vector<SplitItem>& items) {
   std::vector<uint32_t> members;
   for (uint32_t rank = 0; rank < items.size(); ++rank) {
@@ -85,7 +85,8 @@ std::vector<uint32_t> members_of(int color, const std::vector<SplitItem>& items)
   return members;
 }
 
-/// Two exchanges: who goes where, then the ids, which only the first rank of each color makes.
+/// Two exchanges: first each rank's color and key, then the ids. Only the first rank of each color makes an
+/// id.
 Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
                   const tutti_config_t* config) {
   if (result == nullptr) return null_argument("new_comm");
@@ -128,14 +129,13 @@ Status split_comm(tutti_comm* handle, int color, int key, tutti_comm_t** result,
                      config != nullptr ? config : &inherited, handle);
 }
 
-/// What shrink_comm was asked for.
 struct Shrink {
   std::vector<bool> excluded;  ///< by rank
   CommOptions options;
   uint64_t deadline_ns = 0;
 };
 
-/// Tells those that meet, so that none of them waits for this rank.
+/// Tells the ranks in the bootstrap of the new communicator not to wait for this rank.
 void decline_bootstrap(Communicator& old, const Members& members, int new_rank, const Shrink& shrink,
                        const Status& why) {
   Bootstrap::decline({.id = members.id,
@@ -150,15 +150,15 @@ struct Abandon {
 };
 using OwnedHandle = std::unique_ptr<tutti_comm, Abandon>;
 
-/// How one try to shrink has ended.
 struct Outcome {
   Status status;
-  bool has_lost = false;   ///< a rank that was agreed on is lost: it is not among those that agree next time
-  bool is_agreed = false;  ///< all that live go on in the communicator that is held
+  bool has_lost =
+      false;  ///< a rank of the agreed list is lost; the next try agrees on a list without this rank
+  bool is_agreed = false;  ///< all live ranks continue in the communicator in `held`
 };
 
-/// One try: agree on who goes on, and meet. `held`: the communicator that is ready, if any, until all are
-/// known to have it or a later one is.
+/// One try: agree on the members, then create their communicator. `held` keeps the newest ready communicator
+/// until all ranks are known to have it, or a later one replaces it.
 Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) {
   auto agreed = old.shrink().agree_on_members(shrink.excluded, shrink.deadline_ns);
   if (!agreed) return {.status = agreed.status()};
@@ -174,7 +174,7 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
     return {.status = agreeable};
   }
   OwnedHandle handle(acquire_handle());
-  Status created(Code::kPeerLost, "a rank was lost while the ranks that are left met");
+  Status created(Code::kPeerLost, "a rank was lost while the remaining ranks made their communicator");
   if (old.shrink().watch_members(&members, handle->setup_stop.get())) {
     created = create_into(handle.get(), old.process(), members.id, static_cast<int>(members.ranks.size()),
                           new_rank, shrink.options, handle->setup_stop.get());
@@ -187,7 +187,7 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
   if (!created) {
     std::string ranks;
     for (const uint32_t rank : members.ranks) add_to_list(ranks, std::to_string(rank));
-    return {.status = Status(created.code(), format("the communicator of what were ranks %s here: %s",
+    return {.status = Status(created.code(), format("the new communicator of the old ranks %s: %s",
                                                     ranks.c_str(), std::string(created.text()).c_str())),
             .has_lost = !whole};
   }
@@ -196,7 +196,7 @@ Outcome shrink_once(Communicator& old, const Shrink& shrink, OwnedHandle& held) 
   return {};
 }
 
-/// Tries until all that live have the same communicator, or a try fails though nobody was lost.
+/// Tries until all live ranks have the same communicator, or until a try fails without a lost rank.
 Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t** result) {
   constexpr uint64_t kReportPatienceMs = 1000;
   OwnedHandle held;
@@ -215,21 +215,21 @@ Status shrink_until_whole(Communicator& old, const Shrink& shrink, tutti_comm_t*
       report_deadline_ns = 0;
       continue;
     }
-    // Another rank may know already who is lost.
+    // Another rank may already know which rank is lost.
     if (report_deadline_ns == 0) report_deadline_ns = deadline_after_ms(kReportPatienceMs);
     const bool may_be_loss = code == Code::kAborted || code == Code::kPeerLost;
     if (!may_be_loss || now_ns() > report_deadline_ns) return outcome.status;
   }
 }
 
-/// The calls of other threads that the communicator's error has ended are still on their way out.
+/// Calls of other threads, which the communicator's error has ended, may not have returned yet.
 Status wait_until_alone(const tutti_comm* handle, uint64_t deadline_ns) {
   while (handle->busy.load(std::memory_order_acquire) != 0 || handle->holds.load() > 1) {
     if (handle->comm->shrink().is_stopped()) return aborted_meanwhile();
     if (now_ns() > deadline_ns) {
       return {
           Code::kTimeout,
-          "another thread is inside the communicator: shrink it with TUTTI_SHRINK_ABORT, and by one thread"};
+          "another thread is in a call on the communicator: shrink with TUTTI_SHRINK_ABORT, from one thread"};
     }
     std::this_thread::yield();
   }
@@ -289,7 +289,7 @@ Status shrink_comm(tutti_comm* handle, const int* exclude, int exclude_count, in
   return status;
 }
 
-/// An id that some ranks may have, gathered by all.
+/// One rank's part of a grow: its arguments, and the id if this rank has it.
 struct GrowItem {
   int32_t has_id = 0;
   int32_t rank_count = 0;
@@ -297,7 +297,7 @@ struct GrowItem {
   UniqueId id;
 };
 
-/// How a rank's set-up of the grown communicator has ended.
+/// The result of a rank's set-up of the grown communicator.
 struct GrowOutcome {
   int32_t code = 0;
   std::array<char, 500> text{};
@@ -312,15 +312,15 @@ Status first_failure(const std::vector<GrowOutcome>& outcomes) {
   return Status::ok();
 }
 
-/// Ranks that were there give the old communicator up for the new one: so either all of them have that, or
-/// none. Who joins is told by what it has.
+/// The old ranks give up the old communicator for the new one, so either all or none of them switch. A
+/// joining rank sees the result in the new communicator.
 Status agree_on_growth(tutti_comm* old, const Status& created, uint64_t setup_timeout_ms,
                        tutti_comm_t** result) {
   std::vector<GrowOutcome> outcomes;
   Status failed = up_to_exchange(*old->comm, [&]() -> Status {
     GrowOutcome mine{.code = static_cast<int32_t>(created.code()), .text = {}};
     created.text().copy(mine.text.data(), mine.text.size() - 1);
-    // Another rank's set-up may end at its deadline.
+    // Another rank's set-up may take until its deadline.
     auto all = gather_items(old, mine, std::max(timeout_of(old), setup_timeout_ms));
     if (all) outcomes = std::move(*all);
     return all.status();
@@ -331,7 +331,7 @@ Status agree_on_growth(tutti_comm* old, const Status& created, uint64_t setup_ti
   return failed;
 }
 
-/// The ranks of a communicator learn the id from those of them that have it; each keeps its rank.
+/// The ranks of a communicator learn the id from the ranks that have it. Each rank keeps its number.
 Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id, int rank,
                  tutti_comm_t** result, const tutti_config_t* config) {
   if (result == nullptr) return null_argument("new_comm");
@@ -355,9 +355,9 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
   mine.nonblocking = nonblocking ? 1 : 0;
   const auto own = static_cast<int>(old.rank());
   if (rank != own && rank != -1) {
-    return {
-        Code::kInvalidArgument,
-        format("argument rank is %d: a rank of the communicator keeps its own, %d, or says -1", rank, own)};
+    return {Code::kInvalidArgument,
+            format("argument rank is %d: a rank of the old communicator must pass its own rank, %d, or -1",
+                   rank, own)};
   }
   auto items = gather_items(handle, mine, timeout_of(handle));
   TUTTI_TRY(items.status());
@@ -370,7 +370,7 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
     }
     if (item.rank_count <= static_cast<int>(old.rank_count())) {
       return {Code::kInvalidArgument,
-              format("argument rank_count is %d: there are %u ranks already, and new ones join",
+              format("argument rank_count is %d: there are already %u ranks, and grow adds ranks",
                      item.rank_count, old.rank_count())};
     }
     if (item.has_id != 0 && chosen == nullptr) chosen = &item;
@@ -379,7 +379,7 @@ Status grow_comm(tutti_comm* handle, int rank_count, const tutti_unique_id_t* id
     return {Code::kInvalidArgument, "argument id is NULL on every rank of the communicator"};
   const Status created =
       contained([&] { return create_comm(result, rank_count, chosen->id, own, config, handle); });
-  // Who has only begun cannot say yet, and the others do not wait for it.
+  // A non-blocking rank has only begun its set-up and has no result yet. The other ranks do not wait for it.
   const bool all_block =
       std::none_of(items->begin(), items->end(), [](const GrowItem& item) { return item.nonblocking != 0; });
   return all_block ? agree_on_growth(handle, created, options.setup_timeout_ms, result) : created;

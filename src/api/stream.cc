@@ -13,10 +13,10 @@
 namespace tutti {
 namespace {
 
-// How often a task that waits for its turn asks whether its communicator still wants it.
+// How often a waiting task checks whether it has been cancelled.
 constexpr std::chrono::milliseconds kTurnCheck{20};
 
-/// linux/sched/types.h's sched_attr, version 0; that header and sched.h cannot be included together
+/// sched_attr of linux/sched/types.h, version 0. That header and sched.h cannot be included together
 /// everywhere.
 struct Scheduling {
   uint32_t bytes = sizeof(Scheduling);
@@ -24,20 +24,20 @@ struct Scheduling {
   uint64_t flags = 0;
   int32_t nice = 0;
   uint32_t priority = 0;
-  uint64_t runtime_ns = 0;  // a time slice, where the policy has such
+  uint64_t runtime_ns = 0;  // a time slice, where the policy has time slices
   uint64_t deadline_ns = 0;
   uint64_t period_ns = 0;
 };
-// The shortest that Linux grants.
+// The shortest time slice that Linux grants.
 constexpr uint64_t kTimeSliceNs = 100'000;
-// A thread's sleeps end up to 50 us late unless it asks for better.
+// Without this setting a thread's sleep ends up to 50 us late.
 constexpr unsigned long kTimerSlackNs = 1'000;
 
-/// Short time slices for the calling thread: its share of the cores stays the same, in smaller pieces. Beside
-/// computing threads a progress thread that gives its core away, as it does at every wait, otherwise gets it
-/// back only after a slice of theirs, which costs each message milliseconds
-/// (docs/decisions/0002-timed-sleeps.md). Linux 6.12 and later do so; where it cannot be had, nothing
-/// changes. And timers that end in time: it sleeps between polls for tens of microseconds.
+/// Asks for short time slices for the calling thread; its share of the cores stays the same. A progress
+/// thread yields its core at every wait. Beside computing threads it gets the core back only after one of
+/// their slices, which costs each message milliseconds (docs/decisions/0002-timed-sleeps.md). Linux 6.12 and
+/// later grant the request. Also asks for precise timers, because the thread sleeps tens of microseconds
+/// between polls.
 void ask_for_prompt_turns() {
   ::prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
   Scheduling scheduling;
@@ -47,8 +47,8 @@ void ask_for_prompt_turns() {
   (void)::syscall(SYS_sched_setattr, 0, &scheduling, 0);
 }
 
-/// One of each stream. Two tasks are in the same order on all streams that they share, or they would wait for
-/// each other.
+/// Takes one ticket from each stream. Two tasks must have the same order on all streams that they share:
+/// otherwise each would wait for the other.
 void take_tickets(const std::vector<std::shared_ptr<HostStream>>& streams, std::vector<uint64_t>& tickets) {
   static std::mutex one_task_at_a_time;
   std::unique_lock lock(one_task_at_a_time, std::defer_lock);
@@ -153,7 +153,8 @@ void ProgressThread::loop() {
     wait_turns(task);
     const Status status = contained(task.run);
     {
-      // Idle before complete: whoever has synchronized may use the communicator from its own thread.
+      // Becomes idle before it completes the tickets: a thread that has synchronized may use the communicator
+      // at once.
       const std::scoped_lock lock(mutex_);
       if (failure_.is_ok()) failure_ = status;
       pending_.fetch_sub(1, std::memory_order_release);
@@ -163,7 +164,7 @@ void ProgressThread::loop() {
   }
 }
 
-/// For those of all streams, or until the task is cancelled.
+/// Waits for the task's turn on all its streams, or until the task is cancelled.
 void ProgressThread::wait_turns(const Task& task) {
   for (size_t i = 0; i < task.streams.size(); ++i) {
     while (!task.streams[i]->wait_turn(task.tickets[i])) {

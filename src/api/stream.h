@@ -1,10 +1,8 @@
 // Host streams and the progress thread: operations that return at once.
 //
-// A stream is an order: each operation takes a ticket at the call and runs when all earlier tickets are done;
-// one that will not run any more need not wait for that.
-// A communicator's progress thread takes its own queue in issue order and waits for each ticket's turn, so
-// the operations of a communicator stay in issue order across streams, and those of a stream across
-// communicators.
+// A stream is an order: each operation takes a ticket at the call, and runs when all earlier tickets are
+// complete. A cancelled operation does not wait. A communicator's progress thread runs its own queue in issue
+// order and waits for each ticket's turn. So operations stay in order both on a communicator and on a stream.
 #pragma once
 
 #include <atomic>
@@ -24,44 +22,44 @@ namespace tutti {
 class HostStream {
  public:
   uint64_t take_handle();
-  /// True when it is the ticket's turn; false after a short while otherwise.
+  /// Waits a short while. True when it is the ticket's turn.
   bool wait_turn(uint64_t ticket);
-  /// In any order; the turn of a later ticket comes when all up to it are complete.
+  /// Tickets may complete in any order. A ticket's turn comes when all earlier tickets are complete.
   void complete(uint64_t ticket, const Status& status);
-  /// Blocks until all tickets taken so far are complete. The first failure since the last call.
+  /// Blocks until all tickets taken so far are complete. Returns the first failure since the last call.
   Status synchronize();
-  /// kInProgress, or what synchronize would return.
+  /// Returns kInProgress, or the result that synchronize would return.
   Status query();
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t issued_ = 0;
-  uint64_t completed_ = 0;    ///< the first ticket that is not
-  std::deque<bool> is_done_;  ///< of the tickets from completed_ on
+  uint64_t completed_ = 0;    ///< the first ticket that is not complete
+  std::deque<bool> is_done_;  ///< for the tickets from completed_ on
   Status failure_;
 };
 
-/// Runs the queued operations of one communicator.
 class ProgressThread {
  public:
   struct Task {
     std::function<Status()> run;
-    /// Asked while the task waits for its turn: then it runs at once, and does nothing.
+    /// Called while the task waits for its turn. After true the task runs at once and does nothing.
     std::function<bool()> cancelled;
-    /// Where it waits for its turn, all of which wait for it; none: `run` waits itself.
+    /// The streams on which the task has a turn; each of them waits for the task. Empty: `run` does its own
+    /// waiting.
     std::vector<std::shared_ptr<HostStream>> streams;
-    std::vector<uint64_t> tickets = {};  ///< of `streams`; `push` takes them
+    std::vector<uint64_t> tickets = {};  ///< tickets on `streams`; `push` takes them
   };
 
   /// Errors: kSystemError (no more threads).
   static Result<std::unique_ptr<ProgressThread>> start();
   ~ProgressThread();
-  /// Errors: kOutOfMemory; then it is as if it had not been called.
+  /// Errors: kOutOfMemory; then nothing has changed.
   Status push(Task task);
   /// Blocks until the queue is empty and nothing runs.
   void wait_idle();
-  /// The first failure of a task so far; ok when asked again.
+  /// Returns the first failure of a task so far, and forgets it.
   Status take_failure();
   /// Tasks queued or running. Any thread.
   uint32_t pending() const { return pending_.load(std::memory_order_acquire); }

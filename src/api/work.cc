@@ -6,7 +6,7 @@
 namespace tutti {
 namespace {
 
-/// Started by the first operation that needs it.
+/// Returns the progress thread. The first operation that needs it starts it.
 Result<ProgressThread*> progress_of(tutti_comm* handle) {
   if (handle->progress == nullptr) {
     auto started = ProgressThread::start();
@@ -20,7 +20,6 @@ const std::shared_ptr<HostStream>& host_stream(tutti_stream_t stream) {
   return static_cast<const tutti_host_stream*>(stream.handle)->stream;
 }
 
-/// Runs on the progress thread: a call, or one that has been staged.
 template <class Anything>
 Status run_beside_callers(Communicator& comm, const Anything& call, uint64_t timeout_ms) {
   comm.set_timeout(timeout_ms);
@@ -30,9 +29,9 @@ Status run_beside_callers(Communicator& comm, const Anything& call, uint64_t tim
   return status;
 }
 
-/// Queues the call's copies on a CUDA stream, and the call, on host memory, for the progress thread: behind
-/// the calls that went that way before, and behind all others at once. What the stream has been given and the
-/// thread cannot be is an error of all ranks.
+/// Queues the call's copies on a CUDA stream, and the call itself, on host memory, for the progress thread.
+/// It runs after earlier staged calls, and after all other calls at once. If the stream has the copies and
+/// the thread cannot have the call, all ranks get the error.
 Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, uint64_t timeout_ms) {
   if (std::exchange(handle->has_host_tasks, false)) wait_for_queue(handle);
   const auto progress = progress_of(handle);

@@ -56,7 +56,7 @@ void read_text(const Environment& environment, const char* name, std::string& va
   if (const char* text = environment(name); text != nullptr) value = text;
 }
 
-/// The first variable of several spellings that is set.
+/// Each later variable overrides the earlier ones.
 void read_interfaces(const Environment& environment, std::string& filter) {
   std::string gloo;
   read_text(environment, "GLOO_SOCKET_IFNAME", gloo);
@@ -68,7 +68,7 @@ void read_interfaces(const Environment& environment, std::string& filter) {
   }
 }
 
-/// A variable of CUDA's: what it makes nothing of is no error of ours.
+/// A variable of CUDA. A value that CUDA ignores is no error in tutti either.
 void read_device_queues(const Environment& environment, uint32_t& queues) {
   constexpr uint32_t kMostQueues = 32;
   uint32_t number = 0;
@@ -116,7 +116,7 @@ Status read_key(const Environment& environment, std::string& key) {
     }
   }
   if (!key.empty() && key.size() < kLeastCharacters) {
-    // The key itself is not repeated: messages end up in logs.
+    // The message leaves out the key, because messages end up in logs.
     return {Code::kInvalidArgument,
             format("the key of %s has %zu characters; a secret needs at least %zu, such as the output of "
                    "`openssl rand -hex 32`",

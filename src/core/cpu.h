@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// CPUs by number; those above 1023 are left out.
+/// CPUs by number. CPUs above 1023 are left out.
 using CpuSet = std::bitset<1024>;
 
 /// The affinity mask of the calling thread.
@@ -16,7 +16,7 @@ CpuSet usable_cpus();
 /// The process's cgroup v2 quota in cores, rounded up; 0: no limit.
 uint32_t cpu_quota();
 
-/// Cores that threads on these CPUs with this quota may keep busy, at least 1.
+/// Cores that threads can keep busy on these CPUs with this quota, at least 1.
 uint32_t core_count(const CpuSet& cpus, uint32_t quota);
 
 /// The quota of a cpu.max line ("max 100000", "150000 100000") in cores, rounded up; 0: no limit or

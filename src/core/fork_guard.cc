@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-// A fixed array of descriptors plus 1: a child may use nothing but atomics and system calls.
+// Descriptors plus 1. A fixed array, because a child may use only atomics and system calls.
 std::array<std::atomic<int>, 4096> guarded;
 
 void close_guarded() {

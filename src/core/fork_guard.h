@@ -1,13 +1,13 @@
-// ForkGuard: descriptors that a forked child must not keep: their hang-up is how peers learn that this
-// process has ended, and a child that lives on would hide it.
+// ForkGuard: descriptors that a forked child must close. Peers learn from a closed descriptor that this
+// process has ended. A child that kept the descriptor would hide the end.
 #pragma once
 
 namespace tutti {
 
-/// From now on a child closes its copy of `fd` at once. Any thread. Beyond 4096 descriptors nothing is done:
+/// From now on a child closes its copy of `fd` at once. Any thread. Does nothing beyond 4096 descriptors:
 /// then peers learn of the death by the heartbeat.
 void close_in_child(int fd);
-/// Before `fd` is closed here. Any thread.
+/// Call before this process closes `fd`. Any thread.
 void keep_in_child(int fd);
 
 }  // namespace tutti

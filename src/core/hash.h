@@ -1,4 +1,4 @@
-// A hash of bytes (FNV-1a), the same on every machine: for facts that ranks compare, not for secrets.
+// A hash of bytes (FNV-1a), equal on every machine. For facts that ranks compare, not for secrets.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@ namespace tutti {
 
 inline constexpr uint64_t kHashSeed = 0xcbf29ce484222325ull;
 
-/// Goes on from `hash`, so that a sequence of parts can be hashed one after the other.
+/// Continues from `hash`. To hash several parts, call once for each part.
 inline uint64_t hash_bytes(const void* data, size_t bytes, uint64_t hash = kHashSeed) {
   const auto* next = static_cast<const unsigned char*>(data);
   for (size_t i = 0; i < bytes; ++i) hash = (hash ^ next[i]) * 0x100000001b3ull;
   return hash;
 }
 
-/// A multiplicative hash of call number `sequence`, whose upper bits are the good ones: one multiplication.
+/// A hash of call number `sequence` by one multiplication. Use the upper bits.
 constexpr uint64_t call_hash(uint64_t seed, uint64_t sequence) {
   return (seed + sequence) * 0x9e3779b97f4a7c15ull;
 }

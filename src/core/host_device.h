@@ -1,5 +1,5 @@
-// A mark for functions that kernels call as well. Functions that are constexpr need none: kernels are
-// compiled with --expt-relaxed-constexpr.
+// The mark of functions that kernels also call. A constexpr function needs no mark: kernels are compiled with
+// --expt-relaxed-constexpr.
 #pragma once
 
 #if defined(__CUDACC__)

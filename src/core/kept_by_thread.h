@@ -1,8 +1,8 @@
-// KeptByThread: an object a thread, that calls may use until the very end of the thread.
+// KeptByThread: one object for each thread, usable until the very end of the thread.
 //
-// A thread's objects go in the reverse order of their making, and the main thread's before destructors of
-// static objects run. Those may call the library once more: a plain `thread_local std::string` is gone by
-// then, and using it corrupts the heap.
+// A thread's objects are destroyed in reverse order, and the main thread's objects before static objects.
+// Destructors of static objects may still call the library. A plain `thread_local std::string` is gone by
+// then, and its use corrupts the heap.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// One T of each thread, made at the first use. One that is made anew after the thread's objects have gone is
-/// leaked: nobody is left to destroy it. `Tag` tells several of one type apart.
+/// One T for each thread, made at first use. A T that is made again after the thread's objects are gone
+/// leaks, because no code runs later to destroy the T. `Tag` tells objects of one type apart.
 template <class T, class Tag = T>
 class KeptByThread {
  public:
@@ -23,7 +23,7 @@ class KeptByThread {
  private:
   struct Owner {
     ~Owner() { delete std::exchange(kept, nullptr); }
-    /// Odr-uses the owner, which makes it: from then on it goes with the thread.
+    /// Odr-uses the owner and so constructs it. From then on the owner ends with the thread.
     void own() {}
   };
 
@@ -34,7 +34,7 @@ class KeptByThread {
     kept = fresh.release();
   }
 
-  /// Trivially destructible: it outlives the owner.
+  /// Trivially destructible, so the pointer outlives the owner.
   static inline constinit thread_local T* kept = nullptr;
 };
 

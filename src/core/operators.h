@@ -1,15 +1,14 @@
-// The table of reduction operators. The host's kernels, the device's kernels, the reference and the checker
-// of the perf tools are all made from its rows.
+// The table of reduction operators, for the kernels of host and device, the reference and the checker of the
+// perf tools. CONTRIBUTING.md says how to add a row.
 //
-// A row: name, function, the types on which the operator is defined, its part in a collective (Role), and its
-// function on bool where that differs. The number of an operator is the number of its row, and rows before
-// "mulsum" have the values of tutti_op_t. CONTRIBUTING.md says how to add one.
+// A row has a name, a function, its types, a Role, and a function for bool if that differs. An operator's
+// number is its row's number. Rows before "mulsum" have the values of tutti_op_t.
 //
-// A function is a struct with a template combine(a, b), called on integers, float and double (16- and 8-bit
-// floats are computed with as float), on the host and on devices. It must be commutative.
-//  - kExact: no result is rounded and the order of operands is irrelevant; a NaN among the results is stored
-//    as the canonical one.
-//  - kSigned: signed and unsigned integers give different bits, so each has a kernel of its own.
+// A function is a struct with a template combine(a, b) for integers, float and double, on host and device.
+// Smaller floats are converted to float first. combine must be commutative.
+// - kExact: no result is rounded, and the order of operands does not matter. A NaN result is stored as the
+//   canonical NaN.
+// - kSigned: signed and unsigned integers give different bits, so each has its own kernel.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +26,13 @@
 
 namespace tutti::operators {
 
-/// What holds for a function that does not say otherwise.
+/// Defaults for a function.
 struct FunctionDefaults {
   static constexpr bool kExact = false;
   static constexpr bool kSigned = true;
 };
 
-/// Integers wrap around, which only unsigned types may do.
+/// Integers wrap around. In C++ only unsigned types may, so the sum is unsigned.
 struct Sum : FunctionDefaults {
   static constexpr bool kSigned = false;
   template <class T>
@@ -101,7 +100,7 @@ struct Xor : FunctionDefaults {
   }
 };
 
-/// What happens around the function.
+/// What a collective does besides calling the function.
 enum class Role : uint8_t {
   kPlain,
   kAverage,  ///< the result is divided by the rank count
@@ -119,7 +118,7 @@ struct Name {
   char characters[kSize];
 };
 
-/// `OnBool`: the function on bytes that are 0 or 1. Rows whose functions are the same share one kernel.
+/// `OnBool`: the function for bytes that are 0 or 1. Rows with equal functions share one kernel.
 template <Name kText, class FunctionType, Types kDefined, Role kRoleValue = Role::kPlain,
           class OnBool = FunctionType>
 struct Row {
@@ -145,7 +144,7 @@ inline constexpr size_t kCount = std::tuple_size_v<Table>;
 template <size_t kIndex>
 using RowAt = std::tuple_element_t<kIndex, Table>;
 
-/// Calls visitor(Row()) with row `index`, and returns what it returns; a default value where there is none.
+/// Returns visitor(Row()) for row `index`, or a default value if there is no such row.
 template <size_t kIndex = 0, class Visitor>
 constexpr auto visit(size_t index, const Visitor& visitor) {
   using Result = decltype(visitor(RowAt<0>()));
@@ -162,7 +161,7 @@ inline constexpr std::array<std::string_view, kCount> kNames =
 }
 (std::make_index_sequence<kCount>());
 
-/// The number of the row of that name. There must be one.
+/// The number of the row with this name. The row must exist.
 consteval uint8_t value_of(std::string_view name) {
   for (size_t i = 0; i < kCount; ++i) {
     if (kNames[i] == name) return static_cast<uint8_t>(i);

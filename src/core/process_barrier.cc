@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-// Without membarrier. A sched_yield() takes a tenth of a microsecond at least.
+// Without membarrier. A sched_yield() takes at least a tenth of a microsecond.
 constexpr int kYields = 1000;
 
 bool membarrier(int command) noexcept {

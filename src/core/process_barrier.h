@@ -1,18 +1,20 @@
-// A memory barrier that one thread has all threads of the process make. Where one side of a handshake comes
-// by at every call and the other once in a life, the first stores and loads plainly, and the second pays.
+// A memory barrier in all threads of the process, which one thread requests. For handshakes in which one side
+// runs at every call and the other side runs once: the frequent side uses plain loads and stores, and the
+// rare side pays.
 #pragma once
 
 namespace tutti {
 
-/// Before the first store of a handshake: tells the kernel that there will be barriers.
+/// Tells the kernel that barriers will follow. Call before the first store of a handshake.
 void prepare_process_barrier() noexcept;
 
-/// What any thread had stored before some moment of this call is seen by the caller afterwards; what any
-/// thread loads after that moment is no older than what the caller had stored before the call.
+/// There is a moment during this call for which both hold. What a thread stored before this moment, the
+/// caller sees afterwards. What a thread loads after this moment is no older than the caller's stores before
+/// the call.
 ///
-/// Linux makes it with an interrupt of each running thread (membarrier, since 4.14). Where it refuses, the
-/// caller gives its core away for a while instead: stores leave a core within a microsecond by themselves,
-/// though no rule of the machine says so.
+/// Linux interrupts each running thread (membarrier, since 4.14). If Linux refuses, the caller yields its
+/// core for a while. Stores then leave a core within a microsecond in practice, but no rule of the machine
+/// says so.
 void process_barrier() noexcept;
 
 }  // namespace tutti

@@ -12,7 +12,8 @@
 namespace tutti {
 namespace {
 
-// Made when the library is loaded, and never destroyed: where memory is short, a copy of them takes none.
+// Made when the library is loaded, and never destroyed. A copy needs no memory, so copies work when memory is
+// short.
 const auto* const kOutOfMemory = new Status(Code::kOutOfMemory, "out of memory");
 const auto* const kUnknown = new Status(Code::kInternal, "unknown exception");
 

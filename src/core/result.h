@@ -1,7 +1,7 @@
-// Status and Result<T>: how every function inside tutti reports failure.
+// Status and Result<T>: how functions inside tutti report failure.
 //
-// A Status is a code and, on failure, one sentence: what happened, where (rank, peer, operation), the
-// value, what to do. Success costs one pointer compare and no allocation.
+// A Status is a code. A failure has one sentence: what happened, where (rank, peer, operation), the value,
+// what to do. Success costs one pointer compare and no allocation.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-/// The codes of tutti_result_t, value for value (src/api checks that by static_assert).
+/// The codes of tutti_result_t, with equal values (src/api checks this by static_assert).
 enum class Code : int32_t {
   kOk = 0,
   kInvalidArgument = 1,
@@ -50,7 +50,7 @@ class [[nodiscard]] Status {
     Code code;
     std::string text;
   };
-  // shared_ptr: a Status is copied into every operation that a failed communicator refuses.
+  // shared_ptr: each operation that a failed communicator refuses gets a copy of the Status.
   std::shared_ptr<const Failure> failure_;
 };
 
@@ -80,10 +80,11 @@ std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)
 /// Makes "1, 2" of "1" and "2".
 void add_to_list(std::string& list, std::string_view item);
 
-/// The exception that is being handled, as a failure. Errors: kOutOfMemory, kInternal with its text.
+/// The current exception as a failure. Errors: kOutOfMemory, or kInternal with the exception's text.
 Status caught() noexcept;
 
-/// What `body` returns, or what it has thrown as a failure: where no exception may leave.
+/// Returns what `body` returns. If `body` throws, returns the exception as a failure. Use where no exception
+/// may leave.
 template <class Body>
 Status contained(Body&& body) noexcept {
   try {
@@ -96,14 +97,14 @@ Status contained(Body&& body) noexcept {
 /// A failure that names errno: "what: strerror (errno N)".
 Status system_error(std::string_view what, int error_number);
 
-/// Of a call of the C interface.
+/// For a call of the C interface.
 inline Status null_argument(const char* name) {
   return {Code::kInvalidArgument, format("argument %s is NULL", name)};
 }
 
 }  // namespace tutti
 
-/// The one control-flow macro of the tree: leaves the function with the Status if it is a failure.
+/// The tree's only control-flow macro: returns the Status from the function if the Status is a failure.
 #define TUTTI_TRY(expression)                                          \
   do {                                                                 \
     if (auto status_ = (expression); !status_.is_ok()) return status_; \

@@ -1,5 +1,5 @@
 // A host thread's accesses to a plain word that another thread, process or device may use at the same time.
-// The word is plain, and not a std::atomic, so that kernels can use the struct that holds the word.
+// The word is no std::atomic, so that kernels can use the struct that holds the word.
 #pragma once
 
 #include <atomic>

@@ -11,9 +11,9 @@
 namespace tutti {
 namespace {
 
-constexpr std::string_view kUnpaced = "reno";  // every kernel has it, and every user may have it
+constexpr std::string_view kUnpaced = "reno";  // every kernel has Reno, and every user may set Reno
 
-/// The bytes of the address at either end, by getsockname(2) or getpeername(2); empty: none of IP.
+/// The bytes of the IP address that getsockname(2) or getpeername(2) gives; empty for a socket without IP.
 std::string ip_of(int socket, int (*name_of)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof(address);
@@ -26,7 +26,7 @@ std::string ip_of(int socket, int (*name_of)(int, sockaddr*, socklen_t*)) {
   return {};
 }
 
-/// What a new socket has.
+/// The congestion control of a new socket.
 std::string system_choice() {
   const FileDescriptor fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   char name[16] = {};
@@ -35,7 +35,7 @@ std::string system_choice() {
   return name;
 }
 
-// A refusal costs time only.
+// A failure is ignored: it only costs time.
 void set_congestion_control(int socket, std::string_view name) {
   setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
 }

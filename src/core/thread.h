@@ -1,5 +1,4 @@
-// Threads of the library's own: they take none of the application's signals, and one that cannot be started
-// is an error like any other.
+// The library's own threads. They take no signals of the application. A failed start is an ordinary error.
 #pragma once
 
 #include <pthread.h>
@@ -14,7 +13,7 @@
 
 namespace tutti {
 
-/// While it lives, the calling thread, and those that it starts, take no signals.
+/// While this object lives, the calling thread, and threads that it starts, take no signals.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -30,8 +29,8 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-/// Starts `body` in `thread`, which has none yet. `what`: of the thread, for the error's text. Errors:
-/// kSystemError: the system has no more threads; nothing has been started.
+/// Starts `body` in `thread`, which must not run yet. `what` names the thread in an error. Errors:
+/// kSystemError: the system has no more threads, and nothing has started.
 template <class Body>
 Status start_thread(std::thread& thread, std::string_view what, Body&& body) {
   const SignalsBlocked blocked;

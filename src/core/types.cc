@@ -1,4 +1,4 @@
-// Names of types, operators and collectives: one table each, read in both directions.
+// Names of types, operators and collectives: one table each, for both directions.
 #include "core/types.h"
 
 namespace tutti {

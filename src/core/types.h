@@ -1,5 +1,5 @@
-// Element types, operators and collectives: the vocabulary that plans, kernels and calls share.
-// Values equal those of include/tutti/tutti.h (src/api checks that by static_assert).
+// Element types, operators and collectives: the common types of plans, kernels and calls.
+// Values equal those of include/tutti/tutti.h (src/api checks this by static_assert).
 #pragma once
 
 #include <array>
@@ -31,9 +31,9 @@ enum class DataType : uint8_t {
 };
 inline constexpr int kDataTypeCount = 15;
 
-/// What a reduction does: a row of core/operators.h, where the operators are. The constants are for the rows
-/// that code mentions. kAvg and kPremulSum reduce as kSum; the scale is applied at the end of the reduction
-/// (1 / rank count) or to each operand as it is first read (the caller's scalar).
+/// A row of core/operators.h. Only rows that code mentions have a constant here. kAvg and kPremulSum reduce
+/// as kSum. kAvg divides the result by the rank count. kPremulSum multiplies each operand by the caller's
+/// scalar at its first read.
 enum class ReduceOp : uint8_t {
   kSum = operators::value_of("sum"),
   kProd = operators::value_of("prod"),

@@ -1,4 +1,4 @@
-// Version of the library as ranks compare it when they meet; equals tutti.h's (src/api checks that by
+// The library's version, which ranks compare at bootstrap. Equals tutti.h's version (src/api checks this by
 // static_assert).
 #pragma once
 

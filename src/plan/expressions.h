@@ -1,7 +1,7 @@
-// Expressions: what a chunk holds, as hash-consed terms over (rank, input chunk).
+// Expressions: the contents of a chunk as hash-consed terms over (rank, input chunk).
 //
-// Equal terms have equal ids, so comparing two reductions of a thousand operands is comparing two
-// numbers. Each term also carries the exact set of ranks among its operands.
+// Equal terms have equal ids, so two reductions of a thousand operands compare as two numbers. Each term also
+// has the exact set of ranks among its operands.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ class Expressions {
 
   explicit Expressions(uint32_t rank_count) : rank_count_(rank_count), words_((rank_count + 63) / 64) {}
 
-  /// What `rank`'s input chunk holds before the operation.
+  /// The contents of `rank`'s input chunk before the operation.
   Id leaf(uint32_t rank, uint32_t chunk) { return intern(Kind::kLeaf, rank, chunk); }
-  /// `left` op `right`. Its chunk is left's.
+  /// `left` op `right`. The result has left's chunk.
   Id reduce(Id left, Id right) { return intern(Kind::kReduction, left, right); }
-  /// `left` op `right` where nobody knows which operand came first: part of no tree.
+  /// `left` op `right` in unknown order. Such a term is part of no tree.
   Id reduce_unordered(Id left, Id right) { return intern(Kind::kUnordered, left, right); }
-  /// `value`, said to be complete.
+  /// `value`, marked as complete.
   Id finish(Id value) { return intern(Kind::kFinished, value, 0); }
-  /// `terms` (at least one) in the canonical tree over their positions: [a,b) splits at the largest power of
-  /// two below its size.
+  /// Reduces `terms` (at least one) in the canonical tree over their positions: [a,b) splits at the largest
+  /// power of two below its size.
   Id reduce_canonically(std::span<const Id> terms);
 
   Kind kind(Id id) const { return nodes_[id].kind; }
@@ -37,10 +37,10 @@ class Expressions {
   uint32_t chunk(Id id) const { return nodes_[id].chunk; }
   /// The rank of the first operand.
   uint32_t rank(Id id) const { return nodes_[id].rank; }
-  /// What a kFinished term is the completion of.
+  /// The value inside a kFinished term.
   Id finished_value(Id id) const { return nodes_[id].left; }
 
-  /// The ranks among the operands, a bit each.
+  /// The ranks among the operands, one bit for each rank.
   std::span<const uint64_t> ranks(Id id) const {
     return std::span(rank_sets_).subspan(size_t{id} * words_, words_);
   }
@@ -49,7 +49,7 @@ class Expressions {
   uint32_t count_ranks(Id id) const;
   bool has_all_ranks(Id id) const { return count_ranks(id) == rank_count_; }
 
-  /// E.g. "((0+1)+2) of chunk 3", shortened when long; for messages.
+  /// Text for messages, e.g. "((0+1)+2) of input chunk 3". Shortened if long.
   std::string text(Id id) const;
 
  private:

@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
-/// One end of one message, while ends are matched: the index of the message in its event's list.
+/// One end of one message, before sends and receives are matched. `index` is the message's place in its
+/// side's list.
 struct MessageEnd {
   uint64_t link = 0;  ///< from, to, channel
   uint32_t event = 0;
@@ -37,7 +38,7 @@ std::string link_name(const GraphLink& link) {
   return format("%s %u -> %u@%u", kind, link.from, link.to, link.channel);
 }
 
-/// The ends of all messages of one side, those of one link together and in the order of its lane.
+/// Sorts the messages of one side by link, and within a link by the order of its lane.
 void sort_ends(std::vector<MessageEnd>& ends) {
   std::stable_sort(ends.begin(), ends.end(),
                    [](const MessageEnd& a, const MessageEnd& b) { return a.link < b.link; });
@@ -157,7 +158,7 @@ Status PlanGraph::match_messages(uint32_t rank_count) {
   return {};
 }
 
-/// A send and the receive that it meets, on the last of links_.
+/// Checks a send and its receive on the last link of links_.
 Status PlanGraph::check_matching(uint32_t send, uint32_t receive) const {
   const GraphLink& link = links_.back();
   if (link.writer_lane != events_[send].lane) {
@@ -176,7 +177,7 @@ Status PlanGraph::check_matching(uint32_t send, uint32_t receive) const {
 Status PlanGraph::sort_events() {
   std::vector<uint32_t> next_event(lane_first_.begin(), lane_first_.end() - 1);
   std::vector<char> done(events_.size(), 0);
-  // Lanes that wait for an event, as linked lists; a lane waits for one event at a time.
+  // Lanes that wait for an event, as linked lists. A lane waits for one event at a time.
   std::vector<uint32_t> first_waiter(events_.size(), kNone);
   std::vector<uint32_t> next_waiter(lane_count(), kNone);
   std::vector<uint32_t> ready;
@@ -208,7 +209,7 @@ Status PlanGraph::describe_cycle(const std::vector<uint32_t>& next_event) const 
   for (const uint32_t event : order_) done[event] = 1;
   uint32_t lane = 0;
   while (next_event[lane] == lane_first_[lane + 1]) ++lane;
-  // Every blocked lane waits for a blocked lane: after lane_count steps we stand on the cycle.
+  // Every blocked lane waits for a blocked lane, so after lane_count steps the walk is on the cycle.
   std::string text;
   const auto waits_for = [&](uint32_t at) {
     const auto messages = received(next_event[at]);

@@ -1,9 +1,9 @@
 // PlanGraph: all ranks' steps as one graph of events and messages, in an order in which they can run.
 //
-// Plans have no wildcard waits, so which send meets which receive is known without running anything: the k-th
-// send on a link meets its k-th receive. An *event* is one step of one lane; its predecessors are the step
-// before it in its lane and the sends of the messages it reads. A published message is one message a reader;
-// a collect reads one message a rank.
+// Plans have no wildcard waits, so the graph needs no execution: the k-th send on a link meets the link's
+// k-th receive. An *event* is one step of one lane. Its predecessors are the step before in its lane, and the
+// sends of the messages that the event reads. A published message counts as one message for each reader. A
+// collect reads one message from each rank.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace tutti {
 
-/// An ordered path from one rank to another; both ends' lanes are known.
+/// An ordered path from one rank to another, with the lanes at both ends.
 struct GraphLink {
   uint32_t from = 0;
   uint32_t to = 0;
@@ -29,15 +29,15 @@ struct GraphLink {
 struct GraphMessage {
   uint32_t link = 0;
   uint32_t sender = 0;        ///< event
-  bool by_reference = false;  ///< the sender may send a reference: see may_refer
-  bool direct = false;        ///< the sender may store the message where the receiver's step copies it
+  bool by_reference = false;  ///< the sender may send a reference (may_refer)
+  bool direct = false;        ///< the sender may store the message at the receiver's target
 };
 
 /// Whether an engine may send a reference on `sink`, a link or publish sink of `step`.
 bool may_refer(const Step& step, const End& sink);
 
-/// What such a reference may point to: the source of a step that copies, and what the step writes to the
-/// receive buffer. Never scratch, which the next round overwrites.
+/// The chunks to which such a reference may point: the source of a step that copies, and what the step writes
+/// to the receive buffer. Never scratch, because the next round overwrites scratch.
 std::vector<End> referable_chunks(const Step& step);
 
 struct GraphEvent {
@@ -48,9 +48,9 @@ struct GraphEvent {
 
 class PlanGraph {
  public:
-  /// `plans` must have passed check_shape and outlive the graph. Errors: kInvalidArgument: a send without a
-  /// receive or the reverse, other chunk counts, two lanes at one end of a link, a wait that no
-  /// number of slots ends.
+  /// `plans` must have passed check_shape and must outlive the graph. Errors: kInvalidArgument: a send
+  /// without a receive or a receive without a send, different chunk counts, two lanes at one end of a link, a
+  /// wait that never ends with any number of slots.
   static Result<PlanGraph> build(std::span<const Plan> plans);
 
   const std::vector<GraphEvent>& events() const { return events_; }
@@ -59,14 +59,15 @@ class PlanGraph {
   /// Events of a lane: [lane_begin, lane_begin of the next lane), in the order of its steps.
   uint32_t lane_begin(uint32_t lane) const { return lane_first_[lane]; }
 
-  /// One per link source of the event's step, in their order; of a kCollect source one per rank.
+  /// One message for each link source of the event's step, in their order. A kCollect source has one message
+  /// from each rank.
   std::span<const GraphMessage> received(uint32_t event) const {
     return slice(received_, received_first_, event);
   }
-  /// Links that the event's step writes, a kPublish sink once per reader.
+  /// Links that the event's step writes. A kPublish sink counts once for each reader.
   std::span<const uint32_t> sent(uint32_t event) const { return slice(sent_, sent_first_, event); }
 
-  /// Every event after its predecessors.
+  /// All events, each after its predecessors.
   const std::vector<uint32_t>& order() const { return order_; }
 
   /// "rank 1 lane 0 step 3 (link 2@0 -> output 1)", for messages.

@@ -1,5 +1,5 @@
-// MemoryMap: every chunk of every rank's buffers as a number, where chunks that are the same memory in place
-// have the same number.
+// MemoryMap: a number for every chunk of every rank's buffers. Chunks that are the same memory in place have
+// the same number.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace tutti {
 
 class MemoryMap {
  public:
-  /// `plan`: any of the set, after check_shape. In place: as tutti.h defines it for the collective.
+  /// `plan`: any plan of the set, after check_shape. In place: as tutti.h defines for the collective.
   MemoryMap(const Plan& plan, bool in_place)
       : collective_(plan.collective),
         in_place_(in_place),
@@ -25,7 +25,7 @@ class MemoryMap {
   uint32_t size() const { return rank_chunks_ * rank_count_; }
   uint32_t output_chunks() const { return output_chunks_; }
 
-  /// The location of a chunk of a buffer; `kind` is no link.
+  /// The location of a chunk of a buffer. `kind` must not be a link.
   uint32_t at(uint32_t rank, EndKind kind, uint32_t chunk) const {
     const uint32_t first = rank * rank_chunks_;
     switch (kind) {
@@ -44,7 +44,7 @@ class MemoryMap {
   }
 
  private:
-  /// In place: the input chunk that is the same memory as an output chunk.
+  /// The input chunk that is the same memory as an output chunk, in place.
   std::optional<uint32_t> input_of_output(uint32_t rank, uint32_t chunk) const {
     const uint32_t own = rank * chunks_per_block_;
     switch (collective_) {

@@ -15,25 +15,26 @@ namespace {
 
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
-/// A step of a round that touches a chunk; `index`: the chunk is the step's chunk of that index. Nodes are
-/// events, round by round.
+/// A step of a round that accesses a chunk. `index`: the chunk's index within the step. Nodes are events,
+/// round by round.
 struct Access {
   uint32_t node = kNone;
   uint32_t index = 0;
 };
 
-/// "`before` must happen before `after`."
+/// `before` must happen before `after`.
 struct Requirement {
   uint32_t before = 0;
   uint32_t after = 0;
-  /// Ordered by messages alone is not enough: the chunk is touched later in `before` than in `after`.
+  /// Messages alone do not order the accesses: the chunk comes later in `before` than in `after`.
   bool by_lane = false;
 
   // NOLINTNEXTLINE(modernize-use-nullptr): the check is wrong
   friend auto operator<=>(const Requirement&, const Requirement&) = default;
 };
 
-/// Walks the accesses of all chunks in a possible order and collects what must be ordered in every order.
+/// Walks the accesses of all chunks in one possible order. Collects the pairs that must have the same order
+/// in every execution.
 class AccessLog {
  public:
   AccessLog(std::span<const Plan> plans, const PlanGraph& graph, const RaceOptions& options)
@@ -75,7 +76,7 @@ class AccessLog {
     return round_ * static_cast<uint32_t>(graph_.events().size()) + event;
   }
 
-  /// Which steps' messages their senders write directly.
+  /// Finds the steps whose messages the senders write directly.
   void find_direct_writes() {
     first_placement_.assign(graph_.events().size(), kNone);
     for (uint32_t event = 0; event < graph_.events().size(); ++event) {
@@ -132,7 +133,7 @@ class AccessLog {
     }
   }
 
-  /// The first output end that a step writes; it has one: check_direct_writes.
+  /// The first output end of a step. check_direct_writes ensures that there is one.
   static const End& output_of(const Step& step) {
     return *std::find_if(step.sinks.begin(), step.sinks.end(),
                          [](const End& end) { return end.kind == EndKind::kOutput; });
@@ -140,8 +141,8 @@ class AccessLog {
 
   bool watched(uint32_t location) const { return round_ == 0 || memory_.is_scratch(location); }
 
-  /// In place, a copy of a chunk to itself does nothing. (Pre-multiplication makes it something where it
-  /// reduces.)
+  /// In place, a copy of a chunk to itself does nothing. (A reduction may pre-multiply, so there the copy
+  /// counts.)
   bool is_self_copy(const GraphEvent& at, uint32_t location, uint32_t k) const {
     const End& source = at.step->sources[0];
     return !reduces(plan_.collective) && at.step->sources.size() == 1 && source.kind == EndKind::kInput &&
@@ -176,7 +177,7 @@ class AccessLog {
       if (before.index != after.index) shifted_ = event;
       return;
     }
-    // A lane's steps run one after the other, so those are ordered.
+    // A lane's steps run one after the other.
     if (graph_.events()[event].lane == graph_.events()[after.node % event_count].lane) return;
     requirements_.push_back({before.node, after.node, before.index > after.index});
   }
@@ -185,10 +186,10 @@ class AccessLog {
   const PlanGraph& graph_;
   const RaceOptions& options_;
   MemoryMap memory_;
-  std::vector<Access> writes_;        ///< the last, by location
-  std::vector<uint32_t> first_read_;  ///< since the last write, by location: a list in reads_
+  std::vector<Access> writes_;        ///< the last write, by location
+  std::vector<uint32_t> first_read_;  ///< list in reads_ since the last write, by location
   std::vector<Read> reads_;
-  /// A step that reads a directly written message; a list by sender.
+  /// A step that reads a directly written message. One list for each sender.
   struct Placement {
     uint32_t receiver = kNone;
     uint32_t next = kNone;
@@ -200,8 +201,8 @@ class AccessLog {
   uint32_t shifted_ = kNone;
 };
 
-/// Which steps of some lanes happen before each node. Cheaper than vector clocks of all lanes: only lanes
-/// that some requirement asks about are followed, kWidth at a time.
+/// The steps of some lanes that happen before each node. Follows only lanes with requirements, kWidth at a
+/// time: cheaper than vector clocks of all lanes.
 class LaneClocks {
  public:
   static constexpr size_t kWidth = 8;
@@ -236,11 +237,12 @@ class LaneClocks {
     }
   }
 
-  /// Whether the requirement holds; `column`: of its first node's lane among those followed.
+  /// Whether the requirement holds. `column`: the index, among the followed lanes, of the lane of its first
+  /// node.
   bool holds(const Requirement& requirement, size_t column) const {
     const uint32_t needed = position(requirement.before);
     if (!requirement.by_lane) return known_[requirement.after][column] >= needed;
-    // A later step of the lane is after the whole of the earlier one.
+    // A later step of the lane happens after all of the earlier step.
     return known_by_lane_[requirement.after][column] >= needed || known_[requirement.after][column] > needed;
   }
 
@@ -258,7 +260,7 @@ class LaneClocks {
     return round == 0 ? kNone : (round - 1) * event_count + graph_.lane_begin(lane + 1) - 1;
   }
 
-  /// Locality in its lane over all rounds, from 1.
+  /// The node's position in its lane over all rounds, from 1.
   uint32_t position(uint32_t node) const {
     const auto event_count = static_cast<uint32_t>(graph_.events().size());
     const uint32_t event = node % event_count;
@@ -270,10 +272,10 @@ class LaneClocks {
   const PlanGraph& graph_;
   uint32_t round_count_;
   std::vector<Clock> known_;          ///< by node
-  std::vector<Clock> known_by_lane_;  ///< over ways with at least one step from a lane's step to its next
+  std::vector<Clock> known_by_lane_;  ///< over paths on which some lane moves on to its next step
 };
 
-/// Whether some rank has two lanes, so that a round can overtake another in scratch.
+/// Whether some rank has two lanes. Then one round can overtake another in scratch.
 bool has_parallel_lanes(const PlanGraph& graph) {
   uint32_t last_rank = kNone;
   for (uint32_t lane = 0; lane < graph.lane_count(); ++lane) {
@@ -298,8 +300,8 @@ Status race(const PlanGraph& graph, const Requirement& requirement, const RaceOp
                                                               : "")};
 }
 
-/// Every directly written message is copied by a step that does nothing else with it before, to the chunks
-/// where its sender writes it.
+/// Checks that the receiver's step only copies a directly written message, and copies it to the chunks that
+/// the sender writes.
 Status check_direct_writes(const PlanGraph& graph) {
   const auto output_of = [](const Step& step) {
     return std::find_if(step.sinks.begin(), step.sinks.end(),

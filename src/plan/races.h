@@ -1,9 +1,8 @@
-// Races: no chunk is written while another step may read or write it.
+// Races: checks that no step writes a chunk while another step may read or write the chunk.
 //
-// Judged by happens-before over the order of lanes and over messages, never over credits: that a slot was
-// given back is not a promise that a plan may rely on. Accesses of one step are ordered slice by slice only,
-// so two steps that are ordered by messages alone protect a chunk only if the chunk is not later in the first
-// than in the second.
+// The order comes from lanes and messages, never from credits: a plan may not rely on a free slot. Accesses
+// within a step are ordered only slice by slice. So if only messages order two steps, they protect a chunk
+// only when the chunk's index in the first step is not higher than in the second step.
 #pragma once
 
 #include <span>
@@ -16,15 +15,14 @@ namespace tutti {
 
 struct RaceOptions {
   bool in_place = false;
-  /// A chunk that may travel by reference is also read by the receiver's step.
+  /// The receiver's step also reads a chunk that may travel by reference.
   bool by_reference = false;
-  /// A message that may be written directly is written by the sender's step where the receiver's step copies
-  /// it.
+  /// The sender's step writes a direct message to the receiver's target.
   bool direct = false;
 };
 
-/// Ok, or kInvalidArgument with the two steps that race. Scratch is watched over two rounds, because a
-/// round overwrites what the one before left; rounds of the send and receive buffers do not overlap.
+/// Returns ok, or kInvalidArgument with the two steps that race. Checks scratch over two rounds, because a
+/// round overwrites the scratch of the round before. Rounds of the send and receive buffers do not overlap.
 Status check_races(std::span<const Plan> plans, const PlanGraph& graph, const RaceOptions& options);
 
 }  // namespace tutti

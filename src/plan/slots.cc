@@ -12,10 +12,10 @@ namespace {
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 constexpr uint32_t kRounds = 4;
 
-/// One run of counters: which lane is where, how many slices lie in every link.
+/// One run of counters: each lane's position, and the slices in every link.
 class SlotRun {
  public:
-  /// `slices`: of a chunk in each round.
+  /// `slices`: slices of a chunk in each round.
   SlotRun(const PlanGraph& graph, uint64_t capacity, const std::array<uint32_t, kRounds>& slices)
       : graph_(graph),
         capacity_(capacity),
@@ -55,7 +55,8 @@ class SlotRun {
     return lanes_[lane].round == kRounds || graph_.lane_begin(lane) == graph_.lane_begin(lane + 1);
   }
 
-  /// Runs as many slices of the lane's step as its links allow. False when the lane is done or blocked.
+  /// Runs as many slices of the lane's step as its links allow. Returns false when the lane is done or
+  /// blocked.
   bool advance(uint32_t lane) {
     if (is_done(lane)) return false;
     LaneState& state = lanes_[lane];

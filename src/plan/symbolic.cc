@@ -28,7 +28,7 @@ class SymbolicRun {
     return {};
   }
 
-  /// The post-condition of the collective.
+  /// Checks the result of the collective.
   Status check_outputs() {
     const bool only_root = plan_.collective == Collective::kReduce || plan_.collective == Collective::kGather;
     canonical_ = true;
@@ -78,7 +78,7 @@ class SymbolicRun {
     return {};
   }
 
-  /// Fills operands_ with what the step's sources hold in their k-th chunk.
+  /// Fills operands_ with the k-th chunk of each source of the step.
   Status read_sources(uint32_t event, uint32_t k) {
     const GraphEvent& at = graph_.events()[event];
     auto message = graph_.received(event).begin();
@@ -92,8 +92,8 @@ class SymbolicRun {
       const uint32_t chunk = source.first_chunk + k;
       const Id held = values_[memory_.at(at.rank, source.kind, chunk)];
       if (source.kind == EndKind::kInput) {
-        // Pre-multiplication scales what is read from the input, so that must still be the input, and not
-        // even a copy of it, which is scaled already.
+        // Pre-multiplication scales each read of the input. So the step must read the input itself, and not a
+        // copy, which is scaled already.
         operands_[i] = terms_.leaf(at.rank, chunk);
         if (held != Expressions::kUndefined && (reduces(plan_.collective) || held != operands_[i])) {
           return fail(event, format("reads input chunk %u after it was overwritten by %s", chunk,
@@ -110,7 +110,7 @@ class SymbolicRun {
     return {};
   }
 
-  /// Fills the only operand with what all ranks have contributed in their messages' k-th chunk.
+  /// Fills the only operand with the k-th chunk of all ranks' contributions.
   Status collect(uint32_t event, uint32_t k) {
     Id sum = Expressions::kUndefined;
     for (const GraphMessage& message : graph_.received(event)) {
@@ -128,7 +128,7 @@ class SymbolicRun {
     return {};
   }
 
-  /// Two operands of one reduction.
+  /// Checks two operands of one reduction.
   Status check_pair(uint32_t event, Id left, Id right) const {
     if (terms_.chunk(left) != terms_.chunk(right)) {
       return fail(event, format("reduces %s with %s", terms_.text(left).c_str(), terms_.text(right).c_str()));
@@ -156,22 +156,22 @@ class SymbolicRun {
     return {};
   }
 
-  /// Whether two chunks in the numbering of the geometry buffer have one size. Chunks of one index have, in
-  /// all blocks of one size. In all_to_all the size of a block is known to two ranks only: no numbering names
-  /// it for all.
+  /// Whether two chunks, in the numbering of the geometry buffer, have the same size. With equal blocks,
+  /// chunks with equal indices do. In all_to_all only two ranks know the size of a block, so no numbering
+  /// holds for all ranks.
   bool same_size(uint32_t a, uint32_t b) const {
     if (options_.variable_counts && plan_.collective != Collective::kAllToAll) return a == b;
     return a % plan_.chunks_per_block == b % plan_.chunks_per_block;
   }
 
-  /// The number in the geometry buffer of data that began as `value`.
+  /// The number, in the geometry buffer, of data that began as `value`.
   uint32_t data_number(Id value) const {
     const bool gathers =
         plan_.collective == Collective::kAllGather || plan_.collective == Collective::kGather;
     return terms_.chunk(value) + (gathers ? terms_.rank(value) * plan_.chunks_per_block : 0);
   }
 
-  /// The number in the geometry buffer of an output chunk.
+  /// The number, in the geometry buffer, of an output chunk.
   uint32_t output_number(uint32_t rank, uint32_t chunk) const {
     const bool scatters =
         plan_.collective == Collective::kReduceScatter || plan_.collective == Collective::kScatter;
@@ -226,9 +226,9 @@ class SymbolicRun {
   const ValueOptions& options_;
   MemoryMap memory_;
   Expressions terms_;
-  /// By location; undefined: not written so far.
+  /// By location. Undefined: not written yet.
   std::vector<Id> values_;
-  /// Results of all events that ran, one per chunk: what their messages carry.
+  /// Results of all events so far, one per chunk. Messages carry these results.
   std::vector<Id> results_;
   std::vector<size_t> result_first_;
   std::array<Id, kMaxStepSources> operands_{};

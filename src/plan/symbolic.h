@@ -1,7 +1,7 @@
-// Symbolic execution: what every chunk holds after all ranks' plans, as expressions.
+// Symbolic execution: the contents of every chunk after all ranks' plans, as expressions.
 //
-// Run once per placement of the buffers (out of place, in place), in one possible order; plans without races
-// hold the same values in every order (plan/races.h).
+// Runs out of place and in place, each in one possible order. Plans without races (plan/races.h) give the
+// same values in every order.
 #pragma once
 
 #include <span>
@@ -14,13 +14,14 @@ namespace tutti {
 
 struct ValueOptions {
   bool in_place = false;
-  /// Blocks may have different sizes: every step names the very block that its data belongs to.
+  /// Blocks may have different sizes. Then every step must name the block of its data.
   bool variable_counts = false;
 };
 
-/// Ok, or kInvalidArgument: a step reads what nothing has written, combines what does not belong together,
-/// counts an operand twice, names other chunks than its data's; or an output chunk does not hold
-/// exactly its operands, finished once. `found`, if given: the association of the reductions.
+/// Returns ok or kInvalidArgument. Errors: a step reads a chunk that nothing has written; combines values
+/// that do not belong together; counts an operand twice; or names other chunks than its data's. Or an output
+/// chunk does not hold exactly its operands, finished once. `found`, if given, gets the association of the
+/// reductions.
 Status check_values(std::span<const Plan> plans, const PlanGraph& graph, const ValueOptions& options,
                     PlanAssociation* found);
 

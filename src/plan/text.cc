@@ -1,7 +1,7 @@
-// The text form of plans: a line-wise grammar read by hand-written recursive descent.
+// The text form of plans, parsed line by line by recursive descent.
 //
-// Header lines ("ranks 4") set what the following ranks' plans state; "rank N" begins a plan, "lane" a lane,
-// every other line is a step. The same table of header keys drives printing and parsing.
+// Header lines ("ranks 4") set fields of the plans that follow. "rank N" begins a plan, and "lane" begins a
+// lane. Every other line is a step. One table of header keys serves printing and parsing.
 #include "plan/text.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-// Limits of a text: far above every generated plan, and low enough that sums of them do not overflow.
+// Limits of a text. Every generated plan is far below them, and their sums do not overflow.
 constexpr uint64_t kMaxRanks = 1 << 16;
 constexpr uint64_t kMaxChunks = 1 << 24;
 constexpr uint64_t kMaxSlots = 1 << 16;
@@ -67,8 +67,8 @@ void print_ends(std::string& out, const std::vector<End>& ends) {
   }
 }
 
-/// The chunks that a step without a "chunks" clause has: those of its first output end, else of its
-/// first input end.
+/// The chunks of a step without a "chunks" clause: the chunks of its first output end, or else of its first
+/// input end.
 std::optional<std::pair<uint32_t, uint32_t>> implied_chunks(const Step& step) {
   for (const EndKind kind : {EndKind::kOutput, EndKind::kInput}) {
     for (const auto* ends : {&step.sinks, &step.sources}) {
@@ -105,7 +105,7 @@ class Scanner {
 
   bool at_end() const { return rest_.empty(); }
 
-  /// Takes `symbol` if it comes next; a word only when it ends there.
+  /// Takes `symbol` if `symbol` comes next. A word must end there.
   bool take(std::string_view symbol) {
     if (rest_.substr(0, symbol.size()) != symbol) return false;
     const bool is_word = is_word_char(symbol.back());
@@ -115,7 +115,7 @@ class Scanner {
     return true;
   }
 
-  /// A run of letters, digits, '_', '-'; empty when something else comes next.
+  /// Takes a run of letters, digits, '_' and '-'. Empty if something else comes next.
   std::string_view word() {
     size_t length = 0;
     while (length < rest_.size() && (is_word_char(rest_[length]) || rest_[length] == '-')) ++length;
@@ -137,7 +137,7 @@ class Scanner {
     return static_cast<uint32_t>(value);
   }
 
-  /// What comes next, printable and short, for messages.
+  /// The next characters, printable and short, for messages.
   std::string quote() const {
     if (rest_.empty()) return "the end of the line";
     std::string text = "'";
@@ -249,7 +249,7 @@ class Parser {
     return finish_line(scanner);
   }
 
-  /// The first words of an end, by kind.
+  /// Takes the first word of an end, which gives its kind.
   static std::optional<EndKind> parse_end_kind(Scanner& scanner) {
     if (scanner.take("input")) return EndKind::kInput;
     if (scanner.take("output")) return EndKind::kOutput;

@@ -20,7 +20,7 @@ const char* association_name(PlanAssociation association) {
   return "unknown";
 }
 
-/// One rank reduces nothing, so that every statement is true of it.
+/// One rank reduces nothing, so every stated association is right.
 Status check_association(const Plan& plan, PlanAssociation found) {
   if (plan.association == found || plan.rank_count == 1) return {};
   return {Code::kInvalidArgument, format("the plans state the association '%s', but it is '%s'",
@@ -36,7 +36,7 @@ bool writes_directly(const PlanGraph& graph) {
   return false;
 }
 
-/// What races as copies races by reference as well, so the first is run only to name the defect better.
+/// A race with copies is also a race with references. So the run with copies only gives a better message.
 Status check_all_races(std::span<const Plan> plans, const PlanGraph& graph, bool in_place,
                        bool by_reference) {
   Status status = check_races(plans, graph, {.in_place = in_place, .by_reference = by_reference});

@@ -35,7 +35,7 @@ def free_port():
 
 @contextlib.contextmanager
 def job(port):
-    """Two ranks on emulated hosts that reduce until they are ended."""
+    """Two ranks on emulated hosts that reduce until the test ends them."""
     with tempfile.TemporaryDirectory() as folder:
         variables = {"WORLD_SIZE": "2", "TUTTI_ID_FILE": f"{folder}/id", "TUTTI_KEY": KEY,
                      "TUTTI_INSPECT_PORTS": f"{port}-{port + 20}"}
@@ -51,7 +51,7 @@ def job(port):
 
 
 def ask_until_there(ranks, *arguments, **variables):
-    """Its answer, once the ranks have met."""
+    """The job's answer, once the ranks have joined."""
     while True:
         done = inspect(*arguments, **variables)
         if done.returncode == 0:
@@ -60,7 +60,7 @@ def ask_until_there(ranks, *arguments, **variables):
 
 
 def check_a_job_answers_by_number_and_by_address():
-    """A running job is asked by process number, and over the network by who has its key"""
+    """A running job answers by process number, and over the network with the job's key"""
     port = free_port()
     with job(port) as ranks:
         report = ask_until_there(ranks, f"127.0.0.1:{port}", TUTTI_KEY=KEY)
@@ -73,7 +73,7 @@ def check_a_job_answers_by_number_and_by_address():
 
 
 def check_what_is_missing_is_said():
-    """Without a key, an address or anybody there it says what is missing"""
+    """Without a key, an address or a process there, the error names what is missing"""
     port = free_port()
     keyless = inspect(f"127.0.0.1:{port}")
     assert keyless.returncode == 2 and "TUTTI_KEY" in keyless.stderr and "--id-file" in keyless.stderr, keyless

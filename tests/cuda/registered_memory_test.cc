@@ -319,7 +319,7 @@ TEST(RegisteredMemoryTest, WrongArgumentsAreRefusedAndNothingIsSent) {
     char host[100];
     refuse(nullptr, 100, "buffer");
     refuse(own, 0, "bytes is 0");
-    refuse(own, SIZE_MAX, "no such room");
+    refuse(own, SIZE_MAX, "cannot be so long");
     refuse(host, sizeof(host), "host memory");
     refuse(other->allocate(100), 100, "is memory of device " + std::to_string(1 - rank.rank()));
     rank.expect(tutti_memory_register(rank.comm, own, 100, nullptr), TUTTI_INVALID_ARGUMENT,

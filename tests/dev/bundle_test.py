@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""dev.d/bundle.sh: terms are copied for libraries that a package knows, and others do not end the bundling.
+"""dev.d/bundle.sh: copies the licences of libraries from packages; libraries without a package do no harm.
 
-Usage: bundle_test.py SOURCE_ROOT. Method: its functions called by hand, as strictly as ./dev calls them.
+Usage: bundle_test.py SOURCE_ROOT. Method: calls its functions with the same shell settings as ./dev.
 """
 
 import os
@@ -18,7 +18,7 @@ SCRIPT = pathlib.Path(sys.argv[1]) / "dev.d/bundle.sh"
 
 
 def licences(*libraries):
-    """Names of the files that bundle_licences writes."""
+    """The names of the files that bundle_licences writes."""
     with tempfile.TemporaryDirectory() as folder:
         command = f'set -euo pipefail; source "{SCRIPT}"; bundle_licences "$@"'
         subprocess.run(["bash", "-c", command, "bash", folder, *libraries], check=True)
@@ -26,7 +26,7 @@ def licences(*libraries):
 
 
 def check_libraries_without_a_package_are_passed_over():
-    """A library of no package, and one whose package knows it by another path, do not end the bundling"""
+    """A library without a package, and one that its package knows by another path, do not stop the bundling"""
     assert licences("/nowhere/lib/libnobody.so.1") == []
     libgcc = pathlib.Path("/lib/x86_64-linux-gnu/libgcc_s.so.1")
     if shutil.which("dpkg-query") and libgcc.exists():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dev.d/count_tests.py: no failure, crash, hang or empty run may pass for success.
+"""dev.d/count_tests.py: no failure, crash, hang or empty run counts as success.
 
 Usage: count_tests_test.py SOURCE_ROOT. Method: build folders made by hand, the script run on them.
 """
@@ -61,13 +61,13 @@ def check_crashes_fail():
 
 
 def check_nothing_fails():
-    """A run of nothing, or of skips only, is no success"""
+    """A run without tests, or with skips only, is not a success"""
     assert count({}) == (1, "0 passed, 0 failed")
     assert count({"a": ("SKIP", "", None)}) == (1, "0 passed, 0 failed, 1 skipped")
 
 
 def check_no_log_fails():
-    """A folder where no test ran fails the run"""
+    """A folder in which no test ran fails the run"""
     with tempfile.TemporaryDirectory() as root:
         done = subprocess.run([sys.executable, SCRIPT, root], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stdout.splitlines()[-1] == "0 passed, 1 failed", done.stdout

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""./dev run ends with a training run, ./dev train trains on this project's documentation and takes other flags.
+"""./dev run ends with a training run, ./dev train trains on this project's documentation and passes flags on.
 
-Usage: train_test.py SOURCE_ROOT. Method: the verbs themselves, with programs that print their arguments in place of built
-ones, and without building.
+Usage: train_test.py SOURCE_ROOT. Method: runs the verbs without building, with programs that only print their
+arguments.
 """
 
 import pathlib
@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 import tap  # noqa: E402
 
 ROOT = pathlib.Path(sys.argv[1]).resolve()
-# `source` with a verb that only prints, then the verbs' neighbours that would install and build.
+# Sources the parts, and replaces the functions that would install and build by ones that print.
 SCRIPT = """
 source "$1/dev" help >/dev/null
 install_packages() { :; }
@@ -27,7 +27,7 @@ show_machine() { :; }
 
 
 def verb(*words, trainer=True):
-    """The standard output of a verb's function, run with stand-ins for the programs; its lines that they printed."""
+    """Runs a verb's function with stand-ins for the programs. Returns the lines that the stand-ins print."""
     with tempfile.TemporaryDirectory() as root:
         build = pathlib.Path(root)
         for name in ["perf/all_reduce_perf"] + ["trainer/trainer"] * trainer:
@@ -52,12 +52,12 @@ def check_run():
 
 
 def check_run_without_blas():
-    """./dev run on a machine without BLAS says that nothing is trained, and is good"""
+    """./dev run on a machine without BLAS reports that nothing is trained, and succeeds"""
     assert "no training run: OpenBLAS (libopenblas-dev) is missing" in verb("verb_run", trainer=False)
 
 
 def check_flags():
-    """./dev train passes flags on, and leaves out what they replace"""
+    """./dev train passes flags on, and omits the defaults that they replace"""
     output = verb("verb_train", "--model", "cnn", "--ranks", "4", "--timeline", "mine.json")
     assert "\ntrainer --model cnn --ranks 4 --timeline mine.json\n" in output, output
     output = verb("verb_train", "--data", "my.txt")

@@ -88,7 +88,7 @@ class RawLinks final : public LinkTable {
   SendLink* publish_link() override { return nullptr; }
   RecvLink* published_by(uint32_t) override { return nullptr; }
   PeerExposedBuffer exposed_buffer(uint32_t peer) override {
-    return {.buffer = &network_.exposed(peer), .reference_offset = 0, .same_process = true};
+    return {.buffer = &network_.exposed_buffer(peer), .reference_offset = 0, .same_process = true};
   }
 
  private:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The fault matrix of docs/measurements/faults.md, made from the tests.
+"""Makes the fault matrix of docs/measurements/faults.md from the tests.
 
 Usage: fault_table.py check|write TESTS TOOLS DOCUMENT, where TESTS is the executable of tests/faults and TOOLS the folder
 of the perf tools.
 
-check prints TAP: the document's table has the rows and outcomes that the tests hold the library to (times are those of
-the machine that wrote it). write runs the tests, and cuts a link between emulated hosts where that is possible, and puts
-the table with its times into the document.
+check prints TAP: the document's table has the rows and outcomes that the tests require (times are from the machine that
+wrote it). write runs the tests, cuts a link between emulated hosts if possible, and puts the table with its times into
+the document.
 """
 
 import pathlib
@@ -25,13 +25,13 @@ import tap  # noqa: E402
 BEGIN = "<!-- written by ./dev faults -->"
 END = "<!-- to here -->"
 HEADER = ["fault of rank 1 of 4", "when", "what every other rank gets", "one host, ms", "two hosts, ms"]
-# What tests/network/network_test.py checks of a cut link; the times here are with a heartbeat as in the matrix.
+# tests/network/network_test.py checks a cut link. The times here use the heartbeat of the matrix.
 CUT_ROW = ("the link between the hosts goes down", "in long calls", 'TUTTI_PEER_LOST ("lost" or "no sign of life")')
 HEARTBEAT_MS = 1000
 
 
 def rows_of(text):
-    """(fault, phase, outcome, hosts) of a parameter that a test prints."""
+    """Returns (fault, phase, outcome, hosts) for a parameter that a test prints."""
     words = text.split(" | ")
     assert len(words) == 4, f"no row: {text}"
     return tuple(words)
@@ -46,7 +46,7 @@ def rows_of_tests(tests):
 
 
 def measured(tests):
-    """{(fault, phase, outcome): {hosts: milliseconds}} of a run."""
+    """Returns {(fault, phase, outcome): {hosts: milliseconds}} for a run."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"
         tap.command(tests, f"--gtest_output=xml:{report}")
@@ -59,7 +59,7 @@ def measured(tests):
 
 
 def measured_cut(tools):
-    """Milliseconds from the cut to the end of the last process; "-" where hosts cannot be emulated."""
+    """Milliseconds from the cut to the end of the last process; "-" if hosts cannot be emulated."""
     if hosts.missing():
         return "-"
     results, seconds = cut_link.cut_in_calls(tools, HEARTBEAT_MS)
@@ -68,7 +68,7 @@ def measured_cut(tools):
 
 
 def parts_of(document):
-    """What stands before, in and after the table."""
+    """The text before, in and after the table."""
     before, begin, rest = document.read_text().partition(BEGIN + "\n")
     table, end, after = rest.partition(END)
     assert begin and end, f"{document} has no marks {BEGIN} and {END}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Public headers alone: each compiles as C11 and C++20 with GCC and Clang at their strictest, without a warning.
+"""Public headers alone: each compiles as C11 and C++20 with GCC and Clang at their strictest, without warnings.
 
-Goal: a user's own flags never meet a warning of ours, and no header leans on another that happened to come first.
+Goal: our headers give no warning under a user's flags, and no header depends on another one before it.
 """
 
 import itertools
@@ -25,7 +25,7 @@ def check_alone(header, include, dialect, compiler):
         extra = ["-Wstrict-prototypes"] if dialect == "c11" else ["-Wold-style-cast", "-Wno-c++98-compat"]
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder) / f"alone{suffix}"
-            # Twice: the guard is part of the contract.
+            # Included twice: the guard is part of the contract.
             source.write_text(f"#include <{header}>\n" * 2 + "int main(void) { return 0; }\n", encoding="utf-8")
             tap.command(compiler, f"-std={dialect}", *STRICT, *extra, "-I", include, source)
 

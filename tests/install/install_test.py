@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The installed tree: a small program builds and runs against it through pkg-config and CMake, shared and static;
-the shared library exports the C interface, all of it and nothing else; the tools start.
+the shared library exports exactly the C interface; the tools start.
 
-Usage: install_test.py SOURCE_ROOT BUILD_ROOT. The tree is installed into a temporary folder that differs from its
-configured prefix, so paths that were baked in are found out.
+Usage: install_test.py SOURCE_ROOT BUILD_ROOT. The tree is installed into a temporary folder that differs from the
+configured prefix, so fixed paths are found.
 """
 
 import json
@@ -23,7 +23,7 @@ USER = pathlib.Path(__file__).resolve().parent / "user"
 
 
 class Installed:
-    """The staged tree: where its parts are."""
+    """The staged tree and its folders."""
 
     def __init__(self, stage):
         options = json.loads((BUILD / "meson-info/intro-buildoptions.json").read_text(encoding="utf-8"))
@@ -43,7 +43,7 @@ class Installed:
 
 
 def meson_command():
-    """The Meson that configured the build, which need not be the one on PATH."""
+    """The Meson that configured the build; it may differ from the one on PATH."""
     text = (BUILD / "build.ninja").read_text(encoding="utf-8")
     match = re.search(r"^ command = (.+?) --internal regenerate", text, re.MULTILINE)
     return match.group(1).split() if match else ["meson"]
@@ -105,7 +105,7 @@ def check_cmake_version(tree):
 
 
 def check_version(tree):
-    """tutti.pc, tutti.h and the project tell one version"""
+    """tutti.pc, tutti.h and the project have the same version"""
     text = tree.header.read_text(encoding="utf-8")
     parts = [int(re.search(rf"#define TUTTI_VERSION_{part} (\d+)", text).group(1))
              for part in ("MAJOR", "MINOR", "PATCH")]
@@ -114,7 +114,7 @@ def check_version(tree):
 
 
 def check_exports(tree):
-    """The shared library exports what tutti.h declares, all of it and nothing else"""
+    """The shared library exports exactly the functions that tutti.h declares"""
     listing = tap.command("nm", "-D", "--defined-only", "--format=posix", tree.library / "libtutti.so")
     exported = {line.split("@")[0].split()[0] for line in listing.splitlines() if " A " not in line}
     text = tree.header.read_text(encoding="utf-8")
@@ -125,7 +125,7 @@ def check_exports(tree):
 
 
 def check_no_test_code(tree):
-    """No library holds the simulator or the reference kernels: they are for tests"""
+    """No library holds the simulator or the reference kernels, which are for tests"""
     assert not list(tree.library.glob("*testing*")), list(tree.library.iterdir())
     for library in (tree.library / "libtutti.a", BUILD / "libtutti.so"):
         listing = tap.command("nm", "-C", "--defined-only", library)
@@ -149,7 +149,7 @@ def check_paths(tree):
 
 
 def check_nccl(tree):
-    """A program of NCCL, by pkg-config; its library lies where no other program finds it by chance"""
+    """A program for NCCL, by pkg-config; no other program finds the library by chance"""
     if not (tree.library / "pkgconfig/tutti-nccl.pc").exists():
         raise tap.Skip("built without libnccl.so.2")
     folder = tree.flags("--variable=nccldir", package="tutti-nccl")[0]

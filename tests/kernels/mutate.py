@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Makes the mutants: the interpreter with one mistake each, which the tests of the kernels must notice.
+"""Makes the mutants: the interpreter with one mistake each. The kernel tests must notice every mutant.
 
 Usage: mutate.py DEVICE LAUNCH INTERPRETER SHORT OUT_FOLDER, or mutate.py --names. Each mutant is a source
-OUT_FOLDER/NAME.cc with the functions tutti_run_NAME and tutti_short_NAME; mutants.inc lists them. A text that is to be
-changed and does not occur exactly once is an error: then the kernels have changed and their mutants must too.
+OUT_FOLDER/NAME.cc with the functions tutti_run_NAME and tutti_short_NAME; mutants.inc lists them. A text to be
+replaced must occur exactly once. Otherwise the kernels have changed, and the mutants must change too.
 """
 
 import pathlib
 import re
 import sys
 
-# Name, who notices ("data": a wrong result, or none; "edges": the thread sanitizer), file, text, what it becomes.
+# Name, detection ("data": a wrong result, or no result; "edges": the thread sanitizer), file, text, replacement.
 MUTANTS = [
     ("none", "", "interpreter", "", ""),
     ("no_barrier_before_telling", "data", "interpreter", '    device::barrier("the slice is moved");\n', ""),
@@ -86,7 +86,7 @@ def mutate(text, old, new, name):
 
 
 def source(name, texts):
-    """One translation unit; moving and computing are not mutated and come from the ordinary kernels."""
+    """Returns one translation unit. Moving and computing are not mutated; the ordinary kernels have them."""
     dropped = re.compile(r'#pragma once\n|#include "engine/cuda/(?:device|launch|move)\.(?:h|cuh)"\n')
     moves = """#include "tests/kernels/host_kernels.h"
 namespace tutti::cuda {
@@ -117,7 +117,7 @@ def main():
 
 
 def table():
-    """Declarations of all mutants, and the rows of those that must be noticed: name, kernels, by edges alone."""
+    """Declares all mutants, and lists the mutants to notice: name, kernels, noticed only by edges."""
     lines = [f'extern "C" void tutti_{kernel}_{name}(tutti::cuda::Launch launch);'
              for name, *_ in MUTANTS for kernel in ("run", "short")]
     lines += ["namespace tutti::test {", "constexpr Mutant kMutants[] = {"]

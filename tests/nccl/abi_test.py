@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""libnccl.so.2's binary interface: exported names and their binding, values, structures, against abi.txt; and, where
-they are installed, NVIDIA's own header and library against the same list, so that the list tells the truth.
+"""libnccl.so.2's binary interface: exported names and their binding, values, structures, against abi.txt. If
+NVIDIA's own header and library are installed, they are compared with the same list, so that the list is right.
 
 Usage: abi_test.py SOURCE_ROOT LIBRARY.
 """
@@ -46,7 +46,7 @@ class Interface:
                 self.fields[words[1], words[2]] = (int(words[3]), int(words[4]), version_of(words[5]))
 
     def exports(self, version):
-        """What `nm -D` must show of a library of that version: {(name, letter)}."""
+        """The lines that `nm -D` must show for a library of this version: {(name, letter)}."""
         shown = set()
         for name, (since, twin) in self.symbols.items():
             if since <= version:
@@ -67,7 +67,7 @@ def compare(found, wanted, what):
 
 
 def measured(include_folders, version):
-    """Values, sizes and fields that a header of that version gives, as lines like those of abi.txt."""
+    """Values, sizes and fields of a header of this version, as lines like those of abi.txt."""
     lines = []
     for name, (_, since) in INTERFACE.values.items():
         if since <= version:
@@ -100,7 +100,7 @@ def wanted_lines(version):
 
 
 def check_exports():
-    """The library exports NCCL's names, weak, and their twins, strong, and nothing else"""
+    """The library exports NCCL's names (weak) and their twins (strong), and nothing else"""
     compare(exports_of(LIBRARY), INTERFACE.exports(NEWEST), "exports")
 
 
@@ -120,7 +120,7 @@ def check_header():
 
 
 def check_declarations():
-    """Every name of the list is declared, and every call that is declared is in the list"""
+    """Every name of the list is declared, and every declared call is in the list"""
     text = "".join((SOURCE / "plugins/nccl" / name).read_text(encoding="utf-8") for name in ("nccl.h", "device_api.h"))
     declared = set(re.findall(r"^NCCL_DECLARE_\([^,]+,\s*(\w+),", text, re.MULTILINE))
     compare(declared, {name for name, (_, twin) in INTERFACE.symbols.items() if twin}, "declarations")
@@ -135,7 +135,7 @@ def check_documented():
 
 def header_check(installed):
     def check():
-        # An older header knows less; a newer one has grown at the ends only.
+        # An older header has fewer names. A newer header has grown only at the ends.
         known = min(installed.version, NEWEST)
         found = measured([installed.include, *nvidia.cuda_includes()], known)
         wanted = wanted_lines(known)

@@ -1,4 +1,4 @@
-"""NVIDIA's NCCL and CUDA headers, where this machine has them."""
+"""NVIDIA's NCCL and CUDA headers, if this machine has them."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Installation:
-    """One nccl.h, and the library beside it if it is there."""
+    """One nccl.h, and the library beside it if there is one."""
 
     def __init__(self, include, version):
         self.include = include
@@ -19,7 +19,7 @@ class Installation:
 
 
 def places(package):
-    """Folders that may hold include/ and lib/ of a package of NVIDIA's."""
+    """Folders that may hold include/ and lib/ of a package by NVIDIA."""
     homes = [os.environ[name] for name in (f"{package.upper()}_HOME", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     names = {"nccl": ["nccl"], "cuda": ["cuda_runtime", "cu13"]}[package]
     wheels = [pathlib.Path(path) / "nvidia" / name for path in sys.path if path for name in names]
@@ -28,7 +28,7 @@ def places(package):
 
 
 def installations():
-    """Every NVIDIA header that is found, once."""
+    """Every NVIDIA header on this machine, once."""
     found = {}
     for place in places("nccl"):
         header = place / "include/nccl.h"
@@ -42,7 +42,7 @@ def installations():
 
 
 def cuda_includes():
-    """CUDA's headers, else the few lines that nccl.h needs of them."""
+    """CUDA's headers, else the few lines of them that nccl.h needs."""
     for place in places("cuda"):
         if (place / "include/cuda_runtime.h").exists():
             return [place / "include"]

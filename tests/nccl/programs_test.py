@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""libnccl.so.2 as programs meet it: compiled against either header, preloaded, opened from Python, under a tool that
-stands between, with a CUDA driver in the process, and its log.
+"""libnccl.so.2 as programs use it: compiled against either header, preloaded, opened from Python, under a tool that
+intercepts calls, with a CUDA driver in the process, and its log.
 
 Usage: programs_test.py SOURCE_ROOT LIBRARY.
 """
@@ -38,7 +38,7 @@ def compile_program(folder, compiler=("gcc", "-std=c11"), flags=OURS, name="prog
 
 
 def run_ranks(command, count, variables):
-    """COUNT processes; rank 0 prints the id, which the others get. What they printed behind it."""
+    """Runs COUNT processes. Rank 0 prints the id for the others. Returns the output after the id."""
     outputs = []
     with contextlib.ExitStack() as stack:
         def start(*arguments):
@@ -92,9 +92,9 @@ def check_nvidias_header():
 
 
 def check_preload():
-    """LD_PRELOAD takes the place of the library that a program was linked to"""
+    """LD_PRELOAD replaces the library that a program was linked to"""
     with tempfile.TemporaryDirectory() as folder:
-        # Another libnccl.so.2, of which every call fails.
+        # Another libnccl.so.2, in which every call fails.
         names = set(re.findall(r"\bnccl[A-Z]\w+(?=\()", (HERE / "program.c").read_text(encoding="utf-8")))
         other = pathlib.Path(folder) / "other.c"
         other.write_text("".join(f"int {name}(void) {{ return 3; }}\n" for name in sorted(names)), encoding="utf-8")
@@ -129,7 +129,7 @@ def check_python():
 
 
 def check_close():
-    """dlclose of the library leaves a process that ends well, though its threads still run"""
+    """After dlclose of the library the process ends well, although the library's threads still run"""
     code = ("import ctypes, _ctypes, sys\n"
             "library = ctypes.CDLL(sys.argv[1])\n"
             "comm = ctypes.c_void_p()\n"
@@ -140,7 +140,7 @@ def check_close():
 
 
 def check_device_memory():
-    """Device memory is refused where a CUDA driver is loaded, managed and host memory are taken"""
+    """With a CUDA driver loaded, device memory is refused; managed and host memory are accepted"""
     with tempfile.TemporaryDirectory() as folder:
         driver = pathlib.Path(folder) / "libcuda.so.1"
         tap.command("gcc", "-std=c11", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", HERE / "cuda_stub/driver.c", "-o",

@@ -1,4 +1,4 @@
-"""A rank as Python programs drive NCCL: ctypes on the library that VLLM_NCCL_SO_PATH names.
+"""A rank that uses NCCL like Python programs: ctypes on the library that VLLM_NCCL_SO_PATH names.
 
 Usage: vllm_style.py COUNT 0 | COUNT RANK ID. Rank 0 prints its unique id first, in hexadecimal; prints "correct".
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Communicators between emulated hosts: what the network carries, and what happens when it does not. Prints TAP.
+"""Communicators between emulated hosts: the bytes on the network, and failures of the network. Prints TAP.
 
 Usage: network_test.py FOLDER, where FOLDER holds the perf tools. Needs root and iproute2; without them every check is
 skipped.
@@ -54,14 +54,14 @@ def check_collectives_between_hosts():
 
 
 def check_what_the_network_carries():
-    """An all_reduce between 2 x 2 ranks sends over the network what it must, and little more"""
+    """An all_reduce between 2 x 2 ranks sends few bytes more than it must over the network"""
     size, calls = 4 << 20, 10
     with emulated() as pair:
         before = [pair.sent_bytes(side) for side in (0, 1)]
         out = run(pair, "all_reduce", 2, "-b", str(size), "-e", str(size), "-n", str(calls), "-w", "0", "-c", "0", "-I",
                   "--hot")
         sent = [pair.sent_bytes(side) - was for side, was in zip((0, 1), before)]
-    # Every host must send 2 n (H - 1) / H = n bytes of each call; headers, acknowledgements and the meeting add.
+    # Every host must send 2 n (H - 1) / H = n bytes of each call, plus headers, acknowledgements and the bootstrap.
     passes = 2  # out of place and in place
     least = size * calls * passes
     for side, count in enumerate(sent):
@@ -82,7 +82,7 @@ def check_jumbo_frames():
 
 
 def check_loss():
-    """Results stay right where the network loses packets"""
+    """Results are right when the network loses packets"""
     if not subprocess.run(["sh", "-c", "command -v nft"], capture_output=True, check=False).stdout:
         raise tap.Skip("nftables is not installed")
     with emulated() as pair:
@@ -106,12 +106,12 @@ def check_a_cut_link():
 
 
 def check_a_stranger():
-    """A stranger at the port of a job is sent away and changes nothing"""
+    """A stranger at a job's port is rejected and changes nothing"""
     with emulated() as pair, tempfile.TemporaryDirectory() as folder:
         id_path = pathlib.Path(folder) / "id"
         first = pair.start(0, [str(TOOLS / "all_reduce_perf"), "-b", "8", "-e", "8", "-n", "2"],
                            {"RANK": "0", "WORLD_SIZE": "2", "TUTTI_ID_FILE": str(id_path), "TUTTI_PORT_RANGE": "4711-4720"})
-        # One of the ports is that of the meeting; that for data answers once the ranks have met.
+        # One port is the bootstrap's. The port for data answers once the ranks have joined.
         knock = ("import socket, sys, time\n"
                  "end, port = time.monotonic() + 30, 4711\n"
                  "while time.monotonic() < end:\n"

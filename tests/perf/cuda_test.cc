@@ -68,12 +68,12 @@ class CudaRunTest : public testing::Test {
                               .fill = fill_reduction_operand,
                               .result_count = all_received,
                               .expect = expect_reduction};
-    const Result<Seating> seating = Seating::choose(options_, Place{});
+    const Result<Seating> seating = Seating::choose(options_, ProcessContext{});
     if (!seating) return {kExitUsage, "", std::string(seating.status().text())};
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
     Reporter reporter(options_, test.name, {}, {});
-    const int status = run_process(options_, test, Place{}, *seating, reporter);
+    const int status = run_process(options_, test, ProcessContext{}, *seating, reporter);
     return {status, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
   }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The perf tools on CUDA devices, those of the fake driver. Prints TAP.
+"""The perf tools on the fake driver's CUDA devices. Prints TAP.
 
 Usage: cuda_tools_test.py FOLDER DRIVER, where FOLDER holds the tools and DRIVER the fake libcuda.so.1.
 """
@@ -17,13 +17,13 @@ import tap  # noqa: E402
 from perf_tools import COLLECTIVES, ENVIRONMENT, ROOT, TOOLS, expect_right, rows, run  # noqa: E402
 
 DRIVER = str(pathlib.Path(sys.argv[2]).resolve())
-# The fake driver runs every thread of a block by itself: small messages, few iterations.
+# The fake driver runs the threads of a block one by one, so messages are small and iterations few.
 FEW = ("--hot", "-n", "2", "-w", "0", "-T", "60")
 QUICK = (*FEW, "-b", "1K", "-e", "1K")
 
 
 def run_on(devices, collective, *flags, status=0, **environment):
-    """Runs a tool on a machine with so many devices."""
+    """Runs a tool on a machine with `devices` devices."""
     machine = {"LD_LIBRARY_PATH": DRIVER, "FAKE_CUDA_DEVICES": str(devices),
                "CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in range(devices))}
     return run(collective, *flags, status=status, environment={**machine, **environment})
@@ -39,7 +39,7 @@ def pci(device):
 
 
 def right_on(devices, ranks, *flags):
-    """A check that every tool is right with `flags` on so many devices; `ranks`: the device of each."""
+    """Checks every tool with `flags` on this many devices. `ranks`: the device of each rank."""
     def check():
         for collective in COLLECTIVES:
             done = run_on(devices, collective, *QUICK, *flags)
@@ -76,7 +76,7 @@ def check_types_and_sizes():
 
 
 def check_json():
-    """The JSON file names memory, devices, graphs and what copying allows; times of iterations are the device's"""
+    """The JSON file has memory, devices, graphs and copy bandwidth; the device times the iterations"""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
         done = run_on(2, "all_reduce", *QUICK, "-g", "2", "--ranks-per-gpu", "2", "-I", "1", "-J", path,
@@ -106,7 +106,7 @@ def check_processes_of_one_device():
 
 
 def check_launchers_local_rank():
-    """A launcher's local rank says which device is a process' own; where it does not say, that is asked for"""
+    """A launcher's local rank chooses a process's device; without a local rank an error asks for it"""
     place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     assert devices_of(run_on(2, "all_reduce", *QUICK, **place).stdout) == [pci(0)]
     done = run_on(2, "all_reduce", *QUICK, status=2, RANK="1", WORLD_SIZE="2", TUTTI_ID_FILE="/nowhere/id")
@@ -114,7 +114,7 @@ def check_launchers_local_rank():
 
 
 def check_without_a_device():
-    """Without a device the tools say so once and use the host; --memory cuda says why there is none"""
+    """Without a device the tools report this once and use the host; --memory cuda ends with the reason"""
     for flags in (("-g", "1"), ("-g", "2", "--ranks-per-gpu", "2"), ("--procs", "2")):
         done = run("all_reduce", *QUICK, *flags)
         expect_right("all_reduce", done.stdout, 1)
@@ -134,7 +134,7 @@ def check_host_memory_beside_a_device():
 
 
 def check_more_devices_than_there_are():
-    """More devices than there are, and flags that cannot be obeyed on one, end with status 2 and a line that helps"""
+    """Too many devices, and flags that devices cannot obey, end with status 2 and a helpful line"""
     for flags, said in ((("-g", "2"), "Invalid number of GPUs"), (("-t", "2"), "--ranks-per-gpu"),
                         (("-R", "2"), "-R 2 is refused"), (("-G", "1", "-z", "1"), "-G is refused")):
         done = run_on(1, "all_reduce", *QUICK, *flags, status=2)
@@ -144,21 +144,21 @@ def check_more_devices_than_there_are():
 
 
 def check_sizes_beyond_the_device():
-    """Sizes whose buffers do not fit in the device's memory are left out"""
+    """Sizes whose buffers do not fit in the device's memory are skipped"""
     flags = ("--hot", "-n", "1", "-w", "0", "-c", "0", "-b", "64K", "-e", "256M", "-f", "4096", "--ranks-per-gpu", "2")
     done = run_on(1, "all_reduce", *flags, FAKE_CUDA_MEMORY=str(256 << 20))
     assert "Reducing maxBytes to 65536" in done.stdout and len(rows(done.stdout)) == 1, done.stdout
 
 
 def check_nothing_is_left_behind():
-    """What a run has made through the driver it gives back, but for what the library keeps of a device for good"""
+    """A run frees everything that it made through the driver, except what the library keeps for each device"""
     done = run_on(1, "all_reduce", *QUICK, "--ranks-per-gpu", "2", "-G", "2", "-c", "2", status=86, FAKE_CUDA_LEAKS="1")
     left = [line.removeprefix("fake driver: left behind: ") for line in done.stderr.splitlines()]
     assert sorted(left) == ["cuDevicePrimaryCtxRetain: 1", "cuLibraryLoadData: 1"], done.stderr
 
 
 def check_table_of_the_bundle():
-    """gpu-test of the bundle prints its table of ranks on a device as shares of what copying allows"""
+    """gpu-test of the bundle prints its table of ranks on a device as shares of the copy bandwidth"""
     with tempfile.TemporaryDirectory() as folder:
         script = shutil.copy(ROOT / "dev.d/gpu_test.sh", pathlib.Path(folder) / "gpu-test")
         (pathlib.Path(folder) / "bin").symlink_to(TOOLS.resolve())
@@ -169,7 +169,7 @@ def check_table_of_the_bundle():
         shown = done.stdout + done.stderr
         assert done.returncode == 0 and "16 passed, 0 failed" in shown, shown
         table = [line.split() for line in done.stdout.splitlines() if line.startswith(("all_", "reduce_"))]
-        # Two types of three collectives, a 256th of their bytes, and 8 bytes, each with 2 and 4 ranks.
+        # Three collectives in two types, a 256th of their bytes, and 8 bytes, each with 2 and 4 ranks.
         assert [row[2] for row in table] == (["4096"] * 6 + ["16", "8"]) * 2, shown
         for name, ranks, size, _, time_us, floor_us, share, sign, copy_gbs, wrong, over_us, _ in table:
             factor = 2 * int(ranks) if name == "all_reduce" else int(ranks) + 1
@@ -184,7 +184,7 @@ def check_table_of_the_bundle():
 
 
 def check_errors_of_the_driver():
-    """An error of the driver, wherever it comes, ends the run on all ranks with status 3 and the function's name"""
+    """An error of any driver call ends the run on all ranks with status 3 and the function's name"""
     for function, after, flags in (("cuMemAlloc_v2", 1, ()), ("cuGraphLaunch", 3, ("-G", "3")), ("cuLaunchKernelEx", 9, ()),
                                    ("cuStreamEndCapture", 2, ("-G", "1")), ("cuStreamSynchronize", 40, ()),
                                    ("cuEventElapsedTime", 2, ("-I",)), ("cuDevicePrimaryCtxRetain", 1, ())):

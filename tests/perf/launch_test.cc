@@ -46,24 +46,24 @@ const char* broken_worker(const char* name) {
 }
 
 TEST(LaunchTest, AloneWithoutAnyLauncher) {
-  const Result<Place> place = find_locality({}, nothing);
-  ASSERT_TRUE(place.is_ok());
-  EXPECT_EQ(place->process_count, 1);
-  EXPECT_EQ(place->channel, Place::Channel::kNone);
+  const Result<ProcessContext> context = find_process_context({}, nothing);
+  ASSERT_TRUE(context.is_ok());
+  EXPECT_EQ(context->process_count, 1);
+  EXPECT_EQ(context->channel, ProcessContext::Channel::kNone);
 }
 
 TEST(LaunchTest, LaunchersGiveRankAndSize) {
-  const Result<Place> torch = find_locality({}, torchrun);
+  const Result<ProcessContext> torch = find_process_context({}, torchrun);
   ASSERT_TRUE(torch.is_ok());
   EXPECT_EQ(torch->process, 2);
   EXPECT_EQ(torch->process_count, 4);
-  EXPECT_EQ(torch->channel, Place::Channel::kLauncher);
-  EXPECT_EQ(find_locality({}, mpirun)->process_count, 2);
-  EXPECT_EQ(find_locality({}, lone_slurm)->channel, Place::Channel::kNone);
+  EXPECT_EQ(torch->channel, ProcessContext::Channel::kLauncher);
+  EXPECT_EQ(find_process_context({}, mpirun)->process_count, 2);
+  EXPECT_EQ(find_process_context({}, lone_slurm)->channel, ProcessContext::Channel::kNone);
 }
 
 TEST(LaunchTest, ContradictoryVariablesAreNamed) {
-  const Result<Place> wrong = find_locality({}, contradictory);
+  const Result<ProcessContext> wrong = find_process_context({}, contradictory);
   ASSERT_FALSE(wrong.is_ok());
   EXPECT_THAT(std::string(wrong.status().text()), testing::HasSubstr("WORLD_SIZE"));
 }
@@ -73,12 +73,12 @@ TEST(LaunchTest, AWorkerKnowsItsPlaceAndDoesNotSupervise) {
   options.processes = 3;
   EXPECT_TRUE(is_supervisor(options, nothing));
   EXPECT_FALSE(is_supervisor(options, worker));
-  const Result<Place> place = find_locality(options, worker);
-  ASSERT_TRUE(place.is_ok());
-  EXPECT_EQ(place->process, 1);
-  EXPECT_EQ(place->process_count, 3);
-  EXPECT_EQ(place->pipe_descriptor, 5);
-  EXPECT_FALSE(find_locality(options, broken_worker).is_ok());
+  const Result<ProcessContext> context = find_process_context(options, worker);
+  ASSERT_TRUE(context.is_ok());
+  EXPECT_EQ(context->process, 1);
+  EXPECT_EQ(context->process_count, 3);
+  EXPECT_EQ(context->pipe_descriptor, 5);
+  EXPECT_FALSE(find_process_context(options, broken_worker).is_ok());
 }
 
 const char* slurm_script(const char* name) {
@@ -110,25 +110,25 @@ tutti_unique_id_t sample_id() {
 TEST(LaunchTest, ThePipeCarriesTheIdToEveryProcess) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
-  const auto place = [&](int process, int descriptor) {
-    Place one;
+  const auto context = [&](int process, int descriptor) {
+    ProcessContext one;
     one.process = process;
     one.process_count = 3;
-    one.channel = Place::Channel::kPipe;
+    one.channel = ProcessContext::Channel::kPipe;
     one.pipe_descriptor = descriptor;
     return one;
   };
   tutti_unique_id_t id = sample_id();
-  ASSERT_TRUE(share_id(place(0, ends[1]), &id).is_ok());
+  ASSERT_TRUE(share_id(context(0, ends[1]), &id).is_ok());
   ::close(ends[1]);
   for (int process = 1; process < 3; ++process) {
     tutti_unique_id_t got{};
-    ASSERT_TRUE(share_id(place(process, ends[0]), &got).is_ok());
+    ASSERT_TRUE(share_id(context(process, ends[0]), &got).is_ok());
     EXPECT_EQ(std::memcmp(&got, &id, sizeof(id)), 0);
   }
   // Nobody wrote for a third reader: it learns that process 0 is gone instead of waiting.
   tutti_unique_id_t none{};
-  EXPECT_EQ(share_id(place(2, ends[0]), &none).code(), Code::kPeerLost);
+  EXPECT_EQ(share_id(context(2, ends[0]), &none).code(), Code::kPeerLost);
   ::close(ends[0]);
 }
 

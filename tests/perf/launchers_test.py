@@ -25,18 +25,18 @@ KEY = "a key of the perf tools' test"
 
 
 def on_hosts(host):
-    """What goes before a tool so that its ranks are on emulated hosts; `host` is a shell's expression."""
+    """A prefix that puts a tool's ranks on emulated hosts. `host`: a shell expression."""
     return ("sh", "-c", f'TUTTI_HOSTID={host} exec "$@"', "sh")
 
 
 def expect_on_hosts(what, done):
-    """The ranks of several hosts have met over the network."""
+    """Checks that the ranks of several hosts are connected over the network."""
     assert done.returncode == 0 and "hierarchical" in done.stdout, f"{what}\n{done.stdout}{done.stderr}"
     expect_right("all_reduce", done.stdout, 3)
 
 
 def run_as_ranks(*environments):
-    """Starts one tool per environment; the outputs of all when each ends well."""
+    """Starts one tool for each environment. Returns all outputs; each tool must succeed."""
     ranks = [subprocess.Popen(ONE_ROW, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env={**ENVIRONMENT, **environment}) for environment in environments]
     outputs = [rank.communicate(timeout=120) for rank in ranks]
@@ -45,7 +45,7 @@ def run_as_ranks(*environments):
 
 
 def check_id_file():
-    """Processes of a launcher meet through TUTTI_ID_FILE, which is gone afterwards"""
+    """Processes of a launcher share the id through TUTTI_ID_FILE, which is removed afterwards"""
     with tempfile.TemporaryDirectory() as folder:
         id_file = os.path.join(folder, "id")
         outputs = run_as_ranks(*({"RANK": rank, "WORLD_SIZE": "2", "TUTTI_ID_FILE": id_file} for rank in "01"))
@@ -55,7 +55,7 @@ def check_id_file():
 
 
 def check_torchrun_environment():
-    """Processes with torchrun's variables meet: on one host by themselves, else at MASTER_ADDR with a key"""
+    """Processes with torchrun's variables share the id: on one host without settings, else at MASTER_ADDR with a key"""
     job = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()),
            "TORCHELASTIC_RUN_ID": f"tutti-test-{os.getpid()}"}
     on_one_host = [{**job, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2"} for rank in "01"]
@@ -65,7 +65,7 @@ def check_torchrun_environment():
 
 
 def free_port():
-    """A port whose successor was free as well a moment ago: rank 0 listens one above MASTER_PORT."""
+    """A port that was free a moment ago, like the next port: rank 0 listens one above MASTER_PORT."""
     for _ in range(100):
         with socket.socket() as first, socket.socket() as second:
             first.bind(("", 0))
@@ -91,7 +91,7 @@ def mpi_launcher(*words):
             done = launch(count)
             assert done.returncode == 0, f"{words} {count}\n{done.stdout}{done.stderr}"
             expect_right("all_reduce", done.stdout, 1)
-        # Two emulated hosts: the ranks that the launcher has started meet over the network.
+        # Two emulated hosts: the launcher's ranks connect over the network.
         spread = on_hosts("$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} / 2))")
         command = [*words, "-n", "4", *spread, *THREE_ROWS]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120,
@@ -119,7 +119,7 @@ def check_slurm_one_node():
 
 
 def check_slurm_two_nodes():
-    """Ranks of two nodes of Slurm meet at MASTER_ADDR with a key, and say what is missing without one"""
+    """Ranks on two Slurm nodes share the id at MASTER_ADDR with a key; without a key an error asks for it"""
     if slurm.missing():
         raise tap.Skip(slurm.missing())
     with slurm.Cluster(2) as cluster:
@@ -132,7 +132,7 @@ def check_slurm_two_nodes():
 
 
 def await_listener(port, processes):
-    """Waits for an event: somebody listens at the port."""
+    """Waits for an event: a process listens at the port."""
     mark = f":{port:04X} "
     deadline = time.monotonic() + 60
     while not any(mark in pathlib.Path(f"/proc/net/{table}").read_text() for table in ("tcp", "tcp6")):
@@ -140,13 +140,13 @@ def await_listener(port, processes):
 
 
 def check_kubernetes():
-    """Pods of an indexed job meet, though the first one's name is not known when they start"""
+    """Pods of an indexed job connect, although the first pod's name is unknown when they start"""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         raise tap.Skip("another /etc/hosts needs root and unshare")
     with tempfile.TemporaryDirectory() as folder:
         known, servers = pathlib.Path(folder) / "hosts", pathlib.Path(folder) / "resolv.conf"
         known.write_text("127.0.0.1 localhost\n")
-        servers.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")  # nobody answers there
+        servers.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")  # no server answers there
         own_names = ("unshare", "--mount", "sh", "-c",
                      f'mount --bind {known} /etc/hosts && mount --bind {servers} /etc/resolv.conf && exec "$@"', "sh")
         port = free_port()
@@ -155,7 +155,7 @@ def check_kubernetes():
                                  env={**ENVIRONMENT, **job, "JOB_COMPLETION_INDEX": index, "TUTTI_HOSTID": index})
                 for index in "01"]
         await_listener(port + 1, pods)
-        with known.open("a") as file:  # in place: what is mounted is this file
+        with known.open("a") as file:  # in place, because this file is mounted
             file.write("127.0.0.1 tutti-test-0.pods\n")
         outputs = [pod.communicate(timeout=120) for pod in pods]
         assert [pod.returncode for pod in pods] == [0, 0], outputs
@@ -163,8 +163,8 @@ def check_kubernetes():
 
 
 def torchrun(folder, *flags):
-    """A launcher of two ranks, started; what it writes goes to the folder. The mappings name no local rank there is:
-    output stays where it is. They are given since torch 1.13 cannot read its own default under Python 3.11."""
+    """Starts a launcher of two ranks, which writes to the folder. The mappings name no existing local rank, so output
+    is not redirected. They are set because torch 1.13 cannot read its own default under Python 3.11."""
     return subprocess.Popen(["torchrun", "--redirects", "9:3", "--tee", "9:3", "--nproc_per_node", "2", "--no_python",
                              *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env={**ENVIRONMENT, "TUTTI_KEY": KEY, "TMPDIR": folder})

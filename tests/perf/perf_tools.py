@@ -1,4 +1,4 @@
-"""The perf tools as processes, and what their tables must say: for the tests that run them."""
+"""Runs the perf tools as processes and checks their tables, for the tests of the tools."""
 
 import pathlib
 import subprocess
@@ -12,12 +12,12 @@ TOOLS = pathlib.Path(sys.argv[1])
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv", "gather",
                "scatter", "sendrecv", "hypercube")
 WITHOUT_IN_PLACE = ("alltoallv", "sendrecv")
-# Small rings and few iterations: what is tested is that results are right, not how fast they come.
+# Small rings and few iterations: the tests check results, not speed.
 QUICK = ("--hot", "-n", "3", "-T", "60")
 
 
 def run(collective, *flags, environment=None, status=0):
-    """Runs a tool to its end; returns its output when it ends with `status`."""
+    """Runs a tool, which must end with `status`. Returns its output."""
     words = [str(TOOLS / f"{collective}_perf"), *flags]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120,
                           env={**ENVIRONMENT, **(environment or {})})

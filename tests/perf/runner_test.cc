@@ -58,7 +58,7 @@ Outcome run_ranks_of(const CollectiveTest& test, Options options) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   Reporter reporter(options, test.name, {}, {});
-  const int status = run_process(options, test, Place{}, Seating{}, reporter);
+  const int status = run_process(options, test, ProcessContext{}, Seating{}, reporter);
   return {status, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
 }
 

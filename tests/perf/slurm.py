@@ -1,5 +1,5 @@
-"""A Slurm cluster of this machine for the length of a `with` block: munged, slurmctld and one slurmd a node, private to
-it (own configuration, key, ports and folder), with no part in a Slurm that the machine may have. Needs root.
+"""A private Slurm cluster on this machine during a `with` block: munged, slurmctld and one slurmd for each node, with
+own configuration, key, ports and folder. Independent of any Slurm of the machine. Needs root.
 """
 
 import os
@@ -41,7 +41,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 
 def missing():
-    """Why there can be no cluster here, or None."""
+    """The reason why no cluster can run here, or None."""
     absent = [program for program in PROGRAMS if shutil.which(program) is None]
     if absent:
         return f"not installed: {', '.join(absent)}"
@@ -49,7 +49,7 @@ def missing():
 
 
 def free_ports(count):
-    """Ports below those that the kernel gives to connections, so that none is taken meanwhile by one of them."""
+    """Ports below the range that the kernel gives to connections, so that no connection takes them meanwhile."""
     found = []
     for port in random.sample(range(10000, 20000), 200):
         with socket.socket() as probe:
@@ -64,7 +64,7 @@ def free_ports(count):
 
 
 class Daemon:
-    """A program that runs in the foreground and says when it is ready."""
+    """A program that runs in the foreground and prints when it is ready."""
 
     def __init__(self, words, environment, ready_mark):
         self.said, self._ready, self._mark = [], threading.Event(), ready_mark
@@ -117,18 +117,18 @@ class Cluster:
         shutil.rmtree(self._folder)
 
     def run(self, *words, environment=None):
-        """srun with these words, run to its end."""
+        """Runs srun with these words to its end."""
         return subprocess.run(["srun", *words], capture_output=True, text=True, check=False, timeout=120,
                               env={**self._environment, **(environment or {})})
 
     def process_managers(self):
-        """What --mpi can be, where what the plugin loads is installed too: a list of names."""
+        """The usable values of --mpi: plugins whose libraries are installed too."""
         names = re.findall(r"^\t(\w+)$", self.run("--mpi=list").stdout, re.MULTILINE)
         return [name for name in names
                 if "can not load" not in self.run("-n", "1", f"--mpi={name}", "true").stderr]
 
     def said(self):
-        """All that the daemons have said, for a failure's text."""
+        """All output of the daemons, for a failure's text."""
         return "".join(line for daemon in self._daemons for line in daemon.said)
 
     def _start(self, ready_mark, *words):
@@ -138,7 +138,7 @@ class Cluster:
 
     def _start_all(self):
         folder = pathlib.Path(self._folder)
-        folder.chmod(0o755)  # munged wants its folder open to all, and closed to their writing
+        folder.chmod(0o755)  # munged wants its folder readable by all and writable by the owner only
         host = socket.gethostname().split(".")[0]
         ports = free_ports(len(self._nodes) + 1)
         nodes = [f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN"

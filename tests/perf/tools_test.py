@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The perf tools as a user meets them: processes, threads, failures. Prints TAP.
+"""The perf tools as a user sees them: processes, threads, failures. Prints TAP.
 
 Usage: tools_test.py FOLDER, where FOLDER holds the tools.
 """
@@ -29,7 +29,7 @@ def right_with(*flags, skipped=()):
 
 
 def check_hypercube_skips_other_rank_counts():
-    """hypercube_perf skips rank counts that are no power of two"""
+    """hypercube_perf skips rank counts that are not a power of two"""
     done = run("hypercube", *QUICK, "-t", "3")
     assert "nRanks 3 is not a power of 2, skipping" in done.stdout, done.stdout
 
@@ -66,7 +66,7 @@ def check_rotating_buffers():
 
 
 def check_json():
-    """The JSON file holds what the table holds, with samples of each iteration"""
+    """The JSON file has the figures of the table, with samples of each iteration"""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
         done = run("all_reduce", *QUICK, "-b", "8", "-e", "64", "-f", "8", "--procs", "2", "-J", path, "-I", "1", "-S",
@@ -95,7 +95,7 @@ def check_mistakes():
 
 
 def check_report_path():
-    """A report that cannot be written is found before anything is started"""
+    """A report that cannot be written is an error before anything starts"""
     with tempfile.TemporaryDirectory() as folder:
         for path, said in ((folder, "is a folder"), (folder + "/", "is a folder"),
                            (folder + "/none/out.json", "No such file or directory")):
@@ -128,7 +128,7 @@ def read_until(stream, mark):
 
 
 def endless_run(*flags):
-    """A tool with 3 processes that runs until something happens to it; returned once it is measuring."""
+    """Starts a tool with 3 processes that runs until the test stops it. Returns once the tool measures."""
     words = [str(TOOLS / "all_reduce_perf"), "--hot", "-b", "64", "-e", "64", "--procs", "3", "-N", "0", "-n", "1000",
              *flags]
     tool = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
@@ -139,7 +139,7 @@ def endless_run(*flags):
 
 
 def end_of(tool, workers):
-    """What the tool says on stderr until its end, which must come soon and leave no process."""
+    """Returns the tool's stderr. The tool must end soon and leave no process."""
     started = time.monotonic()
     _, said = tool.communicate(timeout=60)
     elapsed = time.monotonic() - started
@@ -150,7 +150,7 @@ def end_of(tool, workers):
 
 
 def check_killed_rank():
-    """A killed rank ends the run within seconds, is named, and leaves no process"""
+    """A killed rank ends the run within seconds; the error names the rank; no process remains"""
     tool, workers = endless_run()
     os.kill(workers[1], signal.SIGKILL)
     said = end_of(tool, workers)
@@ -158,7 +158,7 @@ def check_killed_rank():
 
 
 def check_stopped_rank():
-    """A rank that stops is named when -T has passed, and leaves no process"""
+    """A stopped rank is named when -T has passed; no process remains"""
     tool, workers = endless_run("-T", "1")
     os.kill(workers[2], signal.SIGSTOP)
     said = end_of(tool, workers)

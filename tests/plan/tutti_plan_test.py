@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The command line of tutti-plan: what it prints, proves and refuses, and its exit status. Prints TAP.
+"""The command line of tutti-plan: output, proofs, refusals and exit status. Prints TAP.
 
 Usage: tutti_plan_test.py PROGRAM
 """
@@ -17,7 +17,7 @@ PROVED = "# verified: right result, no deadlock with the stated slots, no race (
 
 
 def run(*flags, status=0, text=None):
-    """Runs the tool; its output and what it said on stderr when it ends with `status`."""
+    """Runs the tool, which must end with `status`. Returns its output and its stderr."""
     done = subprocess.run([PROGRAM, *flags], input=text, capture_output=True, text=True, check=False, timeout=60)
     shown = f"tutti-plan {' '.join(flags)}\nstatus {done.returncode}\n{done.stdout}{done.stderr}"
     assert done.returncode == status, shown
@@ -26,7 +26,7 @@ def run(*flags, status=0, text=None):
 
 
 def expect_mistake(*flags, said):
-    """Wrong usage: status 2, nothing on stdout, and `said` in the reason."""
+    """Wrong usage: status 2, no output, and `said` in the reason."""
     output, reason = run(*flags, status=2)
     assert output == "" and said in reason, f"{flags}: {output}{reason}"
 
@@ -40,14 +40,14 @@ def check_request():
     assert output.count("\nrank ") == 4 and "\ntutti plan 1\n" in output, output
     output, _ = run("all_reduce", "-n", "3")
     assert "of the choice table\n" in output, output
-    # Whatever the size, a barrier moves nothing.
+    # A barrier moves no bytes, whatever the size.
     output, _ = run("barrier", "-n", "4", "-s", "1M")
     assert output.startswith("# barrier of 4 ranks, 0 bytes: "), output
     assert "# 0 bytes over links, 0 bytes read and written in memory\n" in output, output
 
 
 def check_parts():
-    """Of a plan only one rank, or only what is said of it, may be printed"""
+    """The output may be limited to one rank of a plan, or to the report"""
     output, _ = run("broadcast", "-n", "3", "--root", "1", "--rank", "2")
     assert output.count("\nrank ") == 1 and "\nrank 2\n" in output, output
     output, _ = run("barrier", "-n", "3", "--summary")
@@ -55,7 +55,7 @@ def check_parts():
 
 
 def check_prices():
-    """The predicted time of every algorithm, the fastest first, those that lose early as bounds"""
+    """Every algorithm's predicted time, the fastest first; slow algorithms show a lower bound"""
     output, _ = run("all_reduce", "-n", "256", "--hosts", "32", "--prices")
     lines = output.splitlines()
     assert len(lines) > 5 and all(line.endswith(" us") for line in lines), output
@@ -66,7 +66,7 @@ def check_prices():
 
 
 def check_what_is_proved():
-    """The line of the proof names all that was proved, direct writes of results into receivers' buffers included"""
+    """The line of the proof names all properties that were proved, direct writes included"""
     def proof(*flags):
         output, _ = run(*flags, "--summary")
         return next(line for line in output.splitlines() if line.startswith(PROVED))[len(PROVED):]
@@ -77,7 +77,7 @@ def check_what_is_proved():
 
 
 def check_list():
-    """Every algorithm of the list proves a plan of three ranks, or says that it does not support that"""
+    """Every algorithm of the list proves a plan of three ranks, or reports that it does not support the request"""
     output, _ = run("--list")
     lines = [line.split() for line in output.splitlines()]
     assert len(lines) > 20, output
@@ -89,7 +89,7 @@ def check_list():
 
 
 def check_file():
-    """What is printed is proved again when it is read, from a file and from standard input"""
+    """Printed plans are proved again when they are read, from a file and from standard input"""
     plan, _ = run("reduce_scatter", "-n", "4", "-a", "ring")
     output, _ = run("--file", "-", text=plan)
     assert output.startswith(PROVED + ", in place, by reference)"), output
@@ -102,7 +102,7 @@ def check_file():
 
 
 def check_broken_plan():
-    """A plan that is wrong, or no plan, is refused with the reason and status 1"""
+    """A wrong plan, or a text without a plan, is refused with the reason and status 1"""
     plan, _ = run("all_reduce", "-n", "2", "-a", "ring")
     output, reason = run("--file", "-", status=1, text=plan.replace(", finish", ""))
     assert output == "" and reason.startswith("# REFUSED: output chunk 0 of rank 0 holds"), output + reason
@@ -115,14 +115,14 @@ def check_broken_plan():
 
 
 def check_unreadable_file():
-    """A file that is not there, or is a folder, is wrong usage"""
+    """A missing file, or a folder, is wrong usage"""
     with tempfile.TemporaryDirectory() as folder:
         expect_mistake("--file", folder, said="cannot read " + folder)
         expect_mistake("--file", folder + "/none", said="cannot read " + folder + "/none")
 
 
 def check_wrong_usage():
-    """Wrong usage ends with status 2 and a line that names it"""
+    """Wrong usage ends with status 2 and a line that names the mistake"""
     expect_mistake(said="name a collective")
     expect_mistake("some_reduce", said="'some_reduce' is not a collective")
     expect_mistake("all_reduce", "-a", "none", said="no algorithm 'none'")
@@ -136,7 +136,7 @@ def check_wrong_usage():
 
 
 def check_file_and_request():
-    """A file says itself what a request says: both together are wrong usage, whatever the file holds"""
+    """A file holds its own request: a file and a request together are wrong usage, whatever the file holds"""
     for flags in (("all_reduce",), ("-n", "4"), ("-a", "ring"), ("--root", "0"), ("--in-place",), ("--rank", "1"),
                   ("--list",)):
         output, reason = run(*flags, "--file", "-", status=2, text="")

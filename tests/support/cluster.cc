@@ -1,5 +1,4 @@
-// See cluster.h. Everything that crosses processes lies in one anonymous shared mapping made before the
-// forks.
+// Everything that crosses processes is in one anonymous shared mapping, made before the forks.
 #include "tests/support/cluster.h"
 
 #include <dirent.h>
@@ -37,7 +36,7 @@ extern "C" int __lsan_do_recoverable_leak_check() __attribute__((weak));
 namespace {
 bool leak_check_is_off = false;
 }
-// The leak sanitizer asks it before it looks.
+// The leak sanitizer calls this before it looks for leaks.
 extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off();
 extern "C" int __lsan_is_turned_off() {
   return leak_check_is_off ? 1 : 0;
@@ -80,7 +79,7 @@ struct ClusterShared {
 
 namespace {
 
-/// Polls `condition` until the run's deadline; three seconds earlier than the parent, who would kill.
+/// Polls `condition` until three seconds before the run's deadline; at the deadline the parent kills.
 template <class Condition>
 bool wait_for(const ClusterShared& shared, Condition condition) {
   for (;;) {
@@ -100,7 +99,7 @@ void append(Report& report, const std::string& text) {
   report.lock = 0;
 }
 
-/// A mapping shared with children that are forked later.
+/// A mapping shared with later children.
 template <class T>
 class SharedPage {
  public:
@@ -119,8 +118,8 @@ class SharedPage {
   T* page_;
 };
 
-/// Whether this process listens where peers fetch its files: that is opened once the meeting knows its first
-/// rank.
+/// Whether this process listens for peers that fetch its files. The listener opens once the bootstrap knows
+/// the process's first rank.
 bool has_file_server() {
   std::set<std::string> own;
   std::error_code error;
@@ -192,7 +191,7 @@ std::string death(int status) {
   return "exit status " + std::to_string(WEXITSTATUS(status));
 }
 
-/// Waits for the child until the deadline; kills it then. Empty when it ended well.
+/// Waits for the child until the deadline, then kills it. Returns "" if it ended well.
 std::string reap(pid_t pid, double deadline_s) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   bool hung = false;
@@ -346,7 +345,7 @@ std::string run_cluster(const ClusterOptions& options, const RankBody& body) {
   const double deadline_s = seconds_now() + patience_s(options.seconds);
   shared->deadline_s = deadline_s - 1;
   int first_rank = 0;
-  std::fflush(nullptr);  // or children that flush at their end repeat what the test has printed
+  std::fflush(nullptr);  // otherwise children that flush at their end repeat the test's output
   for (size_t process = 0; process < options.layout.size(); ++process) {
     const pid_t pid = fork();
     if (pid < 0) std::abort();
@@ -459,7 +458,7 @@ Holdings holdings() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     ++result.mappings;
-    // "start-end rwxs ...": the letter of what is shared, as all memory that ranks meet in is.
+    // "start-end rwxs ...": the letter s marks shared mappings, which hold all memory that ranks share.
     const size_t permissions = line.find(' ') + 1;
     if (permissions + 3 < line.size() && line[permissions + 3] == 's') ++result.shared_mappings;
   }

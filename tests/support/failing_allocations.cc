@@ -5,7 +5,7 @@
 
 namespace {
 
-/// Of the calling thread: allocations that pass, then those that fail.
+/// For the calling thread: allocations that succeed, then allocations that fail.
 struct Shortage {
   uint64_t passing = 0;
   uint64_t failing = 0;
@@ -33,7 +33,7 @@ void* operator new(std::size_t bytes) {
   return memory;
 }
 
-// The library's own would come by the one above; a sanitizer's does not.
+// The library's nothrow new would call the one above; a sanitizer's does not.
 void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
   return is_short() ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
 }

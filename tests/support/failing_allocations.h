@@ -1,13 +1,13 @@
-// FailingAllocations: a shortage of memory at a chosen moment. Who lists failing_allocations.cc among its
-// sources has its `new` replaced.
+// FailingAllocations: a shortage of memory at a chosen moment. failing_allocations.cc replaces `new` in every
+// program that links it.
 #pragma once
 
 #include <cstdint>
 
 namespace tutti::test {
 
-/// While it lives, `count` allocations of the calling thread fail, after `passed` others. One at a time a
-/// thread.
+/// While this object lives, `count` allocations of the calling thread fail, after `passed` that succeed. One
+/// object at a time for each thread.
 class FailingAllocations {
  public:
   explicit FailingAllocations(uint64_t passed, uint64_t count = 1);
@@ -15,7 +15,7 @@ class FailingAllocations {
   FailingAllocations(const FailingAllocations&) = delete;
   FailingAllocations& operator=(const FailingAllocations&) = delete;
 
-  /// Whether any has failed.
+  /// Whether any allocation has failed.
   static bool have_failed();
 };
 

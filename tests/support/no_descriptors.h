@@ -1,11 +1,11 @@
-// A process whose descriptors have run out.
+// A process that has no free descriptors.
 #pragma once
 
 #include <sys/resource.h>
 
 namespace tutti::test {
 
-/// While it lives no descriptor can be opened.
+/// While this object lives, no descriptor can be opened.
 class NoDescriptors {
  public:
   NoDescriptors() {

@@ -1,4 +1,3 @@
-// See pairwise.h.
 #include "tests/support/pairwise.h"
 
 #include <cstddef>
@@ -7,7 +6,7 @@
 namespace tutti::test {
 namespace {
 
-/// Which pairs have not occurred yet.
+/// The pairs that have not occurred yet.
 class MissingPairs {
  public:
   explicit MissingPairs(const std::vector<int>& sizes) : sizes_(sizes) {
@@ -38,7 +37,7 @@ class MissingPairs {
     }
   }
 
-  /// The first missing pair, as a row with -1 elsewhere.
+  /// The first missing pair, as a row with -1 in the other factors.
   std::vector<int> first() {
     std::vector<int> row(sizes_.size(), -1);
     for (size_t f = 0; f < sizes_.size(); ++f) {

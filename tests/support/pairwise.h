@@ -1,7 +1,7 @@
-// Pairwise covering samples: few rows such that every pair of values of every two factors occurs together.
+// Pairwise covering samples: few rows in which every pair of values of every two factors occurs.
 //
-// Greedy: each row starts from a pair that is still missing and sets the other factors to the values that
-// cover most missing pairs, ties by the seed. Source: Cohen, Dalal, Fredman, Patton, "The AETG system", 1997.
+// Greedy: each row starts with a missing pair and sets the other factors to the values that cover most
+// missing pairs. The seed breaks ties. Source: Cohen, Dalal, Fredman, Patton, "The AETG system", 1997.
 #pragma once
 
 #include <cstdint>

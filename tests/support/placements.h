@@ -1,4 +1,4 @@
-// Placements: where the ranks of a communicator are, for tests of algorithms that look at hosts.
+// Placements: the hosts of a communicator's ranks, for tests of algorithms that look at hosts.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@ struct Placement {
   uint32_t host_count = 1;
 
   uint32_t rank_count() const { return static_cast<uint32_t>(host_of.size()); }
-  /// The facts of a communicator that lies so; they borrow from this object.
+  /// The facts of a communicator with this placement. They borrow from this object.
   Facts facts(uint32_t slots = 8) const {
     return {.can_publish = false, .host_count = host_count, .host_of = host_of, .slots = slots};
   }
 };
 
-/// Ranks with one label share a host.
+/// Ranks with equal labels share a host.
 inline Placement place(std::string name, const std::vector<uint64_t>& labels) {
   Placement placement{std::move(name), number_hosts(labels)};
   for (const uint32_t host : placement.host_of)
@@ -68,11 +68,11 @@ inline std::vector<Placement> uneven_placements() {
           place("mixed 012210012", {0, 1, 2, 2, 1, 0, 0, 1, 2, 0})};
 }
 
-/// Those that look at hosts.
+/// Whether the algorithm looks at hosts.
 inline bool is_hierarchical(const Algorithm& algorithm) {
   return algorithm.name.starts_with("hierarchical");
 }
-/// Whether hosts can run its plans: those that collect need the hardware between devices.
+/// Whether hosts can run its plans. Plans with multicast need hardware between devices.
 inline bool runs_on_hosts(const Algorithm& algorithm) {
   return algorithm.name != "multicast";
 }

@@ -1,4 +1,4 @@
-// Scope of a test run, from the environment that `./dev test full` sets and from what the compiler was told.
+// Scope of a test run, from the environment that `./dev test full` sets, and from compiler flags.
 #include "tests/support/scope.h"
 
 #include <algorithm>

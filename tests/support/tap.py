@@ -1,6 +1,6 @@
 """Runs named checks and prints TAP, the protocol that Meson and dev.d/count_tests.py read case by case.
 
-A check is a function: it returns when good, raises AssertionError when not, Skip when it cannot run here.
+A check is a function. It returns on success, raises AssertionError on failure, and Skip if it cannot run here.
 """
 
 import subprocess
@@ -13,7 +13,7 @@ class Skip(Exception):
 
 
 def run(checks):
-    """checks: (name, function) pairs. Leaves the program with status 1 when one failed."""
+    """checks: (name, function) pairs. Exits with status 1 if a check failed."""
     checks = list(checks)
     print(f"1..{len(checks)}")
     failures = 0
@@ -23,7 +23,7 @@ def run(checks):
             print(f"ok {number} - {name}")
         except Skip as reason:
             print(f"ok {number} - {name} # SKIP {reason}")
-        except Exception as error:  # a check that breaks is a check that fails
+        except Exception as error:  # any other exception is a failure too
             failures += 1
             print(f"not ok {number} - {name}")
             text = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
@@ -34,13 +34,13 @@ def run(checks):
 
 
 def checks_of(namespace):
-    """Every function called check_* of a module, in order; the name is its first docstring line."""
+    """Every function check_* of a module, in order. Its name is the first line of its docstring."""
     found = [value for name, value in namespace.items() if name.startswith("check_") and callable(value)]
     return [(function.__doc__.splitlines()[0].rstrip("."), function) for function in found]
 
 
 def command(*words, **options):
-    """Runs a program; its output is in the AssertionError when it fails. Returns standard output."""
+    """Runs a program and returns its standard output. On failure the AssertionError holds the output."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **options)
     if done.returncode != 0:
         shown = " ".join(str(word) for word in words)

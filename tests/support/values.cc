@@ -1,4 +1,3 @@
-// See values.h.
 #include "tests/support/values.h"
 
 #include <algorithm>
@@ -21,7 +20,7 @@ struct Format {
     const uint32_t all = (1u << (bits() - 1)) - 1;
     return has_infinity ? all & ~((1u << (mantissa_bits - 1)) - 1) : all;
   }
-  /// The value of a pattern without sign; NaN for NaN.
+  /// The magnitude of a bit pattern without sign; NaN for NaN.
   double magnitude(uint32_t pattern) const {
     const int bias = (1 << (exponent_bits - 1)) - 1;
     const int exponent = static_cast<int>(pattern >> mantissa_bits);
@@ -34,14 +33,14 @@ struct Format {
   }
 };
 
-/// All finite magnitudes of a format; a pattern is its own place in the list.
+/// All finite magnitudes of a format. A bit pattern is its index in the list.
 class SmallFloats {
  public:
   explicit SmallFloats(const Format& format) : format_(format) {
     for (uint32_t pattern = 0; std::isfinite(format.magnitude(pattern)); ++pattern) {
       magnitudes_.push_back(format.magnitude(pattern));
     }
-    // What the pattern after the largest would be worth: half way to it rounds up and overflows.
+    // The value after the largest finite one: a number half way to it rounds up and overflows.
     const size_t last = magnitudes_.size() - 1;
     magnitudes_.push_back(2 * magnitudes_[last] - magnitudes_[last - 1]);
   }

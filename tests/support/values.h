@@ -1,7 +1,7 @@
-// Values: element types as tests see them, independent of the library's own conversions.
+// Values: element types for tests, independent of the library's conversions.
 //
-// A small float is the list of all values that it can hold, worked out from the formula
-// (-1)^s * 2^(e - bias) * (1 + m / 2^M); rounding is a search in that list.
+// A small float is the list of all its values, computed from (-1)^s * 2^(e - bias) * (1 + m / 2^M). Rounding
+// is a search in this list.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ bool is_signed_type(tutti_type_t type);
 const char* type_text(tutti_type_t type);
 const char* op_text(int op);
 
-/// The number that an element holds. int64 for integers, so 64-bit ones are exact.
+/// The number in an element. int64 for integers, so that 64-bit integers are exact.
 int64_t load_integer(const void* element, tutti_type_t type);
 double load_float(const void* element, tutti_type_t type);
 

@@ -1,4 +1,4 @@
-"""The shape of C++ sources, well enough for rules about length: text without comments, functions by braces.
+"""The shape of C++ sources, for rules about length: text without comments, functions by braces.
 
 Not a parser: braces are matched after comments and literals are blanked out, and a block at namespace or class
 level whose head has an argument list is a function. Unbalanced branches of conditional compilation confuse it.
@@ -33,7 +33,7 @@ def _code_only(text):
 
 
 def _kind(head, inside_code):
-    """What a brace after `head` opens: container, function, initialiser (the head goes on) or other."""
+    """The kind of block after `head` and a brace: container, function, initialiser (the head goes on) or other."""
     if inside_code:
         return "other"
     head = head.strip()

@@ -27,7 +27,7 @@ CPP = {".h", ".hpp", ".c", ".cc", ".cpp", ".cu", ".cuh"}
 CODE = CPP | {".py", ".sh", ".build"}
 HEADERS = {".h", ".hpp", ".cuh"}
 
-# Who may include whom: a layer sees itself and what is named here.
+# The allowed includes: a layer may include itself and the layers named here.
 MAY_INCLUDE = {
     "core": set(),
     "plan": {"core"},
@@ -47,10 +47,10 @@ MAY_INCLUDE["api"] = MAY_INCLUDE["comm"] | {"comm", "include"}
 TOP_LAYERS = ("plugins", "perf", "trainer", "tools", "tests")
 for _top in TOP_LAYERS:
     MAY_INCLUDE[_top] = MAY_INCLUDE["api"] | {"api"}
-# A user like any other, but for how processes are started.
+# Like any user, plus the code that starts processes.
 MAY_INCLUDE["trainer"] = {"include", "core", "perf"}
 MAY_INCLUDE["tests"] = MAY_INCLUDE["tests"] | set(TOP_LAYERS)
-# Layers that decide and never do: no socket, thread, mapping or device in sight.
+# Layers that only decide: they see no socket, thread, mapping or device.
 PURE_LAYERS = {"plan", "algorithms"}
 IMPURE_HEADER = re.compile(r"^(sys/|netinet/|arpa/|infiniband/|cuda|unistd\.h|pthread\.h|thread$|mutex$|fcntl\.h)")
 
@@ -61,7 +61,7 @@ SLEEP = re.compile(r"\b(?:sleep|usleep|nanosleep|clock_nanosleep|sleep_for|sleep
 
 
 class Tree:
-    """The files of a checkout: what git tracks or would track, else all but build folders and hidden ones."""
+    """The files of a checkout: files that git tracks or would track, else files outside build and hidden folders."""
 
     def __init__(self, root, exceptions=None):
         self.root = pathlib.Path(root)
@@ -84,7 +84,7 @@ class Tree:
                       if (self.root / name).is_file() and not (self.root / name).is_symlink())
 
     def _git_listing(self):
-        """None without git, outside a clone, or where git distrusts the owner (a run with sudo)."""
+        """None without git, outside a clone, or if git distrusts the owner (a run with sudo)."""
         words = ["git", "-C", str(self.root), "ls-files", "-z", "-co", "--exclude-standard"]
         try:
             listing = subprocess.run(words, capture_output=True, check=True)
@@ -98,7 +98,7 @@ class Tree:
                 if pathlib.PurePath(path).suffix in suffixes and path.startswith(under)]
 
     def allows(self, rule, subject):
-        """Whether exceptions.txt lets the subject through; remembers that the entry was needed."""
+        """Whether exceptions.txt allows the subject. Records that the entry was needed."""
         if (rule, subject) in self.exceptions:
             self.used.add((rule, subject))
             return True
@@ -121,7 +121,7 @@ def parse_exceptions(text):
 
 
 def layer_of(path):
-    """The layer that a file, or an include of it, belongs to; None outside the architecture."""
+    """The layer of a file or an included path; None outside the architecture."""
     parts = pathlib.PurePath(path).parts
     if path.startswith("perf/micro/"):
         return "tests"  # microbenchmarks share the tests' case tables
@@ -157,7 +157,7 @@ def includes_point_one_way(tree):
 
 
 def shrink_only(tree, rule, subject, lines, lines_max):
-    """Complaints about one length: over its limit, or under an exception that should have shrunk with it."""
+    """Complaints about one length: over its limit, or below an exception that should have shrunk too."""
     limit = tree.limit(rule, subject, lines_max)
     if lines > limit:
         yield f"{subject}: {lines} lines, at most {limit}"
@@ -207,7 +207,7 @@ def tests_do_not_sleep(tree):
 def headers_are_guarded(tree):
     """Headers are guarded"""
     for path, text in tree.files(HEADERS):
-        # Included again for every SIMD target, as Highway asks; its names end in -inl.
+        # Highway includes files named -inl again for every SIMD target.
         if path.endswith("-inl.h") and re.search(r"^#if defined\((\w+)\) == defined\(HWY_TARGET_TOGGLE\)", text, re.M):
             continue
         if "#pragma once" not in text and not re.search(r"^#ifndef (\w+)\n#define \1\b", text, re.MULTILINE):
@@ -217,7 +217,7 @@ def headers_are_guarded(tree):
 def files_open_with_a_comment(tree):
     """Modules open with a comment that says what they are"""
     for path, text in tree.files(CODE - {".build"}):
-        # A module is a header and its source: its opening stands in the header, once.
+        # A module is a header and its source. Only the header has the opening comment.
         if path.endswith(".cc") and path[:-3] + ".h" in tree.texts:
             continue
         if not text.lstrip().startswith(("//", "/*", "#!", "# ", '"""')):

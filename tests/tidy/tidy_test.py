@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tidy test's own test: each rule meets a small tree that breaks it and one that keeps it."""
+"""The tidy test's own test: each rule checks a small tree that breaks the rule and one that keeps it."""
 
 import pathlib
 import sys
@@ -12,7 +12,7 @@ from tidy import tap  # noqa: E402
 
 
 def complaints(rule, files, exceptions=""):
-    """What the rule says about a tree of {path: text}."""
+    """The rule's complaints about a tree of {path: text}."""
     with tempfile.TemporaryDirectory() as root:
         for path, text in files.items():
             target = pathlib.Path(root) / path
@@ -22,7 +22,7 @@ def complaints(rule, files, exceptions=""):
 
 
 def check_include_against_the_arrow():
-    """An include against the arrow is refused, one along it is not"""
+    """An include against the arrow is refused, an include along the arrow is not"""
     rule = tidy.includes_point_one_way
     assert complaints(rule, {"src/core/a.h": '#include "plan/plan.h"\n'})
     assert complaints(rule, {"algorithms/a.cc": '#include "transports/link.h"\n'})
@@ -66,7 +66,7 @@ def check_function_length():
 
 
 def check_function_shapes():
-    """Functions are told from classes, tables, literals and member initialisers"""
+    """Functions are distinguished from classes, tables, literals and member initialisers"""
     text = """
 struct Table { int rows[2] = {1, 2}; };
 class Walker final : public Base {
@@ -111,7 +111,7 @@ def check_environment():
 
 
 def check_sleep():
-    """A sleeping test is refused, a library that sleeps is not this rule's business"""
+    """A sleeping test is refused; the rule ignores a sleeping library"""
     rule = tidy.tests_do_not_sleep
     for call in ("std::this_thread::sleep_for(1ms);", "usleep(5);", "sleep(1);"):
         assert complaints(rule, {"tests/a/a_test.cc": call + "\n"}), call
@@ -147,7 +147,7 @@ def check_line_ends():
 
 
 def check_stale_exceptions():
-    """An exception that nothing needs is refused"""
+    """An exception that no file needs is refused"""
     assert complaints(tidy.exceptions_are_needed, {"src/core/a.cc": "//\n"}, "sleep tests/a.cc")
 
 

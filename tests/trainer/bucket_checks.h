@@ -12,12 +12,12 @@ namespace tutti::test {
 
 /// What is left is the sum over ranks, in place, step after step, with gaps between tensors.
 inline void check_sums(Rank& rank, trainer::Team& team, size_t bucket_bytes) {
-  trainer::PlacedVector<float> memory(1000, team.place());
+  trainer::BackendVector<float> memory(1000, team.backend());
   const std::span<float> flat(memory.data(), memory.size());
   const std::vector<trainer::Tensor> tensors = {{0, 1, 300}, {304, 20, 10}, {512, 1, 488}};
   auto buckets = trainer::make_buckets(flat, tensors, {.first_bytes = 64, .bytes = bucket_bytes});
-  const auto reduction = trainer::make_reduction({}, buckets, team.gradients(), team.place());
-  trainer::Bucketer bucketer(std::move(buckets), *reduction, team.place());
+  const auto reduction = trainer::make_reduction({}, buckets, team.gradients(), team.backend());
+  trainer::Bucketer bucketer(std::move(buckets), *reduction, team.backend());
   for (int step = 0; step < 3; ++step) {
     const auto value = [&](size_t i) { return static_cast<float>(i + static_cast<size_t>(step)); };
     for (size_t i = 0; i < flat.size(); ++i) flat[i] = value(i) * static_cast<float>(rank.rank() + 1);
@@ -37,11 +37,11 @@ inline void check_sums(Rank& rank, trainer::Team& team, size_t bucket_bytes) {
 
 /// Another rank is lost: that is an error of `finish`.
 inline void check_lost(Rank& rank, trainer::Team& team) {
-  trainer::PlacedVector<float> flat(10, team.place());
+  trainer::BackendVector<float> flat(10, team.backend());
   const std::vector<trainer::Tensor> tensors = {{0, 1, flat.size()}};
   auto buckets = trainer::make_buckets({flat.data(), flat.size()}, tensors, {});
-  const auto reduction = trainer::make_reduction({}, buckets, team.gradients(), team.place());
-  trainer::Bucketer bucketer(std::move(buckets), *reduction, team.place());
+  const auto reduction = trainer::make_reduction({}, buckets, team.gradients(), team.backend());
+  trainer::Bucketer bucketer(std::move(buckets), *reduction, team.backend());
   const std::string error = error_of([&] {
     bucketer.mark_ready(0);
     bucketer.finish();

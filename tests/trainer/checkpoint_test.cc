@@ -99,13 +99,13 @@ TEST_F(BadCheckpointTest, AnotherShapeIsRefusedByName) {
   make();
   Options other = options_;
   other.model.name = "cnn";
-  expect_refused(other, "it is of the model 'mlp with 10 classes");
+  expect_refused(other, "it has the model 'mlp with 10 classes");
   other = options_;
   other.optimizer.name = "sgd";
-  expect_refused(other, "it is of the optimizer 'adamw', not 'sgd'");
+  expect_refused(other, "it has the optimizer 'adamw', not 'sgd'");
   other = options_;
   other.compression.name = "none";
-  expect_refused(other, "it is of the compression 'topk'");
+  expect_refused(other, "it has the compression 'topk'");
   other = options_;
   other.buckets.bytes = 0;
   expect_refused(other, "number of tensors");
@@ -125,7 +125,7 @@ TEST_F(BadCheckpointTest, OtherCharactersAreRefused) {
   scratch_.write("other", other);
   Options resumed = options_;
   resumed.data = {scratch_.path() / "other"};
-  expect_refused(resumed, "it is of the model 'transformer with ");
+  expect_refused(resumed, "it has the model 'transformer with ");
   expect_refused(options_, "");
 }
 
@@ -135,7 +135,7 @@ TEST_F(BadCheckpointTest, DamageIsNoticed) {
   const std::vector<std::byte> good = read_file(path_);
   const auto write = [&](const std::vector<std::byte>& bytes) { write_file(path_, bytes); };
   write({});
-  expect_refused(options_, "no checkpoint of this trainer");
+  expect_refused(options_, "not a checkpoint of this trainer");
   write({good.begin(), good.begin() + 30});
   expect_refused(options_, "cut short");
   write({good.begin(), good.end() - 100});

@@ -100,7 +100,7 @@ TEST(TextTest, WhatIsNoTextIsNamed) {
   const auto error = [&](const char* name) { return error_of([&] { read_text({scratch.path() / name}); }); };
   EXPECT_THAT(error("absent"), HasSubstr("no such file or folder: " + (scratch.path() / "absent").string()));
   EXPECT_THAT(error("empty"), HasSubstr("is empty"));
-  EXPECT_THAT(error("binary"), HasSubstr("is no text"));
+  EXPECT_THAT(error("binary"), HasSubstr("is not text"));
   EXPECT_THAT(error("folder"), HasSubstr("not enough text"));
 }
 
@@ -185,8 +185,8 @@ TEST_F(IdxTest, EveryDamageIsNamed) {
     const char* text;
   };
   const std::vector<Damage> damages = {
-      {images, "", "no IDX file"},
-      {images, "\x1f\x8b gzip", "no IDX file"},
+      {images, "", "not an IDX file"},
+      {images, "\x1f\x8b gzip", "not an IDX file"},
       {images, idx({2}, "\1\2"), "in 3 dimensions"},
       {images, idx({2, 2, 2}, "").substr(0, 10), "cut short in its header"},
       {images, idx({2, 2, 2}, pixels.substr(1)), "cut short"},
@@ -239,8 +239,8 @@ TEST(FileTest, AWriteThatFailsLeavesTheOldFile) {
   EXPECT_EQ(read_file(path), bytes("new"));
   EXPECT_THAT(error_of([&] { write_file(scratch.path() / "absent/file", {}); }), HasSubstr("cannot create"));
   EXPECT_THAT(error_of([&] { read_file(scratch.path() / "absent"); }), HasSubstr("cannot open"));
-  EXPECT_THAT(error_of([&] { read_file("/dev/zero"); }), HasSubstr("no regular file"));
-  EXPECT_THAT(error_of([&] { read_file(scratch.path()); }), HasSubstr("no regular file"));
+  EXPECT_THAT(error_of([&] { read_file("/dev/zero"); }), HasSubstr("not a regular file"));
+  EXPECT_THAT(error_of([&] { read_file(scratch.path()); }), HasSubstr("not a regular file"));
   // A full disk: the draft goes, the old file stays.
   EXPECT_THAT(error_of([&] { write_file("/dev/full/x", {}); }), HasSubstr("cannot create"));
 }
@@ -262,8 +262,8 @@ TEST(FileTest, OnlyAFileIsReplaced) {
   const Scratch scratch;
   const fs::path pipe = scratch.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(error_of([&] { try_to_write(pipe); }), HasSubstr("it is no regular file"));
-  EXPECT_THAT(error_of([&] { write_file(pipe, {}); }), HasSubstr("it is no regular file"));
+  EXPECT_THAT(error_of([&] { try_to_write(pipe); }), HasSubstr("it is not a regular file"));
+  EXPECT_THAT(error_of([&] { write_file(pipe, {}); }), HasSubstr("it is not a regular file"));
   EXPECT_TRUE(fs::is_fifo(pipe));
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The trainer as a user meets it: processes, threads, a launcher, files, failures. Prints TAP.
+"""The trainer as a user sees it: processes, threads, a launcher, files, failures. Prints TAP.
 
 Usage: program_test.py TRAINER [FACTOR], where FACTOR multiplies the time that a program may take. Products are computed on the
 host, but where a check says otherwise: stubs of CUDA's libraries lie beside the other tests of the trainer. On the stub of the
@@ -29,7 +29,7 @@ FAKE_DRIVER = STUBS.parent / "cuda" / "driver"
 LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
                      "OMPI_", "JOB_COMPLETION_INDEX", "TUTTI_")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
-# A model and text that take a moment.
+# A model and a text that train in a moment.
 WORDS = "the ranks meet and the sums agree; every bucket waits for its last gradient, and the first layer comes last. "
 SHAPE = ("--context", "16", "--width", "16", "--depth", "1", "--heads", "2", "--batch", "12", "--sample", "20",
          "--reproducible")
@@ -37,7 +37,7 @@ SMALL = (*SHAPE, "--steps", "8")
 
 
 class Folder:
-    """A scratch folder with a text; gone at the end."""
+    """A scratch folder with a text, removed at the end."""
 
     def __enter__(self):
         self.holder = tempfile.TemporaryDirectory()
@@ -57,7 +57,7 @@ def start(*flags, environment=None):
 
 
 def finish(process, status=0):
-    """Waits; returns (stdout, stderr) of a program that ended with `status`."""
+    """Waits for a program, which must end with `status`. Returns (stdout, stderr)."""
     try:
         output, errors = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -77,8 +77,8 @@ def digest(output):
 
 
 def start_processes(folder, count, *flags, hosts=False, environments=()):
-    """Ranks of a launcher that sets RANK and WORLD_SIZE; with `hosts` each is told that it is on a host of its own.
-    `environments`: more for each rank."""
+    """Ranks of a launcher that sets RANK and WORLD_SIZE. With `hosts` each rank is on its own emulated host.
+    `environments`: more variables for each rank."""
     ranks = []
     for rank in range(count):
         environment = {"RANK": str(rank), "WORLD_SIZE": str(count), "TUTTI_ID_FILE": str(folder.path / "id"),
@@ -92,7 +92,7 @@ def start_processes(folder, count, *flags, hosts=False, environments=()):
 
 
 def check_processes_threads_and_tcp():
-    """Processes, threads, a launcher's processes and TCP between emulated hosts train the same bits, whatever the buckets"""
+    """Processes, threads, launcher processes and TCP between emulated hosts give equal bits, whatever the buckets"""
     with Folder() as folder:
         common = ("--data", folder.text, *SMALL)
         wanted = digest(train("--ranks", 3, *common)[0])
@@ -126,7 +126,7 @@ def check_learning():
         accuracy = float(re.search(r"test accuracy ([0-9.]+) %", output).group(1))
         assert accuracy >= 97, output
     with Folder() as folder:
-        # Words that follow one another at random: what a word has begun tells how it ends, beyond two characters.
+        # Random words: the start of a word tells its end, from more than two characters back.
         words = "alpha gravel marble pebble granite gallery barley".split()
         state, text = 1, ""
         while len(text) < 20000:
@@ -140,7 +140,7 @@ def check_learning():
 
 
 def draw_bars(count, seed):
-    """IDX images and labels: a bar at one of ten angles, its place and grey at random."""
+    """IDX images and labels: a bar at one of ten angles, at a random position and grey."""
     images, labels = bytearray(), bytearray()
     generator = random.Random(seed)
     for _ in range(count):
@@ -154,7 +154,7 @@ def draw_bars(count, seed):
 
 
 def check_idx_folder():
-    """Images in MNIST's four files are learned"""
+    """The trainer learns images from MNIST's four files"""
     with Folder() as folder:
         for stem, count, seed in (("train", 1500, 1), ("t10k", 300, 2)):
             images, labels = draw_bars(count, seed)
@@ -167,7 +167,7 @@ def check_idx_folder():
 
 
 def assert_overlap(events, first_layer):
-    """In each of three steps of two ranks the first bucket is under way before the backward pass has ended."""
+    """In each of three steps of two ranks, the first bucket starts before the backward pass has ended."""
     for rank in (0, 1):
         own = [event for event in events if event["ph"] == "X" and event["pid"] == rank]
         assert {"forward", "backward", "wait", "update", "reduce"} == {event["cat"] for event in own}
@@ -178,7 +178,7 @@ def assert_overlap(events, first_layer):
 
 
 def check_timeline():
-    """The timeline shows buckets that are reduced while earlier layers still go backward"""
+    """The timeline shows reductions of buckets during the backward pass of earlier layers"""
     with Folder() as folder:
         path = folder.path / "timeline.json"
         train("--ranks", 2, "--model", "mlp", "--steps", 7, "--digits", 400, "--bucket-bytes", 0, "--timeline", path)
@@ -192,7 +192,7 @@ def check_timeline():
 
 
 def check_resume():
-    """A run that was killed goes on from its checkpoint to the bits of one that was not"""
+    """A killed run resumes from its checkpoint and ends with the same bits as an undisturbed run"""
     with Folder() as folder:
         path = folder.path / "checkpoint"
         common = ("--ranks", 2, "--data", folder.text, *SMALL, "--report-every", 1)
@@ -209,7 +209,7 @@ def check_resume():
 
 
 def check_lost_rank():
-    """When a rank is killed, the others end with a sentence that names it, and the last checkpoint is whole"""
+    """When a rank is killed, the other ranks end with an error that names it, and the last checkpoint is whole"""
     with Folder() as folder:
         path = folder.path / "checkpoint"
         common = ("--data", folder.text, *SHAPE, "--report-every", 1)
@@ -228,7 +228,7 @@ def check_lost_rank():
 
 
 def check_devices():
-    """Products on a GPU train as well as on the host; a machine without one says so, or refuses --device cuda"""
+    """Products on a GPU train as well as on the host; without a GPU the trainer reports it, or refuses --device cuda"""
     with Folder() as folder:
         common = ("--ranks", 2, "--data", folder.text, *SMALL)
         loss = re.compile(r"held-out loss ([0-9.]+)")
@@ -257,7 +257,7 @@ def with_gpu():
 
 
 def check_gpu_reductions():
-    """Gradients that a GPU reduces on a CUDA stream give the bits of those reduced on a host stream, compressed or not"""
+    """Reductions on a CUDA stream give the same bits as on a host stream, compressed or not"""
     gpu, stub = with_gpu(), {"LD_LIBRARY_PATH": str(STUBS)}
     with Folder() as folder:
         # The same stub of cuBLAS computes the products.
@@ -274,7 +274,7 @@ def check_gpu_reductions():
 
 
 def check_gpu_timeline():
-    """On a CUDA stream, too, buckets are reduced while earlier layers still go backward"""
+    """On a CUDA stream, too, buckets are reduced during the backward pass of earlier layers"""
     with Folder() as folder:
         path = folder.path / "timeline.json"
         output, _ = train("--ranks", 2, "--data", folder.text, *SHAPE, "--steps", 6, "--bucket-bytes", 0, "--device", "cuda",
@@ -284,7 +284,7 @@ def check_gpu_timeline():
 
 
 def check_gpu_failures():
-    """A GPU that fails is named by its rank, the others name the rank; hosts apart reduce by GPUs too"""
+    """The rank of a failed GPU names the GPU, other ranks name the rank; ranks on different hosts reduce on GPUs too"""
     gpu = with_gpu()
     with Folder() as folder:
         common = ("--data", folder.text, *SHAPE, "--steps", 4, "--device", "cuda")
@@ -302,7 +302,7 @@ def check_gpu_failures():
 
 
 def check_mistakes():
-    """Mistakes end every rank with a sentence, and a status that is not 0"""
+    """Mistakes end every rank with an error and a status other than 0"""
     with Folder() as folder:
         def refused(text, *flags, status=1, ranks=2):
             errors = train("--ranks", ranks, *flags, status=status)[1]
@@ -322,7 +322,7 @@ def check_mistakes():
         refused("more ranks (9) than samples (8)", "--model", "mlp", "--digits", 8, ranks=9)
         refused("does not divide among 2 ranks", "--model", "mlp", "--digits", 80, "--batch", 9)
         refused("too short for a context of 4000", "--data", folder.text, "--context", 4000)
-        for name, content, text in (("empty", b"", "is empty"), ("binary", b"a\0b" * 100, "is no text")):
+        for name, content, text in (("empty", b"", "is empty"), ("binary", b"a\0b" * 100, "is not text")):
             (folder.path / name).write_bytes(content)
             refused(text, "--data", folder.path / name)
             (folder.path / name).unlink()
@@ -330,14 +330,14 @@ def check_mistakes():
         path = folder.path / "checkpoint"
         tiny = ("--digits", 80, "--batch", 8, "--steps", 2)
         train("--ranks", 2, "--model", "mlp", *tiny, "--checkpoint", path)
-        refused("it is of the model 'mlp", "--model", "cnn", *tiny, "--resume", path)
+        refused("it has the model 'mlp", "--model", "cnn", *tiny, "--resume", path)
         # Before the first step, not after the last.
         for flag in ("--checkpoint", "--timeline"):
             for place, text in ((folder.path / "absent" / "file", "cannot create"), (folder.text / "file", "cannot create"),
                                 (broken, "is a folder")):
                 refused(text, "--model", "mlp", "--steps", 1000000000, flag, place)
-        # A model that has come to nothing takes no better one's place.
-        refused("the loss is no number any more by step", "--data", folder.text, *SHAPE, "--steps", 100, "--optimizer", "sgd",
+        # A failed model does not replace a better one.
+        refused("the loss is not a number by step", "--data", folder.text, *SHAPE, "--steps", 100, "--optimizer", "sgd",
                 "--learning-rate", 1000, "--clip", 0, "--checkpoint", folder.path / "diverged")
         refused("--compression", "--model", "mlp", *tiny, "--compression", "zip", status=2)
         assert sorted(entry.name for entry in folder.path.iterdir()) == ["checkpoint", "mnist", "text"]
@@ -361,7 +361,7 @@ def check_bench():
 
 
 def check_compression():
-    """Compression says what it saves, and still learns"""
+    """With compression the trainer prints the saving, and still learns"""
     for name, least in (("f16", 50), ("bf16", 50), ("topk", 80), ("powersgd", 80)):
         output = train("--ranks", 2, "--model", "mlp", "--steps", 200, "--digits", 4000, "--compression", name)[0]
         saved = float(re.search(r"\(([0-9.]+) % saved by compression\)", output).group(1))

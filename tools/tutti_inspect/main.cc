@@ -1,6 +1,6 @@
 // tutti-inspect: what the ranks of a running process are doing.
 //
-//   tutti-inspect 4711          exit status 1 when there is nothing to ask there
+//   tutti-inspect 4711          exit status 1 if the process cannot be asked
 //   tutti-inspect node7:4800    a process of another host, started with TUTTI_INSPECT_PORTS
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -24,11 +24,11 @@ using tutti::Status;
 constexpr uint64_t kPatienceMs = 5000;
 constexpr int kPidMax = 1 << 22;
 
-constexpr const char* kFooter = R"(A process of this host and user is named by its number.
-A process of any host is named by HOST:PORT. It must have been started with TUTTI_INSPECT_PORTS=FIRST-LAST: the
-processes of a host take the lowest ports of it that are free, and each knows what all ranks of its communicators
-are doing. Both sides prove that they know the job's key: TUTTI_KEY or TUTTI_KEY_FILE, as set for the job; for a job
-without one, the unique id of its first communicator: --id-file, or TUTTI_ID_FILE, names a copy of that file.)";
+constexpr const char* kFooter = R"(Name a process of this host and user by its number.
+Name a process of any host by HOST:PORT. Such a process must run with TUTTI_INSPECT_PORTS=FIRST-LAST. The processes
+of a host take the lowest free ports of this range. Each process knows the state of all ranks of its communicators.
+Both sides prove that they know the job's key. Set TUTTI_KEY or TUTTI_KEY_FILE as for the job. For a job without a
+key, --id-file or TUTTI_ID_FILE names a file with the unique id of the job's first communicator.)";
 
 Result<tutti::Credentials> find_credentials(std::string id_path) {
   const auto environment = tutti::process_environment();
@@ -41,17 +41,17 @@ Result<tutti::Credentials> find_credentials(std::string id_path) {
   if (id_path.empty()) {
     return Status(
         Code::kInvalidUsage,
-        "no key to prove: set TUTTI_KEY or TUTTI_KEY_FILE as for the job, or name a copy of its unique "
-        "id by --id-file");
+        "no key: set TUTTI_KEY or TUTTI_KEY_FILE as for the job, or pass a file with its unique id by "
+        "--id-file");
   }
   std::ifstream file(id_path, std::ios::binary);
   if (!file.read(reinterpret_cast<char*>(&id), sizeof(id)) || !tutti::check_unique_id(id)) {
-    return Status(Code::kInvalidArgument, "the file " + id_path + " cannot be read or holds no unique id");
+    return Status(Code::kInvalidArgument, "the file " + id_path + " cannot be read, or holds no unique id");
   }
   return tutti::credentials_of(id);
 }
 
-/// How to ask for one report.
+/// Returns the function that asks for one report.
 Result<std::function<Result<std::string>()>> find_way(const std::string& target, const std::string& id_path) {
   using Way = std::function<Result<std::string>()>;
   int pid = 0;
@@ -75,11 +75,11 @@ Result<std::function<Result<std::string>()>> find_way(const std::string& target,
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Shows what the ranks of a process that uses tutti are doing, and their peers.",
+  CLI::App app("Shows the state of the ranks of a process that uses tutti, and of their peers.",
                "tutti-inspect");
   std::string target;
   std::string id_path;
-  app.add_option("process", target, "its number, or HOST:PORT")->required();
+  app.add_option("process", target, "number of the process, or HOST:PORT")->required();
   app.add_option("--id-file", id_path, "a file that holds the unique id of the job's first communicator");
   app.footer(kFooter);
   try {
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
     std::cerr << "tutti-inspect: " << ask.status().text() << "\n";
     return 2;
   }
-  // The first report asks the ranks of other hosts, a later one has their answers.
+  // The first report only asks the ranks on other hosts. A later report has their answers.
   constexpr uint64_t kAnswerMs = 500;
   const uint64_t answers_ns = tutti::deadline_after_ms(kAnswerMs);
   auto report = (*ask)();

@@ -1,10 +1,10 @@
 // tutti-plan: shows, proves and prices the plan of a collective, or a plan read from a file.
 //
-//   tutti-plan all_reduce -n 4 -s 1M               the plan that the choice table picks
-//   tutti-plan all_reduce -n 4 -s 1M -a ring       that of one algorithm
-//   tutti-plan all_reduce -n 8 -s 1M --hosts 2     that of ranks on two hosts
-//   tutti-plan all_reduce -n 256 --hosts 32 --prices    every algorithm's predicted time, nothing is proved
-//   tutti-plan --file my.plan                      exit status 1 and the reason when it is wrong
+//   tutti-plan all_reduce -n 4 -s 1M               the plan of the choice table
+//   tutti-plan all_reduce -n 4 -s 1M -a ring       the plan of one algorithm
+//   tutti-plan all_reduce -n 8 -s 1M --hosts 2     the plan for ranks on two hosts
+//   tutti-plan all_reduce -n 256 --hosts 32 --prices    every algorithm's predicted time, without proof
+//   tutti-plan --file my.plan                      exit status 1 and the reason if the plan is wrong
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -56,7 +56,7 @@ int fail(int status, const std::string& text) {
   return status;
 }
 
-/// CLI11's own PositiveNumber lets NaN pass, and its message names an upper bound of 309 digits.
+/// Not CLI11's PositiveNumber: it accepts NaN, and its message prints an upper bound of 309 digits.
 CLI::Validator number(bool may_be_zero) {
   const std::string rule = may_be_zero ? "a number from 0 on" : "a number above 0";
   const auto check = [=](std::string& text) {
@@ -73,8 +73,7 @@ void declare_request(CLI::App& app, Options& options) {
   app.add_option("-n,--ranks", options.request.rank_count, "rank count")
       ->capture_default_str()
       ->check(CLI::Range(1u, kMaxRanks));
-  app.add_option("-a,--algorithm", options.algorithm,
-                 "an algorithm of --list; default: as the choice table says");
+  app.add_option("-a,--algorithm", options.algorithm, "an algorithm of --list; default: the choice table's");
   app.add_option("--root", options.request.root, "root rank")->capture_default_str();
   app.add_option("--type", options.type, "element type")->capture_default_str();
   app.add_option("--op", options.op, "operator")->capture_default_str();
@@ -82,16 +81,16 @@ void declare_request(CLI::App& app, Options& options) {
   app.add_flag("--in-place", options.request.in_place, "for equal send and receive buffers");
   app.add_flag("--no-publish", options.no_publish, "ranks cannot read each other's published slots");
   app.add_flag("--multicast", options.facts.can_multicast,
-               "a switch stores to all ranks and reduces from them");
+               "a switch stores to all ranks and reduces their values");
   app.add_flag("--reference", options.facts.can_reference, "ranks can read each other's buffers");
-  app.add_option("--rank", options.rank, "print this rank's part only (all ranks are proved)");
+  app.add_option("--rank", options.rank, "print only this rank's part (all ranks are proved)");
   app.add_flag("--summary", options.summary_only, "do not print steps");
   app.add_flag("--prices", options.prices_only,
                "only predict the time of every algorithm that serves the request, the fastest first");
   app.add_flag("--list", options.list, "list the algorithms");
 }
 
-/// To be called when the options of a request are all there is: a file says all these things itself.
+/// Called when all options of a request are declared: --file excludes them, because a file holds the request.
 void declare_file(CLI::App& app, Options& options) {
   const std::vector<CLI::Option*> of_requests = app.get_options();
   CLI::Option* file =
@@ -99,17 +98,17 @@ void declare_file(CLI::App& app, Options& options) {
   for (CLI::Option* option : of_requests) {
     if (option != app.get_help_ptr()) file->excludes(option);
   }
-  app.add_flag("--out-of-place", options.out_of_place, "--file: do not ask that the plans are right in place")
+  app.add_flag("--out-of-place", options.out_of_place, "--file: do not prove the plans in place")
       ->needs(file);
 }
 
 void declare_sizes_and_costs(CLI::App& app, Options& options) {
   app.add_option("-s,--bytes", options.bytes,
-                 "message bytes, e.g. 64K; where a buffer holds a block for every rank: of all blocks")
+                 "message bytes, e.g. 64K; if a buffer holds a block for every rank: bytes of all blocks")
       ->capture_default_str();
   app.add_flag("--variable-counts", options.request.variable_counts, "for blocks of different sizes");
   app.add_option("--hosts", options.hosts,
-                 "put the ranks on so many hosts (2), or on these (0,0,1,1); default: one");
+                 "a number of hosts (2), or the host of each rank (0,0,1,1); default: one host");
   app.add_option("--cores", options.costs.cores, "cores that the ranks of a host share")
       ->capture_default_str()
       ->check(number(false));
@@ -119,7 +118,7 @@ void declare_sizes_and_costs(CLI::App& app, Options& options) {
   app.add_option("--latency-us", options.costs.link_latency_us, "cost of a message")
       ->capture_default_str()
       ->check(number(true));
-  app.add_option("--switch-us", options.costs.switch_us, "cost of giving a core away")
+  app.add_option("--switch-us", options.costs.switch_us, "cost of switching a core between ranks")
       ->capture_default_str()
       ->check(number(true));
   app.add_option("--link-bytes-per-us", options.costs.link_bytes_per_us, "bandwidth of a link")
@@ -132,20 +131,21 @@ void declare_sizes_and_costs(CLI::App& app, Options& options) {
                  "cost of a message between hosts to the ranks at its ends")
       ->capture_default_str()
       ->check(number(true));
-  app.add_option("--network-latency-us", options.costs.network_latency_us, "how long it is under way")
+  app.add_option("--network-latency-us", options.costs.network_latency_us, "time of a message on the network")
       ->capture_default_str()
       ->check(number(true));
   app.add_option("--network-bytes-per-us", options.costs.network_bytes_per_us,
-                 "bandwidth of a host to the others, in each direction")
+                 "bandwidth of a host, in each direction")
       ->capture_default_str()
       ->check(number(false));
   app.footer(
       "Exit status: 0 proved, 1 the plan is wrong, 2 wrong arguments.\n"
-      "The default costs are those of two cores of an EPYC (Zen 5); ./dev bench measures the latency of a\n"
-      "cache line and the copy bandwidth of this machine.");
+      "The default costs are for two cores of an EPYC (Zen 5). ./dev bench measures the cache line latency "
+      "and\n"
+      "the copy bandwidth of this machine.");
 }
 
-/// Reads --hosts for so many ranks. Empty text: done.
+/// Reads --hosts for `rank_count` ranks. Returns "" or the mistake.
 std::string place_ranks(Options& options, uint32_t rank_count) {
   if (options.hosts.empty()) return "";
   auto host_of = parse_hosts(options.hosts, rank_count);
@@ -159,7 +159,7 @@ std::string place_ranks(Options& options, uint32_t rank_count) {
   return "";
 }
 
-/// No more than makes too many.
+/// Reads at most the limit and one part more, which is enough to refuse the text.
 std::string read_plans(std::istream& stream) {
   std::string text;
   std::vector<char> part(size_t{1} << 20);
@@ -170,7 +170,7 @@ std::string read_plans(std::istream& stream) {
   return text;
 }
 
-/// Of a message that is, in the largest of its buffers, `bytes` long. A barrier has none.
+/// The bytes of one block, for a message whose largest buffer has `bytes` bytes. A barrier has none.
 uint64_t block_bytes_of(Collective collective, uint32_t rank_count, uint64_t bytes) {
   if (collective == Collective::kBarrier) return 0;
   return bytes / std::max(input_blocks(collective, rank_count), output_blocks(collective, rank_count));
@@ -182,7 +182,7 @@ int report_file(Options& options) {
     text = read_plans(std::cin);
   } else {
     std::ifstream stream(options.file, std::ios::binary);
-    // A folder opens like a file; only reading it fails.
+    // A folder opens like a file. Only reading fails.
     stream.peek();
     if (!stream.is_open() || stream.bad()) return fail(kBadUsage, "cannot read " + options.file);
     text = read_plans(stream);
@@ -204,7 +204,7 @@ int report_file(Options& options) {
   return report.is_right ? 0 : kRefused;
 }
 
-/// Completes the request from the words of the command line. Empty text: done.
+/// Completes the request from the words of the command line. Returns "" or the mistake.
 std::string complete_request(Options& options) {
   Request& request = options.request;
   const auto collective = collective_from_name(options.collective);
@@ -233,7 +233,7 @@ std::string complete_request(Options& options) {
   return defect;
 }
 
-/// The algorithm, and in `why` the reason. Null: `why` says what is wrong.
+/// Returns the algorithm, and in `why` the reason. Null: `why` holds the mistake.
 const Algorithm* choose(const Options& options, std::string& why) {
   const Request& request = options.request;
   if (options.algorithm.empty()) {

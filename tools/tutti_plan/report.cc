@@ -15,7 +15,7 @@ namespace {
 struct Counts {
   size_t lanes = 0;
   size_t steps = 0;
-  size_t most_steps = 0;  ///< of a rank
+  size_t most_steps = 0;  ///< the largest of any rank
 };
 
 Counts count(std::span<const Plan> plans) {

@@ -1,5 +1,5 @@
-// Report: what tutti-plan says about a set of plans. All lines are comments of the plan text form, so that
-// the whole output can be read back.
+// Report: the text that tutti-plan prints about a set of plans. All lines are comments of the plan text form,
+// so the whole output can be read back.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ struct Report {
 /// Proves and prices the plans.
 Report report_plans(std::span<const Plan> plans, const ReportOptions& options);
 
-/// The predicted times of all algorithms that serve the request, the fastest first, one line each; those that
-/// are only known to take longer come last. Errors: kInvalidArgument (price.h).
+/// The predicted times of all algorithms that serve the request, the fastest first, one line each. Algorithms
+/// with only a lower bound come last. Errors: kInvalidArgument (price.h).
 Result<std::string> price_algorithms(const Request& request, const Facts& facts, const Costs& costs);
 
-/// "4096", "64K", "1.5M", "2G" (powers of 1024); nullopt for anything else, also beyond 2^63.
+/// "4096", "64K", "1.5M", "2G" (powers of 1024). nullopt for any other text, and beyond 2^63.
 std::optional<uint64_t> parse_bytes(const std::string& text);
 
-/// The host of each of `rank_count` ranks, numbered as Facts::host_of: "2" puts them on two hosts in blocks,
-/// as evenly as can be; "0,0,1,1" names each rank's host. nullopt for anything else.
+/// The host of each of `rank_count` ranks, numbered as in Facts::host_of. "2" puts the ranks on two hosts in
+/// blocks of nearly equal size; "0,0,1,1" names each rank's host. nullopt for any other text.
 std::optional<std::vector<uint32_t>> parse_hosts(const std::string& text, uint32_t rank_count);
 
 /// The algorithms of every collective, one line each.

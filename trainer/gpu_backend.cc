@@ -1,4 +1,4 @@
-#include "trainer/gpu_place.h"
+#include "trainer/gpu_backend.h"
 
 #include <cstring>
 #include <string>
@@ -7,10 +7,12 @@
 namespace tutti::trainer {
 namespace {
 
-// As cuda.h has them.
-constexpr unsigned kPortable = 1;                 // CU_MEMHOSTALLOC_PORTABLE: for all contexts
-constexpr unsigned kNonBlocking = 1;              // CU_STREAM_NON_BLOCKING: beside cuBLAS, on the null stream
-constexpr unsigned kBlockingSyncUntimed = 1 | 2;  // CU_EVENT_BLOCKING_SYNC: asleep; CU_EVENT_DISABLE_TIMING
+// Constants of cuda.h.
+constexpr unsigned kPortable = 1;  // CU_MEMHOSTALLOC_PORTABLE: for all contexts
+constexpr unsigned kNonBlocking =
+    1;  // CU_STREAM_NON_BLOCKING: runs beside cuBLAS, which uses the null stream
+constexpr unsigned kBlockingSyncUntimed =
+    1 | 2;  // CU_EVENT_BLOCKING_SYNC: waits asleep; CU_EVENT_DISABLE_TIMING
 
 /// The one stream of a rank.
 class CudaStream {
@@ -36,7 +38,7 @@ class CudaStream {
   void* stream_ = nullptr;
 };
 
-/// A bucket's share of it: what was issued up to an event.
+/// A bucket's part of the stream: the operations up to an event.
 class CudaStreamPart : public Stream {
  public:
   explicit CudaStreamPart(const CudaStream& whole) : whole_(whole) {
@@ -55,7 +57,7 @@ class CudaStreamPart : public Stream {
   void wait() override {
     const Gpu::Entered entered(whole_.gpu());
     whole_.gpu().check(whole_.functions().event_synchronize(event_), "reducing gradients");
-    // A CUDA stream goes on when an operation has failed: the communicator says so.
+    // A CUDA stream goes on after a failed operation. The communicator has the error.
     tutti_result_t result = TUTTI_SUCCESS;
     trainer::check(tutti_comm_async_error(whole_.comm(), &result), "reducing gradients");
     trainer::check(result, "reducing gradients");
@@ -66,9 +68,9 @@ class CudaStreamPart : public Stream {
   void* event_ = nullptr;
 };
 
-class GpuPlace : public Place {
+class GpuBackend : public Backend {
  public:
-  GpuPlace(std::shared_ptr<const Gpu> gpu, tutti_comm_t* comm) : stream_(std::move(gpu), comm) {}
+  GpuBackend(std::shared_ptr<const Gpu> gpu, tutti_comm_t* comm) : stream_(std::move(gpu), comm) {}
 
   void* allocate(size_t bytes) override {
     if (bytes == 0) return nullptr;
@@ -84,7 +86,7 @@ class GpuPlace : public Place {
       const Gpu::Entered entered(stream_.gpu());
       (void)stream_.functions().host_free(memory);
     } catch (const Error&) {
-      // Whatever made the GPU fail has been told.
+      // The failure of the GPU has been reported.
     }
   }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStreamPart>(stream_); }
@@ -95,8 +97,8 @@ class GpuPlace : public Place {
 
 }  // namespace
 
-PlacePointer gpu_place(std::shared_ptr<const Gpu> gpu, tutti_comm_t* comm) {
-  return std::make_shared<GpuPlace>(std::move(gpu), comm);
+BackendPointer gpu_backend(std::shared_ptr<const Gpu> gpu, tutti_comm_t* comm) {
+  return std::make_shared<GpuBackend>(std::move(gpu), comm);
 }
 
 }  // namespace tutti::trainer

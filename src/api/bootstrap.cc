@@ -1,4 +1,4 @@
-// Exported functions about meeting: how a unique id reaches the ranks, and who this process is in its job.
+// Exported functions for the bootstrap: how a unique id reaches the ranks, and which rank this process is.
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -28,7 +28,7 @@ uint64_t deadline_of(const Config& config, uint64_t timeout_ms) {
 Status check_place(int rank, int rank_count) {
   if (rank_count < 1 || rank < 0 || rank >= rank_count) {
     return {Code::kInvalidArgument,
-            format("argument rank is %d of %d: it must be from 0 on and less than the number of ranks", rank,
+            format("argument rank is %d of %d: it must be at least 0 and less than the number of ranks", rank,
                    rank_count)};
   }
   return Status::ok();
@@ -40,14 +40,14 @@ bool is_unique_id(const tutti_unique_id_t& id) {
   return check_unique_id(own).is_ok();
 }
 
-/// What rank 0 brings.
+/// Checks the id that rank 0 shares.
 Status check_own_id(const tutti_unique_id_t& id) {
   if (is_unique_id(id)) return Status::ok();
   return {Code::kInvalidArgument,
-          "argument id of rank 0 holds no unique id to be shared: call tutti_get_unique_id there first"};
+          "argument id of rank 0 holds no unique id: call tutti_get_unique_id on rank 0 first"};
 }
 
-/// The launcher's way, for the ranks that it has started.
+/// Shares the id by way of the launcher that started the ranks.
 Status share_by_its_launcher(int rank, int rank_count, const Config& config, IdBytes id,
                              uint64_t deadline_ns) {
   const auto place = find_launch_context(process_environment());
@@ -76,12 +76,12 @@ Status share(tutti_unique_id_t* id, const char* where, int rank, int rank_count,
   const std::string_view way = where;
   const auto own = static_cast<uint32_t>(rank);
   if (way == kLauncher) return share_by_its_launcher(rank, rank_count, config, bytes_of(id), deadline_ns);
-  if (way == kFile) return {Code::kInvalidArgument, "argument where is \"file:\", without a path behind it"};
+  if (way == kFile) return {Code::kInvalidArgument, "argument where is \"file:\", without a path"};
   if (way.starts_with(kFile)) {
     return share_by_file(std::string(way.substr(kFile.size())), own, bytes_of(id), deadline_ns);
   }
   if (way.starts_with(kUrl)) {
-    // A key that is refused is the reason why there is none.
+    // If the key is missing because the settings were refused, that refusal is the error.
     if (config.key.empty()) TUTTI_TRY(read_config(process_environment()).status());
     return share_by_url(std::string(way), own, static_cast<uint32_t>(rank_count), config, bytes_of(id),
                         deadline_ns);

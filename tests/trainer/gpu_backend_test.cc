@@ -1,6 +1,6 @@
 // Gradients reduced on a GPU, by the fake driver (tests/cuda/driver): sums, failures, and when they stay on
 // the host.
-#include "trainer/gpu_place.h"
+#include "trainer/gpu_backend.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ CudaLibraries fakes() {
 }
 
 /// Skips where this program was taken elsewhere without the fake driver.
-class GpuPlaceTest : public testing::Test {
+class GpuBackendTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(fakes().driver[0]))
@@ -34,7 +34,7 @@ std::string use_gpu(Team& team) {
 }
 
 // Goal: sums as on a host stream. Method: ranks as threads, processes and both, on one GPU and on two.
-TEST_F(GpuPlaceTest, BucketsHoldTheSumOverRanks) {
+TEST_F(GpuBackendTest, BucketsHoldTheSumOverRanks) {
   for (const auto& layout : {test::threads(1), test::threads(3), test::processes(2), test::mixed(3)}) {
     for (const char* gpus : {"1", "2"}) {
       const auto body = [&](test::Rank& rank, Team& team) {
@@ -52,7 +52,7 @@ TEST_F(GpuPlaceTest, BucketsHoldTheSumOverRanks) {
 }
 
 // Goal: a lost rank is an error of finish(), on every other rank, not a hang.
-TEST_F(GpuPlaceTest, ALostRankIsAnErrorOfFinish) {
+TEST_F(GpuBackendTest, ALostRankIsAnErrorOfFinish) {
   for (const auto& layout : {test::processes(3), test::threads(3)}) {
     const auto body = [](test::Rank& rank, Team& team) {
       rank.expect_true(use_gpu(team).empty(), "reductions on a GPU");
@@ -66,7 +66,7 @@ TEST_F(GpuPlaceTest, ALostRankIsAnErrorOfFinish) {
 
 // Goal: where GPUs cannot reduce for all ranks they do for none, every rank knows the same reason, and the
 // host goes on. Method: a rank without a GPU.
-TEST_F(GpuPlaceTest, ReductionsStayOnTheHostWhereARankHasNoGpu) {
+TEST_F(GpuBackendTest, ReductionsStayOnTheHostWhereARankHasNoGpu) {
   const auto without = [&](test::Rank& rank, Team& team) {
     const auto gpu = rank.rank() == 1 ? nullptr : std::make_shared<const Gpu>(0, fakes());
     const std::string found = team.reduce_on(gpu);
@@ -78,7 +78,7 @@ TEST_F(GpuPlaceTest, ReductionsStayOnTheHostWhereARankHasNoGpu) {
 
 // Goal: GPUs that do not reach each other reduce all the same. Method: ranks of two emulated hosts; devices
 // without access to each other.
-TEST_F(GpuPlaceTest, GpusThatDoNotReachEachOtherReduceToo) {
+TEST_F(GpuBackendTest, GpusThatDoNotReachEachOtherReduceToo) {
   const auto body = [](test::Rank& rank, Team& team) {
     const std::string found = use_gpu(team);
     rank.expect_true(found.empty(), found);
@@ -90,7 +90,7 @@ TEST_F(GpuPlaceTest, GpusThatDoNotReachEachOtherReduceToo) {
 
 // Goal: every call of the driver that can fail becomes an error that names the GPU and what was tried, and
 // nothing stays open.
-TEST_F(GpuPlaceTest, EveryFailureIsNamedAndLeavesNothingOpen) {
+TEST_F(GpuBackendTest, EveryFailureIsNamedAndLeavesNothingOpen) {
   for (const auto& [function, text] : std::vector<std::pair<std::string, std::string>>{
            {"cuCtxPushCurrent", "entering the context"},
            {"cuStreamCreate", "making a stream"},
@@ -100,9 +100,9 @@ TEST_F(GpuPlaceTest, EveryFailureIsNamedAndLeavesNothingOpen) {
            {"cuEventSynchronize", "reducing gradients"}}) {
     const auto body = [text = text]() -> std::string {
       const std::string error = error_of([] {
-        const PlacePointer place = gpu_place(std::make_shared<const Gpu>(0, fakes()), nullptr);
-        const PlacedVector<float> memory(100, place);
-        const auto stream = place->make_stream();
+        const BackendPointer backend = gpu_backend(std::make_shared<const Gpu>(0, fakes()), nullptr);
+        const BackendVector<float> memory(100, backend);
+        const auto stream = backend->make_stream();
         stream->mark();
         stream->wait();
       });
@@ -115,12 +115,12 @@ TEST_F(GpuPlaceTest, EveryFailureIsNamedAndLeavesNothingOpen) {
 }
 
 // Goal: memory is zeroed, of any size, and goes back.
-TEST_F(GpuPlaceTest, MemoryIsZeroedAndGivenBack) {
+TEST_F(GpuBackendTest, MemoryIsZeroedAndGivenBack) {
   const auto body = []() -> std::string {
     {
-      const PlacePointer place = gpu_place(std::make_shared<const Gpu>(0, fakes()), nullptr);
-      const PlacedVector<float> none(0, place);
-      const PlacedVector<float> some(3000, place);
+      const BackendPointer backend = gpu_backend(std::make_shared<const Gpu>(0, fakes()), nullptr);
+      const BackendVector<float> none(0, backend);
+      const BackendVector<float> some(3000, backend);
       for (size_t i = 0; i < some.size(); ++i)
         if (some.data()[i] != 0) return "number " + std::to_string(i);
       if (none.data() != nullptr) return "memory of nothing";
