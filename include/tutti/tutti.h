@@ -252,8 +252,8 @@ TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) TUTTI_NO
  * Kubernetes. Without a launcher: rank 0 of 1. local_rank and local_count are -1 where the launcher does not
  * give them. Any pointer may be NULL. Errors: TUTTI_INVALID_USAGE names variables that contradict each other.
  */
-TUTTI_API tutti_result_t tutti_launcher_place(int* rank, int* rank_count, int* local_rank,
-                                              int* local_count) TUTTI_NOEXCEPT;
+TUTTI_API tutti_result_t tutti_launcher_context(int* rank, int* rank_count, int* local_rank,
+                                                int* local_count) TUTTI_NOEXCEPT;
 
 /* Joins a communicator of rank_count ranks (1 to 4096) as `rank`. Blocks until all ranks have joined or the
  * set-up deadline has passed. config may be NULL. On success the caller owns *comm until tutti_comm_destroy
