@@ -1,6 +1,5 @@
-// Binomial tree: log2 P latencies from one rank to all ranks, or from all ranks to one. For broadcast and
-// reduce, every message is the whole message. For gather and scatter, a message holds the blocks of a
-// subtree: ranks inside the tree handle few large messages, and the root need not handle many small ones.
+// Binomial tree: log2 P latencies from one rank to all, or from all to one. In gather and scatter a message
+// holds the blocks of a subtree, so the root handles few large messages.
 #include "algorithms/binomial_tree.h"
 
 #include "algorithms/generators.h"

@@ -1,6 +1,6 @@
-// Bruck: all-gather and all-to-all in ceil(log2 P) phases for any rank count. In phase i data moves 2^i
-// ranks. All-gather moves no block twice. All-to-all moves a block once for each set bit of its distance:
-// fewer messages, but more bytes.
+// Bruck: all-gather and all-to-all for any rank count; in phase i data moves 2^i ranks. All-gather moves no
+// block twice. All-to-all moves a block once for each set bit of its distance: fewer messages, but more
+// bytes.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 

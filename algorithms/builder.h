@@ -81,9 +81,9 @@ inline std::vector<End> in_order(bool own_first, End own, End other) {
   return {other, own};
 }
 
-/// Ranks in contiguous groups. The first `extra` groups have one rank more. The first rank of a group is its
+/// Ranks in contiguous groups; the first `extra` groups have one rank more. A group's first rank is its
 /// leader. With radix k there are k^m groups of at most k ranks. The leaders run an algorithm that needs a
-/// power of k. The other members send their operand to their leader and receive the result from the leader.
+/// power of k. Other members send their operand to their leader and receive the result.
 class Fold {
  public:
   Fold(uint32_t rank_count, uint32_t radix);
@@ -119,9 +119,8 @@ class Builder {
   Builder& slots_needed(uint32_t count);
   Builder& canonical(bool yes);
 
-  /// Starts another lane. The first lane exists already.
   void next_lane();
-  /// Appends a step to the lane. `data` gives Step::first_chunk and chunk_count.
+  /// `data` gives Step::first_chunk and chunk_count.
   void step(Chunks data, std::vector<End> sources, std::vector<End> sinks);
   /// As step, and completes the reduction of the chunks.
   void finish(Chunks data, std::vector<End> sources, std::vector<End> sinks);
@@ -129,10 +128,9 @@ class Builder {
   /// Copies one source to any number of sinks, at most kMaxStepSinks in each step.
   void spread(Chunks data, const End& source, const std::vector<End>& sinks);
 
-  /// Reduces one chunk of all ranks in the canonical tree. `operand(q)` is rank q's end; the reduction reads
-  /// each end once, in rank order. One step serves up to kMaxStepSources ranks. More ranks are reduced in
-  /// aligned groups of kMaxStepSources through scratch [0, tree_scratch_chunks). The last step has the sinks.
-  /// If the collective reduces, the last step finishes.
+  /// Reduces one chunk of all ranks in the canonical tree. `operand(q)` is rank q's end; each is read once,
+  /// in rank order. Above kMaxStepSources ranks the reduction takes aligned groups of kMaxStepSources through
+  /// scratch [0, tree_scratch_chunks). The last step has the sinks, and finishes if the collective reduces.
   void reduce_in_rank_order(Chunks data, const std::function<End(uint32_t)>& operand, std::vector<End> sinks);
 
   /// Reduces one chunk of `count` >= 1 operands in the canonical tree over their numbers, as

@@ -1,5 +1,5 @@
-// Chain: the message flows through all ranks one after another, slice by slice. Each rank has one step, and
-// every link carries the message once. The fewest bytes for broadcast and reduce, in P-1 latencies.
+// Chain: the message flows through all ranks one after another, slice by slice. The fewest bytes for
+// broadcast and reduce.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 

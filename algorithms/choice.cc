@@ -139,7 +139,7 @@ std::string parse_row(const std::vector<std::string_view>& words, ChoiceRow* row
 
   if (find_algorithm(row->collective, words[4]) == nullptr) {
     return "no algorithm " + quoted(words[4]) + " for " + std::string(words[0]) +
-           "; there are: " + known_algorithms(row->collective);
+           "; the algorithms are: " + known_algorithms(row->collective);
   }
   row->algorithm = std::string(words[4]);
   return {};

@@ -1,12 +1,12 @@
-// Direct: every block goes straight from the rank that has the block to the rank that needs it. One message
-// latency. The middle rank handles P-1 messages. The fastest way wherever memory is shared.
+// Direct: every block goes straight to the rank that needs it. The fastest way wherever memory is shared, but
+// one rank may handle P-1 messages.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 
 namespace tutti::generators {
 namespace {
 
-/// Sinks to every other rank: one publication if ranks can publish, else links, starting with the next rank.
+/// One publication if ranks can publish, else links to all other ranks, starting with the next.
 std::vector<End> to_everybody(const Request& request, const Facts& facts, uint32_t rank) {
   if (facts.can_publish) return {publish(Allow::kReference)};
   std::vector<End> sinks;

@@ -1,6 +1,5 @@
-// Direct two-shot: the message is cut into one chunk for each rank. Each rank receives its chunk from all
-// ranks, reduces the chunk once, and sends the result to all ranks. Two message latencies, and every byte is
-// reduced once.
+// Direct two-shot: each rank receives its chunk from all ranks, reduces the chunk, and sends the result to
+// all ranks. Every byte is reduced once.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 

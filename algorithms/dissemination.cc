@@ -1,6 +1,5 @@
-// Dissemination: in phase i every rank sends its result so far to the rank 2^i after it. After ceil(log2 P)
-// phases every rank has heard from every rank, for any rank count. Some operands arrive twice, so the
-// operator must not mind that: the barrier's or does not.
+// Dissemination: in phase i every rank sends its result so far to the rank 2^i after it. Works for any rank
+// count. Some operands arrive twice, which is harmless for the barrier's or.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 

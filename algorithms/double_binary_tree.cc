@@ -1,9 +1,8 @@
 // Double binary tree: two binary trees over the same ranks, each for half of the message. An inner rank of
-// one tree is a leaf of the other tree. So every rank's links are busy in both directions, and the message
-// flows at full bandwidth after only log2 P latencies.
+// one tree is a leaf of the other, so every rank's links are busy in both directions.
 //
-// Each tree has an up lane (sums flow to the root) and a down lane (results flow back). So the next round's
-// sums climb while this round's result descends.
+// Each tree has an up lane (sums to the root) and a down lane (results back). So the next round's sums climb
+// while this round's result descends.
 #include <array>
 
 #include "algorithms/builder.h"

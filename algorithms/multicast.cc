@@ -1,6 +1,6 @@
-// Multicast: the switch between the devices does the work of the ranks in direct_two_shot. A rank loads the
-// sum of all contributions in one access (collect), and stores a result in every rank's memory in one access
-// (publish). A byte passes each device's port once in each direction, for any number of ranks.
+// Multicast: the switch between the devices does the work of the ranks in direct_two_shot. One load returns
+// the sum of all contributions (collect), and one store writes a result to all ranks (publish). A byte passes
+// each device's port once in each direction, for any number of ranks.
 #include "plan/multicast.h"
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"

@@ -1,6 +1,5 @@
-// Pairwise exchange: in every phase the ranks form pairs that exchange one block each. Every link and every
-// rank has one message at a time, so no rank is overloaded, and a block is overwritten only after it was
-// sent.
+// Pairwise exchange: in every phase pairs of ranks exchange one block each. So no rank is overloaded, and a
+// block is overwritten only after it was sent.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 

@@ -1,8 +1,8 @@
 // Recursive halving and doubling (Rabenseifner): a reduce-scatter that halves the data in every phase, then
-// an all-gather that doubles the data again. Moves as few bytes as the ring, in 2 log2 P latencies.
+// an all-gather that doubles it again. Moves as few bytes as the ring.
 //
-// Neighbours exchange first, and the distance doubles. So after each phase a rank's sums cover an aligned
-// subtree of ranks. With the lower half as left operand this is the canonical tree.
+// Neighbours exchange first, and the distance doubles. So a rank's sums always cover an aligned subtree of
+// ranks: the canonical tree, with the lower half as left operand.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 

@@ -1,6 +1,5 @@
-// Recursive multiplying: in each phase groups of k ranks exchange their sums, all with all. After log_k P
-// phases every rank has the sum of all ranks. With k = 2 it is recursive doubling. Has the fewest latencies
-// if messages go one at a time. A higher radix needs fewer phases but more messages.
+// Recursive multiplying: in each phase groups of k ranks exchange their sums, all with all. With k = 2 it is
+// recursive doubling. A higher radix k needs fewer phases but more messages.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 

@@ -1,9 +1,9 @@
 // Ring: every rank exchanges messages only with its two neighbours, and every link carries the same bytes at
-// the same time. No algorithm moves fewer bytes. One pass takes P-1 latencies.
+// the same time. No algorithm moves fewer bytes.
 //
-// A step receives a chunk, works on the chunk and sends it at once. So a link holds one unread chunk while
-// the next chunk is written: slots_needed is 2. With one slot, every rank would wait for its right neighbour
-// to read first.
+// A step receives a chunk, works on it and sends it at once. So a link holds one unread chunk while the next
+// is written, and needs two slots. With one slot, every rank would wait for its right neighbour to read
+// first.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
 

@@ -1,6 +1,5 @@
 // Scatter and all-gather: a broadcast of a long message. The root scatters one chunk for each rank down a
-// binomial tree. Then the ranks pass the chunks around a ring. Each link carries the message once, in log2 P
-// + P-1 latencies.
+// binomial tree. Then the ranks pass the chunks around a ring. Each link carries the message once.
 #include "algorithms/binomial_tree.h"
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"

@@ -1,20 +1,18 @@
-/* tutti: collective communication over host memory and CUDA memory, between threads and processes.
+/* tutti: collective communication over host memory and CUDA memory, between threads and processes. Users need
+ * only this header. It compiles alone as C11 and as C++20.
  *
- * Users need only this header. The header compiles alone as C11 and as C++20.
- *
- * These rules hold for every call unless the call's comment says otherwise:
- * - A call returns TUTTI_SUCCESS or an error code. After an error, tutti_last_error() holds one sentence. The
- *   sentence names the argument, or the rank, peer and value, and says what to do.
- * - A call checks its arguments before it changes anything. After TUTTI_INVALID_ARGUMENT or
- *   TUTTI_INVALID_USAGE nothing was sent, and the communicator is as before.
+ * Rules for every call, unless its comment says otherwise:
+ * - A call returns TUTTI_SUCCESS or an error code. After an error, tutti_last_error() holds one sentence that
+ *   names the argument, or the rank, peer and value, and says what to do.
+ * - A call checks its arguments first. After TUTTI_INVALID_ARGUMENT or TUTTI_INVALID_USAGE nothing was sent,
+ *   and the communicator is as before.
  * - TUTTI_MISMATCH, TUTTI_PEER_LOST, TUTTI_TIMEOUT and TUTTI_ABORTED put the communicator in error. Output
  *   buffers are then undefined, and only shrink, abort and destroy are legal.
  * - Counts are elements of the given type. Sizes are bytes where the name says so.
- * - Buffers belong to the caller. A TUTTI_BLOCKING call has finished with its buffers on return. A call on a
- *   stream has finished with its buffers when the stream has passed the operation. Arrays of counts are
- *   copied at the call.
- * - A rank is in host memory or on a CUDA device (config.device). The rank's buffers are host memory, or
- *   memory that the device can reach (its own, pinned, managed).
+ * - Buffers belong to the caller. They are free again when a TUTTI_BLOCKING call returns, or when the stream
+ *   has passed the operation. Arrays of counts are copied at the call.
+ * - A rank is in host memory or on a CUDA device (config.device). Its buffers are host memory, or memory that
+ *   the device can reach (its own, pinned, managed).
  * - All ranks of a communicator make the same collective calls in the same order. Calls of one communicator
  *   run in the order of issue, across streams too.
  * - Several threads may use different communicators at once. Only one thread at a time may use one
@@ -138,16 +136,16 @@ static inline tutti_stream_t tutti_stream_make_(uint32_t kind, void* handle) {
 static inline tutti_stream_t tutti_stream_host(tutti_host_stream_t* stream) {
   return tutti_stream_make_(1u, stream);
 }
-/* A cudaStream_t of the rank's device; 0 is the null stream. Only for ranks on a device: TUTTI_UNSUPPORTED
- * otherwise. The call returns at once, and the operation runs after the stream's earlier work. An error found
- * later puts the communicator in error (tutti_comm_async_error), and the stream goes on.
+/* A cudaStream_t of the rank's device; 0 is the null stream. TUTTI_UNSUPPORTED for ranks in host memory. The
+ * call returns at once, and the operation runs after the stream's earlier work. An error found later puts the
+ * communicator in error (tutti_comm_async_error), and the stream goes on.
  *
- * A stream in capture records the operation. The graph may be launched any number of times while the
- * communicator lives, in the same order on all ranks, and while no other operation of the communicator is
- * under way. Where calls pass through host memory (config.device), a stream in capture is TUTTI_UNSUPPORTED,
- * and nothing is recorded.
+ * A stream in capture records the operation. Launch the graph any number of times while the communicator
+ * lives, in the same order on all ranks, and not while another operation of the communicator is under way. If
+ * calls pass through host memory (config.device), a stream in capture is TUTTI_UNSUPPORTED, and nothing is
+ * recorded.
  *
- * Ranks that share a stream must make their calls in one group: otherwise the second call would wait for the
+ * Ranks that share a stream must make their calls in one group: otherwise the second call waits for the
  * first. */
 static inline tutti_stream_t tutti_stream_cuda(void* stream) {
   return tutti_stream_make_(2u, stream);
@@ -198,30 +196,28 @@ typedef struct tutti_config_t {
   { sizeof(tutti_config_t), -1, 0, 0, 0, 0, 0 }
 #endif
 
-/* Fills *id. This process then listens for the ranks that use the id: at a Unix socket for ranks of this
- * host, and at a TCP port for ranks of other hosts (environment: TUTTI_SOCKET_IFNAME, TUTTI_PORT_RANGE). The
- * process must live until all ranks have joined. Does not block. Every holder of the id may join: keep the id
- * secret.
+/* Fills *id. Does not block. This process then listens for the ranks that use the id: at a Unix socket for
+ * ranks of this host, and at a TCP port for other ranks (environment: TUTTI_SOCKET_IFNAME, TUTTI_PORT_RANGE).
+ * The process must live until all ranks have joined. Every holder of the id may join: keep the id secret.
  *
- * The listening sockets are closed when the ranks have joined. If no rank uses the id, a few file descriptors
- * stay open until the process ends. If the bootstrap fails, the process keeps the reason for late ranks until
- * all ranks have it, or until the set-up deadline of the environment (TUTTI_SETUP_TIMEOUT_MS) has passed once
- * more. The process keeps the reasons of the last 16 failed ids.
+ * The sockets are closed when the ranks have joined. For an id that no rank uses, they stay open until the
+ * process ends. If the bootstrap fails, the process keeps the reason for late ranks until all ranks have it,
+ * or until the set-up deadline of the environment (TUTTI_SETUP_TIMEOUT_MS) has passed once more; at most the
+ * reasons of the last 16 failed ids.
  *
- * If a setting in the environment of this process is wrong, the call makes the id all the same, and
+ * If a setting in the environment of this process is wrong, the call still makes the id, and
  * tutti_comm_create reports the setting on every rank. */
 TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCEPT;
 
-/* Passes the id from rank 0 to the other ranks. All ranks call. The call reads *id on rank 0 and fills *id on
- * the others. The call blocks until the id is there or `timeout_ms` (0: the set-up deadline) has passed.
+/* Passes the id from rank 0 to the other ranks. All ranks call: rank 0 gives *id, and the others receive *id.
+ * Blocks until the id is there or `timeout_ms` (0: the set-up deadline) has passed.
  *
  * `where` is one of
  *
- * - "launcher": the means of the launcher that started the processes. This is the file that TUTTI_ID_FILE
- *   names, as below; PMI; PMIx; a socket, if there is one host; or the address from the launcher (then set
- *   TUTTI_KEY).
- * - "tutti://HOST:PORT": rank 0 listens on HOST. TUTTI_KEY or TUTTI_KEY_FILE must be the same on all ranks.
- * - "file:PATH": a file that all ranks reach. The file must not exist before. Rank 0 removes the file with
+ * - "launcher": what the processes' launcher offers: the file of TUTTI_ID_FILE, as below; PMI; PMIx; a
+ *   socket, if there is one host; or the launcher's address (then set TUTTI_KEY).
+ * - "tutti://HOST:PORT": rank 0 listens on HOST. TUTTI_KEY or TUTTI_KEY_FILE is the same on all ranks.
+ * - "file:PATH": a file that all ranks reach, and that does not exist yet. Rank 0 removes the file with
  *   tutti_forget_file.
  *
  * If the bootstrap at an address fails, rank 0 stays in the call until all ranks know why: at most 5 s, and
@@ -256,20 +252,18 @@ TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) TUTTI_NO
  * Kubernetes. Without a launcher: rank 0 of 1. local_rank and local_count are -1 where the launcher does not
  * give them. Any pointer may be NULL. Errors: TUTTI_INVALID_USAGE names variables that contradict each other.
  */
-TUTTI_API tutti_result_t tutti_launcher_place(int* rank, int* rank_count, int* local_rank,
-                                              int* local_count) TUTTI_NOEXCEPT;
+TUTTI_API tutti_result_t tutti_launcher_context(int* rank, int* rank_count, int* local_rank,
+                                                int* local_count) TUTTI_NOEXCEPT;
 
 /* Joins a communicator of rank_count ranks (1 to 4096) as `rank`. Blocks until all ranks have joined or the
  * set-up deadline has passed. config may be NULL. On success the caller owns *comm until tutti_comm_destroy
- * or tutti_comm_abort. On failure *comm is NULL.
+ * or tutti_comm_abort. On failure *comm is NULL. Several ranks may be threads of one process. To create
+ * several ranks in one thread, use tutti_comm_create_all.
  *
- * Several ranks may be threads of one process. To create several ranks in one thread, use
- * tutti_comm_create_all.
- *
- * If one rank fails, also because of a wrong setting in its environment, all ranks return its error and its
- * text, late ranks too. For the late ranks, the process that made the id stays in the failing call until all
- * ranks know: at most 5 s, and not past the deadline. Other processes return at once. (With
- * config.nonblocking the caller does not wait, and abort and destroy end the wait.)
+ * If one rank fails, also by a wrong setting in its environment, all ranks return its error and text, late
+ * ranks too. For the late ranks, the process that made the id stays in the failing call until all ranks know:
+ * at most 5 s, and not past the deadline. Other processes return at once. (With config.nonblocking the caller
+ * does not wait, and abort and destroy end the wait.)
  *
  * Errors: TUTTI_INVALID_ARGUMENT, TUTTI_TIMEOUT (names the absent ranks), TUTTI_PEER_LOST,
  * TUTTI_VERSION_MISMATCH, TUTTI_SYSTEM_ERROR, TUTTI_UNSUPPORTED. */
@@ -288,22 +282,22 @@ TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t* comm, int color, int key
 
 /* Makes a new communicator of the ranks of `comm` that still live, in the order of their ranks. All living
  * ranks call, whether or not `comm` has failed. Ranks in exclude[0..exclude_count) live but are left out:
- * they do not call, and all callers exclude the same ranks. Ranks whose process has ended (_exit included)
- * and ranks that have finalized are left out automatically.
+ * they do not call, and all callers exclude the same ranks. Ranks that have finalized or whose process has
+ * ended (_exit included) are left out automatically.
  *
- * Blocks until all ranks have joined, at most until the set-up deadline. The deadline counts from the end of
- * this rank's own operations. A rank that is lost meanwhile is left out too. If all ranks were ready already,
- * the new communicator loses the rank. All living ranks get the same communicator or an error. After an error
- * all ranks may call again.
+ * Blocks until all ranks have joined, at most until the set-up deadline, which counts from the end of this
+ * rank's own operations. A rank that is lost meanwhile is left out. If all ranks were ready, the rank counts
+ * as lost in the new communicator. All living ranks get the same communicator or an error. After an error all
+ * ranks may call again.
  *
- * flags: TUTTI_SHRINK_ABORT first ends the operations of `comm` that are under way on any rank, as
- * tutti_comm_abort does. Without the flag the call waits for these operations. The caller still owns `comm`:
- * destroy or abort `comm`. config NULL: the parent's.
+ * flags: TUTTI_SHRINK_ABORT first ends the operations of `comm` on all ranks, as tutti_comm_abort does.
+ * Without the flag the call waits for them. The caller still owns `comm`: destroy or abort `comm`. config
+ * NULL: the parent's.
  *
  * Errors: TUTTI_TIMEOUT (names the missing ranks), TUTTI_MISMATCH (the ranks exclude different ranks),
- * TUTTI_INVALID_USAGE (other ranks exclude this rank), TUTTI_PEER_LOST (this rank was stopped or cut off
- * until the others gave it up; the rank cannot come back), TUTTI_UNSUPPORTED (nonblocking),
- * TUTTI_SYSTEM_ERROR (also: a rank had agreed and then gave up). */
+ * TUTTI_INVALID_USAGE (other ranks exclude this rank), TUTTI_PEER_LOST (the others gave this rank up while it
+ * was stopped or cut off; the rank cannot come back), TUTTI_UNSUPPORTED (nonblocking), TUTTI_SYSTEM_ERROR
+ * (also: a rank had agreed and then gave up). */
 #define TUTTI_SHRINK_ABORT 1
 TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t* comm, const int* exclude, int exclude_count,
                                            int flags, tutti_comm_t** new_comm,
@@ -343,12 +337,12 @@ TUTTI_API tutti_result_t tutti_comm_async_error(tutti_comm_t* comm, tutti_result
 TUTTI_API tutti_result_t tutti_comm_rank(const tutti_comm_t* comm, int* rank) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_comm_count(const tutti_comm_t* comm, int* rank_count) TUTTI_NOEXCEPT;
 
-/* Sets the deadline of the operations issued on `comm` from now on. When an operation has made no progress
- * for timeout_ms, every rank gets TUTTI_TIMEOUT. 0: the config's deadline again. Holds for blocking calls,
- * for operations on streams and in groups. Operations issued earlier keep their deadline. In a group a
- * communicator's sends and receives are one operation with the longest of their deadlines. Local: ranks may
- * set different deadlines, and the first that passes ends the operation on all ranks. Communicators made from
- * `comm` begin with the config's deadline. Errors: TUTTI_INVALID_ARGUMENT (more than a year). */
+/* Sets the deadline of operations issued on `comm` from now on: blocking calls, operations on streams and in
+ * groups. When an operation has made no progress for timeout_ms, every rank gets TUTTI_TIMEOUT. 0: the
+ * config's deadline again. In a group a communicator's sends and receives are one operation with the longest
+ * of their deadlines. Local: ranks may set different deadlines, and the first that passes ends the operation
+ * on all ranks. Communicators made from `comm` begin with the config's deadline. Errors:
+ * TUTTI_INVALID_ARGUMENT (more than a year). */
 TUTTI_API tutti_result_t tutti_comm_set_timeout(tutti_comm_t* comm, uint64_t timeout_ms) TUTTI_NOEXCEPT;
 
 /* One line about the last operation of this rank: collective, bytes, algorithm, why, predicted time. Writes

@@ -157,8 +157,8 @@ TUTTI_API tutti_result_t tutti_forget_file(const char* where, int rank) noexcept
   });
 }
 
-TUTTI_API tutti_result_t tutti_launcher_place(int* rank, int* rank_count, int* local_rank,
-                                              int* local_count) noexcept {
+TUTTI_API tutti_result_t tutti_launcher_context(int* rank, int* rank_count, int* local_rank,
+                                                int* local_count) noexcept {
   return guarded([&]() -> Status {
     const auto place = find_launch_context(process_environment());
     TUTTI_TRY(place.status());

@@ -139,9 +139,14 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
                                    .rank = rank,
                                    .deadline_ns = deadline_after_ms(options.setup_timeout_ms),
                                    .stop = stop};
-  CommunicatorBuilder builder(process, rank, rank_count, options);
-  const Status built = builder.build(bootstrap);
-  if (built) return std::make_unique<Communicator>(builder.take());
+  std::unique_ptr<Communicator> communicator;
+  const Status built = contained([&] {
+    CommunicatorBuilder builder(process, rank, rank_count, options);
+    TUTTI_TRY(builder.build(bootstrap));
+    communicator = builder.take();
+    return Status::ok();
+  });
+  if (built) return communicator;
   // Late ranks that ask this process learn the reason.
   process.bootstrap_servers().stay(bootstrap, built);
   return built;
@@ -166,7 +171,7 @@ Status CommunicatorBuilder::build(const BootstrapOptions& options) {
     peers_.show_left();
   }
   // The parts' handlers still use the builder's objects.
-  parts_->close();
+  communicator_.reset();
   parts_.reset();
   return cause;
 }
@@ -187,11 +192,13 @@ Status CommunicatorBuilder::run_phases(Bootstrap& bootstrap) {
   std::vector<KeptFiles> kept(rank_count_);
   TUTTI_TRY(connect(bootstrap, *facts, kept));
   TUTTI_TRY(allocate(bootstrap, *facts, kept));
+  const CommunicatorParts& parts = *parts_;
+  communicator_ = std::make_unique<Communicator>(std::move(parts_));
   // From now on a life descriptor or control connection reports a rank that ends, and the heartbeat one that
   // hangs.
   TUTTI_TRY(bootstrap.finish());
-  if (parts_->plane != nullptr) parts_->plane->expect_beats();
-  if (parts_->heartbeat != nullptr) parts_->heartbeat->expect_beats();
+  if (parts.plane != nullptr) parts.plane->expect_beats();
+  if (parts.heartbeat != nullptr) parts.heartbeat->expect_beats();
   return Status::ok();
 }
 
@@ -206,6 +213,7 @@ Status CommunicatorBuilder::build_alone(Bootstrap& bootstrap, const Status& open
   peers_.set_own_page(*header_);
   const std::vector<RankFacts> alone = {describe({}, {})};
   TUTTI_TRY(allocate(bootstrap, alone, {}));
+  communicator_ = std::make_unique<Communicator>(std::move(parts_));
   return bootstrap.finish();
 }
 
@@ -488,13 +496,13 @@ Status CommunicatorBuilder::watch_life(const std::vector<RankFacts>& facts, std:
     for (uint32_t other = 0; other < rank_count_; ++other) {
       if (facts[other].process == facts[peer].process) ranks.push_back(other);
     }
-    FileDescriptor life = std::move(files[peer].life);
-    const int fd = life.get();
+    // On the list before the watch begins: the list is what ends the watch.
+    parts_->lives.push_back(std::move(files[peer].life));
+    const int fd = parts_->lives.back().get();
     TUTTI_TRY(process_.control().watch(fd, 0, [parts = parts_.get(), ranks, fd](uint32_t) {
       parts->process.control().forget(fd);
       for (const uint32_t rank : ranks) parts->lose(rank, StatusPage::kDied, ended_status(rank));
     }));
-    parts_->lives.push_back(std::move(life));
   }
   return Status::ok();
 }

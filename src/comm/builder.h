@@ -27,7 +27,7 @@ class CommunicatorBuilder {
   /// Runs all phases. Blocks until all ranks have come. Errors: as Communicator::create. By then all ranks
   /// know the error, and this rank has left.
   Status build(const BootstrapOptions& options);
-  std::unique_ptr<CommunicatorParts> take() { return std::move(parts_); }
+  std::unique_ptr<Communicator> take() { return std::move(communicator_); }
 
  private:
   /// Files that other ranks may fetch while they connect.
@@ -74,8 +74,9 @@ class CommunicatorBuilder {
   uint32_t rank_;
   uint32_t rank_count_;
   CommOptions options_;
-  std::unique_ptr<CommunicatorParts> parts_;
-  Peers& peers_;
+  std::unique_ptr<CommunicatorParts> parts_;    ///< until the communicator has them
+  std::unique_ptr<Communicator> communicator_;  ///< null until all is allocated
+  Peers& peers_;                                ///< of the parts
   SegmentShape shape_;
   SegmentHeader* header_ = nullptr;
   std::vector<uint32_t> host_of_;  ///< by rank; numbered in the order of their lowest ranks

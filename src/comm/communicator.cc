@@ -59,16 +59,19 @@ void CommunicatorParts::lose(uint32_t rank, StatusPage::Presence presence, const
   if (peers.lose(rank, presence, why)) shrink.member_lost(rank);
 }
 
-Communicator::Communicator(std::unique_ptr<CommunicatorParts> parts)
+Communicator::Communicator(std::unique_ptr<CommunicatorParts>&& parts)
     : host_(parts->host),
       process_(parts->process),
+      registrations_(make_registrations(*parts)),
       parts_(std::move(parts)),
-      timeout_ms_(parts_->options.timeout_ms) {
-  if (device() == nullptr) return;
-  registrations_ = std::make_unique<MemoryRegistrations>(
+      timeout_ms_(parts_->options.timeout_ms) {}
+
+std::unique_ptr<MemoryRegistrations> Communicator::make_registrations(const CommunicatorParts& parts) {
+  if (parts.device == nullptr) return nullptr;
+  return std::make_unique<MemoryRegistrations>(
       MemoryRegistrations::Options{.process = process_,
-                                   .peers = parts_->peers,
-                                   .device = *device(),
+                                   .peers = parts.peers,
+                                   .device = *parts.device,
                                    .run = [this](const Call& call) { return run(call); },
                                    .forget_bound = [this] { forget_bound(); }});
 }

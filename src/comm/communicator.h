@@ -78,7 +78,8 @@ class Communicator {
   static Result<std::unique_ptr<Communicator>> create(Process& process, const UniqueId& id,
                                                       uint32_t rank_count, uint32_t rank,
                                                       const CommOptions& options, BootstrapStop* stop);
-  explicit Communicator(std::unique_ptr<CommunicatorParts> parts);
+  /// Takes the parts, unless the constructor throws.
+  explicit Communicator(std::unique_ptr<CommunicatorParts>&& parts);
   ~Communicator() { parts_->close(); }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -192,6 +193,7 @@ class Communicator {
   Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;
   Request fixed_request(const CallShape& shape) const;
   Result<Price> price(const Algorithm& algorithm, const Request& request) const;
+  std::unique_ptr<MemoryRegistrations> make_registrations(const CommunicatorParts& parts);
   void forget_bound();
   Status end_thrown(bool is_one_of_many) noexcept;
   void wait_for_buffers() noexcept;
@@ -200,10 +202,10 @@ class Communicator {
   HostExecutor* host_;
   BoundCall* last_ = nullptr;
   Process& process_;
-  std::unique_ptr<CommunicatorParts> parts_;
   bool beside_callers_ = false;
 
   std::unique_ptr<MemoryRegistrations> registrations_;  ///< null without a DeviceExecutor
+  std::unique_ptr<CommunicatorParts> parts_;
   std::atomic<uint64_t> timeout_ms_;
   std::unordered_map<CallShape, std::unique_ptr<BoundCall>, ShapeHash> bound_;
   std::unique_ptr<BoundCall> variable_;                    ///< last call with variable counts

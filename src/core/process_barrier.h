@@ -1,6 +1,5 @@
-// A memory barrier in all threads of the process, which one thread requests. For handshakes in which one side
-// runs at every call and the other side runs once: the frequent side uses plain loads and stores, and the
-// rare side pays.
+// A memory barrier in all threads of the process, at one thread's request. For handshakes with one frequent
+// side, which then needs only plain loads and stores, and one rare side.
 #pragma once
 
 namespace tutti {

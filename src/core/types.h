@@ -31,9 +31,9 @@ enum class DataType : uint8_t {
 };
 inline constexpr int kDataTypeCount = 15;
 
-/// A row of core/operators.h. Only rows that code mentions have a constant here. kAvg and kPremulSum reduce
-/// as kSum. kAvg divides the result by the rank count. kPremulSum multiplies each operand by the caller's
-/// scalar at its first read.
+/// A row of core/operators.h; only rows that code mentions have a constant. kAvg and kPremulSum reduce as
+/// kSum. kAvg divides the result by the rank count. kPremulSum multiplies each operand by the caller's scalar
+/// at its first read.
 enum class ReduceOp : uint8_t {
   kSum = operators::value_of("sum"),
   kProd = operators::value_of("prod"),

@@ -35,6 +35,8 @@ Workers::Workers() = default;
 
 Result<std::unique_ptr<Workers>> Workers::start(uint32_t count) {
   std::unique_ptr<Workers> workers(new Workers);
+  // Nothing may fail between the start of a thread and its place in the list, from which it is joined.
+  workers->workers_.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
     auto worker = std::make_unique<Worker>();
     TUTTI_TRY(start_thread(worker->thread, format("worker thread %u of %u", i + 1, count),

@@ -32,8 +32,15 @@ Status EventLoop::watch(int fd, uint32_t events, Handler handler) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = tag_of(fd, generation);
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error("epoll_ctl", errno);
-  watches_[fd] = {generation, std::make_shared<Handler>(std::move(handler))};
+  auto shared = std::make_shared<Handler>(std::move(handler));
+  // The place comes first: what epoll watches is known here, whatever fails, so that `forget` finds it.
+  const auto [place, is_new] = watches_.try_emplace(fd);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    const int error_number = errno;
+    if (is_new) watches_.erase(place);
+    return system_error("epoll_ctl", error_number);
+  }
+  place->second = {generation, std::move(shared)};
   return Status::ok();
 }
 

@@ -154,6 +154,8 @@ Status local_send(int fd, std::span<const std::byte> bytes, std::span<const int>
 Result<LocalMessage> local_receive(int fd, uint64_t deadline_ns) {
   LocalMessage result;
   result.bytes.resize(kMaxMessageBytes);
+  // Files that have come must not be lost because the list cannot grow.
+  result.files.reserve(kMaxMessageFiles);
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxMessageFiles * sizeof(int))> control{};
   bool was_reset = false;
   for (;;) {

@@ -221,8 +221,8 @@ Status PlanGraph::describe_cycle(const std::vector<uint32_t>& next_event) const 
   const uint32_t sender = waits_for(lane);
   text = name(next_event[lane]) + " waits for " + name(sender);
   if (events_[sender].lane != lane)
-    text += ", whose lane waits in turn at " + name(next_event[events_[sender].lane]);
-  return refuse(text + ": a deadlock, whatever the slots");
+    text += ", and that lane waits at " + name(next_event[events_[sender].lane]);
+  return refuse(text + ": a deadlock with any number of slots");
 }
 
 }  // namespace tutti

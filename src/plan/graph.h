@@ -1,9 +1,8 @@
 // PlanGraph: all ranks' steps as one graph of events and messages, in an order in which they can run.
 //
-// Plans have no wildcard waits, so the graph needs no execution: the k-th send on a link meets the link's
-// k-th receive. An *event* is one step of one lane. Its predecessors are the step before in its lane, and the
-// sends of the messages that the event reads. A published message counts as one message for each reader. A
-// collect reads one message from each rank.
+// Plans have no wildcard waits, so the k-th send on a link meets the link's k-th receive. An *event* is one
+// step of one lane. Its predecessors are the step before in its lane, and the sends of its messages. A
+// published message counts once for each reader. A collect reads one message from each rank.
 #pragma once
 
 #include <cstdint>

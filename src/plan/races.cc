@@ -54,7 +54,7 @@ class AccessLog {
       add_writes(event);
       if (shifted_ == kNone) continue;
       return {Code::kInvalidArgument, graph_.name(shifted_) +
-                                          " reads and writes one chunk at different places" +
+                                          " reads and writes one chunk at different positions" +
                                           (options_.in_place ? " (in place)" : "")};
     }
     return {};
@@ -293,7 +293,7 @@ Status race(const PlanGraph& graph, const Requirement& requirement, const RaceOp
       requirement.after >= event_count && requirement.before < event_count ? " of the next round" : "";
   return {Code::kInvalidArgument, "race: " + graph.name(requirement.before % event_count) + " and " +
                                       graph.name(requirement.after % event_count) + next_round +
-                                      " touch one chunk in no certain order" +
+                                      " access one chunk in undefined order" +
                                       (options.in_place ? " (in place)" : "") +
                                       (options.direct         ? " (direct writes)"
                                        : options.by_reference ? " (by reference)"

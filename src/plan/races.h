@@ -1,8 +1,8 @@
 // Races: checks that no step writes a chunk while another step may read or write the chunk.
 //
-// The order comes from lanes and messages, never from credits: a plan may not rely on a free slot. Accesses
-// within a step are ordered only slice by slice. So if only messages order two steps, they protect a chunk
-// only when the chunk's index in the first step is not higher than in the second step.
+// Lanes and messages give the order, never credits: a plan may not rely on a free slot. Accesses within a
+// step are ordered only slice by slice. So messages alone protect a chunk only if its index in the first step
+// is not higher than in the second step.
 #pragma once
 
 #include <span>

@@ -241,7 +241,8 @@ TEST(ChoiceTest, AWrongTextIsRefusedWithItsLineAndWhatWasExpected) {
       {"all_reduce * 99999999999999999999 any ring", "expected bytes"},
       {"all_reduce * 99999999999999999G any ring", "expected bytes"},
       {"all_reduce * * sometimes ring", "as condition, not 'sometimes'"},
-      {"all_reduce * * any rings", "no algorithm 'rings' for all_reduce; there are: direct_one_shot, "},
+      {"all_reduce * * any rings",
+       "no algorithm 'rings' for all_reduce; the algorithms are: direct_one_shot, "},
       {"all_reduce * * any chain", "no algorithm 'chain' for all_reduce"},
       {"all_reduce * * any \x01\xff", "no algorithm '?\?'"},
   };

@@ -120,13 +120,13 @@ class FakeRank final : public DeviceRank {
         return Status(Code::kUnsupported, "the memory overlaps memory that is registered");
     }
     OwnRegistration own;
-    std::memcpy(own.offer.ticket.data(), &address, sizeof(address));
+    std::memcpy(own.offer.handle.data(), &address, sizeof(address));
     return own;
   }
   Status open_registration(uint32_t number, std::span<const RegistrationOffer> offers,
                            std::span<const FileDescriptor> /*files*/) override {
     if (!mapping) return mapping;
-    std::memcpy(&notes_.registered[number], offers[0].ticket.data(), sizeof(void*));
+    std::memcpy(&notes_.registered[number], offers[0].handle.data(), sizeof(void*));
     return Status::ok();
   }
   void close_registration(uint32_t number) override { notes_.registered.erase(number); }

@@ -1,6 +1,6 @@
 // World: ranks that share one simulated device, each with the memory that a communicator would give it:
-// rings, exposed buffer, state, signals, a Program. A call launches every rank's part and launches again what left
-// unfinished, as a host does.
+// rings, exposed buffer, state, signals, a Program. A call launches every rank's part and launches again what
+// left unfinished, as a host does.
 #pragma once
 
 #include <cstddef>

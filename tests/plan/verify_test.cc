@@ -217,7 +217,7 @@ TEST(VerifyTest, OnlyUnfinishedValuesAreCollectedAndTheResultFinishesOnce) {
 TEST(VerifyTest, ACollectComesAfterTheOwnContribution) {
   PlanSet plans = three_collectors();
   std::swap(step_at(plans, 1, 1), step_at(plans, 1, 3));
-  EXPECT_THAT(defect(plans), HasSubstr("a deadlock, whatever the slots"));
+  EXPECT_THAT(defect(plans), HasSubstr("a deadlock with any number of slots"));
 }
 
 // A contribution leaves its slot when the collector has read it: two of a round need two slots.
@@ -291,7 +291,7 @@ TEST(VerifyTest, ACircleOfWaitsIsADeadlock) {
   PlanSet plans = doubling_all_reduce(2);
   for (Plan& plan : plans) std::swap(plan.lanes[0].steps[0], plan.lanes[0].steps[1]);
   EXPECT_THAT(defect(plans), HasSubstr("waits for"));
-  EXPECT_THAT(defect(plans), HasSubstr("a deadlock, whatever the slots"));
+  EXPECT_THAT(defect(plans), HasSubstr("a deadlock with any number of slots"));
 }
 
 // In a ring every rank sends its next chunk while the one before still lies in the link.
@@ -490,7 +490,7 @@ PlanSet echo_plans(bool echo_back) {
 
 // A round overwrites the scratch of the round before, which another lane may still read.
 TEST(VerifyTest, ScratchIsSafeOverRounds) {
-  EXPECT_THAT(defect(echo_plans(false)), HasSubstr("of the next round touch one chunk"));
+  EXPECT_THAT(defect(echo_plans(false)), HasSubstr("of the next round access one chunk"));
   EXPECT_EQ(defect(echo_plans(true)), "");
 }
 

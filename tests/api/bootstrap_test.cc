@@ -183,7 +183,7 @@ TEST(ShareTest, WrongWaysAreRefused) {
               refused("file:/no/such/folder/id", 0, TUTTI_SYSTEM_ERROR, "/no/such/folder/id");
               int rank = -1;
               int count = -1;
-              if (tutti_launcher_place(&rank, &count, nullptr, nullptr) != TUTTI_SUCCESS || rank != 0 ||
+              if (tutti_launcher_context(&rank, &count, nullptr, nullptr) != TUTTI_SUCCESS || rank != 0 ||
                   count != 1) {
                 failures += "the place of a process that no launcher has started\n";
               }
@@ -199,7 +199,7 @@ TEST(LauncherPlaceTest, IsFoundInTheEnvironment) {
                   int count = -1;
                   int local = -1;
                   int local_count = -1;
-                  if (tutti_launcher_place(&rank, &count, &local, &local_count) != TUTTI_SUCCESS) {
+                  if (tutti_launcher_context(&rank, &count, &local, &local_count) != TUTTI_SUCCESS) {
                     return std::string(tutti_last_error());
                   }
                   const bool right = rank == 3 && count == 4 && local == 1;
