@@ -25,7 +25,7 @@ struct Door {
     endpoint = listener.endpoints[0];
     AcceptorOptions options;
     options.credentials = credentials_from_text("key", "door");
-    options.judge = [this](const Claim&) { return result; };
+    options.judge = [this](const Claim&) { return judgement; };
     options.on_peer = [this](const Claim& claim, FileDescriptor socket) {
       claims.push_back(claim);
       sockets.push_back(std::move(socket));
@@ -82,7 +82,7 @@ struct Door {
 
   ManualLoop loop;
   Endpoint endpoint;
-  HandshakeResult result = HandshakeResult::kAccepted;
+  HandshakeResult judgement = HandshakeResult::kAccepted;
   std::vector<Claim> claims;
   std::vector<FileDescriptor> sockets;
   std::vector<std::string> log;
@@ -228,7 +228,7 @@ TEST(AcceptorTest, AReplayedHelloIsRefused) {
 
 TEST(AcceptorTest, AConnectionThatIsNotAwaitedIsTold) {
   Door door;
-  door.result = HandshakeResult::kWrongRank;
+  door.judgement = HandshakeResult::kWrongRank;
   const auto socket = door.connect(door.dial());
   ASSERT_FALSE(socket.is_ok());
   EXPECT_NE(socket.status().text().find("another rank"), std::string_view::npos) << socket.status().text();

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -107,6 +108,51 @@ TEST(NetworkConnectionsTest, FramesOfAnotherCommunicatorAreRefused) {
   EXPECT_EQ(reader->state(0), PeerState::kTorn);
   EXPECT_NE(reader->status(0).text().find("a frame with epoch"), std::string::npos)
       << reader->status(0).text();
+}
+
+/// Joins nobody, and counts the times that it is asked to move something.
+class IdleTransport final : public Transport {
+ public:
+  explicit IdleTransport(int& turns) : turns_(turns) {}
+  const TransportTraits& traits() const override { return traits_; }
+  std::optional<LinkCost> reach(const RankDescription&, const RankDescription&) const override {
+    return std::nullopt;
+  }
+  Result<Connection*> connect(PeerHandover) override { return Status(Code::kInternal, "nobody to join"); }
+  bool progress() override {
+    ++turns_;
+    return false;
+  }
+  bool arm_wait(std::vector<pollfd>&) override { return false; }
+
+ private:
+  TransportTraits traits_;
+  int& turns_;
+};
+
+// Goal: a transport of the registry that joins no peer costs nothing later. Method: one before and one behind
+// the transport of the only peer. Expectation: no turn reaches them, and the peer's still works.
+TEST(NetworkConnectionsTest, TransportsThatJoinNoPeerAreClosed) {
+  auto [mine, theirs] = connected();
+  int idle_turns = 0;
+  NetworkConnections::Transports transports;
+  transports.push_back(std::make_unique<IdleTransport>(idle_turns));
+  transports.push_back(std::move(*tcp::open_tcp_transport({.rank = 0, .rank_count = 2, .shape = kShape})));
+  transports.push_back(std::make_unique<IdleTransport>(idle_turns));
+  std::vector<NetworkConnections::Peer> peers(1);
+  peers[0].rank = 1;
+  peers[0].transport = 1;
+  peers[0].sockets.push_back(std::move(mine));
+  auto links = NetworkConnections::open(std::move(transports), std::move(peers), kShape, 2, {});
+  ASSERT_TRUE(links) << links.status().text();
+  (*links)->advance();
+  EXPECT_EQ((*links)->state(1), PeerState::kOpen);
+  theirs.reset();
+  for (int turn = 0; turn < 1000 && (*links)->state(1) == PeerState::kOpen; ++turn) {
+    if (!(*links)->advance()) (*links)->sleep(1'000'000);
+  }
+  EXPECT_NE((*links)->state(1), PeerState::kOpen);
+  EXPECT_EQ(idle_turns, 0);
 }
 
 }  // namespace
