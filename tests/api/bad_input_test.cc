@@ -372,7 +372,7 @@ std::vector<BadCall> bad_operators_and_memory() {
          return tutti_memory_deregister(r.comm, reinterpret_cast<tutti_registered_memory_t*>(b.send.data()));
        },
        TUTTI_INVALID_ARGUMENT,
-       {"region"}},
+       {"not registered memory"}},
       {"nothing to register",
        [](const Rank& r, Buffers& b) {
          tutti_registered_memory_t* registered = nullptr;

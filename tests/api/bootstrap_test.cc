@@ -173,7 +173,7 @@ TEST(ShareTest, WrongWaysAreRefused) {
                               tutti_last_error() + "\n";
                 }
               };
-              refused("file:/tmp/id", 0, TUTTI_INVALID_ARGUMENT, "call tutti_get_unique_id there first");
+              refused("file:/tmp/id", 0, TUTTI_INVALID_ARGUMENT, "call tutti_get_unique_id on rank 0 first");
               (void)tutti_get_unique_id(&id);
               refused("carrier pigeon", 0, TUTTI_INVALID_ARGUMENT, "carrier pigeon");
               refused("file:", 0, TUTTI_INVALID_ARGUMENT, "without a path");

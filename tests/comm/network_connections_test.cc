@@ -148,9 +148,7 @@ TEST(NetworkConnectionsTest, TransportsThatJoinNoPeerAreClosed) {
   (*links)->advance();
   EXPECT_EQ((*links)->state(1), PeerState::kOpen);
   theirs.reset();
-  for (int turn = 0; turn < 1000 && (*links)->state(1) == PeerState::kOpen; ++turn) {
-    if (!(*links)->advance()) (*links)->sleep(1'000'000);
-  }
+  for (int turn = 0; turn < 10'000'000 && (*links)->state(1) == PeerState::kOpen; ++turn) (*links)->advance();
   EXPECT_NE((*links)->state(1), PeerState::kOpen);
   EXPECT_EQ(idle_turns, 0);
 }

@@ -207,7 +207,7 @@ TEST(FindDeviceTest, WithoutAGpuTheHostServesUnlessCudaWasAskedFor) {
     libraries.cublas = {"libabsent.so.1", "libm.so.6"};
     check(libraries, "CUDA's libraries are too old: they lack cublasCreate_v2");
     gpu.gpu_count = 0;
-    check(stubs(), "the driver knows no GPU");
+    check(stubs(), "the driver finds no GPU");
     if (find_device("host", 0, stubs()).about != "OpenBLAS") failures += "host\n";
     gpu.gpu_count = 1;
     if (find_device("auto", 0, stubs()).about != "cuBLAS on GPU 0 (stub)") failures += "auto with a GPU\n";
