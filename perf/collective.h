@@ -67,6 +67,7 @@ struct CollectiveTest {
   bool in_place = true;             ///< whether there is an in-place form
   bool power_of_two_ranks = false;  ///< other rank counts are skipped
   bool fusible = true;              ///< whether several operations may share a group (-m)
+  bool uneven_traffic = false;      ///< nccl-tests' variables describe the traffic
   bool messages = false;  ///< consists of sends and receives, for which the library has no algorithm
 
   /// `count`: elements of the requested size. Rounds down if blocks must be equal. All ranks get the same

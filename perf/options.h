@@ -73,6 +73,9 @@ struct Options {
   double alltoallv_spread = 1.0;
   std::optional<double> min_bus_bandwidth;  ///< GB/s; below 0.9 of it the exit status is not 0
 
+  /// The first of nccl-tests' variables for alltoallv_perf that is set and that this tool does not serve.
+  std::string unserved_traffic_variable;
+
   std::vector<std::string> notes;  ///< one line for each accepted flag that has no effect here
 
   int ranks_per_thread() const { return gpus * ranks_per_gpu; }

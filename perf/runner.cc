@@ -36,6 +36,9 @@ std::string failure_text(int first_rank, int rank_count, const Status& status) {
 std::string check_against_ranks(const Options& options, const CollectiveTest& test, int rank_count) {
   if (test.has_root && options.root && *options.root >= rank_count)
     return format("root %d (-r) is outside the %d ranks", *options.root, rank_count);
+  if (test.uneven_traffic && !options.unserved_traffic_variable.empty())
+    return options.unserved_traffic_variable +
+           " is refused: traffic is given by NCCL_TESTS_ALLTOALLV_SPREAD only, and there is no summary";
   if (!test.fusible && options.aggregate > 1)
     return format("-m %d is refused: the operations of %s depend on one another inside a group",
                   options.aggregate, test.name);

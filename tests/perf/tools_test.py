@@ -54,7 +54,7 @@ def check_methods_of_measuring():
     """Streams, barriers, groups, registration, misalignment, CPU time and cycles give right results"""
     for flags in (("--stream",), ("--stream", "-z", "2"), ("-z", "1"), ("-z", "3"), ("-m", "3"), ("-R", "1"),
                   ("-R", "2"), ("-u", "1"), ("-C", "1"), ("-N", "2"), ("-c", "2"), ("-w", "0"), ("--reproducible",),
-                  ("-a", "0"), ("-a", "2"), ("-a", "3"), ("-p", "1"), ("-M", "1")):
+                  ("-a", "0"), ("-a", "2"), ("-a", "3"), ("-p", "1"), ("-M", "1"), ("-n", "0")):
         done = run("all_reduce", *QUICK, "-b", "1K", "-e", "64K", "-f", "64", "-t", "2", *flags)
         expect_right("all_reduce", done.stdout, 4 if flags[0] == "-N" else 2)
 
@@ -74,7 +74,10 @@ def check_json():
         report = json.loads(pathlib.Path(path).read_text())
         assert report["version"] == 3, report
         assert [row["size"] for row in report["results"]] == [8, 64], report
-        assert len(report["results"][0]["out_of_place_per_iter"]["times_us"]) == 3, report
+        iterations = report["results"][0]["out_of_place_per_iter"]
+        processes = iterations["per_process_max_times_us"]
+        assert len(iterations["times_us"]) == 3 and [len(times) for times in processes] == [3, 3], report
+        assert [max(times) for times in zip(*processes)] == iterations["times_us"], report
         assert report["out_of_bounds"] == {"count": 0, "okay": "true"}, report
         assert len({device["pid"] for device in report["config"]["devices"]}) == 2, report
         # 5 + 2 x (4 + 4) columns, date, time, algorithm.
@@ -88,6 +91,9 @@ def check_mistakes():
         assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
     done = run("hypercube", "-m", "2", "-t", "2", status=2)
     assert "-m 2" in done.stderr, done.stderr
+    for variable, value in (("NCCL_TESTS_SPLIT", "MOD 2"), ("NCCL_TESTS_ALLTOALLV_MATRIX_FILE", "traffic.txt")):
+        done = run("alltoallv", environment={variable: value}, status=2)
+        assert f"{variable} is refused" in done.stderr and done.stderr.count("\n") == 1, done.stderr
     done = run("all_reduce", environment={"RANK": "0", "WORLD_SIZE": "2"}, status=2)
     assert "TUTTI_ID_FILE" in done.stderr, done.stderr
     done = run("all_reduce", "--procs", "2", environment={"RANK": "0", "WORLD_SIZE": "2"}, status=2)
