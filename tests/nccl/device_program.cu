@@ -35,8 +35,8 @@ __global__ void sum_in_the_switch(ncclWindow_t send, ncclWindow_t recv, ncclDevC
   *reinterpret_cast<T*>(ncclGetLsaMultimemPointer(recv, 0, comm)) =
       *reinterpret_cast<T*>(ncclGetLsaMultimemPointer(send, 0, comm));
   ncclLsaReduceSumLsaCopy<T>(
-      ncclCoopCta(), [](int) { return static_cast<T*>(nullptr); }, 1,
-      [](int) { return static_cast<T*>(nullptr); }, 1, size_t{1});
+      ncclCoopCta(), [] __device__(int) -> T* { return nullptr; }, 1,
+      [] __device__(int) -> T* { return nullptr; }, 1, size_t{1});
   ncclSymPtr<T> place(send, 16);
   place += 4;
   *place.localPtr() = *(place + 1).lsaPtr(0);

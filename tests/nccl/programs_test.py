@@ -136,8 +136,8 @@ def check_device_program():
         raise tap.Skip("no nvcc")
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "program"
-        tap.command(nvcc, "-std=c++17", "-Werror", "all-warnings", *OURS, HERE / "device_program.cu", "-o", program,
-                    f"-L{LIBRARY.parent}", "-lnccl")
+        tap.command(nvcc, "-std=c++17", "--extended-lambda", "-Werror", "all-warnings", *OURS,
+                    HERE / "device_program.cu", "-o", program, f"-L{LIBRARY.parent}", "-lnccl")
         output = tap.command(program, env=environment(), timeout=SECONDS)
         assert output.strip() == "correct", output
 
