@@ -1,8 +1,9 @@
 // How much each rank sends to each peer in alltoallv_perf.
 //
-// As in nccl-tests, traffic grows with the distance between ranks on a circle, and every rank sends and
-// receives the same total. With spread s, a peer at distance d gets (1 - s)/n + s * d / (sum of distances) of
-// the total. s is NCCL_TESTS_ALLTOALLV_SPREAD; at 1, the default, a rank sends nothing to itself.
+// As in nccl-tests, traffic grows with the distance to the peer, counted upwards around the ranks. Every rank
+// sends and receives the same total. With spread s, a peer at distance d gets
+// (1 - s)/n + s * d / (sum of distances) of the total. s is NCCL_TESTS_ALLTOALLV_SPREAD; at 1, the default, a
+// rank sends nothing to itself.
 #pragma once
 
 #include <cstddef>

@@ -13,8 +13,9 @@ TEST(TrafficTest, WithoutSpreadAllPeersGetTheSame) {
   EXPECT_THAT(traffic_by_distance(400, 4, 0.0), testing::ElementsAre(100, 100, 100, 100));
 }
 
+// Regression: the distance was the shorter way round the circle; nccl-tests counts upwards only.
 TEST(TrafficTest, WithFullSpreadTrafficFollowsTheDistance) {
-  EXPECT_THAT(traffic_by_distance(400, 4, 1.0), testing::ElementsAre(0, 100, 200, 100));
+  EXPECT_THAT(traffic_by_distance(600, 4, 1.0), testing::ElementsAre(0, 100, 200, 300));
 }
 
 TEST(TrafficTest, OneRankKeepsItAll) {
