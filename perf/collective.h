@@ -10,6 +10,7 @@
 
 #include "perf/data.h"
 #include "perf/element.h"
+#include "perf/traffic.h"
 #include "tutti/tutti.h"
 
 namespace tutti::perf {
@@ -33,7 +34,8 @@ struct Case {
   int rank = 0;
   int rank_count = 1;
   uint64_t seed = 0;
-  double spread = 1.0;  ///< alltoallv: 0 uniform, 1 by distance
+  double spread = 1.0;                     ///< alltoallv: 0 uniform, 1 by distance
+  const TrafficMatrix* traffic = nullptr;  ///< alltoallv by matrix; null: by distance
   Shape shape = {};
 
   size_t type_bytes() const { return test_type_bytes(type); }

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 
 #include "core/result.h"
@@ -280,17 +279,20 @@ std::string read_environment(GetEnv get_env, Options& options) {
     if (is_set(get_env, name))
       return std::string(name) + " is refused: the tools measure one communicator of all ranks";
   }
-  for (const char* name : {"NCCL_TESTS_ALLTOALLV_MATRIX_FILE", "NCCL_TESTS_ALLTOALLV_MATRIX_SCALE",
-                           "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY"}) {
-    const bool is_on = is_set(get_env, name) && std::strcmp(get_env(name), "0") != 0;
-    if (is_on && options.unserved_traffic_variable.empty()) options.unserved_traffic_variable = name;
-  }
   std::string mistake;
   options.min_bus_bandwidth = read_number(get_env, "NCCL_TESTS_MIN_BW", &mistake);
   if (const auto spread = read_number(get_env, "NCCL_TESTS_ALLTOALLV_SPREAD", &mistake)) {
     if (*spread < 0.0 || *spread > 1.0) return "NCCL_TESTS_ALLTOALLV_SPREAD is outside [0, 1]";
     options.alltoallv_spread = *spread;
   }
+  if (is_set(get_env, "NCCL_TESTS_ALLTOALLV_MATRIX_FILE"))
+    options.traffic_file = get_env("NCCL_TESTS_ALLTOALLV_MATRIX_FILE");
+  if (const auto scale = read_number(get_env, "NCCL_TESTS_ALLTOALLV_MATRIX_SCALE", &mistake)) {
+    if (*scale < 0.0) return "NCCL_TESTS_ALLTOALLV_MATRIX_SCALE is below 0";
+    options.traffic_scale = *scale;
+  }
+  const auto summary = read_number(get_env, "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", &mistake);
+  options.traffic_summary = summary.value_or(0.0) != 0.0;
   if (const auto device = read_number(get_env, "NCCL_TESTS_DEVICE", &mistake)) {
     if (*device < 0 || *device > kMostDevices || *device != std::floor(*device))
       return "NCCL_TESTS_DEVICE is not the number of a device";

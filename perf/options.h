@@ -71,10 +71,10 @@ struct Options {
   bool algorithm_column = true;
 
   double alltoallv_spread = 1.0;
+  std::string traffic_file;                 ///< alltoallv: a matrix of bytes; empty: traffic by distance
+  double traffic_scale = 1.0;               ///< of the matrix
+  bool traffic_summary = false;             ///< alltoallv: print what each rank sends and receives
   std::optional<double> min_bus_bandwidth;  ///< GB/s; below 0.9 of it the exit status is not 0
-
-  /// The first of nccl-tests' variables for alltoallv_perf that is set and that this tool does not serve.
-  std::string unserved_traffic_variable;
 
   std::vector<std::string> notes;  ///< one line for each accepted flag that has no effect here
 

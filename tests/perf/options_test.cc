@@ -313,10 +313,8 @@ TEST(OptionsTest, TheEnvironmentIsReadAndChecked) {
   EXPECT_EQ(parse({}, spread_environment).options.alltoallv_spread, 0.25);
   EXPECT_EQ(parse({}, device_environment).options.first_device, 3);
   EXPECT_THAT(parse({}, split_environment).text, testing::HasSubstr("NCCL_TESTS_SPLIT_MASK is refused"));
-  const ParsedOptions matrix = parse({}, matrix_environment);
-  EXPECT_TRUE(matrix.run) << "only alltoallv_perf reads it";
-  EXPECT_EQ(matrix.options.unserved_traffic_variable, "NCCL_TESTS_ALLTOALLV_MATRIX_FILE");
-  EXPECT_EQ(parse({}, no_summary).options.unserved_traffic_variable, "");
+  EXPECT_EQ(parse({}, matrix_environment).options.traffic_file, "traffic.txt");
+  EXPECT_FALSE(parse({}, no_summary).options.traffic_summary);
   EXPECT_THAT(parse({}, wrong_device).text, testing::HasSubstr("NCCL_TESTS_DEVICE"));
   const ParsedOptions wrong = parse({}, wrong_environment);
   EXPECT_FALSE(wrong.run);
