@@ -272,7 +272,8 @@ NCCL_DECLARE_(void, ncclResetDebugInit, (void));
 
 /* ---- communicators ------------------------------------------------------------------------------ */
 
-/* Makes an id. This process listens for the ranks that use the id, so it must live until all have joined. */
+/* Makes an id. This process listens for the ranks that use the id, so it must live until all have joined. The
+ * process may fork the ranks, as long as it has no communicator. */
 NCCL_DECLARE_(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id));
 /* Joins as `rank` of `nranks`: blocks until all have joined or the set-up deadline has passed. In a group,
  * several ranks join at its end. On failure *comm is NULL. */
