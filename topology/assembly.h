@@ -39,6 +39,7 @@ class Assembly {
   uint32_t add(Node node, uint64_t bytes_per_s = 0);
   /// An assumption or a fault, once each.
   void note(const std::string& text);
+  const std::vector<std::string>& notes() const { return notes_; }
 
   /// Wires between two GPUs, a GPU and a processor, or a switch and either, for both directions; of two
   /// reports of the same wires the larger counts. A switch is named by its bus id and needs no node.

@@ -90,9 +90,9 @@ constexpr int kOsOpenFabrics = 3;
 
 class Importer {
  public:
-  explicit Importer(Origin origin) : assembly_(origin, "host") {}
+  explicit Importer(Assembly& assembly) : assembly_(assembly) {}
 
-  Result<Imported> run(const XmlElement& topology) {
+  Status run(const XmlElement& topology) {
     if (topology.name != "topology") {
       return xml_error(topology, "expected <topology>, found <" + topology.name + ">");
     }
@@ -112,7 +112,7 @@ class Importer {
       if (child.name.starts_with("distances2")) TUTTI_TRY(read_wires(child));
     }
     note_gaps();
-    return std::move(assembly_).finish();
+    return {};
   }
 
  private:
@@ -524,7 +524,7 @@ class Importer {
     }
   }
 
-  Assembly assembly_;
+  Assembly& assembly_;
   bool has_machine_ = false;
   bool has_cards_ = false;
   bool linked_to_processor_ = false;
@@ -541,8 +541,14 @@ class Importer {
 
 }  // namespace
 
+Status add_hwloc(const XmlElement& topology, Assembly& assembly) {
+  return Importer(assembly).run(topology);
+}
+
 Result<Imported> import_hwloc(const XmlElement& topology, Origin origin) {
-  return Importer(origin).run(topology);
+  Assembly assembly(origin, "host");
+  TUTTI_TRY(add_hwloc(topology, assembly));
+  return std::move(assembly).finish();
 }
 
 }  // namespace tutti::topology

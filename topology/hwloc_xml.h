@@ -17,6 +17,9 @@ namespace tutti::topology {
 /// Errors: kInvalidArgument with "line N: ...".
 Result<Imported> import_hwloc(const XmlElement& topology, Origin origin = Origin::kFile);
 
+/// The same into an assembly that has only its host. After a failure the assembly is not usable.
+Status add_hwloc(const XmlElement& topology, Assembly& assembly);
+
 /// One host of the graph, as hwloc 2 loads it. Networks have no place in this form.
 /// Errors: kInvalidArgument if there is no host, or there are several.
 Result<std::string> export_hwloc(const Graph& graph);
