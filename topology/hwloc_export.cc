@@ -116,11 +116,10 @@ class Exporter {
           break;
         case NodeKind::kCore: write_core(child, depth); break;
         case NodeKind::kBridge: write_host_bridge(child, depth); break;
-        default:
-          if (is_device(node.kind)) write_bare_device(child, depth);
-          break;
+        default: break;
       }
     }
+    write_bare_devices(children, depth);
   }
 
   void write_part(uint32_t index, const char* type, const std::string& more, size_t depth) {
@@ -197,10 +196,16 @@ class Exporter {
     close(depth);
   }
 
-  void write_bare_device(uint32_t index, size_t depth) {
-    open_bridge(depth, 0, bus_of(index), 0);
-    write_port(index, depth + 1, 1);
-    close(depth);
+  /// Devices without a host bridge share one: a graph without bridges does not tell them apart.
+  void write_bare_devices(std::span<const uint32_t> children, size_t depth) {
+    bool is_open = false;
+    for (const uint32_t child : children) {
+      if (!is_device(graph_.node(child).kind)) continue;
+      if (!is_open) open_bridge(depth, 0, bus_of(child), 0);
+      is_open = true;
+      write_port(child, depth + 1, 1);
+    }
+    if (is_open) close(depth);
   }
 
   /// The port above a device or switch, on an odd level, and below it the device or the switch's own port.

@@ -329,6 +329,7 @@ class Importer {
   }
 
   uint32_t only_numa(uint32_t package) const {
+    if (memories_.size() == 1) return memories_[0].node;
     uint32_t found = kNoNode;
     for (const Memory& memory : memories_) {
       if (assembly_.node(memory.node).parent != (package == kNoNode ? assembly_.host() : package)) continue;

@@ -1,0 +1,105 @@
+// tutti-topo: shows what is connected to what, in this machine or in a topology file.
+//
+//   tutti-topo                                 this machine as a tree, with speeds and their origins
+//   tutti-topo --matrix dgx.xml                distances, as nvidia-smi topo -m shows them
+//   tutti-topo -f svg -o dgx.svg dgx.xml       a drawing
+//   tutti-topo -f hwloc machine.topo           the same machine as another kind of file
+//   tutti-topo -d "8 gpus, nvswitch 450 GB/s"  a machine described in a line
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "tools/tutti_topo/show.h"
+#include "topology/detect.h"
+#include "topology/file.h"
+#include "topology/hwloc_xml.h"
+#include "topology/nccl_xml.h"
+#include "topology/text.h"
+
+namespace tutti::tool {
+namespace {
+
+using topology::Imported;
+
+constexpr int kRefused = 1;   // exit status: the file is wrong, or the form cannot hold the machine
+constexpr int kBadUsage = 2;  // exit status: arguments, output file
+
+struct Options {
+  std::string file;
+  std::string description;
+  std::string form = "text";
+  std::string output;
+  bool matrix = false;
+};
+
+int fail(int status, const std::string& text) {
+  std::cerr << "tutti-topo: " << text << "\n";
+  return status;
+}
+
+Result<Imported> load(const Options& options) {
+  if (!options.description.empty()) return topology::parse_topology(options.description);
+  return options.file.empty() ? topology::detect_this_machine() : topology::read_topology(options.file);
+}
+
+Result<std::string> shown(const Options& options, const Imported& machine) {
+  if (options.matrix) return show_matrix(machine.graph);
+  if (options.form == "json") return show_json(machine);
+  if (options.form == "svg") return draw_svg(machine.graph);
+  if (options.form == "topo") return topology::print_graph(machine.graph);
+  if (options.form == "hwloc") return topology::export_hwloc(machine.graph);
+  if (options.form == "nccl") return topology::export_nccl(machine.graph);
+  return show_tree(machine.graph);
+}
+
+int run(const Options& options) {
+  const auto machine = load(options);
+  if (!machine) return fail(kRefused, std::string(machine.status().text()));
+  const auto text = shown(options, *machine);
+  if (!text) return fail(kRefused, std::string(text.status().text()));
+  if (options.output.empty()) {
+    std::cout << *text << std::flush;
+  } else {
+    std::ofstream file(options.output, std::ios::binary);
+    file << *text << std::flush;
+    if (!file) return fail(kBadUsage, "cannot write " + options.output);
+  }
+  for (const std::string& note : machine->notes) std::cerr << "note: " << note << "\n";
+  if (const std::string assumed = assumptions(machine->graph); !assumed.empty())
+    std::cerr << "warning: " << assumed << "\n";
+  return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+}
+
+}  // namespace
+}  // namespace tutti::tool
+
+int main(int argc, char** argv) {
+  tutti::tool::Options options;
+  CLI::App app(
+      "Shows what is connected to what: this machine, or a topology file (text, hwloc 2 XML, NCCL XML).");
+  auto* file = app.add_option("FILE", options.file, "a topology file; without one: this machine");
+  app.add_option("-d,--describe", options.description,
+                 "a machine in words: \"2 hosts x 8 gpus, nvswitch 450 GB/s\"")
+      ->excludes(file);
+  app.add_option("-f,--format", options.form, "text, json, svg, topo (this tool's files), hwloc or nccl")
+      ->check(CLI::IsMember({"text", "json", "svg", "topo", "hwloc", "nccl"}));
+  app.add_flag("-m,--matrix", options.matrix,
+               "the distances between GPUs and network cards, or between cores");
+  app.add_option("-o,--output", options.output, "a file to write");
+  app.footer(
+      "Notes and warnings go to standard error. Exit status: 1 if a file is refused, 2 for wrong arguments.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : tutti::tool::kBadUsage;
+  }
+  try {
+    return tutti::tool::run(options);
+  } catch (const std::exception& error) {
+    return tutti::tool::fail(tutti::tool::kBadUsage, error.what());
+  }
+}
