@@ -4,6 +4,7 @@
 //   tutti-topo --matrix dgx.xml                distances, as nvidia-smi topo -m shows them
 //   tutti-topo -f svg -o dgx.svg dgx.xml       a drawing
 //   tutti-topo -f hwloc machine.topo           the same machine as another kind of file
+//   tutti-topo --search dgx.xml                what the machine offers to collectives, and what limits it
 //   tutti-topo -d "8 gpus, nvswitch 450 GB/s"  a machine described in a line
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -29,11 +30,13 @@ constexpr int kRefused = 1;   // exit status: the file is wrong, or the form can
 constexpr int kBadUsage = 2;  // exit status: arguments, output file
 
 struct Options {
-  std::string file;
   std::string description;
   std::string form = "text";
   std::string output;
   bool matrix = false;
+  bool offers = false;
+  bool table = false;
+  std::vector<std::string> files;
 };
 
 int fail(int status, const std::string& text) {
@@ -43,11 +46,12 @@ int fail(int status, const std::string& text) {
 
 Result<Imported> load(const Options& options) {
   if (!options.description.empty()) return topology::parse_topology(options.description);
-  return options.file.empty() ? topology::detect_this_machine() : topology::read_topology(options.file);
+  return options.files.empty() ? topology::detect_this_machine() : topology::read_topology(options.files[0]);
 }
 
 Result<std::string> shown(const Options& options, const Imported& machine) {
   if (options.matrix) return show_matrix(machine.graph);
+  if (options.offers) return show_offers(machine.graph);
   if (options.form == "json") return show_json(machine);
   if (options.form == "svg") return draw_svg(machine.graph);
   if (options.form == "topo") return topology::print_graph(machine.graph);
@@ -56,7 +60,28 @@ Result<std::string> shown(const Options& options, const Imported& machine) {
   return show_tree(machine.graph);
 }
 
+/// A row for each file; a file that is refused has its reason as a row.
+int write_table(const Options& options) {
+  std::cout << table_head();
+  for (const std::string& path : options.files) {
+    const size_t folder = path.rfind('/', path.rfind('/') - 1);
+    const std::string name = path.substr(folder == std::string::npos ? 0 : folder + 1);
+    const auto machine = topology::read_topology(path);
+    if (machine) {
+      std::cout << table_row(name, machine->graph) << std::flush;
+    } else {
+      const std::string reason(machine.status().text());
+      const size_t line = reason.find("line ");
+      std::cout << "| " << name << " | refused: " << reason.substr(line == std::string::npos ? 0 : line)
+                << " | | | | | | |\n";
+    }
+  }
+  return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+}
+
 int run(const Options& options) {
+  if (options.table) return write_table(options);
+  if (options.files.size() > 1) return fail(kBadUsage, "several files are only for --table");
   const auto machine = load(options);
   if (!machine) return fail(kRefused, std::string(machine.status().text()));
   const auto text = shown(options, *machine);
@@ -81,7 +106,7 @@ int main(int argc, char** argv) {
   tutti::tool::Options options;
   CLI::App app(
       "Shows what is connected to what: this machine, or a topology file (text, hwloc 2 XML, NCCL XML).");
-  auto* file = app.add_option("FILE", options.file, "a topology file; without one: this machine");
+  auto* file = app.add_option("FILE", options.files, "a topology file; without one: this machine");
   app.add_option("-d,--describe", options.description,
                  "a machine in words: \"2 hosts x 8 gpus, nvswitch 450 GB/s\"")
       ->excludes(file);
@@ -89,6 +114,9 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"text", "json", "svg", "topo", "hwloc", "nccl"}));
   app.add_flag("-m,--matrix", options.matrix,
                "the distances between GPUs and network cards, or between cores");
+  app.add_flag("-s,--search", options.offers, "orders for rings and trees, cards, levels, and bounds");
+  app.add_flag("--table", options.table,
+               "a row for each FILE: bounds, and what rings, trees and hierarchies reach");
   app.add_option("-o,--output", options.output, "a file to write");
   app.footer(
       "Notes and warnings go to standard error. Exit status: 1 if a file is refused, 2 for wrong arguments.");

@@ -16,6 +16,13 @@ std::string show_tree(const topology::Graph& graph);
 /// Errors: kInvalidArgument if there are more than 256 of them.
 Result<std::string> show_matrix(const topology::Graph& graph);
 
+/// What the search offers: levels, cards, rings, trees, and what limits each. Errors: as topology::search.
+Result<std::string> show_offers(const topology::Graph& graph);
+
+/// A row of the table of machines; `name` is the first cell.
+std::string table_row(const std::string& name, const topology::Graph& graph);
+std::string table_head();
+
 /// Nodes, links, notes and the digest.
 std::string show_json(const topology::Imported& machine);
 
