@@ -213,7 +213,8 @@ class Searcher {
     if (level.group_count < fewest_groups_) {
       fewest_groups_ = level.group_count;
       if (level.group_count > 1) offers_.levels.push_back(std::move(level));
-    } else if (kind == NodeKind::kHost && !offers_.levels.empty() && level.group_count == fewest_groups_) {
+    } else if (kind == NodeKind::kHost && !offers_.levels.empty() &&
+               offers_.levels.back().group_count == level.group_count) {
       // The same groups by their better name.
       offers_.levels.back().kind = kind;
     }

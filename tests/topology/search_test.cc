@@ -223,6 +223,21 @@ TEST(SearchTest, CoresAreRanksWhereThereIsNoGpu) {
   EXPECT_THAT(offers.levels[0].group_of, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
 }
 
+// A level with two caches of one host was once called after the host.
+TEST(SearchTest, LevelsAreNamedAfterWhatTheirGroupsShare) {
+  const Graph graph = graph_of(R"(host h
+l3 c0 in h
+l3 c1 in h
+core k0 in c0
+core k1 in c0
+core k2 in c1
+core k3 in c1
+)");
+  const Offers offers = offers_of(graph);
+  ASSERT_EQ(offers.levels.size(), 1u);
+  EXPECT_EQ(offers.levels[0].kind, NodeKind::kL3);
+}
+
 TEST(SearchTest, OneRankIsRefused) {
   EXPECT_THAT(std::string(search(described("1 gpu")).status().text()),
               HasSubstr("needs two GPUs or two cores, found 1"));
