@@ -6,13 +6,18 @@
 
 #include "topology/file.h"
 #include "topology/hwloc_xml.h"
+#include "topology/measurements.h"
 #include "topology/nccl_xml.h"
 #include "topology/paths.h"
+#include "topology/search.h"
 #include "topology/text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   using namespace tutti::topology;
-  const auto file = parse_topology({reinterpret_cast<const char*>(data), data_bytes});
+  const std::string_view text(reinterpret_cast<const char*>(data), data_bytes);
+  const auto measured = parse_measurements(text);
+  if (measured && parse_measurements(print_measurements(*measured)).is_ok() == false) std::abort();
+  const auto file = parse_topology(text);
   if (!file) {
     if (!file.status().text().starts_with("line ")) std::abort();
     return 0;
@@ -27,5 +32,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t data_bytes) {
   if (distance_text(graph, 0, last) != distance_text(graph, last, 0)) std::abort();
   (void)export_hwloc(graph).is_ok();
   (void)export_nccl(graph).is_ok();
+  (void)search(graph).is_ok();
   return 0;
 }

@@ -5,6 +5,7 @@ Usage: tutti_topo_test.py PROGRAM MACHINES
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -19,9 +20,10 @@ MACHINES = pathlib.Path(sys.argv[2])
 DGX = str(MACHINES / "dgx_8_gpus.topo")
 
 
-def run(*flags, status=0):
+def run(*flags, status=0, cache="/nowhere"):
     """Runs the tool, which must end with `status`. Returns its output and its notes."""
-    done = subprocess.run([PROGRAM, *flags], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([PROGRAM, *flags], capture_output=True, text=True, check=False, timeout=120,
+                          env={**os.environ, "XDG_CACHE_HOME": cache})
     assert done.returncode == status, f"{flags}: status {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout, done.stderr
 
@@ -97,6 +99,21 @@ def check_description():
     """A machine may be described in the command line"""
     output, _ = run("-m", "-d", "2 gpus, nvlink 100 GB/s")
     assert "NV1" in output, output
+
+
+def check_measurements():
+    """Measured numbers are kept, shown, used and deleted"""
+    with tempfile.TemporaryDirectory() as cache:
+        _, reason = run("--measured", status=1, cache=cache)
+        assert "--measure makes the file" in reason, reason
+        output, _ = run("--measure", cache=cache)
+        assert "copy_alone" in output and "socket_speed" in output, output
+        assert run("--measured", cache=cache)[0] == output
+        tree, notes = run(cache=cache)
+        assert "measured" in tree and f"measured numbers are from {cache}" in notes, tree + notes
+        run("--forget", cache=cache)
+        assert list(pathlib.Path(cache).rglob("*.measured")) == []
+        run("--forget", status=1, cache=cache)
 
 
 def check_refusals():

@@ -5,8 +5,10 @@
 //   tutti-topo -f svg -o dgx.svg dgx.xml       a drawing
 //   tutti-topo -f hwloc machine.topo           the same machine as another kind of file
 //   tutti-topo --search dgx.xml                what the machine offers to collectives, and what limits it
+//   tutti-topo --measure                       probes of this machine; later calls use the numbers
 //   tutti-topo -d "8 gpus, nvswitch 450 GB/s"  a machine described in a line
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -18,7 +20,9 @@
 #include "topology/detect.h"
 #include "topology/file.h"
 #include "topology/hwloc_xml.h"
+#include "topology/kept.h"
 #include "topology/nccl_xml.h"
+#include "topology/probes.h"
 #include "topology/text.h"
 
 namespace tutti::tool {
@@ -36,6 +40,9 @@ struct Options {
   bool matrix = false;
   bool offers = false;
   bool table = false;
+  bool measure = false;
+  bool measured = false;
+  bool forget = false;
   std::vector<std::string> files;
 };
 
@@ -46,7 +53,45 @@ int fail(int status, const std::string& text) {
 
 Result<Imported> load(const Options& options) {
   if (!options.description.empty()) return topology::parse_topology(options.description);
-  return options.files.empty() ? topology::detect_this_machine() : topology::read_topology(options.files[0]);
+  if (!options.files.empty()) return topology::read_topology(options.files[0]);
+  auto machine = topology::detect_this_machine();
+  if (!machine) return machine;
+  const uint64_t kind = topology::fingerprint(machine->graph);
+  const std::string path = topology::kept_path(process_environment(), kind);
+  const auto kept = topology::read_kept(path, kind);
+  if (kept) {
+    machine->graph = topology::with_measurements(machine->graph, *kept);
+    machine->notes.push_back("measured numbers are from " + path);
+  } else if (kept.status().code() != Code::kSystemError) {
+    machine->notes.push_back(std::string(kept.status().text()));
+  }
+  return machine;
+}
+
+/// --measure, --measured and --forget: the file of measurements of this machine.
+int run_measurements(const Options& options) {
+  const auto machine = topology::detect_this_machine();
+  if (!machine) return fail(kRefused, std::string(machine.status().text()));
+  const uint64_t kind = topology::fingerprint(machine->graph);
+  const std::string path =
+      options.output.empty() ? topology::kept_path(process_environment(), kind) : options.output;
+  if (path.empty()) return fail(kBadUsage, "neither XDG_CACHE_HOME nor HOME is set; name a file with -o");
+  if (options.forget) {
+    if (std::remove(path.c_str()) != 0) return fail(kRefused, std::string(system_error(path, errno).text()));
+    std::cout << "deleted " << path << "\n";
+    return 0;
+  }
+  if (options.measure) {
+    const auto found = topology::measure(machine->graph);
+    if (!found) return fail(kRefused, std::string(found.status().text()));
+    if (const Status status = topology::keep(path, *found); !status)
+      return fail(kBadUsage, std::string(status.text()));
+  }
+  const auto kept = topology::read_kept(path, kind);
+  if (!kept)
+    return fail(kRefused, std::string(kept.status().text()) + " (tutti-topo --measure makes the file)");
+  std::cout << "# " << path << "\n" << topology::print_measurements(*kept) << std::flush;
+  return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
 }
 
 Result<std::string> shown(const Options& options, const Imported& machine) {
@@ -81,6 +126,7 @@ int write_table(const Options& options) {
 
 int run(const Options& options) {
   if (options.table) return write_table(options);
+  if (options.measure || options.measured || options.forget) return run_measurements(options);
   if (options.files.size() > 1) return fail(kBadUsage, "several files are only for --table");
   const auto machine = load(options);
   if (!machine) return fail(kRefused, std::string(machine.status().text()));
@@ -117,6 +163,11 @@ int main(int argc, char** argv) {
   app.add_flag("-s,--search", options.offers, "orders for rings and trees, cards, levels, and bounds");
   app.add_flag("--table", options.table,
                "a row for each FILE: bounds, and what rings, trees and hierarchies reach");
+  auto* measure =
+      app.add_flag("--measure", options.measure, "measure this machine, about 6 s; the numbers are kept");
+  auto* measured =
+      app.add_flag("--measured", options.measured, "show the kept numbers and their file")->excludes(measure);
+  app.add_flag("--forget", options.forget, "delete the kept numbers")->excludes(measure)->excludes(measured);
   app.add_option("-o,--output", options.output, "a file to write");
   app.footer(
       "Notes and warnings go to standard error. Exit status: 1 if a file is refused, 2 for wrong arguments.");
