@@ -33,7 +33,8 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr size_t kCopyBytes = size_t{32} << 20;  // beyond the caches
 constexpr size_t kStageBytes = size_t{64} << 10;
-constexpr int kRoundTrips = 1000;
+constexpr uint32_t kRoundTrips = 2000;
+constexpr uint32_t kStretch = 100;  // round trips between two looks at the clock
 constexpr size_t kPairsOfDistance = 4;
 constexpr size_t kSamples = 15;
 
@@ -69,7 +70,8 @@ bool await(const Line& line, uint32_t turn, Clock::time_point deadline) {
   return true;
 }
 
-/// One batch of round trips between two cores. Nanoseconds one way; 0 if a core was taken away.
+/// One batch of round trips between two cores: its fastest stretch, because other threads may take a core
+/// away. Nanoseconds one way; 0 if no stretch ended.
 double ping_pong(uint32_t core_a, uint32_t core_b) {
   const auto deadline = Clock::now() + std::chrono::milliseconds(100);
   Line there;
@@ -87,12 +89,16 @@ double ping_pong(uint32_t core_a, uint32_t core_b) {
     if (!run_on(core_a)) return;
     there.turn.store(1, std::memory_order_release);  // both threads run from here on
     if (!await(back, 1, deadline)) return;
-    const auto start = Clock::now();
+    auto start = Clock::now();
     for (uint32_t i = 2; i <= kRoundTrips + 1; ++i) {
       there.turn.store(i, std::memory_order_release);
       if (!await(back, i, deadline)) return;
+      if ((i - 1) % kStretch != 0) continue;
+      const auto now = Clock::now();
+      const double one_stretch = Seconds(now - start).count() * 1e9 / (2.0 * kStretch);
+      one_way = one_way == 0 ? one_stretch : std::min(one_way, one_stretch);
+      start = now;
     }
-    one_way = Seconds(Clock::now() - start).count() * 1e9 / (2.0 * kRoundTrips);
   });
   first.join();
   other.join();
