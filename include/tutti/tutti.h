@@ -205,6 +205,9 @@ typedef struct tutti_config_t {
  * or until the set-up deadline of the environment (TUTTI_SETUP_TIMEOUT_MS) has passed once more; at most the
  * reasons of the last 16 failed ids.
  *
+ * A process may make ids and then fork the ranks. After a communicator, a stream or memory of tutti, calls of
+ * forked children return TUTTI_INVALID_USAGE.
+ *
  * If a setting in the environment of this process is wrong, the call still makes the id, and
  * tutti_comm_create reports the setting on every rank. */
 TUTTI_API tutti_result_t tutti_get_unique_id(tutti_unique_id_t* id) TUTTI_NOEXCEPT;

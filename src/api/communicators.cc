@@ -198,6 +198,7 @@ TUTTI_API tutti_result_t tutti_host_stream_create(tutti_host_stream_t** stream) 
   return guarded([&]() -> Status {
     if (stream == nullptr) return null_argument("stream");
     TUTTI_TRY(check_not_forked());
+    Process::refuse_children();
     *stream = acquire_stream();
     return Status::ok();
   });

@@ -32,6 +32,7 @@ Rendezvous::~Rendezvous() {
 Status Rendezvous::listen_locally(FileDescriptor listener) {
   TUTTI_TRY(loop_.watch(listener.get(), EPOLLIN, [this](uint32_t) { accept_local(); }));
   local_ = std::move(listener);
+  local_guard_ = ForkGuard(local_.get());
   shape_ = BootstrapShape::kStar;
   return Status::ok();
 }

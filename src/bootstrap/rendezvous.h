@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "bootstrap/shape.h"
+#include "core/fork_guard.h"
 #include "net/acceptor.h"
 #include "net/endpoint.h"
 #include "net/event_loop.h"
@@ -136,6 +137,7 @@ class Rendezvous {
   JoinTracker joins_;
   std::unique_ptr<Acceptor> acceptor_;  ///< null: no rank may come over the network
   FileDescriptor local_;
+  ForkGuard local_guard_;
   EventLoop::Timer resume_;  ///< when accepting on `local_` resumes
   BootstrapShape shape_ = BootstrapShape::kTree;
   uint32_t rank_count_ = 0;               ///< 0 until the first rank has joined

@@ -48,27 +48,44 @@ Result<ChoiceTable> load_choice(const std::string& path) {
 }
 
 /// Null until the process exists.
-std::atomic<const Process*> only_process{nullptr};
+std::atomic<Process*> only_process{nullptr};
+
+/// Set for good: a child inherits it.
+std::atomic<bool> children_are_refused{false};
 
 }  // namespace
 
 Result<Process*> Process::instance() {
   auto process = for_bootstrap();
   TUTTI_TRY(process.status());
+  refuse_children();
   TUTTI_TRY((*process)->refusal_);
   return process;
 }
 
 Result<Process*> Process::for_bootstrap() {
+  if (Process* const only = only_process.load(std::memory_order_acquire); is_usable(only)) return only;
   // Runs at exit(), not when the process is killed: returning from main loses no peer.
   struct Leaver {
-    Result<Process*> process;
     ~Leaver() {
-      if (process) (*process)->leave_all();
+      if (Process* const only = only_process.load(std::memory_order_acquire)) only->leave_all();
     }
   };
-  static const Leaver kLeaver{create()};
-  return kLeaver.process;
+  static const Leaver kLeaver;
+  static std::mutex creating;
+  const std::scoped_lock lock(creating);
+  if (Process* const only = only_process.load(std::memory_order_acquire); is_usable(only)) return only;
+  return create();
+}
+
+/// Whether calls go to this object, if only to be refused.
+bool Process::is_usable(const Process* process) {
+  return process != nullptr &&
+         (process->is_original() || children_are_refused.load(std::memory_order_acquire));
+}
+
+void Process::refuse_children() {
+  children_are_refused.store(true, std::memory_order_release);
 }
 
 Result<Process*> Process::create() {
@@ -81,7 +98,7 @@ Result<Process*> Process::create() {
 
 bool Process::in_forked_child() {
   const Process* const only = only_process.load(std::memory_order_acquire);
-  return only != nullptr && !only->is_original();
+  return is_usable(only) && !only->is_original();
 }
 
 /// What a bootstrap needs. What ranks need in addition may fail.
@@ -146,8 +163,8 @@ Status Process::prepare_ranks() {
 Status Process::forked() {
   return {
       Code::kInvalidUsage,
-      "this process was forked from one that uses tutti, and a child cannot use its parent's communicators: "
-      "exec, or fork before the first call"};
+      "this process was forked from one that had a communicator, a stream or memory of tutti, and a child "
+      "cannot use them: exec, or fork before the first of them (an id may be made before)"};
 }
 
 void Process::add_segment(uint64_t key, const std::shared_ptr<Segment>& segment) {

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "core/file_descriptor.h"
+#include "core/fork_guard.h"
 #include "core/log.h"
 #include "net/endpoint.h"
 #include "net/event_loop.h"
@@ -73,7 +74,7 @@ class Acceptor {
   using PendingEntry = std::list<Pending>::iterator;
 
   Acceptor(EventLoop& loop, FileDescriptor listener, AcceptorOptions options)
-      : loop_(loop), listener_(std::move(listener)), options_(std::move(options)) {}
+      : loop_(loop), listener_(std::move(listener)), guard_(listener_.get()), options_(std::move(options)) {}
   void accept();
   /// Closes the oldest unproved connection. False if there is none.
   bool displace();
@@ -90,6 +91,7 @@ class Acceptor {
 
   EventLoop& loop_;
   FileDescriptor listener_;
+  ForkGuard guard_;
   AcceptorOptions options_;
   AcceptorCounts counts_;
   EventLoop::Timer resume_;
