@@ -50,7 +50,7 @@ Status create_ranks(tutti_comm** comms, int rank_count, Process& process, const 
       results[i] = contained([&] { return create_comm(&comms[i], rank_count, id, rank, config); });
     };
     started = contained([&] { return start_thread(threads[i], "the thread that creates a rank", create); });
-    if (!started && rank > 0) decline(process, id, rank_count, rank, started);
+    if (!started && rank > 0) decline(&process, id, rank_count, rank, started);
   }
   for (std::thread& thread : threads) {
     if (thread.joinable()) thread.join();
