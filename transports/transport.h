@@ -58,9 +58,10 @@ struct TransportTraits {
   /// The transport may deliver into posted receives.
   bool fills_posted_receives = false;
   /// The transport notices a lost peer and a peer's finish(). Otherwise connections stay kOpen, and the owner
-  /// watches the peer's process.
+  /// watches the peer's process. Transports between hosts must notice both.
   bool watches_peer = true;
   /// After arm_wait(), arriving data wakes poll(2). Otherwise the rank has to look again after a while.
+  /// Transports between hosts must wake it.
   bool wakes_waits = true;
   /// Default slot size, where the user has set none.
   uint32_t slot_bytes = 16384;
@@ -145,6 +146,7 @@ class Transport {
   virtual Result<MemoryHandle> register_memory(std::byte* /*address*/, size_t /*bytes*/) {
     return MemoryHandle();
   }
+  /// Connections that use the memory may still exist, but move no more.
   virtual void deregister_memory(MemoryHandle /*handle*/) {}
 
   /// Begins a connection without blocking. Use it after complete(). Errors: kSystemError, kOutOfMemory.

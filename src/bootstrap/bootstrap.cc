@@ -37,32 +37,36 @@ Result<Bootstrap> Bootstrap::join(const BootstrapOptions& options, const Config&
 }
 
 Status Bootstrap::join_locally(uint64_t connect_deadline_ns) {
-  const auto check = [this] {
-    return options_.stop != nullptr && options_.stop->is_stopped() ? stopped_status() : Status::ok();
-  };
-  auto connection = local_connect(local_name_of(options_.id), connect_deadline_ns, check, LocalKind::kStream);
-  TUTTI_TRY(connection.status());
-  BootstrapAddress address;
-  address.credentials = credentials_of(options_.id);
-  address.local = std::move(*connection);
-  auto client = join_at(std::move(address), options_.deadline_ns, options_.stop);
-  TUTTI_TRY(client.status());
-  client_.emplace(std::move(*client));
-  return Status::ok();
+  return join_by([&](uint64_t deadline_ns, BootstrapStop* stop) -> Result<BootstrapAddress> {
+    const auto check = [stop] {
+      return stop != nullptr && stop->is_stopped() ? stopped_status() : Status::ok();
+    };
+    auto connection = local_connect(local_name_of(options_.id), std::min(connect_deadline_ns, deadline_ns),
+                                    check, LocalKind::kStream);
+    TUTTI_TRY(connection.status());
+    BootstrapAddress address;
+    address.credentials = credentials_of(options_.id);
+    address.local = std::move(*connection);
+    return address;
+  });
 }
 
 Status Bootstrap::join_network() {
   TUTTI_TRY(open_port());
-  auto address = bootstrap_address_of(options_.id);
-  TUTTI_TRY(address.status());
-  auto client = join_at(std::move(*address), options_.deadline_ns, options_.stop);
+  return join_by([this](uint64_t, BootstrapStop*) { return bootstrap_address_of(options_.id); });
+}
+
+Status Bootstrap::join_by(const FindAddress& find_address) {
+  const auto try_to_join = [&](uint64_t deadline_ns, BootstrapStop* stop) -> Result<BootstrapClient> {
+    auto address = find_address(deadline_ns, stop);
+    TUTTI_TRY(address.status());
+    return join_at(std::move(*address), deadline_ns, stop);
+  };
+  auto client = try_to_join(options_.deadline_ns, options_.stop);
   if (!client && options_.stop != nullptr && options_.stop->is_stopped()) {
     // No other rank knows of this one, so all would wait for it.
     constexpr uint64_t kTellMs = 1000;
-    address = bootstrap_address_of(options_.id);
-    TUTTI_TRY(address.status());
-    auto brief =
-        join_at(std::move(*address), std::min(options_.deadline_ns, deadline_after_ms(kTellMs)), nullptr);
+    auto brief = try_to_join(std::min(options_.deadline_ns, deadline_after_ms(kTellMs)), nullptr);
     if (brief) {
       brief->fail(
           {Code::kAborted, format("rank %u has ended its set-up by abort or destroy", options_.rank)});

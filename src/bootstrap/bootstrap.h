@@ -94,6 +94,10 @@ class Bootstrap {
       : options_(options), listen_{config.socket_ifname, config.port_first, config.port_last} {}
   Status join_locally(uint64_t connect_deadline_ns);
   Status join_network();
+  /// The server's address, with a connection if it is local.
+  using FindAddress = std::function<Result<BootstrapAddress>(uint64_t deadline_ns, BootstrapStop* stop)>;
+  /// If the caller stops the set-up before this rank has joined, the other ranks are told.
+  Status join_by(const FindAddress& find_address);
   Status open_port();
   Result<BootstrapClient> join_at(BootstrapAddress address, uint64_t deadline_ns, BootstrapStop* stop) const;
 

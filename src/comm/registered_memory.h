@@ -42,7 +42,8 @@ class MemoryRegistrations {
   /// as `run`.
   Result<uint32_t> add(const void* buffer, uint64_t bytes, uint64_t timeout_ms);
   /// Call it after the rank's calls have ended. `waits`: until all ranks have done so, or an error occurs.
-  /// Errors: as `run`; the memory is deregistered anyway.
+  /// Errors: as `run`. The memory is deregistered anyway, unless a kernel may still use the memory after an
+  /// error: then it is kept until the rank is destroyed.
   Status remove(uint32_t number, bool waits, uint64_t timeout_ms);
 
  private:

@@ -39,10 +39,11 @@ class LocalBootstrapTest : public testing::Test {
     return std::move(*bootstrap);
   }
 
+  UniqueId id_;
+
  private:
   std::unique_ptr<ControlThread> control_;
   std::unique_ptr<BootstrapServers> servers_;
-  UniqueId id_;
 };
 
 // A rank that had joined and then hung was not named. Method: rank 0's deadline is over when it comes.
@@ -71,6 +72,19 @@ TEST_F(LocalBootstrapTest, AFailureAtTheDeadlineIsTheError) {
   const auto all = waits.share({});
   EXPECT_EQ(all.status().code(), Code::kMismatch);
   EXPECT_EQ(all.status().text(), "rank 1 cannot take part");
+}
+
+// A rank that was stopped before it had joined over the Unix socket told no one, and the others waited for
+// their deadline.
+TEST_F(LocalBootstrapTest, ARankThatIsStoppedBeforeItJoinsTellsTheOthers) {
+  Bootstrap waits = join(0, deadline_after_ms(5000));
+  BootstrapStop stop;
+  stop.stop();
+  const auto stopped =
+      Bootstrap::join({.id = id_, .rank_count = 2, .rank = 1, .deadline_ns = UINT64_MAX, .stop = &stop}, {});
+  EXPECT_EQ(stopped.status().code(), Code::kAborted);
+  const auto all = waits.share({});
+  EXPECT_EQ(all.status().code(), Code::kAborted) << all.status().text();
 }
 
 /// What the ranks of one bootstrap do, each on a thread: blobs of any length in three exchanges.
