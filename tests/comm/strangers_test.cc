@@ -104,9 +104,8 @@ TEST(StrangersTest, RanksAreNoStrangersToEachOther) {
   options.layout = processes(32);
   for (int process = 0; process < 32; ++process) options.hosts.push_back(process / 8);
   testing::internal::CaptureStderr();
-  const std::string failures = run_cluster(options, [](Rank& rank) {
-    rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier");
-  });
+  const std::string failures = run_cluster(
+      options, [](Rank& rank) { rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier"); });
   const std::string written = testing::internal::GetCapturedStderr();
   EXPECT_EQ(failures, "");
   EXPECT_EQ(written.find("refused a connection"), std::string::npos) << written;
