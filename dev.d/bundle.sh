@@ -62,7 +62,7 @@ bundle_nccl() {
   mkdir -p "$1/lib/nccl" "$1/include/nccl"
   cp "$BUILD/plugins/nccl/libnccl.so.2" "$1/lib/nccl/"
   ln -sf libnccl.so.2 "$1/lib/nccl/libnccl.so"
-  cp plugins/nccl/nccl.h "$1/include/nccl/"
+  cp plugins/nccl/nccl*.h "$1/include/nccl/"
   # shellcheck disable=SC2016 # $ORIGIN is for the loader
   patchelf --set-rpath '$ORIGIN/..' "$1/lib/nccl/libnccl.so.2"
 }

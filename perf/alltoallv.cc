@@ -1,5 +1,6 @@
-// alltoallv_perf. Counts differ by peer (traffic.h). The size column is the total that one rank sends; count
-// is this total divided by the ranks. There is no in-place form.
+// alltoallv_perf. Counts differ by peer (traffic.h). The size column is the largest total that a rank sends
+// or receives. By distance, count is this total divided by the ranks; by matrix it is 0. There is no in-place
+// form.
 #include <algorithm>
 #include <numeric>
 
@@ -20,7 +21,20 @@ std::vector<size_t> by_peer(const std::vector<size_t>& by_distance, int rank, in
   return result;
 }
 
+/// Every rank gets the largest counts of any rank, so that all have equal buffers and streams of data.
+Shape shape_by_matrix(const Case& test) {
+  const TrafficMatrix& traffic = *test.traffic;
+  const size_t largest = traffic.largest_total(test.rank_count) / test.type_bytes();
+  Shape made{.send_count = largest, .recv_count = largest};
+  for (int peer = 0; peer < test.rank_count; ++peer) {
+    made.send_counts.push_back(traffic.bytes(test.rank, peer) / test.type_bytes());
+    made.recv_counts.push_back(traffic.bytes(peer, test.rank) / test.type_bytes());
+  }
+  return made;
+}
+
 Shape shape(const Case& test, size_t count) {
+  if (test.traffic != nullptr) return shape_by_matrix(test);
   const size_t block = block_count(test, count);
   const std::vector<size_t> by_distance =
       traffic_by_distance(block * static_cast<size_t>(test.rank_count), test.rank_count, test.spread);
@@ -37,16 +51,25 @@ tutti_result_t run(const Case& test, const Call& call) {
                             test.shape.recv_counts.data(), nullptr, test.type, call.comm, call.stream);
 }
 
+/// Elements from one rank to another.
+size_t sent_elements(const Case& test, int from, int to) {
+  if (test.traffic != nullptr) return test.traffic->bytes(from, to) / test.type_bytes();
+  // Counts depend on distances, not on ranks. So the counts of `from` are this rank's counts, rotated by the
+  // difference.
+  const int same_distance = (to - from + test.rank + test.rank_count) % test.rank_count;
+  return test.shape.send_counts[static_cast<size_t>(same_distance)];
+}
+
 /// Elements that `rank` has sent to peers below `peer`: the block for `peer` begins there.
 size_t send_displacement(const Case& test, int rank, int peer) {
-  // Counts depend on distances, not on ranks. So the counts of `rank` are this rank's counts, rotated by the
-  // difference.
   size_t elements = 0;
-  for (int lower = 0; lower < peer; ++lower) {
-    const int same_distance = (lower - rank + test.rank + test.rank_count) % test.rank_count;
-    elements += test.shape.send_counts[static_cast<size_t>(same_distance)];
-  }
+  for (int lower = 0; lower < peer; ++lower) elements += sent_elements(test, rank, lower);
   return elements;
+}
+
+/// A matrix may leave the end of the receive buffer unused.
+size_t received_elements(const Case& test) {
+  return std::accumulate(test.shape.recv_counts.begin(), test.shape.recv_counts.end(), size_t{0});
 }
 
 void expect(const Case& test, size_t first, size_t count, void* out) {
@@ -69,12 +92,13 @@ void expect(const Case& test, size_t first, size_t count, void* out) {
 
 constexpr CollectiveTest kTest = {.name = "alltoallv_perf",
                                   .in_place = false,
+                                  .uneven_traffic = true,
                                   .messages = true,
                                   .shape = shape,
                                   .factors = blockwise_factors,
                                   .run = run,
                                   .fill = fill_own_block,
-                                  .result_count = all_received,
+                                  .result_count = received_elements,
                                   .expect = expect};
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "perf/data.h"
 #include "perf/element.h"
+#include "perf/traffic.h"
 #include "tutti/tutti.h"
 
 namespace tutti::perf {
@@ -33,7 +34,8 @@ struct Case {
   int rank = 0;
   int rank_count = 1;
   uint64_t seed = 0;
-  double spread = 1.0;  ///< alltoallv: 0 uniform, 1 by distance
+  double spread = 1.0;                     ///< alltoallv: 0 uniform, 1 by distance
+  const TrafficMatrix* traffic = nullptr;  ///< alltoallv by matrix; null: by distance
   Shape shape = {};
 
   size_t type_bytes() const { return test_type_bytes(type); }
@@ -67,6 +69,7 @@ struct CollectiveTest {
   bool in_place = true;             ///< whether there is an in-place form
   bool power_of_two_ranks = false;  ///< other rank counts are skipped
   bool fusible = true;              ///< whether several operations may share a group (-m)
+  bool uneven_traffic = false;      ///< nccl-tests' variables describe the traffic
   bool messages = false;  ///< consists of sends and receives, for which the library has no algorithm
 
   /// `count`: elements of the requested size. Rounds down if blocks must be equal. All ranks get the same

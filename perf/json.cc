@@ -39,6 +39,7 @@ Json config_json(const Options& options, const std::vector<RankInfo>& ranks) {
   config["graph"] = options.graph_launches;
   config["blocking_collectives"] = truth(options.blocking != 0);
   config["per_iter_timing"] = truth(options.per_iteration);
+  config["per_iter_skip"] = options.skip_samples;
   config["parallel_init"] = truth(options.parallel_init);
   config["ranks"] = ranks.size();
   config["hot_buffers"] = truth(options.hot);
@@ -70,15 +71,19 @@ Json measurement_json(const Options& options, const Measurement& measurement) {
 
 Json statistics_json(const Measurement& measurement) {
   const IterationStatistics& statistics = *measurement.statistics;
-  return {{"min_us", statistics.min},
-          {"max_us", statistics.max},
-          {"avg_us", statistics.mean},
-          {"p50_us", statistics.p50},
-          {"p95_us", statistics.p95},
-          {"p99_us", statistics.p99},
-          {"stdev_us", statistics.deviation},
-          {"cv_pct", statistics.variation_percent},
-          {"times_us", measurement.iteration_us}};
+  Json json = {{"skipped_iterations", measurement.skipped_iterations},
+               {"min_us", statistics.min},
+               {"max_us", statistics.max},
+               {"avg_us", statistics.mean},
+               {"p50_us", statistics.p50},
+               {"p95_us", statistics.p95},
+               {"p99_us", statistics.p99},
+               {"stdev_us", statistics.deviation},
+               {"cv_pct", statistics.variation_percent},
+               {"times_us", measurement.iteration_us}};
+  if (!measurement.process_iteration_us.empty())
+    json["per_process_max_times_us"] = measurement.process_iteration_us;
+  return json;
 }
 
 Json row_json(const Options& options, const std::string& test_name, const Row& row) {

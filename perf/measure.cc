@@ -304,6 +304,31 @@ Status Measure::time(int iterations, Times* times) {
   return Status::ok();
 }
 
+/// Fills in what -I asks for, from the samples of all threads.
+Status Measure::share_samples(const std::vector<double>& samples, Measurement* measurement) {
+  const Options& options = context_.options;
+  const Case& first = parts_.front().test_case;
+  const auto per_process = static_cast<size_t>(options.ranks_per_process());
+  const size_t process = static_cast<size_t>(first.rank) / per_process;
+  const size_t process_count = static_cast<size_t>(first.rank_count) / per_process;
+  // A row for each process. Times are positive, so the maximum fills in the rows of other processes.
+  const size_t count = samples.size();
+  std::vector<double> rows(process_count * count);
+  std::copy(samples.begin(), samples.end(), rows.begin() + static_cast<ptrdiff_t>(process * count));
+  TUTTI_TRY(context_.agreement.max(rows));
+  measurement->iteration_us.assign(count, 0.0);
+  for (size_t row = 0; row < process_count; ++row) {
+    const auto own = std::span(rows).subspan(row * count, count);
+    for (size_t i = 0; i < count; ++i)
+      measurement->iteration_us[i] = std::max(measurement->iteration_us[i], own[i]);
+    if (process_count > 1) measurement->process_iteration_us.emplace_back(own.begin(), own.end());
+  }
+  measurement->skipped_iterations = static_cast<int>(std::min<size_t>(options.skip_samples, count));
+  measurement->statistics = iteration_statistics(
+      std::span(measurement->iteration_us).subspan(static_cast<size_t>(measurement->skipped_iterations)));
+  return Status::ok();
+}
+
 Result<Measurement> Measure::run(std::string* algorithm) {
   const Options& options = context_.options;
   TUTTI_TRY(prepare(algorithm));
@@ -312,19 +337,15 @@ Result<Measurement> Measure::run(std::string* algorithm) {
   Measurement measurement;
   measurement.iterations = *iterations;
   Times times;
-  TUTTI_TRY(time(*iterations, &times));
+  if (*iterations > 0) TUTTI_TRY(time(*iterations, &times));
 
-  const double operations = static_cast<double>(*iterations) * options.aggregate;
+  const double operations = std::max(1.0, static_cast<double>(*iterations) * options.aggregate);
   double operation_us = times.elapsed_us / operations;
   double operation_cpu_us = (on_devices() ? times.issue_us : times.cpu_us) / operations;
   TUTTI_TRY(context_.agreement.average(&operation_us, options.average));
   TUTTI_TRY(context_.agreement.average(&operation_cpu_us, options.average));
   if (options.per_iteration) {
-    measurement.iteration_us = std::move(times.samples);
-    TUTTI_TRY(context_.agreement.max(measurement.iteration_us));
-    const size_t skipped =
-        std::min(static_cast<size_t>(options.skip_samples), measurement.iteration_us.size());
-    measurement.statistics = iteration_statistics(std::span(measurement.iteration_us).subspan(skipped));
+    TUTTI_TRY(share_samples(times.samples, &measurement));
   }
   const Case& first = parts_.front().test_case;
   const BandwidthFactors factors = context_.test.factors(first.rank_count);

@@ -81,6 +81,7 @@ class Measure {
   Status time_each(int iterations, Times* times);
   Status time_graph(int iterations, Times* times);
   Status time(int iterations, Times* times);
+  Status share_samples(const std::vector<double>& samples, Measurement* measurement);
   Status mark(size_t index);
   Status read_marks(std::vector<double>* samples);
   template <class Work>

@@ -20,7 +20,7 @@ struct RawOptions {
   std::string type = "float";
   std::string root = "0";
   std::string per_iteration = "0";  ///< empty: the flag without a number
-  std::string memory = "any";
+  std::vector<std::string> memory;  ///< every --memory: a place, or nccl-tests' 0 or 1
   int iterations = 0;
   int cta_policy = 0;
   int device_kernel = 0;
@@ -47,8 +47,9 @@ void add_size_flags(CLI::App& app, Options& options, RawOptions& raw) {
 }
 
 void add_loop_flags(CLI::App& app, Options& options, RawOptions& raw) {
-  app.add_option("-n,--iters", raw.iterations, "timed iterations; default: 20, and more for short operations")
-      ->check(positive());
+  app.add_option("-n,--iters", raw.iterations,
+                 "timed iterations; default: 20, and more for short operations; 0: only the check")
+      ->check(non_negative());
   app.add_option("-m,--agg_iters", options.aggregate, "operations of one iteration, fused in a group")
       ->check(positive())
       ->capture_default_str();
@@ -109,7 +110,7 @@ void add_method_flags(CLI::App& app, Options& options, RawOptions& raw) {
          "-I,--per_iter_timing", raw.per_iteration,
          "1, or no number: time each iteration: min, max, p99, variation (waits after each iteration)")
       ->expected(0, 1);
-  app.add_option("-K,--skip_samples", options.skip_samples,
+  app.add_option("-K,--per_iter_skip,--skip_samples", options.skip_samples,
                  "first iterations, which -I's statistics leave out")
       ->check(non_negative());
   app.add_flag("--hot", options.hot,
@@ -139,10 +140,9 @@ void add_rank_flags(CLI::App& app, Options& options, RawOptions& raw) {
       ->capture_default_str();
   app.add_option(
          "--memory", raw.memory,
-         "host, cuda (refused without a GPU), or any: cuda if there is a GPU, else host; the last one "
-         "counts")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->capture_default_str();
+         "host, cuda (refused without a GPU), or any: cuda if there is a GPU, else host; 0 or 1: as -M")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
   app.add_option("-p,--parallel_init", options.parallel_init,
                  "accepted: ranks are always set up in parallel");
 }
@@ -232,12 +232,18 @@ std::string read_method(const RawOptions& raw, Options& options) {
 }
 
 std::string read_memory(const CLI::App& app, const RawOptions& raw, Options& options) {
-  if (raw.memory == "host")
-    options.memory = Memory::kHost;
-  else if (raw.memory == "cuda")
-    options.memory = Memory::kCuda;
-  else if (raw.memory != "any")
-    return "unknown memory '" + raw.memory + "' (--memory): host, cuda or any";
+  for (const std::string& word : raw.memory) {
+    if (word == "host")
+      options.memory = Memory::kHost;
+    else if (word == "cuda")
+      options.memory = Memory::kCuda;
+    else if (word == "any")
+      options.memory = Memory::kAny;
+    else if (word == "0" || word == "1")
+      options.memory_report = word == "1";
+    else
+      return "unknown memory '" + word + "' (--memory): host, cuda or any; 0 or 1 for the report of -M";
+  }
   if (options.memory == Memory::kHost && options.graph_launches > 0)
     return "-G is refused with --memory host: CUDA graphs need device memory";
   if (raw.device_kernel != 0) return "-D is refused: tutti has no device API for user kernels";
@@ -263,13 +269,30 @@ std::optional<double> read_number(GetEnv get_env, const char* name, std::string*
   return value;
 }
 
+bool is_set(GetEnv get_env, const char* name) {
+  const char* text = get_env(name);
+  return text != nullptr && *text != '\0';
+}
+
 std::string read_environment(GetEnv get_env, Options& options) {
+  for (const char* name : {"NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"}) {
+    if (is_set(get_env, name))
+      return std::string(name) + " is refused: the tools measure one communicator of all ranks";
+  }
   std::string mistake;
   options.min_bus_bandwidth = read_number(get_env, "NCCL_TESTS_MIN_BW", &mistake);
   if (const auto spread = read_number(get_env, "NCCL_TESTS_ALLTOALLV_SPREAD", &mistake)) {
     if (*spread < 0.0 || *spread > 1.0) return "NCCL_TESTS_ALLTOALLV_SPREAD is outside [0, 1]";
     options.alltoallv_spread = *spread;
   }
+  if (is_set(get_env, "NCCL_TESTS_ALLTOALLV_MATRIX_FILE"))
+    options.traffic_file = get_env("NCCL_TESTS_ALLTOALLV_MATRIX_FILE");
+  if (const auto scale = read_number(get_env, "NCCL_TESTS_ALLTOALLV_MATRIX_SCALE", &mistake)) {
+    if (*scale < 0.0) return "NCCL_TESTS_ALLTOALLV_MATRIX_SCALE is below 0";
+    options.traffic_scale = *scale;
+  }
+  const auto summary = read_number(get_env, "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", &mistake);
+  options.traffic_summary = summary.value_or(0.0) != 0.0;
   if (const auto device = read_number(get_env, "NCCL_TESTS_DEVICE", &mistake)) {
     if (*device < 0 || *device > kMostDevices || *device != std::floor(*device))
       return "NCCL_TESTS_DEVICE is not the number of a device";
@@ -354,6 +377,8 @@ ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env) {
   CLI::App app(
       "Measures a tutti collective on CUDA memory, or on host memory if there is no GPU. Flags and columns "
       "are those of nccl-tests.");
+  // As in nccl-tests: of a flag that is given twice, the last one counts.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_rank_flags(app, options, raw);
   add_size_flags(app, options, raw);
   add_loop_flags(app, options, raw);

@@ -71,6 +71,9 @@ struct Options {
   bool algorithm_column = true;
 
   double alltoallv_spread = 1.0;
+  std::string traffic_file;                 ///< alltoallv: a matrix of bytes; empty: traffic by distance
+  double traffic_scale = 1.0;               ///< of the matrix
+  bool traffic_summary = false;             ///< alltoallv: print what each rank sends and receives
   std::optional<double> min_bus_bandwidth;  ///< GB/s; below 0.9 of it the exit status is not 0
 
   std::vector<std::string> notes;  ///< one line for each accepted flag that has no effect here

@@ -152,6 +152,7 @@ class ThreadRun {
   Status run_subject(const Subject& subject);
   Status run_row(const ThreadContext& context, const Subject& subject, std::span<const Operator> ops,
                  uint64_t bytes);
+  void report_traffic(const Case& test, const Row& row);
   Status fill_arenas(const Subject& subject);
   size_t arena_bytes(uint64_t message_bytes) const;
   Case make_case(const Subject& subject, uint64_t bytes, size_t index) const;
@@ -187,7 +188,8 @@ Case ThreadRun::make_case(const Subject& subject, uint64_t bytes, size_t index) 
             .rank = task_.first_rank + static_cast<int>(index),
             .rank_count = task_.rank_count,
             .seed = row_number_,
-            .spread = task_.options.alltoallv_spread};
+            .spread = task_.options.alltoallv_spread,
+            .traffic = task_.traffic};
   made.shape = task_.test.shape(made, bytes / made.type_bytes());
   return made;
 }
@@ -325,7 +327,31 @@ Status ThreadRun::run_row(const ThreadContext& context, const Subject& subject, 
   }
   if (task_.watchdog != nullptr) task_.watchdog->end();
   if (task_.options.timestamps) row.timestamp = time_text();
-  return task_.reporter != nullptr ? task_.reporter->row(row) : Status::ok();
+  if (task_.reporter == nullptr) return Status::ok();
+  if (task_.options.traffic_summary && task_.test.uneven_traffic) report_traffic(first, row);
+  return task_.reporter->row(row);
+}
+
+/// nccl-tests' lines for NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY.
+void ThreadRun::report_traffic(const Case& test, const Row& row) {
+  const double time_us = row.out_of_place.time_us;
+  const TrafficMatrix* const traffic = test.traffic;
+  const std::string mode =
+      traffic != nullptr ? format("mode=matrix nranks=%d matrix_dim=%d scale=%.3f", test.rank_count,
+                                  traffic->dimension(), task_.options.traffic_scale)
+                         : format("mode=generated nranks=%d total_bytes=%zu spread=%.3f", test.rank_count,
+                                  test.shape.send_count * test.type_bytes(), test.spread);
+  task_.reporter->comment(
+      format("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: %s time_usec=%.2f", mode.c_str(), time_us));
+  for (int rank = 0; rank < test.rank_count; ++rank) {
+    const size_t whole = test.shape.send_count * test.type_bytes();
+    const size_t sent = traffic != nullptr ? traffic->sent(rank, test.rank_count) : whole;
+    const size_t received = traffic != nullptr ? traffic->received(rank, test.rank_count) : whole;
+    const double algorithm = gigabytes_per_s(static_cast<double>(std::max(sent, received)), time_us);
+    task_.reporter->comment(format("  rank=%d send_bytes=%zu recv_bytes=%zu alg_bw=%.2f bus_bw=%.2f", rank,
+                                   sent, received, algorithm,
+                                   algorithm * task_.test.factors(test.rank_count).bus));
+  }
 }
 
 Status ThreadRun::run_subject(const Subject& subject) {

@@ -14,6 +14,7 @@ struct ThreadTask {
   const Options& options;
   const CollectiveTest& test;
   const Seating& seating;
+  const TrafficMatrix* traffic;  ///< null: none
   tutti_unique_id_t id;
   int thread;                    ///< of this process
   int first_rank;                ///< of options.ranks_per_thread()

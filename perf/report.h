@@ -22,6 +22,9 @@ struct Measurement {
   int iterations = 0;
   /// With -I: for each iteration the largest time of any rank, in microseconds.
   std::vector<double> iteration_us = {};
+  int skipped_iterations = 0;  ///< that `statistics` leaves out
+  /// With -I and several processes: the same for the ranks of each process.
+  std::vector<std::vector<double>> process_iteration_us = {};
   std::optional<IterationStatistics> statistics = {};
 };
 

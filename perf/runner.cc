@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "perf/check.h"
@@ -42,6 +43,23 @@ std::string check_against_ranks(const Options& options, const CollectiveTest& te
   return "";
 }
 
+/// Reads the file of NCCL_TESTS_ALLTOALLV_MATRIX_FILE. Returns "" or the mistake.
+std::string read_traffic(const Options& options, int rank_count, std::optional<TrafficMatrix>* traffic) {
+  auto matrix = TrafficMatrix::read(options.traffic_file, options.traffic_scale);
+  if (!matrix) return "NCCL_TESTS_ALLTOALLV_MATRIX_FILE: " + std::string(matrix.status().text());
+  if (matrix->dimension() < rank_count)
+    return format("%s describes %d ranks, but there are %d", options.traffic_file.c_str(),
+                  matrix->dimension(), rank_count);
+  const size_t largest = matrix->largest_total(rank_count);
+  if (options.min_bytes != options.max_bytes || options.max_bytes < largest)
+    return format(
+        "with a traffic matrix -b and -e must be equal, and at least the largest total of a rank, "
+        "%zu bytes",
+        largest);
+  *traffic = std::move(*matrix);
+  return "";
+}
+
 }  // namespace
 
 std::vector<Subject> list_subjects(const Options& options, const CollectiveTest& test, int rank_count) {
@@ -61,7 +79,11 @@ int run_process(const Options& options, const CollectiveTest& test, const Proces
   const int per_thread = options.ranks_per_thread();
   const int rank_count = context.process_count * options.ranks_per_process();
   const bool first = context.process == 0;
-  if (const std::string mistake = check_against_ranks(options, test, rank_count); !mistake.empty()) {
+  std::optional<TrafficMatrix> traffic;
+  std::string mistake = check_against_ranks(options, test, rank_count);
+  if (mistake.empty() && test.uneven_traffic && !options.traffic_file.empty())
+    mistake = read_traffic(options, rank_count, &traffic);
+  if (!mistake.empty()) {
     if (first) std::fprintf(stderr, "%s: %s\n", test.name, mistake.c_str());
     return kExitUsage;
   }
@@ -89,6 +111,7 @@ int run_process(const Options& options, const CollectiveTest& test, const Proces
     const ThreadTask task{.options = options,
                           .test = test,
                           .seating = seating,
+                          .traffic = traffic ? &*traffic : nullptr,
                           .id = id,
                           .thread = thread,
                           .first_rank = first_rank + thread * per_thread,

@@ -76,6 +76,8 @@ TUTTI_API tutti_result_t tutti_get_version(int* version) TUTTI_NOEXCEPT;
 
 /* ---- types and operators ------------------------------------------------------------------- */
 
+/* Floats of 8 and 16 bits: a rank reduces all operands that it has at once in float32 and rounds the result.
+ * A partial result that goes on to another rank (rings, trees) is rounded to the type at each hop. */
 typedef enum tutti_type_t TUTTI_ANY_INT {
   TUTTI_INT8 = 0,
   TUTTI_UINT8 = 1,
@@ -83,12 +85,12 @@ typedef enum tutti_type_t TUTTI_ANY_INT {
   TUTTI_UINT32 = 3,
   TUTTI_INT64 = 4,
   TUTTI_UINT64 = 5,
-  TUTTI_FLOAT16 = 6, /* IEEE binary16; sums accumulate in float32 */
+  TUTTI_FLOAT16 = 6, /* IEEE binary16; see above */
   TUTTI_FLOAT32 = 7,
   TUTTI_FLOAT64 = 8,
-  TUTTI_BFLOAT16 = 9,     /* sums accumulate in float32 */
-  TUTTI_FLOAT8_E4M3 = 10, /* OCP E4M3 (no infinity; overflow becomes NaN); float32 accumulation */
-  TUTTI_FLOAT8_E5M2 = 11, /* OCP E5M2; float32 accumulation */
+  TUTTI_BFLOAT16 = 9,     /* see above */
+  TUTTI_FLOAT8_E4M3 = 10, /* OCP E4M3 (no infinity; overflow becomes NaN); see above */
+  TUTTI_FLOAT8_E5M2 = 11, /* OCP E5M2; see above */
   TUTTI_INT16 = 12,
   TUTTI_UINT16 = 13,
   TUTTI_BOOL = 14, /* one byte, 0 or 1; sum and max mean or, prod and min mean and */
@@ -100,7 +102,9 @@ typedef enum tutti_op_t TUTTI_ANY_INT {
   TUTTI_PROD = 1,
   TUTTI_MAX = 2, /* a NaN among the operands gives NaN */
   TUTTI_MIN = 3,
-  TUTTI_AVG = 4,  /* sum, then divided by the rank count; integers truncate toward zero; not bool */
+  /* sum, then divided by the rank count. Integers: the sum wraps like TUTTI_SUM before it is divided (int8:
+   * three ranks with 100 get 14); the quotient truncates toward zero. Not bool. */
+  TUTTI_AVG = 4,
   TUTTI_BAND = 5, /* bitwise operators: integers only */
   TUTTI_BOR = 6,
   TUTTI_BXOR = 7,
@@ -204,6 +208,9 @@ typedef struct tutti_config_t {
  * process ends. If the bootstrap fails, the process keeps the reason for late ranks until all ranks have it,
  * or until the set-up deadline of the environment (TUTTI_SETUP_TIMEOUT_MS) has passed once more; at most the
  * reasons of the last 16 failed ids.
+ *
+ * A process may make ids and then fork the ranks. After a communicator, a stream or memory of tutti, calls of
+ * forked children return TUTTI_INVALID_USAGE.
  *
  * If a setting in the environment of this process is wrong, the call still makes the id, and
  * tutti_comm_create reports the setting on every rank. */

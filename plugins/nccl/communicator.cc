@@ -1,5 +1,7 @@
 #include "plugins/nccl/communicator.h"
 
+#include <dlfcn.h>
+
 #include <utility>
 
 #include "api/handle.h"
@@ -69,10 +71,18 @@ std::shared_ptr<Job> job_of(ncclComm* comm) {
   return comm->job;
 }
 
+/// The file of this library, so that a user sees which of several has been loaded.
+const char* path_of_library() {
+  Dl_info found{};
+  const bool is_known = dladdr(reinterpret_cast<const void*>(&pncclGetVersion), &found) != 0;
+  return is_known && found.dli_fname != nullptr ? found.dli_fname : "an unknown file";
+}
+
 /// Writes the first line of the log, once.
 bool introduce() {
-  log(LogLevel::kVersion, format("NCCL version %d.%d.%d, served by tutti %d.%d.%d", NCCL_MAJOR, NCCL_MINOR,
-                                 NCCL_PATCH, TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH));
+  log(LogLevel::kVersion,
+      format("NCCL version %d.%d.%d, served by tutti %d.%d.%d from %s", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH,
+             TUTTI_VERSION_MAJOR, TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH, path_of_library()));
   return true;
 }
 

@@ -19,4 +19,9 @@ struct CommConfig {
 /// a field out of range.
 Result<CommConfig> read_comm_config(const ncclConfig_t* given, const CommConfig& defaults);
 
+/// `given` may be null. No field has an effect. Errors: kInvalidArgument: not made by
+/// NCCL_COLLCONFIG_INITIALIZER, a field out of range, or an algorithm that must be NCCL's. kUnsupported: an
+/// event to record.
+Status check_coll_config(const ncclCollConfig_t* given);
+
 }  // namespace tutti::nccl

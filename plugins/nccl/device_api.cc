@@ -1,5 +1,5 @@
-// Exported calls of the host half of the device API, see device_api.h.
-#include "plugins/nccl/device_api.h"
+// Exported calls of the host half of the device API, see nccl_device.h.
+#include "plugins/nccl/nccl_device.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -67,6 +67,16 @@ TUTTI_NCCL_CALL(ncclTeam_t, ncclTeamRail, ncclComm_t comm) {
   return world_of("ncclTeamRail", comm);
 }
 
+// Ranks that reach each other by CUDA fabric transfers (CFT): each rank is alone here too. In the modes for
+// hierarchies, the team has one rank of each inner team.
+TUTTI_NCCL_CALL(ncclTeam_t, ncclTeamCft, ncclComm_t comm, ncclCftTeamMode_t mode) {
+  return mode == NCCL_CFT_TEAM_FLAT ? ncclTeam_t{1, 0, 1} : world_of("ncclTeamCft", comm);
+}
+
+TUTTI_NCCL_CALL(ncclTeam_t, ncclTeamCftMultimem, ncclComm_t) {
+  return {1, 0, 1};
+}
+
 TUTTI_NCCL_CALL(int, ncclTeamRankToWorld, ncclComm_t comm, ncclTeam_t team, int rank) {
   return world_of("ncclTeamRankToWorld", comm).rank + (rank - team.rank) * team.stride;
 }
@@ -90,6 +100,9 @@ TUTTI_NCCL_DEVICE_CALL(ncclGetLsaMultimemDevicePointer, ncclWindow_t, size_t, vo
 TUTTI_NCCL_DEVICE_CALL(ncclGetMultimemDevicePointer, ncclWindow_t, size_t, ncclMultimemHandle_t, void**)
 TUTTI_NCCL_DEVICE_CALL(ncclGetLsaDevicePointer, ncclWindow_t, size_t, int, void**)
 TUTTI_NCCL_DEVICE_CALL(ncclGetPeerDevicePointer, ncclWindow_t, size_t, int, void**)
+TUTTI_NCCL_DEVICE_CALL(ncclGetMultimemDeviceLeInfo, ncclWindow_t, size_t, ncclCftLeId*, size_t*)
+TUTTI_NCCL_DEVICE_CALL(ncclGetCftDeviceLeInfo, ncclWindow_t, size_t, int, ncclTeam_t, ncclCftLeId*, size_t*)
+TUTTI_NCCL_DEVICE_CALL(ncclGetPeerDeviceLeInfo, ncclWindow_t, size_t, int, ncclCftLeId*, size_t*)
 TUTTI_NCCL_DEVICE_CALL(ncclLsaBarrierCreateRequirement, ncclTeam_t, int, ncclLsaBarrierHandle_t*,
                        ncclDevResourceRequirements_t*)
 TUTTI_NCCL_DEVICE_CALL(ncclGinBarrierCreateRequirement, ncclComm_t, ncclTeam_t, int, ncclGinBarrierHandle_t*,

@@ -94,6 +94,26 @@ TUTTI_NCCL_CALL(void, ncclResetDebugInit) {}
 // NCCL exports this name from 2.28 on, without a pNAME twin.
 extern "C" __attribute__((visibility("default"))) void ncclResetDebugInitInternal() {}
 
+TUTTI_NCCL_CALL(ncclResult_t, ncclSetEncryption, const ncclEncryptionConfig_t* config) {
+  return guarded("ncclSetEncryption", [&]() -> Status {
+    if (config == nullptr) return null_argument("config");
+    if (config->size < sizeof(ncclEncryptionConfig_t) || config->magic != NCCL_API_MAGIC) {
+      return {
+          Code::kInvalidArgument,
+          "argument config is not an ncclEncryptionConfig_t: start from NCCL_ENCRYPTION_CONFIG_INITIALIZER"};
+    }
+    if (config->mode == NCCL_ENCRYPTION_MODE_NONE) return Status::ok();
+    if (config->mode == NCCL_ENCRYPTION_MODE_PSK) {
+      return not_implemented(
+          "NCCL_ENCRYPTION_MODE_PSK is not implemented (TUTTI_TLS=1 encrypts what travels between hosts, "
+          "with "
+          "keys from the unique id)");
+    }
+    return {Code::kInvalidArgument,
+            format("config.mode is %d: it is not an ncclEncryptionMode_t", config->mode)};
+  });
+}
+
 TUTTI_NCCL_CALL(ncclResult_t, ncclParamBind, ncclParamHandle_t* out, const char* key) {
   return guarded("ncclParamBind", [&]() -> Status {
     if (out == nullptr) return null_argument("out");

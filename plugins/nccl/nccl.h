@@ -1,6 +1,7 @@
-/* NCCL's public interface as tutti's libnccl.so.2 serves it: names, values and layouts of NCCL 2.30.7.
+/* NCCL's public interface as tutti's libnccl.so.2 serves it: names, values and layouts of NCCL 2.32.3.
  *
- * A program that includes <nccl.h> compiles against this header where CUDA and NCCL are not installed.
+ * A program that includes <nccl.h> compiles against this header where CUDA and NCCL are not installed. Where
+ * CUDA's headers are found, they are included, as NVIDIA's header does, so that programs get their types too.
  * NVIDIA's own header serves as well, because the binary interface is the same. docs/nccl.md lists each call.
  *
  * If the process uses CUDA, a rank works on the current device, in the order of streams, as with NCCL.
@@ -20,11 +21,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Define TUTTI_NCCL_NO_CUDA to leave CUDA's headers out. */
+#if !defined(TUTTI_NCCL_NO_CUDA) && defined(__has_include)
+#if __has_include(<cuda_runtime.h>) && __has_include(<cuda_fp16.h>)
+#define TUTTI_NCCL_WITH_CUDA
+#endif
+#endif
+#ifdef TUTTI_NCCL_WITH_CUDA
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#ifdef CUDART_VERSION
+#if CUDART_VERSION >= 11000
+#include <cuda_bf16.h>
+#endif
+#ifdef __cplusplus
+#if CUDART_VERSION >= 11080
+#include <cuda_fp8.h>
+#endif
+#endif
+#endif
+#endif
+
 #define NCCL_MAJOR 2
-#define NCCL_MINOR 30
-#define NCCL_PATCH 7
+#define NCCL_MINOR 32
+#define NCCL_PATCH 3
 #define NCCL_SUFFIX ""
-#define NCCL_VERSION_CODE 23007
+#define NCCL_VERSION_CODE 23203
 /* Three digits of minor and patch up to 2.8, four from 2.9 on. */
 #define NCCL_VERSION(major, minor, patch)                                \
   (((major) <= 2 && (minor) <= 8) ? (major)*1000 + (minor)*100 + (patch) \
@@ -33,13 +55,18 @@
 /* C accepts any int for an enum; with this type C++ does too. */
 #ifdef __cplusplus
 #define TUTTI_NCCL_ANY_INT : unsigned int
+#define TUTTI_NCCL_SIGNED_INT : int
 extern "C" {
 #else
 #define TUTTI_NCCL_ANY_INT
+#define TUTTI_NCCL_SIGNED_INT
 #endif
 
-/* The same type as in CUDA's headers, which are not needed. Ranks on host memory accept only NULL. */
+#ifndef TUTTI_NCCL_WITH_CUDA
+/* The same types as in CUDA's headers. Ranks on host memory accept only NULL. */
 typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
+#endif
 
 typedef struct ncclComm* ncclComm_t;
 #define NCCL_COMM_NULL NULL
@@ -114,10 +141,27 @@ typedef enum TUTTI_NCCL_ANY_INT { ncclScalarDevice = 0, ncclScalarHostImmediate 
 #define NCCL_SHRINK_ABORT 0x01
 #define NCCL_REVOKE_DEFAULT 0x00
 
+/* Values of ncclConfig_t.hostCftMode. */
+typedef enum TUTTI_NCCL_SIGNED_INT {
+  ncclHostCftDefault = NCCL_CONFIG_UNDEF_INT,
+  ncclHostCftEnable = 1,
+  ncclHostCftDisable = 2,
+  ncclHostCftFallback = 3
+} ncclHostCftMode_t;
+
+/* Values of ncclConfig_t.nvlsHostMode: bits, or all. */
+typedef enum TUTTI_NCCL_SIGNED_INT {
+  ncclNvlsHostModeDefault = NCCL_CONFIG_UNDEF_INT,
+  ncclNvlsHostModeEnable = 0,
+  ncclNvlsHostModeDisableTransport = 1,
+  ncclNvlsHostModeDisableSymmetricMultimem = 2,
+  ncclNvlsHostModeDisable = INT_MAX
+} ncclNvlsHostMode_t;
+
 /* Grows at its end from version to version; `size` tells which fields the caller knows. Start from
  * NCCL_CONFIG_INITIALIZER. blocking and commName are used. The other fields must be in range and have no
  * effect. */
-typedef struct ncclConfig_v23000 {
+typedef struct ncclConfig_v23100 {
   size_t size;
   unsigned int magic;
   unsigned int version;
@@ -139,6 +183,11 @@ typedef struct ncclConfig_v23000 {
   int numRmaCtx;
   int maxP2pPeers;
   int graphStreamOrdering;
+  int launchOrderImplicit;
+  int numRmaSig;
+  int rmaEagerInit;
+  int hostCftMode;
+  int nvlsHostMode;
 } ncclConfig_t;
 
 #define NCCL_CONFIG_INITIALIZER                                                                            \
@@ -147,7 +196,49 @@ typedef struct ncclConfig_v23000 {
         NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT,        \
         NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
         NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
-        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT         \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,        \
+        NCCL_CONFIG_UNDEF_INT                                                                              \
+  }
+
+/* An option of a vendor, in a list that ends with NULL. Ignored, as NCCL does. */
+typedef struct ncclConfigExt {
+  struct ncclConfigExt* next;
+  struct {
+    int vendorId;
+    int optionId;
+  } key;
+  union {
+    int i;
+    const char* s;
+    void* raw;
+  } val;
+} ncclConfigExt_t;
+
+/* For one collective. Start from NCCL_COLLCONFIG_INITIALIZER. Numbers must be in range and have no effect.
+ * Refused with ncclInvalidArgument: algSelection, because tutti has other algorithms, unless
+ * forceAlgSelection is 0. Refused with ncclInvalidUsage: launchCompletionEvent. */
+typedef struct ncclCollConfig_v23200 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  ncclConfigExt_t* ext;
+  int minCTAs;
+  int maxCTAs;
+  int nvlsCTAs;
+  int cgaClusterSize;
+  const char* algSelection;
+  int forceAlgSelection;
+  int CTAPolicy;
+  uint64_t userProfilerTag;
+  cudaEvent_t launchCompletionEvent;
+} ncclCollConfig_t;
+
+#define NCCL_COLLCONFIG_INITIALIZER                                                                 \
+  {                                                                                                 \
+    sizeof(ncclCollConfig_t), NCCL_API_MAGIC, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_PTR,             \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, \
+        NCCL_CONFIG_UNDEF_PTR, 1, NCCL_CONFIG_UNDEF_INT, 0, NCCL_CONFIG_UNDEF_PTR                   \
   }
 
 /* What ncclGroupSimulateEnd fills. */
@@ -181,7 +272,8 @@ NCCL_DECLARE_(void, ncclResetDebugInit, (void));
 
 /* ---- communicators ------------------------------------------------------------------------------ */
 
-/* Makes an id. This process listens for the ranks that use the id, so it must live until all have joined. */
+/* Makes an id. This process listens for the ranks that use the id, so it must live until all have joined. The
+ * process may fork the ranks, as long as it has no communicator. */
 NCCL_DECLARE_(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id));
 /* Joins as `rank` of `nranks`: blocks until all have joined or the set-up deadline has passed. In a group,
  * several ranks join at its end. On failure *comm is NULL. */
@@ -256,6 +348,8 @@ NCCL_DECLARE_(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* ha
 #define NCCL_WIN_DEFAULT 0x00
 #define NCCL_WIN_COLL_SYMMETRIC 0x01
 #define NCCL_WIN_STRICT_ORDERING 0x02
+#define NCCL_WIN_GIN_ONLY 0x04
+#define NCCL_WIN_CFT_COUNTED 0x08
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096
 /* Succeeds with *win = NULL, NCCL's sign that there is no window: programs go on with ordinary buffers. */
 NCCL_DECLARE_(ncclResult_t, ncclCommWindowRegister,
@@ -309,6 +403,31 @@ NCCL_DECLARE_(ncclResult_t, ncclGather,
 NCCL_DECLARE_(ncclResult_t, ncclScatter,
               (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
                ncclComm_t comm, cudaStream_t stream));
+/* The same collectives with a configuration; NULL: none. */
+NCCL_DECLARE_(ncclResult_t, ncclAllReduceConfig,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config));
+NCCL_DECLARE_(ncclResult_t, ncclBroadcastConfig,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
+               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config));
+NCCL_DECLARE_(ncclResult_t, ncclReduceConfig,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+               int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config));
+NCCL_DECLARE_(ncclResult_t, ncclAllGatherConfig,
+              (const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
+               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config));
+NCCL_DECLARE_(ncclResult_t, ncclReduceScatterConfig,
+              (const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype,
+               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config));
+NCCL_DECLARE_(ncclResult_t, ncclAlltoAllConfig,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+               cudaStream_t stream, const ncclCollConfig_t* config));
+NCCL_DECLARE_(ncclResult_t, ncclGatherConfig,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
+               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config));
+NCCL_DECLARE_(ncclResult_t, ncclScatterConfig,
+              (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
+               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config));
 /* A send matches the peer's receive of the same count and type, in call order. A rank may send to itself only
  * in a group with the matching receive. */
 NCCL_DECLARE_(ncclResult_t, ncclSend,
@@ -343,6 +462,27 @@ NCCL_DECLARE_(ncclResult_t, ncclGroupStart, (void));
 NCCL_DECLARE_(ncclResult_t, ncclGroupEnd, (void));
 /* Ends the group without issuing anything. *simInfo gets the predicted time of its collectives. */
 NCCL_DECLARE_(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo));
+
+/* ---- encryption --------------------------------------------------------------------------------- */
+
+typedef enum TUTTI_NCCL_ANY_INT {
+  NCCL_ENCRYPTION_MODE_NONE = 0,
+  NCCL_ENCRYPTION_MODE_PSK = 1
+} ncclEncryptionMode_t;
+typedef struct ncclEncryptionConfig_v23200 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int mode;
+  const char* psk;
+} ncclEncryptionConfig_t;
+#define NCCL_ENCRYPTION_CONFIG_INITIALIZER                                                        \
+  {                                                                                               \
+    sizeof(ncclEncryptionConfig_t), NCCL_API_MAGIC, NCCL_VERSION_CODE, NCCL_ENCRYPTION_MODE_NONE, \
+        NCCL_CONFIG_UNDEF_PTR                                                                     \
+  }
+/* NCCL_ENCRYPTION_MODE_NONE only; another mode is ncclInvalidUsage. */
+NCCL_DECLARE_(ncclResult_t, ncclSetEncryption, (const ncclEncryptionConfig_t* config));
 
 /* ---- parameters ---------------------------------------------------------------------------------
  * The NCCL_* variables that this library uses, as this process read them. The library owns the texts: a

@@ -49,7 +49,8 @@ class CommunicatorBuilder {
   Status find_peer(uint32_t peer, const RankFacts& theirs, PeerSegment& result);
   Result<std::vector<FileDescriptor>> fetch_from(Bootstrap& bootstrap, uint32_t peer,
                                                  const RankFacts& theirs) const;
-  Status map_peer(const RankFacts& theirs, const std::vector<FileDescriptor>& files, PeerSegment& result);
+  Status map_peer(uint32_t peer, const RankFacts& theirs, const std::vector<FileDescriptor>& files,
+                  PeerSegment& result);
   Status connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
   Status open_control_plane();
   Status watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files);

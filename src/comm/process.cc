@@ -1,8 +1,10 @@
 #include "comm/process.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +25,19 @@ namespace {
 // Where address space is short, the heap shrinks by this factor, down to this size.
 constexpr size_t kHeapShrink = 16;
 constexpr size_t kLeastHeapBytes = 64u << 20;
+// With a limit on address space (ulimit -v), the heap takes one part of what is left, because this process
+// also maps the heaps and the rings of its peers.
+constexpr size_t kHeapShare = 64;
+
+/// SIZE_MAX without a limit.
+size_t addresses_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const size_t taken = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+}
 
 bool is_algorithm(std::string_view name) {
   return std::ranges::any_of(algorithms(), [&](const Algorithm& known) { return known.name == name; });
@@ -47,28 +62,52 @@ Result<ChoiceTable> load_choice(const std::string& path) {
                 format("TUTTI_CHOICE_FILE %s: %s", path.c_str(), std::string(table.status().text()).c_str()));
 }
 
+/// For kernels and sandboxes without MADV_WIPEONFORK: the C library's fork() wipes the byte in the child.
+void wipe_on_fork(char* byte) {
+  static std::atomic<char*> wiped{nullptr};
+  wiped.store(byte);
+  pthread_atfork(nullptr, nullptr, [] { *wiped.load() = 0; });
+}
+
 /// Null until the process exists.
-std::atomic<const Process*> only_process{nullptr};
+std::atomic<Process*> only_process{nullptr};
+
+/// Set for good: a child inherits it.
+std::atomic<bool> children_are_refused{false};
 
 }  // namespace
 
 Result<Process*> Process::instance() {
   auto process = for_bootstrap();
   TUTTI_TRY(process.status());
+  refuse_children();
   TUTTI_TRY((*process)->refusal_);
   return process;
 }
 
 Result<Process*> Process::for_bootstrap() {
+  if (Process* const only = only_process.load(std::memory_order_acquire); is_usable(only)) return only;
   // Runs at exit(), not when the process is killed: returning from main loses no peer.
   struct Leaver {
-    Result<Process*> process;
     ~Leaver() {
-      if (process) (*process)->leave_all();
+      if (Process* const only = only_process.load(std::memory_order_acquire)) only->leave_all();
     }
   };
-  static const Leaver kLeaver{create()};
-  return kLeaver.process;
+  static const Leaver kLeaver;
+  static std::mutex creating;
+  const std::scoped_lock lock(creating);
+  if (Process* const only = only_process.load(std::memory_order_acquire); is_usable(only)) return only;
+  return create();
+}
+
+/// Whether calls go to this object, if only to be refused.
+bool Process::is_usable(const Process* process) {
+  return process != nullptr &&
+         (process->is_original() || children_are_refused.load(std::memory_order_acquire));
+}
+
+void Process::refuse_children() {
+  children_are_refused.store(true, std::memory_order_release);
 }
 
 Result<Process*> Process::create() {
@@ -81,14 +120,14 @@ Result<Process*> Process::create() {
 
 bool Process::in_forked_child() {
   const Process* const only = only_process.load(std::memory_order_acquire);
-  return only != nullptr && !only->is_original();
+  return is_usable(only) && !only->is_original();
 }
 
 /// What a bootstrap needs. What ranks need in addition may fail.
 Status Process::prepare() {
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return system_error("mmap", errno);
-  if (madvise(page, 4096, MADV_WIPEONFORK) != 0) return system_error("madvise(MADV_WIPEONFORK)", errno);
+  if (madvise(page, 4096, MADV_WIPEONFORK) != 0) wipe_on_fork(static_cast<char*>(page));
   *static_cast<char*>(page) = 1;
   original_ = static_cast<const char*>(page);
   auto config = read_config(process_environment());
@@ -122,23 +161,20 @@ Status Process::prepare_ranks() {
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("pipe2", errno);
   life_read_ = FileDescriptor(ends[0]);
   life_write_ = FileDescriptor(ends[1]);
-  close_in_child(ends[1]);
+  if (!life_read_.is_open() || !life_write_.is_open()) return system_error("keeping a pipe", errno);
+  close_in_child(life_write_.get());
   size_t heap_bytes = config_.heap_bytes;
   if (heap_bytes == 0) {
     heap_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    heap_bytes = std::min(heap_bytes, addresses_left() / kHeapShare);
   }
   auto heap = SymmetricHeap::create(heap_bytes);
-  // A limit on address space (ulimit -v) must not stop programs that never use the heap. Peers map it too, so
-  // it takes only a part of what is left.
+  // A lack of address space must not stop programs that never use the heap.
   while (!heap && config_.heap_bytes == 0 && heap_bytes > kLeastHeapBytes) {
     heap_bytes /= kHeapShrink;
     heap = SymmetricHeap::create(heap_bytes);
   }
-  if (!heap) {
-    return {heap.status().code(),
-            format("%s; TUTTI_HEAP_BYTES sets how much address space tutti_mem_alloc's memory takes",
-                   std::string(heap.status().text()).c_str())};
-  }
+  TUTTI_TRY(heap.status());
   heap_ = *heap;
   return Status::ok();
 }
@@ -146,8 +182,8 @@ Status Process::prepare_ranks() {
 Status Process::forked() {
   return {
       Code::kInvalidUsage,
-      "this process was forked from one that uses tutti, and a child cannot use its parent's communicators: "
-      "exec, or fork before the first call"};
+      "this process was forked from one that had a communicator, a stream or memory of tutti, and a child "
+      "cannot use them: exec, or fork before the first of them (an id may be made before)"};
 }
 
 void Process::add_segment(uint64_t key, const std::shared_ptr<Segment>& segment) {

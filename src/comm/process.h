@@ -40,11 +40,15 @@ class Process {
  public:
   using Token = std::array<std::byte, 16>;
 
-  /// Errors: kInvalidArgument (environment), kSystemError. Thread-safe.
+  /// For ranks and their memory, which a forked child cannot use: from now on children are refused. Errors:
+  /// kInvalidArgument (environment), kSystemError. Thread-safe.
   static Result<Process*> instance();
   /// Also works where instance() fails: the process can make ids and join a bootstrap, to tell other ranks
-  /// why it fails. Errors: kSystemError (no control thread). Thread-safe.
+  /// why it fails. A forked child gets a Process of its own, unless the parent has used instance(). Errors:
+  /// kSystemError (no control thread). Thread-safe.
   static Result<Process*> for_bootstrap();
+  /// Children that are forked after this call are refused.
+  static void refuse_children();
 
   const Config& config() const { return config_; }
   /// From Config::choice_file, or the built-in table.
@@ -56,9 +60,9 @@ class Process {
   /// Hangs up in peers when this process ends, however it ends.
   int life_fd() const { return life_read_.get(); }
 
-  /// False in a child that was forked after the first use of tutti. One load.
+  /// False in a child of the process that made this object. One load.
   bool is_original() const { return *original_ != 0; }
-  /// Whether this is such a child. No first use of tutti.
+  /// Whether this is a child that is refused. No first use of tutti.
   static bool in_forked_child();
   static Status forked();
 
@@ -93,6 +97,7 @@ class Process {
  private:
   Process() = default;
   static Result<Process*> create();
+  static bool is_usable(const Process* process);
   Status prepare();
   Status prepare_ranks();
 

@@ -24,6 +24,7 @@ void close_in_child(int fd) {
   static const int kRegistered = pthread_atfork(nullptr, nullptr, close_guarded);
   (void)kRegistered;
   for (std::atomic<int>& entry : guarded) {
+    if (entry.load(std::memory_order_relaxed) != 0) continue;
     int empty = 0;
     if (entry.compare_exchange_strong(empty, fd + 1)) return;
   }
@@ -31,6 +32,7 @@ void close_in_child(int fd) {
 
 void keep_in_child(int fd) {
   for (std::atomic<int>& entry : guarded) {
+    if (entry.load(std::memory_order_relaxed) != fd + 1) continue;
     int own = fd + 1;
     if (entry.compare_exchange_strong(own, 0)) return;
   }

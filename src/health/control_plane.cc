@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "core/fork_guard.h"
 
 namespace tutti {
 namespace {
@@ -47,7 +46,6 @@ Result<std::shared_ptr<ControlPlane>> ControlPlane::open(ControlThread& control,
 
 Status ControlPlane::connect(Peer peer) {
   const uint32_t rank = peer.rank;
-  const int fd = peer.socket.get();
   auto socket = FrameSocket::open(
       *loop_, std::move(peer.socket), 0,
       {.on_frame = [this, rank](const Frame& frame) { handle(rank, frame); },
@@ -60,8 +58,6 @@ Status ControlPlane::connect(Peer peer) {
   TUTTI_TRY(socket.status());
   Link& link = links_[rank];
   link.socket = std::move(*socket);
-  link.fd = fd;
-  close_in_child(fd);
   return Status::ok();
 }
 
@@ -79,9 +75,6 @@ void ControlPlane::close() {
   const auto hold = control_.hold();
   if (loop_ == nullptr) return;
   control_.forget(loop_->descriptor());
-  for (const auto& [rank, link] : links_) {
-    if (link.socket != nullptr) keep_in_child(link.fd);
-  }
   links_.clear();
   loop_.reset();
 }
@@ -116,7 +109,6 @@ void ControlPlane::answer(uint32_t peer, uint32_t number) {
 void ControlPlane::lose(uint32_t peer, bool is_silent, const Status& why) {
   Link& link = links_.at(peer);
   if (link.socket == nullptr) return;
-  keep_in_child(link.fd);
   link.socket.reset();
   if (!link.has_left) handlers_.on_lost(peer, is_silent, why);
 }

@@ -75,7 +75,6 @@ class ControlPlane {
  private:
   struct Link {
     std::unique_ptr<FrameSocket> socket;  ///< null: lost
-    int fd = -1;
     View view;
     uint64_t questions = 0;  ///< questions asked; answers come in order
     uint64_t heard_ns = 0;

@@ -102,6 +102,7 @@ void FrameSocket::close(Status why) {
   if (closed_) return;
   closed_ = true;
   loop_.forget(socket_.get());
+  guard_ = ForkGuard();
   socket_.reset();
   queue_.clear();
   // Copied, because the handler may destroy this object.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/file_descriptor.h"
+#include "core/fork_guard.h"
 #include "net/event_loop.h"
 #include "net/frame.h"
 
@@ -42,7 +43,11 @@ class FrameSocket {
   };
 
   FrameSocket(EventLoop& loop, FileDescriptor socket, size_t body_bytes_max, Handlers handlers)
-      : loop_(loop), socket_(std::move(socket)), reader_(body_bytes_max), handlers_(std::move(handlers)) {}
+      : loop_(loop),
+        socket_(std::move(socket)),
+        guard_(socket_.get()),
+        reader_(body_bytes_max),
+        handlers_(std::move(handlers)) {}
   void ready(uint32_t events);
   void read();
   /// False if the connection broke.
@@ -51,6 +56,7 @@ class FrameSocket {
 
   EventLoop& loop_;
   FileDescriptor socket_;
+  ForkGuard guard_;
   FrameReader reader_;
   Handlers handlers_;
   std::deque<Outgoing> queue_;

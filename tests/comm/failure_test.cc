@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "health/inspector.h"
 #include "tests/support/cluster.h"
+#include "tests/support/scope.h"
 
 namespace tutti::test {
 namespace {
@@ -550,6 +551,99 @@ TEST(ForkTest, ChildIsRefusedAndTheParentGoesOn) {
     for (int i = 0; i < 3; ++i) rank.expect_ok(sum(rank, data), "after the child's end");
   });
   EXPECT_EQ(failures, "");
+}
+
+/// Rank `rank` of two, in a forked child: one sum. The exit status is 0 if the sum is right.
+pid_t fork_rank(const tutti_unique_id_t& id, int rank) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  skip_leak_check();
+  float value = 1;
+  tutti_comm_t* comm = nullptr;
+  const bool good =
+      tutti_comm_create(&comm, 2, id, rank, nullptr) == TUTTI_SUCCESS &&
+      tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM, comm, TUTTI_BLOCKING) == TUTTI_SUCCESS &&
+      tutti_comm_destroy(comm) == TUTTI_SUCCESS && value == 2;
+  _exit(good ? 0 : 1);
+}
+
+bool has_succeeded(pid_t child) {
+  int status = -1;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// Goal: a process that only makes ids may fork its ranks, or be a rank itself after the fork.
+// Regression: the children were refused, and with them Python's multiprocessing.
+TEST(ForkTest, AnIdMadeBeforeTheForkServesTheChildren) {
+  if (thread_sanitized()) GTEST_SKIP() << "its locks may be another thread's at the fork, for good";
+  EXPECT_EQ(run_child([] {
+              tutti_unique_id_t id;
+              for (int turn = 0; turn < 2; ++turn) {
+                if (tutti_get_unique_id(&id) != TUTTI_SUCCESS) return std::string("get_unique_id");
+                const pid_t first = fork_rank(id, 0);
+                const pid_t second = fork_rank(id, 1);
+                if (!has_succeeded(first) || !has_succeeded(second)) return std::string("two children");
+              }
+              if (tutti_get_unique_id(&id) != TUTTI_SUCCESS) return std::string("get_unique_id again");
+              const pid_t child = fork_rank(id, 1);
+              float value = 1;
+              tutti_comm_t* comm = nullptr;
+              if (tutti_comm_create(&comm, 2, id, 0, nullptr) != TUTTI_SUCCESS ||
+                  tutti_all_reduce(&value, &value, 1, TUTTI_FLOAT32, TUTTI_SUM, comm, TUTTI_BLOCKING) !=
+                      TUTTI_SUCCESS ||
+                  tutti_comm_destroy(comm) != TUTTI_SUCCESS) {
+                return "the parent: " + std::string(tutti_last_error());
+              }
+              if (!has_succeeded(child)) return std::string("the child of a rank");
+              // The parent has had a communicator.
+              const pid_t late = fork();
+              if (late == 0) {
+                skip_leak_check();
+                const bool refused = tutti_get_unique_id(&id) == TUTTI_INVALID_USAGE &&
+                                     std::string(tutti_last_error()).find("fork") != std::string::npos;
+                _exit(refused ? 0 : 1);
+              }
+              return std::string(has_succeeded(late) ? "" : "a late child was not refused");
+            }),
+            "");
+}
+
+// Goal: a child that waits for the maker of the id learns of the maker's end at once. Method: two children
+// hold copies of all descriptors of the maker, which is killed after one of them has joined.
+TEST(ForkTest, ChildrenNoticeTheEndOfTheMakerOfTheId) {
+  if (thread_sanitized()) GTEST_SKIP() << "its locks may be another thread's at the fork, for good";
+  EXPECT_EQ(run_child([] {
+              int ends[2];
+              if (pipe(ends) != 0) return std::string("pipe");
+              const pid_t maker = fork();
+              if (maker == 0) {
+                skip_leak_check();
+                tutti_unique_id_t id;
+                if (tutti_get_unique_id(&id) != TUTTI_SUCCESS) _exit(1);
+                if (fork() == 0) {
+                  tutti_comm_t* comm = nullptr;
+                  const double start = seconds_now();
+                  const tutti_result_t result = tutti_comm_create(&comm, 3, id, 1, nullptr);
+                  const bool good = result == TUTTI_PEER_LOST && seconds_now() - start < 20 * patience_s(1);
+                  static_cast<void>(write(ends[1], good ? "y" : "n", 1));
+                  _exit(0);
+                }
+                usleep(200'000);
+                if (fork() == 0) {
+                  char end = 0;
+                  close(ends[1]);
+                  static_cast<void>(read(ends[0], &end, 1));
+                  _exit(0);
+                }
+                kill(getpid(), SIGKILL);
+              }
+              close(ends[1]);
+              char answer = 0;
+              if (read(ends[0], &answer, 1) != 1 || answer != 'y') return std::string("not noticed in time");
+              waitpid(maker, nullptr, 0);
+              return std::string();
+            }),
+            "");
 }
 
 // Goal: a killed rank is noticed although a child that it has forked lives on.

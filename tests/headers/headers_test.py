@@ -35,7 +35,7 @@ def check_alone(header, include, dialect, compiler):
 def main():
     root = pathlib.Path(sys.argv[1])
     headers = [(f"tutti/{path.name}", root / "include") for path in sorted((root / "include/tutti").iterdir())]
-    headers.append(("nccl.h", root / "plugins/nccl"))
+    headers += [(name, root / "plugins/nccl") for name in ("nccl.h", "nccl_device.h")]
     checks = []
     for (header, include), dialect in itertools.product(headers, DIALECTS):
         if header.endswith(".hpp") and dialect == "c11":

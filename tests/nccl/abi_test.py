@@ -17,7 +17,10 @@ import tap  # noqa: E402
 
 SOURCE, LIBRARY = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 HERE = pathlib.Path(__file__).resolve().parent
-NEWEST = (2, 30, 7)
+NEWEST = (2, 32, 3)
+
+
+DEVICE_HEADER = "nccl_device.h"
 
 
 def version_of(text):
@@ -81,11 +84,12 @@ def measured(include_folders, version):
                          f"sizeof((({struct}*)0)->{field}));")
     body = "\n  ".join(lines)
     with tempfile.TemporaryDirectory() as folder:
-        source = pathlib.Path(folder) / "measure.c"
-        source.write_text("#include <nccl.h>\n#include <stddef.h>\n#include <stdio.h>\n"
+        source = pathlib.Path(folder) / "measure.cc"
+        source.write_text(f"#include <nccl.h>\n#include <{DEVICE_HEADER if version == NEWEST else 'nccl.h'}>\n"
+                          "#include <stddef.h>\n#include <stdio.h>\n"
                           f"int main(void) {{\n  {body}\n  return 0;\n}}\n", encoding="utf-8")
         program = pathlib.Path(folder) / "measure"
-        tap.command("gcc", "-std=c11", *[f"-I{path}" for path in include_folders], source, "-o", program)
+        tap.command("g++", "-w", "-fpermissive", *[f"-I{path}" for path in include_folders], source, "-o", program)
         return set(tap.command(program).splitlines())
 
 
@@ -121,7 +125,7 @@ def check_header():
 
 def check_declarations():
     """Every name of the list is declared, and every declared call is in the list"""
-    text = "".join((SOURCE / "plugins/nccl" / name).read_text(encoding="utf-8") for name in ("nccl.h", "device_api.h"))
+    text = "".join((SOURCE / "plugins/nccl" / name).read_text(encoding="utf-8") for name in ("nccl.h", DEVICE_HEADER))
     declared = set(re.findall(r"^NCCL_DECLARE_\([^,]+,\s*(\w+),", text, re.MULTILINE))
     compare(declared, {name for name, (_, twin) in INTERFACE.symbols.items() if twin}, "declarations")
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "plugins/nccl/device_api.h"
+#include "plugins/nccl/nccl_device.h"
 #include "tests/nccl/nccl_cluster.h"
 
 namespace tutti::test {

@@ -1,5 +1,7 @@
 // Communicators of libnccl.so.2 from set-up to end: non-blocking ones, splits, aborts, lost and absent ranks.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -119,6 +121,28 @@ TEST(NcclLifecycleTest, AbortBesideTheThreadThatWaits) {
                        waiter.join();
                        rank.comm = nullptr;
                        rank.base().add(1);
+                     }),
+            "");
+}
+
+// Goal: after a communicator, forked children are refused, and NCCL's last error says why.
+TEST(NcclLifecycleTest, AChildOfARankIsToldSo) {
+  EXPECT_EQ(run_nccl(processes(2),
+                     [](NcclRank& rank) {
+                       const pid_t child = fork();
+                       if (child == 0) {
+                         skip_leak_check();
+                         ncclUniqueId id;
+                         ncclComm_t comm = nullptr;
+                         const bool refused = ncclGetUniqueId(&id) == ncclInvalidUsage &&
+                                              std::strstr(ncclGetLastError(nullptr), "forked") != nullptr &&
+                                              ncclCommInitAll(&comm, 1, nullptr) == ncclInvalidUsage &&
+                                              ncclCommDestroy(rank.comm) == ncclInvalidUsage;
+                         _exit(refused ? 0 : 1);
+                       }
+                       int status = -1;
+                       rank.expect_true(waitpid(child, &status, 0) == child && status == 0, "the child");
+                       rank.use(rank.comm, rank.count());
                      }),
             "");
 }

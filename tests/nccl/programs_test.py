@@ -10,6 +10,7 @@ import ctypes
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -128,6 +129,26 @@ def check_python():
             assert "correct" in output, output
 
 
+def check_device_program():
+    """A program with kernels of NCCL's device API compiles, links, and is told that there is no device API"""
+    nvcc = shutil.which("nvcc", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
+    if nvcc is None:
+        raise tap.Skip("no nvcc")
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / "program"
+        tap.command(nvcc, "-std=c++17", "--extended-lambda", "-Werror", "all-warnings", *OURS,
+                    HERE / "device_program.cu", "-o", program, f"-L{LIBRARY.parent}", "-lnccl")
+        output = tap.command(program, env=environment(), timeout=SECONDS)
+        assert output.strip() == "correct", output
+
+
+def check_multiprocessing():
+    """Python's multiprocessing by fork, its default before 3.14: the parent makes the id"""
+    variables = environment(VLLM_NCCL_SO_PATH=str(LIBRARY))
+    output = tap.command(sys.executable, HERE / "vllm_style.py", "fork", 3, env=variables, timeout=SECONDS)
+    assert output.split() == ["correct"] * 3, output
+
+
 def check_close():
     """After dlclose of the library the process ends well, although the library's threads still run"""
     code = ("import ctypes, _ctypes, sys\n"
@@ -191,7 +212,7 @@ def check_log():
     assert output.strip() == "correct" and text == "", (output, text)
     output, text = run_logged(NCCL_DEBUG="version")
     assert output.strip() == "correct" and len(text.splitlines()) == 1, (output, text)
-    assert re.search(r"NCCL version 2\.30\.7.*tutti \d+\.\d+\.\d+", text), text
+    assert re.search(r"NCCL version 2\.32\.3.*tutti \d+\.\d+\.\d+ from " + re.escape(str(LIBRARY)), text), text
     output, text = run_logged(NCCL_DEBUG="INFO")
     assert output.strip() == "correct" and len(re.findall(r"rank \d nranks 2 - set up", text)) == 2, (output, text)
 

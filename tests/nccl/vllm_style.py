@@ -1,9 +1,11 @@
 """A rank that uses NCCL like Python programs: ctypes on the library that VLLM_NCCL_SO_PATH names.
 
-Usage: vllm_style.py COUNT 0 | COUNT RANK ID. Rank 0 prints its unique id first, in hexadecimal; prints "correct".
+Usage: vllm_style.py COUNT 0 | COUNT RANK ID | fork COUNT. Rank 0 prints its unique id first, in hexadecimal; each
+rank prints "correct". With "fork" this process makes the id and forks the ranks.
 """
 
 import ctypes
+import multiprocessing
 import os
 import sys
 
@@ -51,18 +53,8 @@ class Nccl:
         return call
 
 
-def main():
-    count, rank = int(sys.argv[1]), int(sys.argv[2])
-    nccl = Nccl(os.environ["VLLM_NCCL_SO_PATH"])
-    version = ctypes.c_int()
-    nccl.ncclGetVersion(ctypes.byref(version))
-    assert version.value >= 22809, version.value
-    unique_id = UniqueId()
-    if rank == 0:
-        nccl.ncclGetUniqueId(ctypes.byref(unique_id))
-        print(bytes(memoryview(unique_id)).hex(), flush=True)
-    else:
-        unique_id = UniqueId.from_buffer_copy(bytes.fromhex(sys.argv[3]))
+def take_part(nccl, count, rank, id_bytes):
+    unique_id = UniqueId.from_buffer_copy(id_bytes)
     comm = Comm()
     nccl.ncclCommInitRank(ctypes.byref(comm), count, unique_id, rank)
     send = (ctypes.c_float * 8)(*[rank + 1] * 8)
@@ -81,7 +73,35 @@ def main():
     nccl.ncclGroupEnd()
     assert list(recv) == [(rank + count - 1) % count + 1] * 8, list(recv)
     nccl.ncclCommDestroy(comm)
-    print("correct")
+    print("correct", flush=True)
+
+
+def main():
+    nccl = Nccl(os.environ["VLLM_NCCL_SO_PATH"])
+    version = ctypes.c_int()
+    nccl.ncclGetVersion(ctypes.byref(version))
+    assert version.value >= 22809, version.value
+    forks = sys.argv[1] == "fork"
+    if len(sys.argv) == 4:
+        id_bytes = bytes.fromhex(sys.argv[3])
+    else:
+        unique_id = UniqueId()
+        nccl.ncclGetUniqueId(ctypes.byref(unique_id))
+        id_bytes = bytes(memoryview(unique_id))
+    if not forks:
+        count, rank = int(sys.argv[1]), int(sys.argv[2])
+        if rank == 0:
+            print(id_bytes.hex(), flush=True)
+        take_part(nccl, count, rank, id_bytes)
+        return
+    count = int(sys.argv[2])
+    start = multiprocessing.get_context("fork").Process
+    ranks = [start(target=take_part, args=(nccl, count, rank, id_bytes)) for rank in range(count)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    sys.exit(max(abs(process.exitcode) for process in ranks))
 
 
 if __name__ == "__main__":

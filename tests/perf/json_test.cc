@@ -65,6 +65,30 @@ TEST_F(JsonTest, TheDocumentHasTheKeysOfVersion3) {
   EXPECT_TRUE(json.contains("end_time"));
 }
 
+// Goal: -I's keys are nccl-tests' too: what the statistics leave out, and the times of each process.
+TEST_F(JsonTest, IterationsAreTold) {
+  Options options;
+  options.per_iteration = true;
+  options.skip_samples = 1;
+  Row row = sample_row();
+  row.out_of_place.iteration_us = {9, 2, 3};
+  row.out_of_place.skipped_iterations = 1;
+  row.out_of_place.statistics = iteration_statistics(std::vector<double>{2, 3});
+  row.in_place = row.out_of_place;
+  row.in_place->process_iteration_us = {{9, 1, 3}, {4, 2, 1}};
+  Result<JsonReport> report = JsonReport::create(path("out.json"));
+  ASSERT_TRUE(report.is_ok());
+  report->begin(options, {}, {}, 100, {});
+  ASSERT_TRUE(report->add(options, "x", row).is_ok());
+  const nlohmann::json json = load(path("out.json"));
+  EXPECT_EQ(json["config"]["per_iter_skip"], 1);
+  const nlohmann::json& alone = json["results"][0]["out_of_place_per_iter"];
+  EXPECT_EQ(alone["skipped_iterations"], 1);
+  EXPECT_EQ(alone["max_us"], 3);
+  EXPECT_FALSE(alone.contains("per_process_max_times_us"));
+  EXPECT_EQ(json["results"][0]["in_place_per_iter"]["per_process_max_times_us"][1][1], 2);
+}
+
 TEST_F(JsonTest, AnExistingFileIsNeverWrittenOver) {
   std::ofstream(path("out.json")) << "mine";
   std::ofstream(path("out.json.0")) << "mine too";

@@ -21,6 +21,18 @@ const char* device_environment(const char* name) {
   return std::strcmp(name, "NCCL_TESTS_DEVICE") == 0 ? "3" : nullptr;
 }
 
+const char* split_environment(const char* name) {
+  return std::strcmp(name, "NCCL_TESTS_SPLIT_MASK") == 0 ? "0x1" : nullptr;
+}
+
+const char* matrix_environment(const char* name) {
+  return std::strcmp(name, "NCCL_TESTS_ALLTOALLV_MATRIX_FILE") == 0 ? "traffic.txt" : nullptr;
+}
+
+const char* no_summary(const char* name) {
+  return std::strcmp(name, "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY") == 0 ? "0" : nullptr;
+}
+
 const char* wrong_device(const char* name) {
   return std::strcmp(name, "NCCL_TESTS_DEVICE") == 0 ? "-1" : nullptr;
 }
@@ -118,10 +130,10 @@ TEST(OptionsTest, ShortAndLongNamesAreRead) {
                            {"-T", "--timeout", "9"},
                            {"-J", "--output_file", "out.json"},
                            {"-S", "--report_timestamps", "1"},
-                           {"-M", "--memory_report", "1"},
+                           {"-M", "--memory", "1"},
                            {"-u", "--unalign", "3"},
                            {"-I", "--per_iter_timing", "1"},
-                           {"-K", "--skip_samples", "2"},
+                           {"-K", "--per_iter_skip", "2"},
                            {"-p", "--parallel_init", "1"},
                            {"-g", "--ngpus", "2"},
                            {"-G", "--cudagraph", "6"},
@@ -151,6 +163,24 @@ TEST(OptionsTest, PerIterationTimingNeedsNoNumber) {
   EXPECT_TRUE(parsed.options.per_iteration);
   EXPECT_EQ(parsed.options.iterations, 7);
   EXPECT_FALSE(parse({"-I", "2000x"}).run);
+}
+
+// Goal: what scripts for nccl-tests do: a flag twice, where the last one counts; no iterations.
+TEST(OptionsTest, TheLastOfEqualFlagsCounts) {
+  const ParsedOptions parsed =
+      parse({"-n", "5", "-b", "8", "-b", "1K", "-d",       "half", "-d", "float", "-I",       "-K", "3",
+             "-K", "2", "-c", "0", "-c", "1",  "--memory", "host", "-n", "9",     "--memory", "1"});
+  ASSERT_TRUE(parsed.run) << parsed.text;
+  EXPECT_EQ(parsed.options.iterations, 9);
+  EXPECT_EQ(parsed.options.min_bytes, 1024u);
+  EXPECT_THAT(parsed.options.types, testing::ElementsAre(TUTTI_FLOAT32));
+  EXPECT_EQ(parsed.options.skip_samples, 2);
+  EXPECT_EQ(parsed.options.checks, 1);
+  // --memory has two meanings; the words tell which.
+  EXPECT_EQ(parsed.options.memory, Memory::kHost);
+  EXPECT_TRUE(parsed.options.memory_report);
+  EXPECT_FALSE(parse({"-M", "1", "--memory", "0"}).options.memory_report);
+  EXPECT_EQ(parse({"-n", "0"}).options.iterations, 0);
 }
 
 TEST(OptionsTest, OwnFlagsAreRead) {
@@ -220,7 +250,7 @@ TEST(OptionsTest, WhatCannotBeDoneIsRefused) {
         Case{{"-t", "64", "-g", "65"}, "more than 4096 ranks"}, Case{{"-b", "9", "-e", "8"}, "9 > 8"},
         Case{{"-b", "x"}, "minbytes"}, Case{{"-o", "median"}, "median"}, Case{{"-d", "int7"}, "int7"},
         Case{{"-o", "band", "-d", "float"}, "not defined"}, Case{{"-r", "x"}, "invalid root"},
-        Case{{"-n", "0"}, "iters: Value 0 not in range 1 to 2147483647"},
+        Case{{"-n", "-1"}, "iters: Value -1 not in range 0 to 2147483647"},
         Case{{"-w", "-1"}, "warmup_iters: Value -1 not in range 0 to 2147483647"},
         Case{{"-a", "4"}, "average"}, Case{{"-b", "8", "-e", "16", "-i", "0"}, "step"},
         Case{{"-K", "20"}, "-K"}, Case{{"-b", "0", "-f", "2"}, "-f"}, Case{{"--nonsense"}, "nonsense"}}) {
@@ -282,6 +312,9 @@ TEST(OptionsTest, HelpNamesEveryFlagAndSucceeds) {
 TEST(OptionsTest, TheEnvironmentIsReadAndChecked) {
   EXPECT_EQ(parse({}, spread_environment).options.alltoallv_spread, 0.25);
   EXPECT_EQ(parse({}, device_environment).options.first_device, 3);
+  EXPECT_THAT(parse({}, split_environment).text, testing::HasSubstr("NCCL_TESTS_SPLIT_MASK is refused"));
+  EXPECT_EQ(parse({}, matrix_environment).options.traffic_file, "traffic.txt");
+  EXPECT_FALSE(parse({}, no_summary).options.traffic_summary);
   EXPECT_THAT(parse({}, wrong_device).text, testing::HasSubstr("NCCL_TESTS_DEVICE"));
   const ParsedOptions wrong = parse({}, wrong_environment);
   EXPECT_FALSE(wrong.run);

@@ -54,7 +54,7 @@ def check_methods_of_measuring():
     """Streams, barriers, groups, registration, misalignment, CPU time and cycles give right results"""
     for flags in (("--stream",), ("--stream", "-z", "2"), ("-z", "1"), ("-z", "3"), ("-m", "3"), ("-R", "1"),
                   ("-R", "2"), ("-u", "1"), ("-C", "1"), ("-N", "2"), ("-c", "2"), ("-w", "0"), ("--reproducible",),
-                  ("-a", "0"), ("-a", "2"), ("-a", "3"), ("-p", "1"), ("-M", "1")):
+                  ("-a", "0"), ("-a", "2"), ("-a", "3"), ("-p", "1"), ("-M", "1"), ("-n", "0")):
         done = run("all_reduce", *QUICK, "-b", "1K", "-e", "64K", "-f", "64", "-t", "2", *flags)
         expect_right("all_reduce", done.stdout, 4 if flags[0] == "-N" else 2)
 
@@ -74,7 +74,10 @@ def check_json():
         report = json.loads(pathlib.Path(path).read_text())
         assert report["version"] == 3, report
         assert [row["size"] for row in report["results"]] == [8, 64], report
-        assert len(report["results"][0]["out_of_place_per_iter"]["times_us"]) == 3, report
+        iterations = report["results"][0]["out_of_place_per_iter"]
+        processes = iterations["per_process_max_times_us"]
+        assert len(iterations["times_us"]) == 3 and [len(times) for times in processes] == [3, 3], report
+        assert [max(times) for times in zip(*processes)] == iterations["times_us"], report
         assert report["out_of_bounds"] == {"count": 0, "okay": "true"}, report
         assert len({device["pid"] for device in report["config"]["devices"]}) == 2, report
         # 5 + 2 x (4 + 4) columns, date, time, algorithm.
@@ -88,10 +91,38 @@ def check_mistakes():
         assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
     done = run("hypercube", "-m", "2", "-t", "2", status=2)
     assert "-m 2" in done.stderr, done.stderr
+    done = run("alltoallv", environment={"NCCL_TESTS_SPLIT": "MOD 2"}, status=2)
+    assert "NCCL_TESTS_SPLIT is refused" in done.stderr and done.stderr.count("\n") == 1, done.stderr
     done = run("all_reduce", environment={"RANK": "0", "WORLD_SIZE": "2"}, status=2)
     assert "TUTTI_ID_FILE" in done.stderr, done.stderr
     done = run("all_reduce", "--procs", "2", environment={"RANK": "0", "WORLD_SIZE": "2"}, status=2)
     assert "--procs 2 is refused" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def check_traffic_matrix():
+    """alltoallv_perf sends what a matrix says, and prints each rank's part"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "traffic.txt"
+        path.write_text("0 1000 64\n4096 16 0\n32 0 0\n1 2 3\n")
+        matrix = {"NCCL_TESTS_ALLTOALLV_MATRIX_FILE": str(path)}
+        done = run("alltoallv", *QUICK, "-b", "8K", "-e", "8K", "-t", "3", environment=matrix, status=2)
+        assert "row 4 has 3" not in done.stderr and "4 rows of 3 numbers" in done.stderr, done.stderr
+        path.write_text("0 1000 64\n4096 16 0\n32 0 0\n")
+        matrix |= {"NCCL_TESTS_ALLTOALLV_MATRIX_SCALE": "2", "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY": "1"}
+        for ranks in (("-t", "3"), ("--procs", "3")):
+            done = run("alltoallv", *QUICK, "-b", "9K", "-e", "9K", *ranks, "-d", "double", environment=matrix)
+            expect_right("alltoallv", done.stdout, 1)
+            # Rank 0 receives most: 2 x (4096 + 32).
+            assert rows(done.stdout)[0][:2] == ["8256", "0"], done.stdout
+            assert "mode=matrix nranks=3 matrix_dim=3 scale=2.000" in done.stdout, done.stdout
+            assert "rank=0 send_bytes=2128 recv_bytes=8256" in done.stdout, done.stdout
+        for flags, said in ((("-b", "8", "-e", "9K"), "-b and -e must be equal"), (("-b", "1K", "-e", "1K"), "8256 bytes"),
+                            (("-b", "9K", "-e", "9K", "-t", "4"), "describes 3 ranks")):
+            done = run("alltoallv", *QUICK, "-t", "3", *flags, environment=matrix, status=2)
+            assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    done = run("alltoallv", *QUICK, "-b", "4K", "-e", "4K", "-t", "2",
+               environment={"NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY": "1"})
+    assert "mode=generated nranks=2" in done.stdout, done.stdout
 
 
 def check_report_path():

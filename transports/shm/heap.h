@@ -17,7 +17,8 @@ namespace tutti {
 
 class SymmetricHeap {
  public:
-  /// Reserves address space. Pages are taken at the first touch.
+  /// Reserves address space. Pages are taken at the first touch. Errors: kSystemError, kOutOfMemory; the text
+  /// of a heap that is too large names TUTTI_HEAP_BYTES.
   static Result<SymmetricHeap*> create(size_t bytes);
 
   /// Zeroed, aligned to 4,096 bytes. Errors: kOutOfMemory, with the bytes asked for and free.
@@ -37,6 +38,7 @@ class SymmetricHeap {
   SymmetricHeap() = default;
 
   FileDescriptor file_;
+  bool is_limited_ = false;  ///< as in SparseFile
   Mapping mapping_;
   std::mutex mutex_;
   std::map<size_t, size_t> free_;  ///< offset -> bytes, no two adjacent

@@ -3,5 +3,6 @@
 #define TUTTI_TESTS_CUDA_RUNTIME_H_
 
 typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
 
 #endif /* TUTTI_TESTS_CUDA_RUNTIME_H_ */
