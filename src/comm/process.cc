@@ -25,10 +25,6 @@ namespace {
 // Where address space is short, the heap shrinks by this factor, down to this size.
 constexpr size_t kHeapShrink = 16;
 constexpr size_t kLeastHeapBytes = 64u << 20;
-// With a limit on address space (ulimit -v), the heap takes one part of what is left, because this process
-// also maps the heaps and the rings of its peers.
-constexpr size_t kHeapShare = 64;
-
 /// SIZE_MAX without a limit.
 size_t addresses_left() {
   rlimit limit{};
@@ -166,7 +162,8 @@ Status Process::prepare_ranks() {
   size_t heap_bytes = config_.heap_bytes;
   if (heap_bytes == 0) {
     heap_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    heap_bytes = std::min(heap_bytes, addresses_left() / kHeapShare);
+    heap_bytes = SymmetricHeap::default_bytes(heap_bytes, addresses_left(),
+                                              static_cast<size_t>(sysconf(_SC_NPROCESSORS_CONF)));
   }
   auto heap = SymmetricHeap::create(heap_bytes);
   // A lack of address space must not stop programs that never use the heap.

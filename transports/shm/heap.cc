@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 
@@ -22,6 +23,13 @@ Status name_setting(const Status& why) {
 }
 
 }  // namespace
+
+size_t SymmetricHeap::default_bytes(size_t physical, size_t addresses, size_t cores) {
+  // Half of what a process has with page tables of four levels.
+  constexpr size_t kAddresses = size_t{1} << 46;
+  constexpr size_t kFewestHeaps = 64;
+  return std::min(physical, std::min(addresses, kAddresses) / std::max(kFewestHeaps, 2 * cores));
+}
 
 Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
   bytes = round_up(bytes, kHugeBytes);

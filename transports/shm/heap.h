@@ -21,6 +21,10 @@ class SymmetricHeap {
   /// of a heap that is too large names TUTTI_HEAP_BYTES.
   static Result<SymmetricHeap*> create(size_t bytes);
 
+  /// As long as the physical memory, but short enough that a process can map the heaps of two ranks for each
+  /// core, of 64 at least. `addresses`: bytes of address space that are left, SIZE_MAX without a limit.
+  static size_t default_bytes(size_t physical, size_t addresses, size_t cores);
+
   /// Zeroed, aligned to 4,096 bytes. Errors: kOutOfMemory, with the bytes asked for and free.
   Result<void*> allocate(size_t bytes);
   /// Errors: kInvalidArgument if `pointer` is not the start of a live allocation.
