@@ -328,7 +328,8 @@ TUTTI_API tutti_result_t tutti_comm_grow(tutti_comm_t* comm, int rank_count, con
  * mem_alloc, set_timeout and op_create fail with TUTTI_INVALID_USAGE. Still legal are rank, count, explain,
  * async_error, deregister, op_destroy, destroy and abort. Returns the first error of this rank's operations
  * on streams, also if a stream has already reported the error; the communicator is finalized all the same.
- * Errors of blocking calls were returned by these calls. */
+ * Errors of blocking calls were returned by these calls. TUTTI_MISMATCH: a peer has sent a message that no
+ * call has received, or peers have made other collectives. */
 TUTTI_API tutti_result_t tutti_comm_finalize(tutti_comm_t* comm) TUTTI_NOEXCEPT;
 /* Finalizes if needed, then frees. If the call finalizes, the call returns finalize's error. The handle is
  * dead even when the call fails. Not collective: peers need not call at the same time. NULL is accepted. */

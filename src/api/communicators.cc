@@ -27,12 +27,14 @@ UniqueId id_of(const tutti_unique_id_t& id) {
 
 /// Calls that queued operations on streams have already returned. So this call reports their failures.
 Status finalize_comm(tutti_comm* handle) {
+  if (handle->state.load(std::memory_order_acquire) == tutti_comm::State::kFinalized) return Status::ok();
   wait_for_queue(handle);
   Status failure;
   if (handle->progress != nullptr) failure = handle->progress->take_failure();
   if (handle->comm != nullptr) {
-    handle->comm->leave();
+    const Status left = handle->comm->leave();
     if (failure.is_ok()) failure = handle->comm->stream_failure();
+    if (failure.is_ok()) failure = left;
   }
   handle->state.store(tutti_comm::State::kFinalized, std::memory_order_release);
   return failure;
@@ -105,7 +107,7 @@ Status abort_comm(tutti_comm* handle) {
   wait_until_left(handle);
   if (handle->comm != nullptr) {
     wait_for_queue(handle);
-    handle->comm->leave();
+    static_cast<void>(handle->comm->leave());
   }
   recycle_handle(handle);
   return Status::ok();

@@ -461,6 +461,7 @@ void CommunicatorBuilder::choose_waiting(uint32_t ranks_here) {
   };
   wait_mode_ = mode_of(1);
   striped_wait_mode_ = mode_of(options_.threads);
+  longest_sleep_ns_ = Waiter::longest_sleep_ns(ranks_here, own_cores_);
 }
 
 Status CommunicatorBuilder::open_control_plane() {

@@ -86,6 +86,7 @@ class CommunicatorBuilder {
   uint32_t own_cores_ = 1;  ///< of this machine
   WaitMode wait_mode_ = WaitMode::kYield;
   WaitMode striped_wait_mode_ = WaitMode::kYield;
+  uint64_t longest_sleep_ns_ = Waiter::kLongestSleepNs;
   std::shared_ptr<Segment> segment_;
   std::vector<PeerSegment> memory_;
   std::vector<ControlPlane::Peer> control_peers_;
