@@ -27,6 +27,7 @@ struct SendLink {
   uint64_t next = 0;
   uint64_t limit = 0;           ///< messages below this number have a slot
   uint64_t last_reference = 0;  ///< messages below this number carry references that the readers must return
+  uint64_t history = 0;         ///< of the sends on this link (core/hash.h)
 
   static SendLink at(std::byte* ring, const RingShape& shape) {
     SendLink link;
@@ -74,18 +75,18 @@ struct SendLink {
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const { return bytes <= kInlineBytes ? cell().payload : slot(); }
 
-  void commit(uint16_t signature, uint64_t bytes) {
+  void commit(uint32_t signature, uint64_t bytes) {
     const Carriage carriage = bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot;
     publish(flag::make(next, signature, bytes), carriage);
   }
   /// `carriage`: kReference or kPull.
-  void commit_reference(uint16_t signature, uint64_t bytes, const void* address, Carriage carriage) {
+  void commit_reference(uint32_t signature, uint64_t bytes, const void* address, Carriage carriage) {
     std::memcpy(cell().payload, &address, sizeof(address));
     publish(flag::make(next, signature, bytes), carriage);
     last_reference = next;
   }
   /// For a payload that is already in every reader's buffer.
-  void commit_direct_write(uint16_t signature, uint64_t bytes) {
+  void commit_direct_write(uint32_t signature, uint64_t bytes) {
     const uint64_t nowhere = kWrittenDirectly;
     std::memcpy(cell().payload, &nowhere, sizeof(nowhere));
     publish(flag::make(next, signature, bytes), Carriage::kReference);
@@ -145,6 +146,7 @@ struct RecvLink {
   uint64_t pulled_end = 0;            ///< messages below this number have been pulled
   PostedReceive* offer = nullptr;     ///< null: the transport fills no posted receives
   uint64_t next = 0;
+  uint64_t history = 0;  ///< of the receives on this link
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {
     RecvLink link;
@@ -159,6 +161,9 @@ struct RecvLink {
 
   const Cell& cell(uint64_t ahead = 0) const { return cells[(next + ahead) & slot_mask]; }
   uint64_t word(uint64_t ahead = 0) const { return load_shared(cell(ahead).word, std::memory_order_acquire); }
+
+  /// Whether the next message has come, of whatever call.
+  bool has_arrived() const { return (word() & flag::kNumberMask) == ((next + 1) & flag::kNumberMask); }
 
   /// The address in a kReference or kPull message that has arrived.
   uint64_t address(uint64_t ahead = 0) const {

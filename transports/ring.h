@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/hash.h"
+
 namespace tutti {
 
 inline constexpr size_t kLineBytes = 64;
@@ -59,22 +61,26 @@ struct alignas(kLineBytes) ExposedBuffer {
 };
 static_assert(sizeof(ExposedBuffer) == kLineBytes);
 
-/// The flag word: number (24 bits) | signature (16) | bytes (22) | carriage (2).
+/// The flag word: number (12 bits) | signature (28) | bytes (22) | carriage (2). A cell holds the message of
+/// this round of the ring or of the round before. So the number needs few bits, and the signature gets the
+/// rest.
 namespace flag {
-inline constexpr uint64_t kNumberMask = (1ull << 24) - 1;
+inline constexpr uint32_t kNumberBits = 40 - kSignatureBits;
+inline constexpr uint64_t kNumberMask = (1ull << kNumberBits) - 1;
+inline constexpr uint32_t kMostSlots = 1u << (kNumberBits - 1);
 inline constexpr uint64_t kCarriageShift = 62;
 inline constexpr uint64_t kAgreedMask = (1ull << kCarriageShift) - 1;
 inline constexpr uint64_t kMaxBytes = (1ull << 22) - 1;
 
 /// `number` counts the link's messages from 0. A fresh cell (word 0) matches no number.
-constexpr uint64_t make(uint64_t number, uint16_t signature, uint64_t bytes) {
-  return ((number + 1) & kNumberMask) | (static_cast<uint64_t>(signature) << 24) | (bytes << 40);
+constexpr uint64_t make(uint64_t number, uint32_t signature, uint64_t bytes) {
+  return ((number + 1) & kNumberMask) | (static_cast<uint64_t>(signature) << kNumberBits) | (bytes << 40);
 }
 constexpr Carriage carriage(uint64_t word) {
   return static_cast<Carriage>(word >> kCarriageShift);
 }
-constexpr uint16_t signature(uint64_t word) {
-  return static_cast<uint16_t>(word >> 24);
+constexpr uint32_t signature(uint64_t word) {
+  return static_cast<uint32_t>(word >> kNumberBits) & ((1u << kSignatureBits) - 1);
 }
 constexpr uint64_t bytes(uint64_t word) {
   return (word >> 40) & kMaxBytes;

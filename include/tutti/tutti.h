@@ -76,6 +76,8 @@ TUTTI_API tutti_result_t tutti_get_version(int* version) TUTTI_NOEXCEPT;
 
 /* ---- types and operators ------------------------------------------------------------------- */
 
+/* Floats of 8 and 16 bits: a rank reduces all operands that it has at once in float32 and rounds the result.
+ * A partial result that goes on to another rank (rings, trees) is rounded to the type at each hop. */
 typedef enum tutti_type_t TUTTI_ANY_INT {
   TUTTI_INT8 = 0,
   TUTTI_UINT8 = 1,
@@ -83,12 +85,12 @@ typedef enum tutti_type_t TUTTI_ANY_INT {
   TUTTI_UINT32 = 3,
   TUTTI_INT64 = 4,
   TUTTI_UINT64 = 5,
-  TUTTI_FLOAT16 = 6, /* IEEE binary16; sums accumulate in float32 */
+  TUTTI_FLOAT16 = 6, /* IEEE binary16; see above */
   TUTTI_FLOAT32 = 7,
   TUTTI_FLOAT64 = 8,
-  TUTTI_BFLOAT16 = 9,     /* sums accumulate in float32 */
-  TUTTI_FLOAT8_E4M3 = 10, /* OCP E4M3 (no infinity; overflow becomes NaN); float32 accumulation */
-  TUTTI_FLOAT8_E5M2 = 11, /* OCP E5M2; float32 accumulation */
+  TUTTI_BFLOAT16 = 9,     /* see above */
+  TUTTI_FLOAT8_E4M3 = 10, /* OCP E4M3 (no infinity; overflow becomes NaN); see above */
+  TUTTI_FLOAT8_E5M2 = 11, /* OCP E5M2; see above */
   TUTTI_INT16 = 12,
   TUTTI_UINT16 = 13,
   TUTTI_BOOL = 14, /* one byte, 0 or 1; sum and max mean or, prod and min mean and */
@@ -100,7 +102,9 @@ typedef enum tutti_op_t TUTTI_ANY_INT {
   TUTTI_PROD = 1,
   TUTTI_MAX = 2, /* a NaN among the operands gives NaN */
   TUTTI_MIN = 3,
-  TUTTI_AVG = 4,  /* sum, then divided by the rank count; integers truncate toward zero; not bool */
+  /* sum, then divided by the rank count. Integers: the sum wraps like TUTTI_SUM before it is divided (int8:
+   * three ranks with 100 get 14); the quotient truncates toward zero. Not bool. */
+  TUTTI_AVG = 4,
   TUTTI_BAND = 5, /* bitwise operators: integers only */
   TUTTI_BOR = 6,
   TUTTI_BXOR = 7,
@@ -324,7 +328,8 @@ TUTTI_API tutti_result_t tutti_comm_grow(tutti_comm_t* comm, int rank_count, con
  * mem_alloc, set_timeout and op_create fail with TUTTI_INVALID_USAGE. Still legal are rank, count, explain,
  * async_error, deregister, op_destroy, destroy and abort. Returns the first error of this rank's operations
  * on streams, also if a stream has already reported the error; the communicator is finalized all the same.
- * Errors of blocking calls were returned by these calls. */
+ * Errors of blocking calls were returned by these calls. TUTTI_MISMATCH: a peer has sent a message that no
+ * call has received, or peers have made other collectives. */
 TUTTI_API tutti_result_t tutti_comm_finalize(tutti_comm_t* comm) TUTTI_NOEXCEPT;
 /* Finalizes if needed, then frees. If the call finalizes, the call returns finalize's error. The handle is
  * dead even when the call fails. Not collective: peers need not call at the same time. NULL is accepted. */

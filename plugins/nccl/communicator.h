@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -73,7 +74,7 @@ struct ncclComm {
   std::map<int, tutti::nccl::UserOp> ops;
   std::map<ncclWindow_t, void*> windows;  ///< the first byte of each window
   /// The handles that ncclCommRegister has returned.
-  std::map<void*, std::unique_ptr<char>> registrations;
+  std::set<void*> registrations;
 
   bool on_device() const { return device != tutti::nccl::kHostMemory; }
   /// The stream for operations. On a device it is the stream that the call names.

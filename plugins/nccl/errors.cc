@@ -1,5 +1,6 @@
 #include "plugins/nccl/errors.h"
 
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/file_descriptor.h"
 #include "core/kept_by_thread.h"
 
 namespace tutti::nccl {
@@ -96,7 +98,9 @@ std::string log_path(const std::string& pattern) {
 std::FILE* log_stream() {
   static std::FILE* stream = [] {
     const std::string& pattern = settings().log_file;
-    std::FILE* file = pattern.empty() ? nullptr : std::fopen(log_path(pattern).c_str(), "we");
+    constexpr int kHow = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+    const int fd = pattern.empty() ? -1 : above_standard_streams(open(log_path(pattern).c_str(), kHow, 0666));
+    std::FILE* file = fd < 0 ? nullptr : fdopen(fd, "w");
     return file != nullptr ? file : stdout;
   }();
   return stream;

@@ -1,9 +1,9 @@
 // Exported calls about memory: allocation, registration, windows, one-sided operations. A window is
 // registered memory of tutti.
 #include <cstdint>
-#include <memory>
 #include <mutex>
 
+#include "api/handle_pool.h"
 #include "plugins/nccl/group.h"
 
 using namespace tutti;        // NOLINT: this file is the border between NCCL's names and ours
@@ -64,10 +64,9 @@ Status register_buffer(ncclComm_t comm, const void* buffer, size_t bytes, void**
     return {Code::kInvalidArgument,
             format("argument size is %zu: a buffer at %p cannot be so long", bytes, buffer)};
   }
-  auto registration = std::make_unique<char>();
-  *handle = registration.get();
+  *handle = new_name<void>();
   const std::scoped_lock lock(comm->mutex);
-  comm->registrations.emplace(*handle, std::move(registration));
+  comm->registrations.insert(*handle);
   return Status::ok();
 }
 

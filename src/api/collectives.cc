@@ -331,7 +331,7 @@ Status point_to_point(void* buffer, size_t count, tutti_type_t type, int peer, i
       .bytes = count * type_bytes(data_type),
       .peer = static_cast<uint32_t>(peer),
       .sending = sending,
-      .signature = message_signature(data_type, static_cast<uint16_t>(tag), count * type_bytes(data_type)),
+      .seed = message_seed(data_type, static_cast<uint16_t>(tag), count * type_bytes(data_type)),
       .shared = false,
       .type = data_type,
       .tag = static_cast<uint16_t>(tag)};

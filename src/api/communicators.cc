@@ -10,6 +10,7 @@
 #include "api/create.h"
 #include "api/group.h"
 #include "api/handle.h"
+#include "api/handle_pool.h"
 #include "api/issue.h"
 #include "api/work.h"
 #include "core/thread.h"
@@ -26,12 +27,14 @@ UniqueId id_of(const tutti_unique_id_t& id) {
 
 /// Calls that queued operations on streams have already returned. So this call reports their failures.
 Status finalize_comm(tutti_comm* handle) {
+  if (handle->state.load(std::memory_order_acquire) == tutti_comm::State::kFinalized) return Status::ok();
   wait_for_queue(handle);
   Status failure;
   if (handle->progress != nullptr) failure = handle->progress->take_failure();
   if (handle->comm != nullptr) {
-    handle->comm->leave();
+    const Status left = handle->comm->leave();
     if (failure.is_ok()) failure = handle->comm->stream_failure();
+    if (failure.is_ok()) failure = left;
   }
   handle->state.store(tutti_comm::State::kFinalized, std::memory_order_release);
   return failure;
@@ -50,7 +53,7 @@ Status create_ranks(tutti_comm** comms, int rank_count, Process& process, const 
       results[i] = contained([&] { return create_comm(&comms[i], rank_count, id, rank, config); });
     };
     started = contained([&] { return start_thread(threads[i], "the thread that creates a rank", create); });
-    if (!started && rank > 0) decline(process, id, rank_count, rank, started);
+    if (!started && rank > 0) decline(&process, id, rank_count, rank, started);
   }
   for (std::thread& thread : threads) {
     if (thread.joinable()) thread.join();
@@ -104,7 +107,7 @@ Status abort_comm(tutti_comm* handle) {
   wait_until_left(handle);
   if (handle->comm != nullptr) {
     wait_for_queue(handle);
-    handle->comm->leave();
+    static_cast<void>(handle->comm->leave());
   }
   recycle_handle(handle);
   return Status::ok();
@@ -149,14 +152,13 @@ Status register_memory(tutti_comm* handle, void* buffer, size_t bytes, tutti_reg
   if (in_group()) return {Code::kInvalidUsage, "tutti_memory_register cannot be called inside a group"};
   handle->repeat.valid = false;
   // Everything that can fail happens before the ranks agree.
-  auto made = std::make_unique<tutti_registered_memory>();
-  tutti_registered_memory* const fresh = made.get();
+  auto* const fresh = new_name<tutti_registered_memory>();
   decltype(handle->registrations) registered;
-  registered.emplace(fresh, std::move(made));
+  uint32_t& own_number = registered[fresh];
   auto number = take_turn(handle).register_memory(buffer, bytes);
   TUTTI_TRY(number.status());
   if (*number == 0) return Status::ok();
-  fresh->number = *number;
+  own_number = *number;
   handle->registrations.merge(registered);
   memory = fresh;
   return Status::ok();
@@ -168,7 +170,7 @@ Status deregister_memory(tutti_comm* handle, tutti_registered_memory* memory) {
   if (found == handle->registrations.end())
     return {Code::kInvalidArgument, "argument memory is not registered memory of this communicator"};
   if (in_group()) return {Code::kInvalidUsage, "tutti_memory_deregister cannot be called inside a group"};
-  const uint32_t number = memory->number;
+  const uint32_t number = found->second;
   handle->registrations.erase(found);
   handle->repeat.valid = false;
   return take_turn(handle).deregister_memory(number, check_ready(handle).is_ok());

@@ -11,9 +11,9 @@
 
 namespace tutti {
 
-void decline(Process& process, const UniqueId& id, int rank_count, int rank, const Status& why) {
+void decline(Process* process, const UniqueId& id, int rank_count, int rank, const Status& why) {
   if (rank_count == 1) return;
-  const Config& config = process.config();
+  const Config config = process != nullptr ? process->config() : read_bootstrap_config(process_environment());
   const BootstrapOptions options{.id = id,
                                  .rank_count = static_cast<uint32_t>(rank_count),
                                  .rank = static_cast<uint32_t>(rank),
@@ -21,7 +21,7 @@ void decline(Process& process, const UniqueId& id, int rank_count, int rank, con
   const Status told(why.code(),
                     format("rank %d cannot take part: %s", rank, std::string(why.text()).c_str()));
   Bootstrap::decline(options, config, told);
-  process.bootstrap_servers().stay(options, told);
+  if (process != nullptr) process->bootstrap_servers().stay(options, told);
 }
 
 Result<Process*> bootstrap_process() {
@@ -120,9 +120,10 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
   }
   TUTTI_TRY(check_unique_id(id));
   const auto bootstrap = bootstrap_process();
+  if (!bootstrap) decline(nullptr, id, rank_count, rank, bootstrap.status());
   TUTTI_TRY(bootstrap.status());
   const auto process = Process::instance();
-  if (!process) decline(**bootstrap, id, rank_count, rank, process.status());
+  if (!process) decline(*bootstrap, id, rank_count, rank, process.status());
   TUTTI_TRY(process.status());
   CommOptions options;
   bool nonblocking = false;
@@ -136,7 +137,7 @@ Status create_comm(tutti_comm_t** result, int rank_count, const UniqueId& id, in
         });
     if (!started) {
       recycle_handle(handle);
-      decline(**process, id, rank_count, rank, started);
+      decline(*process, id, rank_count, rank, started);
       return started;
     }
     *result = handle;

@@ -29,8 +29,8 @@ tutti_config_t inherited_config(const Communicator& comm);
 Status aborted_meanwhile();
 
 /// Tells the other ranks that this rank cannot take part, so that they do not wait for it. Blocks for a few
-/// seconds at most.
-void decline(Process& process, const UniqueId& id, int rank_count, int rank, const Status& why);
+/// seconds at most. `process`: null if the process itself lacks something.
+void decline(Process* process, const UniqueId& id, int rank_count, int rank, const Status& why);
 
 /// Creates the communicator behind `handle` and sets its state. Blocks until done or until `stop` ends it.
 Status create_into(tutti_comm* handle, Process& process, const UniqueId& id, int rank_count, int rank,

@@ -173,7 +173,7 @@ class StreamCalls {
 Status check_self_messages(const MessageCall& call, uint32_t rank) {
   for (const auto& [send, receive] : self_pairs(call.messages, rank)) {
     const bool match = send != nullptr && receive != nullptr && send->bytes == receive->bytes &&
-                       send->signature == receive->signature;
+                       send->type == receive->type && send->tag == receive->tag;
     if (match) continue;
     const auto described = [](const Message* message) {
       return message == nullptr ? std::string("none") : describe_message(*message);

@@ -15,11 +15,6 @@
 #include "core/result.h"
 #include "tutti/tutti.h"
 
-/// A caller's handle of registered memory.
-struct tutti_registered_memory {
-  uint32_t number = 0;  ///< unique in its communicator
-};
-
 struct tutti_comm {
   static constexpr uint64_t kLive = 0x7475747469636f6d;
 
@@ -59,7 +54,8 @@ struct tutti_comm {
   };
   std::map<int, Premul> premul_ops;
   int next_premul_op = TUTTI_OP_COUNT;
-  std::map<tutti_registered_memory*, std::unique_ptr<tutti_registered_memory>> registrations;
+  /// By the caller's handle: the number of the registration in this communicator.
+  std::map<tutti_registered_memory*, uint32_t> registrations;
 };
 
 struct tutti_host_stream {

@@ -56,10 +56,7 @@ void abandon_handle(tutti_comm* handle) {
                                   comm->rank())});
       return Status::ok();
     }));
-    static_cast<void>(contained([&]() -> Status {
-      comm->leave();
-      return Status::ok();
-    }));
+    static_cast<void>(contained([&] { return comm->leave(); }));
   }
   recycle_handle(handle);
 }

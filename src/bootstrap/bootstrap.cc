@@ -36,14 +36,6 @@ Result<Bootstrap> Bootstrap::join(const BootstrapOptions& options, const Config&
   return bootstrap;
 }
 
-void Bootstrap::decline(const BootstrapOptions& options, const Config& config, const Status& why) {
-  constexpr uint64_t kJoinMs = 5000;
-  BootstrapOptions brief = options;
-  brief.deadline_ns = std::min(options.deadline_ns, deadline_after_ms(kJoinMs));
-  auto bootstrap = join(brief, config);
-  if (bootstrap) bootstrap->fail(why);
-}
-
 Status Bootstrap::join_locally(uint64_t connect_deadline_ns) {
   return join_by([&](uint64_t deadline_ns, BootstrapStop* stop) -> Result<BootstrapAddress> {
     const auto check = [stop] {

@@ -55,8 +55,8 @@ class Bootstrap {
   /// the id); kTimeout (the queue of the id's Unix socket stays full).
   static Result<Bootstrap> join(const BootstrapOptions& options, const Config& config);
 
-  /// For a rank that cannot take part: joins only to tell all ranks `why`, late ones too. Blocks for some
-  /// seconds at most.
+  /// For a rank that cannot take part: tells all ranks `why`, late ones too. Needs one descriptor. Blocks for
+  /// some seconds at most.
   static void decline(const BootstrapOptions& options, const Config& config, const Status& why);
 
   /// All ranks' announcements, by rank. `announce` makes this rank's: once, or twice if the ranks turn out to

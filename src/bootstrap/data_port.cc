@@ -35,6 +35,9 @@ Result<std::unique_ptr<DataPort>> DataPort::open(uint32_t rank, const Credential
   acceptor.on_peer = [raw](const Claim& claim, FileDescriptor socket) {
     raw->arrived_[{claim.from, claim.channel}] = std::move(socket);
   };
+  acceptor.on_starved = [raw](const Status& why) {
+    if (raw->failure_) raw->failure_ = why;
+  };
   auto opened = Acceptor::open(*port->loop_, std::move(listener->socket), std::move(acceptor));
   TUTTI_TRY(opened.status());
   port->acceptor_ = std::move(*opened);

@@ -81,6 +81,10 @@ Status BootstrapNode::listen() {
   acceptor.on_peer = [this](const Claim& claim, FileDescriptor socket) {
     link_child(claim, std::move(socket));
   };
+  acceptor.on_starved = [this](const Status& why) {
+    report(
+        {why.code(), format("rank %u cannot take part: %s", options_.rank, std::string(why.text()).c_str())});
+  };
   auto opened = Acceptor::open(loop_, std::move(listener->socket), std::move(acceptor));
   TUTTI_TRY(opened.status());
   acceptor_ = std::move(*opened);
@@ -188,6 +192,8 @@ void BootstrapNode::dial_parent(uint32_t parent, const std::vector<std::byte>& p
         unpack_endpoints(std::span<const std::byte, kPackedEndpointsBytes>(packed.data(), packed.size()));
   }
   if (!endpoints) return report(endpoints.status());
+  // The parent has declined: its reason follows.
+  if (endpoints->empty()) return;
   const auto own = list_interface_addresses();
   ConnectorOptions dial;
   dial.who =

@@ -1,6 +1,7 @@
 #include "bootstrap/rendezvous.h"
 
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +14,8 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kPauseNs = 10'000'000;
+// How long a lack of descriptors may last, since the application may close some.
+constexpr uint64_t kStarvedNs = 1'000'000'000;
 
 }  // namespace
 
@@ -47,6 +50,7 @@ Status Rendezvous::listen_to_network(RendezvousOptions& options) {
   acceptor.on_peer = [this](const Claim& claim, FileDescriptor socket) {
     admit(claim.from, false, std::move(socket));
   };
+  acceptor.on_starved = [this](const Status& why) { starve(why); };
   acceptor.on_stranger = std::move(options.on_stranger);
   acceptor.pending_max = options.pending_max;
   acceptor.proof_timeout_ms = options.proof_timeout_ms;
@@ -60,17 +64,28 @@ void Rendezvous::accept_local() {
   for (;;) {
     FileDescriptor socket = local_accept(local_);
     if (socket.is_open()) {
+      starved_ns_ = 0;
       constexpr uint32_t kNotKnownYet = UINT32_MAX;
       admit(kNotKnownYet, true, std::move(socket));
       continue;
     }
-    if (errno == EAGAIN) return;
+    const int error_number = errno;
+    if (error_number == EAGAIN) return;
     // Without descriptors the listener would stay ready forever.
+    const uint64_t now = loop_.now();
+    if (starved_ns_ == 0) starved_ns_ = now;
     loop_.cancel(resume_);
     loop_.change(local_.get(), 0);
-    resume_ = loop_.call_at(loop_.now() + kPauseNs, [this] { loop_.change(local_.get(), EPOLLIN); });
+    resume_ = loop_.call_at(now + kPauseNs, [this] { loop_.change(local_.get(), EPOLLIN); });
+    if (now - starved_ns_ >= kStarvedNs)
+      starve(system_error("accepting connections of other ranks", error_number));
     return;
   }
+}
+
+void Rendezvous::starve(const Status& why) {
+  fail(why.code(), format("process %d, which made the unique id, cannot serve it: %s", getpid(),
+                          std::string(why.text()).c_str()));
 }
 
 /// Blobs come only over the Unix socket, from the same user.
@@ -114,8 +129,10 @@ void Rendezvous::join(uint64_t number, const Frame& frame) {
     // The user has been checked. The key shows that the rank means this bootstrap.
     if (!equal_secrets(frame.body, credentials_.key)) {
       visitor.is_refused = true;
-      return tell(visitor, Code::kInvalidArgument,
-                  "argument id has another key than the unique id that was made: it was damaged in transit");
+      tell(visitor, Code::kInvalidArgument,
+           "argument id has another key than the unique id that was made: it was damaged in transit");
+      damaged_.insert(frame.header.first);
+      return give_up_damaged();
     }
     visitor.rank = frame.header.first;
   } else if (shape_ == BootstrapShape::kStar && exchange_ > 0) {
@@ -128,10 +145,24 @@ void Rendezvous::join(uint64_t number, const Frame& frame) {
   if (const Status why = objection(visitor, frame); !why) return fail(why.code(), std::string(why.text()));
   joined_[visitor.rank] = true;
   visitor_of_rank_[visitor.rank] = number;
+  damaged_.erase(visitor.rank);
+  give_up_damaged();
+  if (!failure_) return;
   if (!visitor.is_local) turn_to_tree();
   if (shape_ == BootstrapShape::kStar) return;
   if (visitor.is_local) return send(visitor, {.kind = FrameKind::kTree});
   join(visitor, frame);
+}
+
+/// Over the Unix socket only processes of this user come, which could end the ranks anyway. So one of them
+/// may end the bootstrap without the key. Over the network nobody may: a stranger could end the job.
+void Rendezvous::give_up_damaged() {
+  if (damaged_.empty() || *damaged_.begin() >= rank_count_) return;
+  const uint32_t rank = *damaged_.begin();
+  joins_.gone(rank);
+  fail(Code::kInvalidArgument,
+       format("rank %u has another key than the unique id that was made: its id was damaged in transit",
+              rank));
 }
 
 Status Rendezvous::objection(Visitor& visitor, const Frame& frame) {
@@ -241,8 +272,12 @@ void Rendezvous::answer_absent(Visitor& visitor, uint32_t exchange) {
   const std::string missing =
       list_ranks([&](uint32_t rank) { return is_star ? !joined_[rank] : endpoints_[rank] == nullptr; });
   if (!missing.empty()) {
-    return fail(Code::kTimeout,
-                late + format("of %u ranks, these have not joined: %s", rank_count_, missing.c_str()));
+    std::string text = late + format("of %u ranks, these have not joined: %s", rank_count_, missing.c_str());
+    if (acceptor_ != nullptr && !acceptor_->last_without_key().empty()) {
+      text += "; a connection from " + acceptor_->last_without_key() +
+              " did not know the key: does a rank there have another unique id or TUTTI_KEY?";
+    }
+    return fail(Code::kTimeout, text);
   }
   const std::string silent = list_ranks([&](uint32_t rank) {
     const auto found = visitor_of_rank_.find(rank);

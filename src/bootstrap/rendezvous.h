@@ -112,11 +112,14 @@ class Rendezvous {
   Status listen_locally(FileDescriptor listener);
   Status listen_to_network(RendezvousOptions& options);
   void accept_local();
+  /// This process has no descriptors for other ranks.
+  void starve(const Status& why);
   void admit(uint32_t rank, bool is_local, FileDescriptor socket);
   void handle(uint64_t number, Frame frame);
   void join(uint64_t number, const Frame& frame);
   /// Why a proved rank cannot take part, or ok.
   Status objection(Visitor& visitor, const Frame& frame);
+  void give_up_damaged();
   void turn_to_tree();
   void join(Visitor& visitor, const Frame& frame);
   void introduce(uint32_t rank);
@@ -139,11 +142,14 @@ class Rendezvous {
   FileDescriptor local_;
   ForkGuard local_guard_;
   EventLoop::Timer resume_;  ///< when accepting on `local_` resumes
+  uint64_t starved_ns_ = 0;  ///< since when `local_` finds no descriptor; 0: it finds some
   BootstrapShape shape_ = BootstrapShape::kTree;
   uint32_t rank_count_ = 0;               ///< 0 until the first rank has joined
   std::map<uint64_t, Visitor> visitors_;  ///< in order of arrival
   uint64_t arrivals_ = 0;
-  std::vector<bool> joined_;                      ///< by rank
+  std::vector<bool> joined_;  ///< by rank
+  std::set<uint32_t>
+      damaged_;  ///< ranks that have shown a wrong key over the Unix socket, and have not joined
   std::map<uint32_t, uint64_t> visitor_of_rank_;  ///< of joined ranks that are still connected
   std::vector<FrameSocket::Body> endpoints_;      ///< in a tree, by rank; null: not yet there
   uint32_t exchange_ = 0;                         ///< in a star: number of the current exchange

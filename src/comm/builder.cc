@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -95,7 +96,18 @@ Result<FileDescriptor> duplicate_file(int fd) {
   if (fd < 0) return FileDescriptor();
   FileDescriptor copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (copy.is_open()) return copy;
-  return Status(Code::kSystemError, format("fcntl(F_DUPFD_CLOEXEC): %s", std::strerror(errno)));
+  return system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
+}
+
+/// Whether a rank lacks something of its process or host: descriptors, memory, a system call.
+bool is_own_lack(const Status& why) {
+  return why.code() == Code::kSystemError || why.code() == Code::kOutOfMemory;
+}
+
+/// The failure with the number of the rank that lacks something, for the other ranks.
+Status own_lack(uint32_t rank, const Status& why) {
+  if (!is_own_lack(why) || why.text().starts_with("rank ")) return why;
+  return {why.code(), format("rank %u cannot take part: %s", rank, std::string(why.text()).c_str())};
 }
 
 /// Touches cells and credits, so that the first call is not slow.
@@ -153,14 +165,24 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Process& process, con
 }
 
 Status CommunicatorBuilder::build(const BootstrapOptions& options) {
-  auto bootstrap = Bootstrap::join(options, process_.config());
-  TUTTI_TRY(bootstrap.status());
+  std::optional<Bootstrap> bootstrap;
+  const Status joined = contained([&]() -> Status {
+    auto made = Bootstrap::join(options, process_.config());
+    TUTTI_TRY(made.status());
+    bootstrap.emplace(std::move(*made));
+    return Status::ok();
+  });
+  if (!joined) {
+    const Status told = own_lack(rank_, joined);
+    if (is_own_lack(joined)) Bootstrap::decline(options, process_.config(), told);
+    return told;
+  }
   const Status failed = contained([&] { return run_phases(*bootstrap); });
   if (failed) return failed;
   // The first failure counts, not one of its consequences.
   Status cause = failed;
   static_cast<void>(contained([&]() -> Status {
-    cause = bootstrap->find_cause(failed);
+    cause = own_lack(rank_, bootstrap->find_cause(failed));
     bootstrap->fail(cause);
     return Status::ok();
   }));
@@ -350,7 +372,7 @@ Status CommunicatorBuilder::reach_peers(Bootstrap& bootstrap, const std::vector<
     }
     auto files = fetch_from(bootstrap, peer, facts[peer]);
     TUTTI_TRY(files.status());
-    TUTTI_TRY(map_peer(facts[peer], *files, memory_[peer]));
+    TUTTI_TRY(map_peer(peer, facts[peer], *files, memory_[peer]));
     if (seen.insert(facts[peer].process).second) kept[peer].life = std::move((*files)[kLifeFile]);
     if (facts[peer].device.has_file != 0) kept[peer].device = std::move((*files)[kDeviceFile]);
     if (peer == 0 && facts[peer].device.multicasts != 0)
@@ -383,12 +405,19 @@ Result<std::vector<FileDescriptor>> CommunicatorBuilder::fetch_from(Bootstrap& b
 }
 
 /// A peer in another process of this host.
-Status CommunicatorBuilder::map_peer(const RankFacts& theirs, const std::vector<FileDescriptor>& files,
-                                     PeerSegment& result) {
+Status CommunicatorBuilder::map_peer(uint32_t peer, const RankFacts& theirs,
+                                     const std::vector<FileDescriptor>& files, PeerSegment& result) {
+  const auto cannot_map = [&](const Status& why) {
+    return Status(
+        why.code(),
+        format("mapping the memory of rank %u: %s; every process maps the heap of each other process of its "
+               "host, here %llu bytes: TUTTI_HEAP_BYTES sets less",
+               peer, std::string(why.text()).c_str(), static_cast<unsigned long long>(theirs.heap_bytes)));
+  };
   auto mapping = map_memory(files[kSegmentFile], shape_.bytes());
-  TUTTI_TRY(mapping.status());
+  if (!mapping) return cannot_map(mapping.status());
   auto heap = process_.peer_heap(theirs.process, files[kHeapFile], theirs.heap_bytes);
-  TUTTI_TRY(heap.status());
+  if (!heap) return cannot_map(heap.status());
   // The links need the peer's heap: it lives as long as the segment.
   auto* both = new std::pair<Segment, std::shared_ptr<PeerHeap>>(Segment(std::move(*mapping), shape_), *heap);
   const std::shared_ptr<std::pair<Segment, std::shared_ptr<PeerHeap>>> owner(both);
@@ -432,6 +461,7 @@ void CommunicatorBuilder::choose_waiting(uint32_t ranks_here) {
   };
   wait_mode_ = mode_of(1);
   striped_wait_mode_ = mode_of(options_.threads);
+  longest_sleep_ns_ = Waiter::longest_sleep_ns(ranks_here, own_cores_);
 }
 
 Status CommunicatorBuilder::open_control_plane() {

@@ -49,7 +49,8 @@ class CommunicatorBuilder {
   Status find_peer(uint32_t peer, const RankFacts& theirs, PeerSegment& result);
   Result<std::vector<FileDescriptor>> fetch_from(Bootstrap& bootstrap, uint32_t peer,
                                                  const RankFacts& theirs) const;
-  Status map_peer(const RankFacts& theirs, const std::vector<FileDescriptor>& files, PeerSegment& result);
+  Status map_peer(uint32_t peer, const RankFacts& theirs, const std::vector<FileDescriptor>& files,
+                  PeerSegment& result);
   Status connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
   Status open_control_plane();
   Status watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files);
@@ -85,6 +86,7 @@ class CommunicatorBuilder {
   uint32_t own_cores_ = 1;  ///< of this machine
   WaitMode wait_mode_ = WaitMode::kYield;
   WaitMode striped_wait_mode_ = WaitMode::kYield;
+  uint64_t longest_sleep_ns_ = Waiter::kLongestSleepNs;
   std::shared_ptr<Segment> segment_;
   std::vector<PeerSegment> memory_;
   std::vector<ControlPlane::Peer> control_peers_;

@@ -78,6 +78,7 @@ Status CommunicatorBuilder::allocate_host() {
                                                                  .cores = cores_,
                                                                  .wait_mode = wait_mode_,
                                                                  .striped_wait_mode = striped_wait_mode_,
+                                                                 .longest_sleep_ns = longest_sleep_ns_,
                                                                  .timeout_ms = options_.timeout_ms,
                                                                  .network_traits = network_traits_,
                                                                  .network = std::move(network_),

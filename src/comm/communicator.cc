@@ -266,7 +266,8 @@ Result<std::unique_ptr<BoundCall>> Communicator::bind(const Call& call) {
   BoundCall bound;
   bound.shape = call.shape;
   bound.word = agreed_word(call.shape);
-  bound.signature_seed = signature_seed(bound.word, call.shape.count);
+  bound.counts = counts_digest(call.blocks.get());
+  bound.signature_seed = signature_seed(bound.word, call.shape.count, bound.counts);
   const auto algorithm = choose(request, &bound.choice_row);
   TUTTI_TRY(algorithm.status());
   bound.algorithm = *algorithm;
@@ -341,10 +342,11 @@ void Communicator::abort() {
   fail_all({Code::kAborted, format("rank %u called tutti_comm_abort", rank())});
 }
 
-void Communicator::leave() {
-  parts_->executor->leave();
+Status Communicator::leave() {
+  Status status = parts_->executor->leave();
   // Ranks that shrink the communicator no longer wait for this one.
   parts_->peers.show_left();
+  return status;
 }
 
 /// The handler of an exception calls this.

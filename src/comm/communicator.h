@@ -162,8 +162,8 @@ class Communicator {
   void fail_all(const Status& why);
   /// fail_all for tutti_comm_abort.
   void abort();
-  /// Tells waiting peers that this rank makes no more calls.
-  void leave();
+  /// Tells waiting peers that this rank makes no more calls. Errors: as Executor::leave.
+  Status leave();
 
   /// MemoryRegistrations::add and remove. 0 and ok for ranks in host memory.
   Result<uint32_t> register_memory(const void* buffer, uint64_t bytes);

@@ -14,9 +14,17 @@ namespace {
 constexpr uint64_t kLeastPulledSlice = 4096;
 // Enough for both directions of a few peers.
 constexpr size_t kMaxBoundMessages = 16;
-// How long a failed rank waits for peers that may still read its buffers. A peer notices the alert within 2
+// How long a failed rank waits for peers that may still read its buffers. A peer notices the alert within 250
 // ms (one sleep of the waiter) or one slice. A computing peer holds no references.
 constexpr uint64_t kReferencePatienceMs = 10'000;
+// How many calls of a shape look for crossed roots before the short path.
+constexpr uint32_t kLooks = 4;
+constexpr size_t kMostWatched = 8;
+constexpr uint32_t kMostRanksToOpen = 64;
+
+bool is_link(const End& end) {
+  return end.kind == EndKind::kLink || end.kind == EndKind::kPublish || end.kind == EndKind::kCollect;
+}
 
 }  // namespace
 
@@ -98,7 +106,32 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
                      options.message_bytes >= options.reference_bytes;
   bound->is_long = bound->tries_pulling || count > 1;
   bound->is_short = bound->operation->is_short() && !is_barrier && count == 1 && options_.network == nullptr;
+  bound->watched = watched_links(plan);
+  if (!bound->watched.empty() && bound->is_short) {
+    bound->is_short = false;
+    bound->looks_left = kLooks;
+  }
   return std::unique_ptr<BoundCall>(std::move(bound));
+}
+
+/// Empty if the plan receives anything: then a message of another call shows by itself.
+std::vector<RecvLink*> HostExecutor::watched_links(const Plan& plan) {
+  std::vector<RecvLink*> links;
+  for (const Lane& lane : plan.lanes) {
+    for (const Step& step : lane.steps) {
+      if (std::any_of(step.sources.begin(), step.sources.end(), is_link)) return {};
+      for (const End& end : step.sinks) {
+        if (links.size() >= kMostWatched || !is_link(end)) continue;
+        if (end.kind != EndKind::kPublish && !options_.peers.is_remote(end.peer))
+          links.push_back(links_.recv_link(end.peer, end.channel));
+        for (uint32_t peer = 0; end.kind == EndKind::kPublish && peer < options_.peers.rank_count(); ++peer) {
+          if (peer != options_.peers.rank() && links.size() < kMostWatched)
+            links.push_back(links_.published_by(peer));
+        }
+      }
+    }
+  }
+  return links;
 }
 
 std::string HostExecutor::explain(const BoundCall& call) const {
@@ -127,7 +160,7 @@ Status HostExecutor::run(const Message& message) {
 Status HostExecutor::run_rest(BoundCall& bound, const void* send, void* recv) {
   if (!has_begun()) {
     if (options_.peers.has_error()) return options_.peers.error();
-    header_.status.sequence.store(++sequence_, std::memory_order_release);
+    header_.status.sequence.store(sequence() + 1, std::memory_order_release);
     TUTTI_TRY(start(static_cast<Bound&>(bound), send, recv));
   }
   return drive(*this);
@@ -135,25 +168,25 @@ Status HostExecutor::run_rest(BoundCall& bound, const void* send, void* recv) {
 
 Status HostExecutor::begin(BoundCall& call, const Call& buffers) {
   auto& bound = static_cast<Bound&>(call);
-  enter(bound.word, bound.shape.count);
+  enter(bound.word, bound.shape.count, bound.counts);
   return start(bound, buffers.send, buffers.recv);
 }
 
 /// Marks the call on the status page. Plain stores: peers read this line only after a long wait.
-void HostExecutor::enter(uint64_t word, uint64_t count) {
+void HostExecutor::enter(uint64_t word, uint64_t count, uint64_t counts) {
   StatusPage& page = header_.status;
-  page.call.store(word, std::memory_order_relaxed);
-  page.count.store(count, std::memory_order_relaxed);
-  page.sequence.store(++sequence_, std::memory_order_release);
+  page.show_call(sequence() + 1, word, count, counts);
+  page.sequence.store(sequence() + 1, std::memory_order_release);
 }
 
 /// The operation is already on the status page.
 Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
   if (bound.may_refer) {
-    header_.status.sequence.store(sequence_);
+    header_.status.sequence.store(sequence());
     TUTTI_TRY(look_again());
   }
   current_ = bound.operation.get();
+  if (!bound.watched.empty()) TUTTI_TRY(check_unread(bound));
   Buffers buffers{.input = send, .output = recv};
   if (bound.shape.collective == Collective::kBarrier) {
     buffers.input = barrier_bytes_.data();
@@ -165,12 +198,25 @@ Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
     buffers.output_shared = options_.heap.contains(buffers.output, bound.output_bytes);
   }
   if (current_->writes_directly()) expose_buffer(buffers);
-  const uint16_t signature = call_signature(bound.signature_seed, sequence_);
+  const uint32_t signature = next_signature(header_.status, bound.signature_seed);
   if (bound.is_long) [[unlikely]] {
     start_long(bound, buffers, signature);
   } else {
     current_->start(buffers, signature);
   }
+  return Status::ok();
+}
+
+/// In a call in which this rank receives nothing: whether a peer that is not ahead has sent a message. Nobody
+/// would receive it.
+Status HostExecutor::check_unread(Bound& bound) {
+  for (const RecvLink* link : bound.watched) {
+    const bool is_ahead =
+        link->has_arrived() &&
+        options_.peers.page(link->peer).sequence.load(std::memory_order_acquire) > sequence();
+    if (link->has_arrived() && !is_ahead) return fail(diagnosis_.mismatch_with(link->peer));
+  }
+  if (bound.looks_left > 0 && --bound.looks_left == 0) bound.is_short = true;
   return Status::ok();
 }
 
@@ -182,11 +228,11 @@ Status HostExecutor::look_again() {
   options_.peers.await_alert();
   if (!options_.peers.has_error()) return Status::ok();
   header_.status.in_messages.store(0, std::memory_order_release);
-  header_.status.completed.store(sequence_, std::memory_order_release);
+  header_.status.completed.store(sequence(), std::memory_order_release);
   return options_.peers.error();
 }
 
-void HostExecutor::start_long(Bound& bound, const Buffers& buffers, uint16_t signature) {
+void HostExecutor::start_long(Bound& bound, const Buffers& buffers, uint32_t signature) {
   long_call_ = &bound;
   if (bound.tries_pulling) choose_carriage(bound);
   bound.operation->start(buffers, signature);
@@ -217,20 +263,25 @@ void HostExecutor::expose_buffer(Buffers& buffers) {
   ExposedBuffer& exposed = header_.exposed;
   store_shared(exposed.address, reinterpret_cast<uint64_t>(buffers.output), std::memory_order_relaxed);
   store_shared(exposed.in_heap, buffers.output_shared ? 1 : 0, std::memory_order_relaxed);
-  store_shared(exposed.call, sequence_, std::memory_order_release);
-  buffers.call = sequence_;
+  store_shared(exposed.call, sequence(), std::memory_order_release);
+  buffers.call = sequence();
 }
 
 Status HostExecutor::begin(const MessageCall& call) {
   message_list_ = call.messages;
   messages_are_collective_ = call.collective;
   const uint64_t word = agreed_word(call.shape);
-  if (call.collective) {
-    const uint16_t signature = call_signature(signature_seed(word, call.shape.count), sequence_ + 1);
-    for (Message& message : message_list_) message.signature = signature ^ bytes_signature(message.bytes);
+  std::atomic<uint64_t>& history = header_.status.history;
+  const uint64_t next =
+      next_history(history.load(std::memory_order_relaxed), signature_seed(word, call.shape.count));
+  for (Message& message : message_list_) {
+    if (call.collective) message.seed = mix_bits(next ^ mix_bits(message.bytes));
   }
   const bool may_refer = prepare_messages();
-  if (call.collective) enter(word, call.shape.count);
+  if (call.collective) {
+    enter(word, call.shape.count, 0);
+    history.store(next, std::memory_order_release);
+  }
   return start_messages(may_refer);
 }
 
@@ -255,6 +306,7 @@ Status HostExecutor::start_messages(bool may_refer) {
   header_.status.in_messages.store(1, may_refer ? std::memory_order_seq_cst : std::memory_order_relaxed);
   if (may_refer) TUTTI_TRY(look_again());
   current_->start({}, 0);
+  current_->copy_histories(message_list_);
   return Status::ok();
 }
 
@@ -344,7 +396,7 @@ Status HostExecutor::finish(Progress progress) {
   if (current_ == messages_) header_.status.in_messages.store(0, std::memory_order_relaxed);
   if (long_call_ != nullptr) [[unlikely]]
     finish_long(*long_call_);
-  header_.status.completed.store(sequence_, std::memory_order_release);
+  header_.status.completed.store(sequence(), std::memory_order_release);
   waiter_.moved();
   return Status::ok();
 }
@@ -356,7 +408,7 @@ Status HostExecutor::fail(const Status& why) {
   draining_ = false;
   if (shows_wait_) clear_wait();
   header_.status.in_messages.store(0, std::memory_order_release);
-  header_.status.completed.store(sequence_, std::memory_order_release);
+  header_.status.completed.store(sequence(), std::memory_order_release);
   buffers_deadline_ns_ = deadline_after_ms(kReferencePatienceMs);
   // What may throw comes last: the call has ended in any case.
   if (options_.network != nullptr) options_.network->withdraw();
@@ -365,13 +417,13 @@ Status HostExecutor::fail(const Status& why) {
 
 bool HostExecutor::has_begun() const {
   const StatusPage& mine = header_.status;
-  return mine.in_messages.load() != 0 || mine.completed.load() != sequence_;
+  return mine.in_messages.load() != 0 || mine.completed.load() != sequence();
 }
 
 bool HostExecutor::buffers_are_free() const {
   if (now_ns() >= buffers_deadline_ns_) return true;
   const bool exposes = current_->writes_directly() &&
-                       load_shared(header_.exposed.call, std::memory_order_relaxed) == sequence_;
+                       load_shared(header_.exposed.call, std::memory_order_relaxed) == sequence();
   return (!exposes && !holds_references()) || !options_.peers.may_use_buffers();
 }
 
@@ -379,11 +431,50 @@ bool HostExecutor::holds_references() const {
   return striped_ ? options_.workers->holds_references() : current_->holds_references();
 }
 
-void HostExecutor::leave() {
+Status HostExecutor::leave() {
   options_.workers.reset();
-  if (options_.network == nullptr || options_.peers.has_error()) return;
-  options_.network->finish(deadline_after_ms(options_.timeout_ms),
-                           [this] { return options_.peers.has_error(); });
+  if (options_.peers.has_error()) return Status::ok();
+  links_.release_all();
+  if (options_.network != nullptr) {
+    options_.network->finish(deadline_after_ms(options_.timeout_ms),
+                             [this] { return options_.peers.has_error(); });
+  }
+  // Not raised: a peer that waits for this rank reads that this rank has left.
+  return check_all_read();
+}
+
+/// Whether all messages between this rank and the others have been received, as far as this host shows.
+Status HostExecutor::check_all_read() {
+  const Peers& peers = options_.peers;
+  const uint32_t ranks = peers.memory().empty() ? 0 : peers.rank_count();
+  // Opening a link touches a page.
+  for (uint32_t peer = 0; peer < ranks && ranks <= kMostRanksToOpen; ++peer) {
+    if (peer != peers.rank() && !peers.is_remote(peer)) links_.recv_link(peer, kMessageChannel);
+  }
+  for (uint32_t peer = 0; peer < ranks; ++peer) {
+    if (peer != peers.rank() && !peers.is_remote(peer) && has_other_history(peer))
+      return diagnosis_.differs(peer);
+  }
+  if (const auto peer = links_.unread()) return diagnosis_.unread(*peer, peers.rank());
+  if (const auto peer = options_.network != nullptr ? options_.network->unread() : std::nullopt)
+    return diagnosis_.unread(*peer, peers.rank());
+  const auto has_left = [&](uint32_t peer) { return peers.presence(peer) == StatusPage::kLeft; };
+  if (const auto peer = links_.unread_by(has_left)) return diagnosis_.unread(peers.rank(), *peer);
+  return Status::ok();
+}
+
+/// Whether a peer on this host has made other collectives than this rank.
+bool HostExecutor::has_other_history(uint32_t peer) const {
+  const StatusPage& theirs = options_.peers.page(peer);
+  const uint32_t presence = options_.peers.presence(peer);
+  const uint64_t number = theirs.sequence.load(std::memory_order_acquire);
+  if (number != sequence()) return presence == StatusPage::kLeft;
+  const uint64_t history = theirs.history.load(std::memory_order_acquire);
+  // The peer stores the sequence before the history: unchanged, the two belong together.
+  const bool belongs = theirs.completed.load(std::memory_order_acquire) == number &&
+                       theirs.sequence.load(std::memory_order_acquire) == number;
+  return belongs && presence != StatusPage::kDied && presence != StatusPage::kSilent &&
+         history != header_.status.history.load(std::memory_order_relaxed);
 }
 
 uint64_t HostExecutor::unconfirmed_bytes(uint32_t peer) const {

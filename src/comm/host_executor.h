@@ -34,6 +34,7 @@ struct HostExecutorOptions {
   uint32_t cores = 1;    ///< of the host with the fewest
   WaitMode wait_mode = WaitMode::kYield;
   WaitMode striped_wait_mode = WaitMode::kYield;  ///< while several threads of every rank work
+  uint64_t longest_sleep_ns = Waiter::kLongestSleepNs;
   uint64_t timeout_ms = 600'000;
   TransportTraits network_traits = {};                    ///< of transports between hosts
   std::unique_ptr<NetworkConnections> network = nullptr;  ///< null if all ranks are on one host
@@ -65,7 +66,7 @@ class HostExecutor final : public Executor, private StalledCall {
   bool buffers_are_free() const override;
   void wait_beside_callers(bool beside) override;
   void set_timeout(uint64_t timeout_ms) override { timeout_ms_.store(timeout_ms, std::memory_order_relaxed); }
-  void leave() override;
+  Status leave() override;
   void close() override {}
   std::string explain(const BoundCall& bound) const override;
 
@@ -92,15 +93,25 @@ class HostExecutor final : public Executor, private StalledCall {
     bool may_refer = false;                           ///< ranks may use each other's buffers
     bool tries_pulling = false;                       ///< a large call between processes
     CarriageTrials carriage_trials;                   ///< for messages that this rank sends
+    /// If the rank only sends: links on which its receivers would send, if they took it for the receiver.
+    std::vector<RecvLink*> watched;
+    uint32_t looks_left = 0;  ///< at `watched`, before a short call takes the short path
     uint64_t began_ns = 0;
   };
 
   BindOptions bind_options() const;
   uint32_t stripe_count(uint64_t call_bytes) const;
-  void enter(uint64_t word, uint64_t count);
+  void enter(uint64_t word, uint64_t count, uint64_t counts);
+  /// Counts a collective in the history. Returns the signature of its messages.
+  static uint32_t next_signature(StatusPage& mine, uint64_t seed) {
+    std::atomic<uint64_t>& history = mine.history;
+    const uint64_t next = next_history(history.load(std::memory_order_relaxed), seed);
+    history.store(next, std::memory_order_release);
+    return history_signature(next);
+  }
   Status start(Bound& bound, const void* send, void* recv);
   Status look_again();
-  void start_long(Bound& bound, const Buffers& buffers, uint16_t signature);
+  void start_long(Bound& bound, const Buffers& buffers, uint32_t signature);
   void finish_long(Bound& bound);
   static void choose_carriage(Bound& bound);
   void expose_buffer(Buffers& buffers);
@@ -113,11 +124,15 @@ class HostExecutor final : public Executor, private StalledCall {
   Status diagnose(uint64_t waited_ns);
   void clear_wait();
   bool holds_references() const;
+  Status check_unread(Bound& bound);
+  Status check_all_read();
+  bool has_other_history(uint32_t peer) const;
+  std::vector<RecvLink*> watched_links(const Plan& plan);
   WaitMode wait_mode() const;
-  Waiter make_waiter() { return Waiter(wait_mode(), options_.network.get()); }
+  Waiter make_waiter() { return Waiter(wait_mode(), options_.network.get(), options_.longest_sleep_ns); }
 
   // StalledCall
-  uint64_t sequence() const override { return sequence_; }
+  uint64_t sequence() const override { return header_.status.sequence.load(std::memory_order_relaxed); }
   Obstacle obstacle() const override;
   bool in_collective() const override { return current_ != messages_ || messages_are_collective_; }
   bool in_messages() const override { return current_ == messages_; }
@@ -136,7 +151,6 @@ class HostExecutor final : public Executor, private StalledCall {
   StallDiagnosis diagnosis_;
   std::atomic<uint64_t> timeout_ms_;
 
-  uint64_t sequence_ = 0;
   bool beside_callers_ = false;
   Waiter waiter_{WaitMode::kYield};
   /// What the caller's thread runs. In a striped call: its own stripe, or the stuck one.
@@ -161,11 +175,14 @@ inline bool HostExecutor::run_short(BoundCall& call, const void* send, void* rec
   SegmentHeader& header = header_;
   if (!bound.is_short || header.alert.state.load(std::memory_order_acquire) == Alert::kRaised) [[unlikely]]
     return false;
-  header.status.sequence.store(++sequence_, std::memory_order_release);
+  header.status.sequence.store(header.status.sequence.load(std::memory_order_relaxed) + 1,
+                               std::memory_order_release);
   current_ = bound.operation.get();
-  const uint16_t signature = call_signature(bound.signature_seed, sequence_);
-  if (current_->start_short(send, recv, signature, waiter_.polls()) != Progress::kDone) return false;
-  header_.status.completed.store(sequence_, std::memory_order_release);
+  if (current_->start_short(send, recv, next_signature(header.status, bound.signature_seed),
+                            waiter_.polls()) != Progress::kDone)
+    return false;
+  StatusPage& mine = header_.status;
+  mine.completed.store(mine.sequence.load(std::memory_order_relaxed), std::memory_order_release);
   waiter_.moved();
   return true;
 }

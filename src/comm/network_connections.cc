@@ -83,6 +83,15 @@ std::optional<uint32_t> NetworkConnections::undrained_peer() const {
   return std::nullopt;
 }
 
+std::optional<uint32_t> NetworkConnections::unread() const {
+  for (const auto& remote : remotes_) {
+    for (uint32_t channel = 0; channel < kLinkChannels; ++channel) {
+      if (remote->rings.recv(channel).has_arrived()) return remote->rank;
+    }
+  }
+  return std::nullopt;
+}
+
 void NetworkConnections::sleep(uint64_t ns) {
   polls_.clear();
   for (const auto& transport : transports_) {

@@ -1,8 +1,10 @@
 #include "comm/process.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +25,15 @@ namespace {
 // Where address space is short, the heap shrinks by this factor, down to this size.
 constexpr size_t kHeapShrink = 16;
 constexpr size_t kLeastHeapBytes = 64u << 20;
+/// SIZE_MAX without a limit.
+size_t addresses_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const size_t taken = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+}
 
 bool is_algorithm(std::string_view name) {
   return std::ranges::any_of(algorithms(), [&](const Algorithm& known) { return known.name == name; });
@@ -45,6 +56,13 @@ Result<ChoiceTable> load_choice(const std::string& path) {
   if (table) return table;
   return Status(table.status().code(),
                 format("TUTTI_CHOICE_FILE %s: %s", path.c_str(), std::string(table.status().text()).c_str()));
+}
+
+/// For kernels and sandboxes without MADV_WIPEONFORK: the C library's fork() wipes the byte in the child.
+void wipe_on_fork(char* byte) {
+  static std::atomic<char*> wiped{nullptr};
+  wiped.store(byte);
+  pthread_atfork(nullptr, nullptr, [] { *wiped.load() = 0; });
 }
 
 /// Null until the process exists.
@@ -105,7 +123,7 @@ bool Process::in_forked_child() {
 Status Process::prepare() {
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return system_error("mmap", errno);
-  if (madvise(page, 4096, MADV_WIPEONFORK) != 0) return system_error("madvise(MADV_WIPEONFORK)", errno);
+  if (madvise(page, 4096, MADV_WIPEONFORK) != 0) wipe_on_fork(static_cast<char*>(page));
   *static_cast<char*>(page) = 1;
   original_ = static_cast<const char*>(page);
   auto config = read_config(process_environment());
@@ -139,23 +157,21 @@ Status Process::prepare_ranks() {
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("pipe2", errno);
   life_read_ = FileDescriptor(ends[0]);
   life_write_ = FileDescriptor(ends[1]);
-  close_in_child(ends[1]);
+  if (!life_read_.is_open() || !life_write_.is_open()) return system_error("keeping a pipe", errno);
+  close_in_child(life_write_.get());
   size_t heap_bytes = config_.heap_bytes;
   if (heap_bytes == 0) {
     heap_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    heap_bytes = SymmetricHeap::default_bytes(heap_bytes, addresses_left(),
+                                              static_cast<size_t>(sysconf(_SC_NPROCESSORS_CONF)));
   }
   auto heap = SymmetricHeap::create(heap_bytes);
-  // A limit on address space (ulimit -v) must not stop programs that never use the heap. Peers map it too, so
-  // it takes only a part of what is left.
+  // A lack of address space must not stop programs that never use the heap.
   while (!heap && config_.heap_bytes == 0 && heap_bytes > kLeastHeapBytes) {
     heap_bytes /= kHeapShrink;
     heap = SymmetricHeap::create(heap_bytes);
   }
-  if (!heap) {
-    return {heap.status().code(),
-            format("%s; TUTTI_HEAP_BYTES sets how much address space tutti_mem_alloc's memory takes",
-                   std::string(heap.status().text()).c_str())};
-  }
+  TUTTI_TRY(heap.status());
   heap_ = *heap;
   return Status::ok();
 }

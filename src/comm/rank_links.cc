@@ -78,6 +78,29 @@ RecvLink* RankLinks::published_by(uint32_t peer) {
   return link.get();
 }
 
+std::optional<uint32_t> RankLinks::unread() const {
+  for (const auto& [key, link] : recv_) {
+    if (link->has_arrived()) return link->peer;
+  }
+  for (const auto& [peer, link] : published_) {
+    if (link->has_arrived()) return peer;
+  }
+  return std::nullopt;
+}
+
+void RankLinks::release_all() {
+  for (const auto& [key, link] : recv_)
+    store_shared(link->credit->released, link->next, std::memory_order_release);
+}
+
+std::optional<uint32_t> RankLinks::unread_by(
+    const std::function<bool(uint32_t peer)>& has_released_all) const {
+  for (const auto& [key, link] : send_) {
+    if (has_released_all(link->peer) && link->released() < link->next) return link->peer;
+  }
+  return std::nullopt;
+}
+
 PeerExposedBuffer RankLinks::exposed_buffer(uint32_t peer) {
   const PeerSegment& at = peers_[peer];
   if (at.is_remote) return {};

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -27,6 +29,13 @@ class RankLinks final : public LinkTable {
   SendLink* publish_link() override;
   RecvLink* published_by(uint32_t peer) override;
   PeerExposedBuffer exposed_buffer(uint32_t peer) override;
+
+  /// A peer whose message in an open link, or in the message channel, has not been received.
+  std::optional<uint32_t> unread() const;
+  /// Tells the writers of open links about every message that has been received.
+  void release_all();
+  /// A peer that has released all it received (release_all), and not all sends to it.
+  std::optional<uint32_t> unread_by(const std::function<bool(uint32_t peer)>& has_released_all) const;
 
  private:
   using Bounce = std::vector<std::byte>;

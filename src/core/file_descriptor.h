@@ -1,13 +1,22 @@
 // FileDescriptor: the owner of one open file, socket, or event source.
+//
+// Every descriptor of the library goes through this class, so that none has the number 0, 1 or 2. In a
+// process that has closed its standard streams, the application's output would otherwise go into our sockets.
 #pragma once
 
 namespace tutti {
+
+/// The same open file under a number above those of the standard streams; closes `fd` if the number changes.
+/// -1, with errno, if `fd` is negative or no number is free.
+int above_standard_streams(int fd);
 
 /// Owns a file descriptor.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
+  /// `fd` may be negative. The number may change: from here on use `get`. Closed, with errno, if no number is
+  /// free.
+  explicit FileDescriptor(int fd) : fd_(above_standard_streams(fd)) {}
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;
   FileDescriptor(const FileDescriptor&) = delete;

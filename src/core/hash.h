@@ -15,13 +15,27 @@ inline uint64_t hash_bytes(const void* data, size_t bytes, uint64_t hash = kHash
   return hash;
 }
 
-/// A hash of call number `sequence` by one multiplication. Use the upper bits.
-constexpr uint64_t call_hash(uint64_t seed, uint64_t sequence) {
-  return (seed + sequence) * 0x9e3779b97f4a7c15ull;
+/// Flips each output bit with probability 1/2 for each input bit: the finaliser of MurmurHash3 (Appleby,
+/// public domain).
+constexpr uint64_t mix_bits(uint64_t x) {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccdull;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53ull;
+  return x ^ (x >> 33);
 }
-/// The signature of the flag words of that call.
-constexpr uint16_t call_signature(uint64_t seed, uint64_t sequence) {
-  return static_cast<uint16_t>(call_hash(seed, sequence) >> 48);
+
+/// A history is a hash of all calls up to now. This is the history after one more call. `seed` must be mixed.
+/// Two histories that differ stay different while the same calls follow, and their upper bits differ anew in
+/// each call: what collides in one call shows in the next.
+constexpr uint64_t next_history(uint64_t history, uint64_t seed) {
+  return (history ^ seed) * 0x9e3779b97f4a7c15ull;
+}
+
+inline constexpr uint32_t kSignatureBits = 28;
+/// What flag words show of a history.
+constexpr uint32_t history_signature(uint64_t history) {
+  return static_cast<uint32_t>(history >> (64 - kSignatureBits));
 }
 
 }  // namespace tutti

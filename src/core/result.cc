@@ -1,6 +1,8 @@
 // Status texts: names of codes, formatted messages, system errors. See result.h.
 #include "core/result.h"
 
+#include <sys/resource.h>
+
 #include <array>
 #include <cerrno>
 #include <cstdarg>
@@ -16,6 +18,23 @@ namespace {
 // short.
 const auto* const kOutOfMemory = new Status(Code::kOutOfMemory, "out of memory");
 const auto* const kUnknown = new Status(Code::kInternal, "unknown exception");
+
+/// What to do about an error that a limit causes; "" for all others.
+std::string remedy(int error_number) {
+  rlimit limit{};
+  if (error_number == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    return format(
+        ": this process may have %llu open descriptors (RLIMIT_NOFILE): raise the limit (ulimit -n)",
+        static_cast<unsigned long long>(limit.rlim_cur));
+  }
+  if (error_number == ENFILE) return ": this host has no free descriptors: raise fs.file-max (sysctl)";
+  if (error_number == ENOMEM && getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    return format(
+        ": this process may have %llu bytes of address space (RLIMIT_AS): raise the limit (ulimit -v)",
+        static_cast<unsigned long long>(limit.rlim_cur));
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -80,8 +99,8 @@ Status system_error(std::string_view what, int error_number) {
   std::array<char, 128> buffer{};
   const char* name = strerror_r(error_number, buffer.data(), buffer.size());
   const Code code = error_number == ENOMEM ? Code::kOutOfMemory : Code::kSystemError;
-  return {code,
-          format("%.*s: %s (errno %d)", static_cast<int>(what.size()), what.data(), name, error_number)};
+  return {code, format("%.*s: %s (errno %d)%s", static_cast<int>(what.size()), what.data(), name,
+                       error_number, remedy(error_number).c_str())};
 }
 
 }  // namespace tutti

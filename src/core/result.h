@@ -94,7 +94,8 @@ Status contained(Body&& body) noexcept {
   }
 }
 
-/// A failure that names errno: "what: strerror (errno N)".
+/// A failure that names errno: "what: strerror (errno N)". Where a limit of the process or the host is the
+/// cause, the text names the limit and how to raise it.
 Status system_error(std::string_view what, int error_number);
 
 /// For a call of the C interface.

@@ -37,7 +37,7 @@ bool meets_all(const CallShape& shape) {
 bool are_equal(const std::vector<Message>& a, const std::vector<Message>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Message& x, const Message& y) {
     return x.buffer == y.buffer && x.bytes == y.bytes && x.peer == y.peer && x.sending == y.sending &&
-           x.signature == y.signature;
+           x.seed == y.seed;
   });
 }
 
@@ -113,7 +113,10 @@ Result<std::unique_ptr<BoundCall>> DeviceExecutor::bind(const BoundCall& call, c
   std::vector<Geometry> stripes;
   for (uint32_t index = 0; index < count; ++index)
     stripes.push_back(stripe_geometry(plan, request, {index, count}));
-  DeviceMark mark{.word = call.word, .count = call.shape.count, .signature_seed = call.signature_seed};
+  DeviceMark mark{.word = call.word,
+                  .count = call.shape.count,
+                  .counts = call.counts,
+                  .signature_seed = call.signature_seed};
   auto program = by_packets ? rank().bind_short(plan, stripes, options, std::move(mark))
                             : rank().bind(plan, stripes, options, std::move(mark));
   TUTTI_TRY(program.status());
@@ -140,7 +143,7 @@ Result<DeviceOperation> DeviceExecutor::prepare(const MessageCall& call, DeviceS
     mark.word = agreed_word(call.shape);
     mark.count = call.shape.count;
     mark.signature_seed = signature_seed(mark.word, mark.count);
-    for (Message& message : mark.messages) message.signature = bytes_signature(message.bytes);
+    for (Message& message : mark.messages) message.seed = mix_bits(message.bytes);
   }
   for (const SelfCopy& copy : take_self_copies(mark.messages, options_.peers.rank()))
     TUTTI_TRY(rank().copy(copy.to, copy.from, copy.bytes, stream));
@@ -280,8 +283,9 @@ void DeviceExecutor::wait_beside_callers(bool beside) {
   waiter_ = Waiter(beside ? WaitMode::kBeside : options_.wait_mode);
 }
 
-void DeviceExecutor::leave() {
+Status DeviceExecutor::leave() {
   wait_until_idle();
+  return Status::ok();
 }
 
 bool DeviceExecutor::wait_until_idle() {
@@ -342,9 +346,10 @@ void DeviceExecutor::show_on_page(const DeviceSnapshot& snapshot) {
   // First: a rank that reads one of the words below then also reads this one.
   page.completed.store(snapshot.sequence, std::memory_order_release);
   if (is_collective) {
-    page.call.store(snapshot.program->mark.word, std::memory_order_release);
-    page.count.store(snapshot.program->mark.count, std::memory_order_release);
-    page.sequence.store(snapshot.sequence + (waits ? 1 : 0), std::memory_order_release);
+    const DeviceMark& mark = snapshot.program->mark;
+    const uint64_t number = snapshot.sequence + (waits ? 1 : 0);
+    page.show_only_call(number, mark.word, mark.count, mark.counts);
+    page.sequence.store(number, std::memory_order_release);
   }
   page.in_messages.store(waits && !is_collective ? 1 : 0, std::memory_order_relaxed);
   if (!waits) page.waits_for.store(0, std::memory_order_relaxed);

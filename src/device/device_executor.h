@@ -71,7 +71,7 @@ class DeviceExecutor final : public Executor, private StalledCall {
   void wait_beside_callers(bool beside) override;
   void set_timeout(uint64_t timeout_ms) override { timeout_ms_.store(timeout_ms, std::memory_order_relaxed); }
   /// Waits until the device has done this rank's work; after a failure, for a bounded time.
-  void leave() override;
+  Status leave() override;
   void close() override;
   std::string explain(const BoundCall& bound) const override;
 

@@ -81,6 +81,7 @@ struct DeviceBuffers {
 struct DeviceMark {
   uint64_t word = 0;  ///< agreed_word
   uint64_t count = 0;
+  uint64_t counts = 0;  ///< counts_digest
   uint64_t signature_seed = 0;
   bool is_collective = true;           ///< counts in the sequence of collectives
   std::vector<Message> messages = {};  ///< if the program is a group of messages

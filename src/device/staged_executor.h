@@ -38,7 +38,7 @@ class StagedExecutor final : public Executor {
   bool buffers_are_free() const override { return host_->buffers_are_free(); }
   void wait_beside_callers(bool beside) override { host_->wait_beside_callers(beside); }
   void set_timeout(uint64_t timeout_ms) override { host_->set_timeout(timeout_ms); }
-  void leave() override { host_->leave(); }
+  Status leave() override { return host_->leave(); }
   void close() override;
   std::string explain(const BoundCall& bound) const override;
 

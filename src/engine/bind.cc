@@ -186,6 +186,10 @@ bool Operation::rebind_messages(std::span<const Message> messages) {
   return true;
 }
 
+void Operation::copy_histories(std::span<Message> messages) const {
+  for (size_t i = 0; i < messages.size(); ++i) messages[i].history = steps_[message_steps_[i]].history;
+}
+
 /// Whether each message is one slice and all have one direction.
 bool Operation::messages_are_short() const {
   return lanes_.size() == 1 && std::all_of(steps_.begin(), steps_.end(), [](const BoundStep& step) {
@@ -226,8 +230,8 @@ void Operation::place_message(const Message& message, uint32_t step_number) {
   step.merged_bytes = message.bytes;
   step.slice_bytes = slice_bytes_for(message.bytes, slices_);
   step.job.streaming_sinks = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
-  step.signature = message.signature;
   step.shared = message.shared;
+  step.seed = message.seed;
   const uint32_t memory = step.first_end + (message.sending ? 0 : 1);
   ends_[memory].address = reinterpret_cast<uint64_t>(message.buffer);
   offsets_[memory] = ends_[memory].address;

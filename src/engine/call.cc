@@ -1,5 +1,6 @@
 #include "engine/call.h"
 
+#include "core/hash.h"
 #include "core/result.h"
 
 namespace tutti {
@@ -7,20 +8,6 @@ namespace {
 
 constexpr uint64_t kVariableBit = 1ull << 24;
 constexpr uint32_t kPurposeShift = 25;  // two bits
-// In a message's signature the type lies above most tags that people use.
-constexpr uint32_t kTypeShift = 12;
-static_assert(kDataTypeCount <= 1 << (16 - kTypeShift));
-
-/// The finaliser of MurmurHash3 (Appleby, public domain): each input bit flips each output bit with
-/// probability 1/2.
-uint64_t mix(uint64_t x) {
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccdull;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53ull;
-  return x ^ (x >> 33);
-}
-
 }  // namespace
 
 uint64_t agreed_word(const CallShape& shape) {
@@ -32,17 +19,24 @@ uint64_t agreed_word(const CallShape& shape) {
          (root_counts ? static_cast<uint64_t>(shape.root) << 32 : 0);
 }
 
-uint64_t signature_seed(uint64_t word, uint64_t count) {
-  return mix(word ^ count * 0x9e3779b97f4a7c15ull);
+uint64_t signature_seed(uint64_t word, uint64_t count, uint64_t counts) {
+  return mix_bits(mix_bits(word ^ count * 0x9e3779b97f4a7c15ull) ^ counts);
 }
 
-uint16_t bytes_signature(uint64_t bytes) {
-  return static_cast<uint16_t>(mix(bytes));
+uint64_t counts_digest(const VariableBlocks* blocks) {
+  if (blocks == nullptr) return 0;
+  const std::vector<Extent>& table = blocks->input.size() > 1 ? blocks->input : blocks->output;
+  uint64_t digest = table.size();
+  for (const Extent& block : table) digest = mix_bits(digest ^ block.bytes);
+  return digest;
 }
 
-uint16_t message_signature(DataType type, uint16_t tag, uint64_t bytes) {
-  const auto type_bits = static_cast<uint16_t>(static_cast<uint32_t>(type) << kTypeShift);
-  return type_bits ^ tag ^ bytes_signature(bytes);
+uint64_t message_seed(DataType type, uint16_t tag, uint64_t bytes) {
+  return mix_bits(mix_bits(bytes) ^ (static_cast<uint64_t>(type) << 16 | tag));
+}
+
+uint32_t message_signature(const Message& message) {
+  return history_signature(next_history(message.history, message.seed));
 }
 
 std::string describe_message(const Message& message) {
@@ -50,23 +44,24 @@ std::string describe_message(const Message& message) {
                 std::string(type_name(message.type)).c_str(), message.tag);
 }
 
-bool may_be_as_long(const Message& expected, uint16_t signature) {
-  constexpr uint32_t kTagBits = (1u << kTypeShift) - 1;
-  const uint32_t difference = uint32_t{signature} ^ expected.signature;
-  return (difference & kTagBits) == 0 || difference <= kTagBits;
-}
-
-std::string describe_other_message(const Message& expected, uint16_t signature) {
-  // The exclusive or leaves only the difference. Tags that differ by a multiple of 4096 look like types.
-  const auto difference = static_cast<uint16_t>(signature ^ expected.signature);
-  const uint32_t type = static_cast<uint32_t>(expected.type) ^ difference >> kTypeShift;
-  const std::string wanted(type_name(expected.type));
-  if (difference % (1u << kTypeShift) == 0 && type < kDataTypeCount) {
-    return format("its type is %s, %s was expected",
-                  std::string(type_name(static_cast<DataType>(type))).c_str(), wanted.c_str());
+std::string describe_other_message(const Message& expected, uint32_t signature) {
+  constexpr uint32_t kTags = 1u << 16;
+  for (uint32_t type = 0; type < kDataTypeCount; ++type) {
+    for (uint32_t tag = 0; tag < kTags; ++tag) {
+      const auto data_type = static_cast<DataType>(type);
+      const uint64_t seed = message_seed(data_type, static_cast<uint16_t>(tag), expected.bytes);
+      if (history_signature(next_history(expected.history, seed)) != signature) continue;
+      std::string text;
+      if (data_type != expected.type) {
+        text = format("its type is %s, %s was expected", std::string(type_name(data_type)).c_str(),
+                      std::string(type_name(expected.type)).c_str());
+      }
+      if (tag == expected.tag) return text;
+      return text +
+             format("%sits tag is %u, tag %u was expected", text.empty() ? "" : ", and ", tag, expected.tag);
+    }
   }
-  return format("its tag is %u (if it is %s), tag %u was expected", expected.tag ^ difference, wanted.c_str(),
-                expected.tag);
+  return "";
 }
 
 BufferUse buffer_use(const CallShape& shape, uint32_t rank, uint32_t rank_count) {

@@ -83,19 +83,19 @@ std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t 
 
 /// What all ranks must agree on, packed for a status page: this word and the count.
 uint64_t agreed_word(const CallShape& shape);
-/// A hash of both. The signature of each call of the shape follows from the seed.
-uint64_t signature_seed(uint64_t word, uint64_t count);
-/// The signature of a point-to-point message. Type and tag can be read from it: see describe_other_message.
-uint16_t message_signature(DataType type, uint16_t tag, uint64_t bytes);
+/// A hash of both and of the table of counts (counts_digest; 0: none), for next_history.
+uint64_t signature_seed(uint64_t word, uint64_t count, uint64_t counts = 0);
+/// A hash of the counts that every rank knows, in rank order; 0: no table. Displacements are each rank's own.
+uint64_t counts_digest(const VariableBlocks* blocks);
+/// A hash of type, tag and bytes of a point-to-point message, for next_history.
+uint64_t message_seed(DataType type, uint16_t tag, uint64_t bytes);
+/// What the flag words of a message show; in an all_to_all_v, before the call's own part.
+uint32_t message_signature(const Message& message);
 /// "its tag is 4, tag 3 was expected": how the message with this signature differs, if it has the expected
-/// bytes.
-std::string describe_other_message(const Message& expected, uint16_t signature);
-/// Whether the message probably differs only in type or tag. Once in 16 times, one of another count seems to.
-bool may_be_as_long(const Message& expected, uint16_t signature);
+/// bytes and follows the expected message's history. Empty: in another way. Tries all types and tags.
+std::string describe_other_message(const Message& expected, uint32_t signature);
 /// "40 bytes of float32 with tag 3"
 std::string describe_message(const Message& message);
-/// The part of the signature for all the message's bytes. A flag word shows the bytes of one slice.
-uint16_t bytes_signature(uint64_t bytes);
 /// "all_reduce(float32, sum, count 1024)" from a status page.
 std::string describe_call(uint64_t word, uint64_t count);
 

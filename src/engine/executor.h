@@ -25,7 +25,8 @@ struct BoundCall {
 
   CallShape shape;
   uint64_t word = 0;            ///< agreed_word(shape)
-  uint64_t signature_seed = 0;  ///< hash of `word` and the count
+  uint64_t counts = 0;          ///< counts_digest of the call
+  uint64_t signature_seed = 0;  ///< hash of `word`, the count and `counts`
   uint64_t input_bytes = 0;     ///< bytes of the send buffer that the plan reads
   uint64_t output_bytes = 0;    ///< bytes of the receive buffer that the plan writes
   const Algorithm* algorithm = nullptr;
@@ -84,8 +85,9 @@ class Executor {
   virtual void wait_beside_callers(bool beside) = 0;
   /// The deadline of later calls. Any thread.
   virtual void set_timeout(uint64_t timeout_ms) = 0;
-  /// No call will follow. Waits until the network has taken what was sent and the threads have ended.
-  virtual void leave() = 0;
+  /// No call will follow. Waits until the network has taken what was sent and the threads have ended. Errors:
+  /// kMismatch (a message that no call receives, or other calls than a peer's).
+  virtual Status leave() = 0;
 
   /// Call before the links are freed. Waits, for a bounded time, until nothing uses them; else keeps them for
   /// good.

@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-void Operation::start(const Buffers& buffers, uint16_t signature) {
+void Operation::start(const Buffers& buffers, uint32_t signature) {
   // Nobody writes the input; one array of bases serves both directions.
   bases_[kInputBase] = static_cast<std::byte*>(const_cast<void*>(buffers.input));
   bases_[kOutputBase] = static_cast<std::byte*>(buffers.output);
@@ -25,7 +25,19 @@ void Operation::start(const Buffers& buffers, uint16_t signature) {
     lane.done = false;
   }
   reference_links_.clear();
+  if (!message_steps_.empty()) count_messages();
   if (round_count_ > 1) find_early_steps();
+}
+
+/// The steps of a link are in the order of its messages.
+void Operation::count_messages() {
+  for (BoundStep& step : steps_) {
+    const BoundEnd* ends = &ends_[step.first_end];
+    uint64_t& history = ends[1].send != nullptr ? ends[1].send->history : ends[0].recv->history;
+    step.history = history;
+    history = next_history(history, step.seed);
+    step.signature = history_signature(history);
+  }
 }
 
 void Operation::find_early_steps() {
@@ -75,7 +87,7 @@ bool Operation::only_receives(const BoundStep& step, const BoundEnd* ends) {
   return step.copies && step.sink_count == 1 && ends[0].recv != nullptr && ends[1].send == nullptr;
 }
 
-Progress Operation::start_short(const void* input, void* output, uint16_t signature, uint32_t polls) {
+Progress Operation::start_short(const void* input, void* output, uint32_t signature, uint32_t polls) {
   bases_[kInputBase] = static_cast<std::byte*>(const_cast<void*>(input));
   bases_[kOutputBase] = static_cast<std::byte*>(output);
   if (copies_in_memory_) {
@@ -201,7 +213,7 @@ bool Operation::next_step(BoundLane& lane) {
   const BoundEnd* ends = &ends_[step.first_end];
   const uint32_t source_count = step.source_count;
   const uint32_t end_count = source_count + step.sink_count;
-  const uint16_t signature = signature_ ^ step.signature;
+  const uint32_t signature = signature_ ^ step.signature;
   reduce::Job& job = step.job;
   bool pulls = false;
   bool direct = false;
@@ -340,7 +352,7 @@ Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t
 /// (in place) needs no write.
 void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers) {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
-  const uint16_t signature = signature_ ^ step.signature;
+  const uint32_t signature = signature_ ^ step.signature;
   std::array<Carriage, reduce::kMaxSinks> carriages{};
   reduce::Job job = step.job;
   job.sink_count = 0;

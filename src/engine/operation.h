@@ -68,8 +68,9 @@ struct Message {
   uint64_t bytes = 0;
   uint32_t peer = 0;
   bool sending = false;
-  uint16_t signature = 0;  ///< hash of type, tag and bytes
-  bool shared = false;     ///< the peer can read the buffer (symmetric heap)
+  uint64_t seed = 0;     ///< message_seed, or of an all_to_all_v
+  uint64_t history = 0;  ///< of the link before this message: see copy_histories
+  bool shared = false;   ///< the peer can read the buffer (symmetric heap)
   DataType type = DataType::kUint8;
   uint16_t tag = 0;
 };
@@ -80,18 +81,23 @@ class Operation {
   static std::unique_ptr<Operation> bind(const Plan& plan, const Geometry& geometry,
                                          const BindOptions& options, LinkTable& links);
   /// Binds a group of messages: one lane per peer and direction, in call order. Only the byte limits of
-  /// `options` count.
+  /// `options` count. Both ends of a link count the messages in its history, so start each group that is
+  /// bound.
   static std::unique_ptr<Operation> bind_messages(std::span<const Message> messages,
                                                   const BindOptions& options, LinkTable& links);
   /// Reuses this operation for other messages. False unless peers, directions and order are the same.
   /// Allocates nothing.
   bool rebind_messages(std::span<const Message> messages);
 
-  /// All ranks pass the same `signature`, and each call has its own.
-  void start(const Buffers& buffers, uint16_t signature);
+  /// All ranks pass the same `signature`, and each call has its own. Messages are counted in the histories of
+  /// their links.
+  void start(const Buffers& buffers, uint32_t signature);
+
+  /// After `start`: sets the histories of the messages that were bound.
+  void copy_histories(std::span<Message> messages) const;
 
   /// The short path of a repeated call: `start` and `advance` in one. Requires is_short.
-  Progress start_short(const void* input, void* output, uint16_t signature, uint32_t polls);
+  Progress start_short(const void* input, void* output, uint32_t signature, uint32_t polls);
   /// Whether there is one lane of one-slice steps, all too short for references.
   bool is_short() const { return short_ && !may_refer_; }
 
@@ -132,7 +138,9 @@ class Operation {
     uint8_t refer_end = 0;    ///< the source of a copy, or a sink in the receive buffer
     uint32_t first_exposed = 0;
     uint32_t exposed_count = 0;  ///< not 0: these receivers' buffers may take the result
-    uint16_t signature = 0;
+    uint32_t signature = 0;      ///< of a message; else 0
+    uint64_t seed = 0;           ///< Message::seed
+    uint64_t history = 0;        ///< Message::history
     uint32_t first_chunk = 0;
     uint32_t chunk_count = 0;
     uint64_t merged_bytes = 0;
@@ -163,6 +171,7 @@ class Operation {
   void choose_kernel(const Plan& plan, const Step& step, const BindOptions& options, const StepUse& use,
                      BoundStep& bound) const;
   void find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound);
+  void count_messages();
   void merge_step(BoundStep& bound, const Step& step);
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
@@ -215,7 +224,7 @@ class Operation {
   bool short_ = false;
   bool copies_in_memory_ = false;  ///< one step without links: a communicator of one rank
   bool may_refer_ = false;         ///< slices of some step may travel by reference
-  uint16_t signature_ = 0;
+  uint32_t signature_ = 0;
   std::array<std::byte*, 4> bases_{};
   std::array<bool, 4> shared_{};
   Obstacle obstacle_;

@@ -18,9 +18,11 @@ constexpr uint32_t kTurnsPerYield = 8;
 // How long a wait stays awake: longer than the skew of ranks that compute alike, too short to show in the
 // process's CPU time.
 constexpr uint64_t kAwakeNs = 2'000'000;
-constexpr uint64_t kLongestSleepNs = 2'000'000;
 constexpr uint64_t kShortestSleepNs = 20'000;
-// Sleeps last at most 2 ms. A longer gap between two looks at the clock means that the process was stopped.
+// From this many ranks a core on, sleeps grow. 8 ranks that sleep 2 ms take 2 % of a core.
+constexpr uint64_t kRanksPerCore = 8;
+constexpr uint64_t kLongestSleepOfManyNs = 250'000'000;
+// Sleeps are far shorter. A longer gap between two looks at the clock means that the process was stopped.
 constexpr uint64_t kStoppedNs = 1'000'000'000;
 // kBeside: a yield this long gave the core to a computing thread (time slices of 3 ms), not to a peer.
 constexpr uint64_t kComputedNs = 500'000;
@@ -35,6 +37,11 @@ thread_local uint64_t core_wanted_until_ns = 0;
 
 }  // namespace
 
+uint64_t Waiter::longest_sleep_ns(uint32_t ranks, uint32_t cores) {
+  const uint64_t wanted = kLongestSleepNs * ranks / (kRanksPerCore * std::max(cores, 1u));
+  return std::clamp(wanted, kLongestSleepNs, kLongestSleepOfManyNs);
+}
+
 void Waiter::sleep(uint64_t ns) {
   if (sleeper_ != nullptr) {
     sleeper_->sleep(ns);
@@ -46,7 +53,7 @@ void Waiter::sleep(uint64_t ns) {
 
 uint64_t Waiter::waited_until(uint64_t now, bool is_first) {
   if (is_first) began_ns_ = looked_ns_ = now;
-  if (now - looked_ns_ > kStoppedNs) began_ns_ += now - looked_ns_ - kLongestSleepNs;
+  if (now - looked_ns_ > kStoppedNs) began_ns_ += now - looked_ns_ - longest_sleep_ns_;
   looked_ns_ = now;
   return now - began_ns_ + 1;
 }
@@ -55,7 +62,7 @@ uint64_t Waiter::pause_beside() {
   const uint64_t now = now_ns();
   const uint64_t waited = waited_until(now, turns_ == 1);
   if (waited > kAwakeNs || now < core_wanted_until_ns) {
-    sleep(std::clamp(waited / 16, kShortestSleepBesideNs, kLongestSleepNs));
+    sleep(std::clamp(waited / 16, kShortestSleepBesideNs, longest_sleep_ns_));
     return waited;
   }
   sched_yield();
@@ -75,7 +82,7 @@ uint64_t Waiter::pause() {
   const uint64_t now = now_ns();
   const uint64_t waited = waited_until(now, turns_ == kQuietTurns);
   if (waited > kAwakeNs) {
-    sleep(std::clamp(waited / 16, kShortestSleepNs, kLongestSleepNs));
+    sleep(std::clamp(waited / 16, kShortestSleepNs, longest_sleep_ns_));
   } else if (yields) {
     sched_yield();
   }

@@ -25,8 +25,15 @@ class Sleeper {
 
 class Waiter {
  public:
-  /// `sleeper`: null, or outlives the waiter.
-  explicit Waiter(WaitMode mode, Sleeper* sleeper = nullptr) : mode_(mode), sleeper_(sleeper) {}
+  static constexpr uint64_t kLongestSleepNs = 2'000'000;
+
+  /// `sleeper`: null, or outlives the waiter. `longest_sleep_ns`: from longest_sleep_ns(), or the default.
+  explicit Waiter(WaitMode mode, Sleeper* sleeper = nullptr, uint64_t longest_sleep_ns = kLongestSleepNs)
+      : mode_(mode), sleeper_(sleeper), longest_sleep_ns_(longest_sleep_ns) {}
+
+  /// With many ranks a core, sleeps grow longer, so that all waiting ranks together take a small share of the
+  /// cores. A rank still notices a message within 1/16 of the time it has waited.
+  static uint64_t longest_sleep_ns(uint32_t ranks, uint32_t cores);
 
   /// Polls of an operation before it calls `pause`.
   uint32_t polls() const { return mode_ == WaitMode::kSpin ? kSpinPolls : 1; }
@@ -47,6 +54,7 @@ class Waiter {
 
   WaitMode mode_;
   Sleeper* sleeper_;
+  uint64_t longest_sleep_ns_;
   uint32_t turns_ = 0;
   uint64_t began_ns_ = 0;
   uint64_t looked_ns_ = 0;  ///< last look at the clock

@@ -12,7 +12,9 @@ class HeartbeatClock {
 
   uint64_t period_ns() const { return heartbeat_ns_ / kBeatsInTime; }
   double heartbeat_s() const { return static_cast<double>(heartbeat_ns_) / 1e9; }
-  bool is_too_long(uint64_t silent_ns) const { return silent_ns > heartbeat_ns_; }
+  /// The last beat may have come a period before the peer was stopped. So a stop that is shorter than the
+  /// heartbeat never counts.
+  bool is_too_long(uint64_t silent_ns) const { return silent_ns > heartbeat_ns_ + period_ns(); }
   void start(uint64_t now_ns) { last_ns_ = now_ns; }
   /// Counts a beat of this process. True if it missed some: it was stopped and heard nothing, so it starts
   /// its peers' silence anew.

@@ -1,6 +1,7 @@
 #include "health/peers.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "core/clock.h"
@@ -72,12 +73,24 @@ PeerSnapshot Peers::ask(uint32_t peer) const {
   return known;
 }
 
-void Peers::raise(const Status& why) const {
-  raise_alert(own_->alert, why.code(), rank_, why.text());
+void Peers::raise(const Status& own_reason) const {
+  raise_alert(own_->alert, own_reason.code(), rank_, own_reason.text());
+  // A peer may raise an alert at the same time, and may not have reached all ranks.
+  has_error() ? pass_on_error() : tell_peers(own_reason.code(), own_reason.text());
+}
+
+/// Allocates nothing: memory may be short.
+void Peers::pass_on_error() const {
+  const Alert& alert = own_->alert;
+  tell_peers(static_cast<Code>(alert.code.load(std::memory_order_relaxed)),
+             {alert.text, strnlen(alert.text, sizeof(alert.text))});
+}
+
+void Peers::tell_peers(Code code, std::string_view text) const {
   for (uint32_t peer = 0; peer < memory_.size(); ++peer) {
-    if (peer != rank_) raise_alert(header(peer).alert, why.code(), rank_, why.text());
+    if (peer != rank_) raise_alert(header(peer).alert, code, rank_, text);
   }
-  if (plane_ != nullptr) plane_->raise(rank_, why.code(), why.text());
+  if (plane_ != nullptr) plane_->raise(rank_, code, text);
 }
 
 Status Peers::settle_alert(const Status& why) const {
@@ -107,6 +120,8 @@ void Peers::mark_lost(uint32_t rank, StatusPage::Presence presence) const {
 }
 
 void Peers::show_left() const {
+  // A rank that waits for this one then finds the reason, not only that this rank has left.
+  if (has_error()) pass_on_error();
   if (plane_ != nullptr) plane_->leave();
   own_->status.has_left.store(StatusPage::kLeft, std::memory_order_release);
 }

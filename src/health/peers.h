@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -85,8 +86,9 @@ class Peers {
   /// The communicator's error, or ok.
   Status error() const { return alert_status(own_->alert); }
   bool has_error() const { return own_->alert.state.load(std::memory_order_acquire) == Alert::kRaised; }
-  /// Puts the communicator in error on all ranks.
-  void raise(const Status& why) const;
+  /// Puts the communicator in error on all ranks. If this rank already knows an error, passes that on in
+  /// place of `own_reason`.
+  void raise(const Status& own_reason) const;
   /// `raise`, then returns the error of all calls of this rank: the first that arrived, or `why` if a peer
   /// died while writing its alert.
   Status settle_alert(const Status& why) const;
@@ -106,6 +108,9 @@ class Peers {
   std::string report() const;
 
  private:
+  void pass_on_error() const;
+  void tell_peers(Code code, std::string_view text) const;
+
   uint32_t rank_;
   uint32_t rank_count_;
   std::vector<uint32_t> host_of_;

@@ -14,6 +14,10 @@ namespace {
 constexpr uint32_t kTornLooks = 5;
 // After this many checks while waiting, a peer has seen all that this rank sent.
 constexpr uint32_t kCrossedBeats = 3;
+// Ranks that wait so long without progress have seen all that was sent to them.
+constexpr uint32_t kCircleMs = 60;
+// Looking around a circle costs one page a rank. Longer circles end at the deadline.
+constexpr size_t kLongestCircle = 64;
 
 unsigned long long as_ull(uint64_t value) {
   return value;
@@ -25,6 +29,7 @@ bool StallDiagnosis::is_due(uint64_t waited_ns) {
   if (waited_ns < kCheckEveryNs) {
     last_look_ns_ = 0;
     crossed_beat_.reset();
+    circle_.clear();
     return false;
   }
   if (waited_ns < last_look_ns_ + kCheckEveryNs) return false;
@@ -37,14 +42,16 @@ Status StallDiagnosis::look(uint64_t waited_ns, uint64_t timeout_ms) {
   StatusPage& mine = peers_.own().status;
   mine.waits_for.store(obstacle.peer + 1, std::memory_order_relaxed);
   mine.step.store(obstacle.step, std::memory_order_relaxed);
+  mine.waited_ms.store(static_cast<uint32_t>(waited_ns / 1'000'000), std::memory_order_relaxed);
   mine.beat.store(mine.beat.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   TUTTI_TRY(check_peer(obstacle.peer));
+  TUTTI_TRY(check_circle(obstacle.peer));
   return waited_ns / 1'000'000 >= timeout_ms ? deadline_passed(waited_ns) : Status::ok();
 }
 
 std::string StallDiagnosis::own_call() const {
-  const StatusPage& mine = peers_.own().status;
-  return describe_call(mine.call, mine.count);
+  const CallRunCopy call = StatusCopy::of(peers_.own().status).call();
+  return describe_call(call.call, call.count);
 }
 
 /// Whether the connection to a peer on another host is broken; the peer may live.
@@ -60,7 +67,6 @@ Status StallDiagnosis::check_way(uint32_t peer) {
 /// Whether the peer that this rank waits for can still come.
 Status StallDiagnosis::check_peer(uint32_t peer) {
   TUTTI_TRY(check_way(peer));
-  const StatusPage& mine = peers_.own().status;
   const PeerSnapshot snapshot = peers_.snapshot(peer);
   const StatusCopy& theirs = snapshot.page;
   const bool has_left = theirs.has_left != StatusPage::kHere;
@@ -73,7 +79,7 @@ Status StallDiagnosis::check_peer(uint32_t peer) {
   }
   call_.peer_may_come();
   if (call_.in_collective() && snapshot.has_answered && theirs.sequence == call_.sequence() &&
-      (theirs.call != mine.call.load() || theirs.count != mine.count.load())) {
+      !theirs.call().is_same_call(StatusCopy::of(peers_.own().status).call())) {
     return mismatch_with(peer);
   }
   return waits_crossed(peer, snapshot) ? crossed_with(peer) : Status::ok();
@@ -110,9 +116,11 @@ Status StallDiagnosis::crossed_with(uint32_t peer) const {
 }
 
 Status StallDiagnosis::mismatch_with(uint32_t peer) const {
-  const StatusPage& mine = peers_.own().status;
+  const StatusCopy mine = StatusCopy::of(peers_.own().status);
   const StatusCopy theirs = peers_.ask(peer).page;
-  const bool same_call = theirs.call == mine.call.load() && theirs.sequence == mine.sequence.load();
+  const bool same_call = theirs.call().call == mine.call().call && theirs.sequence == mine.sequence;
+  if (const std::string earlier = first_difference(peer, theirs, call_.sequence()); !earlier.empty())
+    return {Code::kMismatch, earlier};
   if (call_.in_messages() && (!call_.in_collective() || same_call)) {
     return {
         Code::kMismatch,
@@ -120,14 +128,15 @@ Status StallDiagnosis::mismatch_with(uint32_t peer) const {
                "type and tag, in the same order",
                peer, peers_.rank(), message_difference(peer).c_str())};
   }
-  if (same_call && theirs.count == mine.count.load()) {
+  if (same_call && theirs.call().count == mine.call().count) {
+    const bool is_table = theirs.call().counts != mine.call().counts;
     return {
         Code::kMismatch,
-        format(
-            "rank %u and rank %u are both in collective %llu, %s, but differ in an argument not shown here: "
-            "an array of counts, or the arguments of an earlier call, such as the root; all "
-            "ranks must make the same calls with the same arguments in the same order",
-            peers_.rank(), peer, as_ull(call_.sequence()), own_call().c_str())};
+        format("rank %u and rank %u are both in collective %llu, %s, but %s; all ranks must make the same "
+               "calls with the same arguments in the same order",
+               peers_.rank(), peer, as_ull(call_.sequence()), own_call().c_str(),
+               is_table ? "an array of counts differs"
+                        : "an earlier call of the two differed, for instance in its root")};
   }
   return {
       Code::kMismatch,
@@ -135,7 +144,105 @@ Status StallDiagnosis::mismatch_with(uint32_t peer) const {
           "rank %u is in collective %llu, %s; rank %u is in or past collective %llu, %s: all ranks must make "
           "the same calls with the same arguments in the same order",
           peers_.rank(), as_ull(call_.sequence()), own_call().c_str(), peer, as_ull(theirs.sequence),
-          describe_call(theirs.call, theirs.count).c_str())};
+          describe_call(theirs.call().call, theirs.call().count).c_str())};
+}
+
+Status StallDiagnosis::differs(uint32_t peer) const {
+  const StatusCopy mine = StatusCopy::of(peers_.own().status);
+  const StatusCopy theirs = peers_.ask(peer).page;
+  const std::string earlier = first_difference(peer, theirs, mine.sequence + 1);
+  if (!earlier.empty()) return {Code::kMismatch, earlier};
+  if (mine.sequence != theirs.sequence) {
+    return {Code::kMismatch, format("rank %u leaves after %llu collectives, rank %u has left after %llu: all "
+                                    "ranks must make the same "
+                                    "calls in the same order",
+                                    peers_.rank(), as_ull(mine.sequence), peer, as_ull(theirs.sequence))};
+  }
+  return {Code::kMismatch, format("one of the %llu collectives of rank %u differed from that of rank %u, for "
+                                  "instance in its root or count",
+                                  as_ull(mine.sequence), peers_.rank(), peer)};
+}
+
+Status StallDiagnosis::unread(uint32_t from, uint32_t to) const {
+  const uint32_t peer = from == peers_.rank() ? to : from;
+  const std::string earlier = first_difference(peer, peers_.ask(peer).page, call_.sequence() + 1);
+  if (!earlier.empty()) return {Code::kMismatch, earlier};
+  return {Code::kMismatch,
+          format("rank %u has sent rank %u a message that no call of rank %u has received: each send "
+                 "needs a recv, and the roots of collectives must be equal",
+                 from, to, to)};
+}
+
+/// The first collective before number `end` in which the two ranks made different calls; empty: the pages
+/// show none.
+std::string StallDiagnosis::first_difference(uint32_t peer, const StatusCopy& theirs, uint64_t end) const {
+  const StatusCopy mine = StatusCopy::of(peers_.own().status);
+  std::vector<uint64_t> numbers;
+  for (const StatusCopy* page : {&mine, &theirs}) {
+    for (const CallRunCopy& run : page->runs) numbers.push_back(run.first);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  for (const uint64_t number : numbers) {
+    const CallRunCopy* own = mine.call_at(number);
+    const CallRunCopy* other = theirs.call_at(number);
+    if (number >= end || own == nullptr || other == nullptr || own->is_same_call(*other)) continue;
+    const bool is_table = own->call == other->call && own->count == other->count;
+    return format(
+        "in collective %llu rank %u made %s and rank %u %s: all ranks must make the same calls with "
+        "the same arguments in the same order",
+        as_ull(number), peers_.rank(), describe_call(own->call, own->count).c_str(), peer,
+        is_table ? "did so with another array of counts"
+                 : ("made " + describe_call(other->call, other->count)).c_str());
+  }
+  return "";
+}
+
+/// The ranks that wait for each other, from this rank on, if nothing is under way between them and one of
+/// them waits in a send or receive. Empty: there is no such circle. Ranks that all wait in a collective only
+/// wait for data.
+std::vector<uint32_t> StallDiagnosis::circle_from(uint32_t first) const {
+  std::vector<uint32_t> ranks = {peers_.rank()};
+  bool has_message = !call_.in_collective();
+  bool has_collective = call_.in_collective();
+  for (uint32_t peer = first; peer != peers_.rank();) {
+    if (ranks.size() >= kLongestCircle) return {};
+    const PeerSnapshot snapshot = peers_.snapshot(peer);
+    const StatusCopy& page = snapshot.page;
+    if (!snapshot.has_answered || page.waits_for == 0 || page.waited_ms < kCircleMs ||
+        page.unsent_bytes > 0 || page.has_left != StatusPage::kHere)
+      return {};
+    const bool in_collective = page.completed < page.sequence;
+    has_message = has_message || (page.in_messages != 0 && !in_collective);
+    has_collective = has_collective || in_collective;
+    ranks.push_back(peer);
+    peer = page.waits_for - 1;
+    if (std::find(ranks.begin() + 1, ranks.end(), peer) != ranks.end()) return {};
+  }
+  // Two ranks of which one is in a collective: waits_crossed.
+  if (!has_message || (ranks.size() == 2 && has_collective) || call_.unconfirmed_bytes(ranks.back()) > 0)
+    return {};
+  return ranks;
+}
+
+/// Two checks in a row must see the circle, so that ranks that have just moved are not in it.
+Status StallDiagnosis::check_circle(uint32_t first) {
+  std::vector<uint32_t> ranks = circle_from(first);
+  const bool was_there = !ranks.empty() && ranks == circle_;
+  circle_ = std::move(ranks);
+  return was_there ? circle_of(circle_) : Status::ok();
+}
+
+Status StallDiagnosis::circle_of(const std::vector<uint32_t>& ranks) const {
+  std::string text = "ranks wait for each other in a circle: ";
+  for (const uint32_t rank : ranks) {
+    const StatusCopy page =
+        rank == peers_.rank() ? StatusCopy::of(peers_.own().status) : peers_.ask(rank).page;
+    text += describe_status(rank, page) + "; ";
+  }
+  return {Code::kMismatch,
+          text +
+              "the ranks make these calls in different orders, or sends and receives that cross are not "
+              "between tutti_group_start and tutti_group_end"};
 }
 
 /// How the message from the peer differs from the expected one. The flag word shows only the bytes of the
@@ -145,7 +252,7 @@ std::string StallDiagnosis::message_difference(uint32_t peer) const {
   const uint64_t wanted = call_.obstacle().expected;
   const std::vector<Message>& messages = call_.messages();
   const auto expected = std::find_if(messages.begin(), messages.end(), [&](const Message& message) {
-    return !message.sending && message.peer == peer && message.signature == flag::signature(wanted);
+    return !message.sending && message.peer == peer && message_signature(message) == flag::signature(wanted);
   });
   const bool is_known = !call_.in_collective() && expected != messages.end();
   const std::string whole = is_known ? " (" + describe_message(*expected) + ")" : "";
@@ -154,13 +261,13 @@ std::string StallDiagnosis::message_difference(uint32_t peer) const {
                   as_ull(flag::bytes(wanted)), whole.c_str());
   }
   if (!is_known) return "its count is not the expected one";
-  const uint16_t signature = flag::signature(came);
+  const std::string other = describe_other_message(*expected, flag::signature(came));
+  if (!other.empty()) return other;
   // A first part shorter than any slice is the whole message.
   const SliceLimits limits = call_.message_limits();
   const bool is_all = flag::bytes(came) < std::min(limits.least, limits.most);
-  if (is_all) return describe_other_message(*expected, signature);
-  if (!may_be_as_long(*expected, signature)) return "its count or tag is not the expected one" + whole;
-  return "its count is not the expected one" + whole + ", or " + describe_other_message(*expected, signature);
+  return is_all ? "an earlier message of the two ranks did not match" + whole
+                : "its count is not the expected one" + whole;
 }
 
 Status StallDiagnosis::deadline_passed(uint64_t waited_ns) const {

@@ -59,6 +59,10 @@ class StallDiagnosis {
   Status look(uint64_t waited_ns, uint64_t timeout_ms);
   /// How this rank's call differs from that of `peer`, after a mismatched message.
   Status mismatch_with(uint32_t peer) const;
+  /// After the last call: `peer` has made other collectives.
+  Status differs(uint32_t peer) const;
+  /// After the last call: rank `to` has not received a message from rank `from`. One of them is this rank.
+  Status unread(uint32_t from, uint32_t to) const;
 
  private:
   Status check_way(uint32_t peer);
@@ -66,6 +70,10 @@ class StallDiagnosis {
   Status left(uint32_t peer, uint32_t presence) const;
   bool waits_crossed(uint32_t peer, const PeerSnapshot& snapshot);
   Status crossed_with(uint32_t peer) const;
+  Status check_circle(uint32_t first);
+  std::vector<uint32_t> circle_from(uint32_t first) const;
+  Status circle_of(const std::vector<uint32_t>& ranks) const;
+  std::string first_difference(uint32_t peer, const StatusCopy& theirs, uint64_t end) const;
   std::string message_difference(uint32_t peer) const;
   Status deadline_passed(uint64_t waited_ns) const;
   /// "all_reduce(float32, sum, count 8)", from this rank's page.
@@ -76,7 +84,8 @@ class StallDiagnosis {
   uint64_t last_look_ns_ = 0;
   /// The peer's beat when both ranks were first seen waiting for each other.
   std::optional<uint32_t> crossed_beat_;
-  uint32_t torn_looks_ = 0;  ///< checks of a broken connection without a reason yet
+  std::vector<uint32_t> circle_;  ///< as the last check saw it; empty: none
+  uint32_t torn_looks_ = 0;       ///< checks of a broken connection without a reason yet
 };
 
 }  // namespace tutti

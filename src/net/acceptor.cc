@@ -18,6 +18,8 @@ namespace {
 // Connections accepted in one turn, so that a flood leaves time for existing ones.
 constexpr int kAcceptsPerTurn = 64;
 constexpr uint64_t kPauseNs = 10'000'000;
+// How long a lack of descriptors may last, since the application may close some.
+constexpr uint64_t kStarvedNs = 1'000'000'000;
 
 // The share of descriptors for unproved connections, and the minimum for ranks that come together.
 constexpr rlim_t kStrangersShare = 8;
@@ -65,12 +67,14 @@ void Acceptor::accept() {
     FileDescriptor socket(
         accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.is_open()) {
+      starved_ns_ = 0;
       if (pending_.size() >= options_.pending_max) displace();
       admit(std::move(socket), endpoint_of(peer));
       continue;
     }
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    if ((errno == EMFILE || errno == ENFILE) && !displace()) pause();
+    const int error_number = errno;
+    if (error_number == EINTR || error_number == ECONNABORTED) continue;
+    if ((error_number == EMFILE || error_number == ENFILE) && !displace()) pause(error_number);
     return;
   }
 }
@@ -82,9 +86,14 @@ bool Acceptor::displace() {
 }
 
 /// Without descriptors the listener would stay ready forever.
-void Acceptor::pause() {
+void Acceptor::pause(int error_number) {
+  const uint64_t now = loop_.now();
+  if (starved_ns_ == 0) starved_ns_ = now;
   loop_.change(listener_.get(), 0);
-  resume_ = loop_.call_at(loop_.now() + kPauseNs, [this] { loop_.change(listener_.get(), EPOLLIN); });
+  resume_ = loop_.call_at(now + kPauseNs, [this] { loop_.change(listener_.get(), EPOLLIN); });
+  if (now - starved_ns_ < kStarvedNs || !options_.on_starved) return;
+  const auto on_starved = std::exchange(options_.on_starved, nullptr);
+  on_starved(system_error("accepting connections of other ranks", error_number));
 }
 
 void Acceptor::admit(FileDescriptor socket, const Endpoint& peer) {
@@ -121,7 +130,7 @@ void Acceptor::ready(PendingEntry entry) {
   const ssize_t got = recv(entry->socket.get(), buffer.data(), entry->handshake.wanted(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) {
-    if (!entry->spoke && is_of_ours(entry->peer)) return refuse(entry, counts_.refused);
+    if (entry->handshake.is_given_up()) return refuse(entry, counts_.refused);
     return refuse_stranger(entry, counts_.refused, entry->spoke ? Stranger::kBroke : Stranger::kSilent);
   }
   entry->spoke = true;
@@ -132,7 +141,6 @@ void Acceptor::ready(PendingEntry entry) {
   }
   if (!fed) return refuse(entry, counts_.refused);
   if (!entry->handshake.is_done()) return;
-  proved_.insert(entry->peer.address);
   if (!written) return refuse(entry, counts_.refused);
   ++counts_.accepted;
   const Claim claim = entry->handshake.claim();
@@ -159,6 +167,7 @@ void Acceptor::refuse(PendingEntry entry, uint64_t& count) {
 
 void Acceptor::refuse_stranger(PendingEntry entry, uint64_t& count, Stranger kind) {
   const auto index = static_cast<size_t>(kind);
+  if (kind == Stranger::kNoProof) last_without_key_ = entry->peer.text();
   if (!std::exchange(told_[index], true) && options_.on_stranger) {
     options_.on_stranger("refused a connection from " + entry->peer.text() + ": it " + kStrangerTexts[index] +
                          "; further connections of this kind are refused silently");

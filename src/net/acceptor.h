@@ -10,7 +10,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "core/file_descriptor.h"
@@ -30,6 +29,9 @@ struct AcceptorOptions {
   /// Called at the first stranger of each kind, with its address and behaviour; may be empty. Peers that have
   /// proved the key are told why they are refused.
   std::function<void(const std::string&)> on_stranger = log_line;
+  /// Called once, if this process has no descriptor for other ranks for a second, and strangers hold none;
+  /// may be empty. May destroy the acceptor.
+  std::function<void(const Status&)> on_starved;
   /// Unproved connections; fewer if the process may open few descriptors.
   uint32_t pending_max = 256;
   uint64_t proof_timeout_ms = 5000;
@@ -62,6 +64,8 @@ class Acceptor {
 
   const AcceptorCounts& counts() const { return counts_; }
   size_t pending_count() const { return pending_.size(); }
+  /// The address of the last connection that did not know the key; empty: there was none.
+  const std::string& last_without_key() const { return last_without_key_; }
 
  private:
   struct Pending {
@@ -78,7 +82,7 @@ class Acceptor {
   void accept();
   /// Closes the oldest unproved connection. False if there is none.
   bool displace();
-  void pause();
+  void pause(int error_number);
   void admit(FileDescriptor socket, const Endpoint& peer);
   void ready(PendingEntry entry);
   /// False if the connection has broken.
@@ -86,8 +90,6 @@ class Acceptor {
   void end(PendingEntry entry);
   void refuse(PendingEntry entry, uint64_t& count);
   void refuse_stranger(PendingEntry entry, uint64_t& count, Stranger kind);
-  /// Whether a silent connection comes from a rank that was admitted over another one.
-  bool is_of_ours(const Endpoint& peer) const { return proved_.contains(peer.address); }
 
   EventLoop& loop_;
   FileDescriptor listener_;
@@ -95,9 +97,10 @@ class Acceptor {
   AcceptorOptions options_;
   AcceptorCounts counts_;
   EventLoop::Timer resume_;
+  uint64_t starved_ns_ = 0;     ///< since when there is no descriptor; 0: there is one
   std::list<Pending> pending_;  ///< oldest first
   std::array<bool, kStrangerKinds> told_{};
-  std::set<std::array<std::byte, 16>> proved_;  ///< addresses of admitted connections
+  std::string last_without_key_;
 };
 
 }  // namespace tutti

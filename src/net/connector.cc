@@ -69,6 +69,7 @@ void Connector::begin_round() {
 void Connector::begin_resolving() {
   const auto resolution = std::make_shared<Resolution>();
   resolution->done = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!resolution->done.is_open()) return finish(system_error("eventfd", errno));
   const Status watched = loop_.watch(resolution->done.get(), EPOLLIN, [this](uint32_t) { end_resolving(); });
   if (!watched) return finish(watched);
   resolution_ = resolution;
@@ -202,8 +203,20 @@ void Connector::fail(AttemptEntry attempt, const Status& why) {
 
 void Connector::drop(AttemptEntry attempt) {
   loop_.cancel(attempt->deadline);
-  if (attempt->socket.is_open()) loop_.forget(attempt->socket.get());
+  if (attempt->socket.is_open()) {
+    loop_.forget(attempt->socket.get());
+    if (!attempt->handshake->has_responded()) say_farewell(attempt->socket.get());
+  }
   attempts_.erase(attempt);
+}
+
+/// Fails for an attempt that is not connected, or broken: then nobody takes it for a stranger's.
+void Connector::say_farewell(int socket) const {
+  // Unread bytes would turn the end of the connection into a reset, which may overtake the farewell.
+  std::array<std::byte, kChallengeBytes> challenge;
+  static_cast<void>(recv(socket, challenge.data(), challenge.size(), MSG_DONTWAIT));
+  const auto farewell = farewell_of(options_.credentials);
+  static_cast<void>(send(socket, farewell.data(), farewell.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
 /// Tries again if that may help.

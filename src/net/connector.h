@@ -64,6 +64,7 @@ class Connector {
   Status advance(Attempt& attempt, uint32_t events);
   void fail(AttemptEntry attempt, const Status& why);
   void drop(AttemptEntry attempt);
+  void say_farewell(int socket) const;
   void end_round();
   Status unreachable(Code code, const char* what) const;
   void finish(Result<FileDescriptor> result);

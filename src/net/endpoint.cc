@@ -254,6 +254,7 @@ Result<std::vector<Endpoint>> select_addresses(const std::vector<InterfaceAddres
     if (chosen.empty()) chosen = collect([](const InterfaceAddress&) { return true; });
   }
   if (!chosen.empty()) return chosen;
+  if (filter.empty()) return Status(Code::kSystemError, "this host has no network interface that is up");
   std::string names;
   for (const InterfaceAddress& one : all) {
     if (names.find(one.interface) == names.npos) add_to_list(names, one.interface);

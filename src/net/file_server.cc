@@ -1,10 +1,12 @@
 #include "net/file_server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -46,6 +48,8 @@ Result<std::unique_ptr<FileServer>> FileServer::start(ControlThread& control, co
   auto listener = local_listen(name);
   TUTTI_TRY(listener.status());
   server->listener_ = std::move(*listener);
+  server->keep_spare();
+  if (!server->spare_.is_open()) return system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
   TUTTI_TRY(
       control.watch(server->listener_.get(), EPOLLIN, [raw = server.get()](uint32_t) { raw->accept(); }));
   return server;
@@ -62,10 +66,22 @@ void FileServer::withdraw(const FileSecret& secret) {
 }
 
 void FileServer::accept() {
-  accept_waiting(control_, listener_, [this](FileDescriptor visitor) {
+  const auto take = [this](FileDescriptor visitor) {
     const int fd = visitor.get();
     if (control_.watch(fd, EPOLLIN, [this, fd](uint32_t) { answer(fd); })) visitors_[fd] = std::move(visitor);
-  });
+  };
+  accept_waiting(control_, listener_, take);
+  if (!visitors_.empty()) return;
+  spare_.reset();
+  if (FileDescriptor visitor = local_accept(listener_); visitor.is_open()) {
+    take(std::move(visitor));
+  } else {
+    keep_spare();
+  }
+}
+
+void FileServer::keep_spare() {
+  if (!spare_.is_open()) spare_ = FileDescriptor(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 /// A visitor asks once, then closes.
@@ -84,6 +100,7 @@ void FileServer::answer(int fd) {
   }
   control_.forget(fd);
   visitors_.erase(fd);
+  keep_spare();
 }
 
 Result<std::vector<FileDescriptor>> fetch_files(const FetchOptions& options) {

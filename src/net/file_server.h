@@ -37,9 +37,12 @@ class FileServer {
   explicit FileServer(ControlThread& control) : control_(control) {}
   void accept();
   void answer(int fd);
+  void keep_spare();
 
   ControlThread& control_;
   FileDescriptor listener_;
+  /// Closed to accept one visitor at a time when the process has no other descriptor.
+  FileDescriptor spare_;
   std::map<int, FileDescriptor> visitors_;  ///< used by the control thread only
   std::mutex mutex_;
   std::map<FileSecret, std::vector<int>> offers_;

@@ -84,6 +84,17 @@ std::span<std::byte> HandshakeBuffers::begin_output(size_t bytes) {
   return std::span(out_).first(bytes);
 }
 
+std::array<std::byte, kFarewellBytes> farewell_of(const Credentials& credentials) {
+  std::array<std::byte, kFarewellBytes> farewell{};
+  put_magic(farewell);
+  std::copy(credentials.tag.begin(), credentials.tag.end(), farewell.begin() + 8);
+  return farewell;
+}
+
+bool AcceptorHandshake::is_given_up() const {
+  return equal_secrets(taken(), farewell_of(credentials_));
+}
+
 ConnectorHandshake::ConnectorHandshake(const Credentials& credentials, const Claim& claim, const Nonce& nonce)
     : credentials_(credentials), claim_(claim), nonce_(nonce) {
   expect(kChallengeBytes);

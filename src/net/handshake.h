@@ -53,6 +53,12 @@ inline constexpr size_t kChallengeBytes = 48;
 inline constexpr size_t kResponseBytes = 112;
 inline constexpr size_t kConfirmBytes = 48;
 
+/// What a connector sends when it gives up an attempt before its response, for instance because another
+/// address was faster: the beginning of a response. The acceptor then knows the attempt for one of a rank.
+/// This proves nothing and changes nothing but the log.
+inline constexpr size_t kFarewellBytes = 24;
+std::array<std::byte, kFarewellBytes> farewell_of(const Credentials& credentials);
+
 /// One message in, one message out.
 class HandshakeBuffers {
  public:
@@ -72,6 +78,8 @@ class HandshakeBuffers {
   }
   /// Takes at most `wanted` bytes. True if the message is complete.
   bool take(std::span<const std::byte> bytes);
+  /// The part of the expected message that has come.
+  std::span<const std::byte> taken() const { return std::span(in_).first(in_bytes_); }
   std::span<std::byte> begin_output(size_t bytes);
 
   std::array<std::byte, kResponseBytes> in_{};
@@ -94,6 +102,7 @@ class ConnectorHandshake : public HandshakeBuffers {
   Status feed(std::span<const std::byte> bytes);
   /// The other side has proved itself and accepted.
   bool is_done() const { return done_; }
+  bool has_responded() const { return responded_; }
   /// The failure was proved to come from the right listener: do not try again.
   bool refusal_is_final() const { return refusal_is_final_; }
 
@@ -123,6 +132,8 @@ class AcceptorHandshake : public HandshakeBuffers {
   Status feed(std::span<const std::byte> bytes);
   /// The other side has proved itself and is accepted. output() may still hold bytes to send.
   bool is_done() const { return done_; }
+  /// The other side has sent a farewell.
+  bool is_given_up() const;
   const Claim& claim() const { return claim_; }
 
  private:

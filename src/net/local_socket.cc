@@ -187,12 +187,11 @@ Result<LocalMessage> local_receive(int fd, uint64_t deadline_ns) {
         int file = -1;
         std::memcpy(&file, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
         result.files.emplace_back(file);
+        if (!result.files.back().is_open()) return system_error("keeping a peer's descriptor", errno);
       }
     }
     if ((message.msg_flags & MSG_CTRUNC) != 0) {
-      return Status(Code::kSystemError,
-                    "this process has reached its limit of open descriptors and cannot receive those of its "
-                    "peers: raise the limit (ulimit -n)");
+      return system_error("receiving the descriptors of a peer", EMFILE);
     }
     result.bytes.resize(static_cast<size_t>(got));
     return result;

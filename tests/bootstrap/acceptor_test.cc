@@ -12,6 +12,7 @@
 
 #include "net/connector.h"
 #include "tests/bootstrap/loop_support.h"
+#include "tests/support/no_descriptors.h"
 
 namespace tutti::test {
 namespace {
@@ -31,6 +32,7 @@ struct Door {
       sockets.push_back(std::move(socket));
     };
     options.on_stranger = [this](const std::string& text) { log.push_back(text); };
+    options.on_starved = [this](const Status& why) { starved = why; };
     options.pending_max = pending_max;
     options.proof_timeout_ms = 5000;
     acceptor = std::move(*Acceptor::open(*loop, std::move(listener.socket), std::move(options)));
@@ -86,6 +88,7 @@ struct Door {
   std::vector<Claim> claims;
   std::vector<FileDescriptor> sockets;
   std::vector<std::string> log;
+  Status starved;
   std::unique_ptr<Acceptor> acceptor;
 };
 
@@ -136,13 +139,48 @@ TEST(AcceptorTest, ScannersAreRefusedAndLoggedOnce) {
   EXPECT_EQ(door.claims.size(), 1u);
 }
 
-// Goal: a rank that tried several addresses, and needs one, is no stranger.
+// A rank that tried several addresses at once, and needed one, was taken for a stranger, unless a connection
+// from the same address had been admitted before. Method: attempts that are given up at any moment, before
+// any connection was admitted.
 TEST(AcceptorTest, AnAttemptThatARankGivesUpIsNotLogged) {
+  constexpr int kTurns = 6;  // more than an attempt needs up to its response
+  for (int turns = 1; turns < kTurns; ++turns) {
+    Door door;
+    auto connector = Connector::start(*door.loop, door.dial(), [](const Result<FileDescriptor>&) {});
+    for (int turn = 0; turn < turns; ++turn) (void)door.loop->run_ready();
+    connector.reset();
+    const Result<FileDescriptor> next = door.connect(door.dial());
+    ASSERT_TRUE(next.is_ok());
+    // The first attempt was accepted before the second, or never began.
+    ASSERT_TRUE(door.loop.run_until([&] { return door.acceptor->pending_count() == 0; }));
+    EXPECT_TRUE(door.log.empty()) << turns << ": " << door.log[0];
+  }
+}
+
+// Goal: who says farewell in another bootstrap's name, or a part of ours, stays a stranger.
+TEST(AcceptorTest, AnotherFarewellIsAStrangers) {
+  for (const bool is_short : {false, true}) {
+    Door door;
+    const auto farewell = farewell_of(credentials_from_text("key", is_short ? "door" : "another door"));
+    door.stranger(std::span(farewell).first(is_short ? kFarewellBytes - 1 : kFarewellBytes));
+    ASSERT_TRUE(door.run_until_turned_away(1));
+    EXPECT_EQ(door.log.size(), 1u);
+  }
+}
+
+// A process without descriptors tried again and again, and nobody learned why ranks did not come.
+TEST(AcceptorTest, ALackOfDescriptorsIsTold) {
   Door door;
-  ASSERT_TRUE(door.connect(door.dial()).is_ok());
-  door.stranger();
-  ASSERT_TRUE(door.run_until_turned_away(1));
-  EXPECT_TRUE(door.log.empty()) << door.log[0];
+  const FileDescriptor waits = door.stranger();
+  {
+    const NoDescriptors none;
+    for (int i = 0; i < 12; ++i) door.loop.advance_ms(100);
+    // `Door` counts by the manual clock: a second has passed.
+    EXPECT_EQ(door.starved.code(), Code::kSystemError);
+    EXPECT_NE(door.starved.text().find("RLIMIT_NOFILE"), std::string_view::npos) << door.starved.text();
+  }
+  door.loop.advance_ms(100);
+  EXPECT_TRUE(door.loop.run_until([&] { return door.acceptor->pending_count() == 1; }));
 }
 
 TEST(AcceptorTest, AStalledHelloEndsAtItsDeadline) {

@@ -266,6 +266,40 @@ TEST(BootstrapTest, DamagedIdsAreRefused) {
             "");
 }
 
+// The other ranks waited for a rank whose id was damaged, up to the deadline.
+// Method: the set-up's deadline is two minutes, the test's one.
+TEST(BootstrapTest, ARankWithADamagedKeyIsNamedAtOnce) {
+  EXPECT_EQ(run_cluster(
+                without_comm(processes(3)),
+                [](Rank& rank) {
+                  tutti_unique_id_t id = rank.id();
+                  if (rank.rank() == 1) id.bytes[20] ^= 1;
+                  rank.expect(create(rank, 3, id, rank.rank()), TUTTI_INVALID_ARGUMENT, "create");
+                  rank.expect_text({"key", "damaged", rank.rank() == 1 ? "argument id" : "rank 1"}, "create");
+                  rank.meet();
+                }),
+            "");
+}
+
+// Between hosts, a connection without the key may be a stranger's, and must not end the job.
+// Goal: the text at the deadline names it.
+TEST(BootstrapTest, AConnectionWithoutTheKeyIsNamedAtTheDeadline) {
+  ClusterOptions options = without_comm(processes(3), 1500);
+  options.hosts = {0, 1, 1};
+  EXPECT_EQ(
+      run_cluster(options,
+                  [](Rank& rank) {
+                    tutti_unique_id_t id = rank.id();
+                    if (rank.rank() == 1) id.bytes[20] ^= 1;
+                    rank.expect(create(rank, 3, id, rank.rank()),
+                                rank.rank() == 1 ? TUTTI_INVALID_ARGUMENT : TUTTI_TIMEOUT, "create");
+                    if (rank.rank() != 1)
+                      rank.expect_text({"have not joined: 1", "did not know the key", "TUTTI_KEY"}, "create");
+                    rank.meet();
+                  }),
+      "");
+}
+
 // Goal: every damaged byte of an id is an error or, where the byte means nothing, harmless; never a hang or a
 // crash.
 TEST(BootstrapTest, AnyDamagedByteIsHarmless) {

@@ -103,35 +103,39 @@ class BuilderTest : public testing::TestWithParam<Place> {
 // set-up had ended, from the communicator.
 TEST_P(BuilderTest, AFailureInAnyPhaseLeavesNothing) {
   const ClusterOptions cluster = options();
-  EXPECT_EQ(run_cluster(cluster,
-                        [&](Rank& rank) {
-                          RankSetUp setup(rank, process_of(rank));
-                          const CommOptions options{.threads = 2, .setup_timeout_ms = 60'000};
-                          // The caches of a process are warm after one set-up.
-                          if (!setup.make_id(has_network())) return;
-                          rank.expect_true(setup.create(options).is_ok(), "the first set-up");
-                          if (!rank.meet()) return;
-                          const Holdings before = counts(rank, cluster) ? holdings() : Holdings{};
-                          for (uint64_t turn = 0; rank.value(0) == 0; ++turn) {
-                            const std::string when = "turn " + std::to_string(turn);
-                            rank.at(when);
-                            if (!setup.make_id(has_network())) return;
-                            {
-                              const auto made = setup.create(options, turn);
-                              if (setup.is_last() && !FailingAllocations::have_failed()) rank.add(0);
-                              if (!rank.meet()) return;
-                              const Status error = made ? (*made)->error() : made.status();
-                              const bool is_right = rank.value(0) > 0 ? error.is_ok() : setup.expects(error);
-                              rank.expect_true(is_right, when + ": " + std::string(error.text()));
-                              if (!rank.meet()) return;
-                            }
-                            // A first failure ends the test: the rest would only repeat it.
-                            if (counts(rank, cluster) && !expect_nothing_left(rank, before, when))
-                              rank.add(0);
-                            if (!rank.meet()) return;
-                          }
-                        }),
-            "");
+  EXPECT_EQ(
+      run_cluster(cluster,
+                  [&](Rank& rank) {
+                    RankSetUp setup(rank, process_of(rank));
+                    const CommOptions options{.threads = 2, .setup_timeout_ms = 60'000};
+                    // The caches of a process are warm after one set-up.
+                    if (!setup.make_id(has_network())) return;
+                    rank.expect_true(setup.create(options).is_ok(), "the first set-up");
+                    if (!rank.meet()) return;
+                    const Holdings before = counts(rank, cluster) ? holdings() : Holdings{};
+                    for (uint64_t turn = 0; rank.value(0) == 0; ++turn) {
+                      const std::string when = "turn " + std::to_string(turn);
+                      rank.at(when);
+                      if (!setup.make_id(has_network())) return;
+                      {
+                        const auto made = setup.create(options, turn);
+                        if (setup.is_last() && !FailingAllocations::have_failed()) rank.add(0);
+                        if (!rank.meet()) return;
+                        // Another host hears of the failure a little later.
+                        const double start = seconds_now();
+                        while (made && rank.value(0) == 0 && (*made)->error() && seconds_now() - start < 10)
+                          std::this_thread::yield();
+                        const Status error = made ? (*made)->error() : made.status();
+                        const bool is_right = rank.value(0) > 0 ? error.is_ok() : setup.expects(error);
+                        rank.expect_true(is_right, when + ": " + std::string(error.text()));
+                        if (!rank.meet()) return;
+                      }
+                      // A first failure ends the test: the rest would only repeat it.
+                      if (counts(rank, cluster) && !expect_nothing_left(rank, before, when)) rank.add(0);
+                      if (!rank.meet()) return;
+                    }
+                  }),
+      "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, BuilderTest,

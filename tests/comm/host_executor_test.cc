@@ -85,8 +85,8 @@ TEST_F(HostExecutorTest, PollsMoveACallToItsEnd) {
   for (uint32_t i = 0; i < 2; ++i) ASSERT_TRUE(rank(i).begin(*bound[i], numbers[i].call()));
   EXPECT_TRUE(rank(0).has_begun());
   EXPECT_EQ(pages_.status(0).sequence.load(), 1u);
-  EXPECT_EQ(pages_.status(0).call.load(), bound[0]->word);
-  EXPECT_EQ(pages_.status(0).count.load(), kLong);
+  EXPECT_EQ(pages_.status(0).runs[0].call.load(), bound[0]->word);
+  EXPECT_EQ(pages_.status(0).runs[0].count.load(), kLong);
   EXPECT_EQ(poll_both(), (std::array{Progress::kDone, Progress::kDone}));
   for (uint32_t i = 0; i < 2; ++i) {
     EXPECT_TRUE(rank(i).finish(Progress::kDone));
@@ -216,10 +216,10 @@ TEST_F(HostExecutorTest, AGroupOfMessagesIsExchanged) {
 TEST_F(HostExecutorTest, AShortMessageIsSentAhead) {
   uint64_t sent = 42;
   uint64_t got = 0;
-  EXPECT_TRUE(rank(0).run(
-      Message{.buffer = &sent, .bytes = sizeof(sent), .peer = 1, .sending = true, .signature = 7}));
+  EXPECT_TRUE(
+      rank(0).run(Message{.buffer = &sent, .bytes = sizeof(sent), .peer = 1, .sending = true, .seed = 7}));
   sent = 0;
-  EXPECT_TRUE(rank(1).run(Message{.buffer = &got, .bytes = sizeof(got), .peer = 0, .signature = 7}));
+  EXPECT_TRUE(rank(1).run(Message{.buffer = &got, .bytes = sizeof(got), .peer = 0, .seed = 7}));
   EXPECT_EQ(got, 42u);
 }
 
@@ -269,7 +269,7 @@ TEST_F(HostExecutorTest, ALongCallIsSharedWithWorkers) {
   for (uint32_t i = 0; i < 2; ++i) {
     EXPECT_TRUE(rank(i).finish(Progress::kDone));
     EXPECT_TRUE(numbers[i].is_right(2)) << "rank " << i;
-    rank(i).leave();
+    EXPECT_TRUE(rank(i).leave());
   }
 }
 
@@ -288,7 +288,7 @@ TEST_F(HostExecutorTest, AFailureRecallsTheWorkers) {
     EXPECT_EQ(rank(0).fail({Code::kAborted, "given up"}).code(), Code::kAborted);
     EXPECT_TRUE(rank(0).buffers_are_free());
   }
-  rank(0).leave();
+  EXPECT_TRUE(rank(0).leave());
 }
 
 // Goal: what algorithms may rely on follows from the ranks' places, equally on all ranks.

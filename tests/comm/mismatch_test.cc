@@ -235,12 +235,11 @@ TEST_P(MismatchTest, OfMessagesIsAnErrorOnBothRanks) {
        {"as long as a slice", 4096, 2048, TUTTI_FLOAT32, 3, "(8192 bytes of float32 with tag 3)"},
        {"as long as a slot", 32768, 16384, TUTTI_FLOAT32, 3, "(65536 bytes of float32 with tag 3)"},
        {"later slice", 16385, 16386, TUTTI_FLOAT32, 3,
-        "its count or tag is not the expected one (65544 bytes of float32 with tag 3)"},
+        "its count is not the expected one (65544 bytes of float32 with tag 3)"},
        {"type", 10, 10, TUTTI_INT32, 3, "its type is float32, int32 was expected"},
-       {"tag", 10, 10, TUTTI_FLOAT32, 4, "its tag is 3 (if it is float32), tag 4 was expected"},
-       {"large tag", 10, 10, TUTTI_FLOAT32, 65535, "its tag is 3 (if it is float32), tag 65535 was expected"},
-       {"tag of a long one", 70'000, 70'000, TUTTI_FLOAT32, 2,
-        "its count is not the expected one (280000 bytes of float32 with tag 2), or its tag is 3"}});
+       {"tag", 10, 10, TUTTI_FLOAT32, 4, "its tag is 3, tag 4 was expected"},
+       {"large tag", 10, 10, TUTTI_FLOAT32, 65535, "its tag is 3, tag 65535 was expected"},
+       {"tag of a long one", 70'000, 70'000, TUTTI_FLOAT32, 2, "its tag is 3, tag 2 was expected"}});
 }
 
 // Goal: where a slot is shorter than the least slice, what fills it may be of a longer message.
@@ -303,7 +302,12 @@ TEST_P(MismatchTest, ARankThatLeavesIsNamed) {
                           Memory memory;
                           rank.expect_ok(barrier()(rank, memory), "a correct call");
                           const int leaver = rank.count() - 1;
-                          if (rank.rank() == leaver) return;
+                          if (rank.rank() == leaver) {
+                            // TUTTI_MISMATCH if messages of the others have come by then.
+                            static_cast<void>(tutti_comm_destroy(rank.comm));
+                            rank.comm = nullptr;
+                            return;
+                          }
                           rank.expect(all_reduce(kElements)(rank, memory), TUTTI_PEER_LOST, "all_reduce");
                           rank.expect_text({"rank " + std::to_string(leaver), "left"}, "all_reduce");
                         }),

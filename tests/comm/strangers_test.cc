@@ -97,5 +97,19 @@ TEST(StrangersTest, AJobMeetsAmidStrangersWhichAreLoggedOnce) {
             "");
 }
 
+// The ranks' own connections to several addresses at once were logged as strangers.
+// Method: so many processes on few cores that attempts at other addresses begin; what they write is read.
+TEST(StrangersTest, RanksAreNoStrangersToEachOther) {
+  ClusterOptions options;
+  options.layout = processes(32);
+  for (int process = 0; process < 32; ++process) options.hosts.push_back(process / 8);
+  testing::internal::CaptureStderr();
+  const std::string failures = run_cluster(
+      options, [](Rank& rank) { rank.expect_ok(tutti_barrier(rank.comm, TUTTI_BLOCKING), "barrier"); });
+  const std::string written = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(failures, "");
+  EXPECT_EQ(written.find("refused a connection"), std::string::npos) << written;
+}
+
 }  // namespace
 }  // namespace tutti::test

@@ -129,7 +129,8 @@ std::vector<Failure> all_failures() {
           {"leaving",
            TUTTI_PEER_LOST,
            [](Rank& rank) {
-             rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+             // TUTTI_MISMATCH if messages of the others have come by then.
+             static_cast<void>(tutti_comm_destroy(rank.comm));
              rank.comm = nullptr;
            },
            {"rank 2", "left"}}};

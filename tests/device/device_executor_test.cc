@@ -171,13 +171,13 @@ TEST_F(DeviceExecutorTest, AnUnfinishedOperationIsLaunchedAgain) {
   rank_->show(blocked(*bound));
   ASSERT_TRUE(executor_->start());
   while (notes_.relaunched < 3) std::this_thread::yield();
-  EXPECT_EQ(pages_.status(0).call.load(), bound->word);
+  EXPECT_EQ(pages_.status(0).runs[0].call.load(), bound->word);
   EXPECT_EQ(pages_.status(0).sequence.load(), 1u);
   EXPECT_EQ(pages_.status(0).completed.load(), 0u);
   DeviceSnapshot ended;
   ended.sequence = 1;
   rank_->show(ended);
-  executor_->leave();
+  EXPECT_TRUE(executor_->leave());
   while (pages_.status(0).completed.load() != 1) relaunch_thread_.wake();
   EXPECT_EQ(notes_.aborted, 0);
 }
@@ -204,8 +204,7 @@ TEST_F(DeviceExecutorTest, TheDeadlineEndsAnOperation) {
 TEST_F(DeviceExecutorTest, AMessageOfAnotherCallIsAMismatch) {
   Sum numbers(8);
   const auto bound = bind(8);
-  pages_.status(1).call.store(agreed_word(sum_of(9)));
-  pages_.status(1).count.store(9);
+  pages_.status(1).show_only_call(1, agreed_word(sum_of(9)), 9, 0);
   pages_.status(1).sequence.store(1);
   DeviceSnapshot snapshot = blocked(*bound);
   snapshot.state = DeviceSnapshot::State::kFailed;
@@ -221,8 +220,7 @@ TEST_F(DeviceExecutorTest, AMessageOfAnotherCallIsAMismatch) {
 // waited in vain: what the peer sent may be on its way.
 TEST_F(DeviceExecutorTest, APeerThatIsPastTheOperationIsAMismatchAfterOneMoreLaunch) {
   const auto bound = bind(8);
-  pages_.status(1).call.store(bound->word);
-  pages_.status(1).count.store(8);
+  pages_.status(1).show_only_call(2, bound->word, 8, 0);
   pages_.status(1).sequence.store(2);
   pages_.status(1).completed.store(2);
   DeviceSnapshot snapshot = blocked(*bound);

@@ -85,7 +85,7 @@ class FakeRank final : public DeviceRank {
   }
   void retire(DeviceProgram* program) override {
     ++notes_.retired;
-    delete program;
+    std::erase_if(programs_, [program](const auto& each) { return each.get() == program; });
   }
 
   Status copy(void* to, const void* from, uint64_t bytes, DeviceStream /*stream*/) override {
@@ -143,13 +143,14 @@ class FakeRank final : public DeviceRank {
 
  private:
   DeviceProgramHold program(DeviceMark mark, uint32_t lanes) {
-    auto made = std::make_unique<DeviceProgram>();
+    const auto& made = programs_.emplace_back(std::make_unique<DeviceProgram>());
     made->mark = std::move(mark);
     made->lanes = lanes;
-    return {made.release(), DeviceRetire{this}};
+    return {made.get(), DeviceRetire{this}};
   }
 
   DeviceNotes& notes_;
+  std::vector<std::unique_ptr<DeviceProgram>> programs_;  ///< also those that a bound call keeps for good
   DeviceIdentity identity_;
   DeviceShape shape_;
   std::vector<std::byte> scratch_;

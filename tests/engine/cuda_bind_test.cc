@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "engine/call.h"
 #include "engine/links.h"
 #include "tests/engine/raw_links.h"
 
@@ -212,12 +213,9 @@ TEST(CudaBindTest, EveryAlgorithmIsCutAsOnTheHost) {
 
 TEST(CudaBindTest, AGroupOfMessagesHasALaneForEachPeerAndDirection) {
   std::vector<std::byte> memory(100'000);
-  const auto message = [&](uint32_t peer, bool sending, uint64_t bytes, uint16_t signature) {
-    return Message{.buffer = memory.data() + signature,
-                   .bytes = bytes,
-                   .peer = peer,
-                   .sending = sending,
-                   .signature = signature};
+  const auto message = [&](uint32_t peer, bool sending, uint64_t bytes, uint64_t seed) {
+    return Message{
+        .buffer = memory.data() + seed, .bytes = bytes, .peer = peer, .sending = sending, .seed = seed};
   };
   const std::vector<Message> messages = {message(1, true, 100, 1), message(2, true, 0, 2),
                                          message(1, false, 50'000, 3), message(1, true, 70'000, 4)};
@@ -226,7 +224,7 @@ TEST(CudaBindTest, AGroupOfMessagesHasALaneForEachPeerAndDirection) {
   ASSERT_EQ(image.lanes.size(), 3u);
   EXPECT_FALSE(image.is_collective);
   EXPECT_EQ(image.lanes[0].step_count, 2u);
-  EXPECT_EQ(image.steps[1].signature, 4u);
+  EXPECT_EQ(image.steps[1].signature, message_signature(messages[3]));
   EXPECT_EQ(image.offsets[image.ends[image.steps[1].first_end].index],
             reinterpret_cast<uint64_t>(memory.data() + 4));
   const Traffic traffic = walk(image, index);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "engine/call.h"
 #include "engine/operation.h"
 #include "tests/engine/raw_links.h"
 #include "tests/sim/cluster.h"
@@ -29,7 +30,7 @@ Bytes pattern(size_t count, uint64_t seed) {
 /// Two ranks, one operation each.
 class TwoRanksTest : public testing::Test {
  protected:
-  std::unique_ptr<Operation> bind(uint32_t rank, const std::vector<Message>& messages,
+  std::unique_ptr<Operation> bind(uint32_t rank, std::vector<Message> messages,
                                   uint64_t reference_bytes = UINT64_MAX) {
     auto operation = Operation::bind_messages(
         messages,
@@ -65,8 +66,8 @@ TEST_F(TwoRanksTest, SeveralMessagesToOnePeerArriveInCallOrderWhateverTheirSizes
   std::vector<Message> receives;
   for (size_t i = 0; i < sent.size(); ++i) {
     sends.push_back(
-        {.buffer = sent[i].data(), .bytes = sent[i].size(), .peer = 1, .sending = true, .signature = 9});
-    receives.push_back({.buffer = got[i].data(), .bytes = got[i].size(), .peer = 0, .signature = 9});
+        {.buffer = sent[i].data(), .bytes = sent[i].size(), .peer = 1, .sending = true, .seed = 9});
+    receives.push_back({.buffer = got[i].data(), .bytes = got[i].size(), .peer = 0, .seed = 9});
   }
   for (const uint64_t reference_bytes : {UINT64_MAX, uint64_t{1}}) {
     for (Bytes& bytes : got) std::fill(bytes.begin(), bytes.end(), std::byte{0});
@@ -141,7 +142,7 @@ TEST_F(TwoRanksTest, AMessageThatDoesNotMatchIsFoundAndNothingIsWritten) {
   struct Odd {
     uint64_t sent_bytes;
     uint64_t received_bytes;
-    uint16_t signature;
+    uint64_t seed;
   };
   for (const Odd& odd :
        {Odd{8, 8, 6}, Odd{8, 9, 5}, Odd{0, 8, 5}, Odd{8, 0, 5}, Odd{0, 0, 6}, Odd{1000, 999, 5}}) {
@@ -150,14 +151,11 @@ TEST_F(TwoRanksTest, AMessageThatDoesNotMatchIsFoundAndNothingIsWritten) {
     RawLinks second(network, 1);
     Bytes sent = pattern(1000, 1);
     Bytes got(1000);
-    auto sender = Operation::bind_messages(
-        std::vector<Message>{
-            {.buffer = sent.data(), .bytes = odd.sent_bytes, .peer = 1, .sending = true, .signature = 5}},
-        {.slots = kShape.slots, .slot_bytes = kShape.slot_bytes}, first);
-    auto receiver = Operation::bind_messages(
-        std::vector<Message>{
-            {.buffer = got.data(), .bytes = odd.received_bytes, .peer = 0, .signature = odd.signature}},
-        {.slots = kShape.slots, .slot_bytes = kShape.slot_bytes}, second);
+    Message send{.buffer = sent.data(), .bytes = odd.sent_bytes, .peer = 1, .sending = true, .seed = 5};
+    Message receive{.buffer = got.data(), .bytes = odd.received_bytes, .peer = 0, .seed = odd.seed};
+    const BindOptions options{.slots = kShape.slots, .slot_bytes = kShape.slot_bytes};
+    auto sender = Operation::bind_messages(std::span(&send, 1), options, first);
+    auto receiver = Operation::bind_messages(std::span(&receive, 1), options, second);
     sender->start({}, 0);
     receiver->start({}, 0);
     Progress end_sender{};
@@ -166,8 +164,8 @@ TEST_F(TwoRanksTest, AMessageThatDoesNotMatchIsFoundAndNothingIsWritten) {
     EXPECT_EQ(end_receiver, Progress::kMismatch) << odd.sent_bytes << " to " << odd.received_bytes;
     const Obstacle& obstacle = receiver->obstacle();
     EXPECT_EQ(obstacle.peer, 0u);
-    EXPECT_EQ(flag::signature(obstacle.word), 5u);
-    EXPECT_EQ(flag::signature(obstacle.expected), odd.signature);
+    EXPECT_EQ(flag::signature(obstacle.word), message_signature(send));
+    EXPECT_EQ(flag::signature(obstacle.expected), message_signature(receive));
     if (odd.sent_bytes < kShape.slot_bytes) {
       EXPECT_EQ(got, Bytes(1000));
     }

@@ -96,6 +96,16 @@ TEST(WaiterModeTest, OnlyASpinningWaiterLetsAnOperationPollManyTimes) {
   EXPECT_GT(Waiter(WaitMode::kSpin).polls(), 1u);
 }
 
+// Goal: many ranks on a core together wake it no more often than a few do, and each still wakes four times a
+// second.
+TEST(WaiterModeTest, SleepsGrowWithTheRanksOnACore) {
+  EXPECT_EQ(Waiter::longest_sleep_ns(2, 2), Waiter::kLongestSleepNs);
+  EXPECT_EQ(Waiter::longest_sleep_ns(16, 2), Waiter::kLongestSleepNs);
+  EXPECT_EQ(Waiter::longest_sleep_ns(512, 2), 32 * Waiter::kLongestSleepNs);
+  EXPECT_EQ(Waiter::longest_sleep_ns(4096, 1), 250'000'000u);
+  EXPECT_EQ(Waiter::longest_sleep_ns(4096, 0), 250'000'000u);
+}
+
 TEST_P(WaiterTest, ALongWaitCostsLittleProcessorTime) {
   if (!full_run()) GTEST_SKIP() << "waits for a second; TUTTI_TEST_FULL=1 runs it";
   Waiter waiter(GetParam());

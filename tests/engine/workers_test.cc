@@ -17,16 +17,20 @@ namespace {
 
 constexpr RingShape kRing{.slots = 4, .slot_bytes = 64};
 constexpr size_t kBytes = 1000;  // more than the slots of a link
-constexpr uint16_t kSignature = 77;
+constexpr uint64_t kSeed = 77;
 
 /// One message between rank 0, the workers' side, and a peer of its own, which the test moves.
 class Exchange {
  public:
-  Exchange(RawNetwork& network, uint32_t peer, bool sending, uint16_t peer_signature = kSignature) {
+  Exchange(RawNetwork& network, uint32_t peer, bool sending, uint64_t peer_seed = kSeed) {
     mine_.fill('m');
     theirs_.fill('t');
-    stripe_ = bind(network, 0, {mine_.data(), kBytes, peer, sending, kSignature, false});
-    peer_ = bind(network, peer, {theirs_.data(), kBytes, 0, !sending, peer_signature, false});
+    stripe_ =
+        bind(network, 0,
+             {.buffer = mine_.data(), .bytes = kBytes, .peer = peer, .sending = sending, .seed = kSeed});
+    peer_ =
+        bind(network, peer,
+             {.buffer = theirs_.data(), .bytes = kBytes, .peer = 0, .sending = !sending, .seed = peer_seed});
   }
 
   std::unique_ptr<Operation>& stripe() { return stripe_; }
@@ -35,7 +39,7 @@ class Exchange {
   bool arrived() const { return mine_ == theirs_; }
 
  private:
-  static std::unique_ptr<Operation> bind(RawNetwork& network, uint32_t rank, const Message& message) {
+  static std::unique_ptr<Operation> bind(RawNetwork& network, uint32_t rank, Message message) {
     RawLinks links(network, rank);
     auto operation = Operation::bind_messages(std::span(&message, 1),
                                               {.slots = kRing.slots, .slot_bytes = kRing.slot_bytes}, links);
@@ -118,7 +122,7 @@ TEST_P(WorkersTest, TellTheCallerOfAMismatch) {
   const auto workers = start(1);
   RawNetwork network(kRing);
   Exchange own(network, 1, false);
-  Exchange odd(network, 2, false, kSignature + 1);
+  Exchange odd(network, 2, false, kSeed + 1);
   std::array others = {std::move(odd.stripe())};
   workers->begin(*own.stripe(), others, GetParam());
   odd.move_peer();
@@ -143,8 +147,8 @@ TEST_P(WorkersTest, KnowOfReferencesThatAreOut) {
   const BindOptions options{.reference_bytes = 64, .slots = kRing.slots, .slot_bytes = kRing.slot_bytes};
   RawLinks mine(network, 0);
   RawLinks theirs(network, 2);
-  const Message send{sent.data(), kBytes, 2, true, 1, true};
-  const Message receive{got.data(), kBytes, 0, false, 1, true};
+  Message send{.buffer = sent.data(), .bytes = kBytes, .peer = 2, .sending = true, .seed = 1, .shared = true};
+  Message receive{.buffer = got.data(), .bytes = kBytes, .peer = 0, .seed = 1, .shared = true};
   std::array others = {Operation::bind_messages(std::span(&send, 1), options, mine)};
   const auto peer = Operation::bind_messages(std::span(&receive, 1), options, theirs);
   Exchange own(network, 1, true);

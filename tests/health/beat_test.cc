@@ -12,6 +12,7 @@
 
 #include "health/control_plane.h"
 #include "health/heartbeat.h"
+#include "health/heartbeat_clock.h"
 #include "net/frame.h"
 
 namespace tutti::test {
@@ -21,6 +22,17 @@ namespace {
 constexpr uint64_t kHeartbeatMs = 100;
 // As many as come in three times of the silence that is too long.
 constexpr uint32_t kBeats = 12;
+
+// Goal: a peer that was stopped for less than the heartbeat is not lost, though its last beat was a period
+// old.
+TEST(HeartbeatClockTest, AStopShorterThanTheHeartbeatNeverCounts) {
+  constexpr uint64_t kMs = 1'000'000;
+  const HeartbeatClock clock(1500);
+  EXPECT_EQ(clock.period_ns(), 375 * kMs);
+  EXPECT_FALSE(clock.is_too_long((1300 + 375) * kMs));
+  EXPECT_FALSE(clock.is_too_long((1500 + 375) * kMs));
+  EXPECT_TRUE(clock.is_too_long((1500 + 376) * kMs));
+}
 
 std::unique_ptr<ControlThread> start_control() {
   auto control = ControlThread::start();

@@ -70,6 +70,36 @@ TEST(PeersTest, ARankIsLostOnce) {
   EXPECT_FALSE(pages.of(1).has_error());
 }
 
+/// Rank 0 has told rank 1 of a mismatch, and is stopped before it tells rank 2.
+void raise_halfway(RankPages& pages) {
+  raise_alert(pages.header(1).alert, Code::kMismatch, 0, "ranks 0 and 1 differ");
+}
+
+// A rank that aborted after it had read the reason overtook the rank that was telling the others: the third
+// rank read only of the abort.
+TEST(PeersTest, AnAbortPassesOnTheReasonThatTheRankKnows) {
+  RankPages pages(3);
+  raise_halfway(pages);
+  pages.of(1).raise({Code::kAborted, "rank 1 called tutti_comm_abort"});
+  EXPECT_EQ(pages.of(2).error().code(), Code::kMismatch);
+  EXPECT_EQ(pages.of(2).error().text(), "ranks 0 and 1 differ");
+}
+
+// The same for a rank that destroys the communicator.
+TEST(PeersTest, ARankThatLeavesPassesOnTheReason) {
+  RankPages pages(3);
+  raise_halfway(pages);
+  pages.of(1).show_left();
+  EXPECT_EQ(pages.of(2).error().code(), Code::kMismatch);
+}
+
+// Goal: a rank that leaves without an error says nothing.
+TEST(PeersTest, ARankThatLeavesInGoodOrderRaisesNothing) {
+  RankPages pages(2);
+  pages.of(1).show_left();
+  EXPECT_FALSE(pages.of(0).has_error());
+}
+
 // Goal: a rank that has left in good order is not lost.
 TEST(PeersTest, ARankThatHasLeftIsNotLost) {
   RankPages pages(2);

@@ -61,8 +61,7 @@ class StallDiagnosisTest : public testing::Test {
 
   void enter(uint32_t rank, uint64_t sequence, uint64_t word, uint64_t count = 8) {
     StatusPage& page = pages_.status(rank);
-    page.call.store(word);
-    page.count.store(count);
+    page.show_call(sequence, word, count, 0);
     page.sequence.store(sequence);
     page.completed.store(sequence - 1);
   }
@@ -72,13 +71,20 @@ class StallDiagnosisTest : public testing::Test {
     EXPECT_NE(found.text().find(part), std::string::npos) << found.text();
   }
   /// A message of 40 bytes and tag 3 is expected, and another has come.
-  void receive(uint16_t signature, uint64_t first_bytes, uint64_t expected_bytes = 40) {
-    const uint16_t wanted = message_signature(DataType::kFloat32, 3, expected_bytes);
+  void receive(const Message& came, uint64_t first_bytes, uint64_t expected_bytes = 40) {
     call_.collective = false;
-    call_.list = {
-        {.bytes = expected_bytes, .peer = 1, .signature = wanted, .type = DataType::kFloat32, .tag = 3}};
-    call_.at.word = flag::make(0, signature, first_bytes);
-    call_.at.expected = flag::make(0, wanted, std::min<uint64_t>(expected_bytes, 16384));
+    call_.list = {message(DataType::kFloat32, 3, expected_bytes)};
+    call_.at.word = flag::make(0, message_signature(came), first_bytes);
+    call_.at.expected =
+        flag::make(0, message_signature(call_.list[0]), std::min<uint64_t>(expected_bytes, 16384));
+  }
+  static Message message(DataType type, uint16_t tag, uint64_t bytes) {
+    return {.bytes = bytes,
+            .peer = 1,
+            .seed = message_seed(type, tag, bytes),
+            .history = 0x1234567,
+            .type = type,
+            .tag = tag};
   }
 
   RankPages pages_{3};
@@ -148,8 +154,8 @@ TEST_F(StallDiagnosisTest, OtherCallsAreAMismatch) {
   enter(1, 5, word_of(Collective::kAllReduce));
   pages_.status(1).completed.store(5);
   expect(check(), Code::kMismatch,
-         "rank 0 and rank 1 are both in collective 5, all_reduce(float32, sum, count 8), but differ in "
-         "an argument not shown here");
+         "rank 0 and rank 1 are both in collective 5, all_reduce(float32, sum, count 8), but an "
+         "earlier call of the two differed");
 }
 
 // Goal: a collective here and a send or receive there that wait for each other are found after three looks of
@@ -190,28 +196,32 @@ TEST_F(StallDiagnosisTest, ATornWayIsTold) {
 // Goal: the error of a message says in what it differs, as far as that can be known.
 TEST_F(StallDiagnosisTest, AMessagesDifferenceIsSaid) {
   const auto found = [this] { return diagnosis_.mismatch_with(1); };
-  receive(message_signature(DataType::kFloat32, 4, 40), 40);
-  expect(
-      found(), Code::kMismatch,
-      "a message from rank 1 to rank 0 does not match: its tag is 4 (if it is float32), tag 3 was expected");
-  receive(message_signature(DataType::kInt32, 3, 40), 40);
+  receive(message(DataType::kFloat32, 4, 40), 40);
+  expect(found(), Code::kMismatch,
+         "a message from rank 1 to rank 0 does not match: its tag is 4, tag 3 was expected");
+  receive(message(DataType::kInt32, 3, 40), 40);
   expect(found(), Code::kMismatch, "its type is int32, float32 was expected");
-  receive(message_signature(DataType::kFloat32, 3, 24), 24);
+  receive(message(DataType::kFloat32, 3, 24), 24);
   expect(found(), Code::kMismatch,
          "its first part has 24 bytes, 40 were expected (40 bytes of float32 with tag 3)");
-  receive(message_signature(DataType::kFloat32, 4, 100'000), 16384, 100'000);
+  Message later = message(DataType::kFloat32, 3, 40);
+  ++later.history;
+  receive(later, 40);
+  expect(found(), Code::kMismatch, "an earlier message of the two ranks did not match");
+  receive(message(DataType::kFloat32, 4, 100'000), 16384, 100'000);
+  expect(found(), Code::kMismatch, "its tag is 4, tag 3 was expected");
+  receive(message(DataType::kInt32, 4, 100'000), 16384, 100'000);
   expect(found(), Code::kMismatch,
-         "its count is not the expected one (100000 bytes of float32 with tag 3), or its tag is 4");
-  uint16_t other = message_signature(DataType::kFloat32, 3, 100'000) ^ 0x1001;
-  receive(other, 16384, 100'000);
-  expect(found(), Code::kMismatch, "its count or tag is not the expected one (100000 bytes");
+         "its type is int32, float32 was expected, and its tag is 4, tag 3 was expected");
+  receive(message(DataType::kFloat32, 3, 200'000), 16384, 100'000);
+  expect(found(), Code::kMismatch, "its count is not the expected one (100000 bytes of float32 with tag 3)");
   call_.at.expected = flag::make(0, 1, 16384);
   expect(found(), Code::kMismatch, "does not match: its count is not the expected one;");
 }
 
 // Goal: inside an all_to_all_v of both ranks, messages are compared, else the calls.
 TEST_F(StallDiagnosisTest, AnAllToAllVIsBoth) {
-  receive(message_signature(DataType::kFloat32, 3, 24), 24);
+  receive(message(DataType::kFloat32, 3, 24), 24);
   call_.collective = true;
   expect(diagnosis_.mismatch_with(1), Code::kMismatch, "rank 1 is in or past collective 0");
   enter(1, 5, word_of(Collective::kAllReduce));

@@ -316,12 +316,12 @@ TEST(LaunchTest, MessagesOfAGroupGoBothWaysAndMayBeEmpty) {
       std::iota(sent[rank].begin(), sent[rank].end(), 1000 * rank);
       const uint32_t peer = 1 - rank;
       const std::vector<Message> messages = {
-          {.buffer = sent[rank].data(), .bytes = 2000, .peer = peer, .sending = true, .signature = 5},
-          {.buffer = came[rank].data(), .bytes = 2000, .peer = peer, .sending = false, .signature = 5},
-          {.buffer = nullptr, .bytes = 0, .peer = peer, .sending = true, .signature = 6},
-          {.buffer = nullptr, .bytes = 0, .peer = peer, .sending = false, .signature = 6},
-          {.buffer = sent[rank].data() + 500, .bytes = 40, .peer = peer, .sending = true, .signature = 7},
-          {.buffer = came[rank].data() + 500, .bytes = 40, .peer = peer, .sending = false, .signature = 7}};
+          {.buffer = sent[rank].data(), .bytes = 2000, .peer = peer, .sending = true, .seed = 5},
+          {.buffer = came[rank].data(), .bytes = 2000, .peer = peer, .sending = false, .seed = 5},
+          {.buffer = nullptr, .bytes = 0, .peer = peer, .sending = true, .seed = 6},
+          {.buffer = nullptr, .bytes = 0, .peer = peer, .sending = false, .seed = 6},
+          {.buffer = sent[rank].data() + 500, .bytes = 40, .peer = peer, .sending = true, .seed = 7},
+          {.buffer = came[rank].data() + 500, .bytes = 40, .peer = peer, .sending = false, .seed = 7}};
       const BindOptions options{
           .reference_bytes = seed % 2 == 0 ? 100u : UINT64_MAX, .slots = 8, .slot_bytes = 256};
       world.set_program(rank, cuda::bind_messages(messages, options, world.links(rank)));

@@ -5,6 +5,7 @@ Usage: tutti_plan_test.py PROGRAM
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,27 @@ def check_request():
     output, _ = run("barrier", "-n", "4", "-s", "1M")
     assert output.startswith("# barrier of 4 ranks, 0 bytes: "), output
     assert "# 0 bytes over links, 0 bytes read and written in memory\n" in output, output
+
+
+def check_topology():
+    """A topology file gives the ranks, the hosts and the costs; an option of the command line wins"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "machine.topo"
+        path.write_text("2 hosts x 8 gpus, nvswitch 450 GB/s, nic 8 x 50 GB/s, pcie 63 GB/s\n")
+        output, _ = run("all_reduce", "-s", "64M", "--topology", str(path), "--prices")
+        assert "hierarchical" in output, output
+        fast = run("all_reduce", "-s", "64M", "-a", "ring", "--summary", "--topology", str(path))[0]
+        assert "all_reduce of 16 ranks" in fast, fast
+        slow = run("all_reduce", "-s", "64M", "-a", "ring", "--summary", "--topology", str(path),
+                   "--network-bytes-per-us", "1000")[0]
+        assert predicted_us(slow) > 2 * predicted_us(fast), fast + slow
+        path.write_text("8 apples\n")
+        expect_mistake("all_reduce", "--topology", str(path), said="line 1: expected hosts, gpus")
+
+
+def predicted_us(report):
+    """The predicted time of a report, in microseconds."""
+    return float(re.search(r"predicted time ([0-9.]+) us", report).group(1))
 
 
 def check_parts():

@@ -29,6 +29,17 @@ class HeapTest : public testing::Test {
   std::unique_ptr<SymmetricHeap> heap_;
 };
 
+// Goal: without a setting, the processes of a large host can map all their heaps.
+TEST(HeapSizeTest, TheDefaultLeavesRoomForTheHeapsOfAllRanks) {
+  constexpr size_t kGiB = size_t{1} << 30;
+  EXPECT_EQ(SymmetricHeap::default_bytes(24 * kGiB, SIZE_MAX, 2), 24 * kGiB);
+  EXPECT_EQ(SymmetricHeap::default_bytes(512 * kGiB, SIZE_MAX, 64), 512 * kGiB);
+  // 192 ranks on 192 cores with 2 TiB: 33 TiB of 128.
+  EXPECT_LT(192 * SymmetricHeap::default_bytes(2048 * kGiB, SIZE_MAX, 192), 64 * 1024 * kGiB);
+  EXPECT_GT(SymmetricHeap::default_bytes(2048 * kGiB, SIZE_MAX, 192), 128 * kGiB);
+  EXPECT_EQ(SymmetricHeap::default_bytes(24 * kGiB, kGiB, 2), kGiB / 64) << "ulimit -v";
+}
+
 TEST_F(HeapTest, AllocationsAreAlignedApartAndInside) {
   std::map<std::byte*, size_t> taken;
   for (const size_t bytes : {size_t{1}, kPage, kPage + 1, size_t{3} << 20, size_t{100}}) {

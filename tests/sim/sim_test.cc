@@ -112,10 +112,8 @@ TEST(SimClusterTest, ADeadlockIsFoundAndEveryRankNamesWhomItWaitsFor) {
   SimCluster cluster({.rank_count = 3, .seed = 5});
   std::byte buffer[8] = {};
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    auto operation = Operation::bind_messages(
-        std::vector<Message>{
-            {.buffer = buffer, .bytes = 8, .peer = (rank + 1) % 3, .sending = false, .signature = 1}},
-        {}, cluster.links(rank));
+    Message receive{.buffer = buffer, .bytes = 8, .peer = (rank + 1) % 3, .seed = 1};
+    auto operation = Operation::bind_messages(std::span(&receive, 1), {}, cluster.links(rank));
     operation->start({}, 0);
     cluster.set_operation(rank, std::move(operation));
   }

@@ -90,8 +90,8 @@ class StraightTest : public testing::Test {
 TEST_F(StraightTest, AMessageIsDeliveredIntoItsBuffer) {
   const BindOptions options{.slots = kShape.slots, .slot_bytes = kShape.slot_bytes};
   Bytes got(kBytes);
-  const Message out{.buffer = block_[0].data(), .bytes = kBytes, .peer = 1, .sending = true};
-  const Message in{.buffer = got.data(), .bytes = kBytes, .peer = 0};
+  Message out{.buffer = block_[0].data(), .bytes = kBytes, .peer = 1, .sending = true};
+  Message in{.buffer = got.data(), .bytes = kBytes, .peer = 0};
   operations_[0] = Operation::bind_messages(std::span(&out, 1), options, links_[0]);
   operations_[1] = Operation::bind_messages(std::span(&in, 1), options, links_[1]);
   for (const auto& operation : operations_) operation->start({}, 1);

@@ -304,7 +304,7 @@ TEST(FaultTest, FramesThatDoNotFitTheLinksAreRefused) {
   wrong = good;
   wrong.credit = 1;
   EXPECT_NE(refusal(frame(wrong)).find("credit up to 1 on channel 1"), std::string::npos);
-  wrong.credit = flag::kNumberMask;
+  wrong.credit = tcp::kCreditMask;
   EXPECT_NE(refusal(frame(wrong)).find("credit up to"), std::string::npos);
   Bytes twice = frame(good);
   wrong = good;

@@ -4,6 +4,7 @@
 //   tutti-plan all_reduce -n 4 -s 1M -a ring       the plan of one algorithm
 //   tutti-plan all_reduce -n 8 -s 1M --hosts 2     the plan for ranks on two hosts
 //   tutti-plan all_reduce -n 256 --hosts 32 --prices    every algorithm's predicted time, without proof
+//   tutti-plan all_reduce --topology dgx.topo --prices    ranks, hosts and costs of a machine
 //   tutti-plan --file my.plan                      exit status 1 and the reason if the plan is wrong
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -21,7 +22,9 @@
 #include "algorithms/algorithm.h"
 #include "algorithms/choice.h"
 #include "plan/text.h"
+#include "tools/tutti_plan/graph_costs.h"
 #include "tools/tutti_plan/report.h"
+#include "topology/file.h"
 
 namespace tutti::tool {
 namespace {
@@ -39,6 +42,7 @@ struct Options {
   std::string op = "sum";
   std::string file;
   std::string hosts;
+  std::string topology;
   std::vector<uint32_t> host_of;
   int64_t rank = -1;
   bool list = false;
@@ -109,6 +113,9 @@ void declare_sizes_and_costs(CLI::App& app, Options& options) {
   app.add_flag("--variable-counts", options.request.variable_counts, "for blocks of different sizes");
   app.add_option("--hosts", options.hosts,
                  "a number of hosts (2), or the host of each rank (0,0,1,1); default: one host");
+  app.add_option(
+      "--topology", options.topology,
+      "a topology file (docs/topology.md): its ranks, hosts and costs, where no option says otherwise");
   app.add_option("--cores", options.costs.cores, "cores that the ranks of a host share")
       ->capture_default_str()
       ->check(number(false));
@@ -143,6 +150,33 @@ void declare_sizes_and_costs(CLI::App& app, Options& options) {
       "The default costs are for two cores of an EPYC (Zen 5). ./dev bench measures the cache line latency "
       "and\n"
       "the copy bandwidth of this machine.");
+}
+
+/// Takes from the topology file what the command line does not say. Returns "" or the mistake.
+std::string read_machine(const CLI::App& app, Options& options) {
+  if (options.topology.empty()) return "";
+  const auto machine = topology::read_topology(options.topology);
+  if (!machine) return std::string(machine.status().text());
+  const auto found = costs_of(machine->graph);
+  if (!found) return options.topology + ": " + std::string(found.status().text());
+  const auto take = [&](const char* name, auto Costs::*field) {
+    if (app.count(name) == 0) options.costs.*field = found->costs.*field;
+  };
+  take("--cores", &Costs::cores);
+  take("--overhead-us", &Costs::step_overhead_us);
+  take("--latency-us", &Costs::link_latency_us);
+  take("--link-bytes-per-us", &Costs::link_bytes_per_us);
+  take("--memory-bytes-per-us", &Costs::memory_bytes_per_us);
+  take("--network-latency-us", &Costs::network_latency_us);
+  take("--network-bytes-per-us", &Costs::network_bytes_per_us);
+  const size_t rank_count = std::min<size_t>(found->host_of.size(), kMaxRanks);
+  if (app.count("--ranks") == 0) options.request.rank_count = static_cast<uint32_t>(rank_count);
+  if (options.hosts.empty() && found->host_count > 1 && options.request.rank_count <= rank_count) {
+    for (uint32_t rank = 0; rank < options.request.rank_count; ++rank) {
+      options.hosts += (rank == 0 ? "" : ",") + std::to_string(found->host_of[rank]);
+    }
+  }
+  return "";
 }
 
 /// Reads --hosts for `rank_count` ranks. Returns "" or the mistake.
@@ -287,11 +321,13 @@ int report_prices(const Options& options) {
   return 0;
 }
 
-int run(Options& options) {
+int run(const CLI::App& app, Options& options) {
   if (options.list) {
     std::cout << list_algorithms();
     return 0;
   }
+  if (const std::string mistake = read_machine(app, options); !mistake.empty())
+    return fail(kBadUsage, mistake);
   if (!options.file.empty()) return report_file(options);
   const std::string defect = complete_request(options);
   if (!defect.empty()) return fail(kBadUsage, defect);
@@ -310,7 +346,7 @@ int main(int argc, char** argv) {
   tutti::tool::declare_sizes_and_costs(app, options);
   try {
     app.parse(argc, argv);
-    return tutti::tool::run(options);
+    return tutti::tool::run(app, options);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : tutti::tool::kBadUsage;
   } catch (const std::exception& error) {

@@ -2,7 +2,9 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <iterator>
+#include <string>
 
 namespace tutti {
 namespace {
@@ -14,16 +16,32 @@ size_t round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+Status name_setting(const Status& why) {
+  return {why.code(),
+          format("%s; TUTTI_HEAP_BYTES sets how much address space the heap of tutti_mem_alloc takes",
+                 std::string(why.text()).c_str())};
+}
+
 }  // namespace
+
+size_t SymmetricHeap::default_bytes(size_t physical, size_t addresses, size_t cores) {
+  // Half of what a process has with page tables of four levels.
+  constexpr size_t kAddresses = size_t{1} << 46;
+  constexpr size_t kFewestHeaps = 64;
+  return std::min(physical, std::min(addresses, kAddresses) / std::max(kFewestHeaps, 2 * cores));
+}
 
 Result<SymmetricHeap*> SymmetricHeap::create(size_t bytes) {
   bytes = round_up(bytes, kHugeBytes);
-  auto file = create_memory("tutti-heap", bytes);
-  TUTTI_TRY(file.status());
-  auto mapping = map_memory(*file, bytes);
-  TUTTI_TRY(mapping.status());
+  auto sparse = create_sparse_memory("tutti-heap");
+  TUTTI_TRY(sparse.status());
+  const Status sized = resize_memory(sparse->file, bytes);
+  if (!sized) return name_setting(sized);
+  auto mapping = map_memory(sparse->file, bytes);
+  if (!mapping) return name_setting(mapping.status());
   auto* heap = new SymmetricHeap;
-  heap->file_ = std::move(*file);
+  heap->file_ = std::move(sparse->file);
+  heap->is_limited_ = sparse->is_limited;
   heap->mapping_ = std::move(*mapping);
   heap->free_.emplace(0, bytes);
   return heap;
@@ -39,6 +57,7 @@ Result<void*> SymmetricHeap::allocate(size_t bytes) {
     const size_t start = round_up(it->first, unit);
     const size_t end = it->first + it->second;
     if (start + wanted > end) continue;
+    if (is_limited_) TUTTI_TRY(take_pages(file_, start, wanted));
     const size_t before = start - it->first;
     const size_t after = end - start - wanted;
     const size_t hole = it->first;

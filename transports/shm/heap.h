@@ -17,8 +17,13 @@ namespace tutti {
 
 class SymmetricHeap {
  public:
-  /// Reserves address space. Pages are taken at the first touch.
+  /// Reserves address space. Pages are taken at the first touch. Errors: kSystemError, kOutOfMemory; the text
+  /// of a heap that is too large names TUTTI_HEAP_BYTES.
   static Result<SymmetricHeap*> create(size_t bytes);
+
+  /// As long as the physical memory, but short enough that a process can map the heaps of two ranks for each
+  /// core, of 64 at least. `addresses`: bytes of address space that are left, SIZE_MAX without a limit.
+  static size_t default_bytes(size_t physical, size_t addresses, size_t cores);
 
   /// Zeroed, aligned to 4,096 bytes. Errors: kOutOfMemory, with the bytes asked for and free.
   Result<void*> allocate(size_t bytes);
@@ -37,6 +42,7 @@ class SymmetricHeap {
   SymmetricHeap() = default;
 
   FileDescriptor file_;
+  bool is_limited_ = false;  ///< as in SparseFile
   Mapping mapping_;
   std::mutex mutex_;
   std::map<size_t, size_t> free_;  ///< offset -> bytes, no two adjacent

@@ -6,6 +6,24 @@
 
 namespace tutti {
 
+void StatusPage::show_call(uint64_t number, uint64_t call, uint64_t count, uint64_t counts) {
+  const uint32_t made = run_count.load(std::memory_order_relaxed);
+  if (made > 0) {
+    const CallRun& last = runs[(made - 1) % kCallRuns];
+    if (last.call.load(std::memory_order_relaxed) == call &&
+        last.count.load(std::memory_order_relaxed) == count &&
+        last.counts.load(std::memory_order_relaxed) == counts)
+      return;
+  }
+  runs[made % kCallRuns].store(number, call, count, counts);
+  run_count.store(made + 1, std::memory_order_release);
+}
+
+void StatusPage::show_only_call(uint64_t number, uint64_t call, uint64_t count, uint64_t counts) {
+  runs[0].store(number, call, count, counts);
+  run_count.store(1, std::memory_order_release);
+}
+
 void raise_alert(Alert& alert, Code code, uint32_t from, std::string_view text) {
   uint32_t quiet = Alert::kQuiet;
   if (!alert.state.compare_exchange_strong(quiet, Alert::kClaimed)) return;

@@ -13,6 +13,23 @@
 
 namespace tutti {
 
+/// Collectives of one shape in a row, from number `first` on.
+struct CallRun {
+  std::atomic<uint64_t> first;
+  std::atomic<uint64_t> call;  ///< agreed_word of the shape
+  std::atomic<uint64_t> count;
+  std::atomic<uint64_t> counts;  ///< counts_digest
+
+  void store(uint64_t number, uint64_t its_call, uint64_t its_count, uint64_t its_counts) {
+    first.store(number, std::memory_order_relaxed);
+    call.store(its_call, std::memory_order_relaxed);
+    count.store(its_count, std::memory_order_relaxed);
+    counts.store(its_counts, std::memory_order_relaxed);
+  }
+};
+/// How far back a mismatch can name the first call that differed.
+inline constexpr uint32_t kCallRuns = 4;
+
 /// Written by the rank with plain stores; read by its peers and the control thread.
 struct alignas(kLineBytes) StatusPage {
   enum Presence : uint32_t {
@@ -24,16 +41,24 @@ struct alignas(kLineBytes) StatusPage {
 
   std::atomic<uint64_t> sequence;   ///< collectives entered
   std::atomic<uint64_t> completed;  ///< collectives finished
-  std::atomic<uint64_t> call;       ///< the collective entered: CallDescriptor, packed
-  std::atomic<uint64_t> count;
-  std::atomic<uint64_t> shrink;     ///< ShrinkState, packed
+  std::atomic<uint64_t> history;    ///< of the collectives entered (core/hash.h)
   std::atomic<uint32_t> waits_for;  ///< peer + 1 after a long wait for that peer, else 0
   std::atomic<uint32_t> step;
+  std::atomic<uint32_t> waited_ms;             ///< without progress, while waits_for is set
   std::atomic<uint32_t> beat;                  ///< counts the checks that found the rank still waiting
   std::atomic<uint32_t> in_messages;           ///< 1 during a send, a receive or a group
   std::atomic<uint32_t> has_left;              ///< Presence; peers that notice write kDied and kSilent
   std::atomic<uint32_t> heartbeat;             ///< counted up by the process's control thread
   std::atomic<uint32_t> closed_registrations;  ///< registrations that the rank no longer uses
+  std::atomic<uint32_t> run_count;             ///< the newest run is runs[(run_count - 1) % kCallRuns]
+  std::atomic<uint64_t> shrink;                ///< ShrinkState, packed
+  CallRun runs[kCallRuns];                     ///< for texts
+
+  /// Collective `number` is such a call; call this before storing `sequence`. Only the rank itself calls
+  /// this.
+  void show_call(uint64_t number, uint64_t call, uint64_t count, uint64_t counts);
+  /// The same for a rank that does not see all its calls: the page keeps none before this one.
+  void show_only_call(uint64_t number, uint64_t call, uint64_t count, uint64_t counts);
 
   /// Whether the rank is inside an operation and may be reading its peers' memory. Call it after raising the
   /// alert. A rank first stores that it enters an operation, then looks at the alert, both sequentially

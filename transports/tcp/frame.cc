@@ -11,7 +11,7 @@ void encode(const Frame& frame, std::byte* header) {
   const uint64_t words[2] = {
       flag::make(frame.number, frame.signature, frame.bytes) | static_cast<uint64_t>(frame.kind)
                                                                    << flag::kCarriageShift,
-      (frame.credit & flag::kNumberMask) | static_cast<uint64_t>(frame.channel) << 24 |
+      (frame.credit & kCreditMask) | static_cast<uint64_t>(frame.channel) << 24 |
           static_cast<uint64_t>(frame.count) << 32 | static_cast<uint64_t>(frame.epoch) << 40,
   };
   static_assert(sizeof(words) == kHeaderBytes);
@@ -26,7 +26,7 @@ Result<Frame> decode(const std::byte* header, const FrameLimits& limits) {
   frame.number = ((words[0] & flag::kNumberMask) - 1) & flag::kNumberMask;
   frame.signature = flag::signature(words[0]);
   frame.bytes = static_cast<uint32_t>(flag::bytes(words[0]));
-  frame.credit = static_cast<uint32_t>(words[1] & flag::kNumberMask);
+  frame.credit = static_cast<uint32_t>(words[1] & kCreditMask);
   frame.channel = static_cast<uint32_t>(words[1] >> 24 & 0xff);
   frame.count = static_cast<uint32_t>(words[1] >> 32 & 0xff);
   frame.epoch = static_cast<uint16_t>(words[1] >> 40);

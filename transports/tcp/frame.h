@@ -4,7 +4,7 @@
 // channel with equal signature and size. So one header tells where many payloads go. Each header carries the
 // channel's credit: how many messages the sender's engine has released. A credit frame carries nothing else.
 //
-//   word 0: bits 0-23 number of the first message, plus 1; 24-39 signature; 40-61 bytes of each; 62-63 kind
+//   word 0: bits 0-11 number of the first message, plus 1; 12-39 signature; 40-61 bytes of each; 62-63 kind
 //   word 1: bits 0-23 credit; 24-31 channel; 32-39 messages; 40-55 epoch; 56-63 zero
 //
 // Words are little-endian. Word 0 without the kind is the message's flag word (transports/ring.h).
@@ -29,8 +29,8 @@ struct Frame {
   FrameKind kind = FrameKind::kData;
   uint32_t channel = 0;
   uint32_t count = 0;   ///< messages; 0 in a credit frame
-  uint64_t number = 0;  ///< of the first message; its low 24 bits
-  uint16_t signature = 0;
+  uint64_t number = 0;  ///< of the first message; its low 12 bits
+  uint32_t signature = 0;
   uint32_t bytes = 0;   ///< of each message
   uint32_t credit = 0;  ///< messages that the engine has released; the low 24 bits
   uint16_t epoch = 0;   ///< of the communicator
@@ -45,9 +45,12 @@ struct FrameLimits {
   uint16_t epoch = 0;
 };
 
-/// How far a counter has moved from `from` to `to`; the low 24 bits.
-inline uint64_t distance(uint64_t from, uint64_t to) {
-  return (to - from) & flag::kNumberMask;
+/// Wider than a number: a late frame of a slow stream may carry an old credit.
+inline constexpr uint64_t kCreditMask = (1ull << 24) - 1;
+
+/// How far a counter has moved from `from` to `to`, of which only the bits of `mask` are known.
+inline uint64_t distance(uint64_t from, uint64_t to, uint64_t mask) {
+  return (to - from) & mask;
 }
 
 /// Writes kHeaderBytes.

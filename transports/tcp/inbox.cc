@@ -37,7 +37,7 @@ std::byte* Inbox::slot(const Channel& channel, uint64_t number) const {
 Result<uint64_t> Inbox::claim(const Frame& frame) {
   Channel& channel = channels_[frame.channel];
   const uint64_t oldest = given_back(frame.channel);
-  const uint64_t ahead = distance(oldest, frame.number);
+  const uint64_t ahead = distance(oldest, frame.number, flag::kNumberMask);
   if (ahead + frame.count > mask_ + 1) {
     return Status(Code::kPeerLost,
                   format("messages %llu to %llu of channel %u, where only %u have room",
@@ -74,7 +74,7 @@ std::byte* Inbox::expected_place(uint32_t index, uint64_t number, uint32_t bytes
   return number - given_back(index) > mask_ ? nullptr : free_place(channels_[index], number, bytes);
 }
 
-void Inbox::publish(uint32_t index, uint64_t number, uint16_t signature, uint32_t bytes) {
+void Inbox::publish(uint32_t index, uint64_t number, uint32_t signature, uint32_t bytes) {
   Channel& channel = channels_[index];
   Cell& cell = channel.cells[number & mask_];
   Carriage carriage = Carriage::kInline;

@@ -29,7 +29,7 @@ class Inbox {
   /// Address for the payload of a message that has not come. Null if it has no room yet.
   std::byte* expected_place(uint32_t channel, uint64_t number, uint32_t bytes) const;
   /// Gives a complete message to the reader.
-  void publish(uint32_t channel, uint64_t number, uint16_t signature, uint32_t bytes);
+  void publish(uint32_t channel, uint64_t number, uint32_t signature, uint32_t bytes);
   /// Continues a claimed message, of which `done` bytes have come, in its slot.
   void move_to_slot(uint32_t channel, uint64_t number, uint32_t bytes, uint64_t done);
 

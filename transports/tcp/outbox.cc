@@ -63,7 +63,7 @@ OutFrame Outbox::take(uint32_t index, uint64_t payload_bytes_most, uint64_t cred
           .number = first,
           .signature = flag::signature(alike),
           .bytes = bytes,
-          .credit = static_cast<uint32_t>(credit & flag::kNumberMask),
+          .credit = static_cast<uint32_t>(credit & kCreditMask),
           .epoch = epoch_},
          head);
   if (is_packed(bytes)) {
@@ -84,7 +84,7 @@ OutFrame Outbox::make_credit(uint32_t index, uint64_t credit) {
   channel.credit_queued = true;
   encode({.kind = FrameKind::kCredit,
           .channel = index,
-          .credit = static_cast<uint32_t>(credit & flag::kNumberMask),
+          .credit = static_cast<uint32_t>(credit & kCreditMask),
           .epoch = epoch_},
          channel.credit_head);
   return {.channel = index, .bytes = kHeaderBytes};
@@ -152,12 +152,12 @@ void Outbox::complete(const OutFrame& frame) {
 bool Outbox::accept_credit(uint32_t index, uint32_t credit, bool may_be_late) {
   Channel& channel = channels_[index];
   const uint64_t given_back = channel.limit - (mask_ + 1);
-  const uint64_t more = distance(given_back, credit);
+  const uint64_t more = distance(given_back, credit, kCreditMask);
   if (more <= channel.taken - given_back) {
     channel.limit += more;
     return true;
   }
-  return may_be_late && more > flag::kNumberMask / 2;
+  return may_be_late && more > kCreditMask / 2;
 }
 
 bool Outbox::needs_credit() const {

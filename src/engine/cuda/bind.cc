@@ -164,7 +164,7 @@ void add_message(const Message& message, const BindOptions& options, LinkIndex& 
   step.copies = 1;
   step.refers = message.sending ? 1 : 0;
   step.sends_empty = 1;
-  step.signature = message.signature;
+  step.signature = history_signature(next_history(0, message.seed));
   step.location = message.sending ? links.find_location(message.buffer, message.bytes) : 0;
   const End memory{EndKind::kAbsolute, static_cast<uint32_t>(image.offsets.size())};
   image.offsets.push_back(reinterpret_cast<uint64_t>(message.buffer));

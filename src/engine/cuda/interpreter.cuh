@@ -136,7 +136,7 @@ TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const Recv
 TUTTI_DEVICE void ready_source(BlockState& block, uint32_t item, const End& end) {
   const RecvLink& link = block.program.receives[end.index];
   const Cell& cell = link.cells[link.next & link.slot_mask];
-  const auto signature = static_cast<uint16_t>(block.signature ^ block.step.signature);
+  const uint32_t signature = block.signature ^ block.step.signature;
   const uint64_t expected = flag::make(link.next, signature, block.slice.bytes);
   uint64_t word = 0;
   const Stop why = wait_for(block, "a message", &cell.word, [&] {
@@ -183,7 +183,7 @@ TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
   const uint64_t number = link.next;
   const uint64_t bytes = block.slice.bytes;
   ReadyEnd& ready = block.ends[item];
-  ready.word = flag::make(number, static_cast<uint16_t>(block.signature ^ step.signature), bytes);
+  ready.word = flag::make(number, block.signature ^ step.signature, bytes);
   ready.reference = reference_for(block, link);
   ready.carriage = bytes <= kInlineBytes && link.by_slot == 0 ? Carriage::kInline : Carriage::kSlot;
   if (ready.reference != 0) ready.carriage = Carriage::kReference;
@@ -377,7 +377,7 @@ TUTTI_DEVICE Obstacle find_obstacle(const BlockState& block) {
   const RecvLink& link = block.program.receives[end.index];
   obstacle.peer = link.peer;
   if (why == Stop::kMismatch) {
-    const auto signature = static_cast<uint16_t>(block.signature ^ block.step.signature);
+    const uint32_t signature = block.signature ^ block.step.signature;
     obstacle.word = block.ends[item].word;
     obstacle.expected = flag::make(link.next, signature, block.slice.bytes);
   }

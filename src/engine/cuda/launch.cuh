@@ -52,6 +52,7 @@ struct BlockState {
   uint64_t left;     ///< RankState::left in this round
   uint32_t rounds;   ///< RankState::rounds / kRound in this round
   uint64_t call;     ///< number of the collective
+  uint64_t history;  ///< of all collectives, with this one
   uint64_t start;    ///< offset of the current piece in its chunk
   uint64_t stopped;  ///< Stop << 32 | ~item of the thread: the most urgent stop, then the lowest item
   uint32_t lane_index;
@@ -62,7 +63,7 @@ struct BlockState {
   uint32_t begins;      ///< 1: this is the first round of an operation
   uint32_t unfinished;  ///< the block's unfinished lanes in this round so far
   uint32_t goes_on;     ///< 1: the block has another lane to run
-  uint16_t signature;
+  uint32_t signature;
   Ring ring;
   Slice slice;
   ReadyEnd ends[reduce::kMaxSources + reduce::kMaxSinks + 2 * kMaxMulticastRanks];
@@ -136,8 +137,8 @@ TUTTI_DEVICE void begin_lane(BlockState& block) {
   block.lane = block.program.lanes[lane];
   block.at = block.program.positions[lane];
   block.call = block.program.state->sequence + 1;
-  block.signature =
-      block.program.is_collective != 0 ? call_signature(block.program.signature_seed, block.call) : 0;
+  block.history = next_history(block.program.state->history, block.program.signature_seed);
+  block.signature = block.program.is_collective != 0 ? history_signature(block.history) : 0;
   block.running = 0;
   block.stopped = 0;
   block.direct = 0;
@@ -246,7 +247,10 @@ TUTTI_DEVICE void ring_host(BlockState& block) {
   state->lanes_out = state->lanes_gone;
   if (device::load_relaxed(&state->lanes_moved) != 0) ++state->moved;
   state->lanes_moved = 0;
-  if (block.ring == Ring::kDone && block.program.is_collective != 0) ++state->sequence;
+  if (block.ring == Ring::kDone && block.program.is_collective != 0) {
+    ++state->sequence;
+    state->history = block.history;
+  }
   if (block.ring == Ring::kDone && block.program.short_lanes != nullptr) ++state->short_calls;
   const uint64_t left = ((block.left >> kRingBits) + 1) << kRingBits | static_cast<uint64_t>(block.ring);
   tell_report(block, left, !ended || block.ring == Ring::kMismatch);

@@ -105,7 +105,7 @@ struct Step {
   uint8_t sends_empty;    ///< a message of no bytes is sent all the same
   uint8_t finish;         ///< kAvg divides here
   uint32_t scaled_sources;
-  uint16_t signature;   ///< messages: xored into the call's
+  uint32_t signature;   ///< messages: xored into the call's
   uint8_t collects;     ///< 1: the one source is a multicast address, and loads from it are reduced
   uint8_t contributes;  ///< 1: to what others collect, from this rank's own slots
   uint8_t published;    ///< bit m: sink m is a multicast address
@@ -285,6 +285,7 @@ inline constexpr uint32_t kRound = 1u << 16;
 /// State of a rank in device memory, shared by its Programs.
 struct RankState {
   uint64_t sequence;    ///< of collectives that have ended
+  uint64_t history;     ///< of those (core/hash.h)
   uint32_t lanes_out;   ///< left in the present launch or round
   uint32_t lanes_gone;  ///< of those the ones whose blocks have left a launch that stays: they are finished
   uint32_t lanes_finished;
@@ -315,8 +316,7 @@ struct Program {
   unsigned char* scratch;
   uint32_t lane_count;
   uint64_t reference_bytes;  ///< UINT64_MAX: no references
-  uint64_t signature_seed;   ///< collectives: the signature is call_signature(seed, number of the call), and
-                             ///< the number is RankState::sequence + 1
+  uint64_t signature_seed;   ///< collectives: continues RankState::history
   uint32_t is_collective;    ///< 1: counts in RankState::sequence; 0: a group of messages
   Arithmetic arithmetic;
 };

@@ -47,8 +47,8 @@ TUTTI_DEVICE void begin_packets(ShortState& block) {
   const uint64_t number = block.program.state->short_calls + 1;
   block.epoch = static_cast<uint32_t>(number) & kEpochMask;
   block.half = (number & 1) * kHalfMailboxBytes;
-  const uint64_t signature = call_hash(block.program.signature_seed, block.call) >> (32 + kEpochBits);
-  block.mark = static_cast<uint32_t>(signature << kEpochBits) | block.epoch;
+  const auto signature = static_cast<uint32_t>(block.history >> 32) & ~kEpochMask;
+  block.mark = signature | block.epoch;
 }
 
 TUTTI_DEVICE void begin_computing(ShortState& block) {

@@ -14,7 +14,7 @@ namespace {
 
 struct Header {
   uint32_t bytes = 0;
-  uint16_t signature = 0;
+  uint32_t signature = 0;
   uint16_t is_end = 0;  ///< 1: nothing follows
 };
 

@@ -1,0 +1,231 @@
+// Import and export of hwloc's and NCCL's files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "tests/topology/shared_files.h"
+#include "topology/file.h"
+#include "topology/hwloc_xml.h"
+#include "topology/nccl_xml.h"
+#include "topology/paths.h"
+#include "topology/pci.h"
+#include "topology/text.h"
+
+namespace tutti::topology {
+namespace {
+
+using testing::AnyOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Imported imported(std::string_view text) {
+  auto result = parse_topology(text);
+  EXPECT_TRUE(result) << result.status().text();
+  return result ? std::move(*result) : Imported();
+}
+
+std::string refusal(std::string_view text) {
+  const auto result = parse_topology(text);
+  return result ? "accepted" : std::string(result.status().text());
+}
+
+std::string text_of(const std::string& name) {
+  std::ifstream file(TUTTI_MACHINES "/" + name);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A replaced part of a text, for files with one fault.
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+// Two NUMA nodes of one package; a switch with two GPUs and a card with two ports; a GPU at the second NUMA
+// node; a matrix that joins the first two GPUs over two NVSwitches and the last two directly.
+const std::string kHwloc = text_of("example.hwloc.xml");
+
+TEST(HwlocTest, PartsSpeedsAndWiresAreImported) {
+  const auto [graph, notes] = imported(kHwloc);
+  EXPECT_EQ(graph.node(0).model, "A & B");
+  EXPECT_EQ(graph.of_kind(NodeKind::kGpu).size(), 3u);
+  EXPECT_EQ(graph.node(graph.find("core0")).count, 2u);
+  EXPECT_EQ(graph.node(graph.find("gpu1")).bus_id, "0000:03:00.0");
+  EXPECT_EQ(graph.node(graph.find("gpu1")).model, "NVIDIA H100");
+  EXPECT_EQ(graph.node(graph.find("gpu2")).memory_bytes, 77'000'000'000u);
+  EXPECT_THAT(notes, Contains(HasSubstr("memory belongs to the processors")));
+  EXPECT_THAT(notes, Contains(HasSubstr("speed of network cards")));
+
+  const auto distance = [&](const char* a, const char* b) {
+    return distance_text(graph, graph.find(a), graph.find(b));
+  };
+  EXPECT_EQ(distance("gpu0", "gpu1"), "NV18");
+  EXPECT_EQ(distance("gpu0", "gpu2"), "NV4");
+  EXPECT_EQ(distance("gpu1", "mlx5_0"), "PIX");
+  EXPECT_EQ(distance("gpu1", "gpu2"), "SYS");
+  // Both switches are one node, and the narrower of device and port counts.
+  EXPECT_EQ(graph.node(graph.find("nvswitch")).count, 2u);
+  EXPECT_EQ(WidestPaths(graph, graph.find("gpu0")).bytes_per_s(graph.find("gpu1")), 450'000'000'000u);
+  EXPECT_EQ(WidestPaths(graph, graph.find("gpu1")).bytes_per_s(graph.find("numa0")), 15'753'846'000u);
+}
+
+TEST(HwlocTest, FaultsNameTheLine) {
+  EXPECT_THAT(refusal(with(kHwloc, "version=\"2.0\"", "version=\"3.0\"")),
+              HasSubstr("line 3: hwloc XML version '3.0'"));
+  EXPECT_THAT(refusal(with(kHwloc, " version=\"2.0\"", "")), HasSubstr("line 3: hwloc XML version ''"));
+  EXPECT_THAT(refusal(with(kHwloc, "\"Machine\" cpuset", "\"System\" cpuset")),
+              HasSubstr("line 4: the outermost"));
+  EXPECT_THAT(refusal(with(kHwloc, "0x00000003", "3 to 5")), HasSubstr("line 10: the cpuset"));
+  EXPECT_THAT(refusal(with(kHwloc, "0000:04:00.0", "0000:03:00.0")), HasSubstr("line 24: a second device"));
+  EXPECT_THAT(refusal(with(kHwloc, "0000:04:00.0", "-")),
+              HasSubstr("line 24: a PCI device without an address"));
+  EXPECT_THAT(refusal(with(kHwloc, "0 100000 0 0 0", "0 100000 0 0")),
+              HasSubstr("5 objects need 25 values, found 24"));
+  EXPECT_THAT(refusal(with(kHwloc, "0 100000 0 0 0", "0 -100000 0 0 0")),
+              HasSubstr("expected a list of numbers"));
+  EXPECT_THAT(refusal(kHwloc.substr(0, kHwloc.size() / 2)), HasSubstr("line "));
+  EXPECT_THAT(refusal("<topology version=\"2.0\"></topology>"), HasSubstr("no <object type=\"Machine\">"));
+}
+
+TEST(HwlocTest, WiresToUnknownObjectsAreANote) {
+  EXPECT_THAT(imported(with(kHwloc, "PCIDev:22 OSDev:9", "PCIDev:22 OSDev:99")).notes,
+              Contains(HasSubstr("an object that is not in the file")));
+}
+
+const std::string kNccl = text_of("example.nccl.xml");
+
+TEST(NcclTest, PartsSpeedsAndWiresAreImported) {
+  const auto [graph, notes] = imported(kNccl);
+  EXPECT_EQ(distance_text(graph, graph.find("gpu0"), graph.find("gpu1")), "NV18");
+  EXPECT_EQ(distance_text(graph, graph.find("gpu0"), graph.find("mlx5_0")), "PIX");
+  EXPECT_EQ(WidestPaths(graph, graph.find("gpu0")).bytes_per_s(graph.find("gpu1")), 450'000'000'000u);
+  const Node& card = graph.node(graph.find("mlx5_0"));
+  EXPECT_EQ(card.count, 2u);
+  EXPECT_EQ(card.bytes_per_s, (Fact{50'000'000'000, Origin::kFile}));
+  EXPECT_EQ(graph.node(graph.find("gpu0")).model, "H100");
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("1 network cards have no speed"),
+                                 HasSubstr("1 PCI switches have a slower link up than below")));
+}
+
+TEST(NcclTest, FaultsNameTheLine) {
+  EXPECT_THAT(refusal(with(kNccl, "numaid=\"0\"", "numaid=\"zero\"")),
+              HasSubstr("line 2: <cpu numaid=\"zero\">"));
+  EXPECT_THAT(refusal(with(kNccl, "0000:08:00.0", "here")), HasSubstr("line 3: <pci> without a PCI address"));
+  EXPECT_THAT(refusal(with(kNccl, "0000:0c:00.0", "0000:0f:00.0")),
+              HasSubstr("line 10: a second device at 0000:0f:00.0"));
+  EXPECT_THAT(refusal(with(kNccl, "\"200000\"", "\"-200000\"")),
+              HasSubstr("line 12: <net speed=\"-200000\">"));
+  EXPECT_THAT(refusal(with(kNccl, "count=\"9\"", "count=\"0\"")), HasSubstr("line 6: <nvlink count=\"0\">"));
+  EXPECT_THAT(refusal(with(kNccl, "sm=\"90\"", "sm=\"20\"")), HasSubstr("line 6: links between GPUs"));
+  EXPECT_THAT(refusal("<system/>"), HasSubstr("line 1: no <cpu> inside"));
+  EXPECT_THAT(refusal("<html/>"), HasSubstr("neither"));
+}
+
+TEST(NcclTest, OddSpeedsAndTargetsAreNotes) {
+  EXPECT_THAT(imported(with(kNccl, "speed=\"200000\" port=\"1\"", "speed=\"200000000\" port=\"1\"")).notes,
+              Contains(HasSubstr("line 12: mlx5_0 claims 200000 Gbit/s")));
+  EXPECT_THAT(imported(with(kNccl, "tclass=\"0x068000\"", "tclass=\"0x030200\"")).notes,
+              Contains(HasSubstr("line 6: a link to 0000:1c:00.0")));
+}
+
+/// What must survive: GPUs and cards, their distances, and how wide the ways between them are.
+std::string shape_of(const Graph& graph) {
+  std::vector<uint32_t> devices = graph.of_kind(NodeKind::kGpu);
+  for (const uint32_t nic : graph.of_kind(NodeKind::kNic)) devices.push_back(nic);
+  std::string shape;
+  for (const uint32_t a : devices) {
+    const WidestPaths paths(graph, a);
+    for (const uint32_t b : devices) {
+      shape += distance_text(graph, a, b) + " " + std::to_string(paths.bytes_per_s(b) / 10'000'000) + " ";
+    }
+    shape += "\n";
+  }
+  return shape;
+}
+
+TEST(ExportTest, NcclReadsBackWhatWasWritten) {
+  const Graph graph = imported(kNccl).graph;
+  const auto text = export_nccl(graph);
+  ASSERT_TRUE(text);
+  EXPECT_EQ(shape_of(imported(*text).graph), shape_of(graph));
+}
+
+TEST(ExportTest, HwlocReadsBackWhatWasWritten) {
+  const Graph graph = imported(kHwloc).graph;
+  const auto text = export_hwloc(graph);
+  ASSERT_TRUE(text);
+  const Graph again = imported(*text).graph;
+  EXPECT_EQ(shape_of(again), shape_of(graph));
+  EXPECT_EQ(again.of_kind(NodeKind::kCore).size(), graph.of_kind(NodeKind::kCore).size());
+  EXPECT_EQ(again.node(again.find("core0")).count, 2u);
+}
+
+TEST(ExportTest, SeveralHostsAreRefused) {
+  const Graph graph = imported("2 hosts x 2 gpus").graph;
+  EXPECT_THAT(std::string(export_nccl(graph).status().text()), HasSubstr("the graph has 2"));
+  EXPECT_THAT(std::string(export_hwloc(graph).status().text()), HasSubstr("the graph has 2"));
+}
+
+TEST(FileTest, AMissingFileIsNamed) {
+  const auto result = read_topology("/no/such/file.xml");
+  EXPECT_EQ(result.status().code(), Code::kSystemError);
+  EXPECT_THAT(std::string(result.status().text()), HasSubstr("/no/such/file.xml"));
+}
+
+/// Goal: every file of a machine is read, printed and read again.
+void check_file(const std::string& path) {
+  SCOPED_TRACE(path);
+  const auto file = read_topology(path);
+  if (path.find(".v3.") != std::string::npos) {
+    EXPECT_THAT(std::string(file.status().text()), HasSubstr("line 3: hwloc XML version '3.0'"));
+    return;
+  }
+  ASSERT_TRUE(file) << file.status().text();
+  const auto again = parse_graph(print_graph(file->graph));
+  ASSERT_TRUE(again) << again.status().text();
+  EXPECT_EQ(*again, file->graph);
+  if (file->graph.of_kind(NodeKind::kHost).size() != 1) return;
+  for (const auto& text : {export_hwloc(file->graph), export_nccl(file->graph)}) {
+    ASSERT_TRUE(text);
+    EXPECT_EQ(imported(*text).graph.of_kind(NodeKind::kGpu).size(),
+              file->graph.of_kind(NodeKind::kGpu).size());
+  }
+}
+
+TEST(MachinesTest, TheProjectsOwnMachinesAreRead) {
+  const auto files = test::files_under(TUTTI_MACHINES);
+  EXPECT_GE(files.size(), 6u);
+  for (const std::string& path : files) check_file(path);
+}
+
+TEST(MachinesTest, RealMachinesAreRead) {
+  const auto files = test::files_under(TUTTI_REAL_MACHINES);
+  if (files.empty())
+    GTEST_SKIP() << "no folder of real machines beside the source tree: " << TUTTI_REAL_MACHINES;
+  EXPECT_GE(files.size(), 19u);
+  for (const std::string& path : files) check_file(path);
+}
+
+TEST(PciTest, AddressesAreOneSpelling) {
+  EXPECT_EQ(pci_address("00000000:0F:00.0"), "0000:0f:00.0");
+  EXPECT_EQ(pci_address("0f:00.1"), "0000:0f:00.1");
+  EXPECT_EQ(pci_address("ffff:ff:01.0"), "ffff:ff:01.0");
+  for (const char* wrong : {"", "0000:00", "a", ":", ".", "0000:zz:00.0", "0000:00:00", "1:2:3:4.5"}) {
+    EXPECT_EQ(pci_address(wrong), "") << wrong;
+  }
+}
+
+TEST(PciTest, SpeedsFollowFromLanes) {
+  EXPECT_EQ(pci_link_speed("16.0 GT/s PCIe", 16), 31'507'692'304u);
+  EXPECT_EQ(pci_link_speed("8 GT/s", 4), 3'938'461'536u);
+  EXPECT_EQ(pci_link_speed("Unknown speed", 16), 0u);
+  EXPECT_EQ(pci_link_speed("16.0 GT/s", 255), 0u);
+  const PciLink link = pci_link_of(pci_link_speed("32.0 GT/s PCIe", 8));
+  EXPECT_EQ(pci_link_speed(link.lane_speed, link.lanes), pci_link_speed("32", 8));
+}
+
+}  // namespace
+}  // namespace tutti::topology

@@ -1,0 +1,144 @@
+// Measurements: their text, the file that keeps them, the graph that they improve, and the probes.
+#include "topology/measurements.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "topology/describe.h"
+#include "topology/detect.h"
+#include "topology/kept.h"
+#include "topology/paths.h"
+#include "topology/probes.h"
+
+namespace tutti::topology {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::string_view kText = R"(tutti measurements 1
+machine 00000000000000ff
+pair 0 1 60 ns spread 12
+pair 0 4 260 ns
+copy_alone 21.4 GB/s spread 3
+copy_together 40 GB/s
+staged_copy 18 GB/s
+wake 12 us spread 80
+socket 16.5 us
+socket_speed 3.6 GB/s
+)";
+
+Graph described(std::string_view text) {
+  auto graph = parse_description(text);
+  EXPECT_TRUE(graph) << graph.status().text();
+  return graph ? std::move(*graph) : Graph();
+}
+
+Measurements measurements() {
+  auto result = parse_measurements(kText);
+  EXPECT_TRUE(result) << result.status().text();
+  return result ? std::move(*result) : Measurements();
+}
+
+TEST(MeasurementsTest, TextIsReadAndPrintedAlike) {
+  EXPECT_EQ(print_measurements(measurements()), kText);
+}
+
+TEST(MeasurementsTest, MistakesNameTheLine) {
+  const auto refusal = [](const std::string& line) {
+    const auto result = parse_measurements("tutti measurements 1\n" + line + "\n");
+    return result ? std::string("accepted") : std::string(result.status().text());
+  };
+  EXPECT_THAT(refusal("pair 0 x 1 ns"), HasSubstr("line 2: expected two numbers of cores"));
+  EXPECT_THAT(refusal("pair 0 1 -1 ns"), HasSubstr("line 2: expected a time"));
+  EXPECT_THAT(refusal("copy_alone 0 GB/s"), HasSubstr("line 2: expected a speed"));
+  EXPECT_THAT(refusal("machine xyz"), HasSubstr("hexadecimal"));
+  EXPECT_THAT(refusal("speed 1 GB/s"), HasSubstr("line 2: expected machine, pair"));
+  EXPECT_THAT(refusal("wake 1 us spread 0"), HasSubstr("percentage"));
+  EXPECT_THAT(refusal("wake 1 us more"), HasSubstr("the end of the line"));
+  EXPECT_THAT(std::string(parse_measurements("").status().text()), HasSubstr("line 1"));
+}
+
+// Goal: a path through the graph costs what the probe found between the same cores.
+TEST(MeasurementsTest, PathsCostWhatWasMeasured) {
+  const Graph graph = with_measurements(described("2 packages, 8 cores"), measurements());
+  const auto latency = [&](const char* a, const char* b) {
+    return WidestPaths(graph, graph.find(a)).to(graph.find(b))->latency_ns;
+  };
+  EXPECT_EQ(latency("core0", "core1"), 60u);
+  const Edge& core = graph.edge(graph.links_of(graph.find("core5"))[0].edge);
+  EXPECT_EQ(core.latency_ns, (Fact{30, Origin::kMeasured, 12}));
+  EXPECT_EQ(core.bytes_per_s, (Fact{21'400'000'000, Origin::kMeasured, 3}));
+  // Nothing was measured between caches of one package, so the way between packages takes what is left.
+  for (const Edge& edge : graph.edges()) {
+    if (edge.kind == LinkKind::kPackages) {
+      EXPECT_EQ(edge.latency_ns, (Fact{200, Origin::kMeasured}));
+    }
+  }
+}
+
+TEST(MeasurementsTest, TheMiddleAndTheSpread) {
+  EXPECT_EQ(middle_of({}).value, 0u);
+  EXPECT_EQ(middle_of({5}), (Fact{5, Origin::kMeasured, 0}));
+  EXPECT_EQ(middle_of({50, 10, 60, 55, 57}), (Fact{55, Origin::kMeasured, 81}));
+}
+
+// A machine's name and addresses change, its kind does not.
+TEST(MeasurementsTest, TheFingerprintIsOfTheKindOfMachine) {
+  const Graph graph = described("2 packages, 8 cores");
+  GraphBuilder builder(graph);
+  builder.node(0).bus_id = "0000:00:00.0";
+  builder.edges()[0].bytes_per_s.value = 1;
+  EXPECT_EQ(fingerprint(std::move(builder).finish()), fingerprint(graph));
+  EXPECT_NE(fingerprint(described("2 packages, 6 cores")), fingerprint(graph));
+}
+
+TEST(KeptTest, WhatIsKeptIsReadForTheSameKindOnly) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tutti-kept-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto environment = [&](const char* name) {
+    return std::string_view(name) == "XDG_CACHE_HOME" ? folder.c_str() : nullptr;
+  };
+  const std::string path = kept_path(environment, 255);
+  EXPECT_EQ(path, folder + "/tutti/00000000000000ff.measured");
+  EXPECT_EQ(read_kept(path, 255).status().code(), Code::kSystemError);
+  ASSERT_TRUE(keep(path, measurements()));
+  ASSERT_TRUE(keep(path, measurements()));
+  const auto kept = read_kept(path, 255);
+  ASSERT_TRUE(kept) << kept.status().text();
+  EXPECT_EQ(*kept, measurements());
+  EXPECT_EQ(read_kept(path, 254).status().code(), Code::kMismatch);
+  std::ofstream(path) << "nonsense";
+  EXPECT_THAT(std::string(read_kept(path, 255).status().text()), HasSubstr(".measured: line 1"));
+  EXPECT_EQ(kept_path([](const char*) { return nullptr; }, 1), "");
+  std::filesystem::remove_all(folder);
+}
+
+// Goal: the probes keep to their budget on any machine, and what they find is possible.
+TEST(ProbesTest, ThisMachineIsMeasuredWithinTheBudget) {
+  const auto machine = detect_this_machine();
+  ASSERT_TRUE(machine);
+  const auto start = std::chrono::steady_clock::now();
+  const auto found = measure(machine->graph, {.budget_ms = 400});
+  ASSERT_TRUE(found) << found.status().text();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_EQ(found->machine, fingerprint(machine->graph));
+  for (const PairLatency& pair : found->pairs) {
+    EXPECT_NE(pair.core_a, pair.core_b);
+    EXPECT_LT(pair.latency_ns.value, 1'000'000u);
+  }
+  EXPECT_GT(found->copy_alone.value, 10'000'000u);
+  EXPECT_GT(found->copy_together.value, 10'000'000u);
+  EXPECT_GT(found->wake_ns.value, 100u);
+  EXPECT_GT(found->socket_ns.value, 100u);
+  EXPECT_GT(found->socket_speed.value, 10'000'000u);
+  const auto again = parse_measurements(print_measurements(*found));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(*again, *found);
+}
+
+}  // namespace
+}  // namespace tutti::topology

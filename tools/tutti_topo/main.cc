@@ -1,0 +1,184 @@
+// tutti-topo: shows what is connected to what, in this machine or in a topology file.
+//
+//   tutti-topo                                 this machine as a tree, with speeds and their origins
+//   tutti-topo --matrix dgx.xml                distances, as nvidia-smi topo -m shows them
+//   tutti-topo -f svg -o dgx.svg dgx.xml       a drawing
+//   tutti-topo -f hwloc machine.topo           the same machine as another kind of file
+//   tutti-topo --search dgx.xml                what the machine offers to collectives, and what limits it
+//   tutti-topo --measure                       probes of this machine; later calls use the numbers
+//   tutti-topo -d "8 gpus, nvswitch 450 GB/s"  a machine described in a line
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "tools/tutti_topo/show.h"
+#include "topology/detect.h"
+#include "topology/file.h"
+#include "topology/hwloc_xml.h"
+#include "topology/kept.h"
+#include "topology/nccl_xml.h"
+#include "topology/probes.h"
+#include "topology/text.h"
+
+namespace tutti::tool {
+namespace {
+
+using topology::Imported;
+
+constexpr int kRefused = 1;   // exit status: the file is wrong, or the form cannot hold the machine
+constexpr int kBadUsage = 2;  // exit status: arguments, output file
+
+struct Options {
+  std::string description;
+  std::string form = "text";
+  std::string output;
+  bool matrix = false;
+  bool offers = false;
+  bool table = false;
+  bool measure = false;
+  bool measured = false;
+  bool forget = false;
+  std::vector<std::string> files;
+};
+
+int fail(int status, const std::string& text) {
+  std::cerr << "tutti-topo: " << text << "\n";
+  return status;
+}
+
+Result<Imported> load(const Options& options) {
+  if (!options.description.empty()) return topology::parse_topology(options.description);
+  if (!options.files.empty()) return topology::read_topology(options.files[0]);
+  auto machine = topology::detect_this_machine();
+  if (!machine) return machine;
+  const uint64_t kind = topology::fingerprint(machine->graph);
+  const std::string path = topology::kept_path(process_environment(), kind);
+  const auto kept = topology::read_kept(path, kind);
+  if (kept) {
+    machine->graph = topology::with_measurements(machine->graph, *kept);
+    machine->notes.push_back("measured numbers are from " + path);
+  } else if (kept.status().code() != Code::kSystemError) {
+    machine->notes.push_back(std::string(kept.status().text()));
+  }
+  return machine;
+}
+
+/// --measure, --measured and --forget: the file of measurements of this machine.
+int run_measurements(const Options& options) {
+  const auto machine = topology::detect_this_machine();
+  if (!machine) return fail(kRefused, std::string(machine.status().text()));
+  const uint64_t kind = topology::fingerprint(machine->graph);
+  const std::string path =
+      options.output.empty() ? topology::kept_path(process_environment(), kind) : options.output;
+  if (path.empty()) return fail(kBadUsage, "neither XDG_CACHE_HOME nor HOME is set; name a file with -o");
+  if (options.forget) {
+    if (std::remove(path.c_str()) != 0) return fail(kRefused, std::string(system_error(path, errno).text()));
+    std::cout << "deleted " << path << "\n";
+    return 0;
+  }
+  if (options.measure) {
+    const auto found = topology::measure(machine->graph);
+    if (!found) return fail(kRefused, std::string(found.status().text()));
+    if (const Status status = topology::keep(path, *found); !status)
+      return fail(kBadUsage, std::string(status.text()));
+  }
+  const auto kept = topology::read_kept(path, kind);
+  if (!kept)
+    return fail(kRefused, std::string(kept.status().text()) + " (tutti-topo --measure makes the file)");
+  std::cout << "# " << path << "\n" << topology::print_measurements(*kept) << std::flush;
+  return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+}
+
+Result<std::string> shown(const Options& options, const Imported& machine) {
+  if (options.matrix) return show_matrix(machine.graph);
+  if (options.offers) return show_offers(machine.graph);
+  if (options.form == "json") return show_json(machine);
+  if (options.form == "svg") return draw_svg(machine.graph);
+  if (options.form == "topo") return topology::print_graph(machine.graph);
+  if (options.form == "hwloc") return topology::export_hwloc(machine.graph);
+  if (options.form == "nccl") return topology::export_nccl(machine.graph);
+  return show_tree(machine.graph);
+}
+
+/// A row for each file; a file that is refused has its reason as a row.
+int write_table(const Options& options) {
+  std::cout << table_head();
+  for (const std::string& path : options.files) {
+    const size_t folder = path.rfind('/', path.rfind('/') - 1);
+    const std::string name = path.substr(folder == std::string::npos ? 0 : folder + 1);
+    const auto machine = topology::read_topology(path);
+    if (machine) {
+      std::cout << table_row(name, machine->graph) << std::flush;
+    } else {
+      const std::string reason(machine.status().text());
+      const size_t line = reason.find("line ");
+      std::cout << "| " << name << " | refused: " << reason.substr(line == std::string::npos ? 0 : line)
+                << " | | | | | | |\n";
+    }
+  }
+  return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+}
+
+int run(const Options& options) {
+  if (options.table) return write_table(options);
+  if (options.measure || options.measured || options.forget) return run_measurements(options);
+  if (options.files.size() > 1) return fail(kBadUsage, "several files are only for --table");
+  const auto machine = load(options);
+  if (!machine) return fail(kRefused, std::string(machine.status().text()));
+  const auto text = shown(options, *machine);
+  if (!text) return fail(kRefused, std::string(text.status().text()));
+  if (options.output.empty()) {
+    std::cout << *text << std::flush;
+  } else {
+    std::ofstream file(options.output, std::ios::binary);
+    file << *text << std::flush;
+    if (!file) return fail(kBadUsage, "cannot write " + options.output);
+  }
+  for (const std::string& note : machine->notes) std::cerr << "note: " << note << "\n";
+  if (const std::string assumed = assumptions(machine->graph); !assumed.empty())
+    std::cerr << "warning: " << assumed << "\n";
+  return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+}
+
+}  // namespace
+}  // namespace tutti::tool
+
+int main(int argc, char** argv) {
+  tutti::tool::Options options;
+  CLI::App app(
+      "Shows what is connected to what: this machine, or a topology file (text, hwloc 2 XML, NCCL XML).");
+  auto* file = app.add_option("FILE", options.files, "a topology file; without one: this machine");
+  app.add_option("-d,--describe", options.description,
+                 "a machine in words: \"2 hosts x 8 gpus, nvswitch 450 GB/s\"")
+      ->excludes(file);
+  app.add_option("-f,--format", options.form, "text, json, svg, topo (this tool's files), hwloc or nccl")
+      ->check(CLI::IsMember({"text", "json", "svg", "topo", "hwloc", "nccl"}));
+  app.add_flag("-m,--matrix", options.matrix,
+               "the distances between GPUs and network cards, or between cores");
+  app.add_flag("-s,--search", options.offers, "orders for rings and trees, cards, levels, and bounds");
+  app.add_flag("--table", options.table,
+               "a row for each FILE: bounds, and what rings, trees and hierarchies reach");
+  auto* measure =
+      app.add_flag("--measure", options.measure, "measure this machine, about 6 s; the numbers are kept");
+  auto* measured =
+      app.add_flag("--measured", options.measured, "show the kept numbers and their file")->excludes(measure);
+  app.add_flag("--forget", options.forget, "delete the kept numbers")->excludes(measure)->excludes(measured);
+  app.add_option("-o,--output", options.output, "a file to write");
+  app.footer(
+      "Notes and warnings go to standard error. Exit status: 1 if a file is refused, 2 for wrong arguments.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : tutti::tool::kBadUsage;
+  }
+  try {
+    return tutti::tool::run(options);
+  } catch (const std::exception& error) {
+    return tutti::tool::fail(tutti::tool::kBadUsage, error.what());
+  }
+}

@@ -1,0 +1,246 @@
+#include "topology/measurements.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "core/hash.h"
+#include "topology/units.h"
+
+namespace tutti::topology {
+namespace {
+
+constexpr std::string_view kTitle = "tutti measurements 1";
+constexpr size_t kPairsMax = 1u << 16;
+constexpr uint64_t kSpreadMax = 10'000;
+
+struct NamedFact {
+  std::string_view name;
+  Fact Measurements::*field;
+  bool is_time;
+};
+constexpr std::array<NamedFact, 6> kFacts = {{{"copy_alone", &Measurements::copy_alone, false},
+                                              {"copy_together", &Measurements::copy_together, false},
+                                              {"staged_copy", &Measurements::staged_copy, false},
+                                              {"wake", &Measurements::wake_ns, true},
+                                              {"socket", &Measurements::socket_ns, true},
+                                              {"socket_speed", &Measurements::socket_speed, false}}};
+
+std::string spread_text(const Fact& fact) {
+  return fact.spread_percent > 0 ? " spread " + std::to_string(fact.spread_percent) : "";
+}
+
+class Parser {
+ public:
+  Result<Measurements> run(std::string_view text) {
+    bool titled = false;
+    while (!text.empty()) {
+      const size_t end = std::min(text.find('\n'), text.size());
+      std::string_view line = text.substr(0, end);
+      text.remove_prefix(std::min(end + 1, text.size()));
+      ++line_number_;
+      Scanner scanner(line.substr(0, line.find('#')));
+      if (scanner.at_end()) continue;
+      if (!titled) {
+        if (!scanner.take("tutti") || !scanner.take("measurements") || !scanner.number(1, 1)) {
+          return expected("'" + std::string(kTitle) + "'", scanner);
+        }
+        titled = true;
+      } else {
+        TUTTI_TRY(parse_line(scanner));
+      }
+      if (!scanner.at_end()) return expected("the end of the line", scanner);
+    }
+    if (!titled) return Status(Code::kInvalidArgument, "line 1: an empty file of measurements");
+    return std::move(result_);
+  }
+
+ private:
+  Status expected(std::string_view what, const Scanner& scanner) const {
+    return {Code::kInvalidArgument,
+            format("line %zu: expected ", line_number_) + std::string(what) + ", found " + scanner.quote()};
+  }
+
+  Status parse_line(Scanner& scanner) {
+    if (scanner.take("machine")) {
+      const Scanner start = scanner;
+      const std::string_view word = scanner.word();
+      const auto [stop, failure] =
+          std::from_chars(word.data(), word.data() + word.size(), result_.machine, 16);
+      if (failure != std::errc() || stop != word.data() + word.size())
+        return expected("16 hexadecimal digits", start);
+      return {};
+    }
+    if (scanner.take("pair")) return parse_pair(scanner);
+    for (const NamedFact& fact : kFacts) {
+      if (scanner.take(fact.name)) return parse_fact(result_.*fact.field, fact.is_time, scanner);
+    }
+    return expected("machine, pair, copy_alone, copy_together, staged_copy, wake, socket or socket_speed",
+                    scanner);
+  }
+
+  Status parse_pair(Scanner& scanner) {
+    if (result_.pairs.size() >= kPairsMax) return expected("at most 65536 pairs", scanner);
+    PairLatency pair;
+    const auto a = scanner.number(0, UINT32_MAX);
+    const auto b = scanner.number(0, UINT32_MAX);
+    if (!a || !b) return expected("two numbers of cores", scanner);
+    pair.core_a = static_cast<uint32_t>(*a);
+    pair.core_b = static_cast<uint32_t>(*b);
+    TUTTI_TRY(parse_fact(pair.latency_ns, true, scanner));
+    result_.pairs.push_back(pair);
+    return {};
+  }
+
+  Status parse_fact(Fact& fact, bool is_time, Scanner& scanner) const {
+    const auto value = is_time ? scanner.time() : scanner.speed();
+    if (!value || *value == 0)
+      return expected(is_time ? "a time, as '57 ns'" : "a speed, as '21 GB/s'", scanner);
+    fact = {*value, Origin::kMeasured};
+    if (!scanner.take("spread")) return {};
+    const auto spread = scanner.number(1, kSpreadMax);
+    if (!spread) return expected("a percentage from 1 to 10000", scanner);
+    fact.spread_percent = static_cast<uint32_t>(*spread);
+    return {};
+  }
+
+  Measurements result_;
+  size_t line_number_ = 0;
+};
+
+/// Where two cores meet: the nearer, the fewer links.
+enum class Meeting : uint8_t { kCache, kNuma, kPackage, kFar };
+constexpr size_t kMeetings = 4;
+
+Meeting meeting_of(const Graph& graph, uint32_t a, uint32_t b) {
+  constexpr std::pair<NodeKind, Meeting> kPlaces[] = {{NodeKind::kL3, Meeting::kCache},
+                                                      {NodeKind::kNuma, Meeting::kNuma},
+                                                      {NodeKind::kPackage, Meeting::kPackage}};
+  for (const auto& [kind, meeting] : kPlaces) {
+    const uint32_t place = graph.around(a, kind);
+    if (place != kNoNode && place == graph.around(b, kind)) return meeting;
+  }
+  return Meeting::kFar;
+}
+
+/// One fact for all pairs at one distance: the middle, and a spread that covers all of them.
+std::array<Fact, kMeetings> by_distance(const Graph& graph, const Measurements& measurements) {
+  std::map<uint32_t, uint32_t> node_of;
+  for (const uint32_t core : graph.of_kind(NodeKind::kCore)) {
+    const int32_t index = graph.node(core).os_index;
+    if (index >= 0) node_of.emplace(static_cast<uint32_t>(index), core);
+  }
+  std::array<std::vector<double>, kMeetings> samples;
+  std::array<uint32_t, kMeetings> spread = {};
+  for (const PairLatency& pair : measurements.pairs) {
+    const auto a = node_of.find(pair.core_a);
+    const auto b = node_of.find(pair.core_b);
+    if (a == node_of.end() || b == node_of.end() || a == b) continue;
+    const auto at = static_cast<size_t>(meeting_of(graph, a->second, b->second));
+    samples[at].push_back(static_cast<double>(pair.latency_ns.value));
+    spread[at] = std::max(spread[at], pair.latency_ns.spread_percent);
+  }
+  std::array<Fact, kMeetings> result = {};
+  for (size_t i = 0; i < kMeetings; ++i) {
+    result[i] = middle_of(samples[i]);
+    result[i].spread_percent = std::max(result[i].spread_percent, spread[i]);
+  }
+  return result;
+}
+
+}  // namespace
+
+Fact middle_of(std::vector<double> samples) {
+  if (samples.empty()) return {};
+  std::sort(samples.begin(), samples.end());
+  const size_t last = samples.size() - 1;
+  const double middle = samples[last / 2];
+  // Eight of ten samples lie between these.
+  const double low = samples[last / 10];
+  const double high = samples[last - last / 10];
+  Fact fact;
+  fact.value = static_cast<uint64_t>(std::llround(std::max(middle, 1.0)));
+  fact.origin = Origin::kMeasured;
+  const double away = std::max(high - middle, middle - low) / std::max(middle, 1.0) * 100;
+  fact.spread_percent = static_cast<uint32_t>(std::min(away, static_cast<double>(kSpreadMax)));
+  return fact;
+}
+
+uint64_t fingerprint(const Graph& graph) {
+  uint64_t hash = kHashSeed;
+  const auto add = [&](std::string_view text) {
+    const uint64_t size = text.size();
+    hash = hash_bytes(&size, sizeof size, hash);
+    hash = hash_bytes(text.data(), text.size(), hash);
+  };
+  for (const Node& node : graph.nodes()) {
+    add(kind_name(node.kind));
+    add(std::to_string(node.parent) + " " + std::to_string(node.count));
+    add(node.model);
+  }
+  return hash;
+}
+
+std::string print_measurements(const Measurements& measurements) {
+  std::string out = std::string(kTitle) + "\nmachine " +
+                    format("%016llx", static_cast<unsigned long long>(measurements.machine)) + "\n";
+  for (const PairLatency& pair : measurements.pairs) {
+    out += format("pair %u %u ", pair.core_a, pair.core_b) + print_time(pair.latency_ns.value) +
+           spread_text(pair.latency_ns) + "\n";
+  }
+  for (const NamedFact& named : kFacts) {
+    const Fact& fact = measurements.*named.field;
+    if (fact.value == 0) continue;
+    out += std::string(named.name) + " " +
+           (named.is_time ? print_time(fact.value) : print_speed(fact.value)) + spread_text(fact) + "\n";
+  }
+  return out;
+}
+
+Result<Measurements> parse_measurements(std::string_view text) {
+  return Parser().run(text);
+}
+
+Graph with_measurements(const Graph& graph, const Measurements& measurements) {
+  const auto distances = by_distance(graph, measurements);
+  const auto at = [&](Meeting meeting) { return distances[static_cast<size_t>(meeting)]; };
+  const size_t cores = graph.of_kind(NodeKind::kCore).size();
+  GraphBuilder builder(graph);
+  // What a pair needs beyond the next nearer one, on each of its two sides.
+  const auto half = [](const Fact& whole, uint64_t nearer) {
+    Fact fact = whole;
+    fact.value = std::max<uint64_t>(1, (whole.value > nearer ? whole.value - nearer : 0) / 2);
+    return fact;
+  };
+  const uint64_t cache = at(Meeting::kCache).value;
+  const uint64_t numa = std::max(at(Meeting::kNuma).value, cache);
+  const uint64_t package = std::max(at(Meeting::kPackage).value, numa);
+  for (Edge& edge : builder.edges()) {
+    const NodeKind below = graph.node(edge.b).kind;
+    if (edge.kind == LinkKind::kPackages) {
+      if (at(Meeting::kFar).value == 0) continue;
+      edge.latency_ns = at(Meeting::kFar);
+      edge.latency_ns.value =
+          std::max<uint64_t>(1, at(Meeting::kFar).value > package ? at(Meeting::kFar).value - package : 1);
+    } else if (edge.kind == LinkKind::kInside && below == NodeKind::kCore) {
+      if (cache > 0) edge.latency_ns = half(at(Meeting::kCache), 0);
+      if (measurements.copy_alone.value > 0) edge.bytes_per_s = measurements.copy_alone;
+    } else if (edge.kind == LinkKind::kInside && below == NodeKind::kL3) {
+      if (at(Meeting::kNuma).value > 0) edge.latency_ns = half(at(Meeting::kNuma), cache);
+      // All cores together share the caches' ways to memory evenly.
+      if (measurements.copy_together.value == 0 || cores == 0) continue;
+      const size_t caches = graph.of_kind(NodeKind::kL3).size();
+      edge.bytes_per_s = measurements.copy_together;
+      edge.bytes_per_s.value = std::max<uint64_t>(1, measurements.copy_together.value / caches);
+    } else if (edge.kind == LinkKind::kInside && below == NodeKind::kNuma) {
+      if (at(Meeting::kPackage).value > 0) edge.latency_ns = half(at(Meeting::kPackage), numa);
+    }
+  }
+  return std::move(builder).finish();
+}
+
+}  // namespace tutti::topology

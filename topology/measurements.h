@@ -1,0 +1,56 @@
+// Measurements: what probes found on a machine, kept as a text file for each kind of machine, and put into
+// the graph in place of assumptions.
+//
+//   tutti measurements 1
+//   machine 1f2e3d4c5b6a7988
+//   pair 0 1 57 ns spread 30
+//   copy_alone 21.4 GB/s
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/graph.h"
+
+namespace tutti::topology {
+
+/// A cache line from one core to another, one way.
+struct PairLatency {
+  uint32_t core_a = 0;  ///< numbers of the operating system
+  uint32_t core_b = 0;
+  Fact latency_ns = {};
+
+  friend bool operator==(const PairLatency&, const PairLatency&) = default;
+};
+
+/// A value of 0 means not measured.
+struct Measurements {
+  uint64_t machine = 0;  ///< fingerprint()
+  std::vector<PairLatency> pairs;
+  Fact copy_alone = {};     ///< bytes per second that one core copies, from memory to memory
+  Fact copy_together = {};  ///< the sum of all cores that copy at once
+  Fact staged_copy = {};    ///< as copy_alone, but in two steps over a buffer in the cache
+  Fact wake_ns = {};        ///< from a write to the start of the thread that slept on it
+  Fact socket_ns = {};      ///< 8 bytes over a TCP socket of this host, one way, the receiver sleeps
+  Fact socket_speed = {};   ///< bytes per second over a TCP socket of this host
+
+  friend bool operator==(const Measurements&, const Measurements&) = default;
+};
+
+/// Equal for machines of equal parts: models, counts, places. Names, addresses and speeds do not count.
+uint64_t fingerprint(const Graph& graph);
+
+std::string print_measurements(const Measurements& measurements);
+/// Errors: kInvalidArgument with "line N: ...".
+Result<Measurements> parse_measurements(std::string_view text);
+
+/// The graph with measured latencies and speeds on the links inside processors and between them. Pairs at one
+/// distance give the links that they pass: first below one cache, then below one NUMA node, then beyond.
+Graph with_measurements(const Graph& graph, const Measurements& measurements);
+
+/// The middle of the samples, and how far most of them are from it. Without samples: 0.
+Fact middle_of(std::vector<double> samples);
+
+}  // namespace tutti::topology

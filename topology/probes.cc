@@ -1,0 +1,349 @@
+#include "topology/probes.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/file_descriptor.h"
+
+namespace tutti::topology {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr size_t kCopyBytes = size_t{32} << 20;  // beyond the caches
+constexpr size_t kStageBytes = size_t{64} << 10;
+constexpr uint32_t kRoundTrips = 2000;
+constexpr uint32_t kStretch = 100;  // round trips between two looks at the clock
+constexpr size_t kPairsOfDistance = 4;
+constexpr size_t kSamples = 15;
+
+bool run_on(uint32_t core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  return sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+/// The cores of the graph that this process may use.
+std::vector<uint32_t> usable_cores(const Graph& graph) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {};
+  std::vector<uint32_t> nodes;
+  for (const uint32_t core : graph.of_kind(NodeKind::kCore)) {
+    const int32_t index = graph.node(core).os_index;
+    if (index >= 0 && index < CPU_SETSIZE && CPU_ISSET(index, &allowed)) nodes.push_back(core);
+  }
+  return nodes;
+}
+
+struct alignas(128) Line {
+  std::atomic<uint32_t> turn{0};
+};
+
+/// Waits until the line has `turn`. False after the deadline.
+bool await(const Line& line, uint32_t turn, Clock::time_point deadline) {
+  for (uint32_t spins = 1; line.turn.load(std::memory_order_acquire) != turn; ++spins) {
+    if (spins % 4096 == 0 && Clock::now() > deadline) return false;
+  }
+  return true;
+}
+
+/// One batch of round trips between two cores: its fastest stretch, because other threads may take a core
+/// away. Nanoseconds one way; 0 if no stretch ended.
+double ping_pong(uint32_t core_a, uint32_t core_b) {
+  const auto deadline = Clock::now() + std::chrono::milliseconds(100);
+  Line there;
+  Line back;
+  std::atomic<bool> placed{false};
+  std::jthread other([&] {
+    placed = run_on(core_b);
+    for (uint32_t i = 1; i <= kRoundTrips + 1; ++i) {
+      if (!await(there, i, deadline)) return;
+      back.turn.store(i, std::memory_order_release);
+    }
+  });
+  double one_way = 0;
+  std::jthread first([&] {
+    if (!run_on(core_a)) return;
+    there.turn.store(1, std::memory_order_release);  // both threads run from here on
+    if (!await(back, 1, deadline)) return;
+    auto start = Clock::now();
+    for (uint32_t i = 2; i <= kRoundTrips + 1; ++i) {
+      there.turn.store(i, std::memory_order_release);
+      if (!await(back, i, deadline)) return;
+      if ((i - 1) % kStretch != 0) continue;
+      const auto now = Clock::now();
+      const double one_stretch = Seconds(now - start).count() * 1e9 / (2.0 * kStretch);
+      one_way = one_way == 0 ? one_stretch : std::min(one_way, one_stretch);
+      start = now;
+    }
+  });
+  first.join();
+  other.join();
+  return placed ? one_way : 0;
+}
+
+/// A few pairs of each distance.
+std::vector<std::pair<uint32_t, uint32_t>> pairs_of(const Graph& graph, const std::vector<uint32_t>& cores) {
+  std::map<std::array<bool, 3>, size_t> seen;
+  std::vector<std::pair<uint32_t, uint32_t>> pairs;
+  for (size_t i = 0; i < cores.size(); ++i) {
+    for (size_t j = i + 1; j < cores.size(); ++j) {
+      std::array<bool, 3> together = {};
+      constexpr NodeKind kPlaces[] = {NodeKind::kL3, NodeKind::kNuma, NodeKind::kPackage};
+      for (size_t k = 0; k < together.size(); ++k) {
+        together[k] = graph.around(cores[i], kPlaces[k]) == graph.around(cores[j], kPlaces[k]);
+      }
+      if (seen[together]++ < kPairsOfDistance) pairs.emplace_back(cores[i], cores[j]);
+    }
+  }
+  return pairs;
+}
+
+void measure_pairs(const Graph& graph, const std::vector<uint32_t>& cores, Clock::time_point end,
+                   Measurements& result) {
+  const auto pairs = pairs_of(graph, cores);
+  std::vector<std::vector<double>> samples(pairs.size());
+  // Rounds over all pairs, so that each pair's samples are far apart in time.
+  for (size_t round = 0; round < kSamples && Clock::now() < end; ++round) {
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const double one_way = ping_pong(static_cast<uint32_t>(graph.node(pairs[i].first).os_index),
+                                       static_cast<uint32_t>(graph.node(pairs[i].second).os_index));
+      if (one_way > 0) samples[i].push_back(one_way);
+    }
+  }
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const Fact latency = middle_of(samples[i]);
+    if (latency.value == 0) continue;
+    result.pairs.push_back({static_cast<uint32_t>(graph.node(pairs[i].first).os_index),
+                            static_cast<uint32_t>(graph.node(pairs[i].second).os_index), latency});
+  }
+}
+
+/// Memory that is there: every page was written.
+std::unique_ptr<char[]> touched(size_t bytes) {
+  auto memory = std::make_unique_for_overwrite<char[]>(bytes);
+  std::memset(memory.get(), 1, bytes);
+  return memory;
+}
+
+/// Seconds on the core: other threads that take the core away do not count.
+double core_seconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+double wall_seconds() {
+  return Seconds(Clock::now().time_since_epoch()).count();
+}
+
+/// Bytes per second of each repetition of `copy`, which moves kCopyBytes.
+template <class Copy>
+Fact speed_of(const Copy& copy, double (*seconds)(), Clock::time_point end) {
+  std::vector<double> samples;
+  copy();  // the first touches caches and pages
+  for (size_t i = 0; i < kSamples && (i < 3 || Clock::now() < end); ++i) {
+    const double start = seconds();
+    copy();
+    samples.push_back(static_cast<double>(kCopyBytes) / std::max(seconds() - start, 1e-9));
+  }
+  return middle_of(samples);
+}
+
+void measure_copies(Clock::time_point end, Measurements& result) {
+  const auto from = touched(kCopyBytes);
+  const auto to = touched(kCopyBytes);
+  const auto stage = touched(kStageBytes);
+  const auto half = Clock::now() + (end - Clock::now()) / 2;
+  result.copy_alone = speed_of([&] { std::memcpy(to.get(), from.get(), kCopyBytes); }, core_seconds, half);
+  result.staged_copy = speed_of(
+      [&] {
+        for (size_t at = 0; at < kCopyBytes; at += kStageBytes) {
+          std::memcpy(stage.get(), from.get() + at, kStageBytes);
+          std::memcpy(to.get() + at, stage.get(), kStageBytes);
+        }
+      },
+      core_seconds, end);
+}
+
+/// All cores copy at once, each its own memory, for the same time.
+void measure_copies_together(const Graph& graph, const std::vector<uint32_t>& cores, Clock::time_point end,
+                             Measurements& result) {
+  constexpr size_t kThreadsMax = 256;
+  const size_t count = std::min(cores.size(), kThreadsMax);
+  std::vector<double> samples;
+  for (size_t round = 0; round < 5 && (round < 1 || Clock::now() < end); ++round) {
+    std::atomic<size_t> ready{0};
+    std::atomic<uint64_t> bytes{0};
+    std::vector<std::jthread> threads;
+    const auto run_s = Seconds(0.1);
+    for (size_t i = 0; i < count; ++i) {
+      threads.emplace_back([&, i] {
+        (void)run_on(static_cast<uint32_t>(graph.node(cores[i]).os_index));
+        const size_t part = kCopyBytes / 4;
+        const auto from = touched(part);
+        const auto to = touched(part);
+        ++ready;
+        const auto give_up = Clock::now() + std::chrono::seconds(2);
+        while (ready < count && Clock::now() < give_up) std::this_thread::yield();
+        uint64_t copied = 0;
+        for (const auto start = Clock::now(); Clock::now() - start < run_s; copied += part) {
+          std::memcpy(to.get(), from.get(), part);
+        }
+        bytes += copied;
+      });
+    }
+    for (std::jthread& thread : threads) thread.join();
+    samples.push_back(static_cast<double>(bytes) / run_s.count());
+  }
+  result.copy_together = middle_of(samples);
+}
+
+/// A message there and back, each time to a thread that sleeps. `send` and `receive` move 8 bytes over one
+/// end.
+struct Ends {
+  FileDescriptor near;
+  FileDescriptor far;
+};
+
+bool move_all(int descriptor, char* data, size_t bytes, bool is_write) {
+  while (bytes > 0) {
+    const ssize_t moved = is_write ? write(descriptor, data, bytes) : read(descriptor, data, bytes);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) return false;
+    data += moved;
+    bytes -= static_cast<size_t>(moved);
+  }
+  return true;
+}
+
+/// Nanoseconds one way, of every hundredth part of the round trips.
+Fact sleeping_latency(int near_in, int near_out, int far_in, int far_out, Clock::time_point end) {
+  constexpr int kTripsOfSample = 50;
+  std::jthread echo([&] {
+    uint64_t word = 0;
+    auto* data = reinterpret_cast<char*>(&word);
+    while (move_all(far_in, data, sizeof word, false) && word != UINT64_MAX - 1) {
+      if (!move_all(far_out, data, sizeof word, true)) return;
+    }
+  });
+  std::vector<double> samples;
+  uint64_t word = 1;
+  auto* data = reinterpret_cast<char*>(&word);
+  bool good = true;
+  while (good && samples.size() < 2 * kSamples && (samples.size() < 3 || Clock::now() < end)) {
+    const auto start = Clock::now();
+    for (int i = 0; good && i < kTripsOfSample; ++i) {
+      good = move_all(near_out, data, sizeof word, true) && move_all(near_in, data, sizeof word, false);
+    }
+    if (good) samples.push_back(Seconds(Clock::now() - start).count() * 1e9 / (2.0 * kTripsOfSample));
+  }
+  word = UINT64_MAX - 1;  // the largest number that an eventfd takes
+  (void)move_all(near_out, data, sizeof word, true);
+  echo.join();
+  return middle_of(samples);
+}
+
+/// A connected pair of TCP sockets on the loopback interface.
+Result<Ends> connect_loopback() {
+  FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  if (listener.get() < 0 || bind(listener.get(), any, sizeof address) != 0 ||
+      listen(listener.get(), 1) != 0 || getsockname(listener.get(), any, &bytes) != 0) {
+    return system_error("listening on the loopback interface", errno);
+  }
+  Ends ends;
+  ends.near = FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (ends.near.get() < 0 || connect(ends.near.get(), any, sizeof address) != 0) {
+    return system_error("connecting over the loopback interface", errno);
+  }
+  ends.far = FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (ends.far.get() < 0) return system_error("accepting on the loopback interface", errno);
+  const int on = 1;
+  for (const int end : {ends.near.get(), ends.far.get()})
+    setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return ends;
+}
+
+Fact socket_stream(int near, int far, Clock::time_point end) {
+  const auto from = touched(kCopyBytes);
+  const auto to = touched(kCopyBytes);
+  bool good = true;
+  const Fact speed = speed_of(
+      [&] {
+        std::jthread reader([&] {
+          if (good && !move_all(far, to.get(), kCopyBytes, false)) good = false;
+        });
+        const bool sent = move_all(near, from.get(), kCopyBytes, true);
+        // The reader would wait forever for bytes that do not come.
+        if (!sent) shutdown(near, SHUT_RDWR);
+        reader.join();
+        good = good && sent;
+      },
+      wall_seconds, end);
+  return good ? speed : Fact();
+}
+
+Status measure_sleeping(Clock::time_point wake_end, Clock::time_point end, Measurements& result) {
+  const FileDescriptor there(eventfd(0, EFD_CLOEXEC));
+  const FileDescriptor back(eventfd(0, EFD_CLOEXEC));
+  if (there.get() < 0 || back.get() < 0) return system_error("eventfd", errno);
+  result.wake_ns = sleeping_latency(back.get(), there.get(), there.get(), back.get(), wake_end);
+  const auto ends = connect_loopback();
+  if (!ends) return ends.status();
+  const int near = ends->near.get();
+  const int far = ends->far.get();
+  const auto half = Clock::now() + (end - Clock::now()) / 2;
+  result.socket_ns = sleeping_latency(near, near, far, far, half);
+  result.socket_speed = socket_stream(near, far, end);
+  return {};
+}
+
+}  // namespace
+
+Result<Measurements> measure(const Graph& graph, const ProbeOptions& options) {
+  const auto start = Clock::now();
+  const auto part = [&](int percent) {
+    return start + std::chrono::milliseconds(uint64_t{options.budget_ms} * percent / 100);
+  };
+  Measurements result;
+  result.machine = fingerprint(graph);
+  const std::vector<uint32_t> cores = usable_cores(graph);
+  const Status status = contained([&]() -> Status {
+    measure_pairs(graph, cores, part(40), result);
+    measure_copies(part(60), result);
+    if (!cores.empty()) measure_copies_together(graph, cores, part(75), result);
+    return measure_sleeping(part(80), part(100), result);
+  });
+  if (!status) return status;
+  return result;
+}
+
+}  // namespace tutti::topology

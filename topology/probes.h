@@ -1,0 +1,20 @@
+// Probes: short measurements of the machine that this process runs on. Threads, memory and sockets of this
+// process only; nothing stays behind. A virtual machine's cores move, so each number is the middle of samples
+// that are spread over the budget, with how much they varied.
+#pragma once
+
+#include <cstdint>
+
+#include "topology/measurements.h"
+
+namespace tutti::topology {
+
+struct ProbeOptions {
+  uint32_t budget_ms = 6000;  ///< for all probes; a probe that has no time left is left out
+};
+
+/// Measures what the graph's cores can do. Cores that this process may not use are left out. Errors:
+/// kSystemError if no thread or socket can be made.
+Result<Measurements> measure(const Graph& graph, const ProbeOptions& options = {});
+
+}  // namespace tutti::topology
