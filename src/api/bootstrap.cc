@@ -53,7 +53,11 @@ Status share_by_its_launcher(int rank, int rank_count, const Config& config, IdB
   const auto place = find_launch_context(process_environment());
   TUTTI_TRY(place.status());
   if (!*place) {
-    return {Code::kInvalidUsage, "argument where is \"launcher\", but no launcher has started this process"};
+    if (rank_count == 1) return Status::ok();
+    return {Code::kInvalidUsage, format("argument where is \"launcher\", but no launcher has started this "
+                                        "process, so it is alone and not "
+                                        "one of %d ranks",
+                                        rank_count)};
   }
   if ((*place)->rank != static_cast<uint32_t>(rank) ||
       (*place)->rank_count != static_cast<uint32_t>(rank_count)) {

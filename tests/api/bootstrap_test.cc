@@ -181,6 +181,8 @@ TEST(ShareTest, WrongWaysAreRefused) {
               refused("launcher", 2, TUTTI_INVALID_ARGUMENT, "rank is 2");
               refused("tutti://127.0.0.1:4711", 1, TUTTI_INVALID_ARGUMENT, "TUTTI_KEY");
               refused("file:/no/such/folder/id", 0, TUTTI_SYSTEM_ERROR, "/no/such/folder/id");
+              if (tutti_share_unique_id(&id, "launcher", 0, 1, 50) != TUTTI_SUCCESS)
+                failures += "a process alone is a job of one rank\n";
               int rank = -1;
               int count = -1;
               if (tutti_launcher_context(&rank, &count, nullptr, nullptr) != TUTTI_SUCCESS || rank != 0 ||
