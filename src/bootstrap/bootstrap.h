@@ -58,6 +58,9 @@ class Bootstrap {
   /// For a rank that cannot take part: tells all ranks `why`, late ones too. Needs one descriptor. Blocks for
   /// some seconds at most.
   static void decline(const BootstrapOptions& options, const Config& config, const Status& why);
+  /// Keeps a descriptor for `decline`, which must not fail for want of one. Call before the process takes
+  /// descriptors that it keeps. Any thread.
+  static void reserve_descriptor();
 
   /// All ranks' announcements, by rank. `announce` makes this rank's: once, or twice if the ranks turn out to
   /// be on several hosts. Lengths may differ, up to kBlobsBytesMax together. Errors: as

@@ -3,10 +3,12 @@
 // The rank may lack what a bootstrap needs: descriptors, an event loop, threads. So it uses one socket and
 // calls that block, and says two frames: it joins, and it fails.
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -23,6 +25,8 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kPatienceMs = 5000;
+/// Of this process; -1: none.
+std::atomic<int> reserved_descriptor{-1};
 /// For one address, so that a silent address leaves time for the next one.
 constexpr uint64_t kAttemptMs = 1000;
 
@@ -90,9 +94,7 @@ FileDescriptor connect_proved(const BootstrapOptions& options, const Endpoint& e
   return socket;
 }
 
-}  // namespace
-
-void Bootstrap::decline(const BootstrapOptions& options, const Config& config, const Status& why) {
+void say_that_it_cannot_join(const BootstrapOptions& options, const Config& config, const Status& why) {
   const uint64_t deadline_ns = std::min(options.deadline_ns, deadline_after_ms(kPatienceMs));
   auto address = bootstrap_address_of(options.id);
   if (config.host_id.empty() || !address) {
@@ -106,6 +108,21 @@ void Bootstrap::decline(const BootstrapOptions& options, const Config& config, c
     // Nobody will connect to this rank, so it listens nowhere.
     if (socket.is_open()) return say(socket, options, PackedEndpoints{}, why, deadline_ns);
   }
+}
+
+}  // namespace
+
+void Bootstrap::reserve_descriptor() {
+  if (reserved_descriptor.load() >= 0) return;
+  FileDescriptor fresh(eventfd(0, EFD_CLOEXEC));
+  int none = -1;
+  if (fresh.is_open() && reserved_descriptor.compare_exchange_strong(none, fresh.get())) fresh.release();
+}
+
+void Bootstrap::decline(const BootstrapOptions& options, const Config& config, const Status& why) {
+  FileDescriptor(reserved_descriptor.exchange(-1)).reset();
+  say_that_it_cannot_join(options, config, why);
+  reserve_descriptor();
 }
 
 }  // namespace tutti

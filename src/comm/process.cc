@@ -128,6 +128,7 @@ Status Process::prepare() {
   original_ = static_cast<const char*>(page);
   auto config = read_config(process_environment());
   config_ = config ? std::move(*config) : read_bootstrap_config(process_environment());
+  Bootstrap::reserve_descriptor();
   // The last step that may fail: the heap and the life descriptor are never freed.
   auto control = ControlThread::start();
   TUTTI_TRY(control.status());
