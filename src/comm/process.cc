@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "algorithms/algorithm.h"
+#include "bootstrap/bootstrap.h"
 #include "core/fork_guard.h"
 #include "core/result.h"
 #include "core/version.h"
