@@ -433,14 +433,19 @@ bool HostExecutor::holds_references() const {
 
 Status HostExecutor::leave() {
   options_.workers.reset();
-  if (options_.peers.has_error()) return Status::ok();
+  // Also after an error: a peer that has not heard of it must not take messages for unread.
   links_.release_all();
+  const Peers& peers = options_.peers;
+  if (peers.has_error()) return Status::ok();
   if (options_.network != nullptr) {
-    options_.network->finish(deadline_after_ms(options_.timeout_ms),
-                             [this] { return options_.peers.has_error(); });
+    options_.network->finish(deadline_after_ms(options_.timeout_ms), [&peers] { return peers.has_error(); });
+    for (uint32_t peer = 0; peer < peers.rank_count(); ++peer) {
+      if (peers.is_remote(peer)) options_.network->advance_fully(peer);
+    }
   }
   // Not raised: a peer that waits for this rank reads that this rank has left.
-  return check_all_read();
+  const Status all_read = check_all_read();
+  return peers.has_error() ? Status::ok() : all_read;
 }
 
 /// Whether all messages between this rank and the others have been received, as far as this host shows.

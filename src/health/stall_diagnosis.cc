@@ -119,7 +119,9 @@ Status StallDiagnosis::mismatch_with(uint32_t peer) const {
   const StatusCopy mine = StatusCopy::of(peers_.own().status);
   const StatusCopy theirs = peers_.ask(peer).page;
   const bool same_call = theirs.call().call == mine.call().call && theirs.sequence == mine.sequence;
-  if (const std::string earlier = first_difference(peer, theirs, call_.sequence()); !earlier.empty())
+  // The calls under way are named below, unless the peer has left this number behind.
+  const uint64_t end = call_.sequence() + (theirs.sequence > call_.sequence() ? 1 : 0);
+  if (const std::string earlier = first_difference(peer, theirs, end); !earlier.empty())
     return {Code::kMismatch, earlier};
   if (call_.in_messages() && (!call_.in_collective() || same_call)) {
     return {

@@ -135,6 +135,18 @@ TEST_P(SilentMismatchTest, CrossedRootsOfOneCallAfterAnotherAreTold) {
             "");
 }
 
+// Goal: a rank without elements sends no message, and the difference is told all the same, with both counts.
+TEST_P(SilentMismatchTest, ACountOfZeroIsTold) {
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          expect_told(rank, 1, all_reduce(8), all_reduce(0), {all_reduce(8)}, "count 0",
+                                      "all_reduce");
+                          expect_told(rank, 0, broadcast(8, 1), broadcast(0, 1), {all_reduce(8)}, "count 0",
+                                      "broadcast");
+                        }),
+            "");
+}
+
 // Goal: tables of equal total that differ are told at once.
 TEST_P(SilentMismatchTest, TablesOfEqualTotalAreTold) {
   const auto count = static_cast<size_t>(ranks());
