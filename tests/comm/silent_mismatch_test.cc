@@ -48,13 +48,13 @@ Call all_reduce(size_t count, tutti_op_t op = TUTTI_SUM) {
     return tutti_all_reduce(m.send.data(), m.recv.data(), count, TUTTI_FLOAT32, op, r.comm, TUTTI_BLOCKING);
   };
 }
-Call reduce_scatter_v(std::vector<size_t> counts) {
+Call reduce_scatter_v(const std::vector<size_t>& counts) {
   return [=](Rank& r, Memory& m) {
     return tutti_reduce_scatter_v(m.send.data(), m.recv.data(), counts.data(), nullptr, TUTTI_INT32,
                                   TUTTI_SUM, r.comm, TUTTI_BLOCKING);
   };
 }
-Call all_gather_v(std::vector<size_t> counts) {
+Call all_gather_v(const std::vector<size_t>& counts) {
   return [=](Rank& r, Memory& m) {
     return tutti_all_gather_v(m.send.data(), m.recv.data(), counts.data(), nullptr, TUTTI_INT32, r.comm,
                               TUTTI_BLOCKING);
