@@ -96,7 +96,7 @@ class LocalRanks {
 
 Status join(const ThreadTask& task, int rank, LocalRank& local) {
   tutti_config_t config = TUTTI_CONFIG_INIT;
-  config.device = local.device();
+  if (local.device() >= 0) config.device = TUTTI_CUDA_DEVICE(local.device());
   config.reproducible = task.options.reproducible ? 1 : 0;
   config.timeout_ms = static_cast<uint64_t>(task.options.timeout_s) * 1000;
   tutti_comm_t* comm = nullptr;

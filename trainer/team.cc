@@ -39,7 +39,7 @@ std::string Team::reduce_on(const std::shared_ptr<const Gpu>& gpu) {
   std::string problem = first_problem(gpu == nullptr ? "it has no GPU that works" : "");
   if (!problem.empty()) return problem;
   tutti_config_t config = TUTTI_CONFIG_INIT;
-  config.device = gpu->number();
+  config.device = TUTTI_CUDA_DEVICE(gpu->number());
   config.reproducible = reproducible_ ? 1 : 0;
   tutti_comm_t* comm = nullptr;
   BackendPointer backend;

@@ -68,7 +68,7 @@ typedef enum tutti_result_t TUTTI_ANY_INT {
 TUTTI_API const char* tutti_error_string(tutti_result_t result) TUTTI_NOEXCEPT;
 
 /* The text of the calling thread's last failed call; "" if no call has failed. Valid until the thread's next
- * call. */
+ * call that fails, or the thread's end. TUTTI_IN_PROGRESS is no failure. */
 TUTTI_API const char* tutti_last_error(void) TUTTI_NOEXCEPT;
 
 /* *version = TUTTI_VERSION_CODE of the library that runs. TUTTI_INVALID_ARGUMENT: version is NULL. */
@@ -134,8 +134,15 @@ static inline tutti_stream_t tutti_stream_make_(uint32_t kind, void* handle) {
   s.handle = handle;
   return s;
 }
-/* The call returns when the operation is complete on this rank. */
-#define TUTTI_BLOCKING tutti_stream_make_(0u, NULL)
+/* The call returns when the operation is complete on this rank. Also initialises variables, static ones too;
+ * in C with -Wpedantic use TUTTI_BLOCKING_INIT for these. */
+#ifdef __cplusplus
+#define TUTTI_BLOCKING (tutti_stream_t{0u, 0u, nullptr})
+#else
+#define TUTTI_BLOCKING ((tutti_stream_t){0u, 0u, NULL})
+#endif
+#define TUTTI_BLOCKING_INIT \
+  { 0u, 0u, NULL }
 /* The call returns at once. A progress thread runs the operation after the stream's earlier operations. */
 static inline tutti_stream_t tutti_stream_host(tutti_host_stream_t* stream) {
   return tutti_stream_make_(1u, stream);
@@ -175,11 +182,12 @@ typedef struct tutti_unique_id_t {
 } tutti_unique_id_t;
 
 /* `size` gives the version. A shorter struct, of an older header, gets the defaults for the missing fields. A
- * longer struct is accepted when its tail is zero. Start from TUTTI_CONFIG_INIT. Environment variables
- * (docs/configuration.md) override the defaults, and fields set here override both. */
+ * longer struct is accepted when its tail is zero. Start from TUTTI_CONFIG_INIT, or from zeros and the size:
+ * a field that is 0 has its default. Environment variables (docs/configuration.md) override the defaults, and
+ * fields set here override both. */
 typedef struct tutti_config_t {
   size_t size;
-  int device;                /* -1: host memory. 0..: a CUDA device, by its number in this process
+  int device;                /* 0 (or -1): host memory. TUTTI_CUDA_DEVICE(n): CUDA device n of this process
                                 (TUTTI_UNSUPPORTED without CUDA). Ranks may differ. Unless all ranks are on
                                 devices of one host that reach each other, calls pass through host memory */
   int nonblocking;           /* 1: tutti_comm_create returns TUTTI_IN_PROGRESS; poll tutti_comm_async_error */
@@ -191,14 +199,16 @@ typedef struct tutti_config_t {
 } tutti_config_t;
 
 #ifdef __cplusplus
-#define TUTTI_CONFIG_INIT                     \
-  tutti_config_t {                            \
-    sizeof(tutti_config_t), -1, 0, 0, 0, 0, 0 \
+#define TUTTI_CONFIG_INIT                    \
+  tutti_config_t {                           \
+    sizeof(tutti_config_t), 0, 0, 0, 0, 0, 0 \
   }
 #else
 #define TUTTI_CONFIG_INIT \
-  { sizeof(tutti_config_t), -1, 0, 0, 0, 0, 0 }
+  { sizeof(tutti_config_t), 0, 0, 0, 0, 0, 0 }
 #endif
+/* For config.device. A bare number other than 0 and -1 is TUTTI_INVALID_ARGUMENT. */
+#define TUTTI_CUDA_DEVICE(number) (0x10000 + (number))
 
 /* Fills *id. Does not block. This process then listens for the ranks that use the id: at a Unix socket for
  * ranks of this host, and at a TCP port for other ranks (environment: TUTTI_SOCKET_IFNAME, TUTTI_PORT_RANGE).

@@ -65,7 +65,7 @@ Status find_id(const Bootstrap& job, bool waits, tutti_unique_id_t& id) {
 Status join(const Bootstrap& job, bool waits) {
   tutti_config_t config = TUTTI_CONFIG_INIT;
   config.nonblocking = waits ? 0 : 1;
-  config.device = job.comm->device;
+  if (job.comm->device != kHostMemory) config.device = TUTTI_CUDA_DEVICE(job.comm->device);
   const ncclComm& comm = *job.comm;
   tutti_unique_id_t id;
   TUTTI_TRY(find_id(job, waits, id));

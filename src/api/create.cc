@@ -10,6 +10,12 @@
 #include "core/thread.h"
 
 namespace tutti {
+namespace {
+
+/// CommOptions::device of a rank in host memory.
+constexpr int kHostMemory = -1;
+
+}  // namespace
 
 void decline(Process* process, const UniqueId& id, int rank_count, int rank, const Status& why) {
   if (rank_count == 1) return;
@@ -56,9 +62,10 @@ Status read_comm_config(const tutti_config_t* given, const Config& config, CommO
     }
     std::memcpy(&all, given, std::min(given->size, sizeof(all)));
   }
-  if (all.device < -1) {
+  if (all.device != 0 && all.device != kHostMemory && all.device < TUTTI_CUDA_DEVICE(0)) {
     return {Code::kInvalidArgument,
-            format("config.device is %d: -1 for host memory, or a CUDA device", all.device)};
+            format("config.device is %d: 0 for host memory, or TUTTI_CUDA_DEVICE(n) for CUDA device n",
+                   all.device)};
   }
   if (all.threads < 0 || all.threads > static_cast<int>(kMaxThreads)) {
     return {Code::kInvalidArgument,
@@ -67,7 +74,7 @@ Status read_comm_config(const tutti_config_t* given, const Config& config, CommO
   if ((all.nonblocking | 1) != 1 || (all.reproducible | 1) != 1) {
     return {Code::kInvalidArgument, "config.nonblocking and config.reproducible must be 0 or 1"};
   }
-  options.device = all.device;
+  options.device = all.device >= TUTTI_CUDA_DEVICE(0) ? all.device - TUTTI_CUDA_DEVICE(0) : kHostMemory;
   options.reproducible = all.reproducible != 0 || config.reproducible;
   options.threads = all.threads > 0 ? static_cast<uint32_t>(all.threads) : config.threads;
   options.timeout_ms = all.timeout_ms > 0 ? all.timeout_ms : config.timeout_ms;
@@ -84,7 +91,7 @@ Status check_comm_config(const tutti_config_t* given, const Config& config) {
 
 tutti_config_t inherited_config(const Communicator& comm) {
   tutti_config_t inherited = TUTTI_CONFIG_INIT;
-  inherited.device = comm.options().device;
+  if (comm.options().device != kHostMemory) inherited.device = TUTTI_CUDA_DEVICE(comm.options().device);
   inherited.reproducible = comm.options().reproducible ? 1 : 0;
   inherited.threads = static_cast<int>(comm.options().threads);
   inherited.timeout_ms = comm.options().timeout_ms;

@@ -34,6 +34,7 @@ HandlePool<tutti_host_stream>& stream_pool() {
 }  // namespace
 
 tutti_result_t report(const Status& status) noexcept {
+  if (status.code() == Code::kInProgress) return TUTTI_IN_PROGRESS;
   try {
     std::string& text = last_error_text();
     text.clear();

@@ -66,7 +66,7 @@ struct tutti_host_stream {
 
 namespace tutti {
 
-/// Keeps the text for tutti_last_error and returns the code.
+/// Keeps the text of a failure for tutti_last_error and returns the code. kInProgress is no failure.
 tutti_result_t report(const Status& status) noexcept;
 
 /// Runs the body of one exported function: catches every exception, maps the status to a code, keeps the

@@ -62,7 +62,7 @@ Status check_stream(const tutti_comm* handle, tutti_stream_t stream) {
     return {
         Code::kUnsupported,
         format("argument stream is a CUDA stream, but rank %u is in host memory: make its communicator with "
-               "config.device set to a CUDA device, or pass a host stream",
+               "config.device TUTTI_CUDA_DEVICE(n), or pass a host stream",
                handle->comm->rank())};
   }
   return {Code::kInvalidArgument,

@@ -169,6 +169,10 @@ int BootstrapClient::descriptor() const {
   return parts_->loop->descriptor();
 }
 
+Status BootstrapClient::add_alarm() {
+  return parts_->loop->add_alarm();
+}
+
 Status BootstrapClient::check() {
   while (parts_->loop->run_ready()) {
   }

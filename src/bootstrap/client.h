@@ -67,8 +67,9 @@ class BootstrapClient {
   /// Tells all ranks. Blocks for a second at most, or stays (BootstrapAddress::serve).
   void fail(const Status& why);
 
-  /// Readable when check() has work.
+  /// Readable when check() has work; after add_alarm() also when only time has passed.
   int descriptor() const;
+  Status add_alarm();
   /// Never waits. Errors: the error of another rank's fail(); kAborted.
   Status check();
 

@@ -108,6 +108,7 @@ Result<std::vector<FileDescriptor>> DataPort::connect(std::span<const DataReques
   bool late = false;
   if (client != nullptr) {
     TUTTI_TRY(client->check());
+    TUTTI_TRY(client->add_alarm());
     TUTTI_TRY(loop_->watch(client->descriptor(), EPOLLIN, [this, client](uint32_t) {
       const Status health = client->check();
       if (failure_) failure_ = health;

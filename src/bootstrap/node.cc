@@ -308,6 +308,7 @@ void BootstrapNode::go_up() {
     child.blobs = {};
   }
   gone_up_ = true;
+  if (is_root) blobs = compact_blobs(blobs, options_.rank_count);
   auto body = std::make_shared<const std::vector<std::byte>>(std::move(blobs));
   if (is_root) return spread(std::move(body));
   up->send({.kind = FrameKind::kUp,

@@ -256,7 +256,7 @@ void Rendezvous::spread() {
     visitor.has_blob = false;
     visitor.blob = {};
   }
-  const auto body = std::make_shared<const std::vector<std::byte>>(std::move(table));
+  const auto body = std::make_shared<const std::vector<std::byte>>(compact_blobs(table, rank_count_));
   for (const auto& [rank, number] : visitor_of_rank_) {
     send(visitors_.at(number), {.kind = FrameKind::kDown, .count = rank_count_, .number = exchange_}, body);
   }

@@ -274,6 +274,8 @@ Status share_by_launcher(const LaunchContext& context, const Environment& enviro
     return share_by_url("tutti://" + context.rendezvous->text(), context.rank, context.rank_count, config, id,
                         deadline_ns);
   }
+  // If the key is missing because the settings were refused, that refusal is the error.
+  if (config.key.empty()) TUTTI_TRY(read_config(environment).status());
   return {Code::kInvalidUsage,
           format("%s started this process as rank %u of %u, but gives the ranks no way to find each other: "
                  "set %s, or "

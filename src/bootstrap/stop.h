@@ -1,10 +1,9 @@
-// BootstrapStop: lets another thread end a waiting bootstrap. StopWatch wakes its event loop.
+// BootstrapStop: lets another thread end a waiting bootstrap. StopWatch ties it to the event loop that waits.
 #pragma once
 
 #include <memory>
 #include <mutex>
 
-#include "core/file_descriptor.h"
 #include "core/result.h"
 #include "net/event_loop.h"
 
@@ -12,8 +11,8 @@ namespace tutti {
 
 class BootstrapStop {
  public:
-  /// `stop` will signal this eventfd. False if it has been called already.
-  bool arm(int event_fd);
+  /// `stop` will wake this loop. False if it has been called already.
+  bool arm(EventLoop& loop);
   void disarm();
   bool is_stopped();
   /// The current bootstrap, or a later one, fails soon. Any thread.
@@ -21,7 +20,7 @@ class BootstrapStop {
 
  private:
   std::mutex mutex_;
-  int event_fd_ = -1;
+  EventLoop* loop_ = nullptr;
   bool stopped_ = false;
 };
 
@@ -30,21 +29,18 @@ Status stopped_status();
 /// While it lives, stop() wakes the loop.
 class StopWatch {
  public:
-  /// `stop` may be null. Errors: kAborted if it was called already; kSystemError.
+  /// `stop` may be null. Errors: kAborted if it was called already.
   static Result<std::unique_ptr<StopWatch>> start(EventLoop& loop, BootstrapStop* stop);
   ~StopWatch();
   StopWatch(const StopWatch&) = delete;
   StopWatch& operator=(const StopWatch&) = delete;
 
-  bool is_stopped() const { return stopped_; }
+  bool is_stopped() const { return stop_ != nullptr && stop_->is_stopped(); }
 
  private:
-  explicit StopWatch(EventLoop& loop) : loop_(loop) {}
+  explicit StopWatch(BootstrapStop* stop) : stop_(stop) {}
 
-  EventLoop& loop_;
-  BootstrapStop* stop_ = nullptr;
-  FileDescriptor event_;
-  bool stopped_ = false;
+  BootstrapStop* stop_;
 };
 
 }  // namespace tutti

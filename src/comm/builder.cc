@@ -1,12 +1,14 @@
 #include "comm/builder.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "core/cpu.h"
 #include "core/hash.h"
 #include "net/crypto.h"
+#include "net/process_file.h"
 #include "transports/shm/pull.h"
 
 namespace tutti {
@@ -25,14 +28,18 @@ namespace {
 // bench`, 2 ranks, far cores).
 constexpr uint32_t kSlotBytes = 16384;
 
-std::span<const std::byte> as_bytes(const auto& value) {
-  return std::as_bytes(std::span(&value, 1));
+/// Slots of a link that this rank writes. A ring of 2 MiB exceeds the L2 caches: a slot has left its reader's
+/// cache for the shared one before it is written again, and near cores move 12 GB/s instead of 8
+/// (docs/measurements/carriage.md). Many ranks have many rings, so theirs are shorter; so are those of a
+/// process with a limit on its addresses.
+uint32_t default_slots(uint32_t rank_count) {
+  rlimit addresses{};
+  const bool is_limited = getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY;
+  return is_limited || rank_count > 16 ? 32 : rank_count > 8 ? 64 : 128;
 }
 
-RankFacts facts_of(std::span<const std::byte> introduction) {
-  RankFacts facts;
-  std::memcpy(&facts, introduction.data(), std::min(sizeof(facts), introduction.size()));
-  return facts;
+std::span<const std::byte> as_bytes(const auto& value) {
+  return std::as_bytes(std::span(&value, 1));
 }
 
 /// With different tables or names, ranks would run parts of different algorithms.
@@ -58,7 +65,9 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
                   format("%s is %llu on rank %u and %llu on rank 0: it must be the same on all ranks", what,
                          value, rank, reference));
   };
-  if (theirs.slots != first.slots) return differ("TUTTI_SLOTS", theirs.slots, first.slots);
+  if (theirs.configured_slots != first.configured_slots) {
+    return differ("TUTTI_SLOTS (0: not set)", theirs.configured_slots, first.configured_slots);
+  }
   if (theirs.slot_bytes != first.slot_bytes) {
     return differ("TUTTI_SLOT_BYTES", theirs.slot_bytes, first.slot_bytes);
   }
@@ -110,6 +119,18 @@ Status own_lack(uint32_t rank, const Status& why) {
   return {why.code(), format("rank %u cannot take part: %s", rank, std::string(why.text()).c_str())};
 }
 
+/// The files of a peer in another process, in their order; empty if they must be fetched: the kernel does not
+/// show them, or a device has some.
+std::vector<FileDescriptor> open_files_of(const RankFacts& theirs, bool is_first) {
+  std::vector<FileDescriptor> files;
+  if (theirs.device.has_file != 0 || (is_first && theirs.device.multicasts != 0)) return files;
+  for (const ProcessFile& name : theirs.files) {
+    files.push_back(open_file_of(theirs.pid, name));
+    if (!files.back().is_open()) return {};
+  }
+  return files;
+}
+
 /// Touches cells and credits, so that the first call is not slow.
 void prefault_rings(const Segment& segment, const SegmentShape& shape) {
   for (uint32_t i = 0; i < shape.published; ++i) {
@@ -125,6 +146,7 @@ struct CommunicatorBuilder::OwnFiles {
   FileDescriptor device;
   FileDescriptor multicast;
   std::optional<FileOffer> offer;
+  std::array<ProcessFile, kNamedFiles> names;
 };
 
 CommunicatorBuilder::CommunicatorBuilder(Process& process, uint32_t rank, uint32_t rank_count,
@@ -139,7 +161,7 @@ CommunicatorBuilder::CommunicatorBuilder(Process& process, uint32_t rank, uint32
   shape_ = {.rank_count = rank_count,
             .published = options.threads,
             .channels = channels_of_stripes(options.threads),
-            .slots = config.slots,
+            .slots = config.slots != 0 ? config.slots : default_slots(rank_count),
             .slot_bytes = config.slot_bytes != 0 ? config.slot_bytes : kSlotBytes};
 }
 
@@ -206,14 +228,15 @@ Status CommunicatorBuilder::run_phases(Bootstrap& bootstrap) {
   OwnFiles own;
   TUTTI_TRY(make_segment(own));
   TUTTI_TRY(open_files(own));
-  const auto facts = introduce(bootstrap, own);
-  TUTTI_TRY(facts.status());
+  auto table = introduce(bootstrap, own);
+  TUTTI_TRY(table.status());
+  const std::vector<RankFacts>& facts = **table;
   TUTTI_TRY(opened);
   // The timing of the ranks does not matter for the following steps.
-  TUTTI_TRY(choose(bootstrap, *facts));
+  TUTTI_TRY(choose(bootstrap, facts));
   std::vector<KeptFiles> kept(rank_count_);
-  TUTTI_TRY(connect(bootstrap, *facts, kept));
-  TUTTI_TRY(allocate(bootstrap, *facts, kept));
+  TUTTI_TRY(connect(bootstrap, facts, kept));
+  TUTTI_TRY(allocate(bootstrap, facts, kept));
   const CommunicatorParts& parts = *parts_;
   communicator_ = std::make_unique<Communicator>(std::move(parts_));
   // From now on a life descriptor or control connection reports a rank that ends, and the heartbeat one that
@@ -262,27 +285,27 @@ Status CommunicatorBuilder::open_files(OwnFiles& own) {
   TUTTI_TRY(multicast.status());
   own.device = std::move(*device);
   own.multicast = std::move(*multicast);
+  const std::array<int, kNamedFiles> named = {own.segment.get(), process_.heap().fd(), process_.life_fd()};
+  std::ranges::transform(named, own.names.begin(), name_file);
   own.offer.emplace(**server);
   return fill_random(std::as_writable_bytes(std::span(own.offer->secret)));
 }
 
-Result<std::vector<RankFacts>> CommunicatorBuilder::introduce(Bootstrap& bootstrap, OwnFiles& own) {
+Result<RankTable> CommunicatorBuilder::introduce(Bootstrap& bootstrap, OwnFiles& own) {
   const int life = process_.life_fd();
   const std::array<int, kRankFiles> files = {own.segment.get(), process_.heap().fd(), life,
                                              own.device.is_open() ? own.device.get() : life,
                                              own.multicast.is_open() ? own.multicast.get() : life};
   const auto announce = [&](const PackedEndpoints& data) {
     own.offer->open(files);
-    const RankFacts facts = describe(data, own.offer->secret);
+    RankFacts facts = describe(data, own.offer->secret);
+    facts.files = own.names;
     const auto bytes = as_bytes(facts);
     return std::vector<std::byte>(bytes.begin(), bytes.end());
   };
   auto introductions = bootstrap.introduce(announce);
   TUTTI_TRY(introductions.status());
-  std::vector<RankFacts> facts;
-  facts.reserve(rank_count_);
-  for (const auto& introduction : *introductions) facts.push_back(facts_of(introduction));
-  return facts;
+  return read_introductions(bootstrap.id(), *introductions);
 }
 
 Status CommunicatorBuilder::choose(const Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
@@ -297,6 +320,8 @@ Status CommunicatorBuilder::choose(const Bootstrap& bootstrap, const std::vector
   peers_.set_hosts(host_of_);
   host_count_ = peers_.host_count();
   count_cores(facts);
+  // A plan fits the shortest rings.
+  for (const RankFacts& theirs : facts) shape_.slots = std::min(shape_.slots, theirs.slots);
   // This rank's segment has the other size, but no other rank reads its rings.
   auto transports = network_transports(process_.config());
   TUTTI_TRY(transports.status());
@@ -332,6 +357,7 @@ RankFacts CommunicatorBuilder::describe(const PackedEndpoints& data, const FileS
           .heap_base = reinterpret_cast<uint64_t>(process_.heap().base()),
           .heap_bytes = process_.heap().bytes(),
           .slots = shape_.slots,
+          .configured_slots = config.slots,
           .slot_bytes = config.slot_bytes,
           .cpus = usable_cpus(),
           .cpu_quota = cpu_quota(),
@@ -356,6 +382,7 @@ Status CommunicatorBuilder::start_workers() {
 /// ranks would exceed the limit on descriptors.
 Status CommunicatorBuilder::reach_peers(Bootstrap& bootstrap, const std::vector<RankFacts>& facts,
                                         std::vector<KeptFiles>& kept) {
+  TUTTI_TRY(find_peers(facts));
   std::set<Process::Token> seen;
   for (uint32_t i = 0; i < rank_count_; ++i) {
     // Each rank starts with its own number, so that not all ask one process at once.
@@ -366,27 +393,39 @@ Status CommunicatorBuilder::reach_peers(Bootstrap& bootstrap, const std::vector<
       memory_[peer] = {.segment = std::make_shared<Segment>(std::move(*page), shape_), .is_remote = true};
       continue;
     }
-    if (facts[peer].process == process_.token()) {
-      TUTTI_TRY(find_peer(peer, facts[peer], memory_[peer]));
-      continue;
+    if (facts[peer].process == process_.token()) continue;
+    auto files = open_files_of(facts[peer], peer == 0);
+    if (files.empty()) {
+      auto fetched = fetch_from(bootstrap, peer, facts[peer]);
+      TUTTI_TRY(fetched.status());
+      files = std::move(*fetched);
     }
-    auto files = fetch_from(bootstrap, peer, facts[peer]);
-    TUTTI_TRY(files.status());
-    TUTTI_TRY(map_peer(peer, facts[peer], *files, memory_[peer]));
-    if (seen.insert(facts[peer].process).second) kept[peer].life = std::move((*files)[kLifeFile]);
-    if (facts[peer].device.has_file != 0) kept[peer].device = std::move((*files)[kDeviceFile]);
+    TUTTI_TRY(map_peer(peer, facts[peer], files, memory_[peer]));
+    if (seen.insert(facts[peer].process).second) kept[peer].life = std::move(files[kLifeFile]);
+    if (facts[peer].device.has_file != 0) kept[peer].device = std::move(files[kDeviceFile]);
     if (peer == 0 && facts[peer].device.multicasts != 0)
-      kept[peer].multicast = std::move((*files)[kMulticastFile]);
+      kept[peer].multicast = std::move(files[kMulticastFile]);
   }
   return Status::ok();
 }
 
-/// A peer in this process.
-Status CommunicatorBuilder::find_peer(uint32_t peer, const RankFacts& theirs, PeerSegment& result) {
-  result.segment = process_.find_segment(theirs.segment_key);
-  result.same_process = true;
-  if (result.segment != nullptr) return Status::ok();
-  return {Code::kPeerLost, format("rank %u, a thread of this process, has failed in its set-up", peer)};
+/// The segments of the peers in this process.
+Status CommunicatorBuilder::find_peers(const std::vector<RankFacts>& facts) {
+  std::vector<uint32_t> peers;
+  std::vector<uint64_t> keys;
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) {
+    if (facts[peer].process != process_.token()) continue;
+    peers.push_back(peer);
+    keys.push_back(facts[peer].segment_key);
+  }
+  auto segments = process_.find_segments(keys);
+  for (size_t i = 0; i < peers.size(); ++i) {
+    if (segments[i] == nullptr)
+      return {Code::kPeerLost,
+              format("rank %u, a thread of this process, has failed in its set-up", peers[i])};
+    memory_[peers[i]] = {.segment = std::move(segments[i]), .same_process = true};
+  }
+  return Status::ok();
 }
 
 Result<std::vector<FileDescriptor>> CommunicatorBuilder::fetch_from(Bootstrap& bootstrap, uint32_t peer,
@@ -414,12 +453,14 @@ Status CommunicatorBuilder::map_peer(uint32_t peer, const RankFacts& theirs,
                "host, here %llu bytes: TUTTI_HEAP_BYTES sets less",
                peer, std::string(why.text()).c_str(), static_cast<unsigned long long>(theirs.heap_bytes)));
   };
-  auto mapping = map_memory(files[kSegmentFile], shape_.bytes());
+  SegmentShape shape = shape_;
+  shape.slots = theirs.slots;
+  auto mapping = map_memory(files[kSegmentFile], shape.bytes());
   if (!mapping) return cannot_map(mapping.status());
   auto heap = process_.peer_heap(theirs.process, files[kHeapFile], theirs.heap_bytes);
   if (!heap) return cannot_map(heap.status());
   // The links need the peer's heap: it lives as long as the segment.
-  auto* both = new std::pair<Segment, std::shared_ptr<PeerHeap>>(Segment(std::move(*mapping), shape_), *heap);
+  auto* both = new std::pair<Segment, std::shared_ptr<PeerHeap>>(Segment(std::move(*mapping), shape), *heap);
   const std::shared_ptr<std::pair<Segment, std::shared_ptr<PeerHeap>>> owner(both);
   result.segment = std::shared_ptr<Segment>(owner, &owner->first);
   result.pull_pid = pull_pid(theirs);
@@ -520,12 +561,11 @@ Status CommunicatorBuilder::start_heartbeat() {
 }
 
 Status CommunicatorBuilder::watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files) {
+  std::map<Process::Token, std::vector<uint32_t>> ranks_of;
+  for (uint32_t peer = 0; peer < rank_count_; ++peer) ranks_of[facts[peer].process].push_back(peer);
   for (uint32_t peer = 0; peer < rank_count_; ++peer) {
     if (!files[peer].life.is_open()) continue;
-    std::vector<uint32_t> ranks;
-    for (uint32_t other = 0; other < rank_count_; ++other) {
-      if (facts[other].process == facts[peer].process) ranks.push_back(other);
-    }
+    const std::vector<uint32_t>& ranks = ranks_of[facts[peer].process];
     // On the list before the watch begins: the list is what ends the watch.
     parts_->lives.push_back(std::move(files[peer].life));
     const int fd = parts_->lives.back().get();

@@ -38,7 +38,7 @@ class CommunicatorBuilder {
   Status start_workers();
   Status make_segment(OwnFiles& own);
   Status open_files(OwnFiles& own);
-  Result<std::vector<RankFacts>> introduce(Bootstrap& bootstrap, OwnFiles& own);
+  Result<RankTable> introduce(Bootstrap& bootstrap, OwnFiles& own);
   RankFacts describe(const PackedEndpoints& data, const FileSecret& secret) const;
   Status choose(const Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
   void count_cores(const std::vector<RankFacts>& facts);
@@ -46,7 +46,7 @@ class CommunicatorBuilder {
 
   Status connect(Bootstrap& bootstrap, const std::vector<RankFacts>& facts, std::vector<KeptFiles>& kept);
   Status reach_peers(Bootstrap& bootstrap, const std::vector<RankFacts>& facts, std::vector<KeptFiles>& kept);
-  Status find_peer(uint32_t peer, const RankFacts& theirs, PeerSegment& result);
+  Status find_peers(const std::vector<RankFacts>& facts);
   Result<std::vector<FileDescriptor>> fetch_from(Bootstrap& bootstrap, uint32_t peer,
                                                  const RankFacts& theirs) const;
   Status map_peer(uint32_t peer, const RankFacts& theirs, const std::vector<FileDescriptor>& files,

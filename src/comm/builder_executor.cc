@@ -20,8 +20,8 @@ struct Obstruction {
 Status CommunicatorBuilder::open_device() {
   if (options_.device < 0) return Status::ok();
   const auto refuse = [this](const Status& why) {
-    return Status(why.code(),
-                  format("config.device is %d: %s", options_.device, std::string(why.text()).c_str()));
+    return Status(why.code(), format("config.device is CUDA device %d: %s", options_.device,
+                                     std::string(why.text()).c_str()));
   };
   auto devices = process_.devices();
   if (!devices) return refuse(devices.status());

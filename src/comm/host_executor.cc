@@ -107,9 +107,9 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   bound->is_long = bound->tries_pulling || count > 1;
   bound->is_short = bound->operation->is_short() && !is_barrier && count == 1 && options_.network == nullptr;
   bound->watched = watched_links(plan);
-  if (!bound->watched.empty() && bound->is_short) {
-    bound->is_short = false;
+  if (!bound->watched.empty()) {
     bound->looks_left = kLooks;
+    bound->becomes_short = std::exchange(bound->is_short, false);
   }
   return std::unique_ptr<BoundCall>(std::move(bound));
 }
@@ -122,8 +122,7 @@ std::vector<RecvLink*> HostExecutor::watched_links(const Plan& plan) {
       if (std::any_of(step.sources.begin(), step.sources.end(), is_link)) return {};
       for (const End& end : step.sinks) {
         if (links.size() >= kMostWatched || !is_link(end)) continue;
-        if (end.kind != EndKind::kPublish && !options_.peers.is_remote(end.peer))
-          links.push_back(links_.recv_link(end.peer, end.channel));
+        if (end.kind != EndKind::kPublish) links.push_back(links_.recv_link(end.peer, end.channel));
         for (uint32_t peer = 0; end.kind == EndKind::kPublish && peer < options_.peers.rank_count(); ++peer) {
           if (peer != options_.peers.rank() && links.size() < kMostWatched)
             links.push_back(links_.published_by(peer));
@@ -211,12 +210,14 @@ Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
 /// would receive it.
 Status HostExecutor::check_unread(Bound& bound) {
   for (const RecvLink* link : bound.watched) {
+    const bool is_remote = options_.peers.is_remote(link->peer);
+    if (is_remote && bound.looks_left > 0) options_.network->advance_fully(link->peer);
     const bool is_ahead =
         link->has_arrived() &&
         options_.peers.page(link->peer).sequence.load(std::memory_order_acquire) > sequence();
     if (link->has_arrived() && !is_ahead) return fail(diagnosis_.mismatch_with(link->peer));
   }
-  if (bound.looks_left > 0 && --bound.looks_left == 0) bound.is_short = true;
+  if (bound.looks_left > 0 && --bound.looks_left == 0) bound.is_short = bound.becomes_short;
   return Status::ok();
 }
 

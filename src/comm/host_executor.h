@@ -95,7 +95,8 @@ class HostExecutor final : public Executor, private StalledCall {
     CarriageTrials carriage_trials;                   ///< for messages that this rank sends
     /// If the rank only sends: links on which its receivers would send, if they took it for the receiver.
     std::vector<RecvLink*> watched;
-    uint32_t looks_left = 0;  ///< at `watched`, before a short call takes the short path
+    uint32_t looks_left = 0;     ///< at `watched`, with a turn of the network
+    bool becomes_short = false;  ///< whether the short path is taken after these looks
     uint64_t began_ns = 0;
   };
 

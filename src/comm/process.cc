@@ -16,7 +16,9 @@
 #include "algorithms/algorithm.h"
 #include "bootstrap/bootstrap.h"
 #include "core/fork_guard.h"
+#include "core/log.h"
 #include "core/result.h"
+#include "core/variables.h"
 #include "core/version.h"
 #include "net/endpoint.h"
 
@@ -129,6 +131,7 @@ Status Process::prepare() {
   original_ = static_cast<const char*>(page);
   auto config = read_config(process_environment());
   config_ = config ? std::move(*config) : read_bootstrap_config(process_environment());
+  if (const std::string unknown = unknown_variables(process_variables()); !unknown.empty()) log_line(unknown);
   Bootstrap::reserve_descriptor();
   // The last step that may fail: the heap and the life descriptor are never freed.
   auto control = ControlThread::start();
@@ -187,14 +190,22 @@ Status Process::forked() {
 
 void Process::add_segment(uint64_t key, const std::shared_ptr<Segment>& segment) {
   const std::scoped_lock lock(mutex_);
-  std::erase_if(segments_, [](const auto& entry) { return entry.second.expired(); });
+  if (segments_.size() >= segments_before_sweep_) {
+    std::erase_if(segments_, [](const auto& entry) { return entry.second.expired(); });
+    segments_before_sweep_ = 2 * segments_.size() + 1;
+  }
   segments_[key] = segment;
 }
 
-std::shared_ptr<Segment> Process::find_segment(uint64_t key) {
+std::vector<std::shared_ptr<Segment>> Process::find_segments(std::span<const uint64_t> keys) {
+  std::vector<std::shared_ptr<Segment>> segments;
+  segments.reserve(keys.size());
   const std::scoped_lock lock(mutex_);
-  const auto found = segments_.find(key);
-  return found == segments_.end() ? nullptr : found->second.lock();
+  for (const uint64_t key : keys) {
+    const auto found = segments_.find(key);
+    segments.push_back(found == segments_.end() ? nullptr : found->second.lock());
+  }
+  return segments;
 }
 
 void Process::leave_all() {

@@ -11,7 +11,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "algorithms/choice.h"
@@ -68,7 +70,8 @@ class Process {
 
   /// Keeps segments, so that the ranks of this process share the mapping.
   void add_segment(uint64_t key, const std::shared_ptr<Segment>& segment);
-  std::shared_ptr<Segment> find_segment(uint64_t key);
+  /// By key, null where none is kept. Thousands of ranks ask for thousands of segments: once each.
+  std::vector<std::shared_ptr<Segment>> find_segments(std::span<const uint64_t> keys);
   /// The control plane is told when the process exits.
   void add_plane(const std::shared_ptr<ControlPlane>& plane);
   /// A new id, served here, for ranks of any hosts or of this host only. Errors: as BootstrapServers::open.
@@ -113,7 +116,8 @@ class Process {
   FileDescriptor life_write_;
   const volatile char* original_ = nullptr;  ///< fork() gives the child an empty page
   std::mutex mutex_;
-  std::map<uint64_t, std::weak_ptr<Segment>> segments_;
+  std::unordered_map<uint64_t, std::weak_ptr<Segment>> segments_;
+  size_t segments_before_sweep_ = 0;  ///< entries of dead segments go when there are as many as this
   std::map<Token, std::weak_ptr<PeerHeap>> peer_heaps_;
   std::vector<std::weak_ptr<ControlPlane>> planes_;
   std::unique_ptr<FileServer> file_server_;

@@ -25,10 +25,12 @@ SendLink* RankLinks::send_link(uint32_t peer, uint32_t channel) {
   if (peers_[peer].is_remote) return &remote_->send_link(peer, channel);
   auto& link = send_[uint64_t{channel} << 32 | peer];
   if (link == nullptr) {
-    link = std::make_unique<SendLink>(SendLink::at(
-        peers_[rank_].segment->peer_ring(channel_of_stripe(stripe_, channel), peer), shape_.peer_ring()));
+    const Segment& own = *peers_[rank_].segment;
+    link = std::make_unique<SendLink>(
+        SendLink::at(own.peer_ring(channel_of_stripe(stripe_, channel), peer), own.shape().peer_ring()));
     link->peer = peer;
     link->same_process = peers_[peer].same_process;
+    link->may_stream = true;
   }
   return link.get();
 }
@@ -37,8 +39,9 @@ RecvLink* RankLinks::recv_link(uint32_t peer, uint32_t channel) {
   if (peers_[peer].is_remote) return &remote_->recv_link(peer, channel);
   auto& link = recv_[uint64_t{channel} << 32 | peer];
   if (link == nullptr) {
-    std::byte* ring = peers_[peer].segment->peer_ring(channel_of_stripe(stripe_, channel), rank_);
-    link = open_recv(peer, RecvLink::at(ring, shape_.peer_ring(), 0));
+    const Segment& theirs = *peers_[peer].segment;
+    std::byte* ring = theirs.peer_ring(channel_of_stripe(stripe_, channel), rank_);
+    link = open_recv(peer, RecvLink::at(ring, theirs.shape().peer_ring(), 0));
   }
   return link.get();
 }
@@ -46,6 +49,7 @@ RecvLink* RankLinks::recv_link(uint32_t peer, uint32_t channel) {
 /// Completes a reading end, and tells the writer whether this rank can pull.
 std::unique_ptr<RecvLink> RankLinks::open_recv(uint32_t peer, RecvLink link) {
   link.peer = peer;
+  link.judges = true;
   link.reference_offset = peers_[peer].reference_offset;
   if (peers_[peer].pull_pid != 0) {
     link.pull_pid = peers_[peer].pull_pid;
@@ -59,10 +63,11 @@ std::unique_ptr<RecvLink> RankLinks::open_recv(uint32_t peer, RecvLink link) {
 
 SendLink* RankLinks::publish_link() {
   if (publish_ == nullptr) {
-    publish_ = std::make_unique<SendLink>(
-        SendLink::at(peers_[rank_].segment->publish_ring(stripe_), shape_.publish_ring()));
+    publish_ = std::make_unique<SendLink>(SendLink::at(peers_[rank_].segment->publish_ring(stripe_),
+                                                       peers_[rank_].segment->shape().publish_ring()));
     publish_->peer = rank_;
     publish_->self_reader = rank_;
+    publish_->may_stream = true;
     publish_->same_process =
         std::all_of(peers_.begin(), peers_.end(), [](const PeerSegment& peer) { return peer.same_process; });
   }
@@ -72,8 +77,8 @@ SendLink* RankLinks::publish_link() {
 RecvLink* RankLinks::published_by(uint32_t peer) {
   auto& link = published_[peer];
   if (link == nullptr) {
-    std::byte* ring = peers_[peer].segment->publish_ring(stripe_);
-    link = open_recv(peer, RecvLink::at(ring, shape_.publish_ring(), rank_));
+    const Segment& theirs = *peers_[peer].segment;
+    link = open_recv(peer, RecvLink::at(theirs.publish_ring(stripe_), theirs.shape().publish_ring(), rank_));
   }
   return link.get();
 }

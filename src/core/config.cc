@@ -1,11 +1,15 @@
 #include "core/config.h"
 
+#include <unistd.h>
+
 #include <bit>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string_view>
+
+#include "core/variables.h"
 
 namespace tutti {
 namespace {
@@ -174,6 +178,14 @@ Config read_bootstrap_config(const Environment& environment) {
 
 Environment process_environment() {
   return [](const char* name) -> const char* { return std::getenv(name); };
+}
+
+std::vector<std::string> process_variables() {
+  std::vector<std::string> variables;
+  // Null after clearenv().
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
+    variables.emplace_back(*variable);
+  return variables;
 }
 
 }  // namespace tutti

@@ -72,7 +72,7 @@ Status check_device_pointer(const cuda::Context& context, uint32_t rank, std::st
     return {
         Code::kInvalidArgument,
         format("%s is host memory that CUDA does not know: rank %u is on device %d, so pass memory of that "
-               "device, or register it (cudaHostRegister), or make the communicator with config.device -1",
+               "device, or register it (cudaHostRegister), or make the communicator with config.device 0",
                what.c_str(), rank, context.device())};
   }
   if (found.kind == cuda::MemoryKind::kDevice && found.device != context.device()) {

@@ -374,7 +374,7 @@ Status CudaDevices::check_host_pointer(std::string_view name, const void* addres
   return {
       Code::kInvalidArgument,
       format("argument %s (%p) is memory of CUDA device %d, but the communicator's rank is in host memory: "
-             "make it with config.device %d",
+             "make it with config.device TUTTI_CUDA_DEVICE(%d)",
              std::string(name).c_str(), address, found.device, found.device)};
 }
 

@@ -34,6 +34,7 @@ Result<std::shared_ptr<ControlPlane>> ControlPlane::open(ControlThread& control,
   std::shared_ptr<ControlPlane> plane(new ControlPlane(control, heartbeat_ms, std::move(handlers)));
   auto loop = EventLoop::create();
   TUTTI_TRY(loop.status());
+  TUTTI_TRY((*loop)->add_alarm());
   const auto hold = control.hold();
   plane->loop_ = std::move(*loop);
   for (Peer& peer : peers) TUTTI_TRY(plane->connect(std::move(peer)));

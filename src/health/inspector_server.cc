@@ -31,6 +31,7 @@ Result<std::unique_ptr<InspectorServer>> InspectorServer::open(ControlThread& co
   std::unique_ptr<InspectorServer> door(new InspectorServer(control, std::move(report)));
   auto loop = EventLoop::create();
   TUTTI_TRY(loop.status());
+  TUTTI_TRY((*loop)->add_alarm());
   auto listener = listen_at(listen);
   TUTTI_TRY(listener.status());
   const auto hold = control.hold();

@@ -22,6 +22,7 @@ Result<std::unique_ptr<ControlThread>> ControlThread::start() {
   std::unique_ptr<ControlThread> control(new ControlThread);
   auto loop = EventLoop::create();
   TUTTI_TRY(loop.status());
+  TUTTI_TRY((*loop)->add_alarm());
   control->loop_ = std::move(*loop);
   control->wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!control->wake_.is_open()) return system_error("eventfd", errno);

@@ -1,11 +1,15 @@
 #include "net/event_loop.h"
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
+#include <mutex>
 
 namespace tutti {
 namespace {
@@ -14,17 +18,35 @@ uint64_t tag_of(int fd, uint32_t generation) {
   return uint64_t{generation} << 32 | static_cast<uint32_t>(fd);
 }
 
+/// An event that is always ready. To wake a loop is to let it watch this one once: thousands of loops share a
+/// descriptor.
+int always_ready() {
+  static std::mutex mutex;
+  static auto* const event = new FileDescriptor;  // loops may outlive static objects
+  const std::scoped_lock lock(mutex);
+  if (!event->is_open()) *event = FileDescriptor(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+  return event->get();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create(Clock clock) {
+  if (always_ready() < 0) return system_error("eventfd", errno);
   std::unique_ptr<EventLoop> loop(new EventLoop(std::move(clock)));
   loop->epoll_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   if (!loop->epoll_.is_open()) return system_error("epoll_create1", errno);
-  loop->alarm_ = FileDescriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!loop->alarm_.is_open()) return system_error("timerfd_create", errno);
-  // Edge-triggered: the alarm is never read, only set again.
-  TUTTI_TRY(loop->watch(loop->alarm_.get(), EPOLLIN | EPOLLET, [](uint32_t) {}));
   return loop;
+}
+
+Status EventLoop::add_alarm() {
+  if (alarm_.is_open()) return Status::ok();
+  FileDescriptor alarm(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!alarm.is_open()) return system_error("timerfd_create", errno);
+  // Edge-triggered: the alarm is never read, only set again.
+  TUTTI_TRY(watch(alarm.get(), EPOLLIN | EPOLLET, [](uint32_t) {}));
+  alarm_ = std::move(alarm);
+  arm();
+  return Status::ok();
 }
 
 Status EventLoop::watch(int fd, uint32_t events, Handler handler) {
@@ -69,7 +91,7 @@ void EventLoop::cancel(Timer& timer) {
 
 /// Ringing too early does no harm.
 void EventLoop::arm() {
-  if (timers_.empty()) return;
+  if (timers_.empty() || !alarm_.is_open()) return;
   const uint64_t first_ns = std::max<uint64_t>(timers_.begin()->first.time_ns, 1);
   if (armed_ns_ != 0 && armed_ns_ <= first_ns) return;
   armed_ns_ = first_ns;
@@ -109,8 +131,25 @@ bool EventLoop::run(int timeout_ms) {
   return run_timers() || any;
 }
 
+void EventLoop::wake() {
+  const int fd = always_ready();
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLONESHOT;
+  event.data.u64 = tag_of(fd, 0);  // of no watch
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+int EventLoop::next_timer_ms() const {
+  if (timers_.empty()) return -1;
+  const uint64_t first_ns = timers_.begin()->first.time_ns;
+  const uint64_t now_ns = now();
+  if (first_ns <= now_ns) return 0;
+  return static_cast<int>(std::min<uint64_t>((first_ns - now_ns + 999'999) / 1'000'000, INT_MAX));
+}
+
 void EventLoop::run_until(const std::function<bool()>& done) {
-  while (!done()) run(-1);
+  while (!done()) run(next_timer_ms());
 }
 
 }  // namespace tutti

@@ -9,10 +9,11 @@
 //   frame, frame_socket, wire       the messages after that
 //   locality                        where a process runs
 //
-// A loop is an epoll instance, whose descriptor is readable when anything is due, timers included. So the
-// same state machines run in three ways: a blocking call drives its own loop; one thread drives the loops of
-// a thousand simulated ranks; another epoll thread watches descriptor() and calls run_ready(). Tests can set
-// the clock. One thread at a time. Handlers may forget any descriptor and cancel any timer.
+// A loop is an epoll instance, whose descriptor is readable when a socket is ready and, after add_alarm(),
+// when a timer is due. So the same state machines run in three ways: a blocking call drives its own loop; one
+// thread drives the loops of a thousand simulated ranks; another epoll thread watches descriptor() and calls
+// run_ready(). Tests can set the clock. One thread at a time. Handlers may forget any descriptor and cancel
+// any timer.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +55,14 @@ class EventLoop {
   /// Resets the name. Does nothing if the timer has run.
   void cancel(Timer& timer);
 
-  /// Readable when run_ready() has work.
+  /// Readable when a watched descriptor is ready.
   int descriptor() const { return epoll_.get(); }
+  /// Makes descriptor() readable when a timer is due, too, for a loop that another one watches. Takes a
+  /// descriptor, which a loop that its own thread drives can do without. May be called again. Errors:
+  /// kSystemError.
+  Status add_alarm();
+  /// Lets run_until() look at its condition again. Any thread.
+  void wake();
   /// Never waits. False if nothing was due.
   bool run_ready() { return run(0); }
   /// Waits in between. The caller bounds the wait by a timer or a descriptor.
@@ -71,10 +78,12 @@ class EventLoop {
   bool run(int timeout_ms);
   bool run_timers();
   void arm();
+  /// Milliseconds until the first timer is due, rounded up; -1: none is set.
+  int next_timer_ms() const;
 
   Clock clock_;
   FileDescriptor epoll_;
-  FileDescriptor alarm_;
+  FileDescriptor alarm_;   ///< after add_alarm()
   uint64_t armed_ns_ = 0;  ///< when the alarm rings; 0: never
   uint64_t timer_count_ = 0;
   uint32_t generation_ = 0;  ///< distinguishes descriptors that had the same number

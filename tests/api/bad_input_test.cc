@@ -485,10 +485,13 @@ TEST(BadInputTest, OfCreateIsNamed) {
         config.size = 3;
         expect("size", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_INVALID_ARGUMENT, "size is 3");
         config = TUTTI_CONFIG_INIT;
-        config.device = 0;
-        expect("device", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_UNSUPPORTED, "device is 0");
-        config.device = -7;
-        expect("device", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_INVALID_ARGUMENT, "device is -7");
+        config.device = TUTTI_CUDA_DEVICE(0);
+        expect("device", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_UNSUPPORTED, "CUDA device 0");
+        for (const auto& [device, text] :
+             {std::pair(-7, "device is -7"), std::pair(1, "TUTTI_CUDA_DEVICE(n)")}) {
+          config.device = device;
+          expect("device", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_INVALID_ARGUMENT, text);
+        }
         config = TUTTI_CONFIG_INIT;
         config.threads = 17;
         expect("threads", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_INVALID_ARGUMENT,
@@ -534,49 +537,6 @@ TEST(BadInputTest, OfTheEnvironmentIsNamed) {
                   {{one.name, one.value}}),
               "");
   }
-}
-
-// Goal: a struct of an older or a newer header is read as far as both know it.
-TEST(ConfigTest, IsVersionedByItsSize) {
-  EXPECT_EQ(run_child([] {
-              std::string failures;
-              struct Newer {
-                tutti_config_t known = TUTTI_CONFIG_INIT;
-                uint64_t unknown = 0;
-              } newer;
-              newer.known.size = sizeof(newer);
-              tutti_config_t older = TUTTI_CONFIG_INIT;
-              older.size = offsetof(tutti_config_t, timeout_ms);
-              older.timeout_ms = 1;
-              tutti_comm_t* comms[2] = {};
-              for (const tutti_config_t* config : {&newer.known, &older}) {
-                if (tutti_comm_create_all(comms, 2, config) != TUTTI_SUCCESS)
-                  return std::string(tutti_last_error());
-                for (tutti_comm_t* comm : comms) {
-                  if (tutti_comm_destroy(comm) != TUTTI_SUCCESS) failures += tutti_last_error();
-                }
-              }
-              newer.unknown = 1;
-              comms[0] = comms[1] = nullptr;
-              if (tutti_comm_create_all(comms, 2, &newer.known) != TUTTI_UNSUPPORTED)
-                failures += "unknown field accepted\n";
-              if (comms[0] != nullptr || comms[1] != nullptr) failures += "a communicator was left\n";
-              return failures;
-            }),
-            "");
-}
-
-/// "" when the result is the wanted one.
-std::string unless(tutti_result_t result, tutti_result_t wanted, const char* name) {
-  if (result == wanted) return "";
-  return std::string(name) + ": " + tutti_error_string(result) + ": " + tutti_last_error() + "\n";
-}
-
-/// One after the other, as a list of arguments need not be.
-std::string joined(std::initializer_list<std::string> parts) {
-  std::string all;
-  for (const std::string& part : parts) all += part;
-  return all;
 }
 
 // Goal: split and grow refuse a config before they exchange anything: a rank that has passed a bad one tries
@@ -629,6 +589,19 @@ TEST(ConfigTest, OfCreateAllIsCheckedFirst) {
               return "";
             }),
             "");
+}
+
+/// "" when the result is the wanted one.
+std::string unless(tutti_result_t result, tutti_result_t wanted, const char* name) {
+  if (result == wanted) return "";
+  return std::string(name) + ": " + tutti_error_string(result) + ": " + tutti_last_error() + "\n";
+}
+
+/// One after the other, as a list of arguments need not be.
+std::string joined(std::initializer_list<std::string> parts) {
+  std::string all;
+  for (const std::string& part : parts) all += part;
+  return all;
 }
 
 // Goal: a finalized communicator refuses operations only: it can be asked, and what it holds be given back.

@@ -17,6 +17,7 @@
 
 #include "bootstrap/data_port.h"
 #include "tests/bootstrap/loop_support.h"
+#include "tests/support/free_port.h"
 
 namespace tutti::test {
 namespace {
@@ -108,7 +109,7 @@ TEST(BootstrapClientTest, RanksMeetByAnId) {
 
 /// A port that was free a moment ago.
 std::string free_address() {
-  return "tutti://localhost:" + std::to_string(loopback_listener().endpoints[0].port);
+  return "tutti://localhost:" + std::to_string(free_port());
 }
 
 // Rank 0 serves the address itself and may come after the others.

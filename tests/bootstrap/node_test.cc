@@ -114,14 +114,14 @@ class Gathering {
     });
   }
   void expect_tables(size_t blob_bytes = 24) const {
-    std::vector<std::byte> all;
-    for (uint32_t rank = 0; rank < rank_count; ++rank) {
-      append_blob(all, blob(rank, blob_bytes));
-    }
+    Blobs all;
+    for (uint32_t rank = 0; rank < rank_count; ++rank) all.push_back(blob(rank, blob_bytes));
     for (uint32_t rank = 0; rank < rank_count; ++rank) {
       ASSERT_TRUE(results[rank].has_value());
       ASSERT_TRUE(results[rank]->is_ok()) << "rank " << rank << ": " << results[rank]->status().text();
-      EXPECT_TRUE(**results[rank]->operator->() == all) << "rank " << rank;
+      const auto blobs = unpack_blobs(**results[rank]->operator->(), rank_count);
+      ASSERT_TRUE(blobs.is_ok());
+      EXPECT_TRUE(*blobs == all) << "rank " << rank;
     }
   }
   /// Every rank that has come failed with this code and a text that holds the parts.
@@ -399,6 +399,13 @@ TEST(NodeTest, TooMuchToSayFailsAll) {
 TEST(NodeTest, NobodyAtTheMeetingPointIsNamed) {
   Gathering gathering(2);
   gathering.point.reset();
+  // Bound, so that no rank listens there, but not listening.
+  sockaddr_storage address;
+  const socklen_t length = gathering.point_endpoints[0].to_sockaddr(address);
+  const FileDescriptor holder(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(holder.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  ASSERT_EQ(bind(holder.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
   gathering.start_all();
   gathering.gather_all();
   ASSERT_TRUE(gathering.run());

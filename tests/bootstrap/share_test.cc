@@ -355,6 +355,23 @@ TEST(ShareByLauncherTest, SeveralHostsMeetAtTheAddressWithAKey) {
   });
 }
 
+// Goal: a key that is set but too short is told as such, not as missing.
+TEST(ShareByLauncherTest, AShortKeyIsNotToldAsMissing) {
+  LaunchContext place;
+  place.launcher = "Slurm";
+  place.rank = 1;
+  place.rank_count = 2;
+  place.rendezvous = HostPort{"node0", 4000};
+  Id id{};
+  const auto environment = [](const char* name) -> const char* {
+    return std::string_view(name) == "TUTTI_KEY" ? "hunter2" : nullptr;
+  };
+  const Status status = share_by_launcher(place, environment, Config{}, id, soon());
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.text().find("the key of TUTTI_KEY has 7 characters"), std::string_view::npos)
+      << status.text();
+}
+
 TEST(ShareByLauncherTest, WithoutAWayTheUserIsToldWhatToSet) {
   LaunchContext place;
   place.launcher = "Slurm";

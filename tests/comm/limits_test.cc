@@ -170,6 +170,26 @@ TEST(LimitsTest, LittleAddressSpaceSuffices) {
   }
 }
 
+// Goal: a rank with a limit on its addresses has shorter rings, and works with ranks that have none.
+TEST(LimitsTest, RingsMayDifferInLength) {
+  if (sanitized()) GTEST_SKIP() << "a sanitizer reserves address space for its shadow memory";
+  const auto body = [](Rank& rank) {
+    const tutti_unique_id_t id = rank.id();
+    if (rank.rank() == 1) limit(RLIMIT_AS, address_space() + (rlim_t{600} << 20));
+    if (!rank.expect_ok(create(rank, id), "create")) return;
+    constexpr size_t kCount = 3'000'000;
+    std::vector<float> data(kCount, static_cast<float>(rank.rank() + 1));
+    rank.expect_ok(tutti_all_reduce(data.data(), data.data(), kCount, TUTTI_FLOAT32, TUTTI_MAX, rank.comm,
+                                    TUTTI_BLOCKING),
+                   "all_reduce");
+    rank.expect_true(data.front() == 3 && data.back() == 3, "the maximum is wrong");
+    rank.meet();
+  };
+  ClusterOptions options = without_comm(3);
+  options.environment = {{"TUTTI_HEAP_BYTES", "16777216"}};
+  EXPECT_EQ(run_cluster(options, body), "");
+}
+
 // Goal: a heap that does not fit is told with the setting that makes it smaller, on all ranks.
 TEST(LimitsTest, AHeapThatDoesNotFitNamesItsSetting) {
   if (sanitized()) GTEST_SKIP() << "a sanitizer reserves address space for its shadow memory";
@@ -234,6 +254,22 @@ TEST(LimitsTest, AForkIsSeenWithoutWipeOnFork) {
     rank.meet();
   };
   EXPECT_EQ(run_cluster(without_comm(2), body), "");
+}
+
+// Goal: where a process may not look into /proc, or sees none of its peers there, the files come over a
+// socket. Method: rank 1 may call no stat.
+TEST(LimitsTest, FilesComeOverASocketWhereProcIsClosed) {
+  const auto body = [](Rank& rank) {
+    const tutti_unique_id_t id = rank.id();
+    if (rank.rank() == 1) rank.expect_true(refuse_call(SYS_newfstatat), "no filters here");
+    if (!rank.expect_ok(create(rank, id), "create")) return;
+    float one = 1;
+    rank.expect_ok(tutti_all_reduce(&one, &one, 1, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, TUTTI_BLOCKING),
+                   "all_reduce");
+    rank.expect_true(one == 3.0f, "the sum is wrong");
+    rank.meet();
+  };
+  EXPECT_EQ(run_cluster(without_comm(3), body), "");
 }
 
 // Goal: memory of the heap works from a file that takes the place of memfd, and a peer reads it.

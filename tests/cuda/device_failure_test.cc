@@ -18,7 +18,7 @@ namespace {
 ClusterOptions on_device(int ranks) {
   ClusterOptions options;
   options.layout = threads(ranks);
-  options.config.device = 0;
+  options.config.device = TUTTI_CUDA_DEVICE(0);
   options.config.timeout_ms = static_cast<uint64_t>(patience_s(60)) * 1000;
   options.seconds = 120;
   options.environment = {{"FAKE_CUDA_SMS", "2"}, {"FAKE_CUDA_BLOCKS", "2"}};
@@ -293,7 +293,7 @@ TEST(DeviceFailureTest, MemoryOfTheWrongKindIsRefused) {
                                                   rank.comm, TUTTI_BLOCKING),
                                  "all_reduce after that");
                   tutti_config_t config = rank.config();
-                  config.device = -1;
+                  config.device = 0;
                   rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
                   if (!rank.renew(config)) return;
                   rank.expect(tutti_all_reduce(bench.send, bench.recv, 100, TUTTI_FLOAT32, TUTTI_SUM,
@@ -314,7 +314,7 @@ void expect_no_communicator(ClusterOptions options, const std::function<int(int 
   EXPECT_EQ(run_cluster(options,
                         [&](Rank& rank) {
                           tutti_config_t config = rank.config();
-                          config.device = device_of(rank.rank());
+                          config.device = TUTTI_CUDA_DEVICE(device_of(rank.rank()));
                           tutti_comm_t* comm = nullptr;
                           rank.expect(tutti_comm_create(&comm, rank.count(), rank.id(), rank.rank(), &config),
                                       code, "creating a communicator");

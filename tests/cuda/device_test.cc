@@ -100,9 +100,10 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
     options.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", one.queues);
     const std::string failures = run_cluster(options, [&](Rank& rank) {
       tutti_config_t config = rank.config();
-      config.device = rank.rank() % one.devices;
+      const int device = rank.rank() % one.devices;
+      config.device = TUTTI_CUDA_DEVICE(device);
       if (!rank.renew(config)) return;
-      const auto place = CudaPlace::open(rank, config.device, one.order);
+      const auto place = CudaPlace::open(rank, device, one.order);
       if (place == nullptr) return;
       for (uint64_t i = 0; i < kKindCount; ++i) {
         Trial trial;

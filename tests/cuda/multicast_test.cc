@@ -33,9 +33,10 @@ std::string run_on(const std::vector<int>& layout, int devices, const Environmen
   options.environment.insert(options.environment.end(), environment.begin(), environment.end());
   return run_cluster(options, [&](Rank& rank) {
     tutti_config_t config = rank.config();
-    config.device = rank.rank() % devices;
+    const int device = rank.rank() % devices;
+    config.device = TUTTI_CUDA_DEVICE(device);
     if (!rank.renew(config)) return;
-    const auto place = CudaPlace::open(rank, config.device, Order::kStream);
+    const auto place = CudaPlace::open(rank, device, Order::kStream);
     if (place != nullptr) body(rank, *place);
   });
 }

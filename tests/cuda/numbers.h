@@ -19,7 +19,7 @@ inline constexpr size_t kLongCount = 6'000;
 inline ClusterOptions on_device(int ranks, int blocks) {
   ClusterOptions options;
   options.layout = threads(ranks);
-  options.config.device = 0;
+  options.config.device = TUTTI_CUDA_DEVICE(0);
   options.config.timeout_ms = static_cast<uint64_t>(patience_s(60)) * 1000;
   options.seconds = 240;
   options.environment = {{"FAKE_CUDA_SMS", std::to_string(blocks)}, {"FAKE_CUDA_BLOCKS", "1"}};

@@ -100,10 +100,10 @@ std::string run_on_device(std::vector<int> layout,
   options.seconds = 120;
   return test::run_cluster(options, [](Rank& rank) {
     tutti_config_t config = rank.config();
-    config.device = 0;
+    config.device = TUTTI_CUDA_DEVICE(0);
     Buffers buffers;
     constexpr size_t kMost = *std::max_element(std::begin(kCounts), std::end(kCounts));
-    if (!buffers.open(rank, config.device, kMost * sizeof(float))) return;
+    if (!buffers.open(rank, 0, kMost * sizeof(float))) return;
     if (!rank.renew(config)) return;
     {
       const auto stream = Stream::create(*buffers.context);
@@ -152,7 +152,7 @@ TEST(ProcessesTest, WorkBehindAnOperationWaitsForNobodyElse) {
                 [](Rank& rank) {
                   constexpr size_t kCount = 90'000;
                   tutti_config_t config = rank.config();
-                  config.device = 0;
+                  config.device = TUTTI_CUDA_DEVICE(0);
                   Buffers buffers;
                   if (!buffers.open(rank, 0, kCount * sizeof(float)) || !rank.renew(config)) return;
                   const CurrentContext current(*buffers.context);
@@ -191,7 +191,7 @@ TEST(ProcessesTest, RanksOfAProcessWithOneQueuePassThroughHostMemory) {
           options,
           [](Rank& rank) {
             tutti_config_t config = rank.config();
-            config.device = 0;
+            config.device = TUTTI_CUDA_DEVICE(0);
             Buffers buffers;
             if (!buffers.open(rank, 0, 700 * sizeof(float)) || !rank.renew(config)) return;
             const CurrentContext current(*buffers.context);

@@ -38,9 +38,10 @@ ClusterOptions on_devices(std::vector<int> layout, int devices, const char* faul
 std::unique_ptr<CudaPlace> join(Rank& rank, int devices, Order order = Order::kStream,
                                 uint64_t timeout_ms = 0) {
   tutti_config_t config = rank.config();
-  config.device = rank.rank() % devices;
+  const int device = rank.rank() % devices;
+  config.device = TUTTI_CUDA_DEVICE(device);
   if (timeout_ms > 0) config.timeout_ms = timeout_ms;
-  return rank.renew(config) ? CudaPlace::open(rank, config.device, order) : nullptr;
+  return rank.renew(config) ? CudaPlace::open(rank, device, order) : nullptr;
 }
 
 tutti_registered_memory_t* register_memory(Rank& rank, void* buffer, size_t bytes, bool takes_effect = true) {

@@ -72,7 +72,7 @@ TEST(RoomTest, CommunicatorsOfOneRankTakeNone) {
                      for (tutti_comm_t*& comm : alone) {
                        tutti_unique_id_t id;
                        tutti_config_t config = rank.config();
-                       config.device = 0;
+                       config.device = TUTTI_CUDA_DEVICE(0);
                        rank.expect_ok(tutti_get_unique_id(&id), "id");
                        rank.expect_ok(tutti_comm_create(&comm, 1, id, 0, &config), "a rank alone");
                        rank.expect_ok(sum_long(rank, comm), "its call");

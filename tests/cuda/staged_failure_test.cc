@@ -30,8 +30,10 @@ ClusterOptions options_of(std::vector<int> layout) {
 struct Bench {
   explicit Bench(Rank& of) : rank(of) {
     tutti_config_t config = rank.config();
-    config.device = rank.rank() % 2 == 0 ? 0 : -1;
-    if (config.device == 0) place = CudaPlace::open(rank, 0, Order::kBlocking);
+    if (rank.rank() % 2 == 0) {
+      config.device = TUTTI_CUDA_DEVICE(0);
+      place = CudaPlace::open(rank, 0, Order::kBlocking);
+    }
     if (!rank.renew(config)) return;
     here.resize(2 * kCount);
     send = place != nullptr ? reinterpret_cast<float*>(place->allocate(kCount * sizeof(float))) : here.data();

@@ -65,10 +65,11 @@ std::string run_on(const Machine& machine, Order order,
                    const std::function<void(Rank&, CudaPlace* place)>& body, const ClusterOptions& options) {
   return run_cluster(options, [&](Rank& rank) {
     tutti_config_t config = rank.config();
-    config.device = machine.device(rank);
+    const int device = machine.device(rank);
+    if (device != kHost) config.device = TUTTI_CUDA_DEVICE(device);
     if (!rank.renew(config)) return;
-    if (config.device == kHost) return body(rank, nullptr);
-    const auto place = CudaPlace::open(rank, config.device, order);
+    if (device == kHost) return body(rank, nullptr);
+    const auto place = CudaPlace::open(rank, device, order);
     if (place != nullptr) body(rank, place.get());
   });
 }
@@ -331,10 +332,10 @@ TEST(StagedTest, DestroyWaitsForStreamsAndGivesEverythingBack) {
   EXPECT_EQ(run_cluster(kMixedThreads.options(),
                         [](Rank& rank) {
                           tutti_config_t config = rank.config();
-                          config.device = kMixedThreads.device(rank);
-                          const auto place = config.device != kHost
-                                                 ? CudaPlace::open(rank, config.device, Order::kBlocking)
-                                                 : nullptr;
+                          const int device = kMixedThreads.device(rank);
+                          if (device != kHost) config.device = TUTTI_CUDA_DEVICE(device);
+                          const auto place =
+                              device != kHost ? CudaPlace::open(rank, device, Order::kBlocking) : nullptr;
                           Numbers numbers(place.get());
                           std::string before;
                           for (int turn = 0; turn < 4; ++turn) {
@@ -362,7 +363,8 @@ TEST(StagedTest, RanksThatMeetOverTheNetworkOftenAllGetTheirCommunicator) {
   EXPECT_EQ(run_cluster(machine.options(),
                         [&](Rank& rank) {
                           tutti_config_t config = rank.config();
-                          config.device = machine.device(rank);
+                          const int device = machine.device(rank);
+                          if (device != kHost) config.device = TUTTI_CUDA_DEVICE(device);
                           for (int turn = 0; turn < 10 && rank.renew(config); ++turn)
                             rank.expect_ok(tutti_comm_destroy(std::exchange(rank.comm, nullptr)), "destroy");
                         }),

@@ -221,18 +221,6 @@ double seconds_now() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof(address);
-  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0;
-  close(fd);
-  return bound ? ntohs(address.sin_port) : 0;
-}
-
 int patience_s(int seconds) {
   return seconds * (sanitized() ? 4 : 1);
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/free_port.h"
 #include "tutti/tutti.h"
 
 namespace tutti::test {
@@ -130,9 +131,6 @@ struct Arrangement {
 void PrintTo(const Arrangement& arrangement, std::ostream* out);
 
 double seconds_now();
-
-/// A port of the loopback interface that was free a moment ago.
-int free_port();
 
 /// For a child forked from a process with threads, called before it exits. Memory that only the stacks of
 /// those threads held is not a leak of the child, but the address sanitizer would report it.

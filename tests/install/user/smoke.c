@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <tutti/tutti.h>
 
+static const tutti_stream_t kNow = TUTTI_BLOCKING;
+
 static int failed(const char* call, tutti_result_t result) {
   if (result == TUTTI_SUCCESS) return 0;
   fprintf(stderr, "%s: %s: %s\n", call, tutti_error_string(result), tutti_last_error());
@@ -15,7 +17,7 @@ static int sum_of_two(tutti_comm_t** comms) {
   if (failed("group_start", tutti_group_start())) return 1;
   for (int rank = 0; rank < 2; ++rank) {
     tutti_result_t result =
-        tutti_all_reduce(send[rank], recv[rank], 3, TUTTI_FLOAT32, TUTTI_SUM, comms[rank], TUTTI_BLOCKING);
+        tutti_all_reduce(send[rank], recv[rank], 3, TUTTI_FLOAT32, TUTTI_SUM, comms[rank], kNow);
     if (failed("all_reduce", result)) return 1;
   }
   if (failed("group_end", tutti_group_end())) return 1;
