@@ -5,10 +5,12 @@
 // its sockets.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/shared_word.h"
 #include "transports/ring.h"
+#include "transports/store_trials.h"
 
 namespace tutti {
 
@@ -24,6 +26,9 @@ struct SendLink {
   uint32_t peer = 0;                  ///< rank; for a published ring the writer itself
   bool same_process = false;
   bool readers_pull = false;  ///< all readers have shown that they can pull
+  bool may_stream = false;    ///< the reader is another core: payloads may be written past the caches
+  bool streams = false;       ///< what the trials have shown, as of the last look
+  StoreTrials trials;
   uint64_t next = 0;
   uint64_t limit = 0;           ///< messages below this number have a slot
   uint64_t last_reference = 0;  ///< messages below this number carry references that the readers must return
@@ -70,7 +75,16 @@ struct SendLink {
     if (next < limit) [[likely]]
       return true;
     limit = released() + slot_mask + 1;
+    if (may_stream) streams = StoreTrials::choose(streams, trials.costs(), highest_costs());
     return next < limit;
+  }
+  /// Which trial the next message is, if it travels in a slot.
+  StoreTrials::Trial trial() const {
+    return may_stream ? StoreTrials::trial_of(next) : StoreTrials::Trial::kNone;
+  }
+  /// Whether to write the next payload, of StoreTrials::kLeastBytes or more, past the caches.
+  bool streams_next() const {
+    return trial() == StoreTrials::Trial::kNone ? streams : trial() == StoreTrials::Trial::kStreaming;
   }
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const { return bytes <= kInlineBytes ? cell().payload : slot(); }
@@ -102,6 +116,15 @@ struct SendLink {
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }
 
  private:
+  StoreTrials::Costs highest_costs() const {
+    StoreTrials::Costs highest = {};
+    for (uint32_t i = 0; i < reader_count; ++i) {
+      for (size_t kind = 0; kind < highest.size(); ++kind)
+        highest[kind] =
+            std::max(highest[kind], load_shared(credits[i].store_costs[kind], std::memory_order_relaxed));
+    }
+    return highest;
+  }
   void publish(uint64_t word, Carriage carriage) {
     store_shared(cell().word, word | (static_cast<uint64_t>(carriage) << flag::kCarriageShift),
                  std::memory_order_release);
@@ -147,6 +170,8 @@ struct RecvLink {
   PostedReceive* offer = nullptr;     ///< null: the transport fills no posted receives
   uint64_t next = 0;
   uint64_t history = 0;  ///< of the receives on this link
+  bool judges = false;   ///< the writer is another core, and may stream
+  StoreTrials trials;
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {
     RecvLink link;
@@ -164,6 +189,18 @@ struct RecvLink {
 
   /// Whether the next message has come, of whatever call.
   bool has_arrived() const { return (word() & flag::kNumberMask) == ((next + 1) & flag::kNumberMask); }
+
+  /// Which trial the next message is, if it has arrived in a slot.
+  StoreTrials::Trial trial(uint64_t arrived_word) const {
+    return judges && flag::carriage(arrived_word) == Carriage::kSlot ? StoreTrials::trial_of(next)
+                                                                     : StoreTrials::Trial::kNone;
+  }
+  /// Counts a trial, and shows the writer the costs.
+  void judge(StoreTrials::Trial trial, uint64_t bytes, uint64_t took_ns) {
+    trials.add(trial, bytes, took_ns);
+    const auto kind = static_cast<size_t>(trial);
+    store_shared(credit->store_costs[kind], trials.costs()[kind], std::memory_order_relaxed);
+  }
 
   /// The address in a kReference or kPull message that has arrived.
   uint64_t address(uint64_t ahead = 0) const {

@@ -100,9 +100,10 @@ void Operation::choose_kernel(const Plan& plan, const Step& step, const BindOpti
   }
   for (size_t i = 0; i < step.sinks.size(); ++i) {
     if (step.sinks[i].kind == EndKind::kOutput && options.message_bytes >= options.streaming_bytes) {
-      bound.job.streaming_sinks |= 1u << i;
+      bound.streaming_outputs |= 1u << i;
     }
   }
+  bound.job.streaming_sinks = bound.streaming_outputs;
   bound.job.scaled_sources = use.scaled_sources;
   bound.job.finish = use.finish;
   bound.job.source_count = bound.source_count;
@@ -229,7 +230,8 @@ void Operation::place_message(const Message& message, uint32_t step_number) {
   BoundStep& step = steps_[step_number];
   step.merged_bytes = message.bytes;
   step.slice_bytes = slice_bytes_for(message.bytes, slices_);
-  step.job.streaming_sinks = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
+  step.streaming_outputs = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
+  step.job.streaming_sinks = step.streaming_outputs;
   step.shared = message.shared;
   step.seed = message.seed;
   const uint32_t memory = step.first_end + (message.sending ? 0 : 1);

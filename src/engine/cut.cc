@@ -38,13 +38,6 @@ void find_reference(const Step& step, StepUse& use) {
 
 }  // namespace
 
-uint64_t slice_bytes_for(uint64_t bytes, const SliceLimits& limits) {
-  constexpr uint64_t kSlicesPerPiece = 4;
-  if (bytes <= limits.least) return limits.most;
-  const uint64_t part = (bytes / kSlicesPerPiece + limits.least - 1) / limits.least * limits.least;
-  return std::clamp(part, std::min(limits.least, limits.most), limits.most);
-}
-
 uint64_t merged_bytes(const Step& step, const Geometry& geometry) {
   uint64_t bytes = 0;
   for (uint32_t k = 0; k < step.chunk_count; ++k) bytes += geometry.agreed_chunk(step.first_chunk + k).bytes;
@@ -54,11 +47,10 @@ uint64_t merged_bytes(const Step& step, const Geometry& geometry) {
 Cut Cut::of(const Plan& plan, const Geometry& geometry, uint32_t slots, const SliceLimits& limits) {
   Cut cut;
   const uint64_t largest = geometry.largest_chunk_bytes();
-  cut.slice_bytes = slice_bytes_for(largest, limits);
-  const uint64_t slices = std::max(1u, slots / 2 / std::max(1u, plan.slots_needed));
-  cut.round_bytes = slices * cut.slice_bytes;
-  cut.round_count =
-      static_cast<uint32_t>(std::max<uint64_t>(1, (largest + cut.round_bytes - 1) / cut.round_bytes));
+  const Rounds rounds = Rounds::of(largest, slots, plan.slots_needed, limits);
+  cut.slice_bytes = rounds.slice_bytes;
+  cut.round_bytes = rounds.round_bytes;
+  cut.round_count = rounds.count;
   cut.merges =
       cut.round_count == 1 && geometry.contiguous() && (plan.scratch_chunks == 0 || geometry.equal_chunks());
   cut.scratch_stride = std::min(largest, cut.round_bytes);

@@ -8,15 +8,9 @@
 #include "core/types.h"
 #include "engine/geometry.h"
 #include "plan/plan.h"
+#include "plan/rounds.h"
 
 namespace tutti {
-
-/// A piece is cut into four slices, so that the copies into and out of the slots overlap. `least` bounds the
-/// cost of flags.
-struct SliceLimits {
-  uint64_t least = 8192;  ///< as large as `most` where no core copies into slots, as with a network
-  uint64_t most = 16384;  ///< bytes of a slot
-};
 
 /// A pure function of what the ranks have agreed on.
 struct Cut {
@@ -30,8 +24,6 @@ struct Cut {
   static Cut of(const Plan& plan, const Geometry& geometry, uint32_t slots, const SliceLimits& limits);
 };
 
-/// Bytes of a slice of a piece of `bytes`.
-uint64_t slice_bytes_for(uint64_t bytes, const SliceLimits& limits);
 /// The bytes of all chunks of a step.
 uint64_t merged_bytes(const Step& step, const Geometry& geometry);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/clock.h"
 #include "transports/shm/pull.h"
 
 namespace tutti {
@@ -247,6 +248,7 @@ bool Operation::next_step(BoundLane& lane) {
     }
     job.sinks[i - source_count] = link->span(bytes);
   }
+  const uint64_t began_ns = bytes >= StoreTrials::kLeastBytes ? choose_stores(step) : 0;
   if (direct) {
     job.sources[0] = output_place(step);
     onto_itself = true;
@@ -257,10 +259,12 @@ bool Operation::next_step(BoundLane& lane) {
   }
   const bool refers = step.refer && bytes >= std::min(reference_bytes_, pull_bytes_);
   if (refers || (onto_itself && step.copies)) {
-    if (step.exposed_count == 0 || !write_directly(step, bytes)) write_some(step, bytes, refers);
+    if (step.exposed_count == 0 || !write_directly(step, bytes)) write_some(step, bytes, refers, began_ns);
   } else {
     job.count = bytes >> step.element_shift;
     step.kernel(job);
+    if (began_ns != 0) [[unlikely]]
+      judge_stores(step, bytes, began_ns, UINT32_MAX);
     for (uint32_t i = source_count; i < end_count; ++i) {
       if (ends[i].send != nullptr) ends[i].send->commit(signature, bytes);
     }
@@ -269,6 +273,43 @@ bool Operation::next_step(BoundLane& lane) {
     if (ends[i].recv != nullptr) ends[i].recv->release(ends[i].recv->word());
   }
   return Progress::kMoved;
+}
+
+/// Chooses the stores for the slots that the step writes. Returns when the slice began if it is a trial of
+/// StoreTrials, else 0.
+[[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step) const {
+  const BoundEnd* ends = &ends_[step.first_end];
+  step.job.streaming_sinks = step.streaming_outputs;
+  bool is_trial = false;
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
+    const SendLink* link = ends[step.source_count + i].send;
+    if (link == nullptr) continue;
+    if (link->streams_next()) step.job.streaming_sinks |= 1u << i;
+    is_trial = is_trial || link->trial() != StoreTrials::Trial::kNone;
+  }
+  for (uint32_t i = 0; i < step.source_count; ++i) {
+    const RecvLink* link = ends[i].recv;
+    is_trial = is_trial || (link != nullptr && link->trial(link->word()) != StoreTrials::Trial::kNone);
+  }
+  return is_trial ? now_ns() : 0;
+}
+
+/// After the copy of a trial, before its messages are sent and released. `slot_sinks`: the sinks written now.
+[[gnu::noinline]] void Operation::judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns,
+                                               uint32_t slot_sinks) const {
+  const uint64_t took_ns = now_ns() - began_ns;
+  const BoundEnd* ends = &ends_[step.first_end];
+  for (uint32_t i = 0; i < step.source_count; ++i) {
+    RecvLink* link = ends[i].recv;
+    if (link == nullptr) continue;
+    const StoreTrials::Trial trial = link->trial(link->word());
+    if (trial != StoreTrials::Trial::kNone) link->judge(trial, bytes, took_ns);
+  }
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
+    SendLink* link = ends[step.source_count + i].send;
+    if (link != nullptr && (slot_sinks >> i & 1u) != 0 && link->trial() != StoreTrials::Trial::kNone)
+      link->trials.add(link->trial(), bytes, took_ns);
+  }
 }
 
 /// Where the step copies a message in the receive buffer, and where a direct write has already put it.
@@ -350,10 +391,11 @@ Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t
 
 /// Runs a step whose sinks are not all written: links carry references where they can, and a copy onto itself
 /// (in place) needs no write.
-void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers) {
+void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns) {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   const uint32_t signature = signature_ ^ step.signature;
   std::array<Carriage, reduce::kMaxSinks> carriages{};
+  uint32_t slot_sinks = 0;
   reduce::Job job = step.job;
   job.sink_count = 0;
   job.streaming_sinks = 0;
@@ -363,11 +405,13 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers) {
       carriages[i] = refers ? carriage_for(step, *link, bytes) : Carriage::kSlot;
     }
     if (carriages[i] == Carriage::kReference || carriages[i] == Carriage::kPull) continue;
+    slot_sinks |= 1u << i;
     if (step.copies && step.job.sinks[i] == step.job.sources[0]) continue;
     if ((step.job.streaming_sinks >> i & 1u) != 0) job.streaming_sinks |= 1u << job.sink_count;
     job.sinks[job.sink_count++] = step.job.sinks[i];
   }
   if (job.sink_count > 0) step.kernel(job);
+  if (began_ns != 0) judge_stores(step, bytes, began_ns, slot_sinks);
   const void* referred = step.refer_end < step.source_count
                              ? step.job.sources[step.refer_end]
                              : step.job.sinks[step.refer_end - step.source_count];

@@ -130,12 +130,13 @@ class Operation {
     uint32_t first_end = 0;  ///< sources, then sinks
     uint8_t source_count = 0;
     uint8_t sink_count = 0;
-    bool merged = false;      ///< the chunks form one piece, at the ends' offsets
-    bool send_empty = false;  ///< sends a message of no bytes too
-    bool copies = false;      ///< one source and no arithmetic
-    bool refer = false;       ///< links may carry a reference to end `refer_end`
-    bool shared = false;      ///< messages: every peer can read the source
-    uint8_t refer_end = 0;    ///< the source of a copy, or a sink in the receive buffer
+    bool merged = false;             ///< the chunks form one piece, at the ends' offsets
+    bool send_empty = false;         ///< sends a message of no bytes too
+    bool copies = false;             ///< one source and no arithmetic
+    uint32_t streaming_outputs = 0;  ///< sinks in the receive buffer, written past the caches
+    bool refer = false;              ///< links may carry a reference to end `refer_end`
+    bool shared = false;             ///< messages: every peer can read the source
+    uint8_t refer_end = 0;           ///< the source of a copy, or a sink in the receive buffer
     uint32_t first_exposed = 0;
     uint32_t exposed_count = 0;  ///< not 0: these receivers' buffers may take the result
     uint32_t signature = 0;      ///< of a message; else 0
@@ -189,8 +190,10 @@ class Operation {
   void copy_in_memory() const;
   Progress advance_lane(BoundLane& lane, uint32_t polls);
   Progress run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t left);
-  void write_some(const BoundStep& step, uint64_t bytes, bool refers);
+  void write_some(const BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
   bool write_directly(const BoundStep& step, uint64_t bytes);
+  uint64_t choose_stores(BoundStep& step) const;
+  void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;
   void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
   bool pull_sources(BoundStep& step, uint64_t bytes, uint64_t left);

@@ -82,10 +82,32 @@ inline void copy_bytes(const Job& job, size_t bytes) {
 
 #else
 
+/// Copies with non-temporal stores to one sink.
+inline void stream_to_one(const uint8_t* source, uint8_t* sink, size_t head_bytes, size_t bytes) {
+  constexpr size_t kUnits = 4;
+  const Tag<uint8_t> d;
+  std::memcpy(sink, source, head_bytes);
+  size_t offset = head_bytes;
+  for (; offset + kUnits * kVectorBytes <= bytes; offset += kUnits * kVectorBytes) {
+    ByteVector vectors[kUnits];
+    for (size_t u = 0; u < kUnits; ++u) vectors[u] = hn::LoadU(d, source + offset + u * kVectorBytes);
+    for (size_t u = 0; u < kUnits; ++u) hn::Stream(vectors[u], d, sink + offset + u * kVectorBytes);
+  }
+  for (; offset + kVectorBytes <= bytes; offset += kVectorBytes) {
+    hn::Stream(hn::LoadU(d, source + offset), d, sink + offset);
+  }
+  std::memcpy(sink + offset, source + offset, bytes - offset);
+  hwy::FlushStream();
+}
+
 /// Copies with non-temporal stores to the streaming sinks, and with ordinary stores to the others.
 inline HWY_NOINLINE void copy_streaming(const Job& job, size_t bytes) {
   const uint8_t* source = source_bytes(job, 0);
   const StreamPlan plan(job, bytes, 1, kVectorBytes);
+  if (job.sink_count == 1 && plan.sinks != 0) {
+    if (job.sinks[0] != job.sources[0]) stream_to_one(source, sink_bytes(job, 0), plan.head_bytes, bytes);
+    return;
+  }
   size_t offset = plan.head_bytes;
   for (uint32_t m = 0; m < job.sink_count; ++m) std::memmove(job.sinks[m], source, offset);
   for (; offset + kVectorBytes <= bytes; offset += kVectorBytes) {

@@ -120,6 +120,8 @@ class Segment {
   Segment(Mapping mapping, const SegmentShape& shape) : mapping_(std::move(mapping)), shape_(shape) {}
 
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(mapping_.base()); }
+  /// Ranks may have rings of different lengths.
+  const SegmentShape& shape() const { return shape_; }
   std::byte* publish_ring(uint32_t index) const { return mapping_.base() + shape_.publish_offset(index); }
   std::byte* peer_ring(uint32_t channel, uint32_t reader) const {
     return mapping_.base() + shape_.peer_offset(channel, reader);

@@ -56,10 +56,15 @@ TUTTI_DEVICE uint32_t block_index() {
 TUTTI_DEVICE void barrier(const char* /*name*/) {
   __syncthreads();
 }
-/// A poll found nothing: `what` at `address`. `bounded`: the thread will give up.
-TUTTI_DEVICE void poll_failed(const char* /*what*/, const void* /*address*/, bool /*bounded*/) {}
+/// A poll found nothing: `what` at `address`. `bounded`: the thread will give up. The comments are for who
+/// runs the PTX on a simulated device (tests/ptx).
+TUTTI_DEVICE void poll_failed(const char* /*what*/, const void* address, bool bounded) {
+  asm volatile("// simulator: poll %0, %1" ::"l"(address), "r"(static_cast<uint32_t>(bounded)));
+}
 /// The wait with failed polls has ended.
-TUTTI_DEVICE void wait_ended() {}
+TUTTI_DEVICE void wait_ended() {
+  asm volatile("// simulator: poll ended");
+}
 
 TUTTI_DEVICE uint64_t load_acquire(const uint64_t* from) {
   uint64_t value;
