@@ -5,6 +5,7 @@
 #include <cassert>
 #include <string>
 
+#include "transports/rdma/rdma_transport.h"
 #include "transports/shm/shm_transport.h"
 #include "transports/tcp/tcp_transport.h"
 
@@ -14,6 +15,7 @@ namespace {
 const std::array kTransports = {
     TransportEntry{"shm", &kShmTraits, open_shm_transport, nullptr},
     TransportEntry{"tcp", &tcp::kTcpTraits, tcp::open_tcp_transport, tcp::tcp_settings},
+    TransportEntry{"rdma", &rdma::kRdmaTraits, rdma::open_rdma_transport, nullptr},
 };
 
 /// Costs are compared at this size, between latency-bound and bandwidth-bound messages.

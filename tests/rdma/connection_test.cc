@@ -1,0 +1,138 @@
+// Goal: an RDMA connection keeps its promises when the network fails it, and asks the devices for nothing
+// that they may refuse. Method: two ranks of this process over the fake devices. The conformance suite
+// (tests/transports) runs over the same devices.
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "core/clock.h"
+#include "tests/rdma/provider/control.h"
+#include "tests/support/scope.h"
+#include "tests/transports/mesh.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr RingShape kLargeSlots{.slots = 8, .slot_bytes = 16384};
+
+const TransportCase& rdma_case() {
+  for (const TransportCase& one : transport_cases()) {
+    if (one.name == "rdma") return one;
+  }
+  ADD_FAILURE() << "the fake devices are not found";
+  return transport_cases()[0];
+}
+
+bool run_until(Mesh& mesh, const std::function<bool()>& is_done) {
+  const uint64_t deadline_ns = deadline_after_ms(60'000);
+  while (!is_done()) {
+    if (now_ns() > deadline_ns) return false;
+    for (uint32_t rank = 0; rank < 2; ++rank) mesh.transport(rank).progress();
+  }
+  return true;
+}
+
+void commit(Mesh& mesh, uint32_t channel, size_t bytes) {
+  SendLink& link = mesh.side(0, 1).send(channel);
+  std::fill_n(link.span(bytes), bytes, std::byte{7});
+  link.commit(9, bytes);
+}
+
+class RdmaConnectionTest : public testing::Test {
+ protected:
+  void SetUp() override { fake_verbs::reset(1); }
+  void TearDown() override {
+    const fake_verbs::Seen seen = fake_verbs::seen();
+    EXPECT_EQ(seen.misuse, "");
+    EXPECT_EQ(seen.open_objects, 0u) << "left open";
+    EXPECT_EQ(seen.registered_bytes, 0u);
+  }
+};
+
+TEST_F(RdmaConnectionTest, LargePayloadsAreWrittenAndShortOnesSentInline) {
+  for (uint64_t seed = 1; seed <= runs_of_scope(3, 30); ++seed) {
+    fake_verbs::reset(seed);
+    Mesh mesh(rdma_case(), {.shape = kLargeSlots, .channels = 5});
+    Traffic traffic(mesh.side(0, 1), mesh.side(1, 0), seed, 200);
+    ASSERT_EQ(run_traffic(mesh, traffic, seed), "") << "seed " << seed;
+    const fake_verbs::Seen seen = fake_verbs::seen();
+    EXPECT_GT(seen.writes, 100u);
+    EXPECT_GT(seen.inline_sends, 100u);
+    EXPECT_EQ(seen.waits_for_receives, 0u) << "a rank sent what the peer had no receive for";
+  }
+}
+
+// The budget of the rank, or the system's limit of locked memory: both leave the pieces, which are registered
+// with the connection.
+TEST_F(RdmaConnectionTest, WithoutMemoryForSlotsEverythingArrivesInPieces) {
+  Mesh mesh(rdma_case(), {.shape = kLargeSlots, .channels = 3});
+  fake_verbs::set_memory_limit(fake_verbs::seen().registered_bytes);
+  Traffic traffic(mesh.side(0, 1), mesh.side(1, 0), 5, 100, true);
+  ASSERT_EQ(run_traffic(mesh, traffic, 5), "");
+  EXPECT_EQ(fake_verbs::seen().writes, 0u);
+}
+
+TEST_F(RdmaConnectionTest, APeerCostsLittleMemoryUntilItIsUsed) {
+  Mesh mesh(rdma_case(), {.shape = {.slots = 32, .slot_bytes = 65536}});
+  EXPECT_LE(fake_verbs::seen().registered_bytes, 2u * 256 * 1024);
+}
+
+TEST_F(RdmaConnectionTest, AFailedRequestIsASentenceWithBothEnds) {
+  for (const int status : {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_REM_ACCESS_ERR,
+                           IBV_WC_LOC_PROT_ERR, IBV_WC_FATAL_ERR}) {
+    fake_verbs::reset(1);
+    Mesh mesh(rdma_case(), {.shape = kLargeSlots});
+    fake_verbs::fail_after(0, status);
+    commit(mesh, 0, 100);
+    const Connection& left = mesh.side(0, 1).connection();
+    ASSERT_TRUE(run_until(mesh, [&] { return left.state() != PeerState::kOpen; }));
+    EXPECT_EQ(left.state(), PeerState::kTorn);
+    EXPECT_EQ(left.status().code(), Code::kPeerLost);
+    for (const std::string& part : {std::string("rank 1 (fake1 port 1, GID 127.0.0.1, from fake1 port 1"),
+                                    format("completion status %d", status)})
+      EXPECT_NE(left.status().text().find(part), std::string::npos) << left.status().text();
+    EXPECT_EQ(left.unconfirmed_bytes(), 0u);
+    EXPECT_TRUE(left.drained());
+  }
+}
+
+TEST_F(RdmaConnectionTest, APortThatGoesDownEndsTheConnectionInWords) {
+  Mesh mesh(rdma_case(), {.shape = kLargeSlots});
+  testing::internal::CaptureStderr();
+  fake_verbs::set_port(1, false);  // (0 + 1) % 2: the pair's port
+  commit(mesh, 0, 5000);
+  const Connection& left = mesh.side(0, 1).connection();
+  EXPECT_TRUE(run_until(mesh, [&] { return left.state() != PeerState::kOpen; }));
+  for (int i = 0; i < 1000; ++i) mesh.transport(0).progress();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("RDMA device fake1, port 1: the port went down"), std::string::npos) << log;
+  EXPECT_NE(left.status().text().find("check that both ports are up"), std::string::npos)
+      << left.status().text();
+}
+
+TEST_F(RdmaConnectionTest, ADeviceThatFailsEndsTheConnection) {
+  Mesh mesh(rdma_case(), {.shape = kLargeSlots});
+  testing::internal::CaptureStderr();
+  fake_verbs::raise_event(1, IBV_EVENT_DEVICE_FATAL);
+  const Connection& left = mesh.side(0, 1).connection();
+  EXPECT_TRUE(run_until(mesh, [&] { return left.state() != PeerState::kOpen; }));
+  testing::internal::GetCapturedStderr();
+  EXPECT_NE(left.status().text().find("the device failed"), std::string::npos) << left.status().text();
+}
+
+TEST_F(RdmaConnectionTest, ASlowNetworkIsSeenInTheUnconfirmedBytes) {
+  Mesh mesh(rdma_case(), {.shape = kLargeSlots});
+  fake_verbs::hold(true);
+  commit(mesh, 0, 5000);
+  const Connection& left = mesh.side(0, 1).connection();
+  ASSERT_TRUE(run_until(mesh, [&] { return left.drained(); }));
+  EXPECT_GE(left.unconfirmed_bytes(), 5000u);
+  fake_verbs::hold(false);
+  EXPECT_TRUE(run_until(mesh, [&] { return left.unconfirmed_bytes() == 0; }));
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,35 @@
+// What a test tells the fake RDMA devices, and what they have seen.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti::test::fake_verbs {
+
+#define TUTTI_FAKE_VERBS __attribute__((visibility("default")))
+
+/// Two devices, both with one RoCE port on the loopback interface. Call it while no device is open.
+TUTTI_FAKE_VERBS void reset(uint64_t seed);
+/// A port that is down loses every packet, and its devices tell so.
+TUTTI_FAKE_VERBS void set_port(uint32_t device, bool is_up);
+/// Each further request on any queue pair fails with this status (ibv_wc_status), after `requests` good ones.
+TUTTI_FAKE_VERBS void fail_after(uint64_t requests, int status);
+/// Holds all requests back, as a slow network.
+TUTTI_FAKE_VERBS void hold(bool on);
+/// Memory that may be registered; 0: ibv_reg_mr fails as at the limit of locked memory.
+TUTTI_FAKE_VERBS void set_memory_limit(uint64_t bytes);
+/// An asynchronous event (ibv_event_type) of a device's port.
+TUTTI_FAKE_VERBS void raise_event(uint32_t device, int type);
+
+struct Seen {
+  uint64_t sends = 0;
+  uint64_t inline_sends = 0;
+  uint64_t writes = 0;
+  uint64_t waits_for_receives = 0;  ///< a send found none posted
+  uint64_t registered_bytes = 0;    ///< now
+  uint64_t open_objects = 0;        ///< contexts, domains, regions, queues now
+  std::string misuse;               ///< the first call that breaks a rule of verbs; empty: none
+};
+TUTTI_FAKE_VERBS Seen seen();
+
+}  // namespace tutti::test::fake_verbs

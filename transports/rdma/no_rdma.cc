@@ -1,0 +1,32 @@
+// A build without the headers of libibverbs.
+#include <utility>
+
+#include "transports/rdma/rdma_transport.h"
+
+namespace tutti::rdma {
+namespace {
+
+class NoRdma final : public Transport {
+ public:
+  const TransportTraits& traits() const override { return kRdmaTraits; }
+  std::optional<LinkCost> reach(const RankDescription& /*a*/, const RankDescription& /*b*/) const override {
+    return std::nullopt;
+  }
+  Result<Connection*> connect(PeerHandover /*peer*/) override {
+    return Status(Code::kUnsupported, "this build has no RDMA");
+  }
+  bool progress() override { return false; }
+  bool arm_wait(std::vector<pollfd>& /*polls*/) override { return false; }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> open_rdma_transport(const TransportOptions& options) {
+  if (options.config.transport == "rdma")
+    return Status(
+        Code::kUnsupported,
+        "TUTTI_TRANSPORT is rdma, and this build has no RDMA: install libibverbs-dev and build again");
+  return std::unique_ptr<Transport>(std::make_unique<NoRdma>());
+}
+
+}  // namespace tutti::rdma
