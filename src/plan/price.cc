@@ -4,7 +4,6 @@
 #include "plan/price.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/fold.h"
 #include "plan/price_graph.h"
 #include "plan/shape.h"
 
@@ -237,63 +237,6 @@ Status check(const Costs& costs, size_t rank_count) {
                     std::ranges::all_of(costs.host_of, [&](uint32_t host) { return host < rank_count; });
   if (costs.host_of.empty() || fits) return Status::ok();
   return {Code::kInvalidArgument, format("host_of must hold the hosts, from 0, of %zu ranks", rank_count)};
-}
-
-/// How many neighbouring ranks make one host, if all hosts are alike; 0: they are not.
-uint32_t ranks_per_host(std::span<const uint32_t> host_of) {
-  if (host_of.empty() || host_of.back() == 0) return 0;
-  const size_t hosts = size_t{host_of.back()} + 1;
-  const size_t size = host_of.size() / hosts;
-  if (size * hosts != host_of.size()) return 0;
-  for (size_t rank = 0; rank < host_of.size(); ++rank) {
-    if (host_of[rank] != rank / size) return 0;
-  }
-  return static_cast<uint32_t>(size);
-}
-
-/// Whether two plans are equal but for their peers: same_peer(of_first, of_second) compares these.
-template <class SamePeer>
-bool are_alike(const Plan& first, const Plan& second, const SamePeer& same_peer) {
-  const auto ends_match = [&](const End& a, const End& b) {
-    if (a.kind != b.kind || a.channel != b.channel || a.chunk_count != b.chunk_count) return false;
-    return a.kind != EndKind::kLink || same_peer(a.peer, b.peer);
-  };
-  // A step waits for its sources in any order; its messages leave in the order of its sinks.
-  const auto sources_match = [&](const std::vector<End>& a, const std::vector<End>& b) {
-    return a.size() == b.size() && std::ranges::all_of(a, [&](const End& end) {
-             return std::ranges::any_of(b, [&](const End& other) { return ends_match(end, other); });
-           });
-  };
-  const auto steps_match = [&](const Step& a, const Step& b) {
-    return a.chunk_count == b.chunk_count && sources_match(a.sources, b.sources) &&
-           std::ranges::equal(a.sinks, b.sinks, ends_match);
-  };
-  return std::ranges::equal(first.lanes, second.lanes, [&](const Lane& a, const Lane& b) {
-    return std::ranges::equal(a.steps, b.steps, steps_match);
-  });
-}
-
-/// Whether the plans of hosts of `size` ranks each are alike, as far as four hosts tell.
-bool hosts_are_alike(const PlanMaker& maker, uint32_t size, HostShift shift) {
-  const uint32_t hosts = maker.rank_count / size;
-  for (uint32_t rank = 0; rank < size; ++rank) {
-    const Plan first = maker.plan_of(rank);
-    for (const uint32_t host : {1u, hosts / 2, hosts - 1}) {
-      const auto same_peer = [&](uint32_t a, uint32_t b) {
-        return shifted(a, host, maker.rank_count, size, shift) == b;
-      };
-      if (!are_alike(first, maker.plan_of(host * size + rank), same_peer)) return false;
-    }
-  }
-  return true;
-}
-
-std::optional<HostShift> find_shift(const PlanMaker& maker, uint32_t size) {
-  if (size == 0 || maker.rank_count / size < 4) return std::nullopt;
-  if (hosts_are_alike(maker, size, HostShift::kAdd)) return HostShift::kAdd;
-  const bool can_xor = std::has_single_bit(maker.rank_count / size);
-  if (can_xor && hosts_are_alike(maker, size, HostShift::kXor)) return HostShift::kXor;
-  return std::nullopt;
 }
 
 Result<Price> price_graph(PriceGraph& graph, const Costs& costs, uint32_t copies, double most_us) {

@@ -12,16 +12,16 @@
 // Not in the model: slices (a message arrives whole), caches, references.
 //
 // The work is near linear in the number of steps. Plans that an algorithm makes for hosts that are all alike
-// may be folded: one host is walked and stands for all (price_graph.h). There is no limit on ranks.
+// may be folded: one host is walked and stands for all (fold.h). There is no limit on ranks.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <span>
 #include <vector>
 
 #include "core/result.h"
+#include "plan/fold.h"
 #include "plan/plan.h"
 
 namespace tutti {
@@ -60,12 +60,6 @@ struct Price {
 /// host_of is not of as many ranks, and when there are more than 67 million steps.
 Result<Price> price_plans(std::span<const Plan> plans, uint64_t block_bytes, const Costs& costs = {});
 
-/// Plans that are made one by one while they are priced.
-struct PlanMaker {
-  uint32_t rank_count = 0;
-  /// The plan of a rank, from an algorithm: its shape is not checked again.
-  std::function<Plan(uint32_t rank)> plan_of;
-};
 /// What ends the pricing of plans early.
 struct PriceLimits {
   double microseconds = std::numeric_limits<double>::infinity();  ///< a price above is not worth knowing
@@ -74,7 +68,7 @@ struct PriceLimits {
 
 /// The same for plans of one algorithm. One host stands for all where all hosts have equally many
 /// neighbouring ranks, and the plans of the second, the middle and the last host are those of the first with
-/// the hosts of all peers shifted (price_graph.h). The price is then that of all ranks but for a byte a
+/// the hosts of all peers shifted (fold.h). The price is then that of all ranks but for a byte a
 /// chunk. Memory: proportional to the steps that are walked. A plan beyond `limits` gets a lower bound, from
 /// the work of the first host's ranks.
 Result<Price> price_plans(const PlanMaker& maker, uint64_t block_bytes, const Costs& costs = {},

@@ -11,14 +11,6 @@ constexpr size_t kMaxSteps = size_t{1} << 26;
 
 }  // namespace
 
-uint32_t shifted(uint32_t peer, uint32_t host, uint32_t rank_count, uint32_t ranks_per_host,
-                 HostShift shift) {
-  const uint32_t peer_host = peer / ranks_per_host;
-  const uint32_t hosts = rank_count / ranks_per_host;
-  const uint32_t other = shift == HostShift::kAdd ? (peer_host + host) % hosts : peer_host ^ host;
-  return other * ranks_per_host + peer % ranks_per_host;
-}
-
 /// Both ends of a message have its key. It holds the receiver as a sender on host 0 would see it, so that
 /// the key is the same on all hosts.
 uint64_t PriceGraph::key(uint32_t from, uint32_t to, uint8_t channel) const {

@@ -1,8 +1,6 @@
 // PriceGraph: the steps of a set of plans as numbers, for pricing: how long each takes, what waits for it.
 //
-// Ranks may be folded. Where hosts are alike and each host's plans are those of the first one with the hosts
-// of all peers shifted, all hosts do the same at the same time. Then the steps of the first host stand for
-// those of all: what another host sends to the first one is what the first one sends to some host.
+// Ranks may be folded (plan/fold.h): then the steps of the first host stand for those of all.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +8,11 @@
 #include <vector>
 
 #include "core/result.h"
+#include "plan/fold.h"
 #include "plan/plan.h"
 #include "plan/price.h"
 
 namespace tutti {
-
-/// How the plans of a host differ from those of host 0: its ranks' peers are on other hosts.
-enum class HostShift : uint8_t {
-  kAdd,  ///< peer's host + host, modulo the hosts
-  kXor,  ///< peer's host xor host; the hosts are a power of two
-};
-/// The peer of a rank of `host` where the same rank of host 0 has `peer`.
-uint32_t shifted(uint32_t peer, uint32_t host, uint32_t rank_count, uint32_t ranks_per_host, HostShift shift);
 
 class PriceGraph {
  public:

@@ -4,11 +4,13 @@
 Usage: tutti_plan_test.py PROGRAM
 """
 
+import json
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import tap  # noqa: E402
@@ -163,6 +165,62 @@ def check_file_and_request():
                   ("--list",)):
         output, reason = run(*flags, "--file", "-", status=2, text="")
         assert output == "" and " excludes " in reason and "--file" in reason, f"{flags}: {output}{reason}"
+
+
+CLUSTER = "8 hosts x 8 gpus, nvswitch 450 GB/s, nic 8 x 50 GB/s, rails, pcie 63 GB/s"
+
+
+def check_explanation():
+    """A stranger reads which algorithm wins, where its time goes, and why ring lost"""
+    output, _ = run("explain", "all_reduce", "-s", "64K", "-d", CLUSTER)
+    assert output.startswith("all_reduce of 64 KiB on 64 ranks, 8 hosts\n"), output
+    assert "Candidates, fastest first:" in output and " 1.00 x" in output and " wins. " in output, output
+    ring = output[output.index("  ring ("):]
+    assert "More steps that wait for each other: a chain of " in ring.splitlines()[1], ring
+    assert "8 ranks were walked for all 64" in output and "The library's table takes " in output, output
+    output, _ = run("explain", "all_reduce", "-s", "1G", "-d", CLUSTER, "-a", "ring,hierarchical")
+    ring = output[output.index("  ring ("):]
+    assert "carries" in ring and "1 link bears this load; hierarchical spreads its load over " in ring, output
+    for collective in ("barrier", "all_to_all", "gather"):
+        output, _ = run("explain", collective, "-d", "4 cores")
+        assert " wins. " in output and "%" in output, output
+    assert " wins. " in run("explain", "all_reduce", "-d", CLUSTER, "-n", "1")[0]
+
+
+def check_table():
+    """A choice table for a machine has rows for its rank counts, then the built-in rows"""
+    output, _ = run("table", "-d", "8 cores", "-n", "2,8")
+    rows = [line.split() for line in output.splitlines() if line and not line.startswith("#")]
+    assert rows[0][:2] == ["all_reduce", "2"] and rows[0][3] == "any", rows[0]
+    assert ["all_reduce", "*", "*", "any", "direct_one_shot"] in rows, output
+    assert "line 1" in run("table", "-d", "8 cats", status=1)[1]
+    expect_mistake("table", said="--topology")
+
+
+def check_timeline():
+    """The timeline of a candidate is a trace that browsers read, and a drawing"""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = pathlib.Path(folder) / "trace.json"
+        drawing = pathlib.Path(folder) / "timeline.svg"
+        run("explain", "all_reduce", "-s", "1M", "-d", "8 gpus, nvswitch 450 GB/s", "--show", "ring", "--trace",
+            str(trace), "--svg", str(drawing))
+        spans = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+        assert len(spans) == 8 * 15 and {span["pid"] for span in spans} == set(range(8)), len(spans)
+        assert sum(span["args"]["on the longest chain"] for span in spans) == 15
+        texts = [text.text for text in ElementTree.fromstring(drawing.read_text()).iter() if text.text]
+        assert "rank 7" in texts and texts[2].startswith("all_reduce of 1 MiB, 8 ranks: ring, "), texts[:3]
+        _, reason = run("explain", "all_reduce", "-d", "2 gpus, nvlink 100 GB/s", "--svg", folder, status=2)
+        assert "cannot write" in reason, reason
+
+
+def check_wrong_explanations():
+    """Wrong machines and requests are refused with the reason"""
+    assert "line 1" in run("explain", "all_reduce", "-d", "8 cats", status=1)[1]
+    expect_mistake("explain", "all_reduce", said="--topology")
+    expect_mistake("explain", "all_reuce", "-d", "4 cores", said="is not a collective")
+    expect_mistake("explain", "all_reduce", "-d", "4 cores", "-s", "many", said="'many'")
+    expect_mistake("explain", "broadcast", "-d", "4 cores", "--root", "4", said="root 4")
+    expect_mistake("explain", "all_reduce", "-d", "4 cores", "-a", "rong", said="no algorithm 'rong'")
 
 
 if __name__ == "__main__":

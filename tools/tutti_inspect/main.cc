@@ -12,6 +12,7 @@
 #include "bootstrap/unique_id.h"
 #include "core/clock.h"
 #include "core/config.h"
+#include "core/version_line.h"
 #include "health/inspector.h"
 #include "health/inspector_server.h"
 
@@ -81,6 +82,7 @@ int main(int argc, char** argv) {
   std::string id_path;
   app.add_option("process", target, "number of the process, or HOST:PORT")->required();
   app.add_option("--id-file", id_path, "a file that holds the unique id of the job's first communicator");
+  app.set_version_flag("--version", tutti::version_line("tutti-inspect"));
   app.footer(kFooter);
   try {
     app.parse(argc, argv);

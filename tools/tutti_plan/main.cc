@@ -5,6 +5,8 @@
 //   tutti-plan all_reduce -n 8 -s 1M --hosts 2     the plan for ranks on two hosts
 //   tutti-plan all_reduce -n 256 --hosts 32 --prices    every algorithm's predicted time, without proof
 //   tutti-plan all_reduce --topology dgx.topo --prices    ranks, hosts and costs of a machine
+//   tutti-plan explain all_reduce -s 64M --topology dgx.topo    which algorithm wins, and why the others lose
+//   tutti-plan table --topology dgx.topo           a choice table for TUTTI_CHOICE_FILE
 //   tutti-plan --file my.plan                      exit status 1 and the reason if the plan is wrong
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -16,12 +18,15 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "algorithms/algorithm.h"
 #include "algorithms/choice.h"
+#include "core/version_line.h"
 #include "plan/text.h"
+#include "tools/tutti_plan/explain.h"
 #include "tools/tutti_plan/graph_costs.h"
 #include "tools/tutti_plan/report.h"
 #include "topology/file.h"
@@ -204,12 +209,6 @@ std::string read_plans(std::istream& stream) {
   return text;
 }
 
-/// The bytes of one block, for a message whose largest buffer has `bytes` bytes. A barrier has none.
-uint64_t block_bytes_of(Collective collective, uint32_t rank_count, uint64_t bytes) {
-  if (collective == Collective::kBarrier) return 0;
-  return bytes / std::max(input_blocks(collective, rank_count), output_blocks(collective, rank_count));
-}
-
 int report_file(Options& options) {
   std::string text;
   if (options.file == "-") {
@@ -338,11 +337,14 @@ int run(const CLI::App& app, Options& options) {
 }  // namespace tutti::tool
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "explain") return tutti::tool::run_explain(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "table") return tutti::tool::run_table(argc - 1, argv + 1);
   CLI::App app("Shows, proves and prices the plan of a collective, or plans read from a file.");
   tutti::tool::Options options;
   options.request.rank_count = 2;
   tutti::tool::declare_request(app, options);
   tutti::tool::declare_file(app, options);
+  app.set_version_flag("--version", tutti::version_line("tutti-plan"));
   tutti::tool::declare_sizes_and_costs(app, options);
   try {
     app.parse(argc, argv);

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/version_line.h"
 #include "tools/tutti_topo/show.h"
 #include "topology/detect.h"
 #include "topology/file.h"
@@ -169,6 +170,7 @@ int main(int argc, char** argv) {
       app.add_flag("--measured", options.measured, "show the kept numbers and their file")->excludes(measure);
   app.add_flag("--forget", options.forget, "delete the kept numbers")->excludes(measure)->excludes(measured);
   app.add_option("-o,--output", options.output, "a file to write");
+  app.set_version_flag("--version", tutti::version_line("tutti-topo"));
   app.footer(
       "Notes and warnings go to standard error. Exit status: 1 if a file is refused, 2 for wrong arguments.");
   try {

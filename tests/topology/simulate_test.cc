@@ -1,0 +1,226 @@
+// Goal: the predicted time follows from the graph's links as the model says, and one host that stands for all
+// gives the time of all.
+#include "topology/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "algorithms/algorithm.h"
+#include "tools/machine.h"
+
+namespace tutti::topology {
+namespace {
+
+using tool::Machine;
+
+Machine machine(const std::string& description) {
+  auto found = Machine::load("", description);
+  EXPECT_TRUE(found) << found.status().text();
+  return std::move(*found);
+}
+
+Request request_of(Collective collective, uint32_t ranks, uint64_t bytes) {
+  return {.collective = collective,
+          .rank_count = ranks,
+          .block_bytes = tool::block_bytes_of(collective, ranks, bytes)};
+}
+
+Simulation run(Machine& at, const Request& request, std::string_view name, SimulateOptions options = {}) {
+  const Algorithm* algorithm = find_algorithm(request.collective, name);
+  const Facts facts = at.facts(request.rank_count);
+  options.block_bytes = request.block_bytes;
+  if (options.costs.call_us == RankCosts{}.call_us) options.costs = at.costs();
+  const auto result =
+      simulate(at.routes(),
+               {.rank_count = request.rank_count,
+                .plan_of = [&](uint32_t rank) { return algorithm->make(request, facts, rank); }},
+               options);
+  EXPECT_TRUE(result) << result.status().text();
+  return result ? *result : Simulation{};
+}
+
+double all_reduce_us(Machine& at, std::string_view name, uint64_t bytes,
+                     const SimulateOptions& options = {}) {
+  return run(at, request_of(Collective::kAllReduce, at.rank_count(), bytes), name, options).microseconds;
+}
+
+/// Costs that a reader can add up: nothing but fixed steps.
+RankCosts plain_costs() {
+  return {.call_us = 10,
+          .step_us = 1,
+          .message_us = 2,
+          .network_step_us = 4,
+          .network_message_us = 30,
+          .stripe_bytes_per_us = 1e9,
+          .switch_us = 0,
+          .slots = 16,
+          .slices = {.least = 1 << 20, .most = 1 << 20}};
+}
+
+// Method: one broadcast of one slice from GPU 0 to GPU 1. Expectation: call, a step, the bytes at the link's
+// speed, its latency, the message, and a step of the receiver.
+TEST(SimulateTest, OneMessageCostsWhatTheModelSays) {
+  Machine pair = machine("2 gpus, nvlink 100 GB/s");
+  const Simulation result =
+      run(pair, request_of(Collective::kBroadcast, 2, 100'000), "direct", {.costs = plain_costs()});
+  EXPECT_NEAR(result.microseconds, 10 + 1 + 1.0 + 0.5 + 2 + 1, 0.01);
+  EXPECT_EQ(result.network_bytes, 0u);
+}
+
+TEST(SimulateTest, AMessageBetweenHostsPassesCardsAndSwitches) {
+  Machine pair = machine("2 hosts x 1 gpu, nic 10 GB/s, pcie 20 GB/s, latency 1 us");
+  const Simulation result =
+      run(pair, request_of(Collective::kBroadcast, 2, 100'000), "direct", {.costs = plain_costs()});
+  // 10 us at 10 GB/s; PCI takes 250 ns a hop: GPU to switch to card, on both sides.
+  EXPECT_NEAR(result.microseconds, 10 + (1 + 4) + 10 + (4 * 0.25 + 2 * 1) + 30 + (1 + 4), 0.01);
+  EXPECT_EQ(result.network_bytes, 100'000u);
+}
+
+// Method: three GPUs send to one. Expectation: three messages pass the receiver's link one after the other.
+TEST(SimulateTest, MessagesShareALink) {
+  Machine four = machine("4 gpus, nvswitch 100 GB/s");
+  const auto us = [&](uint64_t bytes) {
+    return run(four, request_of(Collective::kGather, 4, bytes * 4), "direct", {.costs = plain_costs()})
+        .microseconds;
+  };
+  // Steps of the receiver that an empty message waits for overlap with the bytes.
+  EXPECT_NEAR(us(1'000'000) - us(0), 3 * 10.0, 2.5);
+}
+
+// Method: long all-reduces by a ring, whose every link carries the same. Expectation: the links are nearly
+// always busy, and never faster than they are.
+TEST(SimulateTest, ALongRingFillsItsLinks) {
+  Machine dgx = machine("8 gpus, nvswitch 450 GB/s");
+  const double bytes = 1 << 30;
+  const double bus = bytes * 2 * 7 / 8 / all_reduce_us(dgx, "ring", 1 << 30) / 1000;
+  EXPECT_GT(bus, 0.8 * 450);
+  EXPECT_LT(bus, 450);
+}
+
+TEST(SimulateTest, ShortMessagesAreForFewStepsLongOnesForFewBytes) {
+  Machine dgx = machine("8 gpus, nvswitch 450 GB/s");
+  EXPECT_LT(all_reduce_us(dgx, "direct_one_shot", 1024), all_reduce_us(dgx, "ring", 1024));
+  EXPECT_GT(all_reduce_us(dgx, "direct_one_shot", 1 << 28), 2 * all_reduce_us(dgx, "ring", 1 << 28));
+  Machine cluster = machine("8 hosts x 8 gpus, nvswitch 450 GB/s, nic 8 x 50 GB/s, rails");
+  EXPECT_LT(2 * all_reduce_us(cluster, "hierarchical", 1 << 26), all_reduce_us(cluster, "ring", 1 << 26));
+}
+
+TEST(SimulateTest, MoreBytesTakeLonger) {
+  Machine cores = machine("8 cores");
+  for (const Algorithm& algorithm : algorithms()) {
+    double last_us = 0;
+    for (uint64_t bytes = 64; bytes <= 1 << 28; bytes *= 16) {
+      const Request request = request_of(algorithm.collective, 8, bytes);
+      if (algorithm.name == "multicast" || !algorithm.supports(request, cores.facts(8))) continue;
+      const double us = run(cores, request, algorithm.name).microseconds;
+      EXPECT_GE(us, 0.95 * last_us) << collective_name(algorithm.collective) << " " << algorithm.name << " "
+                                    << bytes;
+      last_us = us;
+    }
+  }
+}
+
+// Rounds beyond the first ones are added at their speed. Twice the bytes take twice the time.
+TEST(SimulateTest, FurtherRoundsTakeAsLongAsTheLastOnes) {
+  Machine dgx = machine("8 gpus, nvswitch 450 GB/s");
+  for (const char* name : {"ring", "direct_two_shot", "double_binary_tree"}) {
+    const double ratio =
+        all_reduce_us(dgx, name, uint64_t{4} << 30) / all_reduce_us(dgx, name, uint64_t{2} << 30);
+    EXPECT_NEAR(ratio, 2, 0.02) << name;
+  }
+}
+
+TEST(SimulateTest, OneHostStandsForAll) {
+  Machine cluster = machine("8 hosts x 4 gpus, nvswitch 300 GB/s, nic 4 x 25 GB/s, rails");
+  for (const char* name : {"ring", "hierarchical", "recursive_halving_doubling", "direct_two_shot"}) {
+    for (const uint64_t bytes : {uint64_t{4096}, uint64_t{1} << 24}) {
+      const Request request = request_of(Collective::kAllReduce, 32, bytes);
+      const Simulation folded = run(cluster, request, name, {.steps_max = 100});
+      const Simulation walked = run(cluster, request, name, {.fold = false});
+      EXPECT_EQ(walked.walked_ranks, 32u);
+      if (folded.is_lower_bound) continue;
+      EXPECT_EQ(folded.walked_ranks, 4u) << name;
+      EXPECT_NEAR(folded.microseconds / walked.microseconds, 1, 0.1) << name << " " << bytes;
+      EXPECT_EQ(folded.network_bytes, walked.network_bytes) << name;
+    }
+  }
+}
+
+// Method: ranks of the lower half exchange with the upper half, over switches of 8 hosts with half the speed
+// upwards. Expectation: the network's upper links decide, folded or not.
+TEST(SimulateTest, AllHostsShareTheUpperLinksOfTheNetwork) {
+  const std::string text = "16 hosts x 1 gpu, nic 10 GB/s, leaf 8 hosts, fat tree ";
+  Machine full = machine(text + "1:1");
+  Machine half = machine(text + "4:1");
+  const double full_us = all_reduce_us(full, "recursive_doubling", 1 << 26);
+  const double half_us = all_reduce_us(half, "recursive_doubling", 1 << 26);
+  EXPECT_GT(half_us, 1.5 * full_us);
+  EXPECT_NEAR(half_us / all_reduce_us(half, "recursive_doubling", 1 << 26, {.fold = false}), 1, 0.15);
+}
+
+TEST(SimulateTest, ManyRanksCostOneHost) {
+  Machine cluster = machine("2048 hosts x 8 gpus, nvswitch 450 GB/s, nic 8 x 50 GB/s, rails, fat tree 2:1");
+  const Simulation result = run(cluster, request_of(Collective::kAllReduce, 16384, 1 << 20), "ring");
+  EXPECT_EQ(result.walked_ranks, 8u);
+  EXPECT_FALSE(result.is_lower_bound);
+  const Simulation cut =
+      run(cluster, request_of(Collective::kAllReduce, 16384, 1 << 20), "ring", {.steps_max = 1000});
+  EXPECT_TRUE(cut.is_lower_bound);
+  EXPECT_LT(cut.microseconds, result.microseconds);
+}
+
+TEST(SimulateTest, MoreRanksThanCoresTakeTurns) {
+  Machine cores = machine("2 cores");
+  const Request request = request_of(Collective::kAllReduce, 8, 1 << 20);
+  Machine eight = machine("8 cores");
+  EXPECT_GT(run(cores, request, "ring").microseconds, 2 * run(eight, request, "ring").microseconds);
+}
+
+// Expectation: the parts of the longest chain are the whole time, and each span begins after its cause has
+// ended.
+TEST(SimulateTest, ATraceTellsWhereTheTimeGoes) {
+  Machine dgx = machine("8 gpus, nvswitch 450 GB/s");
+  const Simulation result = run(dgx, request_of(Collective::kAllReduce, 8, 1 << 26), "ring", {.trace = true});
+  double sum_us = 0;
+  for (const Share& share : result.shares) sum_us += share.microseconds;
+  EXPECT_NEAR(sum_us, result.microseconds, 0.01 * result.microseconds);
+  ASSERT_FALSE(result.shares.empty());
+  EXPECT_NE(result.shares[0].what.find("nvlink from"), std::string::npos) << result.shares[0].what;
+  ASSERT_EQ(result.spans.size(), result.walked_slices);
+  for (const Span& span : result.spans) {
+    ASSERT_LE(span.start_us, span.end_us);
+    if (span.cause == kNoSpan) continue;
+    ASSERT_LE(result.spans[span.cause].end_us, span.start_us + 1e-9);
+  }
+  ASSERT_FALSE(result.busiest.empty());
+  EXPECT_LE(result.busiest[0].busy_us, result.microseconds * 1.01);
+}
+
+TEST(SimulateTest, WhatCannotBeWalkedIsRefused) {
+  Machine pair = machine("2 gpus, nvlink 100 GB/s");
+  const Request request = request_of(Collective::kAllReduce, 2, 1024);
+  const Facts facts = pair.facts(2);
+  const Algorithm* ring = find_algorithm(Collective::kAllReduce, "ring");
+  const auto refused = [&](uint32_t ranks, const std::function<void(Plan&)>& change) {
+    const PlanMaker maker{.rank_count = ranks, .plan_of = [&](uint32_t rank) {
+                            Plan plan = ring->make(request, facts, rank % 2);
+                            change(plan);
+                            return plan;
+                          }};
+    return simulate(pair.routes(), maker, {.block_bytes = 1024, .costs = pair.costs()}).status();
+  };
+  EXPECT_EQ(refused(3, [](Plan&) {}).text(), "3 ranks, but the machine has places for 2");
+  const Status deadlock =
+      refused(2, [](Plan& plan) { plan.lanes[0].steps.erase(plan.lanes[0].steps.begin()); });
+  EXPECT_NE(deadlock.text().find("deadlock"), std::string::npos) << deadlock.text();
+  const Status lost = refused(2, [](Plan& plan) {
+    if (plan.rank == 0) plan.lanes[0].steps.resize(1);
+  });
+  EXPECT_NE(lost.text().find("never"), std::string::npos) << lost.text();
+}
+
+}  // namespace
+}  // namespace tutti::topology

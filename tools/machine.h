@@ -1,0 +1,65 @@
+// Machine: a topology file or description, with what tools need to predict collectives on it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "core/result.h"
+#include "topology/graph.h"
+#include "topology/routes.h"
+#include "topology/simulate.h"
+
+namespace tutti::tool {
+
+class Machine {
+ public:
+  /// One of the two must be given. Errors: of topology::read_topology and Routes::of.
+  static Result<Machine> load(const std::string& file, const std::string& description);
+
+  topology::Routes& routes() { return *routes_; }
+  const topology::Graph& graph() const { return *graph_; }
+  const topology::RankCosts& costs() const { return costs_; }
+  bool on_gpus() const { return costs_.on_gpu(); }
+  uint32_t rank_count() const { return static_cast<uint32_t>(routes_->ranks().size()); }
+  uint32_t host_count(uint32_t rank_count) const;
+  /// Of the machine's first ranks; more ranks than cores share them. The result borrows from this machine.
+  Facts facts(uint32_t rank_count) const;
+
+ private:
+  Machine() = default;
+
+  std::unique_ptr<topology::Graph> graph_;  // at a fixed place, because the routes borrow it
+  std::unique_ptr<topology::Routes> routes_;
+  topology::RankCosts costs_;
+};
+
+struct Candidate {
+  const Algorithm* algorithm = nullptr;
+  topology::Simulation simulation;
+};
+
+struct PredictOptions {
+  std::vector<std::string> algorithms = {};  ///< only these; empty: all that serve the request
+  bool trace = false;
+};
+
+/// The predicted times of the request on the machine's first ranks, the fastest first, lower bounds last.
+/// Algorithms that need multicast are left out. Errors: kInvalidArgument (simulate).
+Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
+                                       const PredictOptions& options = {});
+
+/// Bytes of one block, for a message whose largest buffer has `bytes` bytes. A barrier has none.
+uint64_t block_bytes_of(Collective collective, uint32_t rank_count, uint64_t bytes);
+
+/// Bus bandwidth over algorithm bandwidth, as nccl-tests define it.
+double bus_factor(Collective collective, uint32_t rank_count);
+
+/// "64K", "1.5M": powers of 1024.
+std::string short_bytes(uint64_t bytes);
+/// "3.21 us", "1.2 ms".
+std::string short_time(double microseconds);
+
+}  // namespace tutti::tool

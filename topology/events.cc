@@ -1,0 +1,372 @@
+#include "topology/events.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tutti::topology {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+WalkCut::Slices WalkCut::of(const WalkStep& step, uint32_t round, const SliceLimits& limits) const {
+  const uint64_t chunk =
+      (step.bytes + uint64_t{step.chunks} * stripes - 1) / (uint64_t{step.chunks} * stripes);
+  const uint64_t done = uint64_t{round} * rounds.round_bytes;
+  // An empty message still travels, in the first round.
+  if (chunk <= done) return {.count = round == 0 ? 1u : 0u, .bytes = 0};
+  uint64_t piece = std::min(chunk - done, rounds.round_bytes);
+  uint64_t count = 0;
+  if (rounds.count == 1) {  // adjacent chunks travel as one piece
+    piece *= step.chunks;
+    count = (piece + slice_bytes_for(piece, limits) - 1) / slice_bytes_for(piece, limits);
+  } else {
+    count = (piece + rounds.slice_bytes - 1) / rounds.slice_bytes * step.chunks;
+    piece *= step.chunks;
+  }
+  const uint64_t walked = (count + slices_in_one - 1) / slices_in_one;
+  return {.count = static_cast<uint32_t>(walked),
+          .bytes = static_cast<double>(piece * stripes) / static_cast<double>(walked),
+          .stand_for = static_cast<double>(count) / static_cast<double>(walked)};
+}
+
+Events::Events(const Walk& walk, const WalkCut& cut, const Options& options)
+    : walk_(walk),
+      cut_(cut),
+      options_(options),
+      slot_count_(std::max(2u, options.costs.slots)),
+      lanes_(walk.lanes().size()),
+      links_(walk.links().size()),
+      slots_(walk.links().size() * slot_count_),
+      server_free_us_(walk.servers().size(), 0),
+      busy_us_(walk.servers().size(), 0),
+      bytes_(walk.servers().size(), 0),
+      round_end_us_(cut.walked_rounds, 0) {
+  // A GPU's lanes run on different multiprocessors. The lanes of a core take turns.
+  uint32_t cores = 0;
+  if (!options.costs.on_gpu()) {
+    for (const WalkLane& lane : walk.lanes()) cores = std::max(cores, walk.core_of(lane.rank) + 1);
+  }
+  workers_.resize(options.costs.on_gpu() ? walk.lanes().size() : cores);
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    const uint32_t rank = walk.lanes()[lane].rank;
+    worker_of_.push_back(options.costs.on_gpu() ? lane : walk.core_of(rank));
+    Worker& worker = workers_[worker_of_.back()];
+    worker.is_shared = worker.is_shared || (worker.last_rank != kNone && worker.last_rank != rank);
+    worker.last_rank = rank;
+    lanes_[lane].free_us = options.costs.call_us;
+  }
+}
+
+Status Events::run() {
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (walk_.lanes()[lane].step_count == 0) continue;
+    ++running_;
+    push_lane(lane, options_.costs.call_us);
+  }
+  while (!events_.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    if (event.us > options_.most_us) {
+      stopped_ = true;
+      end_us_ = event.us;
+      return {};
+    }
+    if (event.is_message) {
+      move_message(event.number, event.us);
+    } else {
+      try_lane(event.number, event.us);
+    }
+  }
+  if (running_ > 0) return {Code::kInvalidArgument, "the plans deadlock: steps are left that wait"};
+  return {};
+}
+
+/// Goes to the lane's next slice. False at the end of the lane.
+bool Events::next_slices(LaneState& state, const WalkLane& lane) const {
+  while (state.slice == state.slices.count) {
+    if (state.slices.count > 0) ++state.step;
+    for (;;) {
+      if (state.step == lane.step_count) {
+        state.step = 0;
+        ++state.round;
+      }
+      if (state.round == cut_.walked_rounds) return false;
+      const WalkStep& step = walk_.steps()[lane.first_step + state.step];
+      state.slices = cut_.of(step, state.round, options_.costs.slices);
+      if (state.slices.count > 0) break;
+      ++state.step;
+    }
+    state.slice = 0;
+  }
+  return true;
+}
+
+void Events::try_lane(uint32_t lane, double now_us) {
+  LaneState& state = lanes_[lane];
+  const WalkLane& at = walk_.lanes()[lane];
+  if (!next_slices(state, at)) {
+    --running_;
+    return;
+  }
+  const WalkStep& step = walk_.steps()[at.first_step + state.step];
+  uint32_t cause = state.last_span;
+  Reason reason;
+  const double start_us = ready_us(lane, step, now_us, &cause, &reason);
+  if (start_us == kNever) return;
+  if (start_us > now_us) return push_lane(lane, start_us);
+  Worker& worker = workers_[worker_of_[lane]];
+  if (worker.free_us > now_us) {
+    if (worker.waiting.empty()) push_lane(lane, worker.free_us);
+    worker.waiting.push_back(lane);
+    return;
+  }
+  if (!worker.waiting.empty()) {
+    // The one that has waited longest is next. This lane, if it is another one, waits behind the others.
+    if (worker.waiting.front() != lane) {
+      if (std::find(worker.waiting.begin(), worker.waiting.end(), lane) == worker.waiting.end())
+        worker.waiting.push_back(lane);
+      return;
+    }
+    worker.waiting.pop_front();
+  }
+  if (worker.last_span != kNoSpan && worker.free_us >= now_us && worker.free_us > state.free_us) {
+    cause = worker.last_span;
+    reason = {};
+  }
+  run_slice(lane, step, now_us, cause, reason);
+  if (!worker.waiting.empty()) push_lane(worker.waiting.front(), worker.free_us);
+}
+
+double Events::ready_us(uint32_t lane, const WalkStep& step, double now_us, uint32_t* cause, Reason* reason) {
+  double ready_us = lanes_[lane].free_us;
+  for (const uint32_t link : walk_.reads_of(step)) {
+    LinkState& state = links_[link];
+    if (state.arrived == state.taken) {
+      state.reader_waits = true;
+      return kNever;
+    }
+    const Slot& message = slot(link, state.taken);
+    if (message.arrived_us <= ready_us) continue;
+    ready_us = message.arrived_us;
+    *cause = message.sender;
+    *reason = {.server = message.server, .latency_us = message.latency_us, .queued_us = message.queued_us};
+  }
+  for (const uint32_t link : walk_.writes_of(step)) {
+    LinkState& state = links_[link];
+    if (state.sent < slot_count_) continue;
+    if (state.sent - state.taken >= slot_count_) {
+      state.writer_waits = true;
+      return kNever;
+    }
+    const Slot& free = slot(link, state.sent);
+    if (free.released_us <= ready_us) continue;
+    ready_us = free.released_us;
+    *cause = free.reader;
+    *reason = {.latency_us = walk_.links()[link].latency_us};
+  }
+  return std::max(ready_us, now_us);
+}
+
+void Events::run_slice(uint32_t lane, const WalkStep& step, double start_us, uint32_t cause, Reason reason) {
+  LaneState& state = lanes_[lane];
+  const uint32_t rank = walk_.lanes()[lane].rank;
+  Worker& worker = workers_[worker_of_[lane]];
+  double begin_us = start_us;
+  if (worker.is_shared && worker.last_rank != rank) begin_us += options_.costs.switch_us;
+  const auto span = options_.trace ? static_cast<uint32_t>(spans_.size()) : kNoSpan;
+  double end_us = work(rank, step, state, begin_us, reason);
+  if (options_.costs.on_gpu()) {
+    // Stores over links and the work in memory are one copy: the slower one decides.
+    const double moves_us = begin_us + reason.own_fixed_us;
+    for (const uint32_t link : walk_.writes_of(step)) {
+      const WalkLink& to = walk_.links()[link];
+      const Served served = serve(walk_.hops_of(to).first(to.own_hops), moves_us, state.slices.bytes);
+      if (served.last_us > end_us) {
+        end_us = served.last_us;
+        reason.own_server = served.slowest;
+        reason.own_queued_us = served.queued_us;
+      }
+      outgoing_.push_back(served);
+    }
+  }
+  reason.own_fixed_us += begin_us - start_us;
+  ++slice_count_;
+  if (options_.trace) {
+    const SpanKind kind = step.reads > 0 ? (step.writes > 0 ? SpanKind::kPassesOn : SpanKind::kReceives)
+                                         : (step.writes > 0 ? SpanKind::kSends : SpanKind::kLocal);
+    spans_.push_back({.kind = kind,
+                      .rank = rank,
+                      .lane = lane,
+                      .step = state.step,
+                      .round = state.round,
+                      .start_us = start_us,
+                      .end_us = end_us,
+                      .cause = cause});
+    reasons_.push_back(reason);
+  }
+  take_messages(step, end_us, span);
+  send_messages(step, state.slices.bytes, end_us, span);
+  worker.free_us = end_us;
+  worker.last_rank = rank;
+  worker.last_span = span;
+  state.last_span = span;
+  state.free_us = end_us;
+  ++state.slice;
+  end_us_ = std::max(end_us_, end_us);
+  round_end_us_[state.round] = std::max(round_end_us_[state.round], end_us);
+  push_lane(lane, end_us);
+}
+
+/// The rank's own part: fixed costs, then bytes into the rank and out of it at the same time.
+double Events::work(uint32_t rank, const WalkStep& step, const LaneState& state, double start_us,
+                    Reason& reason) {
+  const RankCosts& costs = options_.costs;
+  const auto is_network = [&](uint32_t link) { return walk_.links()[link].is_network; };
+  const auto network = std::ranges::count_if(walk_.reads_of(step), is_network) +
+                       std::ranges::count_if(walk_.writes_of(step), is_network);
+  reason.own_fixed_us =
+      state.slices.stand_for * (costs.step_us + costs.network_step_us * static_cast<double>(network));
+  const double begin_us = start_us + reason.own_fixed_us;
+  const double bytes = state.slices.bytes;
+  if (bytes == 0) return begin_us;
+  double in_us = begin_us;
+  const auto decide = [&](const Served& served) {
+    reason.own_server = served.slowest;
+    reason.own_queued_us += served.queued_us;
+  };
+  if (costs.on_gpu()) {
+    const Served served =
+        serve(walk_.memory_to(rank), begin_us, bytes * (step.memory_reads + step.memory_writes));
+    decide(served);
+    return served.last_us;
+  }
+  for (const uint32_t link : walk_.reads_of(step)) {
+    if (is_network(link)) continue;
+    const Served served = serve(walk_.hops_of(walk_.links()[link]), in_us, bytes);
+    decide(served);
+    in_us = std::max(in_us, served.last_us);
+  }
+  if (step.memory_reads > 0) {
+    const Served served = serve(walk_.memory_to(rank), in_us, bytes * step.memory_reads);
+    decide(served);
+    in_us = std::max(in_us, served.last_us);
+  }
+  if (step.memory_writes == 0) return in_us;
+  const Served served = serve(walk_.memory_from(rank), begin_us, bytes * step.memory_writes);
+  if (served.last_us > in_us) {
+    reason.own_queued_us = 0;
+    decide(served);
+  }
+  return std::max(in_us, served.last_us);
+}
+
+void Events::take_messages(const WalkStep& step, double end_us, uint32_t span) {
+  for (const uint32_t link : walk_.reads_of(step)) {
+    LinkState& state = links_[link];
+    Slot& taken = slot(link, state.taken++);
+    taken.released_us = end_us + walk_.links()[link].latency_us;
+    taken.reader = span;
+    if (!state.writer_waits) continue;
+    state.writer_waits = false;
+    push_lane(walk_.links()[link].writer, taken.released_us);
+  }
+}
+
+void Events::send_messages(const WalkStep& step, double bytes, double end_us, uint32_t span) {
+  size_t number = 0;
+  for (const uint32_t link : walk_.writes_of(step)) {
+    const WalkLink& to = walk_.links()[link];
+    ++links_[link].sent;
+    const Served served =
+        options_.costs.on_gpu() ? outgoing_[number++] : Served{.first_us = end_us, .last_us = end_us};
+    if (!to.is_network) {
+      const double latency_us = to.latency_us + options_.costs.message_us;
+      arrive(link, std::max(end_us, served.last_us) + latency_us,
+             {.sender = span, .latency_us = static_cast<float>(latency_us)});
+      continue;
+    }
+    if (free_messages_.empty()) {
+      free_messages_.push_back(static_cast<uint32_t>(messages_.size()));
+      messages_.emplace_back();
+    }
+    const uint32_t message = free_messages_.back();
+    free_messages_.pop_back();
+    messages_[message] = {.link = link,
+                          .has_left = options_.costs.on_gpu(),
+                          .bytes = bytes,
+                          .last_byte_us = served.last_us,
+                          .queued_us = 0,
+                          .sender = span};
+    events_.push({served.first_us, message, true});
+  }
+  outgoing_.clear();
+}
+
+/// A message between hosts leaves its host, and then passes the network and the receiver's host.
+void Events::move_message(uint32_t number, double now_us) {
+  Message& message = messages_[number];
+  const WalkLink& link = walk_.links()[message.link];
+  const auto hops = walk_.hops_of(link);
+  if (!message.has_left) {
+    const Served served = serve(hops.first(link.own_hops), now_us, message.bytes);
+    message.has_left = true;
+    message.last_byte_us = served.last_us;
+    message.queued_us = served.queued_us;
+    events_.push({served.first_us, number, true});
+    return;
+  }
+  const Served served = serve(hops.subspan(link.own_hops), now_us, message.bytes);
+  uint32_t slowest = served.slowest;
+  for (const Hop& hop : hops.first(link.own_hops)) {
+    if (slowest == UINT32_MAX ||
+        walk_.servers()[hop.server].us_per_byte > walk_.servers()[slowest].us_per_byte)
+      slowest = hop.server;
+  }
+  const double latency_us = link.latency_us + options_.costs.network_message_us;
+  const Message done = message;
+  free_messages_.push_back(number);
+  arrive(done.link, std::max(done.last_byte_us, served.last_us) + latency_us,
+         {.sender = done.sender,
+          .server = slowest,
+          .latency_us = static_cast<float>(latency_us),
+          .queued_us = static_cast<float>(done.queued_us + served.queued_us)});
+}
+
+void Events::arrive(uint32_t link, double us, const Slot& told) {
+  LinkState& state = links_[link];
+  Slot& at = slot(link, state.arrived++);
+  at.arrived_us = us;
+  at.sender = told.sender;
+  at.server = told.server;
+  at.latency_us = told.latency_us;
+  at.queued_us = told.queued_us;
+  if (!state.reader_waits) return;
+  state.reader_waits = false;
+  push_lane(walk_.links()[link].reader, us);
+}
+
+Events::Served Events::serve(std::span<const Hop> hops, double now_us, double bytes) {
+  Served served{.first_us = now_us, .last_us = now_us};
+  double slowest_us = -1;
+  for (const Hop& hop : hops) {
+    const double needs_us = bytes * walk_.servers()[hop.server].us_per_byte * static_cast<double>(hop.factor);
+    double& free_us = server_free_us_[hop.server];
+    const double begin_us = std::max(served.first_us, free_us);
+    served.queued_us += begin_us - served.first_us;
+    served.first_us = begin_us;
+    served.last_us = std::max(served.last_us, begin_us + needs_us);
+    free_us = begin_us + needs_us;
+    busy_us_[hop.server] += needs_us;
+    bytes_[hop.server] += bytes * static_cast<double>(hop.factor);
+    if (needs_us > slowest_us) {
+      slowest_us = needs_us;
+      served.slowest = hop.server;
+    }
+  }
+  return served;
+}
+
+}  // namespace tutti::topology

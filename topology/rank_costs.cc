@@ -1,0 +1,23 @@
+#include "topology/rank_costs.h"
+
+namespace tutti::topology {
+
+RankCosts usual_costs(const Graph& graph) {
+  if (graph.of_kind(NodeKind::kGpu).empty()) return {};
+  // Estimates (algorithms/choice.txt): a launch, a flag over links with its barrier, and a multiprocessor
+  // that copies 33 GB/s, which is to say reads and writes 66 GB/s. The network writes straight to GPU memory
+  // (RDMA).
+  return {.call_us = 4,
+          .step_us = 0.5,
+          .message_us = 0.7,
+          .network_step_us = 0.5,
+          .network_message_us = 3,
+          .stripe_bytes_per_us = 66000,
+          .switch_us = 0,
+          .stripes_max = 32,
+          .stripe_bytes = 32768,
+          .slots = 16,
+          .slices = {.least = 8192, .most = 65536}};
+}
+
+}  // namespace tutti::topology

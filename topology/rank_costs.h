@@ -1,0 +1,37 @@
+// Rank costs: what ranks and the software on them add to what the graph's links cost. The defaults are those
+// of ranks on cores. An all_reduce of 8 bytes between two near cores then comes to 0.09 us; it takes 0.089 us
+// (Zen 5, docs/measurements/shared_memory.md). Numbers without a source are estimates.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/rounds.h"
+#include "topology/graph.h"
+
+namespace tutti::topology {
+
+struct RankCosts {
+  double call_us = 0.01;  ///< of each call
+  double step_us = 0.01;  ///< of each slice of a step
+  double message_us = 0;  ///< that a message inside a host takes beyond the latency of its links
+  /// Of a message between hosts: work at each of its ends, and time that passes in between beyond the links'
+  /// latency. TCP: a message of 8 bytes takes 3.2 us on one machine, and about 20 us between two.
+  double network_step_us = 1.6;
+  double network_message_us = 18;
+  /// What a GPU reads and writes in its own memory with each of its stripes. 0: a rank on a core, whose
+  /// memory is reached over the links of the graph.
+  double stripe_bytes_per_us = 0;
+  double switch_us = 0.5;  ///< to give a core to another rank
+  /// Stripes work at once, each on a part of the message. A call has one for each stripe_bytes.
+  uint32_t stripes_max = 1;
+  uint64_t stripe_bytes = 1;
+  uint32_t slots = 32;
+  SliceLimits slices;
+
+  bool on_gpu() const { return stripe_bytes_per_us > 0; }
+};
+
+/// The usual costs on this machine: of GPUs if the graph has any.
+RankCosts usual_costs(const Graph& graph);
+
+}  // namespace tutti::topology

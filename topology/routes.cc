@@ -1,0 +1,217 @@
+#include "topology/routes.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "core/hash.h"
+#include "topology/rings.h"
+
+namespace tutti::topology {
+namespace {
+
+/// A part of the graph as a graph of its own. Positions are in the order of the whole graph's nodes and
+/// edges.
+Graph cut_out(const Graph& graph, const std::vector<uint32_t>& nodes, const std::vector<uint32_t>& edges) {
+  std::map<uint32_t, uint32_t> position;
+  GraphBuilder builder;
+  for (const uint32_t index : nodes) {
+    Node node = graph.node(index);
+    const auto parent = position.find(node.parent);
+    node.parent = parent == position.end() ? kNoNode : parent->second;
+    const auto added = builder.add(std::move(node));
+    position[index] = added ? *added : 0;
+  }
+  for (const uint32_t index : edges) {
+    Edge edge = graph.edge(index);
+    edge.a = position[edge.a];
+    edge.b = position[edge.b];
+    (void)builder.connect(edge).is_ok();
+  }
+  return std::move(builder).finish();
+}
+
+uint32_t position_of(const std::vector<uint32_t>& sorted, uint32_t value) {
+  return static_cast<uint32_t>(std::lower_bound(sorted.begin(), sorted.end(), value) - sorted.begin());
+}
+
+/// The nearest card by distance and speed, but cards in turn among equally near ones.
+void assign_cards(HostShape& shape) {
+  std::map<uint32_t, uint32_t> users;
+  for (const uint32_t rank : shape.ranks) {
+    const WidestPaths paths(shape.graph, rank);
+    uint32_t best = kNoNode;
+    const auto key = [&](uint32_t nic) {
+      const uint64_t speed = std::min(paths.bytes_per_s(nic), shape.graph.node(nic).bytes_per_s.value);
+      return std::tuple(distance_between(shape.graph, rank, nic), UINT64_MAX - speed, users[nic], nic);
+    };
+    for (const uint32_t nic : shape.nics) {
+      if (paths.bytes_per_s(nic) > 0 && (best == kNoNode || key(nic) < key(best))) best = nic;
+    }
+    if (best != kNoNode) ++users[best];
+    shape.nic_of.push_back(best);
+  }
+}
+
+}  // namespace
+
+const std::optional<Path>& HostShape::path(uint32_t a, uint32_t b) {
+  const auto [known, is_new] = paths_.try_emplace({a, b}, std::nullopt);
+  if (is_new) known->second = WidestPaths(graph, a).to(b);
+  return known->second;
+}
+
+Result<Routes> Routes::of(const Graph& graph) {
+  const bool has_gpus = !graph.of_kind(NodeKind::kGpu).empty();
+  const size_t count = graph.of_kind(has_gpus ? NodeKind::kGpu : NodeKind::kCore).size();
+  if (count < 2) {
+    return Status(Code::kInvalidArgument, format("a search needs two GPUs or two cores, found %zu", count));
+  }
+  Routes routes(graph);
+  routes.split_hosts(has_gpus);
+  routes.order_hosts();
+  return routes;
+}
+
+/// Nodes and links of each host, and the network between as one more part.
+void Routes::split_hosts(bool has_gpus) {
+  const size_t node_count = graph_->nodes().size();
+  std::vector<uint32_t> host_of(node_count, kNoNode);
+  std::map<uint32_t, uint32_t> number;
+  for (uint32_t i = 0; i < node_count; ++i) {
+    const Node& node = graph_->node(i);
+    // Parents come first, so a parent's host is known.
+    host_of[i] = node.kind == NodeKind::kHost ? i : node.parent == kNoNode ? kNoNode : host_of[node.parent];
+    if (node.kind == NodeKind::kHost) {
+      number[i] = static_cast<uint32_t>(hosts_.size());
+      hosts_.emplace_back();
+    }
+    (host_of[i] != kNoNode ? hosts_[number[host_of[i]]].nodes : fabric_nodes_).push_back(i);
+  }
+  for (uint32_t i = 0; i < graph_->edges().size(); ++i) {
+    const uint32_t a = host_of[graph_->edge(i).a];
+    const uint32_t b = host_of[graph_->edge(i).b];
+    if (a == b) (a != kNoNode ? hosts_[number[a]].edges : fabric_edges_).push_back(i);
+  }
+  fabric_ = std::make_unique<Graph>(cut_out(*graph_, fabric_nodes_, fabric_edges_));
+  for (Host& host : hosts_) host.shape = shape_of(host, has_gpus);
+}
+
+/// Hosts with equal kinds, parents, links and speeds share a shape.
+HostShape* Routes::shape_of(const Host& host, bool has_gpus) {
+  uint64_t hash = kHashSeed;
+  const auto add = [&](uint64_t value) { hash = hash_bytes(&value, sizeof value, hash); };
+  const auto position = [&](uint32_t node) { return uint64_t{position_of(host.nodes, node)}; };
+  for (const uint32_t node : host.nodes) {
+    add(static_cast<uint64_t>(graph_->node(node).kind));
+    add(position(graph_->node(node).parent));
+    add(graph_->node(node).bytes_per_s.value);
+  }
+  for (const uint32_t index : host.edges) {
+    const Edge& edge = graph_->edge(index);
+    add(position(edge.a) << 32 | position(edge.b));
+    add(edge.bytes_per_s.value);
+    add(edge.latency_ns.value);
+    add(static_cast<uint64_t>(edge.kind));
+  }
+  auto& shape = shapes_[{hash, host.nodes.size()}];
+  if (shape) return shape.get();
+  shape = std::make_unique<HostShape>();
+  shape->graph = cut_out(*graph_, host.nodes, host.edges);
+  shape->ranks = shape->graph.of_kind(has_gpus ? NodeKind::kGpu : NodeKind::kCore);
+  shape->nics = shape->graph.of_kind(NodeKind::kNic);
+  assign_cards(*shape);
+  return shape.get();
+}
+
+void Routes::order_hosts() {
+  std::vector<uint32_t> leaf;
+  for (const Host& host : hosts_) {
+    uint32_t lowest = kNoNode;
+    for (const uint32_t nic : host.shape->nics) lowest = std::min(lowest, switch_of(host.nodes[nic]));
+    leaf.push_back(lowest);
+  }
+  std::vector<size_t> order(hosts_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return leaf[a] < leaf[b]; });
+  std::vector<Host> sorted;
+  for (const size_t h : order) {
+    Host& host = hosts_[h];
+    if (host.shape->ranks.empty()) continue;
+    host.first_rank = static_cast<uint32_t>(ranks_.size());
+    for (uint32_t i = 0; i < host.rank_count(); ++i) {
+      const uint32_t nic = host.shape->nic_of[i];
+      ranks_.push_back(host.nodes[host.shape->ranks[i]]);
+      nic_of_.push_back(nic == kNoNode ? kNoNode : host.nodes[nic]);
+      host_of_.push_back(static_cast<uint32_t>(sorted.size()));
+    }
+    sorted.push_back(std::move(host));
+  }
+  hosts_ = std::move(sorted);
+}
+
+uint32_t Routes::switch_of(uint32_t nic) const {
+  for (const Link& link : graph_->links_of(nic)) {
+    if (graph_->node(link.other).kind == NodeKind::kFabric) return link.other;
+  }
+  return kNoNode;
+}
+
+bool Routes::add_route(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) {
+  const Host& sender = hosts_[host_of_[from]];
+  const Host& receiver = hosts_[host_of_[to]];
+  const uint32_t a = from - sender.first_rank;
+  const uint32_t b = to - receiver.first_rank;
+  if (host_of_[from] == host_of_[to])
+    return add_inside(sender, sender.shape->ranks[a], sender.shape->ranks[b], arcs);
+  const uint32_t out = sender.shape->nic_of[a];
+  const uint32_t in = receiver.shape->nic_of[b];
+  return out != kNoNode && in != kNoNode && add_inside(sender, sender.shape->ranks[a], out, arcs) &&
+         add_network(sender.nodes[out], receiver.nodes[in], arcs) &&
+         add_inside(receiver, in, receiver.shape->ranks[b], arcs);
+}
+
+bool Routes::add_inside(const Host& host, uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) const {
+  const auto& path = host.shape->path(from, to);
+  if (!path) return false;
+  for (size_t i = 0; i < path->edges.size(); ++i) {
+    const uint32_t direction = Loads::arc(host.shape->graph, path->edges[i], path->nodes[i]) & 1;
+    arcs.push_back(2 * host.edges[path->edges[i]] + direction);
+  }
+  return true;
+}
+
+bool Routes::add_network(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) {
+  const uint32_t first = switch_of(from);
+  const uint32_t last = switch_of(to);
+  if (first == kNoNode || last == kNoNode) return false;
+  add_arc(from, first, arcs);
+  if (first != last) {
+    const auto& middle = between_switches(first, last);
+    if (middle.empty()) return false;
+    arcs.insert(arcs.end(), middle.begin(), middle.end());
+  }
+  add_arc(last, to, arcs);
+  return true;
+}
+
+const std::vector<uint32_t>& Routes::between_switches(uint32_t first, uint32_t last) {
+  const auto [known, is_new] = between_switches_.try_emplace({first, last});
+  if (!is_new) return known->second;
+  auto& paths = fabric_paths_[first];
+  if (!paths) paths = std::make_unique<WidestPaths>(*fabric_, position_of(fabric_nodes_, first));
+  const auto path = paths->to(position_of(fabric_nodes_, last));
+  for (size_t i = 0; path && i < path->edges.size(); ++i) {
+    known->second.push_back(2 * fabric_edges_[path->edges[i]] +
+                            (Loads::arc(*fabric_, path->edges[i], path->nodes[i]) & 1));
+  }
+  return known->second;
+}
+
+void Routes::add_arc(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) const {
+  for (const Link& link : graph_->links_of(from)) {
+    if (link.other == to) return arcs.push_back(Loads::arc(*graph_, link.edge, from));
+  }
+}
+
+}  // namespace tutti::topology

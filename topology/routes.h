@@ -1,0 +1,89 @@
+// Routes: the ranks of a job on its graph, and the way of bytes from one rank to another.
+//
+// A rank is a GPU, or a core if the graph has no GPU. Ranks are numbered host by host; hosts stand in the
+// order of their network switches, so that neighbours are near. Inside a host bytes take the widest path.
+// Between hosts they leave over the card of the sender and arrive over the card of the receiver. Hosts of
+// equal shape share what is found inside them, so the work grows with the shapes and not with the hosts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "topology/graph.h"
+#include "topology/paths.h"
+
+namespace tutti::topology {
+
+/// What is found once for all hosts of one shape. Numbers are positions in the host's own graph.
+struct HostShape {
+  Graph graph;
+  std::vector<uint32_t> ranks;
+  std::vector<uint32_t> nic_of;  ///< of each rank: the nearest card, in turn among equally near ones; kNoNode
+  std::vector<uint32_t> nics;
+
+  /// Finds each path once.
+  const std::optional<Path>& path(uint32_t a, uint32_t b);
+
+ private:
+  std::map<std::pair<uint32_t, uint32_t>, std::optional<Path>> paths_;
+};
+
+/// One direction of an edge is an *arc*: 2 * edge from a to b, and one more for the way back.
+class Routes {
+ public:
+  struct Host {
+    std::vector<uint32_t> nodes;  ///< of the whole graph, by position in the host's graph
+    std::vector<uint32_t> edges;
+    uint32_t first_rank = 0;
+    HostShape* shape = nullptr;
+
+    uint32_t rank_count() const { return static_cast<uint32_t>(shape->ranks.size()); }
+  };
+
+  /// The graph is borrowed. Errors: kInvalidArgument if there are less than two ranks.
+  static Result<Routes> of(const Graph& graph);
+
+  const Graph& graph() const { return *graph_; }
+  /// The hosts that have ranks.
+  const std::vector<Host>& hosts() const { return hosts_; }
+  size_t shape_count() const { return shapes_.size(); }
+  /// Of each rank: its node, its card (kNoNode: none), its host.
+  const std::vector<uint32_t>& ranks() const { return ranks_; }
+  const std::vector<uint32_t>& nic_of() const { return nic_of_; }
+  const std::vector<uint32_t>& host_of() const { return host_of_; }
+  /// The first network switch that a card is joined to; kNoNode if there is none.
+  uint32_t switch_of(uint32_t nic) const;
+
+  /// Adds the arcs from one rank to another to `arcs`. False if nothing joins them.
+  bool add_route(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs);
+  /// The same for two nodes of one host, by their positions in the host.
+  bool add_inside(const Host& host, uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) const;
+  /// The arcs between two switches of the network; none if nothing joins them.
+  const std::vector<uint32_t>& between_switches(uint32_t first, uint32_t last);
+
+ private:
+  explicit Routes(const Graph& graph) : graph_(&graph) {}
+  void split_hosts(bool has_gpus);
+  HostShape* shape_of(const Host& host, bool has_gpus);
+  void order_hosts();
+  bool add_network(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs);
+  void add_arc(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) const;
+
+  const Graph* graph_;
+  std::vector<Host> hosts_;
+  std::vector<uint32_t> ranks_;
+  std::vector<uint32_t> nic_of_;
+  std::vector<uint32_t> host_of_;
+  std::vector<uint32_t> fabric_nodes_;
+  std::vector<uint32_t> fabric_edges_;
+  std::unique_ptr<Graph> fabric_;  ///< at a fixed place, because paths_ borrow it
+  std::map<std::pair<uint64_t, size_t>, std::unique_ptr<HostShape>> shapes_;
+  std::map<uint32_t, std::unique_ptr<WidestPaths>> fabric_paths_;
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> between_switches_;
+};
+
+}  // namespace tutti::topology

@@ -1,0 +1,158 @@
+// Walk: plans and graph as the numbers that a simulation runs on: what each step moves, which message meets
+// which receive, and the way of each message over the graph's links.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "core/result.h"
+#include "plan/fold.h"
+#include "topology/routes.h"
+
+namespace tutti::topology {
+
+/// Something that serves one slice after the other: an arc of the graph, or the memory of a rank.
+struct Server {
+  uint32_t arc = UINT32_MAX;  ///< UINT32_MAX: a memory
+  uint32_t rank = 0;          ///< of a memory
+  double us_per_byte = 0;
+  double latency_us = 0;
+};
+
+/// A server on a way. `factor`: how many slices of all hosts meet there at once.
+struct Hop {
+  uint32_t server = 0;
+  float factor = 1;
+};
+
+struct WalkStep {
+  uint64_t bytes = 0;
+  uint32_t first_end =
+      0;  ///< of the links in Walk::links_of_steps: first those it reads, then those it writes
+  uint16_t reads = 0;
+  uint16_t writes = 0;
+  uint16_t chunks = 0;
+  uint8_t memory_reads = 0;   ///< of the bytes: from the rank's memory
+  uint8_t memory_writes = 0;  ///< to it, slots included
+};
+
+struct WalkLane {
+  uint32_t rank = 0;
+  uint32_t first_step = 0;
+  uint32_t step_count = 0;
+};
+
+/// Where the messages of one (sender, receiver, channel) go.
+struct WalkLink {
+  uint32_t writer = UINT32_MAX;  ///< lane
+  uint32_t reader = UINT32_MAX;
+  uint32_t first_hop = 0;
+  uint16_t hop_count = 0;
+  uint16_t own_hops = 0;  ///< hops up to the network; all of them inside a host
+  bool is_network = false;
+  double latency_us = 0;  ///< of all hops
+};
+
+struct WalkOptions {
+  uint32_t rank_count = 0;
+  uint32_t ranks = 0;  ///< whose plans are added, from 0 on: all, or with a shift those of the first host
+  std::optional<HostShift> shift;  ///< hosts are alike
+  uint64_t block_bytes = 0;        ///< as in Request
+  double memory_bytes_per_us = 0;  ///< of a GPU, all its stripes together; 0: ranks on cores
+  bool by_reference = false;       ///< no copy into a slot where the plan allows a reference
+};
+
+class Walk {
+ public:
+  /// `routes` is borrowed.
+  Walk(Routes& routes, const WalkOptions& options);
+
+  /// The next rank's plan. Errors: kInvalidArgument: nothing joins two ranks.
+  Status add(const Plan& plan);
+  /// All plans are there. Errors: kInvalidArgument: a send without a receive, or the reverse.
+  Status finish() const;
+
+  uint32_t rank_count() const { return options_.ranks; }
+  /// Ranks that share a core have one number.
+  uint32_t core_of(uint32_t rank) const { return position_of(rank); }
+  std::span<const WalkLane> lanes() const { return lanes_; }
+  std::span<const WalkStep> steps() const { return steps_; }
+  std::span<const uint32_t> reads_of(const WalkStep& step) const {
+    return std::span(ends_).subspan(step.first_end, step.reads);
+  }
+  std::span<const uint32_t> writes_of(const WalkStep& step) const {
+    return std::span(ends_).subspan(step.first_end + step.reads, step.writes);
+  }
+  std::span<const WalkLink> links() const { return links_; }
+  std::span<const Hop> hops_of(const WalkLink& link) const {
+    return std::span(hops_).subspan(link.first_hop, link.hop_count);
+  }
+  std::span<const Server> servers() const { return servers_; }
+  /// The way from the memory of a rank to the rank, and back; one server for a GPU.
+  std::span<const Hop> memory_to(uint32_t rank) const { return memory_[rank].to; }
+  std::span<const Hop> memory_from(uint32_t rank) const { return memory_[rank].from; }
+
+  uint64_t largest_chunk_bytes() const { return largest_chunk_bytes_; }
+  uint32_t slots_needed() const { return slots_needed_; }
+  uint64_t network_bytes() const { return network_bytes_; }
+  /// The server's name: "nvlink gpu0 - nvswitch", and that of all servers of its kind.
+  std::string name_of(uint32_t server) const;
+  std::string kind_of(uint32_t server) const;
+
+ private:
+  struct Memory {
+    std::vector<Hop> to;
+    std::vector<Hop> from;
+  };
+
+  bool on_gpu() const { return options_.memory_bytes_per_us > 0; }
+  uint32_t position_of(uint32_t rank) const { return rank % static_cast<uint32_t>(routes_.ranks().size()); }
+  uint32_t host_of(uint32_t rank) const { return routes_.host_of()[position_of(rank)]; }
+  Status add_step(const Plan& plan, const Step& step);
+  Status add_ends(const Plan& plan, const Step& step, WalkStep& walked);
+  uint64_t step_bytes(const Plan& plan, const Step& step) const;
+  Result<uint32_t> link(uint32_t from, uint32_t to, uint8_t channel);
+  Status find_way(uint32_t from, uint32_t to, WalkLink& link);
+  void add_folded(uint32_t to, const std::vector<uint32_t>& arcs, WalkLink& link);
+  void add_middle(uint32_t out, uint32_t in, uint32_t host, WalkLink& link);
+  void add_hop(uint32_t arc, double factor, WalkLink& link);
+  uint32_t server_of(uint32_t arc);
+  /// The server that stands for all arcs of the network like this one.
+  uint32_t server_like(uint32_t arc);
+  void find_switches();
+  void add_memory(uint32_t rank);
+
+  Routes& routes_;
+  WalkOptions options_;
+  uint32_t added_ = 0;
+  std::vector<WalkLane> lanes_;
+  std::vector<WalkStep> steps_;
+  std::vector<uint32_t> ends_;
+  std::vector<WalkLink> links_;
+  std::vector<Hop> hops_;
+  std::vector<Server> servers_;
+  std::vector<Memory> memory_;
+  std::vector<uint32_t> server_of_arc_;
+  std::unordered_map<uint64_t, uint32_t> link_of_key_;
+  uint64_t largest_chunk_bytes_ = 0;
+  uint32_t slots_needed_ = 1;
+  uint64_t network_bytes_ = 0;
+
+  // Folded: the network as all hosts use it at once.
+  std::vector<std::vector<uint32_t>>
+      switch_of_card_;  ///< by card of the host, then by host: index in switches_
+  std::vector<uint32_t> switches_;
+  std::vector<uint64_t> cards_of_;                     ///< by switch node: a bit for each card that it joins
+  std::vector<const std::vector<uint32_t>*> between_;  ///< by pair of switches
+  std::vector<uint32_t> load_;                         ///< of arcs
+  std::vector<uint32_t> loaded_;                       ///< arcs with a load
+  std::map<std::tuple<uint64_t, uint64_t, uint64_t>, uint32_t> server_of_kind_;
+};
+
+}  // namespace tutti::topology
