@@ -6,11 +6,11 @@
 namespace tutti::trainer {
 
 Linear::Linear(Parameters& parameters, const std::string& name, size_t inputs, size_t outputs,
-               Product product, float gain)
+               Product product, float gain, const Cut& cut)
     : product_(std::move(product)),
-      weight_(
-          parameters.add(name + ".weight", inputs, outputs, gain / std::sqrt(static_cast<float>(inputs)))),
-      bias_(parameters.add(name + ".bias", 1, outputs, 0)) {}
+      weight_(parameters.add(name + ".weight", inputs, outputs, gain / std::sqrt(static_cast<float>(inputs)),
+                             0, cut)),
+      bias_(parameters.add(name + ".bias", 1, outputs, 0, 0, cut)) {}
 
 const Matrix& Linear::forward(const Matrix& input, bool) {
   assert(input.columns() == weight_.rows);

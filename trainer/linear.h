@@ -7,9 +7,10 @@ namespace tutti::trainer {
 
 class Linear : public Layer {
  public:
-  /// Maps [rows, inputs] to [rows, outputs]. `gain` scales the first weights.
+  /// Maps [rows, inputs] to [rows, outputs]. `gain` scales the first weights. `cut`: of the columns; then the
+  /// output has only this rank's columns.
   Linear(Parameters& parameters, const std::string& name, size_t inputs, size_t outputs, Product product,
-         float gain = 1);
+         float gain = 1, const Cut& cut = {});
   const Matrix& forward(const Matrix& input, bool training) override;
   const Matrix& backward(const Matrix& gradient, const GradientReady& ready) override;
 

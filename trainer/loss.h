@@ -15,6 +15,13 @@ struct Loss {
   double sum = 0;      ///< in nats, over all targets that count
   size_t count = 0;    ///< number of these targets
   size_t correct = 0;  ///< number of targets with the largest output
+
+  Loss& operator+=(const Loss& more) {
+    sum += more.sum;
+    count += more.count;
+    correct += more.correct;
+    return *this;
+  }
 };
 
 /// The loss of `output`, [targets, classes]. If `gradient` is not null, it gets the gradient times `scale`.

@@ -7,6 +7,8 @@
 
 #include "perf/exit_status.h"
 #include "perf/launch.h"
+#include "trainer/mode.h"
+#include "trainer/modes/elastic.h"
 #include "trainer/training.h"
 
 namespace {
@@ -32,6 +34,10 @@ int run_rank(const Job& job, int rank) {
     // Outlives the abort, which ends reductions in progress before their memory is freed.
     std::optional<Training> training;
     try {
+      if (job.options.parallel.mode != "data") {
+        run_mode(job.options, team);
+        return tutti::perf::kExitOk;
+      }
       training.emplace(job.options, team);
       training->run();
       return tutti::perf::kExitOk;
@@ -75,6 +81,7 @@ int main(int argc, char** argv) {
     return parsed.exit_code;
   }
   const Options& options = parsed.options;
+  if (options.parallel.mode == "elastic") return run_elastic(options);
   const tutti::Environment environment = tutti::process_environment();
   const tutti::perf::LaunchOptions launch{.processes = options.threads ? 0 : options.ranks,
                                           .flag = "--ranks"};

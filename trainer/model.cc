@@ -6,23 +6,17 @@
 #include "trainer/convolution.h"
 #include "trainer/embedding.h"
 #include "trainer/error.h"
+#include "trainer/experts.h"
 #include "trainer/linear.h"
+#include "trainer/tensor_parallel.h"
 
 namespace tutti::trainer {
-namespace {
-
-template <class... Some>
-Layers layers_of(Some... layers) {
-  Layers list;
-  (list.push_back(std::move(layers)), ...);
-  return list;
-}
-
-}  // namespace
 
 Model::Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum_over_ranks, Product product,
-             const BackendPointer& backend)
-    : options_(options), product_(std::move(product)) {
+             const BackendPointer& backend, const Placement& placement)
+    : options_(options), product_(std::move(product)), placement_(placement) {
+  if (placement.tensor != nullptr && options.name != "transformer")
+    throw Error("only a transformer can be cut by tensors or experts: --model transformer");
   if (options.name == "transformer")
     make_transformer();
   else if (options.name == "mlp")
@@ -31,39 +25,92 @@ Model::Model(const ModelOptions& options, uint64_t seed, const SumOverRanks& sum
     make_cnn(sum_over_ranks);
   else
     throw Error("unknown model '" + options.name + "': transformer, mlp or cnn");
-  parameters_.allocate(seed, backend);
+  keep_stage();
+  if (placement.allocates) parameters_.allocate(seed, backend);
 }
 
 void Model::add(const std::string& name, std::unique_ptr<Layer> layer) {
-  layers_.push_back({name, std::move(layer)});
+  const size_t first = layers_.empty() ? 0 : layers_.back().end_parameter;
+  layers_.push_back({name, std::move(layer), first, parameters_.list().size()});
+}
+
+void Model::keep_stage() {
+  const size_t count = layers_.size();
+  if (placement_.stage_count > count)
+    throw Error("a model of " + std::to_string(count) + " layers has no " +
+                std::to_string(placement_.stage_count) + " stages: change --depth");
+  const auto at = [&](size_t stage) {
+    return static_cast<ptrdiff_t>(count * stage / placement_.stage_count);
+  };
+  layers_.erase(layers_.begin() + at(placement_.stage + 1), layers_.end());
+  layers_.erase(layers_.begin(), layers_.begin() + at(placement_.stage));
+  parameters_.keep(layers_.front().first_parameter, layers_.back().end_parameter);
+}
+
+void Model::add_block(const std::string& name) {
+  // So that the sum of all blocks' outputs starts as large as one block's output.
+  const float gain = 1 / std::sqrt(2 * static_cast<float>(options_.depth));
+  const size_t width = options_.width;
+  Axis* tensor = placement_.tensor;
+  const bool by_rows = placement_.sequence;
+  const Cut::Held held = by_rows ? Cut::Held::kPartialSum : Cut::Held::kCopy;
+  const size_t parts = tensor == nullptr ? 1 : static_cast<size_t>(tensor->count());
+  const Cut columns{.part = tensor == nullptr ? 0 : static_cast<size_t>(tensor->rank()), .count = parts};
+  Cut three = columns;
+  three.groups = 3;
+  Parameters& p = parameters_;
+  // One statement each: the order of evaluation of arguments is not fixed, but the order of parameters must
+  // be.
+  Layers layers;
+  const auto enter = [&] {
+    if (tensor != nullptr) layers.push_back(std::make_unique<EnterCut>(*tensor, by_rows));
+  };
+  const auto leave = [&](const std::string& out, size_t inputs) {
+    if (tensor != nullptr)
+      layers.push_back(std::make_unique<RowLinear>(p, out, inputs, width, product_, gain, *tensor, by_rows));
+    else
+      layers.push_back(std::make_unique<Linear>(p, out, inputs, width, product_, gain));
+  };
+  layers.push_back(std::make_unique<LayerNorm>(p, name + ".attention.norm", width, held));
+  enter();
+  layers.push_back(
+      std::make_unique<Linear>(p, name + ".attention.in", width, 3 * width, product_, 1.0F, three));
+  layers.push_back(std::make_unique<Attention>(options_.context, options_.heads / parts, product_));
+  leave(name + ".attention.out", width);
+  add(name + ".attention", std::make_unique<Residual>(std::move(layers)));
+  layers.clear();
+  layers.push_back(std::make_unique<LayerNorm>(p, name + ".mlp.norm", width, held));
+  if (options_.experts > 0) {
+    layers.push_back(std::make_unique<Experts>(p, name + ".mlp", width, options_.experts, product_, gain,
+                                               placement_.expert));
+  } else {
+    enter();
+    layers.push_back(
+        std::make_unique<Linear>(p, name + ".mlp.in", width, 4 * width, product_, 1.0F, columns));
+    layers.push_back(std::make_unique<Relu>());
+    leave(name + ".mlp.out", 4 * width);
+  }
+  add(name + ".mlp", std::make_unique<Residual>(std::move(layers)));
 }
 
 void Model::make_transformer() {
   const size_t width = options_.width;
+  const size_t parts = placement_.tensor == nullptr ? 1 : static_cast<size_t>(placement_.tensor->count());
   if (options_.heads == 0 || width % options_.heads != 0)
     throw Error("a width of " + std::to_string(width) + " does not divide into " +
                 std::to_string(options_.heads) + " heads");
+  if (options_.heads % parts != 0)
+    throw Error(std::to_string(options_.heads) + " heads do not divide among " + std::to_string(parts) +
+                " ranks of the tensor axis: change --heads");
   Parameters& p = parameters_;
   add("embedding", std::make_unique<Embedding>(p, options_.classes, options_.context, width));
-  // So that the sum of all blocks' outputs starts as large as one block's output.
-  const float gain = 1 / std::sqrt(2 * static_cast<float>(options_.depth));
-  for (size_t block = 0; block < options_.depth; ++block) {
-    const std::string name = "block" + std::to_string(block);
-    // One statement each: the order of evaluation of arguments is not fixed, but the order of parameters must
-    // be.
-    auto norm = std::make_unique<LayerNorm>(p, name + ".attention.norm", width);
-    auto in = std::make_unique<Linear>(p, name + ".attention.in", width, 3 * width, product_);
-    auto attention = std::make_unique<Attention>(options_.context, options_.heads, product_);
-    auto out = std::make_unique<Linear>(p, name + ".attention.out", width, width, product_, gain);
-    add(name + ".attention", std::make_unique<Residual>(layers_of(std::move(norm), std::move(in),
-                                                                  std::move(attention), std::move(out))));
-    norm = std::make_unique<LayerNorm>(p, name + ".mlp.norm", width);
-    in = std::make_unique<Linear>(p, name + ".mlp.in", width, 4 * width, product_);
-    out = std::make_unique<Linear>(p, name + ".mlp.out", 4 * width, width, product_, gain);
-    add(name + ".mlp", std::make_unique<Residual>(layers_of(std::move(norm), std::move(in),
-                                                            std::make_unique<Relu>(), std::move(out))));
-  }
-  add("norm", std::make_unique<LayerNorm>(p, "norm", width));
+  if (placement_.sequence)
+    add("own rows", std::make_unique<RowBorder>(*placement_.tensor, RowBorder::Way::kTake));
+  for (size_t block = 0; block < options_.depth; ++block) add_block("block" + std::to_string(block));
+  const Cut::Held held = placement_.sequence ? Cut::Held::kPartialSum : Cut::Held::kCopy;
+  add("norm", std::make_unique<LayerNorm>(p, "norm", width, held));
+  if (placement_.sequence)
+    add("all rows", std::make_unique<RowBorder>(*placement_.tensor, RowBorder::Way::kJoin));
   add("head", std::make_unique<Linear>(p, "head", width, options_.classes, product_));
 }
 
@@ -111,12 +158,13 @@ const Matrix& Model::forward(const Matrix& input, bool training, Timeline* timel
   return *current;
 }
 
-void Model::backward(const Matrix& gradient, const GradientReady& ready, Timeline* timeline) {
+const Matrix& Model::backward(const Matrix& gradient, const GradientReady& ready, Timeline* timeline) {
   const Matrix* current = &gradient;
   for (auto named = layers_.rbegin(); named != layers_.rend(); ++named) {
     const Span span(timeline, named->name, "backward");
     current = &named->layer->backward(*current, ready);
   }
+  return *current;
 }
 
 std::string Model::description() const {

@@ -24,9 +24,9 @@ void report(const GradientReady& ready, const Parameter& shift, const Parameter&
 
 }  // namespace
 
-LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, size_t width)
-    : scale_(parameters.add(name + ".scale", 1, width, 0, 1)),
-      shift_(parameters.add(name + ".shift", 1, width, 0)) {}
+LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, size_t width, Cut::Held held)
+    : scale_(parameters.add(name + ".scale", 1, width, 0, 1, {.held = held})),
+      shift_(parameters.add(name + ".shift", 1, width, 0, 0, {.held = held})) {}
 
 const Matrix& LayerNorm::forward(const Matrix& input, bool) {
   const size_t width = input.columns();

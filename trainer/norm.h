@@ -13,7 +13,8 @@ namespace tutti::trainer {
 /// Source: Ba, Kiros & Hinton, "Layer normalization", 2016.
 class LayerNorm : public Layer {
  public:
-  LayerNorm(Parameters& parameters, const std::string& name, size_t width);
+  /// `held`: kPartialSum if ranks have different rows.
+  LayerNorm(Parameters& parameters, const std::string& name, size_t width, Cut::Held held = Cut::Held::kCopy);
   const Matrix& forward(const Matrix& input, bool training) override;
   const Matrix& backward(const Matrix& gradient, const GradientReady& ready) override;
 

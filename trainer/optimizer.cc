@@ -7,22 +7,19 @@
 namespace tutti::trainer {
 namespace {
 
-float decay_of(const Parameter& parameter, float weight_decay) {
-  return parameter.rows > 1 ? weight_decay : 0;
-}
-
 class Sgd : public Optimizer {
  public:
-  Sgd(const OptimizerOptions& options, Parameters& parameters) : Optimizer(parameters), options_(options) {
-    state_.assign(1, std::vector<float>(parameters.values().size()));
+  Sgd(const OptimizerOptions& options, std::vector<Piece> pieces, size_t state_count)
+      : Optimizer(std::move(pieces)), options_(options) {
+    state_.assign(1, std::vector<float>(state_count));
   }
   void step(size_t, float learning_rate) override {
-    for (const Parameter& parameter : parameters_.list()) {
-      const float decay = decay_of(parameter, options_.weight_decay);
-      float* velocity = state_[0].data() + parameter.offset;
-      for (size_t i = 0; i < parameter.count(); ++i) {
-        velocity[i] = options_.momentum * velocity[i] + parameter.gradient[i] + decay * parameter.value[i];
-        parameter.value[i] -= learning_rate * velocity[i];
+    for (const Piece& piece : pieces_) {
+      const float decay = piece.decays ? options_.weight_decay : 0;
+      float* velocity = state_[0].data() + piece.state_offset;
+      for (size_t i = 0; i < piece.count; ++i) {
+        velocity[i] = options_.momentum * velocity[i] + piece.gradient[i] + decay * piece.value[i];
+        piece.value[i] -= learning_rate * velocity[i];
       }
     }
   }
@@ -33,8 +30,9 @@ class Sgd : public Optimizer {
 
 class AdamW : public Optimizer {
  public:
-  AdamW(const OptimizerOptions& options, Parameters& parameters) : Optimizer(parameters), options_(options) {
-    state_.assign(2, std::vector<float>(parameters.values().size()));
+  AdamW(const OptimizerOptions& options, std::vector<Piece> pieces, size_t state_count)
+      : Optimizer(std::move(pieces)), options_(options) {
+    state_.assign(2, std::vector<float>(state_count));
   }
   void step(size_t step, float learning_rate) override {
     constexpr float kMean = 0.9F;
@@ -43,17 +41,16 @@ class AdamW : public Optimizer {
     // Both averages start at 0. This corrects early steps.
     const auto mean_correction = static_cast<float>(1 / (1 - std::pow(kMean, static_cast<double>(step))));
     const auto square_correction = static_cast<float>(1 / (1 - std::pow(kSquare, static_cast<double>(step))));
-    for (const Parameter& parameter : parameters_.list()) {
-      const float keep = 1 - learning_rate * decay_of(parameter, options_.weight_decay);
-      float* mean = state_[0].data() + parameter.offset;
-      float* square = state_[1].data() + parameter.offset;
-      for (size_t i = 0; i < parameter.count(); ++i) {
-        const float gradient = parameter.gradient[i];
+    for (const Piece& piece : pieces_) {
+      const float keep = 1 - learning_rate * (piece.decays ? options_.weight_decay : 0);
+      float* mean = state_[0].data() + piece.state_offset;
+      float* square = state_[1].data() + piece.state_offset;
+      for (size_t i = 0; i < piece.count; ++i) {
+        const float gradient = piece.gradient[i];
         mean[i] = kMean * mean[i] + (1 - kMean) * gradient;
         square[i] = kSquare * square[i] + (1 - kSquare) * gradient * gradient;
-        parameter.value[i] =
-            keep * parameter.value[i] - learning_rate * (mean[i] * mean_correction) /
-                                            (std::sqrt(square[i] * square_correction) + kEpsilon);
+        piece.value[i] = keep * piece.value[i] - learning_rate * (mean[i] * mean_correction) /
+                                                     (std::sqrt(square[i] * square_correction) + kEpsilon);
       }
     }
   }
@@ -64,10 +61,32 @@ class AdamW : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Parameters& parameters) {
-  if (options.name == "sgd") return std::make_unique<Sgd>(options, parameters);
-  if (options.name == "adamw") return std::make_unique<AdamW>(options, parameters);
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::vector<Piece> pieces,
+                                          size_t state_count) {
+  if (options.name == "sgd") return std::make_unique<Sgd>(options, std::move(pieces), state_count);
+  if (options.name == "adamw") return std::make_unique<AdamW>(options, std::move(pieces), state_count);
   throw Error("unknown optimizer '" + options.name + "': sgd or adamw");
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Parameters& parameters) {
+  std::vector<Piece> pieces;
+  for (const Parameter& parameter : parameters.list())
+    pieces.push_back({parameter.value, parameter.gradient, parameter.count(), parameter.whole_rows() > 1,
+                      parameter.offset});
+  return make_optimizer(options, std::move(pieces), parameters.values().size());
+}
+
+std::vector<Piece> pieces_between(std::span<Parameter* const> parameters, size_t begin, size_t end,
+                                  float* values, const float* gradients) {
+  std::vector<Piece> pieces;
+  for (const Parameter* parameter : parameters) {
+    const size_t first = std::max(begin, parameter->offset);
+    const size_t last = std::min(end, parameter->offset + parameter->count());
+    if (first >= last) continue;
+    const size_t at = first - begin;
+    pieces.push_back({values + at, gradients + at, last - first, parameter->whole_rows() > 1, at});
+  }
+  return pieces;
 }
 
 double clip_by_norm(Parameters& parameters, double limit) {

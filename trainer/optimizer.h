@@ -11,9 +11,18 @@
 
 namespace tutti::trainer {
 
+/// Neighbouring numbers that an optimizer changes.
+struct Piece {
+  float* value = nullptr;
+  const float* gradient = nullptr;
+  size_t count = 0;
+  bool decays = false;      ///< part of a matrix
+  size_t state_offset = 0;  ///< of its first number in the optimizer's state
+};
+
 class Optimizer {
  public:
-  explicit Optimizer(Parameters& parameters) : parameters_(parameters) {}
+  explicit Optimizer(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {}
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -23,7 +32,7 @@ class Optimizer {
   std::vector<std::vector<float>>& state() { return state_; }
 
  protected:
-  Parameters& parameters_;
+  std::vector<Piece> pieces_;
   std::vector<std::vector<float>> state_;
 };
 
@@ -37,6 +46,14 @@ struct OptimizerOptions {
 /// sgd: momentum after Sutskever et al., 2013. adamw: Loshchilov & Hutter, "Decoupled weight decay
 /// regularization", 2019.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Parameters& parameters);
+/// For a part of the parameters. `state_count`: numbers of each of the optimizer's states.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::vector<Piece> pieces,
+                                          size_t state_count);
+
+/// The pieces of `parameters` in [begin, end) of their buffer, for values and gradients that begin there in
+/// memory of their own.
+std::vector<Piece> pieces_between(std::span<Parameter* const> parameters, size_t begin, size_t end,
+                                  float* values, const float* gradients);
 
 /// Scales the gradients down if their norm over all parameters exceeds `limit` (0: never). Returns the norm.
 double clip_by_norm(Parameters& parameters, double limit);

@@ -1,5 +1,6 @@
 #include "trainer/parameters.h"
 
+#include "trainer/error.h"
 #include "trainer/random.h"
 
 namespace tutti::trainer {
@@ -14,12 +15,36 @@ size_t aligned(size_t count) {
 
 }  // namespace
 
-Parameter& Parameters::add(const std::string& name, size_t rows, size_t columns, float deviation,
-                           float mean) {
-  Parameter parameter{.name = name, .rows = rows, .columns = columns, .deviation = deviation, .mean = mean};
+size_t Parameter::whole_position(size_t i) const {
+  const size_t row = i / columns;
+  const size_t column = i % columns;
+  if (cut.of_rows) return (cut.part * rows + row) * columns + column;
+  const size_t width = columns / cut.groups;
+  return row * columns * cut.count + (column / width * cut.count + cut.part) * width + column % width;
+}
+
+Parameter& Parameters::add(const std::string& name, size_t rows, size_t columns, float deviation, float mean,
+                           const Cut& cut) {
+  Parameter parameter{
+      .name = name, .rows = rows, .columns = columns, .deviation = deviation, .mean = mean, .cut = cut};
   parameter.index = list_.size();
+  parameter.whole_offset = whole_count_;
+  whole_count_ += aligned(rows * columns);
+  if ((cut.of_rows ? rows : columns / cut.groups) % cut.count != 0)
+    throw Error(name + " of " + std::to_string(rows) + " x " + std::to_string(columns) +
+                " does not divide into " + std::to_string(cut.count) + " parts");
+  (cut.of_rows ? parameter.rows : parameter.columns) /= cut.count;
+  if (cut.held == Cut::Held::kNothing) parameter.rows = parameter.columns = 0;
   if (!list_.empty()) parameter.offset = list_.back().offset + aligned(list_.back().count());
   return list_.emplace_back(std::move(parameter));
+}
+
+void Parameters::keep(size_t begin, size_t end) {
+  while (!list_.empty() && list_.back().index >= end) list_.pop_back();
+  while (!list_.empty() && list_.front().index < begin) list_.pop_front();
+  if (list_.empty()) return;
+  const size_t first = list_.front().offset;
+  for (Parameter& parameter : list_) parameter.offset -= first;
 }
 
 Buffer& Parameters::add_buffer(const std::string& name, size_t count, float value) {
@@ -33,10 +58,35 @@ void Parameters::allocate(uint64_t seed, const BackendPointer& backend) {
   for (Parameter& parameter : list_) {
     parameter.value = values_.data() + parameter.offset;
     parameter.gradient = gradients_.data() + parameter.offset;
-    Random random(seed, parameter.index);
-    for (size_t i = 0; i < parameter.count(); ++i)
-      parameter.value[i] = parameter.mean + parameter.deviation * static_cast<float>(random.normal());
+    draw(parameter, seed, parameter.value);
   }
+}
+
+void Parameters::share(Parameters& owner) {
+  for (size_t i = 0; i < list_.size(); ++i) {
+    list_[i].value = owner.list_[i].value;
+    list_[i].gradient = owner.list_[i].gradient;
+  }
+}
+
+void Parameters::stash(Parameters& owner) {
+  share(owner);
+  values_ = owner.values_;
+  for (Parameter& parameter : list_) parameter.value = values_.data() + parameter.offset;
+}
+
+void Parameters::draw(const Parameter& parameter, uint64_t seed, float* values) {
+  Random random(seed, parameter.index);
+  std::vector<float> whole(parameter.whole_count());
+  for (float& value : whole)
+    value = parameter.mean + parameter.deviation * static_cast<float>(random.normal());
+  for (size_t i = 0; i < parameter.count(); ++i) values[i] = whole[parameter.whole_position(i)];
+}
+
+void Parameters::copy_to(std::span<float> whole) const {
+  for (const Parameter& parameter : list_)
+    for (size_t i = 0; i < parameter.count(); ++i)
+      whole[parameter.whole_offset + parameter.whole_position(i)] = parameter.value[i];
 }
 
 size_t Parameters::trained_count() const {

@@ -3,28 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <numbers>
 
 #include "trainer/file.h"
-#include "trainer/images.h"
 #include "trainer/random.h"
 
 namespace tutti::trainer {
 namespace {
 
 constexpr size_t kTimelineSteps = 3;
-constexpr size_t kEvaluationBatch = 64;
-constexpr size_t kWarmUpSteps = 50;  // steps in which the learning rate grows
 
 }  // namespace
-
-double learning_rate(const Options& options, size_t step) {
-  const auto done = static_cast<double>(step);
-  const auto steps = static_cast<double>(options.steps);
-  const double warm_up = std::min(1.0, (done + 1) / std::min<double>(kWarmUpSteps, steps / 10 + 1));
-  const double fall = 0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * std::min(1.0, done / steps)));
-  return options.learning_rate * warm_up * fall;
-}
 
 Training::Training(const Options& options, Team& team)
     : options_(options), team_(team), reporter_(team.rank() == 0, options.model.name == "transformer") {
@@ -32,8 +20,12 @@ Training::Training(const Options& options, Team& team)
     if (team.rank() == 0)
       for (const auto& path : {options.checkpoint, options.timeline})
         if (!path.empty()) try_to_write(path);
-    read_data();
-    sampler_ = std::make_unique<Sampler>(Sampler::Options{.sample_count = data_.train->sample_count(),
+    task_.emplace(options);
+    if (task_->vocabulary && team.rank() == 0)
+      trigram_loss_ = trigram_loss(task_->vocabulary->encode(task_->text->train),
+                                   task_->vocabulary->encode(task_->text->held_out),
+                                   task_->vocabulary->count(), options.model.context / 2 + 1);
+    sampler_ = std::make_unique<Sampler>(Sampler::Options{.sample_count = task_->data.train->sample_count(),
                                                           .batch_count = options.batch,
                                                           .parts = options.accumulate,
                                                           .rank = team.rank(),
@@ -44,11 +36,8 @@ Training::Training(const Options& options, Team& team)
   });
   reductions_ = choose_backend();
   together(team, [&] {
-    ModelOptions model = options.model;
-    model.classes = data_.classes;
-    if (data_.side > 0) model.side = data_.side;
     model_ = std::make_unique<Model>(
-        model, options.seed, [&team](std::span<double> sums) { team.sum(sums); }, device_.product,
+        task_->model, options.seed, [&team](std::span<double> sums) { team.sum(sums); }, device_.product,
         team.backend());
     optimizer_ = make_optimizer(options.optimizer, model_->parameters());
     parallel_ =
@@ -67,25 +56,11 @@ std::string Training::choose_backend() {
   return "on a CUDA stream of " + device_.gpu->name();
 }
 
-void Training::read_data() {
-  if (options_.model.name != "transformer") {
-    data_ = options_.data.empty() ? draw_digits(options_.digits, options_.digits / 8, options_.seed)
-                                  : read_idx_folder(options_.data.front());
-    return;
-  }
-  const Text text = read_text(options_.data);
-  vocabulary_.emplace(text.train + text.held_out);
-  data_ = make_text_data(text, *vocabulary_, options_.model.context);
-  prompt_ = text.held_out.substr(0, options_.model.context);
-  if (team_.rank() == 0)
-    trigram_loss_ = trigram_loss(vocabulary_->encode(text.train), vocabulary_->encode(text.held_out),
-                                 vocabulary_->count(), options_.model.context / 2 + 1);
-}
-
 TrainingState Training::state() {
-  TrainingState state{.model = model_->description() + (vocabulary_ ? vocabulary_->description() : ""),
-                      .optimizer = options_.optimizer.name,
-                      .compression = options_.compression.name};
+  TrainingState state{
+      .model = model_->description() + (task_->vocabulary ? task_->vocabulary->description() : ""),
+      .optimizer = options_.optimizer.name,
+      .compression = options_.compression.name};
   state.shared.push_back(model_->parameters().values());
   for (Buffer& buffer : model_->parameters().buffers()) state.shared.emplace_back(buffer.values);
   for (std::vector<float>& values : optimizer_->state()) state.shared.emplace_back(values);
@@ -101,19 +76,17 @@ Loss Training::step(Timeline* timeline) {
   Parameters& parameters = model_->parameters();
   std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
   // Every sample has equal weight, whichever rank has it: the sum over ranks is the mean over the batch.
-  const size_t targets = sampler_->batch_count(steps_done_) * data_.train->targets_per_sample();
+  const size_t targets = sampler_->batch_count(steps_done_) * task_->data.train->targets_per_sample();
   Loss loss;
   for (size_t part = 0; part < options_.accumulate; ++part) {
     std::optional<DataParallel::NoSync> quiet;
     if (part + 1 < options_.accumulate) quiet.emplace(*parallel_);
-    data_.train->read(sampler_->part(steps_done_, part), &batch_);
+    task_->data.train->read(sampler_->part(steps_done_, part), &batch_);
     const Matrix& output = model_->forward(batch_.input, true, timeline);
     const Loss more =
         cross_entropy(output, batch_.targets, 1 / static_cast<float>(targets), &output_gradient_);
     model_->backward(output_gradient_, parallel_->on_ready(), timeline);
-    loss.sum += more.sum;
-    loss.count += more.count;
-    loss.correct += more.correct;
+    loss += more;
   }
   {
     const Span span(timeline, "wait for gradients", "wait");
@@ -135,22 +108,8 @@ Loss Training::sum_over_ranks(const Loss& loss) {
 Loss Training::evaluate() {
   // With --local-norm, running statistics differ between ranks. Rank 0's are used.
   if (options_.model.local_norm) parallel_->broadcast_buffers();
-  const size_t count = data_.held_out->sample_count();
-  const auto rank = static_cast<size_t>(team_.rank());
-  const auto ranks = static_cast<size_t>(team_.count());
-  Loss loss;
-  std::vector<uint32_t> samples;
-  const size_t end = count * (rank + 1) / ranks;
-  for (size_t first = count * rank / ranks; first < end; first += samples.size()) {
-    samples.resize(std::min(kEvaluationBatch, end - first));
-    for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<uint32_t>(first + i);
-    data_.held_out->read(samples, &batch_);
-    const Loss more = cross_entropy(model_->forward(batch_.input, false), batch_.targets, 0, nullptr);
-    loss.sum += more.sum;
-    loss.count += more.count;
-    loss.correct += more.correct;
-  }
-  return sum_over_ranks(loss);
+  return sum_over_ranks(trainer::evaluate(*model_, *task_->data.held_out, static_cast<size_t>(team_.rank()),
+                                          static_cast<size_t>(team_.count())));
 }
 
 void Training::note_reductions(Timeline& timeline) const {
@@ -181,14 +140,14 @@ std::string Training::generate() {
   constexpr double kTemperature = 0.8;
   const size_t context = options_.model.context;
   Random random(options_.seed, 1000);
-  std::vector<int> tokens = vocabulary_->encode(prompt_);
+  std::vector<int> tokens = task_->vocabulary->encode(task_->text->held_out.substr(0, context));
   std::string text;
   Matrix input(1, context);
   while (text.size() < options_.sample) {
     std::transform(tokens.end() - static_cast<ptrdiff_t>(context), tokens.end(), input.data(),
                    [](int token) { return static_cast<float>(token); });
     const float* last = model_->forward(input, false).row(context - 1);
-    std::vector<double> powers(data_.classes);
+    std::vector<double> powers(task_->data.classes);
     double sum = 0;
     for (size_t i = 0; i < powers.size(); ++i)
       sum += powers[i] = std::exp(static_cast<double>(last[i]) / kTemperature);
@@ -196,7 +155,7 @@ std::string Training::generate() {
     size_t next = 0;
     while (next + 1 < powers.size() && (left -= powers[next]) >= 0) ++next;
     tokens.push_back(static_cast<int>(next));
-    text += vocabulary_->character_of(static_cast<int>(next));
+    text += task_->vocabulary->character_of(static_cast<int>(next));
   }
   return text;
 }
@@ -204,7 +163,7 @@ std::string Training::generate() {
 void Training::run() {
   reporter_.head(*parallel_, model_->description() + ", " +
                                  std::to_string(model_->parameters().trained_count()) + " parameters, " +
-                                 std::to_string(data_.train->sample_count()) + " samples, " +
+                                 std::to_string(task_->data.train->sample_count()) + " samples, " +
                                  std::to_string(team_.count()) + " ranks\nmatrix products: " + device_.about +
                                  "\nreductions: " + reductions_);
   const size_t first = steps_done_;
@@ -219,9 +178,7 @@ void Training::run() {
     const Loss loss = step(noted ? &timeline : nullptr);
     if (noted) note_reductions(timeline);
     reporter_.count(samples, parallel_->bucketer());
-    recent.sum += loss.sum;
-    recent.count += loss.count;
-    recent.correct += loss.correct;
+    recent += loss;
     const bool last = steps_done_ == options_.steps;
     const bool evaluates = last || steps_done_ % options_.evaluate_every == 0;
     const bool saves = options_.checkpoint_every > 0 && steps_done_ % options_.checkpoint_every == 0;
@@ -245,7 +202,9 @@ void Training::run() {
   reporter_.summary(*parallel_, steps_done_ - first, *held_out, trigram_loss_);
   if (team_.rank() != 0) return;
   std::printf("parameters %016llx\n", static_cast<unsigned long long>(model_->parameters().digest()));
-  if (vocabulary_ && options_.sample > 0) std::printf("\n%s\n", generate().c_str());
+  if (!options_.parallel.parameters.empty())
+    write_file(options_.parallel.parameters, std::as_bytes(model_->parameters().values()));
+  if (task_->vocabulary && options_.sample > 0) std::printf("\n%s\n", generate().c_str());
 }
 
 }  // namespace tutti::trainer

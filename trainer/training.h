@@ -10,12 +10,9 @@
 #include "trainer/loss.h"
 #include "trainer/options.h"
 #include "trainer/reporter.h"
-#include "trainer/text.h"
+#include "trainer/task.h"
 
 namespace tutti::trainer {
-
-/// Grows at first, then falls along half a cosine to a tenth. `step` counts from 0.
-double learning_rate(const Options& options, size_t step);
 
 class Training {
  public:
@@ -41,7 +38,6 @@ class Training {
 
  private:
   std::string choose_backend();
-  void read_data();
   TrainingState state();
   Loss sum_over_ranks(const Loss& loss);
   void write_timeline(const Timeline& timeline);
@@ -50,10 +46,8 @@ class Training {
 
   const Options& options_;
   Team& team_;
-  Data data_;
-  std::optional<Vocabulary> vocabulary_;
+  std::optional<Task> task_;
   std::optional<double> trigram_loss_;  ///< in nats a character
-  std::string prompt_;
   Device device_;
   std::string reductions_;  ///< where reductions run, for people
   std::unique_ptr<Model> model_;

@@ -24,6 +24,13 @@ TEST(OptionsTest, HelpListsModelsOptimizersAndData) {
     EXPECT_THAT(help.text, HasSubstr(word));
 }
 
+TEST(OptionsTest, VersionIsPrintedWithStatusZero) {
+  const ParsedOptions parsed = parse({"--version"});
+  EXPECT_FALSE(parsed.run);
+  EXPECT_EQ(parsed.exit_code, 0);
+  EXPECT_THAT(parsed.text, HasSubstr("trainer (tutti "));
+}
+
 TEST(OptionsTest, DefaultsFillWhatIsNotGiven) {
   const ParsedOptions parsed = parse({"--model", "mlp", "--optimizer", "sgd", "--steps", "10"});
   ASSERT_TRUE(parsed.run);

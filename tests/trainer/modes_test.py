@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""The trainer's modes against one process that trains on the same batches. Prints TAP.
+
+Usage: modes_test.py TRAINER [FACTOR], as program_test.py, whose helpers are used. One process adds the gradients of the
+micro-batches in their order, so modes that only move work to other ranks must reach its bits, and modes that add in another
+order its numbers. Every mode runs over shared memory and over two emulated hosts.
+"""
+
+import array
+import re
+import signal
+import sys
+
+sys.argv = sys.argv[:3]
+import program_test as program  # noqa: E402
+import tap  # noqa: E402
+from program_test import Folder, digest, finish, train  # noqa: E402
+
+SHAPE = ("--context", "8", "--width", "16", "--depth", "2", "--heads", "4", "--batch", "8", "--accumulate", "4", "--clip", "0",
+         "--sample", "0")
+STEPS = 4
+CLOSE = 2e-5  # sums of float32 in another order
+
+
+def common(folder, *flags):
+    """The flags of a small run. A flag of SHAPE may be given again."""
+    names = [str(flag) for flag in flags]
+    shape = [word for name, value in zip(SHAPE[::2], SHAPE[1::2]) if name not in names for word in (name, value)]
+    return ("--data", folder.text, *shape, *(() if "--steps" in names else ("--steps", STEPS)), *flags)
+
+
+def parameters_of(path):
+    numbers = array.array("f")
+    numbers.frombytes(path.read_bytes())
+    return numbers
+
+
+def alone(folder, *flags):
+    """One process: its output and its parameters."""
+    path = folder.path / "alone"
+    output = train("--ranks", 1, *common(folder, *flags, "--parameters", path))[0]
+    return output, parameters_of(path)
+
+
+def start_hosts(folder, ranks, *flags):
+    """Half of the ranks on each of two emulated hosts."""
+    environments = [{"TUTTI_HOSTID": f"host{2 * rank // ranks}"} for rank in range(ranks)]
+    return program.start_processes(folder, ranks, *flags, environments=environments)
+
+
+def in_mode(folder, ranks, *flags, hosts=False):
+    """A run in a mode: rank 0's output and the parameters."""
+    path = folder.path / "parallel"
+    flags = common(folder, *flags, "--parameters", path)
+    output = finish_all(start_hosts(folder, ranks, *flags)) if hosts else train("--ranks", ranks, *flags)[0]
+    return output, parameters_of(path)
+
+
+def finish_all(processes):
+    return [finish(process)[0] for process in processes][0]
+
+
+def distance(left, right):
+    assert len(left) == len(right)
+    return max(abs(a - b) for a, b in zip(left, right))
+
+
+def fact(output, name):
+    """The ranks' numbers in a line of facts."""
+    line = re.search(rf"^{re.escape(name)} +(.*)$", output, re.MULTILINE)
+    assert line, f"no '{name}'\n{output}"
+    return [float(word) for word in line.group(1).split()]
+
+
+def held_out(output):
+    return float(re.search(r"held-out loss ([0-9.]+) nats", output).group(1))
+
+
+def assert_same_bits(folder, ranks, *flags, optimizer="sgd"):
+    wanted = digest(alone(folder, "--optimizer", optimizer)[0])
+    for hosts in (False, True):
+        output = in_mode(folder, ranks, *flags, "--optimizer", optimizer, hosts=hosts)[0]
+        assert digest(output) == wanted, output
+    return output
+
+
+def assert_close(folder, ranks, *flags, single=()):
+    wanted = alone(folder, "--optimizer", "sgd", *single)[1]
+    for hosts in (False, True):
+        output, found = in_mode(folder, ranks, *flags, "--optimizer", "sgd", *single, hosts=hosts)
+        assert 0 < distance(found, wanted) < CLOSE, f"distance {distance(found, wanted)}\n{output}"
+    return output
+
+
+def check_layers():
+    """Model parallel by layers gives the bits of one process"""
+    with Folder() as folder:
+        assert_same_bits(folder, 3, "--mode", "layers")
+
+
+def check_pipelines():
+    """GPipe, 1F1B and interleaved pipelines give the bits of one process; GPipe keeps m micro-batches alive, 1F1B at most p"""
+    with Folder() as folder:
+        for flags, alive in ((("--schedule", "gpipe"), [4, 4]), (("--schedule", "1f1b"), [2, 1]),
+                             (("--schedule", "1f1b", "--chunks", 2), [5, 3])):
+            output = assert_same_bits(folder, 2, "--mode", "pipeline", *flags, optimizer="adamw")
+            assert fact(output, "micro-batches alive at most") == alive, output
+            assert "checked: no deadlock" in output, output
+
+
+def check_drawing():
+    """A pipeline draws its schedule and the measured passes"""
+    with Folder() as folder:
+        path = folder.path / "drawing.svg"
+        output = in_mode(folder, 2, "--mode", "pipeline", "--drawing", path, "--pace-ms", 1)[0]
+        assert 0 < fact(output, "idle % of the last step")[0] < 100, output
+        for drawing in (path, folder.path / "drawing.svg.plan.svg"):
+            assert drawing.read_text().count("<rect") == 1 + 2 * 2 * 4, drawing.read_text()
+
+
+def check_pipedream():
+    """PipeDream updates after every micro-batch, keeps at most p micro-batches alive, and learns"""
+    with Folder() as folder:
+        flags = ("--mode", "pipeline", "--schedule", "pipedream", "--report-every", 1, "--learning-rate", "0.02")
+        for hosts in (False, True):
+            output = in_mode(folder, 3, *flags, hosts=hosts)[0]
+            assert fact(output, "micro-batches alive at most") == [3, 2, 1], output
+            losses = [float(line.split()[1]) for line in output.splitlines() if re.match(r" +\d+ ", line)]
+            assert len(losses) == STEPS and losses[-1] < losses[0], output
+
+
+def check_tensor():
+    """Tensor parallel, also by rows between blocks, gives the result of one process; bytes are those of the formula"""
+    with Folder() as folder:
+        for flags in ((), ("--sequence",)):
+            output = assert_close(folder, 4, "--mode", "tensor", *flags)
+            sent, formula = fact(output, "sent bytes a step"), fact(output, "by the formula")
+            assert sent == formula or flags, output
+
+
+def check_grid():
+    """Data x pipeline x tensor on 8 ranks gives the result of one process"""
+    with Folder() as folder:
+        output = assert_close(folder, 8, "--mode", "grid")
+        assert "mesh: data 2 x pipeline 2 x tensor 2\n  data: {0 4} {1 5} {2 6} {3 7}\n" in output, output
+
+
+def assert_refused(text, ranks, folder, *flags):
+    """Every rank ends with this error."""
+    errors = train("--ranks", ranks, *common(folder, *flags), status=1)[1]
+    for rank in range(ranks):
+        assert re.search(rf"^trainer, rank {rank}: .*{re.escape(text)}", errors, re.MULTILINE), errors
+
+
+def check_zero():
+    """ZeRO 1, 2, 3 and offload give the result of one process; bytes are 2S, 2S, 3S, and what a rank holds shrinks"""
+    with Folder() as folder:
+        held = {}
+        for name, flags in (("1", ("--zero-stage", 1)), ("2", ("--zero-stage", 2)), ("3", ("--zero-stage", 3)),
+                            ("offload", ("--offload", folder.path))):
+            output = assert_close(folder, 4, "--mode", "zero", *flags, single=("--batch", 16))
+            # Stages 1 and 2 sum the gradients of accumulated parts once or each time.
+            output = in_mode(folder, 4, "--mode", "zero", *flags, "--accumulate", 1)[0]
+            assert fact(output, "sent bytes a step") == fact(output, "by the formula"), output
+            held[name] = [fact(output, f"bytes of {what} held")[0] for what in ("parameters", "gradients", "optimizer state")]
+        assert held["1"][1] > held["2"][1] == held["3"][1], held
+        assert held["2"][0] > held["3"][0] > held["offload"][0], held
+        assert held["offload"][2] == 0 < held["3"][2] <= held["1"][0] / 2, held
+        assert_refused("it needs --zero-stage 3", 2, folder, "--mode", "zero", "--zero-stage", 2, "--offload", folder.path)
+        assert_refused("--offload", 2, folder, "--mode", "zero", "--offload", folder.path / "absent")
+
+
+def check_local():
+    """Copies that meet every step are one process; with H steps between them bytes are divided by H, and DiLoCo learns"""
+    with Folder() as folder:
+        plain = ("--momentum", 0, "--weight-decay", 0)
+        bytes_of = {}
+        for period in (1, 2):
+            flags = ("--mode", "local", "--period", period)
+            output = assert_close(folder, 2, *flags, single=plain) if period == 1 else in_mode(folder, 2, *flags, hosts=True)[0]
+            bytes_of[period] = fact(output, "sent bytes a step")
+            assert bytes_of[period] == fact(output, "by the formula"), output
+        assert bytes_of[1][0] == 2 * bytes_of[2][0], bytes_of
+        output = in_mode(folder, 2, "--mode", "local", "--period", 2, "--outer-rate", "0.7", "--outer-momentum", "0.9")[0]
+        assert held_out(output) < 3.2 and fact(output, "meetings") == [2, 2], output
+
+
+def check_server():
+    """A synchronous parameter server is one process; no worker gets further ahead than the bound; without one all run free"""
+    with Folder() as folder:
+        for servers in (1, 2):
+            output = assert_close(folder, servers + 2, "--mode", "server", "--servers", servers)
+            assert set(fact(output, "steps ahead at most")) == {0}, output
+        slow = ("--mode", "server", "--slow", "2:30")
+        for hosts in (False, True):
+            output = in_mode(folder, 3, *slow, "--staleness", 1, hosts=hosts)[0]
+            assert fact(output, "steps ahead at most")[0] == 1, output
+            output = in_mode(folder, 3, *slow, "--staleness", -1, hosts=hosts)[0]
+            assert 1 < fact(output, "steps ahead at most")[0] <= STEPS, output
+            assert held_out(output) < 3.2, output
+        assert_refused("leaves no worker", 2, folder, "--mode", "server", "--servers", 2)
+
+
+def check_expert():
+    """Experts on their own ranks give the result of one process with all experts"""
+    with Folder() as folder:
+        output = assert_close(folder, 2, "--mode", "expert", single=("--experts", 4))
+        assert min(fact(output, "sent bytes a step, rows")) > 0, output
+        assert_refused("needs a transformer with experts", 2, folder, "--mode", "expert")
+        assert_refused("3 experts do not divide among 2 ranks", 2, folder, "--mode", "expert", "--experts", 3)
+
+
+def check_fusion():
+    """Reductions in cycles of time give the bits of reductions in buckets"""
+    with Folder() as folder:
+        wanted = digest(train("--ranks", 2, *common(folder, "--reproducible"))[0])
+        for cycle in (0, 2):
+            for hosts in (False, True):
+                output = in_mode(folder, 2, "--mode", "fusion", "--fusion-ms", cycle, "--reproducible", hosts=hosts)[0]
+                assert digest(output) == wanted and min(fact(output, "cycles a step")) >= 1, output
+
+
+def check_elastic():
+    """A rank is killed every three steps and another joins: every step trains on the whole batch, as in one process"""
+    with Folder() as folder:
+        flags = ("--steps", 12, "--accumulate", 1, "--optimizer", "sgd")
+        path = folder.path / "elastic"
+        wanted = folder.path / "wanted"
+        train("--ranks", 1, *common(folder, *flags, "--parameters", wanted))
+        output = train("--ranks", 3, *common(folder, *flags, "--mode", "elastic", "--kill", "1:3", "--parameters", path,
+                                              "--report-every", 1))[0]
+        assert re.search(r"^step \d+: .*rank 1\b.*\n  2 ranks go on after [0-9.]+ ms, lost steps 1$", output, re.MULTILINE), output
+        assert distance(parameters_of(path), parameters_of(wanted)) < CLOSE, output
+        errors = train(*common(folder, "--mode", "elastic"), status=2)[1]
+        assert "--ranks 2 or more" in errors, errors
+
+
+def check_mistakes():
+    """Wrong options are one sentence on every rank"""
+    with Folder() as folder:
+        def refused(text, ranks, *flags):
+            assert_refused(text, ranks, folder, *flags)
+        refused("a model of 7 layers has no 8 stages: change --depth", 8, "--mode", "layers")
+        refused("a pipeline needs 2 ranks or more", 1, "--mode", "pipeline")
+        refused("interleaved stages take micro-batches in groups of 3 ranks", 3, "--mode", "pipeline", "--chunks", 2)
+        refused("4 heads do not divide among 3 ranks", 3, "--mode", "tensor")
+        refused("--pipeline-ranks 2 x --tensor-ranks 2 does not divide 6 ranks", 6, "--mode", "grid")
+        for text, flags in (("no checkpoints", ("--checkpoint", "file")), ("does not compress", ("--compression", "f16")),
+                            ("batches that divide", ("--uneven",)), ("on the host", ("--device", "cuda")),
+                            ("RANK:NUMBER", ("--slow", "two")), ("--mode", ("--mode", "sideways"))):
+            errors = train("--ranks", 2, *common(folder, "--mode", "tensor", *flags), status=2)[1]
+            assert text in errors, errors
+
+
+def check_lost_and_stopped_rank():
+    """A killed rank and a rank that does not come back are named by the others, in every mode"""
+    with Folder() as folder:
+        for mode, ranks in (("pipeline", 3), ("tensor", 2)):
+            # The status is that of the first process that ends.
+            process = program.start("--ranks", ranks, *common(folder, "--mode", mode, "--kill", "1:2"))
+            errors = process.communicate(timeout=program.LIMIT_S)[1]
+            assert process.returncode != 0, errors
+            assert re.search(r"^trainer, rank 0: .*rank 1\b", errors, re.MULTILINE), errors
+        environments = [{"TUTTI_TIMEOUT_MS": "1500"}] * 2
+        processes = program.start_processes(folder, 2, *common(folder, "--mode", "tensor", "--report-every", 1, "--steps", 100000),
+                                            environments=environments)
+        for line in processes[0].stdout:
+            if re.match(r" +3 ", line):
+                break
+        processes[1].send_signal(signal.SIGSTOP)
+        try:
+            errors = finish(processes[0], 1)[1]
+        finally:
+            processes[1].kill()
+            processes[1].communicate(timeout=program.LIMIT_S)
+        assert re.search(r"^trainer, rank 0: .*rank 1\b", errors, re.MULTILINE), errors
+
+
+if __name__ == "__main__":
+    tap.run(tap.checks_of(globals()))

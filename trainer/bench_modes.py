@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Tables of the trainer's modes: what each sends, holds and waits for, beside its formula.
+
+Every row is a run of a few seconds on this machine. Rows with bytes on the wire are run again with every rank on its own
+emulated host, in a network namespace (root): what its loopback interface carries in a step. Writes OUT/MODE.md.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
+                     "OMPI_", "TUTTI_")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
+LIMIT_S = 120
+MODEL = {"--context": 32, "--width": 64, "--depth": 4, "--heads": 4, "--batch": 16, "--accumulate": 4, "--clip": 0, "--sample": 0,
+         "--steps": 20, "--evaluate-every": 1000000}
+LONG = {"--steps": 160}
+PLAIN = {**LONG, "--accumulate": 1, "--optimizer": "sgd", "--learning-rate": 0.5, "--momentum": 0}
+SENT, HELD = "sent bytes a step", "bytes of {} held"
+IDLE, ALIVE = "idle % of the last step", "micro-batches alive at most"
+
+
+def words_of(arguments, flags):
+    flags = {**MODEL, **flags}
+    words = [str(arguments.trainer), "--device", "host"]
+    for name, value in flags.items():
+        words += [name] if value is True else [name, str(value)]
+    return [*words, "--data", *map(str, arguments.data)]
+
+
+def run(arguments, ranks, flags):
+    """Returns rank 0's output."""
+    done = subprocess.run([*words_of(arguments, flags), "--ranks", str(ranks)], env=ENVIRONMENT, capture_output=True, text=True,
+                          check=False, timeout=LIMIT_S)
+    if done.returncode:
+        sys.exit(f"{' '.join(done.args)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def carried_bytes(arguments, ranks, flags):
+    """Bytes that the loopback interface of a fresh namespace carries when every rank is a host."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = f"""ip link set lo up
+for rank in $(seq 0 {ranks - 1}); do
+  RANK=$rank WORLD_SIZE={ranks} TUTTI_ID_FILE={folder}/id TUTTI_HOSTID=h$rank TUTTI_SOCKET_IFNAME=lo "$@" >&2 & done
+wait
+awk '/lo:/ {{ print $10 }}' /proc/net/dev"""
+        done = subprocess.run(["unshare", "-n", "sh", "-c", script, "sh", *words_of(arguments, flags)], env=ENVIRONMENT,
+                              capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    if done.returncode or "rank" in done.stderr and "trainer, rank" in done.stderr:
+        sys.exit(done.stdout + done.stderr)
+    return int(done.stdout.split()[-1])
+
+
+def wire_bytes(arguments, ranks, flags):
+    """Bytes a step and rank: from runs of 10 and of 20 steps, so that set-up and evaluation cancel out."""
+    if os.geteuid() != 0:
+        return None
+    counts = [carried_bytes(arguments, ranks, {**flags, "--steps": steps}) for steps in (10, 20)]
+    return (counts[1] - counts[0]) / 10 / ranks
+
+
+def fact(output, name):
+    found = re.search(rf"^{re.escape(name)} +(.*)$", output, re.MULTILINE)
+    return [float(word) for word in found.group(1).split()] if found else None
+
+
+def held_out(output):
+    found = re.search(r"held-out loss ([0-9.]+) (nats|bits)", output)
+    value = float(found.group(1))
+    return value if found.group(2) == "nats" else value * 0.693147
+
+
+def number(value):
+    return "" if value is None else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def cells_of(arguments, ranks, flags, columns):
+    output = run(arguments, ranks, flags)
+    cells = []
+    for column in columns:
+        if column == "bytes on the wire":
+            cells.append(number(wire_bytes(arguments, ranks, flags)))
+        elif column == "held-out nats":
+            cells.append(f"{held_out(output):.4f}")
+        elif column == "samples/s":
+            cells.append(number(float(re.search(r"([0-9.]+) samples/s", output).group(1))))
+        elif column == "ms a step":
+            cells.append(re.search(r"([0-9.]+) ms a step", output).group(1))
+        elif column == "idle % on paper":
+            cells.append(number(float(re.search(r"idle on paper ([0-9.]+)", output).group(1))))
+        elif column == "pause ms":
+            cells.append(", ".join(re.findall(r"go on after ([0-9.]+) ms", output)))
+        elif column == "lost steps":
+            cells.append(str(output.count("lost steps 1")))
+        else:
+            values = fact(output, column)
+            cells.append("" if values is None else number(values[0]) if len(set(values)) == 1 else
+                         ", ".join(number(value) for value in values))
+    return cells
+
+
+def tables():
+    """For each mode: columns, and rows of (name, ranks, flags)."""
+    zero = {"--mode": "zero"}
+    paced = {"--mode": "pipeline", "--pace-ms": 10, "--steps": 4, "--accumulate": 8, "--depth": 4}
+    server = {**PLAIN, "--mode": "server", "--pace-ms": 4, "--slow": "3:3"}
+    local = {**LONG, "--mode": "local", "--accumulate": 1}
+    return {
+        "layers": ([SENT, "parameters held", "held-out nats"],
+                   [("one process", 1, {}), ("2 ranks", 2, {"--mode": "layers"}), ("4 ranks", 4, {"--mode": "layers"})]),
+        "pipeline": (["idle % on paper", IDLE, ALIVE, SENT, "held-out nats"],
+                     [("GPipe", 4, {**paced, "--schedule": "gpipe"}), ("1F1B", 4, {**paced}),
+                      ("1F1B, 2 chunks", 4, {**paced, "--chunks": 2, "--pace-ms": 5}),
+                      ("PipeDream", 4, {**paced, "--schedule": "pipedream"})]),
+        "tensor": ([SENT, "by the formula", "bytes on the wire", "parameters held", "held-out nats"],
+                   [("one process", 1, {}), ("2 ranks", 2, {"--mode": "tensor"}), ("4 ranks", 4, {"--mode": "tensor"}),
+                    ("4 ranks, sequence", 4, {"--mode": "tensor", "--sequence": True})]),
+        "grid": ([f"{SENT}, {axis} axis" for axis in ("data", "pipeline", "tensor")] + ["held-out nats"],
+                 [("one process", 1, {}), ("2 x 2 x 2", 8, {"--mode": "grid"})]),
+        "zero": ([SENT, "by the formula", "bytes on the wire", HELD.format("parameters"), HELD.format("gradients"),
+                  HELD.format("optimizer state"), "held-out nats"],
+                 [(name, 4, {**zero, "--accumulate": 1, **flags}) for name, flags in
+                  (("stage 1", {"--zero-stage": 1}), ("stage 2", {"--zero-stage": 2}), ("stage 3", {}),
+                   ("stage 3, offload", {"--offload": tempfile.gettempdir()}))]),
+        "local": ([SENT, "by the formula", "bytes on the wire", "samples/s", "held-out nats"],
+                  [("data parallel", 4, {**LONG, "--accumulate": 1})] +
+                  [(f"H = {period}", 4, {**local, "--period": period}) for period in (1, 4, 16)] +
+                  [("DiLoCo, H = 16", 4, {**local, "--period": 16, "--outer-rate": 0.7, "--outer-momentum": 0.9})]),
+        "server": (["steps ahead at most", "samples/s", "held-out nats"],
+                   [("data parallel", 3, {**PLAIN, "--batch": 15})] +
+                   [(name, 4, {**server, "--batch": 15, "--staleness": bound}) for name, bound in
+                    (("synchronous", 0), ("staleness at most 2", 2), ("asynchronous", -1))]),
+        "expert": ([f"{SENT}, rows", f"{SENT}, gradients", "parameters held", "held-out nats"],
+                   [("one process", 1, {"--experts": 4}), ("4 ranks", 4, {"--mode": "expert", "--experts": 4})]),
+        "elastic": (["lost steps", "pause ms", "held-out nats"],
+                    [("one process", 1, {**LONG, "--accumulate": 1}),
+                     ("3 ranks, one killed every 40 steps", 3, {**LONG, "--mode": "elastic", "--kill": "1:40"})]),
+        "fusion": (["ms a step", "cycles a step"],
+                   [(f"buckets of {size}", 2, {"--accumulate": 1, "--width": 192, "--bucket-bytes": size, "--first-bucket-bytes": size})
+                    for size in ("0", "256KiB", "25MiB")] +
+                   [(f"cycles of {cycle} ms", 2, {"--accumulate": 1, "--width": 192, "--mode": "fusion", "--fusion-ms": cycle})
+                    for cycle in (0, 1, 5, 20)]),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trainer", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for a table of each mode")
+    parser.add_argument("--modes", default=",".join(tables()), help="names, with commas")
+    parser.add_argument("--data", type=pathlib.Path, nargs="+", default=sorted(HERE.parent.glob("docs/*.md")))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for mode in arguments.modes.split(","):
+        columns, rows = tables()[mode]
+        lines = ["| " + " | ".join([mode, *columns]) + " |", "|---" * (len(columns) + 1) + "|"]
+        print("\n".join(lines), flush=True)
+        for name, ranks, flags in rows:
+            if mode == "pipeline":
+                flags = {**flags, "--drawing": arguments.out / (re.sub(r"[^a-z0-9]+", "_", name.lower()) + ".svg")}
+            lines.append("| " + " | ".join([name, *cells_of(arguments, ranks, flags, columns)]) + " |")
+            print(lines[-1], flush=True)
+        (arguments.out / f"{mode}.md").write_text("\n".join(lines) + "\n")
+    print(f"written: {arguments.out}/*.md")
+
+
+if __name__ == "__main__":
+    main()

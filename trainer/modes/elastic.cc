@@ -1,0 +1,247 @@
+// Elastic data parallel: ranks die and join, and training goes on.
+//
+// A call of a rank whose peer has died returns an error. The others make a smaller communicator
+// (tutti_comm_shrink), take the parameters of the rank that is furthest, and repeat the step. A new process
+// joins by tutti_comm_grow and gets the same. Every step trains on the whole batch, spread over the ranks
+// that live: so the result is still that of one process, up to the order of float sums.
+// --kill RANK:N kills this rank every N steps. A supervisor starts a new process for each that was killed.
+#include "trainer/modes/elastic.h"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cinttypes>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "trainer/file.h"
+#include "trainer/mode.h"
+#include "trainer/optimizer.h"
+#include "trainer/timeline.h"
+
+namespace tutti::trainer {
+namespace {
+
+/// Memory that all processes share.
+struct Board {
+  std::atomic<uint32_t> shrinks;  ///< after which there are `count` ranks
+  std::atomic<int> count;
+  std::atomic<uint32_t> offers;  ///< processes that want to join, the last one by `id`
+  std::atomic<uint32_t> joins;   ///< processes that have joined
+  tutti_unique_id_t id;
+};
+
+class Member {
+ public:
+  /// One of `count` ranks. A newcomer joins ranks that train.
+  Member(const Options& options, Board& board, int rank, int count, bool is_new)
+      : options_(options),
+        board_(board),
+        task_(options),
+        model_(task_.model, options.seed, SumOverRanks()),
+        optimizer_(make_optimizer(options.optimizer, model_.parameters())),
+        joined_(is_new ? board.offers.load() : 0) {
+    if (is_new)
+      check(tutti_comm_grow(nullptr, count, &board.id, rank, &comm_, nullptr), "joining");
+    else
+      check(tutti_comm_create(&comm_, count, board.id, rank, nullptr), "joining the communicator");
+    number();
+    if (is_new) catch_up();
+    spared_ = step_;
+  }
+  ~Member() { (void)tutti_comm_destroy(comm_); }
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  void run() {
+    while (step_ < options_.steps) {
+      const uint64_t begin_ns = now_ns();
+      const tutti_result_t result = step();
+      if (result == TUTTI_SUCCESS) {
+        if (rank_ == 0 && step_ % options_.report_every == 0) std::printf("%8zu %12.6f\n", step_, loss_);
+        continue;
+      }
+      if (result == TUTTI_PEER_LOST || result == TUTTI_ABORTED) {
+        const std::string reason = tutti_last_error();
+        shrink();
+        if (rank_ == 0)
+          std::printf("step %zu: %s\n  %d ranks go on after %.1f ms, lost steps 1\n", step_ + 1,
+                      reason.c_str(), count_, static_cast<double>(now_ns() - begin_ns) / 1e6);
+        std::fflush(stdout);
+        continue;
+      }
+      check(result, "reducing gradients");
+    }
+    if (rank_ != 0) return;
+    const Loss loss = evaluate(model_, *task_.data.held_out);
+    std::printf("held-out loss %.6f nats\nparameters %016" PRIx64 "\n",
+                loss.sum / static_cast<double>(std::max<size_t>(loss.count, 1)),
+                model_.parameters().digest());
+    if (!options_.parallel.parameters.empty())
+      write_file(options_.parallel.parameters, std::as_bytes(model_.parameters().values()));
+  }
+
+ private:
+  tutti_result_t step() {
+    const ParallelOptions& parallel = options_.parallel;
+    // Not again when the step is repeated, and not while a rank is missing.
+    if (rank_ == parallel.kill_rank && count_ == options_.ranks && step_ % parallel.kill_step == 0 &&
+        step_ != spared_)
+      std::raise(SIGKILL);
+    spared_ = step_;
+    uint32_t offers = board_.offers.load();
+    tutti_result_t result =
+        tutti_all_reduce(&offers, &offers, 1, TUTTI_UINT32, TUTTI_MIN, comm_, TUTTI_BLOCKING);
+    if (result != TUTTI_SUCCESS) return result;
+    if (offers > joined_) {
+      grow(offers);
+      return step();  // the newcomer begins here, too
+    }
+    const std::span<float> gradients = model_.parameters().gradients();
+    std::fill(gradients.begin(), gradients.end(), 0.0F);
+    Sampler sampler({.sample_count = task_.data.train->sample_count(),
+                     .batch_count = options_.batch,
+                     .rank = rank_,
+                     .rank_count = count_,
+                     .uneven = true,
+                     .seed = options_.seed});
+    const size_t targets = sampler.batch_count(step_) * task_.data.train->targets_per_sample();
+    const Loss loss = learn(model_, *task_.data.train, sampler.part(step_, 0), targets);
+    loss_ = loss.sum / static_cast<double>(std::max<size_t>(loss.count, 1));
+    result = tutti_all_reduce(gradients.data(), gradients.data(), gradients.size(), TUTTI_FLOAT32, TUTTI_SUM,
+                              comm_, TUTTI_BLOCKING);
+    if (result != TUTTI_SUCCESS) return result;
+    optimizer_->step(step_ + 1, static_cast<float>(learning_rate(options_, step_)));
+    ++step_;
+    return TUTTI_SUCCESS;
+  }
+
+  void shrink() {
+    tutti_comm_t* smaller = nullptr;
+    check(tutti_comm_shrink(comm_, nullptr, 0, TUTTI_SHRINK_ABORT, &smaller, nullptr),
+          "going on without a rank");
+    replace(smaller);
+    if (rank_ == 0) {
+      board_.count = count_;
+      ++board_.shrinks;
+    }
+  }
+
+  void grow(uint32_t offers) {
+    const uint64_t begin_ns = now_ns();
+    tutti_comm_t* larger = nullptr;
+    check(tutti_comm_grow(comm_, count_ + 1, &board_.id, -1, &larger, nullptr), "letting a rank in");
+    replace(larger);
+    joined_ = offers;
+    if (rank_ != 0) return;
+    board_.joins = offers;
+    std::printf("step %zu: a rank joined, %d ranks go on after %.1f ms\n", step_ + 1, count_,
+                static_cast<double>(now_ns() - begin_ns) / 1e6);
+    std::fflush(stdout);
+  }
+
+  void replace(tutti_comm_t* comm) {
+    tutti_comm_t* old = std::exchange(comm_, comm);
+    number();
+    catch_up();
+    // Now every rank has the new one: nobody waits for the old one.
+    (void)tutti_comm_destroy(old);
+  }
+
+  void number() {
+    check(tutti_comm_rank(comm_, &rank_), "asking for the rank");
+    check(tutti_comm_count(comm_, &count_), "asking for the rank count");
+  }
+
+  /// All ranks take the state of the first rank that has made most steps.
+  void catch_up() {
+    std::vector<uint64_t> steps(static_cast<size_t>(count_));
+    const uint64_t own = step_;
+    check(tutti_all_gather(&own, steps.data(), 1, TUTTI_UINT64, comm_, TUTTI_BLOCKING), "comparing steps");
+    const auto furthest = std::max_element(steps.begin(), steps.end());
+    const int root = static_cast<int>(furthest - steps.begin());
+    step_ = *furthest;
+    std::vector<std::span<float>> lists = {model_.parameters().values()};
+    for (std::vector<float>& list : optimizer_->state()) lists.emplace_back(list);
+    for (const std::span<float> list : lists)
+      check(
+          tutti_broadcast(list.data(), list.data(), list.size(), TUTTI_FLOAT32, root, comm_, TUTTI_BLOCKING),
+          "sharing the parameters");
+  }
+
+  const Options& options_;
+  Board& board_;
+  Task task_;
+  Model model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  uint32_t joined_;  ///< offers that were taken
+  tutti_comm_t* comm_ = nullptr;
+  int rank_ = 0;
+  int count_ = 0;
+  size_t step_ = 0;  ///< steps made
+  size_t spared_ = SIZE_MAX;
+  double loss_ = 0;
+};
+
+pid_t start(const Options& options, Board& board, int rank, int count, bool is_new) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  int status = 0;
+  try {
+    Member(options, board, rank, count, is_new).run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "trainer, process %d: %s\n", static_cast<int>(::getpid()), text_of(error).c_str());
+    status = 1;
+  }
+  std::fflush(nullptr);
+  ::_exit(status);
+}
+
+}  // namespace
+
+int run_elastic(const Options& options) {
+  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED || tutti_get_unique_id(&static_cast<Board*>(memory)->id) != TUTTI_SUCCESS) {
+    std::fprintf(stderr, "trainer: cannot start ranks: %s\n", tutti_last_error());
+    return 1;
+  }
+  auto& board = *static_cast<Board*>(memory);  // zeroed, as it should begin
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < options.ranks; ++rank)
+    processes.push_back(start(options, board, rank, options.ranks, false));
+  uint32_t losses = 0;
+  bool ends = false;
+  int worst = 0;
+  while (!processes.empty()) {
+    int status = 0;
+    if (const pid_t ended = ::waitpid(-1, &status, WNOHANG); ended > 0) {
+      std::erase(processes, ended);
+      if (WIFEXITED(status)) {
+        ends = true;
+        worst = std::max(worst, WEXITSTATUS(status));
+      } else if (!ends) {
+        ++losses;
+      }
+      continue;
+    }
+    const bool waits = board.joins < board.offers;
+    if (ends && waits && processes.size() == 1) ::kill(processes.back(), SIGKILL);  // too late to join
+    if (!ends && !waits && losses > board.offers && board.shrinks == losses) {
+      if (tutti_get_unique_id(&board.id) != TUTTI_SUCCESS) break;
+      ++board.offers;
+      processes.push_back(start(options, board, board.count, board.count + 1, true));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return worst;
+}
+
+}  // namespace tutti::trainer

@@ -1,0 +1,9 @@
+#include "trainer/modes/list.h"
+
+namespace tutti::trainer {
+
+std::span<const ModeEntry> modes() {
+  return kModes;
+}
+
+}  // namespace tutti::trainer
