@@ -1,0 +1,119 @@
+"""Streams, the work of a call on a stream, and groups."""
+
+import threading
+
+from ._library import check, cuda_stream, ffi, host_stream, lib
+from .errors import InvalidArgumentError
+
+
+class Stream:
+    """A host stream. Calls on the stream return at once, and a thread of tutti runs them in order.
+
+    Use it as a context manager, or call close(). One stream may serve several communicators.
+    """
+
+    def __init__(self):
+        made = ffi.new("tutti_host_stream_t**")
+        check(lib.tutti_host_stream_create(made))
+        self._handle = made[0]
+        self.value = host_stream(self._handle)
+
+    def synchronize(self) -> None:
+        """Blocks until all calls issued so far are complete. Raises the first error among them."""
+        check(lib.tutti_host_stream_synchronize(self._handle))
+
+    def is_idle(self) -> bool:
+        """Whether all calls are complete. Does not block. Raises the first error among them."""
+        code = lib.tutti_host_stream_query(self._handle)
+        if code == lib.TUTTI_IN_PROGRESS:
+            return False
+        check(code)
+        return True
+
+    def close(self) -> None:
+        """Synchronizes and frees. A second call does nothing."""
+        handle, self._handle = self._handle, ffi.NULL
+        self.value = host_stream(ffi.NULL)
+        check(lib.tutti_host_stream_destroy(handle))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Work:
+    """A call on a stream. It keeps the call's arrays alive: hold it until the call is complete."""
+
+    def __init__(self, result, stream, kept):
+        self.result = result  # what the blocking call would have returned
+        self._stream = stream
+        self._kept = kept
+
+    def wait(self):
+        """Blocks until the stream has passed the call, and returns `result`.
+
+        On a host stream the call also waits for calls that were issued on the stream later. On a CUDA stream it
+        returns at once, and later work of that stream sees the result. Errors: those of the call.
+        """
+        if isinstance(self._stream, Stream):
+            self._stream.synchronize()
+            self._kept = None
+        return self.result
+
+
+def stream_value(stream):
+    """The tutti_stream_t of a tutti.Stream, a CUDA stream of torch, CuPy or cuda.core, or its address."""
+    if isinstance(stream, Stream):
+        return stream.value
+    if isinstance(stream, int):
+        return cuda_stream(stream)
+    for name in ("cuda_stream", "ptr", "handle"):
+        address = getattr(stream, name, None)
+        if isinstance(address, int):
+            return cuda_stream(address)
+    if hasattr(stream, "__cuda_stream__"):
+        return cuda_stream(stream.__cuda_stream__()[1])
+    raise InvalidArgumentError(f"a {type(stream).__name__} is no stream: pass a tutti.Stream or a CUDA stream")
+
+
+class _Groups(threading.local):
+    depth = 0
+    kept: list = []
+
+
+_groups = _Groups()
+
+
+def in_group() -> bool:
+    return _groups.depth > 0
+
+
+def keep(*things) -> None:
+    """Keeps arrays of a call in an open group alive until the group has ended."""
+    _groups.kept.append(things)
+
+
+class group:
+    """`with tutti.group():` issues the calls inside together, when the outermost block ends.
+
+    Sends and receives then progress at once, and one thread may drive several ranks. Results are there after the
+    block (or when the streams have passed it). Errors: those of the calls; an error of an argument spoils the group.
+    If the block raises, nothing more is promised about its calls.
+    """
+
+    def __enter__(self):
+        check(lib.tutti_group_start())
+        if _groups.depth == 0:
+            _groups.kept = []
+        _groups.depth += 1
+        return self
+
+    def __exit__(self, kind, *_):
+        _groups.depth -= 1
+        code = lib.tutti_group_end()
+        if _groups.depth == 0:
+            _groups.kept = []
+        if kind is None:
+            check(code)

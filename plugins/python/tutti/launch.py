@@ -1,0 +1,118 @@
+"""`python -m tutti.launch -n 4 script.py`: starts ranks on this host, prefixes their output, ends all when one fails.
+
+Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and a
+private file for tutti's id. The exit status is that of the first rank that failed.
+"""
+
+import argparse
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+
+_GRACE_S = 5  # from SIGTERM to SIGKILL
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _forward(pipe, output, prefix, lock):
+    """Copies lines until the rank closes its end."""
+    for line in pipe:
+        if not line.endswith(b"\n"):
+            line += b"\n"
+        with lock:
+            output.buffer.write(prefix + line)
+            output.flush()
+
+
+class _Ranks:
+    """The started ranks."""
+
+    def __init__(self, command, count, folder):
+        self.ended = queue.SimpleQueue()
+        self.processes, self._readers = [], []
+        lock, port = threading.Lock(), _free_port()
+        for rank in range(count):
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank),
+                               LOCAL_WORLD_SIZE=str(count), TUTTI_ID_FILE=os.path.join(folder, "id"),
+                               PYTHONUNBUFFERED="1")
+            environment.setdefault("MASTER_ADDR", "127.0.0.1")
+            environment.setdefault("MASTER_PORT", str(port))
+            # A session of its own: Ctrl-C reaches the ranks only through this process.
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       start_new_session=True)
+            self.processes.append(process)
+            for pipe, output in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+                self._start(_forward, pipe, output, f"[{rank}] ".encode(), lock)
+            threading.Thread(target=self._await, args=(rank,), daemon=True).start()
+
+    def _start(self, function, *arguments):
+        thread = threading.Thread(target=function, args=arguments, daemon=True)
+        thread.start()
+        self._readers.append(thread)
+
+    def _await(self, rank):
+        self.ended.put((rank, self.processes[rank].wait()))
+
+    def signal(self, number):
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    def finish_output(self):
+        for thread in self._readers:
+            thread.join(timeout=1)  # a grandchild may still hold the pipe
+
+
+def _wait(ranks, count):
+    """The status of the first rank that failed, else 0, once all have ended."""
+    status, patience = 0, None
+    while count:
+        try:
+            rank, code = ranks.ended.get(timeout=patience)
+        except queue.Empty:
+            ranks.signal(signal.SIGKILL)
+            continue
+        except KeyboardInterrupt:
+            status, patience = status or 128 + signal.SIGINT, _GRACE_S
+            ranks.signal(signal.SIGINT)
+            continue
+        count -= 1
+        if code and not status:
+            status, patience = (code if code > 0 else 128 - code), _GRACE_S
+            why = f"exit status {code}" if code > 0 else signal.Signals(-code).name
+            print(f"tutti.launch: rank {rank} ended with {why}; ending the other ranks", file=sys.stderr)
+            ranks.signal(signal.SIGTERM)
+    return status
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m tutti.launch", description="Starts ranks on this host.")
+    parser.add_argument("-n", "--ranks", type=int, default=os.cpu_count(), help="number of ranks (default: the cores)")
+    parser.add_argument("program", help="a Python script (.py), or any program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's arguments")
+    options = parser.parse_args(arguments)
+    if options.ranks < 1:
+        parser.error(f"-n is {options.ranks}; it must be 1 or more")
+    command = [options.program, *options.arguments]
+    if options.program.endswith(".py"):
+        command.insert(0, sys.executable)
+    with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
+        ranks = _Ranks(command, options.ranks, folder)
+        try:
+            return _wait(ranks, options.ranks)
+        finally:
+            ranks.signal(signal.SIGKILL)
+            ranks.finish_output()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

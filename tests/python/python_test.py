@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""The Python package: scenarios.py under tutti.launch, errors on every rank, and the programs of the package.
+
+Usage: python_test.py PACKAGE_ROOT LIBRARY_FOLDER. Skips without NumPy and cffi. The cases for torch run where torch is.
+"""
+
+import ast
+import importlib.util
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+import tap  # noqa: E402
+
+PACKAGE, LIBRARIES = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+ENVIRONMENT = dict(os.environ, PYTHONPATH=str(PACKAGE), LD_LIBRARY_PATH=str(LIBRARIES), PYTHONDONTWRITEBYTECODE="1")
+SECONDS_MAX = 120
+
+
+def run(*words, **environment):
+    """A program of the package: (status, standard output, standard error)."""
+    done = subprocess.run([sys.executable, "-m", *map(str, words)], capture_output=True, text=True, check=False,
+                          env=dict(ENVIRONMENT, **environment), timeout=SECONDS_MAX)
+    return done.returncode, done.stdout, done.stderr
+
+
+def launch(ranks, *words):
+    for module in ("numpy", "cffi"):
+        if importlib.util.find_spec(module) is None:
+            raise tap.Skip(f"{sys.executable} has no {module}")
+    return run("tutti.launch", "-n", ranks, HERE / "scenarios.py", *words)
+
+
+def passes(ranks, *scenarios):
+    status, output, errors = launch(ranks, *scenarios)
+    assert status == 0 and not output, f"status {status}\n{output}{errors}"
+
+
+def check_collectives():
+    """Collectives, types, counts, streams, groups and objects give the right results"""
+    passes(3, "arrays", "counts", "kinds", "streams", "point_to_point")
+
+
+def check_members():
+    """Split and shrink make communicators of the right ranks"""
+    passes(3, "members")
+
+
+def check_arguments():
+    """A wrong argument raises its class with a sentence, and sends nothing"""
+    passes(2, "arguments")
+
+
+def check_torch():
+    """Tensors of torch are read where they lie"""
+    if importlib.util.find_spec("torch") is None:
+        raise tap.Skip(f"{sys.executable} has no torch")
+    passes(2, "torch_tensors")
+
+
+def check_killed_rank():
+    """A killed rank is named on every other rank, and the launcher returns its signal"""
+    status, output, errors = launch(3, "killed")
+    assert status == 128 + signal.SIGKILL, (status, output, errors)
+    assert "rank 1 ended with SIGKILL" in errors, errors
+    for line in output.splitlines():
+        assert "PeerLostError: the process of rank 1 has ended" in line, output
+
+
+def check_mismatch():
+    """Different calls raise MismatchError with both calls on both ranks"""
+    status, output, errors = launch(2, "mismatch")
+    assert status == 0 and output.count("MismatchError: rank ") == 2 and output.count("count 5") == 2, output + errors
+
+
+def check_timeout():
+    """A missing rank is a TimeoutError that names it, on all ranks"""
+    status, output, errors = launch(2, "late")
+    assert status == 0 and output.count("TimeoutError: no progress for 0.2 s") == 2, output + errors
+
+
+def check_interrupt():
+    """Ctrl-C ends a blocked call with KeyboardInterrupt"""
+    status, output, errors = launch(2, "interrupted")
+    assert status == 128 + signal.SIGINT and output.count("KeyboardInterrupt") == 2, f"{status} {output}{errors}"
+
+
+def check_exit_with_live_communicators():
+    """A process that closes nothing ends"""
+    passes(2, "live_at_exit")
+
+
+def check_uncaught_exception():
+    """An uncaught exception of one rank ends all ranks"""
+    status, _, errors = launch(3, "failing")
+    assert status == 1 and "RuntimeError: rank 1 fails" in errors, errors
+
+
+def check_fork():
+    """multiprocessing's fork works with an id made in the parent"""
+    launch(1, "arrays")  # skips as the others
+    done = subprocess.run([sys.executable, HERE / "scenarios.py", "forked"], env=ENVIRONMENT, capture_output=True,
+                          text=True, check=False, timeout=SECONDS_MAX)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def check_info():
+    """tutti.info tells the version, and why there are no devices"""
+    launch(1, "arrays")
+    status, output, errors = run("tutti.info")
+    assert status == 0 and output.startswith("tutti ") and "host memory    yes" in output, output + errors
+
+
+def check_nccl():
+    """tutti.nccl runs a program with tutti's libnccl.so.2 preloaded, and says if there is none"""
+    launch(1, "arrays")
+    status, output, errors = run("tutti.nccl", "printenv", "LD_PRELOAD")
+    if status == 2:
+        assert "has no libnccl.so.2" in errors, errors
+    else:
+        assert status == 0 and "libnccl.so.2" in output, output + errors
+
+
+def check_docstrings():
+    """Every public function of the package has a docstring"""
+    for path in sorted((PACKAGE / "tutti").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                assert ast.get_docstring(node), f"{path.name}: {node.name}"
+                for method in node.body:
+                    if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+                        assert ast.get_docstring(method), f"{path.name}: {node.name}.{method.name}"
+
+
+tap.run(tap.checks_of(globals()))

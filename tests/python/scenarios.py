@@ -1,0 +1,260 @@
+"""What the ranks of python_test.py do: scenarios.py NAME, started by tutti.launch. A failed assertion fails the rank."""
+
+import array
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+
+import numpy as np
+
+import tutti
+
+HOURS = 3600  # a wait that a signal ends
+
+
+def arrays(comm):
+    """Every collective on NumPy arrays, with results made by the call and passed to it."""
+    rank, size = comm.rank, comm.size
+    x = np.full((2, 3), rank + 1.0, np.float32)
+    assert comm.all_reduce(x) is x
+    assert (x == size * (size + 1) / 2).all()
+    y = np.empty(2, np.int64)
+    comm.all_reduce(np.array([rank, -rank]), y, tutti.MAX)
+    assert y.tolist() == [size - 1, 0]
+    gathered = comm.all_gather(np.full(3, rank, np.int16))
+    assert gathered.shape == (size, 3) and (gathered == np.arange(size)[:, None]).all()
+    block = comm.reduce_scatter(np.arange(2.0 * size))
+    assert block.tolist() == [size * 2 * rank, size * (2 * rank + 1)]
+    swapped = comm.all_to_all(np.arange(size) + 10 * rank)
+    assert swapped.tolist() == [10 * peer + rank for peer in range(size)]
+    reduced = comm.reduce(np.ones(2, np.uint8), op=tutti.BOR, root=1)
+    assert (reduced is None) == (rank != 1)
+    top = comm.gather(np.array([rank]), root=0)
+    assert (top.ravel().tolist() == list(range(size))) if rank == 0 else top is None
+    part = np.empty(1)
+    comm.scatter(np.arange(float(size)) if rank == 0 else None, part, root=0)
+    assert part[0] == rank
+    assert comm.broadcast(np.full(2, rank), root=1).tolist() == [1, 1]
+    comm.barrier()
+    assert "barrier" in comm.explain()
+
+
+def counts(comm):
+    """The collectives with a count for each rank."""
+    rank, size = comm.rank, comm.size
+    sizes = list(range(1, size + 1))
+    gathered = comm.all_gather(np.full(rank + 1, rank), counts=sizes)
+    assert gathered.tolist() == [r for r in range(size) for _ in range(r + 1)]
+    mine = comm.reduce_scatter(np.ones(sum(sizes)), counts=sizes)
+    assert mine.tolist() == [size] * (rank + 1)
+    outgoing, incoming = [rank + peer for peer in range(size)], [peer + rank for peer in range(size)]
+    moved = comm.all_to_all(np.full(sum(outgoing), rank), send_counts=outgoing, recv_counts=incoming)
+    assert moved.tolist() == [peer for peer in range(size) for _ in range(incoming[peer])]
+
+
+class OnlyDlpack:
+    """An array of a library that tutti does not know."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack__(self, **arguments):
+        return self.values.__dlpack__(**arguments)
+
+
+def kinds(comm):
+    """Element types, and arrays of other kinds than NumPy's: the buffer protocol and DLPack."""
+    for name in ("bool", "int8", "uint16", "uint64", "float16", "float64"):
+        x = np.ones(5, name)
+        comm.all_reduce(x, op=tutti.MAX)
+        assert (x == 1).all(), name
+    x = np.array([1 + 2j, 3j], np.complex64)
+    comm.all_reduce(x)
+    assert (x == comm.size * np.array([1 + 2j, 3j])).all()
+    numbers = array.array("i", [comm.rank, 1])
+    comm.all_reduce(numbers)
+    assert numbers.tolist() == [comm.size * (comm.size - 1) // 2, comm.size]
+    text = bytearray(b"root" if comm.rank == 0 else 4)
+    assert comm.broadcast(text) == b"root"
+    values = np.ones(3, np.float32)
+    comm.all_reduce(OnlyDlpack(values))
+    assert (values == comm.size).all()
+    try:
+        import ml_dtypes
+    except ImportError:
+        return
+    x = np.ones(4, ml_dtypes.bfloat16)
+    comm.all_reduce(x)
+    assert (x == comm.size).all()
+
+
+def torch_tensors(comm):
+    """Tensors of torch, with bfloat16 and float8."""
+    import torch
+    for kind in (torch.float32, torch.bfloat16, torch.float16, torch.int64):
+        x = torch.ones(5, dtype=kind)
+        comm.all_reduce(x)
+        assert (x == comm.size).all(), kind
+    if hasattr(torch, "float8_e5m2"):
+        x = torch.ones(4).to(torch.float8_e5m2)
+        comm.all_reduce(x)
+        assert (x.float() == comm.size).all()
+    assert comm.all_gather(torch.full((2,), comm.rank)).tolist() == [[r, r] for r in range(comm.size)]
+
+
+def streams(comm):
+    """Calls on a stream return at once, keep their arrays, and complete in order."""
+    with tutti.Stream() as stream:
+        x = np.ones(1000)
+        first = comm.all_reduce(x, stream=stream)
+        second = comm.all_gather(np.ones(2), stream=stream)
+        assert second.wait().shape == (comm.size, 2)
+        assert stream.is_idle() and first.wait() is x and x[0] == comm.size
+
+
+def point_to_point(comm):
+    """A ring of messages in one group, in which every rank also sends to itself."""
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    got, own = np.zeros(1000), np.zeros(1)
+    with tutti.group():
+        comm.send(np.full(1000, comm.rank), after, tag=7)
+        comm.recv(own, comm.rank)
+        comm.send(np.array([5.0]), comm.rank)
+        comm.recv(got.view(np.int64), before, tag=7)
+    assert (got.view(np.int64) == before).all() and own[0] == 5
+    assert comm.broadcast_object({"from": comm.rank}, root=1) == {"from": 1}
+
+
+def members(comm):
+    """Split by parity, a rank without a communicator, and shrink."""
+    half = comm.split(comm.rank % 2)
+    assert half.all_gather(np.array([comm.rank])).ravel().tolist() == list(range(comm.rank % 2, comm.size, 2))
+    half.close()
+    assert (comm.split(None if comm.rank == 0 else 0) is None) == (comm.rank == 0)
+    if comm.rank == comm.size - 1:
+        return
+    with comm.shrink([comm.size - 1]) as smaller:
+        assert smaller.size == comm.size - 1
+        smaller.barrier()
+
+
+def arguments(comm):
+    """Wrong arguments raise, name the argument, and send nothing."""
+    frozen = np.ones(4)
+    frozen.flags.writeable = False
+    cases = [
+        (lambda: comm.all_reduce(np.ones((4, 4))[:, 0]), tutti.InvalidArgumentError, "not contiguous"),
+        (lambda: comm.all_reduce(frozen), tutti.InvalidArgumentError, "read-only"),
+        (lambda: comm.all_reduce(b"bytes"), tutti.InvalidArgumentError, "read-only"),
+        (lambda: comm.all_reduce(3), tutti.InvalidArgumentError, "a int is no array"),
+        (lambda: comm.all_reduce(np.array(["a"])), tutti.UnsupportedError, "elements of type str"),
+        (lambda: comm.all_reduce(np.ones(2, ">f4")), tutti.UnsupportedError, "byte order"),
+        (lambda: comm.all_reduce(np.ones(2), np.ones(3)), tutti.InvalidArgumentError, "recv has 3 elements"),
+        (lambda: comm.all_reduce(np.ones(2), np.ones(2, int)), tutti.InvalidArgumentError, "different types"),
+        (lambda: comm.all_reduce(np.ones(2, complex), op=tutti.MAX), tutti.InvalidArgumentError, "SUM and AVG"),
+        (lambda: comm.all_reduce(np.ones(2), op=99), tutti.InvalidArgumentError, "op"),
+        (lambda: comm.broadcast(np.ones(2), root=99), tutti.InvalidArgumentError, "root"),
+        (lambda: comm.reduce_scatter(np.ones(comm.size + 1)), tutti.InvalidArgumentError, "first dimension"),
+        (lambda: comm.all_gather(np.ones(2), counts=[1]), tutti.InvalidArgumentError, "counts has 1"),
+        (lambda: comm.all_reduce(np.ones(2), stream="s"), tutti.InvalidArgumentError, "no stream"),
+        (lambda: comm.split(-5), tutti.InvalidArgumentError, "color is -5"),
+        (lambda: tutti.Communicator.from_id(b"short", 0, 1), tutti.InvalidArgumentError, "has 5 bytes"),
+    ]
+    for call, kind, text in cases:
+        try:
+            call()
+        except kind as error:
+            assert text in str(error), (text, str(error))
+        else:
+            raise AssertionError(f"no error: {text}")
+    comm.barrier()
+
+
+def _report(comm, call):
+    try:
+        call()
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}")
+    else:
+        print("no error")
+
+def killed(comm):
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    _report(comm, lambda: comm.all_reduce(np.ones(4)))
+
+
+def mismatch(comm):
+    _report(comm, lambda: comm.all_reduce(np.ones(4 if comm.rank else 5)))
+
+
+def late(comm):
+    """Rank 0 makes no call until the others have their errors."""
+    comm.set_timeout(200)
+    if comm.rank:
+        _report(comm, comm.barrier)
+    else:
+        while comm_is_well(comm):
+            pass
+        _report(comm, comm.barrier)
+
+
+def comm_is_well(comm):
+    from tutti._library import ffi, lib
+    error = ffi.new("tutti_result_t*")
+    lib.tutti_comm_async_error(comm._handle, error)
+    return error[0] == 0
+
+
+def interrupted(comm):
+    """Rank 1 has the launcher interrupted, as Ctrl-C does. Rank 0 is in a call, or about to be in one."""
+    if comm.rank == 1:
+        os.kill(os.getppid(), signal.SIGINT)
+        _report(comm, lambda: threading.Event().wait(HOURS))
+    else:
+        _report(comm, comm.barrier)
+
+
+def live_at_exit(comm):
+    """The process ends with a communicator, a stream and a group of its own still there."""
+    keep.append((comm, comm.split(0), tutti.Stream()))
+
+
+def failing(comm):
+    """Rank 1 raises. The others are in a call and end too."""
+    if comm.rank == 1:
+        raise RuntimeError("rank 1 fails")
+    comm.barrier()
+
+
+def _forked_rank(identifier, rank, size, results):
+    with tutti.Communicator.from_id(identifier, rank, size) as comm:
+        x = np.ones(3)
+        comm.all_reduce(x)
+        results.put(x.tolist())
+
+
+def forked():
+    """multiprocessing's fork, with the id made in the parent."""
+    context, identifier = multiprocessing.get_context("fork"), tutti.unique_id()
+    results = context.SimpleQueue()
+    ranks = [context.Process(target=_forked_rank, args=(identifier, rank, 3, results)) for rank in range(3)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+        assert process.exitcode == 0
+    assert [results.get() for _ in ranks] == [[3.0] * 3] * 3
+
+
+keep = []
+
+if __name__ == "__main__":
+    if sys.argv[1] == "forked":
+        forked()
+    else:
+        with_comm = tutti.Communicator.from_launcher()
+        for scenario in sys.argv[1:]:
+            globals()[scenario](with_comm)
