@@ -93,22 +93,29 @@ find_meson() {
   MESON=("$venv/bin/meson")
 }
 
-# configure FOLDER OPTION...: sets the folder up, or updates the given options in it.
+# configure FOLDER OPTION...: sets the folder up, or updates the given options in it. Meson's lines go to a log.
 configure() {
-  local folder=$1
+  local folder=$1 verb=setup
   shift
   heading "configuring $folder"
   if [[ -f $folder/build.ninja ]]; then
-    [[ $# -eq 0 ]] || "${MESON[@]}" configure "$folder" "$@"
-  else
-    "${MESON[@]}" setup "$folder" "$@"
+    [[ $# -gt 0 ]] || return 0
+    verb=configure
   fi
+  mkdir -p "$folder"
+  "${MESON[@]}" "$verb" "$folder" "$@" >"$folder/configure.log" 2>&1 || {
+    tail -n 20 "$folder/configure.log"
+    fail 1 "meson $verb failed; all of its output: $folder/configure.log"
+  }
 }
 
-# compile FOLDER TARGET...
+# compile FOLDER TARGET...: shows a line of progress, and the output of commands that fail. The rest goes to a log.
 compile() {
   heading "building $1: ${*:2}"
-  ninja -C "$1" -j "$JOBS" "${@:2}"
+  NINJA_STATUS='[%f/%t] ' ninja -C "$1" -j "$JOBS" "${@:2}" 2>&1 | python3 "$ROOT/dev.d/progress.py" "$1/build.log" || {
+    echo "all of ninja's output: $1/build.log"
+    return 1
+  }
 }
 
 # build_release OPTION...

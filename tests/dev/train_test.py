@@ -64,5 +64,14 @@ def check_flags():
     assert "\ntrainer --data my.txt --timeline BUILD/trainer/timeline.json --ranks 2\n" in output, output
 
 
+def check_modes():
+    """./dev train --mode NAME adds what shows the mode, and omits what FLAGS replace"""
+    output = verb("verb_train", "--mode", "server", "--staleness", "2", "--ranks", "5")
+    assert "\ntrainer --mode server --staleness 2 --ranks 5 --steps 120 " in output, output
+    assert output.count("--ranks") == 2 and "--optimizer sgd" in output and "README.md" in output, output  # once in the heading
+    output = verb("verb_train", "--mode", "grid", "--data", "my.txt")
+    assert "--ranks 8" in output and "README.md" not in output, output
+
+
 if __name__ == "__main__":
     tap.run(tap.checks_of(globals()))

@@ -114,9 +114,11 @@ def check_version(tree):
 
 
 def check_exports(tree):
-    """The shared library exports exactly the functions that tutti.h declares"""
+    """The shared library exports exactly the functions that tutti.h declares, as symbols of TUTTI_0"""
     listing = tap.command("nm", "-D", "--defined-only", "--format=posix", tree.library / "libtutti.so")
     exported = {line.split("@")[0].split()[0] for line in listing.splitlines() if " A " not in line}
+    versions = set(re.findall(r"@+(\w+)", listing))
+    assert versions == {"TUTTI_0"}, versions
     text = tree.header.read_text(encoding="utf-8")
     declared = set(re.findall(r"^TUTTI_API[^;(]*?\b(tutti_\w+)\s*\(", text, re.MULTILINE))
     assert declared, "no declarations found in tutti.h"
@@ -164,12 +166,16 @@ def check_nccl(tree):
 
 
 def check_tools(tree):
-    """The installed programs start"""
+    """The installed programs start, and tell their version"""
     programs = sorted(tree.programs.iterdir()) if tree.programs.is_dir() else []
     assert any(program.name == "all_reduce_perf" for program in programs), programs
     assert any(program.name == "tutti-plan" for program in programs), programs
+    # The trainer shows how the library is used; nobody installs it to train.
+    assert not any(program.name == "trainer" for program in programs), programs
     for program in programs:
         tap.command(program, "--help", env=tree.environment, timeout=20)
+        version = tap.command(program, "--version", env=tree.environment, timeout=20).strip()
+        assert version == f"{program.name} (tutti {tree.flags('--modversion')[0]})", version
 
 
 def main():

@@ -118,6 +118,19 @@ TEST_F(JsonTest, TheKeyOfTheRanksIsNotShown) {
   EXPECT_EQ(json["env"][1], "TUTTI_KEY_FILE=/etc/key");
 }
 
+// Goal: a report holds no variable but those that are known to change a measurement.
+TEST_F(JsonTest, OnlyKnownVariablesAreReported) {
+  Result<JsonReport> report = JsonReport::create(path("out.json"));
+  ASSERT_TRUE(report.is_ok());
+  report->begin({}, {},
+                {"AWS_SECRET_ACCESS_KEY=1", "HOME=/root", "TUTTI_SLOTS=8", "TUTTI_KEYY=secret", "RANK=0",
+                 "NCCL_TESTS_DEVICE=1", "TUTTI_KEY"},
+                100, {});
+  ASSERT_TRUE(report->finish({}, {}).is_ok());
+  EXPECT_EQ(load(path("out.json"))["env"],
+            (nlohmann::json{"TUTTI_SLOTS=8", "RANK=0", "NCCL_TESTS_DEVICE=1", "TUTTI_KEY=(not shown)"}));
+}
+
 // Goal: a run that dies leaves its rows.
 TEST_F(JsonTest, RowsAreOnDiskBeforeTheEnd) {
   Result<JsonReport> report = JsonReport::create(path("out.json"));

@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "core/version_line.h"
+
 namespace tutti::perf {
 namespace {
 
@@ -44,6 +46,13 @@ const char* wrong_environment(const char* name) {
 ParsedOptions parse(std::vector<const char*> words, GetEnv get_env = empty_environment) {
   words.insert(words.begin(), "all_reduce_perf");
   return parse_options(static_cast<int>(words.size()), words.data(), get_env);
+}
+
+TEST(OptionsTest, VersionNamesTheToolAndTheLibrary) {
+  const ParsedOptions parsed = parse({"--version"});
+  EXPECT_FALSE(parsed.run);
+  EXPECT_EQ(parsed.exit_code, 0);
+  EXPECT_EQ(parsed.text, version_line("all_reduce_perf"));
 }
 
 // Goal: somebody used to nccl-tests gets what he knows without flags.

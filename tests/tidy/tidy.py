@@ -31,7 +31,7 @@ HEADERS = {".h", ".hpp", ".cuh"}
 MAY_INCLUDE = {
     "core": set(),
     "plan": {"core"},
-    "topology": {"core"},
+    "topology": {"core", "plan"},
     "reduce": {"core"},
     "algorithms": {"core", "plan", "topology"},
     "cuda": {"core"},
