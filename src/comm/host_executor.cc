@@ -206,19 +206,22 @@ Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
   return Status::ok();
 }
 
-/// In a call in which this rank receives nothing: whether a peer that is not ahead has sent a message. Nobody
-/// would receive it.
+/// In a call in which this rank receives nothing: whether a peer has sent a message that no call will receive.
 Status HostExecutor::check_unread(Bound& bound) {
   for (const RecvLink* link : bound.watched) {
     const bool is_remote = options_.peers.is_remote(link->peer);
     if (is_remote && bound.looks_left > 0) options_.network->advance_fully(link->peer);
-    const bool is_ahead =
-        link->has_arrived() &&
-        options_.peers.page(link->peer).sequence.load(std::memory_order_acquire) > sequence();
-    if (link->has_arrived() && !is_ahead) return fail(diagnosis_.mismatch_with(link->peer));
+    if (link->has_arrived() && !may_be_ahead(link->peer)) return fail(diagnosis_.mismatch_with(link->peer));
   }
   if (bound.looks_left > 0 && --bound.looks_left == 0) bound.is_short = bound.becomes_short;
   return Status::ok();
+}
+
+/// Whether the peer, whose message has arrived, may have sent it in a later call: it passes a call without
+/// elements at once. Asks a peer on another host, because an earlier answer does not tell.
+bool HostExecutor::may_be_ahead(uint32_t peer) const {
+  const PeerSnapshot now = options_.peers.ask(peer);
+  return !now.is_current || now.page.sequence > sequence();
 }
 
 /// Call it before the first use of a peer's buffer: a failed rank that has not seen this rank inside the call

@@ -126,6 +126,7 @@ class HostExecutor final : public Executor, private StalledCall {
   void clear_wait();
   bool holds_references() const;
   Status check_unread(Bound& bound);
+  bool may_be_ahead(uint32_t peer) const;
   Status check_all_read();
   bool has_other_history(uint32_t peer) const;
   std::vector<RecvLink*> watched_links(const Plan& plan);

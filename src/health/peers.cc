@@ -50,7 +50,7 @@ PeerSnapshot Peers::snapshot(uint32_t peer) const {
   if (!is_remote(peer)) return {.page = StatusCopy::of(page(peer))};
   const ControlPlane::View view = plane_->view(peer);
   plane_->ask(peer);
-  PeerSnapshot snapshot{.page = view.copy, .has_answered = view.answers > 0};
+  PeerSnapshot snapshot{.page = view.copy, .has_answered = view.answers > 0, .is_current = false};
   // A peer reports unasked that it leaves, or that another peer is lost. A leaving peer has waited until its
   // messages arrived.
   const uint32_t left = presence(peer);

@@ -29,6 +29,7 @@ struct PeerSnapshot {
   StatusCopy page;
   bool has_answered = true;  ///< false: a peer on another host has not answered yet, and `page` is empty
   bool is_settled = true;    ///< all bytes that the peer sent before the snapshot have reached this host
+  bool is_current = true;    ///< false: an earlier answer of a peer on another host
 };
 
 /// "rank 3 is in collective 17, ...", or says that the rank does not answer.
