@@ -206,7 +206,8 @@ Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
   return Status::ok();
 }
 
-/// In a call in which this rank receives nothing: whether a peer has sent a message that no call will receive.
+/// In a call in which this rank receives nothing: whether a peer has sent a message that no call will
+/// receive.
 Status HostExecutor::check_unread(Bound& bound) {
   for (const RecvLink* link : bound.watched) {
     const bool is_remote = options_.peers.is_remote(link->peer);

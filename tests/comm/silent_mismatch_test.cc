@@ -137,8 +137,8 @@ TEST_P(SilentMismatchTest, CrossedRootsOfOneCallAfterAnotherAreTold) {
             "");
 }
 
-// Goal: a rank that passes a call without elements, and has sent a message in the next one, is not blamed by the
-// root, which comes later. The old bug: a root on another host trusted an earlier answer of that rank.
+// Goal: a rank that passes a call without elements, and has sent a message in the next one, is not blamed by
+// the root, which comes later. The old bug: a root on another host trusted an earlier answer of that rank.
 TEST_P(SilentMismatchTest, ARankMayBeAheadAfterACallWithoutElements) {
   EXPECT_EQ(run_cluster(options(),
                         [](Rank& rank) {
