@@ -39,8 +39,7 @@ std::vector<std::string> collect() {
     return nullptr;
   });
   std::ranges::sort(names);
-  const auto again = std::ranges::unique(names);
-  names.erase(again.begin(), again.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());  // clang 14 cannot compile ranges::unique
   return names;
 }
 

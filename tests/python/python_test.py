@@ -19,6 +19,8 @@ import tap  # noqa: E402
 PACKAGE, LIBRARIES = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 ENVIRONMENT = dict(os.environ, PYTHONPATH=str(PACKAGE), LD_LIBRARY_PATH=str(LIBRARIES), PYTHONDONTWRITEBYTECODE="1")
 SECONDS_MAX = 120
+# A background job of a shell starts with SIGINT ignored, and its children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run(*words, **environment):
