@@ -41,8 +41,8 @@ struct Config {
   /// TUTTI_SLOT_BYTES: largest slice in one slot; power of two, 4 KiB..1 MiB. 0: 64 KiB if every rank is
   /// alone on its host, else 16 KiB (src/comm/connect.cc says why).
   uint32_t slot_bytes = 0;
-  /// TUTTI_SLOTS: slots of a link; power of two, 4..256; 0: by the number of ranks. One round uses half of the
-  /// slots.
+  /// TUTTI_SLOTS: slots of a link; power of two, 4..256; 0: by the number of ranks. One round uses half of
+  /// the slots.
   uint32_t slots = 0;
   /// TUTTI_REPRODUCIBLE: 1 = same bits for any algorithm, placement and message size.
   bool reproducible = false;

@@ -39,7 +39,8 @@ std::vector<std::string> collect() {
     return nullptr;
   });
   std::ranges::sort(names);
-  names.erase(std::unique(names.begin(), names.end()), names.end());  // clang 14 cannot compile ranges::unique
+  names.erase(std::unique(names.begin(), names.end()),
+              names.end());  // clang 14 cannot compile ranges::unique
   return names;
 }
 
