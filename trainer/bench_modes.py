@@ -16,16 +16,19 @@ import sys
 import tempfile
 import time
 
+from bench import GO_FIRST
+
 HERE = pathlib.Path(__file__).resolve().parent
 LAUNCHER_PREFIXES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PMI_", "PMIX_", "MPI_", "SLURM_",
                      "OMPI_", "TUTTI_")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
-LIMIT_S = 120
+LIMIT_S = 240
 MODEL = {"--context": 32, "--width": 64, "--depth": 4, "--heads": 4, "--batch": 16, "--accumulate": 4, "--clip": 0, "--steps": 20}
 DATA_MODE = {"--sample": 0, "--evaluate-every": 1000000}
 LONG = {"--steps": 160}
+ONE = {"--mode": "layers"}  # with one rank, which holds all layers
 PLAIN = {**LONG, "--accumulate": 1, "--optimizer": "sgd", "--learning-rate": 0.5, "--momentum": 0}
-LOCAL = {**LONG, "--accumulate": 1}
+LOCAL = {**PLAIN, "--context": 16, "--width": 32, "--depth": 1, "--heads": 2, "--batch": 64, "--steps": 1600}
 DILOCO = {"--outer-rate": 0.7, "--outer-momentum": 0.9}
 FUSION = {"--accumulate": 1, "--width": 192}
 SENT, HELD = "sent bytes a step", "bytes of {} held"
@@ -34,7 +37,7 @@ IDLE, ALIVE = ["idle % measured", "idle % by the formula"], "micro-batches alive
 
 def words_of(arguments, flags):
     flags = {**MODEL, **({} if "--mode" in flags else DATA_MODE), **flags}
-    words = [str(arguments.trainer), "--device", "host"]
+    words = [*(GO_FIRST if arguments.first else []), str(arguments.trainer), "--device", "host"]
     for name, value in flags.items():
         words += [name] if value is True else [name, str(value)]
     return [*words, "--data", *map(str, arguments.data)]
@@ -65,11 +68,11 @@ awk '/lo:/ {{ print $10 }}' /proc/net/dev"""
 
 
 def wire_bytes(arguments, ranks, flags):
-    """Bytes a step and rank: from runs of 10 and of 20 steps, so that set-up and evaluation cancel out."""
-    if os.geteuid() != 0:
+    """Bytes a step and rank: from runs of 16 and of 32 steps, so that set-up and evaluation cancel out."""
+    if os.geteuid() != 0 or ranks == 1:
         return None
-    counts = [carried_bytes(arguments, ranks, {**flags, "--steps": steps}) for steps in (10, 20)]
-    return (counts[1] - counts[0]) / 10 / ranks
+    counts = [carried_bytes(arguments, ranks, {**flags, "--steps": steps}) for steps in (16, 32)]
+    return (counts[1] - counts[0]) / 16 / ranks
 
 
 def fact(output, name):
@@ -97,7 +100,7 @@ def cells_of(arguments, ranks, flags, columns):
             losses = [float(line.split()[1]) for line in output.splitlines() if re.match(r" +[0-9]+ +[0-9.]+$", line)]
             cells.append(" ".join(f"{loss:.2f}" for loss in losses[::4]))
         elif column == "held-out nats":
-            cells.append(f"{held_out(output):.4f}")
+            cells.append(f"{held_out(output):.3f}")
         elif column == "samples/s":
             cells.append(number(float(re.search(r"([0-9.]+) samples/s", output).group(1))))
         elif column == "ms a step":
@@ -122,33 +125,33 @@ def tables():
     grid = [column for axis in ("data", "pipeline") for column in (f"{SENT}, {axis} axis", f"by the formula, {axis}")]
     return {
         "layers": ([SENT, "by the formula", "parameters held", "held-out nats"],
-                   [("one process", 1, {}), ("2 ranks", 2, {"--mode": "layers"}), ("4 ranks", 4, {"--mode": "layers"})]),
+                   [("one process", 1, ONE), ("2 ranks", 2, {"--mode": "layers"}), ("4 ranks", 4, {"--mode": "layers"})]),
         "pipeline": ([*IDLE, ALIVE, SENT, "by the formula", "held-out nats"],
                      [("GPipe", 4, {**paced, "--schedule": "gpipe"}), ("1F1B", 4, {**paced}),
                       ("1F1B, 2 chunks", 4, {**paced, "--chunks": 2, "--pace-ms": 5}),
-                      ("PipeDream", 4, {**paced, "--schedule": "pipedream"})]),
+                      ("PipeDream", 4, {**paced, "--schedule": "pipedream", "--report-every": 4})]),
         "tensor": ([SENT, "by the formula", "bytes on the wire", "parameters held", "held-out nats"],
-                   [("one process", 1, {}), ("2 ranks", 2, {"--mode": "tensor"}), ("4 ranks", 4, {"--mode": "tensor"}),
+                   [("one process", 1, ONE), ("2 ranks", 2, {"--mode": "tensor"}), ("4 ranks", 4, {"--mode": "tensor"}),
                     ("4 ranks, sequence", 4, {"--mode": "tensor", "--sequence": True})]),
         "grid": ([*grid, f"{SENT}, tensor axis", "held-out nats"],
-                 [("one process", 1, {}), ("2 x 2 x 2", 8, {"--mode": "grid"})]),
+                 [("one process", 1, ONE), ("2 x 2 x 2", 8, {"--mode": "grid"})]),
         "zero": ([SENT, "by the formula", "bytes on the wire", HELD.format("parameters"), HELD.format("gradients"),
                   HELD.format("optimizer state"), "held-out nats"],
-                 [("one process", 1, {"--accumulate": 1, "--depth": 12})] +
+                 [("one process", 1, {**ONE, "--accumulate": 1, "--depth": 12})] +
                  [(name, 4, {**zero, **flags}) for name, flags in
                   (("stage 1", {"--zero-stage": 1}), ("stage 2", {"--zero-stage": 2}), ("stage 3", {}),
                    ("stage 3, offload", {"--offload": tempfile.gettempdir()}))]),
         "local": ([SENT, "by the formula", "bytes on the wire", "samples/s", "held-out nats"],
-                  [("data parallel", 4, LOCAL)] + [(f"H = {period}", 4, {**local, "--period": period}) for period in (1, 4, 16)] +
-                  [("DiLoCo, H = 16", 4, {**local, "--period": 16, **DILOCO})]),
+                  [("data parallel", 2, LOCAL)] + [(f"H = {period}", 2, {**local, "--period": period}) for period in (1, 4, 16)] +
+                  [("DiLoCo, H = 16", 2, {**local, "--period": 16, **DILOCO})]),
         "server": (["gradients", "steps ahead at most", "samples/s", "sent bytes a gradient", "by the formula", "held-out nats"],
                    [("data parallel", 3, {**PLAIN, "--batch": 15})] +
                    [(name, 4, {**server, "--staleness": bound}) for name, bound in
                     (("synchronous", 0), ("staleness at most 4", 4), ("asynchronous", -1))]),
         "expert": ([f"{SENT}, rows", "by the formula, if even", f"{SENT}, gradients", "parameters held", "held-out nats"],
-                   [("one process", 1, {"--experts": 4}), ("4 ranks", 4, {"--mode": "expert", "--experts": 4})]),
+                   [("one process", 1, {**ONE, "--experts": 4}), ("4 ranks", 4, {"--mode": "expert", "--experts": 4})]),
         "elastic": (["lost steps", "pause ms", "loss falls", "held-out nats"],
-                    [("one process", 1, {**LONG, "--accumulate": 1}),
+                    [("one process", 1, {**ONE, **LONG, "--accumulate": 1}),
                      ("3 ranks, one killed every 40 steps", 3,
                       {**LONG, "--accumulate": 1, "--mode": "elastic", "--kill": "1:40"})]),
         "fusion": (["ms a step", "cycles a step", SENT, "by the formula"],
@@ -178,8 +181,8 @@ def draw(arguments, mode):
     ranks, flags = drawings()[mode]
     run(arguments, ranks, {"--mode": mode, **flags, "--drawing": arguments.out / f"{mode}.svg"})
     if mode == "pipeline":
-        for schedule, more in (("gpipe", {}), ("1f1b", {"--chunks": 2, "--pace-ms": 5}), ("pipedream", {})):
-            path = arguments.out / f"pipeline_{schedule}{'_chunks' if more else ''}.svg"
+        for schedule, more in (("gpipe", {}), ("1f1b", {"--chunks": 2, "--pace-ms": 5}), ("pipedream", {"--report-every": 20})):
+            path = arguments.out / f"pipeline_{schedule}{'_chunks' if '--chunks' in more else ''}.svg"
             run(arguments, ranks, {"--mode": mode, **flags, "--schedule": schedule, **more, "--drawing": path})
 
 
@@ -189,6 +192,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for a table and a drawing of each mode")
     parser.add_argument("--modes", default=",".join(tables()), help="names, with commas")
     parser.add_argument("--minutes", type=float, default=10, help="time for all; a row that has begun is finished")
+    parser.add_argument("--first", action="store_true",
+                        help="ranks run before all other programs (nice -20): needs root")
     parser.add_argument("--no-drawings", dest="drawings", action="store_false")
     parser.add_argument("--data", type=pathlib.Path, nargs="+", default=sorted(HERE.parent.glob("docs/*.md")))
     arguments = parser.parse_args()

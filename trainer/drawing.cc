@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostStrokes = 4096;  // of a rank; a drawing of more cannot be read
 constexpr const char* kColors[] = {"#9ecae1", "#a1d99b", "#bcbddc", "#fdae6b", "#fdd0a2", "#fb6a4a"};
-constexpr const char* kNames[] = {"forward", "backward", "update", "collective", "message", "event"};
+constexpr const char* kNames[] = {"forward", "backward", "process", "collective", "message", "pause"};
 
 /// A text that grows by formatted lines.
 class Lines {
@@ -108,7 +108,7 @@ std::string draw(std::span<const Stroke> strokes, size_t row_count, const std::s
   for (const Stroke& stroke : strokes) {
     const bool below = stroke.is_communication();
     const double x = kLeft + (stroke.begin - first) * scale;
-    const double width = std::max((stroke.end - stroke.begin) * scale, 0.5);
+    const double width = std::max((stroke.end - stroke.begin) * scale - 0.5, 0.5);  // bars stay apart
     const double y = 24 + kRow * stroke.row + (below ? 20 : 0);
     svg.add("<rect x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", x, y, width,
             below ? 9 : 19, kColors[static_cast<size_t>(stroke.kind)]);

@@ -12,7 +12,7 @@ namespace tutti::trainer {
 
 /// A bar in a drawing: from `begin` to `end`, in seconds or any other unit.
 struct Stroke {
-  enum class Kind : uint32_t { kForward, kBackward, kUpdate, kCollective, kMessage, kEvent };
+  enum class Kind : uint32_t { kForward, kBackward, kLife, kCollective, kMessage, kPause };
   uint32_t row = 0;  ///< the rank
   Kind kind = Kind::kForward;
   double begin = 0;

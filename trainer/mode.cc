@@ -54,10 +54,10 @@ void print_facts(Team& team, const std::vector<Fact>& facts) {
   }
 }
 
-/// When the run, and its last steps, which are drawn, took place. In seconds of the sketch.
+/// When the run ended, and when its last steps, which are drawn, began. In seconds of the sketch.
 struct Times {
   double all = 0;
-  double drawn = 0;  ///< from here on
+  double drawn = 0;
 };
 
 /// Steps, with a progress line now and then.
@@ -85,20 +85,24 @@ Times train(const ModeContext& context, Mode& mode) {
     std::fflush(stdout);
   }
   times.all = context.sketch.now();
-  // Where ranks make their steps independently, a window of the same length.
-  if (!mode.in_step())
-    times.drawn = times.all * (1 - static_cast<double>(drawn_steps) / static_cast<double>(options.steps));
   return times;
 }
 
-void write_drawing(const ModeContext& context, double since) {
+void write_drawing(const ModeContext& context, const Mode& mode, double since) {
   const ParallelOptions& parallel = context.options.parallel;
-  std::vector<Stroke> all = gather_strokes(context, since);
+  std::vector<Stroke> all = gather_strokes(context, mode.in_step() ? since : 0);
+  if (context.rank != 0) return;
+  double end = 0;
+  for (const Stroke& stroke : all)
+    if (!stroke.is_communication()) end = std::max(end, stroke.end);
+  // Where ranks make their steps independently, the time of as many steps.
+  if (!mode.in_step()) {
+    since =
+        end * (1 - static_cast<double>(parallel.drawing_steps) / static_cast<double>(context.options.steps));
+    std::erase_if(all, [&](const Stroke& stroke) { return stroke.end < since || stroke.begin > end; });
+  }
   for (Stroke& stroke : all) stroke.begin = std::max(stroke.begin, since);
-  if (context.team.rank() != 0) return;
   char title[96];
-  double end = since;
-  for (const Stroke& stroke : all) end = std::max(end, stroke.end);
   std::snprintf(title, sizeof title, "%s, measured: the last %.0f ms", parallel.mode.c_str(),
                 1e3 * (end - since));
   const std::string svg = draw(all, static_cast<size_t>(context.team.count()), title);
@@ -147,7 +151,7 @@ void run_mode(const Options& options, Team& team) {
   std::vector<Fact> facts = mode->facts();
   facts.push_back({"resident MB at most", resident_bytes_max() / 1e6});
   print_facts(team, facts);
-  if (!options.parallel.drawing.empty()) together(team, [&] { write_drawing(context, times.drawn); });
+  if (!options.parallel.drawing.empty()) together(team, [&] { write_drawing(context, *mode, times.drawn); });
   const std::vector<float> values = whole_model(*mode, team, whole->parameters().whole_count());
   std::copy(values.begin(), values.end(), whole->parameters().values().begin());
   const Loss held_out =

@@ -40,8 +40,7 @@ int supervise(const Options& options, Board& board, const Sketch& clock, std::ve
   std::vector<pid_t> processes;
   const auto add = [&](int rank, int count) {
     const Place place{.number = processes.size(), .rank = rank, .count = count};
-    lives.push_back(
-        Stroke::of(static_cast<uint32_t>(place.number), Stroke::Kind::kForward, clock.now(), 0, ""));
+    lives.push_back(Stroke::of(static_cast<uint32_t>(place.number), Stroke::Kind::kLife, clock.now(), 0, ""));
     processes.push_back(start(options, place, run));
   };
   for (int rank = 0; rank < options.ranks; ++rank) add(rank, options.ranks);

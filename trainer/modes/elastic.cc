@@ -79,7 +79,7 @@ class Member {
 
   /// Notes a pause that began at begin_. Returns its milliseconds.
   double pause(const char* label) {
-    const Stroke stroke = Stroke::of(row_, Stroke::Kind::kEvent, begin_, clock_.now(), label);
+    const Stroke stroke = Stroke::of(row_, Stroke::Kind::kPause, begin_, clock_.now(), label);
     if (const uint32_t at = board_.pause_count++; at < board_.pauses.size()) board_.pauses[at] = stroke;
     return 1e3 * (stroke.end - stroke.begin);
   }
