@@ -18,7 +18,7 @@ mode_flags() {
   esac
   echo --steps 120 --width 64 --depth 4 --context 32 --batch 16
   [[ $1 == elastic ]] || echo --accumulate 4
-  [[ $1 == server ]] && echo --optimizer sgd --learning-rate 0.5
+  [[ $1 == server ]] && echo --optimizer sgd --momentum 0 --learning-rate 0.5
   echo --drawing "$BUILD/trainer/$1.svg"
 }
 
