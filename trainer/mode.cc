@@ -7,12 +7,10 @@
 #include <csignal>
 #include <cstdio>
 #include <limits>
-#include <numbers>
 #include <thread>
 
 #include "trainer/file.h"
 #include "trainer/reporter.h"
-#include "trainer/timeline.h"
 
 namespace tutti::trainer {
 namespace {

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
+#include "trainer/mode.h"
+
 namespace tutti::trainer {
 namespace {
 
@@ -22,6 +26,15 @@ TEST(OptionsTest, HelpListsModelsOptimizersAndData) {
   for (const char* word : {"transformer", "mlp", "cnn", "sgd", "adamw", "IDX", "digits", "text", "powersgd",
                            "topk", "bf16", "--bucket-bytes", "--resume"})
     EXPECT_THAT(help.text, HasSubstr(word));
+}
+
+// A misspelt flag in the modes' table would be refused for every mode.
+TEST(OptionsTest, FlagsOfEveryModeExist) {
+  const std::string help = parse({"--help"}).text;
+  for (const ModeEntry& entry : modes()) {
+    std::istringstream flags(entry.flags);
+    for (std::string flag; flags >> flag;) EXPECT_THAT(help, HasSubstr("  " + flag + " ")) << entry.name;
+  }
 }
 
 TEST(OptionsTest, VersionIsPrintedWithStatusZero) {

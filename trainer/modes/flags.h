@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): of another library
 class App;
 }
 
