@@ -16,11 +16,10 @@ mode_flags() {
     elastic) echo --ranks 3 --kill 1:40 ;;
     *) echo --ranks 4 ;;
   esac
-  echo --steps 120 --width 64 --depth 4 --context 32 --batch 16 --evaluate-every 120
+  echo --steps 120 --width 64 --depth 4 --context 32 --batch 16
   [[ $1 == elastic ]] || echo --accumulate 4
-  [[ $1 == server ]] && echo --optimizer sgd --learning-rate 0.5
-  [[ $1 == pipeline ]] && echo --drawing "$BUILD/trainer/pipeline.svg"
-  return 0
+  [[ $1 == server ]] && echo --optimizer sgd --momentum 0 --learning-rate 0.5
+  echo --drawing "$BUILD/trainer/$1.svg"
 }
 
 # train_mode FLAGS, with --mode NAME: on this project's documentation. FLAGS take the place of the mode's own.

@@ -21,7 +21,8 @@ Sampler::Sampler(const Options& options) : options_(options) {
                 text(options.sample_count) + " samples");
   if (!options.uneven && options.batch_count % (ranks * options.parts) != 0)
     throw Error("a batch of " + text(options.batch_count) + " does not divide among " + text(ranks) +
-                " ranks in " + text(options.parts) + " parts: change --batch, or pass --uneven");
+                " ranks in " + text(options.parts) +
+                " parts: change --batch or --accumulate, or pass --uneven (--mode data)");
 }
 
 size_t Sampler::epoch_steps() const {

@@ -81,7 +81,6 @@ int main(int argc, char** argv) {
     return parsed.exit_code;
   }
   const Options& options = parsed.options;
-  if (options.parallel.mode == "elastic") return run_elastic(options);
   const tutti::Environment environment = tutti::process_environment();
   const tutti::perf::LaunchOptions launch{.processes = options.threads ? 0 : options.ranks,
                                           .flag = "--ranks"};
@@ -90,12 +89,14 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "trainer: %s\n", std::string(alone.text()).c_str());
       return tutti::perf::kExitUsage;
     }
-    return supervise(launch, argv, kGrace);
+    return options.parallel.mode == "elastic" ? run_elastic(options) : supervise(launch, argv, kGrace);
   }
   const tutti::Result<tutti::perf::ProcessContext> context = find_process_context(launch, environment);
   if (!context) {
     std::fprintf(stderr, "trainer: %s\n", std::string(context.status().text()).c_str());
     return tutti::perf::kExitUsage;
   }
+  if (options.parallel.hosts > 0)
+    emulate_host(options.parallel.hosts, context->process, context->process_count);
   return run_process(options, *context);
 }

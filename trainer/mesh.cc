@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "trainer/mode.h"
+
 namespace tutti::trainer {
 namespace {
 
@@ -20,19 +22,17 @@ int product(const std::vector<Mesh::Extent>& extents) {
 
 }  // namespace
 
-Axis::Axis(tutti_comm_t* parent, int color, const std::string& name) {
-  int rank_in_run = 0;
-  check(tutti_comm_rank(parent, &rank_in_run), "asking for the rank");
-  split(parent, color, name, rank_in_run);
+Axis::Axis(const ModeContext& context, int color, const std::string& name)
+    : name_(name), rank_in_run_(context.rank), sketch_(&context.sketch) {
+  split(context.team.gradients(), color);
 }
 
-Axis::Axis(Axis& parent, int color, const std::string& name) {
-  split(parent.comm_, color, name, parent.rank_in_run_);
+Axis::Axis(Axis& parent, int color, const std::string& name)
+    : name_(name), rank_in_run_(parent.rank_in_run_), sketch_(parent.sketch_) {
+  split(parent.comm_, color);
 }
 
-void Axis::split(tutti_comm_t* parent, int color, const std::string& name, int rank_in_run) {
-  name_ = name;
-  rank_in_run_ = rank_in_run;
+void Axis::split(tutti_comm_t* parent, int color) {
   check(tutti_comm_split(parent, color, 0, &comm_, nullptr), ("splitting off " + name_).c_str());
   if (comm_ == nullptr) return;
   check(tutti_comm_rank(comm_, &rank_), "asking for the rank");
@@ -58,9 +58,13 @@ Axis::~Axis() {
     (void)tutti_comm_destroy(comm_);
 }
 
-void Axis::note(tutti_result_t result, const char* what, double bytes) {
+template <class Call>
+void Axis::make(Stroke::Kind kind, const char* what, tutti_stream_t stream, double bytes, const Call& call) {
   in_use_ = true;
-  if (result != TUTTI_SUCCESS) check(result, (name_ + ": " + what).c_str());
+  const double begin = sketch_->now();
+  if (const tutti_result_t result = call(); result != TUTTI_SUCCESS)
+    check(result, (name_ + ": " + what).c_str());
+  if (stream.kind == TUTTI_BLOCKING.kind) sketch_->add(kind, begin, what);
   sent_bytes_ += bytes;
 }
 
@@ -69,33 +73,32 @@ double Axis::spread(size_t count) const {
 }
 
 void Axis::all_reduce(std::span<float> values, tutti_op_t op, tutti_stream_t stream) {
-  note(tutti_all_reduce(values.data(), values.data(), values.size(), TUTTI_FLOAT32, op, comm_, stream),
-       "all_reduce", 2 * spread(values.size()));
+  make(Stroke::Kind::kCollective, "all_reduce", stream, 2 * spread(values.size()), [&] {
+    return tutti_all_reduce(values.data(), values.data(), values.size(), TUTTI_FLOAT32, op, comm_, stream);
+  });
 }
 
 void Axis::reduce_scatter(const float* send, std::span<float> recv, tutti_stream_t stream) {
-  note(tutti_reduce_scatter(send, recv.data(), recv.size(), TUTTI_FLOAT32, TUTTI_SUM, comm_, stream),
-       "reduce_scatter", spread(recv.size() * static_cast<size_t>(count_)));
+  make(Stroke::Kind::kCollective, "reduce_scatter", stream, spread(recv.size() * static_cast<size_t>(count_)),
+       [&] {
+         return tutti_reduce_scatter(send, recv.data(), recv.size(), TUTTI_FLOAT32, TUTTI_SUM, comm_, stream);
+       });
 }
 
 void Axis::all_gather(std::span<const float> send, float* recv, tutti_stream_t stream) {
-  note(tutti_all_gather(send.data(), recv, send.size(), TUTTI_FLOAT32, comm_, stream), "all_gather",
-       spread(send.size() * static_cast<size_t>(count_)));
-}
-
-void Axis::broadcast(std::span<float> values, int root) {
-  note(tutti_broadcast(values.data(), values.data(), values.size(), TUTTI_FLOAT32, root, comm_,
-                       TUTTI_BLOCKING),
-       "broadcast", rank_ == root ? static_cast<double>(values.size_bytes()) : 0);
+  make(Stroke::Kind::kCollective, "all_gather", stream, spread(send.size() * static_cast<size_t>(count_)),
+       [&] { return tutti_all_gather(send.data(), recv, send.size(), TUTTI_FLOAT32, comm_, stream); });
 }
 
 void Axis::send(std::span<const float> values, int peer, tutti_stream_t stream) {
-  note(tutti_send(values.data(), values.size(), TUTTI_FLOAT32, peer, 0, comm_, stream), "send",
-       static_cast<double>(values.size_bytes()));
+  make(Stroke::Kind::kMessage, "send", stream, static_cast<double>(values.size_bytes()),
+       [&] { return tutti_send(values.data(), values.size(), TUTTI_FLOAT32, peer, 0, comm_, stream); });
 }
 
-void Axis::recv(std::span<float> values, int peer, tutti_stream_t stream) {
-  note(tutti_recv(values.data(), values.size(), TUTTI_FLOAT32, peer, 0, comm_, stream), "recv", 0);
+void Axis::recv(std::span<float> values, int peer) {
+  make(Stroke::Kind::kMessage, "recv", TUTTI_BLOCKING, 0, [&] {
+    return tutti_recv(values.data(), values.size(), TUTTI_FLOAT32, peer, 0, comm_, TUTTI_BLOCKING);
+  });
 }
 
 void Axis::all_to_all(const float* send, std::span<const size_t> send_rows, float* recv,
@@ -106,28 +109,29 @@ void Axis::all_to_all(const float* send, std::span<const size_t> send_rows, floa
   for (size_t& count : recvs) count *= width;
   const size_t away =
       std::accumulate(sends.begin(), sends.end(), size_t{0}) - sends[static_cast<size_t>(rank_)];
-  note(tutti_all_to_all_v(send, sends.data(), nullptr, recv, recvs.data(), nullptr, TUTTI_FLOAT32, comm_,
-                          TUTTI_BLOCKING),
-       "all_to_all", static_cast<double>(away * sizeof(float)));
+  make(Stroke::Kind::kCollective, "all_to_all", TUTTI_BLOCKING, static_cast<double>(away * sizeof(float)),
+       [&] {
+         return tutti_all_to_all_v(send, sends.data(), nullptr, recv, recvs.data(), nullptr, TUTTI_FLOAT32,
+                                   comm_, TUTTI_BLOCKING);
+       });
 }
 
 std::vector<size_t> Axis::exchange(std::span<const size_t> send) {
   static_assert(sizeof(size_t) == sizeof(uint64_t));
   std::vector<size_t> recv(send.size());
-  note(tutti_all_to_all(send.data(), recv.data(), 1, TUTTI_UINT64, comm_, TUTTI_BLOCKING),
-       "exchanging counts", static_cast<double>(send.size_bytes() - sizeof(size_t)));
+  make(Stroke::Kind::kCollective, "exchanging counts", TUTTI_BLOCKING,
+       static_cast<double>(send.size_bytes() - sizeof(size_t)),
+       [&] { return tutti_all_to_all(send.data(), recv.data(), 1, TUTTI_UINT64, comm_, TUTTI_BLOCKING); });
   return recv;
 }
 
-Mesh::Mesh(tutti_comm_t* comm, std::vector<Extent> extents) : extents_(std::move(extents)) {
-  int rank = 0;
-  int count = 0;
-  check(tutti_comm_rank(comm, &rank), "asking for the rank");
-  check(tutti_comm_count(comm, &count), "asking for the rank count");
+Mesh::Mesh(const ModeContext& context, std::vector<Extent> extents) : extents_(std::move(extents)) {
+  const int count = context.team.count();
   if (product(extents_) != count)
     throw Error("a mesh of " + text() + " does not fit " + std::to_string(count) + " ranks: change --ranks");
   for (size_t i = 0; i < extents_.size(); ++i)
-    axes_.push_back(std::make_unique<Axis>(comm, line_of(extents_, i, rank), extents_[i].name + " axis"));
+    axes_.push_back(
+        std::make_unique<Axis>(context, line_of(extents_, i, context.rank), extents_[i].name + " axis"));
 }
 
 Axis& Mesh::axis(const std::string& name) {
@@ -136,24 +140,18 @@ Axis& Mesh::axis(const std::string& name) {
   throw std::logic_error("the mesh has no axis " + name);
 }
 
-double Mesh::sent_bytes() const {
-  double sum = 0;
-  for (const auto& axis : axes_) sum += axis->sent_bytes();
-  return sum;
-}
-
-std::string Mesh::text_of(const std::vector<Extent>& extents) {
-  const int count = product(extents);
+std::string Mesh::text() const {
+  const int count = product(extents_);
   std::string text;
-  for (const Extent& extent : extents)
+  for (const Extent& extent : extents_)
     text += (text.empty() ? "" : " x ") + extent.name + " " + std::to_string(extent.count);
-  for (size_t i = 0; i < extents.size(); ++i) {
-    text += "\n  " + extents[i].name + ":";
+  for (size_t i = 0; i < extents_.size(); ++i) {
+    text += "\n  " + extents_[i].name + ":";
     for (int first = 0; first < count; ++first) {
-      if (line_of(extents, i, first) != first) continue;
+      if (line_of(extents_, i, first) != first) continue;
       text += " {";
       for (int rank = first; rank < count; ++rank)
-        if (line_of(extents, i, rank) == first) text += (rank == first ? "" : " ") + std::to_string(rank);
+        if (line_of(extents_, i, rank) == first) text += (rank == first ? "" : " ") + std::to_string(rank);
       text += "}";
     }
   }

@@ -12,19 +12,22 @@
 #include <string>
 #include <vector>
 
+#include "trainer/drawing.h"
 #include "trainer/error.h"
 #include "tutti/tutti.h"
 
 namespace tutti::trainer {
 
+struct ModeContext;
+
 /// A communicator of float32 buffers in host memory. Counts the bytes that this rank has to send with
-/// bandwidth-optimal algorithms. Calls block unless `stream` says otherwise, and throw Error. One thread at a
-/// time.
+/// bandwidth-optimal algorithms, and sketches when calls blocked. Calls block unless `stream` says otherwise,
+/// and throw Error. One thread at a time.
 class Axis {
  public:
-  /// Collective on `parent`, the run's communicator: the ranks of one `color` (TUTTI_NO_COLOR: none) get an
-  /// axis, ordered by rank. `name` is for messages.
-  Axis(tutti_comm_t* parent, int color, const std::string& name);
+  /// Collective on the run's ranks: the ranks of one `color` (TUTTI_NO_COLOR: none) get an axis, ordered by
+  /// rank. `name` is for messages.
+  Axis(const ModeContext& context, int color, const std::string& name);
   /// The same for a part of an axis.
   Axis(Axis& parent, int color, const std::string& name);
   /// During an exception, ends the calls of the other ranks if calls have begun.
@@ -45,9 +48,8 @@ class Axis {
   void reduce_scatter(const float* send, std::span<float> recv, tutti_stream_t stream = TUTTI_BLOCKING);
   /// recv, [count() * n], becomes all ranks' send, [n], in order of rank.
   void all_gather(std::span<const float> send, float* recv, tutti_stream_t stream = TUTTI_BLOCKING);
-  void broadcast(std::span<float> values, int root);
   void send(std::span<const float> values, int peer, tutti_stream_t stream = TUTTI_BLOCKING);
-  void recv(std::span<float> values, int peer, tutti_stream_t stream = TUTTI_BLOCKING);
+  void recv(std::span<float> values, int peer);
   /// Rows of `width` numbers: send_rows[r] of `send` go to rank r. send and recv: rows in order of rank.
   void all_to_all(const float* send, std::span<const size_t> send_rows, float* recv,
                   std::span<const size_t> recv_rows, size_t width);
@@ -55,16 +57,19 @@ class Axis {
   std::vector<size_t> exchange(std::span<const size_t> send);
 
  private:
-  void split(tutti_comm_t* parent, int color, const std::string& name, int rank_in_run);
-  void note(tutti_result_t result, const char* what, double bytes);
+  void split(tutti_comm_t* parent, int color);
+  /// Makes a call, which sends `bytes`. Throws Error.
+  template <class Call>
+  void make(Stroke::Kind kind, const char* what, tutti_stream_t stream, double bytes, const Call& call);
   /// Bytes that leave this rank when `count` numbers are spread over all ranks.
   double spread(size_t count) const;
 
   std::string name_;
+  int rank_in_run_;
+  Sketch* sketch_;
   tutti_comm_t* comm_ = nullptr;
   int rank_ = 0;
   int count_ = 0;
-  int rank_in_run_ = 0;
   double sent_bytes_ = 0;
   bool in_use_ = false;
   int exceptions_ = std::uncaught_exceptions();
@@ -77,15 +82,12 @@ class Mesh {
     int count = 1;
   };
 
-  /// Collective on `comm`, whose ranks must be as many as the product of the extents. Throws Error.
-  Mesh(tutti_comm_t* comm, std::vector<Extent> extents);
+  /// Collective on the run's ranks, which must be as many as the product of the extents. Throws Error.
+  Mesh(const ModeContext& context, std::vector<Extent> extents);
 
   Axis& axis(const std::string& name);
-  /// Bytes sent on all axes.
-  double sent_bytes() const;
   /// The grid, and the ranks of each axis, for people.
-  std::string text() const { return text_of(extents_); }
-  static std::string text_of(const std::vector<Extent>& extents);
+  std::string text() const;
 
  private:
   std::vector<Extent> extents_;

@@ -115,7 +115,6 @@ void Model::make_transformer() {
 }
 
 void Model::make_mlp() {
-  constexpr size_t kHidden = 256;
   Parameters& p = parameters_;
   const float gain = std::sqrt(2.0F);  // half of Relu's outputs are 0
   add("hidden1",

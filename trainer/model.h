@@ -10,6 +10,8 @@
 
 namespace tutti::trainer {
 
+inline constexpr size_t kHidden = 256;  ///< mlp: width of the hidden layers
+
 struct ModelOptions {
   std::string name = "transformer";  ///< or "mlp", "cnn"
   size_t classes = 0;                ///< number of outputs: characters of the vocabulary, or kinds of images

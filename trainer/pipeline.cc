@@ -1,7 +1,5 @@
 #include "trainer/pipeline.h"
 
-#include "trainer/timeline.h"
-
 namespace tutti::trainer {
 namespace {
 
@@ -44,12 +42,12 @@ void Channel::flush() {
 Pipeline::Pipeline(Setup setup)
     : setup_(std::move(setup)),
       stages_(setup_.schedule.shape().ranks * setup_.schedule.shape().chunks),
-      sampler_({.sample_count = setup_.task.data.train->sample_count(),
-                .batch_count = setup_.options.batch,
-                .parts = setup_.options.accumulate,
+      sampler_({.sample_count = setup_.context.task.data.train->sample_count(),
+                .batch_count = setup_.context.options.batch,
+                .parts = setup_.context.options.accumulate,
                 .rank = static_cast<int>(setup_.data_rank),
                 .rank_count = static_cast<int>(setup_.data_count),
-                .seed = setup_.options.seed}) {
+                .seed = setup_.context.options.seed}) {
   const int ranks = setup_.axis.count();
   const int rank = setup_.axis.rank();
   // Stages follow one another around the ring of ranks; the last rank reaches the first only with chunks.
@@ -64,7 +62,7 @@ Pipeline::Pipeline(Setup setup)
   for (size_t i = 0; i < setup_.schedule.shape().chunks; ++i) {
     Chunk& chunk = chunks_.emplace_back();
     chunk.owner = make_model(i, true);
-    chunk.optimizer = make_optimizer(setup_.options.optimizer, chunk.owner->parameters());
+    chunk.optimizer = make_optimizer(setup_.context.options.optimizer, chunk.owner->parameters());
   }
 }
 
@@ -73,8 +71,8 @@ std::unique_ptr<Model> Pipeline::make_model(size_t chunk, bool allocates) const 
   placement.stage = stage_of({Kind::kForward, 0, chunk});
   placement.stage_count = stages_;
   placement.allocates = allocates;
-  return std::make_unique<Model>(setup_.task.model, setup_.options.seed, SumOverRanks(), multiply,
-                                 host_backend(), placement);
+  return std::make_unique<Model>(setup_.context.task.model, setup_.context.options.seed, SumOverRanks(),
+                                 multiply, host_backend(), placement);
 }
 
 size_t Pipeline::stage_of(const Action& action) const {
@@ -100,37 +98,31 @@ void Pipeline::forward(const Action& action) {
   else
     slot.model->parameters().stash(chunk.owner->parameters());
   const size_t stage = stage_of(action);
-  const bool is_last = stage + 1 == stages_;
-  const size_t parts = setup_.options.accumulate;
-  if (stage == 0 || is_last)
-    setup_.task.data.train->read(sampler_.part(action.micro_batch / parts, action.micro_batch % parts),
-                                 &slot.batch);
+  const size_t parts = setup_.context.options.accumulate;
+  if (stage == 0 || is_last(stage))
+    setup_.context.task.data.train->read(
+        sampler_.part(action.micro_batch / parts, action.micro_batch % parts), &slot.batch);
   if (stage > 0) from_below_->recv(&slot.input);
-  const Pace pace(setup_.options.parallel, setup_.axis.rank(), 1);
-  const auto begin = static_cast<double>(now_ns()) / 1e9;
+  const Pass pass(setup_.context, Stroke::Kind::kForward, std::to_string(action.micro_batch % parts));
   const Matrix& output = slot.model->forward(stage == 0 ? slot.batch.input : slot.input, true);
-  if (is_last) {
+  if (is_last(stage)) {
     const size_t samples = sampler_.batch_count(action.micro_batch / parts) / (setup_.flushes ? 1 : parts);
-    const size_t targets = samples * setup_.task.data.train->targets_per_sample();
+    const size_t targets = samples * setup_.context.task.data.train->targets_per_sample();
     loss_ +=
         cross_entropy(output, slot.batch.targets, 1 / static_cast<float>(targets), &slot.output_gradient);
   }
-  pace.wait();
-  bars_.push_back(
-      {static_cast<size_t>(setup_.axis.rank()), action, begin, static_cast<double>(now_ns()) / 1e9});
-  if (!is_last) to_above_->send(output);
+  pass.wait();
+  if (!is_last(stage)) to_above_->send(output);
 }
 
 void Pipeline::backward(const Action& action) {
   Slot& slot = slot_of(chunks_[action.chunk], action.micro_batch);
   const size_t stage = stage_of(action);
-  if (stage + 1 < stages_) from_above_->recv(&slot.output_gradient);
-  const Pace pace(setup_.options.parallel, setup_.axis.rank(), 2);
-  const auto begin = static_cast<double>(now_ns()) / 1e9;
+  if (!is_last(stage)) from_above_->recv(&slot.output_gradient);
+  const Pass pass(setup_.context, Stroke::Kind::kBackward,
+                  std::to_string(action.micro_batch % setup_.context.options.accumulate));
   const Matrix& gradient = slot.model->backward(slot.output_gradient, {});
-  pace.wait();
-  bars_.push_back(
-      {static_cast<size_t>(setup_.axis.rank()), action, begin, static_cast<double>(now_ns()) / 1e9});
+  pass.wait();
   if (stage > 0) to_below_->send(gradient);
   slot.micro_batch.reset();
   --alive_;
@@ -140,16 +132,15 @@ void Pipeline::update(size_t step, size_t number) {
   for (Chunk& chunk : chunks_) {
     Parameters& parameters = chunk.owner->parameters();
     if (setup_.reduce) setup_.reduce(parameters);
-    chunk.optimizer->step(number + 1, static_cast<float>(learning_rate(setup_.options, step)));
+    chunk.optimizer->step(number + 1, static_cast<float>(learning_rate(setup_.context.options, step)));
     std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
   }
 }
 
 Loss Pipeline::step(size_t step) {
   loss_ = {};
-  bars_.clear();
   const auto& actions = setup_.schedule.of(static_cast<size_t>(setup_.axis.rank()));
-  const size_t last = (step + 1) * setup_.options.accumulate - 1;
+  const size_t last = (step + 1) * setup_.context.options.accumulate - 1;
   if (setup_.flushes) next_action_ = 0;
   while (next_action_ < actions.size()) {
     const Action& action = actions[next_action_++];
@@ -167,12 +158,23 @@ Loss Pipeline::step(size_t step) {
 }
 
 Action Pipeline::in_step(Action action, size_t step) const {
-  if (setup_.flushes) action.micro_batch += step * setup_.options.accumulate;
+  if (setup_.flushes) action.micro_batch += step * setup_.context.options.accumulate;
   return action;
 }
 
 void Pipeline::copy_to(std::span<float> whole) const {
   for (const Chunk& chunk : chunks_) chunk.owner->parameters().copy_to(whole);
+}
+
+double Pipeline::formula_bytes(double activation_bytes) const {
+  double borders = 0;
+  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    const size_t stage = stage_of({Kind::kForward, 0, chunk});
+    borders += (stage > 0 ? 1 : 0) + (is_last(stage) ? 0 : 1);
+  }
+  // Each message is preceded by its two sizes.
+  const auto messages = static_cast<double>(setup_.context.options.accumulate);
+  return borders * (activation_bytes + messages * 2 * sizeof(float));
 }
 
 double Pipeline::sent_bytes() const {

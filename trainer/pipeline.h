@@ -45,8 +45,7 @@ class Channel {
 class Pipeline {
  public:
   struct Setup {
-    const Options& options;
-    const Task& task;
+    const ModeContext& context;
     Axis& axis;  ///< of the stages
     Schedule schedule;
     bool flushes = true;       ///< false: PipeDream; the schedule then covers the whole run
@@ -67,8 +66,8 @@ class Pipeline {
   double sent_bytes() const;
   /// Most micro-batches that were alive on this rank.
   size_t alive_max() const { return alive_max_; }
-  /// The passes of the last step, in seconds.
-  const std::vector<Bar>& bars() const { return bars_; }
+  /// Bytes that this rank sends in a batch: `activation_bytes` are those of a batch at a border.
+  double formula_bytes(double activation_bytes) const;
 
  private:
   struct Slot {
@@ -85,6 +84,7 @@ class Pipeline {
   };
   std::unique_ptr<Model> make_model(size_t chunk, bool allocates) const;
   Slot& slot_of(Chunk& chunk, std::optional<size_t> micro_batch);
+  bool is_last(size_t stage) const { return stage + 1 == stages_; }
   void forward(const Action& action);
   void backward(const Action& action);
   void update(size_t step, size_t number);
@@ -105,7 +105,6 @@ class Pipeline {
   size_t alive_ = 0;
   size_t alive_max_ = 0;
   Loss loss_;
-  std::vector<Bar> bars_;
 };
 
 }  // namespace tutti::trainer

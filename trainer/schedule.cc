@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 #include <set>
 
@@ -199,57 +198,17 @@ size_t Schedule::alive_max(size_t rank) const {
 }
 
 double bubble_of(const std::vector<Bar>& bars, size_t ranks) {
-  if (bars.empty()) return 0;
-  double first = bars.front().begin;
-  double last = bars.front().end;
-  double busy = 0;
-  for (const Bar& bar : bars) {
-    first = std::min(first, bar.begin);
-    last = std::max(last, bar.end);
-    busy += bar.end - bar.begin;
-  }
-  return 1 - busy / ((last - first) * static_cast<double>(ranks));
+  return idle_share(strokes_of(bars), ranks);
 }
 
-std::string draw(const std::vector<Bar>& bars, size_t ranks, const std::string& title) {
-  constexpr double kWidth = 900;
-  constexpr double kLeft = 60;
-  constexpr double kRow = 28;
-  double first = 0;
-  double last = 1;
-  if (!bars.empty()) {
-    const auto earlier = [](const Bar& a, const Bar& b) { return a.begin < b.begin; };
-    const auto ends_earlier = [](const Bar& a, const Bar& b) { return a.end < b.end; };
-    first = std::min_element(bars.begin(), bars.end(), earlier)->begin;
-    last = std::max_element(bars.begin(), bars.end(), ends_earlier)->end;
-  }
-  const double scale = (kWidth - kLeft) / (last - first);
-  std::array<char, 512> line{};
-  std::string svg;
-  const auto add = [&](const char* format, auto... values) {
-    std::snprintf(line.data(), line.size(), format, values...);
-    svg += line.data();
-  };
-  add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
-      "font-size=\"11\">\n",
-      kWidth + 10, 30 + kRow * static_cast<double>(ranks));
-  svg +=
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"4\" y=\"14\">" + title + "</text>\n";
-  for (size_t rank = 0; rank < ranks; ++rank)
-    add("<text x=\"4\" y=\"%.0f\">rank %zu</text>\n", 42 + kRow * static_cast<double>(rank), rank);
-  for (const Bar& bar : bars) {
-    const double x = kLeft + (bar.begin - first) * scale;
-    const double width = std::max((bar.end - bar.begin) * scale, 0.5);
-    const double y = 24 + kRow * static_cast<double>(bar.rank);
-    add("<rect x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" height=\"24\" fill=\"%s\" stroke=\"white\"/>\n", x, y,
-        width,
-        bar.action.kind == Kind::kForward ? (bar.action.chunk % 2 == 0 ? "#9ecae1" : "#6baed6")
-                                          : (bar.action.chunk % 2 == 0 ? "#a1d99b" : "#74c476"));
-    if (width > 12)
-      add("<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%zu</text>\n", x + width / 2, y + 16,
-          bar.action.micro_batch);
-  }
-  return svg + "</svg>\n";
+std::vector<Stroke> strokes_of(const std::vector<Bar>& bars) {
+  std::vector<Stroke> strokes;
+  for (const Bar& bar : bars)
+    strokes.push_back(
+        Stroke::of(static_cast<uint32_t>(bar.rank),
+                   bar.action.kind == Kind::kForward ? Stroke::Kind::kForward : Stroke::Kind::kBackward,
+                   bar.begin, bar.end, std::to_string(bar.action.micro_batch)));
+  return strokes;
 }
 
 }  // namespace tutti::trainer

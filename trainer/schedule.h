@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/drawing.h"
+
 namespace tutti::trainer {
 
 struct Action {
@@ -24,7 +26,7 @@ struct Action {
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-/// A pass in a drawing: from `begin` to `end`, in any unit.
+/// A pass of a simulation: from `begin` to `end`, in any unit.
 struct Bar {
   size_t rank = 0;
   Action action;
@@ -82,7 +84,6 @@ std::string text_of(const Action& action, bool with_chunk);
 /// The share of idle time between the first and the last bar, over all ranks.
 double bubble_of(const std::vector<Bar>& bars, size_t ranks);
 
-/// A timeline as an SVG image: a row for each rank.
-std::string draw(const std::vector<Bar>& bars, size_t ranks, const std::string& title);
+std::vector<Stroke> strokes_of(const std::vector<Bar>& bars);
 
 }  // namespace tutti::trainer

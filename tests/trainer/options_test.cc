@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
+#include "trainer/mode.h"
+
 namespace tutti::trainer {
 namespace {
 
@@ -24,6 +28,15 @@ TEST(OptionsTest, HelpListsModelsOptimizersAndData) {
     EXPECT_THAT(help.text, HasSubstr(word));
 }
 
+// A misspelt flag in the modes' table would be refused for every mode.
+TEST(OptionsTest, FlagsOfEveryModeExist) {
+  const std::string help = parse({"--help"}).text;
+  for (const ModeEntry& entry : modes()) {
+    std::istringstream flags(entry.flags);
+    for (std::string flag; flags >> flag;) EXPECT_THAT(help, HasSubstr("  " + flag + " ")) << entry.name;
+  }
+}
+
 TEST(OptionsTest, VersionIsPrintedWithStatusZero) {
   const ParsedOptions parsed = parse({"--version"});
   EXPECT_FALSE(parsed.run);
@@ -39,6 +52,12 @@ TEST(OptionsTest, DefaultsFillWhatIsNotGiven) {
   EXPECT_EQ(parsed.options.report_every, 1u);
   EXPECT_EQ(parsed.options.evaluate_every, 2u);
   EXPECT_DOUBLE_EQ(parsed.options.learning_rate, 0.05);
+}
+
+// Gradients are clipped where the trainer can: other modes must not pretend to.
+TEST(OptionsTest, OnlyDataParallelClipsByDefault) {
+  EXPECT_DOUBLE_EQ(parse({"--data", "a"}).options.clip, 1);
+  EXPECT_DOUBLE_EQ(parse({"--data", "a", "--mode", "tensor"}).options.clip, 0);
 }
 
 TEST(OptionsTest, SizesHaveUnits) {
@@ -64,6 +83,28 @@ TEST(OptionsTest, MistakesAreNamedWithStatusTwo) {
       {{"--model", "mlp", "--checkpoint-every", "5"}, "needs --checkpoint"},
       {{"--model", "mlp", "--timeline", "./a", "--checkpoint", "a"}, "the same file"},
       {{"--model", "mlp", "--seed", "-1"}, "--seed"},
+      {{"--data", "a", "--mode", "sideways"}, "--mode"},
+      {{"--data", "a", "--mode", "tensor", "--checkpoint", "a"},
+       "--checkpoint, which belongs to --mode data"},
+      {{"--data", "a", "--mode", "tensor", "--bucket-bytes", "1"},
+       "--bucket-bytes, which belongs to --mode data"},
+      {{"--data", "a", "--mode", "tensor", "--zero-stage", "2"},
+       "--zero-stage, which belongs to --mode zero"},
+      {{"--data", "a", "--mode", "tensor", "--experts", "4"},
+       "--experts, which belongs to --mode data, layers"},
+      {{"--data", "a", "--kill", "1:2"}, "--mode data does not read --kill"},
+      {{"--data", "a", "--mode", "tensor", "--uneven"}, "batches that divide"},
+      {{"--data", "a", "--mode", "tensor", "--clip", "1"}, "does not clip"},
+      {{"--data", "a", "--mode", "tensor", "--device", "cuda"}, "on the host"},
+      {{"--data", "a", "--mode", "tensor", "--slow", "two"}, "RANK:NUMBER"},
+      {{"--data", "a", "--mode", "zero", "--zero-stage", "2", "--offload", "a"}, "needs --zero-stage 3"},
+      {{"--data", "a", "--mode", "expert"}, "needs a transformer with experts"},
+      {{"--data", "a", "--mode", "elastic"}, "--ranks 2 or more"},
+      {{"--data", "a", "--mode", "elastic", "--ranks", "3", "--kill", "3:5"}, "--kill names rank 3"},
+      {{"--data", "a", "--mode", "elastic", "--ranks", "3", "--accumulate", "2"}, "leave out --accumulate"},
+      {{"--data", "a", "--mode", "elastic", "--ranks", "3", "--reproducible"}, "leave out --reproducible"},
+      {{"--data", "a", "--mode", "elastic", "--ranks", "3", "--kill", "1:0"}, "1 step or more"},
+      {{"--data", "a", "--ranks", "2", "--threads", "--emulate-hosts", "2"}, "leave out --threads"},
       {{"--model", "mlp", "--wings", "2"}, "--wings"},
   };
   for (const auto& [arguments, text] : mistakes) {

@@ -71,7 +71,7 @@ TEST(ScheduleTest, NamesWhatAShapeCannotHave) {
 }
 
 TEST(ScheduleTest, IsDrawnWithABarForEachPass) {
-  const std::string svg = draw(make("1f1b", 3, 4).simulate(), 3, "a title");
+  const std::string svg = draw(strokes_of(make("1f1b", 3, 4).simulate()), 3, "a title");
   size_t bars = 0;
   for (size_t at = svg.find("<rect x"); at != std::string::npos; at = svg.find("<rect x", at + 1)) ++bars;
   EXPECT_EQ(bars, 3U * 2 * 4);

@@ -4,56 +4,44 @@
 // (tutti_comm_shrink), take the parameters of the rank that is furthest, and repeat the step. A new process
 // joins by tutti_comm_grow and gets the same. Every step trains on the whole batch, spread over the ranks
 // that live: so the result is still that of one process, up to the order of float sums.
-// --kill RANK:N kills this rank every N steps. A supervisor starts a new process for each that was killed.
+// --kill RANK:N kills this rank every N steps. A supervisor starts a new process for each that was killed,
+// and draws the lives of all processes with their pauses.
 #include "trainer/modes/elastic.h"
 
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cinttypes>
 #include <csignal>
 #include <cstdio>
-#include <thread>
 #include <utility>
 
 #include "trainer/file.h"
 #include "trainer/mode.h"
+#include "trainer/nursery.h"
 #include "trainer/optimizer.h"
-#include "trainer/timeline.h"
 
 namespace tutti::trainer {
 namespace {
 
-/// Memory that all processes share.
-struct Board {
-  std::atomic<uint32_t> shrinks;  ///< after which there are `count` ranks
-  std::atomic<int> count;
-  std::atomic<uint32_t> offers;  ///< processes that want to join, the last one by `id`
-  std::atomic<uint32_t> joins;   ///< processes that have joined
-  tutti_unique_id_t id;
-};
-
 class Member {
  public:
-  /// One of `count` ranks. A newcomer joins ranks that train.
-  Member(const Options& options, Board& board, int rank, int count, bool is_new)
+  /// Joins the other first ranks or, later, ranks that train.
+  Member(const Options& options, Board& board, const Sketch& clock, const Place& place)
       : options_(options),
         board_(board),
+        clock_(clock),
+        row_(static_cast<uint32_t>(place.number)),
         task_(options),
         model_(task_.model, options.seed, SumOverRanks()),
         optimizer_(make_optimizer(options.optimizer, model_.parameters())),
-        joined_(is_new ? board.offers.load() : 0) {
-    if (is_new)
-      check(tutti_comm_grow(nullptr, count, &board.id, rank, &comm_, nullptr), "joining");
+        joined_(is_new() ? board.offers.load() : 0) {
+    if (is_new())
+      check(tutti_comm_grow(nullptr, place.count, &board.id, place.rank, &comm_, nullptr), "joining");
     else
-      check(tutti_comm_create(&comm_, count, board.id, rank, nullptr), "joining the communicator");
+      check(tutti_comm_create(&comm_, place.count, board.id, place.rank, nullptr),
+            "joining the communicator");
     number();
-    if (is_new) catch_up();
+    if (is_new()) catch_up();
     spared_ = step_;
   }
   ~Member() { (void)tutti_comm_destroy(comm_); }
@@ -62,7 +50,7 @@ class Member {
 
   void run() {
     while (step_ < options_.steps) {
-      const uint64_t begin_ns = now_ns();
+      begin_ = clock_.now();
       const tutti_result_t result = step();
       if (result == TUTTI_SUCCESS) {
         if (rank_ == 0 && step_ % options_.report_every == 0) std::printf("%8zu %12.6f\n", step_, loss_);
@@ -70,25 +58,32 @@ class Member {
       }
       if (result == TUTTI_PEER_LOST || result == TUTTI_ABORTED) {
         const std::string reason = tutti_last_error();
+        const size_t begun = step_ + 1;
         shrink();
+        // A survivor that had made the step passes its result on: then nothing is lost.
+        const double ms = pause("loss");
         if (rank_ == 0)
-          std::printf("step %zu: %s\n  %d ranks go on after %.1f ms, lost steps 1\n", step_ + 1,
-                      reason.c_str(), count_, static_cast<double>(now_ns() - begin_ns) / 1e6);
+          std::printf("step %zu: %s\n  %d ranks go on after %.1f ms, lost steps %zu\n", begun, reason.c_str(),
+                      count_, ms, begun - step_);
         std::fflush(stdout);
         continue;
       }
       check(result, "reducing gradients");
     }
     if (rank_ != 0) return;
-    const Loss loss = evaluate(model_, *task_.data.held_out);
-    std::printf("held-out loss %.6f nats\nparameters %016" PRIx64 "\n",
-                loss.sum / static_cast<double>(std::max<size_t>(loss.count, 1)),
-                model_.parameters().digest());
-    if (!options_.parallel.parameters.empty())
-      write_file(options_.parallel.parameters, std::as_bytes(model_.parameters().values()));
+    report_end(options_, model_, evaluate(model_, *task_.data.held_out));
   }
 
  private:
+  bool is_new() const { return row_ >= static_cast<uint32_t>(options_.ranks); }
+
+  /// Notes a pause that began at begin_. Returns its milliseconds.
+  double pause(const char* label) {
+    const Stroke stroke = Stroke::of(row_, Stroke::Kind::kPause, begin_, clock_.now(), label);
+    if (const uint32_t at = board_.pause_count++; at < board_.pauses.size()) board_.pauses[at] = stroke;
+    return 1e3 * (stroke.end - stroke.begin);
+  }
+
   tutti_result_t step() {
     const ParallelOptions& parallel = options_.parallel;
     // Not again when the step is repeated, and not while a rank is missing.
@@ -113,7 +108,7 @@ class Member {
                      .uneven = true,
                      .seed = options_.seed});
     const size_t targets = sampler.batch_count(step_) * task_.data.train->targets_per_sample();
-    const Loss loss = learn(model_, *task_.data.train, sampler.part(step_, 0), targets);
+    const Loss loss = learn({options_, task_, sketch_, rank_}, model_, sampler.part(step_, 0), targets);
     loss_ = loss.sum / static_cast<double>(std::max<size_t>(loss.count, 1));
     result = tutti_all_reduce(gradients.data(), gradients.data(), gradients.size(), TUTTI_FLOAT32, TUTTI_SUM,
                               comm_, TUTTI_BLOCKING);
@@ -135,15 +130,15 @@ class Member {
   }
 
   void grow(uint32_t offers) {
-    const uint64_t begin_ns = now_ns();
+    begin_ = clock_.now();
     tutti_comm_t* larger = nullptr;
     check(tutti_comm_grow(comm_, count_ + 1, &board_.id, -1, &larger, nullptr), "letting a rank in");
     replace(larger);
     joined_ = offers;
+    const double ms = pause("join");
     if (rank_ != 0) return;
     board_.joins = offers;
-    std::printf("step %zu: a rank joined, %d ranks go on after %.1f ms\n", step_ + 1, count_,
-                static_cast<double>(now_ns() - begin_ns) / 1e6);
+    std::printf("step %zu: a rank joined, %d ranks go on after %.1f ms\n", step_ + 1, count_, ms);
     std::fflush(stdout);
   }
 
@@ -178,7 +173,10 @@ class Member {
 
   const Options& options_;
   Board& board_;
+  const Sketch& clock_;  ///< of all processes
+  uint32_t row_;
   Task task_;
+  Sketch sketch_{0};
   Model model_;
   std::unique_ptr<Optimizer> optimizer_;
   uint32_t joined_;  ///< offers that were taken
@@ -188,60 +186,34 @@ class Member {
   size_t step_ = 0;  ///< steps made
   size_t spared_ = SIZE_MAX;
   double loss_ = 0;
+  double begin_ = 0;
 };
-
-pid_t start(const Options& options, Board& board, int rank, int count, bool is_new) {
-  const pid_t child = ::fork();
-  if (child != 0) return child;
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  int status = 0;
-  try {
-    Member(options, board, rank, count, is_new).run();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "trainer, process %d: %s\n", static_cast<int>(::getpid()), text_of(error).c_str());
-    status = 1;
-  }
-  std::fflush(nullptr);
-  ::_exit(status);
-}
 
 }  // namespace
 
-int run_elastic(const Options& options) {
+int run_elastic(const Options& options) try {
+  if (options.parallel.hosts > 0) emulate_host(options.parallel.hosts, 0, 1);
   void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED || tutti_get_unique_id(&static_cast<Board*>(memory)->id) != TUTTI_SUCCESS) {
     std::fprintf(stderr, "trainer: cannot start ranks: %s\n", tutti_last_error());
     return 1;
   }
   auto& board = *static_cast<Board*>(memory);  // zeroed, as it should begin
-  std::vector<pid_t> processes;
-  for (int rank = 0; rank < options.ranks; ++rank)
-    processes.push_back(start(options, board, rank, options.ranks, false));
-  uint32_t losses = 0;
-  bool ends = false;
-  int worst = 0;
-  while (!processes.empty()) {
-    int status = 0;
-    if (const pid_t ended = ::waitpid(-1, &status, WNOHANG); ended > 0) {
-      std::erase(processes, ended);
-      if (WIFEXITED(status)) {
-        ends = true;
-        worst = std::max(worst, WEXITSTATUS(status));
-      } else if (!ends) {
-        ++losses;
-      }
-      continue;
-    }
-    const bool waits = board.joins < board.offers;
-    if (ends && waits && processes.size() == 1) ::kill(processes.back(), SIGKILL);  // too late to join
-    if (!ends && !waits && losses > board.offers && board.shrinks == losses) {
-      if (tutti_get_unique_id(&board.id) != TUTTI_SUCCESS) break;
-      ++board.offers;
-      processes.push_back(start(options, board, board.count, board.count + 1, true));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return worst;
+  Sketch clock(0);
+  clock.begin();
+  std::vector<Stroke> strokes;
+  const int status = supervise(options, board, clock, strokes,
+                               [&](const Place& place) { Member(options, board, clock, place).run(); });
+  if (options.parallel.drawing.empty()) return status;
+  const size_t rows = strokes.size();
+  strokes.insert(strokes.end(), board.pauses.begin(),
+                 board.pauses.begin() + std::min<size_t>(board.pause_count, board.pauses.size()));
+  const std::string svg = draw(strokes, rows, "elastic, measured: lives of processes, and pauses", "process");
+  write_file(options.parallel.drawing, std::as_bytes(std::span(svg)));
+  return status;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "trainer: %s\n", text_of(error).c_str());
+  return 1;
 }
 
 }  // namespace tutti::trainer

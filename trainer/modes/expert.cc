@@ -14,10 +14,10 @@ namespace {
 class ExpertMode : public Mode {
  public:
   explicit ExpertMode(const ModeContext& context)
-      : options_(context.options),
-        data_(*context.task.data.train),
-        axis_(context.team.gradients(), 0, "expert axis"),
-        model_(checked(context.task.model), options_.seed, SumOverRanks(), multiply, host_backend(),
+      : context_(context),
+        options_(context.options),
+        axis_(context, 0, "expert axis"),
+        model_(context.task.model, options_.seed, SumOverRanks(), multiply, host_backend(),
                {.expert = &axis_}),
         optimizer_(make_optimizer(options_.optimizer, model_.parameters())),
         sampler_(sampler_of(context, axis_.rank(), axis_.count())) {}
@@ -25,9 +25,10 @@ class ExpertMode : public Mode {
   Loss step(size_t step) override {
     Parameters& parameters = model_.parameters();
     std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
+    const size_t targets = options_.batch * context_.task.data.train->targets_per_sample();
     Loss loss;
     for (size_t part = 0; part < options_.accumulate; ++part)
-      loss += learn(model_, data_, sampler_.part(step, part), options_.batch * data_.targets_per_sample());
+      loss += learn(context_, model_, sampler_.part(step, part), targets);
     const double before = axis_.sent_bytes();
     for (const Parameter& parameter : parameters.list())
       if (parameter.cut.held == Cut::Held::kCopy) axis_.all_reduce({parameter.gradient, parameter.count()});
@@ -40,20 +41,17 @@ class ExpertMode : public Mode {
 
   std::vector<Fact> facts() override {
     const auto steps = static_cast<double>(options_.steps);
+    const double ranks = axis_.count();
     return {{"sent bytes a step, rows", (axis_.sent_bytes() - reduced_bytes_) / steps},
+            {"by the formula, if even", 4 * static_cast<double>(options_.model.depth) * (ranks - 1) / ranks *
+                                            activation_bytes(context_) / ranks},
             {"sent bytes a step, gradients", reduced_bytes_ / steps},
             {"parameters held", static_cast<double>(model_.parameters().trained_count())}};
   }
 
  private:
-  static const ModelOptions& checked(const ModelOptions& model) {
-    if (model.experts == 0 || model.name != "transformer")
-      throw Error("--mode expert needs a transformer with experts: --experts 4");
-    return model;
-  }
-
+  const ModeContext& context_;
   const Options& options_;
-  const Dataset& data_;
   Axis axis_;
   Model model_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -94,10 +94,10 @@ class Fusion {
 class FusionMode : public Mode {
  public:
   explicit FusionMode(const ModeContext& context)
-      : options_(context.options),
-        data_(*context.task.data.train),
+      : context_(context),
+        options_(context.options),
         model_(context.task.model, options_.seed, SumOverRanks()),
-        axis_(context.team.gradients(), 0, "data axis"),
+        axis_(context, 0, "data axis"),
         optimizer_(make_optimizer(options_.optimizer, model_.parameters())),
         sampler_(sampler_of(context, axis_.rank(), axis_.count())),
         fusion_(axis_, model_.parameters().gradients(), options_.parallel.fusion_ms) {}
@@ -105,11 +105,11 @@ class FusionMode : public Mode {
   Loss step(size_t step) override {
     Parameters& parameters = model_.parameters();
     std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
-    const size_t targets = options_.batch * data_.targets_per_sample();
+    const size_t targets = options_.batch * context_.task.data.train->targets_per_sample();
     Loss loss;
     for (size_t part = 0; part < options_.accumulate; ++part) {
       const bool last = part + 1 == options_.accumulate;
-      loss += learn(model_, data_, sampler_.part(step, part), targets, [&](const Parameter& parameter) {
+      loss += learn(context_, model_, sampler_.part(step, part), targets, [&](const Parameter& parameter) {
         if (last) fusion_.mark_ready(parameter.offset);
       });
     }
@@ -122,13 +122,15 @@ class FusionMode : public Mode {
 
   std::vector<Fact> facts() override {
     const auto steps = static_cast<double>(options_.steps);
+    const double away = 1 - 1 / static_cast<double>(axis_.count());
     return {{"sent bytes a step", axis_.sent_bytes() / steps},
+            {"by the formula", 2 * away * static_cast<double>(model_.parameters().gradients().size_bytes())},
             {"cycles a step", static_cast<double>(fusion_.cycles()) / steps}};
   }
 
  private:
+  const ModeContext& context_;
   const Options& options_;
-  const Dataset& data_;
   Model model_;
   Axis axis_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -13,13 +13,13 @@ namespace {
 class GridMode : public Mode {
  public:
   explicit GridMode(const ModeContext& context)
-      : options_(context.options),
-        mesh_(context.team.gradients(), extents(context)),
+      : context_(context),
+        options_(context.options),
+        mesh_(context, extents(context)),
         data_(mesh_.axis("data")),
         stages_(mesh_.axis("pipeline")),
         tensor_(mesh_.axis("tensor")),
-        pipeline_({.options = options_,
-                   .task = context.task,
+        pipeline_({.context = context,
                    .axis = stages_,
                    .schedule = make_schedule(),
                    .placement = {.tensor = &tensor_, .sequence = options_.parallel.sequence},
@@ -39,8 +39,11 @@ class GridMode : public Mode {
 
   std::vector<Fact> facts() override {
     const auto steps = static_cast<double>(options_.steps);
+    const double share = 1 / static_cast<double>(data_.count());
     return {{"sent bytes a step, data axis", data_.sent_bytes() / steps},
+            {"by the formula, data", 2 * (1 - share) * reduced_bytes_},
             {"sent bytes a step, pipeline axis", pipeline_.sent_bytes() / steps},
+            {"by the formula, pipeline", pipeline_.formula_bytes(share * activation_bytes(context_))},
             {"sent bytes a step, tensor axis", tensor_.sent_bytes() / steps}};
   }
 
@@ -69,13 +72,16 @@ class GridMode : public Mode {
       if (parameter.cut.held == Cut::Held::kPartialSum)
         tensor_.all_reduce({parameter.gradient, parameter.count()});
     data_.all_reduce(parameters.gradients());
+    reduced_bytes_ = static_cast<double>(parameters.gradients().size_bytes());
   }
 
+  const ModeContext& context_;
   const Options& options_;
   Mesh mesh_;
   Axis& data_;
   Axis& stages_;
   Axis& tensor_;
+  double reduced_bytes_ = 0;  ///< of this rank's gradients
   Pipeline pipeline_;
 };
 

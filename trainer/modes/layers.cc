@@ -14,9 +14,10 @@ namespace {
 class LayersMode : public Mode {
  public:
   explicit LayersMode(const ModeContext& context)
-      : options_(context.options),
+      : context_(context),
+        options_(context.options),
         data_(*context.task.data.train),
-        axis_(context.team.gradients(), 0, "layers axis"),
+        axis_(context, 0, "layers axis"),
         model_(
             context.task.model, options_.seed, SumOverRanks(), multiply, host_backend(),
             {.stage = static_cast<size_t>(axis_.rank()), .stage_count = static_cast<size_t>(axis_.count())}),
@@ -39,7 +40,11 @@ class LayersMode : public Mode {
   void copy_to(std::span<float> whole) override { model_.parameters().copy_to(whole); }
 
   std::vector<Fact> facts() override {
+    const int borders = (axis_.rank() > 0 ? 1 : 0) + (axis_.rank() + 1 < axis_.count() ? 1 : 0);
+    // Each message is preceded by its two sizes.
+    const auto sizes = static_cast<double>(options_.accumulate * 2 * sizeof(float));
     return {{"sent bytes a step", axis_.sent_bytes() / static_cast<double>(options_.steps)},
+            {"by the formula", borders * (activation_bytes(context_) + sizes)},
             {"parameters held", static_cast<double>(model_.parameters().trained_count())}};
   }
 
@@ -49,7 +54,9 @@ class LayersMode : public Mode {
     const bool is_last = rank + 1 == axis_.count();
     Loss loss;
     if (rank > 0) recv(rank - 1, &input_);
+    const Pass forward(context_, Stroke::Kind::kForward);
     const Matrix& output = model_.forward(rank == 0 ? batch_.input : input_, true);
+    forward.wait();
     if (is_last) {
       const size_t targets = options_.batch * data_.targets_per_sample();
       loss = cross_entropy(output, batch_.targets, 1 / static_cast<float>(targets), &gradient_);
@@ -57,7 +64,9 @@ class LayersMode : public Mode {
       send(output, rank + 1);
       recv(rank + 1, &gradient_);
     }
+    const Pass backward(context_, Stroke::Kind::kBackward);
     const Matrix& before = model_.backward(gradient_, {});
+    backward.wait();
     if (rank > 0) send(before, rank - 1);
     return loss;
   }
@@ -75,6 +84,7 @@ class LayersMode : public Mode {
     axis_.recv({matrix->data(), matrix->size()}, peer);
   }
 
+  const ModeContext& context_;
   const Options& options_;
   const Dataset& data_;
   Axis axis_;

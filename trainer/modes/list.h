@@ -16,16 +16,21 @@ std::unique_ptr<Mode> make_server_mode(const ModeContext& context);
 std::unique_ptr<Mode> make_zero_mode(const ModeContext& context);
 
 inline constexpr ModeEntry kModes[] = {
-    {"layers", "every rank has some layers", make_layers_mode},
-    {"pipeline", "layers on ranks, micro-batches in flight", make_pipeline_mode},
-    {"tensor", "every rank has a part of each matrix", make_tensor_mode},
-    {"grid", "data x pipeline x tensor", make_grid_mode},
-    {"zero", "what all ranks would hold alike is sharded", make_zero_mode},
-    {"local", "own steps, and an average now and then", make_local_mode},
-    {"server", "parameter servers and workers", make_server_mode},
-    {"expert", "every rank has some experts", make_expert_mode},
-    {"elastic", "data, while ranks die and join", nullptr},  // main.cc: it starts its own processes
-    {"fusion", "data, with reductions in cycles of time", make_fusion_mode},
+    {"layers", "every rank has some layers", "--experts", make_layers_mode},
+    {"pipeline", "layers on ranks, micro-batches in flight", "--schedule --chunks --experts",
+     make_pipeline_mode},
+    {"tensor", "every rank has a part of each matrix", "--sequence", make_tensor_mode},
+    {"grid", "data x pipeline x tensor", "--pipeline-ranks --tensor-ranks --sequence --schedule",
+     make_grid_mode},
+    {"zero", "what all ranks would hold alike is sharded", "--zero-stage --offload --experts",
+     make_zero_mode},
+    {"local", "own steps, and an average now and then", "--period --outer-rate --outer-momentum --experts",
+     make_local_mode},
+    {"server", "parameter servers and workers", "--servers --staleness --experts", make_server_mode},
+    {"expert", "every rank has some experts", "--experts", make_expert_mode},
+    // main.cc starts it: it has its own processes.
+    {"elastic", "data, while ranks die and join", "--experts", nullptr},
+    {"fusion", "data, with reductions in cycles of time", "--fusion-ms --experts", make_fusion_mode},
 };
 
 }  // namespace tutti::trainer

@@ -5,6 +5,8 @@
 // bulk synchronous training, and with plain SGD the result is that of one process up to the order of sums.
 // With S bytes of parameters a rank sends 2 (P-1)/P S / H bytes a step.
 // Sources: Stich, "Local SGD converges fast and communicates little", 2019; Douillard et al., "DiLoCo", 2023.
+#include <cmath>
+
 #include "trainer/mesh.h"
 #include "trainer/modes/list.h"
 #include "trainer/optimizer.h"
@@ -15,9 +17,9 @@ namespace {
 class LocalMode : public Mode {
  public:
   explicit LocalMode(const ModeContext& context)
-      : options_(context.options),
-        data_(*context.task.data.train),
-        axis_(context.team.gradients(), 0, "data axis"),
+      : context_(context),
+        options_(context.options),
+        axis_(context, 0, "data axis"),
         model_(context.task.model, options_.seed, SumOverRanks()),
         optimizer_(make_optimizer(options_.optimizer, model_.parameters())),
         sampler_(sampler_of(context, axis_.rank(), axis_.count())),
@@ -28,12 +30,11 @@ class LocalMode : public Mode {
     Parameters& parameters = model_.parameters();
     std::fill(parameters.gradients().begin(), parameters.gradients().end(), 0.0F);
     // A rank's own mean: until the copies meet, it is alone.
-    const size_t targets = options_.batch / static_cast<size_t>(axis_.count()) * data_.targets_per_sample();
-    const Pace pace(options_.parallel, axis_.rank(), 1);
+    const size_t targets =
+        options_.batch / static_cast<size_t>(axis_.count()) * context_.task.data.train->targets_per_sample();
     Loss loss;
     for (size_t part = 0; part < options_.accumulate; ++part)
-      loss += learn(model_, data_, sampler_.part(step, part), targets);
-    pace.wait();
+      loss += learn(context_, model_, sampler_.part(step, part), targets);
     optimizer_->step(step + 1, static_cast<float>(learning_rate(options_, step)));
     if ((step + 1) % options_.parallel.period == 0 || step + 1 == options_.steps) meet();
     return loss;
@@ -44,10 +45,12 @@ class LocalMode : public Mode {
   std::vector<Fact> facts() override {
     const auto ranks = static_cast<double>(axis_.count());
     const auto bytes = static_cast<double>(common_.size() * sizeof(float));
-    return {
-        {"sent bytes a step", axis_.sent_bytes() / static_cast<double>(options_.steps)},
-        {"by the formula", 2 * (ranks - 1) / ranks * bytes / static_cast<double>(options_.parallel.period)},
-        {"meetings", static_cast<double>(meetings_)}};
+    const auto steps = static_cast<double>(options_.steps);
+    // Copies also meet after the last step.
+    const double meetings = std::ceil(steps / static_cast<double>(options_.parallel.period));
+    return {{"sent bytes a step", axis_.sent_bytes() / steps},
+            {"by the formula", 2 * (ranks - 1) / ranks * bytes * meetings / steps},
+            {"meetings", static_cast<double>(meetings_)}};
   }
 
  private:
@@ -66,8 +69,8 @@ class LocalMode : public Mode {
     }
   }
 
+  const ModeContext& context_;
   const Options& options_;
-  const Dataset& data_;
   Axis axis_;
   Model model_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -17,43 +17,46 @@ namespace {
 class PipelineMode : public Mode {
  public:
   explicit PipelineMode(const ModeContext& context)
-      : options_(context.options),
-        team_(context.team),
-        axis_(context.team.gradients(), 0, "pipeline axis"),
+      : context_(context),
+        options_(context.options),
+        axis_(context, 0, "pipeline axis"),
         schedule_(make_schedule(options_.accumulate)),
-        pipeline_({.options = options_,
-                   .task = context.task,
+        pipeline_({.context = context,
                    .axis = axis_,
                    .schedule = flushes() ? schedule_ : make_schedule(options_.accumulate * options_.steps),
                    .flushes = flushes()}) {}
 
   std::string about() const override {
-    const Schedule::Shape& shape = schedule_.shape();
+    const size_t ranks = schedule_.shape().ranks;
+    const std::vector<Bar> bars = schedule_.simulate();
     std::string text = schedule_.text();
-    if (!options_.parallel.drawing.empty()) {
-      const std::string svg =
-          draw(schedule_.simulate(), shape.ranks, options_.parallel.schedule + ", on paper");
+    if (!options_.parallel.drawing.empty() && context_.team.rank() == 0) {
+      const std::string svg = draw(strokes_of(bars), ranks, options_.parallel.schedule + ", on paper");
       const std::filesystem::path path = options_.parallel.drawing.string() + ".plan.svg";
       write_file(path, std::as_bytes(std::span(svg)));
       text += "drawn in " + path.string() + "\n";
     }
-    const double on_paper = bubble_of(schedule_.simulate(), shape.ranks);
-    return text + "checked: no deadlock; idle on paper " + std::to_string(100 * on_paper) + " %";
+    return text + "checked: no deadlock; idle on paper " + std::to_string(100 * bubble_of(bars, ranks)) +
+           " %";
   }
 
-  Loss step(size_t step) override { return pipeline_.step(step); }
+  Loss step(size_t step) override {
+    // Without flushes only the run as a whole begins and ends idle.
+    if (flushes()) begin_ = context_.sketch.now();
+    return pipeline_.step(step);
+  }
   void copy_to(std::span<float> whole) override { pipeline_.copy_to(whole); }
 
   std::vector<Fact> facts() override {
-    const std::vector<Bar> bars = all_bars();
-    const size_t ranks = schedule_.shape().ranks;
-    if (team_.rank() == 0 && !options_.parallel.drawing.empty()) {
-      const std::string svg = draw(bars, ranks, options_.parallel.schedule + ", measured");
-      write_file(options_.parallel.drawing, std::as_bytes(std::span(svg)));
-    }
+    const double idle = static_cast<double>(axis_.count() - 1);
+    const auto passes = static_cast<double>(options_.parallel.chunks * options_.accumulate *
+                                            (flushes() ? 1 : options_.steps));
     return {{"sent bytes a step", pipeline_.sent_bytes() / static_cast<double>(options_.steps)},
+            {"by the formula", pipeline_.formula_bytes(activation_bytes(context_))},
             {"micro-batches alive at most", static_cast<double>(pipeline_.alive_max())},
-            {"idle % of the last step", 100 * bubble_of(bars, ranks)}};
+            {"idle % measured",
+             100 * idle_share(gather_strokes(context_, begin_), static_cast<size_t>(axis_.count()))},
+            {"idle % by the formula", 100 * idle / (passes + idle)}};
   }
 
  private:
@@ -70,21 +73,12 @@ class PipelineMode : public Mode {
     return schedule;
   }
 
-  /// The passes of all ranks.
-  std::vector<Bar> all_bars() {
-    std::vector<Bar> bars;
-    for (const auto& part : team_.gather(std::as_bytes(std::span(pipeline_.bars())))) {
-      const auto* first = reinterpret_cast<const Bar*>(part.data());
-      bars.insert(bars.end(), first, first + part.size() / sizeof(Bar));
-    }
-    return bars;
-  }
-
+  const ModeContext& context_;
   const Options& options_;
-  Team& team_;
   Axis axis_;
   Schedule schedule_;
   Pipeline pipeline_;
+  double begin_ = 0;  ///< of the last step
 };
 
 }  // namespace
