@@ -178,6 +178,28 @@ def check_tools(tree):
         assert version == f"{program.name} (tutti {tree.flags('--modversion')[0]})", version
 
 
+def package_of(path, patterns):
+    """The Debian packages whose patterns take the path or a folder above it."""
+    above = [path, *path.parents]
+    return [package for package, pattern in patterns if any(folder.match(f"/{pattern}") for folder in above)]
+
+
+def check_debian(tree):
+    """Each installed file belongs to one of the Debian packages, which have the project's version"""
+    patterns = [(listing.stem, pattern) for listing in sorted((SOURCE / "debian").glob("*.install"))
+                for pattern in listing.read_text(encoding="utf-8").split()]
+    assert len({package for package, _ in patterns}) == 4, patterns
+    for path in tree.prefix.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            continue
+        # Debian has usr for the prefix, and one more folder below lib.
+        inside = pathlib.Path("/usr/lib/multiarch") / path.relative_to(tree.library) \
+            if path.is_relative_to(tree.library) else pathlib.Path("/usr") / path.relative_to(tree.prefix)
+        assert len(package_of(inside, patterns)) == 1, (inside, package_of(inside, patterns))
+    changes = (SOURCE / "debian/changelog").read_text(encoding="utf-8")
+    assert re.match(r"tutti \((.*?)\)", changes).group(1) == tree.flags("--modversion")[0], changes.splitlines()[0]
+
+
 def main():
     with tempfile.TemporaryDirectory() as stage:
         tap.command(*meson_command(), "install", "-C", BUILD, "--no-rebuild", "--destdir", stage)

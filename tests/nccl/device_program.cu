@@ -56,6 +56,50 @@ __global__ void exchange_by_network(ncclWindow_t send, ncclWindow_t recv, size_t
   gin.flush(ncclCoopCta());
 }
 
+/// Loads and stores inside the host, the network beyond it.
+template <class T>
+__global__ void exchange_both_ways(ncclWindow_t send, ncclWindow_t recv, size_t count, ncclDevComm comm) {
+  const ncclTeam world = ncclTeamWorld(comm);
+  const ncclTeam near = ncclTeamLsa(comm);
+  const int first = world.rank - near.rank;
+  ncclGin gin{comm, 0};
+  for (int peer = 0; peer < first; ++peer)
+    gin.put(world, peer, recv, 0, send, 0, count * sizeof(T), ncclGin_SignalInc{0u});
+  const T* mine = static_cast<T*>(ncclGetLocalPointer(send, 0));
+  for (int peer = 0; peer < near.nRanks; ++peer)
+    static_cast<T*>(ncclGetLsaPointer(recv, 0, peer))[threadIdx.x] =
+        mine[(first + peer) * count + threadIdx.x];
+}
+
+/// What the benchmarks of the network from kernels name.
+template <ncclGinResourceSharingMode kSharing>
+__global__ void benchmark_the_network(ncclDevComm comm, ncclDevResourceHandle handle, ncclWindow_t host,
+                                      size_t count) {
+  const ncclTeam team = ncclTeamWorld(comm);
+  ncclGin gin(comm, static_cast<int>(blockIdx.x), kSharing);
+  ncclSymPtr<int> source = (ncclSymPtr<int>)ncclGetResourceBuffer(comm, handle);
+  source += static_cast<size_t>(threadIdx.x) * count;
+  ncclSymPtr<int> target = source;
+  constexpr ncclGinCounter_t counter = 0;
+  constexpr ncclGinSignal_t signal = 0;
+  constexpr uint32_t flags = ncclGinOptFlagsDefault;
+  gin.put(team, 1, target, source, count, ncclGin_None{}, ncclGin_WeakCounterInc{counter}, ncclCoopThread{},
+          ncclGin_None{}, cuda::thread_scope_thread, cuda::thread_scope_thread,
+          flags | ncclGinOptFlagsAggregateRequests | ncclGinOptFlagsMaySkipCreditCheck);
+  gin.put(team, 1, target, source, count, ncclGin_StrongSignalInc{signal}, ncclGin_CounterInc{counter},
+          ncclCoopThread{}, ncclGin_None{}, cuda::thread_scope_thread, cuda::thread_scope_thread, flags);
+  gin.put(team, 1, target, source, count, ncclGin_WeakSignalInc{signal}, ncclGin_None{}, ncclCoopThread{},
+          ncclGin_None{}, cuda::thread_scope_thread, cuda::thread_scope_thread, flags);
+  gin.get(team, 1, host, source.offset, source.window, source.offset, count, ncclCoopThread{}, ncclGin_None{},
+          flags);
+  gin.signal(team, 1, ncclGin_SignalInc{signal});
+  gin.waitCounter(ncclCoopCta{}, counter, 1);
+  gin.waitSignal(ncclCoopThread{}, signal, 1);
+  gin.flush(ncclCoopCta{});
+  gin.resetCounter(counter);
+  gin.resetSignal(signal);
+}
+
 bool check(bool condition, const char* what) {
   if (!condition) std::printf("wrong: %s (%s)\n", what, ncclGetLastError(nullptr));
   return condition;
@@ -65,10 +109,15 @@ bool check(bool condition, const char* what) {
 
 int main() {
   // Named, so that the compiler makes them.
-  const void* kernels[] = {reinterpret_cast<const void*>(sum_by_loads<float>),
-                           reinterpret_cast<const void*>(sum_by_loads<__nv_bfloat16>),
-                           reinterpret_cast<const void*>(sum_in_the_switch<double>),
-                           reinterpret_cast<const void*>(exchange_by_network)};
+  const void* kernels[] = {
+      reinterpret_cast<const void*>(sum_by_loads<float>),
+      reinterpret_cast<const void*>(sum_by_loads<__nv_bfloat16>),
+      reinterpret_cast<const void*>(sum_in_the_switch<double>),
+      reinterpret_cast<const void*>(exchange_by_network),
+      reinterpret_cast<const void*>(exchange_both_ways<__half>),
+      reinterpret_cast<const void*>(benchmark_the_network<NCCL_GIN_RESOURCE_SHARING_GPU>),
+      reinterpret_cast<const void*>(benchmark_the_network<NCCL_GIN_RESOURCE_SHARING_CTA>),
+      reinterpret_cast<const void*>(benchmark_the_network<NCCL_GIN_RESOURCE_SHARING_THREAD>)};
   ncclComm_t comm = nullptr;
   bool good = check(kernels[0] != nullptr && ncclCommInitAll(&comm, 1, nullptr) == ncclSuccess, "set-up");
   if (!good) return 1;

@@ -129,6 +129,18 @@ def check_python():
             assert "correct" in output, output
 
 
+def check_perf_program():
+    """A program with what host code of nccl-tests names compiles, with and without CUDA's headers, and runs"""
+    cuda = [path for path in nvidia.cuda_includes() if "cuda_stub" not in str(path)]
+    for includes in ([], cuda) if cuda else ([],):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "program"
+            tap.command("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", *OURS, *(f"-isystem{path}" for path in includes),
+                        HERE / "perf_program.cc", "-o", program, f"-L{LIBRARY.parent}", "-lnccl")
+            output = tap.command(program, env=environment(), timeout=SECONDS)
+            assert output.strip() == "correct", output
+
+
 def check_device_program():
     """A program with kernels of NCCL's device API compiles, links, and is told that there is no device API"""
     nvcc = shutil.which("nvcc", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
