@@ -65,7 +65,8 @@ CUresult submit_copy(CUstream handle, CopyTask task, Guard& guard) {
   if (pageable_source && !captured) stage(task);
   const CUresult result = fake_cuda::submit(*stream, std::move(task));
   // What goes to pageable memory has arrived when the call returns.
-  if (result == CUDA_SUCCESS && pageable_target && !captured) fake_cuda::wait_for(fake_cuda::TokenPointer(stream->last), guard);
+  if (result == CUDA_SUCCESS && pageable_target && !captured)
+    fake_cuda::wait_for(fake_cuda::TokenPointer(stream->last), guard);
   return result;
 }
 
@@ -82,7 +83,8 @@ CUresult submit_fill(CUstream handle, const FillTask& task) {
 /// Waits for what the stream was given.
 CUresult finish(CUresult result, CUstream handle, Guard& guard) {
   const Stream* stream = fake_cuda::find_stream(handle);
-  if (result == CUDA_SUCCESS && stream != nullptr) fake_cuda::wait_for(fake_cuda::TokenPointer(stream->last), guard);
+  if (result == CUDA_SUCCESS && stream != nullptr)
+    fake_cuda::wait_for(fake_cuda::TokenPointer(stream->last), guard);
   return result;
 }
 
@@ -166,11 +168,12 @@ CUresult cuMemcpyDtoHAsync(void* target, CUdeviceptr source, size_t bytes, CUstr
 CUresult cuMemcpyDtoDAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream) {
   return cuMemcpyAsync(target, source, bytes, stream);
 }
-CUresult cuMemcpyPeerAsync(CUdeviceptr target, CUcontext /*to*/, CUdeviceptr source, CUcontext /*from*/, size_t bytes,
-                           CUstream stream) {
+CUresult cuMemcpyPeerAsync(CUdeviceptr target, CUcontext /*to*/, CUdeviceptr source, CUcontext /*from*/,
+                           size_t bytes, CUstream stream) {
   return cuMemcpyAsync(target, source, bytes, stream);
 }
-CUresult cuMemcpyPeer(CUdeviceptr target, CUcontext /*to*/, CUdeviceptr source, CUcontext /*from*/, size_t bytes) {
+CUresult cuMemcpyPeer(CUdeviceptr target, CUcontext /*to*/, CUdeviceptr source, CUcontext /*from*/,
+                      size_t bytes) {
   return cuMemcpy(target, source, bytes);
 }
 
@@ -199,18 +202,24 @@ CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D* copy) {
   return cuMemcpy2D(copy);
 }
 
-#define FAKE_FILL(name, Value)                                                                                        \
-  CUresult name##Async(CUdeviceptr target, Value value, size_t count, CUstream handle) {                              \
-    FAKE_CALL(name##Async);                                                                                           \
-    const FillTask task{                                                                                              \
-        .target = target, .bytes = count * sizeof(Value), .value = value, .value_bytes = sizeof(Value), .pitch = 0}; \
-    return submit_fill(handle, task);                                                                                 \
-  }                                                                                                                   \
-  CUresult name(CUdeviceptr target, Value value, size_t count) {                                                      \
-    FAKE_UNSAFE_CALL(name);                                                                                           \
-    const FillTask task{                                                                                              \
-        .target = target, .bytes = count * sizeof(Value), .value = value, .value_bytes = sizeof(Value), .pitch = 0}; \
-    return finish(submit_fill(nullptr, task), nullptr, guard);                                                        \
+#define FAKE_FILL(name, Value)                                                           \
+  CUresult name##Async(CUdeviceptr target, Value value, size_t count, CUstream handle) { \
+    FAKE_CALL(name##Async);                                                              \
+    const FillTask task{.target = target,                                                \
+                        .bytes = count * sizeof(Value),                                  \
+                        .value = value,                                                  \
+                        .value_bytes = sizeof(Value),                                    \
+                        .pitch = 0};                                                     \
+    return submit_fill(handle, task);                                                    \
+  }                                                                                      \
+  CUresult name(CUdeviceptr target, Value value, size_t count) {                         \
+    FAKE_UNSAFE_CALL(name);                                                              \
+    const FillTask task{.target = target,                                                \
+                        .bytes = count * sizeof(Value),                                  \
+                        .value = value,                                                  \
+                        .value_bytes = sizeof(Value),                                    \
+                        .pitch = 0};                                                     \
+    return finish(submit_fill(nullptr, task), nullptr, guard);                           \
   }
 FAKE_FILL(cuMemsetD8, unsigned char)
 FAKE_FILL(cuMemsetD16, unsigned short)
@@ -220,7 +229,8 @@ FAKE_FILL(cuMemsetD32, unsigned int)
 CUresult cuMemsetD2D8Async(CUdeviceptr target, size_t pitch, unsigned char value, size_t width, size_t height,
                            CUstream handle) {
   FAKE_CALL(cuMemsetD2D8Async);
-  return submit_fill(handle, {.target = target, .bytes = width, .value = value, .rows = height, .pitch = pitch});
+  return submit_fill(handle,
+                     {.target = target, .bytes = width, .value = value, .rows = height, .pitch = pitch});
 }
 
 CUresult cuMemsetD2D8(CUdeviceptr target, size_t pitch, unsigned char value, size_t width, size_t height) {

@@ -143,7 +143,8 @@ CUresult launch(const CUlaunchConfig& config, CUfunction function, void** argume
   if (kernel == nullptr || stream == nullptr || stream->context != context) return CUDA_ERROR_INVALID_HANDLE;
   const uint64_t threads = uint64_t{config.blockDimX} * config.blockDimY * config.blockDimZ;
   const uint64_t blocks = uint64_t{config.gridDimX} * config.gridDimY * config.gridDimZ;
-  if (blocks == 0 || blocks > UINT32_MAX || threads == 0 || threads > kMostThreads) return CUDA_ERROR_INVALID_VALUE;
+  if (blocks == 0 || blocks > UINT32_MAX || threads == 0 || threads > kMostThreads)
+    return CUDA_ERROR_INVALID_VALUE;
   KernelTask task;
   task.cooperative = is_cooperative(config);
   const CUresult prepared = kernel->host != nullptr
@@ -231,12 +232,14 @@ CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
 
 CUresult cuLibraryGetGlobal(CUdeviceptr* pointer, size_t* bytes, CUlibrary library, const char* name) {
   FAKE_CALL_IN_CONTEXT(cuLibraryGetGlobal);
-  return find_global(machine().libraries.find(library), context, name, reinterpret_cast<uint64_t*>(pointer), bytes);
+  return find_global(machine().libraries.find(library), context, name, reinterpret_cast<uint64_t*>(pointer),
+                     bytes);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr* pointer, size_t* bytes, CUlibrary library, const char* name) {
   FAKE_CALL_IN_CONTEXT(cuLibraryGetManaged);
-  return find_global(machine().libraries.find(library), context, name, reinterpret_cast<uint64_t*>(pointer), bytes);
+  return find_global(machine().libraries.find(library), context, name, reinterpret_cast<uint64_t*>(pointer),
+                     bytes);
 }
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
@@ -252,8 +255,8 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int /*count*/, CUjit_option* /*options*/,
-                            void** /*values*/) {
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int /*count*/,
+                            CUjit_option* /*options*/, void** /*values*/) {
   return cuModuleLoadData(module, image);
 }
 
@@ -273,7 +276,8 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
 
 CUresult cuModuleGetGlobal(CUdeviceptr* pointer, size_t* bytes, CUmodule module, const char* name) {
   FAKE_CALL_IN_CONTEXT(cuModuleGetGlobal);
-  return find_global(machine().libraries.find(module), context, name, reinterpret_cast<uint64_t*>(pointer), bytes);
+  return find_global(machine().libraries.find(module), context, name, reinterpret_cast<uint64_t*>(pointer),
+                     bytes);
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
@@ -344,7 +348,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfun
   return occupancy(machine().kernels.find(function), context, threads, shared_bytes, blocks);
 }
 
-CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction function, int /*blocks*/, int /*threads*/) {
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction function, int /*blocks*/,
+                                                 int /*threads*/) {
   FAKE_CALL_IN_CONTEXT(cuOccupancyAvailableDynamicSMemPerBlock);
   if (machine().kernels.find(function) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *bytes = 48 << 10;
@@ -357,8 +362,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                        CUstream stream, void** arguments, void** extra) {
+                        unsigned int block_x, unsigned int block_y, unsigned int block_z,
+                        unsigned int shared_bytes, CUstream stream, void** arguments, void** extra) {
   FAKE_CALL_IN_CONTEXT(cuLaunchKernel);
   CUlaunchConfig config{};
   config.gridDimX = grid_x;
@@ -372,9 +377,10 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
   return launch(config, function, arguments, extra, context, guard);
 }
 
-CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                                   unsigned int block_x, unsigned int block_y, unsigned int block_z,
-                                   unsigned int shared_bytes, CUstream stream, void** arguments) {
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                   unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                   unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                                   void** arguments) {
   FAKE_CALL_IN_CONTEXT(cuLaunchCooperativeKernel);
   CUlaunchAttribute attribute{};
   attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;

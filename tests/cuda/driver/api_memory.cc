@@ -118,7 +118,9 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned int /*fl
 CUresult cuMemFree(CUdeviceptr pointer) {
   FAKE_UNSAFE_CALL(cuMemFree);
   if (pointer == 0) return CUDA_SUCCESS;
-  const auto find = [&] { return machine().memory.find_base(pointer, {Origin::kAlloc, Origin::kManaged, Origin::kPool}); };
+  const auto find = [&] {
+    return machine().memory.find_base(pointer, {Origin::kAlloc, Origin::kManaged, Origin::kPool});
+  };
   if (find() == nullptr) return CUDA_ERROR_INVALID_VALUE;
   context->device->wait_idle(guard);
   Range* range = find();
@@ -126,10 +128,12 @@ CUresult cuMemFree(CUdeviceptr pointer) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAllocPitch(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height, unsigned int element) {
+CUresult cuMemAllocPitch(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height,
+                         unsigned int element) {
   constexpr size_t kPitch = 512;
   *pitch = (width + kPitch - 1) / kPitch * kPitch;
-  return element == 4 || element == 8 || element == 16 ? cuMemAlloc(pointer, *pitch * height) : CUDA_ERROR_INVALID_VALUE;
+  return element == 4 || element == 8 || element == 16 ? cuMemAlloc(pointer, *pitch * height)
+                                                       : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr* pointer, void* host, unsigned int /*flags*/) {

@@ -1,4 +1,5 @@
-// The driver's functions on memory that streams allocate. Each allocation has pages of its own; a pool only counts.
+// The driver's functions on memory that streams allocate. Each allocation has pages of its own; a pool only
+// counts.
 #include <cstring>
 
 #include "tests/cuda/driver/device.h"
@@ -77,13 +78,15 @@ CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice ordinal) {
 
 CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool) {
   FAKE_CALL(cuDeviceSetMemPool);
-  return machine().device(ordinal) != nullptr && machine().pools.find(pool) != nullptr ? CUDA_SUCCESS
-                                                                                       : CUDA_ERROR_INVALID_VALUE;
+  return machine().device(ordinal) != nullptr && machine().pools.find(pool) != nullptr
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* wish) {
   FAKE_CALL(cuMemPoolCreate);
-  Device* device = wish->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? machine().device(wish->location.id) : nullptr;
+  Device* device =
+      wish->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? machine().device(wish->location.id) : nullptr;
   if (device == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   auto pool = std::make_unique<Pool>();
   pool->device = device;
@@ -104,7 +107,8 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute which, v
   Pool* pool = machine().pools.find(handle);
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool wide = which >= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-  pool->attributes[which] = wide ? *static_cast<uint64_t*>(value) : static_cast<uint64_t>(*static_cast<int*>(value));
+  pool->attributes[which] =
+      wide ? *static_cast<uint64_t*>(value) : static_cast<uint64_t>(*static_cast<int*>(value));
   return CUDA_SUCCESS;
 }
 

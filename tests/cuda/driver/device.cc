@@ -70,7 +70,8 @@ void copy(const CopyTask& task) {
 void fill(const FillTask& task) {
   for (size_t row = 0; row < task.rows; ++row) {
     auto* at = reinterpret_cast<unsigned char*>(task.target + row * task.pitch);
-    for (size_t i = 0; i < task.bytes; i += task.value_bytes) std::memcpy(at + i, &task.value, task.value_bytes);
+    for (size_t i = 0; i < task.bytes; i += task.value_bytes)
+      std::memcpy(at + i, &task.value, task.value_bytes);
   }
 }
 

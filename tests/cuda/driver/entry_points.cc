@@ -23,7 +23,8 @@ const EntryPoint kEntryPoints[] = {TUTTI_CUDA_FUNCTIONS(FAKE_ENTRY_POINT)
 #undef FAKE_ENTRY_POINT
 
 /// What programs and the CUDA runtime call besides.
-#define FAKE_MORE(function) {#function, reinterpret_cast<void*>(&function)}
+#define FAKE_MORE(function) \
+  { #function, reinterpret_cast < void*>(&function) }
 const EntryPoint kMore[] = {
     FAKE_MORE(cuGetProcAddress),
     FAKE_MORE(cuDeviceGetP2PAttribute),

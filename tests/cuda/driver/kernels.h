@@ -25,7 +25,7 @@ const HostKernel* find_host_kernel(const char* name);
 
 /// A library as it was loaded. Any image stands for all host kernels; other kernels come from its PTX.
 struct Library {
-  std::string image;  ///< a copy
+  std::string image;                            ///< a copy
   std::shared_ptr<const ptx::ModuleText> text;  ///< null: not asked for yet
   struct Instance {
     std::unique_ptr<ptx::Module> module;

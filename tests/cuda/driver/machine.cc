@@ -48,9 +48,10 @@ CUresult enter(const char* function, Guard& guard) {
 }
 
 std::vector<std::string> list_leaks() {
-  static constexpr const char* kOrigins[] = {"cuMemAlloc",        "cuMemAllocManaged",   "cuMemHostAlloc",
-                                             "cuMemHostRegister", "cuMemAddressReserve", "cuMemMap",
-                                             "cuIpcOpenMemHandle", "",                    "cuMemAllocAsync"};
+  static constexpr const char* kOrigins[] = {
+      "cuMemAlloc",          "cuMemAllocManaged", "cuMemHostAlloc",     "cuMemHostRegister",
+      "cuMemAddressReserve", "cuMemMap",          "cuIpcOpenMemHandle", "",
+      "cuMemAllocAsync"};
   std::vector<std::string> found;
   Machine& all = machine();
   for (const auto* ranges : {&all.memory.ranges(), &all.memory.reservations()}) {

@@ -89,7 +89,8 @@ CUresult find_module(Library& library, Context& context, ptx::Module** module) {
 
 CUresult find_function(const Kernel& kernel, Context& context, const ptx::Function** function) {
   ptx::Module* module = nullptr;
-  if (const CUresult result = find_module(*kernel.library, context, &module); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = find_module(*kernel.library, context, &module); result != CUDA_SUCCESS)
+    return result;
   try {
     *function = module->find_kernel(kernel.name);
   } catch (const ptx::Unknown& unknown) {

@@ -42,7 +42,8 @@ template <class R>
 struct MulWide {
   template <class T>
   R operator()(T a, T b) const {
-    return static_cast<R>(static_cast<uint64_t>(static_cast<R>(a)) * static_cast<uint64_t>(static_cast<R>(b)));
+    return static_cast<R>(static_cast<uint64_t>(static_cast<R>(a)) *
+                          static_cast<uint64_t>(static_cast<R>(b)));
   }
 };
 template <class Mul>
@@ -224,7 +225,8 @@ void extract(Warp& warp, const Instruction& instruction, uint32_t lanes) {
     value &= low_bits<U>(bits);
     if (std::is_signed_v<T> && bits > 0) {
       const uint32_t sign_at = std::min(first + bits - 1, kBits<T> - 1);
-      if ((a[lane] >> sign_at & 1) != 0) value |= static_cast<U>(~low_bits<U>(std::min(bits, sign_at - std::min(first, sign_at) + 1)));
+      if ((a[lane] >> sign_at & 1) != 0)
+        value |= static_cast<U>(~low_bits<U>(std::min(bits, sign_at - std::min(first, sign_at) + 1)));
     }
     d[lane] = value;
   });
@@ -277,7 +279,7 @@ void carrying(Warp& warp, const Instruction& instruction, uint32_t lanes) {
     const bool subtract = (instruction.kind & 4) != 0;
     const auto carry = static_cast<UnsignedInt128>((instruction.kind & 1) != 0 ? carries >> lane & 1 : 0);
     const UnsignedInt128 wide = subtract ? static_cast<UnsignedInt128>(a[lane]) - b[lane] - carry
-                                            : static_cast<UnsignedInt128>(a[lane]) + b[lane] + carry;
+                                         : static_cast<UnsignedInt128>(a[lane]) + b[lane] + carry;
     d[lane] = static_cast<T>(wide);
     if ((instruction.kind & 2) == 0) continue;
     const bool out = (wide >> kBits<T> & 1) != 0;
@@ -308,8 +310,9 @@ void decode_add(Decoder& decoder) {
   const bool uses = decoder.name().back() == 'c' && decoder.name().size() == 4;
   if (decoder.take("sat")) {
     if (type != "s32") decoder.unknown();
-    decoder.emit(plain(decoder, bits, 2,
-                       subtracts ? binary<int32_t, int32_t, SubSaturated> : binary<int32_t, int32_t, AddSaturated>));
+    decoder.emit(
+        plain(decoder, bits, 2,
+              subtracts ? binary<int32_t, int32_t, SubSaturated> : binary<int32_t, int32_t, AddSaturated>));
     return;
   }
   const bool sets = decoder.take("cc");
@@ -329,10 +332,18 @@ std::string wide_of(const std::string& type) {
 }
 
 Handler wide_multiply(const std::string& type, bool adds) {
-  if (type == "u16") return adds ? ternary<uint32_t, uint16_t, uint32_t, MulAdd<MulWide<uint32_t>>> : binary<uint32_t, uint16_t, MulWide<uint32_t>>;
-  if (type == "s16") return adds ? ternary<int32_t, int16_t, int32_t, MulAdd<MulWide<int32_t>>> : binary<int32_t, int16_t, MulWide<int32_t>>;
-  if (type == "u32") return adds ? ternary<uint64_t, uint32_t, uint64_t, MulAdd<MulWide<uint64_t>>> : binary<uint64_t, uint32_t, MulWide<uint64_t>>;
-  if (type == "s32") return adds ? ternary<int64_t, int32_t, int64_t, MulAdd<MulWide<int64_t>>> : binary<int64_t, int32_t, MulWide<int64_t>>;
+  if (type == "u16")
+    return adds ? ternary<uint32_t, uint16_t, uint32_t, MulAdd<MulWide<uint32_t>>>
+                : binary<uint32_t, uint16_t, MulWide<uint32_t>>;
+  if (type == "s16")
+    return adds ? ternary<int32_t, int16_t, int32_t, MulAdd<MulWide<int32_t>>>
+                : binary<int32_t, int16_t, MulWide<int32_t>>;
+  if (type == "u32")
+    return adds ? ternary<uint64_t, uint32_t, uint64_t, MulAdd<MulWide<uint64_t>>>
+                : binary<uint64_t, uint32_t, MulWide<uint64_t>>;
+  if (type == "s32")
+    return adds ? ternary<int64_t, int32_t, int64_t, MulAdd<MulWide<int64_t>>>
+                : binary<int64_t, int32_t, MulWide<int64_t>>;
   return nullptr;
 }
 
@@ -423,8 +434,9 @@ void decode_not(Decoder& decoder) {
   if (type == "pred") {
     decoder.emit(plain(decoder, 1, 1, predicate_not));
   } else {
-    decoder.emit(plain(decoder, register_bits(type), 1,
-                       decoder.name() == "cnot" ? integer_unary<LogicalNot>(type) : integer_unary<Not>(type)));
+    decoder.emit(
+        plain(decoder, register_bits(type), 1,
+              decoder.name() == "cnot" ? integer_unary<LogicalNot>(type) : integer_unary<Not>(type)));
   }
 }
 
@@ -476,7 +488,8 @@ void decode_find(Decoder& decoder) {
 
 void decode_reverse(Decoder& decoder) {
   const uint32_t bits = register_bits(decoder.take_type());
-  decoder.emit(plain(decoder, bits, 1, bits == 64 ? unary<uint64_t, uint64_t, Reverse> : unary<uint32_t, uint32_t, Reverse>));
+  decoder.emit(plain(decoder, bits, 1,
+                     bits == 64 ? unary<uint64_t, uint64_t, Reverse> : unary<uint32_t, uint32_t, Reverse>));
 }
 
 void decode_extract(Decoder& decoder) {
@@ -512,8 +525,9 @@ void decode_funnel(Decoder& decoder) {
   const bool clamp = decoder.take("clamp");
   if (!clamp) decoder.take("wrap");
   using U = uint32_t;
-  const Handler handler = left ? (clamp ? ternary<U, U, U, Funnel<true, true>> : ternary<U, U, U, Funnel<true, false>>)
-                               : (clamp ? ternary<U, U, U, Funnel<false, true>> : ternary<U, U, U, Funnel<false, false>>);
+  const Handler handler =
+      left ? (clamp ? ternary<U, U, U, Funnel<true, true>> : ternary<U, U, U, Funnel<true, false>>)
+           : (clamp ? ternary<U, U, U, Funnel<false, true>> : ternary<U, U, U, Funnel<false, false>>);
   decoder.emit(plain(decoder, 32, 3, handler));
 }
 

@@ -12,13 +12,13 @@ namespace {
 namespace formats = tutti::reduce;
 
 // Each is a function of (present, operand, second operand) -> new.
-#define PTX_ATOMIC(Name, expression)         \
-  struct Name {                              \
-    template <class T>                       \
+#define PTX_ATOMIC(Name, expression)          \
+  struct Name {                               \
+    template <class T>                        \
     T operator()(T present, T b, T c) const { \
-      (void)present, (void)c;                \
-      return static_cast<T>(expression);     \
-    }                                        \
+      (void)present, (void)c;                 \
+      return static_cast<T>(expression);      \
+    }                                         \
   };
 PTX_ATOMIC(AtomicAdd, static_cast<uint64_t>(present) + static_cast<uint64_t>(b))
 PTX_ATOMIC(AtomicMin, b < present ? b : present)
@@ -69,8 +69,8 @@ void atomic(Warp& warp, const Instruction& instruction, uint32_t lanes) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(lanes));
     T* const word = reinterpret_cast<T*>(at[lane]);
     T present = __atomic_load_n(word, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(word, &present, Op()(present, b[lane], c[lane]), false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_RELAXED)) {
+    while (!__atomic_compare_exchange_n(word, &present, Op()(present, b[lane], c[lane]), false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
     }
     if (d != nullptr) d[lane] = present;
   }

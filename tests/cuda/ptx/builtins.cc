@@ -11,7 +11,8 @@ namespace {
 template <class T>
 T argument(const Warp& warp, const Instruction& instruction, size_t index, uint32_t lane) {
   T value;
-  std::memcpy(&value, warp.frame().of_lane(lane) + instruction.extra->arguments.at(index).first, sizeof value);
+  std::memcpy(&value, warp.frame().of_lane(lane) + instruction.extra->arguments.at(index).first,
+              sizeof value);
   return value;
 }
 
@@ -76,7 +77,8 @@ void print(Warp& warp, const Instruction& instruction, uint32_t lanes) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(lanes));
     const auto format = argument<uint64_t>(warp, instruction, 0, lane);
     const auto values = argument<uint64_t>(warp, instruction, 1, lane);
-    const std::string text = formatted(reinterpret_cast<const char*>(format), reinterpret_cast<const unsigned char*>(values));
+    const std::string text =
+        formatted(reinterpret_cast<const char*>(format), reinterpret_cast<const unsigned char*>(values));
     std::fputs(text.c_str(), stdout);
     set_result(warp, instruction, lane, static_cast<int>(text.size()));
   }
@@ -89,8 +91,9 @@ void assert_failed(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   const auto text = [&](size_t index) {
     return std::string(reinterpret_cast<const char*>(argument<uint64_t>(warp, instruction, index, lane)));
   };
-  fail(warp, instruction, text(1) + ":" + std::to_string(argument<uint32_t>(warp, instruction, 2, lane)) + ": " + text(3) +
-                              ": Assertion `" + text(0) + "` failed");
+  fail(warp, instruction,
+       text(1) + ":" + std::to_string(argument<uint32_t>(warp, instruction, 2, lane)) + ": " + text(3) +
+           ": Assertion `" + text(0) + "` failed");
 }
 
 void allocate(Warp& warp, const Instruction& instruction, uint32_t lanes) {

@@ -228,8 +228,10 @@ void select(Warp& warp, const Instruction& instruction, uint32_t lanes) {
 
 void decode_selp(Decoder& decoder) {
   const uint32_t bits = register_bits(decoder.take_type());
-  Instruction made =
-      plain(decoder, bits, 2, bits == 64 ? select<uint64_t> : bits == 32 ? select<uint32_t> : select<uint16_t>);
+  Instruction made = plain(decoder, bits, 2,
+                           bits == 64   ? select<uint64_t>
+                           : bits == 32 ? select<uint32_t>
+                                        : select<uint16_t>);
   bool negated = false;
   made.c = decoder.predicate(decoder.operands.at(3), negated);
   if (negated) std::swap(made.a, made.b);
@@ -250,7 +252,8 @@ void decode_slct(Decoder& decoder) {
   const uint32_t bits = register_bits(decoder.take_type());
   decoder.take("ftz");
   Handler handler = bits == 64 ? select_by_sign<uint64_t, int32_t> : select_by_sign<uint32_t, int32_t>;
-  if (selector == "f32") handler = bits == 64 ? select_by_sign<uint64_t, float> : select_by_sign<uint32_t, float>;
+  if (selector == "f32")
+    handler = bits == 64 ? select_by_sign<uint64_t, float> : select_by_sign<uint32_t, float>;
   if (bits == 16) decoder.unknown();
   Instruction made = plain(decoder, bits, 2, handler);
   made.c = decoder.source(decoder.operands.at(3), 32);

@@ -17,7 +17,8 @@ void decode_brx(Decoder& decoder) {
   made.a = decoder.source(decoder.operands.at(0), 32);
   Extra* extra = decoder.extra();
   made.extra = extra;
-  for (const std::string& label : decoder.labels_of(decoder.operands.at(1))) decoder.add_label_use(extra, label);
+  for (const std::string& label : decoder.labels_of(decoder.operands.at(1)))
+    decoder.add_label_use(extra, label);
   decoder.emit(made);
 }
 

@@ -33,10 +33,10 @@ void store(Warp& warp, Place place, uint32_t lane, uint64_t value) {
 
 enum class Type : uint8_t { kU8, kS8, kU16, kS16, kU32, kS32, kU64, kS64, kF16, kBf16, kF32, kF64 };
 const std::map<std::string, Type> kTypes = {
-    {"u8", Type::kU8},   {"s8", Type::kS8},   {"b8", Type::kU8},   {"u16", Type::kU16}, {"s16", Type::kS16},
-    {"b16", Type::kU16}, {"u32", Type::kU32}, {"s32", Type::kS32}, {"b32", Type::kU32}, {"u64", Type::kU64},
-    {"s64", Type::kS64}, {"b64", Type::kU64}, {"f16", Type::kF16}, {"bf16", Type::kBf16}, {"f32", Type::kF32},
-    {"f64", Type::kF64}};
+    {"u8", Type::kU8},   {"s8", Type::kS8},     {"b8", Type::kU8},   {"u16", Type::kU16},
+    {"s16", Type::kS16}, {"b16", Type::kU16},   {"u32", Type::kU32}, {"s32", Type::kS32},
+    {"b32", Type::kU32}, {"u64", Type::kU64},   {"s64", Type::kS64}, {"b64", Type::kU64},
+    {"f16", Type::kF16}, {"bf16", Type::kBf16}, {"f32", Type::kF32}, {"f64", Type::kF64}};
 
 enum class Rounding : uint8_t { kNearest, kZero, kDown, kUp };
 
@@ -168,7 +168,8 @@ uint64_t float_to(double value, Type to, uint8_t kind) {
     case Type::kBf16: return to_small<formats::Bfloat16>(value, kind);
     case Type::kF32: {
       float result = towards(value, rounding);
-      if ((kind & kFlush) != 0 && std::fpclassify(result) == FP_SUBNORMAL) result = std::copysign(0.0f, result);
+      if ((kind & kFlush) != 0 && std::fpclassify(result) == FP_SUBNORMAL)
+        result = std::copysign(0.0f, result);
       return std::bit_cast<uint32_t>(result);
     }
     default: return std::bit_cast<uint64_t>(value);
@@ -186,7 +187,8 @@ uint64_t convert_one(uint64_t raw, Type from, Type to, uint8_t kind) {
     case Type::kU64: return integer_to(raw, to, kind);
     case Type::kS64: return integer_to(static_cast<int64_t>(raw), to, kind);
     case Type::kF16: return float_to(formats::widen<formats::Float16>(static_cast<uint16_t>(raw)), to, kind);
-    case Type::kBf16: return float_to(formats::widen<formats::Bfloat16>(static_cast<uint16_t>(raw)), to, kind);
+    case Type::kBf16:
+      return float_to(formats::widen<formats::Bfloat16>(static_cast<uint16_t>(raw)), to, kind);
     case Type::kF32: return float_to(std::bit_cast<float>(static_cast<uint32_t>(raw)), to, kind);
     case Type::kF64: return float_to(std::bit_cast<double>(raw), to, kind);
   }
@@ -220,7 +222,8 @@ Handler fast_convert(uint32_t bits) {
 template <class R>
 Handler fast_from(const std::string& type) {
   Handler handler = nullptr;
-  if (type[0] != 'f' && type[0] != 'b') with_integer(type, [&](auto zero) { handler = unary<R, decltype(zero), Copy>; });
+  if (type[0] != 'f' && type[0] != 'b')
+    with_integer(type, [&](auto zero) { handler = unary<R, decltype(zero), Copy>; });
   return handler;
 }
 
@@ -321,7 +324,8 @@ void decode_pair(Decoder& decoder, const std::string& to, const std::string& fro
 void decode_cvt(Decoder& decoder) {
   const std::string from = decoder.take_type();
   const std::string to = decoder.take_type();
-  if (to.find("x2") != std::string::npos || from.find("x2") != std::string::npos) return decode_pair(decoder, to, from);
+  if (to.find("x2") != std::string::npos || from.find("x2") != std::string::npos)
+    return decode_pair(decoder, to, from);
   const uint8_t kind = take_kind(decoder);
   if (kTypes.count(from) == 0 || kTypes.count(to) == 0) decoder.unknown();
   const Place target = decoder.target_place(decoder.operands.at(0), register_bits(to));
@@ -344,7 +348,8 @@ void decode_cvt(Decoder& decoder) {
   extra->places = {target, source};
   made.extra = extra;
   made.kind = kind;
-  made.offset = static_cast<int64_t>(static_cast<int>(kTypes.at(from)) | static_cast<int>(kTypes.at(to)) << 8);
+  made.offset =
+      static_cast<int64_t>(static_cast<int>(kTypes.at(from)) | static_cast<int>(kTypes.at(to)) << 8);
   decoder.emit(made);
 }
 
@@ -366,7 +371,9 @@ void pack(Warp& warp, const Instruction& instruction, uint32_t lanes) {
       store(warp, places[0], lane, whole);
     } else {
       const uint64_t whole = load(warp, places[0], lane);
-      for (size_t i = 0; i < parts; ++i) store(warp, places[i + 1], lane, whole >> (bits * i) & (bits < 64 ? (uint64_t{1} << bits) - 1 : ~uint64_t{0}));
+      for (size_t i = 0; i < parts; ++i)
+        store(warp, places[i + 1], lane,
+              whole >> (bits * i) & (bits < 64 ? (uint64_t{1} << bits) - 1 : ~uint64_t{0}));
     }
   }
 }
@@ -430,7 +437,8 @@ void decode_mov(Decoder& decoder) {
     return;
   }
   Handler handler = move_predicate;
-  if (type != "pred") handler = bits == 64 ? mover<uint64_t>() : bits == 32 ? mover<uint32_t>() : mover<uint16_t>();
+  if (type != "pred")
+    handler = bits == 64 ? mover<uint64_t>() : bits == 32 ? mover<uint32_t>() : mover<uint16_t>();
   Instruction made = decoder.make(handler);
   made.a = decoder.source(from, bits);
   made.d = decoder.target(to, bits);
@@ -445,7 +453,8 @@ void decode_activemask(Decoder& decoder) {
 
 // ---- addresses ----------------------------------------------------------------------------------
 
-/// `kind` 1: from an address of shared memory to a generic one, 2: the other way, 3: is it one?, 4: is it local?
+/// `kind` 1: from an address of shared memory to a generic one, 2: the other way, 3: is it one?, 4: is it
+/// local?
 template <class T>
 void shared_address(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   const auto base = reinterpret_cast<uint64_t>(warp.block().shared());
@@ -480,10 +489,12 @@ void shared_address(Warp& warp, const Instruction& instruction, uint32_t lanes) 
 void decode_cvta(Decoder& decoder) {
   const uint32_t bits = register_bits(decoder.take_type());
   const bool to = decoder.take("to");
-  std::string space = decoder.take_one({"global", "shared", "shared::cta", "local", "const", "param", "param::entry"});
+  std::string space =
+      decoder.take_one({"global", "shared", "shared::cta", "local", "const", "param", "param::entry"});
   if (space.empty()) decoder.unknown();
   if (space.find("shared") == 0) {
-    Instruction made = plain(decoder, bits, 1, bits == 64 ? shared_address<uint64_t> : shared_address<uint32_t>);
+    Instruction made =
+        plain(decoder, bits, 1, bits == 64 ? shared_address<uint64_t> : shared_address<uint32_t>);
     if (bits == 32) decoder.unknown();
     made.kind = to ? 2 : 1;
     decoder.emit(made);
@@ -493,7 +504,8 @@ void decode_cvta(Decoder& decoder) {
 }
 
 void decode_isspacep(Decoder& decoder) {
-  const std::string space = decoder.take_one({"global", "shared", "shared::cta", "shared::cluster", "local", "const", "param"});
+  const std::string space =
+      decoder.take_one({"global", "shared", "shared::cta", "shared::cluster", "local", "const", "param"});
   Instruction made = decoder.make(shared_address<uint64_t>);
   made.kind = space.find("shared") == 0 ? 3 : space == "local" ? 4 : 5;
   if (space == "const" || space == "param") decoder.unknown();

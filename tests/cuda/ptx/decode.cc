@@ -15,7 +15,8 @@ bool is_number(const std::string& text) {
 uint64_t parse_number(const std::string& text, uint32_t bits) {
   const bool negative = text[0] == '-';
   const std::string digits = text.substr(negative ? 1 : 0);
-  if (digits.size() > 2 && digits[0] == '0' && (digits[1] == 'f' || digits[1] == 'F' || digits[1] == 'd' || digits[1] == 'D')) {
+  if (digits.size() > 2 && digits[0] == '0' &&
+      (digits[1] == 'f' || digits[1] == 'F' || digits[1] == 'd' || digits[1] == 'D')) {
     uint64_t value = std::strtoull(digits.c_str() + 2, nullptr, 16);
     const bool is_double = digits[1] == 'd' || digits[1] == 'D';
     if (is_double && bits == 32) {
@@ -115,8 +116,8 @@ Decoder::Decoder(const FunctionText& text, Symbols& symbols, Function& into)
 const DecodeTable& Decoder::table() {
   static const DecodeTable kTable = [] {
     DecodeTable all;
-    for (const auto add : {add_arithmetic, add_floating, add_compare, add_convert, add_memory,
-                           add_atomics, add_warp, add_control}) {
+    for (const auto add : {add_arithmetic, add_floating, add_compare, add_convert, add_memory, add_atomics,
+                           add_warp, add_control}) {
       add(all);
     }
     return all;
@@ -151,9 +152,7 @@ void Decoder::decode() {
         last_label_ = statement.text;
         break;
       case Statement::Kind::kDirective: declare(statement.text); break;
-      case Statement::Kind::kInstruction:
-        try {
-          decode_instruction(statement.text);
+      case Statement::Kind::kInstruction: try { decode_instruction(statement.text);
         } catch (const Unknown& error) {
           if (std::string(error.what()).find("function ") == 0) throw;
           unknown(error.what());
@@ -338,19 +337,20 @@ uint32_t Decoder::local_address(uint32_t offset, uint32_t bits, bool is_paramete
 uint32_t Decoder::symbol_address(const std::string& operand, uint32_t bits) {
   const size_t plus = operand.find('+');
   const std::string symbol = trimmed(operand.substr(0, plus));
-  const uint64_t offset = plus == std::string::npos ? 0 : std::strtoull(operand.c_str() + plus + 1, nullptr, 0);
+  const uint64_t offset =
+      plus == std::string::npos ? 0 : std::strtoull(operand.c_str() + plus + 1, nullptr, 0);
   if (const Symbol* own = find(symbol); own != nullptr) {
     if (own->kind == Symbol::Kind::kRegister) return kNone;
     if (own->kind == Symbol::Kind::kShared) return constant(kSharedStart + own->offset + offset, bits);
-    return local_address(own->offset + static_cast<uint32_t>(offset), bits, own->kind == Symbol::Kind::kParameter);
+    return local_address(own->offset + static_cast<uint32_t>(offset), bits,
+                         own->kind == Symbol::Kind::kParameter);
   }
   const uint32_t shared = symbols_.find_shared(symbol);
   if (shared == kDynamic) {
     if (offset != 0) unknown("an offset");
     return special_register(Special::kDynamicStart, bits);
   }
-  if (shared != kNone)
-    return constant(kSharedStart + shared + offset, bits);
+  if (shared != kNone) return constant(kSharedStart + shared + offset, bits);
   if (const uint64_t variable = symbols_.find_variable(symbol); variable != 0)
     return constant(variable + offset, bits);
   if (const Function* function = symbols_.find_function(symbol); function != nullptr)
@@ -371,7 +371,8 @@ Place Decoder::source_place(const std::string& operand, uint32_t bits) {
 uint32_t Decoder::source(const std::string& operand, uint32_t bits) {
   const Place place = source_place(operand, bits);
   if (place.bits != bits)
-    unknown("operand " + operand + " has " + std::to_string(place.bits) + " bits, not " + std::to_string(bits));
+    unknown("operand " + operand + " has " + std::to_string(place.bits) + " bits, not " +
+            std::to_string(bits));
   return place.offset;
 }
 
@@ -385,7 +386,8 @@ Place Decoder::target_place(const std::string& operand, uint32_t bits) {
 uint32_t Decoder::target(const std::string& operand, uint32_t bits) {
   const Place place = target_place(operand, bits);
   if (place.bits != bits)
-    unknown("register " + operand + " has " + std::to_string(place.bits) + " bits, not " + std::to_string(bits));
+    unknown("register " + operand + " has " + std::to_string(place.bits) + " bits, not " +
+            std::to_string(bits));
   return place.offset;
 }
 

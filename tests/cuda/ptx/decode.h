@@ -1,5 +1,5 @@
-// Decoder: makes a Function of a FunctionText. Each instruction's name leads to a function that reads its modifiers
-// and operands; whatever is left over is unknown, and an error that names it.
+// Decoder: makes a Function of a FunctionText. Each instruction's name leads to a function that reads its
+// modifiers and operands; whatever is left over is unknown, and an error that names it.
 #pragma once
 
 #include <initializer_list>
@@ -24,7 +24,8 @@ class Symbols {
   virtual uint64_t find_variable(const std::string& name) const = 0;
   /// Decoded when first asked for. Null: there is none with a body.
   virtual const Function* find_function(const std::string& name) = 0;
-  /// Offset of a shared variable of the module; kNone: there is none; kDynamic: it begins where the kernel's own end.
+  /// Offset of a shared variable of the module; kNone: there is none; kDynamic: it begins where the kernel's
+  /// own end.
   virtual uint32_t find_shared(const std::string& name) const = 0;
   /// Bytes of those.
   virtual uint32_t shared_bytes() const = 0;

@@ -140,7 +140,8 @@ class Rounding {
   int before_;
 };
 
-/// With rounding, flushing, saturation; volatile, so that the compiler computes nothing under another rounding.
+/// With rounding, flushing, saturation; volatile, so that the compiler computes nothing under another
+/// rounding.
 template <class T, class Op, int kSources>
 void special_float(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   const T* const a = warp.at<T>(instruction.a);
@@ -175,16 +176,18 @@ struct Handlers {
 
 template <class Op>
 constexpr Handlers one() {
-  return {1, unary<float, float, Op>, unary<double, double, Op>, special_float<float, Op, 1>, special_float<double, Op, 1>};
+  return {1, unary<float, float, Op>, unary<double, double, Op>, special_float<float, Op, 1>,
+          special_float<double, Op, 1>};
 }
 template <class Op>
 constexpr Handlers two() {
-  return {2, binary<float, float, Op>, binary<double, double, Op>, special_float<float, Op, 2>, special_float<double, Op, 2>};
+  return {2, binary<float, float, Op>, binary<double, double, Op>, special_float<float, Op, 2>,
+          special_float<double, Op, 2>};
 }
 template <class Op>
 constexpr Handlers three() {
-  return {3, ternary<float, float, float, Op>, ternary<double, double, double, Op>, special_float<float, Op, 3>,
-          special_float<double, Op, 3>};
+  return {3, ternary<float, float, float, Op>, ternary<double, double, double, Op>,
+          special_float<float, Op, 3>, special_float<double, Op, 3>};
 }
 
 const std::map<std::string, Handlers> kOperations = {
@@ -240,7 +243,8 @@ void test_property(Warp& warp, const Instruction& instruction, uint32_t lanes) {
 }
 
 void decode_test(Decoder& decoder) {
-  static const std::vector<std::string> kProperties = {"finite", "infinite", "number", "notanumber", "normal", "subnormal"};
+  static const std::vector<std::string> kProperties = {"finite",     "infinite", "number",
+                                                       "notanumber", "normal",   "subnormal"};
   const std::string type = decoder.take_type();
   Instruction made = decoder.make(type == "f64" ? test_property<double> : test_property<float>);
   for (size_t i = 0; i < kProperties.size(); ++i) {

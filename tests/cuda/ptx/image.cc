@@ -53,7 +53,8 @@ template <class Function>
 Function library_function(const char* library, const char* name) {
   void* const loaded = dlopen(library, RTLD_NOW);
   void* const function = loaded != nullptr ? dlsym(loaded, name) : nullptr;
-  if (function == nullptr) throw Unknown(std::string("a compressed image needs ") + library + ", which is missing");
+  if (function == nullptr)
+    throw Unknown(std::string("a compressed image needs ") + library + ", which is missing");
   return reinterpret_cast<Function>(function);
 }
 
@@ -62,12 +63,14 @@ std::string unpack(const Entry& entry, const char* payload) {
   std::string text(entry.unpacked_bytes, '\0');
   bool good = false;
   if ((entry.flags & Entry::kZstd) != 0) {
-    const auto decompress = library_function<size_t (*)(void*, size_t, const void*, size_t)>("libzstd.so.1", "ZSTD_decompress");
+    const auto decompress =
+        library_function<size_t (*)(void*, size_t, const void*, size_t)>("libzstd.so.1", "ZSTD_decompress");
     good = decompress(text.data(), text.size(), payload, entry.compressed_bytes) == text.size();
   } else {
-    const auto decompress = library_function<int (*)(const char*, char*, int, int)>("liblz4.so.1", "LZ4_decompress_safe");
-    good = decompress(payload, text.data(), static_cast<int>(entry.compressed_bytes), static_cast<int>(text.size())) ==
-           static_cast<int>(text.size());
+    const auto decompress =
+        library_function<int (*)(const char*, char*, int, int)>("liblz4.so.1", "LZ4_decompress_safe");
+    good = decompress(payload, text.data(), static_cast<int>(entry.compressed_bytes),
+                      static_cast<int>(text.size())) == static_cast<int>(text.size());
   }
   if (!good) throw Unknown("the image's PTX cannot be unpacked");
   text.resize(strnlen(text.data(), text.size()));
@@ -92,7 +95,9 @@ std::string from_fatbin(const char* fatbin) {
     at += entry.header_bytes + entry.bytes;
   }
   if (payload == nullptr)
-    throw Unknown("the image has no PTX for compute capability 9.0 or lower: build with -gencode arch=compute_90,code=compute_90");
+    throw Unknown(
+        "the image has no PTX for compute capability 9.0 or lower: build with -gencode "
+        "arch=compute_90,code=compute_90");
   return unpack(best, payload);
 }
 
@@ -107,8 +112,9 @@ std::string find_ptx(const void* image) {
     return find_ptx(wrapper.data);
   }
   if (magic == kFatbinMagic) return from_fatbin(static_cast<const char*>(image));
-  if (std::memcmp(image, "\x7f"
-                         "ELF",
+  if (std::memcmp(image,
+                  "\x7f"
+                  "ELF",
                   4) == 0)
     throw Unknown("the image holds machine code only: build with PTX (code=compute_90)");
   return static_cast<const char*>(image);

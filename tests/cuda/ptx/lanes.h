@@ -56,7 +56,8 @@ void ternary(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   each(lanes, [=](uint32_t lane) { d[lane] = static_cast<R>(Op()(a[lane], b[lane], c[lane])); });
 }
 
-/// Calls `with(T())` for the C++ type of an integer type; floats are integers of their bits. False: another type.
+/// Calls `with(T())` for the C++ type of an integer type; floats are integers of their bits. False: another
+/// type.
 template <class F>
 bool with_integer(const std::string& type, F with) {
   if (type == "u16" || type == "b16" || type == "f16" || type == "bf16") return with(uint16_t()), true;

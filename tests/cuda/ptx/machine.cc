@@ -33,7 +33,8 @@ void fail(const Warp& warp, const Instruction& instruction, const std::string& w
 
 Block::Block(const GridFacts& grid, uint32_t index)
     : grid_(grid), number_(index), live_(static_cast<uint32_t>(grid.threads.count())) {
-  index_ = {index % grid.blocks.x, index / grid.blocks.x % grid.blocks.y, index / grid.blocks.x / grid.blocks.y};
+  index_ = {index % grid.blocks.x, index / grid.blocks.x % grid.blocks.y,
+            index / grid.blocks.x / grid.blocks.y};
   shared_.assign(grid.entry->shared_bytes + grid.dynamic_shared_bytes, kGarbage);
   parameters_.assign(grid.parameters, grid.parameters + grid.entry->parameter_bytes);
   parameters_.resize(parameters_.size() + 16);
@@ -356,7 +357,8 @@ bool Warp::sync(const Instruction& instruction, uint32_t active, uint32_t pc) {
   const uint32_t* masks = at<uint32_t>(instruction.e);
   const uint32_t mask = masks[std::countr_zero(active)];
   bool same = (mask & alive_) == active;
-  for (uint32_t rest = active; same && rest != 0; rest &= rest - 1) same = masks[std::countr_zero(rest)] == mask;
+  for (uint32_t rest = active; same && rest != 0; rest &= rest - 1)
+    same = masks[std::countr_zero(rest)] == mask;
   if (same && active == group_) {
     if (instruction.run != nullptr) instruction.run(*this, instruction, active);
     return true;
@@ -450,12 +452,14 @@ void Warp::addresses(const Instruction& instruction, uint32_t lanes, uint32_t by
     }
     address += static_cast<uint64_t>(instruction.offset);
     if (address % bytes != 0)
-      fail(*this, instruction, "an access of " + std::to_string(bytes) + " bytes that is not aligned to its size");
+      fail(*this, instruction,
+           "an access of " + std::to_string(bytes) + " bytes that is not aligned to its size");
     if (instruction.is_shared) {
       into[lane] = block_.shared_at(address, bytes);
       if (into[lane] == nullptr)
-        fail(*this, instruction, "address " + std::to_string(address) + " is outside of the block's " +
-                                     std::to_string(block_.shared_bytes()) + " bytes of shared memory");
+        fail(*this, instruction,
+             "address " + std::to_string(address) + " is outside of the block's " +
+                 std::to_string(block_.shared_bytes()) + " bytes of shared memory");
     } else {
       into[lane] = reinterpret_cast<unsigned char*>(address);
       if (address < 4096) fail(*this, instruction, "a null pointer, or one near it");

@@ -1,13 +1,13 @@
-// What decoded PTX is, and what runs it: a grid's block of warps. A warp executes each instruction for all of its
-// lanes that are at the same place, so registers are arrays of 32 lanes.
+// What decoded PTX is, and what runs it: a grid's block of warps. A warp executes each instruction for all of
+// its lanes that are at the same place, so registers are arrays of 32 lanes.
 //
-// Lanes may diverge. Of the groups of lanes that can run, the innermost call and there the earliest instruction
-// comes first, so that lanes meet again where their ways join. Instructions that need other lanes (shuffles, votes)
-// or other warps (barriers) wait for them; now and then another group has a turn, so that a lane that waits in a
-// loop for another lane does not wait forever.
+// Lanes may diverge. Of the groups of lanes that can run, the innermost call and there the earliest
+// instruction comes first, so that lanes meet again where their ways join. Instructions that need other lanes
+// (shuffles, votes) or other warps (barriers) wait for them; now and then another group has a turn, so that a
+// lane that waits in a loop for another lane does not wait forever.
 //
-// Addresses: generic, global, constant, local and parameter addresses are addresses of the process. Shared addresses
-// begin at kSharedStart in each block.
+// Addresses: generic, global, constant, local and parameter addresses are addresses of the process. Shared
+// addresses begin at kSharedStart in each block.
 #pragma once
 
 #include <array>
@@ -44,13 +44,13 @@ enum class Base : uint8_t {
 enum class Flow : uint8_t {
   kNext,
   kBranch,
-  kTable,     ///< brx.idx
+  kTable,  ///< brx.idx
   kCall,
   kReturn,
   kExit,
   kWarpSync,  ///< waits for the lanes of the mask in register `e`
   kBarrier,
-  kYield,     ///< others should run now
+  kYield,  ///< others should run now
 };
 
 /// A register, and how many bits it has.
@@ -65,7 +65,7 @@ struct Extra {
   std::vector<uint32_t> targets;  ///< kTable
   // kCall
   const Function* callee = nullptr;
-  std::string builtin;                           ///< such as vprintf
+  std::string builtin;                                   ///< such as vprintf
   std::vector<std::pair<uint32_t, uint32_t>> arguments;  ///< in the caller's lane memory: offset, bytes
   std::vector<std::pair<uint32_t, uint32_t>> results;
   bool is_indirect = false;  ///< register `a` holds a Function*
@@ -92,9 +92,36 @@ struct Instruction {
 };
 
 enum class Special : uint8_t {
-  kTidX, kTidY, kTidZ, kNtidX, kNtidY, kNtidZ, kCtaidX, kCtaidY, kCtaidZ, kNctaidX, kNctaidY, kNctaidZ,
-  kLane, kWarp, kWarps, kMultiprocessor, kMultiprocessors, kGrid, kMaskEq, kMaskLt, kMaskLe, kMaskGt, kMaskGe,
-  kDynamicShared, kDynamicStart, kTotalShared, kWorkspaceLow, kWorkspaceHigh, kZero, kOne,
+  kTidX,
+  kTidY,
+  kTidZ,
+  kNtidX,
+  kNtidY,
+  kNtidZ,
+  kCtaidX,
+  kCtaidY,
+  kCtaidZ,
+  kNctaidX,
+  kNctaidY,
+  kNctaidZ,
+  kLane,
+  kWarp,
+  kWarps,
+  kMultiprocessor,
+  kMultiprocessors,
+  kGrid,
+  kMaskEq,
+  kMaskLt,
+  kMaskLe,
+  kMaskGt,
+  kMaskGe,
+  kDynamicShared,
+  kDynamicStart,
+  kTotalShared,
+  kWorkspaceLow,
+  kWorkspaceHigh,
+  kZero,
+  kOne,
 };
 
 /// A register that never changes: its value when a frame begins.
@@ -114,8 +141,9 @@ struct Function {
   std::vector<Fixed> fixed;
   uint32_t register_bytes = 0;
   uint32_t lane_bytes = 0;  ///< of a lane's memory: results, parameters (not of entries), local variables
-  std::vector<std::pair<uint32_t, uint32_t>> results;     ///< offset and bytes in a lane's memory
-  std::vector<std::pair<uint32_t, uint32_t>> parameters;  ///< the same; of an entry: in the kernel's parameters
+  std::vector<std::pair<uint32_t, uint32_t>> results;  ///< offset and bytes in a lane's memory
+  std::vector<std::pair<uint32_t, uint32_t>>
+      parameters;  ///< the same; of an entry: in the kernel's parameters
   uint32_t parameter_bytes = 0;
   uint32_t shared_bytes = 0;
   uint32_t most_threads = 1024;
@@ -139,7 +167,8 @@ struct GridFacts {
   const unsigned char* parameters = nullptr;
 };
 
-/// Runs block `index` of the grid to its end. `yield` is called now and then, with whether anything has moved.
+/// Runs block `index` of the grid to its end. `yield` is called now and then, with whether anything has
+/// moved.
 void run_block(const GridFacts& grid, uint32_t index, void (*yield)(bool moved));
 
 /// Ends the process: the program has done something that ends a kernel on a device too.

@@ -107,15 +107,16 @@ void drop_hints(Decoder& decoder) {
   auto& all = decoder.modifiers;
   all.erase(std::remove_if(all.begin(), all.end(),
                            [](const std::string& word) {
-                             return word.find("L1::") == 0 || word.find("L2::") == 0 || word == "ca" || word == "cg" ||
-                                    word == "cs" || word == "lu" || word == "cv" || word == "wb" || word == "wt";
+                             return word.find("L1::") == 0 || word.find("L2::") == 0 || word == "ca" ||
+                                    word == "cg" || word == "cs" || word == "lu" || word == "cv" ||
+                                    word == "wb" || word == "wt";
                            }),
             all.end());
 }
 
 std::string take_space(Decoder& decoder) {
-  std::string space = decoder.take_one(
-      {"global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func"});
+  std::string space = decoder.take_one({"global", "shared", "shared::cta", "shared::cluster", "local",
+                                        "const", "param", "param::entry", "param::func"});
   return space.find("shared") == 0 ? "shared" : space;
 }
 
@@ -134,7 +135,8 @@ void decode_access(Decoder& decoder, bool loads) {
   if (names.size() != (vector.empty() ? 1 : static_cast<size_t>(vector[1] - '0'))) decoder.unknown();
   std::vector<Place> places;
   for (const std::string& name : names) {
-    places.push_back(loads ? decoder.target_place(name, register_bits(type)) : decoder.source_place(name, register_bits(type)));
+    places.push_back(loads ? decoder.target_place(name, register_bits(type))
+                           : decoder.source_place(name, register_bits(type)));
   }
   decoder.address(made, decoder.operands.at(loads ? 1 : 0), space);
   if (places.size() == 1 && places[0].bits == bytes * 8 && !ordered) {
@@ -142,7 +144,9 @@ void decode_access(Decoder& decoder, bool loads) {
       made.run = bytes == 2 ? load_plain<uint16_t> : bytes == 4 ? load_plain<uint32_t> : load_plain<uint64_t>;
       made.d = places[0].offset;
     } else {
-      made.run = bytes == 2 ? store_plain<uint16_t> : bytes == 4 ? store_plain<uint32_t> : store_plain<uint64_t>;
+      made.run = bytes == 2   ? store_plain<uint16_t>
+                 : bytes == 4 ? store_plain<uint32_t>
+                              : store_plain<uint64_t>;
       made.b = places[0].offset;
     }
     decoder.emit(made);
@@ -177,9 +181,11 @@ void copy_async(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   const auto* count = instruction.b == kNone ? nullptr : warp.at<uint32_t>(instruction.b);
   for (; lanes != 0; lanes &= lanes - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(lanes));
-    const uint32_t bytes = count == nullptr ? instruction.bytes : std::min<uint32_t>(count[lane], instruction.bytes);
+    const uint32_t bytes =
+        count == nullptr ? instruction.bytes : std::min<uint32_t>(count[lane], instruction.bytes);
     std::memset(to[lane], 0, instruction.bytes);
-    std::memcpy(to[lane], reinterpret_cast<const void*>(from[lane] + static_cast<uint64_t>(instruction.target)), bytes);
+    std::memcpy(to[lane],
+                reinterpret_cast<const void*>(from[lane] + static_cast<uint64_t>(instruction.target)), bytes);
   }
 }
 
@@ -187,7 +193,8 @@ void decode_cp(Decoder& decoder) {
   if (!decoder.take("async")) decoder.unknown();
   if (decoder.take("commit_group") || decoder.take("wait_group") || decoder.take("wait_all")) return;
   drop_hints(decoder);
-  if (decoder.modifiers.size() != 2 || decoder.modifiers[0].find("shared") != 0 || decoder.modifiers[1] != "global")
+  if (decoder.modifiers.size() != 2 || decoder.modifiers[0].find("shared") != 0 ||
+      decoder.modifiers[1] != "global")
     decoder.unknown();
   decoder.modifiers.clear();
   Instruction made = decoder.make(copy_async);

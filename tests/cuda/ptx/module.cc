@@ -36,7 +36,8 @@ size_t Module::variable_bytes(const ModuleText& text, bool managed) {
   return lay_out(text, managed, [](const Variable&, size_t) {});
 }
 
-Module::Module(std::shared_ptr<const ModuleText> text, Memory memory) : text_(std::move(text)), memory_(memory) {
+Module::Module(std::shared_ptr<const ModuleText> text, Memory memory)
+    : text_(std::move(text)), memory_(memory) {
   for (const bool managed : {false, true}) {
     lay_out(*text_, managed, [&](const Variable& variable, size_t at) {
       variables_[variable.name] = {(managed ? memory_.managed : memory_.variables) + at, &variable};
@@ -48,7 +49,8 @@ Module::Module(std::shared_ptr<const ModuleText> text, Memory memory) : text_(st
       shared_[variable.name] = kDynamic;
       continue;
     }
-    shared_bytes_ = static_cast<uint32_t>(aligned(shared_bytes_, std::max<size_t>(variable.alignment, kLeastAlignment)));
+    shared_bytes_ =
+        static_cast<uint32_t>(aligned(shared_bytes_, std::max<size_t>(variable.alignment, kLeastAlignment)));
     shared_[variable.name] = shared_bytes_;
     shared_bytes_ += static_cast<uint32_t>(variable.bytes);
   }
@@ -60,7 +62,8 @@ uint64_t Module::element_value(const std::string& text, const std::string& type)
   std::string symbol = text;
   if (symbol.find("generic(") == 0) symbol = symbol.substr(8, symbol.find(')') - 8);
   const size_t plus = text.rfind('+');
-  const uint64_t offset = plus == std::string::npos || plus == 0 ? 0 : std::strtoull(text.c_str() + plus + 1, nullptr, 0);
+  const uint64_t offset =
+      plus == std::string::npos || plus == 0 ? 0 : std::strtoull(text.c_str() + plus + 1, nullptr, 0);
   symbol = trimmed(symbol.substr(0, symbol.find('+')));
   if (const uint64_t variable = find_variable(symbol); variable != 0) return variable + offset;
   if (text_->functions.count(symbol) != 0) return reinterpret_cast<uint64_t>(find_function(symbol));
@@ -69,7 +72,7 @@ uint64_t Module::element_value(const std::string& text, const std::string& type)
   uint64_t value = 0;
   if (digits.size() > 1 && digits[0] == '0' && std::strchr("fFdD", digits[1]) != nullptr) {
     value = std::strtoull(digits.c_str() + 2, nullptr, 16);
-    return negative ? value ^ uint64_t{1} << (type_bytes(type) * 8 - 1) : value;
+    return negative ? value ^ uint64_t { 1 } << (type_bytes(type) * 8 - 1) : value;
   }
   if (digits.find('.') != std::string::npos) {
     const double number = std::strtod(text.c_str(), nullptr);
@@ -94,7 +97,8 @@ void Module::initialize() {
       uint64_t value = 0;
       if (text.find("0xFF") == 0 && text.find('(') != std::string::npos) {
         const size_t shift = text.find('(') - 4;
-        value = element_value(text.substr(text.find('(') + 1, text.rfind(')') - text.find('(') - 1), "b64") >> (shift * 4);
+        value = element_value(text.substr(text.find('(') + 1, text.rfind(')') - text.find('(') - 1), "b64") >>
+                (shift * 4);
       } else {
         value = element_value(text, variable->type);
       }

@@ -8,8 +8,8 @@
 
 namespace fake_cuda::ptx {
 
-/// The double rounded to float so that a second rounding, to fewer bits, is right ("round to odd": the last bit says
-/// that something was cut off).
+/// The double rounded to float so that a second rounding, to fewer bits, is right ("round to odd": the last
+/// bit says that something was cut off).
 inline float round_to_odd(double value) {
   auto narrow = static_cast<float>(value);
   if (static_cast<double>(narrow) == value || std::isnan(value) || std::isinf(narrow)) return narrow;

@@ -9,12 +9,26 @@
 namespace fake_cuda::ptx {
 namespace {
 
-enum class Operation : uint8_t { kAdd, kSub, kMul, kFma, kMin, kMax, kMinNan, kMaxNan, kNeg, kAbs, kTanh, kExp2, kFmaRelu };
+enum class Operation : uint8_t {
+  kAdd,
+  kSub,
+  kMul,
+  kFma,
+  kMin,
+  kMax,
+  kMinNan,
+  kMaxNan,
+  kNeg,
+  kAbs,
+  kTanh,
+  kExp2,
+  kFmaRelu
+};
 
 const std::map<std::string, std::pair<Operation, int>> kOperations = {
-    {"add", {Operation::kAdd, 2}}, {"sub", {Operation::kSub, 2}},   {"mul", {Operation::kMul, 2}},
-    {"fma", {Operation::kFma, 3}}, {"min", {Operation::kMin, 2}},   {"max", {Operation::kMax, 2}},
-    {"neg", {Operation::kNeg, 1}}, {"abs", {Operation::kAbs, 1}},   {"tanh", {Operation::kTanh, 1}},
+    {"add", {Operation::kAdd, 2}}, {"sub", {Operation::kSub, 2}}, {"mul", {Operation::kMul, 2}},
+    {"fma", {Operation::kFma, 3}}, {"min", {Operation::kMin, 2}}, {"max", {Operation::kMax, 2}},
+    {"neg", {Operation::kNeg, 1}}, {"abs", {Operation::kAbs, 1}}, {"tanh", {Operation::kTanh, 1}},
     {"ex2", {Operation::kExp2, 1}}};
 
 double compute(Operation operation, double a, double b, double c) {
@@ -88,14 +102,15 @@ void decode_small_float(Decoder& decoder, const std::string& type) {
   if (decoder.take("NaN")) operation = operation == Operation::kMin ? Operation::kMinNan : Operation::kMaxNan;
   const bool half = type[0] == 'f';
   const uint32_t bits = type.back() == '2' ? 32 : 16;
-  Handler handler = half ? small_float<tutti::reduce::Float16, uint16_t> : small_float<tutti::reduce::Bfloat16, uint16_t>;
+  Handler handler =
+      half ? small_float<tutti::reduce::Float16, uint16_t> : small_float<tutti::reduce::Bfloat16, uint16_t>;
   if (bits == 32)
-    handler = half ? small_float<tutti::reduce::Float16, uint32_t> : small_float<tutti::reduce::Bfloat16, uint32_t>;
+    handler =
+        half ? small_float<tutti::reduce::Float16, uint32_t> : small_float<tutti::reduce::Bfloat16, uint32_t>;
   Instruction made = plain(decoder, bits, static_cast<size_t>(sources), handler);
   made.kind = static_cast<uint8_t>(operation);
   made.target = static_cast<uint32_t>(sources);
   decoder.emit(made);
 }
-
 
 }  // namespace fake_cuda::ptx

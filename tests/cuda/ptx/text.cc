@@ -39,7 +39,8 @@ class Parser {
 
  private:
   bool skip_blanks() {
-    while (at_ < text_.size() && (std::isspace(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == 0)) {
+    while (at_ < text_.size() &&
+           (std::isspace(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == 0)) {
       if (text_[at_] == '\n') ++line_;
       ++at_;
     }
@@ -68,7 +69,12 @@ class Parser {
     return piece;
   }
 
-  bool starts_with(const char* word) const { return text_.compare(at_, std::string(word).size(), word) == 0; }
+  /// Whether the word, all of it, is here.
+  bool starts_with(const std::string& word) const {
+    const size_t end = at_ + word.size();
+    return text_.compare(at_, word.size(), word) == 0 &&
+           (end >= text_.size() || std::isspace(static_cast<unsigned char>(text_[end])) != 0);
+  }
 
   void parse_item(ModuleText& module) {
     for (const char* word : {".version", ".target", ".address_size", ".file", ".loc"}) {
@@ -184,7 +190,8 @@ class Parser {
   size_t colon_of_label() const {
     const size_t end = text_.find_first_not_of(kWord, at_);
     const size_t colon = end == std::string::npos || end == at_ ? end : text_.find_first_not_of(' ', end);
-    if (colon == std::string::npos || text_[colon] != ':' || text_[colon + 1] == ':') return std::string::npos;
+    if (colon == std::string::npos || text_[colon] != ':' || text_[colon + 1] == ':')
+      return std::string::npos;
     return colon;
   }
 
@@ -226,9 +233,10 @@ std::vector<std::string> split_operands(const std::string& text) {
 
 size_t type_bytes(const std::string& type) {
   static const std::map<std::string, size_t> kBytes = {
-      {"pred", 1}, {"b8", 1},  {"u8", 1},   {"s8", 1},    {"b16", 2}, {"u16", 2},   {"s16", 2},  {"f16", 2},
-      {"bf16", 2}, {"b32", 4}, {"u32", 4},  {"s32", 4},   {"f32", 4}, {"f16x2", 4}, {"b64", 8},  {"u64", 8},
-      {"s64", 8},  {"f64", 8}, {"b128", 16}, {"bf16x2", 4}, {"e4m3x2", 2}, {"e5m2x2", 2}, {"f32x2", 8}};
+      {"pred", 1},  {"b8", 1},     {"u8", 1},     {"s8", 1},     {"b16", 2},  {"u16", 2},
+      {"s16", 2},   {"f16", 2},    {"bf16", 2},   {"b32", 4},    {"u32", 4},  {"s32", 4},
+      {"f32", 4},   {"f16x2", 4},  {"b64", 8},    {"u64", 8},    {"s64", 8},  {"f64", 8},
+      {"b128", 16}, {"bf16x2", 4}, {"e4m3x2", 2}, {"e5m2x2", 2}, {"f32x2", 8}};
   const auto found = kBytes.find(type);
   if (found == kBytes.end()) throw Unknown("type ." + type);
   return found->second;

@@ -9,7 +9,8 @@ using fake_cudart::note;
 
 namespace {
 
-CUDA_MEMCPY3D flat(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height) {
+CUDA_MEMCPY3D flat(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                   size_t height) {
   CUDA_MEMCPY3D copy{};
   copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
   copy.srcDevice = device_pointer(from);
@@ -24,8 +25,8 @@ CUDA_MEMCPY3D flat(void* to, size_t to_pitch, const void* from, size_t from_pitc
 }
 
 CUDA_MEMCPY3D deep(const cudaMemcpy3DParms& wish) {
-  CUDA_MEMCPY3D copy = flat(wish.dstPtr.ptr, wish.dstPtr.pitch, wish.srcPtr.ptr, wish.srcPtr.pitch, wish.extent.width,
-                            wish.extent.height);
+  CUDA_MEMCPY3D copy = flat(wish.dstPtr.ptr, wish.dstPtr.pitch, wish.srcPtr.ptr, wish.srcPtr.pitch,
+                            wish.extent.width, wish.extent.height);
   copy.Depth = wish.extent.depth;
   copy.srcXInBytes = wish.srcPos.x;
   copy.srcY = wish.srcPos.y;
@@ -38,8 +39,8 @@ CUDA_MEMCPY3D deep(const cudaMemcpy3DParms& wish) {
   return copy;
 }
 
-cudaError_t copy_symbol(const void* symbol, size_t offset, void* other, size_t bytes, bool to_symbol, cudaStream_t stream,
-                        bool waits) {
+cudaError_t copy_symbol(const void* symbol, size_t offset, void* other, size_t bytes, bool to_symbol,
+                        cudaStream_t stream, bool waits) {
   CUdeviceptr address = 0;
   size_t size = 0;
   if (const cudaError_t error = fake_cudart::find_variable(symbol, &address, &size); error != cudaSuccess)
@@ -116,7 +117,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* all, const void* poi
   std::memset(all, 0, sizeof *all);
   all->device = -2;
   unsigned type = 0;
-  if (cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device_pointer(pointer)) != CUDA_SUCCESS) {
+  if (cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device_pointer(pointer)) !=
+      CUDA_SUCCESS) {
     all->hostPointer = const_cast<void*>(pointer);
     all->type = cudaMemoryTypeUnregistered;
     return cudaSuccess;
@@ -124,7 +126,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* all, const void* poi
   bool managed = false;
   cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device_pointer(pointer));
   cuPointerGetAttribute(&all->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, device_pointer(pointer));
-  all->type = managed ? cudaMemoryTypeManaged : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+  all->type = managed                        ? cudaMemoryTypeManaged
+              : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
+                                             : cudaMemoryTypeHost;
   all->devicePointer = const_cast<void*>(pointer);
   if (all->type != cudaMemoryTypeDevice) all->hostPointer = const_cast<void*>(pointer);
   return cudaSuccess;
@@ -136,25 +140,27 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   RUNTIME_CALL();
   return note(cuMemcpy(device_pointer(to), device_pointer(from), bytes));
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind /*kind*/, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind /*kind*/,
+                            cudaStream_t stream) {
   RUNTIME_CALL();
   return note(cuMemcpyAsync(device_pointer(to), device_pointer(from), bytes, driver_stream(stream)));
 }
 cudaError_t cudaMemcpyPeer(void* to, int /*device*/, const void* from, int /*source*/, size_t bytes) {
   return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
 }
-cudaError_t cudaMemcpyPeerAsync(void* to, int /*device*/, const void* from, int /*source*/, size_t bytes, cudaStream_t stream) {
+cudaError_t cudaMemcpyPeerAsync(void* to, int /*device*/, const void* from, int /*source*/, size_t bytes,
+                                cudaStream_t stream) {
   return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
 }
-cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
-                         cudaMemcpyKind /*kind*/) {
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                         size_t height, cudaMemcpyKind /*kind*/) {
   RUNTIME_CALL();
   if (width > to_pitch || width > from_pitch) return note(cudaErrorInvalidPitchValue);
   const CUDA_MEMCPY3D copy = flat(to, to_pitch, from, from_pitch, width, height);
   return note(cuMemcpy3D(&copy));
 }
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
-                              cudaMemcpyKind /*kind*/, cudaStream_t stream) {
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind /*kind*/, cudaStream_t stream) {
   RUNTIME_CALL();
   if (width > to_pitch || width > from_pitch) return note(cudaErrorInvalidPitchValue);
   const CUDA_MEMCPY3D copy = flat(to, to_pitch, from, from_pitch, width, height);
@@ -176,25 +182,29 @@ cudaError_t cudaMemset(void* to, int value, size_t bytes) {
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   RUNTIME_CALL();
-  return note(cuMemsetD8Async(device_pointer(to), static_cast<unsigned char>(value), bytes, driver_stream(stream)));
+  return note(
+      cuMemsetD8Async(device_pointer(to), static_cast<unsigned char>(value), bytes, driver_stream(stream)));
 }
 cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height) {
   RUNTIME_CALL();
   return note(cuMemsetD2D8(device_pointer(to), pitch, static_cast<unsigned char>(value), width, height));
 }
-cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream) {
+cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream) {
   RUNTIME_CALL();
-  return note(
-      cuMemsetD2D8Async(device_pointer(to), pitch, static_cast<unsigned char>(value), width, height, driver_stream(stream)));
+  return note(cuMemsetD2D8Async(device_pointer(to), pitch, static_cast<unsigned char>(value), width, height,
+                                driver_stream(stream)));
 }
 
 // ---- symbols --------------------------------------------------------------------------------------
 
-cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t offset, cudaMemcpyKind /*kind*/) {
+cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t offset,
+                               cudaMemcpyKind /*kind*/) {
   RUNTIME_CALL();
   return copy_symbol(symbol, offset, const_cast<void*>(from), bytes, true, nullptr, true);
 }
-cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind /*kind*/) {
+cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset,
+                                 cudaMemcpyKind /*kind*/) {
   RUNTIME_CALL();
   return copy_symbol(symbol, offset, to, bytes, false, nullptr, true);
 }
@@ -203,8 +213,8 @@ cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t
   RUNTIME_CALL();
   return copy_symbol(symbol, offset, const_cast<void*>(from), bytes, true, stream, false);
 }
-cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind /*kind*/,
-                                      cudaStream_t stream) {
+cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t bytes, size_t offset,
+                                      cudaMemcpyKind /*kind*/, cudaStream_t stream) {
   RUNTIME_CALL();
   return copy_symbol(symbol, offset, to, bytes, false, stream, false);
 }
@@ -227,7 +237,8 @@ cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
 }
 cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
   RUNTIME_CALL();
-  return note(cuMemAllocFromPoolAsync(reinterpret_cast<CUdeviceptr*>(pointer), bytes, pool, driver_stream(stream)));
+  return note(
+      cuMemAllocFromPoolAsync(reinterpret_cast<CUdeviceptr*>(pointer), bytes, pool, driver_stream(stream)));
 }
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
   RUNTIME_CALL();
@@ -266,16 +277,18 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes) {
   return note(cuMemPoolTrimTo(pool, bytes));
 }
 /// Managed memory is everywhere already.
-cudaError_t cudaMemPrefetchAsync(const void* /*pointer*/, size_t /*bytes*/, cudaMemLocation /*place*/, unsigned int /*flags*/,
-                                 cudaStream_t /*stream*/) {
+cudaError_t cudaMemPrefetchAsync(const void* /*pointer*/, size_t /*bytes*/, cudaMemLocation /*place*/,
+                                 unsigned int /*flags*/, cudaStream_t /*stream*/) {
   RUNTIME_CALL();
   return cudaSuccess;
 }
-cudaError_t cudaMemAdvise(const void* /*pointer*/, size_t /*bytes*/, cudaMemoryAdvise /*advice*/, cudaMemLocation /*place*/) {
+cudaError_t cudaMemAdvise(const void* /*pointer*/, size_t /*bytes*/, cudaMemoryAdvise /*advice*/,
+                          cudaMemLocation /*place*/) {
   RUNTIME_CALL();
   return cudaSuccess;
 }
-cudaError_t cudaStreamAttachMemAsync(cudaStream_t /*stream*/, void* /*pointer*/, size_t /*bytes*/, unsigned int /*flags*/) {
+cudaError_t cudaStreamAttachMemAsync(cudaStream_t /*stream*/, void* /*pointer*/, size_t /*bytes*/,
+                                     unsigned int /*flags*/) {
   RUNTIME_CALL();
   return cudaSuccess;
 }

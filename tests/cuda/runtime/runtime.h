@@ -1,8 +1,9 @@
-// The stand-in for the CUDA runtime (libcudart.so.13): the functions that programs of nvcc call, on the driver's.
+// The stand-in for the CUDA runtime (libcudart.so.13): the functions that programs of nvcc call, on the
+// driver's.
 //
-// NVIDIA's own runtime proves by a keyed challenge that the driver is NVIDIA's (error 103, "integrity checks failed"),
-// so it cannot run on the fake driver, and nothing here answers that challenge. Programs that are linked to the
-// runtime as a shared library (nvcc -cudart shared) find this one instead, unmodified.
+// NVIDIA's own runtime proves by a keyed challenge that the driver is NVIDIA's (error 103, "integrity checks
+// failed"), so it cannot run on the fake driver, and nothing here answers that challenge. Programs that are
+// linked to the runtime as a shared library (nvcc -cudart shared) find this one instead, unmodified.
 #pragma once
 
 #include "tests/cuda/driver/cuda_api.h"
@@ -26,8 +27,9 @@ inline cudaError_t note(CUresult result) {
 cudaError_t enter();
 
 /// Begins a function of the runtime that needs a device.
-#define RUNTIME_CALL() \
-  if (const cudaError_t refusal = ::fake_cudart::enter(); refusal != cudaSuccess) return ::fake_cudart::note(refusal)
+#define RUNTIME_CALL()                                                            \
+  if (const cudaError_t refusal = ::fake_cudart::enter(); refusal != cudaSuccess) \
+  return ::fake_cudart::note(refusal)
 
 /// A kernel, or a variable, by the host symbol that nvcc has registered. cudaErrorInvalidDeviceFunction,
 /// cudaErrorInvalidSymbol: it is none.

@@ -109,13 +109,15 @@ cudaError_t find_kernel(const void* symbol, CUfunction* function) {
   if (found == all.kernels.end()) {
     // A cudaKernel_t stands for itself.
     const auto is_it = [&](const auto& known) { return known.second.kernel == symbol; };
-    if (symbol == nullptr || std::none_of(all.kernels.begin(), all.kernels.end(), is_it)) return cudaErrorInvalidDeviceFunction;
+    if (symbol == nullptr || std::none_of(all.kernels.begin(), all.kernels.end(), is_it))
+      return cudaErrorInvalidDeviceFunction;
     return static_cast<cudaError_t>(
         cuKernelGetFunction(function, static_cast<CUkernel>(const_cast<void*>(symbol))));
   }
   Symbol& known = found->second;
   if (known.kernel == nullptr) {
-    if (const CUresult result = load(*known.binary); result != CUDA_SUCCESS) return static_cast<cudaError_t>(result);
+    if (const CUresult result = load(*known.binary); result != CUDA_SUCCESS)
+      return static_cast<cudaError_t>(result);
     const CUresult result = cuLibraryGetKernel(&known.kernel, known.binary->library, known.name.c_str());
     if (result != CUDA_SUCCESS) return static_cast<cudaError_t>(result);
   }
@@ -128,8 +130,10 @@ cudaError_t find_variable(const void* symbol, CUdeviceptr* address, size_t* byte
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto found = all.variables.find(symbol);
   if (found == all.variables.end()) return cudaErrorInvalidSymbol;
-  if (const CUresult result = load(*found->second.binary); result != CUDA_SUCCESS) return static_cast<cudaError_t>(result);
-  const CUresult result = cuLibraryGetGlobal(address, bytes, found->second.binary->library, found->second.name.c_str());
+  if (const CUresult result = load(*found->second.binary); result != CUDA_SUCCESS)
+    return static_cast<cudaError_t>(result);
+  const CUresult result =
+      cuLibraryGetGlobal(address, bytes, found->second.binary->library, found->second.name.c_str());
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidSymbol;
 }
 
@@ -167,15 +171,16 @@ void __cudaUnregisterFatBinary(void** handle) {
   all.binaries.erase(binary);
 }
 
-void __cudaRegisterFunction(void** handle, const char* symbol, char* /*device_function*/, const char* name, int /*limit*/,
-                            uint3* /*tid*/, uint3* /*bid*/, dim3* /*block*/, dim3* /*grid*/, int* /*warp_size*/) {
+void __cudaRegisterFunction(void** handle, const char* symbol, char* /*device_function*/, const char* name,
+                            int /*limit*/, uint3* /*tid*/, uint3* /*bid*/, dim3* /*block*/, dim3* /*grid*/,
+                            int* /*warp_size*/) {
   auto& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.kernels[symbol] = {reinterpret_cast<Binary*>(handle), name, nullptr};
 }
 
-void __cudaRegisterVar(void** handle, char* symbol, char* /*address*/, const char* name, int /*ext*/, size_t /*bytes*/,
-                       int /*constant*/, int /*global*/) {
+void __cudaRegisterVar(void** handle, char* symbol, char* /*address*/, const char* name, int /*ext*/,
+                       size_t /*bytes*/, int /*constant*/, int /*global*/) {
   auto& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.variables[symbol] = {reinterpret_cast<Binary*>(handle), name, nullptr};
@@ -287,9 +292,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* all, int device) {
     return value;
   };
   all->sharedMemPerBlock = static_cast<size_t>(get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
-  all->sharedMemPerBlockOptin = static_cast<size_t>(get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
-  all->sharedMemPerMultiprocessor = static_cast<size_t>(get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR));
-  all->reservedSharedMemPerBlock = static_cast<size_t>(get(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK));
+  all->sharedMemPerBlockOptin =
+      static_cast<size_t>(get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+  all->sharedMemPerMultiprocessor =
+      static_cast<size_t>(get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR));
+  all->reservedSharedMemPerBlock =
+      static_cast<size_t>(get(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK));
   all->regsPerBlock = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
   all->regsPerMultiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
   all->warpSize = get(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
@@ -350,13 +358,15 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
   RUNTIME_CALL();
   CUcontext context = nullptr;
-  if (const CUresult result = fake_cudart::context_of(peer, &context); result != CUDA_SUCCESS) return note(result);
+  if (const CUresult result = fake_cudart::context_of(peer, &context); result != CUDA_SUCCESS)
+    return note(result);
   return note(cuCtxEnablePeerAccess(context, flags));
 }
 cudaError_t cudaDeviceDisablePeerAccess(int peer) {
   RUNTIME_CALL();
   CUcontext context = nullptr;
-  if (const CUresult result = fake_cudart::context_of(peer, &context); result != CUDA_SUCCESS) return note(result);
+  if (const CUresult result = fake_cudart::context_of(peer, &context); result != CUDA_SUCCESS)
+    return note(result);
   return note(cuCtxDisablePeerAccess(context));
 }
 cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr which, int from, int to) {
@@ -401,7 +411,8 @@ cudaError_t cudaProfilerStop() {
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int version,
-                                             unsigned long long flags, cudaDriverEntryPointQueryResult* status) {
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* status) {
   CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SUCCESS;
   cuGetProcAddress(symbol, function, static_cast<int>(version), flags, &found);
   if (status != nullptr) *status = static_cast<cudaDriverEntryPointQueryResult>(found);

@@ -12,7 +12,8 @@ CUstream own_stream(cudaStream_t stream) {
   return stream == nullptr ? CU_STREAM_PER_THREAD : driver_stream(stream);
 }
 
-cudaError_t launch(CUfunction function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, CUstream stream) {
+cudaError_t launch(CUfunction function, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                   CUstream stream) {
   return note(cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
                              static_cast<unsigned>(shared_bytes), stream, arguments, nullptr));
 }
@@ -24,34 +25,39 @@ extern "C" {
 
 // ---- launches -------------------------------------------------------------------------------------
 
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
-                               cudaStream_t stream) {
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                               size_t shared_bytes, cudaStream_t stream) {
   RUNTIME_CALL();
-  return launch(reinterpret_cast<CUfunction>(kernel), grid, block, arguments, shared_bytes, driver_stream(stream));
+  return launch(reinterpret_cast<CUfunction>(kernel), grid, block, arguments, shared_bytes,
+                driver_stream(stream));
 }
-cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
-                                    cudaStream_t stream) {
+cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                                    size_t shared_bytes, cudaStream_t stream) {
   return __cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, own_stream(stream));
 }
 cudaError_t cudaLaunchKernel(const void* symbol, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
                              cudaStream_t stream) {
   RUNTIME_CALL();
   CUfunction function = nullptr;
-  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess) return note(error);
+  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess)
+    return note(error);
   return launch(function, grid, block, arguments, shared_bytes, driver_stream(stream));
 }
-cudaError_t cudaLaunchCooperativeKernel(const void* symbol, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
-                                        cudaStream_t stream) {
+cudaError_t cudaLaunchCooperativeKernel(const void* symbol, dim3 grid, dim3 block, void** arguments,
+                                        size_t shared_bytes, cudaStream_t stream) {
   RUNTIME_CALL();
   CUfunction function = nullptr;
-  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess) return note(error);
+  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess)
+    return note(error);
   return note(cuLaunchCooperativeKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                                        static_cast<unsigned>(shared_bytes), driver_stream(stream), arguments));
+                                        static_cast<unsigned>(shared_bytes), driver_stream(stream),
+                                        arguments));
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* wish, const void* symbol, void** arguments) {
   RUNTIME_CALL();
   CUfunction function = nullptr;
-  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess) return note(error);
+  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess)
+    return note(error);
   static_assert(sizeof(cudaLaunchAttribute) == sizeof(CUlaunchAttribute));
   CUlaunchConfig config{};
   config.gridDimX = wish->gridDim.x;
@@ -73,7 +79,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* all, const void* symbol) {
   RUNTIME_CALL();
   CUfunction function = nullptr;
-  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess) return note(error);
+  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess)
+    return note(error);
   std::memset(static_cast<void*>(all), 0, sizeof *all);
   CUresult result = CUDA_SUCCESS;
   const auto get = [&](CUfunction_attribute which) {
@@ -93,7 +100,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* all, const void* symbol) {
 cudaError_t cudaFuncSetAttribute(const void* symbol, cudaFuncAttribute which, int value) {
   RUNTIME_CALL();
   CUfunction function = nullptr;
-  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess) return note(error);
+  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess)
+    return note(error);
   return note(cuFuncSetAttribute(function, static_cast<CUfunction_attribute>(which), value));
 }
 cudaError_t cudaFuncSetCacheConfig(const void* /*symbol*/, cudaFuncCache /*config*/) {
@@ -108,20 +116,25 @@ cudaError_t cudaGetKernel(cudaKernel_t* kernel, const void* symbol) {
   RUNTIME_CALL();
   return note(fake_cudart::find_kernel(symbol, reinterpret_cast<CUfunction*>(kernel)));
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* symbol, int threads, size_t shared_bytes) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* symbol, int threads,
+                                                          size_t shared_bytes) {
   RUNTIME_CALL();
   CUfunction function = nullptr;
-  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess) return note(error);
+  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess)
+    return note(error);
   return note(cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared_bytes));
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* symbol, int threads,
-                                                                   size_t shared_bytes, unsigned int /*flags*/) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* symbol,
+                                                                   int threads, size_t shared_bytes,
+                                                                   unsigned int /*flags*/) {
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, symbol, threads, shared_bytes);
 }
-cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void* symbol, int blocks, int threads) {
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void* symbol, int blocks,
+                                                      int threads) {
   RUNTIME_CALL();
   CUfunction function = nullptr;
-  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess) return note(error);
+  if (const cudaError_t error = fake_cudart::find_kernel(symbol, &function); error != cudaSuccess)
+    return note(error);
   return note(cuOccupancyAvailableDynamicSMemPerBlock(bytes, function, blocks, threads));
 }
 
@@ -155,7 +168,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   RUNTIME_CALL();
   return note(cuStreamWaitEvent(stream, event, flags));
 }
-cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void* argument, unsigned int flags) {
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void* argument,
+                                  unsigned int flags) {
   RUNTIME_CALL();
   return note(cuStreamAddCallback(stream, reinterpret_cast<CUstreamCallback>(function), argument, flags));
 }
@@ -232,7 +246,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   RUNTIME_CALL();
   return note(cuGraphInstantiateWithFlags(executable, graph, flags));
 }
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                          unsigned long long flags) {
   return cudaGraphInstantiate(executable, graph, flags);
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t /*executable*/, cudaStream_t /*stream*/) {
@@ -262,7 +277,8 @@ cudaError_t cudaMemset_ptds(void* to, int value, size_t bytes) {
   const cudaError_t error = cudaMemsetAsync(to, value, bytes, CU_STREAM_PER_THREAD);
   return error == cudaSuccess ? cudaStreamSynchronize(CU_STREAM_PER_THREAD) : error;
 }
-cudaError_t cudaMemcpyAsync_ptsz(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync_ptsz(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                                 cudaStream_t stream) {
   return cudaMemcpyAsync(to, from, bytes, kind, own_stream(stream));
 }
 cudaError_t cudaMemsetAsync_ptsz(void* to, int value, size_t bytes, cudaStream_t stream) {
@@ -274,8 +290,8 @@ cudaError_t cudaMallocAsync_ptsz(void** pointer, size_t bytes, cudaStream_t stre
 cudaError_t cudaFreeAsync_ptsz(void* pointer, cudaStream_t stream) {
   return cudaFreeAsync(pointer, own_stream(stream));
 }
-cudaError_t cudaLaunchKernel_ptsz(const void* symbol, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
-                                  cudaStream_t stream) {
+cudaError_t cudaLaunchKernel_ptsz(const void* symbol, dim3 grid, dim3 block, void** arguments,
+                                  size_t shared_bytes, cudaStream_t stream) {
   return cudaLaunchKernel(symbol, grid, block, arguments, shared_bytes, own_stream(stream));
 }
 cudaError_t cudaLaunchHostFunc_ptsz(cudaStream_t stream, cudaHostFn_t function, void* argument) {
