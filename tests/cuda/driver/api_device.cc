@@ -43,6 +43,8 @@ constexpr ErrorName kErrors[] = {
     FAKE_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS),
     FAKE_ERROR(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES),
     FAKE_ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED),
+    FAKE_ERROR(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED),
+    FAKE_ERROR(CUDA_ERROR_INVALID_PTX),
     FAKE_ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
     FAKE_ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED),
     FAKE_ERROR(CUDA_ERROR_LAUNCH_FAILED),
@@ -192,6 +194,65 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* active) {
+  FAKE_CALL(cuDevicePrimaryCtxGetState);
+  Device* device = machine().device(ordinal);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  *flags = 0;
+  *active = device->context().retained > 0 ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int /*flags*/) {
+  FAKE_CALL(cuDevicePrimaryCtxSetFlags);
+  return machine().device(ordinal) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuCtxSetCurrent(CUcontext handle) {
+  FAKE_CALL(cuCtxSetCurrent);
+  Context* context = find_context(handle);
+  if (handle != nullptr && context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  auto& stack = fake_cuda::context_stack();
+  if (!stack.empty()) stack.pop_back();
+  if (context != nullptr) stack.push_back(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetFlags(unsigned int* flags) {
+  FAKE_CALL_IN_CONTEXT(cuCtxGetFlags);
+  *flags = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetApiVersion(CUcontext /*context*/, unsigned int* version) {
+  FAKE_CALL(cuCtxGetApiVersion);
+  *version = static_cast<unsigned>(settings().version);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  FAKE_CALL_IN_CONTEXT(cuCtxGetStreamPriorityRange);
+  if (least != nullptr) *least = 0;
+  if (greatest != nullptr) *greatest = -5;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
+  FAKE_CALL_IN_CONTEXT(cuCtxGetLimit);
+  *value = limit == CU_LIMIT_STACK_SIZE ? 1024 : limit == CU_LIMIT_PRINTF_FIFO_SIZE ? 1 << 20 : 8 << 20;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetLimit(CUlimit /*limit*/, size_t /*value*/) {
+  FAKE_CALL_IN_CONTEXT(cuCtxSetLimit);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCacheConfig(CUfunc_cache /*config*/) {
+  FAKE_CALL_IN_CONTEXT(cuCtxSetCacheConfig);
+  return CUDA_SUCCESS;
+}
+
 CUresult cuCtxPushCurrent(CUcontext handle) {
   FAKE_CALL(cuCtxPushCurrent);
   Context* context = find_context(handle);
@@ -223,6 +284,33 @@ CUresult cuCtxSynchronize() {
   FAKE_UNSAFE_CALL(cuCtxSynchronize);
   context->device->wait_idle(guard);
   return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext handle) {
+  FAKE_CALL_IN_CONTEXT(cuCtxDisablePeerAccess);
+  Context* peer = find_context(handle);
+  if (peer == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return machine().peers.erase({context->device, peer->device}) > 0 ? CUDA_SUCCESS
+                                                                    : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}
+
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute which, CUdevice from, CUdevice to) {
+  FAKE_CALL(cuDeviceGetP2PAttribute);
+  const Device* one = machine().device(from);
+  const Device* other = machine().device(to);
+  if (one == nullptr || other == nullptr || one == other) return CUDA_ERROR_INVALID_DEVICE;
+  *value = which == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ? 0 : one->reaches(other->number()) ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice* ordinal, const char* text) {
+  FAKE_CALL(cuDeviceGetByPCIBusId);
+  for (const auto& device : machine().devices) {
+    if (strcasecmp(device->pci_bus_id().c_str(), text) != 0) continue;
+    *ordinal = device->ordinal();
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags) {

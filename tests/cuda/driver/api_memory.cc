@@ -6,7 +6,6 @@
 #include "tests/cuda/driver/device.h"
 #include "tests/cuda/driver/machine.h"
 #include "tests/cuda/driver/memory.h"
-#include "tests/cuda/driver/streams.h"
 
 using fake_cuda::AddressSpace;
 using fake_cuda::Device;
@@ -23,16 +22,6 @@ int ordinal_of(int number) {
     if (device->number() == number) return device->ordinal();
   }
   return -1;
-}
-
-/// The device, by its number in the machine, whose memory the address is in; -1: the host's.
-int device_number(uintptr_t address) {
-  const Range* range = machine().memory.find(address);
-  return range != nullptr && range->is_on_device() ? range->device : -1;
-}
-
-bool is_broken(int one, int other) {
-  return one >= 0 && other >= 0 && one != other && fake_cuda::holds(settings().broken_peer, one, other);
 }
 
 CUresult answer(CUpointer_attribute which, const Range* range, CUdeviceptr pointer, void* value) {
@@ -129,11 +118,36 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned int /*fl
 CUresult cuMemFree(CUdeviceptr pointer) {
   FAKE_UNSAFE_CALL(cuMemFree);
   if (pointer == 0) return CUDA_SUCCESS;
-  const auto find = [&] { return machine().memory.find_base(pointer, {Origin::kAlloc, Origin::kManaged}); };
+  const auto find = [&] {
+    return machine().memory.find_base(pointer, {Origin::kAlloc, Origin::kManaged, Origin::kPool});
+  };
   if (find() == nullptr) return CUDA_ERROR_INVALID_VALUE;
   context->device->wait_idle(guard);
   Range* range = find();
   if (range != nullptr) machine().memory.release(*range);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocPitch(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height,
+                         unsigned int element) {
+  constexpr size_t kPitch = 512;
+  *pitch = (width + kPitch - 1) / kPitch * kPitch;
+  return element == 4 || element == 8 || element == 16 ? cuMemAlloc(pointer, *pitch * height)
+                                                       : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemHostGetDevicePointer(CUdeviceptr* pointer, void* host, unsigned int /*flags*/) {
+  FAKE_CALL_IN_CONTEXT(cuMemHostGetDevicePointer);
+  const Range* range = find_memory(reinterpret_cast<CUdeviceptr>(host));
+  if (range == nullptr || range->is_on_device()) return CUDA_ERROR_INVALID_VALUE;
+  *pointer = reinterpret_cast<CUdeviceptr>(host);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
+  FAKE_CALL_IN_CONTEXT(cuMemHostGetFlags);
+  if (find_memory(reinterpret_cast<CUdeviceptr>(host)) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
   return CUDA_SUCCESS;
 }
 
@@ -208,40 +222,6 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
   if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (--range->opened == 0) machine().memory.release(*range);
   return CUDA_SUCCESS;
-}
-
-CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream handle) {
-  FAKE_CALL(cuMemcpyAsync);
-  fake_cuda::Stream* stream = fake_cuda::find_stream(handle);
-  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  AddressSpace& memory = machine().memory;
-  const bool pageable_source = memory.find(source) == nullptr;
-  const bool pageable_target = memory.find(target) == nullptr;
-  if (!pageable_source && !memory.covers(source, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  if (!pageable_target && !memory.covers(target, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  fake_cuda::CopyTask task{
-      .target = target, .source = source, .bytes = bytes, .staged = {}, .corrupt = false};
-  const int own = stream->device->number();
-  const int from = device_number(source);
-  const int to = device_number(target);
-  task.corrupt = is_broken(from, to) || is_broken(own, from) || is_broken(own, to);
-  const bool captured = stream->capture != nullptr;
-  if (pageable_source && !captured) {
-    const auto* begin = reinterpret_cast<const unsigned char*>(source);
-    task.staged.assign(begin, begin + bytes);
-  }
-  const CUresult result = fake_cuda::submit(*stream, std::move(task));
-  // What goes to pageable memory has arrived when the call returns.
-  if (result == CUDA_SUCCESS && pageable_target && !captured) fake_cuda::wait_for(stream->last, guard);
-  return result;
-}
-
-CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t bytes, CUstream handle) {
-  FAKE_CALL(cuMemsetD8Async);
-  fake_cuda::Stream* stream = fake_cuda::find_stream(handle);
-  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (!machine().memory.covers(target, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  return fake_cuda::submit(*stream, fake_cuda::FillTask{.target = target, .bytes = bytes, .value = value});
 }
 
 }  // extern "C"

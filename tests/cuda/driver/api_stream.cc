@@ -1,4 +1,7 @@
 // The driver's functions on streams and events.
+#include <algorithm>
+#include <memory>
+
 #include "tests/cuda/driver/device.h"
 #include "tests/cuda/driver/machine.h"
 #include "tests/cuda/driver/memory.h"
@@ -32,6 +35,44 @@ CUresult cuStreamCreate(CUstream* handle, unsigned int flags) {
   if (flags != CU_STREAM_DEFAULT && flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
   const bool blocking = flags != CU_STREAM_NON_BLOCKING;
   *handle = reinterpret_cast<CUstream>(machine().streams.add(fake_cuda::make_stream(*context, blocking)));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int priority) {
+  const CUresult result = cuStreamCreate(handle, flags);
+  if (result == CUDA_SUCCESS) reinterpret_cast<Stream*>(*handle)->priority = std::clamp(priority, -5, 0);
+  return result;
+}
+
+CUresult cuStreamGetPriority(CUstream handle, int* priority) {
+  FAKE_CALL(cuStreamGetPriority);
+  const Stream* stream = find_stream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *priority = stream->priority;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
+  FAKE_CALL(cuStreamGetFlags);
+  const Stream* stream = find_stream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *flags = stream->blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
+  FAKE_CALL(cuStreamGetId);
+  const Stream* stream = find_stream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *id = stream->id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
+  FAKE_CALL(cuStreamGetDevice);
+  const Stream* stream = find_stream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *device = stream->device->ordinal();
   return CUDA_SUCCESS;
 }
 
@@ -115,6 +156,25 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* argument) {
   return submit(*stream, fake_cuda::HostTask{.function = function, .argument = argument});
 }
 
+/// A callback gets the stream and its state besides.
+struct Callback {
+  CUstream stream;
+  CUstreamCallback function;
+  void* argument;
+};
+
+CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void* argument, unsigned int flags) {
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  auto callback = std::make_unique<Callback>(Callback{handle, function, argument});
+  const auto run = [](void* raw) {
+    const std::unique_ptr<Callback> owned(static_cast<Callback*>(raw));
+    owned->function(owned->stream, CUDA_SUCCESS, owned->argument);
+  };
+  const CUresult result = cuLaunchHostFunc(handle, run, callback.get());
+  if (result == CUDA_SUCCESS) callback.release();
+  return result;
+}
+
 CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
   FAKE_CALL_IN_CONTEXT(cuEventCreate);
   auto event = std::make_unique<Event>();
@@ -139,6 +199,10 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   if (event == nullptr || stream == nullptr || event->context != stream->context)
     return CUDA_ERROR_INVALID_HANDLE;
   return submit_record(*stream, *event);
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int /*flags*/) {
+  return cuEventRecord(event, stream);
 }
 
 CUresult cuEventQuery(CUevent handle) {

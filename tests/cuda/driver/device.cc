@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/cuda/device.h"
 #include "tests/cuda/driver/streams.h"
 
 namespace fake_cuda {
@@ -53,11 +54,43 @@ bool finish_value(const ValueTask& task) {
 }
 
 void copy(const CopyTask& task) {
-  const void* source = task.staged.empty() ? reinterpret_cast<const void*>(task.source) : task.staged.data();
+  const auto* source =
+      task.staged.empty() ? reinterpret_cast<const unsigned char*>(task.source) : task.staged.data();
   auto* target = reinterpret_cast<unsigned char*>(task.target);
-  std::memmove(target, source, task.bytes);
+  for (size_t slice = 0; slice < task.slices; ++slice) {
+    for (size_t row = 0; row < task.rows; ++row) {
+      std::memmove(target + slice * task.target_slice + row * task.target_pitch,
+                   source + slice * task.source_slice + row * task.source_pitch, task.bytes);
+    }
+  }
   // The same whatever was sent, so that crossing twice does not heal it.
   if (task.corrupt && task.bytes > 0) target[task.bytes - 1] = 0xDB;
+}
+
+void fill(const FillTask& task) {
+  for (size_t row = 0; row < task.rows; ++row) {
+    auto* at = reinterpret_cast<unsigned char*>(task.target + row * task.pitch);
+    for (size_t i = 0; i < task.bytes; i += task.value_bytes)
+      std::memcpy(at + i, &task.value, task.value_bytes);
+  }
+}
+
+/// What each of the scheduler's threads runs; a block of PTX is one thread to it.
+void run_kernel(const KernelTask& task) {
+  if (task.kernel != nullptr) {
+    task.kernel->run(task.argument.data());
+    return;
+  }
+  ptx::GridFacts grid = task.grid;
+  grid.parameters = task.argument.data();
+  ptx::run_block(grid, simulator::block_index(), [](bool /*moved*/) {
+    simulator::poll_failed("its turn", nullptr, true);
+    simulator::wait_ended();
+  });
+}
+
+std::string name_of(const KernelTask& task) {
+  return task.kernel != nullptr ? task.kernel->name : task.grid.entry->name;
 }
 
 }  // namespace
@@ -99,6 +132,26 @@ int Device::attribute(CUdevice_attribute which) const {
     case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: return settings().multicast ? 1 : 0;
     case kMpsEnabled: return settings().mps ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: return 1024;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: return 64;
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: return INT32_MAX;
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: return 65535;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: return 48 << 10;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: return 227 << 10;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: return 228 << 10;
+    case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: return 1 << 10;
+    case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: return 64 << 10;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: return 32;
+    case CU_DEVICE_ATTRIBUTE_MAX_PITCH: return INT32_MAX;
+    case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT: return 512;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: return 1000000;
+    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: return 1000000;
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: return 64;
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 1;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return 1 << 18;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return number_ + 1;
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: return settings().cooperative_blocks > 0 ? 1 : 0;
@@ -110,6 +163,10 @@ int Device::attribute(CUdevice_attribute which) const {
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
+    case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED: return 1;
     default: return 0;
   }
@@ -257,8 +314,8 @@ bool Device::start(const Node& node, Work& work, size_t index, Guard& guard) {
     if (work.states[index] == Work::State::kPending) {
       // Branches of a graph have an order of their own for each kernel.
       const uint64_t order = work.nodes->size() == 1 ? work.stream : (work.stream << 16) + index + 1;
-      const auto run = [kernel] { kernel->kernel->run(kernel->argument.data()); };
-      work.grids[index] = scheduler_->launch({.name = kernel->kernel->name,
+      const auto run = [kernel] { run_kernel(*kernel); };
+      work.grids[index] = scheduler_->launch({.name = name_of(*kernel),
                                               .stream = order,
                                               .blocks = kernel->blocks,
                                               .threads = kernel->threads,
@@ -270,11 +327,14 @@ bool Device::start(const Node& node, Work& work, size_t index, Guard& guard) {
     --grids_running_;
     return true;
   }
+  if (const auto* task = std::get_if<FreeTask>(&node.task)) {
+    Range* range = machine().memory.find_base(task->address, {Origin::kPool});
+    if (range != nullptr) machine().memory.release(*range);
+    return true;
+  }
   guard.unlock();
   if (const auto* task = std::get_if<CopyTask>(&node.task)) copy(*task);
-  if (const auto* task = std::get_if<FillTask>(&node.task)) {
-    std::memset(reinterpret_cast<void*>(task->target), task->value, task->bytes);
-  }
+  if (const auto* task = std::get_if<FillTask>(&node.task)) fill(*task);
   if (const auto* task = std::get_if<HostTask>(&node.task)) {
     machine().memory.let_in_everywhere(false);
     run_host_function(*task);

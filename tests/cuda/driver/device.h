@@ -33,6 +33,8 @@ class Device {
   /// Whether this device may reach memory of another one, by its number.
   bool reaches(int other) const;
 
+  Pool* pool = nullptr;  ///< its own; null: nobody has asked for it
+
   // With Machine::lock held.
   void add_stream(Stream* stream) { streams_.push_back(stream); }
   void remove_stream(Stream* stream);

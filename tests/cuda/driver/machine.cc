@@ -48,13 +48,15 @@ CUresult enter(const char* function, Guard& guard) {
 }
 
 std::vector<std::string> list_leaks() {
-  static constexpr const char* kOrigins[] = {"cuMemAlloc",        "cuMemAllocManaged",   "cuMemHostAlloc",
-                                             "cuMemHostRegister", "cuMemAddressReserve", "cuMemMap",
-                                             "cuIpcOpenMemHandle"};
+  static constexpr const char* kOrigins[] = {
+      "cuMemAlloc",          "cuMemAllocManaged", "cuMemHostAlloc",     "cuMemHostRegister",
+      "cuMemAddressReserve", "cuMemMap",          "cuIpcOpenMemHandle", "",
+      "cuMemAllocAsync"};
   std::vector<std::string> found;
   Machine& all = machine();
   for (const auto* ranges : {&all.memory.ranges(), &all.memory.reservations()}) {
     for (const auto& [base, range] : *ranges) {
+      if (range.origin == Origin::kModule) continue;  // goes with its library
       found.push_back(std::string(kOrigins[static_cast<size_t>(range.origin)]) + ": " +
                       std::to_string(range.bytes) + " bytes of device " + std::to_string(range.device));
     }

@@ -41,6 +41,12 @@ struct Allocation {
   int references = 1;
 };
 
+/// What cuMemPoolCreate made, or a device's own.
+struct Pool {
+  Device* device = nullptr;
+  std::map<int, uint64_t> attributes;  ///< as they were set
+};
+
 /// The objects behind one kind of handle.
 template <class T>
 class Handles {
@@ -87,6 +93,7 @@ struct Machine {
   Handles<Library> libraries;
   Handles<Kernel> kernels;
   Handles<Allocation> allocations;
+  Handles<Pool> pools;
   std::vector<std::weak_ptr<Capture>> captures;
   std::map<std::string, int> calls;  ///< of functions that a fault names
   uint64_t cooperative_launches = 0;

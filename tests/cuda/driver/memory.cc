@@ -166,11 +166,12 @@ std::shared_ptr<Physical> AddressSpace::import(int fd) {
   return std::make_shared<Physical>(own, static_cast<size_t>(facts.st_size), device, true);
 }
 
-Range* AddressSpace::allocate(int device, size_t bytes, void* context) {
+Range* AddressSpace::allocate(int device, size_t bytes, void* context, Origin origin) {
   auto physical = create(device, whole_pages(bytes), false);
   if (physical == nullptr) return nullptr;
   Range range;
   range.bytes = bytes;
+  range.origin = origin;
   range.device = device;
   range.context = context;
   range.physical = std::move(physical);
@@ -330,6 +331,8 @@ void AddressSpace::release(Range& range) {
   const uintptr_t base = range.base;
   switch (range.origin) {
     case Origin::kAlloc:
+    case Origin::kModule:
+    case Origin::kPool:
     case Origin::kImported: munmap(static_cast<char*>(address) - kPage, bytes + 2 * kPage); break;
     case Origin::kManaged:
     case Origin::kHost: munmap(address, bytes); break;

@@ -48,6 +48,8 @@ enum class Origin : uint8_t {
   kReserved,    ///< cuMemAddressReserve: addresses without memory
   kMapped,      ///< cuMemMap
   kImported,    ///< cuIpcOpenMemHandle
+  kModule,      ///< variables of a module
+  kPool,        ///< cuMemAllocAsync
 };
 
 struct Range {
@@ -63,7 +65,8 @@ struct Range {
   std::string handle;           ///< kImported: what was opened
 
   bool is_on_device() const {
-    return origin == Origin::kAlloc || origin == Origin::kMapped || origin == Origin::kImported;
+    return origin == Origin::kAlloc || origin == Origin::kMapped || origin == Origin::kImported ||
+           origin == Origin::kModule || origin == Origin::kPool;
   }
 };
 
@@ -72,7 +75,7 @@ class AddressSpace {
   AddressSpace();
 
   /// Memory of a device; null: none is left.
-  Range* allocate(int device, size_t bytes, void* context);
+  Range* allocate(int device, size_t bytes, void* context, Origin origin = Origin::kAlloc);
   Range* allocate_managed(int device, size_t bytes, void* context);
   Range* allocate_host(size_t bytes, void* context);
   /// Null: part of it is registered already.

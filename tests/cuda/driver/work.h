@@ -33,18 +33,35 @@ struct KernelTask {
   uint32_t threads = 1;
   bool cooperative = false;
   std::vector<unsigned char> argument;
+  // Of a kernel of PTX; `kernel` is null.
+  ptx::GridFacts grid;
+  std::shared_ptr<std::vector<uint64_t>> workspace;
 };
+/// `bytes` of each row.
 struct CopyTask {
   uintptr_t target = 0;
   uintptr_t source = 0;
   size_t bytes = 0;
+  size_t rows = 1;
+  size_t slices = 1;
+  size_t target_pitch = 0;
+  size_t source_pitch = 0;
+  size_t target_slice = 0;  ///< bytes from a slice to the next
+  size_t source_slice = 0;
   std::vector<unsigned char> staged;  ///< what a source in pageable host memory held at the call
   bool corrupt = false;               ///< between a broken pair of devices
 };
 struct FillTask {
   uintptr_t target = 0;
-  size_t bytes = 0;
-  unsigned char value = 0;
+  size_t bytes = 0;  ///< of each row
+  uint32_t value = 0;
+  unsigned value_bytes = 1;
+  size_t rows = 1;
+  size_t pitch = 0;
+};
+/// Gives memory of cuMemAllocAsync back.
+struct FreeTask {
+  uintptr_t address = 0;
 };
 /// Waits for, or writes, a word of 4 or 8 bytes.
 struct ValueTask {
@@ -58,7 +75,7 @@ struct HostTask {
   CUhostFn function = nullptr;
   void* argument = nullptr;
 };
-using Task = std::variant<EmptyTask, KernelTask, CopyTask, FillTask, ValueTask, HostTask>;
+using Task = std::variant<EmptyTask, KernelTask, CopyTask, FillTask, ValueTask, HostTask, FreeTask>;
 
 struct Node {
   Task task;
@@ -95,6 +112,7 @@ struct Stream {
   uint64_t id = 0;
   bool blocking = true;  ///< takes turns with the legacy default stream
   bool destroyed = false;
+  int priority = 0;
   std::deque<std::shared_ptr<Work>> queue;
   TokenPointer last;  ///< of the latest work; null: none yet
   std::shared_ptr<Capture> capture;
