@@ -22,6 +22,8 @@ constexpr uint64_t kRunBytesMost = 256 * 1024;
 /// Of payloads that are packed behind their header.
 constexpr uint64_t kPackedRunBytesMost = 64 * 1024;
 constexpr uint32_t kSendsMost = 64;
+/// Of messages during set-up: too long for the way of short ones, which needs less of UCX.
+constexpr std::array<std::byte, 1024> kPadding{};
 /// So many short frames fit a socket's buffer, whatever its size: 4 KiB with the kernel's own bytes.
 constexpr uint64_t kShortFramesMost = 4;
 constexpr uint64_t kShortBytes = 512;
@@ -120,6 +122,8 @@ Status UcxConnection::greet() {
     if (!fault_.empty())
       return {Code::kPeerLost, who() + " is lost: " + fault_ + ". TUTTI_TRANSPORT=tcp avoids UCX"};
     if (!has_passed_ || sends_ > 0) return check_socket();
+    // UCX queues long messages until its lanes are connected, which takes the peer's progress.
+    if (!post(MessageHead::Kind::kProbe, std::nullopt)) return Status::ok();
     if (!send_note({.kind = Note::Kind::kUsable})) return closed_in_set_up(options_.peer);
     phase_ = Phase::kWaiting;
   }
@@ -195,7 +199,7 @@ bool UcxConnection::send_credits() {
   return moved;
 }
 
-void UcxConnection::post(MessageHead::Kind kind, std::optional<tcp::OutFrame> frame) {
+bool UcxConnection::post(MessageHead::Kind kind, std::optional<tcp::OutFrame> frame) {
   if (free_sent_.empty()) free_sent_.push_back(sent_.emplace_back(std::make_unique<Sent>()).get());
   Sent& sent = *free_sent_.back();
   free_sent_.pop_back();
@@ -227,6 +231,10 @@ void UcxConnection::post(MessageHead::Kind kind, std::optional<tcp::OutFrame> fr
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = on_sent;
   params.user_data = &sent;
+  if (phase_ != Phase::kUsable && !frame) {
+    sent.parts[parts++] = {.buffer = const_cast<std::byte*>(kPadding.data()), .length = kPadding.size()};
+    bytes = kPadding.size();
+  }
   const void* buffer = parts > 0 ? sent.parts[0].buffer : nullptr;
   size_t count = bytes;
   if (parts > 1) {
@@ -238,8 +246,12 @@ void UcxConnection::post(MessageHead::Kind kind, std::optional<tcp::OutFrame> fr
   ++sends_;
   const ucs_status_ptr_t request =
       ucp_.am_send_nbx(endpoint_, kMessageId, sent.head.data(), sent.head.size(), buffer, count, &params);
-  if (UCS_PTR_IS_ERR(request)) return on_sent(nullptr, UCS_PTR_STATUS(request), &sent);
-  if (request == nullptr) complete(sent);
+  if (UCS_PTR_IS_ERR(request)) {
+    on_sent(nullptr, UCS_PTR_STATUS(request), &sent);
+  } else if (request == nullptr) {
+    complete(sent);
+  }
+  return request == nullptr;
 }
 
 void UcxConnection::complete(Sent& sent) {

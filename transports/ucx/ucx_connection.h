@@ -109,7 +109,8 @@ class UcxConnection final : public Connection {
 
   bool send();
   bool send_credits();
-  void post(MessageHead::Kind kind, std::optional<tcp::OutFrame> frame);
+  /// Whether UCX took the message at once.
+  bool post(MessageHead::Kind kind, std::optional<tcp::OutFrame> frame);
   void complete(Sent& sent);
   void make_sure();
   static void on_sent(void* request, ucs_status_t status, void* user);
