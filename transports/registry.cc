@@ -8,6 +8,7 @@
 #include "transports/rdma/rdma_transport.h"
 #include "transports/shm/shm_transport.h"
 #include "transports/tcp/tcp_transport.h"
+#include "transports/ucx/ucx_transport.h"
 
 namespace tutti {
 namespace {
@@ -16,6 +17,7 @@ const std::array kTransports = {
     TransportEntry{"shm", &kShmTraits, open_shm_transport, nullptr},
     TransportEntry{"tcp", &tcp::kTcpTraits, tcp::open_tcp_transport, tcp::tcp_settings},
     TransportEntry{"rdma", &rdma::kRdmaTraits, rdma::open_rdma_transport, nullptr},
+    TransportEntry{"ucx", &ucx::kUcxTraits, ucx::open_ucx_transport, nullptr},
 };
 
 /// Costs are compared at this size, between latency-bound and bandwidth-bound messages.

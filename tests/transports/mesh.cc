@@ -56,9 +56,9 @@ std::array<Mapping, 2> share_memory(size_t bytes) {
 
 /// Whether this machine has what the transport needs. Where the build has libibverbs' headers, the tests'
 /// fake devices are found.
-bool is_usable(const TransportEntry& entry) {
-  if (!entry.traits->has_address) return true;
-  const auto transport = entry.open({.rank_count = 1});
+bool is_usable(const TransportCase& under_test) {
+  if (!under_test.entry->traits->has_address) return true;
+  const auto transport = under_test.entry->open({.rank_count = 1, .config = under_test.config});
   return transport && !(*transport)->address().empty();
 }
 
@@ -68,7 +68,10 @@ const std::vector<TransportCase>& transport_cases() {
   static const std::vector<TransportCase> kCases = [] {
     std::vector<TransportCase> cases;
     for (const TransportEntry& entry : transports()) {
-      if (is_usable(entry)) cases.push_back({.name = entry.name, .entry = &entry});
+      TransportCase one{.name = entry.name, .entry = &entry};
+      // Some serve only if they are asked for by name.
+      if (entry.traits->has_address) one.config.transport = entry.name;
+      if (is_usable(one)) cases.push_back(one);
     }
     cases.push_back({.name = kSimTransport.name, .entry = &kSimTransport});
     cases.push_back({.name = kExampleTransport.name, .entry = &kExampleTransport});
