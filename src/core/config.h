@@ -41,8 +41,8 @@ struct Config {
   /// TUTTI_SLOT_BYTES: largest slice in one slot; power of two, 4 KiB..1 MiB. 0: 64 KiB if every rank is
   /// alone on its host, else 16 KiB (src/comm/connect.cc says why).
   uint32_t slot_bytes = 0;
-  /// TUTTI_SLOTS: slots of a link; power of two, 4..256; 0: by the number of ranks. One round uses half of the
-  /// slots.
+  /// TUTTI_SLOTS: slots of a link; power of two, 4..256; 0: by the number of ranks. One round uses half of
+  /// the slots.
   uint32_t slots = 0;
   /// TUTTI_REPRODUCIBLE: 1 = same bits for any algorithm, placement and message size.
   bool reproducible = false;
@@ -53,6 +53,13 @@ struct Config {
   uint64_t stripe_bytes = 1u << 20;
   /// TUTTI_CHOICE_FILE: replaces the built-in table of algorithms.
   std::string choice_file;
+  /// TUTTI_PRICES: 0 = no algorithm is chosen by its price; equal on all ranks.
+  bool prices = true;
+  /// TUTTI_TOPOLOGY_FILE: what is connected to what, in place of detection. Rank 0's may describe all hosts.
+  std::string topology_file;
+  /// TUTTI_CACHE_DIR, else XDG_CACHE_HOME/tutti, else HOME/.cache/tutti: where measured tables and detected
+  /// graphs are kept. Empty: nowhere.
+  std::string cache_folder;
   /// TUTTI_ALGORITHM: used for every call that this algorithm supports; for experiments.
   std::string algorithm;
   /// TUTTI_HEAP_BYTES: address space of a process for tutti_mem_alloc; 0 = physical memory.
