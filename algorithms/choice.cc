@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "algorithms/choice_text.h"
+#include "algorithms/predict.h"
 
 namespace tutti {
 namespace {
@@ -15,7 +16,8 @@ namespace {
 using Condition = ChoiceRow::Condition;
 
 constexpr size_t kMaxRows = 4096;
-constexpr size_t kColumns = 5;
+constexpr size_t kColumns = 5;  // and the optional word below
+constexpr std::string_view kEstimate = "estimate";
 
 struct ConditionName {
   Condition condition;
@@ -97,6 +99,14 @@ bool parse_range(std::string_view word, uint64_t* min, uint64_t* max) {
   return *min <= *max && *max <= limit;
 }
 
+/// "64K" if the number is that, else all digits.
+std::string exact_bytes(uint64_t bytes) {
+  for (const auto& [unit, name] : {std::pair{30, "G"}, {20, "M"}, {10, "K"}}) {
+    if (bytes >> unit > 0 && bytes % (uint64_t{1} << unit) == 0) return std::to_string(bytes >> unit) + name;
+  }
+  return std::to_string(bytes);
+}
+
 std::string known_algorithms(Collective collective) {
   std::string names;
   for (const Algorithm& algorithm : algorithms()) {
@@ -116,7 +126,10 @@ std::optional<Condition> parse_condition(std::string_view word) {
 
 /// Fills *row. Returns an empty text, or the error.
 std::string parse_row(const std::vector<std::string_view>& words, ChoiceRow* row) {
-  if (words.size() != kColumns) return "expected 5 columns: collective ranks bytes condition algorithm";
+  row->is_estimate = words.size() == kColumns + 1 && words.back() == kEstimate;
+  if (words.size() != kColumns && !row->is_estimate)
+    return "expected 5 columns: collective ranks bytes condition algorithm, and after them nothing or "
+           "\"estimate\"";
   const auto collective = collective_from_name(words[0]);
   if (!collective || *collective == Collective::kSendRecv) return "no collective " + quoted(words[0]);
   row->collective = *collective;
@@ -161,14 +174,6 @@ bool holds(Condition condition, const Request& request, const Facts& facts, bool
   return false;
 }
 
-/// Bytes of the geometry buffer.
-uint64_t message_bytes(const Request& request) {
-  const uint64_t blocks = std::max(input_blocks(request.collective, request.rank_count),
-                                   output_blocks(request.collective, request.rank_count));
-  const uint64_t most = std::numeric_limits<uint64_t>::max();
-  return request.block_bytes > most / blocks ? most : request.block_bytes * blocks;
-}
-
 }  // namespace
 
 Result<ChoiceTable> ChoiceTable::parse(std::string_view text) {
@@ -177,7 +182,7 @@ Result<ChoiceTable> ChoiceTable::parse(std::string_view text) {
   while (!text.empty()) {
     ++line_number;
     const size_t end = std::min(text.find('\n'), text.size());
-    const std::vector<std::string_view> words = split_words(text.substr(0, end), kColumns);
+    const std::vector<std::string_view> words = split_words(text.substr(0, end), kColumns + 1);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (words.empty()) continue;
     ChoiceRow row;
@@ -188,6 +193,28 @@ Result<ChoiceTable> ChoiceTable::parse(std::string_view text) {
     table.rows_.push_back(std::move(row));
   }
   return table;
+}
+
+std::string print_row(const ChoiceRow& row) {
+  const auto range = [](uint64_t min, uint64_t max, uint64_t least, uint64_t most) -> std::string {
+    if (min <= least && max >= most) return "*";
+    if (min == max) return exact_bytes(min);
+    return (min <= least ? "" : exact_bytes(min)) + ".." + (max >= most ? "" : exact_bytes(max));
+  };
+  std::string_view condition;
+  for (const ConditionName& entry : kConditionNames) {
+    if (entry.condition == row.condition) condition = entry.name;
+  }
+  return format("%-15s %-6s %-9s %-8s %s%s", std::string(collective_name(row.collective)).c_str(),
+                range(row.ranks_min, row.ranks_max, 1, UINT32_MAX).c_str(),
+                range(row.bytes_min, row.bytes_max, 0, UINT64_MAX).c_str(), std::string(condition).c_str(),
+                row.algorithm.c_str(), row.is_estimate ? " estimate" : "");
+}
+
+ChoiceTable ChoiceTable::behind(const ChoiceTable& first) const {
+  ChoiceTable both = first;
+  both.rows_.insert(both.rows_.end(), rows_.begin(), rows_.end());
+  return both;
 }
 
 const ChoiceTable& ChoiceTable::built_in() {

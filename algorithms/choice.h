@@ -31,7 +31,12 @@ struct ChoiceRow {
     kOversubscribed
   } condition = Condition::kAny;
   std::string algorithm;
+  /// Nobody has measured this row. Where a price is known, the price may choose another algorithm.
+  bool is_estimate = false;
 };
+
+/// The row as a line of a table.
+std::string print_row(const ChoiceRow& row);
 
 class ChoiceTable {
  public:
@@ -50,6 +55,8 @@ class ChoiceTable {
                           uint64_t short_bytes = 0) const;
 
   const std::vector<ChoiceRow>& rows() const { return rows_; }
+  /// A table that asks `first`, then this one.
+  ChoiceTable behind(const ChoiceTable& first) const;
 
  private:
   std::vector<ChoiceRow> rows_;

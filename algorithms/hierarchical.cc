@@ -217,7 +217,7 @@ class Hierarchical {
 
 bool supports_hierarchical(const Request& request, const Facts& facts) {
   return knows_hosts(request, facts) &&
-         (!request.reproducible || is_legal(request, hosts_are_canonical(facts)));
+         (!request.reproducible || is_legal(request, hosts_are_canonical(by_groups(request, facts))));
 }
 
 bool supports_hierarchical_all_reduce(const Request& request, const Facts& facts) {
@@ -236,7 +236,7 @@ bool supports_hierarchical_all_reduce(const Request& request, const Facts& facts
 /// Source: the two-level algorithm of Traeff & Hunold, "Decomposing MPI collectives for exploiting multi-lane
 /// communication", 2020, with direct exchanges on both levels.
 Plan make_hierarchical_all_reduce(const Request& request, const Facts& facts, uint32_t rank) {
-  return Hierarchical(request, facts, rank).make();
+  return Hierarchical(request, by_groups(request, facts), rank).make();
 }
 
 /// Hierarchical reduce-scatter: reduce-scatter inside the hosts, then between counterparts. Blocks may differ
@@ -248,7 +248,7 @@ Plan make_hierarchical_all_reduce(const Request& request, const Facts& facts, ui
 /// Errors: none of its own.
 /// Source: the first half of hierarchical all-reduce.
 Plan make_hierarchical_reduce_scatter(const Request& request, const Facts& facts, uint32_t rank) {
-  return Hierarchical(request, facts, rank).make();
+  return Hierarchical(request, by_groups(request, facts), rank).make();
 }
 
 /// Hierarchical all-gather: all-gather between counterparts, and inside the hosts as blocks arrive. Blocks
@@ -260,7 +260,7 @@ Plan make_hierarchical_reduce_scatter(const Request& request, const Facts& facts
 /// Errors: none of its own.
 /// Source: the second half of hierarchical all-reduce.
 Plan make_hierarchical_all_gather(const Request& request, const Facts& facts, uint32_t rank) {
-  return Hierarchical(request, facts, rank).make();
+  return Hierarchical(request, by_groups(request, facts), rank).make();
 }
 
 }  // namespace tutti::generators

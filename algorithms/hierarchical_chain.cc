@@ -176,7 +176,8 @@ class HostChain {
 
 bool supports_hierarchical_chain_reduce(const Request& request, const Facts& facts) {
   return knows_hosts(request, facts) &&
-         (!request.reproducible || is_legal(request, host_chain_is_canonical(request, facts)));
+         (!request.reproducible ||
+          is_legal(request, host_chain_is_canonical(request, by_groups(request, facts))));
 }
 
 /// Hierarchical chain reduce.
@@ -190,7 +191,7 @@ bool supports_hierarchical_chain_reduce(const Request& request, const Facts& fac
 /// Errors: none of its own.
 /// Source: the pipeline of Chan et al. 2007, in the lanes of Traeff & Hunold 2020.
 Plan make_hierarchical_chain_reduce(const Request& request, const Facts& facts, uint32_t rank) {
-  return HostChain(request, facts, rank).reduce();
+  return HostChain(request, by_groups(request, facts), rank).reduce();
 }
 
 /// Hierarchical chain broadcast.
@@ -203,7 +204,7 @@ Plan make_hierarchical_chain_reduce(const Request& request, const Facts& facts, 
 /// Errors: none of its own.
 /// Source: as hierarchical chain reduce.
 Plan make_hierarchical_chain_broadcast(const Request& request, const Facts& facts, uint32_t rank) {
-  return HostChain(request, facts, rank).broadcast();
+  return HostChain(request, by_groups(request, facts), rank).broadcast();
 }
 
 }  // namespace tutti::generators

@@ -179,7 +179,7 @@ Plan make_between_barrier(const Request& request, const Facts& facts, uint32_t h
 /// Source: the leader-based collectives of Traeff, "Improved MPI all-to-all communication on a Giganet SMP
 /// cluster", 2002, and of MPICH and Open MPI.
 Plan make_hierarchical_leaders_all_reduce(const Request& request, const Facts& facts, uint32_t rank) {
-  return Leaders(request, facts, rank, make_between_all_reduce).make();
+  return Leaders(request, by_groups(request, facts), rank, make_between_all_reduce).make();
 }
 
 /// Hierarchical barrier: as the all-reduce, but with dissemination above 8 hosts.
@@ -189,7 +189,7 @@ Plan make_hierarchical_leaders_all_reduce(const Request& request, const Facts& f
 /// Errors: none of its own.
 /// Source: as the all-reduce.
 Plan make_hierarchical_barrier(const Request& request, const Facts& facts, uint32_t rank) {
-  return Leaders(request, facts, rank, make_between_barrier).make();
+  return Leaders(request, by_groups(request, facts), rank, make_between_barrier).make();
 }
 
 /// Hierarchical reduce with a binomial tree of leaders. The root leads its host.
@@ -201,7 +201,7 @@ Plan make_hierarchical_barrier(const Request& request, const Facts& facts, uint3
 /// Errors: none of its own.
 /// Source: as the all-reduce.
 Plan make_hierarchical_binomial_reduce(const Request& request, const Facts& facts, uint32_t rank) {
-  return Leaders(request, facts, rank, make_binomial_reduce).make();
+  return Leaders(request, by_groups(request, facts), rank, make_binomial_reduce).make();
 }
 
 /// Hierarchical broadcast with a binomial tree of leaders. The root leads its host.
@@ -212,7 +212,7 @@ Plan make_hierarchical_binomial_reduce(const Request& request, const Facts& fact
 /// Errors: none of its own.
 /// Source: as the all-reduce.
 Plan make_hierarchical_binomial_broadcast(const Request& request, const Facts& facts, uint32_t rank) {
-  return Leaders(request, facts, rank, make_binomial_broadcast).make();
+  return Leaders(request, by_groups(request, facts), rank, make_binomial_broadcast).make();
 }
 
 }  // namespace tutti::generators

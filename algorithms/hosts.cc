@@ -39,6 +39,15 @@ Hosts::Hosts(const Request& request, const Facts& facts)
   }
 }
 
+Facts by_groups(const Request& request, const Facts& facts) {
+  Facts grouped = facts;
+  if (facts.host_count > 1 || facts.group_of.empty() || facts.group_of.size() != request.rank_count)
+    return grouped;
+  grouped.host_of = facts.group_of;
+  grouped.host_count = *std::max_element(facts.group_of.begin(), facts.group_of.end()) + 1;
+  return grouped;
+}
+
 bool knows_hosts(const Request& request, const Facts& facts) {
   return facts.host_of.empty() ? facts.host_count <= 1 : facts.host_of.size() == request.rank_count;
 }

@@ -1,30 +1,40 @@
 // Ring: every rank exchanges messages only with its two neighbours, and every link carries the same bytes at
-// the same time. No algorithm moves fewer bytes.
+// the same time. No algorithm moves fewer bytes. The ranks stand in the order of Facts::order.
 //
 // A step receives a chunk, works on it and sends it at once. So a link holds one unread chunk while the next
 // is written, and needs two slots. With one slot, every rank would wait for its right neighbour to read
 // first.
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
+#include "algorithms/order.h"
 
 namespace tutti::generators {
 namespace {
 
 constexpr uint32_t kRingSlots = 2;
 
-struct Ring {
-  uint32_t rank;
-  uint32_t rank_count;
+class Ring {
+ public:
+  Ring(const Request& request, const Facts& facts, uint32_t rank)
+      : rank_(rank), rank_count_(request.rank_count), order_(request, facts), place_(order_.place_of(rank)) {}
 
-  uint32_t next() const { return (rank + 1) % rank_count; }
+  uint32_t next() const { return order_.rank_at((place_ + 1) % rank_count_); }
   uint32_t previous() const { return back(1); }
   /// The rank `distance` <= rank_count places before this one.
-  uint32_t back(uint32_t distance) const { return (rank + rank_count - distance) % rank_count; }
+  uint32_t back(uint32_t distance) const {
+    return order_.rank_at((place_ + rank_count_ - distance) % rank_count_);
+  }
   /// The received sum and this rank's own operand. Two ranks can keep rank order, so their ring is canonical.
   /// With more ranks, chunks start at different ranks.
   std::vector<End> operands(End own, End received) const {
-    return in_order(rank_count == 2 && rank == 0, own, received);
+    return in_order(rank_count_ == 2 && rank_ == 0, own, received);
   }
+
+ private:
+  uint32_t rank_;
+  uint32_t rank_count_;
+  Order order_;
+  uint32_t place_;
 };
 
 }  // namespace
@@ -40,9 +50,9 @@ bool supports_ring(const Request& request, const Facts& facts) {
 /// Association: its own above two ranks.
 /// Errors: none of its own.
 /// Source: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
-Plan make_ring_all_reduce(const Request& request, const Facts&, uint32_t rank) {
+Plan make_ring_all_reduce(const Request& request, const Facts& facts, uint32_t rank) {
   const uint32_t rank_count = request.rank_count;
-  const Ring ring{rank, rank_count};
+  const Ring ring(request, facts, rank);
   Builder builder(request, rank);
   builder.chunks_per_block(rank_count).slots_needed(kRingSlots).canonical(rank_count <= 2);
   const auto chunk = [&](uint32_t distance) { return Chunks{ring.back(distance), 1}; };
@@ -76,9 +86,9 @@ Plan make_ring_all_reduce(const Request& request, const Facts&, uint32_t rank) {
 /// Association: its own above two ranks.
 /// Errors: none of its own.
 /// Source: Patarasuk & Yuan 2009, first half.
-Plan make_ring_reduce_scatter(const Request& request, const Facts&, uint32_t rank) {
+Plan make_ring_reduce_scatter(const Request& request, const Facts& facts, uint32_t rank) {
   const uint32_t rank_count = request.rank_count;
-  const Ring ring{rank, rank_count};
+  const Ring ring(request, facts, rank);
   Builder builder(request, rank);
   builder.slots_needed(kRingSlots).canonical(rank_count <= 2);
   const auto block = [&](uint32_t i) { return Chunks{ring.back(i + 1), 1}; };
@@ -100,9 +110,9 @@ Plan make_ring_reduce_scatter(const Request& request, const Facts&, uint32_t ran
 /// Scratch: none.
 /// Errors: none of its own.
 /// Source: Patarasuk & Yuan 2009, second half.
-Plan make_ring_all_gather(const Request& request, const Facts&, uint32_t rank) {
+Plan make_ring_all_gather(const Request& request, const Facts& facts, uint32_t rank) {
   const uint32_t rank_count = request.rank_count;
-  const Ring ring{rank, rank_count};
+  const Ring ring(request, facts, rank);
   Builder builder(request, rank);
   builder.slots_needed(kRingSlots);
   const End next = to(ring.next(), Allow::kReference);

@@ -1,7 +1,6 @@
 #include "tools/machine.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "topology/file.h"
@@ -10,22 +9,19 @@ namespace tutti::tool {
 
 using namespace topology;
 
-namespace {
-
-/// A candidate that takes so many times the best time is not walked to its end.
-constexpr double kHopeless = 100;
-
-}  // namespace
-
 Result<Machine> Machine::load(const std::string& file, const std::string& description) {
   auto found = file.empty() ? parse_topology(description) : read_topology(file);
   if (!found) return found.status();
+  return of(std::move(found->graph));
+}
+
+Result<Machine> Machine::of(Graph graph, RanksAre ranks) {
   Machine machine;
-  machine.graph_ = std::make_unique<Graph>(std::move(found->graph));
-  auto routes = Routes::of(*machine.graph_);
+  machine.graph_ = std::make_unique<Graph>(std::move(graph));
+  auto routes = Routes::of(*machine.graph_, ranks);
   if (!routes) return routes.status();
   machine.routes_ = std::make_unique<Routes>(std::move(*routes));
-  machine.costs_ = usual_costs(*machine.graph_);
+  machine.costs_ = usual_costs(ranks == RanksAre::kGpus && !machine.graph_->of_kind(NodeKind::kGpu).empty());
   return machine;
 }
 
@@ -46,34 +42,8 @@ Facts Machine::facts(uint32_t rank_count) const {
 
 Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
                                        const PredictOptions& options) {
-  const Facts facts = machine.facts(request.rank_count);
-  std::vector<Candidate> candidates;
-  double best_us = std::numeric_limits<double>::infinity();
-  for (const Algorithm& algorithm : algorithms()) {
-    const auto& names = options.algorithms;
-    if (algorithm.collective != request.collective || !algorithm.supports(request, facts)) continue;
-    if (!names.empty() && std::ranges::find(names, algorithm.name) == names.end()) continue;
-    const PlanMaker maker{.rank_count = request.rank_count,
-                          .plan_of = [&](uint32_t rank) { return algorithm.make(request, facts, rank); }};
-    auto simulation = simulate(machine.routes(), maker,
-                               {.block_bytes = request.block_bytes,
-                                .costs = machine.costs(),
-                                .trace = options.trace,
-                                .most_us = best_us * kHopeless});
-    if (simulation.status().code() == Code::kUnsupported) continue;
-    if (!simulation) return simulation.status();
-    if (!simulation->is_lower_bound) best_us = std::min(best_us, simulation->microseconds);
-    candidates.push_back({&algorithm, std::move(*simulation)});
-  }
-  std::ranges::stable_sort(candidates, {}, [](const Candidate& candidate) {
-    return std::pair(candidate.simulation.is_lower_bound, candidate.simulation.microseconds);
-  });
-  return candidates;
-}
-
-uint64_t block_bytes_of(Collective collective, uint32_t rank_count, uint64_t bytes) {
-  if (collective == Collective::kBarrier) return 0;
-  return bytes / std::max(input_blocks(collective, rank_count), output_blocks(collective, rank_count));
+  return predict(PricedMachine{.routes = machine.routes(), .costs = machine.costs()},
+                 machine.facts(request.rank_count), request, options);
 }
 
 double bus_factor(Collective collective, uint32_t rank_count) {

@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/algorithm.h"
+#include "algorithms/predict.h"
 #include "core/result.h"
 #include "topology/graph.h"
 #include "topology/routes.h"
-#include "topology/simulate.h"
 
 namespace tutti::tool {
 
@@ -18,6 +17,8 @@ class Machine {
  public:
   /// One of the two must be given. Errors: of topology::read_topology and Routes::of.
   static Result<Machine> load(const std::string& file, const std::string& description);
+  /// Errors: of Routes::of.
+  static Result<Machine> of(topology::Graph graph, topology::RanksAre ranks = topology::RanksAre::kGpus);
 
   topology::Routes& routes() { return *routes_; }
   const topology::Graph& graph() const { return *graph_; }
@@ -36,23 +37,9 @@ class Machine {
   topology::RankCosts costs_;
 };
 
-struct Candidate {
-  const Algorithm* algorithm = nullptr;
-  topology::Simulation simulation;
-};
-
-struct PredictOptions {
-  std::vector<std::string> algorithms = {};  ///< only these; empty: all that serve the request
-  bool trace = false;
-};
-
-/// The predicted times of the request on the machine's first ranks, the fastest first, lower bounds last.
-/// Algorithms that need multicast are left out. Errors: kInvalidArgument (simulate).
+/// The predicted times of the request on the machine's first ranks. As tutti::predict.
 Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
                                        const PredictOptions& options = {});
-
-/// Bytes of one block, for a message whose largest buffer has `bytes` bytes. A barrier has none.
-uint64_t block_bytes_of(Collective collective, uint32_t rank_count, uint64_t bytes);
 
 /// Bus bandwidth over algorithm bandwidth, as nccl-tests define it.
 double bus_factor(Collective collective, uint32_t rank_count);

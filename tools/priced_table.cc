@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/choice.h"
 #include "algorithms/choice_text.h"
 #include "plan/verify.h"
 
@@ -27,14 +28,6 @@ struct Row {
   const Algorithm* algorithm = nullptr;
   uint64_t bytes_max = 0;
 };
-
-/// "64K" if the number is that, else all digits.
-std::string exact_bytes(uint64_t bytes) {
-  for (const auto& [unit, name] : {std::pair{30, "G"}, {20, "M"}, {10, "K"}}) {
-    if (bytes >> unit > 0 && bytes % (uint64_t{1} << unit) == 0) return std::to_string(bytes >> unit) + name;
-  }
-  return std::to_string(bytes);
-}
 
 /// The algorithm for a class: that of the class before, if it is nearly as fast.
 const Algorithm* best_of(std::span<const Candidate> candidates, const Algorithm* before) {
@@ -83,9 +76,12 @@ Result<std::string> priced_table(Machine& machine, std::span<const uint32_t> ran
       const auto rows = rows_of(machine, collective, ranks);
       if (!rows) return rows.status();
       for (const Row& row : *rows) {
-        const std::string sizes = row.bytes_max == UINT64_MAX ? "*" : ".." + exact_bytes(row.bytes_max);
-        out += format("%-15s %-6u %-9s %-8s %s\n", std::string(collective_name(collective)).c_str(), ranks,
-                      sizes.c_str(), "any", std::string(row.algorithm->name).c_str());
+        out += print_row({.collective = collective,
+                          .ranks_min = ranks,
+                          .ranks_max = ranks,
+                          .bytes_max = row.bytes_max,
+                          .algorithm = std::string(row.algorithm->name)}) +
+               "\n";
       }
     }
   }

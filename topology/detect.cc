@@ -133,7 +133,7 @@ Result<Imported> detect(const Sources& sources) {
   return std::move(*assembly).finish();
 }
 
-Result<Imported> detect_this_machine() {
+Result<Imported> detect_this_machine(const std::string& host_name) {
   const auto hwloc = open_hwloc();
   const auto files = open_files();
   const auto gpus = open_nvml();
@@ -148,6 +148,7 @@ Result<Imported> detect_this_machine() {
                       : std::max(1u, std::thread::hardware_concurrency());
   char name[65] = {};
   if (gethostname(name, sizeof name - 1) == 0 && name[0] != '\0') sources.host_name = name;
+  if (!host_name.empty()) sources.host_name = host_name;
   return detect(sources);
 }
 

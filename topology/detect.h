@@ -83,7 +83,7 @@ void add_gpu_facts(const std::vector<GpuFacts>& gpus, Assembly& assembly);
 std::unique_ptr<HwlocSource> open_hwloc();
 std::unique_ptr<FileTree> open_files(std::string root = "/sys");
 std::unique_ptr<GpuSource> open_nvml();
-/// detect() with all of them.
-Result<Imported> detect_this_machine();
+/// detect() with all of them. `host_name`: of the graph's host; empty: the system's.
+Result<Imported> detect_this_machine(const std::string& host_name = "");
 
 }  // namespace tutti::topology

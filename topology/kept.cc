@@ -1,5 +1,6 @@
 #include "topology/kept.h"
 
+#include <dirent.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,22 +8,72 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <system_error>
 
-namespace tutti::topology {
+#include "core/hash.h"
+#include "core/version.h"
+#include "topology/file.h"
+#include "topology/text.h"
 
-std::string kept_path(const Environment& environment, uint64_t machine) {
-  const auto folder_of = [&](const char* name) {
-    const char* value = environment(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  std::string folder = folder_of("XDG_CACHE_HOME");
-  if (folder.empty()) {
-    const std::string home = folder_of("HOME");
-    if (home.empty()) return {};
-    folder = home + "/.cache";
+namespace tutti::topology {
+namespace {
+
+/// A graph of the most nodes has a text of 20 MB.
+constexpr size_t kBytesMax = size_t{32} << 20;
+
+std::optional<std::string> read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::string text;
+  char buffer[1 << 16];
+  while (file.read(buffer, sizeof buffer) || file.gcount() > 0) {
+    text.append(buffer, static_cast<size_t>(file.gcount()));
+    if (text.size() > kBytesMax) return std::nullopt;
   }
-  return folder + format("/tutti/%016llx.measured", static_cast<unsigned long long>(machine));
+  return text;
+}
+
+bool has_choices(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
+  while (entries != nullptr) {
+    const dirent* entry = readdir(entries.get());
+    if (entry == nullptr) break;
+    if (std::string_view(entry->d_name).ends_with(".choice")) return true;
+  }
+  return false;
+}
+
+std::string found_path(const MachineSource& source) {
+  if (source.folder.empty()) return {};
+  return source.folder +
+         format("/found-%016llx.topo", static_cast<unsigned long long>(machine_key(source.files)));
+}
+
+/// Without measurements.
+Result<Graph> find_graph(const MachineSource& source) {
+  const std::string path = found_path(source);
+  if (const auto text = path.empty() ? std::nullopt : read_text(path)) {
+    // What cannot be read is detected again.
+    if (auto graph = parse_graph(*text)) return graph;
+  }
+  auto found = source.detect();
+  if (!found) return found.status();
+  // A folder that cannot be written only costs the next process the same time.
+  if (!path.empty()) (void)keep_text(path, print_graph(found->graph)).is_ok();
+  return std::move(found->graph);
+}
+
+}  // namespace
+
+std::string kept_folder(const Environment& environment) {
+  const auto config = read_config(environment);
+  return config ? config->cache_folder : std::string();
+}
+
+std::string kept_path(const std::string& folder, uint64_t machine, const char* kind) {
+  if (folder.empty()) return {};
+  return folder + format("/%016llx.%s", static_cast<unsigned long long>(machine), kind);
 }
 
 Result<Measurements> read_kept(const std::string& path, uint64_t machine) {
@@ -41,12 +92,16 @@ Result<Measurements> read_kept(const std::string& path, uint64_t machine) {
 }
 
 Status keep(const std::string& path, const Measurements& measurements) {
+  return keep_text(path, print_measurements(measurements));
+}
+
+Status keep_text(const std::string& path, const std::string& text) {
   std::error_code failure;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failure);
   if (failure) return system_error(path, failure.value());
   const std::string fresh = path + "." + std::to_string(getpid());
   std::ofstream file(fresh, std::ios::binary);
-  file << print_measurements(measurements);
+  file << text;
   file.close();
   if (!file || std::rename(fresh.c_str(), path.c_str()) != 0) {
     const int error = errno;
@@ -54,6 +109,44 @@ Status keep(const std::string& path, const Measurements& measurements) {
     return system_error(path, error);
   }
   return {};
+}
+
+uint64_t machine_key(const FileTree& files) {
+  uint64_t hash = hash_bytes(&kVersionCode, sizeof kVersionCode);
+  const auto add = [&](const std::string& text) {
+    const uint64_t size = text.size();
+    hash = hash_bytes(&size, sizeof size, hash);
+    hash = hash_bytes(text.data(), text.size(), hash);
+  };
+  for (const char* path : {"devices/system/cpu/online", "devices/system/cpu/modalias",
+                           "devices/system/node/online", "fs/cgroup/cpuset.cpus.effective"}) {
+    add(files.read(path).value_or(""));
+  }
+  for (const std::string& device : files.list("bus/pci/devices")) add(device);
+  return hash;
+}
+
+Result<FoundMachine> find_machine(const MachineSource& source) {
+  if (!source.file.empty()) {
+    auto read = read_topology(source.file);
+    if (!read) return read.status();
+    return FoundMachine{std::move(read->graph), source.file};
+  }
+  auto graph = find_graph(source);
+  if (!graph) return graph.status();
+  const uint64_t kind = fingerprint(*graph);
+  const std::string path = kept_path(source.folder, kind, "measured");
+  if (path.empty()) return FoundMachine{std::move(*graph), "detected"};
+  const auto measured = read_kept(path, kind);
+  if (!measured) return FoundMachine{std::move(*graph), "detected"};
+  return FoundMachine{with_measurements(*graph, *measured), "detected, with measurements"};
+}
+
+std::string find_tuned(const MachineSource& source) {
+  if (source.folder.empty() || !has_choices(source.folder)) return {};
+  const auto graph = find_graph(source);
+  if (!graph) return {};
+  return read_text(kept_path(source.folder, fingerprint(*graph), "choice")).value_or("");
 }
 
 }  // namespace tutti::topology

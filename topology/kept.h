@@ -1,16 +1,26 @@
-// Kept measurements: one file for each kind of machine, in the user's cache folder. To ship measurements to
-// other machines of the same kind, copy the file.
+// Kept files: what was found out about a machine, in a folder of the user (Config::cache_folder). Names begin
+// with the machine's fingerprint(), so equal machines may share the folder, and a file may be copied to other
+// machines of its kind. Deleting a file is safe.
+//
+//   FINGERPRINT.measured   speeds and latencies (measurements.h), by tutti-topo --measure
+//   FINGERPRINT.choice     the fastest algorithms (algorithms/choice.txt), by tutti-tune
+//   found-KEY.topo         the graph that was detected, so that it is detected once
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "core/config.h"
+#include "topology/detect.h"
 #include "topology/measurements.h"
 
 namespace tutti::topology {
 
-/// $XDG_CACHE_HOME/tutti/FINGERPRINT.measured, or below $HOME/.cache. Empty if neither is set.
-std::string kept_path(const Environment& environment, uint64_t machine);
+/// As Config::cache_folder, for tools.
+std::string kept_folder(const Environment& environment);
+/// FOLDER/FINGERPRINT.KIND. Empty if the folder is.
+std::string kept_path(const std::string& folder, uint64_t machine, const char* kind);
 
 /// Errors: kSystemError if there is no such file; kInvalidArgument with the path and the line; kMismatch if
 /// the file is of another kind of machine.
@@ -18,5 +28,31 @@ Result<Measurements> read_kept(const std::string& path, uint64_t machine);
 
 /// Replaces the file at once, so that no reader sees half of it. Makes its folder. Errors: kSystemError.
 Status keep(const std::string& path, const Measurements& measurements);
+Status keep_text(const std::string& path, const std::string& text);
+
+/// What a machine's parts are known by before they are detected: equal unless parts, or this process's share
+/// of them, have changed. Takes a few reads of small files.
+uint64_t machine_key(const FileTree& files);
+
+/// Where find_machine looks.
+struct MachineSource {
+  std::string file;    ///< a topology file of the user, in place of detection
+  std::string folder;  ///< empty: nothing is kept
+  const FileTree& files;
+  std::function<Result<Imported>()> detect;
+};
+
+struct FoundMachine {
+  Graph graph;         ///< with kept measurements, if there are any
+  std::string source;  ///< "detected", or the path of the user's file
+};
+
+/// The graph of this machine: the user's, the kept one, or a new one, which is kept then. All names are those
+/// of any host, so equal hosts have equal graphs. Errors: those of the user's file; of detect().
+Result<FoundMachine> find_machine(const MachineSource& source);
+
+/// The text of the machine's FINGERPRINT.choice; empty if there is none. Detects the machine only if the
+/// folder has such a file of some machine.
+std::string find_tuned(const MachineSource& source);
 
 }  // namespace tutti::topology

@@ -2,8 +2,8 @@
 
 namespace tutti::topology {
 
-RankCosts usual_costs(const Graph& graph) {
-  if (graph.of_kind(NodeKind::kGpu).empty()) return {};
+RankCosts usual_costs(bool on_gpus) {
+  if (!on_gpus) return {};
   // Estimates (algorithms/choice.txt): a launch, a flag over links with its barrier, and a multiprocessor
   // that copies 33 GB/s, which is to say reads and writes 66 GB/s. The network writes straight to GPU memory
   // (RDMA).

@@ -31,7 +31,7 @@ struct RankCosts {
   bool on_gpu() const { return stripe_bytes_per_us > 0; }
 };
 
-/// The usual costs on this machine: of GPUs if the graph has any.
-RankCosts usual_costs(const Graph& graph);
+/// The usual costs of ranks on GPUs, or on cores.
+RankCosts usual_costs(bool on_gpus);
 
 }  // namespace tutti::topology

@@ -61,8 +61,8 @@ const std::optional<Path>& HostShape::path(uint32_t a, uint32_t b) {
   return known->second;
 }
 
-Result<Routes> Routes::of(const Graph& graph) {
-  const bool has_gpus = !graph.of_kind(NodeKind::kGpu).empty();
+Result<Routes> Routes::of(const Graph& graph, RanksAre ranks) {
+  const bool has_gpus = ranks == RanksAre::kGpus && !graph.of_kind(NodeKind::kGpu).empty();
   const size_t count = graph.of_kind(has_gpus ? NodeKind::kGpu : NodeKind::kCore).size();
   if (count < 2) {
     return Status(Code::kInvalidArgument, format("a search needs two GPUs or two cores, found %zu", count));

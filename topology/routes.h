@@ -18,6 +18,9 @@
 
 namespace tutti::topology {
 
+/// What a rank is. kGpus: a GPU, or a core if the graph has no GPU.
+enum class RanksAre : uint8_t { kGpus, kCores };
+
 /// What is found once for all hosts of one shape. Numbers are positions in the host's own graph.
 struct HostShape {
   Graph graph;
@@ -45,7 +48,7 @@ class Routes {
   };
 
   /// The graph is borrowed. Errors: kInvalidArgument if there are less than two ranks.
-  static Result<Routes> of(const Graph& graph);
+  static Result<Routes> of(const Graph& graph, RanksAre ranks = RanksAre::kGpus);
 
   const Graph& graph() const { return *graph_; }
   /// The hosts that have ranks.

@@ -195,7 +195,10 @@ void conclude(const Walk& walk, Events& events, const WalkCut& cut, const Simula
 Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const SimulateOptions& options) {
   const RankCosts& costs = options.costs;
   if (maker.rank_count == 0) return Status(Code::kInvalidArgument, "no ranks");
-  if (maker.rank_count > routes.ranks().size() && (costs.on_gpu() || routes.hosts().size() > 1)) {
+  if (!options.places.empty() && options.places.size() != maker.rank_count)
+    return Status(Code::kInvalidArgument, "places of another number of ranks");
+  if (options.places.empty() && maker.rank_count > routes.ranks().size() &&
+      (costs.on_gpu() || routes.hosts().size() > 1)) {
     return Status(Code::kInvalidArgument, format("%u ranks, but the machine has places for %zu",
                                                  maker.rank_count, routes.ranks().size()));
   }
@@ -208,11 +211,13 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
                            .shift = std::nullopt,
                            .block_bytes = options.block_bytes,
                            .memory_bytes_per_us = costs.stripe_bytes_per_us * stripes,
-                           .by_reference = options.by_reference};
+                           .by_reference = options.by_reference,
+                           .places = options.places};
   uint64_t steps = 0;
   for (const Lane& lane : first.lanes) steps += lane.steps.size();
   const bool is_long = steps * maker.rank_count > options.steps_max;
-  const auto shift = options.fold ? find_fold(routes, maker, is_long) : std::nullopt;
+  const auto shift =
+      options.fold && options.places.empty() ? find_fold(routes, maker, is_long) : std::nullopt;
   const uint32_t ranks = shift ? routes.hosts()[0].rank_count() : maker.rank_count;
   if (steps * ranks > options.steps_max) {
     Walk walk(routes, walk_options);

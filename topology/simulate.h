@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,11 @@ struct SimulateOptions {
   uint64_t block_bytes = 0;  ///< as in Request
   RankCosts costs = {};
   bool by_reference =
-      false;           ///< messages whose plan allows it travel as references, without a copy into a slot
-  bool fold = true;    ///< one host may stand for all; false: every rank is walked
+      false;         ///< messages whose plan allows it travel as references, without a copy into a slot
+  bool fold = true;  ///< one host may stand for all; false: every rank is walked
+  /// Of each rank: its place in Routes::ranks(); several ranks may share one. Empty: rank r has place r.
+  /// Borrowed.
+  std::span<const uint32_t> places = {};
   bool trace = false;  ///< fill Simulation::spans and ::shares
   /// Plans with more steps than this, of all ranks that must be walked, get a lower bound.
   uint64_t steps_max = uint64_t{1} << 23;
@@ -90,8 +94,8 @@ struct Simulation {
   std::vector<Span> spans = {};       ///< with trace, of the walked ranks and rounds
 };
 
-/// Rank r is the r-th of routes.ranks(). More ranks than cores share the cores in turn. Errors:
-/// kInvalidArgument if there are more ranks than GPUs, if nothing joins two ranks that send to each other, if
+/// Without places, more ranks than cores share the cores in turn. Errors: kInvalidArgument if there are more
+/// ranks than GPUs, if nothing joins two ranks that send to each other, if
 /// the plans do not fit together or deadlock. Memory: proportional to the steps of the walked ranks.
 Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const SimulateOptions& options);
 

@@ -62,10 +62,11 @@ struct WalkLink {
 struct WalkOptions {
   uint32_t rank_count = 0;
   uint32_t ranks = 0;  ///< whose plans are added, from 0 on: all, or with a shift those of the first host
-  std::optional<HostShift> shift;  ///< hosts are alike
-  uint64_t block_bytes = 0;        ///< as in Request
-  double memory_bytes_per_us = 0;  ///< of a GPU, all its stripes together; 0: ranks on cores
-  bool by_reference = false;       ///< no copy into a slot where the plan allows a reference
+  std::optional<HostShift> shift;         ///< hosts are alike
+  uint64_t block_bytes = 0;               ///< as in Request
+  double memory_bytes_per_us = 0;         ///< of a GPU, all its stripes together; 0: ranks on cores
+  bool by_reference = false;              ///< no copy into a slot where the plan allows a reference
+  std::span<const uint32_t> places = {};  ///< as in SimulateOptions
 };
 
 class Walk {
@@ -112,7 +113,10 @@ class Walk {
   };
 
   bool on_gpu() const { return options_.memory_bytes_per_us > 0; }
-  uint32_t position_of(uint32_t rank) const { return rank % static_cast<uint32_t>(routes_.ranks().size()); }
+  uint32_t position_of(uint32_t rank) const {
+    return options_.places.empty() ? rank % static_cast<uint32_t>(routes_.ranks().size())
+                                   : options_.places[rank];
+  }
   uint32_t host_of(uint32_t rank) const { return routes_.host_of()[position_of(rank)]; }
   Status add_step(const Plan& plan, const Step& step);
   Status add_ends(const Plan& plan, const Step& step, WalkStep& walked);

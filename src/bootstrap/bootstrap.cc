@@ -110,8 +110,8 @@ Result<std::vector<FileDescriptor>> Bootstrap::connect(std::span<const DataReque
   return port_->connect(requests, options_.deadline_ns, &*client_);
 }
 
-Status Bootstrap::finish() {
-  return client_->all_gather({}, true).status();
+Result<Blobs> Bootstrap::finish(std::span<const std::byte> blob) {
+  return client_->all_gather(blob, true);
 }
 
 Status Bootstrap::find_cause(const Status& own) {

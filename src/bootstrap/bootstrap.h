@@ -82,8 +82,8 @@ class Bootstrap {
   int descriptor() const { return client_->descriptor(); }
   Status check() { return client_->check(); }
 
-  /// This rank is ready. Waits for all, and ends the bootstrap.
-  Status finish();
+  /// This rank is ready. Waits for all, and ends the bootstrap. Returns all blobs, as share().
+  Result<Blobs> finish(std::span<const std::byte> blob);
 
   /// Why the bootstrap ended, where this rank failed with `own`. A rank often notices a lost peer before it
   /// hears the reason. Waits for that, for a second at most.

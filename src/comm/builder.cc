@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "comm/agree_topology.h"
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "core/hash.h"
@@ -48,10 +49,16 @@ uint64_t hash_of_choice(const Process& process) {
   const auto add = [&hash](const void* data, size_t bytes) { hash = hash_bytes(data, bytes, hash); };
   const auto add_name = [&](const std::string& name) { add(name.c_str(), name.size() + 1); };
   add_name(process.config().algorithm);
+  const uint64_t prices = process.config().prices ? 1 : 0;
+  add(&prices, sizeof prices);
   for (const ChoiceRow& row : process.choice().rows()) {
-    const std::array<uint64_t, 6> numbers = {
-        static_cast<uint64_t>(row.collective), row.ranks_min, row.ranks_max, row.bytes_min, row.bytes_max,
-        static_cast<uint64_t>(row.condition)};
+    const std::array<uint64_t, 7> numbers = {static_cast<uint64_t>(row.collective),
+                                             row.ranks_min,
+                                             row.ranks_max,
+                                             row.bytes_min,
+                                             row.bytes_max,
+                                             static_cast<uint64_t>(row.condition),
+                                             row.is_estimate ? 1u : 0u};
     add(numbers.data(), sizeof(numbers));
     add_name(row.algorithm);
   }
@@ -86,8 +93,8 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   }
   if (theirs.choice != first.choice) {
     return {Code::kInvalidArgument,
-            format("rank %u and rank 0 choose algorithms differently: TUTTI_ALGORITHM and the rows of "
-                   "TUTTI_CHOICE_FILE must be the same on all ranks",
+            format("rank %u and rank 0 choose algorithms differently: TUTTI_ALGORITHM, TUTTI_PRICES and the "
+                   "rows of TUTTI_CHOICE_FILE must be the same on all ranks",
                    rank)};
   }
   return Status::ok();
@@ -241,9 +248,22 @@ Status CommunicatorBuilder::run_phases(Bootstrap& bootstrap) {
   communicator_ = std::make_unique<Communicator>(std::move(parts_));
   // From now on a life descriptor or control connection reports a rank that ends, and the heartbeat one that
   // hangs.
-  TUTTI_TRY(bootstrap.finish());
+  TUTTI_TRY(finish(bootstrap, parts));
   if (parts.plane != nullptr) parts.plane->expect_beats();
   if (parts.heartbeat != nullptr) parts.heartbeat->expect_beats();
+  return Status::ok();
+}
+
+/// The last exchange carries a digest of what every rank has derived from the facts.
+Status CommunicatorBuilder::finish(Bootstrap& bootstrap, const CommunicatorParts& parts) const {
+  const uint64_t digest = parts.topology->digest();
+  const auto all = bootstrap.finish(as_bytes(digest));
+  TUTTI_TRY(all.status());
+  for (uint32_t rank = 1; rank < rank_count_; ++rank) {
+    if ((*all)[rank] == (*all)[0]) continue;
+    return {Code::kMismatch,
+            format("rank %u and rank 0 have derived different topologies from the same facts", rank)};
+  }
   return Status::ok();
 }
 
@@ -259,7 +279,7 @@ Status CommunicatorBuilder::build_alone(Bootstrap& bootstrap, const Status& open
   const std::vector<RankFacts> alone = {describe({}, {})};
   TUTTI_TRY(allocate(bootstrap, alone, {}));
   communicator_ = std::make_unique<Communicator>(std::move(parts_));
-  return bootstrap.finish();
+  return bootstrap.finish({}).status();
 }
 
 Status CommunicatorBuilder::make_segment(OwnFiles& own) {
@@ -308,7 +328,7 @@ Result<RankTable> CommunicatorBuilder::introduce(Bootstrap& bootstrap, OwnFiles&
   return read_introductions(bootstrap.id(), *introductions);
 }
 
-Status CommunicatorBuilder::choose(const Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
+Status CommunicatorBuilder::choose(Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
   // All ranks find the same difference here, before any rank looks for files that another one has dropped
   // because of it.
   for (uint32_t peer = 0; peer < rank_count_; ++peer) TUTTI_TRY(compare(peer, facts[peer], facts[0]));
@@ -328,6 +348,21 @@ Status CommunicatorBuilder::choose(const Bootstrap& bootstrap, const std::vector
   network_traits_ = combined_traits(*transports);
   if (peers_.shares_no_host() && process_.config().slot_bytes == 0)
     shape_.slot_bytes = network_traits_.slot_bytes;
+  return agree_on_topology(bootstrap, facts);
+}
+
+Status CommunicatorBuilder::agree_on_topology(Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
+  topology::RankCosts costs = topology::usual_costs(false);
+  costs.slots = shape_.slots;
+  costs.slices.most = shape_.slot_bytes;
+  costs.slices.least = std::min<uint64_t>(costs.slices.least, shape_.slot_bytes);
+  costs.stripes_max = options_.threads;
+  costs.stripe_bytes = process_.config().stripe_bytes;
+  auto topology = tutti::agree_on_topology(
+      bootstrap, process_, facts,
+      {.rank = rank_, .host_of = host_of_, .host_count = host_count_, .costs = costs});
+  TUTTI_TRY(topology.status());
+  parts_->topology = std::move(*topology);
   return Status::ok();
 }
 
@@ -367,6 +402,10 @@ RankFacts CommunicatorBuilder::describe(const PackedEndpoints& data, const FileS
           .heartbeat_ms = config.heartbeat_ms,
           .stripe_bytes = config.stripe_bytes,
           .device = device_identity(),
+          .tuned = process_.tuned_text().empty()
+                       ? 0
+                       : hash_bytes(process_.tuned_text().data(), process_.tuned_text().size()),
+          .names_topology = process_.config().topology_file.empty() ? 0u : 1u,
           .choice = hash_of_choice(process_)};
 }
 

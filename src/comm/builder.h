@@ -2,7 +2,7 @@
 //   join       the bootstrap knows this rank; a failure of any rank now reaches all ranks
 //   describe   this rank's memory exists, and peers may fetch its files
 //   introduce  every rank has the facts of all ranks
-//   choose     all ranks have derived equal settings, hosts, cores and slots from these facts
+//   choose     all ranks have derived equal settings, hosts, cores, slots and topology from these facts
 //   connect    memory is mapped; connections and the control plane are open
 //   allocate   the executor exists: on the host, on a device, or staged
 //   watch      all ranks are ready; heartbeats are expected
@@ -40,7 +40,9 @@ class CommunicatorBuilder {
   Status open_files(OwnFiles& own);
   Result<RankTable> introduce(Bootstrap& bootstrap, OwnFiles& own);
   RankFacts describe(const PackedEndpoints& data, const FileSecret& secret) const;
-  Status choose(const Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
+  Status choose(Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
+  Status agree_on_topology(Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
+  Status finish(Bootstrap& bootstrap, const CommunicatorParts& parts) const;
   void count_cores(const std::vector<RankFacts>& facts);
   void choose_waiting(uint32_t ranks_here);
 

@@ -73,6 +73,7 @@ Status CommunicatorBuilder::allocate_host() {
                                                                  .config = process_.config(),
                                                                  .heap = process_.heap(),
                                                                  .shape = shape_,
+                                                                 .topology = parts_->topology.get(),
                                                                  .reproducible = options_.reproducible,
                                                                  .threads = options_.threads,
                                                                  .cores = cores_,

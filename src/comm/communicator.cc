@@ -213,20 +213,34 @@ Status Communicator::order_streams(std::span<void* const> earlier, std::span<voi
                              : device()->order_streams(earlier, later);
 }
 
-Result<const Algorithm*> Communicator::choose(const Request& request, uint32_t* row) const {
+const ChoiceTable& Communicator::choice_table() const {
+  const ChoiceTable* agreed = parts_->topology == nullptr ? nullptr : parts_->topology->choice();
+  return agreed != nullptr ? *agreed : process_.choice();
+}
+
+Status Communicator::choose(const Request& request, BoundCall& call) const {
   const Facts facts = parts_->executor->facts();
   const std::string& forced = process_.config().algorithm;
   if (!forced.empty()) {
     const Algorithm* algorithm = find_algorithm(request.collective, forced);
-    if (algorithm != nullptr && algorithm->supports(request, facts)) return algorithm;
+    if (algorithm != nullptr && algorithm->supports(request, facts)) {
+      call.algorithm = algorithm;
+      return Status::ok();
+    }
   }
-  const Algorithm* algorithm = process_.choice().choose(request, facts, row, parts_->executor->short_bytes());
-  if (algorithm == nullptr) {
-    return Status(Code::kUnsupported,
-                  format("no algorithm serves %s on %u ranks",
-                         std::string(collective_name(request.collective)).c_str(), rank_count()));
+  const ChoiceTable& table = choice_table();
+  call.algorithm = table.choose(request, facts, &call.choice_row, parts_->executor->short_bytes());
+  if (call.algorithm == nullptr) {
+    return {Code::kUnsupported,
+            format("no algorithm serves %s on %u ranks",
+                   std::string(collective_name(request.collective)).c_str(), rank_count())};
   }
-  return algorithm;
+  const bool is_measured =
+      call.choice_row < table.rows().size() && !table.rows()[call.choice_row].is_estimate;
+  if (is_measured || parts_->topology == nullptr) return Status::ok();
+  call.priced = parts_->topology->choose(request, facts, *call.algorithm);
+  if (call.priced != nullptr) call.algorithm = call.priced->algorithm;
+  return Status::ok();
 }
 
 Result<BoundCall*> Communicator::find_bound(const Call& call) {
@@ -268,10 +282,8 @@ Result<std::unique_ptr<BoundCall>> Communicator::bind(const Call& call) {
   bound.word = agreed_word(call.shape);
   bound.counts = counts_digest(call.blocks.get());
   bound.signature_seed = signature_seed(bound.word, call.shape.count, bound.counts);
-  const auto algorithm = choose(request, &bound.choice_row);
-  TUTTI_TRY(algorithm.status());
-  bound.algorithm = *algorithm;
-  const std::vector<ChoiceRow>& rows = process_.choice().rows();
+  TUTTI_TRY(choose(request, bound));
+  const std::vector<ChoiceRow>& rows = choice_table().rows();
   wanted.wants_packets =
       bound.choice_row < rows.size() && rows[bound.choice_row].condition == ChoiceRow::Condition::kShort;
   bound.input_bytes = call.blocks != nullptr ? end_of(call.blocks->input)
@@ -287,16 +299,42 @@ void Communicator::forget_bound() {
   variable_.reset();
 }
 
+/// Where a row of the choice table comes from, and why no price stands against it.
+std::string Communicator::explain_row(uint32_t row) const {
+  std::string text = format("row %u of the choice table", row);
+  const ChoiceTable& table = choice_table();
+  const JobTopology* topology = parts_->topology.get();
+  if (topology != nullptr && row < topology->tuned_rows()) return text + " (measured by tutti-tune)";
+  if (!process_.config().choice_file.empty()) return text + " (TUTTI_CHOICE_FILE)";
+  if (row < table.rows().size() && !table.rows()[row].is_estimate) return text + " (measured)";
+  const bool has_prices = topology != nullptr && topology->has_prices();
+  return text + " (an estimate" + (topology != nullptr && !has_prices ? "; " + topology->about() : "") + ")";
+}
+
+/// Who has chosen the algorithm, and why.
+std::string Communicator::explain_choice(const BoundCall& call) const {
+  if (process_.config().algorithm == call.algorithm->name) return ", by TUTTI_ALGORITHM";
+  const PricedRow* priced = call.priced;
+  if (priced == nullptr || priced->price_us <= 0) return ", by " + explain_row(call.choice_row);
+  std::string text = format(", predicted %.2f us", priced->price_us);
+  const auto add = [&](const Algorithm& other, double us) {
+    text += format(", %s at least %.2f us", std::string(other.name).c_str(), us);
+  };
+  if (priced->algorithm != priced->by_table) add(*priced->by_table, priced->by_table_us);
+  if (priced->next != nullptr && priced->next != priced->by_table) add(*priced->next, priced->next_us);
+  if (!priced->limit.empty()) text += "; most is to do on " + priced->limit;
+  return text + (priced->algorithm == priced->by_table ? "; by price, as " : "; by price, in place of ") +
+         explain_row(call.choice_row) + ", on " + parts_->topology->about();
+}
+
 std::string Communicator::explain() const {
   if (last_ == nullptr) return "no operation yet";
   const CallShape& shape = last_->shape;
   std::string text =
       describe_call(last_->word, shape.count) + ": algorithm " + std::string(last_->algorithm->name);
-  text += process_.config().algorithm == last_->algorithm->name
-              ? ", by TUTTI_ALGORITHM"
-              : format(", by row %u of the choice table", last_->choice_row);
+  text += explain_choice(*last_);
   text += parts_->executor->explain(*last_);
-  if (device() != nullptr) return text;
+  if (device() != nullptr || (last_->priced != nullptr && last_->priced->price_us > 0)) return text;
   if (!last_->price) {
     const auto price = this->price(*last_->algorithm, fixed_request(shape));
     if (!price) return text;
@@ -308,9 +346,10 @@ std::string Communicator::explain() const {
 
 Result<double> Communicator::predict_us(const CallShape& shape) const {
   const Request request = fixed_request(shape);
-  auto algorithm = choose(request, nullptr);
-  TUTTI_TRY(algorithm.status());
-  const auto price = this->price(**algorithm, request);
+  BoundCall call;
+  TUTTI_TRY(choose(request, call));
+  if (call.priced != nullptr && call.priced->price_us > 0) return call.priced->price_us;
+  const auto price = this->price(*call.algorithm, request);
   TUTTI_TRY(price.status());
   return price->microseconds;
 }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "comm/host_executor.h"
+#include "comm/job_topology.h"
 #include "comm/process.h"
 #include "comm/registered_memory.h"
 #include "comm/shrink.h"
@@ -64,6 +65,7 @@ struct CommunicatorParts {
   std::vector<FileDescriptor> lives;          ///< one for every other process of this host
   std::shared_ptr<ControlPlane> plane;        ///< null if all ranks are on one host
   std::unique_ptr<Heartbeat> heartbeat;       ///< null if this host has no other process
+  std::shared_ptr<JobTopology> topology;      ///< null for a single rank
   std::unique_ptr<Executor> executor;
   // The executor by its form; the others are null.
   HostExecutor* host = nullptr;  ///< also inside a StagedExecutor
@@ -190,8 +192,13 @@ class Communicator {
   /// Becomes the last call. Errors: kUnsupported, kOutOfMemory.
   Result<BoundCall*> find_bound(const Call& call);
   Result<std::unique_ptr<BoundCall>> bind(const Call& call);
-  Result<const Algorithm*> choose(const Request& request, uint32_t* row) const;
+  /// Sets the call's algorithm, row and priced row.
+  Status choose(const Request& request, BoundCall& call) const;
+  /// The process's choice table, or rank 0's measured one.
+  const ChoiceTable& choice_table() const;
   Request fixed_request(const CallShape& shape) const;
+  std::string explain_row(uint32_t row) const;
+  std::string explain_choice(const BoundCall& call) const;
   Result<Price> price(const Algorithm& algorithm, const Request& request) const;
   std::unique_ptr<MemoryRegistrations> make_registrations(const CommunicatorParts& parts);
   void forget_bound();

@@ -24,11 +24,14 @@
 namespace tutti {
 
 /// Borrowed objects outlive the executor.
+class JobTopology;
+
 struct HostExecutorOptions {
   const Peers& peers;
   const Config& config;
   SymmetricHeap& heap;
   SegmentShape shape;
+  const JobTopology* topology = nullptr;  ///< null for a single rank
   bool reproducible = false;
   uint32_t threads = 1;  ///< that work on one operation
   uint32_t cores = 1;    ///< of the host with the fewest

@@ -61,6 +61,12 @@ Result<ChoiceTable> load_choice(const std::string& path) {
                 format("TUTTI_CHOICE_FILE %s: %s", path.c_str(), std::string(table.status().text()).c_str()));
 }
 
+topology::MachineSource machine_source(const Config& config, const topology::FileTree& files) {
+  return {.file = config.topology_file, .folder = config.cache_folder, .files = files, .detect = [] {
+            return topology::detect_this_machine("host");
+          }};
+}
+
 /// For kernels and sandboxes without MADV_WIPEONFORK: the C library's fork() wipes the byte in the child.
 void wipe_on_fork(char* byte) {
   static std::atomic<char*> wiped{nullptr};
@@ -154,6 +160,7 @@ Status Process::prepare_ranks() {
   auto choice = load_choice(config_.choice_file);
   TUTTI_TRY(choice.status());
   choice_ = std::move(*choice);
+  if (config_.choice_file.empty()) read_tuned();
   if (getrandom(token_.data(), token_.size(), 0) != static_cast<ssize_t>(token_.size())) {
     return system_error("getrandom", errno);
   }
@@ -179,6 +186,25 @@ Status Process::prepare_ranks() {
   TUTTI_TRY(heap.status());
   heap_ = *heap;
   return Status::ok();
+}
+
+/// A table that cannot be read must not stop programs that never asked for it.
+void Process::read_tuned() {
+  const auto files = topology::open_files();
+  std::string text = topology::find_tuned(machine_source(config_, *files));
+  const auto table = ChoiceTable::parse(text);
+  if (table) {
+    tuned_text_ = std::move(text);
+  } else {
+    log_line("the measured table of this machine in " + config_.cache_folder +
+             " is not used: " + std::string(table.status().text()));
+  }
+}
+
+Result<topology::FoundMachine> Process::find_machine() {
+  const auto files = topology::open_files();
+  const std::scoped_lock lock(mutex_);
+  return topology::find_machine(machine_source(config_, *files));
 }
 
 Status Process::forked() {

@@ -27,6 +27,7 @@
 #include "net/control_thread.h"
 #include "net/file_server.h"
 #include "net/locality.h"
+#include "topology/kept.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/memory.h"
 #include "transports/shm/segment.h"
@@ -55,6 +56,11 @@ class Process {
   const Config& config() const { return config_; }
   /// From Config::choice_file, or the built-in table.
   const ChoiceTable& choice() const { return choice_; }
+  /// The rows that tutti-tune measured on this kind of machine, as text; empty: none, or the user has named a
+  /// table.
+  const std::string& tuned_text() const { return tuned_text_; }
+  /// The graph of this machine: detected, kept or the user's. Errors: as topology::find_machine. Thread-safe.
+  Result<topology::FoundMachine> find_machine();
   ControlThread& control() { return *control_; }
   SymmetricHeap& heap() { return *heap_; }
   /// Random; unique to this process.
@@ -103,10 +109,12 @@ class Process {
   static bool is_usable(const Process* process);
   Status prepare();
   Status prepare_ranks();
+  void read_tuned();
 
   Config config_;
   Status refusal_;  ///< why no ranks can exist here
   ChoiceTable choice_;
+  std::string tuned_text_;
   std::unique_ptr<ControlThread> control_;
   std::unique_ptr<BootstrapServers> servers_;
   SymmetricHeap* heap_ = nullptr;

@@ -60,6 +60,18 @@ void read_text(const Environment& environment, const char* name, std::string& va
   if (const char* text = environment(name); text != nullptr) value = text;
 }
 
+void read_cache_folder(const Environment& environment, std::string& folder) {
+  std::string base;
+  read_text(environment, "HOME", base);
+  if (!base.empty()) folder = base + "/.cache/tutti";
+  base.clear();
+  read_text(environment, "XDG_CACHE_HOME", base);
+  if (!base.empty()) folder = base + "/tutti";
+  base.clear();
+  read_text(environment, "TUTTI_CACHE_DIR", base);
+  if (!base.empty()) folder = base;
+}
+
 /// Each later variable overrides the earlier ones.
 void read_interfaces(const Environment& environment, std::string& filter) {
   std::string gloo;
@@ -147,6 +159,9 @@ Result<Config> read_config(const Environment& environment) {
   TUTTI_TRY(read_number(environment, "TUTTI_DIRECT_WRITE_BYTES", {0, UINT64_MAX}, config.direct_write_bytes));
   TUTTI_TRY(read_number(environment, "TUTTI_STREAMING_BYTES", {0, UINT64_MAX}, config.streaming_bytes));
   read_text(environment, "TUTTI_CHOICE_FILE", config.choice_file);
+  TUTTI_TRY(read_number(environment, "TUTTI_PRICES", {0, 1}, config.prices));
+  read_text(environment, "TUTTI_TOPOLOGY_FILE", config.topology_file);
+  read_cache_folder(environment, config.cache_folder);
   read_text(environment, "TUTTI_ALGORITHM", config.algorithm);
   read_interfaces(environment, config.socket_ifname);
   read_text(environment, "TUTTI_HOSTID", config.host_id);

@@ -53,6 +53,13 @@ struct Config {
   uint64_t stripe_bytes = 1u << 20;
   /// TUTTI_CHOICE_FILE: replaces the built-in table of algorithms.
   std::string choice_file;
+  /// TUTTI_PRICES: 0 = no algorithm is chosen by its price; equal on all ranks.
+  bool prices = true;
+  /// TUTTI_TOPOLOGY_FILE: what is connected to what, in place of detection. Rank 0's may describe all hosts.
+  std::string topology_file;
+  /// TUTTI_CACHE_DIR, else XDG_CACHE_HOME/tutti, else HOME/.cache/tutti: where measured tables and detected
+  /// graphs are kept. Empty: nowhere.
+  std::string cache_folder;
   /// TUTTI_ALGORITHM: used for every call that this algorithm supports; for experiments.
   std::string algorithm;
   /// TUTTI_HEAP_BYTES: address space of a process for tutti_mem_alloc; 0 = physical memory.

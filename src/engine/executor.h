@@ -11,6 +11,7 @@
 #include <string>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/priced_choice.h"
 #include "core/result.h"
 #include "engine/call.h"
 #include "engine/geometry.h"
@@ -30,8 +31,9 @@ struct BoundCall {
   uint64_t input_bytes = 0;     ///< bytes of the send buffer that the plan reads
   uint64_t output_bytes = 0;    ///< bytes of the receive buffer that the plan writes
   const Algorithm* algorithm = nullptr;
-  uint32_t choice_row = UINT32_MAX;  ///< row of the choice table; UINT32_MAX: the caller named the algorithm
-  std::optional<Price> price;        ///< set by the first explain
+  uint32_t choice_row = UINT32_MAX;   ///< row of the choice table; UINT32_MAX: the caller named the algorithm
+  const PricedRow* priced = nullptr;  ///< of the communicator's JobTopology; null: the table alone has chosen
+  std::optional<Price> price;         ///< set by the first explain
 };
 
 struct BindRequest {

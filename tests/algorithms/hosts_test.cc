@@ -9,6 +9,7 @@
 #include <string>
 
 #include "algorithms/builder.h"
+#include "algorithms/order.h"
 #include "tests/support/placements.h"
 
 namespace tutti::generators {
@@ -52,6 +53,32 @@ TEST(HostsTest, SeveralHostsWithoutPlacesAreNotKnown) {
   const Placement placement = test::place_cyclic(2, 2);
   EXPECT_TRUE(knows_hosts({.rank_count = 4}, placement.facts()));
   EXPECT_FALSE(knows_hosts({.rank_count = 5}, placement.facts()));
+}
+
+TEST(HostsTest, GroupsOfOneHostTakeThePlaceOfHosts) {
+  const Placement placement = test::as_groups(test::place("mixed", {5, 5, 9, 5}));
+  const Request request{.rank_count = 4};
+  const Facts grouped = by_groups(request, placement.facts());
+  EXPECT_EQ(grouped.host_count, 2u);
+  const Hosts hosts(request, grouped);
+  EXPECT_THAT(hosts.ranks(0), ElementsAre(0, 1, 3));
+  EXPECT_EQ(by_groups({.rank_count = 3}, placement.facts()).host_count, 1u) << "groups of other ranks";
+  Facts two_hosts = placement.facts();
+  two_hosts.host_count = 2;
+  two_hosts.host_of = placement.group_of;
+  EXPECT_EQ(by_groups(request, two_hosts).host_of.data(), placement.group_of.data());
+}
+
+TEST(OrderTest, NeighboursStandNextToEachOther) {
+  const Placement placement = test::by_hosts(test::place_cyclic(2, 2));
+  const Order order({.rank_count = 4}, placement.facts());
+  std::vector<uint32_t> ranks;
+  for (uint32_t place = 0; place < 4; ++place) {
+    ranks.push_back(order.rank_at(place));
+    EXPECT_EQ(order.place_of(ranks.back()), place);
+  }
+  EXPECT_THAT(ranks, ElementsAre(0, 3, 1, 2)) << "the last of the first host stands before the first";
+  EXPECT_EQ(Order({.rank_count = 5}, placement.facts()).rank_at(1), 1u) << "an order of other ranks";
 }
 
 /// The canonical tree over terms, as text.

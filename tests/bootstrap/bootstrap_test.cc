@@ -106,7 +106,7 @@ Status exchange(const UniqueId& id, uint32_t rank, uint32_t rank_count, bool is_
     EXPECT_EQ((*introduced)[peer], blob_of(peer, 10 * size_t{peer}));
     EXPECT_EQ((*shared)[peer], blob_of(peer, peer == 1 ? 1'000'000 : 3));
   }
-  return bootstrap->finish();
+  return bootstrap->finish({}).status();
 }
 
 /// Every rank's status; `remote`: the ranks that come over the network.
@@ -211,7 +211,7 @@ TEST(BootstrapTest, AStrangerWhoKeepsTheQueueFullSendsRanksToTheNetwork) {
     ASSERT_TRUE(all.status().is_ok()) << all.status().text();
     EXPECT_EQ(*all, Blobs({{std::byte{0}}, {std::byte{1}}}));
     EXPECT_TRUE(setup->is_network());
-    EXPECT_TRUE(setup->finish().is_ok());
+    EXPECT_TRUE(setup->finish({}).is_ok());
   };
   std::thread other([&] { meet(1); });
   meet(0);

@@ -1,7 +1,12 @@
 // Every algorithm of the registry end to end, forced by TUTTI_ALGORITHM, over rank counts, layouts and counts
 // that need several rounds.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <set>
@@ -116,31 +121,65 @@ TEST_P(AlgorithmsTest, GivesTheRightResultEndToEnd) {
   }
 }
 
-// Goal: the same between emulated hosts, where shared memory and the network carry parts of one plan. Method:
-// forced as above; ranks in turns on two hosts, on hosts of different sizes, and one a host.
-TEST_P(AlgorithmsTest, HierarchicalOnesGiveTheRightResultBetweenHosts) {
-  if (!GetParam().starts_with("hierarchical")) GTEST_SKIP() << "does not look at hosts";
+/// Where ranks are, as they find it out from a topology file and from what they are bound to.
+struct Topology {
+  const char* name;
+  std::vector<int> layout;
+  std::vector<int> hosts;
+  const char* machine;    ///< in words; empty: detected
+  bool is_bound = false;  ///< rank r runs on core r % 2
+};
+
+const std::vector<Topology> kTopologies = {
+    {"two hosts in turns", {1, 1, 1, 1}, {0, 1, 0, 1}, ""},
+    {"hosts of different sizes", {2, 1, 2}, {0, 0, 1}, "2 hosts x 2 cores, nic 10 Gbit/s"},
+    {"one rank a host", {1, 1, 1}, {0, 1, 2}, "3 hosts x 2 cores, nic 25 Gbit/s, fat tree 2:1, leaf 1 hosts"},
+    {"two packages in turns", {1, 2, 1, 1}, {}, "2 packages, 2 cores", true}};
+
+void bind_to(int core) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  CPU_SET(static_cast<size_t>(core), &cpus);
+  // On a machine of one core the rank stays where it is.
+  static_cast<void>(sched_setaffinity(0, sizeof cpus, &cpus));
+}
+
+// Goal: the same wherever the ranks are: between emulated hosts, where shared memory and the network carry
+// parts of one plan, and between packages, whose ranks form groups. Method: forced as above.
+TEST_P(AlgorithmsTest, GivesTheRightResultOnEveryTopology) {
+  const auto named = std::ranges::find(algorithms(), std::string_view(GetParam()), &Algorithm::name);
+  if (!is_hierarchical(*named) && !follows_order(*named)) GTEST_SKIP() << "does not look at places";
   const std::vector<Kind> kinds = kinds_by_name()[GetParam()];
-  const std::pair<std::vector<int>, std::vector<int>> layouts[] = {
-      {{1, 1, 1, 1}, {0, 1, 0, 1}}, {{2, 1, 2}, {0, 0, 1}}, {{1, 1, 1}, {0, 1, 2}}};
-  for (const auto& [layout, hosts] : layouts) {
-    const int ranks = std::accumulate(layout.begin(), layout.end(), 0);
+  for (const Topology& topology : kTopologies) {
+    const int ranks = std::accumulate(topology.layout.begin(), topology.layout.end(), 0);
     const std::vector<Trial> trials = trials_of(kinds, ranks);
     ClusterOptions options;
-    options.layout = layout;
-    options.hosts = hosts;
+    options.layout = topology.layout;
+    options.hosts = topology.hosts;
     options.seconds = 240;
+    options.create = false;
     options.environment = {
         {"TUTTI_ALGORITHM", GetParam()}, {"TUTTI_SLOT_BYTES", "4096"}, {"TUTTI_SLOTS", "4"}};
+    const std::string file = testing::TempDir() + "/tutti-conformance-" + std::to_string(getpid()) + ".topo";
+    if (*topology.machine != '\0') {
+      std::ofstream(file) << topology.machine;
+      options.environment.emplace_back("TUTTI_TOPOLOGY_FILE", file);
+    }
     const std::string failures = run_cluster(options, [&](Rank& rank) {
+      if (topology.is_bound) bind_to(rank.rank() % 2);
+      const tutti_unique_id_t id = rank.id();
+      if (!rank.expect_ok(tutti_comm_create(&rank.comm, ranks, id, rank.rank(), nullptr), "create")) return;
       int used = 0;
       for (const Trial& trial : trials) {
         run_trial(rank, trial);
         used += explains(rank, GetParam()) ? 1 : 0;
       }
       rank.expect_true(used > 0, GetParam() + " was never chosen");
+      rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+      rank.comm = nullptr;
     });
-    EXPECT_EQ(failures, "") << ranks << " ranks";
+    std::remove(file.c_str());
+    EXPECT_EQ(failures, "") << topology.name;
   }
 }
 

@@ -1,6 +1,7 @@
-// Goal: hierarchical algorithms are proved wherever the ranks are: 2 to 8 hosts of 1 to 8 ranks in blocks and
-// in turns, hosts of different sizes, more hosts than one step can reduce. Method: all of the registry; one
-// test a collective, so that they can run side by side. (algorithms_verify_test.cc proves them on one host.)
+// Goal: algorithms that look at places are proved wherever the ranks are: 2 to 8 hosts of 1 to 8 ranks in
+// blocks and in turns, hosts of different sizes, more hosts than one step can reduce, groups inside one host,
+// and orders that go host by host. Method: all of the registry; one test a collective, so that they can run
+// side by side. (algorithms_verify_test.cc proves them on one host.)
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,6 +30,12 @@ std::vector<Placement> placements() {
   for (const uint32_t hosts : {9u, 12u, 17u})
     all.push_back(place_contiguous(std::vector<uint32_t>(hosts, 2)));
   all.push_back(place_cyclic(10, 3));
+  const size_t hosts_only = all.size();
+  for (size_t i = 0; i < hosts_only; ++i) {
+    if (all[i].rank_count() > 16) continue;
+    all.push_back(by_hosts(all[i]));
+    all.push_back(as_groups(all[i]));
+  }
   // Proofs of the large ones take most of the time, and show nothing more of the verifier's code.
   if (sanitized() && !full_run()) {
     std::erase_if(all, [](const Placement& placement) { return placement.rank_count() > 20; });
@@ -82,14 +89,16 @@ class PlacementsVerifyTest : public ::testing::TestWithParam<Collective> {
   size_t proved_ = 0;
 };
 
-TEST_P(PlacementsVerifyTest, HierarchicalAlgorithmsAreProvedWhereverRanksAre) {
+TEST_P(PlacementsVerifyTest, AlgorithmsThatLookAtPlacesAreProvedWhereverRanksAre) {
   uint32_t salt = 0;
   for (const Placement& placement : placements()) {
     const uint32_t last = placement.rank_count() - 1;
     std::set<uint32_t> roots = {0};
     if (has_root(GetParam())) roots = {0, placement.rank_count() / 2, last};
     for (const Algorithm& algorithm : algorithms()) {
-      if (algorithm.collective != GetParam() || !is_hierarchical(algorithm)) continue;
+      if (algorithm.collective != GetParam()) continue;
+      const bool is_ordered = follows_order(algorithm) && !placement.order.empty();
+      if (!is_hierarchical(algorithm) && !is_ordered) continue;
       for (Request& request : variants(placement, GetParam(), ++salt)) {
         for (const uint32_t root : roots) {
           request.root = root;

@@ -71,8 +71,11 @@ void draw_hosts(SimRandom& random, RunSpec& spec) {
     labels.push_back(order == 0 ? rank * hosts / ranks : order == 1 ? rank % hosts : anywhere);
     name += (rank == 0 ? "" : ",") + std::to_string(labels.back());
   }
-  const auto placement = std::make_shared<const Placement>(place(name, labels));
+  Placement drawn = place(name, labels);
+  if (random.one_in(2)) drawn = by_hosts(std::move(drawn));
+  const auto placement = std::make_shared<const Placement>(std::move(drawn));
   spec.placement = placement;
+  spec.facts.order = placement->order;
   spec.facts.host_count = placement->host_count;
   spec.facts.host_of = placement->host_of;
   if (placement->host_count > 1) spec.facts.can_publish = spec.facts.can_reference = false;
@@ -116,7 +119,7 @@ RunSpec make_spec(const Algorithm& algorithm, const SpecOptions& options) {
   spec.facts.can_reference = spec.carriage == Carriage::kReference;
   spec.facts.slots = spec.sim.slots / 2;
   spec.facts.slot_bytes = spec.sim.slot_bytes;
-  if (is_hierarchical(algorithm)) draw_hosts(random, spec);
+  if (is_hierarchical(algorithm) || follows_order(algorithm)) draw_hosts(random, spec);
   Request& request = spec.request;
   request.collective = algorithm.collective;
   request.rank_count = options.rank_count;

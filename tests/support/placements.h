@@ -15,11 +15,18 @@ struct Placement {
   std::string name;
   std::vector<uint32_t> host_of;
   uint32_t host_count = 1;
+  std::vector<uint32_t> order = {};     ///< Facts::order
+  std::vector<uint32_t> group_of = {};  ///< Facts::group_of
 
   uint32_t rank_count() const { return static_cast<uint32_t>(host_of.size()); }
   /// The facts of a communicator with this placement. They borrow from this object.
   Facts facts(uint32_t slots = 8) const {
-    return {.can_publish = false, .host_count = host_count, .host_of = host_of, .slots = slots};
+    return {.can_publish = false,
+            .host_count = host_count,
+            .host_of = host_of,
+            .group_of = group_of,
+            .order = order,
+            .slots = slots};
   }
 };
 
@@ -66,6 +73,33 @@ inline std::vector<Placement> uneven_placements() {
           place("mixed 0110", {0, 1, 1, 0}),
           place("mixed 001011102", {0, 0, 1, 0, 1, 1, 1, 0, 2}),
           place("mixed 012210012", {0, 1, 2, 2, 1, 0, 0, 1, 2, 0})};
+}
+
+/// The same ranks, visited host by host, and within a host from the last to the first.
+inline Placement by_hosts(Placement placement) {
+  for (uint32_t host = 0; host < placement.host_count; ++host) {
+    for (uint32_t rank = placement.rank_count(); rank-- > 0;) {
+      if (placement.host_of[rank] == host) placement.order.push_back(rank);
+    }
+  }
+  std::rotate(placement.order.begin(), std::find(placement.order.begin(), placement.order.end(), 0u),
+              placement.order.end());
+  placement.name += ", host by host";
+  return placement;
+}
+
+/// One host with these groups in the place of hosts.
+inline Placement as_groups(Placement placement) {
+  placement.group_of = placement.host_count > 1 ? placement.host_of : std::vector<uint32_t>();
+  placement.host_of.assign(placement.host_of.size(), 0);
+  placement.host_count = 1;
+  placement.name += " as groups of one host";
+  return placement;
+}
+
+/// Whether the algorithm's plans depend on Facts::order.
+inline bool follows_order(const Algorithm& algorithm) {
+  return algorithm.name == "ring" || algorithm.name == "chain";
 }
 
 /// Whether the algorithm looks at hosts.

@@ -102,7 +102,7 @@ TEST(KeptTest, WhatIsKeptIsReadForTheSameKindOnly) {
   const auto environment = [&](const char* name) {
     return std::string_view(name) == "XDG_CACHE_HOME" ? folder.c_str() : nullptr;
   };
-  const std::string path = kept_path(environment, 255);
+  const std::string path = kept_path(kept_folder(environment), 255, "measured");
   EXPECT_EQ(path, folder + "/tutti/00000000000000ff.measured");
   EXPECT_EQ(read_kept(path, 255).status().code(), Code::kSystemError);
   ASSERT_TRUE(keep(path, measurements()));
@@ -113,7 +113,7 @@ TEST(KeptTest, WhatIsKeptIsReadForTheSameKindOnly) {
   EXPECT_EQ(read_kept(path, 254).status().code(), Code::kMismatch);
   std::ofstream(path) << "nonsense";
   EXPECT_THAT(std::string(read_kept(path, 255).status().text()), HasSubstr(".measured: line 1"));
-  EXPECT_EQ(kept_path([](const char*) { return nullptr; }, 1), "");
+  EXPECT_EQ(kept_path(kept_folder([](const char*) { return nullptr; }), 1, "measured"), "");
   std::filesystem::remove_all(folder);
 }
 

@@ -23,9 +23,8 @@ Machine machine(const std::string& description) {
 }
 
 Request request_of(Collective collective, uint32_t ranks, uint64_t bytes) {
-  return {.collective = collective,
-          .rank_count = ranks,
-          .block_bytes = tool::block_bytes_of(collective, ranks, bytes)};
+  return {
+      .collective = collective, .rank_count = ranks, .block_bytes = block_bytes_of(collective, ranks, bytes)};
 }
 
 Simulation run(Machine& at, const Request& request, std::string_view name, SimulateOptions options = {}) {

@@ -47,6 +47,10 @@ struct Options {
   std::vector<std::string> files;
 };
 
+std::string kept_measurements(uint64_t kind) {
+  return topology::kept_path(topology::kept_folder(process_environment()), kind, "measured");
+}
+
 int fail(int status, const std::string& text) {
   std::cerr << "tutti-topo: " << text << "\n";
   return status;
@@ -58,7 +62,7 @@ Result<Imported> load(const Options& options) {
   auto machine = topology::detect_this_machine();
   if (!machine) return machine;
   const uint64_t kind = topology::fingerprint(machine->graph);
-  const std::string path = topology::kept_path(process_environment(), kind);
+  const std::string path = kept_measurements(kind);
   const auto kept = topology::read_kept(path, kind);
   if (kept) {
     machine->graph = topology::with_measurements(machine->graph, *kept);
@@ -74,9 +78,9 @@ int run_measurements(const Options& options) {
   const auto machine = topology::detect_this_machine();
   if (!machine) return fail(kRefused, std::string(machine.status().text()));
   const uint64_t kind = topology::fingerprint(machine->graph);
-  const std::string path =
-      options.output.empty() ? topology::kept_path(process_environment(), kind) : options.output;
-  if (path.empty()) return fail(kBadUsage, "neither XDG_CACHE_HOME nor HOME is set; name a file with -o");
+  const std::string path = options.output.empty() ? kept_measurements(kind) : options.output;
+  if (path.empty())
+    return fail(kBadUsage, "none of TUTTI_CACHE_DIR, XDG_CACHE_HOME and HOME is set; name a file with -o");
   if (options.forget) {
     if (std::remove(path.c_str()) != 0) return fail(kRefused, std::string(system_error(path, errno).text()));
     std::cout << "deleted " << path << "\n";

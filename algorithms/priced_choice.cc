@@ -1,0 +1,117 @@
+#include "algorithms/priced_choice.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "plan/verify.h"
+
+namespace tutti {
+namespace {
+
+/// The other algorithm must be predicted to take less than the table's over this.
+constexpr double kWorthAChange = 1.10;
+/// A candidate that takes so many times the best time is only known to take longer.
+constexpr double kHopeless = 3;
+/// Steps of all walked ranks. On a core of a busy EPYC (Zen 5) a walk of so many takes 0.1 s.
+constexpr uint64_t kStepsMax = uint64_t{1} << 17;
+/// Plans of so many steps on all ranks are proved again here, for this order of ranks: a few milliseconds.
+/// For more, the proofs of the tests must do (1 to 64 ranks, orders and groups of all kinds).
+constexpr uint64_t kProvedSteps = 512;
+
+/// Messages of a class have from 2^(class - 1) to 2^class - 1 bytes.
+uint32_t class_of(const Request& request) {
+  return static_cast<uint32_t>(std::bit_width(message_bytes(request)));
+}
+
+uint64_t least_bytes(uint32_t size_class) {
+  return size_class == 0 ? 0 : uint64_t{1} << (size_class - 1);
+}
+
+bool is_proved(const Request& request, const Facts& facts, const Algorithm& algorithm) {
+  std::vector<Plan> plans;
+  uint64_t steps = 0;
+  for (uint32_t rank = 0; rank < request.rank_count; ++rank) {
+    plans.push_back(algorithm.make(request, facts, rank));
+    for (const Lane& lane : plans.back().lanes) steps += lane.steps.size();
+    if (steps * request.rank_count / (rank + 1) > kProvedSteps) return true;
+  }
+  return verify_plans(plans, {.in_place = request.in_place, .variable_counts = request.variable_counts})
+      .is_ok();
+}
+
+ChoiceRow row_of(const Request& request, uint32_t size_class, const Algorithm& algorithm) {
+  return {.collective = request.collective,
+          .ranks_min = request.rank_count,
+          .ranks_max = request.rank_count,
+          .bytes_min = least_bytes(size_class),
+          .bytes_max = size_class >= 64 ? UINT64_MAX : (uint64_t{1} << size_class) - 1,
+          .condition = ChoiceRow::Condition::kAny,
+          .algorithm = std::string(algorithm.name),
+          .is_estimate = true};
+}
+
+}  // namespace
+
+const PricedRow& PricedChoice::choose(const Request& request, const Facts& facts, const Algorithm& by_table) {
+  const uint32_t size_class = class_of(request);
+  const uint32_t root = has_root(request.collective) ? request.root : 0;
+  const Key key{request.collective,      size_class,       root,     request.reproducible,
+                request.variable_counts, request.in_place, &by_table};
+  const auto known = rows_.find(key);
+  if (known != rows_.end()) return known->second;
+  return rows_.emplace(key, decide(request, facts, by_table, size_class)).first->second;
+}
+
+PricedRow PricedChoice::decide(Request request, const Facts& facts, const Algorithm& by_table,
+                               uint32_t size_class) const {
+  PricedRow result{
+      .row = row_of(request, size_class, by_table), .algorithm = &by_table, .by_table = &by_table};
+  // The middle of the class, so that the decision does not depend on which of its sizes came first.
+  const uint64_t least = least_bytes(size_class);
+  request.block_bytes = block_bytes_of(request.collective, request.rank_count, least + least / 2);
+  const auto candidates =
+      predict(machine_, facts, request, {.first = &by_table, .hopeless = kHopeless, .steps_max = kStepsMax});
+  if (!candidates) return result;
+  const auto time_of = [](const Candidate& candidate) { return candidate.simulation.microseconds; };
+  const auto table = std::ranges::find(*candidates, &by_table, &Candidate::algorithm);
+  const Candidate* winner = table == candidates->end() ? nullptr : &*table;
+  if (winner != nullptr) result.by_table_us = time_of(*winner);
+  const bool knows_table = winner != nullptr && !winner->simulation.is_lower_bound;
+  for (const Candidate& candidate : *candidates) {
+    // Against a price that is only a lower bound nothing is known to be faster.
+    const bool is_faster = knows_table && !candidate.simulation.is_lower_bound &&
+                           time_of(candidate) * kWorthAChange < time_of(*winner);
+    if (!is_faster) break;
+    if (!is_proved(request, facts, *candidate.algorithm)) continue;
+    winner = &candidate;
+    break;
+  }
+  if (!knows_table) return result;
+  result.algorithm = winner->algorithm;
+  result.price_us = time_of(*winner);
+  result.row.algorithm = std::string(winner->algorithm->name);
+  if (!winner->simulation.busiest.empty()) result.limit = winner->simulation.busiest[0].what;
+  for (const Candidate& candidate : *candidates) {
+    if (candidate.algorithm == winner->algorithm) continue;
+    if (result.next == nullptr || time_of(candidate) < result.next_us) {
+      result.next = candidate.algorithm;
+      result.next_us = time_of(candidate);
+    }
+  }
+  return result;
+}
+
+std::string PricedChoice::print() const {
+  std::string out;
+  for (const auto& [key, row] : rows_) {
+    out += print_row(row.row);
+    if (row.price_us > 0) out += format("  # %.2f us", row.price_us);
+    if (row.algorithm != row.by_table && row.price_us > 0) {
+      out += format(", %s %.2f us", std::string(row.by_table->name).c_str(), row.by_table_us);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace tutti

@@ -1,0 +1,57 @@
+#include "comm/job_topology.h"
+
+#include <utility>
+
+#include "core/hash.h"
+
+namespace tutti {
+
+JobTopology::JobTopology(std::span<const uint32_t> host_of, std::string why)
+    : about_(std::move(why)), digest_(kHashSeed) {
+  placement_.order = topology::order_by_hosts(host_of);
+  add_to_digest(placement_.order);
+}
+
+Result<std::shared_ptr<JobTopology>> JobTopology::of(topology::Graph graph, const std::string& source,
+                                                     std::span<const uint32_t> host_of,
+                                                     std::span<const CpuSet> cpus,
+                                                     const topology::RankCosts& costs) {
+  std::shared_ptr<JobTopology> job(new JobTopology);
+  job->graph_ = std::make_unique<topology::Graph>(std::move(graph));
+  auto routes = topology::Routes::of(*job->graph_, topology::RanksAre::kCores);
+  TUTTI_TRY(routes.status());
+  job->routes_ = std::make_unique<topology::Routes>(std::move(*routes));
+  auto placement = topology::place_ranks(*job->routes_, host_of, cpus);
+  TUTTI_TRY(placement.status());
+  job->placement_ = std::move(*placement);
+  job->digest_ = job->graph_->digest();
+  for (const auto* values : {&job->placement_.places, &job->placement_.order, &job->placement_.group_of})
+    job->add_to_digest(*values);
+  job->about_ =
+      format("a graph of %zu host%s and %zu parts (%s)", job->routes_->hosts().size(),
+             job->routes_->hosts().size() == 1 ? "" : "s", job->graph_->nodes().size(), source.c_str());
+  job->prices_.emplace(
+      PricedMachine{.routes = *job->routes_, .costs = costs, .places = job->placement_.places});
+  return job;
+}
+
+void JobTopology::add_tuned(const ChoiceTable& tuned, const ChoiceTable& table) {
+  choice_ = table.behind(tuned);
+  tuned_rows_ = static_cast<uint32_t>(tuned.rows().size());
+}
+
+void JobTopology::add_to_digest(std::span<const uint32_t> values) {
+  digest_ = hash_bytes(values.data(), values.size_bytes(), digest_);
+}
+
+const PricedRow* JobTopology::choose(const Request& request, const Facts& facts, const Algorithm& by_table) {
+  const std::scoped_lock lock(mutex_);
+  return prices_ ? &prices_->choose(request, facts, by_table) : nullptr;
+}
+
+std::string JobTopology::print_choices() {
+  const std::scoped_lock lock(mutex_);
+  return prices_ ? prices_->print() : std::string();
+}
+
+}  // namespace tutti

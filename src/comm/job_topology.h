@@ -1,0 +1,71 @@
+// JobTopology: what is connected to what, as all ranks of a communicator know it: an order of the ranks,
+// groups of near ranks, and choices by price. Made once for each communicator and process: its ranks share
+// the object.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "algorithms/choice.h"
+#include "algorithms/priced_choice.h"
+#include "core/cpu.h"
+#include "topology/graph.h"
+#include "topology/placement.h"
+#include "topology/rank_costs.h"
+
+namespace tutti {
+
+class JobTopology {
+ public:
+  /// Without a graph nothing is known but the hosts. `why`: for people.
+  JobTopology(std::span<const uint32_t> host_of, std::string why);
+  /// `source`: for people. Errors: kInvalidArgument if the ranks do not fit the graph.
+  static Result<std::shared_ptr<JobTopology>> of(topology::Graph graph, const std::string& source,
+                                                 std::span<const uint32_t> host_of,
+                                                 std::span<const CpuSet> cpus,
+                                                 const topology::RankCosts& costs);
+  JobTopology(const JobTopology&) = delete;
+  JobTopology& operator=(const JobTopology&) = delete;
+
+  /// As Facts::order and Facts::group_of.
+  std::span<const uint32_t> order() const { return placement_.order; }
+  std::span<const uint32_t> group_of() const { return placement_.group_of; }
+
+  /// Measured rows of rank 0's machine, before the rows of the process's choice table.
+  void add_tuned(const ChoiceTable& tuned, const ChoiceTable& table);
+  uint32_t tuned_rows() const { return tuned_rows_; }
+  /// Null: the process's choice table.
+  const ChoiceTable* choice() const { return choice_ ? &*choice_ : nullptr; }
+  bool has_prices() const { return prices_.has_value(); }
+
+  /// Null if no prices are known. `by_table`: the choice table's algorithm. Any thread.
+  const PricedRow* choose(const Request& request, const Facts& facts, const Algorithm& by_table);
+
+  /// Equal on all ranks.
+  uint64_t digest() const { return digest_; }
+  /// "a graph of 2 hosts and 14 parts (detected)", or why there is none.
+  const std::string& about() const { return about_; }
+  /// All rows that were chosen by price so far, as lines of a table.
+  std::string print_choices();
+
+ private:
+  JobTopology() = default;
+  void add_to_digest(std::span<const uint32_t> values);
+
+  std::string about_;
+  uint64_t digest_ = 0;
+  std::optional<ChoiceTable> choice_;
+  uint32_t tuned_rows_ = 0;
+  topology::Placement placement_;
+  std::unique_ptr<topology::Graph> graph_;  ///< at a fixed place, because the routes borrow it
+  std::unique_ptr<topology::Routes> routes_;
+  std::mutex mutex_;  ///< guards the routes and prices_
+  std::optional<PricedChoice> prices_;
+};
+
+}  // namespace tutti

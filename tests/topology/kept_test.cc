@@ -1,0 +1,114 @@
+// Tests of kept files: a machine is detected once, and tuned tables are found by the kind of machine.
+#include "topology/kept.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "topology/describe.h"
+#include "topology/text.h"
+
+namespace tutti::topology {
+namespace {
+
+class SomeFiles final : public FileTree {
+ public:
+  std::optional<std::string> read(const std::string& path) const override {
+    return path == "devices/system/cpu/online" ? std::optional(cpus) : std::nullopt;
+  }
+  std::vector<std::string> list(const std::string&) const override { return {}; }
+  std::string resolve(const std::string&) const override { return ""; }
+
+  std::string cpus = "0-3";
+};
+
+class KeptMachineTest : public testing::Test {
+ protected:
+  KeptMachineTest() { folder_ = mkdtemp(pattern_.data()); }
+  ~KeptMachineTest() override { std::filesystem::remove_all(folder_); }
+
+  MachineSource source() {
+    return {
+        .file = "", .folder = folder_ + "/tutti", .files = files_, .detect = [this]() -> Result<Imported> {
+          ++detections_;
+          auto graph = parse_description("4 cores");
+          return Imported{std::move(*graph), {}};
+        }};
+  }
+
+  std::string pattern_ = (std::filesystem::temp_directory_path() / "tutti-kept-XXXXXX").string();
+  std::string folder_;
+  SomeFiles files_;
+  int detections_ = 0;
+};
+
+TEST_F(KeptMachineTest, AMachineIsDetectedOnce) {
+  const auto first = find_machine(source());
+  ASSERT_TRUE(first) << first.status().text();
+  const auto again = find_machine(source());
+  ASSERT_TRUE(again) << again.status().text();
+  EXPECT_EQ(detections_, 1);
+  EXPECT_EQ(first->graph, again->graph);
+  files_.cpus = "0-1";
+  ASSERT_TRUE(find_machine(source()));
+  EXPECT_EQ(detections_, 2) << "the machine has changed";
+}
+
+TEST_F(KeptMachineTest, AKeptGraphThatCannotBeReadIsDetectedAgain) {
+  ASSERT_TRUE(find_machine(source()));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/tutti"))
+    std::ofstream(entry.path()) << "nonsense";
+  ASSERT_TRUE(find_machine(source()));
+  EXPECT_EQ(detections_, 2);
+}
+
+TEST_F(KeptMachineTest, WithoutAFolderEveryCallDetects) {
+  MachineSource nowhere = source();
+  nowhere.folder.clear();
+  ASSERT_TRUE(find_machine(nowhere));
+  ASSERT_TRUE(find_machine(nowhere));
+  EXPECT_EQ(detections_, 2);
+}
+
+TEST_F(KeptMachineTest, MeasurementsReplaceAssumptions) {
+  const auto plain = find_machine(source());
+  ASSERT_TRUE(plain);
+  Measurements measurements;
+  measurements.machine = fingerprint(plain->graph);
+  measurements.copy_alone = {12'345'678'912, Origin::kMeasured, 3};
+  ASSERT_TRUE(keep(kept_path(folder_ + "/tutti", measurements.machine, "measured"), measurements));
+  const auto measured = find_machine(source());
+  ASSERT_TRUE(measured);
+  EXPECT_NE(measured->graph, plain->graph);
+  EXPECT_EQ(measured->source, "detected, with measurements");
+}
+
+TEST_F(KeptMachineTest, AUsersFileComesFirst) {
+  MachineSource named = source();
+  named.file = folder_ + "/my.topo";
+  std::ofstream(named.file) << "2 packages, 4 cores";
+  const auto machine = find_machine(named);
+  ASSERT_TRUE(machine) << machine.status().text();
+  EXPECT_EQ(machine->graph.of_kind(NodeKind::kPackage).size(), 2u);
+  EXPECT_EQ(machine->source, named.file);
+  EXPECT_EQ(detections_, 0);
+  named.file += "x";
+  EXPECT_EQ(find_machine(named).status().code(), Code::kSystemError);
+}
+
+TEST_F(KeptMachineTest, ATunedTableIsFoundByTheKindOfMachine) {
+  EXPECT_EQ(find_tuned(source()), "");
+  EXPECT_EQ(detections_, 0) << "no table, so nothing to look for";
+  const uint64_t kind = fingerprint(*parse_description("4 cores"));
+  ASSERT_TRUE(keep_text(kept_path(folder_ + "/tutti", kind + 1, "choice"), "of another machine"));
+  EXPECT_EQ(find_tuned(source()), "");
+  ASSERT_TRUE(keep_text(kept_path(folder_ + "/tutti", kind, "choice"), "rows"));
+  EXPECT_EQ(find_tuned(source()), "rows");
+  EXPECT_EQ(detections_, 1);
+}
+
+}  // namespace
+}  // namespace tutti::topology

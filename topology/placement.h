@@ -1,0 +1,30 @@
+// Placement: where the ranks of a communicator are on the job's graph, and which ranks are near each other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/cpu.h"
+#include "core/result.h"
+#include "topology/routes.h"
+
+namespace tutti::topology {
+
+struct Placement {
+  std::vector<uint32_t> places;    ///< of each rank, in Routes::ranks()
+  std::vector<uint32_t> order;     ///< as Facts::order
+  std::vector<uint32_t> group_of;  ///< as Facts::group_of
+};
+
+/// Ranks on cores. `host_of`: the host of each rank, in the order of the graph's hosts. `cpus`: where each
+/// rank may run, by the system's numbers. A rank that may run anywhere gets the core with the fewest ranks.
+/// Only ranks that are bound have neighbours inside their host. Errors: kInvalidArgument: a host that the
+/// graph does not have, or that has no core.
+Result<Placement> place_ranks(const Routes& routes, std::span<const uint32_t> host_of,
+                              std::span<const CpuSet> cpus);
+
+/// Ranks host by host, rank 0 first; within a host in rank order. Empty if that is the order of the ranks.
+std::vector<uint32_t> order_by_hosts(std::span<const uint32_t> host_of);
+
+}  // namespace tutti::topology
