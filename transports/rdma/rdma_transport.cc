@@ -16,8 +16,10 @@
 namespace tutti::rdma {
 namespace {
 
-/// Looking at a socket costs a system call: once in so many vain turns.
+/// Looking at sockets and events costs system calls: once in so many vain turns, or in so many turns. Traffic
+/// on one rail must not hide what happens to another.
 constexpr uint32_t kVainTurnsMost = 256;
+constexpr uint32_t kTurnsMost = 4096;
 constexpr uint64_t kDefaultSilenceMs = 10'000;
 /// No device holds completions for more: the product must not overflow.
 constexpr uint32_t kMostCompletionRanks = 4096;
@@ -76,6 +78,7 @@ class RdmaTransport final : public Transport {
   std::vector<std::unique_ptr<Device>> devices_;  ///< by context; null: not used
   std::vector<std::unique_ptr<RdmaConnection>> connections_;
   uint32_t vain_turns_ = 0;
+  uint32_t turns_ = 0;
 };
 
 std::optional<LinkCost> RdmaTransport::reach(const RankDescription& a, const RankDescription& b) const {
@@ -199,10 +202,9 @@ bool RdmaTransport::progress() {
     if (connection->is_moving()) moved |= connection->look_at_socket();
     moved |= connection->send();
   }
-  if (moved) {
-    vain_turns_ = 0;
-  } else if (++vain_turns_ >= kVainTurnsMost) {
-    vain_turns_ = 0;
+  vain_turns_ = moved ? 0 : vain_turns_ + 1;
+  if (vain_turns_ >= kVainTurnsMost || ++turns_ >= kTurnsMost) {
+    vain_turns_ = turns_ = 0;
     look_at_sockets();
   }
   return moved;
