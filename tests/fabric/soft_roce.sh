@@ -34,7 +34,7 @@ fetch_kernel() {
   local package try
   for try in 1 2; do
     package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
-    [[ -n $package ]] && apt-get download -qq "$package" >&2 && break
+    [[ -n $package ]] && apt-get -o APT::Sandbox::User=root download -qq "$package" >&2 && break
     [[ $try -eq 1 ]] && apt-get update -qq >&2
   done
   dpkg --fsys-tarfile "$package"_*.deb | tar -x ./boot ./lib/modules
@@ -68,7 +68,6 @@ prepare() {
   check_programs
   if [[ $(cat "$CACHE/ready" 2>/dev/null) != "$stamp" ]]; then
     kernel=$(mktemp -d)
-    chmod 755 "$kernel"  # the downloads of apt-get run as another user
     version=$(fetch_kernel "$kernel")
     cp "$kernel/boot/vmlinuz-$version" "$CACHE/vmlinuz"
     pack_initrd "$kernel" "$version"
