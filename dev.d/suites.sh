@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Tests: one Meson run, counted case by case; the same under a sanitizer; fuzzing. Sourced by ./dev.
 
-SUITES=(unit sim multiprocess gpu fabric tree fuzz)
+SUITES=(unit sim multiprocess gpu tree fuzz)
 
 is_suite() {
   local suite
@@ -57,9 +57,22 @@ test_gpu() {
   "$bundle" "$@"
 }
 
+# RDMA over Soft-RoCE in emulated machines. Minutes long, so a suite of its own.
+test_fabric() {
+  [[ $EUID -eq 0 ]] || fail 2 "the emulated machines need root"
+  install_packages build test trainer fabric
+  configure "$BUILD" -Dwerror=true -Dtests=enabled "$(trainer_option)"
+  compile_or_close "$BUILD" perf/all_reduce_perf perf/sendrecv_perf tests/test_transports trainer/trainer
+  heading "Soft-RoCE on emulated machines"
+  python3 tests/fabric/fabric_test.py "$BUILD"
+}
+
 verb_test() {
   if [[ ${1:-} == gpu ]]; then
     test_gpu "${@:2}"
+    return
+  elif [[ $* == fabric ]]; then
+    test_fabric
     return
   fi
   install_packages build test trainer

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "core/result.h"
 #include "transports/link.h"
@@ -50,6 +51,9 @@ class Connection {
   virtual PeerState state() const = 0;
   /// Ok while kOpen. Else kPeerLost, with the rank, its address and what happened.
   virtual const Status& status() const = 0;
+  /// What carries the messages now, for people: devices and ports, and what is out of order. Empty: nothing
+  /// beyond the transport's name.
+  virtual std::string route() const { return {}; }
 
   /// Withdraws all posted receives: nobody writes to their memory any more. A partly received message
   /// continues in its slot.

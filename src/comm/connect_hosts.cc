@@ -26,6 +26,7 @@ RankDescription describe_rank(uint32_t rank, const RankFacts& facts, std::span<c
 
 /// The transports between hosts, and the addresses of all ranks.
 struct NetworkSide {
+  std::vector<const TransportEntry*> entries;
   NetworkConnections::Transports transports;
   std::vector<std::vector<Address>> addresses;  ///< by transport, then by rank
   std::string names;                            ///< for messages
@@ -36,7 +37,7 @@ struct NetworkSide {
 Result<NetworkSide> open_transports(Bootstrap& setup, const TransportOptions& options) {
   auto entries = network_transports(options.config);
   TUTTI_TRY(entries.status());
-  NetworkSide side;
+  NetworkSide side{.entries = *entries, .transports = {}, .addresses = {}, .names = {}};
   for (const TransportEntry* entry : *entries) {
     auto transport = entry->open(options);
     TUTTI_TRY(transport.status());
@@ -92,7 +93,8 @@ Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vecto
     peers.push_back({.rank = peer,
                      .transport = *chosen,
                      .is_near = facts[peer].machine == facts[rank_].machine,
-                     .address = side->addresses[*chosen][peer]});
+                     .address = side->addresses[*chosen][peer],
+                     .transport_name = side->entries[*chosen]->name});
     const uint32_t sockets = side->transports[*chosen]->socket_count();
     for (uint32_t i = 0; i < sockets; ++i) requests.push_back({peer, i, facts[peer].data});
     requests.push_back({peer, kControlChannel, facts[peer].data});

@@ -139,7 +139,9 @@ std::vector<RecvLink*> HostExecutor::watched_links(const Plan& plan) {
 
 std::string HostExecutor::explain(const BoundCall& call) const {
   const auto& bound = static_cast<const Bound&>(call);
-  return bound.stripes.empty() ? "" : format(", %zu threads a rank", bound.stripes.size() + 1);
+  std::string text = bound.stripes.empty() ? "" : format(", %zu threads a rank", bound.stripes.size() + 1);
+  if (options_.network != nullptr) text += ", to " + options_.network->explain();
+  return text;
 }
 
 Status HostExecutor::run(BoundCall& bound, const Call& call) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <span>
 #include <utility>
 
 #include "core/clock.h"
@@ -52,7 +53,11 @@ Status NetworkConnections::connect(Peer peer, const RingShape& shape) {
   TUTTI_TRY(memory.status());
   index_of_[peer.rank] = remotes_.size();
   Remote& remote = *remotes_.emplace_back(std::make_unique<Remote>());
-  remote = {.rank = peer.rank, .transport = peer.transport, .rings = std::move(*rings), .memory = *memory};
+  remote = {.rank = peer.rank,
+            .transport = peer.transport,
+            .transport_name = peer.transport_name,
+            .rings = std::move(*rings),
+            .memory = *memory};
   const std::vector<ChannelRings> channels = remote.rings.channels();
   auto connection = transport.connect({.rank = peer.rank,
                                        .is_near = peer.is_near,
@@ -81,6 +86,18 @@ std::optional<uint32_t> NetworkConnections::undrained_peer() const {
       return remote->rank;
   }
   return std::nullopt;
+}
+
+std::string NetworkConnections::explain() const {
+  constexpr size_t kMostPeers = 4;
+  std::string text;
+  for (const auto& remote : std::span(remotes_).first(std::min(remotes_.size(), kMostPeers))) {
+    const std::string route = remote->connection->route();
+    add_to_list(text, format("rank %u over %s", remote->rank, remote->transport_name) +
+                          (route.empty() ? "" : " (" + route + ")"));
+  }
+  if (remotes_.size() > kMostPeers) add_to_list(text, format("%zu more", remotes_.size() - kMostPeers));
+  return text;
 }
 
 std::optional<uint32_t> NetworkConnections::unread() const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/file_descriptor.h"
@@ -26,6 +27,7 @@ class NetworkConnections final : public Sleeper {
     bool is_near = false;                      ///< on this machine, though on another (emulated) host
     std::vector<FileDescriptor> sockets = {};  ///< as many as its transport needs
     std::vector<std::byte> address = {};       ///< of its transport
+    const char* transport_name = "";           ///< static
   };
 
   /// Connects all peers. Blocks until all connections are usable. All ranks pass the same `shape`. Errors: as
@@ -56,6 +58,9 @@ class NetworkConnections final : public Sleeper {
   /// `is_in_vain` (for example because a peer is lost).
   void finish(uint64_t deadline_ns, const std::function<bool()>& is_in_vain);
 
+  /// For people: the transports of the first few peers, with what each connection says of itself.
+  std::string explain() const;
+
   /// Bytes that the peer's host has not confirmed. Any thread.
   uint64_t unsent_bytes(uint32_t peer) const { return at(peer).connection->unconfirmed_bytes(); }
 
@@ -63,6 +68,7 @@ class NetworkConnections final : public Sleeper {
   struct Remote {
     uint32_t rank = 0;
     size_t transport = 0;
+    const char* transport_name = "";
     PeerRings rings = {};
     MemoryHandle memory = {};
     Connection* connection = nullptr;  ///< owned by the transport

@@ -84,6 +84,35 @@ void read_interfaces(const Environment& environment, std::string& filter) {
   }
 }
 
+/// NCCL writes "chosen" as -1.
+Status read_gid_index(const Environment& environment, const char* name, int32_t& index) {
+  constexpr uint64_t kMost = 255;
+  const char* text = environment(name);
+  if (text != nullptr && std::string_view(text) == "-1") {
+    index = -1;
+    return Status::ok();
+  }
+  return read_number(environment, name, {0, kMost}, index);
+}
+
+/// NCCL's names first: each later variable overrides the earlier ones.
+Status read_infiniband(const Environment& environment, InfinibandConfig& config) {
+  for (const std::string prefix : {"NCCL_IB_", "TUTTI_IB_"}) {
+    const auto number = [&](const char* name, Range range, auto& value) {
+      return read_number(environment, (prefix + name).c_str(), range, value);
+    };
+    TUTTI_TRY(number("DISABLE", {0, 1}, config.is_disabled));
+    std::string devices;
+    read_text(environment, (prefix + "HCA").c_str(), devices);
+    if (!devices.empty()) config.devices = devices;
+    TUTTI_TRY(read_gid_index(environment, (prefix + "GID_INDEX").c_str(), config.gid_index));
+    TUTTI_TRY(number("SL", {0, 15}, config.service_level));
+    TUTTI_TRY(number("TC", {0, 255}, config.traffic_class));
+    TUTTI_TRY(number("TIMEOUT", {0, 31}, config.timeout));
+  }
+  return read_number(environment, "TUTTI_IB_PINNED_BYTES", {0, UINT64_MAX}, config.pinned_bytes);
+}
+
 /// A variable of CUDA. A value that CUDA ignores is no error in tutti either.
 void read_device_queues(const Environment& environment, uint32_t& queues) {
   constexpr uint32_t kMostQueues = 32;
@@ -168,6 +197,7 @@ Result<Config> read_config(const Environment& environment) {
   TUTTI_TRY(read_number(environment, "TUTTI_HEARTBEAT_MS", {0, kYearMs}, config.heartbeat_ms));
   TUTTI_TRY(read_number(environment, "TUTTI_REPORT_SIGNAL", {0, 1}, config.report_signal));
   read_text(environment, "TUTTI_TRANSPORT", config.transport);
+  TUTTI_TRY(read_infiniband(environment, config.infiniband));
   TUTTI_TRY(read_number(environment, "TUTTI_CONNECTIONS", {1, kMaxConnections}, config.connections));
   TUTTI_TRY(read_number(environment, "TUTTI_TLS", {0, 1}, config.tls));
   TUTTI_TRY(read_ports(environment, "TUTTI_PORT_RANGE", config.port_first, config.port_last));

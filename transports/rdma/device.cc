@@ -174,6 +174,18 @@ bool filter_names(std::string_view filter, std::string_view device, uint32_t por
   return excludes;
 }
 
+bool refresh(const Verbs& verbs, ibv_context* context, const DeviceChoice& choice, Port& port) {
+  std::vector<Port> found;
+  std::string why_none;
+  read_ports(verbs, context, choice, port.device, found, why_none);
+  for (const Port& one : found) {
+    if (one.address.port == port.address.port) port = one;
+  }
+  port.is_up =
+      std::ranges::any_of(found, [&](const Port& one) { return one.address.port == port.address.port; });
+  return port.is_up;
+}
+
 Ports find_ports(const Verbs& verbs, const DeviceChoice& choice, std::string& why_none) {
   Ports found;
   int count = 0;
@@ -183,6 +195,7 @@ Ports find_ports(const Verbs& verbs, const DeviceChoice& choice, std::string& wh
     why_none = "the machine has no RDMA device";
     return found;
   }
+  found.has_device = true;
   for (int i = 0; i < count; ++i) {
     Context context(verbs.open_device(list[i]), {&verbs});
     if (context == nullptr) {

@@ -29,11 +29,12 @@ const GidEntry* choose_gid(const std::vector<GidEntry>& entries, int forced);
 /// commas; "=" in front: whole names; "^": all but these. An empty filter names all.
 bool filter_names(std::string_view filter, std::string_view device, uint32_t port);
 
-/// A port that is up.
+/// A port that was up when it was found.
 struct Port {
-  size_t device = 0;  ///< index in Devices::contexts
+  size_t device = 0;  ///< index in Ports::contexts
   PortAddress address;
   uint32_t gid_index = 0;
+  bool is_up = true;  ///< kept up to date by the port's owner
 };
 
 struct DeviceChoice {
@@ -51,7 +52,11 @@ using Context = std::unique_ptr<ibv_context, ContextCloser>;
 struct Ports {
   std::vector<Context> contexts;
   std::vector<Port> ports;
+  bool has_device = false;  ///< the machine has an RDMA device, of use or not
 };
+
+/// Reads the state, MTU and GID of a port again. False: it is not usable now.
+bool refresh(const Verbs& verbs, ibv_context* context, const DeviceChoice& choice, Port& port);
 
 /// Opens the devices that have a port in use. No port is no error. `why_none`: in words, if there is none.
 Ports find_ports(const Verbs& verbs, const DeviceChoice& choice, std::string& why_none);

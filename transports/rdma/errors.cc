@@ -33,15 +33,27 @@ Words words_of(ibv_wc_status status) {
       return {"the peer's device could not complete the request", "see the peer's kernel log"};
     case IBV_WC_LOC_LEN_ERR: return {"a message was longer than its buffer", kReport};
     case IBV_WC_LOC_PROT_ERR: return {"the memory of a message is not registered", kReport};
-    case IBV_WC_LOC_QP_OP_ERR: return {"the queue pair could not carry out the request", kReport};
+    case IBV_WC_LOC_QP_OP_ERR:
+      return {"the queue pair could not carry out the request",
+              "Soft-RoCE reports a port that is down so (rdma link); on other devices report this line"};
     case IBV_WC_LOC_ACCESS_ERR: return {"the peer wrote to memory without the right to do so", kReport};
     case IBV_WC_BAD_RESP_ERR: return {"the peer's device answered with what was not asked for", kReport};
     case IBV_WC_REM_ABORT_ERR: return {"the peer aborted the request", "see the peer's error"};
     case IBV_WC_FATAL_ERR:
     case IBV_WC_GENERAL_ERR: return {"the device failed", "see the kernel log; the device may need a reset"};
+    case IBV_WC_LOC_EEC_OP_ERR:
+    case IBV_WC_LOC_RDD_VIOL_ERR:
+    case IBV_WC_REM_INV_RD_REQ_ERR:
+    case IBV_WC_INV_EECN_ERR:
+    case IBV_WC_INV_EEC_STATE_ERR:
+      return {"the device reports an error of reliable datagrams, which are not in use",
+              "update the driver and firmware of the device"};
+    case IBV_WC_MW_BIND_ERR: return {"a memory window could not be bound", kReport};
+    case IBV_WC_TM_ERR:
+    case IBV_WC_TM_RNDV_INCOMPLETE: return {"the device failed to match a tag", kReport};
     case IBV_WC_RESP_TIMEOUT_ERR: return {"the peer's device did not answer in time", "check the network"};
-    default: return {"the request failed", "see the kernel log"};
   }
+  return {"the request failed", "see the kernel log"};
 }
 
 }  // namespace
@@ -63,6 +75,11 @@ std::string describe_event(ibv_event_type event) {
     case IBV_EVENT_LID_CHANGE: return "the subnet manager gave the port another LID";
     case IBV_EVENT_GID_CHANGE: return "the port's GID table changed, as after a change of IP addresses";
     case IBV_EVENT_PKEY_CHANGE: return "the port's partition table changed";
+    case IBV_EVENT_PATH_MIG_ERR: return "a queue pair could not move to its second path";
+    case IBV_EVENT_SRQ_ERR: return "a shared receive queue failed: see the kernel log";
+    case IBV_EVENT_WQ_FATAL: return "a work queue failed: see the kernel log";
+    case IBV_EVENT_SM_CHANGE: return "another subnet manager is in charge";
+    case IBV_EVENT_CLIENT_REREGISTER: return "the subnet manager has restarted";
     default: return "";
   }
 }

@@ -16,20 +16,33 @@
 namespace tutti::rdma {
 namespace {
 
-/// Of a rank, for slots. The pieces of a connection are 256 KiB more.
-constexpr uint64_t kPinnedBytesMost = 1ull << 30;
-/// Looking at a socket costs a system call: once in so many vain turns.
+/// Looking at sockets and events costs system calls: once in so many vain turns, or in so many turns. Traffic
+/// on one rail must not hide what happens to another.
 constexpr uint32_t kVainTurnsMost = 256;
+constexpr uint32_t kTurnsMost = 4096;
 constexpr uint64_t kDefaultSilenceMs = 10'000;
+/// No device holds completions for more: the product must not overflow.
+constexpr uint32_t kMostCompletionRanks = 4096;
+
+DeviceChoice choice_of(const Config& config) {
+  return {.filter = config.infiniband.devices, .gid_index = config.infiniband.gid_index};
+}
 
 class RdmaTransport final : public Transport {
  public:
   RdmaTransport(const TransportOptions& options, std::unique_ptr<const Verbs> verbs, Ports ports)
-      : options_(options), verbs_(std::move(verbs)), ports_(std::move(ports)) {
-    budget_.left_bytes = kPinnedBytesMost;
+      : options_(options),
+        verbs_(std::move(verbs)),
+        choice_(choice_of(options.config)),
+        ports_(std::move(ports)) {
+    const InfinibandConfig& config = options.config.infiniband;
+    budget_.left_bytes = config.pinned_bytes;
     const uint64_t silence_ms =
         options.config.heartbeat_ms > 0 ? options.config.heartbeat_ms : kDefaultSilenceMs;
-    queue_pair_.timeout = timeout_for(std::min(silence_ms, options.config.timeout_ms));
+    queue_pair_.timeout = config.timeout > 0 ? static_cast<uint8_t>(config.timeout)
+                                             : timeout_for(std::min(silence_ms, options.config.timeout_ms));
+    queue_pair_.service_level = static_cast<uint8_t>(config.service_level);
+    queue_pair_.traffic_class = static_cast<uint8_t>(config.traffic_class);
     devices_.resize(ports_.contexts.size());
   }
 
@@ -51,31 +64,28 @@ class RdmaTransport final : public Transport {
   bool poll_devices();
   bool take_completions(Device& device);
   void take_events();
+  void take_event(size_t device, ibv_event_type type, uint32_t number);
   Status greet_all(size_t& waiting);
   Status late() const;
   void look_at_sockets();
 
   TransportOptions options_;
   std::unique_ptr<const Verbs> verbs_;
+  DeviceChoice choice_;
   Ports ports_;
   QueuePairOptions queue_pair_;
   PinBudget budget_;
   std::vector<std::unique_ptr<Device>> devices_;  ///< by context; null: not used
   std::vector<std::unique_ptr<RdmaConnection>> connections_;
   uint32_t vain_turns_ = 0;
+  uint32_t turns_ = 0;
 };
-
-/// InfiniBand subnets do not reach each other; RoCE v2 is routed.
-bool reaches(const PortAddress& a, const PortAddress& b) {
-  return a.is_ethernet == b.is_ethernet &&
-         (a.is_ethernet || std::equal(a.gid.begin(), a.gid.begin() + 8, b.gid.begin()));
-}
 
 std::optional<LinkCost> RdmaTransport::reach(const RankDescription& a, const RankDescription& b) const {
   const auto left = decode_ports(a.address);
   const auto right = decode_ports(b.address);
   if (!left || !right || left->empty() || right->empty()) return std::nullopt;
-  if (!reaches(left->front(), right->front())) return std::nullopt;
+  if (choose_rails(*left, *right, a.rank, b.rank).empty()) return std::nullopt;
   // The rate that a software device states is not its own. No RDMA device is slower than 10 Gbit/s Ethernet.
   constexpr uint32_t kLeastMbit = 10'000;
   const uint32_t mbit = std::max(kLeastMbit, std::min(left->front().mbit_per_s, right->front().mbit_per_s));
@@ -86,7 +96,9 @@ Result<Device*> RdmaTransport::device_of(const Port& port) {
   std::unique_ptr<Device>& device = devices_[port.device];
   if (device == nullptr) {
     const uint32_t each = queue_pair_.sends + queue_pair_.receives;
-    auto opened = Device::open(*verbs_, *ports_.contexts[port.device], each * options_.rank_count);
+    // All rails to a peer may be on one device.
+    auto opened = Device::open(*verbs_, *ports_.contexts[port.device],
+                               each * kMostRails * std::min(options_.rank_count, kMostCompletionRanks));
     TUTTI_TRY(opened.status());
     device = std::move(*opened);
   }
@@ -94,20 +106,29 @@ Result<Device*> RdmaTransport::device_of(const Port& port) {
 }
 
 Result<Connection*> RdmaTransport::connect(PeerHandover peer) {
-  // Pairs of ranks are spread over the ports.
-  const Port& port = ports_.ports[(options_.rank + peer.rank) % ports_.ports.size()];
-  auto device = device_of(port);
-  TUTTI_TRY(device.status());
-  auto connection =
-      RdmaConnection::make(*verbs_, **device, port, peer.rings, std::move(peer.sockets[0]), budget_,
-                           {.rank = options_.rank,
-                            .peer = peer.rank,
-                            .shape = options_.shape,
-                            .epoch = options_.epoch,
-                            .number = static_cast<uint32_t>(connections_.size()),
-                            .queue_pair = queue_pair_});
+  const auto theirs = decode_ports(peer.address);
+  TUTTI_TRY(theirs.status());
+  std::vector<PortAddress> ours;
+  for (const Port& port : ports_.ports) ours.push_back(port.address);
+  std::vector<RdmaConnection::Path> paths;
+  for (const RailPorts& rail : choose_rails(ours, *theirs, options_.rank, peer.rank)) {
+    const Port& port = ports_.ports[rail.here];
+    auto device = device_of(port);
+    TUTTI_TRY(device.status());
+    paths.push_back({.device = **device, .port = port, .peer = (*theirs)[rail.there]});
+  }
+  if (paths.empty())
+    return Status(Code::kInvalidArgument, format("no RDMA port reaches one of rank %u", peer.rank));
+  auto connection = RdmaConnection::make(*verbs_, paths, peer.rings, std::move(peer.sockets[0]), budget_,
+                                         [this] { return poll_devices(); },
+                                         {.rank = options_.rank,
+                                          .peer = peer.rank,
+                                          .shape = options_.shape,
+                                          .epoch = options_.epoch,
+                                          .number = static_cast<uint32_t>(connections_.size()),
+                                          .queue_pair = queue_pair_,
+                                          .needs_rail = options_.config.transport == "rdma"});
   TUTTI_TRY(connection.status());
-  (*connection)->set_poll([this] { return poll_devices(); });
   connections_.push_back(std::move(*connection));
   return static_cast<Connection*>(connections_.back().get());
 }
@@ -116,7 +137,7 @@ Status RdmaTransport::greet_all(size_t& waiting) {
   waiting = 0;
   for (const auto& connection : connections_) {
     TUTTI_TRY(connection->greet());
-    if (connection->phase() != RdmaConnection::Phase::kUsable) ++waiting;
+    if (!connection->is_set_up()) ++waiting;
   }
   return Status::ok();
 }
@@ -140,8 +161,7 @@ Status RdmaTransport::complete(const SetUpWatch& watch) {
 Status RdmaTransport::late() const {
   std::string who;
   for (const auto& connection : connections_) {
-    if (connection->phase() != RdmaConnection::Phase::kUsable)
-      add_to_list(who, std::to_string(connection->peer()));
+    if (!connection->is_set_up()) add_to_list(who, std::to_string(connection->peer()));
   }
   return {Code::kTimeout,
           format("rank %u: the RDMA connections to these ranks were not usable before the deadline: %s. "
@@ -155,7 +175,8 @@ bool RdmaTransport::take_completions(Device& device) {
   for (;;) {
     const int count = ibv_poll_cq(device.queue(), static_cast<int>(completions.size()), completions.data());
     if (count < 0) {
-      for (const auto& connection : connections_) connection->fail("its completion queue cannot be read");
+      for (const auto& connection : connections_)
+        connection->device_failed(device, "its completion queue cannot be read");
       return moved;
     }
     for (int i = 0; i < count; ++i) {
@@ -177,21 +198,21 @@ bool RdmaTransport::poll_devices() {
 
 bool RdmaTransport::progress() {
   bool moved = poll_devices();
-  for (const auto& connection : connections_) moved |= connection->send();
-  if (moved) {
-    vain_turns_ = 0;
-  } else if (++vain_turns_ >= kVainTurnsMost) {
-    vain_turns_ = 0;
+  for (const auto& connection : connections_) {
+    if (connection->is_moving()) moved |= connection->look_at_socket();
+    moved |= connection->send();
+  }
+  vain_turns_ = moved ? 0 : vain_turns_ + 1;
+  if (vain_turns_ >= kVainTurnsMost || ++turns_ >= kTurnsMost) {
+    vain_turns_ = turns_ = 0;
     look_at_sockets();
   }
   return moved;
 }
 
 void RdmaTransport::look_at_sockets() {
-  for (const auto& connection : connections_) {
-    if (connection->phase() == RdmaConnection::Phase::kUsable) connection->look_at_socket();
-  }
   take_events();
+  for (const auto& connection : connections_) connection->look_at_socket();
 }
 
 void RdmaTransport::take_events() {
@@ -199,16 +220,28 @@ void RdmaTransport::take_events() {
     if (devices_[i] == nullptr) continue;
     ibv_event_type type{};
     uint32_t port = 0;
-    while (devices_[i]->next_event(type, port)) {
-      const std::string what = describe_event(type);
-      if (what.empty()) continue;
-      const std::string where =
-          format("RDMA device %s%s: %s", verbs_->get_device_name(ports_.contexts[i]->device),
-                 port > 0 ? format(", port %u", port).c_str() : "", what.c_str());
-      log_line(format("rank %u, ", options_.rank) + where);
-      if (!ends_connections(type)) continue;
-      for (const auto& connection : connections_) connection->fail(where);
+    while (devices_[i]->next_event(type, port)) take_event(i, type, port);
+  }
+}
+
+void RdmaTransport::take_event(size_t device, ibv_event_type type, uint32_t number) {
+  const std::string what = describe_event(type);
+  if (what.empty()) return;
+  const std::string where =
+      format("RDMA device %s%s: %s", verbs_->get_device_name(ports_.contexts[device]->device),
+             number > 0 ? format(", port %u", number).c_str() : "", what.c_str());
+  log_line(format("rank %u, ", options_.rank) + where);
+  for (const auto& connection : connections_) {
+    if (ends_connections(type)) connection->device_failed(*devices_[device], where);
+  }
+  for (Port& port : ports_.ports) {
+    if (port.device != device || port.address.port != number) continue;
+    if (type == IBV_EVENT_PORT_ERR) {
+      port.is_up = false;
+    } else {
+      refresh(*verbs_, ports_.contexts[device].get(), choice_, port);
     }
+    for (const auto& connection : connections_) connection->port_changed(port, where);
   }
 }
 
@@ -221,8 +254,9 @@ bool RdmaTransport::arm_wait(std::vector<pollfd>& polls) {
     polls.push_back({.fd = device->event_descriptor(), .events = POLLIN, .revents = 0});
   }
   for (const auto& connection : connections_) {
-    if (connection->state() == PeerState::kOpen)
-      polls.push_back({.fd = connection->socket(), .events = POLLIN, .revents = 0});
+    if (connection->state() != PeerState::kOpen) continue;
+    const auto events = static_cast<short>(POLLIN | (connection->has_unsent() ? POLLOUT : 0));
+    polls.push_back({.fd = connection->socket(), .events = events, .revents = 0});
   }
   // The next vain turn looks at sockets and events: they may be what ends the wait.
   vain_turns_ = kVainTurnsMost;
@@ -232,22 +266,41 @@ bool RdmaTransport::arm_wait(std::vector<pollfd>& polls) {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> open_rdma_transport(const TransportOptions& options) {
-  // Nothing encrypts RDMA: with TLS the ranks use TCP.
-  std::unique_ptr<const Verbs> verbs;
-  Ports ports;
-  std::string why_none = "TUTTI_TLS is set, and RDMA does not encrypt";
-  if (!options.config.tls) {
-    auto found = Verbs::find();
-    if (found) {
-      verbs = std::move(*found);
-      ports = find_ports(*verbs, {}, why_none);
-    } else {
-      why_none = found.status().text();
-    }
+namespace {
+
+/// The ports that this rank may use; none, with the reason in words.
+Ports usable_ports(const Config& config, std::unique_ptr<const Verbs>& verbs, std::string& why_none) {
+  if (config.infiniband.is_disabled) {
+    why_none = "TUTTI_IB_DISABLE or NCCL_IB_DISABLE is 1";
+    return {};
   }
+  auto found = Verbs::find();
+  if (!found) {
+    why_none = found.status().text();
+    return {};
+  }
+  verbs = std::move(*found);
+  Ports ports = find_ports(*verbs, choice_of(config), why_none);
+  if (config.tls && ports.has_device) {
+    ports.ports.clear();
+    why_none = "TUTTI_TLS is set, and nothing encrypts RDMA";
+  }
+  return ports;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> open_rdma_transport(const TransportOptions& options) {
+  std::unique_ptr<const Verbs> verbs;
+  std::string why_none;
+  Ports ports = usable_ports(options.config, verbs, why_none);
   if (ports.ports.empty() && options.config.transport == "rdma")
     return Status(Code::kUnsupported, "TUTTI_TRANSPORT is rdma, and no RDMA port can be used: " + why_none);
+  // Most machines without RDMA have no device at all. They need no line.
+  if (ports.ports.empty() && ports.has_device) {
+    log_line(format("rank %u does not use RDMA, so TCP joins it to other hosts: %s", options.rank,
+                    why_none.c_str()));
+  }
   return std::unique_ptr<Transport>(
       std::make_unique<RdmaTransport>(options, std::move(verbs), std::move(ports)));
 }

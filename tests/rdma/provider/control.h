@@ -10,16 +10,30 @@ namespace tutti::test::fake_verbs {
 
 /// Two devices, both with one RoCE port on the loopback interface. Call it while no device is open.
 TUTTI_FAKE_VERBS void reset(uint64_t seed);
+/// The MTU that a device's port tells, as enum ibv_mtu.
+TUTTI_FAKE_VERBS void set_mtu(uint32_t device, int mtu);
 /// A port that is down loses every packet, and its devices tell so.
 TUTTI_FAKE_VERBS void set_port(uint32_t device, bool is_up);
 /// Each further request on any queue pair fails with this status (ibv_wc_status), after `requests` good ones.
 TUTTI_FAKE_VERBS void fail_after(uint64_t requests, int status);
+/// One of so many requests of the device's queue pairs fails with the status, by chance; 0: none.
+TUTTI_FAKE_VERBS void fail_sometimes(uint32_t device, uint64_t one_in, int status);
 /// Holds all requests back, as a slow network.
 TUTTI_FAKE_VERBS void hold(bool on);
 /// Memory that may be registered; 0: ibv_reg_mr fails as at the limit of locked memory.
 TUTTI_FAKE_VERBS void set_memory_limit(uint64_t bytes);
 /// An asynchronous event (ibv_event_type) of a device's port.
 TUTTI_FAKE_VERBS void raise_event(uint32_t device, int type);
+
+/// What the last queue pair to be connected was told.
+struct Path {
+  uint32_t mtu = 0;  ///< as enum ibv_mtu
+  uint32_t service_level = 0;
+  uint32_t traffic_class = 0;
+  uint32_t gid_index = 0;
+  uint32_t timeout = 0;
+  uint32_t tries = 0;
+};
 
 struct Seen {
   uint64_t sends = 0;
@@ -28,7 +42,8 @@ struct Seen {
   uint64_t waits_for_receives = 0;  ///< a send found none posted
   uint64_t registered_bytes = 0;    ///< now
   uint64_t open_objects = 0;        ///< contexts, domains, regions, queues now
-  std::string misuse;               ///< the first call that breaks a rule of verbs; empty: none
+  Path path;
+  std::string misuse;  ///< the first call that breaks a rule of verbs; empty: none
 };
 TUTTI_FAKE_VERBS Seen seen();
 

@@ -161,7 +161,8 @@ int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* fa
   ibv_port_attr found{};
   found.state =
       machine.port_is_up[static_cast<Context*>(context)->device_number] ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-  found.max_mtu = found.active_mtu = IBV_MTU_4096;
+  found.max_mtu = IBV_MTU_4096;
+  found.active_mtu = static_cast<ibv_mtu>(machine.port_mtu[static_cast<Context*>(context)->device_number]);
   found.gid_tbl_len = tutti::test::fake_verbs::kGids;
   found.link_layer = IBV_LINK_LAYER_ETHERNET;
   found.active_width = 2;
@@ -327,6 +328,16 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* change, int mask) {
                         (state == IBV_QPS_RTR && next == IBV_QPS_RTS);
   if (!is_legal) return EINVAL;
   if ((mask & IBV_QP_DEST_QPN) != 0) pair.peer = change->dest_qp_num;
+  if ((mask & IBV_QP_AV) != 0) {
+    machine.seen.path.mtu = change->path_mtu;
+    machine.seen.path.service_level = change->ah_attr.sl;
+    machine.seen.path.traffic_class = change->ah_attr.grh.traffic_class;
+    machine.seen.path.gid_index = change->ah_attr.grh.sgid_index;
+  }
+  if ((mask & IBV_QP_TIMEOUT) != 0) {
+    machine.seen.path.timeout = change->timeout;
+    machine.seen.path.tries = change->retry_cnt;
+  }
   pair.state = next;
   if (next == IBV_QPS_ERR) machine.stop(pair);
   machine.wake_network();

@@ -81,6 +81,8 @@ bool Machine::take(Pair& pair) {
 
 ibv_wc_status Machine::carry_out(Pair& pair, Pair* peer, const Work& work, bool& must_wait) {
   if (good_requests_left == 0) return failure;
+  const Fault& fault = faults[static_cast<Context*>(pair.context)->device_number];
+  if (fault.one_in > 0 && below(fault.one_in) == 0) return fault.status;
   const bool is_up = port_is_up[static_cast<Context*>(pair.context)->device_number];
   const bool is_lost = !is_up || peer == nullptr || peer->peer != pair.number ||
                        (peer->state != IBV_QPS_RTR && peer->state != IBV_QPS_RTS) ||
@@ -197,8 +199,10 @@ void reset(uint64_t seed) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   for (bool& is_up : machine.port_is_up) is_up = true;
+  for (int& mtu : machine.port_mtu) mtu = IBV_MTU_4096;
   machine.memory_limit = machine.good_requests_left = UINT64_MAX;
   machine.is_held = false;
+  for (Machine::Fault& fault : machine.faults) fault = {};
   const Seen before = machine.seen;
   machine.seen = {};
   machine.seen.registered_bytes = before.registered_bytes;
@@ -214,11 +218,23 @@ void set_port(uint32_t device, bool is_up) {
   machine.wake_network();
 }
 
+void set_mtu(uint32_t device, int mtu) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.port_mtu[device] = mtu;
+}
+
 void fail_after(uint64_t requests, int status) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   machine.good_requests_left = requests;
   machine.failure = static_cast<ibv_wc_status>(status);
+}
+
+void fail_sometimes(uint32_t device, uint64_t one_in, int status) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.faults[device] = {.one_in = one_in, .status = static_cast<ibv_wc_status>(status)};
 }
 
 void hold(bool on) {

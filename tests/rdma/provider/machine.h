@@ -58,6 +58,7 @@ class Machine {
   std::mutex mutex;
   ibv_device devices[kDevices] = {};
   bool port_is_up[kDevices] = {true, true};
+  int port_mtu[kDevices] = {IBV_MTU_4096, IBV_MTU_4096};
   std::vector<Context*> contexts;
   std::map<uint32_t, Pair*> pairs;      ///< by number
   std::map<uint32_t, ibv_mr*> regions;  ///< by key
@@ -65,6 +66,11 @@ class Machine {
   uint64_t good_requests_left = UINT64_MAX;
   ibv_wc_status failure = IBV_WC_GENERAL_ERR;
   bool is_held = false;
+  struct Fault {
+    uint64_t one_in = 0;
+    ibv_wc_status status = IBV_WC_SUCCESS;
+  };
+  Fault faults[kDevices] = {};
   Seen seen;
   std::mt19937_64 random{1};
   uint32_t next_number = 100;

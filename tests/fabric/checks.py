@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Checks of the library over Soft-RoCE devices, within emulated machines (soft_roce.sh). Prints TAP on machine 0.
+
+Usage: checks.py FOLDER NAME..., where FOLDER is a build folder. Each machine runs it; each rank is a process. On one
+machine ranks have devices of their own, and TUTTI_HOSTID makes them emulated hosts.
+"""
+
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+FOLDER = pathlib.Path(sys.argv[1])
+MACHINE = int(os.environ["MACHINE_RANK"])
+MACHINES = int(os.environ["MACHINE_COUNT"])
+DEVICES = int(os.environ["MACHINE_DEVICES"])
+RANKS = 2
+MANAGEMENT = "198.19.0.1"
+LIMIT_S = 200
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+class Process:
+    """A rank. Its standard error is read as it comes, with the time of each line."""
+
+    def __init__(self, rank, arguments, environment):
+        own = [f"rxe{i}" for i in range(DEVICES)]
+        if MACHINES == 1:
+            half = DEVICES // RANKS
+            own = own[rank * half:(rank + 1) * half]
+            environment = {"TUTTI_HOSTID": f"host{rank}", "TUTTI_IB_HCA": "=" + ",".join(own),
+                           "TUTTI_TRANSPORT": "rdma", **environment}
+        self.process = subprocess.Popen(
+            [str(part) for part in arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": MANAGEMENT,
+                 # Emulated machines are slow, and slower on a busy machine. Soft-RoCE needs a processor to answer.
+                 "TUTTI_HEARTBEAT_MS": "60000", "TUTTI_IB_TIMEOUT": "17", "TUTTI_KEY": "a key for emulated machines", **environment})
+        self.out, self.lines = "", []
+        self.threads = [threading.Thread(target=self.read_out), threading.Thread(target=self.read_lines)]
+        for thread in self.threads:
+            thread.start()
+
+    def read_out(self):
+        self.out = self.process.stdout.read()
+
+    def read_lines(self):
+        for line in self.process.stderr:
+            self.lines.append((time.monotonic(), line.rstrip()))
+
+    def finish(self):
+        """Returns the exit status; None: it took too long."""
+        try:
+            status = self.process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = None
+        for thread in self.threads:
+            thread.join()
+        return status
+
+    def text(self):
+        return self.out + "\n".join(line for _, line in self.lines)
+
+    def time_of(self, words):
+        """When the first line with these words came; waits for it."""
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            for when, line in list(self.lines):
+                if words in line:
+                    return when
+            if self.process.poll() is not None and not self.threads[1].is_alive():
+                break
+            self.threads[1].join(0.02)
+        raise AssertionError(f"no line with '{words}':\n{self.text()}")
+
+
+PORT = 4710
+
+
+def launch(arguments, environment=None):
+    """The ranks of this machine. Each call has a port of its own, as all machines make the same calls."""
+    global PORT
+    PORT += 10
+    mine = range(RANKS) if MACHINES == 1 else [MACHINE]
+    return [Process(rank, arguments, {"MASTER_PORT": str(PORT), **(environment or {})}) for rank in mine]
+
+
+def perf(name, *flags):
+    return [FOLDER / f"perf/{name}_perf", *flags]
+
+
+def right(processes):
+    for process in processes:
+        status = process.finish()
+        assert status == 0, f"status {status}\n{process.text()}"
+    return processes[0].out
+
+
+def packets_by_device():
+    """Packets that each RDMA device of this machine has sent."""
+    counters = pathlib.Path("/sys/class/infiniband").glob("rxe*/ports/1/hw_counters/sent_pkts")
+    return {path.parts[4]: int(path.read_text()) for path in counters}
+
+
+def packets():
+    return sum(packets_by_device().values())
+
+
+def check_results():
+    """all_reduce over Soft-RoCE is right, from 8 bytes to 256 KiB, and the devices carry it"""
+    before = packets()
+    out = right(launch(perf("all_reduce", "-b", "8", "-e", "256K", "-f", "32", "-n", "3", "-w", "1")))
+    if MACHINE == 0:
+        assert "0 OK" in out, out
+    sent = packets() - before
+    assert sent > 100, f"{sent} packets"
+
+
+def check_conformance():
+    """The transport suite holds over Soft-RoCE"""
+    if MACHINES > 1:
+        return
+    # The real library before the fake one, which the test program finds otherwise.
+    library = "/usr/lib/x86_64-linux-gnu"
+    done = subprocess.run([FOLDER / "tests/test_transports", "--gtest_filter=Transports/ConformanceTest.*/rdma"],
+                          env={**os.environ, "LD_LIBRARY_PATH": library, "GTEST_BRIEF": "1"}, capture_output=True,
+                          text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    count = re.search(r"(\d+) tests? from", done.stdout)
+    assert count and int(count.group(1)) >= 10, done.stdout
+
+
+def check_a_link_that_goes_down():
+    """A link that goes down costs a pause and no bit, and the traffic returns with the link"""
+    before = packets_by_device()
+    processes = launch(perf("all_reduce", "-b", "64K", "-e", "64K", "-n", "60", "-w", "1"),
+                       {"TUTTI_SOCKET_IFNAME": "br0"})
+    if MACHINE == 0:
+        own = [f"rxe{i}" for i in range(DEVICES if MACHINES > 1 else DEVICES // RANKS)]
+        busiest, sent = own[0], 0
+        while sent < 20 and processes[0].process.poll() is None:
+            time.sleep(0.05)
+            now = packets_by_device()
+            sent, busiest = max((now[name] - before[name], name) for name in own)
+        link = busiest.replace("rxe", "rdma")
+        went_down = time.monotonic()
+        subprocess.run(["ip", "link", "set", link, "down"], check=True)
+        moved = processes[0].time_of("goes on over")
+        subprocess.run(["ip", "link", "set", link, "up"], check=True)
+        processes[0].time_of("goes again over")
+        print(f"# traffic moved {moved - went_down:.2f} s after {link} went down", flush=True)
+    out = right(processes)
+    if MACHINE == 0:
+        assert "0 OK" in out, out
+
+
+def check_a_killed_rank():
+    """A rank that is killed becomes an error that names it"""
+    processes = launch(perf("all_reduce", "-b", "64K", "-e", "64K", "-n", "100000", "-w", "1"))
+    before = packets()
+    while packets() < before + 20 and processes[0].process.poll() is None:
+        time.sleep(0.05)
+    victim = processes[-1] if MACHINES == 1 or MACHINE == 1 else None
+    killed = time.monotonic()
+    if victim:
+        victim.process.send_signal(signal.SIGKILL)
+        victim.finish()
+    if MACHINE == 0:
+        status = processes[0].finish()
+        assert status not in (0, None), processes[0].text()
+        assert "rank 1" in processes[0].text(), processes[0].text()
+        print(f"# told {time.monotonic() - killed:.1f} s after the kill", flush=True)
+
+
+def check_figures():
+    """Bandwidth and latency beside ib_write_bw and ib_send_lat (printed, not judged)"""
+    peer = "127.0.0.1" if MACHINES == 1 else MANAGEMENT
+
+    def tool(name, column, *flags):
+        arguments = [name, "-F", "-x", "1", *flags]
+        server = client = None
+        if MACHINE == 0:
+            server = subprocess.Popen([*arguments, "-d", "rxe0"], stdout=subprocess.PIPE, text=True)
+        if MACHINES == 1 or MACHINE == 1:
+            time.sleep(1)
+            device = "rxe1" if MACHINES == 1 else "rxe0"
+            client = subprocess.run([*arguments, "-d", device, peer], capture_output=True, text=True, timeout=LIMIT_S,
+                                    check=False)
+        if server:
+            out = server.communicate(timeout=LIMIT_S)[0]
+        out = client.stdout if client else out
+        rows = [line.split() for line in out.splitlines() if re.match(r"\s+\d", line)]
+        return float(rows[-1][column]) if rows else float("nan")
+
+    for _ in range(2):
+        bandwidth = tool("ib_write_bw", 3, "-s", "65536", "-n", "50")
+        latency = tool("ib_send_lat", 4, "-s", "8", "-n", "200")
+        out = right(launch(perf("sendrecv", "-b", "8", "-e", "512K", "-f", "65536", "-n", "10", "-w", "3", "-c", "0"),
+                           {"TUTTI_SOCKET_IFNAME": "br0"}))
+        if MACHINE == 0:
+            rows = [line.split() for line in out.splitlines() if re.match(r"\s+\d", line)]
+            short, long = (float(row[5]) for row in (rows[0], rows[-1]))
+            print(f"# ib_write_bw {bandwidth:.1f} MB/s, sendrecv of 512 KiB {524288 / long:.1f} MB/s; "
+                  f"ib_send_lat {latency:.0f} us, sendrecv of 8 bytes {short:.0f} us", flush=True)
+
+
+def check_the_trainer():
+    """The trainer runs between the machines"""
+    right(launch([FOLDER / "trainer/trainer", "--model", "cnn", "--steps", "2"]))
+
+
+def main():
+    names = sys.argv[2:]
+    failed = 0
+    for number, name in enumerate(names, 1):
+        check = globals()[f"check_{name}"]
+        began = time.monotonic()
+        try:
+            check()
+            verdict, detail = "ok", ""
+        except Exception as error:  # pylint: disable=broad-except
+            verdict, detail = "not ok", f"{type(error).__name__}: {error}"
+            failed += 1
+        for line in detail.splitlines():
+            print(f"# machine {MACHINE}: {line}", flush=True)
+        if MACHINE == 0 or verdict != "ok":
+            print(f"{verdict} {number} - {check.__doc__} ({time.monotonic() - began:.0f} s, {MACHINES} machines)",
+                  flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    socket.setdefaulttimeout(LIMIT_S)
+    main()

@@ -1,0 +1,205 @@
+// Goal: a path that fails costs no message, and no message comes twice. Method: two ranks of this process
+// over the fake devices, which fail as they are told. The simulated reader checks number and contents of each
+// message.
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "core/clock.h"
+#include "tests/rdma/provider/control.h"
+#include "tests/support/scope.h"
+#include "tests/transports/mesh.h"
+#include "transports/rdma/rdma_connection.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr RingShape kLargeSlots{.slots = 8, .slot_bytes = 16384};
+constexpr uint32_t kDevices = 2;
+
+const TransportCase& rdma_case() {
+  for (const TransportCase& one : transport_cases()) {
+    if (one.name == "rdma") return one;
+  }
+  ADD_FAILURE() << "the fake devices are not found";
+  return transport_cases()[0];
+}
+
+class RdmaFailoverTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_verbs::reset(1);
+    testing::internal::CaptureStderr();
+  }
+  void TearDown() override {
+    if (!log_is_read_) read_log();
+    const fake_verbs::Seen seen = fake_verbs::seen();
+    EXPECT_EQ(seen.misuse, "");
+    EXPECT_EQ(seen.open_objects, 0u) << "left open";
+    EXPECT_EQ(seen.registered_bytes, 0u);
+  }
+  std::string read_log() {
+    log_is_read_ = true;
+    return testing::internal::GetCapturedStderr();
+  }
+
+  /// Gives both ranks turns until `is_done`; false: a minute has passed.
+  static bool run_until(Mesh& mesh, const std::function<bool()>& is_done) {
+    const uint64_t deadline_ns = deadline_after_ms(60'000);
+    while (!is_done()) {
+      if (now_ns() > deadline_ns) return false;
+      for (uint32_t rank = 0; rank < 2; ++rank) mesh.transport(rank).progress();
+    }
+    return true;
+  }
+  static std::string route(Mesh& mesh, uint32_t rank) {
+    return mesh.side(rank, 1 - rank).connection().route();
+  }
+  /// Traffic to its end, with `disturb` called before every turn. What was wrong, or empty.
+  static std::string run(Mesh& mesh, uint64_t seed, uint64_t messages, const std::function<void()>& disturb) {
+    Traffic traffic(mesh.side(0, 1), mesh.side(1, 0), seed, messages, seed % 2 == 0);
+    SimRandom random(seed);
+    const uint64_t deadline_ns = deadline_after_ms(60'000);
+    while (!traffic.complete() && traffic.failure().empty()) {
+      disturb();
+      traffic.turn(static_cast<uint32_t>(random.below(2)));
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        const Status& status = mesh.side(rank, 1 - rank).connection().status();
+        if (!status.is_ok()) return std::string(status.text());
+        mesh.transport(rank).progress();
+      }
+      if (now_ns() > deadline_ns) return "not done after a minute: " + route(mesh, 0);
+    }
+    return traffic.failure();
+  }
+
+ private:
+  bool log_is_read_ = false;
+};
+
+TEST_F(RdmaFailoverTest, AnyFailedRequestMovesTheTrafficAndLosesNothing) {
+  for (const int status :
+       {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR,
+        IBV_WC_WR_FLUSH_ERR, IBV_WC_FATAL_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_INV_REQ_ERR}) {
+    for (uint64_t seed = 1; seed <= runs_of_scope(2, 20); ++seed) {
+      fake_verbs::reset(seed);
+      Mesh mesh(rdma_case(), {.shape = kLargeSlots, .channels = 5});
+      uint64_t turns = 0;
+      const std::string wrong = run(mesh, seed, 100, [&] {
+        if (++turns == 5 + seed) fake_verbs::fail_sometimes(seed % kDevices, 3, status);
+      });
+      ASSERT_EQ(wrong, "") << "status " << status << ", seed " << seed;
+    }
+  }
+  const std::string log = read_log();
+  EXPECT_NE(log.find("goes on over"), std::string::npos) << log;
+}
+
+TEST_F(RdmaFailoverTest, APortThatGoesDownMovesTheTrafficAndBackWhenItReturns) {
+  Mesh mesh(rdma_case(), {.shape = kLargeSlots, .channels = 5});
+  const std::string before = route(mesh, 0);
+  EXPECT_EQ(before.find("instead"), std::string::npos) << before;
+  uint64_t turns = 0;
+  ASSERT_EQ(run(mesh, 3, 300,
+                [&] {
+                  if (++turns == 20) fake_verbs::set_port(1, false);
+                }),
+            "");
+  const auto says = [&](const char* words) { return route(mesh, 0).find(words) != std::string::npos; };
+  EXPECT_TRUE(run_until(mesh, [&] { return says("instead of") && says("the port went down"); }))
+      << route(mesh, 0);
+  fake_verbs::set_port(1, true);
+  EXPECT_TRUE(run_until(mesh, [&] { return route(mesh, 0) == before; })) << route(mesh, 0);
+  ASSERT_EQ(run(mesh, 4, 100, [] {}), "");
+  EXPECT_EQ(route(mesh, 0), before);
+  const std::string log = read_log();
+  for (const char* part :
+       {"RDMA device fake1, port 1: the port went down", "goes on over fake0", "goes again over"})
+    EXPECT_NE(log.find(part), std::string::npos) << log;
+}
+
+TEST_F(RdmaFailoverTest, WithoutAnyPortTheTrafficGoesOverTcpAndBack) {
+  Mesh mesh(rdma_case(), {.shape = kLargeSlots, .channels = 5});
+  const std::string before = route(mesh, 0);
+  uint64_t turns = 0;
+  ASSERT_EQ(run(mesh, 5, 300,
+                [&] {
+                  ++turns;
+                  if (turns == 20) fake_verbs::set_port(1, false);
+                  if (turns == 30) fake_verbs::set_port(0, false);
+                }),
+            "");
+  EXPECT_EQ(route(mesh, 1).find("TCP"), 0u) << route(mesh, 1);
+  for (uint32_t device = 0; device < kDevices; ++device) fake_verbs::set_port(device, true);
+  EXPECT_TRUE(run_until(mesh, [&] { return route(mesh, 0) == before; })) << route(mesh, 0);
+  ASSERT_EQ(run(mesh, 6, 100, [] {}), "");
+}
+
+TEST_F(RdmaFailoverTest, FaultsOfAllKindsInAnyOrderLoseNothing) {
+  for (uint64_t seed = 1; seed <= runs_of_scope(30, 500); ++seed) {
+    fake_verbs::reset(seed);
+    Mesh mesh(rdma_case(), {.shape = kLargeSlots, .channels = 5});
+    SimRandom random(seed * 77);
+    bool is_up[kDevices] = {true, true};
+    const std::string wrong = run(mesh, seed, 400, [&] {
+      if (!random.one_in(40)) return;
+      const auto device = static_cast<uint32_t>(random.below(kDevices));
+      switch (random.below(5)) {
+        case 0: fake_verbs::set_port(device, is_up[device] = !is_up[device]); break;
+        case 1: fake_verbs::hold(random.one_in(2)); break;
+        case 2: fake_verbs::fail_sometimes(device, 1 + random.below(50), IBV_WC_RETRY_EXC_ERR); break;
+        case 3: fake_verbs::raise_event(device, IBV_EVENT_DEVICE_FATAL); break;
+        default: fake_verbs::fail_sometimes(device, 0, 0); break;
+      }
+      if (random.one_in(2)) fake_verbs::hold(false);
+    });
+    fake_verbs::hold(false);
+    ASSERT_EQ(wrong, "") << "seed " << seed;
+  }
+}
+
+TEST_F(RdmaFailoverTest, ARankThatComputesWhileItsPeerFailsGetsAllOfIt) {
+  Mesh mesh(rdma_case(), {.shape = kLargeSlots, .channels = 5});
+  SendLink& link = mesh.side(0, 1).send(1);
+  std::fill_n(link.span(5000), 5000, std::byte{7});
+  link.commit(9, 5000);
+  fake_verbs::set_port(0, false);
+  fake_verbs::set_port(1, false);
+  const RecvLink& reader = mesh.side(1, 0).recv(1);
+  EXPECT_TRUE(run_until(mesh, [&] { return flag::bytes(reader.word()) == 5000; }));
+}
+
+TEST(RailsTest, BothRanksChooseTheSameRailsAndSpreadThem) {
+  const auto port = [](const char* name, uint8_t subnet) {
+    rdma::PortAddress address{.device = name, .port = 1, .is_ethernet = subnet == 0, .mtu = 5};
+    address.gid[7] = subnet;
+    return address;
+  };
+  const std::vector<rdma::PortAddress> two = {port("a0", 0), port("a1", 0)};
+  const std::vector<rdma::PortAddress> one = {port("b0", 0)};
+  const std::vector<rdma::PortAddress> fabrics = {port("c0", 1), port("c1", 2)};
+  const std::vector<rdma::PortAddress> second = {port("d1", 2)};
+  for (uint32_t peer = 1; peer < 4; ++peer) {
+    for (const auto& [left, right] : {std::pair{two, one}, std::pair{two, two}, std::pair{fabrics, second}}) {
+      const auto here = rdma::choose_rails(left, right, 0, peer);
+      const auto there = rdma::choose_rails(right, left, peer, 0);
+      ASSERT_EQ(here.size(), there.size());
+      for (size_t i = 0; i < here.size(); ++i) {
+        EXPECT_EQ(here[i].here, there[i].there);
+        EXPECT_EQ(here[i].there, there[i].here);
+      }
+    }
+    EXPECT_EQ(rdma::choose_rails(two, one, 0, peer).size(), 2u);
+    EXPECT_EQ(rdma::choose_rails(two, two, 0, peer)[0].here, peer % 2) << "pairs of ranks share the load";
+    ASSERT_EQ(rdma::choose_rails(fabrics, second, 0, peer).size(), 1u);
+    EXPECT_EQ(rdma::choose_rails(fabrics, second, 0, peer)[0].here, 1u);
+  }
+  EXPECT_TRUE(rdma::choose_rails(two, fabrics, 0, 1).empty());
+  EXPECT_TRUE(rdma::choose_rails(two, {}, 0, 1).empty());
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,308 @@
+#include "transports/rdma/lane.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstring>
+
+namespace tutti::rdma {
+namespace {
+
+/// A longer run would leave the peer idle until all of it has been written.
+constexpr uint64_t kRunBytes = 128 * 1024;
+constexpr uint32_t kRunMessages = 16;
+/// Of short messages.
+constexpr uint64_t kStreamedRunBytes = 64 * 1024;
+/// In the socket's queue. More would only lie there.
+constexpr size_t kSocketBytes = 256 * 1024;
+constexpr uint32_t kCountMask = PieceWord::kCountMask;
+
+iovec part(const void* bytes, size_t count) {
+  return {const_cast<void*>(bytes), count};
+}
+
+}  // namespace
+
+const Region* SlotMemory::on(const Verbs& verbs, const Device& device, PinBudget& budget) {
+  for (const auto& [owner, region] : regions_) {
+    if (owner == &device) return &region;
+  }
+  if (budget.left_bytes < bytes_) return nullptr;
+  auto region = Region::make(verbs, device.domain(), slots_, bytes_, rights_);
+  // A limit of the system: do not try again.
+  budget.left_bytes = region ? budget.left_bytes - bytes_ : 0;
+  if (!region) return nullptr;
+  regions_.reserve(kMostRails);  // callers keep pointers
+  regions_.emplace_back(&device, std::move(*region));
+  return &regions_.back().second;
+}
+
+Lane::Lane(LaneShared& shared, uint32_t index)
+    : shared_(shared),
+      index_(index),
+      // As with several TCP connections: a message that continues the stream's last one may come another way,
+      // so the receiver must not write to its place before it has the header.
+      receiver_(shared.inbox, shared.outbox, shared.limits, true),
+      bound_(index),
+      bound_key_(Rail::key_of(index, 1)) {}
+
+uint32_t Lane::best_rail(uint32_t home, uint32_t usable, uint32_t rails) {
+  for (uint32_t i = 0; i < rails; ++i) {
+    const uint32_t rail = (home + i) % rails;
+    if ((usable >> rail & 1) != 0) return rail;
+  }
+  return kSocket;
+}
+
+bool Lane::drained() const {
+  if (phase_ != Phase::kRunning || !again_.empty() || streamed_ || owes_) return false;
+  return bound_ != kSocket || !shared_.socket.has_unsent();
+}
+
+/// Whether the device takes so many more requests, and the peer another piece. The peer's last receive is
+/// kept for send_window(): two ranks that have used up all other receives tell each other so.
+bool Lane::has_room(uint32_t requests, uint32_t reserve) const {
+  if (phase_ != Phase::kRunning || shared_.free_buffers.empty()) return false;
+  if (((pieces_sent_ - pieces_confirmed_) & kCountMask) + reserve >= shared_.window) return false;
+  const Rail* rail = bound_rail();
+  return rail != nullptr ? rail->has_room(requests) : shared_.socket.unsent_bytes() < kSocketBytes;
+}
+
+bool Lane::send() {
+  if (phase_ != Phase::kRunning) return false;
+  bool moved = send_again();
+  if (again_.empty()) {
+    moved |= send_bytes();
+    // One run of every channel in turn, so that no channel waits for all of another one.
+    for (bool more = true; more;) {
+      more = false;
+      for (uint32_t channel = index_; channel < shared_.limits.channels && !streamed_;
+           channel += shared_.lane_count) {
+        if (shared_.outbox.ready(channel)) more |= queue_run(channel);
+      }
+      moved |= more;
+    }
+    owes_ = !send_grants();
+    owes_ |= !send_credits();
+  }
+  owes_ |= !send_window();
+  if (wants_end_ && !has_sent_end_ && drained() && has_room(1)) {
+    has_sent_end_ = true;
+    post(Piece::kEnd, {}, {.bytes = 1});
+  }
+  return moved;
+}
+
+bool Lane::queue_run(uint32_t index) {
+  LaneShared::Channel& channel = shared_.channels[index];
+  if (!has_room(kRunMessages + 1)) return false;
+  const uint32_t message_bytes = shared_.outbox.next_bytes(index);
+  const bool is_large = !tcp::Outbox::is_packed(message_bytes);
+  if (is_large && !channel.has_asked && bound_ != kSocket) {
+    channel.has_asked = true;
+    const iovec ask = part(&index, sizeof(index));
+    post(Piece::kAsk, std::span(&ask, 1), {});
+    if (!has_room(kRunMessages + 1)) return true;
+  }
+  const uint64_t most =
+      is_large ? std::min(kRunBytes, uint64_t{kRunMessages} * message_bytes) : kStreamedRunBytes;
+  const tcp::OutFrame frame = shared_.outbox.take(index, most, shared_.inbox.report(index));
+  shared_.unconfirmed_bytes += frame.bytes;
+  if (is_large && channel.grant && lies_in_slots(index, frame)) {
+    send_written(frame);
+  } else {
+    streamed_ = frame;
+    streamed_bytes_ = 0;
+    send_bytes();
+  }
+  return true;
+}
+
+/// Sends a frame as bytes from `done` on. True: all of it.
+bool Lane::stream(const tcp::OutFrame& frame, uint64_t& done, bool& moved) {
+  while (done < frame.bytes) {
+    if (!has_room(1)) return false;
+    std::array<iovec, 8> parts{};
+    const size_t count = shared_.outbox.gather(frame, done, parts.data(), parts.size());
+    uint64_t bytes = 0;
+    size_t used = 0;
+    for (; used < count && bytes < kPieceBytes; ++used) {
+      parts[used].iov_len = std::min<uint64_t>(parts[used].iov_len, kPieceBytes - bytes);
+      bytes += parts[used].iov_len;
+    }
+    post(Piece::kBytes, std::span(parts.data(), used), {.bytes = bytes});
+    done += bytes;
+    moved = true;
+  }
+  shared_.outbox.complete(frame);  // all of it has been copied
+  return true;
+}
+
+bool Lane::send_bytes() {
+  bool moved = false;
+  if (streamed_ && stream(*streamed_, streamed_bytes_, moved)) streamed_.reset();
+  return moved;
+}
+
+/// Repeats, in their order, the pieces that the peer has not received.
+bool Lane::send_again() {
+  bool moved = false;
+  while (!again_.empty() && has_room(1)) {
+    if (again_.front().frame) {
+      Sent& first = again_.front();
+      if (!stream(*first.frame, first.streamed_bytes, moved)) break;
+      again_.pop_front();
+    } else {
+      const Sent next = again_.front();
+      again_.pop_front();
+      transmit(next, 0);
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+/// Whether the device may read all payloads. Those in shared memory travel as references, wherever they lie.
+bool Lane::lies_in_slots(uint32_t index, const tcp::OutFrame& frame) const {
+  const std::byte* slots = shared_.channels[index].outgoing.slots();
+  const std::byte* end = slots + uint64_t{shared_.shape.slots} * shared_.shape.slot_bytes;
+  std::array<iovec, kRunMessages> parts{};
+  const size_t count = shared_.outbox.gather(frame, tcp::kHeaderBytes, parts.data(), parts.size());
+  return std::all_of(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(count),
+                     [&](const iovec& one) { return one.iov_base >= slots && one.iov_base < end; });
+}
+
+void Lane::send_written(const tcp::OutFrame& frame) {
+  iovec head{};
+  shared_.outbox.gather(frame, 0, &head, 1);
+  const uint32_t writes = write_payloads(frame);
+  post(Piece::kWritten, std::span(&head, 1), {.bytes = frame.bytes, .frame = frame}, writes);
+}
+
+/// The payloads of a frame are visible at the peer before the piece that follows them. Returns the number of
+/// requests.
+uint32_t Lane::write_payloads(const tcp::OutFrame& frame) {
+  const LaneShared::Channel& channel = shared_.channels[frame.channel];
+  const uint64_t slot_bytes = shared_.shape.slot_bytes;
+  const uint64_t slots = shared_.shape.slots;
+  uint32_t requests = 0;
+  for (uint64_t i = 0; i < frame.count && phase_ == Phase::kRunning;) {
+    const uint64_t slot = (frame.first + i) & (slots - 1);
+    // Full slots are adjacent.
+    const uint64_t run =
+        frame.message_bytes == slot_bytes ? std::min(uint64_t{frame.count} - i, slots - slot) : 1;
+    const Status posted = bound_rail()->post_write({.source = channel.outgoing.slots() + slot * slot_bytes,
+                                                    .bytes = static_cast<uint32_t>(run * frame.message_bytes),
+                                                    .local_key = channel.source->local_key(),
+                                                    .target = channel.grant->address + slot * slot_bytes,
+                                                    .remote_key = channel.grant->key});
+    if (!posted) shared_.break_rail(*bound_rail(), std::string(posted.text()));
+    ++requests;
+    i += run;
+  }
+  return requests;
+}
+
+/// Answers what the peer has asked. False: no room.
+bool Lane::send_grants() {
+  for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
+    LaneShared::Channel& channel = shared_.channels[index];
+    if (!channel.owes_grant) continue;
+    if (!has_room(1)) return false;
+    channel.owes_grant = false;
+    const LaneShared::Grant grant{.channel = index,
+                                  .key = *channel.granted_key,
+                                  .address = reinterpret_cast<uint64_t>(channel.incoming.slots())};
+    const iovec bytes = part(&grant, sizeof(grant));
+    post(Piece::kGrant, std::span(&bytes, 1), {});
+  }
+  return true;
+}
+
+/// Sends credits for channels without messages, once half of the ring is unreported. The peer can use the
+/// other half meanwhile. False: no room.
+bool Lane::send_credits() {
+  for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
+    if (shared_.inbox.unreported(index) * 2 < shared_.shape.slots) continue;
+    // A frame that has not begun carries an older credit, which must not come after this one.
+    if (!has_room(1) || (streamed_ && streamed_bytes_ == 0)) return false;
+    const tcp::OutFrame frame = shared_.outbox.make_credit(index, shared_.inbox.report(index));
+    iovec head{};
+    shared_.outbox.gather(frame, 0, &head, 1);
+    post(Piece::kWritten, std::span(&head, 1), {});
+    shared_.outbox.complete(frame);  // it has been copied
+  }
+  return true;
+}
+
+/// Tells the peer of its free receives, if nothing else has told it. False: no room.
+bool Lane::send_window() {
+  if (((pieces_received_ - pieces_reported_) & kCountMask) * 2 < shared_.window) return true;
+  if (!has_room(1, 0)) return false;
+  post(Piece::kWindow, {}, {});
+  return true;
+}
+
+void Lane::post(Piece kind, std::span<const iovec> parts, Sent sent, uint32_t requests) {
+  sent.kind = kind;
+  for (const iovec& one : parts) sent.length += static_cast<uint32_t>(one.iov_len);
+  assert(sent.length <= kPieceBytes);
+  if (sent.length > 0) {
+    sent.buffer = shared_.free_buffers.back();
+    shared_.free_buffers.pop_back();
+    std::byte* buffer = shared_.send_memory.base() + static_cast<size_t>(sent.buffer) * kPieceBytes;
+    for (const iovec& one : parts) {
+      std::memcpy(buffer, one.iov_base, one.iov_len);
+      buffer += one.iov_len;
+    }
+  }
+  // An end counts from finish() on, and all of a frame from its beginning.
+  transmit(sent, requests);
+}
+
+void Lane::transmit(Sent sent, uint32_t requests) {
+  if (phase_ != Phase::kRunning) {
+    // The writes before this piece have failed.
+    sent_.push_back(sent);
+    pieces_sent_ = (pieces_sent_ + 1) & kCountMask;
+    return;
+  }
+  const uint32_t word =
+      PieceWord{.kind = static_cast<uint32_t>(sent.kind), .lane = index_, .received = pieces_received_}
+          .pack();
+  pieces_reported_ = pieces_received_;
+  pieces_sent_ = (pieces_sent_ + 1) & kCountMask;
+  Rail* rail = bound_rail();
+  if (rail == nullptr) {
+    std::span<const std::byte> bytes;
+    if (sent.length > 0)
+      bytes = {shared_.send_memory.base() + static_cast<size_t>(sent.buffer) * kPieceBytes, sent.length};
+    shared_.socket.send({.kind = ControlKind::kPiece, .index = index_, .turn = generation_, .word = word},
+                        bytes);
+    shared_.socket_bytes += sent.bytes;
+    release(sent);
+    return;
+  }
+  sent_.push_back(sent);
+  const Status posted = rail->post_piece(index_, word, sent.buffer, sent.length, requests);
+  if (!posted) shared_.break_rail(*rail, std::string(posted.text()));
+}
+
+void Lane::complete(const Sent& sent) {
+  shared_.unconfirmed_bytes -= sent.bytes;
+  release(sent);
+}
+
+/// The network no longer needs the piece's memory.
+void Lane::release(const Sent& sent) {
+  if (sent.buffer >= 0) shared_.free_buffers.push_back(sent.buffer);
+  if (sent.frame) shared_.outbox.complete(*sent.frame);
+}
+
+void Lane::complete_one() {
+  if (sent_.empty()) return;
+  complete(sent_.front());
+  sent_.pop_front();
+}
+
+}  // namespace tutti::rdma
