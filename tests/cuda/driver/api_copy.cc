@@ -6,6 +6,7 @@
 #include "tests/cuda/driver/machine.h"
 #include "tests/cuda/driver/memory.h"
 #include "tests/cuda/driver/streams.h"
+#include "tests/cuda/driver/tasks.h"
 
 using fake_cuda::AddressSpace;
 using fake_cuda::CopyTask;
@@ -96,12 +97,14 @@ CopyTask flat(uintptr_t target, uintptr_t source, size_t bytes) {
   return task;
 }
 
-/// False: arrays.
-bool task_of(const CUDA_MEMCPY3D& copy, CopyTask& task) {
+}  // namespace
+
+CUresult fake_cuda::make_copy_task(const CUDA_MEMCPY3D& copy, CopyTask& task) {
   const auto base = [](CUmemorytype type, const void* host, CUdeviceptr device) -> uintptr_t {
     return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uintptr_t>(host) : device;
   };
-  if (copy.srcMemoryType == CU_MEMORYTYPE_ARRAY || copy.dstMemoryType == CU_MEMORYTYPE_ARRAY) return false;
+  if (copy.srcMemoryType == CU_MEMORYTYPE_ARRAY || copy.dstMemoryType == CU_MEMORYTYPE_ARRAY)
+    return CUDA_ERROR_NOT_SUPPORTED;
   task.bytes = copy.WidthInBytes;
   task.rows = copy.Height;
   task.slices = copy.Depth;
@@ -113,8 +116,10 @@ bool task_of(const CUDA_MEMCPY3D& copy, CopyTask& task) {
                 copy.srcY * task.source_pitch + copy.srcZ * task.source_slice;
   task.target = base(copy.dstMemoryType, copy.dstHost, copy.dstDevice) + copy.dstXInBytes +
                 copy.dstY * task.target_pitch + copy.dstZ * task.target_slice;
-  return true;
+  return CUDA_SUCCESS;
 }
+
+namespace {
 
 CUDA_MEMCPY3D deep(const CUDA_MEMCPY2D& copy) {
   CUDA_MEMCPY3D all{};
@@ -180,13 +185,14 @@ CUresult cuMemcpyPeer(CUdeviceptr target, CUcontext /*to*/, CUdeviceptr source, 
 CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream handle) {
   FAKE_CALL(cuMemcpy3DAsync);
   CopyTask task;
-  return task_of(*copy, task) ? submit_copy(handle, std::move(task), guard) : CUDA_ERROR_NOT_SUPPORTED;
+  const CUresult made = fake_cuda::make_copy_task(*copy, task);
+  return made == CUDA_SUCCESS ? submit_copy(handle, std::move(task), guard) : made;
 }
 
 CUresult cuMemcpy3D(const CUDA_MEMCPY3D* copy) {
   FAKE_UNSAFE_CALL(cuMemcpy3D);
   CopyTask task;
-  if (!task_of(*copy, task)) return CUDA_ERROR_NOT_SUPPORTED;
+  if (const CUresult made = fake_cuda::make_copy_task(*copy, task); made != CUDA_SUCCESS) return made;
   return finish(submit_copy(nullptr, std::move(task), guard), nullptr, guard);
 }
 

@@ -6,6 +6,7 @@
 #include "tests/cuda/driver/kernels.h"
 #include "tests/cuda/driver/machine.h"
 #include "tests/cuda/driver/streams.h"
+#include "tests/cuda/driver/tasks.h"
 
 using fake_cuda::Context;
 using fake_cuda::Kernel;
@@ -138,23 +139,11 @@ CUresult prepare_ptx(const CUlaunchConfig& config, const Kernel& kernel, Context
 
 CUresult launch(const CUlaunchConfig& config, CUfunction function, void** arguments, void** extra,
                 Context* context, fake_cuda::Guard& guard) {
-  const Kernel* kernel = machine().kernels.find(function);
   fake_cuda::Stream* stream = fake_cuda::find_stream(config.hStream);
-  if (kernel == nullptr || stream == nullptr || stream->context != context) return CUDA_ERROR_INVALID_HANDLE;
-  const uint64_t threads = uint64_t{config.blockDimX} * config.blockDimY * config.blockDimZ;
-  const uint64_t blocks = uint64_t{config.gridDimX} * config.gridDimY * config.gridDimZ;
-  if (blocks == 0 || blocks > UINT32_MAX || threads == 0 || threads > kMostThreads)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (stream == nullptr || stream->context != context) return CUDA_ERROR_INVALID_HANDLE;
   KernelTask task;
-  task.cooperative = is_cooperative(config);
-  const CUresult prepared = kernel->host != nullptr
-                                ? prepare_host(config, *kernel, arguments, extra, task)
-                                : prepare_ptx(config, *kernel, *context, arguments, extra, task);
-  if (prepared != CUDA_SUCCESS) return prepared;
-  const auto slots = static_cast<uint64_t>(settings().multiprocessors) *
-                     static_cast<uint64_t>(settings().blocks_per_multiprocessor);
-  if (task.cooperative && task.blocks > std::min(slots, settings().cooperative_blocks))
-    return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  const CUresult made = fake_cuda::make_kernel_task(config, function, arguments, extra, *context, task);
+  if (made != CUDA_SUCCESS) return made;
   if (task.cooperative) ++machine().cooperative_launches;
   while (stream->capture == nullptr && stream->queue.size() >= settings().queue_entries)
     machine().changed.wait(guard);
@@ -203,6 +192,25 @@ CUresult occupancy(Kernel* kernel, Context* context, int threads, size_t shared_
 }
 
 }  // namespace
+
+CUresult fake_cuda::make_kernel_task(const CUlaunchConfig& config, CUfunction function, void** arguments,
+                                     void** extra, Context& context, KernelTask& task) {
+  const Kernel* kernel = machine().kernels.find(function);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const uint64_t threads = uint64_t{config.blockDimX} * config.blockDimY * config.blockDimZ;
+  const uint64_t blocks = uint64_t{config.gridDimX} * config.gridDimY * config.gridDimZ;
+  if (blocks == 0 || blocks > UINT32_MAX || threads == 0 || threads > kMostThreads)
+    return CUDA_ERROR_INVALID_VALUE;
+  task.cooperative = is_cooperative(config);
+  const CUresult prepared = kernel->host != nullptr
+                                ? prepare_host(config, *kernel, arguments, extra, task)
+                                : prepare_ptx(config, *kernel, context, arguments, extra, task);
+  if (prepared != CUDA_SUCCESS) return prepared;
+  const auto slots = static_cast<uint64_t>(settings().multiprocessors) *
+                     static_cast<uint64_t>(settings().blocks_per_multiprocessor);
+  const bool too_large = task.cooperative && task.blocks > std::min(slots, settings().cooperative_blocks);
+  return too_large ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
+}
 
 extern "C" {
 

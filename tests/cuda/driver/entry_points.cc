@@ -101,6 +101,18 @@ const EntryPoint kMore[] = {
     FAKE_MORE(cuStreamGetDevice),
     FAKE_MORE(cuStreamAddCallback),
     FAKE_MORE(cuEventRecordWithFlags),
+    FAKE_MORE(cuGraphCreate),
+    FAKE_MORE(cuGraphAddKernelNode),
+    FAKE_MORE(cuGraphAddMemcpyNode),
+    FAKE_MORE(cuGraphAddMemsetNode),
+    FAKE_MORE(cuGraphAddHostNode),
+    FAKE_MORE(cuGraphAddEmptyNode),
+    FAKE_MORE(cuGraphAddChildGraphNode),
+    FAKE_MORE(cuGraphGetNodes),
+    FAKE_MORE(cuGraphNodeGetType),
+    FAKE_MORE(cuGraphClone),
+    FAKE_MORE(cuGraphUpload),
+    FAKE_MORE(cuGraphExecUpdate),
 };
 #undef FAKE_MORE
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <thread>
@@ -128,8 +129,15 @@ struct Event {
   std::vector<size_t> frontier;
 };
 
+/// A node as programs know it.
+struct GraphNode {
+  struct Graph* graph = nullptr;
+  size_t index = 0;
+};
+
 struct Graph {
   Nodes nodes;
+  std::map<size_t, std::unique_ptr<GraphNode>> handles;  ///< those that somebody has asked for
 };
 
 struct GraphExec {

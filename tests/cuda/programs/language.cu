@@ -82,6 +82,28 @@ void compare(const char* what, T scale) {
   CUDA_CHECK(cudaFree(memory));
 }
 
+__global__ void wide(uint64_t* out) {
+  unsigned __int128 x = static_cast<unsigned __int128>(threadIdx.x) << 70 | 12345;
+  x = x * x + x / 7 - (x >> 3);
+  out[2 * threadIdx.x] = static_cast<uint64_t>(x);
+  out[2 * threadIdx.x + 1] = static_cast<uint64_t>(x >> 64);
+}
+
+/// Carries go from one instruction to the next; of a subtraction the carry means that nothing was borrowed.
+void test_128_bits() {
+  uint64_t* out = nullptr;
+  CUDA_CHECK(cudaMallocManaged(&out, 32 * 16));
+  wide<<<1, 32>>>(out);
+  CUDA_CHECK(cudaDeviceSynchronize());
+  for (int i = 0; i < 32; ++i) {
+    unsigned __int128 x = static_cast<unsigned __int128>(i) << 70 | 12345;
+    x = x * x + x / 7 - (x >> 3);
+    expect(out[2 * i] == static_cast<uint64_t>(x) && out[2 * i + 1] == static_cast<uint64_t>(x >> 64),
+           "128 bits");
+  }
+  CUDA_CHECK(cudaFree(out));
+}
+
 // ---- warps and blocks ------------------------------------------------------------------------------
 
 __device__ int recursive_sum(int n) {
@@ -306,6 +328,7 @@ int main() {
   compare<Integers, uint64_t>("uint64", 123456789012ll);
   compare<Floats, float>("float", 0.37f);
   compare<Floats, double>("double", 0.37);
+  test_128_bits();
   test_warps();
   test_memory();
   test_errors();

@@ -268,18 +268,20 @@ void look_up(Warp& warp, const Instruction& instruction, uint32_t lanes) {
 }
 
 /// add.cc, addc, sub.cc, subc, mad.cc ...: `kind` bit 0: uses the carry, bit 1: sets it, bit 2: subtracts.
+/// A subtraction adds the complement and 1, so its carry says that nothing was borrowed. The compiler's
+/// division of 128 bits reads the carry of subc.cc by addc.
 template <class T>
 void carrying(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   const auto* a = warp.at<T>(instruction.a);
   const auto* b = warp.at<T>(instruction.b);
   auto* d = warp.at<T>(instruction.d);
   uint32_t& carries = warp.predicate(instruction.e);
+  const bool subtracts = (instruction.kind & 4) != 0;
   for (; lanes != 0; lanes &= lanes - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(lanes));
-    const bool subtract = (instruction.kind & 4) != 0;
-    const auto carry = static_cast<UnsignedInt128>((instruction.kind & 1) != 0 ? carries >> lane & 1 : 0);
-    const UnsignedInt128 wide = subtract ? static_cast<UnsignedInt128>(a[lane]) - b[lane] - carry
-                                         : static_cast<UnsignedInt128>(a[lane]) + b[lane] + carry;
+    const bool carry = (instruction.kind & 1) != 0 ? (carries >> lane & 1) != 0 : subtracts;
+    const T added = subtracts ? static_cast<T>(~b[lane]) : b[lane];
+    const UnsignedInt128 wide = static_cast<UnsignedInt128>(a[lane]) + added + (carry ? 1 : 0);
     d[lane] = static_cast<T>(wide);
     if ((instruction.kind & 2) == 0) continue;
     const bool out = (wide >> kBits<T> & 1) != 0;

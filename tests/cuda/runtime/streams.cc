@@ -224,49 +224,6 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
   return note(cuEventElapsedTime(milliseconds, from, to));
 }
 
-// ---- graphs ---------------------------------------------------------------------------------------
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  RUNTIME_CALL();
-  return note(cuStreamBeginCapture(stream, static_cast<CUstreamCaptureMode>(mode)));
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  RUNTIME_CALL();
-  return note(cuStreamEndCapture(stream, graph));
-}
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  RUNTIME_CALL();
-  return note(cuStreamIsCapturing(stream, reinterpret_cast<CUstreamCaptureStatus*>(status)));
-}
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  RUNTIME_CALL();
-  return note(cuThreadExchangeStreamCaptureMode(reinterpret_cast<CUstreamCaptureMode*>(mode)));
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
-  RUNTIME_CALL();
-  return note(cuGraphInstantiateWithFlags(executable, graph, flags));
-}
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
-                                          unsigned long long flags) {
-  return cudaGraphInstantiate(executable, graph, flags);
-}
-cudaError_t cudaGraphUpload(cudaGraphExec_t /*executable*/, cudaStream_t /*stream*/) {
-  RUNTIME_CALL();
-  return cudaSuccess;
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  RUNTIME_CALL();
-  return note(cuGraphLaunch(executable, stream));
-}
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  RUNTIME_CALL();
-  return note(cuGraphDestroy(graph));
-}
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  RUNTIME_CALL();
-  return note(cuGraphExecDestroy(executable));
-}
-
 // ---- --default-stream per-thread -------------------------------------------------------------------
 
 cudaError_t cudaMemcpy_ptds(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
