@@ -24,4 +24,4 @@ _tutti() {
     compopt -o filenames 2>/dev/null || true
   fi
 }
-complete -F _tutti tutti-plan tutti-inspect tutti-sim tutti-topo @PERF_TOOLS@
+complete -F _tutti tutti-plan tutti-inspect tutti-sim tutti-topo tutti-tune @PERF_TOOLS@

@@ -19,6 +19,7 @@ struct TopologyOptions {
   uint32_t rank = 0;
   std::span<const uint32_t> host_of;  ///< of each rank; hosts are numbered by their lowest ranks
   uint32_t host_count = 1;
+  uint32_t cores = 1;  ///< of the host with the fewest
   topology::RankCosts costs = {};
 };
 

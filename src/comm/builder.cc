@@ -360,7 +360,7 @@ Status CommunicatorBuilder::agree_on_topology(Bootstrap& bootstrap, const std::v
   costs.stripe_bytes = process_.config().stripe_bytes;
   auto topology = tutti::agree_on_topology(
       bootstrap, process_, facts,
-      {.rank = rank_, .host_of = host_of_, .host_count = host_count_, .costs = costs});
+      {.rank = rank_, .host_of = host_of_, .host_count = host_count_, .cores = cores_, .costs = costs});
   TUTTI_TRY(topology.status());
   parts_->topology = std::move(*topology);
   return Status::ok();

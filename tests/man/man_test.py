@@ -20,6 +20,7 @@ from tool_page import options  # noqa: E402
 HEADER = (SOURCE / "include/tutti/tutti.h").read_text(encoding="utf-8")
 PROGRAMS = {name: BUILD / folder / name for name, folder in
             {"tutti-plan": "tools", "tutti-inspect": "tools", "tutti-topo": "tools", "tutti-sim": "tools",
+             "tutti-tune": "tools",
              "all_reduce_perf": "perf"}.items()}
 
 

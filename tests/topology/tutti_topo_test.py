@@ -23,7 +23,7 @@ DGX = str(MACHINES / "dgx_8_gpus.topo")
 def run(*flags, status=0, cache="/nowhere"):
     """Runs the tool, which must end with `status`. Returns its output and its notes."""
     done = subprocess.run([PROGRAM, *flags], capture_output=True, text=True, check=False, timeout=120,
-                          env={**os.environ, "XDG_CACHE_HOME": cache})
+                          env={**os.environ, "TUTTI_CACHE_DIR": f"{cache}/tutti"})
     assert done.returncode == status, f"{flags}: status {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout, done.stderr
 

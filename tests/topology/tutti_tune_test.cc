@@ -1,0 +1,125 @@
+// Tests of tutti-tune: what it keeps, and the table that follows from measurements.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "algorithms/choice.h"
+#include "tools/tutti_tune/runs.h"
+#include "tools/tutti_tune/samples.h"
+
+namespace tutti::tool {
+namespace {
+
+using ::testing::HasSubstr;
+
+Case case_of(const std::string& algorithm, uint32_t ranks = 4, uint32_t hosts = 1) {
+  return {Collective::kAllReduce, ranks, hosts, algorithm};
+}
+
+std::string chosen(const Samples& samples, uint64_t bytes, const Facts& facts = {}) {
+  const auto table = ChoiceTable::parse(samples.table());
+  EXPECT_TRUE(table) << table.status().text() << samples.table();
+  uint32_t row = 0;
+  const Request request{.rank_count = 4, .block_bytes = bytes};
+  const Algorithm* algorithm = table->choose(request, facts, &row);
+  return row < table->rows().size() ? std::string(algorithm->name) : "none";
+}
+
+void add_thrice(Samples& samples, const Case& of, double us, const std::string& ran) {
+  for (int i = 0; i < 3; ++i) samples.add(of, 1024, us, ran);
+}
+
+Samples two_algorithms() {
+  Samples samples;
+  for (const double noise : {1.0, 1.3, 1.1}) {
+    samples.add(case_of("ring"), 1024, 30 * noise, "ring");
+    samples.add(case_of("ring"), 1 << 20, 100 * noise, "ring");
+    samples.add(case_of("direct_two_shot"), 1024, 3 * noise, "direct_two_shot");
+    samples.add(case_of("direct_two_shot"), 1 << 20, 200 * noise, "direct_two_shot");
+  }
+  return samples;
+}
+
+TEST(SamplesTest, TheFastestOfEachSizeGetsARow) {
+  const Samples samples = two_algorithms();
+  EXPECT_EQ(chosen(samples, 8), "direct_two_shot");
+  EXPECT_EQ(chosen(samples, 32 << 10), "direct_two_shot") << "nearer to 1 KiB by its ratio";
+  EXPECT_EQ(chosen(samples, 64 << 10), "ring");
+  EXPECT_EQ(chosen(samples, 1 << 30), "ring");
+  EXPECT_EQ(samples.median_us(case_of("ring"), 1024), 33);
+}
+
+// Goal: rows of one host are not used for ranks of several hosts, and the reverse.
+TEST(SamplesTest, RowsHoldForWhereTheyWereMeasured) {
+  EXPECT_EQ(chosen(two_algorithms(), 8, {.can_publish = false, .host_count = 2}), "none");
+  Samples samples;
+  add_thrice(samples, case_of("ring", 4, 2), 3, "ring");
+  EXPECT_EQ(chosen(samples, 8), "none");
+  EXPECT_EQ(chosen(samples, 8, {.can_publish = false, .host_count = 2}), "ring");
+}
+
+TEST(SamplesTest, TheLibrarysChoiceStaysUnlessAnotherOneIsClearlyFaster) {
+  Samples samples;
+  add_thrice(samples, case_of("default"), 10, "ring");
+  add_thrice(samples, case_of("direct_two_shot"), 9.7, "direct_two_shot");
+  EXPECT_EQ(chosen(samples, 1024), "ring");
+  Samples faster;
+  add_thrice(faster, case_of("default"), 10, "ring");
+  faster.add(case_of("direct_two_shot"), 1024, 9, "direct_two_shot");
+  EXPECT_EQ(chosen(faster, 1024), "ring") << "measured once";
+  add_thrice(faster, case_of("direct_two_shot"), 9, "direct_two_shot");
+  EXPECT_EQ(chosen(faster, 1024), "direct_two_shot");
+}
+
+TEST(SamplesTest, ASampleOfAnotherAlgorithmIsNotKept) {
+  Samples samples;
+  samples.add(case_of("recursive_multiplying_4", 3), 8, 1, "recursive_doubling");
+  EXPECT_EQ(samples.rounds_of(case_of("recursive_multiplying_4", 3)), 0u);
+}
+
+// Goal: a later run goes on. Method: print, parse, compare.
+TEST(SamplesTest, WhatIsPrintedIsReadBack) {
+  Samples samples = two_algorithms();
+  samples.add(case_of("default"), 1024, 2.5, "direct_one_shot");
+  const auto again = Samples::parse(samples.print());
+  ASSERT_TRUE(again) << again.status().text();
+  EXPECT_EQ(again->print(), samples.print());
+  EXPECT_EQ(again->table(), samples.table());
+  EXPECT_EQ(again->rounds_of(case_of("ring")), 3u);
+}
+
+TEST(SamplesTest, WrongLinesAreNamed) {
+  for (const char* text : {"all_reduce 4 1 8 ring", "all_reduce 4 1 8 ring -3", "all_reduce 4 1 8 ring nan",
+                           "all_reduce 0 1 8 ring 1", "all_juice 4 1 8 ring 1", "all_reduce 4 1 8 no_such 1",
+                           "all_reduce 4 1 8 default 1", "all_reduce 4 1 8 default 1 no_such"}) {
+    const auto samples = Samples::parse(std::string("# first\n") + text);
+    ASSERT_FALSE(samples) << text;
+    EXPECT_THAT(std::string(samples.status().text()), HasSubstr("line 2")) << text;
+  }
+}
+
+TEST(RunsTest, AReportIsRead) {
+  const auto report =
+      parse_report(R"({"config": {"ranks": 2, "devices": [{"hostname": "a"}, {"hostname": "b"}]},
+      "results": [{"size": 8, "out_of_place": {"time": 1.5}, "algorithm": "ring"}]})");
+  ASSERT_TRUE(report) << report.status().text();
+  EXPECT_EQ(report->ranks, 2u);
+  EXPECT_EQ(report->hosts, 2u);
+  ASSERT_EQ(report->rows.size(), 1u);
+  EXPECT_EQ(report->rows[0].algorithm, "ring");
+  EXPECT_EQ(parse_report("{}").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(parse_report("").status().code(), Code::kInvalidArgument);
+}
+
+// Goal: what a failed run said is in the error. Method: a launcher that fails.
+TEST(RunsTest, AFailedRunTellsWhy) {
+  RunOptions options{.folder = "/nonexistent",
+                     .launcher = {"/bin/sh", "-c", "echo out of paper; exit 3"},
+                     .collective = Collective::kAllReduce,
+                     .report = testing::TempDir() + "/tutti-tune-report.json"};
+  const auto report = run_perf_tool(options);
+  EXPECT_EQ(report.status().code(), Code::kUnsupported);
+  EXPECT_THAT(std::string(report.status().text()), HasSubstr("out of paper"));
+}
+
+}  // namespace
+}  // namespace tutti::tool

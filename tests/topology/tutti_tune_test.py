@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""tutti-tune end to end: it measures, goes on, shows, forgets, and the library uses its rows.
+
+Usage: tutti_tune_test.py TUTTI_TUNE PERF_FOLDER.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import tap  # noqa: E402
+
+TUNE, PERF = sys.argv[1:3]
+SMALL = ["--perf", PERF, "-n", "2", "-c", "broadcast", "-b", "8", "-e", "64", "-f", "8"]
+
+
+def run(folder, *arguments):
+    done = subprocess.run([TUNE, *arguments], capture_output=True, text=True, check=False, timeout=100,
+                          env={**os.environ, "TUTTI_CACHE_DIR": folder})
+    return done.returncode, done.stdout, done.stderr
+
+
+def check_measures_goes_on_shows_and_forgets():
+    """It measures, a second call has nothing left to do, and --forget deletes what --show shows"""
+    with tempfile.TemporaryDirectory() as folder:
+        # On a busy machine the time may be over before the work is.
+        for _ in range(20):
+            status, table, progress = run(folder, *SMALL, "--rounds", "3", "--budget", "40")
+            assert status == 0, progress
+            if "the time is over" not in progress:
+                break
+        assert "broadcast" in table and "publish" in table, table
+        samples = next(pathlib.Path(folder).glob("*.samples"))
+        before = samples.read_text(encoding="utf-8")
+        assert " default " in before, before
+        status, again, progress = run(folder, *SMALL, "--rounds", "3", "--budget", "40")
+        assert status == 0 and again == table and ", run " not in progress, progress
+        assert samples.read_text(encoding="utf-8") == before
+        status, shown, _ = run(folder, "--show")
+        assert status == 0 and table in shown, shown
+        status, compared, complaint = run(folder, "--compare")
+        assert status == 0 and "broadcast, 2 ranks" in compared, complaint
+        assert run(folder, "--forget")[0] == 0
+        assert run(folder, "--show")[0] == 1
+
+
+def check_a_job_is_measured_through_its_launcher():
+    """--launch puts words before the perf tool; ranks are read from the report"""
+    with tempfile.TemporaryDirectory() as folder:
+        launcher = pathlib.Path(folder) / "launch"
+        launcher.write_text('#!/bin/sh\nexec "$@" --procs 3\n', encoding="utf-8")
+        launcher.chmod(0o755)
+        status, table, progress = run(folder, "--perf", PERF, "--launch", str(launcher), "-c", "broadcast", "-b", "8",
+                                      "-e", "8", "--rounds", "1", "--budget", "80")
+        assert status == 0, progress
+        samples = next(pathlib.Path(folder).glob("*.samples")).read_text(encoding="utf-8")
+        assert "broadcast 3 1 8 direct " in samples, samples
+        assert "broadcast       3" in table, table
+
+
+def check_wrong_arguments_are_told():
+    """What cannot be measured is told, with an exit status"""
+    with tempfile.TemporaryDirectory() as folder:
+        assert run(folder, "-c", "no_such", "--perf", PERF)[0] == 2
+        assert run(folder, "-n", "1")[0] == 2
+        status, _, complaint = run(folder, "--perf", "/nonexistent", "-n", "2", "-c", "broadcast", "--budget", "5")
+        assert status == 1 and "nothing was measured" in complaint, complaint
+
+
+if __name__ == "__main__":
+    tap.run(tap.checks_of(globals()))

@@ -1,0 +1,311 @@
+// tutti-tune: measures which algorithms are the fastest on this machine or job. The library reads the result
+// when it makes a communicator.
+//
+//   tutti-tune                                         2, 4 and 8 processes of this machine, two minutes
+//   tutti-tune -n 16 -c all_reduce --budget 30         what matters, in half a minute
+//   tutti-tune --launch "mpirun -n 32 --hostfile h"    a job: the words before the program
+//   tutti-tune --show, --forget                        the table and its file
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "core/version_line.h"
+#include "tools/tutti_tune/compare.h"
+#include "tools/tutti_tune/runs.h"
+#include "tools/tutti_tune/samples.h"
+#include "topology/detect.h"
+#include "topology/kept.h"
+
+namespace tutti::tool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRefused = 1;   // exit status: nothing could be measured
+constexpr int kBadUsage = 2;  // exit status: arguments, output file
+
+struct Options {
+  std::vector<uint32_t> processes = {2, 4, 8};
+  std::vector<std::string> collectives;
+  std::string launch;
+  std::string least_bytes = "8";
+  std::string most_bytes = "16M";
+  uint32_t factor = 4;
+  double budget_s = 120;
+  uint32_t rounds = 5;
+  std::string folder;
+  std::string output;
+  bool show = false;
+  bool compare = false;
+  bool details = false;
+  bool forget = false;
+};
+
+int fail(int status, const std::string& text) {
+  std::cerr << "tutti-tune: " << text << "\n";
+  return status;
+}
+
+/// The files of this kind of machine: the table, and the samples, from which a later run goes on.
+struct Files {
+  std::string table;
+  std::string samples;
+};
+
+Result<Files> find_files(const Options& options) {
+  if (!options.output.empty()) return Files{options.output, options.output + ".samples"};
+  const auto machine = topology::detect_this_machine("host");
+  TUTTI_TRY(machine.status());
+  const std::string folder = topology::kept_folder(process_environment());
+  if (folder.empty()) {
+    return Status(Code::kInvalidUsage,
+                  "none of TUTTI_CACHE_DIR, XDG_CACHE_HOME and HOME is set; name a file with -o");
+  }
+  const uint64_t kind = topology::fingerprint(machine->graph);
+  return Files{topology::kept_path(folder, kind, "choice"), topology::kept_path(folder, kind, "samples")};
+}
+
+/// Next to this program, or in the build folder beside it.
+std::string find_perf_tools(const Options& options) {
+  if (!options.folder.empty()) return options.folder;
+  std::error_code failure;
+  const auto own = std::filesystem::read_symlink("/proc/self/exe", failure).parent_path();
+  for (const auto& folder : {own, own.parent_path() / "perf"}) {
+    if (std::filesystem::exists(folder / "all_reduce_perf", failure)) return folder.string();
+  }
+  return {};
+}
+
+class Tuner {
+ public:
+  Tuner(Options options, Files files, Samples samples)
+      : options_(std::move(options)), files_(std::move(files)), samples_(std::move(samples)) {
+    perf_tools_ = find_perf_tools(options_);
+    std::istringstream words(options_.launch);
+    for (std::string word; words >> word;) launcher_.push_back(word);
+    if (!launcher_.empty()) options_.processes = {0};
+  }
+
+  int run() {
+    if (perf_tools_.empty()) return fail(kBadUsage, "all_reduce_perf is not found; name its folder: --perf");
+    add_cases();
+    if (cases_.empty()) return fail(kBadUsage, "no collective of this name can be measured");
+    const auto start = Clock::now();
+    const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+    size_t done = 0;
+    const size_t all = cases_.size() * options_.rounds;
+    double longest_s = 0;
+    // Round by round, so that what disturbs the machine for a while disturbs all algorithms, and every case
+    // is measured once before any is measured twice.
+    for (uint32_t round = 0; round < options_.rounds; ++round) {
+      for (const Case& of : cases_) {
+        ++done;
+        if (samples_.rounds_of(known(of)) > round || samples_.is_refused(of)) continue;
+        if (elapsed_s() + longest_s > options_.budget_s) return finish(done - 1, all);
+        show_progress(of, done, all, elapsed_s());
+        const double before_s = elapsed_s();
+        measure(of);
+        longest_s = std::max(longest_s, elapsed_s() - before_s);
+        if (const int status = save(); status != 0) return status;
+      }
+    }
+    return finish(all, all);
+  }
+
+ private:
+  void add_cases() {
+    for (const uint32_t processes : options_.processes) {
+      for (int number = 0; number < kCollectiveCount; ++number) {
+        const auto collective = static_cast<Collective>(number);
+        const std::string name(collective_name(collective));
+        const bool is_wanted = options_.collectives.empty() ||
+                               std::ranges::find(options_.collectives, name) != options_.collectives.end();
+        if (!is_wanted || perf_tool_of(collective).empty()) continue;
+        cases_.push_back({collective, processes, 1, std::string(kDefault)});
+        for (const Algorithm& algorithm : algorithms()) {
+          // Between ranks in host memory there is no multicast.
+          if (algorithm.collective == collective && algorithm.name != "multicast")
+            cases_.push_back({collective, processes, 1, std::string(algorithm.name)});
+        }
+      }
+    }
+  }
+
+  /// As the samples know the case: a launcher's ranks and hosts are known after the first run.
+  Case known(Case of) const {
+    if (launcher_.empty()) return of;
+    of.ranks = ranks_;
+    of.hosts = hosts_;
+    return of;
+  }
+
+  void measure(const Case& of) {
+    RunOptions run_options{.folder = perf_tools_,
+                           .launcher = launcher_,
+                           // The library's own choice without measured rows.
+                           .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
+                           .collective = of.collective,
+                           .processes = of.ranks,
+                           .least_bytes = options_.least_bytes,
+                           .most_bytes = options_.most_bytes,
+                           .factor = options_.factor,
+                           .report = files_.samples + "." + std::to_string(getpid()) + ".json"};
+    if (of.algorithm != kDefault) run_options.environment.push_back("TUTTI_ALGORITHM=" + of.algorithm);
+    const auto report = run_perf_tool(run_options);
+    if (!report) {
+      last_failure_ = std::string(report.status().text());
+      return samples_.refuse(of);
+    }
+    ranks_ = report->ranks;
+    hosts_ = report->hosts;
+    Case measured = of;
+    measured.ranks = report->ranks;
+    measured.hosts = report->hosts;
+    bool ran = false;
+    for (const Row& row : report->rows) {
+      if (row.bytes == 0 || row.microseconds <= 0) continue;
+      ran = ran || of.algorithm == kDefault || row.algorithm == of.algorithm;
+      samples_.add(measured, row.bytes, row.microseconds, row.algorithm);
+    }
+    if (!ran) samples_.refuse(of);
+  }
+
+  int save() const {
+    for (const auto& [path, text] :
+         {std::pair(files_.samples, samples_.print()), {files_.table, samples_.table()}}) {
+      if (const Status kept = topology::keep_text(path, text); !kept)
+        return fail(kBadUsage, std::string(kept.text()));
+    }
+    return 0;
+  }
+
+  void show_progress(const Case& of, size_t done, size_t all, double elapsed_s) const {
+    constexpr size_t kWidth = 30;
+    const double by_time = elapsed_s / options_.budget_s;
+    const double by_work = static_cast<double>(done) / static_cast<double>(all);
+    const auto full = static_cast<size_t>(std::min(1.0, std::max(by_time, by_work)) * kWidth);
+    const bool is_terminal = isatty(STDERR_FILENO) != 0;
+    std::cerr << (is_terminal ? "\r" : "") << "[" << std::string(full, '#') << std::string(kWidth - full, ' ')
+              << "] "
+              << format("%3.0f of %.0f s, run %zu of %zu: %s %s, %u ranks      ", elapsed_s,
+                        options_.budget_s, done, all, std::string(collective_name(of.collective)).c_str(),
+                        of.algorithm.c_str(), of.ranks == 0 ? ranks_ : of.ranks)
+              << (is_terminal ? "" : "\n") << std::flush;
+  }
+
+  int finish(size_t done, size_t all) const {
+    if (isatty(STDERR_FILENO) != 0) std::cerr << "\n";
+    const std::string table = samples_.table();
+    if (table.find('\n') + 1 == table.size())
+      return fail(kRefused, "nothing was measured. The last failure: " + last_failure_);
+    std::cout << table << std::flush;
+    std::cerr << "kept in " << files_.table << "\n";
+    if (done < all) {
+      std::cerr << format("the time is over after %zu of %zu runs; call tutti-tune again to go on\n", done,
+                          all);
+    }
+    return 0;
+  }
+
+  Options options_;
+  Files files_;
+  Samples samples_;
+  std::string perf_tools_;
+  std::vector<std::string> launcher_;
+  std::vector<Case> cases_;
+  uint32_t ranks_ = 0;
+  uint32_t hosts_ = 1;
+  std::string last_failure_ = "none";
+};
+
+/// Predicts with what the library knows of this machine, measurements included.
+int show_comparison(const Options& options, const Samples& samples) {
+  const auto files = topology::open_files();
+  auto found = topology::find_machine(
+      {.file = "", .folder = topology::kept_folder(process_environment()), .files = *files, .detect = [] {
+         return topology::detect_this_machine("host");
+       }});
+  if (!found) return fail(kRefused, std::string(found.status().text()));
+  auto machine = Machine::of(std::move(found->graph), topology::RanksAre::kCores);
+  if (!machine) return fail(kRefused, std::string(machine.status().text()));
+  const auto text = compare(samples, *machine, options.details);
+  if (!text) return fail(kRefused, std::string(text.status().text()));
+  std::cout << *text << std::flush;
+  return 0;
+}
+
+int run(const Options& options) {
+  const auto files = find_files(options);
+  if (!files) return fail(kBadUsage, std::string(files.status().text()));
+  std::ifstream file(options.show ? files->table : files->samples, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (options.show) {
+    if (!file) return fail(kRefused, files->table + " does not exist; tutti-tune makes it");
+    std::cout << "# " << files->table << "\n" << text;
+    return 0;
+  }
+  if (options.forget) {
+    std::remove(files->samples.c_str());
+    if (std::remove(files->table.c_str()) != 0)
+      return fail(kRefused, std::string(system_error(files->table, errno).text()));
+    std::cout << "deleted " << files->table << "\n";
+    return 0;
+  }
+  auto samples = Samples::parse(text);
+  if (!samples)
+    return fail(kRefused, files->samples + ": " + std::string(samples.status().text()) +
+                              "; delete the file to begin anew");
+  if (options.compare || options.details) return show_comparison(options, *samples);
+  return Tuner(options, *files, std::move(*samples)).run();
+}
+
+}  // namespace
+}  // namespace tutti::tool
+
+int main(int argc, char** argv) {
+  tutti::tool::Options options;
+  CLI::App app("Measures which algorithms are the fastest here. The library then uses them.");
+  auto* processes = app.add_option("-n,--procs", options.processes, "processes of this machine: 2,4,8")
+                        ->delimiter(',')
+                        ->check(CLI::Range(2, 4096));
+  app.add_option("-c,--collectives", options.collectives, "all_reduce,broadcast,...; default: all")
+      ->delimiter(',');
+  app.add_option("-l,--launch", options.launch,
+                 "measure a job: the words before the program, \"mpirun -n 32\"")
+      ->excludes(processes);
+  app.add_option("-b,--minbytes", options.least_bytes, "smallest message (K, M, G)")->capture_default_str();
+  app.add_option("-e,--maxbytes", options.most_bytes, "largest message (K, M, G)")->capture_default_str();
+  app.add_option("-f,--stepfactor", options.factor, "between sizes")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1024));
+  app.add_option("--budget", options.budget_s, "seconds")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--rounds", options.rounds, "measurements of each algorithm")->capture_default_str();
+  app.add_option("--perf", options.folder, "the folder of all_reduce_perf");
+  app.add_option("-o,--output", options.output,
+                 "the table's file (TUTTI_CHOICE_FILE names it then); default: where the library looks");
+  auto* show = app.add_flag("--show", options.show, "show the kept table and its file");
+  app.add_flag("--compare", options.compare,
+               "predicted times beside the measured ones, and what choosing by price would cost");
+  app.add_flag("--points", options.details, "the same with a line for each algorithm and size");
+  app.add_flag("--forget", options.forget, "delete the kept table and samples")->excludes(show);
+  app.set_version_flag("--version", tutti::version_line("tutti-tune"));
+  app.footer(
+      "Progress goes to standard error. Exit status: 1 if nothing can be measured, 2 for wrong arguments.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : tutti::tool::kBadUsage;
+  }
+  try {
+    return tutti::tool::run(options);
+  } catch (const std::exception& error) {
+    return tutti::tool::fail(tutti::tool::kBadUsage, error.what());
+  }
+}

@@ -1,0 +1,119 @@
+#include "tools/tutti_tune/runs.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/config.h"
+#include "core/file_descriptor.h"
+#include "core/variables.h"
+
+namespace tutti::tool {
+namespace {
+
+constexpr size_t kLastWords = 400;
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (std::string& word : words) result.push_back(word.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> command(const RunOptions& options) {
+  std::vector<std::string> words = options.launcher;
+  // Launchers of several hosts do not hand on variables by themselves.
+  words.emplace_back("/usr/bin/env");
+  words.insert(words.end(), options.environment.begin(), options.environment.end());
+  words.push_back(options.folder + "/" + perf_tool_of(options.collective));
+  if (options.launcher.empty()) words.insert(words.end(), {"--procs", std::to_string(options.processes)});
+  words.insert(words.end(), {"-b", options.least_bytes, "-e", options.most_bytes, "-f",
+                             std::to_string(options.factor), "-c", "0", "-a", "3", "--memory", "host", "-T",
+                             std::to_string(options.timeout_s), "-J", options.report});
+  return words;
+}
+
+/// What the child writes, until it closes its output.
+std::string read_all(int descriptor) {
+  std::string text;
+  char buffer[4096];
+  for (;;) {
+    const ssize_t n = ::read(descriptor, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
+    if (text.size() > 2 * kLastWords) text.erase(0, text.size() - kLastWords);
+  }
+}
+
+}  // namespace
+
+std::string perf_tool_of(Collective collective) {
+  switch (collective) {
+    case Collective::kAllToAll: return "alltoall_perf";
+    case Collective::kBarrier:
+    case Collective::kSendRecv: return "";
+    default: return std::string(collective_name(collective)) + "_perf";
+  }
+}
+
+Result<Report> parse_report(std::string_view json) {
+  try {
+    const auto document = nlohmann::json::parse(json);
+    Report report;
+    report.ranks = document.at("config").at("ranks").get<uint32_t>();
+    std::set<std::string> hosts;
+    for (const auto& device : document.at("config").at("devices"))
+      hosts.insert(device.at("hostname").get<std::string>());
+    report.hosts = static_cast<uint32_t>(hosts.size());
+    for (const auto& row : document.at("results")) {
+      report.rows.push_back({.bytes = row.at("size").get<uint64_t>(),
+                             .microseconds = row.at("out_of_place").at("time").get<double>(),
+                             .algorithm = row.at("algorithm").get<std::string>()});
+    }
+    return report;
+  } catch (const nlohmann::json::exception& error) {
+    return Status(Code::kInvalidArgument, std::string("the report of a run: ") + error.what());
+  }
+}
+
+Result<Report> run_perf_tool(const RunOptions& options) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("pipe2", errno);
+  const FileDescriptor reader(ends[0]);
+  FileDescriptor writer(ends[1]);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, writer.get(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, writer.get(), STDERR_FILENO);
+  std::vector<std::string> words = command(options);
+  std::vector<std::string> variables = process_variables();
+  pid_t child = -1;
+  const int error = posix_spawnp(&child, words[0].c_str(), &actions, nullptr, pointers(words).data(),
+                                 pointers(variables).data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return system_error("starting " + words[0], error);
+  writer = FileDescriptor();
+  const std::string words_of_child = read_all(reader.get());
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  std::ifstream file(options.report, std::ios::binary);
+  const std::string json{std::istreambuf_iterator<char>(file), {}};
+  std::remove(options.report.c_str());
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    return Status(Code::kUnsupported,
+                  words_of_child.substr(words_of_child.size() - std::min(words_of_child.size(), kLastWords)));
+  }
+  return parse_report(json);
+}
+
+}  // namespace tutti::tool

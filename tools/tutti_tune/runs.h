@@ -1,0 +1,50 @@
+// Runs: one run of a perf tool, as a child of this process or of a launcher, and what it measured.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+#include "core/types.h"
+
+namespace tutti::tool {
+
+/// One row of a run's report.
+struct Row {
+  uint64_t bytes = 0;
+  double microseconds = 0;
+  std::string algorithm;
+};
+
+struct Report {
+  std::vector<Row> rows;
+  uint32_t ranks = 0;
+  uint32_t hosts = 0;
+};
+
+/// From the JSON that the perf tools write. Errors: kInvalidArgument.
+Result<Report> parse_report(std::string_view json);
+
+/// "all_reduce_perf". Empty: no tool measures this collective.
+std::string perf_tool_of(Collective collective);
+
+struct RunOptions {
+  std::string folder = {};                    ///< of the perf tools
+  std::vector<std::string> launcher = {};     ///< words before the tool; empty: the tool starts the processes
+  std::vector<std::string> environment = {};  ///< "NAME=value", for every rank
+  Collective collective = Collective::kAllReduce;
+  uint32_t processes = 0;  ///< without a launcher
+  std::string least_bytes = {};
+  std::string most_bytes = {};
+  uint32_t factor = 4;
+  std::string report = {};  ///< the path of a file that does not exist
+  uint32_t timeout_s = 60;
+};
+
+/// Runs the tool to its end and reads its report. Errors: kUnsupported with the tool's last words if it
+/// failed; kSystemError.
+Result<Report> run_perf_tool(const RunOptions& options);
+
+}  // namespace tutti::tool

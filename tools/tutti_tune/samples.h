@@ -1,0 +1,70 @@
+// Samples: measured times of algorithms, and the choice table that follows from them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "core/result.h"
+
+namespace tutti::tool {
+
+/// What was measured. A case is one algorithm of a collective on some ranks, and has several sizes.
+struct Case {
+  Collective collective = Collective::kAllReduce;
+  uint32_t ranks = 0;
+  uint32_t hosts = 1;
+  std::string algorithm;  ///< kDefault: what the library chooses without measured rows
+
+  friend auto operator<=>(const Case&, const Case&) = default;
+};
+inline constexpr std::string_view kDefault = "default";
+
+/// Kept as a text, so that a later run goes on: "all_reduce 4 1 65536 ring 12.345", a line for each sample.
+/// For kDefault the line ends with the name of the algorithm that ran.
+class Samples {
+ public:
+  struct Size {
+    std::vector<double> us;
+    std::string ran;  ///< kDefault: by which algorithm
+  };
+  using Sizes = std::map<uint64_t, Size>;
+
+  const std::map<Case, Sizes>& cases() const { return cases_; }
+  /// Errors: kInvalidArgument with "line N: ...". Safe for any input.
+  static Result<Samples> parse(std::string_view text);
+  std::string print() const;
+
+  /// `ran`: the algorithm that ran; a sample of another algorithm than the case's is not kept.
+  void add(const Case& of, uint64_t bytes, double microseconds, const std::string& ran);
+  /// How often each size of the case has been measured, the least of its sizes; 0: never.
+  uint32_t rounds_of(const Case& of) const;
+  /// The case cannot run: it is not measured again.
+  void refuse(const Case& of) { refused_[of] = true; }
+  bool is_refused(const Case& of) const { return refused_.contains(of); }
+  /// The middle of the samples; 0: none.
+  double median_us(const Case& of, uint64_t bytes) const;
+
+  /// Rows in the form of algorithms/choice.txt: for each collective and number of ranks the fastest algorithm
+  /// of each size, of those measured three times. The library's own choice stays where nothing is faster by
+  /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %.
+  std::string table() const;
+
+ private:
+  struct Winner {
+    std::string algorithm;
+    double us = 0;
+    double default_us = 0;
+  };
+
+  Winner winner_of(const Case& any, uint64_t bytes, const std::string& before) const;
+  std::string rows_of(const Case& any) const;
+
+  std::map<Case, Sizes> cases_;
+  std::map<Case, bool> refused_;
+};
+
+}  // namespace tutti::tool
