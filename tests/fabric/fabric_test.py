@@ -15,7 +15,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 # Machines, devices of each, checks.
 RUNS = (
     (1, 4, ("results", "conformance", "a_link_that_goes_down", "a_killed_rank", "figures")),
-    (2, 2, ("results", "a_link_that_goes_down", "a_killed_rank", "the_trainer", "figures")),
+    # Without figures: perftest retries for ever on Soft-RoCE, and hangs when a packet is lost.
+    (2, 2, ("results", "a_link_that_goes_down", "a_killed_rank", "the_trainer")),
 )
 LIMIT_S = 900
 

@@ -168,17 +168,15 @@ void RdmaConnection::try_again(Rail& rail, uint64_t now) {
 
 void RdmaConnection::start_rail(Rail& rail) {
   const uint32_t attempt = rail.wanted_attempt;
-  if (!rail.port().is_up) {
+  const bool has_started = rail.port().is_up && rail.start(attempt);
+  if (!has_started) {
     rail.skip(attempt);
     rail.peer_hello.reset();
     tell_rail(ControlKind::kBroken, rail, attempt);
-    return;
-  }
-  const Status started = rail.start(attempt);
-  if (!started) {
-    rail.peer_hello.reset();
-    tell_rail(ControlKind::kBroken, rail, attempt);
     rail.retry_ns = now_ns() + kLastRetryMs * kNsPerMs;
+    // Lanes begin on the first attempt, before it has begun.
+    for (const auto& lane : lanes_) lane->interrupt(Rail::key_of(rail.index(), attempt));
+    is_moving_ = true;
     return;
   }
   const auto hello = encode(rail.hello());

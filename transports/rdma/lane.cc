@@ -86,7 +86,7 @@ bool Lane::send() {
     owes_ |= !send_credits();
   }
   owes_ |= !send_window();
-  if (wants_end_ && !has_sent_end_ && drained() && has_room(1)) {
+  if (wants_end_ && !has_sent_end_ && drained() && !shared_.outbox.has_waiting() && has_room(1)) {
     has_sent_end_ = true;
     post(Piece::kEnd, {}, {.bytes = 1});
   }

@@ -35,6 +35,8 @@ Status Rail::make() {
                                IBV_ACCESS_LOCAL_WRITE);
     TUTTI_TRY(region.status());
     receives_ = std::move(*region);
+  }
+  if (!sends_.is_open()) {
     auto sends = Region::make(verbs_, device_.domain(), send_memory_.data(), send_memory_.size(), 0);
     TUTTI_TRY(sends.status());
     sends_ = std::move(*sends);
