@@ -9,7 +9,7 @@
 #include "tests/trainer/team_run.h"
 #include "tests/trainer/training_options.h"
 #include "trainer/file.h"
-#include "trainer/training.h"
+#include "trainer/modes/data.h"
 
 namespace tutti::trainer {
 namespace {
