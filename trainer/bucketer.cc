@@ -33,7 +33,7 @@ Bucketer::Bucketer(std::vector<Bucket> buckets, Reduction& reduction, BackendPoi
       reduction_(reduction),
       backend_(std::move(backend)),
       times_(buckets_.size()),
-      watch_(buckets_.size()) {
+      ends_(buckets_.size()) {
   // The last bucket holds the first tensors.
   for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket)
     bucket_of_.insert(bucket_of_.end(), bucket->tensors.size(), bucket->index);
@@ -43,8 +43,6 @@ Bucketer::Bucketer(std::vector<Bucket> buckets, Reduction& reduction, BackendPoi
     streams_.push_back(backend_->make_stream());
   }
 }
-
-Bucketer::~Bucketer() = default;
 
 void Bucketer::mark_ready(size_t tensor) {
   if (ready_.at(tensor))
@@ -56,12 +54,19 @@ void Bucketer::mark_ready(size_t tensor) {
 
 void Bucketer::start_ready_buckets() {
   for (; started_count_ < buckets_.size() && missing_count_[started_count_] == 0; ++started_count_) {
-    const Bucket& bucket = buckets_[started_count_];
-    Stream& stream = *streams_[started_count_];
     times_[started_count_].start_ns = now_ns();
-    reduction_.start(bucket, stream.handle());
-    watch_.watch(started_count_, stream);
+    reduction_.start(buckets_[started_count_], streams_[started_count_]->handle());
+    watch(started_count_);
   }
+}
+
+void Bucketer::watch(size_t bucket) {
+  Stream& stream = *streams_[bucket];
+  stream.mark();
+  ends_[bucket] = std::async(std::launch::async, [&stream] {
+    stream.wait();
+    return now_ns();
+  });
 }
 
 void Bucketer::finish() {
@@ -75,11 +80,10 @@ void Bucketer::finish() {
     for (const Bucket& bucket : buckets_) {
       if (done[bucket.index]) continue;
       const uint64_t before_ns = now_ns();
-      times_[bucket.index].end_ns = watch_.wait(bucket.index);
+      times_[bucket.index].end_ns = ends_[bucket.index].get();
       exposed_ns_ += now_ns() - before_ns;
-      Stream& stream = *streams_[bucket.index];
-      done[bucket.index] = reduction_.proceed(bucket, stream.handle());
-      if (!done[bucket.index]) watch_.watch(bucket.index, stream);
+      done[bucket.index] = reduction_.proceed(bucket, streams_[bucket.index]->handle());
+      if (!done[bucket.index]) watch(bucket.index);
     }
   }
   // Reductions run one after the other: a bucket's reduction begins when the bucket before has ended.

@@ -9,12 +9,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "trainer/memory.h"
-#include "trainer/stream_watch.h"
 #include "tutti/tutti.h"
 
 namespace tutti::trainer {
@@ -70,8 +70,6 @@ class Bucketer {
   /// `reduction` must serve the same buckets on all ranks. `reduction` and the buckets' memory, from
   /// `backend`, outlive the bucketer. Throws Error.
   Bucketer(std::vector<Bucket> buckets, Reduction& reduction, BackendPointer backend = host_backend());
-  /// Waits for reductions in progress.
-  ~Bucketer();
   Bucketer(const Bucketer&) = delete;
   Bucketer& operator=(const Bucketer&) = delete;
 
@@ -92,6 +90,8 @@ class Bucketer {
 
  private:
   void start_ready_buckets();
+  /// Waits in a thread of its own, asleep, for all operations issued on the bucket's stream.
+  void watch(size_t bucket);
 
   std::vector<Bucket> buckets_;
   Reduction& reduction_;
@@ -105,7 +105,8 @@ class Bucketer {
   std::vector<Times> times_;
   uint64_t communication_ns_ = 0;
   uint64_t exposed_ns_ = 0;
-  StreamWatch watch_;  ///< declared last, so destroyed first
+  /// By bucket: when its reduction was done. Declared last, so destroyed first, which waits for all.
+  std::vector<std::future<uint64_t>> ends_;
 };
 
 }  // namespace tutti::trainer

@@ -1,8 +1,8 @@
 // Checkpoint: one file with everything that training needs to continue as if it had not stopped.
 //
-// Form: "tutti trainer checkpoint 1\n", the step, three descriptions, then lists of numbers (parameters,
-// buffers, optimizer, each rank's compression), every length before its content, and a hash of all earlier
-// bytes. Little-endian, like the machine.
+// Form: "tutti trainer checkpoint 2\n", an object in CBOR (RFC 8949) with the step, three descriptions, the
+// tensors (parameters, buffers, optimizer; for each rank those of its compression, as CBOR of its own), and a
+// hash of all earlier bytes. Numbers are little-endian, like the machine.
 #pragma once
 
 #include <cstdint>

@@ -11,6 +11,8 @@
 namespace tutti::trainer {
 namespace {
 
+constexpr uint64_t kSeed = 1;  // of powersgd's first thin matrices, equal on every rank
+
 class Compression : public Reduction {
  public:
   explicit Compression(tutti_comm_t* comm) : comm_(comm) {
@@ -168,7 +170,7 @@ class PowerSgd : public Compression {
       left_.emplace_back(left_count, backend);
       right_.emplace_back(right_count, backend);
       residuals_.emplace_back(bucket.values.size());
-      Random random(options.seed, bucket.index);
+      Random random(kSeed, bucket.index);
       for (size_t i = 0; i < right_count; ++i) right_.back()[i] = static_cast<float>(random.normal());
       second_.push_back(false);
     }

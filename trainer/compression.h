@@ -19,7 +19,6 @@ struct CompressionOptions {
   std::string name = "none";
   double share = 0.01;  ///< topk: share of the numbers that is sent, 0 to 1
   size_t rank = 4;      ///< powersgd: columns of the thin matrices
-  uint64_t seed = 1;    ///< powersgd: for the first thin matrices
 };
 
 /// Makes a reduction for these buckets, with memory from `backend`. Uses `comm` only when called. Throws

@@ -22,16 +22,12 @@ bool neighbour(size_t row, size_t which, size_t side, size_t* result) {
 Convolution::Convolution(Parameters& parameters, const std::string& name, size_t side, size_t inputs,
                          size_t outputs, Product product)
     : side_(side),
-      product_(std::move(product)),
-      weight_(parameters.add(name + ".weight", kNeighbours * inputs, outputs,
-                             std::sqrt(2 / static_cast<float>(kNeighbours * inputs)))),
-      bias_(parameters.add(name + ".bias", 1, outputs, 0)) {}
+      linear_(parameters, name, kNeighbours * inputs, outputs, std::move(product), std::sqrt(2.0F)) {}
 
-const Matrix& Convolution::forward(const Matrix& input, bool) {
+const Matrix& Convolution::forward(const Matrix& input, bool training) {
   const size_t channels = input.columns();
-  patches_.resize(input.rows(), weight_.rows);
-  output_.resize(input.rows(), weight_.columns);
-  for (size_t row = 0; row < input.rows(); ++row) {
+  patches_.resize(input.rows(), kNeighbours * channels);
+  for (size_t row = 0; row < input.rows(); ++row)
     for (size_t which = 0; which < kNeighbours; ++which) {
       float* patch = patches_.row(row) + which * channels;
       size_t from = 0;
@@ -40,31 +36,19 @@ const Matrix& Convolution::forward(const Matrix& input, bool) {
       else
         std::fill(patch, patch + channels, 0.0F);
     }
-    std::copy(bias_.value, bias_.value + bias_.columns, output_.row(row));
-  }
-  product_(patches_.block(), weight_.value_block(), output_.block(), {.accumulate = true});
-  return output_;
+  return linear_.forward(patches_, training);
 }
 
 const Matrix& Convolution::backward(const Matrix& gradient, const GradientReady& ready) {
-  product_(patches_.block(), gradient.block(), weight_.gradient_block(),
-           {.transpose_left = true, .accumulate = true});
-  for (size_t i = 0; i < gradient.rows(); ++i)
-    for (size_t j = 0; j < gradient.columns(); ++j) bias_.gradient[j] += gradient.row(i)[j];
-  if (ready) {
-    ready(bias_);
-    ready(weight_);
-  }
-  const size_t channels = weight_.rows / kNeighbours;
-  patches_gradient_.resize(gradient.rows(), weight_.rows);
-  product_(gradient.block(), weight_.value_block(), patches_gradient_.block(), {.transpose_right = true});
+  const Matrix& outer = linear_.backward(gradient, ready);
+  const size_t channels = outer.columns() / kNeighbours;
   input_gradient_.resize(gradient.rows(), channels);
   input_gradient_.fill(0);
   for (size_t row = 0; row < gradient.rows(); ++row)
     for (size_t which = 0; which < kNeighbours; ++which) {
       size_t to = 0;
       if (!neighbour(row, which, side_, &to)) continue;
-      const float* patch = patches_gradient_.row(row) + which * channels;
+      const float* patch = outer.row(row) + which * channels;
       for (size_t j = 0; j < channels; ++j) input_gradient_.row(to)[j] += patch[j];
     }
   return input_gradient_;

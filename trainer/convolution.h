@@ -1,12 +1,12 @@
 // Convolution and pooling of square images. In a matrix, pixels are rows and channels are columns.
 #pragma once
 
-#include "trainer/layer.h"
+#include "trainer/linear.h"
 
 namespace tutti::trainer {
 
 /// 3 x 3 convolution with zeros outside the image: [images * side * side, inputs] to [images * side * side,
-/// outputs].
+/// outputs]. Each pixel's 3 x 3 neighbours are put side by side. Then the rest is a Linear.
 class Convolution : public Layer {
  public:
   Convolution(Parameters& parameters, const std::string& name, size_t side, size_t inputs, size_t outputs,
@@ -16,12 +16,8 @@ class Convolution : public Layer {
 
  private:
   size_t side_;
-  Product product_;
-  Parameter& weight_;  ///< [9 * inputs, outputs]
-  Parameter& bias_;
-  Matrix patches_;  ///< each pixel's 3 x 3 neighbours side by side, so that the convolution is one product
-  Matrix patches_gradient_;
-  Matrix output_;
+  Linear linear_;
+  Matrix patches_;
   Matrix input_gradient_;
 };
 

@@ -14,8 +14,8 @@ int length(size_t number) {
 
 }  // namespace
 
-CudaBlas::CudaBlas(std::shared_ptr<const Gpu> gpu, const CudaLibraries& libraries) : gpu_(std::move(gpu)) {
-  CudaLibrary(libraries.cublas).find(functions_);
+CudaBlas::CudaBlas(std::shared_ptr<const Gpu> gpu, const CudaLibraries& libraries)
+    : gpu_(std::move(gpu)), functions_{CudaLibrary(libraries.cublas)} {
   try {
     const Gpu::Entered entered(*gpu_);
     check_cublas(functions_.create(&handle_), "starting");

@@ -1,11 +1,11 @@
 #include "trainer/file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -84,21 +84,16 @@ void try_to_write(const std::filesystem::path& path) {
 }
 
 std::vector<std::byte> read_file(const std::filesystem::path& path) {
-  const Descriptor file(path, O_RDONLY);
-  if (file.number() < 0) throw failure("cannot open", path);
   // Only regular files: ranks read one after the other or all at once, and /dev/zero has no end.
-  struct stat about = {};
-  if (::fstat(file.number(), &about) != 0) throw failure("cannot read", path);
-  if (!S_ISREG(about.st_mode)) throw Error("cannot read " + path.string() + ": it is not a regular file");
-  std::vector<std::byte> bytes;
-  std::vector<std::byte> piece(size_t{1} << 20);
-  for (;;) {
-    const ssize_t got = ::read(file.number(), piece.data(), piece.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw failure("cannot read", path);
-    if (got == 0) return bytes;
-    bytes.insert(bytes.end(), piece.begin(), piece.begin() + got);
-  }
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    throw Error("cannot read " + path.string() + ": it is not a regular file");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw failure("cannot open", path);
+  std::vector<std::byte> bytes(std::filesystem::file_size(path));
+  if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size())))
+    throw failure("cannot read", path);
+  return bytes;
 }
 
 }  // namespace tutti::trainer

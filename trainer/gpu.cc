@@ -16,14 +16,13 @@ CudaLibrary::CudaLibrary(const std::vector<std::string>& names) {
   throw Error(problem);
 }
 
-void* CudaLibrary::look_up(const char* name) const {
+CudaLibrary::Symbol CudaLibrary::operator[](const char* name) const {
   void* function = ::dlsym(handle_, name);
   if (function == nullptr) throw Error(std::string("CUDA's libraries are too old: they lack ") + name);
-  return function;
+  return {function};
 }
 
-Gpu::Gpu(int rank, const CudaLibraries& libraries) : library_(libraries.driver) {
-  library_.find(driver_);
+Gpu::Gpu(int rank, const CudaLibraries& libraries) : driver_{CudaLibrary(libraries.driver)} {
   check(driver_.init(0), "starting the driver");
   int count = 0;
   check(driver_.device_get_count(&count), "counting GPUs");

@@ -17,25 +17,6 @@ struct CudaLibraries {
   std::vector<std::string> cublas = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
 };
 
-/// One of CUDA's libraries. Never unloaded, because the libraries leave threads behind.
-class CudaLibrary {
- public:
-  /// Loads the first of `names` that can be loaded. Throws Error.
-  explicit CudaLibrary(const std::vector<std::string>& names);
-  /// Fills a table of functions (cuda_functions.h). Throws Error if one is missing.
-  template <class Functions>
-  void find(Functions& functions) const {
-    visit(functions, [this](const char* name, auto& function) {
-      function = reinterpret_cast<std::decay_t<decltype(function)>>(look_up(name));
-    });
-  }
-
- private:
-  void* look_up(const char* name) const;
-
-  void* handle_ = nullptr;
-};
-
 class Gpu {
  public:
   /// Takes GPU `rank` modulo the number of visible GPUs (CUDA_VISIBLE_DEVICES). Throws Error: no driver, no
@@ -61,13 +42,12 @@ class Gpu {
   int number() const { return number_; }
   /// "GPU 0 (NVIDIA H200)".
   const std::string& name() const { return name_; }
-  const CudaLibrary& library() const { return library_; }
+  const CudaLibrary& library() const { return driver_.library; }
   const DriverFunctions& driver() const { return driver_; }
   /// Throws Error with the driver's text unless `code` is 0.
   void check(int code, const std::string& what) const;
 
  private:
-  CudaLibrary library_;
   DriverFunctions driver_;
   int number_ = 0;
   std::string name_ = "CUDA";

@@ -17,8 +17,8 @@ constexpr unsigned kBlockingSyncUntimed =
 /// The one stream of a rank.
 class CudaStream {
  public:
-  CudaStream(std::shared_ptr<const Gpu> gpu, tutti_comm_t* comm) : gpu_(std::move(gpu)), comm_(comm) {
-    gpu_->library().find(functions_);
+  CudaStream(std::shared_ptr<const Gpu> gpu, tutti_comm_t* comm)
+      : gpu_(std::move(gpu)), comm_(comm), functions_{gpu_->library()} {
     const Gpu::Entered entered(*gpu_);
     gpu_->check(functions_.stream_create(&stream_, kNonBlocking), "making a stream");
   }

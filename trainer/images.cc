@@ -31,9 +31,7 @@ fs::path find_file(const fs::path& folder, const std::string& stem, const std::s
 
 Idx read_idx(const fs::path& path, size_t dimensions) {
   const std::vector<std::byte> raw = read_file(path);
-  std::vector<unsigned char> bytes(raw.size());
-  std::transform(raw.begin(), raw.end(), bytes.begin(),
-                 [](std::byte byte) { return static_cast<unsigned char>(byte); });
+  const std::span bytes(reinterpret_cast<const unsigned char*>(raw.data()), raw.size());
   const size_t header_bytes = 4 + 4 * dimensions;
   const bool magic =
       bytes.size() >= 4 && bytes[0] == 0 && bytes[1] == 0 && bytes[2] == 8 && bytes[3] == dimensions;

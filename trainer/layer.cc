@@ -1,14 +1,9 @@
 #include "trainer/layer.h"
 
-#include <cstring>
+#include <algorithm>
 
 namespace tutti::trainer {
 namespace {
-
-void copy(const Matrix& from, size_t rows, size_t columns, Matrix* to) {
-  to->resize(rows, columns);
-  if (from.size() > 0) std::memcpy(to->data(), from.data(), from.size() * sizeof(float));
-}
 
 void add(const Matrix& left, const Matrix& right, Matrix* sum) {
   sum->resize(left.rows(), left.columns());
@@ -42,12 +37,14 @@ const Matrix& Residual::backward(const Matrix& gradient, const GradientReady& re
 
 const Matrix& Reshape::forward(const Matrix& input, bool) {
   input_columns_ = input.columns();
-  copy(input, input.size() / columns_, columns_, &output_);
+  output_ = input;
+  output_.resize(input.size() / columns_, columns_);
   return output_;
 }
 
 const Matrix& Reshape::backward(const Matrix& gradient, const GradientReady&) {
-  copy(gradient, gradient.size() / input_columns_, input_columns_, &input_gradient_);
+  input_gradient_ = gradient;
+  input_gradient_.resize(gradient.size() / input_columns_, input_columns_);
   return input_gradient_;
 }
 

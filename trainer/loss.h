@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <numbers>
 #include <span>
 
 #include "trainer/matrix.h"
@@ -16,6 +17,12 @@ struct Loss {
   size_t count = 0;    ///< number of these targets
   size_t correct = 0;  ///< number of targets with the largest output
 
+  /// Of a target: nats, bits, percent that are correct.
+  double nats() const { return sum / static_cast<double>(std::max<size_t>(count, 1)); }
+  double bits() const { return nats() / std::numbers::ln2; }
+  double correct_percent() const {
+    return 100 * static_cast<double>(correct) / static_cast<double>(std::max<size_t>(count, 1));
+  }
   Loss& operator+=(const Loss& more) {
     sum += more.sum;
     count += more.count;

@@ -8,8 +8,8 @@
 #include "perf/exit_status.h"
 #include "perf/launch.h"
 #include "trainer/mode.h"
+#include "trainer/modes/data.h"
 #include "trainer/modes/elastic.h"
-#include "trainer/training.h"
 
 namespace {
 

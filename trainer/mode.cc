@@ -10,20 +10,9 @@
 #include <thread>
 
 #include "trainer/file.h"
-#include "trainer/reporter.h"
 
 namespace tutti::trainer {
 namespace {
-
-Loss sum_over_ranks(Team& team, const Loss& loss) {
-  double sums[] = {loss.sum, static_cast<double>(loss.count), static_cast<double>(loss.correct)};
-  team.sum(sums);
-  return {.sum = sums[0], .count = static_cast<size_t>(sums[1]), .correct = static_cast<size_t>(sums[2])};
-}
-
-double nats(const Loss& loss) {
-  return loss.sum / static_cast<double>(std::max<size_t>(loss.count, 1));
-}
 
 /// Gathers the parts of all ranks. What no rank holds stays 0, as the gaps between parameters.
 std::vector<float> whole_model(Mode& mode, Team& team, size_t count) {
@@ -79,7 +68,7 @@ Times train(const ModeContext& context, Mode& mode) {
     if (!std::isfinite(all.sum))
       team.agree("the loss is not a number by step " + std::to_string(step + 1) +
                  ": try a smaller --learning-rate");
-    if (team.rank() == 0) std::printf("%8zu %12.6f\n", step + 1, nats(all));
+    if (team.rank() == 0) std::printf("%8zu %12.6f\n", step + 1, all.nats());
     std::fflush(stdout);
   }
   times.all = context.sketch.now();
@@ -152,9 +141,7 @@ void run_mode(const Options& options, Team& team) {
   if (!options.parallel.drawing.empty()) together(team, [&] { write_drawing(context, *mode, times.drawn); });
   const std::vector<float> values = whole_model(*mode, team, whole->parameters().whole_count());
   std::copy(values.begin(), values.end(), whole->parameters().values().begin());
-  const Loss held_out =
-      sum_over_ranks(team, evaluate(*whole, *task->data.held_out, static_cast<size_t>(team.rank()),
-                                    static_cast<size_t>(team.count())));
+  const Loss held_out = evaluate(*whole, *task->data.held_out, team);
   if (!prints) return;
   const auto steps = static_cast<double>(options.steps);
   std::printf("%.0f steps in %.2f s, %.3f ms a step, %.1f samples/s\n", steps, times.all,
@@ -173,20 +160,13 @@ std::vector<Stroke> gather_strokes(const ModeContext& context, double since) {
 }
 
 void report_end(const Options& options, Model& model, const Loss& held_out) {
-  std::printf("held-out loss %.6f nats, %.4f bits, %.2f %% correct\nparameters %016llx\n", nats(held_out),
-              score_of(held_out).bits, score_of(held_out).accuracy_percent,
-              static_cast<unsigned long long>(model.parameters().digest()));
-  if (!options.parallel.parameters.empty())
-    write_file(options.parallel.parameters, std::as_bytes(model.parameters().values()));
+  std::printf("held-out loss %.6f nats, %.4f bits, %.2f %% correct\n", held_out.nats(), held_out.bits(),
+              held_out.correct_percent());
+  report_parameters(options, model.parameters());
 }
 
 Sampler sampler_of(const ModeContext& context, int rank, int rank_count) {
-  return Sampler({.sample_count = context.task.data.train->sample_count(),
-                  .batch_count = context.options.batch,
-                  .parts = context.options.accumulate,
-                  .rank = rank,
-                  .rank_count = rank_count,
-                  .seed = context.options.seed});
+  return make_sampler(context.options, *context.task.data.train, rank, rank_count);
 }
 
 Loss learn(const Learner& learner, Model& model, std::span<const uint32_t> samples, size_t target_count,

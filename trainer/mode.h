@@ -1,5 +1,5 @@
-// Mode: another way to train in parallel than the data parallelism of training.h. A file of trainer/modes/ is
-// a mode; modes/list.h lists them.
+// Mode: another way to train in parallel than the data parallelism of modes/data.cc. A file of trainer/modes/
+// is a mode; modes/list.h lists them.
 #pragma once
 
 #include <functional>

@@ -9,10 +9,7 @@ namespace {
 
 class Sgd : public Optimizer {
  public:
-  Sgd(const OptimizerOptions& options, std::vector<Piece> pieces, size_t state_count)
-      : Optimizer(std::move(pieces)), options_(options) {
-    state_.assign(1, std::vector<float>(state_count));
-  }
+  using Optimizer::Optimizer;
   void step(size_t, float learning_rate) override {
     for (const Piece& piece : pieces_) {
       const float decay = piece.decays ? options_.weight_decay : 0;
@@ -23,17 +20,11 @@ class Sgd : public Optimizer {
       }
     }
   }
-
- private:
-  OptimizerOptions options_;
 };
 
 class AdamW : public Optimizer {
  public:
-  AdamW(const OptimizerOptions& options, std::vector<Piece> pieces, size_t state_count)
-      : Optimizer(std::move(pieces)), options_(options) {
-    state_.assign(2, std::vector<float>(state_count));
-  }
+  using Optimizer::Optimizer;
   void step(size_t step, float learning_rate) override {
     constexpr float kMean = 0.9F;
     constexpr float kSquare = 0.99F;
@@ -54,17 +45,14 @@ class AdamW : public Optimizer {
       }
     }
   }
-
- private:
-  OptimizerOptions options_;
 };
 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::vector<Piece> pieces,
                                           size_t state_count) {
-  if (options.name == "sgd") return std::make_unique<Sgd>(options, std::move(pieces), state_count);
-  if (options.name == "adamw") return std::make_unique<AdamW>(options, std::move(pieces), state_count);
+  if (options.name == "sgd") return std::make_unique<Sgd>(options, std::move(pieces), 1, state_count);
+  if (options.name == "adamw") return std::make_unique<AdamW>(options, std::move(pieces), 2, state_count);
   throw Error("unknown optimizer '" + options.name + "': sgd or adamw");
 }
 

@@ -20,9 +20,16 @@ struct Piece {
   size_t state_offset = 0;  ///< of its first number in the optimizer's state
 };
 
+struct OptimizerOptions {
+  std::string name = "adamw";  ///< or "sgd"
+  float momentum = 0.9F;       ///< for sgd
+  float weight_decay = 0.01F;  ///< for matrices; vectors do not decay
+};
+
 class Optimizer {
  public:
-  explicit Optimizer(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {}
+  Optimizer(const OptimizerOptions& options, std::vector<Piece> pieces, size_t lists, size_t state_count)
+      : options_(options), pieces_(std::move(pieces)), state_(lists, std::vector<float>(state_count)) {}
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -32,14 +39,9 @@ class Optimizer {
   std::vector<std::vector<float>>& state() { return state_; }
 
  protected:
+  OptimizerOptions options_;
   std::vector<Piece> pieces_;
   std::vector<std::vector<float>> state_;
-};
-
-struct OptimizerOptions {
-  std::string name = "adamw";  ///< or "sgd"
-  float momentum = 0.9F;       ///< for sgd
-  float weight_decay = 0.01F;  ///< for matrices; vectors do not decay
 };
 
 /// Throws Error for an unknown name.

@@ -182,24 +182,18 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   add_mode_flags(app, parsed.options);
   try {
     app.parse(argc, argv);
+    choose_defaults(parsed.options);
+    if (const std::string mistake = find_mistake(app, parsed.options); !mistake.empty())
+      throw CLI::ValidationError(mistake);
+    parsed.run = true;
   } catch (const CLI::CallForHelp&) {
     parsed.text = app.help();
-    return parsed;
   } catch (const CLI::CallForVersion& version) {
     parsed.text = version.what();
-    return parsed;
   } catch (const CLI::ParseError& error) {
     parsed.text = std::string("trainer: ") + error.what() + "\nSee trainer --help.";
     parsed.exit_code = perf::kExitUsage;
-    return parsed;
   }
-  choose_defaults(parsed.options);
-  if (const std::string mistake = find_mistake(app, parsed.options); !mistake.empty()) {
-    parsed.text = "trainer: " + mistake;
-    parsed.exit_code = perf::kExitUsage;
-    return parsed;
-  }
-  parsed.run = true;
   return parsed;
 }
 

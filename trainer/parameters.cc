@@ -62,19 +62,6 @@ void Parameters::allocate(uint64_t seed, const BackendPointer& backend) {
   }
 }
 
-void Parameters::share(Parameters& owner) {
-  for (size_t i = 0; i < list_.size(); ++i) {
-    list_[i].value = owner.list_[i].value;
-    list_[i].gradient = owner.list_[i].gradient;
-  }
-}
-
-void Parameters::stash(Parameters& owner) {
-  share(owner);
-  values_ = owner.values_;
-  for (Parameter& parameter : list_) parameter.value = values_.data() + parameter.offset;
-}
-
 void Parameters::draw(const Parameter& parameter, uint64_t seed, float* values) {
   Random random(seed, parameter.index);
   std::vector<float> whole(parameter.whole_count());

@@ -78,15 +78,11 @@ class Parameters {
   /// Before `allocate`: forgets all parameters but those with an index in [begin, end). References to the
   /// other parameters stay valid.
   void keep(size_t begin, size_t end);
-  /// In place of `allocate`: the memory of `owner`, which has equal parameters.
-  void share(Parameters& owner);
-  /// As `share`, with a copy of the values of now.
-  void stash(Parameters& owner);
   /// Draws the first values of this rank's part of one parameter.
   static void draw(const Parameter& parameter, uint64_t seed, float* values);
 
   const std::deque<Parameter>& list() const { return list_; }
-  /// For owners of other memory (modes/zero.cc), who set `value` and `gradient` themselves.
+  /// For owners of other memory (modes/zero.cc, pipeline.cc), who set `value` and `gradient` themselves.
   std::deque<Parameter>& list() { return list_; }
   std::deque<Buffer>& buffers() { return buffers_; }
   const std::deque<Buffer>& buffers() const { return buffers_; }

@@ -93,10 +93,14 @@ void Pipeline::forward(const Action& action) {
   slot.micro_batch = action.micro_batch;
   alive_max_ = std::max(alive_max_, ++alive_);
   // PipeDream: the backward pass must meet the parameters of the forward pass, which updates have changed.
-  if (setup_.flushes)
-    slot.model->parameters().share(chunk.owner->parameters());
-  else
-    slot.model->parameters().stash(chunk.owner->parameters());
+  Parameters& owner = chunk.owner->parameters();
+  if (!setup_.flushes) slot.stash.assign(owner.values().begin(), owner.values().end());
+  float* values = setup_.flushes ? owner.values().data() : slot.stash.data();
+  for (size_t i = 0; i < owner.list().size(); ++i) {
+    Parameter& parameter = slot.model->parameters().list()[i];
+    parameter.value = values + parameter.offset;
+    parameter.gradient = owner.list()[i].gradient;
+  }
   const size_t stage = stage_of(action);
   const size_t parts = setup_.context.options.accumulate;
   if (stage == 0 || is_last(stage))

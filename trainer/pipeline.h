@@ -73,6 +73,7 @@ class Pipeline {
   struct Slot {
     std::optional<size_t> micro_batch;
     std::unique_ptr<Model> model;
+    std::vector<float> stash;  ///< PipeDream: the parameters of the forward pass
     Batch batch;
     Matrix input;
     Matrix output_gradient;

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <numbers>
 
-#include "trainer/timeline.h"
+#include "trainer/modes/data.h"
 
 namespace tutti::trainer {
 namespace {
@@ -12,12 +12,6 @@ namespace {
 constexpr double kBytesPerMb = 1e6;
 
 }  // namespace
-
-Score score_of(const Loss& loss) {
-  const auto count = static_cast<double>(std::max<size_t>(loss.count, 1));
-  return {.bits = loss.sum / count / std::numbers::ln2,
-          .accuracy_percent = 100 * static_cast<double>(loss.correct) / count};
-}
 
 double Reporter::Times::samples_per_s() const {
   return training_ns == 0 ? 0 : 1e9 * static_cast<double>(samples) / static_cast<double>(training_ns);
@@ -63,9 +57,7 @@ void Reporter::progress(size_t step, const Loss& train, const std::optional<Loss
   const Times times = recent_;
   recent_ = {};
   if (!prints_) return;
-  const auto shown = [&](const Loss& loss) {
-    return text_ ? score_of(loss).bits : score_of(loss).accuracy_percent;
-  };
+  const auto shown = [&](const Loss& loss) { return text_ ? loss.bits() : loss.correct_percent(); };
   std::printf("%8zu %12.3f ", step, shown(train));
   if (held_out)
     std::printf("%12.3f ", shown(*held_out));
@@ -78,7 +70,6 @@ void Reporter::progress(size_t step, const Loss& train, const std::optional<Loss
 void Reporter::summary(const DataParallel& parallel, size_t steps, const Loss& held_out,
                        std::optional<double> trigram_nats) {
   if (!prints_) return;
-  const Score score = score_of(held_out);
   const double seconds = static_cast<double>(total_.training_ns) / 1e9;
   std::printf(
       "%zu steps in %.1f s, %.3f ms a step, %.0f samples/s, %.1f %% of communication hidden, %.2f MB a "
@@ -86,9 +77,9 @@ void Reporter::summary(const DataParallel& parallel, size_t steps, const Loss& h
       steps, seconds, 1e3 * seconds / static_cast<double>(std::max<size_t>(steps, 1)), total_.samples_per_s(),
       total_.hidden_percent(), parallel.wire_bytes() / kBytesPerMb);
   if (text_)
-    std::printf("held-out loss %.3f bits a character", score.bits);
+    std::printf("held-out loss %.3f bits a character", held_out.bits());
   else
-    std::printf("test accuracy %.2f %%", score.accuracy_percent);
+    std::printf("test accuracy %.2f %%", held_out.correct_percent());
   if (trigram_nats) std::printf(", a trigram model of the same text %.3f", *trigram_nats / std::numbers::ln2);
   std::printf("\n");
 }

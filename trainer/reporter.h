@@ -1,25 +1,20 @@
-// Reporter: rank 0's output during training.
+// Reporter: rank 0's output during data-parallel training.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 
-#include "trainer/data_parallel.h"
+#include "trainer/bucketer.h"
 #include "trainer/loss.h"
 
 namespace tutti::trainer {
 
-/// A loss in the usual units: bits a character of text, percent of images.
-struct Score {
-  double bits = 0;
-  double accuracy_percent = 0;
-};
-Score score_of(const Loss& loss);
+class DataParallel;
 
 class Reporter {
  public:
-  /// Silent unless `prints`.
+  /// Silent unless `prints`. Shows bits a character of text, percent of images.
   Reporter(bool prints, bool text) : prints_(prints), text_(text) {}
 
   void head(const DataParallel& parallel, const std::string& about);

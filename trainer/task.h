@@ -6,6 +6,7 @@
 #include "trainer/loss.h"
 #include "trainer/model.h"
 #include "trainer/options.h"
+#include "trainer/team.h"
 #include "trainer/text.h"
 
 namespace tutti::trainer {
@@ -23,7 +24,19 @@ struct Task {
 /// Grows at first, then falls along half a cosine to a tenth. `step` counts from 0.
 double learning_rate(const Options& options, size_t step);
 
-/// The loss of `model` on a part of the data set: one of `part_count` equal parts.
-Loss evaluate(Model& model, const Dataset& dataset, size_t part = 0, size_t part_count = 1);
+/// The order of samples, of which this rank takes shard `rank` of `rank_count`. Throws Error if a batch does
+/// not divide.
+Sampler make_sampler(const Options& options, const Dataset& dataset, int rank, int rank_count);
+
+/// The sum over all ranks. Collective.
+Loss sum_over_ranks(Team& team, const Loss& loss);
+
+/// The loss of `model` on the data set.
+Loss evaluate(Model& model, const Dataset& dataset);
+/// The same, each rank a part of the data set. Collective.
+Loss evaluate(Model& model, const Dataset& dataset, Team& team);
+
+/// Prints the digest of the final parameters, and writes the file of --parameters. Throws Error.
+void report_parameters(const Options& options, Parameters& parameters);
 
 }  // namespace tutti::trainer

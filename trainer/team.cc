@@ -1,6 +1,6 @@
 #include "trainer/team.h"
 
-#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "trainer/gpu_backend.h"
@@ -99,23 +99,20 @@ void Team::broadcast(std::span<float> values) {
 }
 
 std::vector<std::vector<std::byte>> Team::gather(std::span<const std::byte> bytes) {
-  std::vector<uint64_t> counts(static_cast<size_t>(count_));
+  std::vector<size_t> counts(static_cast<size_t>(count_));
   counts[static_cast<size_t>(rank_)] = bytes.size();
   check(tutti_all_gather(&counts[static_cast<size_t>(rank_)], counts.data(), 1, TUTTI_UINT64, control_,
                          TUTTI_BLOCKING),
         "gathering sizes");
-  size_t total = 0;
-  for (const uint64_t count : counts) total += count;
-  std::vector<std::byte> all(total);
-  const std::vector<size_t> sizes(counts.begin(), counts.end());
-  check(tutti_all_gather_v(bytes.data(), all.data(), sizes.data(), nullptr, TUTTI_INT8, control_,
+  std::vector<std::byte> all(std::reduce(counts.begin(), counts.end()));
+  check(tutti_all_gather_v(bytes.data(), all.data(), counts.data(), nullptr, TUTTI_INT8, control_,
                            TUTTI_BLOCKING),
         "gathering bytes");
   std::vector<std::vector<std::byte>> parts;
   auto begin = all.begin();
-  for (const size_t size : sizes) {
-    parts.emplace_back(begin, begin + static_cast<ptrdiff_t>(size));
-    begin += static_cast<ptrdiff_t>(size);
+  for (const size_t count : counts) {
+    parts.emplace_back(begin, begin + static_cast<ptrdiff_t>(count));
+    begin += static_cast<ptrdiff_t>(count);
   }
   return parts;
 }

@@ -16,10 +16,7 @@ namespace fs = std::filesystem;
 
 std::string read_characters(const fs::path& path) {
   const std::vector<std::byte> bytes = read_file(path);
-  std::string text(bytes.size(), ' ');
-  std::transform(bytes.begin(), bytes.end(), text.begin(),
-                 [](std::byte byte) { return static_cast<char>(byte); });
-  return text;
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 bool is_text(const std::string& text) {

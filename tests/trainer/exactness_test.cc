@@ -9,7 +9,7 @@
 
 #include "tests/trainer/team_run.h"
 #include "tests/trainer/training_options.h"
-#include "trainer/training.h"
+#include "trainer/modes/data.h"
 
 namespace tutti::trainer {
 namespace {
@@ -257,7 +257,7 @@ TEST(WeightTest, UnevenShardsAndPartsGiveTheGradientOfTheWholeBatch) {
 
 // Goal: nothing is sent while gradients accumulate. Method: ranks make different numbers of backward passes;
 // were any of them to communicate, calls would not match.
-TEST(NoSyncTest, GradientsStayOnTheRank) {
+TEST(AccumulationTest, GradientsStayOnTheRank) {
   const auto body = [](test::Rank& rank, Team& team) {
     const ModelOptions options{.name = "mlp", .classes = 3, .side = 4};
     Model model(options, 1, {});
@@ -265,20 +265,16 @@ TEST(NoSyncTest, GradientsStayOnTheRank) {
     Matrix input(2, 16);
     input.fill(0.5F);
     Matrix gradient;
-    const auto pass = [&] {
+    const auto pass = [&](const GradientReady& ready) {
       cross_entropy(model.forward(input, true), std::vector<int>{0, 2}, 1, &gradient);
-      model.backward(gradient, parallel.on_ready());
+      model.backward(gradient, ready);
     };
-    {
-      const auto quiet = parallel.no_sync();
-      for (int i = 0; i < rank.rank(); ++i) pass();
-    }
-    pass();
+    for (int i = 0; i < rank.rank(); ++i) pass({});
+    pass(parallel.on_ready());
     parallel.finish();
     const float found = model.parameters().list().back().gradient[0];
     std::fill(model.parameters().gradients().begin(), model.parameters().gradients().end(), 0.0F);
-    const auto quiet = parallel.no_sync();
-    pass();
+    pass({});
     const float once = model.parameters().list().back().gradient[0];
     // Ranks 0, 1, 2 have made 1, 2 and 3 passes.
     rank.expect_true(std::abs(found - 6 * once) < 1e-4F * std::abs(found),

@@ -109,7 +109,7 @@ class Member {
                      .seed = options_.seed});
     const size_t targets = sampler.batch_count(step_) * task_.data.train->targets_per_sample();
     const Loss loss = learn({options_, task_, sketch_, rank_}, model_, sampler.part(step_, 0), targets);
-    loss_ = loss.sum / static_cast<double>(std::max<size_t>(loss.count, 1));
+    loss_ = loss.nats();
     result = tutti_all_reduce(gradients.data(), gradients.data(), gradients.size(), TUTTI_FLOAT32, TUTTI_SUM,
                               comm_, TUTTI_BLOCKING);
     if (result != TUTTI_SUCCESS) return result;

@@ -15,7 +15,7 @@ struct Options;
 
 /// For the modes of trainer/modes/. Each mode reads a few.
 struct ParallelOptions {
-  std::string mode = "data";      ///< "data": training.h
+  std::string mode = "data";      ///< "data": data.cc
   std::string schedule = "1f1b";  ///< pipeline, grid
   size_t chunks = 1;              ///< pipeline: stages of each rank
   int pipeline_ranks = 2;         ///< grid

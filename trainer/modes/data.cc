@@ -1,4 +1,9 @@
-#include "trainer/training.h"
+// Data parallel: every rank has a copy of the model and a shard of each batch.
+//
+// Buckets of gradients are reduced while the backward pass still computes other gradients (bucketer.h), maybe
+// compressed (compression.h). All ranks then make the same step. Unlike the other modes, this one has
+// checkpoints, a timeline and GPUs, so main.cc starts it.
+#include "trainer/modes/data.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +19,38 @@ constexpr size_t kTimelineSteps = 3;
 
 }  // namespace
 
+DataParallel::DataParallel(Team& team, Parameters& parameters, const BucketOptions& options,
+                           const CompressionOptions& compression)
+    : team_(team), parameters_(parameters) {
+  std::vector<Tensor> tensors;
+  for (const Parameter& parameter : parameters.list())
+    tensors.push_back({parameter.offset, parameter.rows, parameter.columns});
+  std::vector<Bucket> buckets = make_buckets(parameters.gradients(), tensors, options);
+  reduction_ = make_reduction(compression, buckets, team.gradients(), team.backend());
+  bucketer_ = std::make_unique<Bucketer>(std::move(buckets), *reduction_, team.backend());
+}
+
+void DataParallel::broadcast_parameters() {
+  team_.broadcast(parameters_.values());
+  broadcast_buffers();
+}
+
+void DataParallel::broadcast_buffers() {
+  for (Buffer& buffer : parameters_.buffers()) team_.broadcast(std::span(buffer.values));
+}
+
+double DataParallel::wire_bytes() const {
+  double bytes = 0;
+  for (const Bucket& bucket : bucketer_->buckets()) bytes += reduction_->wire_bytes(bucket);
+  return bytes;
+}
+
+double DataParallel::plain_wire_bytes() const {
+  size_t count = 0;
+  for (const Bucket& bucket : bucketer_->buckets()) count += bucket.values.size();
+  return 2.0 * (team_.count() - 1) / team_.count() * static_cast<double>(count * sizeof(float));
+}
+
 Training::Training(const Options& options, Team& team)
     : options_(options), team_(team), reporter_(team.rank() == 0, options.model.name == "transformer") {
   together(team, [&] {
@@ -25,13 +62,7 @@ Training::Training(const Options& options, Team& team)
       trigram_loss_ = trigram_loss(task_->vocabulary->encode(task_->text->train),
                                    task_->vocabulary->encode(task_->text->held_out),
                                    task_->vocabulary->count(), options.model.context / 2 + 1);
-    sampler_ = std::make_unique<Sampler>(Sampler::Options{.sample_count = task_->data.train->sample_count(),
-                                                          .batch_count = options.batch,
-                                                          .parts = options.accumulate,
-                                                          .rank = team.rank(),
-                                                          .rank_count = team.count(),
-                                                          .uneven = options.uneven,
-                                                          .seed = options.seed});
+    sampler_ = make_sampler(options, *task_->data.train, team.rank(), team.count());
     device_ = find_device(options.device, team.rank());
   });
   reductions_ = choose_backend();
@@ -79,13 +110,12 @@ Loss Training::step(Timeline* timeline) {
   const size_t targets = sampler_->batch_count(steps_done_) * task_->data.train->targets_per_sample();
   Loss loss;
   for (size_t part = 0; part < options_.accumulate; ++part) {
-    std::optional<DataParallel::NoSync> quiet;
-    if (part + 1 < options_.accumulate) quiet.emplace(*parallel_);
     task_->data.train->read(sampler_->part(steps_done_, part), &batch_);
     const Matrix& output = model_->forward(batch_.input, true, timeline);
     const Loss more =
         cross_entropy(output, batch_.targets, 1 / static_cast<float>(targets), &output_gradient_);
-    model_->backward(output_gradient_, parallel_->on_ready(), timeline);
+    const bool last = part + 1 == options_.accumulate;
+    model_->backward(output_gradient_, last ? parallel_->on_ready() : GradientReady(), timeline);
     loss += more;
   }
   {
@@ -99,17 +129,10 @@ Loss Training::step(Timeline* timeline) {
   return loss;
 }
 
-Loss Training::sum_over_ranks(const Loss& loss) {
-  double sums[] = {loss.sum, static_cast<double>(loss.count), static_cast<double>(loss.correct)};
-  team_.sum(sums);
-  return {.sum = sums[0], .count = static_cast<size_t>(sums[1]), .correct = static_cast<size_t>(sums[2])};
-}
-
 Loss Training::evaluate() {
   // With --local-norm, running statistics differ between ranks. Rank 0's are used.
   if (options_.model.local_norm) parallel_->broadcast_buffers();
-  return sum_over_ranks(trainer::evaluate(*model_, *task_->data.held_out, static_cast<size_t>(team_.rank()),
-                                          static_cast<size_t>(team_.count())));
+  return trainer::evaluate(*model_, *task_->data.held_out, team_);
 }
 
 void Training::note_reductions(Timeline& timeline) const {
@@ -186,7 +209,7 @@ void Training::run() {
     reporter_.pause();
     held_out.reset();
     if (evaluates) held_out = evaluate();
-    const Loss all = sum_over_ranks(recent);
+    const Loss all = sum_over_ranks(team_, recent);
     // Checked before a checkpoint of the failed model can replace a good one.
     if (!std::isfinite(all.sum))
       team_.agree("the loss is not a number by step " + std::to_string(steps_done_) +
@@ -201,9 +224,7 @@ void Training::run() {
   if (!options_.timeline.empty()) write_timeline(timeline);
   reporter_.summary(*parallel_, steps_done_ - first, *held_out, trigram_loss_);
   if (team_.rank() != 0) return;
-  std::printf("parameters %016llx\n", static_cast<unsigned long long>(model_->parameters().digest()));
-  if (!options_.parallel.parameters.empty())
-    write_file(options_.parallel.parameters, std::as_bytes(model_->parameters().values()));
+  report_parameters(options_, model_->parameters());
   if (task_->vocabulary && options_.sample > 0) std::printf("\n%s\n", generate().c_str());
 }
 
