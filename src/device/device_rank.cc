@@ -43,7 +43,7 @@ Status CudaRank::open() {
   signals_ = signals_memory_.as<cuda::Signals>();
   signals_->done = 1;
   const size_t sends_at = sizeof(cuda::RankState) + kLineBytes - sizeof(cuda::RankState) % kLineBytes;
-  const size_t links = size_t{link_count()} + multicast_link_count();
+  const size_t links = size_t{layout_.link_count()} + layout_.multicast_link_count();
   const size_t receives_at = sends_at + links * sizeof(cuda::SendLink);
   const size_t barrier_at = receives_at + links * sizeof(cuda::RecvLink);
   const size_t bytes = barrier_at + 2 * kLineBytes;
@@ -54,10 +54,10 @@ Status CudaRank::open() {
   barrier_ = tables_.as<std::byte>() + barrier_at;
   TUTTI_TRY(memory_.open());
   links_ = std::make_shared<DeviceLinks>();
-  auto rings = SharedDeviceMemory::create(context_, links_bytes());
+  auto rings = SharedDeviceMemory::create(context_, layout_.bytes(), layout_.zeroed_bytes());
   if (!rings) {
     return {rings.status().code(), format("rank %u needs %zu MiB of device %d for its links to %u ranks: %s",
-                                          rank_, links_bytes() >> 20, context_.device(), rank_count_,
+                                          rank_, layout_.bytes() >> 20, context_.device(), rank_count_,
                                           std::string(rings.status().text()).c_str())};
   }
   links_->memory = std::move(*rings);
@@ -95,9 +95,7 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
     peers_[peer].links->mapped = std::move(*memory);
   }
   // The slots of the ring from the peer to this rank: no other rank uses them before all are connected.
-  const SegmentShape shape = ring_shape();
-  std::byte* const slots =
-      peers_[peer].links->base() + shape.peer_offset(0, rank_) + shape.peer_ring().header_bytes();
+  std::byte* const slots = peers_[peer].links->base() + layout_.slots_at(peer, rank_, 0);
   const Status checked = check_access(context_, slots, identity_.links_key + rank_);
   return checked ? Status::ok() : refuse(checked);
 }
@@ -187,52 +185,59 @@ void CudaRank::close_registration(uint32_t number) {
   registrations_.unmap(number);
 }
 
+cuda::SendLink CudaRank::make_send(uint32_t peer, uint32_t ring) const {
+  std::byte* const base = links_->base();
+  const auto end = SendLink::at(base + layout_.cells_at(rank_, peer, ring), layout_.ring());
+  return {.cells = end.cells,
+          .credit = end.credits,
+          .slots = base + layout_.slots_at(rank_, peer, ring),
+          .slot_mask = end.slot_mask,
+          .slot_bytes = end.slot_bytes,
+          .peer = peer,
+          .same_memory = peers_[peer].same_memory,
+          .by_slot = 0,
+          .comes_back = 0,
+          .next = 0,
+          .limit = end.limit,
+          .last_reference = 0};
+}
+
+cuda::RecvLink CudaRank::make_receive(uint32_t peer, uint32_t ring) const {
+  std::byte* const base = peers_[peer].links->base();
+  const auto end = RecvLink::at(base + layout_.cells_at(peer, rank_, ring), layout_.ring(), 0);
+  return {.cells = end.cells,
+          .credit = end.credit,
+          .slots = base + layout_.slots_at(peer, rank_, ring),
+          .slot_mask = end.slot_mask,
+          .slot_bytes = end.slot_bytes,
+          .peer = peer,
+          .credit_mask = end.credit_mask,
+          .registered = registrations_.table(peer),
+          .next = 0};
+}
+
+/// No rank has a link to itself.
 std::vector<cuda::SendLink> CudaRank::make_sends() const {
-  const SegmentShape shape = ring_shape();
   std::vector<cuda::SendLink> links;
-  for (uint32_t channel = 0; channel < shape.channels; ++channel) {
-    for (uint32_t peer = 0; peer < rank_count_; ++peer) {
-      const auto end = SendLink::at(links_->base() + shape.peer_offset(channel, peer), shape.peer_ring());
-      links.push_back({.cells = end.cells,
-                       .credit = end.credits,
-                       .slots = end.slots,
-                       .slot_mask = end.slot_mask,
-                       .slot_bytes = end.slot_bytes,
-                       .peer = peer,
-                       .same_memory = peers_[peer].same_memory,
-                       .by_slot = 0,
-                       .comes_back = 0,
-                       .next = 0,
-                       .limit = end.limit,
-                       .last_reference = 0});
-    }
+  for (uint32_t ring = 0; ring < layout_.rings(); ++ring) {
+    for (uint32_t peer = 0; peer < rank_count_; ++peer)
+      links.push_back(peer == rank_ ? cuda::SendLink{} : make_send(peer, ring));
   }
   return links;
 }
 
 std::vector<cuda::RecvLink> CudaRank::make_receives() const {
-  const SegmentShape shape = ring_shape();
   std::vector<cuda::RecvLink> links;
-  for (uint32_t channel = 0; channel < shape.channels; ++channel) {
-    for (uint32_t peer = 0; peer < rank_count_; ++peer) {
-      const auto end =
-          RecvLink::at(peers_[peer].links->base() + shape.peer_offset(channel, rank_), shape.peer_ring(), 0);
-      links.push_back({.cells = end.cells,
-                       .credit = end.credit,
-                       .slots = end.slots,
-                       .slot_mask = end.slot_mask,
-                       .slot_bytes = end.slot_bytes,
-                       .peer = peer,
-                       .credit_mask = end.credit_mask,
-                       .registered = registrations_.table(peer),
-                       .next = 0});
-    }
+  for (uint32_t ring = 0; ring < layout_.rings(); ++ring) {
+    for (uint32_t peer = 0; peer < rank_count_; ++peer)
+      links.push_back(peer == rank_ ? cuda::RecvLink{} : make_receive(peer, ring));
   }
   return links;
 }
 
 Result<DeviceProgramHold> CudaRank::bind(const Plan& plan, std::span<const Geometry> stripes,
-                                         const BindOptions& options, DeviceMark mark) {
+                                         uint32_t channels, const BindOptions& options, DeviceMark mark) {
+  channels_ = channels;
   return install(cuda::bind(plan, stripes, options, *this), std::move(mark));
 }
 
@@ -245,7 +250,7 @@ Result<DeviceProgramHold> CudaRank::bind_short(const Plan& plan, std::span<const
 }
 
 Result<DeviceProgramHold> CudaRank::bind_messages(const BindOptions& options, DeviceMark mark) {
-  const cuda::Image image = cuda::bind_messages(mark.messages, options, *this);
+  const cuda::Image image = cuda::bind_messages(mark.messages, options, *this, shape_.message_parts);
   return install(image, std::move(mark));
 }
 

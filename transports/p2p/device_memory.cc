@@ -1,5 +1,6 @@
 #include "transports/p2p/device_memory.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/hash.h"
@@ -128,7 +129,8 @@ Status create_by_file(const Context& context, size_t& bytes, DeviceMapping& mapp
 
 }  // namespace
 
-Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, size_t bytes) {
+Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, size_t bytes,
+                                                      size_t zeroed_bytes) {
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
   SharedDeviceMemory memory;
@@ -144,7 +146,7 @@ Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, si
     TUTTI_TRY(handle.status());
     memory.handle_ = *handle;
   }
-  TUTTI_TRY(cuda::fill_now(context, memory.as<void>(), 0, bytes));
+  TUTTI_TRY(cuda::fill_now(context, memory.as<void>(), 0, std::min(zeroed_bytes, bytes)));
   return memory;
 }
 

@@ -39,6 +39,7 @@ struct ReadyEnd {
   uint64_t word;       ///< links: the flag word received, or to send
   uint64_t reference;  ///< sent by reference: what tells the reader where the slice is
   Carriage carriage;
+  uint32_t slots;  ///< numbers of the link that the message takes, unless it is written directly
 };
 
 /// A block's shared memory.

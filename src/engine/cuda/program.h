@@ -62,7 +62,8 @@ struct RecvLink {
   uint32_t slot_mask;
   uint32_t slot_bytes;
   uint32_t peer;
-  uint32_t credit_mask;        ///< the writer is told of freed slots when (next & credit_mask) == 0
+  uint32_t credit_mask;        ///< the writer is told of freed slots when `next` passes a multiple of
+                               ///< credit_mask + 1
   const uint64_t* registered;  ///< by number: where the peer's memory begins here; null: the peer sends
                                ///< addresses, not locations
   uint64_t next;
