@@ -35,6 +35,14 @@ class BlockLender {
   explicit BlockLender(uint32_t blocks) : total_(blocks), left_(blocks) {}
   uint32_t total() const { return total_; }
   uint32_t left() const { return left_.load(std::memory_order_relaxed); }
+  /// Lends as many of `wanted` blocks as there are, at most 8 if not all, in powers of two. Any thread.
+  uint32_t lend_some(uint32_t wanted) {
+    if (lend(wanted)) return wanted;
+    for (const uint32_t fewer : {8u, 4u, 2u, 1u}) {
+      if (fewer < wanted && lend(fewer)) return fewer;
+    }
+    return 0;
+  }
   /// Lends all or none. Any thread.
   bool lend(uint32_t blocks) {
     uint32_t left = left_.load(std::memory_order_relaxed);
@@ -56,6 +64,7 @@ struct OpenDevice {
   cuda::Library library;
   cuda::Kernel run;
   cuda::Kernel run_short;
+  Status kernels;         ///< kUnsupported: the driver does not run the kernels; copies still work
   uint32_t resident = 0;  ///< blocks that the device holds at once, of either kernel
   std::unique_ptr<BlockLender> lender;
 };
@@ -112,6 +121,7 @@ class CudaDevices final : public Devices {
 
  private:
   Result<const OpenDevice*> open(int device);
+  static Status load_kernels(OpenDevice& device);
 
   std::unique_ptr<const cuda::Driver> driver_;
   const uint32_t queues_;
@@ -178,6 +188,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   int file() const override { return identity_.has_file != 0 ? links_->memory.file().get() : -1; }
   Status connect(std::span<const DevicePeer> ranks) override;
   int multicast_file() const override {
+    if (links_ == nullptr) return -1;  // no kernels
     const FileDescriptor& file = links_->multicast.file();
     return file.is_open() ? file.get() : -1;
   }

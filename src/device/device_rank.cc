@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/log.h"
 #include "device/cuda_rank.h"
 #include "device/device_arguments.h"
 #include "device/staging_device.h"
@@ -31,6 +32,13 @@ Status keep(Result<T> made, T& target) {
 Status CudaRank::open() {
   const BesideCaptures beside(driver());
   const cuda::DeviceFacts& facts = context_.facts();
+  if (!device_.kernels) {
+    // The communicator's calls will pass through host memory.
+    identity_ = {.uuid = facts.uuid, .is_device = 1, .lacks_kernels = 1};
+    log_line(format("rank %u (device %d): ", rank_, context_.device()) + std::string(device_.kernels.text()) +
+             "; calls pass through host memory, which is slower");
+    return Status::ok();
+  }
   // At most what ranks may borrow together: a call has at most as many stripes as its rank has blocks.
   const uint32_t multiprocessors = std::min(facts.multiprocessors, std::max(1u, device_.lender->total()));
   identity_ = {.uuid = facts.uuid, .is_device = 1, .multiprocessors = multiprocessors};
@@ -126,7 +134,7 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   if (rank_count_ == 1) blocks_ = kMostBlocks;
   // MPS does not tell how many blocks this process may use.
   const bool lends = rank_count_ > 1 && queues > 1 && !context_.facts().is_shared;
-  if (lends && device_.lender->lend(wanted)) blocks_ = borrowed_ = wanted;
+  if (lends) blocks_ = borrowed_ = device_.lender->lend_some(wanted);
   return Status::ok();
 }
 
@@ -315,18 +323,31 @@ Result<const OpenDevice*> CudaDevices::open(int device) {
   const BesideCaptures beside(*driver_);
   OpenDevice fresh;
   TUTTI_TRY(keep(Context::retain(*driver_, device), fresh.context));
-  TUTTI_TRY(keep(cuda::Library::load(*fresh.context, cuda::kernel_image()), fresh.library));
-  TUTTI_TRY(keep(fresh.library.kernel(cuda::kRunKernel), fresh.run));
-  TUTTI_TRY(keep(fresh.library.kernel(cuda::kShortKernel), fresh.run_short));
-  fresh.resident = UINT32_MAX;
-  for (const cuda::Kernel& kernel : {fresh.run, fresh.run_short}) {
-    auto blocks = cuda::resident_blocks(*fresh.context, kernel, cuda::kBlockThreads);
-    TUTTI_TRY(blocks.status());
-    fresh.resident = std::min(fresh.resident, *blocks);
-  }
+  fresh.kernels = load_kernels(fresh);
+  if (!fresh.kernels && fresh.kernels.code() != Code::kUnsupported) return fresh.kernels;
   // Leaves one block for ranks without lent blocks.
   fresh.lender = std::make_unique<BlockLender>(fresh.resident - std::min(fresh.resident, 1u));
   return &open_.emplace(device, std::move(fresh)).first->second;
+}
+
+/// Loads both kernels, and launches each once with nothing to do: a first launch may make the driver reserve
+/// memory and wait for the device, where later another rank's kernel may wait for this rank.
+Status CudaDevices::load_kernels(OpenDevice& device) {
+  const Context& context = *device.context;
+  TUTTI_TRY(keep(cuda::Library::load(context, cuda::kernel_image()), device.library));
+  TUTTI_TRY(keep(device.library.kernel(cuda::kRunKernel), device.run));
+  TUTTI_TRY(keep(device.library.kernel(cuda::kShortKernel), device.run_short));
+  auto stream = cuda::Stream::create(context);
+  TUTTI_TRY(stream.status());
+  device.resident = UINT32_MAX;
+  for (const cuda::Kernel& kernel : {device.run, device.run_short}) {
+    auto blocks = cuda::resident_blocks(context, kernel, cuda::kBlockThreads);
+    TUTTI_TRY(blocks.status());
+    device.resident = std::min(device.resident, *blocks);
+    const cuda::Launch nothing{};
+    TUTTI_TRY(cuda::launch(context, kernel, {.threads = cuda::kBlockThreads}, stream->handle(), &nothing));
+  }
+  return stream->synchronize();
 }
 
 Result<std::unique_ptr<DeviceRank>> CudaDevices::open_rank(int device, uint32_t rank, uint32_t rank_count) {

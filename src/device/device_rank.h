@@ -29,6 +29,7 @@ struct DeviceIdentity {
   std::array<char, 16> uuid{};
   uint32_t is_device = 0;
   uint32_t has_failed = 0;       ///< the device is unusable
+  uint32_t lacks_kernels = 0;    ///< 1: the driver does not run this build's kernels
   uint32_t multiprocessors = 0;  ///< that the device's ranks may use together
   uint32_t has_file = 0;         ///< 1: a file lets other processes map the links' memory
   uint32_t multicasts = 0;       ///< 1: multicast memory is possible; of rank 0: and created

@@ -343,6 +343,7 @@ TUTTI_DEVICE void pass_lane(State& block) {
 /// Runs the calling block's lanes. `block` is its shared memory.
 template <class State>
 TUTTI_DEVICE void run_block(State& block, const Launch& launch) {
+  if (launch.part_count == 0) return;  // the launch that makes the driver provide for the kernel
   if (device::thread_index() == 0) begin_block(block, launch);
   // One call site, so that the compiler keeps one copy of the lane's code.
   for (;;) {

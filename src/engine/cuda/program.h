@@ -325,8 +325,8 @@ struct Program {
 /// The one argument of the kernels.
 struct Launch {
   Part parts[kMaxParts];
-  uint32_t part_count;
-  uint32_t first;  ///< 1: begins the operations; 0: goes on where they left off
+  uint32_t part_count;  ///< 0: does nothing
+  uint32_t first;       ///< 1: begins the operations; 0: goes on where they left off
   uint32_t stays;  ///< 1: what is unfinished goes on in this launch, round after round. For grids that the
                    ///< device holds together with all that they wait for
   uint64_t
