@@ -78,6 +78,20 @@ install_packages() {
   find_meson
 }
 
+# cuobjdump and nvdisasm, with which tests/cuda/sass_test.py reads the kernels. A toolkit may lack them. Without them,
+# that test is skipped.
+fetch_cuda_tools() {
+  local folder=$ROOT/.cache/cuda-tools
+  [[ -x $folder/nvidia/cu13/bin/nvdisasm ]] && return
+  command -v nvcc >/dev/null || [[ -x ${CUDA_HOME:-/usr/local/cuda}/bin/nvcc ]] || return 0
+  command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null && return
+  heading "cuobjdump and nvdisasm from the Python registry, into .cache/cuda-tools"
+  python3 -m pip install --quiet --no-deps --target "$folder" \
+    nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37 ||
+    echo "they cannot be fetched: the budgets of the kernels' machine code are not checked"
+  chmod +x "$folder"/nvidia/cu13/bin/* 2>/dev/null || true
+}
+
 version_at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n1) == "$2" ]]; }
 
 # Older distributions have an older Meson: then a private Meson is used.

@@ -76,6 +76,7 @@ verb_test() {
     return
   fi
   install_packages build test trainer
+  fetch_cuda_tools
   configure "$BUILD" -Dwerror=true -Dtests=enabled "$(trainer_option)"
   compile_or_close "$BUILD"
   show_machine

@@ -40,6 +40,8 @@ DeviceIdentity CommunicatorBuilder::device_identity() const {
 std::string CommunicatorBuilder::find_distance(std::span<const RankFacts> facts) const {
   for (uint32_t rank = 0; rank < rank_count_; ++rank) {
     if (facts[rank].device.is_device == 0) return format("rank %u is in host memory", rank);
+    if (facts[rank].device.lacks_kernels != 0)
+      return format("the driver of rank %u does not run this build's kernels", rank);
   }
   for (uint32_t rank = 0; host_count_ > 1 && rank < rank_count_; ++rank) {
     if (host_of_[rank] != 0) return format("rank %u is on another host than rank 0", rank);

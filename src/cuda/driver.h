@@ -44,6 +44,13 @@ struct DeviceFacts {
   bool multicasts = false;  ///< device and driver have exportable multicast memory
 };
 
+/// Whether a kernel has failed, so that the context answers every call with this code.
+constexpr bool ends_context(CUresult result) {
+  return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_FAILED ||
+         result == CUDA_ERROR_MISALIGNED_ADDRESS || result == CUDA_ERROR_HARDWARE_STACK_ERROR ||
+         result == CUDA_ERROR_ASSERT;
+}
+
 /// The table of functions. Thread-safe like the driver; never unloaded.
 class Driver {
  public:

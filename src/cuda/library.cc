@@ -1,8 +1,40 @@
 #include "cuda/library.h"
 
+#include <algorithm>
 #include <array>
+#include <string>
 
 namespace tutti::cuda {
+
+namespace {
+
+/// Whether the driver does not understand the image, or has no code for the device.
+bool refuses_image(CUresult answer) {
+  switch (answer) {
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+    case CUDA_ERROR_JIT_COMPILATION_DISABLED:
+    case CUDA_ERROR_INVALID_SOURCE: return true;
+    default: return false;
+  }
+}
+
+/// `answer` is of refuses_image.
+Status unsuited(const Driver& driver, CUresult answer, const std::string& what) {
+  const auto text = [](int version) { return format("%d.%d", version / 1000, version % 1000 / 10); };
+  return {
+      Code::kUnsupported,
+      format("this build's kernels do not run with this driver, which supports CUDA %s; they were built "
+             "with CUDA %s: update NVIDIA's driver to one for CUDA %s, or build with an older toolkit (%s)",
+             text(driver.version()).c_str(), text(CUDA_VERSION).c_str(),
+             text(std::max(CUDA_VERSION, driver.version())).c_str(),
+             std::string(driver.failure(answer, what).text()).c_str())};
+}
+
+}  // namespace
 
 Result<Library> Library::load(const Context& context, std::span<const std::byte> image) {
   const Driver& driver = context.driver();
@@ -10,10 +42,13 @@ Result<Library> Library::load(const Context& context, std::span<const std::byte>
   TUTTI_TRY(current.status());
   Library library;
   library.context_ = &context;
-  TUTTI_TRY(driver.check(
-      driver.library_load_data(&library.handle_, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+  const CUresult answer =
+      driver.library_load_data(&library.handle_, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+  const std::string what =
       format("cuLibraryLoadData(%zu bytes) for %s of compute capability %d.%d", image.size(),
-             context.facts().name.c_str(), context.facts().compute_major, context.facts().compute_minor)));
+             context.facts().name.c_str(), context.facts().compute_major, context.facts().compute_minor);
+  if (refuses_image(answer)) return unsuited(driver, answer, what);
+  TUTTI_TRY(driver.check(answer, what));
   return library;
 }
 

@@ -19,12 +19,12 @@
 #include "cuda/memory.h"
 #include "device/device_memory.h"
 #include "device/device_rank.h"
+#include "device/link_layout.h"
 #include "device/registered_memory.h"
 #include "engine/cuda/bind.h"
 #include "engine/cuda/program.h"
 #include "transports/p2p/device_memory.h"
 #include "transports/p2p/multicast_memory.h"
-#include "transports/shm/segment.h"
 
 namespace tutti {
 
@@ -35,6 +35,14 @@ class BlockLender {
   explicit BlockLender(uint32_t blocks) : total_(blocks), left_(blocks) {}
   uint32_t total() const { return total_; }
   uint32_t left() const { return left_.load(std::memory_order_relaxed); }
+  /// Lends as many of `wanted` blocks as there are, at most 8 if not all, in powers of two. Any thread.
+  uint32_t lend_some(uint32_t wanted) {
+    if (lend(wanted)) return wanted;
+    for (const uint32_t fewer : {8u, 4u, 2u, 1u}) {
+      if (fewer < wanted && lend(fewer)) return fewer;
+    }
+    return 0;
+  }
   /// Lends all or none. Any thread.
   bool lend(uint32_t blocks) {
     uint32_t left = left_.load(std::memory_order_relaxed);
@@ -56,6 +64,7 @@ struct OpenDevice {
   cuda::Library library;
   cuda::Kernel run;
   cuda::Kernel run_short;
+  Status kernels;         ///< kUnsupported: the driver does not run the kernels; copies still work
   uint32_t resident = 0;  ///< blocks that the device holds at once, of either kernel
   std::unique_ptr<BlockLender> lender;
 };
@@ -112,6 +121,7 @@ class CudaDevices final : public Devices {
 
  private:
   Result<const OpenDevice*> open(int device);
+  static Status load_kernels(OpenDevice& device);
 
   std::unique_ptr<const cuda::Driver> driver_;
   const uint32_t queues_;
@@ -163,6 +173,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
         rank_(rank),
         rank_count_(rank_count),
         shape_(DeviceShape::of(rank_count)),
+        layout_(rank_count, shape_),
         memory_(context_),
         registrations_(context_) {}
   ~CudaRank() override { give_blocks_back(); }
@@ -177,13 +188,14 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   int file() const override { return identity_.has_file != 0 ? links_->memory.file().get() : -1; }
   Status connect(std::span<const DevicePeer> ranks) override;
   int multicast_file() const override {
+    if (links_ == nullptr) return -1;  // no kernels
     const FileDescriptor& file = links_->multicast.file();
     return file.is_open() ? file.get() : -1;
   }
   Status add_to_multicast(const FileDescriptor* file) override;
   Status bind_multicast() override;
   void drop_multicast() override { links_->multicast.reset(); }
-  Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,
+  Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes, uint32_t channels,
                                  const BindOptions& options, DeviceMark mark) override;
   Result<DeviceProgramHold> bind_short(const Plan& plan, std::span<const Geometry> stripes,
                                        const BindOptions& options, DeviceMark mark) override;
@@ -236,10 +248,12 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
 
  private:
   /// Links have fixed indices from the start.
-  uint32_t send(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
-  uint32_t receive(uint32_t peer, uint32_t channel) override { return channel * rank_count_ + peer; }
+  uint32_t send(uint32_t peer, cuda::LinkName name) override {
+    return layout_.link_index(peer, layout_.ring_of(name, channels_));
+  }
+  uint32_t receive(uint32_t peer, cuda::LinkName name) override { return send(peer, name); }
   uint32_t send_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
-    return link_count() + (2 * stripe + static_cast<uint32_t>(use)) * rank_count_ + peer;
+    return layout_.link_count() + layout_.multicast_link(peer, stripe, use);
   }
   uint32_t receive_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
     return send_multicast(peer, stripe, use);
@@ -254,36 +268,14 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
 
   Status borrow_blocks(std::span<const DevicePeer> ranks);
   Status connect_peer(uint32_t peer, const DevicePeer& theirs);
-  uint32_t link_count() const { return channels_of_stripes(shape_.stripes) * rank_count_; }
-  SegmentShape ring_shape() const {
-    return {.rank_count = rank_count_,
-            .published = 0,
-            .channels = channels_of_stripes(shape_.stripes),
-            .slots = shape_.slots,
-            .slot_bytes = shape_.slot_bytes};
-  }
-  /// Layout of a rank's memory: the rings, the mailboxes by writer, then the cells and credits of multicast
-  /// rings.
-  size_t multicast_rings_at() const {
-    const size_t mail = shape_.short_bytes > 0 ? size_t{rank_count_} * cuda::kMailboxBytes : 0;
-    return (rank_count_ > 1 ? ring_shape().bytes() : ring_shape().header_bytes()) + mail;
-  }
-  uint32_t multicast_link_count() const {
-    const bool some = rank_count_ > 1 && rank_count_ <= cuda::kMaxMulticastRanks;
-    return some ? 2 * shape_.stripes * rank_count_ : 0;
-  }
-  size_t links_bytes() const {
-    return multicast_rings_at() + multicast_link_count() * ring_shape().peer_ring().header_bytes();
-  }
-  size_t multicast_bytes() const { return size_t{multicast_link_count()} * shape_.slots * shape_.slot_bytes; }
   uint64_t mailbox(uint32_t owner, uint32_t writer) const {
-    return reinterpret_cast<uint64_t>(peers_[owner].links->base()) + ring_shape().bytes() +
-           uint64_t{writer} * cuda::kMailboxBytes;
+    return reinterpret_cast<uint64_t>(peers_[owner].links->base()) + layout_.mailbox_at(writer);
   }
   std::vector<RegistrationPath> ways_to(std::span<const DevicePeer> ranks) const;
   void offer_multicast();
   std::byte* multicast_ring(uint32_t owner, uint32_t reader, uint32_t stripe, cuda::Multicast use) const;
-  uint64_t multicast_slots(uint32_t owner, uint32_t stripe, cuda::Multicast use) const;
+  cuda::SendLink make_send(uint32_t peer, uint32_t ring) const;
+  cuda::RecvLink make_receive(uint32_t peer, uint32_t ring) const;
   cuda::SendLink multicast_send(uint32_t peer, uint32_t stripe, cuda::Multicast use) const;
   cuda::RecvLink multicast_receive(uint32_t peer, uint32_t stripe, cuda::Multicast use) const;
   std::vector<cuda::SendLink> make_sends() const;
@@ -306,9 +298,11 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   const uint32_t rank_;
   const uint32_t rank_count_;
   const DeviceShape shape_;
+  const LinkLayout layout_;
   DeviceIdentity identity_;
   uint32_t blocks_ = 0;  ///< that launches may keep while they wait; 0: launches leave
   uint32_t borrowed_ = 0;
+  uint32_t channels_ = 1;     ///< of the plan that is being bound
   bool takes_turns_ = false;  ///< lanes may take turns on fewer blocks; then the rank shares no launch
 
   DeviceHeap memory_;  ///< programs and scratch

@@ -21,6 +21,8 @@ constexpr size_t kMostMessagePrograms = 64;
 // reference costs two flags. Estimates.
 constexpr uint64_t kDeviceReferenceBytes = 4096;
 constexpr uint64_t kDeviceDirectWriteBytes = 65536;
+// Pieces up to this size are one slice: shorter slices spend their time on flags. An estimate.
+constexpr uint64_t kLeastSliceBytes = 32768;
 
 /// Whether no rank's part ends before all ranks have begun theirs.
 bool meets_all(const CallShape& shape) {
@@ -78,37 +80,47 @@ Facts DeviceExecutor::facts() const {
           .slot_bytes = rank().shape().slot_bytes};
 }
 
+/// For messages. A plan may allow only shorter slices: see DeviceCut.
 BindOptions DeviceExecutor::bind_options() const {
+  const DeviceShape& shape = rank().shape();
   return {.reproducible = options_.reproducible,
           .reference_bytes = std::min(options_.config.reference_bytes, kDeviceReferenceBytes),
-          .slots = rank().shape().slots,
-          .slot_bytes = rank().shape().slot_bytes};
+          .slots = shape.slots / shape.slots_per_slice,
+          .slot_bytes = shape.slot_bytes * shape.slots_per_slice,
+          .least_slice_bytes = std::min<uint64_t>(kLeastSliceBytes, shape.slot_bytes)};
 }
 
 /// Whether the call travels in packets: the choice table wants them and all ranks' plans allow them. All
 /// ranks agree.
-bool DeviceExecutor::goes_by_packets(const BoundCall& call, const BindRequest& request) const {
-  if (!request.wants_packets) return false;
-  for (uint32_t rank = 0; rank < options_.peers.rank_count(); ++rank) {
-    if (!cuda::is_one_shot(call.algorithm->make(request.request, facts(), rank))) return false;
-  }
-  return true;
+bool DeviceExecutor::goes_by_packets(std::span<const Plan> plans, const BindRequest& request) const {
+  return request.wants_packets && std::ranges::all_of(plans, cuda::is_one_shot);
+}
+
+std::vector<Plan> DeviceExecutor::plans_of_all(const BoundCall& call, const BindRequest& request) const {
+  std::vector<Plan> plans;
+  for (uint32_t rank = 0; rank < options_.peers.rank_count(); ++rank)
+    plans.push_back(call.algorithm->make(request.request, facts(), rank));
+  return plans;
 }
 
 Result<std::unique_ptr<BoundCall>> DeviceExecutor::bind(const BoundCall& call, const BindRequest& request) {
   auto bound = std::make_unique<Bound>(call, keeps_programs_);
-  const Plan plan = call.algorithm->make(request.request, facts(), options_.peers.rank());
+  const std::vector<Plan> plans = plans_of_all(call, request);
+  const Plan& plan = plans[options_.peers.rank()];
+  const DeviceCut cut = DeviceCut::of(plans, rank().shape());
   BindOptions options = bind_options();
+  options.slots = cut.slots;
+  options.slot_bytes = cut.slice_bytes;
   options.type = call.shape.type;
   options.op = request.request.op;
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = message_bytes(call, request);
   options.direct_writes =
       options.message_bytes >= std::min(options_.config.direct_write_bytes, kDeviceDirectWriteBytes);
-  const bool by_packets = goes_by_packets(call, request);
+  const bool by_packets = goes_by_packets(plans, request);
   const uint32_t count =
       by_packets ? short_stripes(options.message_bytes, options_.multiprocessors, options_.ranks_on_device)
-                 : device_stripes(options.message_bytes, rank().shape(), options_.multiprocessors,
+                 : device_stripes(options.message_bytes, cut.most_stripes, options_.multiprocessors,
                                   options_.ranks_on_device);
   std::vector<Geometry> stripes;
   for (uint32_t index = 0; index < count; ++index)
@@ -118,7 +130,7 @@ Result<std::unique_ptr<BoundCall>> DeviceExecutor::bind(const BoundCall& call, c
                   .counts = call.counts,
                   .signature_seed = call.signature_seed};
   auto program = by_packets ? rank().bind_short(plan, stripes, options, std::move(mark))
-                            : rank().bind(plan, stripes, options, std::move(mark));
+                            : rank().bind(plan, stripes, cut.channels, options, std::move(mark));
   TUTTI_TRY(program.status());
   bound->program = std::move(*program);
   return std::unique_ptr<BoundCall>(std::move(bound));

@@ -106,7 +106,8 @@ class DeviceExecutor final : public Executor, private StalledCall {
   struct Bound;
 
   BindOptions bind_options() const;
-  bool goes_by_packets(const BoundCall& call, const BindRequest& request) const;
+  bool goes_by_packets(std::span<const Plan> plans, const BindRequest& request) const;
+  std::vector<Plan> plans_of_all(const BoundCall& call, const BindRequest& request) const;
   DeviceOperation make_operation(DeviceProgram* program, const DeviceBuffers& buffers, DeviceStream stream);
   Status launch_one(const DeviceOperation& operation, DeviceStream stream);
   Result<DeviceProgram*> find_messages(DeviceMark mark);

@@ -16,7 +16,7 @@ void CudaRank::offer_multicast() {
   if (rank_count_ < 2 || rank_count_ > cuda::kMaxMulticastRanks || !context_.facts().multicasts) return;
   identity_.multicasts = 1;
   if (rank_ != 0) return;
-  auto created = MulticastMemory::create(context_, rank_count_, multicast_bytes());
+  auto created = MulticastMemory::create(context_, rank_count_, layout_.multicast_bytes());
   if (created) links_->multicast = std::move(*created);
   // Fails, for example, if there are more ranks than devices.
   if (!created) identity_.multicasts = 0;
@@ -25,7 +25,7 @@ void CudaRank::offer_multicast() {
 Status CudaRank::add_to_multicast(const FileDescriptor* file) {
   const BesideCaptures beside(driver());
   if (rank_ != 0) {
-    auto opened = MulticastMemory::open(context_, rank_count_, multicast_bytes(),
+    auto opened = MulticastMemory::open(context_, rank_count_, layout_.multicast_bytes(),
                                         file != nullptr ? *file : peers_[0].links->multicast.file());
     TUTTI_TRY(opened.status());
     links_->multicast = std::move(*opened);
@@ -38,7 +38,7 @@ Status CudaRank::bind_multicast() {
   TUTTI_TRY(links_->multicast.bind());
   std::vector<cuda::SendLink> sends;
   std::vector<cuda::RecvLink> receives;
-  for (uint32_t stripe = 0; stripe < shape_.stripes; ++stripe) {
+  for (uint32_t stripe = 0; stripe < shape_.multicast_stripes; ++stripe) {
     for (const Multicast use : {Multicast::kCollect, Multicast::kPublish}) {
       for (uint32_t peer = 0; peer < rank_count_; ++peer) {
         sends.push_back(multicast_send(peer, stripe, use));
@@ -46,31 +46,25 @@ Status CudaRank::bind_multicast() {
       }
     }
   }
-  TUTTI_TRY(cuda::copy_now(context_, sends_ + link_count(), sends.data(), sends.size() * sizeof(sends[0])));
-  return cuda::copy_now(context_, receives_ + link_count(), receives.data(),
+  TUTTI_TRY(
+      cuda::copy_now(context_, sends_ + layout_.link_count(), sends.data(), sends.size() * sizeof(sends[0])));
+  return cuda::copy_now(context_, receives_ + layout_.link_count(), receives.data(),
                         receives.size() * sizeof(receives[0]));
 }
 
 std::byte* CudaRank::multicast_ring(uint32_t owner, uint32_t reader, uint32_t stripe, Multicast use) const {
-  const size_t number = size_t{2 * stripe + static_cast<uint32_t>(use)} * rank_count_ + reader;
-  return peers_[owner].links->base() + multicast_rings_at() +
-         number * ring_shape().peer_ring().header_bytes();
-}
-
-/// The offset of the slots from which `owner` collects, or in which it publishes.
-uint64_t CudaRank::multicast_slots(uint32_t owner, uint32_t stripe, Multicast use) const {
-  const uint64_t ring = (uint64_t{owner} * shape_.stripes + stripe) * 2 + static_cast<uint32_t>(use);
-  return ring * shape_.slots * shape_.slot_bytes;
+  return peers_[owner].links->base() +
+         layout_.multicast_cells_at(layout_.multicast_link(reader, stripe, use));
 }
 
 cuda::SendLink CudaRank::multicast_send(uint32_t peer, uint32_t stripe, Multicast use) const {
   const bool collected = use == Multicast::kCollect;
   const MulticastMemory& memory = links_->multicast;
   std::byte* const base = collected ? memory.own<std::byte>() : memory.all<std::byte>();
-  const auto end = SendLink::at(multicast_ring(rank_, peer, stripe, use), ring_shape().peer_ring());
+  const auto end = SendLink::at(multicast_ring(rank_, peer, stripe, use), layout_.multicast_ring());
   return {.cells = end.cells,
           .credit = end.credits,
-          .slots = base + multicast_slots(collected ? peer : rank_, stripe, use),
+          .slots = base + layout_.multicast_slots_at(collected ? peer : rank_, stripe, use),
           .slot_mask = end.slot_mask,
           .slot_bytes = end.slot_bytes,
           .peer = peer,
@@ -86,10 +80,10 @@ cuda::RecvLink CudaRank::multicast_receive(uint32_t peer, uint32_t stripe, Multi
   const bool collects = use == Multicast::kCollect;
   const MulticastMemory& memory = links_->multicast;
   const std::byte* const base = collects ? memory.all<std::byte>() : memory.own<std::byte>();
-  const auto end = RecvLink::at(multicast_ring(peer, rank_, stripe, use), ring_shape().peer_ring(), 0);
+  const auto end = RecvLink::at(multicast_ring(peer, rank_, stripe, use), layout_.multicast_ring(), 0);
   return {.cells = end.cells,
           .credit = end.credit,
-          .slots = base + multicast_slots(collects ? rank_ : peer, stripe, use),
+          .slots = base + layout_.multicast_slots_at(collects ? rank_ : peer, stripe, use),
           .slot_mask = end.slot_mask,
           .slot_bytes = end.slot_bytes,
           .peer = peer,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/log.h"
 #include "device/cuda_rank.h"
 #include "device/device_arguments.h"
 #include "device/staging_device.h"
@@ -31,6 +32,13 @@ Status keep(Result<T> made, T& target) {
 Status CudaRank::open() {
   const BesideCaptures beside(driver());
   const cuda::DeviceFacts& facts = context_.facts();
+  if (!device_.kernels) {
+    // The communicator's calls will pass through host memory.
+    identity_ = {.uuid = facts.uuid, .is_device = 1, .lacks_kernels = 1};
+    log_line(format("rank %u (device %d): ", rank_, context_.device()) + std::string(device_.kernels.text()) +
+             "; calls pass through host memory, which is slower");
+    return Status::ok();
+  }
   // At most what ranks may borrow together: a call has at most as many stripes as its rank has blocks.
   const uint32_t multiprocessors = std::min(facts.multiprocessors, std::max(1u, device_.lender->total()));
   identity_ = {.uuid = facts.uuid, .is_device = 1, .multiprocessors = multiprocessors};
@@ -43,7 +51,7 @@ Status CudaRank::open() {
   signals_ = signals_memory_.as<cuda::Signals>();
   signals_->done = 1;
   const size_t sends_at = sizeof(cuda::RankState) + kLineBytes - sizeof(cuda::RankState) % kLineBytes;
-  const size_t links = size_t{link_count()} + multicast_link_count();
+  const size_t links = size_t{layout_.link_count()} + layout_.multicast_link_count();
   const size_t receives_at = sends_at + links * sizeof(cuda::SendLink);
   const size_t barrier_at = receives_at + links * sizeof(cuda::RecvLink);
   const size_t bytes = barrier_at + 2 * kLineBytes;
@@ -54,10 +62,10 @@ Status CudaRank::open() {
   barrier_ = tables_.as<std::byte>() + barrier_at;
   TUTTI_TRY(memory_.open());
   links_ = std::make_shared<DeviceLinks>();
-  auto rings = SharedDeviceMemory::create(context_, links_bytes());
+  auto rings = SharedDeviceMemory::create(context_, layout_.bytes(), layout_.zeroed_bytes());
   if (!rings) {
     return {rings.status().code(), format("rank %u needs %zu MiB of device %d for its links to %u ranks: %s",
-                                          rank_, links_bytes() >> 20, context_.device(), rank_count_,
+                                          rank_, layout_.bytes() >> 20, context_.device(), rank_count_,
                                           std::string(rings.status().text()).c_str())};
   }
   links_->memory = std::move(*rings);
@@ -95,9 +103,7 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
     peers_[peer].links->mapped = std::move(*memory);
   }
   // The slots of the ring from the peer to this rank: no other rank uses them before all are connected.
-  const SegmentShape shape = ring_shape();
-  std::byte* const slots =
-      peers_[peer].links->base() + shape.peer_offset(0, rank_) + shape.peer_ring().header_bytes();
+  std::byte* const slots = peers_[peer].links->base() + layout_.slots_at(peer, rank_, 0);
   const Status checked = check_access(context_, slots, identity_.links_key + rank_);
   return checked ? Status::ok() : refuse(checked);
 }
@@ -128,7 +134,7 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   if (rank_count_ == 1) blocks_ = kMostBlocks;
   // MPS does not tell how many blocks this process may use.
   const bool lends = rank_count_ > 1 && queues > 1 && !context_.facts().is_shared;
-  if (lends && device_.lender->lend(wanted)) blocks_ = borrowed_ = wanted;
+  if (lends) blocks_ = borrowed_ = device_.lender->lend_some(wanted);
   return Status::ok();
 }
 
@@ -187,52 +193,59 @@ void CudaRank::close_registration(uint32_t number) {
   registrations_.unmap(number);
 }
 
+cuda::SendLink CudaRank::make_send(uint32_t peer, uint32_t ring) const {
+  std::byte* const base = links_->base();
+  const auto end = SendLink::at(base + layout_.cells_at(rank_, peer, ring), layout_.ring());
+  return {.cells = end.cells,
+          .credit = end.credits,
+          .slots = base + layout_.slots_at(rank_, peer, ring),
+          .slot_mask = end.slot_mask,
+          .slot_bytes = end.slot_bytes,
+          .peer = peer,
+          .same_memory = peers_[peer].same_memory,
+          .by_slot = 0,
+          .comes_back = 0,
+          .next = 0,
+          .limit = end.limit,
+          .last_reference = 0};
+}
+
+cuda::RecvLink CudaRank::make_receive(uint32_t peer, uint32_t ring) const {
+  std::byte* const base = peers_[peer].links->base();
+  const auto end = RecvLink::at(base + layout_.cells_at(peer, rank_, ring), layout_.ring(), 0);
+  return {.cells = end.cells,
+          .credit = end.credit,
+          .slots = base + layout_.slots_at(peer, rank_, ring),
+          .slot_mask = end.slot_mask,
+          .slot_bytes = end.slot_bytes,
+          .peer = peer,
+          .credit_mask = end.credit_mask,
+          .registered = registrations_.table(peer),
+          .next = 0};
+}
+
+/// No rank has a link to itself.
 std::vector<cuda::SendLink> CudaRank::make_sends() const {
-  const SegmentShape shape = ring_shape();
   std::vector<cuda::SendLink> links;
-  for (uint32_t channel = 0; channel < shape.channels; ++channel) {
-    for (uint32_t peer = 0; peer < rank_count_; ++peer) {
-      const auto end = SendLink::at(links_->base() + shape.peer_offset(channel, peer), shape.peer_ring());
-      links.push_back({.cells = end.cells,
-                       .credit = end.credits,
-                       .slots = end.slots,
-                       .slot_mask = end.slot_mask,
-                       .slot_bytes = end.slot_bytes,
-                       .peer = peer,
-                       .same_memory = peers_[peer].same_memory,
-                       .by_slot = 0,
-                       .comes_back = 0,
-                       .next = 0,
-                       .limit = end.limit,
-                       .last_reference = 0});
-    }
+  for (uint32_t ring = 0; ring < layout_.rings(); ++ring) {
+    for (uint32_t peer = 0; peer < rank_count_; ++peer)
+      links.push_back(peer == rank_ ? cuda::SendLink{} : make_send(peer, ring));
   }
   return links;
 }
 
 std::vector<cuda::RecvLink> CudaRank::make_receives() const {
-  const SegmentShape shape = ring_shape();
   std::vector<cuda::RecvLink> links;
-  for (uint32_t channel = 0; channel < shape.channels; ++channel) {
-    for (uint32_t peer = 0; peer < rank_count_; ++peer) {
-      const auto end =
-          RecvLink::at(peers_[peer].links->base() + shape.peer_offset(channel, rank_), shape.peer_ring(), 0);
-      links.push_back({.cells = end.cells,
-                       .credit = end.credit,
-                       .slots = end.slots,
-                       .slot_mask = end.slot_mask,
-                       .slot_bytes = end.slot_bytes,
-                       .peer = peer,
-                       .credit_mask = end.credit_mask,
-                       .registered = registrations_.table(peer),
-                       .next = 0});
-    }
+  for (uint32_t ring = 0; ring < layout_.rings(); ++ring) {
+    for (uint32_t peer = 0; peer < rank_count_; ++peer)
+      links.push_back(peer == rank_ ? cuda::RecvLink{} : make_receive(peer, ring));
   }
   return links;
 }
 
 Result<DeviceProgramHold> CudaRank::bind(const Plan& plan, std::span<const Geometry> stripes,
-                                         const BindOptions& options, DeviceMark mark) {
+                                         uint32_t channels, const BindOptions& options, DeviceMark mark) {
+  channels_ = channels;
   return install(cuda::bind(plan, stripes, options, *this), std::move(mark));
 }
 
@@ -245,7 +258,7 @@ Result<DeviceProgramHold> CudaRank::bind_short(const Plan& plan, std::span<const
 }
 
 Result<DeviceProgramHold> CudaRank::bind_messages(const BindOptions& options, DeviceMark mark) {
-  const cuda::Image image = cuda::bind_messages(mark.messages, options, *this);
+  const cuda::Image image = cuda::bind_messages(mark.messages, options, *this, shape_.message_parts);
   return install(image, std::move(mark));
 }
 
@@ -310,18 +323,31 @@ Result<const OpenDevice*> CudaDevices::open(int device) {
   const BesideCaptures beside(*driver_);
   OpenDevice fresh;
   TUTTI_TRY(keep(Context::retain(*driver_, device), fresh.context));
-  TUTTI_TRY(keep(cuda::Library::load(*fresh.context, cuda::kernel_image()), fresh.library));
-  TUTTI_TRY(keep(fresh.library.kernel(cuda::kRunKernel), fresh.run));
-  TUTTI_TRY(keep(fresh.library.kernel(cuda::kShortKernel), fresh.run_short));
-  fresh.resident = UINT32_MAX;
-  for (const cuda::Kernel& kernel : {fresh.run, fresh.run_short}) {
-    auto blocks = cuda::resident_blocks(*fresh.context, kernel, cuda::kBlockThreads);
-    TUTTI_TRY(blocks.status());
-    fresh.resident = std::min(fresh.resident, *blocks);
-  }
+  fresh.kernels = load_kernels(fresh);
+  if (!fresh.kernels && fresh.kernels.code() != Code::kUnsupported) return fresh.kernels;
   // Leaves one block for ranks without lent blocks.
   fresh.lender = std::make_unique<BlockLender>(fresh.resident - std::min(fresh.resident, 1u));
   return &open_.emplace(device, std::move(fresh)).first->second;
+}
+
+/// Loads both kernels, and launches each once with nothing to do: a first launch may make the driver reserve
+/// memory and wait for the device, where later another rank's kernel may wait for this rank.
+Status CudaDevices::load_kernels(OpenDevice& device) {
+  const Context& context = *device.context;
+  TUTTI_TRY(keep(cuda::Library::load(context, cuda::kernel_image()), device.library));
+  TUTTI_TRY(keep(device.library.kernel(cuda::kRunKernel), device.run));
+  TUTTI_TRY(keep(device.library.kernel(cuda::kShortKernel), device.run_short));
+  auto stream = cuda::Stream::create(context);
+  TUTTI_TRY(stream.status());
+  device.resident = UINT32_MAX;
+  for (const cuda::Kernel& kernel : {device.run, device.run_short}) {
+    auto blocks = cuda::resident_blocks(context, kernel, cuda::kBlockThreads);
+    TUTTI_TRY(blocks.status());
+    device.resident = std::min(device.resident, *blocks);
+    const cuda::Launch nothing{};
+    TUTTI_TRY(cuda::launch(context, kernel, {.threads = cuda::kBlockThreads}, stream->handle(), &nothing));
+  }
+  return stream->synchronize();
 }
 
 Result<std::unique_ptr<DeviceRank>> CudaDevices::open_rank(int device, uint32_t rank, uint32_t rank_count) {

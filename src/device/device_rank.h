@@ -29,6 +29,7 @@ struct DeviceIdentity {
   std::array<char, 16> uuid{};
   uint32_t is_device = 0;
   uint32_t has_failed = 0;       ///< the device is unusable
+  uint32_t lacks_kernels = 0;    ///< 1: the driver does not run this build's kernels
   uint32_t multiprocessors = 0;  ///< that the device's ranks may use together
   uint32_t has_file = 0;         ///< 1: a file lets other processes map the links' memory
   uint32_t multicasts = 0;       ///< 1: multicast memory is possible; of rank 0: and created
@@ -53,18 +54,35 @@ struct OwnRegistration {
 };
 
 struct DeviceShape {
-  uint32_t stripes = 1;  ///< most stripes of a call
+  uint32_t stripes = 1;  ///< rings of plans to each peer, and so the most stripes of a call
   uint32_t slots = 16;
   uint32_t slot_bytes = 4096;
+  uint32_t slots_per_slice = 1;    ///< most slots that a slice fills
+  uint32_t message_parts = 1;      ///< rings of messages to each peer
+  uint32_t multicast_stripes = 0;  ///< 0: too many or too few ranks
+  uint32_t multicast_slots = 8;
   uint64_t short_bytes = 0;  ///< the largest message in packets; 0: no mailboxes
 
-  /// A rank's rings take at most 64 MiB of its device, where possible. A pure function.
+  /// Behind a ring's last slot, for slices that begin there.
+  uint32_t spare_slots() const { return slots_per_slice - 1; }
+  /// A rank's rings take at most 320 MiB of its device, where possible. A pure function.
   static DeviceShape of(uint32_t rank_count);
 };
 
-/// Stripes of a call, one block each. `multiprocessors`: of the smallest device; `ranks_on_device`: of the
-/// fullest. A pure function of what the ranks agree on.
-uint32_t device_stripes(uint64_t call_bytes, const DeviceShape& shape, uint32_t multiprocessors,
+/// How the calls of a plan use the rings. A pure function of what the ranks agree on.
+struct DeviceCut {
+  uint32_t channels = 1;      ///< rings of a stripe to each peer
+  uint32_t most_stripes = 1;  ///< of a call
+  uint32_t slots = 16;        ///< slices by value that a ring holds
+  uint32_t slice_bytes = 0;   ///< of the longest slice
+
+  /// `plans`: of all ranks.
+  static DeviceCut of(std::span<const Plan> plans, const DeviceShape& shape);
+};
+
+/// Stripes of a call, at most `most`, with one block each for each lane. `multiprocessors`: of the smallest
+/// device; `ranks_on_device`: of the fullest. A pure function of what the ranks agree on.
+uint32_t device_stripes(uint64_t call_bytes, uint32_t most, uint32_t multiprocessors,
                         uint32_t ranks_on_device);
 
 /// The same for a call in packets.
@@ -157,9 +175,9 @@ class DeviceRank {
   virtual Status bind_multicast() = 0;
   virtual void drop_multicast() = 0;
 
-  /// Drop the program before the rank. Errors: kOutOfMemory, kSystemError.
+  /// `channels`: DeviceCut::channels. Drop the program before the rank. Errors: kOutOfMemory, kSystemError.
   virtual Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,
-                                         const BindOptions& options, DeviceMark mark) = 0;
+                                         uint32_t channels, const BindOptions& options, DeviceMark mark) = 0;
   /// For packets: all ranks' plans are one-shot (cuda::is_one_shot), the message has at most
   /// shape().short_bytes, `stripes` come from short_stripes().
   virtual Result<DeviceProgramHold> bind_short(const Plan& plan, std::span<const Geometry> stripes,

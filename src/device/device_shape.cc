@@ -3,51 +3,121 @@
 #include <bit>
 
 #include "device/device_rank.h"
+#include "device/link_layout.h"
 #include "engine/cuda/program.h"
-#include "engine/links.h"
-#include "transports/link.h"
 
 namespace tutti {
 namespace {
 
-constexpr uint64_t kRingsBytes = 64ull << 20;
+// Room for 32 rings of 16 slots of 64 KiB to each of 7 peers, and for messages.
+constexpr uint64_t kRingsBytes = 320ull << 20;
 constexpr uint32_t kMostStripes = 32;
-// Shorter slices spend their time on flags. With longer slices, a block has nothing to overlap.
-constexpr uint32_t kLeastSlot = 8192;
+// A slice costs a poll, four barriers and a fence, about 4 us (an estimate): the time in which a block copies
+// 128 KiB. So a long slice is longer than that. By value it fills four slots, and four such slices fit a
+// ring.
 constexpr uint32_t kMostSlot = 65536;
+constexpr uint32_t kSlotsPerSlice = 4;
+// A rank's slots take less memory rather than have shorter slices, down to here.
+constexpr uint32_t kLeastSlot = 8192;
+// Stripes of multicast calls: the switch does the work of many blocks, and each stripe has slots for all
+// ranks.
+constexpr uint32_t kMulticastStripes = 16;
+constexpr uint32_t kMulticastSlotsPerSlice = 2;
+// All messages of a group with every peer together have about as many parts as a long call has stripes.
+constexpr uint32_t kMostMessageParts = 16;
 // The bytes that a block copies in the time of two flags (33 GB/s a multiprocessor; an estimate).
 constexpr uint64_t kStripeBytes = 32768;
 
 // The bytes that a block stores as packets, and loads from each rank, in the time of one flag (an estimate).
 constexpr uint64_t kShortStripeBytes = 4096;
 
-uint64_t rings_bytes(uint32_t rank_count, uint32_t stripes, const RingShape& ring) {
-  return uint64_t{channels_of_stripes(stripes)} * rank_count * ring.ring_bytes();
+uint32_t parts_of_messages(uint32_t rank_count) {
+  return std::clamp(std::bit_floor(kMostStripes / std::max(1u, rank_count - 1)), 1u, kMostMessageParts);
+}
+
+/// Channels that the plan's ordinary links use.
+uint32_t channels_of(const Plan& plan) {
+  uint32_t channels = 1;
+  const auto count = [&](const std::vector<End>& ends) {
+    for (const End& end : ends) {
+      const bool is_plain = end.kind == EndKind::kLink && end.channel < kPlanChannels;
+      if (is_plain) channels = std::max(channels, end.channel + 1u);
+    }
+  };
+  for (const Lane& lane : plan.lanes) {
+    for (const Step& step : lane.steps) {
+      count(step.sources);
+      count(step.sinks);
+    }
+  }
+  return channels;
+}
+
+bool is_multicast(const Plan& plan) {
+  const auto is_common = [](const End& end) {
+    return end.kind == EndKind::kCollect || end.kind == EndKind::kPublish ||
+           (end.kind == EndKind::kLink && end.channel >= kPlanChannels);
+  };
+  for (const Lane& lane : plan.lanes) {
+    for (const Step& step : lane.steps) {
+      if (std::ranges::any_of(step.sources, is_common) || std::ranges::any_of(step.sinks, is_common))
+        return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
 
 DeviceShape DeviceShape::of(uint32_t rank_count) {
   const bool has_mail = rank_count > 1 && rank_count <= cuda::kMaxShortRanks;
+  const bool has_multicast = rank_count > 1 && rank_count <= cuda::kMaxMulticastRanks;
   DeviceShape shape{.stripes = kMostStripes,
                     .slots = 16,
                     .slot_bytes = kMostSlot,
+                    .slots_per_slice = kSlotsPerSlice,
+                    .message_parts = parts_of_messages(rank_count),
+                    .multicast_stripes = has_multicast ? kMulticastStripes : 0,
                     .short_bytes = has_mail ? cuda::kMostShortBytes : 0};
-  const auto fits = [&] {
-    return rings_bytes(rank_count, shape.stripes, {.slots = shape.slots, .slot_bytes = shape.slot_bytes}) <=
-           kRingsBytes;
-  };
+  const auto fits = [&] { return LinkLayout(rank_count, shape).bytes() <= kRingsBytes; };
   while (!fits() && shape.slot_bytes > kLeastSlot) shape.slot_bytes /= 2;
-  while (!fits() && shape.stripes > 1) shape.stripes /= 2;
+  while (!fits() && shape.stripes > kPlanChannels) shape.stripes /= 2;
   while (!fits() && shape.slot_bytes > 1024) shape.slot_bytes /= 2;
   return shape;
 }
 
-uint32_t device_stripes(uint64_t call_bytes, const DeviceShape& shape, uint32_t multiprocessors,
+DeviceCut DeviceCut::of(std::span<const Plan> plans, const DeviceShape& shape) {
+  uint32_t channels = 1;
+  size_t lanes = 1;
+  bool multicast = false;
+  for (const Plan& plan : plans) {
+    channels = std::max(channels, channels_of(plan));
+    lanes = std::max(lanes, plan.lanes.size());
+    multicast = multicast || is_multicast(plan);
+  }
+  DeviceCut cut{.channels = channels, .most_stripes = std::max(1u, shape.stripes / channels)};
+  // A rank borrows no more blocks than a call has stripes of one lane.
+  cut.most_stripes = std::clamp(static_cast<uint32_t>(kMostStripes / lanes), 1u, cut.most_stripes);
+  uint32_t ring_slots = shape.slots;
+  uint32_t most = shape.slots_per_slice;
+  if (multicast) {
+    cut.most_stripes = std::min(cut.most_stripes, std::max(1u, shape.multicast_stripes));
+    ring_slots = shape.multicast_slots;
+    most = std::min(most, kMulticastSlotsPerSlice);
+  }
+  // A plan needs half of a ring's slots at most: so credits may come late.
+  const uint32_t per_slice =
+      std::clamp(std::bit_floor(ring_slots / 2 / std::max(1u, plans[0].slots_needed)), 1u, most);
+  cut.slots = ring_slots / per_slice;
+  cut.slice_bytes = per_slice * shape.slot_bytes;
+  return cut;
+}
+
+uint32_t device_stripes(uint64_t call_bytes, uint32_t most, uint32_t multiprocessors,
                         uint32_t ranks_on_device) {
   const uint32_t blocks = std::max(1u, multiprocessors / std::max(1u, ranks_on_device));
   const auto useful = static_cast<uint32_t>(std::min<uint64_t>(call_bytes / kStripeBytes, kMostStripes));
-  return std::clamp(std::min(useful, blocks), 1u, shape.stripes);
+  return std::clamp(std::min(useful, blocks), 1u, most);
 }
 
 uint32_t short_stripes(uint64_t call_bytes, uint32_t multiprocessors, uint32_t ranks_on_device) {

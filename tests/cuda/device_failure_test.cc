@@ -179,13 +179,13 @@ TEST(DeviceFailureTest, AbortEndsBlockingCallsAndStreams) {
 
 // Goal: a group on a stream that fails when some of its calls are under way is an error of all ranks, who
 // once waited for the rest of it until the deadline. Method: on rank 0 the device has no memory for the
-// launch of the second call.
+// launch of the second call, the fourth after two of the device's opening.
 TEST(DeviceFailureTest, AGroupThatFailsHalfWayIsAnErrorOfAllRanks) {
   ClusterOptions options = on_device(1);
   options.layout = {1, 1};
   options.create = false;
   const auto body = [](Rank& rank) {
-    if (rank.rank() == 0) (void)setenv("FAKE_CUDA_FAIL", "cuLaunchKernelEx:2:2", 1);
+    if (rank.rank() == 0) (void)setenv("FAKE_CUDA_FAIL", "cuLaunchKernelEx:4:2", 1);
     if (!rank.renew(rank.config())) return;
     Bench bench(rank);
     if (!bench) return;

@@ -351,10 +351,11 @@ TEST(GroupTest, AFullStreamDoesNotKeepOthersFromGoingOn) {
             "");
 }
 
-/// Each of the driver's functions that a launch needs fails at its first calls.
+/// Each of the driver's functions that a launch needs fails at its first calls. Opening the device makes two
+/// launches.
 TEST(GroupTest, WhatTheDriverRefusesIsAnErrorAndNothingHangs) {
   for (const char* blocks : {"1", "16"}) {
-    for (const char* fault : {"cuLaunchKernelEx:1:999", "cuLaunchKernelEx:2:999", "cuStreamWaitValue32:1:999",
+    for (const char* fault : {"cuLaunchKernelEx:3:999", "cuLaunchKernelEx:4:999", "cuStreamWaitValue32:1:999",
                               "cuStreamWaitValue32:3:999", "cuEventRecord:1:999", "cuEventRecord:3:999",
                               "cuEventRecord:6:999", "cuStreamWaitEvent:1:999"}) {
       for (const bool has_streams : {true, false}) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "device/cuda_rank.h"
 #include "tests/cuda/cuda_place.h"
 #include "tests/cuda/numbers.h"
 #include "tests/support/cluster.h"
@@ -82,6 +83,18 @@ TEST(RoomTest, CommunicatorsOfOneRankTakeNone) {
                      for (tutti_comm_t* comm : alone) rank.expect_ok(tutti_comm_destroy(comm), "destroy");
                    }),
             "");
+}
+
+// Where other communicators have most blocks of the device, a new one gets some.
+TEST(RoomTest, ALateCommunicatorGetsFewBlocksRatherThanNone) {
+  BlockLender lender(43);
+  EXPECT_EQ(lender.lend_some(32), 32u);
+  EXPECT_EQ(lender.lend_some(32), 8u) << "of 11";
+  EXPECT_EQ(lender.lend_some(32), 2u) << "of 3";
+  EXPECT_EQ(lender.lend_some(2), 1u);
+  EXPECT_EQ(lender.lend_some(32), 0u);
+  lender.give_back(43);
+  EXPECT_EQ(lender.lend_some(16), 16u);
 }
 
 // Ranks that failed and may still be needed by graphs are kept for good, but not the room that they had.

@@ -197,6 +197,79 @@ TEST(StagedTest, ItSaysThatCallsAreStagedAndWhy) {
   }
 }
 
+/// The driver's answers to who may not share memory: not supported, not permitted, invalid value, no such
+/// device, an operating system that refuses.
+constexpr int kRefusals[] = {801, 800, 1, 101, 304};
+
+// Whatever the driver refuses on the way to a peer's memory, the calls pass through host memory, and the rank
+// says why. All later calls of the function are refused too.
+TEST(StagedTest, EveryRefusalToShareMemoryLeadsThroughHostMemory) {
+  struct Refusal {
+    const char* function;
+    bool no_files;
+  };
+  const Refusal refusals[] = {{"cuMemGetAllocationGranularity", false},
+                              {"cuMemCreate", false},
+                              {"cuMemAddressReserve", false},
+                              {"cuMemMap", false},
+                              {"cuMemSetAccess", false},
+                              {"cuMemExportToShareableHandle", false},
+                              {"cuMemImportFromShareableHandle", false},
+                              {"cuIpcGetMemHandle", true},
+                              {"cuPointerGetAttribute", true}};
+  const StandardError log;
+  size_t turn = 0;
+  for (const auto& [function, no_files] : refusals) {
+    const int code = kRefusals[turn++ % std::size(kRefusals)];
+    const Machine machine{function,
+                          {1, 1},
+                          {},
+                          {0, 0},
+                          {{"FAKE_CUDA_FAIL", std::string(function) + ":1:" + std::to_string(code)},
+                           {"FAKE_CUDA_NO_FILES", no_files ? "1" : "0"}}};
+    const auto body = [](Rank& rank, CudaPlace* place) {
+      auto* const buffer = reinterpret_cast<float*>(place->allocate(2 * sizeof(float)));
+      const float ones[2] = {1, 1};
+      float sums[2] = {};
+      rank.expect_true(place->copy(buffer, ones, sizeof(ones)), "input");
+      rank.expect_ok(tutti_all_reduce(buffer, buffer, 2, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, TUTTI_BLOCKING),
+                     "all_reduce");
+      rank.expect_true(place->copy(sums, buffer, sizeof(sums)), "output");
+      rank.expect_true(sums[0] == 2 && sums[1] == 2, "the sum");
+      const std::string text = explain(rank);
+      rank.expect_true(text.find("through host memory (rank") != std::string::npos, text);
+    };
+    EXPECT_EQ(run_on(machine, body), "") << function << ", error " << code;
+  }
+}
+
+// Goal: a driver that does not understand the image of the kernels still copies, so calls pass through host
+// memory, and the log says which driver is needed. Method: each of the driver's answers to such an image.
+TEST(StagedTest, ADriverThatDoesNotRunTheKernelsStillCopies) {
+  for (const int code : {200, 209, 218, 221, 222, 223}) {
+    const Machine machine{
+        "no kernels",
+        {1, 1},
+        {},
+        {0, 0},
+        {{"FAKE_CUDA_FAIL", "cuLibraryLoadData:1:" + std::to_string(code)}, {"FAKE_CUDA_VERSION", "12040"}}};
+    const StandardError log;
+    const auto body = [](Rank& rank, CudaPlace* place) {
+      auto* const buffer = reinterpret_cast<float*>(place->allocate(sizeof(float)));
+      const float one = 1;
+      float sum = 0;
+      rank.expect_true(place->copy(buffer, &one, sizeof(one)), "input");
+      rank.expect_ok(tutti_all_reduce(buffer, buffer, 1, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, TUTTI_BLOCKING),
+                     "all_reduce");
+      rank.expect_true(place->copy(&sum, buffer, sizeof(sum)) && sum == 2, "the sum");
+      const std::string text = explain(rank);
+      rank.expect_true(text.find("does not run this build's kernels") != std::string::npos, text);
+    };
+    EXPECT_EQ(run_on(machine, body), "") << code;
+    EXPECT_NE(log.text().find("which supports CUDA 12.4"), std::string::npos) << log.text();
+  }
+}
+
 TEST(StagedTest, ABrokenPairIsNamedInTheLogAndTheCommunicatorGoesOn) {
   const Machine machine{"broken", {1, 1}, {}, {0, 1}, {{"FAKE_CUDA_BROKEN_PEER", "0:1"}}};
   const StandardError log;

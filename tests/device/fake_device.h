@@ -68,7 +68,8 @@ class FakeRank final : public DeviceRank {
   void drop_multicast() override {}
 
   Result<DeviceProgramHold> bind(const Plan& /*plan*/, std::span<const Geometry> stripes,
-                                 const BindOptions& /*options*/, DeviceMark mark) override {
+                                 uint32_t /*channels*/, const BindOptions& /*options*/,
+                                 DeviceMark mark) override {
     ++notes_.bound;
     return program(std::move(mark), static_cast<uint32_t>(stripes.size()));
   }

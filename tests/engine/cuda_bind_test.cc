@@ -26,13 +26,19 @@ using Traffic = std::map<std::pair<uint32_t, uint32_t>, std::vector<uint64_t>>;
 /// Numbers links as they are asked for.
 class CountingIndex final : public cuda::LinkIndex {
  public:
-  uint32_t send(uint32_t peer, uint32_t channel) override { return find(sends, peer, channel); }
-  uint32_t receive(uint32_t peer, uint32_t channel) override { return find(receives, peer, channel); }
+  uint32_t send(uint32_t peer, cuda::LinkName name) override { return find(sends, peer, channel_of(name)); }
+  uint32_t receive(uint32_t peer, cuda::LinkName name) override {
+    return find(receives, peer, channel_of(name));
+  }
   uint32_t send_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
     return find(sends, peer, channel_of(stripe, use));
   }
   uint32_t receive_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
     return find(receives, peer, channel_of(stripe, use));
+  }
+  static uint32_t channel_of(cuda::LinkName name) {
+    const bool is_part = name.channel == kMessageChannel && name.stripe > 0;
+    return is_part ? 2000 + name.stripe : channel_of_stripe(name.stripe, name.channel);
   }
   static uint32_t channel_of(uint32_t stripe, cuda::Multicast use) {
     return 1000 + 2 * stripe + static_cast<uint32_t>(use);
@@ -232,6 +238,32 @@ TEST(CudaBindTest, AGroupOfMessagesHasALaneForEachPeerAndDirection) {
   EXPECT_EQ(traffic.at({1, kMessageChannel}),
             (std::vector<uint64_t>{100, slice, slice, slice, slice, 70'000 - 4 * slice}));
   EXPECT_EQ(traffic.at({2, kMessageChannel}), std::vector<uint64_t>{0});
+}
+
+TEST(CudaBindTest, ALongMessageHasALaneForEachPart) {
+  std::vector<std::byte> memory(400'000);
+  const auto message = [&](uint32_t peer, bool sending, uint64_t bytes) {
+    return Message{.buffer = memory.data(), .bytes = bytes, .peer = peer, .sending = sending, .seed = bytes};
+  };
+  const std::vector<Message> messages = {message(1, true, 400'000), message(1, true, 200),
+                                         message(2, false, 150'000)};
+  CountingIndex index;
+  const cuda::Image image = cuda::bind_messages(messages, {.slots = 8, .slot_bytes = 65536}, index, 4);
+  // To rank 1 four parts and a short message behind the first of them; from rank 2 two parts.
+  ASSERT_EQ(image.lanes.size(), 6u);
+  EXPECT_EQ(image.lanes[0].step_count, 2u);
+  EXPECT_EQ(image.ends[image.steps[image.lanes[1].first_step].first_end].kind, cuda::EndKind::kReceive)
+      << "all first parts come before all second ones";
+  uint64_t sent = 0;
+  uint64_t next = reinterpret_cast<uint64_t>(memory.data());
+  for (const size_t lane : {0u, 2u, 4u, 5u}) {
+    const cuda::Step& step = image.steps[image.lanes[lane].first_step];
+    EXPECT_EQ(image.offsets[image.ends[step.first_end].index], next);
+    EXPECT_EQ(step.signature, image.steps[image.lanes[0].first_step].signature);
+    sent += image.chunk_bytes[step.first_chunk];
+    next += image.chunk_bytes[step.first_chunk];
+  }
+  EXPECT_EQ(sent, 400'000u);
 }
 
 TEST(CudaBindTest, APackedProgramPointsIntoItself) {

@@ -118,7 +118,7 @@ Facts facts_of(const Case& c) {
   return {.can_publish = false,
           .can_multicast = c.world.multicast,
           .can_reference = c.refers,
-          .slots = std::max(1u, c.world.shape.slots / 2),
+          .slots = std::max(1u, c.world.shape.slots / c.slots_per_slice / 2),
           .slot_bytes = c.world.shape.slot_bytes};
 }
 
@@ -126,8 +126,8 @@ Facts facts_of(const Case& c) {
 
 std::string describe(const Case& c) {
   return format(
-             "%s %s, %u ranks, root %u, %llu bytes of %s, %s%s%s%s%s, %u stripes, %u slots of %u, %u "
-             "threads, ",
+             "%s %s, %u ranks, root %u, %llu bytes of %s, %s%s%s%s%s, %u stripes, %u slots of %u, slices "
+             "of %u, %u threads, ",
              std::string(collective_name(c.algorithm->collective)).c_str(),
              std::string(c.algorithm->name).c_str(), c.request.rank_count, c.request.root,
              static_cast<unsigned long long>(c.request.block_bytes),
@@ -135,7 +135,7 @@ std::string describe(const Case& c) {
              c.request.in_place ? ", in place" : "", c.request.reproducible ? ", reproducible" : "",
              c.refers ? (c.world.by_location ? ", by location" : ", by reference") : "",
              c.by_packets ? ", by packets" : "", c.stripes, c.world.shape.slots, c.world.shape.slot_bytes,
-             c.world.threads) +
+             c.slots_per_slice, c.world.threads) +
          (c.world.by_location
               ? format("ranks %x, %lld bytes of each buffer in registered memory, ", c.world.registered_ranks,
                        static_cast<long long>(c.world.registered_bytes))
@@ -149,7 +149,8 @@ bool is_served(const Case& c) {
   const Facts facts = facts_of(c);
   if (!c.algorithm->supports(c.request, facts)) return false;
   for (uint32_t rank = 0; rank < c.request.rank_count; ++rank) {
-    if (c.algorithm->make(c.request, facts, rank).slots_needed > c.world.shape.slots) return false;
+    if (c.algorithm->make(c.request, facts, rank).slots_needed > c.world.shape.slots / c.slots_per_slice)
+      return false;
   }
   return true;
 }
@@ -166,8 +167,8 @@ cuda::Image bind_rank(const Case& c, uint32_t rank, World& world) {
                             .message_bytes = c.request.block_bytes,
                             .reference_bytes = c.refers ? 1 : UINT64_MAX,
                             .direct_writes = c.refers,
-                            .slots = c.world.shape.slots,
-                            .slot_bytes = c.world.shape.slot_bytes};
+                            .slots = c.world.shape.slots / c.slots_per_slice,
+                            .slot_bytes = c.world.shape.slot_bytes * c.slots_per_slice};
   cuda::Image image = c.by_packets ? cuda::bind_short(plan, stripes, options, world.mail(rank))
                                    : cuda::bind(plan, stripes, options, world.links(rank));
   image.signature_seed = hash_bytes(&c.request.block_bytes, sizeof c.request.block_bytes);

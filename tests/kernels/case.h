@@ -33,6 +33,7 @@ struct Case {
   WorldOptions world;   ///< but for the ranks
   bool refers = false;  ///< by reference and placed, where the plan allows it
   uint32_t stripes = 1;
+  uint32_t slots_per_slice = 1;  ///< at most World::kMostSlotsPerSlice
   uint32_t calls = 2;
   bool by_packets = false;  ///< as a short call
 };

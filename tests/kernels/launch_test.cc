@@ -350,6 +350,65 @@ TEST(LaunchTest, NumbersOfMessagesWrapAround) {
   }
 }
 
+// A cell that long messages pass over keeps no message whose number comes again in the flags.
+TEST(LaunchTest, CellsThatLongMessagesPassOverAreNumbered) {
+  Case c = small_case(Collective::kBroadcast, "direct");
+  c.world.shape = {.slots = 8, .slot_bytes = 64};
+  c.world.threads = 1;
+  const auto broadcast = [&](World& world, uint64_t bytes, uint32_t slots_per_slice) {
+    Words sent(bytes / 4), came(bytes / 4);
+    std::iota(sent.begin(), sent.end(), 0);
+    c.request.block_bytes = bytes;
+    c.slots_per_slice = slots_per_slice;
+    for (uint32_t rank = 0; rank < 2; ++rank) world.set_program(rank, bind_rank(c, rank, world));
+    ASSERT_EQ(world.call({{.input = sent.data(), .output = sent.data()}, {.output = came.data()}}), "");
+    EXPECT_EQ(world.ring(1), cuda::Ring::kDone);
+    EXPECT_EQ(came, sent);
+  };
+  World world(c.world);
+  broadcast(world, uint64_t{8} * 64, 1);
+  // All numbers but 8 of each turn.
+  broadcast(world, (flag::kNumberMask + 1 - 8) * 64, 4);
+  EXPECT_EQ(world.send_link(0, 1, 0).next, flag::kNumberMask + 1);
+  broadcast(world, uint64_t{8} * 64, 1);
+}
+
+TEST(LaunchTest, APartOfALongMessageHasALaneOfItsOwn) {
+  constexpr uint64_t kPartBytes = 65536;
+  for (const uint64_t reference_bytes : {uint64_t{4096}, UINT64_MAX}) {
+    World world({.shape = {.slots = 8, .slot_bytes = 4096},
+                 .threads = 4,
+                 .poll_limit = 3,
+                 .device = {.block_slots = 2, .seed = 3},
+                 .kernel = &tutti_run});
+    std::vector<Words> sent(2, Words(3 * kPartBytes / 4 + 20)), came(2, Words(sent[0].size()));
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      std::iota(sent[rank].begin(), sent[rank].end(), 1'000'000 * rank);
+      const uint64_t bytes = sent[rank].size() * 4;
+      const uint32_t peer = 1 - rank;
+      const std::vector<Message> messages = {
+          {.buffer = sent[rank].data(), .bytes = bytes - 40, .peer = peer, .sending = true, .seed = 5},
+          {.buffer = came[rank].data(), .bytes = bytes - 40, .peer = peer, .sending = false, .seed = 5},
+          {.buffer = sent[rank].data() + bytes / 4 - 10,
+           .bytes = 40,
+           .peer = peer,
+           .sending = true,
+           .seed = 7},
+          {.buffer = came[rank].data() + bytes / 4 - 10,
+           .bytes = 40,
+           .peer = peer,
+           .sending = false,
+           .seed = 7}};
+      const BindOptions options{.reference_bytes = reference_bytes, .slots = 2, .slot_bytes = 4 * 4096};
+      const cuda::Image image = cuda::bind_messages(messages, options, world.links(rank), 4);
+      EXPECT_EQ(image.lanes.size(), 6u) << "two directions of three parts";
+      world.set_program(rank, image);
+    }
+    ASSERT_EQ(world.call({{}, {}}), "");
+    for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(came[rank], sent[1 - rank]);
+  }
+}
+
 TEST(LaunchTest, ARankWithNothingToDoIsDoneAtOnce) {
   Ranks ranks(small_case(Collective::kAllReduce, "ring"));
   ranks.world.set_program(0, nothing_to_do());

@@ -11,10 +11,20 @@ namespace {
 
 constexpr uint32_t kPlainChannels = channels_of_stripes(World::kStripes);
 /// Behind the others: one for each stripe and use of multicast memory.
-constexpr uint32_t kChannels = kPlainChannels + 2 * World::kStripes;
+constexpr uint32_t kChannels = kPlainChannels + 3 * World::kStripes;
+
+/// Parts of messages behind the first one.
+uint32_t message_channel(uint32_t part) {
+  return part == 0 ? kMessageChannel : kPlainChannels + 2 * World::kStripes + part;
+}
 
 uint32_t multicast_channel(uint32_t stripe, cuda::Multicast use) {
   return kPlainChannels + 2 * stripe + static_cast<uint32_t>(use);
+}
+
+/// With spare ones for slices that begin in the last slot.
+uint64_t slots_bytes(const RingShape& shape) {
+  return uint64_t{shape.slots + World::kMostSlotsPerSlice} * shape.slot_bytes;
 }
 
 struct alignas(64) Line {
@@ -54,7 +64,9 @@ class World::Index final : public cuda::LinkIndex {
  public:
   Index(World& world, uint32_t rank) : world_(world), rank_(rank) {}
 
-  uint32_t send(uint32_t peer, uint32_t channel) override {
+  uint32_t send(uint32_t peer, cuda::LinkName name) override { return send_on(peer, channel_of(name)); }
+  uint32_t receive(uint32_t peer, cuda::LinkName name) override { return receive_on(peer, channel_of(name)); }
+  uint32_t send_on(uint32_t peer, uint32_t channel) {
     cuda::SendLink& link = world_.ranks_[rank_]->sends[number(peer, channel)];
     if (link.cells != nullptr) return number(peer, channel);
     const RingShape& shape = world_.options_.shape;
@@ -69,7 +81,7 @@ class World::Index final : public cuda::LinkIndex {
     link.limit = end.limit;
     return number(peer, channel);
   }
-  uint32_t receive(uint32_t peer, uint32_t channel) override {
+  uint32_t receive_on(uint32_t peer, uint32_t channel) {
     cuda::RecvLink& link = world_.ranks_[rank_]->receives[number(peer, channel)];
     if (link.cells != nullptr) return number(peer, channel);
     const RingShape& shape = world_.options_.shape;
@@ -85,7 +97,7 @@ class World::Index final : public cuda::LinkIndex {
     return number(peer, channel);
   }
   uint32_t send_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
-    const uint32_t at = send(peer, multicast_channel(stripe, use));
+    const uint32_t at = send_on(peer, multicast_channel(stripe, use));
     const bool collected = use == cuda::Multicast::kCollect;
     cuda::SendLink& link = world_.ranks_[rank_]->sends[at];
     link.slots = (collected ? own_copy() : everybody()) + slots_at(collected ? peer : rank_, stripe, use);
@@ -94,7 +106,7 @@ class World::Index final : public cuda::LinkIndex {
     return at;
   }
   uint32_t receive_multicast(uint32_t peer, uint32_t stripe, cuda::Multicast use) override {
-    const uint32_t at = receive(peer, multicast_channel(stripe, use));
+    const uint32_t at = receive_on(peer, multicast_channel(stripe, use));
     const bool collects = use == cuda::Multicast::kCollect;
     cuda::RecvLink& link = world_.ranks_[rank_]->receives[at];
     link.slots = (collects ? everybody() : own_copy()) + slots_at(collects ? rank_ : peer, stripe, use);
@@ -114,7 +126,11 @@ class World::Index final : public cuda::LinkIndex {
   /// Where the slots begin that rank `owner` collects from or publishes in.
   uint64_t slots_at(uint32_t owner, uint32_t stripe, cuda::Multicast use) const {
     const uint64_t ring = uint64_t{owner} * 2 * kStripes + 2 * stripe + static_cast<uint32_t>(use);
-    return ring * world_.options_.shape.slots * world_.options_.shape.slot_bytes;
+    return ring * slots_bytes(world_.options_.shape);
+  }
+  static uint32_t channel_of(cuda::LinkName name) {
+    if (name.channel == kMessageChannel) return message_channel(name.stripe);
+    return channel_of_stripe(name.stripe, name.channel);
   }
   static uint32_t number(uint32_t peer, uint32_t channel) { return peer * kChannels + channel; }
 
@@ -138,8 +154,7 @@ World::World(const WorldOptions& options)
 }
 
 void World::make_multicast_memory() {
-  const size_t bytes =
-      size_t{options_.ranks} * 2 * kStripes * options_.shape.slots * options_.shape.slot_bytes;
+  const size_t bytes = size_t{options_.ranks} * 2 * kStripes * slots_bytes(options_.shape);
   std::vector<std::byte*> copies;
   for (const std::unique_ptr<Rank>& rank : ranks_) {
     rank->multicast.resize(bytes / sizeof(Line));
@@ -152,7 +167,11 @@ World::~World() = default;
 
 RingMemory& World::ring_memory(uint32_t writer, uint32_t reader, uint32_t channel) {
   std::unique_ptr<RingMemory>& ring = rings_[{writer, reader, channel}];
-  if (ring == nullptr) ring = std::make_unique<RingMemory>(options_.shape);
+  if (ring == nullptr) {
+    RingShape with_spare = options_.shape;
+    with_spare.slots += kMostSlotsPerSlice;
+    ring = std::make_unique<RingMemory>(with_spare);
+  }
   return *ring;
 }
 
@@ -192,7 +211,7 @@ cuda::Program& World::program(uint32_t rank) {
   return ranks_[rank]->packed();
 }
 cuda::SendLink& World::send_link(uint32_t rank, uint32_t peer, uint32_t channel) {
-  return ranks_[rank]->sends[links(rank).send(peer, channel)];
+  return ranks_[rank]->sends[ranks_[rank]->index->send_on(peer, channel)];
 }
 cuda::Ring World::ring(uint32_t rank) const {
   return static_cast<cuda::Ring>(ranks_[rank]->left_seen & ((1u << cuda::kRingBits) - 1));

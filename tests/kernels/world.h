@@ -53,6 +53,7 @@ struct CallBuffers {
 class World {
  public:
   static constexpr uint32_t kStripes = 4;
+  static constexpr uint32_t kMostSlotsPerSlice = 4;
 
   explicit World(const WorldOptions& options);
   ~World();

@@ -5,6 +5,7 @@
 // of memory that the device knows (simt/known_memory.h). A wrong one ends the process and says what is wrong.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -153,6 +154,61 @@ template <class T>
 bool unordered(T a, T b) {
   return a != a || b != b;
 }
+/// min.NaN and max.NaN: a NaN operand gives the canonical NaN, and -0 is below +0.
+inline float min_nan(float a, float b) {
+  if (unordered(a, b)) return std::bit_cast<float>(0x7fffffffu);
+  if (a == b) return std::signbit(a) ? a : b;
+  return a < b ? a : b;
+}
+inline float max_nan(float a, float b) {
+  if (unordered(a, b)) return std::bit_cast<float>(0x7fffffffu);
+  if (a == b) return std::signbit(a) ? b : a;
+  return a > b ? a : b;
+}
+
+// ---- small floats: the conversions of PTX ISA 8.2, by arithmetic --------------------------------
+
+inline float convert_f32_f16(uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1f;
+  const int mantissa = bits & 0x3ff;
+  float value = std::ldexp(static_cast<float>(mantissa), -24);
+  if (exponent == 0x1f) value = mantissa != 0 ? NAN : INFINITY;
+  if (exponent > 0 && exponent < 0x1f) value = std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+  return std::copysign(value, (bits & 0x8000) != 0 ? -1.0f : 1.0f);
+}
+/// The bits of a float that is rounded to nearest even; without the sign. `most`: the bits of what is too
+/// large.
+inline uint32_t round_to(float value, int mantissa_bits, int bias, uint32_t most) {
+  const float magnitude = std::fabs(value);
+  if (magnitude == 0) return 0;
+  if (std::isinf(magnitude)) return most;
+  const int exponent = std::max(std::ilogb(magnitude), 1 - bias);
+  const auto steps = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
+  const auto bits = (static_cast<int64_t>(exponent + bias - 1) << mantissa_bits) + steps;
+  return static_cast<uint32_t>(std::min<int64_t>(bits, most));
+}
+inline uint32_t convert_to(float value, int mantissa_bits, int bias, uint32_t most, uint32_t nan,
+                           uint32_t sign) {
+  if (std::isnan(value)) return nan;
+  return round_to(value, mantissa_bits, bias, most) | (std::signbit(value) ? sign : 0);
+}
+inline uint32_t convert_rn_f16x2_f32(float high, float low) {
+  const auto one = [](float value) { return convert_to(value, 10, 15, 0x7c00, 0x7fff, 0x8000); };
+  return one(high) << 16 | one(low);
+}
+inline uint32_t convert_rn_bf16x2_f32(float high, float low) {
+  const auto one = [](float value) { return convert_to(value, 7, 127, 0x7f80, 0x7fff, 0x8000); };
+  return one(high) << 16 | one(low);
+}
+inline uint16_t convert_rn_satfinite_e4m3x2_f32(float high, float low) {
+  const auto one = [](float value) { return convert_to(value, 3, 7, 0x7e, 0x7f, 0x80); };
+  return static_cast<uint16_t>(one(high) << 8 | one(low));
+}
+inline uint16_t convert_rn_satfinite_e5m2x2_f32(float high, float low) {
+  const auto one = [](float value) { return convert_to(value, 2, 15, 0x7b, 0x7f, 0x80); };
+  return static_cast<uint16_t>(one(high) << 8 | one(low));
+}
+
 template <class T>
 constexpr T low_bits(uint32_t count) {
   return count >= 8 * sizeof(T) ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << count) - 1);

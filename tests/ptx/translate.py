@@ -196,6 +196,9 @@ class Function:
     do_neg = do_abs = do_rcp = unary
 
     def extreme(self, parts, operands):
+        if parts[1:] == ["NaN", "f32"]:
+            a, b = (self.value(o, "f32") for o in operands[1:])
+            return self.assign(operands[0], "f32", f"ptx::{parts[0]}_nan({a}, {b})")
         kind = only_type(parts)
         if is_float(kind):
             raise Unknown(f"instruction {'.'.join(parts)}")

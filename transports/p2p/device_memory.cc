@@ -1,5 +1,6 @@
 #include "transports/p2p/device_memory.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/hash.h"
@@ -10,6 +11,7 @@ namespace {
 using cuda::Context;
 using cuda::CurrentContext;
 using cuda::Driver;
+using cuda::ends_context;
 
 /// Owns a VMM handle within a scope. Mappings keep the memory beyond it.
 class AllocationHandle {
@@ -39,14 +41,21 @@ Status no_access(const Context& context) {
                                      context.device(), context.facts().pci_bus_id.c_str())};
 }
 
+/// The driver's answer to a request to share memory. Systems refuse with many codes: devices without access
+/// to each other, slices of a device (MIG), containers without the right, IOMMUs. Each means "cannot", and
+/// the caller goes another way. The exceptions are a lack of memory and a context that a kernel has ended.
+Status may_share(const Driver& driver, CUresult answer, std::string_view what) {
+  const Status status = driver.check(answer, what);
+  if (status || status.code() == Code::kOutOfMemory || ends_context(answer)) return status;
+  return {Code::kUnsupported, std::string(status.text())};
+}
+
 Status give_access(const Context& context, CUdeviceptr address, size_t bytes) {
   const Driver& driver = context.driver();
   const CUmemAccessDesc access = access_of(context);
   const CUresult answer = driver.mem_set_access(address, bytes, &access, 1);
-  if (answer == CUDA_ERROR_INVALID_DEVICE) {
-    return no_access(context);
-  }
-  return driver.check(answer, "cuMemSetAccess");
+  if (answer == CUDA_ERROR_INVALID_DEVICE) return no_access(context);
+  return may_share(driver, answer, "cuMemSetAccess");
 }
 
 }  // namespace
@@ -66,12 +75,12 @@ Result<DeviceMapping> DeviceMapping::map(const Context& context, CUmemGenericAll
   DeviceMapping mapping;
   mapping.context_ = &context;
   CUdeviceptr address = 0;
-  TUTTI_TRY(driver.check(driver.mem_address_reserve(&address, bytes, 0, 0, 0),
-                         format("cuMemAddressReserve(%zu bytes)", bytes)));
+  TUTTI_TRY(may_share(driver, driver.mem_address_reserve(&address, bytes, 0, 0, 0),
+                      format("cuMemAddressReserve(%zu bytes)", bytes)));
   const CUresult answer = driver.mem_map(address, bytes, 0, memory, 0);
   if (answer != CUDA_SUCCESS) {
     (void)driver.mem_address_free(address, bytes);
-    return driver.failure(answer, format("cuMemMap(%zu bytes)", bytes));
+    return may_share(driver, answer, format("cuMemMap(%zu bytes)", bytes));
   }
   mapping.address_ = address;
   mapping.bytes_ = bytes;
@@ -108,17 +117,18 @@ Status create_by_file(const Context& context, size_t& bytes, DeviceMapping& mapp
   const Driver& driver = context.driver();
   const CUmemAllocationProp wish = shareable_memory(context.device());
   size_t granule = 0;
-  TUTTI_TRY(driver.check(
-      driver.mem_get_allocation_granularity(&granule, &wish, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+  TUTTI_TRY(may_share(
+      driver, driver.mem_get_allocation_granularity(&granule, &wish, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
       "cuMemGetAllocationGranularity"));
   bytes = (bytes + granule - 1) / granule * granule;
   AllocationHandle memory(driver);
-  TUTTI_TRY(driver.check(driver.mem_create(&memory.handle, bytes, &wish, 0),
-                         format("cuMemCreate(%zu bytes on device %d)", bytes, context.device())));
+  TUTTI_TRY(may_share(driver, driver.mem_create(&memory.handle, bytes, &wish, 0),
+                      format("cuMemCreate(%zu bytes on device %d)", bytes, context.device())));
   auto mapped = DeviceMapping::map(context, memory.handle, bytes);
   TUTTI_TRY(mapped.status());
   int fd = -1;
-  TUTTI_TRY(driver.check(
+  TUTTI_TRY(may_share(
+      driver,
       driver.mem_export_to_shareable_handle(&fd, memory.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
       "cuMemExportToShareableHandle"));
   file = FileDescriptor(fd);
@@ -128,23 +138,27 @@ Status create_by_file(const Context& context, size_t& bytes, DeviceMapping& mapp
 
 }  // namespace
 
-Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, size_t bytes) {
+Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, size_t bytes,
+                                                      size_t zeroed_bytes) {
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
   SharedDeviceMemory memory;
   memory.context_ = &context;
-  if (context.facts().shares_by_file) {
-    TUTTI_TRY(create_by_file(context, bytes, memory.mapping_, memory.file_));
+  Status by_file = {Code::kUnsupported, "the device's memory cannot be shared as a file"};
+  if (context.facts().shares_by_file) by_file = create_by_file(context, bytes, memory.mapping_, memory.file_);
+  if (by_file) {
     memory.handle_ = {.kind = DeviceMemoryHandle::kFile, .bytes = bytes};
   } else {
+    if (by_file.code() != Code::kUnsupported) return by_file;
     auto plain = cuda::DeviceMemory::allocate(context, bytes);
     TUTTI_TRY(plain.status());
     memory.plain_ = std::move(*plain);
-    auto handle = make_handle(context, memory.as<void>(), bytes);
-    TUTTI_TRY(handle.status());
-    memory.handle_ = *handle;
+    const auto handle = make_handle(context, memory.as<void>(), bytes);
+    if (!handle && handle.status().code() != Code::kUnsupported) return handle.status();
+    // Without a handle the memory serves the ranks of this process.
+    memory.handle_ = handle ? *handle : DeviceMemoryHandle{.bytes = bytes};
   }
-  TUTTI_TRY(cuda::fill_now(context, memory.as<void>(), 0, bytes));
+  TUTTI_TRY(cuda::fill_now(context, memory.as<void>(), 0, std::min(zeroed_bytes, bytes)));
   return memory;
 }
 
@@ -164,9 +178,10 @@ Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const De
     AllocationHandle allocation(driver);
     // The driver expects the descriptor's number as a pointer.
     void* const number = reinterpret_cast<void*>(static_cast<intptr_t>(file.get()));
-    TUTTI_TRY(driver.check(driver.mem_import_from_shareable_handle(&allocation.handle, number,
-                                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-                           "cuMemImportFromShareableHandle"));
+    TUTTI_TRY(may_share(driver,
+                        driver.mem_import_from_shareable_handle(&allocation.handle, number,
+                                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                        "cuMemImportFromShareableHandle"));
     auto mapped = DeviceMapping::map(context, allocation.handle, handle.bytes);
     TUTTI_TRY(mapped.status());
     memory.mapping_ = std::move(*mapped);
@@ -183,7 +198,7 @@ Result<PeerDeviceMemory> PeerDeviceMemory::open(const Context& context, const De
   if (answer == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) {
     return no_access(context);
   }
-  TUTTI_TRY(driver.check(answer, "cuIpcOpenMemHandle"));
+  TUTTI_TRY(may_share(driver, answer, "cuIpcOpenMemHandle"));
   memory.address_ = memory.opened_ + handle.offset;
   return memory;
 }
@@ -228,7 +243,7 @@ Result<DeviceMemoryHandle> make_handle(const Context& context, const void* addre
                          address, bytes));
   }
   CUipcMemHandle ipc{};
-  TUTTI_TRY(driver.check(driver.ipc_get_mem_handle(&ipc, base), "cuIpcGetMemHandle"));
+  TUTTI_TRY(may_share(driver, driver.ipc_get_mem_handle(&ipc, base), "cuIpcGetMemHandle"));
   DeviceMemoryHandle handle{.kind = DeviceMemoryHandle::kIpc, .bytes = bytes, .offset = pointer - base};
   std::memcpy(handle.handle.data(), &ipc, sizeof(ipc));
   return handle;

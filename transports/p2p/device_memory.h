@@ -61,8 +61,10 @@ class DeviceMapping {
 
 class SharedDeviceMemory {
  public:
-  /// Takes at least `bytes`, zeroed, in whole granules of 2 MiB. Errors: kOutOfMemory, kSystemError.
-  static Result<SharedDeviceMemory> create(const cuda::Context& context, size_t bytes);
+  /// Takes at least `bytes` in whole granules of 2 MiB. The first `zeroed_bytes` are zero. Errors:
+  /// kOutOfMemory, kSystemError.
+  static Result<SharedDeviceMemory> create(const cuda::Context& context, size_t bytes,
+                                           size_t zeroed_bytes = SIZE_MAX);
 
   /// For other processes. Send `file` with it if the file is open.
   const DeviceMemoryHandle& handle() const { return handle_; }

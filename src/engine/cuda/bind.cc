@@ -13,6 +13,9 @@ namespace tutti::cuda {
 namespace {
 
 constexpr uint64_t kStripeScratchAlign = 64;
+// A part of a message costs a few flags; a block copies about as many bytes meanwhile (an estimate).
+constexpr uint64_t kMessagePartBytes = 65536;
+constexpr uint64_t kMessagePartAlign = 128;
 
 /// Makes the tables of one plan, stripe by stripe.
 class Binder {
@@ -78,9 +81,9 @@ class Binder {
       return;
     }
     if (end.kind == tutti::EndKind::kLink) {
-      const uint32_t channel = channel_of_stripe(stripe_, end.channel);
-      image_.ends.push_back(is_sink ? End{EndKind::kSend, links_.send(end.peer, channel)}
-                                    : End{EndKind::kReceive, links_.receive(end.peer, channel)});
+      const LinkName name{.stripe = stripe_, .channel = end.channel};
+      image_.ends.push_back(is_sink ? End{EndKind::kSend, links_.send(end.peer, name)}
+                                    : End{EndKind::kReceive, links_.receive(end.peer, name)});
       return;
     }
     const auto first = static_cast<uint32_t>(image_.offsets.size());
@@ -153,7 +156,21 @@ class Binder {
   uint64_t scratch_start_ = 0;
 };
 
-void add_message(const Message& message, const BindOptions& options, LinkIndex& links, Image& image) {
+/// The bytes of a message that part `index` of `count` holds.
+Message message_part(const Message& message, uint32_t index, uint32_t count) {
+  const uint64_t even = (message.bytes + count - 1) / count;
+  const uint64_t stride = (even + kMessagePartAlign - 1) / kMessagePartAlign * kMessagePartAlign;
+  const uint64_t start = index * stride;
+  Message part = message;
+  part.buffer = static_cast<std::byte*>(message.buffer) + start;
+  part.bytes = std::min(stride, message.bytes - start);
+  return part;
+}
+
+/// `message`: the part `index` of a message.
+void add_message(const Message& message, uint32_t index, const BindOptions& options, LinkIndex& links,
+                 Image& image) {
+  const LinkName name{.stripe = index, .channel = kMessageChannel};
   Step step{};
   step.first_end = static_cast<uint32_t>(image.ends.size());
   step.first_chunk = static_cast<uint32_t>(image.chunk_bytes.size());
@@ -171,12 +188,29 @@ void add_message(const Message& message, const BindOptions& options, LinkIndex& 
   image.chunk_bytes.push_back(message.bytes);
   if (message.sending) {
     image.ends.push_back(memory);
-    image.ends.push_back({EndKind::kSend, links.send(message.peer, kMessageChannel)});
+    image.ends.push_back({EndKind::kSend, links.send(message.peer, name)});
   } else {
-    image.ends.push_back({EndKind::kReceive, links.receive(message.peer, kMessageChannel)});
+    image.ends.push_back({EndKind::kReceive, links.receive(message.peer, name)});
     image.ends.push_back(memory);
   }
   image.steps.push_back(step);
+}
+
+/// Adds the lane of all messages' parts `part.index` that have the peer and the direction of `first`.
+void add_message_lane(std::span<const Message> messages, const Message& first, Stripe part,
+                      const BindOptions& options, LinkIndex& links, Image& image) {
+  Lane lane{.first_step = static_cast<uint32_t>(image.steps.size()),
+            .step_count = 0,
+            .round_count = 1,
+            .round_bytes = UINT64_MAX};
+  for (const Message& message : messages) {
+    if (message.peer != first.peer || message.sending != first.sending) continue;
+    const uint32_t parts = message_parts(message.bytes, part.count);
+    if (part.index >= parts) continue;
+    add_message(message_part(message, part.index, parts), part.index, options, links, image);
+    ++lane.step_count;
+  }
+  if (lane.step_count > 0) image.lanes.push_back(lane);
 }
 
 /// A Program has at least one lane, whose block counts the operation.
@@ -238,26 +272,27 @@ Image bind(const Plan& plan, std::span<const Geometry> stripes, const BindOption
   return image;
 }
 
-Image bind_messages(std::span<const Message> messages, const BindOptions& options, LinkIndex& links) {
+uint32_t message_parts(uint64_t bytes, uint32_t most) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / kMessagePartBytes, 1, most));
+}
+
+/// First the lanes of all first parts: if blocks take the lanes in turn, no peer waits for another's parts.
+Image bind_messages(std::span<const Message> messages, const BindOptions& options, LinkIndex& links,
+                    uint32_t most_parts) {
   Image image;
   image.reference_bytes = options.reference_bytes;
   image.is_collective = false;
   image.arithmetic.element_bytes = 1;
-  std::vector<bool> done(messages.size(), false);
-  for (size_t first = 0; first < messages.size(); ++first) {
-    if (done[first]) continue;
-    Lane lane{.first_step = static_cast<uint32_t>(image.steps.size()),
-              .step_count = 0,
-              .round_count = 1,
-              .round_bytes = UINT64_MAX};
-    for (size_t i = first; i < messages.size(); ++i) {
-      if (messages[i].peer != messages[first].peer || messages[i].sending != messages[first].sending)
-        continue;
-      add_message(messages[i], options, links, image);
-      done[i] = true;
-      ++lane.step_count;
-    }
-    image.lanes.push_back(lane);
+  std::vector<const Message*> firsts;
+  for (const Message& message : messages) {
+    const bool known = std::any_of(firsts.begin(), firsts.end(), [&](const Message* first) {
+      return first->peer == message.peer && first->sending == message.sending;
+    });
+    if (!known) firsts.push_back(&message);
+  }
+  for (uint32_t index = 0; index < most_parts; ++index) {
+    for (const Message* first : firsts)
+      add_message_lane(messages, *first, {index, most_parts}, options, links, image);
   }
   add_lane_if_none(image);
   return image;

@@ -23,13 +23,18 @@ namespace tutti::cuda {
 /// kPublish: a rank writes slots through that address, and each reader reads its own copy.
 enum class Multicast : uint8_t { kCollect, kPublish };
 
+/// Names a link between two ranks.
+struct LinkName {
+  uint32_t stripe = 0;   ///< of a message: which part of it
+  uint32_t channel = 0;  ///< of the plan, or kMessageChannel
+};
+
 /// The indices of a rank's links in Program::sends and Program::receives.
 class LinkIndex {
  public:
   virtual ~LinkIndex() = default;
-  /// `channel`: see tutti::channel_of_stripe; kMessageChannel too.
-  virtual uint32_t send(uint32_t peer, uint32_t channel) = 0;
-  virtual uint32_t receive(uint32_t peer, uint32_t channel) = 0;
+  virtual uint32_t send(uint32_t peer, LinkName name) = 0;
+  virtual uint32_t receive(uint32_t peer, LinkName name) = 0;
   /// Only with Facts::can_multicast. All links of one ring have the same slots.
   virtual uint32_t send_multicast(uint32_t /*peer*/, uint32_t /*stripe*/, Multicast /*use*/) {
     return UINT32_MAX;
@@ -60,13 +65,18 @@ struct Image {
   Arithmetic arithmetic{};
 };
 
-/// Binds one rank's plan, each lane once per stripe. Stripe i, of `stripes[i]`, uses channel_of_stripe(i,
-/// ...). A step that publishes copies or collects. The messages are those of Operation::bind; options for
-/// pulling and streaming do not count.
+/// Binds one rank's plan, each lane once per stripe. A slice may fill several slots of a link: `options`
+/// count and measure the slots that the longest slice fills as one. A step that publishes copies or collects.
+/// The messages are those of Operation::bind; options for pulling and streaming do not count.
 Image bind(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options, LinkIndex& links);
 
-/// Binds a group of messages as Operation::bind_messages does. No message may go to the rank itself.
-Image bind_messages(std::span<const Message> messages, const BindOptions& options, LinkIndex& links);
+/// Parts of a message of `bytes`, at most `most`. Both ends of a link must find the same number.
+uint32_t message_parts(uint64_t bytes, uint32_t most);
+
+/// Binds a group of messages as Operation::bind_messages does, with a lane for each peer, direction and part.
+/// No message may go to the rank itself.
+Image bind_messages(std::span<const Message> messages, const BindOptions& options, LinkIndex& links,
+                    uint32_t most_parts = 1);
 
 /// The mailboxes between a rank and one peer, as addresses that the kernel can reach. Each has kMailboxBytes
 /// and is 16-byte aligned.

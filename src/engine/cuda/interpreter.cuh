@@ -121,6 +121,14 @@ TUTTI_DEVICE uint64_t location_of(const Reach& reach, uint64_t offset, uint64_t 
   return reach.location != 0 && offset + bytes <= reach.bytes ? reach.location + offset : 0;
 }
 
+/// Slots that a message fills, and so the numbers that it takes: the number of the first slot is the
+/// message's own. A message that begins in one of the last slots goes on in spare slots behind them.
+TUTTI_DEVICE uint32_t slots_of(Carriage carriage, uint64_t bytes, uint32_t slot_bytes) {
+  uint32_t slots = 1;
+  while (carriage == Carriage::kSlot && static_cast<uint64_t>(slots) * slot_bytes < bytes) ++slots;
+  return slots;
+}
+
 /// The payload of the message that has arrived.
 TUTTI_DEVICE const unsigned char* payload_of(const BlockState& block, const RecvLink& link, const Cell& cell,
                                              Carriage carriage) {
@@ -147,6 +155,7 @@ TUTTI_DEVICE void ready_source(BlockState& block, uint32_t item, const End& end)
   block.ends[item].word = word;
   if ((word & flag::kAgreedMask) != expected) return stop(block, Stop::kMismatch, item);
   block.ends[item].carriage = flag::carriage(word);
+  block.ends[item].slots = slots_of(flag::carriage(word), block.slice.bytes, link.slot_bytes);
   if (item < block.step.source_count)
     block.slice.sources[item] = payload_of(block, link, cell, flag::carriage(word));
 }
@@ -170,15 +179,6 @@ TUTTI_DEVICE uint64_t reference_for(const BlockState& block, const SendLink& lin
 
 TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
   SendLink& link = block.program.sends[end.index];
-  if (link.next >= link.limit) {
-    uint64_t limit = link.limit;
-    const Stop why = wait_for(block, "room", &link.credit->released, [&] {
-      limit = device::load_acquire(&link.credit->released) + link.slot_mask + 1;
-      return link.next < limit;
-    });
-    if (why != Stop::kNone) return stop(block, why, item);
-    link.limit = limit;
-  }
   const Step& step = block.step;
   const uint64_t number = link.next;
   const uint64_t bytes = block.slice.bytes;
@@ -187,6 +187,17 @@ TUTTI_DEVICE void ready_sink(BlockState& block, uint32_t item, const End& end) {
   ready.reference = reference_for(block, link);
   ready.carriage = bytes <= kInlineBytes && link.by_slot == 0 ? Carriage::kInline : Carriage::kSlot;
   if (ready.reference != 0) ready.carriage = Carriage::kReference;
+  ready.slots = slots_of(ready.carriage, bytes, link.slot_bytes);
+  if (number + ready.slots > link.limit) {
+    const uint64_t needed = number + ready.slots;
+    uint64_t limit = link.limit;
+    const Stop why = wait_for(block, "room", &link.credit->released, [&] {
+      limit = device::load_acquire(&link.credit->released) + link.slot_mask + 1;
+      return needed <= limit;
+    });
+    if (why != Stop::kNone) return stop(block, why, item);
+    link.limit = limit;
+  }
   std::byte* sink = nullptr;
   if (ready.carriage == Carriage::kInline) sink = link.cells[number & link.slot_mask].payload;
   if (ready.carriage == Carriage::kSlot)
@@ -276,10 +287,16 @@ TUTTI_DEVICE void begin_operation(const BlockState& block) {
 
 // ---- telling the peers (a thread each) ----------------------------------------------------------
 
+/// The cells of a message's further slots get their numbers too. Else a cell that many long messages pass
+/// over would show an old message whose number has come again.
 TUTTI_DEVICE void commit(BlockState& block, const ReadyEnd& ready, SendLink& link) {
-  Cell& cell = link.cells[link.next & link.slot_mask];
+  const uint64_t number = link.next;
+  Cell& cell = link.cells[number & link.slot_mask];
   Carriage carriage = ready.carriage;
-  ++link.next;
+  const uint32_t slots = block.direct != 0 ? 1 : ready.slots;
+  for (uint32_t i = 1; i < slots; ++i)
+    device::store_relaxed(&link.cells[(number + i) & link.slot_mask].word, flag::make(number + i, 0, 0));
+  link.next = number + slots;
   if (block.direct != 0 || carriage == Carriage::kReference) {
     *reinterpret_cast<uint64_t*>(cell.payload) = block.direct != 0 ? kWrittenDirectly : ready.reference;
     carriage = Carriage::kReference;
@@ -291,8 +308,10 @@ TUTTI_DEVICE void commit(BlockState& block, const ReadyEnd& ready, SendLink& lin
 
 /// Reports freed slots late, but references at once.
 TUTTI_DEVICE void release(const ReadyEnd& ready, RecvLink& link) {
-  ++link.next;
-  if (ready.carriage >= Carriage::kReference || (link.next & link.credit_mask) == 0)
+  const uint64_t before = link.next;
+  link.next = before + ready.slots;
+  const uint64_t passed = (before ^ link.next) & ~static_cast<uint64_t>(link.credit_mask);
+  if (ready.carriage >= Carriage::kReference || passed != 0)
     device::store_release(&link.credit->released, link.next);
 }
 

@@ -39,6 +39,7 @@ struct ReadyEnd {
   uint64_t word;       ///< links: the flag word received, or to send
   uint64_t reference;  ///< sent by reference: what tells the reader where the slice is
   Carriage carriage;
+  uint32_t slots;  ///< numbers of the link that the message takes, unless it is written directly
 };
 
 /// A block's shared memory.
@@ -342,6 +343,7 @@ TUTTI_DEVICE void pass_lane(State& block) {
 /// Runs the calling block's lanes. `block` is its shared memory.
 template <class State>
 TUTTI_DEVICE void run_block(State& block, const Launch& launch) {
+  if (launch.part_count == 0) return;  // the launch that makes the driver provide for the kernel
   if (device::thread_index() == 0) begin_block(block, launch);
   // One call site, so that the compiler keeps one copy of the lane's code.
   for (;;) {

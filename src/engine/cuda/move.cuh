@@ -2,10 +2,13 @@
 // The meaning is that of reduce/reduce.h, to the bit, and the definitions are the ones of reduce/formats.h
 // and core/operators.h; here is only how the work is spread over threads and memory accesses.
 //
-// Where all ends are aligned alike the bulk goes in 16-byte packets, each thread having several on their way
-// at once; else element by element. One body is one (element type, operator, association); signed integers
-// share the unsigned body where the bits are the same, and sums, averages and pre-multiplied sums are one
-// body with two flags.
+// Where all ends are aligned alike the bulk goes in 16-byte packets, each thread having eight on their way at
+// once; else element by element. One body is one (element type, operator, association); signed integers share
+// the unsigned body where the bits are the same. Sums have two bodies: one for sums, and one that also scales
+// and divides.
+//
+// A body's loops call nothing and keep all values in registers: arrays have constant indices once the loops
+// are unrolled. tests/cuda/sass_test.py reads the machine code and says so.
 #pragma once
 
 #include <type_traits>
@@ -15,6 +18,7 @@
 #include "engine/cuda/device.h"
 #include "engine/cuda/multimem.h"
 #include "engine/cuda/slice.h"
+#include "engine/cuda/values.h"
 #include "reduce/formats.h"
 #include "reduce/reduce.h"
 
@@ -57,38 +61,48 @@ TUTTI_DEVICE void store_word(unsigned char* to, Word word) {
 
 // ---- copies -------------------------------------------------------------------------------------
 
-/// Copies `count` words from byte `first` on; each thread has kUnroll of them on their way at once.
+/// Copies words [begin, end) from byte `first` on. Each thread has kUnroll of them on their way at once;
+/// their number is a multiple of what the block moves at once, or kUnroll is 1.
 template <class Word, uint32_t kUnroll>
-TUTTI_DEVICE void copy_words(const Slice& slice, uint64_t first, uint64_t count) {
+TUTTI_DEVICE void copy_words(const Slice& slice, uint64_t first, uint64_t begin, uint64_t end) {
   const uint64_t threads = device::thread_count();
-  for (uint64_t i = device::thread_index(); i < count; i += kUnroll * threads) {
+  const uint64_t stride = threads * sizeof(Word);
+  const unsigned char* const source = slice.sources[0];
+  const uint32_t sink_count = slice.sink_count;
+  TUTTI_NO_UNROLL
+  for (uint64_t i = begin + device::thread_index(); i < end; i += kUnroll * threads) {
     const uint64_t offset = first + i * sizeof(Word);
-    const uint64_t stride = threads * sizeof(Word);
     Word words[kUnroll];
     TUTTI_UNROLL
-    for (uint32_t u = 0; u < kUnroll; ++u) {
-      if (i + u * threads < count) words[u] = load_word<Word>(slice.sources[0] + offset + u * stride);
-    }
-    for (uint32_t m = 0; m < slice.sink_count; ++m) {
+    for (uint32_t u = 0; u < kUnroll; ++u) words[u] = load_word<Word>(source + offset + u * stride);
+    TUTTI_NO_UNROLL
+    for (uint32_t m = 0; m < sink_count; ++m) {
       unsigned char* const sink = slice.sinks[m];
-      if (sink == nullptr || sink == slice.sources[0]) continue;
+      if (sink == nullptr || sink == source) continue;
       TUTTI_UNROLL
-      for (uint32_t u = 0; u < kUnroll; ++u) {
-        if (i + u * threads < count) store_word(sink + offset + u * stride, words[u]);
-      }
+      for (uint32_t u = 0; u < kUnroll; ++u) store_word(sink + offset + u * stride, words[u]);
     }
   }
 }
 
+/// Of `count`, which a slice bounds: the largest multiple of what the block moves at once.
+TUTTI_DEVICE uint64_t whole_turns(uint64_t count, uint32_t unroll) {
+  const uint32_t turn = unroll * device::thread_count();
+  return static_cast<uint32_t>(count) / turn * turn;
+}
+
 template <class Word>
 TUTTI_DEVICE_CALL void copy_as(const Slice& slice) {
+  constexpr uint32_t kUnroll = 8;
   const uint64_t head = head_bytes(slice, sizeof(Word));
   const uint64_t words = (slice.bytes - head) / sizeof(Word);
   const uint64_t tail = head + words * sizeof(Word);
-  copy_words<Word, 4>(slice, head, words);
+  const uint64_t whole = whole_turns(words, kUnroll);
+  copy_words<Word, kUnroll>(slice, head, 0, whole);
+  copy_words<Word, 1>(slice, head, whole, words);
   if constexpr (sizeof(Word) > 1) {
-    copy_words<uint8_t, 1>(slice, 0, head);
-    copy_words<uint8_t, 1>(slice, tail, slice.bytes - tail);
+    copy_words<uint8_t, 1>(slice, 0, 0, head);
+    copy_words<uint8_t, 1>(slice, tail, 0, slice.bytes - tail);
   }
 }
 
@@ -99,64 +113,40 @@ TUTTI_DEVICE void copy_slice(const Slice& slice) {
   copy_as<uint8_t>(slice);
 }
 
-// ---- reductions ---------------------------------------------------------------------------------
+// ---- elements in memory -------------------------------------------------------------------------
 
 using reduce::Association;
-using reduce::Element;
-
-template <uint32_t kBytes>
-struct RawBits;
-template <>
-struct RawBits<1> {
-  using Type = uint8_t;
-};
-template <>
-struct RawBits<2> {
-  using Type = uint16_t;
-};
-template <>
-struct RawBits<4> {
-  using Type = uint32_t;
-};
-template <>
-struct RawBits<8> {
-  using Type = uint64_t;
-};
-
-/// Up to 8 bytes from and to memory that is aligned to nothing, once for all: the bodies stay short.
-TUTTI_DEVICE_CALL uint64_t load_bytes(const unsigned char* from, uint64_t count) {
-  uint64_t bits = 0;
-  TUTTI_NO_UNROLL
-  for (uint64_t i = 0; i < count; ++i) bits |= static_cast<uint64_t>(from[i]) << (8 * i);
-  return bits;
-}
-TUTTI_DEVICE_CALL void store_bytes(unsigned char* to, uint64_t bits, uint64_t count) {
-  TUTTI_NO_UNROLL
-  for (uint64_t i = 0; i < count; ++i) to[i] = static_cast<unsigned char>(bits >> (8 * i));
-}
 
 /// One element as a word of its size; where the address is not aligned to it, byte by byte.
 template <class Bits>
 TUTTI_DEVICE Bits load_element(const unsigned char* from) {
   if (reinterpret_cast<uint64_t>(from) % sizeof(Bits) == 0) return load_word<Bits>(from);
-  return static_cast<Bits>(load_bytes(from, sizeof(Bits)));
+  Bits bits = 0;
+  TUTTI_UNROLL
+  for (uint32_t i = 0; i < sizeof(Bits); ++i)
+    bits = static_cast<Bits>(bits | static_cast<Bits>(from[i]) << (8 * i));
+  return bits;
 }
 template <class Bits>
 TUTTI_DEVICE void store_element(unsigned char* to, Bits bits) {
   if (reinterpret_cast<uint64_t>(to) % sizeof(Bits) == 0) return store_word<Bits>(to, bits);
-  store_bytes(to, bits, sizeof(Bits));
+  TUTTI_UNROLL
+  for (uint32_t i = 0; i < sizeof(Bits); ++i) to[i] = static_cast<unsigned char>(bits >> (8 * i));
 }
 
-/// value / divisor, once for all: a division is long.
+// ---- what one type, operator and association do -------------------------------------------------
+
+/// The value by which sources are multiplied or results divided. Once for a slice.
 template <class Value>
-TUTTI_DEVICE_CALL Value divide_float(Value value, uint64_t divisor) {
-  return reduce::divide(value, divisor);
-}
-/// The same for integers, in 64 bits.
-TUTTI_DEVICE_CALL uint64_t divide_integer(uint64_t value, uint64_t divisor, bool is_signed) {
-  if (is_signed) return static_cast<uint64_t>(reduce::divide(static_cast<int64_t>(value), divisor));
-  return reduce::divide(value, divisor);
-}
+struct Adjustment {
+  uint32_t scaled_sources;
+  Value factor;
+  bool divides;
+  bool by_inverse;  ///< floats: the product with `inverse` is the quotient, to the bit
+  bool is_signed;   ///< integers
+  Value inverse;
+  uint64_t divisor;
+};
 
 TUTTI_DEVICE bool is_signed_integer(const Calculation& job) {
   const auto type = static_cast<DataType>(job.arithmetic.type);
@@ -164,209 +154,377 @@ TUTTI_DEVICE bool is_signed_integer(const Calculation& job) {
          type == DataType::kInt64;
 }
 
-/// What the bodies of one type, operator and association have in common. What depends on flags of the job
-/// is decided for many elements at once.
-template <class Elem, class Op, Association kAssociation>
+/// `kAdjusts`: the slice has scaled sources or a division; else the code for them is left out.
+template <class ElemType, class OpType, Association kAssociation, bool kAdjusts>
 struct Reduction {
+  using Elem = ElemType;
+  using Op = OpType;
   using Value = typename Elem::Value;
+  using C = Codec<Elem>;
+  using Bits = typename C::Bits;
+  using G = Granule<Elem>;
+  using A = Adjustment<Value>;
   static constexpr bool kTree = kAssociation == Association::kTree && Elem::kFloat;
-  static constexpr bool kSums = std::is_same_v<Op, operators::Sum>;
+  static constexpr bool kShort = kAdjusts && !Elem::kFloat;
+  /// A NaN among the results is the canonical one.
+  static constexpr bool kCanonical = Elem::kFloat && (kTree || Op::kExact);
 
-  /// Source k's elements as the operator takes them.
-  template <uint32_t kCount>
-  TUTTI_MEMBER void scale(const Calculation& job, uint32_t k, Value (&values)[kCount]) {
-    if (!kSums || (job.scaled_sources >> k & 1) == 0) return;
-    const Value factor = Elem::from_bits(job.arithmetic.scale_bits);
-    TUTTI_UNROLL
-    for (uint32_t e = 0; e < kCount; ++e) {
-      values[e] = operators::Prod::combine(values[e], factor);
-      if (kTree) values[e] = Elem::round(values[e]);
-    }
-  }
-
-  /// The results as they are stored.
-  template <uint32_t kCount>
-  TUTTI_MEMBER void finish(const Calculation& job, Value (&values)[kCount]) {
-    if (kSums && job.finishes != 0) divide(job, values);
-    if constexpr (Elem::kFloat && (kTree || Op::kExact)) {
-      TUTTI_UNROLL
-      for (uint32_t e = 0; e < kCount; ++e) {
-        if (values[e] != values[e]) values[e] = reduce::canonical_nan<Value>();
+  TUTTI_MEMBER A adjustment(const Calculation& job) {
+    A adjust{};
+    if constexpr (kAdjusts) {
+      adjust.scaled_sources = job.scaled_sources;
+      adjust.factor = C::value_of(static_cast<Bits>(job.arithmetic.scale_bits));
+      adjust.divides = job.finishes != 0;
+      adjust.divisor = job.arithmetic.divisor;
+      adjust.is_signed = is_signed_integer(job);
+      if constexpr (Elem::kFloat) {
+        // The inverse of a power of two is exact, so that the product is rounded as the quotient is.
+        adjust.by_inverse = (adjust.divisor & (adjust.divisor - 1)) == 0;
+        adjust.inverse = Value{1} / static_cast<Value>(adjust.divisor);
       }
     }
+    return adjust;
   }
 
-  template <uint32_t kCount>
-  TUTTI_MEMBER void divide(const Calculation& job, Value (&values)[kCount]) {
-    const uint64_t divisor = job.arithmetic.divisor;
+  /// Source k's element as the operator takes it.
+  TUTTI_MEMBER Value scaled(const A& adjust, [[maybe_unused]] uint32_t k, Value value) {
+    if constexpr (kAdjusts) {
+      if ((adjust.scaled_sources >> k & 1) == 0) return value;
+      value = operators::Prod::combine(value, adjust.factor);
+      if constexpr (kTree) value = C::round(value);
+    }
+    return value;
+  }
+
+  /// The result as it is stored.
+  TUTTI_MEMBER Value finished(const A& adjust, Value value) {
+    if constexpr (kAdjusts) {
+      if (adjust.divides) value = divided(adjust, value);
+    }
+    if constexpr (kCanonical) {
+      if (value != value) value = reduce::canonical_nan<Value>();
+    }
+    return value;
+  }
+
+  TUTTI_MEMBER Value divided(const A& adjust, Value value) {
     if constexpr (Elem::kFloat) {
-      // The inverse of a power of two is exact, so that the product is rounded as the quotient is.
-      if ((divisor & (divisor - 1)) == 0) {
-        const Value inverse = Value{1} / static_cast<Value>(divisor);
-        TUTTI_UNROLL
-        for (uint32_t e = 0; e < kCount; ++e) values[e] = values[e] * inverse;
-        return;
-      }
-      TUTTI_UNROLL
-      for (uint32_t e = 0; e < kCount; ++e) values[e] = divide_float(values[e], divisor);
+      return adjust.by_inverse ? value * adjust.inverse : value / static_cast<Value>(adjust.divisor);
     } else {
-      const bool is_signed = is_signed_integer(job);
-      TUTTI_UNROLL
-      for (uint32_t e = 0; e < kCount; ++e) {
-        const auto extended = static_cast<uint64_t>(static_cast<std::make_signed_t<Value>>(values[e]));
-        values[e] = static_cast<Value>(divide_integer(is_signed ? extended : values[e], divisor, is_signed));
-      }
+      // A division of 32 bits is short, and no rank count is longer.
+      using Word = std::conditional_t<sizeof(Value) == 8, uint64_t, uint32_t>;
+      const auto divisor = static_cast<Word>(adjust.divisor);
+      const bool is_negative = adjust.is_signed && static_cast<std::make_signed_t<Value>>(value) < 0;
+      const Word magnitude = is_negative ? static_cast<Value>(0 - value) : value;
+      const Word quotient = divisor == adjust.divisor ? magnitude / divisor : 0;
+      return static_cast<Value>(is_negative ? 0 - quotient : quotient);
+    }
+  }
+
+  /// Op::combine, by one instruction where the device has it.
+  TUTTI_MEMBER Value combine(Value a, Value b) {
+    if constexpr (std::is_same_v<Value, float> && std::is_same_v<Op, operators::Min>) {
+      return device::minimum(a, b);
+    } else if constexpr (std::is_same_v<Value, float> && std::is_same_v<Op, operators::Max>) {
+      return device::maximum(a, b);
+    } else {
+      return Op::combine(a, b);
     }
   }
 
   /// One element's operands, neighbours at distance 1, 2, 4 joined: see reduce::scalar_result.
-  TUTTI_MEMBER Value join_tree(Value* values, uint32_t count) {
+  TUTTI_MEMBER Value join_tree(Value (&values)[reduce::kMaxSources], uint32_t count) {
     TUTTI_UNROLL
     for (uint32_t distance = 1; distance < reduce::kMaxSources; distance *= 2) {
       TUTTI_UNROLL
       for (uint32_t k = 0; k + distance < reduce::kMaxSources; k += 2 * distance) {
-        if (k + distance < count) values[k] = Elem::round(Op::combine(values[k], values[k + distance]));
+        if (k + distance < count) values[k] = C::round(combine(values[k], values[k + distance]));
       }
     }
     return values[0];
   }
+
+  /// One element's operands become the result.
+  TUTTI_MEMBER Value join(const A& adjust, Value (&values)[reduce::kMaxSources], uint32_t count) {
+    TUTTI_UNROLL
+    for (uint32_t k = 0; k < reduce::kMaxSources; ++k) values[k] = scaled(adjust, k, values[k]);
+    if constexpr (kTree) return finished(adjust, join_tree(values, count));
+    Value result = values[0];
+    TUTTI_UNROLL
+    for (uint32_t k = 1; k < reduce::kMaxSources; ++k) {
+      if (k < count) result = combine(result, values[k]);
+    }
+    return finished(adjust, result);
+  }
+
+  /// A granule of every source becomes a granule of results.
+  TUTTI_MEMBER void join_granules(const A& adjust, const uint32_t (&low)[reduce::kMaxSources],
+                                  const uint32_t (&high)[reduce::kMaxSources], uint32_t count,
+                                  uint32_t& low_result, uint32_t& high_result) {
+    Value operands[reduce::kMaxSources][G::kElements];
+    TUTTI_UNROLL
+    for (uint32_t k = 0; k < reduce::kMaxSources; ++k) G::load(low[k], high[k], operands[k]);
+    Value results[G::kElements];
+    TUTTI_UNROLL
+    for (uint32_t e = 0; e < G::kElements; ++e) {
+      Value values[reduce::kMaxSources];
+      TUTTI_UNROLL
+      for (uint32_t k = 0; k < reduce::kMaxSources; ++k) values[k] = operands[k][e];
+      results[e] = join(adjust, values, count);
+    }
+    G::template store<kCanonical>(results, low_result, high_result);
+  }
 };
 
-/// Packets [0, count) from byte `first` on, from left to right; each thread has kUnroll packets of a source
-/// on their way at once.
-template <class Elem, class Op, Association kAssociation, uint32_t kUnroll>
-TUTTI_DEVICE void reduce_packets_left(const Slice& slice, uint64_t first, uint64_t count) {
-  using R = Reduction<Elem, Op, kAssociation>;
-  constexpr uint32_t kElements = sizeof(Packet) / Elem::kBytes;
-  constexpr uint32_t kValues = kUnroll * kElements;
-  const uint64_t threads = device::thread_count();
-  const uint64_t stride = threads * sizeof(Packet);
-  for (uint64_t i = device::thread_index(); i < count; i += kUnroll * threads) {
-    const uint64_t offset = first + i * sizeof(Packet);
-    typename Elem::Value results[kValues];
-    Packet packets[kUnroll] = {};
-    auto* const bytes = reinterpret_cast<unsigned char*>(packets);
-    for (uint32_t k = 0; k < slice.source_count; ++k) {
-      TUTTI_UNROLL
-      for (uint32_t u = 0; u < kUnroll; ++u) {
-        if (i + u * threads < count) packets[u] = device::load_packet(slice.sources[k] + offset + u * stride);
-      }
-      typename Elem::Value values[kValues];
-      TUTTI_UNROLL
-      for (uint32_t e = 0; e < kValues; ++e) values[e] = Elem::load(bytes + e * Elem::kBytes);
-      R::scale(slice, k, values);
-      TUTTI_UNROLL
-      for (uint32_t e = 0; e < kValues; ++e)
-        results[e] = k == 0 ? values[e] : Op::combine(results[e], values[e]);
-    }
-    R::finish(slice, results);
+// ---- packets, from left to right ----------------------------------------------------------------
+
+/// The packets of one source that a thread has on their way, and the results so far of as many packets.
+template <class R, uint32_t kUnroll>
+struct Columns {
+  static constexpr uint32_t kGranules = kUnroll * R::G::kOfPacket;
+
+  TUTTI_MEMBER void load(const unsigned char* from, uint64_t stride, Packet (&packets)[kUnroll]) {
     TUTTI_UNROLL
-    for (uint32_t e = 0; e < kValues; ++e) Elem::store(bytes + e * Elem::kBytes, results[e]);
-    for (uint32_t m = 0; m < slice.sink_count; ++m) {
-      if (slice.sinks[m] == nullptr) continue;
+    for (uint32_t u = 0; u < kUnroll; ++u) packets[u] = device::load_packet(from + u * stride);
+  }
+
+  /// Adds source k to the results; source 0 begins them.
+  template <bool kFirst>
+  TUTTI_MEMBER void add(const typename R::A& adjust, uint32_t k, const Packet (&packets)[kUnroll],
+                        typename R::Value (&results)[kGranules][R::G::kElements]) {
+    TUTTI_UNROLL
+    for (uint32_t g = 0; g < kGranules; ++g) {
+      const Packet& packet = packets[g / R::G::kOfPacket];
+      const uint32_t word = g % R::G::kOfPacket * R::G::kWords;
+      typename R::Value values[R::G::kElements];
+      R::G::load(packet.words[word], packet.words[word + R::G::kWords - 1], values);
       TUTTI_UNROLL
-      for (uint32_t u = 0; u < kUnroll; ++u) {
-        if (i + u * threads < count) device::store_packet(slice.sinks[m] + offset + u * stride, packets[u]);
+      for (uint32_t e = 0; e < R::G::kElements; ++e) {
+        const typename R::Value value = R::scaled(adjust, k, values[e]);
+        results[g][e] = kFirst ? value : R::combine(results[g][e], value);
       }
     }
+  }
+
+  TUTTI_MEMBER void finish(const typename R::A& adjust,
+                           typename R::Value (&results)[kGranules][R::G::kElements],
+                           Packet (&packets)[kUnroll]) {
+    TUTTI_UNROLL
+    for (uint32_t g = 0; g < kGranules; ++g) {
+      Packet& packet = packets[g / R::G::kOfPacket];
+      const uint32_t word = g % R::G::kOfPacket * R::G::kWords;
+      TUTTI_UNROLL
+      for (uint32_t e = 0; e < R::G::kElements; ++e) results[g][e] = R::finished(adjust, results[g][e]);
+      R::G::template store<R::kCanonical>(results[g], packet.words[word],
+                                          packet.words[word + R::G::kWords - 1]);
+    }
+  }
+};
+
+template <uint32_t kUnroll>
+TUTTI_DEVICE void store_packets(const Slice& slice, uint64_t offset, uint64_t stride,
+                                const Packet (&packets)[kUnroll]) {
+  TUTTI_NO_UNROLL
+  for (uint32_t m = 0; m < slice.sink_count; ++m) {
+    unsigned char* const sink = slice.sinks[m];
+    if (sink == nullptr) continue;
+    TUTTI_UNROLL
+    for (uint32_t u = 0; u < kUnroll; ++u) device::store_packet(sink + offset + u * stride, packets[u]);
   }
 }
 
-/// The result of one element's operands, of which there are job.source_count.
-template <class Elem, class Op, Association kAssociation, class Bits>
-TUTTI_DEVICE Bits reduce_element(const Calculation& job, const Bits (&operands)[reduce::kMaxSources]) {
-  using R = Reduction<Elem, Op, kAssociation>;
-  typename Elem::Value values[reduce::kMaxSources];
-  TUTTI_UNROLL
-  for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
-    typename Elem::Value value[1] = {Elem::load(reinterpret_cast<const unsigned char*>(&operands[k]))};
-    R::scale(job, k, value);
-    values[k] = value[0];
-  }
-  typename Elem::Value result[1] = {values[0]};
-  if constexpr (R::kTree) {
-    result[0] = R::join_tree(values, job.source_count);
-  } else {
-    TUTTI_UNROLL
-    for (uint32_t k = 1; k < reduce::kMaxSources; ++k) {
-      if (k < job.source_count) result[0] = Op::combine(result[0], values[k]);
+/// Packets [begin, end) from byte `first` on, which are a multiple of what the block moves at once. A thread
+/// loads kUnroll packets of the next source while it reduces those of this one.
+template <class R, uint32_t kUnroll>
+TUTTI_DEVICE void reduce_packets_left(const Slice& slice, const typename R::A& adjust, uint64_t first,
+                                      uint64_t begin, uint64_t end) {
+  using Of = Columns<R, kUnroll>;
+  const uint64_t threads = device::thread_count();
+  const uint64_t stride = threads * sizeof(Packet);
+  const uint32_t count = slice.source_count;
+  TUTTI_NO_UNROLL
+  for (uint64_t i = begin + device::thread_index(); i < end; i += kUnroll * threads) {
+    const uint64_t offset = first + i * sizeof(Packet);
+    Packet even[kUnroll];
+    Packet odd[kUnroll] = {};
+    typename R::Value results[Of::kGranules][R::G::kElements];
+    Of::load(slice.sources[0] + offset, stride, even);
+    if (count > 1) Of::load(slice.sources[1] + offset, stride, odd);
+    Of::template add<true>(adjust, 0, even, results);
+    TUTTI_NO_UNROLL
+    for (uint32_t k = 1; k < count; k += 2) {
+      if (k + 1 < count) Of::load(slice.sources[k + 1] + offset, stride, even);
+      Of::template add<false>(adjust, k, odd, results);
+      if (k + 1 == count) break;
+      if (k + 2 < count) Of::load(slice.sources[k + 2] + offset, stride, odd);
+      Of::template add<false>(adjust, k + 1, even, results);
     }
+    Of::finish(adjust, results, even);
+    store_packets(slice, offset, stride, even);
   }
-  R::finish(job, result);
-  Bits bits;
-  Elem::store(reinterpret_cast<unsigned char*>(&bits), result[0]);
-  return bits;
+}
+
+// ---- packets, by the canonical tree -------------------------------------------------------------
+
+/// The packet without its first words, and with others at its end.
+template <uint32_t kWords>
+TUTTI_DEVICE Packet rotated(const Packet& packet, uint32_t low, uint32_t high) {
+  if constexpr (kWords == 1) {
+    return Packet{{packet.words[1], packet.words[2], packet.words[3], low}};
+  } else {
+    return Packet{{packet.words[2], packet.words[3], low, high}};
+  }
+}
+
+/// One packet of every source at a time, all of them on their way at once. The words take turns in the first
+/// place, so that the code of one serves all.
+template <class R>
+TUTTI_DEVICE void reduce_packets_tree(const Slice& slice, const typename R::A& adjust, uint64_t first,
+                                      uint64_t packets) {
+  const uint64_t threads = device::thread_count();
+  const uint32_t count = slice.source_count;
+  TUTTI_NO_UNROLL
+  for (uint64_t i = device::thread_index(); i < packets; i += threads) {
+    const uint64_t offset = first + i * sizeof(Packet);
+    Packet operands[reduce::kMaxSources];
+    TUTTI_UNROLL
+    for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
+      operands[k] = Packet{};
+      if (k < count) operands[k] = device::load_packet(slice.sources[k] + offset);
+    }
+    Packet results = {};
+    TUTTI_NO_UNROLL
+    for (uint32_t turn = 0; turn < 4; turn += R::G::kWords) {
+      uint32_t low[reduce::kMaxSources];
+      uint32_t high[reduce::kMaxSources];
+      TUTTI_UNROLL
+      for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
+        low[k] = operands[k].words[0];
+        high[k] = operands[k].words[1];
+        operands[k] = rotated<R::G::kWords>(operands[k], 0, 0);
+      }
+      uint32_t low_result = 0;
+      uint32_t high_result = 0;
+      R::join_granules(adjust, low, high, count, low_result, high_result);
+      results = rotated<R::G::kWords>(results, low_result, high_result);
+    }
+    const Packet stored[1] = {results};
+    store_packets<1>(slice, offset, 0, stored);
+  }
+}
+
+// ---- a slice ------------------------------------------------------------------------------------
+
+template <class R>
+TUTTI_DEVICE typename R::Value reduce_element(const Slice& slice, const typename R::A& adjust,
+                                              uint64_t offset) {
+  using Bits = typename R::Bits;
+  const uint32_t count = slice.source_count;
+  if constexpr (R::kTree) {
+    typename R::Value values[reduce::kMaxSources];
+    TUTTI_UNROLL
+    for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
+      values[k] = typename R::Value{};
+      if (k < count) values[k] = R::C::value_of(load_element<Bits>(slice.sources[k] + offset));
+    }
+    return R::join(adjust, values, count);
+  } else {
+    typename R::Value result{};
+    TUTTI_NO_UNROLL
+    for (uint32_t k = 0; k < count; ++k) {
+      const auto value = R::C::value_of(load_element<Bits>(slice.sources[k] + offset));
+      result = k == 0 ? R::scaled(adjust, k, value) : R::combine(result, R::scaled(adjust, k, value));
+    }
+    return R::finished(adjust, result);
+  }
 }
 
 /// What lies before byte `head` and from byte `tail` on, element by element.
-template <class Elem, class Op, Association kAssociation>
-TUTTI_DEVICE void reduce_elements(const Slice& slice, uint64_t head, uint64_t tail) {
-  using Bits = typename RawBits<Elem::kBytes>::Type;
+template <class R>
+TUTTI_DEVICE void reduce_elements(const Slice& slice, const typename R::A& adjust, uint64_t head,
+                                  uint64_t tail) {
+  using Bits = typename R::Bits;
+  constexpr uint64_t kBytes = sizeof(Bits);
   const uint64_t bytes = head + (slice.bytes - tail);
-  for (uint64_t i = device::thread_index() * uint64_t{Elem::kBytes}; i < bytes;
-       i += device::thread_count() * uint64_t{Elem::kBytes}) {
+  TUTTI_NO_UNROLL
+  for (uint64_t i = device::thread_index() * kBytes; i < bytes; i += device::thread_count() * kBytes) {
     const uint64_t offset = i < head ? i : tail + (i - head);
-    Bits operands[reduce::kMaxSources] = {};
-    TUTTI_UNROLL
-    for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
-      if (k < slice.source_count) operands[k] = load_element<Bits>(slice.sources[k] + offset);
-    }
-    const Bits bits = reduce_element<Elem, Op, kAssociation>(slice, operands);
+    const Bits bits = R::C::bits_of(reduce_element<R>(slice, adjust, offset));
+    TUTTI_NO_UNROLL
     for (uint32_t m = 0; m < slice.sink_count; ++m) {
       if (slice.sinks[m] != nullptr) store_element<Bits>(slice.sinks[m] + offset, bits);
     }
   }
 }
 
-/// One type, operator and association. `alike`: all ends of the slice are aligned alike. The canonical tree
-/// goes element by element: it keeps all operands of one.
-template <class Elem, class Op, Association kAssociation>
+/// `alike`: all ends of the slice are aligned alike.
+template <class R>
 TUTTI_DEVICE_CALL void reduce_body(const Slice& slice, bool alike) {
-  // As many as leave all values in registers.
-  constexpr uint32_t kUnroll = sizeof(Packet) / Elem::kBytes <= 4   ? 4
-                               : sizeof(Packet) / Elem::kBytes <= 8 ? 2
-                                                                    : 1;
+  const typename R::A adjust = R::adjustment(slice);
   uint64_t head = slice.bytes;
   uint64_t tail = slice.bytes;
-  if constexpr (!Reduction<Elem, Op, kAssociation>::kTree) {
-    if (alike && reinterpret_cast<uint64_t>(slice.sources[0]) % Elem::kBytes == 0) {
-      head = head_bytes(slice, sizeof(Packet));
-      const uint64_t packets = (slice.bytes - head) / sizeof(Packet);
-      tail = head + packets * sizeof(Packet);
-      reduce_packets_left<Elem, Op, kAssociation, kUnroll>(slice, head, packets);
+  if (alike && reinterpret_cast<uint64_t>(slice.sources[0]) % R::Elem::kBytes == 0) {
+    head = head_bytes(slice, sizeof(Packet));
+    const uint64_t packets = (slice.bytes - head) / sizeof(Packet);
+    tail = head + packets * sizeof(Packet);
+    if constexpr (R::kTree) {
+      reduce_packets_tree<R>(slice, adjust, head, packets);
+    } else {
+      // Integers that are divided would be long code.
+      constexpr uint32_t kUnroll = R::kShort ? 1 : 4;
+      const uint64_t whole = whole_turns(packets, kUnroll);
+      if constexpr (kUnroll > 1) reduce_packets_left<R, kUnroll>(slice, adjust, head, 0, whole);
+      reduce_packets_left<R, 1>(slice, adjust, head, kUnroll > 1 ? whole : 0, packets);
     }
   }
-  reduce_elements<Elem, Op, kAssociation>(slice, head, tail);
+  reduce_elements<R>(slice, adjust, head, tail);
 }
 
-/// 8 bytes of results from 8 bytes of each source. The elements one after the other: code that is short is
-/// fetched soon.
-template <class Elem, class Op, Association kAssociation>
+/// 8 bytes of results from 8 bytes of each source.
+template <class R>
 TUTTI_DEVICE_CALL uint64_t reduce_operands(const Calculation& job, Operands operands) {
-  using Bits = typename RawBits<Elem::kBytes>::Type;
+  const typename R::A adjust = R::adjustment(job);
   uint64_t results = 0;
   TUTTI_NO_UNROLL
-  for (uint32_t shift = 0; shift < 64; shift += 8 * Elem::kBytes) {
-    Bits bits[reduce::kMaxSources];
+  for (uint32_t turn = 0; turn < 2; turn += R::G::kWords) {
+    uint32_t low[reduce::kMaxSources];
+    uint32_t high[reduce::kMaxSources];
     TUTTI_UNROLL
-    for (uint32_t k = 0; k < reduce::kMaxSources; ++k)
-      bits[k] = static_cast<Bits>(operands.words[k] >> shift);
-    results |= static_cast<uint64_t>(reduce_element<Elem, Op, kAssociation>(job, bits)) << shift;
+    for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
+      low[k] = static_cast<uint32_t>(operands.words[k]);
+      high[k] = static_cast<uint32_t>(operands.words[k] >> 32);
+      operands.words[k] >>= 32;
+    }
+    uint32_t low_result = 0;
+    uint32_t high_result = 0;
+    R::join_granules(adjust, low, high, job.source_count, low_result, high_result);
+    results |= static_cast<uint64_t>(low_result) << (32 * turn);
+    if constexpr (R::G::kWords == 2) results |= static_cast<uint64_t>(high_result) << 32;
   }
   return results;
+}
+
+/// Whether the job scales or divides.
+TUTTI_DEVICE bool adjusts(const Calculation& job) {
+  return job.scaled_sources != 0 || job.finishes != 0;
 }
 
 /// What is done for one type, operator and association: all of a slice, or 8 bytes.
 struct OfSlice {
   template <class Elem, class Op, Association kAssociation>
   TUTTI_MEMBER void run(const Slice& slice, bool alike) {
-    reduce_body<Elem, Op, kAssociation>(slice, alike);
+    if constexpr (std::is_same_v<Op, operators::Sum>) {
+      if (adjusts(slice)) return reduce_body<Reduction<Elem, Op, kAssociation, true>>(slice, alike);
+    }
+    reduce_body<Reduction<Elem, Op, kAssociation, false>>(slice, alike);
   }
 };
 struct OfOperands {
+  /// Code that is short is fetched soon: one body scales and divides or not.
   template <class Elem, class Op, Association kAssociation>
   TUTTI_MEMBER uint64_t run(const Calculation& job, const Operands& operands) {
-    return reduce_operands<Elem, Op, kAssociation>(job, operands);
+    constexpr bool kAdjusts = std::is_same_v<Op, operators::Sum>;
+    return reduce_operands<Reduction<Elem, Op, kAssociation, kAdjusts>>(job, operands);
   }
 };
 
@@ -460,94 +618,152 @@ TUTTI_DEVICE auto reduce_job(const Job& job, const Data&... data) {
 // what lies behind the last byte of a slice in them nobody reads. Memory of the users may lie anywhere.
 
 /// The first `bytes` of a packet, at most all, from and to memory that is aligned to nothing.
-TUTTI_DEVICE_CALL Packet load_some(const unsigned char* from, uint64_t bytes) {
+TUTTI_DEVICE Packet load_part(const unsigned char* from, uint64_t bytes) {
   Packet packet = {};
-  for (uint64_t at = 0; at < sizeof(Packet) && at < bytes; at += 8) {
-    const uint64_t bits = load_bytes(from + at, bytes - at < 8 ? bytes - at : 8);
-    packet.words[at / 4] = static_cast<uint32_t>(bits);
-    packet.words[at / 4 + 1] = static_cast<uint32_t>(bits >> 32);
+  TUTTI_UNROLL
+  for (uint32_t i = 0; i < sizeof(Packet); ++i) {
+    if (i < bytes) packet.words[i / 4] |= static_cast<uint32_t>(from[i]) << (8 * (i % 4));
   }
   return packet;
 }
-TUTTI_DEVICE_CALL void store_some(unsigned char* to, Packet packet, uint64_t bytes) {
-  for (uint64_t at = 0; at < sizeof(Packet) && at < bytes; at += 8) {
-    const uint64_t bits = packet.words[at / 4] | static_cast<uint64_t>(packet.words[at / 4 + 1]) << 32;
-    store_bytes(to + at, bits, bytes - at < 8 ? bytes - at : 8);
+TUTTI_DEVICE void store_part(unsigned char* to, const Packet& packet, uint64_t bytes) {
+  TUTTI_UNROLL
+  for (uint32_t i = 0; i < sizeof(Packet); ++i) {
+    if (i < bytes) to[i] = static_cast<unsigned char>(packet.words[i / 4] >> (8 * (i % 4)));
   }
-}
-
-/// The same, whole packets at once where they are aligned.
-TUTTI_DEVICE Packet load_part(const unsigned char* from, uint64_t bytes) {
-  if (bytes >= sizeof(Packet) && reinterpret_cast<uint64_t>(from) % sizeof(Packet) == 0)
-    return device::load_packet(from);
-  return load_some(from, bytes);
-}
-TUTTI_DEVICE void store_part(unsigned char* to, Packet packet, uint64_t bytes) {
-  if (bytes >= sizeof(Packet) && reinterpret_cast<uint64_t>(to) % sizeof(Packet) == 0)
-    return device::store_packet(to, packet);
-  store_some(to, packet, bytes);
 }
 
 /// What is published without being collected: a copy.
 struct Copied {
-  TUTTI_MEMBER Packet load(const Slice& slice, uint64_t offset) {
-    return load_part(slice.sources[0] + offset, slice.bytes - offset);
-  }
-  TUTTI_MEMBER void finish(const Slice& /*slice*/, Packet& /*packet*/) {}
+  static constexpr uint32_t kUnroll = 8;
+  static constexpr bool kLoadsMemory = true;
+  struct Adjust {};
+  TUTTI_MEMBER Adjust adjustment(const Slice& /*slice*/) { return {}; }
+  TUTTI_MEMBER Packet load(const unsigned char* from) { return device::load_packet(from); }
+  TUTTI_MEMBER void finish(const Adjust& /*adjust*/, Packet& /*packet*/) {}
 };
 
-template <class Elem, class Op>
+template <class Elem, class Op, bool kAdjusts>
 struct Collected {
-  TUTTI_MEMBER Packet load(const Slice& slice, uint64_t offset) {
-    return device::LoadReduce<Elem, Op>::load(slice.sources[0] + offset);
+  using R = Reduction<Elem, Op, Association::kLeft, kAdjusts>;
+  using Adjust = typename R::A;
+  static constexpr uint32_t kUnroll = R::kShort ? 1 : kAdjusts ? 4 : 8;
+  static constexpr bool kLoadsMemory = false;
+  TUTTI_MEMBER Adjust adjustment(const Slice& slice) {
+    Adjust adjust = R::adjustment(slice);
+    adjust.scaled_sources = 0;  // who contributes has scaled
+    return adjust;
   }
-  TUTTI_MEMBER void finish(const Slice& slice, Packet& packet) {
-    constexpr uint32_t kElements = sizeof(Packet) / Elem::kBytes;
-    if (slice.finishes == 0) return;
-    auto* const bytes = reinterpret_cast<unsigned char*>(&packet);
-    typename Elem::Value values[kElements];
-    TUTTI_UNROLL
-    for (uint32_t e = 0; e < kElements; ++e) values[e] = Elem::load(bytes + e * Elem::kBytes);
-    Reduction<Elem, Op, Association::kLeft>::finish(slice, values);
-    TUTTI_UNROLL
-    for (uint32_t e = 0; e < kElements; ++e) Elem::store(bytes + e * Elem::kBytes, values[e]);
+  TUTTI_MEMBER Packet load(const unsigned char* from) { return device::LoadReduce<Elem, Op>::load(from); }
+  TUTTI_MEMBER void finish(const Adjust& adjust, Packet& packet) {
+    if constexpr (kAdjusts) {
+      TUTTI_UNROLL
+      for (uint32_t w = 0; w < 4; w += R::G::kWords) {
+        typename R::Value values[R::G::kElements];
+        R::G::load(packet.words[w], packet.words[w + R::G::kWords - 1], values);
+        TUTTI_UNROLL
+        for (uint32_t e = 0; e < R::G::kElements; ++e) values[e] = R::finished(adjust, values[e]);
+        R::G::template store<R::kCanonical>(values, packet.words[w], packet.words[w + R::G::kWords - 1]);
+      }
+    }
   }
 };
 
-/// Each thread has kUnroll packets on their way at once.
+/// Whether all ends of the slice in ordinary memory are aligned to packets.
+template <class Source>
+TUTTI_DEVICE bool has_aligned_ends(const Slice& slice) {
+  uint64_t bits = Source::kLoadsMemory ? reinterpret_cast<uint64_t>(slice.sources[0]) : 0;
+  for (uint32_t m = 0; m < slice.sink_count; ++m) bits |= reinterpret_cast<uint64_t>(slice.sinks[m]);
+  return bits % sizeof(Packet) == 0;
+}
+
+/// Whole packets [begin, end) between ends that are aligned: each thread has kUnroll packets on their way at
+/// once.
 template <class Source, uint32_t kUnroll>
-TUTTI_DEVICE_CALL void multicast_packets(const Slice& slice) {
+TUTTI_DEVICE void multicast_whole(const Slice& slice, const typename Source::Adjust& adjust, uint64_t begin,
+                                  uint64_t end) {
   const uint64_t threads = device::thread_count();
-  const uint64_t count = (slice.bytes + sizeof(Packet) - 1) / sizeof(Packet);
-  for (uint64_t i = device::thread_index(); i < count; i += kUnroll * threads) {
+  const uint64_t stride = threads * sizeof(Packet);
+  const unsigned char* const source = slice.sources[0];
+  TUTTI_NO_UNROLL
+  for (uint64_t i = begin + device::thread_index(); i < end; i += kUnroll * threads) {
+    const uint64_t offset = i * sizeof(Packet);
     Packet packets[kUnroll];
     TUTTI_UNROLL
-    for (uint32_t u = 0; u < kUnroll; ++u) {
-      if (i + u * threads < count) packets[u] = Source::load(slice, (i + u * threads) * sizeof(Packet));
-    }
+    for (uint32_t u = 0; u < kUnroll; ++u) packets[u] = Source::load(source + offset + u * stride);
     TUTTI_UNROLL
-    for (uint32_t u = 0; u < kUnroll; ++u) {
-      const uint64_t offset = (i + u * threads) * sizeof(Packet);
-      if (offset >= slice.bytes) continue;
-      Source::finish(slice, packets[u]);
-      for (uint32_t m = 0; m < slice.sink_count; ++m) {
-        unsigned char* const sink = slice.sinks[m];
-        if ((slice.published >> m & 1) != 0) {
-          device::multimem_store_packet(sink + offset, packets[u]);
-        } else if (sink != nullptr && sink != slice.sources[0]) {
-          store_part(sink + offset, packets[u], slice.bytes - offset);
+    for (uint32_t u = 0; u < kUnroll; ++u) Source::finish(adjust, packets[u]);
+    TUTTI_NO_UNROLL
+    for (uint32_t m = 0; m < slice.sink_count; ++m) {
+      unsigned char* const sink = slice.sinks[m];
+      const bool is_published = (slice.published >> m & 1) != 0;
+      if (sink == nullptr || (!is_published && sink == source)) continue;
+      TUTTI_UNROLL
+      for (uint32_t u = 0; u < kUnroll; ++u) {
+        unsigned char* const to = sink + offset + u * stride;
+        if (is_published) {
+          device::multimem_store_packet(to, packets[u]);
+        } else {
+          device::store_packet(to, packets[u]);
         }
       }
     }
   }
 }
 
+/// Packets [begin, end), of which the last may be a part, between any ends.
+template <class Source>
+TUTTI_DEVICE void multicast_parts(const Slice& slice, const typename Source::Adjust& adjust, uint64_t begin,
+                                  uint64_t end) {
+  const unsigned char* const source = slice.sources[0];
+  TUTTI_NO_UNROLL
+  for (uint64_t i = begin + device::thread_index(); i < end; i += device::thread_count()) {
+    const uint64_t offset = i * sizeof(Packet);
+    const uint64_t bytes = slice.bytes - offset;
+    Packet packet;
+    if constexpr (Source::kLoadsMemory) {
+      packet = load_part(source + offset, bytes);
+    } else {
+      packet = Source::load(source + offset);
+    }
+    Source::finish(adjust, packet);
+    TUTTI_NO_UNROLL
+    for (uint32_t m = 0; m < slice.sink_count; ++m) {
+      unsigned char* const sink = slice.sinks[m];
+      if ((slice.published >> m & 1) != 0) {
+        device::multimem_store_packet(sink + offset, packet);
+      } else if (sink != nullptr && sink != source) {
+        store_part(sink + offset, packet, bytes);
+      }
+    }
+  }
+}
+
+template <class Source>
+TUTTI_DEVICE_CALL void multicast_packets(const Slice& slice) {
+  const typename Source::Adjust adjust = Source::adjustment(slice);
+  const uint64_t count = (slice.bytes + sizeof(Packet) - 1) / sizeof(Packet);
+  uint64_t whole = 0;
+  uint64_t done = 0;
+  if (has_aligned_ends<Source>(slice)) {
+    done = slice.bytes / sizeof(Packet);
+    whole = whole_turns(done, Source::kUnroll);
+    multicast_whole<Source, Source::kUnroll>(slice, adjust, 0, whole);
+    if constexpr (Source::kUnroll > 1) multicast_whole<Source, 1>(slice, adjust, whole, done);
+  }
+  multicast_parts<Source>(slice, adjust, done, count);
+}
+
 /// What the hardware does not reduce no plan collects: plan/multicast.h.
 struct OfCollected {
   template <class Elem, class Op, Association kAssociation>
   TUTTI_MEMBER void run(const Slice& slice) {
-    if constexpr (kAssociation == Association::kLeft && device::kLoadReduces<Elem, Op>)
-      multicast_packets<Collected<Elem, Op>, 4>(slice);
+    if constexpr (kAssociation == Association::kLeft && device::kLoadReduces<Elem, Op>) {
+      if constexpr (std::is_same_v<Op, operators::Sum>) {
+        if (slice.finishes != 0) return multicast_packets<Collected<Elem, Op, true>>(slice);
+      }
+      multicast_packets<Collected<Elem, Op, false>>(slice);
+    }
   }
 };
 
@@ -557,7 +773,7 @@ TUTTI_DEVICE void multicast_slice(const Slice& slice) {
   if (slice.collects != 0) {
     reduce_job<OfCollected>(slice);
   } else {
-    multicast_packets<Copied, 4>(slice);
+    multicast_packets<Copied>(slice);
   }
   device::alias_fence();
 }

@@ -62,7 +62,8 @@ struct RecvLink {
   uint32_t slot_mask;
   uint32_t slot_bytes;
   uint32_t peer;
-  uint32_t credit_mask;        ///< the writer is told of freed slots when (next & credit_mask) == 0
+  uint32_t credit_mask;        ///< the writer is told of freed slots when `next` passes a multiple of
+                               ///< credit_mask + 1
   const uint64_t* registered;  ///< by number: where the peer's memory begins here; null: the peer sends
                                ///< addresses, not locations
   uint64_t next;
@@ -324,8 +325,8 @@ struct Program {
 /// The one argument of the kernels.
 struct Launch {
   Part parts[kMaxParts];
-  uint32_t part_count;
-  uint32_t first;  ///< 1: begins the operations; 0: goes on where they left off
+  uint32_t part_count;  ///< 0: does nothing
+  uint32_t first;       ///< 1: begins the operations; 0: goes on where they left off
   uint32_t stays;  ///< 1: what is unfinished goes on in this launch, round after round. For grids that the
                    ///< device holds together with all that they wait for
   uint64_t

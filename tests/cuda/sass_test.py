@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Budgets of the kernels, read from the machine code that ptxas made: no local memory in a loop that moves
+bytes, bytes in flight, registers, shared memory, barriers and fences.
+
+Usage: sass_test.py IMAGE FOLDER... IMAGE is a fat binary or a cubin; cuobjdump and nvdisasm are looked for in the
+folders and in PATH. Without them the test is skipped: `./dev test` fetches both (dev.d/cuda_tools.sh).
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import tap  # noqa: E402
+
+# The functions of move.cuh that move bytes.
+MOVERS = ("copy_as", "reduce_body", "multicast_packets")
+# Of kernel tutti_run, as ptxas says; 512 threads of 128 registers fill a multiprocessor.
+MOST_REGISTERS = 128
+MOST_SHARED = 4096
+MOST_STACK = 64
+# In the text of tutti_run: a slice passes at most 6 barriers, a lane and a launch the others. Fences stand for
+# the release stores: one a message and a credit, the others at the end of a launch.
+MOST_BARRIERS = 14
+MOST_FENCES = 12
+# Packets of 16 bytes that a thread has on their way, in the longest loop of each of these bodies.
+PACKETS_IN_FLIGHT = 8
+LONG_CALLS = ("copy_asINS0_6PacketE", "ElementIfEENS_9operators3Sum", "8Bfloat16EEENS_9operators3Sum",
+              "7Float16EEENS_9operators3Sum", "ElementIdEENS_9operators3Sum", "multicast_packetsINS0_6CopiedE")
+
+LABEL = re.compile(r"^([.$\w]+):")
+INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
+BRANCH = re.compile(r"\bBRA(?:\.\w+)*\s+(?:\S+,\s*)?`\(([.$\w]+)\)")
+FUNCTION = re.compile(r"^(?:\.text\.|\$\w+\$)(_Z\w+|\w+)$")
+
+
+class Function:
+    """The instructions of one function, with the loops that backward branches close."""
+
+    def __init__(self, name):
+        self.name, self.code, self.labels = name, [], {}
+
+    def loops(self):
+        """[(first, last)] by index in code."""
+        found = []
+        for at, text in enumerate(self.code):
+            target = BRANCH.search(text)
+            if target and self.labels.get(target.group(1), at + 1) <= at:
+                found.append((self.labels[target.group(1)], at))
+        return [loop for loop in found if loop[1] > loop[0]]  # an endless loop behind the end is padding
+
+
+def functions_of(text):
+    """All functions of a disassembly; what the compiler adds for division counts as its own."""
+    functions = [Function("")]
+    for line in text.splitlines():
+        label = LABEL.match(line)
+        if label:
+            name = label.group(1)
+            if name.startswith(("$", ".text.")):
+                functions.append(Function(name))
+            functions[-1].labels[name] = len(functions[-1].code)
+            continue
+        instruction = INSTRUCTION.match(line)
+        if instruction:
+            functions[-1].code.append(instruction.group(2))
+    return [function for function in functions if function.code]
+
+
+def opcode(text):
+    return re.sub(r"^@!?\w+\s+", "", text).split()[0]
+
+
+def is_local(text):
+    return opcode(text).startswith(("LDL", "STL"))
+
+
+def mover_of(function):
+    return next((name for name in MOVERS if f"{len(name)}{name}I" in function.name), None)
+
+
+def check_loops(functions):
+    """No loop of a mover touches local memory."""
+    movers = [function for function in functions if mover_of(function)]
+    if len(movers) < 100:
+        return f"only {len(movers)} functions that move bytes: has the form of the listing changed?"
+    for function in movers:
+        for first, last in function.loops():
+            local = [text for text in function.code[first:last + 1] if is_local(text)]
+            if local:
+                return f"{function.name}: a loop of {last - first + 1} instructions has {len(local)} of local memory: {local[0]}"
+    return ""
+
+
+def packets_in(function):
+    """The most loads of 16 bytes in a loop."""
+    return max((sum(opcode(text).startswith("LDG.E.128") for text in function.code[first:last + 1])
+                for first, last in function.loops()), default=0)
+
+
+def check_flight(functions):
+    for part in LONG_CALLS:
+        bodies = [function for function in functions if part in function.name and mover_of(function)]
+        bodies = [function for function in bodies if "AssociationE1" not in function.name and "9Collected" not in function.name]
+        if not bodies:
+            return f"no body of {part}"
+        for function in bodies:
+            if packets_in(function) < PACKETS_IN_FLIGHT:
+                return f"{function.name} has {packets_in(function)} packets on their way in its longest loop"
+    return ""
+
+
+def check_kernel(functions):
+    kernel = next((function for function in functions if function.name == ".text.tutti_run"), None)
+    if kernel is None:
+        return "no kernel tutti_run"
+    barriers = sum(opcode(text).startswith("BAR.") for text in kernel.code)
+    fences = sum(opcode(text).startswith("MEMBAR") for text in kernel.code)
+    if barriers > MOST_BARRIERS:
+        return f"tutti_run has {barriers} barriers, of at most {MOST_BARRIERS}"
+    return f"tutti_run has {fences} fences, of at most {MOST_FENCES}" if fences > MOST_FENCES else ""
+
+
+def check_resources(listing):
+    """`listing`: what cuobjdump says of registers and memory."""
+    found = re.findall(r"Function (tutti_run|tutti_short):\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", listing)
+    if len(found) < 2:
+        return "no figures of tutti_run and tutti_short"
+    for name, registers, stack, shared, local in found:
+        most = MOST_REGISTERS if name == "tutti_run" else MOST_REGISTERS // 2
+        if int(registers) > most:
+            return f"{name} uses {registers} registers, of at most {most}"
+        if int(shared) > (MOST_SHARED if name == "tutti_run" else 4 * MOST_SHARED):
+            return f"{name} uses {shared} bytes of shared memory"
+        if int(stack) > MOST_STACK or int(local) > 0:
+            return f"{name} uses a stack of {stack} bytes and {local} bytes of local memory"
+    return ""
+
+
+def find_tool(name, folders):
+    return shutil.which(name, path=":".join(folders)) or shutil.which(name)
+
+
+def disassemble(image, folder, tools):
+    """(architecture, disassembly) of each cubin."""
+    if image.suffix == ".cubin":
+        return [(image.stem, run(tools["nvdisasm"], "-c", image))]
+    run(tools["cuobjdump"], "-xelf", "all", image.resolve(), folder=folder)
+    return [(cubin.name, run(tools["nvdisasm"], "-c", cubin)) for cubin in sorted(pathlib.Path(folder).glob("*.cubin"))]
+
+
+def run(*command, folder=None):
+    return subprocess.run([str(word) for word in command], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def main():
+    image, folders = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    tools = {name: find_tool(name, folders) for name in ("cuobjdump", "nvdisasm")}
+    missing = [name for name, path in tools.items() if path is None]
+    if missing:
+        tap.run([("budgets read from SASS", lambda: skip(f"no {' and no '.join(missing)}: ./dev test fetches both"))])
+    checks = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in disassemble(image, folder, tools):
+            functions = functions_of(text)
+            checks += [(f"{name}: loops keep their values in registers", check_loops(functions)),
+                       (f"{name}: threads have {PACKETS_IN_FLIGHT} packets on their way", check_flight(functions)),
+                       (f"{name}: barriers and fences", check_kernel(functions))]
+        checks.append(("registers, shared memory and stack", check_resources(run(tools["cuobjdump"], "-res-usage", image))))
+    tap.run((name, lambda wrong=wrong: expect_nothing(wrong)) for name, wrong in checks)
+
+
+def skip(reason):
+    raise tap.Skip(reason)
+
+
+def expect_nothing(wrong):
+    if wrong:
+        raise AssertionError(wrong)
+
+
+if __name__ == "__main__":
+    main()
