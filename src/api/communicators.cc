@@ -220,6 +220,21 @@ TUTTI_API tutti_result_t tutti_host_stream_query(tutti_host_stream_t* stream) no
   });
 }
 
+TUTTI_API tutti_result_t tutti_host_stream_notify(tutti_host_stream_t* stream,
+                                                  void (*done)(void*, tutti_result_t, const char*),
+                                                  void* context) noexcept {
+  return guarded([&]() -> Status {
+    if (done == nullptr) return null_argument("done");
+    TUTTI_TRY(check_own_stream(stream));
+    // The handle may be destroyed as soon as `done` has been called.
+    const auto order = stream->stream;
+    order->notify([done, context](const Status& result) {
+      done(context, static_cast<tutti_result_t>(result.code()), std::string(result.text()).c_str());
+    });
+    return Status::ok();
+  });
+}
+
 TUTTI_API tutti_result_t tutti_host_stream_destroy(tutti_host_stream_t* stream) noexcept {
   return guarded([&]() -> Status {
     if (stream == nullptr) return Status::ok();

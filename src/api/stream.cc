@@ -61,7 +61,7 @@ void take_tickets(const std::vector<std::shared_ptr<HostStream>>& streams, std::
 
 uint64_t HostStream::take_handle() {
   const std::scoped_lock lock(mutex_);
-  is_done_.push_back(false);
+  results_.emplace_back();
   return issued_++;
 }
 
@@ -71,23 +71,57 @@ bool HostStream::wait_turn(uint64_t ticket) {
 }
 
 void HostStream::complete(uint64_t ticket, const Status& status) {
+  std::vector<Notice> due;
+  {
+    const std::scoped_lock lock(mutex_);
+    results_[ticket - completed_] = status;
+    if (failure_.is_ok()) failure_ = status;
+    while (!results_.empty() && results_.front()) {
+      last_ = std::move(*results_.front());
+      results_.pop_front();
+      ++completed_;
+      for (; !notices_.empty() && notices_.front().target <= completed_; notices_.pop_front()) {
+        due.push_back(std::move(notices_.front()));
+        due.back().result = last_;
+      }
+    }
+    if (!due.empty()) ++notices_running_;
+    changed_.notify_all();
+  }
+  if (!due.empty()) call(due);
+}
+
+void HostStream::notify(std::function<void(const Status&)> done) {
+  std::vector<Notice> due;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (completed_ < issued_) {
+      notices_.push_back({.target = issued_, .done = std::move(done), .result = {}});
+      return;
+    }
+    due.push_back({.target = issued_, .done = std::move(done), .result = last_});
+    ++notices_running_;
+  }
+  call(due);
+}
+
+void HostStream::call(const std::vector<Notice>& due) {
+  for (const Notice& notice : due) notice.done(notice.result);
   const std::scoped_lock lock(mutex_);
-  is_done_[ticket - completed_] = true;
-  for (; !is_done_.empty() && is_done_.front(); ++completed_) is_done_.pop_front();
-  if (failure_.is_ok()) failure_ = status;
+  --notices_running_;
   changed_.notify_all();
 }
 
 Status HostStream::synchronize() {
   std::unique_lock lock(mutex_);
   const uint64_t target = issued_;
-  changed_.wait(lock, [&] { return completed_ >= target; });
+  changed_.wait(lock, [&] { return is_complete(target); });
   return std::exchange(failure_, Status::ok());
 }
 
 Status HostStream::query() {
   const std::scoped_lock lock(mutex_);
-  if (completed_ < issued_) return {Code::kInProgress, "the stream has unfinished operations"};
+  if (!is_complete(issued_)) return {Code::kInProgress, "the stream has unfinished operations"};
   return std::exchange(failure_, Status::ok());
 }
 

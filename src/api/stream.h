@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -30,13 +31,28 @@ class HostStream {
   Status synchronize();
   /// Returns kInProgress, or the result that synchronize would return.
   Status query();
+  /// Calls `done` once with the status of the ticket taken last, when all tickets taken so far are complete:
+  /// in the thread that completes them, or at once in this thread. synchronize waits for `done`.
+  void notify(std::function<void(const Status&)> done);
 
  private:
+  struct Notice {
+    uint64_t target;  ///< waits for the tickets before this one
+    std::function<void(const Status&)> done;
+    Status result;
+  };
+
+  void call(const std::vector<Notice>& due);
+  bool is_complete(uint64_t target) const { return completed_ >= target && notices_running_ == 0; }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t issued_ = 0;
-  uint64_t completed_ = 0;    ///< the first ticket that is not complete
-  std::deque<bool> is_done_;  ///< for the tickets from completed_ on
+  uint64_t completed_ = 0;                     ///< the first ticket that is not complete
+  std::deque<std::optional<Status>> results_;  ///< of the tickets from completed_ on
+  Status last_;                                ///< of the ticket before completed_
+  std::deque<Notice> notices_;
+  uint32_t notices_running_ = 0;
   Status failure_;
 };
 

@@ -258,6 +258,91 @@ TEST_P(StreamsTest, ReportErrorsAtSynchronize) {
             "");
 }
 
+/// What a notification was told.
+struct Told {
+  const int64_t* data = nullptr;
+  int64_t value = 0;  ///< of *data then
+  int calls = 0;
+  tutti_result_t result = TUTTI_IN_PROGRESS;
+  std::string text;
+
+  static void tell(void* context, tutti_result_t result, const char* text) {
+    auto* told = static_cast<Told*>(context);
+    if (told->data != nullptr) told->value = *told->data;
+    ++told->calls;
+    told->result = result;
+    told->text = text;
+  }
+};
+
+// Goal: a notification comes once, after the operations before it and before those after it; synchronize
+// waits for it. On an idle stream it comes at once.
+// Method: sums of equal ranks multiply the data; each notification looks at the data.
+TEST_P(StreamsTest, NotifyOfEachOperation) {
+  EXPECT_EQ(
+      run_cluster(options(),
+                  [](Rank& rank) {
+                    const Stream stream(rank);
+                    std::vector<int64_t> data(1'000, 1);
+                    std::array<Told, 4> told;
+                    for (Told& one : told) {
+                      one.data = data.data();
+                      rank.expect_ok(tutti_all_reduce(data.data(), data.data(), data.size(), TUTTI_INT64,
+                                                      TUTTI_SUM, rank.comm, stream.tag()),
+                                     "sum");
+                      rank.expect_ok(tutti_host_stream_notify(stream.get(), Told::tell, &one), "notify");
+                    }
+                    rank.expect_ok(tutti_host_stream_synchronize(stream.get()), "synchronize");
+                    int64_t least = 1;
+                    for (const Told& one : told) {
+                      least *= rank.count();
+                      rank.expect_true(one.calls == 1 && one.result == TUTTI_SUCCESS && one.text.empty(),
+                                       "a notification did not come once, with success");
+                      rank.expect_true(one.value >= least, "a notification came before its operation");
+                    }
+                    Told idle;
+                    rank.expect_ok(tutti_host_stream_notify(stream.get(), Told::tell, &idle), "idle");
+                    rank.expect_true(idle.calls == 1 && idle.result == TUTTI_SUCCESS,
+                                     "no notification from an idle stream");
+                    rank.expect(tutti_host_stream_notify(stream.get(), nullptr, &idle),
+                                TUTTI_INVALID_ARGUMENT, "no function");
+                  }),
+      "");
+}
+
+// Goal: each notification gets the result of its own operation, with the sentence.
+TEST_P(StreamsTest, NotifyOfTheOwnResult) {
+  if (GetParam().layout == threads(1)) GTEST_SKIP() << "one rank cannot mismatch";
+  EXPECT_EQ(run_cluster(options(),
+                        [](Rank& rank) {
+                          const Stream stream(rank);
+                          std::vector<int64_t> data(100'000, 1);
+                          std::array<Told, 3> told;
+                          tutti_result_t result = TUTTI_SUCCESS;
+                          size_t calls = 0;
+                          // All ranks end the first call before one raises the alert of the second. A rank
+                          // that gets through the second fails in the third.
+                          for (; calls < told.size() && result == TUTTI_SUCCESS; ++calls) {
+                            const size_t count = calls > 0 && rank.rank() == 0 ? 99'999 : 100'000;
+                            rank.expect_ok(tutti_all_reduce(data.data(), data.data(), count, TUTTI_INT64,
+                                                            TUTTI_SUM, rank.comm, stream.tag()),
+                                           "issue");
+                            rank.expect_ok(tutti_host_stream_notify(stream.get(), Told::tell, &told[calls]),
+                                           "notify");
+                            result = tutti_host_stream_synchronize(stream.get());
+                            if (calls == 0) rank.meet();
+                          }
+                          rank.expect(result, TUTTI_MISMATCH, "synchronize");
+                          rank.expect_true(told[0].result == TUTTI_SUCCESS, "the first result");
+                          const Told& last = told[calls - 1];
+                          rank.expect_true(calls > 1 && last.result == TUTTI_MISMATCH &&
+                                               last.text.find("count") != std::string::npos,
+                                           "the last result: " + last.text);
+                          expect_destroy(rank, TUTTI_MISMATCH);
+                        }),
+            "");
+}
+
 // Goal: an operation on a stream that failed is reported by destroy, even if nobody has looked at the stream;
 // by finalize, if that came first, and then not again.
 // Method: rank 0 reduces another count than the rest, twice: who gets through the first fails in the second.

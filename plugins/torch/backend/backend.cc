@@ -1,0 +1,327 @@
+#include "backend.h"
+
+#include <Python.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+namespace tutti_torch {
+namespace {
+
+constexpr const char* kIdKey = "tutti/id";
+// tutti refuses longer deadlines.
+constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
+// Operators with a factor that a backend keeps, before it frees them all.
+constexpr size_t kPremultipliedMax = 64;
+
+/// The id of the communicator: rank 0 puts it into the store.
+tutti_unique_id_t share_id(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+  tutti_unique_id_t id;
+  if (rank == 0) {
+    throw_on(tutti_get_unique_id(&id));
+    if (size > 1) store.set(kIdKey, std::vector<uint8_t>(id.bytes, id.bytes + sizeof(id.bytes)));
+    return id;
+  }
+  store.wait({kIdKey}, timeout);
+  const auto value = store.get(kIdKey);
+  TORCH_CHECK(value.size() == sizeof(id.bytes), "tutti: the store holds ", value.size(), " bytes under ",
+              kIdKey, " instead of an id");
+  std::copy(value.begin(), value.end(), id.bytes);
+  return id;
+}
+
+c10::intrusive_ptr<GroupOptions> own_options(const c10::intrusive_ptr<c10d::Backend::Options>& given,
+                                             const GroupOptions& parent) {
+  if (const auto own = c10::dynamic_intrusive_pointer_cast<GroupOptions>(given)) return own;
+  auto options = c10::make_intrusive<GroupOptions>(parent);
+  if (given) {
+    options->timeout = given->timeout;
+    options->group_name = given->group_name;
+    options->group_desc = given->group_desc;
+    options->global_ranks_in_group = given->global_ranks_in_group;
+  }
+  return options;
+}
+
+/// Releases the GIL in its scope, if this thread holds it: threads that call Python may have to end first.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr) {}
+  ~WithoutGil() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+  }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+}  // namespace
+
+struct Backend::Pending {
+  c10::intrusive_ptr<Work> work;
+};
+
+c10::intrusive_ptr<Backend> Backend::create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                            const c10::intrusive_ptr<GroupOptions>& options) {
+  const auto timeout = std::clamp(options->timeout, std::chrono::milliseconds(1), kLongest);
+  const tutti_unique_id_t id = share_id(*store, rank, size, timeout);
+  tutti_config_t config = TUTTI_CONFIG_INIT;
+  config.reproducible = options->reproducible ? 1 : 0;
+  config.threads = options->threads;
+  config.timeout_ms = static_cast<uint64_t>(timeout.count());
+  config.setup_timeout_ms = config.timeout_ms;
+  tutti_comm_t* comm = nullptr;
+  throw_on(tutti_comm_create(&comm, size, id, rank, &config), timeout);
+  if (rank == 0 && size > 1) {
+    try {
+      store->deleteKey(kIdKey);  // all ranks have the id; a store may serve a later group under the same name
+    } catch (const std::exception&) {
+      // A store that cannot delete keys.
+    }
+  }
+  return c10::make_intrusive<Backend>(store, rank, size, options, comm);
+}
+
+Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                 c10::intrusive_ptr<GroupOptions> options, tutti_comm_t* comm)
+    : c10d::Backend(rank, size),
+      store_(store),
+      options_(std::move(options)),
+      mail_(rank, size, store),
+      comm_(comm) {
+  throw_on(tutti_host_stream_create(&stream_));
+  init();
+}
+
+Backend::~Backend() {
+  leave(/*waits=*/false);
+  observers_->stop();
+}
+
+void Backend::shutdown() {
+  leave(/*waits=*/true);
+}
+
+/// Destroys what the group holds. Without `waits` operations that are not complete are aborted.
+void Backend::leave(bool waits) {
+  const WithoutGil released;
+  mail_.stop("the process group was destroyed");
+  tutti_comm_t* comm = comm_.exchange(nullptr);
+  if (comm != nullptr) {
+    const bool is_idle = tutti_host_stream_query(stream_) != TUTTI_IN_PROGRESS;
+    (void)(waits || is_idle ? tutti_comm_destroy(comm) : tutti_comm_abort(comm));
+  }
+  const std::scoped_lock lock(issuing_);
+  (void)tutti_host_stream_destroy(std::exchange(stream_, nullptr));
+}
+
+void Backend::abort() {
+  const WithoutGil released;
+  if (tutti_comm_t* comm = comm_.exchange(nullptr)) (void)tutti_comm_abort(comm);
+  mail_.stop("the process group was aborted");
+}
+
+tutti_comm_t* Backend::usable() const {
+  tutti_comm_t* comm = comm_.load();
+  TORCH_CHECK(comm != nullptr, "tutti: the process group was aborted or destroyed; make a new one");
+  return comm;
+}
+
+std::chrono::milliseconds Backend::deadline_of(std::chrono::milliseconds given) const {
+  const auto wanted = given == c10d::kUnsetTimeout ? options_->timeout : given;
+  return std::clamp(wanted, std::chrono::milliseconds(1), kLongest);
+}
+
+c10::intrusive_ptr<Work> Backend::make_work(Description what, std::atomic<uint64_t>& sequence) {
+  what.timeout = deadline_of(what.timeout);
+  return c10::make_intrusive<Work>(rank_, std::move(what), ++sequence, observers_);
+}
+
+Backend::WorkPtr Backend::issue(Description what, const Call& call) {
+  const bool is_async = what.is_async;
+  return issue(make_work(std::move(what), sequence_), is_async, call);
+}
+
+Backend::WorkPtr Backend::issue(const c10::intrusive_ptr<Work>& work, bool is_async, const Call& call) {
+  const std::scoped_lock lock(issuing_);
+  tutti_comm_t* comm = usable();
+  if (deadline_set_ != work->getTimeout()) {
+    throw_on(tutti_comm_set_timeout(comm, static_cast<uint64_t>(work->getTimeout().count())));
+    deadline_set_ = work->getTimeout();
+  }
+  if (is_async || is_coalescing_) {
+    queue(work, comm, call);
+  } else {
+    run_now(*work, comm, call);
+  }
+  return work;
+}
+
+void Backend::run_now(Work& work, tutti_comm_t* comm, const Call& call) {
+  const tutti_result_t result = call(comm, TUTTI_BLOCKING);
+  const auto error = error_of(result, tutti_last_error(), work.getTimeout());
+  work.complete(error);
+  if (error) std::rethrow_exception(error);
+}
+
+void Backend::queue(const c10::intrusive_ptr<Work>& work, tutti_comm_t* comm, const Call& call) {
+  throw_on(call(comm, tutti_stream_host(stream_)), work->getTimeout());
+  watch(work);
+  if (is_coalescing_) coalesced_.push_back(work);
+  auto pending = std::make_unique<Pending>(Pending{work});
+  const tutti_result_t result = tutti_host_stream_notify(stream_, on_done, pending.get());
+  if (result == TUTTI_SUCCESS) {
+    (void)pending.release();
+    return;
+  }
+  // Out of memory: the operation is under way, so wait for it here.
+  const tutti_result_t ended = tutti_host_stream_synchronize(stream_);
+  work->complete(error_of(ended, tutti_last_error(), work->getTimeout()));
+}
+
+void Backend::on_done(void* context, tutti_result_t result, const char* text) {
+  const std::unique_ptr<Pending> pending(static_cast<Pending*>(context));
+  pending->work->complete(error_of(result, text, pending->work->getTimeout()));
+}
+
+/// Counts the work until it is complete.
+void Backend::watch(const c10::intrusive_ptr<Work>& work) {
+  {
+    const std::scoped_lock lock(open_->mutex);
+    ++open_->count;
+  }
+  work->when_complete([open = open_](const std::exception_ptr&) {
+    const std::scoped_lock lock(open->mutex);
+    --open->count;
+    open->changed.notify_all();
+  });
+}
+
+void Backend::waitForPendingWorks() {
+  const WithoutGil released;
+  std::unique_lock lock(open_->mutex);
+  open_->changed.wait(lock, [&] { return open_->count == 0; });
+}
+
+void Backend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
+  onCompletionHook_ = hook;
+  observers_->set_info_hook(std::move(hook));
+}
+
+Backend::WorkPtr Backend::post(Description what,
+                               const std::function<void(const c10::intrusive_ptr<Work>&)>& post_it) {
+  const auto work = make_work(std::move(what), messages_);
+  post_it(work);
+  watch(work);
+  const std::scoped_lock lock(issuing_);
+  if (is_coalescing_) coalesced_.push_back(work);
+  return work;
+}
+
+Backend::WorkPtr Backend::send(Tensors& tensors, int peer, int tag) {
+  return post({.type = c10d::OpType::SEND, .title = "tutti:send", .inputs = tensors},
+              [&](const auto& work) { mail_.send(only(tensors), peer, tag, work); });
+}
+
+Backend::WorkPtr Backend::recv(Tensors& tensors, int source, int tag) {
+  return post({.type = c10d::OpType::RECV, .title = "tutti:recv", .inputs = tensors, .outputs = tensors},
+              [&](const auto& work) { mail_.receive(only(tensors), source, tag, work); });
+}
+
+Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
+  return post({.type = c10d::OpType::RECVANYSOURCE,
+               .title = "tutti:recvAnySource",
+               .inputs = tensors,
+               .outputs = tensors},
+              [&](const auto& work) { mail_.receive(only(tensors), Mail::kAny, tag, work); });
+}
+
+void Backend::startCoalescing() {
+  const std::scoped_lock lock(issuing_);
+  TORCH_CHECK(!is_coalescing_, "tutti: startCoalescing was called twice without endCoalescing");
+  is_coalescing_ = true;
+}
+
+Backend::WorkPtr Backend::endCoalescing() {
+  const std::scoped_lock lock(issuing_);
+  is_coalescing_ = false;
+  return join(rank_, std::exchange(coalesced_, {}), sequence_, observers_);
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 const std::vector<int>& ranks,
+                                                 const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  if (own == ranks.end()) return nullptr;
+  return create(store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
+                own_options(options, *options_));
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 const c10::intrusive_ptr<c10d::Backend::Options>& options,
+                                                 const int& rank, const int& size) {
+  return create(store, rank, size, own_options(options, *options_));
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<int64_t>& excluded, int flags,
+                                                  const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const std::scoped_lock lock(issuing_);
+  const std::vector<int> ranks(excluded.begin(), excluded.end());
+  tutti_comm_t* comm = nullptr;
+  throw_on(tutti_comm_shrink(usable(), ranks.data(), static_cast<int>(ranks.size()),
+                             flags & TUTTI_SHRINK_ABORT, &comm, nullptr),
+           options_->timeout);
+  int rank = 0;
+  int size = 0;
+  throw_on(tutti_comm_rank(comm, &rank));
+  throw_on(tutti_comm_count(comm, &size));
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(c10::str("tutti/shrunk/", ++shrunk_), store_);
+  return c10::make_intrusive<Backend>(store, rank, size, own_options(options, *options_), comm);
+}
+
+void Backend::setTimeout(std::chrono::milliseconds timeout) {
+  options_->timeout = timeout;
+}
+
+c10d::ErrorType Backend::getError() {
+  tutti_comm_t* comm = comm_.load();
+  tutti_result_t error = TUTTI_ABORTED;
+  if (comm != nullptr && tutti_comm_async_error(comm, &error) != TUTTI_SUCCESS) error = TUTTI_ABORTED;
+  switch (error) {
+    case TUTTI_SUCCESS: return c10d::ErrorType::SUCCESS;
+    case TUTTI_TIMEOUT: return c10d::ErrorType::TIMEOUT;
+    case TUTTI_PEER_LOST: return c10d::ErrorType::REMOTE_ERROR;
+    default: return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+tutti_op_t Backend::op_for(const c10d::ReduceOp& op, const at::Tensor& tensor, Memory& memory) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return operator_of(op, tensor, memory);
+  const auto supplement = c10::dynamic_intrusive_pointer_cast<c10d::PreMulSumSupplement>(op.supplement_);
+  TORCH_CHECK(supplement, "tutti: PREMUL_SUM has no factor");
+  const auto& given = supplement->tensor_factor;
+  const double factor = given.defined() ? given.item<double>() : supplement->double_factor;
+  const std::scoped_lock lock(issuing_);
+  const auto known = premultiplied_.find({memory.type, factor});
+  if (known != premultiplied_.end()) return known->second;
+  if (premultiplied_.size() >= kPremultipliedMax) {
+    (void)tutti_host_stream_synchronize(stream_);
+    for (const auto& [key, made] : premultiplied_) (void)tutti_op_destroy(made, usable());
+    premultiplied_.clear();
+  }
+  const auto scalar = at::scalar_tensor(factor, at::toRealValueType(tensor.scalar_type()));
+  tutti_op_t made = TUTTI_SUM;
+  throw_on(tutti_op_create_premul_sum(&made, scalar.data_ptr(), memory.type, usable()));
+  premultiplied_[{memory.type, factor}] = made;
+  return made;
+}
+
+void Backend::check_root(int64_t root) const {
+  TORCH_CHECK(root >= 0 && root < size_, "tutti: the root is ", root, ", but the group has ranks 0 to ",
+              size_ - 1);
+}
+
+}  // namespace tutti_torch

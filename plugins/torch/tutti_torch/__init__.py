@@ -1,0 +1,1 @@
+"""The compiled backend of tutti for torch. Import tutti.torch instead."""
