@@ -128,6 +128,9 @@ class Backend : public c10d::Backend {
   void check_blocks(const at::Tensor& whole, const at::Tensor& part, const char* what) const;
   std::chrono::milliseconds deadline_of(std::chrono::milliseconds given) const;
   void leave(bool waits);
+  /// all_gather of a list; the profiler's range has the title, if there is one.
+  WorkPtr gather_list(const std::vector<Tensors>& outputs, const Tensors& inputs,
+                      const c10d::AllgatherOptions& options, const char* title);
   WorkPtr all_reduce_sparse_now(at::Tensor& tensor, const c10d::AllreduceOptions& options);
 
   c10::intrusive_ptr<c10d::Store> store_;

@@ -154,6 +154,11 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
 
 Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                     const c10d::AllgatherOptions& options) {
+  return gather_list(outputs, inputs, options, "tutti:all_gather");
+}
+
+Backend::WorkPtr Backend::gather_list(const std::vector<Tensors>& outputs, const Tensors& inputs,
+                                      const c10d::AllgatherOptions& options, const char* title) {
   const Tensors& list = only_list(outputs, size_);
   const at::Tensor& input = only(inputs);
   check_same_type(list[0], input);
@@ -163,7 +168,7 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inpu
   TORCH_CHECK(piece->counts()[rank_] == send.count, "tutti: rank ", rank_, " gives ", send.count,
               " elements, but its place in the output list has ", piece->counts()[rank_]);
   const auto work = make_work({.type = OpType::ALLGATHER,
-                               .title = "tutti:all_gather",
+                               .title = title,
                                .inputs = {input},
                                .outputs = list,
                                .timeout = options.timeout},
@@ -208,8 +213,8 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
       places[0].push_back(list[i]);
     }
     Tensors one = {inputs[i]};
-    works.push_back(c10::static_intrusive_pointer_cast<Work>(
-        allgather(places, one, {.timeout = options.timeout, .asyncOp = true})));
+    works.push_back(c10::static_intrusive_pointer_cast<Work>(gather_list(
+        places, one, {.timeout = options.timeout, .asyncOp = true}, i == 0 ? "tutti:all_gather" : nullptr)));
   }
   return join(rank_, works, sequence_, observers_);
 }
