@@ -1,4 +1,5 @@
 // The modes: a row each. A mode is one file of this folder, the row, and its name in trainer/meson.build.
+// Data parallelism has no row: main.cc starts it, as it has its own loop.
 #pragma once
 
 #include "trainer/mode.h"
