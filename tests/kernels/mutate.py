@@ -30,7 +30,7 @@ MUTANTS = [
     ("credit_never_told", "data", "interpreter", "device::store_release(&link.credit->released, link.next);", "(void)0;"),
     ("room_for_one_slot", "data", "interpreter", "needed = number + ready.slots;", "needed = number + 1;"),
     ("one_number_a_message", "data", "interpreter", "link.next = number + slots;", "link.next = number + 1;"),
-    ("credit_passed_over", "data", "interpreter", "passed != 0)", "(link.next & link.credit_mask) == 0)"),
+    ("credit_passed_over", "data", "interpreter", "passed != 0)", "(passed == 0 ? 1 : link.next & link.credit_mask) == 0)"),
     ("one_lane_ends_all", "data", "launch", "== block.program.lane_count) return Ring::kDone;",
      "> 0) return Ring::kDone;"),
     ("companions_not_awaited", "data", "interpreter",
