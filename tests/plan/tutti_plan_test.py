@@ -192,7 +192,7 @@ def check_table():
     output, _ = run("table", "-d", "8 cores", "-n", "2,8")
     rows = [line.split() for line in output.splitlines() if line and not line.startswith("#")]
     assert rows[0][:2] == ["all_reduce", "2"] and rows[0][3] == "any", rows[0]
-    assert ["all_reduce", "*", "*", "any", "direct_one_shot"] in rows, output
+    assert ["all_reduce", "*", "*", "any", "direct_one_shot"] in [row[:5] for row in rows], output
     assert "line 1" in run("table", "-d", "8 cats", status=1)[1]
     expect_mistake("table", said="--topology")
 
