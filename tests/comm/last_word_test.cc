@@ -39,15 +39,17 @@ std::vector<std::byte> bytes_of(const msghdr& message) {
   return bytes;
 }
 
-/// Whether it tells a rank, in the star or down the tree, that all are ready: the exchange in which no rank
-/// has anything to say.
+/// Whether it tells a rank, in the star or down the tree, that all are ready: the exchange in which all ranks
+/// say the same digest.
 bool is_last_word(std::span<const std::byte> bytes) {
   constexpr size_t kMostBytes = 4096;
   std::vector<Frame> frames;
   const Status cut = FrameReader(kMostBytes).feed(bytes, frames);
   if (!cut || frames.size() != 1 || frames[0].header.kind != FrameKind::kDown) return false;
   const auto blobs = unpack_blobs(frames[0].body, frames[0].header.count);
-  return blobs && std::all_of(blobs->begin(), blobs->end(), [](const auto& blob) { return blob.empty(); });
+  return blobs && !blobs->empty() && std::ranges::all_of(*blobs, [&](const auto& blob) {
+    return blob.size() == sizeof(uint64_t) && blob == blobs->front();
+  });
 }
 
 }  // namespace
