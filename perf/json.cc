@@ -107,6 +107,11 @@ Json row_json(const Options& options, const std::string& test_name, const Row& r
   return json;
 }
 
+/// Whether the variable only says where files lie.
+bool is_place(std::string_view name) {
+  return name == "HOME" || name == "XDG_CACHE_HOME";
+}
+
 /// Variables of launchers, CUDA and nccl-tests that change a measurement. Those of tutti: known_variables().
 constexpr std::string_view kReported[] = {"CUDA_VISIBLE_DEVICES",
                                           "JOB_COMPLETION_INDEX",
@@ -143,7 +148,7 @@ Json reported(const std::vector<std::string>& environment) {
     const std::string name = variable.substr(0, variable.find('='));
     if (name == kSecret) {
       list.push_back(name + "=(not shown)");
-    } else if (std::ranges::binary_search(known_variables(), name) ||
+    } else if ((std::ranges::binary_search(known_variables(), name) && !is_place(name)) ||
                std::ranges::find(kReported, name) != std::end(kReported)) {
       list.push_back(variable);
     }

@@ -79,7 +79,8 @@ class Placer {
       return std::pair(host, is_bound_[host] ? place : 0);
     };
     std::ranges::stable_sort(order, {}, key);
-    std::ranges::rotate(order, std::ranges::find(order, 0u));
+    std::rotate(order.begin(), std::ranges::find(order, 0u),
+                order.end());  // clang 14 cannot compile ranges::rotate
     if (!std::ranges::is_sorted(order)) placement_.order = std::move(order);
   }
 

@@ -168,6 +168,8 @@ TUTTI_API tutti_result_t tutti_host_stream_create(tutti_host_stream_t** stream) 
 TUTTI_API tutti_result_t tutti_host_stream_synchronize(tutti_host_stream_t* stream) TUTTI_NOEXCEPT;
 /* TUTTI_SUCCESS when idle, TUTTI_IN_PROGRESS when not, else the first error. Does not block. */
 TUTTI_API tutti_result_t tutti_host_stream_query(tutti_host_stream_t* stream) TUTTI_NOEXCEPT;
+/* For tutti_host_stream_notify. */
+typedef void (*tutti_host_stream_done_t)(void* context, tutti_result_t result, const char* text);
 /* Calls done(context, result, text) once, when the operations issued on the stream so far are complete.
  * `result` is the result of the last of these operations (TUTTI_SUCCESS if there was none). `text` is its
  * sentence ("" for success), valid until `done` returns. A thread of tutti calls `done`, or the caller itself
@@ -175,9 +177,7 @@ TUTTI_API tutti_result_t tutti_host_stream_query(tutti_host_stream_t* stream) TU
  * may issue operations on host streams. It may not block on a stream or communicator of tutti. Synchronize
  * and destroy wait for `done` too. In a group, calls that are not issued yet do not count. Errors, after
  * which `done` is not called: TUTTI_INVALID_ARGUMENT (NULL), TUTTI_INVALID_USAGE, TUTTI_OUT_OF_MEMORY. */
-TUTTI_API tutti_result_t tutti_host_stream_notify(tutti_host_stream_t* stream,
-                                                  void (*done)(void* context, tutti_result_t result,
-                                                               const char* text),
+TUTTI_API tutti_result_t tutti_host_stream_notify(tutti_host_stream_t* stream, tutti_host_stream_done_t done,
                                                   void* context) TUTTI_NOEXCEPT;
 /* Synchronizes, then frees. The handle is dead even when the call fails. NULL is accepted. */
 TUTTI_API tutti_result_t tutti_host_stream_destroy(tutti_host_stream_t* stream) TUTTI_NOEXCEPT;

@@ -275,8 +275,8 @@ TEST(StagedTest, ABrokenPairIsNamedInTheLogAndTheCommunicatorGoesOn) {
   const StandardError log;
   EXPECT_EQ(run_on(machine, [](Rank&, CudaPlace*) {}), "");
   const std::string text = log.text();
-  for (const char* part :
-       {"rank 0 (device 0) cannot reach rank 1", "claims access", "pass through host memory"})
+  // The pair is broken both ways; the first rank that finds out says so.
+  for (const char* part : {") cannot reach rank ", "claims access", "pass through host memory"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
 }

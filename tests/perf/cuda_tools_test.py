@@ -80,7 +80,7 @@ def check_json():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
         done = run_on(2, "all_reduce", *QUICK, "-g", "2", "--ranks-per-gpu", "2", "-I", "1", "-J", path,
-                      "--floors", FAKE_CUDA_MEMORY=str(256 << 20))
+                      "--floors", FAKE_CUDA_MEMORY=str(512 << 20))
         report = json.loads(pathlib.Path(path).read_text())
         config = report["config"]
         assert (config["memory"], config["ngpus"], config["ranks_per_gpu"]) == ("cuda", 2, 2), config
@@ -146,7 +146,7 @@ def check_more_devices_than_there_are():
 def check_sizes_beyond_the_device():
     """Sizes whose buffers do not fit in the device's memory are skipped"""
     flags = ("--hot", "-n", "1", "-w", "0", "-c", "0", "-b", "64K", "-e", "256M", "-f", "4096", "--ranks-per-gpu", "2")
-    done = run_on(1, "all_reduce", *flags, FAKE_CUDA_MEMORY=str(256 << 20))
+    done = run_on(1, "all_reduce", *flags, FAKE_CUDA_MEMORY=str(512 << 20))
     assert "Reducing maxBytes to 65536" in done.stdout and len(rows(done.stdout)) == 1, done.stdout
 
 
@@ -163,7 +163,7 @@ def check_table_of_the_bundle():
         script = shutil.copy(ROOT / "dev.d/gpu_test.sh", pathlib.Path(folder) / "gpu-test")
         (pathlib.Path(folder) / "bin").symlink_to(TOOLS.resolve())
         environment = {**ENVIRONMENT, "LD_LIBRARY_PATH": DRIVER, "CUDA_VISIBLE_DEVICES": "0",
-                       "FAKE_CUDA_MEMORY": str(512 << 20)}
+                       "FAKE_CUDA_MEMORY": str(1 << 30)}
         done = subprocess.run(["bash", script, "perf", "4K", "1", "2", "4"], capture_output=True, text=True, check=False,
                               env=environment, timeout=200)
         shown = done.stdout + done.stderr

@@ -209,12 +209,13 @@ def comm_is_well(comm):
 
 
 def interrupted(comm):
-    """Rank 1 has the launcher interrupted, as Ctrl-C does. Rank 0 is in a call, or about to be in one."""
+    """Rank 1 has the launcher interrupted, as Ctrl-C does. Rank 0 is in its second barrier, or about to be in it."""
     if comm.rank == 1:
+        comm.barrier()  # ends when rank 0 reports what it gets
         os.kill(os.getppid(), signal.SIGINT)
         _report(comm, lambda: threading.Event().wait(HOURS))
     else:
-        _report(comm, comm.barrier)
+        _report(comm, lambda: (comm.barrier(), comm.barrier()))
 
 
 def live_at_exit(comm):

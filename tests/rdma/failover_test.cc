@@ -176,7 +176,9 @@ TEST_F(RdmaFailoverTest, ARankThatComputesWhileItsPeerFailsGetsAllOfIt) {
 // used the missing one.
 TEST_F(RdmaFailoverTest, WithoutLockedMemoryTheTrafficGoesOverTcpUntilThereIsSome) {
   fake_verbs::set_memory_limit(150 * 1024);  // one registration of a rail, not two
-  Mesh mesh(rdma_case(), {.shape = kLargeSlots, .channels = 5});
+  TransportCase free_choice = rdma_case();
+  free_choice.config.transport = "";  // a user who asks for RDMA gets no TCP
+  Mesh mesh(free_choice, {.shape = kLargeSlots, .channels = 5});
   ASSERT_EQ(run(mesh, 8, 100, [] {}), "");
   EXPECT_EQ(route(mesh, 0).find("TCP"), 0u) << route(mesh, 0);
   EXPECT_NE(route(mesh, 0).find("the limit of locked memory is reached"), std::string::npos)
