@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "plan/plan.h"
 
@@ -119,7 +120,7 @@ Result<Placement> place_ranks(const Routes& routes, std::span<const uint32_t> ho
 std::vector<uint32_t> order_by_hosts(std::span<const uint32_t> host_of) {
   std::vector<uint32_t> order(host_of.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::ranges::stable_sort(order, {}, [&](uint32_t rank) { return host_of[rank]; });
+  std::ranges::sort(order, {}, [&](uint32_t rank) { return std::pair(host_of[rank], rank); });
   if (std::ranges::is_sorted(order)) order.clear();
   return order;
 }
