@@ -48,8 +48,8 @@ bool is_last_word(std::span<const std::byte> bytes) {
   if (!cut || frames.size() != 1 || frames[0].header.kind != FrameKind::kDown) return false;
   const auto blobs = unpack_blobs(frames[0].body, frames[0].header.count);
   return blobs && !blobs->empty() && std::ranges::all_of(*blobs, [&](const auto& blob) {
-    return blob.size() == sizeof(uint64_t) && blob == blobs->front();
-  });
+           return blob.size() == sizeof(uint64_t) && blob == blobs->front();
+         });
 }
 
 }  // namespace
