@@ -205,6 +205,8 @@ void CudaRank::note_launch(bool stays) {
   if (pending_.capture) {
     pending_.program->captured = true;
   } else {
+    // A rank that was idle waits from now on, and not since the end of its previous operation.
+    if (issued_ <= Left::of(*signals_).report.ended + given_up_) moved_ns_ = now_ns();
     ++issued_;
     last_program_ = programs_.at(pending_.program->address);
   }
