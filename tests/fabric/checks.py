@@ -21,6 +21,7 @@ MACHINES = int(os.environ["MACHINE_COUNT"])
 DEVICES = int(os.environ["MACHINE_DEVICES"])
 RANKS = 2
 MANAGEMENT = "198.19.0.1"
+CONNECT_TRIES = 50
 LIMIT_S = 200
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -187,10 +188,13 @@ def check_figures():
         if MACHINE == 0:
             server = subprocess.Popen([*arguments, "-d", "rxe0"], stdout=subprocess.PIPE, text=True)
         if MACHINES == 1 or MACHINE == 1:
-            time.sleep(1)
             device = "rxe1" if MACHINES == 1 else "rxe0"
-            client = subprocess.run([*arguments, "-d", device, peer], capture_output=True, text=True, timeout=LIMIT_S,
-                                    check=False)
+            # The client ends with an error until the server listens.
+            for _ in range(CONNECT_TRIES):
+                client = subprocess.run([*arguments, "-d", device, peer], capture_output=True, text=True,
+                                        timeout=LIMIT_S, check=False)
+                if client.returncode == 0:
+                    break
         if server:
             out = server.communicate(timeout=LIMIT_S)[0]
         out = client.stdout if client else out
