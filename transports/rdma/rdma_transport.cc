@@ -12,6 +12,7 @@
 #include "transports/rdma/device.h"
 #include "transports/rdma/errors.h"
 #include "transports/rdma/rdma_connection.h"
+#include "transports/set_up_wait.h"
 
 namespace tutti::rdma {
 namespace {
@@ -65,7 +66,7 @@ class RdmaTransport final : public Transport {
   bool take_completions(Device& device);
   void take_events();
   void take_event(size_t device, ibv_event_type type, uint32_t number);
-  Status greet_all(size_t& waiting);
+  Result<size_t> greet_all();
   Status late() const;
   void look_at_sockets();
 
@@ -133,29 +134,19 @@ Result<Connection*> RdmaTransport::connect(PeerHandover peer) {
   return static_cast<Connection*>(connections_.back().get());
 }
 
-Status RdmaTransport::greet_all(size_t& waiting) {
-  waiting = 0;
+Result<size_t> RdmaTransport::greet_all() {
+  poll_devices();
+  size_t waiting = 0;
   for (const auto& connection : connections_) {
     TUTTI_TRY(connection->greet());
     if (!connection->is_set_up()) ++waiting;
   }
-  return Status::ok();
+  return waiting;
 }
 
 Status RdmaTransport::complete(const SetUpWatch& watch) {
-  for (size_t waiting = 1; true;) {
-    poll_devices();
-    TUTTI_TRY(greet_all(waiting));
-    if (waiting == 0) return Status::ok();
-    const uint64_t now = now_ns();
-    if (now >= watch.deadline_ns) return late();
-    std::vector<pollfd> polls = {{.fd = watch.descriptor, .events = POLLIN, .revents = 0}};
-    if (!arm_wait(polls)) {
-      const uint64_t left_ms = std::min<uint64_t>((watch.deadline_ns - now) / 1'000'000 + 1, 60'000);
-      poll(polls.data(), polls.size(), static_cast<int>(left_ms));  // returning early does no harm
-    }
-    TUTTI_TRY(watch.check());
-  }
+  return wait_for_set_up(
+      *this, watch, [this] { return greet_all(); }, [this] { return late(); });
 }
 
 Status RdmaTransport::late() const {

@@ -9,6 +9,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "transports/set_up_wait.h"
 #include "transports/ucx/errors.h"
 #include "transports/ucx/ucx_connection.h"
 #include "transports/ucx/wire.h"
@@ -41,7 +42,7 @@ class UcxTransport final : public Transport {
   static ucs_status_t take(void* self, const void* head, size_t head_bytes, void* data, size_t bytes,
                            const ucp_am_recv_param_t* param);
   bool is_forced() const { return options_.config.transport == "ucx"; }
-  Status greet_all(size_t& waiting);
+  Result<size_t> greet_all();
   Status late() const;
   bool turn_all();
 
@@ -118,29 +119,19 @@ Result<Connection*> UcxTransport::connect(PeerHandover peer) {
   return static_cast<Connection*>(connections_.back().get());
 }
 
-Status UcxTransport::greet_all(size_t& waiting) {
-  waiting = 0;
+Result<size_t> UcxTransport::greet_all() {
+  worker_->progress();
+  size_t waiting = 0;
   for (const auto& connection : connections_) {
     TUTTI_TRY(connection->greet());
     if (!connection->is_usable()) ++waiting;
   }
-  return Status::ok();
+  return waiting;
 }
 
 Status UcxTransport::complete(const SetUpWatch& watch) {
-  for (size_t waiting = 1; true;) {
-    worker_->progress();
-    TUTTI_TRY(greet_all(waiting));
-    if (waiting == 0) return Status::ok();
-    const uint64_t now = now_ns();
-    if (now >= watch.deadline_ns) return late();
-    std::vector<pollfd> polls = {{.fd = watch.descriptor, .events = POLLIN, .revents = 0}};
-    if (!arm_wait(polls)) {
-      const uint64_t left_ms = std::min<uint64_t>((watch.deadline_ns - now) / 1'000'000 + 1, 60'000);
-      poll(polls.data(), polls.size(), static_cast<int>(left_ms));  // returning early does no harm
-    }
-    TUTTI_TRY(watch.check());
-  }
+  return wait_for_set_up(
+      *this, watch, [this] { return greet_all(); }, [this] { return late(); });
 }
 
 Status UcxTransport::late() const {
