@@ -180,6 +180,7 @@ def _report(comm, call):
     else:
         print("no error")
 
+
 def killed(comm):
     if comm.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -212,8 +213,7 @@ def interrupted(comm):
     """Rank 1 has the launcher interrupted, as Ctrl-C does. Rank 0 is in its second barrier, or about to be in it."""
     if comm.rank == 1:
         comm.barrier()  # ends when rank 0 reports what it gets
-        os.kill(os.getppid(), signal.SIGINT)
-        _report(comm, lambda: threading.Event().wait(HOURS))
+        _report(comm, lambda: (os.kill(os.getppid(), signal.SIGINT), threading.Event().wait(HOURS)))
     else:
         _report(comm, lambda: (comm.barrier(), comm.barrier()))
 
