@@ -13,6 +13,8 @@ namespace {
 
 // Smaller slices of a pulled message are faster with two copies.
 constexpr uint64_t kLeastPulledSlice = 4096;
+// A core's second cache.
+constexpr uint64_t kStreamingFirstBytes = 1u << 20;
 // Enough for both directions of a few peers.
 constexpr size_t kMaxBoundMessages = 16;
 // How long a failed rank waits for peers that may still read its buffers. A peer notices the alert within 250
@@ -64,6 +66,7 @@ BindOptions HostExecutor::bind_options() const {
   const uint64_t reference_bytes = config.reference_bytes;
   return {.reproducible = options_.reproducible,
           .streaming_bytes = config.streaming_bytes,
+          .streaming_first_bytes = kStreamingFirstBytes,
           .reference_bytes = options_.network != nullptr
                                  ? std::min(reference_bytes, options_.network_traits.reference_bytes)
                                  : reference_bytes,

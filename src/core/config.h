@@ -94,10 +94,9 @@ struct Config {
   /// TUTTI_DIRECT_WRITE_BYTES: from this size on, the sender stores results in the receivers' buffers, if the
   /// plan allows this and the buffers are in shared memory.
   uint64_t direct_write_bytes = 1u << 20;
-  /// TUTTI_STREAMING_BYTES: from this size on, results are written with non-temporal stores. Measured from 1
-  /// MiB (a core's second cache): 5 to 30 % less time for results outside a cache, equal time for cached
-  /// results. At 256 KiB: 20 to 40 % more time for cached results (`./dev bench`, with and without --hot).
-  uint64_t streaming_bytes = 1u << 20;
+  /// TUTTI_STREAMING_BYTES: from this size on, results may be written with non-temporal stores: a call times
+  /// both ways (src/engine/result_trials.h).
+  uint64_t streaming_bytes = 32768;
   /// TUTTI_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME: network interfaces; empty = all
   /// but loopback and docker. Prefixes separated by commas; "=" in front: whole names; "^": all but these.
   /// Gloo's value holds whole names and gets a "=" in front.

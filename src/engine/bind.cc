@@ -21,6 +21,8 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
   operation->scratch_stride_ = cut.scratch_stride;
   operation->scratch_.resize(plan.scratch_chunks * cut.scratch_stride);
   operation->bases_[kScratchBase] = operation->scratch_.data();
+  operation->prepare_result_trials(options);
+  operation->choose_result_trials(options.message_bytes);
   bool is_short = cut.merges && plan.lanes.size() == 1;
   for (const Lane& lane : plan.lanes) {
     BoundLane bound;
@@ -41,6 +43,20 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
       std::any_of(operation->steps_.begin(), operation->steps_.end(),
                   [&](const BoundStep& step) { return step.refer && step.merged_bytes >= least_referred; });
   return operation;
+}
+
+void Operation::prepare_result_trials(const BindOptions& options) {
+  streaming_bytes_ = options.streaming_bytes;
+  for (uint32_t i = 0; i < kSizeClasses; ++i)
+    result_trials_[i] = ResultTrials((kLeastSizeClass << i) >= options.streaming_first_bytes);
+}
+
+/// `bytes`: of the call, or of the longest message that is received.
+void Operation::choose_result_trials(uint64_t bytes) {
+  const auto size_class = static_cast<uint32_t>(std::bit_width(bytes / kLeastSizeClass));
+  results_ = bytes >= streaming_bytes_
+                 ? &result_trials_[std::min(std::max(size_class, 1u) - 1, kSizeClasses - 1)]
+                 : nullptr;
 }
 
 bool Operation::is_copy_in_memory() const {
@@ -103,7 +119,6 @@ void Operation::choose_kernel(const Plan& plan, const Step& step, const BindOpti
       bound.streaming_outputs |= 1u << i;
     }
   }
-  bound.job.streaming_sinks = bound.streaming_outputs;
   bound.job.scaled_sources = use.scaled_sources;
   bound.job.finish = use.finish;
   bound.job.source_count = bound.source_count;
@@ -154,7 +169,7 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
   constexpr uint32_t kNotPlaced = UINT32_MAX;
   std::unique_ptr<Operation> operation(new Operation);
   operation->slices_ = options.slices();
-  operation->streaming_bytes_ = options.streaming_bytes;
+  operation->prepare_result_trials(options);
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
   operation->message_steps_.assign(messages.size(), kNotPlaced);
@@ -170,7 +185,7 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
     }
     operation->lanes_.push_back(lane);
   }
-  operation->short_ = operation->messages_are_short();
+  operation->settle_messages();
   return operation;
 }
 
@@ -183,7 +198,7 @@ bool Operation::rebind_messages(std::span<const Message> messages) {
     if (messages[i].peer != (sending ? ends[1].send->peer : ends[0].recv->peer)) return false;
   }
   for (size_t i = 0; i < messages.size(); ++i) place_message(messages[i], message_steps_[i]);
-  short_ = messages_are_short();
+  settle_messages();
   return true;
 }
 
@@ -196,6 +211,16 @@ bool Operation::messages_are_short() const {
   return lanes_.size() == 1 && std::all_of(steps_.begin(), steps_.end(), [](const BoundStep& step) {
            return step.merged_bytes > 0 && step.merged_bytes <= step.slice_bytes;
          });
+}
+
+/// After the messages have their sizes.
+void Operation::settle_messages() {
+  short_ = messages_are_short();
+  uint64_t longest = 0;
+  for (const BoundStep& step : steps_) {
+    if (step.streaming_outputs != 0) longest = std::max(longest, step.merged_bytes);
+  }
+  choose_result_trials(longest);
 }
 
 void Operation::bind_message(const Message& message, LinkTable& links) {
@@ -231,7 +256,6 @@ void Operation::place_message(const Message& message, uint32_t step_number) {
   step.merged_bytes = message.bytes;
   step.slice_bytes = slice_bytes_for(message.bytes, slices_);
   step.streaming_outputs = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
-  step.job.streaming_sinks = step.streaming_outputs;
   step.shared = message.shared;
   step.seed = message.seed;
   const uint32_t memory = step.first_end + (message.sending ? 0 : 1);

@@ -26,6 +26,7 @@ void Operation::start(const Buffers& buffers, uint32_t signature) {
     lane.done = false;
   }
   reference_links_.clear();
+  streams_results_ = results_ != nullptr && results_->begin();
   if (!message_steps_.empty()) count_messages();
   if (round_count_ > 1) find_early_steps();
 }
@@ -259,7 +260,8 @@ bool Operation::next_step(BoundLane& lane) {
   }
   const bool refers = step.refer && bytes >= std::min(reference_bytes_, pull_bytes_);
   if (refers || (onto_itself && step.copies)) {
-    if (step.exposed_count == 0 || !write_directly(step, bytes)) write_some(step, bytes, refers, began_ns);
+    if (step.exposed_count == 0 || !write_directly(step, bytes, began_ns))
+      write_some(step, bytes, refers, began_ns);
   } else {
     job.count = bytes >> step.element_shift;
     step.kernel(job);
@@ -275,12 +277,12 @@ bool Operation::next_step(BoundLane& lane) {
   return Progress::kMoved;
 }
 
-/// Chooses the stores for the slots that the step writes. Returns when the slice began if it is a trial of
-/// StoreTrials, else 0.
+/// Chooses the stores for the slots and results that the step writes. Returns when the slice began if it is a
+/// trial of StoreTrials or ResultTrials, else 0.
 [[gnu::noinline]] uint64_t Operation::choose_stores(BoundStep& step) const {
   const BoundEnd* ends = &ends_[step.first_end];
-  step.job.streaming_sinks = step.streaming_outputs;
-  bool is_trial = false;
+  step.job.streaming_sinks = streams_results_ ? step.streaming_outputs : 0;
+  bool is_trial = times_results(step);
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
@@ -298,6 +300,7 @@ bool Operation::next_step(BoundLane& lane) {
 [[gnu::noinline]] void Operation::judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns,
                                                uint32_t slot_sinks) const {
   const uint64_t took_ns = now_ns() - began_ns;
+  if (times_results(step)) results_->add(bytes, took_ns);
   const BoundEnd* ends = &ends_[step.first_end];
   for (uint32_t i = 0; i < step.source_count; ++i) {
     RecvLink* link = ends[i].recv;
@@ -431,7 +434,7 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
 
 /// Writes the result to the receivers' exposed buffers and to this rank's, and tells the receivers. False:
 /// one exposes no buffer in this call.
-bool Operation::write_directly(const BoundStep& step, uint64_t bytes) {
+bool Operation::write_directly(const BoundStep& step, uint64_t bytes, uint64_t began_ns) {
   const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
   const uint32_t own = step.refer_end - step.source_count;
   const auto offset = static_cast<std::byte*>(step.job.sinks[own]) - bases_[kOutputBase];
@@ -452,6 +455,7 @@ bool Operation::write_directly(const BoundStep& step, uint64_t bytes) {
     job.sinks[job.sink_count++] = step.job.sinks[i];
   }
   step.kernel(job);
+  if (began_ns != 0) judge_stores(step, bytes, began_ns, 0);
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     if (sinks[i].send != nullptr) sinks[i].send->commit_direct_write(signature_ ^ step.signature, bytes);
   }

@@ -16,6 +16,7 @@
 #include "engine/cut.h"
 #include "engine/geometry.h"
 #include "engine/links.h"
+#include "engine/result_trials.h"
 #include "plan/plan.h"
 #include "reduce/reduce.h"
 
@@ -43,8 +44,10 @@ struct BindOptions {
   ReduceOp op = ReduceOp::kSum;
   uint64_t premul_scalar_bits = 0;  ///< kPremulSum
   bool reproducible = false;
-  uint64_t message_bytes = 0;  ///< of the whole call; for non-temporal stores
+  uint64_t message_bytes = 0;  ///< of the whole call
+  /// From this size on, calls find out how to write their results (result_trials.h).
   uint64_t streaming_bytes = UINT64_MAX;
+  uint64_t streaming_first_bytes = UINT64_MAX;  ///< ... and begin with stores past the caches
   uint64_t reference_bytes = UINT64_MAX;  ///< from this size on, slices travel by reference in shared memory
   uint64_t pull_bytes = UINT64_MAX;       ///< from this size on, the reader pulls slices where it can
   bool direct_writes = false;             ///< allow direct writes into exposed buffers
@@ -116,6 +119,10 @@ class Operation {
   bool holds_references() const;
 
  private:
+  /// Messages of one operation may differ in size: 32 KiB, 64 KiB, ... 4 MiB and more.
+  static constexpr uint32_t kSizeClasses = 8;
+  static constexpr uint64_t kLeastSizeClass = 32768;
+
   enum Base : uint8_t { kInputBase = 0, kOutputBase = 1, kScratchBase = 2, kAbsoluteBase = 3 };
 
   /// An end of a bound step: a link, or memory relative to a base.
@@ -133,7 +140,7 @@ class Operation {
     bool merged = false;             ///< the chunks form one piece, at the ends' offsets
     bool send_empty = false;         ///< sends a message of no bytes too
     bool copies = false;             ///< one source and no arithmetic
-    uint32_t streaming_outputs = 0;  ///< sinks in the receive buffer, written past the caches
+    uint32_t streaming_outputs = 0;  ///< sinks in the receive buffer that may be written past the caches
     bool refer = false;              ///< links may carry a reference to end `refer_end`
     bool shared = false;             ///< messages: every peer can read the source
     uint8_t refer_end = 0;           ///< the source of a copy, or a sink in the receive buffer
@@ -171,11 +178,17 @@ class Operation {
   BoundEnd bind_end(const End& end, bool is_sink, LinkTable& links) const;
   void choose_kernel(const Plan& plan, const Step& step, const BindOptions& options, const StepUse& use,
                      BoundStep& bound) const;
+  void prepare_result_trials(const BindOptions& options);
+  void choose_result_trials(uint64_t bytes);
+  bool times_results(const BoundStep& step) const {
+    return results_ != nullptr && step.streaming_outputs != 0 && results_->is_timed();
+  }
   void find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound);
   void count_messages();
   void merge_step(BoundStep& bound, const Step& step);
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
+  void settle_messages();
   bool messages_are_short() const;
   uint64_t end_offset(const BoundEnd& end, uint32_t k, uint64_t start) const;
 
@@ -191,7 +204,7 @@ class Operation {
   Progress advance_lane(BoundLane& lane, uint32_t polls);
   Progress run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t left);
   void write_some(const BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
-  bool write_directly(const BoundStep& step, uint64_t bytes);
+  bool write_directly(const BoundStep& step, uint64_t bytes, uint64_t began_ns);
   uint64_t choose_stores(BoundStep& step) const;
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;
   void* output_place(const BoundStep& step) const;
@@ -219,6 +232,9 @@ class Operation {
   uint64_t slice_bytes_ = 0;
   SliceLimits slices_;                     ///< messages
   uint64_t streaming_bytes_ = UINT64_MAX;  ///< messages
+  std::array<ResultTrials, kSizeClasses> result_trials_{};
+  ResultTrials* results_ = nullptr;  ///< of this call's size; null: ordinary stores
+  bool streams_results_ = false;     ///< in this call
   uint64_t scratch_stride_ = 0;
   uint64_t reference_bytes_ = UINT64_MAX;
   uint64_t pull_bytes_ = UINT64_MAX;
