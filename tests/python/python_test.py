@@ -8,6 +8,7 @@ import ast
 import importlib.util
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -125,6 +126,37 @@ def check_nccl():
         assert "has no libnccl.so.2" in errors, errors
     else:
         assert status == 0 and "libnccl.so.2" in output, output + errors
+
+
+def check_port_of_the_job():
+    """The launcher's port for rank 0 is none that the system gives to a connection in the meantime"""
+    source = (PACKAGE / "tutti" / "launch.py").read_text(encoding="utf-8")
+    scope = {"__name__": "launch"}
+    exec(compile(source, "launch.py", "exec"), scope)  # the package itself needs cffi
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    for _ in range(20):
+        assert 1024 <= scope["_free_port"]() < first
+
+
+def check_wheel_files():
+    """The wheel has every file of the package, every program has its command, and the versions are equal"""
+    build = (PACKAGE / "meson.build").read_text(encoding="utf-8")
+    installed = set(re.findall(r"'tutti/([^']+)'", build))
+    present = {path.name for path in (PACKAGE / "tutti").iterdir() if path.is_file()}
+    assert installed == present, installed ^ present
+    project = (PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    commands = set(re.findall(r'^([\w-]+) = "tutti\._programs:main"$', project, re.MULTILINE))
+    programs = set(re.findall(r"'(tutti-\w+)': tutti_", build))
+    programs |= {f"{name}_perf" for name in re.search(r"foreach name : \[(.*?)\]", build).group(1).replace("'", "").split(", ")}
+    assert commands == programs, commands ^ programs
+    versions = set(re.findall(r'^version = "(.*)"$', project, re.MULTILINE))
+    versions |= set(re.findall(r"^  version: '(.*?)'", (PACKAGE.parents[1] / "meson.build").read_text(encoding="utf-8"),
+                               re.MULTILINE))
+    torch = PACKAGE.parent / "torch"
+    versions |= set(re.findall(r'^version = "(.*)"$', (torch / "pyproject.toml").read_text(encoding="utf-8"),
+                               re.MULTILINE))
+    versions |= set(re.findall(r"version: '(\d.*?)'", (torch / "meson.build").read_text(encoding="utf-8")))
+    assert len(versions) == 1, versions
 
 
 def check_docstrings():

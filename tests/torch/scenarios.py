@@ -293,6 +293,125 @@ def ddp_hooks(rank, size):
         assert all(check == checks[0] for check in checks), hook
 
 
+def compressed(rank, size):
+    """tutti's compression: 16 bits come close to the mean; PowerSGD loses nothing but what it still holds back."""
+    import tutti.ddp
+
+    steps = 3
+    for method, tolerance in (("f16", 1e-3), ("bf16", 1e-2), ("powersgd", None)):
+        wanted = _model()
+        _loss(wanted, rank).backward()
+        for p in wanted.parameters():
+            dist.all_reduce(p.grad, dist.ReduceOp.AVG)
+        model = _model()
+        parallel = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.02)
+        tutti.ddp.compress(parallel, method, rank=2)
+        totals = [torch.zeros_like(p) for p in model.parameters()]
+        for _ in range(steps):
+            model.zero_grad()
+            _loss(parallel, rank).backward()
+            for total, p in zip(totals, model.parameters()):
+                total += p.grad
+        for total, p, right in zip(totals, model.parameters(), wanted.parameters()):
+            scale = steps * right.grad.abs().max().item()
+            if tolerance is None:  # the mean of what the ranks hold back is the rest
+                held = _held_back(parallel, p)
+                dist.all_reduce(held, dist.ReduceOp.AVG)
+                total, tolerance_here = total + held.view_as(total), 1e-4
+            else:
+                tolerance_here = tolerance
+            assert (total - steps * right.grad).abs().max().item() <= tolerance_here * scale + 1e-7, method
+    fails(lambda: tutti.ddp.compress(parallel, "zip"), "'zip' is unknown")
+
+
+def _held_back(parallel, parameter):
+    """What PowerSGD has not sent yet of a parameter's gradient."""
+    state = parallel._comm_hooks[0][1]
+    return state.residuals.get(parameter, torch.zeros_like(parameter)).clone()
+
+
+def tensor_parallel(rank, size):
+    """A feed-forward block, its columns and rows on the ranks, computes what one process does."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(3)
+    block = torch.nn.Sequential(torch.nn.Linear(12, 24), torch.nn.GELU(), torch.nn.Linear(24, 12))
+    x = torch.randn(5, 12)
+    alone = copy.deepcopy(block)
+    alone(x).square().sum().backward()
+    sharded = parallelize_module(block, init_device_mesh("cpu", (size,)),
+                                 {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    y = sharded(x)
+    y.square().sum().backward()
+    assert torch.allclose(y, alone(x), atol=1e-5)
+    gradient = sharded[0].weight.grad.full_tensor()
+    assert torch.allclose(gradient, alone[0].weight.grad, atol=1e-4)
+
+
+def fsdp1(rank, size):
+    """FSDP1 has the losses of one process."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(_model(), device_id=torch.device("cpu"), use_orig_params=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+    each = MICROBATCHES // size
+    wanted = _alone(3)[1]
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = sum(_loss(model, rank * each + i) for i in range(each)) / each
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean, dist.ReduceOp.AVG)
+        assert abs(mean.item() - wanted[step]) < 1e-5, (step, mean.item(), wanted[step])
+
+
+def profiled(rank, size):
+    """The profiler's ranges have tutti's names, and one call has one range with the shapes of all its inputs."""
+    inputs = [torch.ones(2, 3), torch.ones(5)]
+    outputs = [[torch.empty_like(x) for x in inputs] for _ in range(size)]
+    with torch.autograd.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(7))
+        dist.all_gather_coalesced(outputs, inputs)
+        work = dist.isend(torch.ones(4), (rank + 1) % size)
+        dist.recv(torch.empty(4), (rank - 1) % size)
+        work.wait()
+    ranges = {event.name: event.input_shapes for event in profile.function_events if event.name.startswith("tutti:")}
+    assert ranges["tutti:all_reduce"] == [[7]] and ranges["tutti:send"] == [[4]], ranges
+    assert ranges["tutti:all_gather"] == [[2, 3], [5]], ranges
+
+
+def shrunk(rank, size):
+    """A group without its last rank goes on after that rank has left; the whole world becomes smaller too."""
+    group = dist.new_group()
+    if rank == size - 1:
+        return
+    smaller = dist.shrink_group([size - 1], group)
+    x = torch.ones(1)
+    dist.all_reduce(x, group=smaller)
+    assert smaller.size() == size - 1 and x.item() == size - 1
+    world = dist.shrink_group([size - 1])
+    assert dist.get_world_size() == size - 1 == world.size()
+    dist.all_reduce(x)
+    assert x.item() == (size - 1) ** 2
+
+
+def _spawned(rank, size, path):
+    dist.init_process_group("tutti", init_method=f"file://{path}", rank=rank, world_size=size)
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    assert x.item() == size
+    # Nothing is destroyed: the process must end all the same.
+
+
+def spawn(method):
+    """multiprocessing: ranks of this process, by spawn or fork, without a launcher."""
+    import tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.start_processes(_spawned, (2, os.path.join(folder, "store")), 2, start_method=method)
+
+
 def fsdp(rank, size):
     """FSDP2 has the losses of one process."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -370,9 +489,12 @@ kept = []
 
 if __name__ == "__main__":
     names = sys.argv[1:]
+    if names[0] == "spawn":
+        spawn(names[1])
+        sys.exit(0)
     options = tutti.torch.Options(reproducible="ddp" in names)
     dist.init_process_group("tutti", pg_options=options, timeout=seconds(120))
     for name in names:
         globals()[name](dist.get_rank(), dist.get_world_size())
-    if not {"killed", "mismatch", "left_alone"} & set(names):
+    if not {"killed", "mismatch", "left_alone", "shrunk"} & set(names):
         dist.destroy_process_group()

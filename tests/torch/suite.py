@@ -28,9 +28,16 @@ def prepare(backend, ranks, folder):
         import tutti.torch
         dist.Backend._plugins["GLOO"] = dist.Backend._BackendPlugin(tutti.torch._create, True)
     from torch.testing._internal.distributed import distributed_test as suite
-    if backend == "tutti":  # the profiler's ranges have the backend's own name
-        events = suite.get_profiling_event
-        suite.get_profiling_event = lambda name, *more, **named: events(name.replace("gloo:", "tutti:"), *more, **named)
+    if backend == "tutti":  # the profiler's ranges have the backend's own name, and the suite compares Gloo's
+        find = suite.get_profiling_event
+
+        def get_profiling_event(name, profiler, *more, **named):
+            events = profiler.events() if hasattr(profiler, "events") else profiler.function_events
+            for event in events:
+                event.name = event.name.replace("tutti:", "gloo:")
+            return find(name, profiler, *more, **named)
+
+        suite.get_profiling_event = get_profiling_event
 
     class Cases(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
         """torch's cases."""
@@ -82,13 +89,19 @@ class Ranks:
     """The ranks, and what they answer."""
 
     def __init__(self, backend, count, folder):
+        self.errors = open(os.path.join(folder, "errors"), "w+", encoding="utf-8")
         self.processes = [subprocess.Popen([sys.executable, __file__, "--rank", backend, str(count), str(rank), folder],
-                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
                                            text=True) for rank in range(count)]
         self.lines = [queue.Queue() for _ in self.processes]
         for process, lines in zip(self.processes, self.lines):
             threading.Thread(target=self.read, args=(process, lines), daemon=True).start()
-        self.names = json.loads(self.lines[0].get(timeout=600))
+        names = self.lines[0].get(timeout=600)
+        if names is None:
+            self.end()
+            self.errors.seek(0)
+            sys.exit(f"the ranks cannot start (pip install expecttest?):\n{self.errors.read()[-2000:]}")
+        self.names = json.loads(names)
 
     @staticmethod
     def read(process, lines):

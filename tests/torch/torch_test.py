@@ -23,6 +23,11 @@ SECONDS_MAX = 280
 
 def launch(ranks, *scenarios):
     """(status, standard output, standard error) of the scenarios."""
+    return run(*scenarios, starter=["-m", "tutti.launch", "-n", str(ranks)])
+
+
+def run(*scenarios, starter=()):
+    """The same without ranks, or with the program that starts them."""
     if BACKEND is None:
         raise tap.Skip("the backend was not built: there was no torch 2 (-Dtorch_python=PYTHON names another Python)")
     with tempfile.TemporaryDirectory() as folder:
@@ -32,9 +37,8 @@ def launch(ranks, *scenarios):
         (place / BACKEND.name).symlink_to(BACKEND.resolve())
         environment = dict(os.environ, PYTHONPATH=f"{PACKAGE}:{folder}", LD_LIBRARY_PATH=str(LIBRARIES),
                            PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
-        done = subprocess.run([sys.executable, "-m", "tutti.launch", "-n", str(ranks), HERE / "scenarios.py",
-                               *scenarios], capture_output=True, text=True, check=False, env=environment,
-                              timeout=SECONDS_MAX)
+        done = subprocess.run([sys.executable, *starter, HERE / "scenarios.py", *scenarios], capture_output=True,
+                              text=True, check=False, env=environment, timeout=SECONDS_MAX)
         return done.returncode, done.stdout, done.stderr
 
 
@@ -45,17 +49,29 @@ def passes(ranks, *scenarios):
 
 def check_calls():
     """Collectives, messages, objects, groups, functional collectives and DTensor give the right results"""
-    passes(3, "collectives", "types", "messages", "objects", "groups", "functional")
+    passes(3, "collectives", "types", "messages", "objects", "groups", "functional", "profiled")
 
 
 def check_training():
-    """DDP at 2 ranks has the bits of one process; with hooks and as FSDP2 it trains alike"""
-    passes(2, "ddp", "ddp_hooks", "fsdp")
+    """DDP at 2 ranks has the bits of one process; with hooks, as FSDP1, FSDP2 and tensor parallel it trains alike"""
+    passes(2, "ddp", "ddp_hooks", "compressed", "fsdp", "fsdp1", "tensor_parallel")
 
 
 def check_training_of_four():
-    """DDP at 4 ranks has the bits of one process, and FSDP2 its losses"""
-    passes(4, "ddp", "fsdp")
+    """DDP at 4 ranks has the bits of one process; FSDP1, FSDP2 and tensor parallel its losses"""
+    passes(4, "ddp", "fsdp", "fsdp1", "tensor_parallel")
+
+
+def check_shrink():
+    """Groups go on without a rank, and so does the whole world"""
+    passes(3, "shrunk")
+
+
+def check_multiprocessing():
+    """multiprocessing's ranks, by spawn and by fork, end without closing anything"""
+    for method in ("spawn", "fork"):
+        status, output, errors = run("spawn", method)
+        assert status == 0 and not output, f"{method}: status {status}\n{output}{errors}"
 
 
 def check_failures():

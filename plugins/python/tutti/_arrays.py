@@ -6,6 +6,7 @@ memory alive while the caller holds it.
 """
 
 import ctypes
+from typing import Any, Callable
 
 from ._library import ffi, lib
 from .errors import InvalidArgumentError, UnsupportedError
@@ -62,7 +63,7 @@ def _read_only(what):
     return InvalidArgumentError(f"{what} is read-only; the call writes to it")
 
 
-_numpy_types = {}  # numpy.dtype -> (type, elements)
+_numpy_types: dict[Any, tuple[int, int]] = {}  # numpy.dtype -> (type, elements)
 
 
 def _read_numpy(array, writes):
@@ -85,7 +86,7 @@ def _read_numpy(array, writes):
         return _from_buffer(array.view("u1")), array.size * width, kind
 
 
-_torch_types = {}  # torch.dtype -> (type, elements)
+_torch_types: dict[Any, tuple[int, int]] = {}  # torch.dtype -> (type, elements)
 
 
 def _read_torch(tensor, writes):
@@ -109,7 +110,8 @@ def _read_cuda(array, writes):
         raise _read_only("the device array")
     name = str(getattr(array, "dtype", "")) or interface["typestr"]
     kind, width = _type(name, "the device array")
-    item, expected = lib.tutti_type_bytes(kind) * width, []
+    item = lib.tutti_type_bytes(kind) * width
+    expected: list[int] = []
     for extent in reversed(shape):
         expected.insert(0, item)
         item *= extent
@@ -192,7 +194,7 @@ def _find_reader(array):
     return reader
 
 
-READERS = {}  # type of the array -> its reader
+READERS: dict[type, Callable[[Any, bool], tuple[Any, int, int]]] = {}  # type of the array -> its reader
 
 
 def read(array, writes=False):

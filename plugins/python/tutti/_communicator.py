@@ -75,7 +75,7 @@ class Communicator:
     only shrink, abort and close are legal, PeerLostError, TimeoutError, MismatchError, AbortedError.
     """
 
-    def __init__(self, handle):
+    def __init__(self, handle: Any) -> None:
         self._handle = handle
         self._blocked = False
         number = ffi.new("int*")
@@ -107,7 +107,7 @@ class Communicator:
         return cls(made[0])
 
     @classmethod
-    def from_launcher(cls, **config) -> "Communicator":
+    def from_launcher(cls, **config: Any) -> "Communicator":
         """Joins all ranks of this job: mpirun, srun, torchrun, tutti.launch. Without a launcher: one rank.
 
         Keywords and errors are those of from_id; also InvalidUsageError (variables of launchers contradict each
@@ -181,16 +181,16 @@ class Communicator:
         check(lib.tutti_comm_explain(self._handle, text, 512))
         return ffi.string(text).decode()
 
-    def __enter__(self):
+    def __enter__(self) -> "Communicator":
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is None:
             self.close()
         else:
             self.abort()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<tutti.Communicator rank {self.rank} of {self.size}{', closed' if self._handle == NULL else ''}>"
 
     # ---- one call ----
@@ -331,7 +331,7 @@ class Communicator:
         """
         if (send_counts is None) != (recv_counts is None):
             raise InvalidArgumentError("all_to_all: pass send_counts and recv_counts, or neither")
-        if send_counts is None:
+        if send_counts is None or recv_counts is None:
             recv = empty(send, shape_of(send)) if recv is None else recv
             source, target, count, kind = self._pair(send, recv, self.size, self.size, "all_to_all")
             return self._run(lib.tutti_all_to_all, (source, target, count, kind), stream, recv,
@@ -391,9 +391,9 @@ class Communicator:
         if self.rank == root:
             self.broadcast(data, root)
             return value
-        data = bytearray(int.from_bytes(length, "little"))
-        self.broadcast(data, root)
-        return pickle.loads(data)
+        room = bytearray(int.from_bytes(length, "little"))
+        self.broadcast(room, root)
+        return pickle.loads(room)
 
 
 @atexit.register

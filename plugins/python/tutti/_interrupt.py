@@ -10,8 +10,9 @@ import os
 import signal
 import threading
 import weakref
+from typing import Any, Optional
 
-live = weakref.WeakSet()  # communicators
+live: Any = weakref.WeakSet()  # communicators
 _watched = False
 
 
@@ -61,7 +62,8 @@ def interruptible(call):
     thread. The thread ends at the call's own deadline."""
     if threading.current_thread() is not threading.main_thread():
         return call()
-    done, outcome = threading.Event(), []
+    done = threading.Event()
+    outcome: list[tuple[Any, Optional[BaseException]]] = []
 
     def run():
         try:

@@ -68,7 +68,7 @@ def check(code):
         raise errors.CLASSES.get(code, errors.Error)(last_error())
 
 
-def version():
+def version() -> str:
     """The version of the library that runs, as "major.minor.patch"."""
     number = ffi.new("int*")
     check(lib.tutti_get_version(number))

@@ -1,6 +1,7 @@
 """Streams, the work of a call on a stream, and groups."""
 
 import threading
+from typing import Any
 
 from ._library import check, cuda_stream, ffi, host_stream, lib
 from .errors import InvalidArgumentError
@@ -12,7 +13,7 @@ class Stream:
     Use it as a context manager, or call close(). One stream may serve several communicators.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         made = ffi.new("tutti_host_stream_t**")
         check(lib.tutti_host_stream_create(made))
         self._handle = made[0]
@@ -36,22 +37,22 @@ class Stream:
         self.value = host_stream(ffi.NULL)
         check(lib.tutti_host_stream_destroy(handle))
 
-    def __enter__(self):
+    def __enter__(self) -> "Stream":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self.close()
 
 
 class Work:
     """A call on a stream. It keeps the call's arrays alive: hold it until the call is complete."""
 
-    def __init__(self, result, stream, kept):
+    def __init__(self, result: Any, stream: Any, kept: Any) -> None:
         self.result = result  # what the blocking call would have returned
         self._stream = stream
         self._kept = kept
 
-    def wait(self):
+    def wait(self) -> Any:
         """Blocks until the stream has passed the call, and returns `result`.
 
         On a host stream the call also waits for calls that were issued on the stream later. On a CUDA stream it
@@ -103,14 +104,14 @@ class group:
     If the block raises, nothing more is promised about its calls.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> "group":
         check(lib.tutti_group_start())
         if _groups.depth == 0:
             _groups.kept = []
         _groups.depth += 1
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind: Any, *_: Any) -> None:
         _groups.depth -= 1
         code = lib.tutti_group_end()
         if _groups.depth == 0:

@@ -7,6 +7,7 @@ private file for tutti's id. The exit status is that of the first rank that fail
 import argparse
 import os
 import queue
+import random
 import signal
 import socket
 import subprocess
@@ -15,12 +16,24 @@ import tempfile
 import threading
 
 _GRACE_S = 5  # from SIGTERM to SIGKILL
+_EPHEMERAL_FIRST = 32768  # Linux's default
 
 
 def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A free port below those that the system gives to connections, so that none takes it before rank 0 listens."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as text:
+            first = int(text.read().split()[0])
+    except OSError:
+        first = _EPHEMERAL_FIRST
+    while True:
+        port = random.randrange(first // 2, first)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+                return port
+            except OSError:
+                continue
 
 
 def _forward(pipe, output, prefix, lock):
@@ -37,7 +50,7 @@ class _Ranks:
     """The started ranks."""
 
     def __init__(self, command, count, folder):
-        self.ended = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         self.processes, self._readers = [], []
         lock, port = threading.Lock(), _free_port()
         for rank in range(count):

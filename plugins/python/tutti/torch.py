@@ -15,7 +15,7 @@ try:
     from tutti_torch import _backend
 except ImportError as why:
     raise ImportError(f"tutti.torch needs the backend that is compiled against your torch ({why}): "
-                      "pip install --no-build-isolation tutti-torch") from why
+                      "pip install --no-build-isolation ./plugins/torch") from why
 
 Options = _backend.Options
 

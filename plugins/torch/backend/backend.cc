@@ -248,7 +248,13 @@ void Backend::startCoalescing() {
 Backend::WorkPtr Backend::endCoalescing() {
   const std::scoped_lock lock(issuing_);
   is_coalescing_ = false;
-  return join(rank_, std::exchange(coalesced_, {}), sequence_, observers_);
+  const auto works = std::exchange(coalesced_, {});
+  Description what{.type = c10d::OpType::COALESCED};
+  for (const auto& work : works)
+    what.outputs.insert(what.outputs.end(), work->outputs().begin(), work->outputs().end());
+  const auto joined = c10::make_intrusive<Work>(rank_, std::move(what), sequence_, observers_);
+  join(joined, works);
+  return joined;
 }
 
 c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,

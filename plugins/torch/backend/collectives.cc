@@ -204,19 +204,26 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
   // outputs[rank][i] receives inputs[i] of the rank.
   TORCH_CHECK(outputs.size() == static_cast<size_t>(size_), "tutti: all_gather_coalesced got ",
               outputs.size(), " output lists for ", size_, " ranks");
-  std::vector<c10::intrusive_ptr<Work>> works;
+  // One range for the profiler, with the shapes of all inputs.
+  Description what{.type = OpType::ALLGATHER_COALESCED, .title = "tutti:all_gather", .inputs = inputs};
+  std::vector<std::vector<Tensors>> places(inputs.size(), std::vector<Tensors>(1));
   for (size_t i = 0; i < inputs.size(); ++i) {
-    std::vector<Tensors> places(1);
     for (const Tensors& list : outputs) {
       TORCH_CHECK(list.size() == inputs.size(), "tutti: all_gather_coalesced got ", inputs.size(),
                   " inputs and an output list of ", list.size());
-      places[0].push_back(list[i]);
+      places[i][0].push_back(list[i]);
+      what.outputs.push_back(list[i]);
     }
-    Tensors one = {inputs[i]};
-    works.push_back(c10::static_intrusive_pointer_cast<Work>(gather_list(
-        places, one, {.timeout = options.timeout, .asyncOp = true}, i == 0 ? "tutti:all_gather" : nullptr)));
   }
-  return join(rank_, works, sequence_, observers_);
+  const auto joined = c10::make_intrusive<Work>(rank_, std::move(what), sequence_, observers_);
+  std::vector<c10::intrusive_ptr<Work>> works;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensors one = {inputs[i]};
+    works.push_back(c10::static_intrusive_pointer_cast<Work>(
+        gather_list(places[i], one, {.timeout = options.timeout, .asyncOp = true}, nullptr)));
+  }
+  join(joined, works);
+  return joined;
 }
 
 Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,

@@ -179,17 +179,12 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   return future_;
 }
 
-c10::intrusive_ptr<Work> join(int rank, const std::vector<c10::intrusive_ptr<Work>>& works, uint64_t sequence,
-                              const std::shared_ptr<Observers>& observers) {
+void join(const c10::intrusive_ptr<Work>& joined, const std::vector<c10::intrusive_ptr<Work>>& works) {
   struct Count {
     std::mutex mutex;
     size_t open;
     std::exception_ptr error;
   };
-  Description what{.type = c10d::OpType::COALESCED};
-  for (const auto& work : works)
-    what.outputs.insert(what.outputs.end(), work->outputs().begin(), work->outputs().end());
-  auto joined = c10::make_intrusive<Work>(rank, std::move(what), sequence, observers);
   const auto count = std::make_shared<Count>();
   count->open = works.size();
   if (works.empty()) joined->complete(nullptr);
@@ -203,7 +198,6 @@ c10::intrusive_ptr<Work> join(int rank, const std::vector<c10::intrusive_ptr<Wor
       if (is_last) joined->complete(first);
     });
   }
-  return joined;
 }
 
 std::exception_ptr error_of(tutti_result_t result, const char* text, std::chrono::milliseconds timeout) {

@@ -98,9 +98,8 @@ class Work : public c10d::Work {
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 };
 
-/// Several works as one: complete when all are, with the first error among them.
-c10::intrusive_ptr<Work> join(int rank, const std::vector<c10::intrusive_ptr<Work>>& works, uint64_t sequence,
-                              const std::shared_ptr<Observers>& observers);
+/// Completes `joined` when all works are complete, with the first error among them.
+void join(const c10::intrusive_ptr<Work>& joined, const std::vector<c10::intrusive_ptr<Work>>& works);
 
 /// The exception for a result of tutti. `timeout` is the call's.
 std::exception_ptr error_of(tutti_result_t result, const char* text, std::chrono::milliseconds timeout);
