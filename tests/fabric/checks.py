@@ -122,9 +122,9 @@ def packets():
     return sum(packets_by_device().values())
 
 
-def judge_results(environment=None):
+def judge_results(environment=None, flags=(), name="all_reduce"):
     before = packets()
-    out = right(launch(perf("all_reduce", "-b", "8", "-e", "256K", "-f", "32", "-n", "3", "-w", "1"), environment))
+    out = right(launch(perf(name, "-b", "8", "-e", "256K", "-f", "32", "-n", "3", "-w", "1", *flags), environment))
     if MACHINE == 0:
         assert "0 OK" in out, out
     sent = packets() - before
@@ -134,6 +134,13 @@ def judge_results(environment=None):
 def check_results():
     """all_reduce over Soft-RoCE is right, from 8 bytes to 256 KiB, and the devices carry it"""
     judge_results()
+
+
+def check_registered_buffers():
+    """Results are right out of and into registered buffers, and buffers of the symmetric heap"""
+    for flags in (("-R", "1"), ("-R", "2")):
+        for name in ("all_reduce", "sendrecv"):
+            judge_results(flags=flags, name=name)
 
 
 def check_results_over_ucx():

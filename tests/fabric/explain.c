@@ -1,7 +1,7 @@
 /* One checked all_reduce of RANK and WORLD_SIZE's ranks. Prints what tutti_comm_explain says of it. */
 #include <inttypes.h>
 
-#include "../../examples/check.h"
+#include "examples/check.h"
 
 enum { kCount = 50000, kTextBytes = 2048 };
 
