@@ -124,7 +124,7 @@ class Rank {
   rdma::Ports ports_;
   std::vector<std::unique_ptr<rdma::Device>> devices_;
   rdma::PinBudget budget_{.left_bytes = 1 << 20};
-  rdma::UserMemory user_memory_{*verbs_};
+  rdma::UserMemory user_memory_;
   std::vector<Rings> rings_{kChannels};
   FileDescriptor peer_;
   std::unique_ptr<rdma::RdmaConnection> connection_;

@@ -35,8 +35,7 @@ class RdmaTransport final : public Transport {
       : options_(options),
         verbs_(std::move(verbs)),
         choice_(choice_of(options.config)),
-        ports_(std::move(ports)),
-        user_memory_(*verbs_) {
+        ports_(std::move(ports)) {
     const InfinibandConfig& config = options.config.infiniband;
     budget_.left_bytes = config.pinned_bytes;
     const uint64_t silence_ms =
@@ -117,7 +116,7 @@ Result<MemoryHandle> RdmaTransport::register_memory(std::byte* address, size_t b
   for (const auto& device : devices_) {
     if (device != nullptr) devices.push_back(device.get());
   }
-  const auto number = user_memory_.add(address, bytes, devices);
+  const auto number = user_memory_.add(*verbs_, {address, bytes}, devices);
   TUTTI_TRY(number.status());
   return MemoryHandle{*number};
 }

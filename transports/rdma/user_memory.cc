@@ -4,11 +4,11 @@
 
 namespace tutti::rdma {
 
-Result<uint64_t> UserMemory::add(std::byte* address, size_t bytes,
+Result<uint64_t> UserMemory::add(const Verbs& verbs, std::span<std::byte> memory,
                                  const std::vector<const Device*>& devices) {
-  Buffer buffer{.number = last_number_ + 1, .address = address, .bytes = bytes};
+  Buffer buffer{.number = last_number_ + 1, .address = memory.data(), .bytes = memory.size()};
   for (const Device* device : devices) {
-    auto region = Region::make(verbs_, device->domain(), address, bytes,
+    auto region = Region::make(verbs, device->domain(), memory.data(), memory.size(),
                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     TUTTI_TRY(region.status());
     buffer.regions.emplace_back(device, std::move(*region));

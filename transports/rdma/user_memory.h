@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -16,11 +17,10 @@ namespace tutti::rdma {
 
 class UserMemory {
  public:
-  explicit UserMemory(const Verbs& verbs) : verbs_(verbs) {}
-
   /// Registers memory with `devices`. Returns a number above 0. Errors: kOutOfMemory (the limit of locked
   /// memory), kSystemError; then nothing is registered.
-  Result<uint64_t> add(std::byte* address, size_t bytes, const std::vector<const Device*>& devices);
+  Result<uint64_t> add(const Verbs& verbs, std::span<std::byte> memory,
+                       const std::vector<const Device*>& devices);
   void remove(uint64_t number);
 
   /// The registration of a buffer that holds all these bytes; null: there is none. Valid until its remove().
@@ -35,7 +35,6 @@ class UserMemory {
     std::vector<std::pair<const Device*, Region>> regions = {};
   };
 
-  const Verbs& verbs_;
   std::vector<Buffer> buffers_;
   uint64_t last_number_ = 0;
 };
