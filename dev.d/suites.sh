@@ -71,7 +71,8 @@ test_fabric() {
   [[ $EUID -eq 0 ]] || fail 2 "the emulated machines need root"
   install_packages build test trainer fabric
   configure "$BUILD" -Dwerror=true -Dtests=enabled "$(trainer_option)"
-  compile_or_close "$BUILD" perf/all_reduce_perf perf/sendrecv_perf tests/test_transports trainer/trainer
+  compile_or_close "$BUILD" perf/all_reduce_perf perf/sendrecv_perf tests/test_transports tests/fabric_explain \
+    trainer/trainer
   heading "Soft-RoCE on emulated machines"
   python3 tests/fabric/fabric_test.py "$BUILD"
 }

@@ -101,10 +101,9 @@ void add_method_flags(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option("-a,--average", options.average, "time reported: 0 rank 0, 1 mean of ranks, 2 min, 3 max")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
-  app.add_option(
-         "-R,--local_register", options.registration,
-         "1: register the buffers (has an effect on devices only), 2: take them from the symmetric heap "
-         "(host memory only)")
+  app.add_option("-R,--local_register", options.registration,
+                 "1: register the buffers (for devices, and RDMA between hosts), 2: take them from the "
+                 "symmetric heap (host memory only)")
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
   app.add_option("-u,--unalign", options.misalign_elements, "shift every buffer by this many elements");

@@ -25,9 +25,10 @@ struct SendLink {
   uint32_t self_reader = UINT32_MAX;  ///< a published ring has an unused credit at the writer's own index
   uint32_t peer = 0;                  ///< rank; for a published ring the writer itself
   bool same_process = false;
-  bool readers_pull = false;  ///< all readers have shown that they can pull
-  bool may_stream = false;    ///< the reader is another core: payloads may be written past the caches
-  bool streams = false;       ///< what the trials have shown, as of the last look
+  bool reads_registered = false;  ///< the transport reads buffers that the user has registered
+  bool readers_pull = false;      ///< all readers have shown that they can pull
+  bool may_stream = false;        ///< the reader is another core: payloads may be written past the caches
+  bool streams = false;           ///< what the trials have shown, as of the last look
   StoreTrials trials;
   uint64_t next = 0;
   uint64_t limit = 0;           ///< messages below this number have a slot

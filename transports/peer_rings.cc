@@ -19,6 +19,7 @@ Result<PeerRings> PeerRings::make(uint32_t peer, const RingShape& shape, uint32_
     RecvLink& recv = rings.recv_.emplace_back(RecvLink::at(outgoing + rings.ring_bytes_, shape, 0));
     send.peer = recv.peer = peer;
     send.same_process = traits.reads_references;
+    send.reads_registered = traits.reads_registered;
     if (traits.fills_posted_receives) recv.offer = &rings.posted_[i];
   }
   return rings;

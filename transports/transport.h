@@ -11,7 +11,7 @@
 //   1. TransportEntry::open makes the transport. It may look at devices. It knows no peer yet.
 //   2. address() goes to all ranks unchanged. TransportTraits::has_address says whether there is one.
 //   3. reach() gives the cost of joining two ranks. Both ranks compute the same answer.
-//   4. register_memory() once for the rings of each peer.
+//   4. register_memory() once for the rings of each peer; later, for buffers of the user.
 //   5. connect() once for each peer, with its rings and proved sockets. connect() only begins. complete()
 //      waits until all connections are usable.
 //   6. progress() moves bytes for all connections. An idle rank calls arm_wait(), then poll(2).
@@ -55,6 +55,8 @@ struct TransportTraits {
   bool has_address = false;
   /// A message may refer to memory that only the sender can read. The transport reads that memory.
   bool reads_references = true;
+  /// A message may refer to a buffer that the user has registered: the transport reads that buffer.
+  bool reads_registered = false;
   /// The transport may deliver into posted receives.
   bool fills_posted_receives = false;
   /// The transport notices a lost peer and a peer's finish(). Otherwise connections stay kOpen, and the owner
@@ -111,6 +113,11 @@ struct MemoryHandle {
   uint64_t value = 0;
 };
 
+enum class MemoryUse : uint8_t {
+  kRings,   ///< of one peer, before connect()
+  kBuffer,  ///< of the user, for TransportTraits::reads_registered; at any time between two operations
+};
+
 struct PeerHandover {
   uint32_t rank = 0;
   bool is_near = false;                      ///< the peer runs on this machine
@@ -143,10 +150,11 @@ class Transport {
 
   /// Lets the network use memory of this rank, which must stay mapped until deregister_memory(). Errors:
   /// kSystemError, kOutOfMemory.
-  virtual Result<MemoryHandle> register_memory(std::byte* /*address*/, size_t /*bytes*/) {
+  virtual Result<MemoryHandle> register_memory(std::byte* /*address*/, size_t /*bytes*/, MemoryUse /*use*/) {
     return MemoryHandle();
   }
-  /// Connections that use the memory may still exist, but move no more.
+  /// Of rings: connections that use them may still exist, but move no more. Of a buffer: no operation uses
+  /// it.
   virtual void deregister_memory(MemoryHandle /*handle*/) {}
 
   /// Begins a connection without blocking. Use it after complete(). Errors: kSystemError, kOutOfMemory.

@@ -409,20 +409,20 @@ TUTTI_API tutti_result_t tutti_mem_free(void* pointer) TUTTI_NOEXCEPT;
 typedef struct tutti_registered_memory tutti_registered_memory_t;
 
 /* Registers [buffer, buffer + bytes) of the rank's CUDA device. Ranks of other processes and devices then
- * load from this memory and store to it. A call with other buffers copies through memory of the library. A
- * buffer may be all or part of registered memory, at any offset. Results are correct without registration. A
- * rank that passes other buffers slows only its own part.
+ * load from this memory and store to it. A buffer may be any part of registered memory. Other buffers are
+ * copied through memory of the library, which slows only their rank. Results are the same.
  *
- * Collective: all ranks call, in the order of their collectives, each with its own memory and its own number
- * of bytes. Blocks. Not inside a group. A thread that drives several ranks needs one thread for each rank
- * here, as for tutti_comm_split.
+ * Ranks in host memory: the call is local. It locks the memory for the RDMA devices that join this rank to
+ * other hosts, so that long messages need no copy. Without such devices *memory is NULL.
+ *
+ * Collective on devices: all ranks call, in the order of their collectives, each with its own memory. Blocks.
+ * Not inside a group. A thread that drives several ranks needs one thread for each, as for tutti_comm_split.
  *
  * If nothing was registered, *memory is NULL on all ranks. This is no error: calls go on as before. The cases
- * are: ranks in host memory (the call is local there, and peers reach memory of tutti_mem_alloc without
- * registration); calls that pass through host memory; the 512th registration of a communicator; and a rank
- * whose memory the others cannot map. Memory can be mapped if it is one piece of cudaMalloc,
- * tutti_comm_mem_alloc or ncclMemAlloc, or of cuMemCreate that may be shared by file, and overlaps no other
- * registered memory. The rank whose memory cannot be mapped says why on standard error.
+ * are: calls that pass through host memory; the 512th registration of a communicator; and a rank whose memory
+ * the others cannot map. Memory can be mapped if it is one piece of cudaMalloc, tutti_comm_mem_alloc or
+ * ncclMemAlloc, or of cuMemCreate that may be shared by file, and overlaps no other registered memory. The
+ * rank whose memory cannot be mapped says why on standard error.
  *
  * From 4 ranks on, if a switch gives the devices multicast memory, all_reduce, reduce, broadcast, all_gather
  * and reduce_scatter pass through multicast memory, with and without registration.
@@ -430,7 +430,7 @@ typedef struct tutti_registered_memory tutti_registered_memory_t;
  * On success the caller owns *memory until tutti_memory_deregister or the end of the communicator. Do not
  * free the buffer before tutti_memory_deregister has succeeded or the communicator has ended on all ranks.
  * Errors: TUTTI_INVALID_ARGUMENT (NULL, bytes 0, memory that the device cannot reach), TUTTI_INVALID_USAGE,
- * and as a collective. */
+ * TUTTI_OUT_OF_MEMORY (the limit of locked memory), and as a collective. */
 TUTTI_API tutti_result_t tutti_memory_register(tutti_comm_t* comm, void* buffer, size_t bytes,
                                                tutti_registered_memory_t** memory) TUTTI_NOEXCEPT;
 /* Ends a registration. Waits until the rank's operations have ended and all ranks have closed the memory.

@@ -407,12 +407,17 @@ Status Communicator::end_thrown(bool is_one_of_many) noexcept {
   });
 }
 
-Result<uint32_t> Communicator::register_memory(const void* buffer, uint64_t bytes) {
-  return registrations_ == nullptr ? Result<uint32_t>(0u) : registrations_->add(buffer, bytes, timeout_ms_);
+Result<uint32_t> Communicator::register_memory(void* buffer, uint64_t bytes) {
+  if (registrations_ != nullptr) return registrations_->add(buffer, bytes, timeout_ms_);
+  // A StagedExecutor's buffers are not the caller's.
+  if (is_on_device()) return 0u;
+  return host_->register_buffer(static_cast<std::byte*>(buffer), bytes);
 }
 
 Status Communicator::deregister_memory(uint32_t number, bool waits) {
-  return registrations_->remove(number, waits, timeout_ms_);
+  if (registrations_ != nullptr) return registrations_->remove(number, waits, timeout_ms_);
+  host_->deregister_buffer(number);
+  return Status::ok();
 }
 
 Result<void*> Communicator::allocate(uint64_t bytes) {

@@ -167,8 +167,8 @@ class Communicator {
   /// Tells waiting peers that this rank makes no more calls. Errors: as Executor::leave.
   Status leave();
 
-  /// MemoryRegistrations::add and remove. 0 and ok for ranks in host memory.
-  Result<uint32_t> register_memory(const void* buffer, uint64_t bytes);
+  /// On a device MemoryRegistrations::add and remove; else HostExecutor::register_buffer, which is local.
+  Result<uint32_t> register_memory(void* buffer, uint64_t bytes);
   Status deregister_memory(uint32_t number, bool waits);
   /// Takes memory on the rank's device, or in the symmetric heap. The process frees it. Errors: kOutOfMemory,
   /// kSystemError.

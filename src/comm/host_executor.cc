@@ -205,6 +205,10 @@ Status HostExecutor::start(Bound& bound, const void* send, void* recv) {
     buffers.input_shared = options_.heap.contains(buffers.input, bound.input_bytes);
     buffers.output_shared = options_.heap.contains(buffers.output, bound.output_bytes);
   }
+  if (options_.network != nullptr) {
+    buffers.input_registered = options_.network->is_registered(buffers.input, bound.input_bytes);
+    buffers.output_registered = options_.network->is_registered(buffers.output, bound.output_bytes);
+  }
   if (current_->writes_directly()) expose_buffer(buffers);
   const uint32_t signature = next_signature(header_.status, bound.signature_seed);
   if (bound.is_long) [[unlikely]] {
@@ -310,6 +314,8 @@ bool HostExecutor::prepare_messages() {
     // NULL is a legal address of 0 bytes, but not for memcpy.
     if (message.bytes == 0) message.buffer = barrier_bytes_.data();
     message.shared = options_.heap.contains(message.buffer, message.bytes);
+    message.registered =
+        options_.network != nullptr && options_.network->is_registered(message.buffer, message.bytes);
   }
   messages_ = bind_messages();
   return may_refer;
@@ -494,6 +500,11 @@ bool HostExecutor::has_other_history(uint32_t peer) const {
                        theirs.sequence.load(std::memory_order_acquire) == number;
   return belongs && presence != StatusPage::kDied && presence != StatusPage::kSilent &&
          history != header_.status.history.load(std::memory_order_relaxed);
+}
+
+Result<uint32_t> HostExecutor::register_buffer(std::byte* address, uint64_t bytes) {
+  if (options_.network == nullptr) return 0u;
+  return options_.network->register_buffer(address, bytes);
 }
 
 uint64_t HostExecutor::unconfirmed_bytes(uint32_t peer) const {

@@ -82,6 +82,10 @@ class HostExecutor final : public Executor, private StalledCall {
   Status run_rest(BoundCall& bound, const void* send, void* recv);
   Status run(const Message& message);
 
+  /// As NetworkConnections. Local to this rank.
+  Result<uint32_t> register_buffer(std::byte* address, uint64_t bytes);
+  void deregister_buffer(uint32_t number) { options_.network->deregister_buffer(number); }
+
   /// Bytes that the peer's host has not confirmed. Any thread.
   uint64_t unconfirmed_bytes(uint32_t peer) const override;
 

@@ -49,7 +49,7 @@ Status NetworkConnections::connect(Peer peer, const RingShape& shape) {
   Transport& transport = *transports_[peer.transport];
   auto rings = PeerRings::make(peer.rank, shape, kLinkChannels, transport.traits());
   TUTTI_TRY(rings.status());
-  auto memory = transport.register_memory(rings->base(), rings->bytes());
+  auto memory = transport.register_memory(rings->base(), rings->bytes(), MemoryUse::kRings);
   TUTTI_TRY(memory.status());
   index_of_[peer.rank] = remotes_.size();
   Remote& remote = *remotes_.emplace_back(std::make_unique<Remote>());
@@ -71,7 +71,45 @@ Status NetworkConnections::connect(Peer peer, const RingShape& shape) {
 }
 
 NetworkConnections::~NetworkConnections() {
+  for (uint32_t number = 1; number <= buffers_.size(); ++number) deregister_buffer(number);
   for (const auto& remote : remotes_) transports_[remote->transport]->deregister_memory(remote->memory);
+}
+
+Result<uint32_t> NetworkConnections::register_buffer(std::byte* address, uint64_t bytes) {
+  uint32_t number = 1;
+  while (number <= buffers_.size() && buffers_[number - 1].address != nullptr) ++number;
+  if (number > buffers_.size()) buffers_.emplace_back();
+  Buffer& buffer = buffers_[number - 1];
+  buffer.handles.resize(transports_.size());
+  for (size_t i = 0; i < transports_.size(); ++i) {
+    if (!transports_[i]->traits().reads_registered) continue;
+    auto handle = transports_[i]->register_memory(address, bytes, MemoryUse::kBuffer);
+    if (!handle) {
+      buffer.address = address;
+      deregister_buffer(number);
+      return handle.status();
+    }
+    buffer = {.address = address, .bytes = bytes, .handles = std::move(buffer.handles)};
+    buffer.handles[i] = *handle;
+  }
+  return buffer.address != nullptr ? number : 0;
+}
+
+void NetworkConnections::deregister_buffer(uint32_t number) {
+  Buffer& buffer = buffers_[number - 1];
+  if (buffer.address == nullptr) return;
+  for (size_t i = 0; i < transports_.size(); ++i) {
+    if (buffer.handles[i].value != 0) transports_[i]->deregister_memory(buffer.handles[i]);
+  }
+  buffer = {};
+}
+
+bool NetworkConnections::is_registered(const void* address, uint64_t bytes) const {
+  const auto* const start = static_cast<const std::byte*>(address);
+  return std::ranges::any_of(buffers_, [&](const Buffer& one) {
+    return one.address != nullptr && start >= one.address && bytes <= one.bytes &&
+           start - one.address <= static_cast<ptrdiff_t>(one.bytes - bytes);
+  });
 }
 
 bool NetworkConnections::advance_all() {

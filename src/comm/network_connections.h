@@ -52,6 +52,13 @@ class NetworkConnections final : public Sleeper {
   /// Sleeps until something arrives, or for `ns`.
   void sleep(uint64_t ns) override;
 
+  /// Registers a buffer with the transports that read registered memory. Returns a number; 0: there is no
+  /// such transport. Between two operations. Errors: kSystemError, kOutOfMemory.
+  Result<uint32_t> register_buffer(std::byte* address, uint64_t bytes);
+  void deregister_buffer(uint32_t number);
+  /// Whether the bytes lie in one registered buffer.
+  bool is_registered(const void* address, uint64_t bytes) const;
+
   /// After an error: nobody writes to the operations' buffers any more.
   void withdraw();
   /// Ends sending. Waits until all peers' hosts have confirmed everything, until the deadline, or until
@@ -74,6 +81,12 @@ class NetworkConnections final : public Sleeper {
     Connection* connection = nullptr;  ///< owned by the transport
   };
 
+  struct Buffer {
+    const std::byte* address = nullptr;  ///< null: the number is free
+    uint64_t bytes = 0;
+    std::vector<MemoryHandle> handles = {};  ///< by transport
+  };
+
   NetworkConnections() = default;
   Remote& at(uint32_t peer) { return *remotes_[index_of_[peer]]; }
   const Remote& at(uint32_t peer) const { return *remotes_[index_of_[peer]]; }
@@ -84,8 +97,9 @@ class NetworkConnections final : public Sleeper {
   std::vector<std::unique_ptr<Remote>> remotes_;
   std::vector<size_t> index_of_;  ///< by rank
   std::vector<pollfd> polls_;
-  Transport* only_ = nullptr;  ///< null if there are several
-  Transports transports_;      ///< destroyed before the rings
+  std::vector<Buffer> buffers_;  ///< by number - 1
+  Transport* only_ = nullptr;    ///< null if there are several
+  Transports transports_;        ///< destroyed before the rings
 };
 
 }  // namespace tutti

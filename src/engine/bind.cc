@@ -257,6 +257,7 @@ void Operation::place_message(const Message& message, uint32_t step_number) {
   step.slice_bytes = slice_bytes_for(message.bytes, slices_);
   step.streaming_outputs = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
   step.shared = message.shared;
+  step.registered = message.registered;
   step.seed = message.seed;
   const uint32_t memory = step.first_end + (message.sending ? 0 : 1);
   ends_[memory].address = reinterpret_cast<uint64_t>(message.buffer);

@@ -15,6 +15,8 @@ void Operation::start(const Buffers& buffers, uint32_t signature) {
   bases_[kOutputBase] = static_cast<std::byte*>(buffers.output);
   shared_[kInputBase] = buffers.input_shared;
   shared_[kOutputBase] = buffers.output_shared;
+  registered_[kInputBase] = buffers.input_registered;
+  registered_[kOutputBase] = buffers.output_registered;
   signature_ = signature;
   call_ = buffers.call;
   lanes_left_ = static_cast<uint32_t>(lanes_.size());
@@ -386,8 +388,9 @@ bool Operation::pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, ui
 }
 
 Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const {
-  const bool shared =
-      step.shared || link.same_process || shared_[ends_[step.first_end + step.refer_end].base];
+  const size_t base = ends_[step.first_end + step.refer_end].base;
+  const bool shared = step.shared || link.same_process || shared_[base] ||
+                      (link.reads_registered && (step.registered || registered_[base]));
   if (shared && bytes >= reference_bytes_) return Carriage::kReference;
   return !shared && pulling_ && bytes >= pull_bytes_ && link.can_pull() ? Carriage::kPull : Carriage::kSlot;
 }

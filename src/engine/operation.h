@@ -63,6 +63,8 @@ struct Buffers {
   void* output = nullptr;
   bool input_shared = false;  ///< every peer can read `input` (symmetric heap)
   bool output_shared = false;
+  bool input_registered = false;  ///< transports that read registered buffers can read `input`
+  bool output_registered = false;
   uint64_t call = 0;  ///< number of the collective, for exposed buffers; 0: no direct writes
 };
 
@@ -71,9 +73,10 @@ struct Message {
   uint64_t bytes = 0;
   uint32_t peer = 0;
   bool sending = false;
-  uint64_t seed = 0;     ///< message_seed, or of an all_to_all_v
-  uint64_t history = 0;  ///< of the link before this message: see copy_histories
-  bool shared = false;   ///< the peer can read the buffer (symmetric heap)
+  uint64_t seed = 0;        ///< message_seed, or of an all_to_all_v
+  uint64_t history = 0;     ///< of the link before this message: see copy_histories
+  bool shared = false;      ///< the peer can read the buffer (symmetric heap)
+  bool registered = false;  ///< as Buffers::input_registered
   DataType type = DataType::kUint8;
   uint16_t tag = 0;
 };
@@ -143,6 +146,7 @@ class Operation {
     uint32_t streaming_outputs = 0;  ///< sinks in the receive buffer that may be written past the caches
     bool refer = false;              ///< links may carry a reference to end `refer_end`
     bool shared = false;             ///< messages: every peer can read the source
+    bool registered = false;         ///< messages: Message::registered
     uint8_t refer_end = 0;           ///< the source of a copy, or a sink in the receive buffer
     uint32_t first_exposed = 0;
     uint32_t exposed_count = 0;  ///< not 0: these receivers' buffers may take the result
@@ -246,6 +250,7 @@ class Operation {
   uint32_t signature_ = 0;
   std::array<std::byte*, 4> bases_{};
   std::array<bool, 4> shared_{};
+  std::array<bool, 4> registered_{};
   Obstacle obstacle_;
 };
 

@@ -72,9 +72,9 @@ class Rank {
     int ends[2];
     demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
     peer_ = FileDescriptor(ends[1]);
-    auto made = rdma::RdmaConnection::make(*verbs_, paths, channels, FileDescriptor(ends[0]), budget_,
-                                           [this] { return poll(); },
-                                           {.rank = 0, .peer = 7, .shape = kShape, .epoch = 0});
+    auto made = rdma::RdmaConnection::make(
+        *verbs_, paths, channels, FileDescriptor(ends[0]), budget_, [this] { return poll(); },
+        {.user_memory = user_memory_, .rank = 0, .peer = 7, .shape = kShape, .epoch = 0});
     demand(made.is_ok());
     connection_ = std::move(*made);
     // A few messages are out, so that credits and receipts may come.
@@ -124,6 +124,7 @@ class Rank {
   rdma::Ports ports_;
   std::vector<std::unique_ptr<rdma::Device>> devices_;
   rdma::PinBudget budget_{.left_bytes = 1 << 20};
+  rdma::UserMemory user_memory_;
   std::vector<Rings> rings_{kChannels};
   FileDescriptor peer_;
   std::unique_ptr<rdma::RdmaConnection> connection_;

@@ -42,6 +42,7 @@ class Side final : public TrafficSide {
   SendLink& send(uint32_t channel) override { return send_[channel]; }
   RecvLink& recv(uint32_t channel) override { return recv_[channel]; }
   PostedReceive& offer(uint32_t channel) override { return offers_[channel]; }
+  Transport* transport() override { return nullptr; }
   tcp::TcpConnection& connection() override { return *connection_; }
 
  private:

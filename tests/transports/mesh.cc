@@ -117,12 +117,14 @@ class Mesh::Side final : public TrafficSide {
   RecvLink& recv(uint32_t channel) override { return rings_.recv(channel); }
   PostedReceive& offer(uint32_t channel) override { return rings_.posted_receive(channel); }
   Connection& connection() override { return *connection_; }
+  Transport* transport() override { return owner_->get(); }
 
   PeerRings rings_;
   Mapping outgoing_;
   Mapping incoming_;
   std::vector<ChannelRings> channels_;
   MemoryHandle memory_;
+  const std::unique_ptr<Transport>* owner_ = nullptr;
   Connection* connection_ = nullptr;
 };
 
@@ -196,7 +198,7 @@ void Mesh::join(uint32_t low, uint32_t high) {
   for (int end = 0; end < 2; ++end) {
     Rank& rank = *ranks_[numbers[end]];
     Side& side = *sides[end];
-    auto memory = rank.transport->register_memory(side.rings_.base(), side.rings_.bytes());
+    auto memory = rank.transport->register_memory(side.rings_.base(), side.rings_.bytes(), MemoryUse::kRings);
     ASSERT_TRUE(memory.is_ok()) << memory.status().text();
     side.memory_ = *memory;
     auto connection = rank.transport->connect({.rank = numbers[1 - end],
@@ -207,6 +209,7 @@ void Mesh::join(uint32_t low, uint32_t high) {
                                                .address = ranks_[numbers[1 - end]]->address});
     ASSERT_TRUE(connection.is_ok()) << connection.status().text();
     side.connection_ = *connection;
+    side.owner_ = &rank.transport;
     rank.sides[numbers[1 - end]] = std::move(sides[end]);
   }
 }

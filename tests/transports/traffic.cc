@@ -21,6 +21,7 @@ Traffic::Traffic(TrafficSide& first, TrafficSide& second, uint64_t seed, uint64_
     : first_side_(first),
       second_side_(second),
       channels_(first.channel_count()),
+      slots_(first.send(0).slot_mask + 1),
       slot_bytes_(first.send(0).slot_bytes),
       seed_(seed),
       first_(first.send(0).next),
@@ -28,7 +29,27 @@ Traffic::Traffic(TrafficSide& first, TrafficSide& second, uint64_t seed, uint64_
       slow_reader_(slow_reader),
       random_(seed),
       directions_(2 * channels_),
-      left_(messages_per_channel * 2 * channels_) {}
+      left_(messages_per_channel * 2 * channels_) {
+  for (uint32_t i = 0; i < directions_.size(); ++i) {
+    const uint32_t sender = i / channels_;
+    directions_[i].source.resize(slots_ * slot_bytes_);
+    directions_[i].target.resize(std::max<uint64_t>(1, slot_bytes_));
+    register_buffer(side(sender), directions_[i].source);
+    register_buffer(side(1 - sender), directions_[i].target);
+  }
+}
+
+Traffic::~Traffic() {
+  for (const auto& [side, handle] : registered_) {
+    if (side->transport() != nullptr) side->transport()->deregister_memory(handle);
+  }
+}
+
+void Traffic::register_buffer(TrafficSide& side, Bytes& buffer) {
+  if (!side.send(0).reads_registered || seed_ % 4 == 0) return;
+  const auto handle = side.transport()->register_memory(buffer.data(), buffer.size(), MemoryUse::kBuffer);
+  if (handle) registered_.emplace_back(&side, *handle);
+}
 
 size_t Traffic::size_of(uint32_t from, uint32_t channel, uint64_t number) const {
   SimRandom random(seed_ ^ number << 20 ^ uint64_t{channel} << 10 ^ from << 5);
@@ -60,9 +81,13 @@ bool Traffic::send_one(uint32_t rank, uint32_t channel) {
   const size_t size = size_of(rank, channel, link.next);
   Bytes bytes = message_bytes(seed_, rank, channel, link.next, size);
   const auto signature = static_cast<uint16_t>(channel * 7 + link.next / 16);
-  if (link.same_process && size > kInlineBytes && random_.one_in(3)) {
+  const bool may_refer = link.same_process || !registered_.empty();
+  if (may_refer && size > kInlineBytes && random_.one_in(3)) {
     Direction& direction = directions_[rank * channels_ + channel];
-    direction.leases.push_back({link.next, std::move(bytes)});
+    take_back(rank, channel);  // the place may have been another message's
+    const std::span place(direction.source.data() + link.next % slots_ * slot_bytes_, size);
+    std::copy(bytes.begin(), bytes.end(), place.begin());
+    direction.leases.push_back({link.next, place});
     link.commit_reference(signature, size, direction.leases.back().bytes.data(), Carriage::kReference);
   } else {
     std::copy(bytes.begin(), bytes.end(), link.span(size));
@@ -97,7 +122,7 @@ bool Traffic::receive_one(uint32_t rank, uint32_t channel) {
                         static_cast<unsigned long long>(link.next));
     }
     if (random_.one_in(2) && reader.offer(channel).first != link.next) {
-      target.assign(size, std::byte{0});
+      std::fill_n(target.begin(), size, std::byte{0});
       reader.offer(channel) = {.first = link.next,
                                .address = target.data(),
                                .bytes = size,

@@ -9,6 +9,7 @@
 
 #include "transports/connection.h"
 #include "transports/sim/sim.h"
+#include "transports/transport.h"
 
 namespace tutti::test {
 
@@ -26,15 +27,21 @@ class TrafficSide {
   virtual RecvLink& recv(uint32_t channel) = 0;
   virtual PostedReceive& offer(uint32_t channel) = 0;
   virtual Connection& connection() = 0;
+  /// Null: the side has no transport any more.
+  virtual Transport* transport() = 0;
 };
 
 /// Random messages in both directions on all channels. A seed decides sizes, carriages (inline, slot, and
-/// reference where the link allows it), posted receives, and when each side takes its turn. Contents are
+/// reference where the link allows it), posted receives, and when each side takes its turn. Three seeds of
+/// four register the memory with transports that read registered buffers. Contents are
 /// checked on arrival. Referenced memory is overwritten the moment the connection has returned it.
 class Traffic {
  public:
   Traffic(TrafficSide& first, TrafficSide& second, uint64_t seed, uint64_t messages_per_channel,
           bool slow_reader = false);
+  ~Traffic();
+  Traffic(const Traffic&) = delete;
+  Traffic& operator=(const Traffic&) = delete;
 
   /// One turn of one side. False when it had nothing to do.
   bool turn(uint32_t rank);
@@ -47,12 +54,14 @@ class Traffic {
  private:
   struct Lease {
     uint64_t number;
-    Bytes bytes;
+    std::span<std::byte> bytes;
   };
   struct Direction {
-    std::deque<Lease> leases;  ///< of the sender
+    Bytes source;              ///< of the sender: the place of a message is that of its slot
+    std::deque<Lease> leases;  ///< of the source
     Bytes target;              ///< of the reader
   };
+  void register_buffer(TrafficSide& side, Bytes& buffer);
   size_t size_of(uint32_t from, uint32_t channel, uint64_t number) const;
   bool send_one(uint32_t rank, uint32_t channel);
   bool receive_one(uint32_t rank, uint32_t channel);
@@ -63,6 +72,7 @@ class Traffic {
   TrafficSide& first_side_;
   TrafficSide& second_side_;
   uint32_t channels_;
+  uint64_t slots_;
   uint64_t slot_bytes_;
   uint64_t seed_;
   uint64_t first_;
@@ -74,6 +84,7 @@ class Traffic {
   uint64_t direct_count_ = 0;
   uint64_t most_ahead_ = 0;  ///< of a writer before its reader, in messages
   std::string failure_;
+  std::vector<std::pair<TrafficSide*, MemoryHandle>> registered_;
 };
 
 }  // namespace tutti::test

@@ -15,6 +15,9 @@ constexpr uint32_t kRunMessages = 16;
 constexpr uint64_t kStreamedRunBytes = 64 * 1024;
 /// In the socket's queue. More would only lie there.
 constexpr size_t kSocketBytes = 256 * 1024;
+/// Copying less out of slots costs no more than telling the peer where to write. Not measured: no hardware
+/// was at hand.
+constexpr uint64_t kLeastToldBytes = 8192;
 constexpr uint32_t kCountMask = PieceWord::kCountMask;
 
 iovec part(const void* bytes, size_t count) {
@@ -35,6 +38,22 @@ const Region* SlotMemory::on(const Verbs& verbs, const Device& device, PinBudget
   regions_.reserve(kMostRails);  // callers keep pointers
   regions_.emplace_back(&device, std::move(*region));
   return &regions_.back().second;
+}
+
+bool LaneShared::Target::holds(uint64_t number, uint32_t count, uint64_t message_bytes) const {
+  const uint64_t last = number + count - 1;
+  if (number < first || last >= end()) return false;
+  // Only the last slice may be shorter.
+  const bool has_end = last + 1 == end();
+  return message_bytes == (has_end ? bytes - (last - first) * slice_bytes : slice_bytes) &&
+         (count == 1 || message_bytes == slice_bytes);
+}
+
+bool LaneShared::is_written(uint32_t index) const {
+  const PostedReceive& told = channels[index].told;
+  if (told.bytes == 0) return false;
+  const uint64_t last = told.first + (told.bytes + told.slice_bytes - 1) / told.slice_bytes - 1;
+  return !inbox.has_come(index, last);
 }
 
 Lane::Lane(LaneShared& shared, uint32_t index)
@@ -72,6 +91,8 @@ bool Lane::send() {
   if (phase_ != Phase::kRunning) return false;
   bool moved = send_again();
   if (again_.empty()) {
+    // First, so that the peer knows where to write.
+    owes_ = !send_receives();
     moved |= send_bytes();
     // One run of every channel in turn, so that no channel waits for all of another one.
     for (bool more = true; more;) {
@@ -82,7 +103,7 @@ bool Lane::send() {
       }
       moved |= more;
     }
-    owes_ = !send_grants();
+    owes_ |= !send_grants();
     owes_ |= !send_credits();
   }
   owes_ |= !send_window();
@@ -108,7 +129,7 @@ bool Lane::queue_run(uint32_t index) {
       is_large ? std::min(kRunBytes, uint64_t{kRunMessages} * message_bytes) : kStreamedRunBytes;
   const tcp::OutFrame frame = shared_.outbox.take(index, most, shared_.inbox.report(index));
   shared_.unconfirmed_bytes += frame.bytes;
-  if (is_large && channel.grant && lies_in_slots(index, frame)) {
+  if (is_large && is_readable(frame)) {
     send_written(frame);
   } else {
     streamed_ = frame;
@@ -162,45 +183,111 @@ bool Lane::send_again() {
   return moved;
 }
 
-/// Whether the device may read all payloads. Those in shared memory travel as references, wherever they lie.
-bool Lane::lies_in_slots(uint32_t index, const tcp::OutFrame& frame) const {
-  const std::byte* slots = shared_.channels[index].outgoing.slots();
-  const std::byte* end = slots + uint64_t{shared_.shape.slots} * shared_.shape.slot_bytes;
+/// The key by which the device may read a part of a payload. None: the part lies elsewhere.
+std::optional<uint32_t> Lane::source_key(LaneShared::Channel& channel, const iovec& part) const {
+  const auto* const start = static_cast<const std::byte*>(part.iov_base);
+  const std::byte* const slots = channel.outgoing.slots();
+  const Device& device = bound_rail()->device();
+  const Region* region = nullptr;
+  if (start >= slots && start < slots + uint64_t{shared_.shape.slots} * shared_.shape.slot_bytes) {
+    region = channel.outgoing.on(shared_.verbs, device, shared_.budget);
+  } else {
+    region = shared_.user_memory.find(device, start, part.iov_len);
+  }
+  return region != nullptr ? std::optional(region->local_key()) : std::nullopt;
+}
+
+/// Whether the payloads can be written to the peer. Those that the device may not read are copied into their
+/// slots, which are free, as the messages refer to other memory.
+bool Lane::is_readable(const tcp::OutFrame& frame) const {
+  if (bound_rail() == nullptr) return false;
+  LaneShared::Channel& channel = shared_.channels[frame.channel];
+  const bool has_target =
+      channel.target && channel.target->holds(frame.first, frame.count, frame.message_bytes);
+  if (!channel.grant && !has_target) return false;
   std::array<iovec, kRunMessages> parts{};
   const size_t count = shared_.outbox.gather(frame, tcp::kHeaderBytes, parts.data(), parts.size());
   return std::all_of(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(count),
-                     [&](const iovec& one) { return one.iov_base >= slots && one.iov_base < end; });
+                     [&](const iovec& one) {
+                       return source_key(channel, one) ||
+                              channel.outgoing.on(shared_.verbs, bound_rail()->device(), shared_.budget);
+                     });
 }
 
 void Lane::send_written(const tcp::OutFrame& frame) {
   iovec head{};
   shared_.outbox.gather(frame, 0, &head, 1);
-  const uint32_t writes = write_payloads(frame);
-  post(Piece::kWritten, std::span(&head, 1), {.bytes = frame.bytes, .frame = frame}, writes);
+  const auto& target = shared_.channels[frame.channel].target;
+  const bool is_placed = target && target->holds(frame.first, frame.count, frame.message_bytes);
+  const uint32_t writes = write_payloads(frame, is_placed ? &*target : nullptr);
+  post(is_placed ? Piece::kPlaced : Piece::kWritten, std::span(&head, 1),
+       {.bytes = frame.bytes, .frame = frame}, writes);
 }
 
-/// The payloads of a frame are visible at the peer before the piece that follows them. Returns the number of
-/// requests.
-uint32_t Lane::write_payloads(const tcp::OutFrame& frame) {
-  const LaneShared::Channel& channel = shared_.channels[frame.channel];
+/// The payloads of a frame are visible at the peer before the piece that follows them. `target`: where they
+/// go; null: into the peer's slots. Returns the number of requests.
+uint32_t Lane::write_payloads(const tcp::OutFrame& frame, const LaneShared::Target* target) {
+  LaneShared::Channel& channel = shared_.channels[frame.channel];
+  const uint64_t bytes = frame.message_bytes;
   const uint64_t slot_bytes = shared_.shape.slot_bytes;
   const uint64_t slots = shared_.shape.slots;
   uint32_t requests = 0;
   for (uint64_t i = 0; i < frame.count && phase_ == Phase::kRunning;) {
     const uint64_t slot = (frame.first + i) & (slots - 1);
+    iovec source{};
+    shared_.outbox.gather(frame, tcp::kHeaderBytes + i * bytes, &source, 1);
+    uint64_t run = source.iov_len / bytes;
     // Full slots are adjacent.
-    const uint64_t run =
-        frame.message_bytes == slot_bytes ? std::min(uint64_t{frame.count} - i, slots - slot) : 1;
-    const Status posted = bound_rail()->post_write({.source = channel.outgoing.slots() + slot * slot_bytes,
-                                                    .bytes = static_cast<uint32_t>(run * frame.message_bytes),
-                                                    .local_key = channel.source->local_key(),
-                                                    .target = channel.grant->address + slot * slot_bytes,
-                                                    .remote_key = channel.grant->key});
+    if (target == nullptr) run = bytes == slot_bytes ? std::min(run, slots - slot) : 1;
+    std::optional<uint32_t> key = source_key(channel, {source.iov_base, run * bytes});
+    if (!key) {
+      run = 1;
+      std::byte* const own = channel.outgoing.slots() + slot * slot_bytes;
+      std::memcpy(own, source.iov_base, bytes);
+      source.iov_base = own;
+      key = source_key(channel, {own, bytes});
+    }
+    const Status posted =
+        bound_rail()->post_write({.source = static_cast<const std::byte*>(source.iov_base),
+                                  .bytes = static_cast<uint32_t>(run * bytes),
+                                  .local_key = *key,
+                                  .target = target != nullptr ? target->place(frame.first + i)
+                                                              : channel.grant->address + slot * slot_bytes,
+                                  .remote_key = target != nullptr ? target->key : channel.grant->key});
     if (!posted) shared_.break_rail(*bound_rail(), std::string(posted.text()));
     ++requests;
     i += run;
   }
   return requests;
+}
+
+/// Tells the peer of posted receives in registered memory, so that it writes there. False: no room.
+bool Lane::send_receives() {
+  if (shared_.user_memory.is_empty() || bound_ == kSocket) return true;
+  for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
+    LaneShared::Channel& channel = shared_.channels[index];
+    const PostedReceive* const offer = channel.offer;
+    if (offer == nullptr || offer->bytes < kLeastToldBytes ||
+        tcp::Outbox::is_packed(static_cast<uint32_t>(offer->slice_bytes)))
+      continue;
+    const uint64_t last = offer->first + (offer->bytes + offer->slice_bytes - 1) / offer->slice_bytes - 1;
+    // One at a time. The reader posts the rest of a receive again and again.
+    if (shared_.is_written(index) || shared_.inbox.has_come(index, last)) continue;
+    const Region* const region =
+        shared_.user_memory.find(bound_rail()->device(), offer->address, offer->bytes);
+    if (region == nullptr) continue;
+    if (!has_room(1)) return false;
+    const LaneShared::Target target{.channel = index,
+                                    .key = region->remote_key(),
+                                    .address = reinterpret_cast<uint64_t>(offer->address),
+                                    .bytes = offer->bytes,
+                                    .first = offer->first,
+                                    .slice_bytes = offer->slice_bytes};
+    channel.told = *offer;
+    const iovec bytes = part(&target, sizeof(target));
+    post(Piece::kReceive, std::span(&bytes, 1), {});
+  }
+  return true;
 }
 
 /// Answers what the peer has asked. False: no room.

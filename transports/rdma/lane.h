@@ -8,6 +8,9 @@
 //            a credit
 //   ask      "may I write into your slots of this channel?"; the answer is a grant, or none
 //   grant    key and address of the slots of a channel, which have been registered for it
+//   receive  "these messages may be written into this buffer" (rendezvous): a posted receive in memory that
+//            the user has registered
+//   placed   as written, but the payloads lie in the posted receive
 //   window   nothing but the word
 //   end      the last piece
 //
@@ -32,6 +35,7 @@
 #include "transports/connection.h"
 #include "transports/rdma/control.h"
 #include "transports/rdma/rail.h"
+#include "transports/rdma/user_memory.h"
 #include "transports/tcp/inbox.h"
 #include "transports/tcp/outbox.h"
 #include "transports/tcp/receiver.h"
@@ -66,10 +70,26 @@ struct LaneShared {
     uint32_t key;
     uint64_t address;
   };
+  /// A posted receive of the other end (PostedReceive).
+  struct Target {
+    uint32_t channel;
+    uint32_t key;
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t first;
+    uint64_t slice_bytes;
+
+    uint64_t end() const { return first + (bytes + slice_bytes - 1) / slice_bytes; }
+    /// Whether all these messages, of equal size, belong there.
+    bool holds(uint64_t number, uint32_t count, uint64_t message_bytes) const;
+    uint64_t place(uint64_t number) const { return address + (number - first) * slice_bytes; }
+  };
   struct Channel {
     SlotMemory outgoing;
     SlotMemory incoming;
-    const Region* source = nullptr;  ///< of `outgoing` on the lane's rail
+    const PostedReceive* offer = nullptr;
+    PostedReceive told = {};            ///< of this rank: the peer may write there
+    std::optional<Target> target = {};  ///< of the peer: this rank may write there
     std::optional<Grant> grant = {};
     bool has_asked = false;
     std::optional<uint32_t> granted_key = {};
@@ -78,6 +98,7 @@ struct LaneShared {
 
   const Verbs& verbs;
   PinBudget& budget;
+  const UserMemory& user_memory;
   uint32_t rank;
   uint32_t peer;
   RingShape shape;
@@ -92,6 +113,9 @@ struct LaneShared {
   uint32_t window = 0;  ///< pieces of a lane that the peer has receives for
   std::vector<std::unique_ptr<Rail>> rails;
   std::function<void(Rail&, const std::string& why)> break_rail;
+
+  /// Whether the peer may write to a posted receive of the channel.
+  bool is_written(uint32_t channel) const;
   std::atomic<uint64_t> unconfirmed_bytes = 0;
   uint64_t socket_bytes = 0;  ///< of those: given to the socket
 };
@@ -112,6 +136,8 @@ class Lane {
   /// Sends what it can. Returns whether anything moved.
   bool send();
   void finish() { wants_end_ = true; }
+  /// A message that has come in part goes on in its slot.
+  void withdraw() { receiver_.withdraw(); }
   /// The oldest piece has reached the peer's device.
   void complete_one();
   /// A piece that came over the rail with this key. Errors: kPeerLost for what breaks the protocol.
@@ -154,11 +180,13 @@ class Lane {
   Rail* bound_rail() const { return bound_ == kSocket ? nullptr : shared_.rails[bound_].get(); }
   bool has_room(uint32_t requests, uint32_t reserve = 1) const;
   bool queue_run(uint32_t channel);
-  bool lies_in_slots(uint32_t channel, const tcp::OutFrame& frame) const;
+  std::optional<uint32_t> source_key(LaneShared::Channel& channel, const iovec& part) const;
+  bool is_readable(const tcp::OutFrame& frame) const;
   void send_written(const tcp::OutFrame& frame);
   bool send_again();
   bool stream(const tcp::OutFrame& frame, uint64_t& done, bool& moved);
   bool send_bytes();
+  bool send_receives();
   bool send_grants();
   bool send_credits();
   bool send_window();
@@ -166,12 +194,14 @@ class Lane {
   void transmit(Sent sent, uint32_t requests);
   void release(const Sent& sent);
   void complete(const Sent& sent);
-  uint32_t write_payloads(const tcp::OutFrame& frame);
+  uint32_t write_payloads(const tcp::OutFrame& frame, const LaneShared::Target* target);
 
   Status take(uint32_t word, std::span<const std::byte> bytes);
   Status take_piece(Piece kind, std::span<const std::byte> bytes);
   Status take_bytes(std::span<const std::byte> bytes);
-  Status take_written(std::span<const std::byte> bytes);
+  Status take_written(std::span<const std::byte> bytes, bool is_placed);
+  Status check_written(const tcp::Frame& frame, uint64_t first, bool is_placed);
+  Status take_receive(std::span<const std::byte> bytes);
   Status take_ask(std::span<const std::byte> bytes);
   Status take_grant(std::span<const std::byte> bytes);
   Status take_deferred(uint32_t key, bool all);

@@ -40,7 +40,9 @@ Status Lane::take(uint32_t packed, std::span<const std::byte> bytes) {
 Status Lane::take_piece(Piece kind, std::span<const std::byte> bytes) {
   switch (kind) {
     case Piece::kBytes: return take_bytes(bytes);
-    case Piece::kWritten: return take_written(bytes);
+    case Piece::kWritten: return take_written(bytes, false);
+    case Piece::kPlaced: return take_written(bytes, true);
+    case Piece::kReceive: return take_receive(bytes);
     case Piece::kAsk: return take_ask(bytes);
     case Piece::kGrant: return take_grant(bytes);
     case Piece::kWindow: return Status::ok();
@@ -69,7 +71,25 @@ Status Lane::take_bytes(std::span<const std::byte> bytes) {
   return Status::ok();
 }
 
-Status Lane::take_written(std::span<const std::byte> bytes) {
+/// Whether the peer was allowed to write these messages to where it has.
+Status Lane::check_written(const tcp::Frame& frame, uint64_t first, bool is_placed) {
+  const LaneShared::Channel& channel = shared_.channels[frame.channel];
+  bool is_allowed = is_placed || channel.granted_key.has_value();
+  for (uint64_t number = first; number < first + frame.count; ++number) {
+    if (!is_placed) {
+      shared_.inbox.move_to_slot(frame.channel, number, frame.bytes, 0);
+      continue;
+    }
+    const std::byte* const told = channel.told.bytes > 0 ? channel.told.place(number, frame.bytes) : nullptr;
+    is_allowed =
+        is_allowed && told != nullptr && shared_.inbox.place(frame.channel, number, frame.bytes) == told;
+  }
+  if (is_allowed && !tcp::Outbox::is_packed(frame.bytes)) return Status::ok();
+  return {Code::kPeerLost, format("%u messages of %u bytes written without a grant on channel %u",
+                                  frame.count, frame.bytes, frame.channel)};
+}
+
+Status Lane::take_written(std::span<const std::byte> bytes, bool is_placed) {
   if (bytes.size() != tcp::kHeaderBytes)
     return {Code::kPeerLost, format("a header of %zu bytes", bytes.size())};
   auto frame = tcp::decode(bytes.data(), shared_.limits);
@@ -81,12 +101,9 @@ Status Lane::take_written(std::span<const std::byte> bytes) {
             format("a credit up to %u on channel %u, more than was sent", frame->credit, frame->channel)};
   }
   if (frame->kind == tcp::FrameKind::kCredit) return Status::ok();
-  if (!shared_.channels[frame->channel].granted_key || tcp::Outbox::is_packed(frame->bytes)) {
-    return {Code::kPeerLost, format("%u messages of %u bytes written without a grant on channel %u",
-                                    frame->count, frame->bytes, frame->channel)};
-  }
   auto first = shared_.inbox.claim(*frame);
   TUTTI_TRY(first.status());
+  TUTTI_TRY(check_written(*frame, *first, is_placed));
   for (uint64_t number = *first; number < *first + frame->count; ++number) {
     shared_.inbox.place(frame->channel, number, frame->bytes);
     shared_.inbox.publish(frame->channel, number, frame->signature, frame->bytes);
@@ -121,9 +138,20 @@ Status Lane::take_grant(std::span<const std::byte> bytes) {
     return {Code::kPeerLost, format("a grant for channel %u, where none was asked for", grant.channel)};
   const Rail* rail = bound_rail();
   if (rail == nullptr) return Status::ok();
-  LaneShared::Channel& channel = shared_.channels[grant.channel];
-  channel.source = channel.outgoing.on(shared_.verbs, rail->device(), shared_.budget);
-  if (channel.source != nullptr) channel.grant = grant;
+  shared_.channels[grant.channel].grant = grant;
+  return Status::ok();
+}
+
+Status Lane::take_receive(std::span<const std::byte> bytes) {
+  LaneShared::Target target{};
+  if (bytes.size() != sizeof(target))
+    return {Code::kPeerLost, format("a posted receive of %zu bytes", bytes.size())};
+  std::memcpy(&target, bytes.data(), sizeof(target));
+  if (target.channel >= shared_.limits.channels || target.channel % shared_.lane_count != index_ ||
+      target.bytes == 0 || target.slice_bytes == 0 || target.bytes > UINT64_MAX - target.slice_bytes)
+    return {Code::kPeerLost, format("a posted receive of channel %u with %llu bytes", target.channel,
+                                    static_cast<unsigned long long>(target.bytes))};
+  if (bound_rail() != nullptr) shared_.channels[target.channel].target = target;
   return Status::ok();
 }
 
@@ -231,7 +259,8 @@ void Lane::go_on(uint32_t rail) {
   // What concerned the old rail is void: the new one has other keys.
   std::deque<Sent> again;
   for (const Sent& one : sent_) {
-    if (one.kind == Piece::kAsk || one.kind == Piece::kGrant || one.kind == Piece::kWindow) {
+    if (one.kind == Piece::kAsk || one.kind == Piece::kGrant || one.kind == Piece::kWindow ||
+        one.kind == Piece::kReceive) {
       complete(one);
     } else {
       again.push_back(one);
@@ -246,6 +275,8 @@ void Lane::go_on(uint32_t rail) {
   for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
     LaneShared::Channel& channel = shared_.channels[index];
     channel.grant.reset();
+    channel.target.reset();
+    channel.told = {};
     channel.granted_key.reset();
     channel.has_asked = channel.owes_grant = false;
   }

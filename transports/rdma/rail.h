@@ -28,8 +28,8 @@ namespace tutti::rdma {
 inline constexpr uint32_t kSendBuffers = 32;
 
 /// What a piece is. With the lane and the receipts, it is the immediate word of its send.
-enum class Piece : uint8_t { kBytes, kWritten, kAsk, kGrant, kWindow, kReady, kEnd };
-inline constexpr uint32_t kPieceKinds = 7;
+enum class Piece : uint8_t { kBytes, kWritten, kAsk, kGrant, kWindow, kReady, kEnd, kReceive, kPlaced };
+inline constexpr uint32_t kPieceKinds = 9;
 
 struct PieceWord {
   static constexpr uint32_t kCountMask = 0xffffff;

@@ -5,17 +5,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/clock.h"
 #include "transports/rdma/errors.h"
 
 namespace tutti::rdma {
 namespace {
-
-/// Posted receives would need their memory registered: everything goes through slots.
-std::vector<ChannelRings> without_offers(std::span<const ChannelRings> channels) {
-  std::vector<ChannelRings> plain(channels.begin(), channels.end());
-  for (ChannelRings& channel : plain) channel.offer = nullptr;
-  return plain;
-}
 
 /// InfiniBand subnets do not reach each other; RoCE v2 is routed.
 bool reaches(const PortAddress& a, const PortAddress& b) {
@@ -52,9 +46,8 @@ Result<std::unique_ptr<RdmaConnection>> RdmaConnection::make(const Verbs& verbs,
                                                              FileDescriptor socket, PinBudget& budget,
                                                              std::function<bool()> poll,
                                                              const RdmaOptions& options) {
-  const std::vector<ChannelRings> plain = without_offers(channels);
   std::unique_ptr<RdmaConnection> connection(
-      new RdmaConnection(verbs, plain, std::move(socket), budget, std::move(poll), options));
+      new RdmaConnection(verbs, channels, std::move(socket), budget, std::move(poll), options));
   TUTTI_TRY(connection->prepare(paths));
   return connection;
 }
@@ -67,6 +60,7 @@ RdmaConnection::RdmaConnection(const Verbs& verbs, std::span<const ChannelRings>
       poll_(std::move(poll)),
       shared_{.verbs = verbs,
               .budget = budget,
+              .user_memory = options.user_memory,
               .rank = options.rank,
               .peer = options.peer,
               .shape = options.shape,
@@ -86,7 +80,8 @@ RdmaConnection::RdmaConnection(const Verbs& verbs, std::span<const ChannelRings>
   for (const ChannelRings& one : channels) {
     shared_.channels.push_back({.outgoing = {one.outgoing + options.shape.header_bytes(), bytes, 0},
                                 .incoming = {one.incoming + options.shape.header_bytes(), bytes,
-                                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE}});
+                                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE},
+                                .offer = one.offer});
   }
 }
 
@@ -164,6 +159,22 @@ bool RdmaConnection::send() {
   bool moved = false;
   for (const auto& lane : lanes_) moved |= lane->send();
   return moved;
+}
+
+/// A peer that may write to a posted receive cannot be asked to stop. So its queue pairs end here.
+void RdmaConnection::withdraw() {
+  constexpr uint64_t kPatienceNs = 1'000'000'000;
+  for (const auto& lane : lanes_) lane->withdraw();
+  bool may_write = false;
+  for (uint32_t channel = 0; channel < shared_.channels.size(); ++channel)
+    may_write |= shared_.is_written(channel);
+  if (!may_write) return;
+  end(PeerState::kTorn, "a receive was withdrawn that it may write to");
+  const uint64_t limit_ns = now_ns() + kPatienceNs;
+  const auto is_drained = [](const auto& rail) { return rail->is_drained(); };
+  while (!std::all_of(shared_.rails.begin(), shared_.rails.end(), is_drained) && now_ns() < limit_ns) poll_();
+  for (const auto& rail : shared_.rails) rail->release();
+  for (LaneShared::Channel& channel : shared_.channels) channel.told = {};
 }
 
 void RdmaConnection::finish() {

@@ -29,6 +29,7 @@ std::vector<RailPorts> choose_rails(std::span<const PortAddress> here, std::span
                                     uint32_t rank, uint32_t peer);
 
 struct RdmaOptions {
+  const UserMemory& user_memory;  ///< of the rank
   uint32_t rank = 0;
   uint32_t peer = 0;
   RingShape shape;  ///< of all rings on both sides
@@ -69,7 +70,7 @@ class RdmaConnection final : public Connection {
   PeerState state() const override { return state_; }
   const Status& status() const override { return failure_; }
   std::string route() const override;
-  void withdraw() override {}  // posted receives are not filled
+  void withdraw() override;
   void finish() override;
 
   /// Takes a completion of one of this connection's queue pairs.

@@ -55,6 +55,8 @@ class RdmaTransport final : public Transport {
   }
   uint32_t socket_count() const override { return 1; }
   std::optional<LinkCost> reach(const RankDescription& a, const RankDescription& b) const override;
+  Result<MemoryHandle> register_memory(std::byte* address, size_t bytes, MemoryUse use) override;
+  void deregister_memory(MemoryHandle handle) override { user_memory_.remove(handle.value); }
   Result<Connection*> connect(PeerHandover peer) override;
   Status complete(const SetUpWatch& watch) override;
   bool progress() override;
@@ -77,6 +79,7 @@ class RdmaTransport final : public Transport {
   QueuePairOptions queue_pair_;
   PinBudget budget_;
   std::vector<std::unique_ptr<Device>> devices_;  ///< by context; null: not used
+  UserMemory user_memory_;
   std::vector<std::unique_ptr<RdmaConnection>> connections_;
   uint32_t vain_turns_ = 0;
   uint32_t turns_ = 0;
@@ -106,6 +109,18 @@ Result<Device*> RdmaTransport::device_of(const Port& port) {
   return device.get();
 }
 
+/// Slots are registered when a channel needs them.
+Result<MemoryHandle> RdmaTransport::register_memory(std::byte* address, size_t bytes, MemoryUse use) {
+  if (use == MemoryUse::kRings) return MemoryHandle();
+  std::vector<const Device*> devices;
+  for (const auto& device : devices_) {
+    if (device != nullptr) devices.push_back(device.get());
+  }
+  const auto number = user_memory_.add(*verbs_, {address, bytes}, devices);
+  TUTTI_TRY(number.status());
+  return MemoryHandle{*number};
+}
+
 Result<Connection*> RdmaTransport::connect(PeerHandover peer) {
   const auto theirs = decode_ports(peer.address);
   TUTTI_TRY(theirs.status());
@@ -122,7 +137,8 @@ Result<Connection*> RdmaTransport::connect(PeerHandover peer) {
     return Status(Code::kInvalidArgument, format("no RDMA port reaches one of rank %u", peer.rank));
   auto connection = RdmaConnection::make(*verbs_, paths, peer.rings, std::move(peer.sockets[0]), budget_,
                                          [this] { return poll_devices(); },
-                                         {.rank = options_.rank,
+                                         {.user_memory = user_memory_,
+                                          .rank = options_.rank,
                                           .peer = peer.rank,
                                           .shape = options_.shape,
                                           .epoch = options_.epoch,

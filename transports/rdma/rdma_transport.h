@@ -11,8 +11,10 @@ namespace tutti::rdma {
 
 inline constexpr TransportTraits kRdmaTraits{
     .has_address = true,
-    // The network reads registered memory only: the rings.
+    // The network reads registered memory only: the rings, and buffers that the user has registered.
     .reads_references = false,
+    .reads_registered = true,
+    .fills_posted_receives = true,
     // As TCP's, so that all ranks agree whichever transport joins them.
     .slot_bytes = 65536,
     .prefers_whole_slots = true,

@@ -88,6 +88,12 @@ void Inbox::publish(uint32_t index, uint64_t number, uint32_t signature, uint32_
   store_shared(cell.word, word, std::memory_order_release);
 }
 
+bool Inbox::has_come(uint32_t index, uint64_t number) const {
+  if (number < given_back(index)) return true;
+  const uint64_t word = load_shared(channels_[index].cells[number & mask_].word, std::memory_order_relaxed);
+  return (word & flag::kNumberMask) == ((number + 1) & flag::kNumberMask);
+}
+
 void Inbox::move_to_slot(uint32_t index, uint64_t number, uint32_t bytes, uint64_t done) {
   Channel& channel = channels_[index];
   Claim& claim = channel.claims[number & mask_];

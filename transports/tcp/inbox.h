@@ -30,6 +30,8 @@ class Inbox {
   std::byte* expected_place(uint32_t channel, uint64_t number, uint32_t bytes) const;
   /// Gives a complete message to the reader.
   void publish(uint32_t channel, uint64_t number, uint32_t signature, uint32_t bytes);
+  /// Whether the reader has the message, now or before.
+  bool has_come(uint32_t channel, uint64_t number) const;
   /// Continues a claimed message, of which `done` bytes have come, in its slot.
   void move_to_slot(uint32_t channel, uint64_t number, uint32_t bytes, uint64_t done);
 

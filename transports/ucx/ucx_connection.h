@@ -73,6 +73,8 @@ class UcxConnection final : public Connection {
   /// Begins to close the endpoint.
   void close();
   bool is_closed();
+  /// UCX has requests of this connection.
+  bool is_busy() const { return sends_ > 0 || fillings_ > 0; }
   /// The worker must not be destroyed before.
   void release_close();
 

@@ -20,7 +20,7 @@ namespace {
 
 /// Looking at a socket costs a system call: once in so many vain turns.
 constexpr uint32_t kVainTurnsMost = 256;
-/// For endpoints that close.
+/// For endpoints that close, and for what they still send or receive.
 constexpr uint64_t kClosePatienceNs = 100'000'000;
 
 class UcxTransport final : public Transport {
@@ -72,8 +72,12 @@ UcxTransport::~UcxTransport() {
   if (worker_ == nullptr) return;
   for (const auto& connection : connections_) connection->close();
   const uint64_t limit_ns = now_ns() + kClosePatienceNs;
-  const auto is_open = [](const auto& connection) { return !connection->is_closed(); };
+  // Requests and callbacks that outlive their worker make UCX warn on standard error.
+  const auto is_open = [](const auto& connection) {
+    return !connection->is_closed() || connection->is_busy();
+  };
   while (std::ranges::any_of(connections_, is_open) && now_ns() < limit_ns) worker_->progress();
+  worker_->drain();
   for (const auto& connection : connections_) connection->release_close();
 }
 
