@@ -54,7 +54,7 @@ Status CudaRank::open() {
   const size_t links = size_t{layout_.link_count()} + layout_.multicast_link_count();
   const size_t receives_at = sends_at + links * sizeof(cuda::SendLink);
   const size_t barrier_at = receives_at + links * sizeof(cuda::RecvLink);
-  const size_t bytes = barrier_at + 2 * kLineBytes;
+  const size_t bytes = std::max(barrier_at + 2 * kLineBytes, kCheckBytes);
   TUTTI_TRY(keep(cuda::DeviceMemory::allocate(context_, bytes), tables_));
   state_ = tables_.as<cuda::RankState>();
   sends_ = reinterpret_cast<cuda::SendLink*>(tables_.address() + sends_at);
@@ -76,7 +76,7 @@ Status CudaRank::open() {
   return Status::ok();
 }
 
-/// Maps the memory of a peer's links and checks the access.
+/// Maps the memory of a peer's links and checks the access. Uses the tables, which are filled later.
 Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
   const auto refuse = [&](const Status& why) {
     return Status(why.code(), format("rank %u (device %d) cannot reach rank %u: %s", rank_, context_.device(),
@@ -96,6 +96,8 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
     if (theirs.file == nullptr)
       return refuse(
           {Code::kUnsupported, "it is on another host, and device memory is not sent to other hosts yet"});
+    const Status may = context_.check_peer(theirs.identity.uuid);
+    if (!may) return refuse(may);
     const DeviceMemoryHandle handle{.kind = DeviceMemoryHandle::kFile, .bytes = links_->memory.bytes()};
     auto memory = PeerDeviceMemory::open(context_, handle, *theirs.file);
     if (!memory) return refuse(memory.status());
@@ -104,7 +106,7 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
   }
   // The slots of the ring from the peer to this rank: no other rank uses them before all are connected.
   std::byte* const slots = peers_[peer].links->base() + layout_.slots_at(peer, rank_, 0);
-  const Status checked = check_access(context_, slots, identity_.links_key + rank_);
+  const Status checked = check_access(context_, slots, tables_.as<void>(), identity_.links_key + rank_);
   return checked ? Status::ok() : refuse(checked);
 }
 

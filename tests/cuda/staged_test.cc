@@ -243,6 +243,20 @@ TEST(StagedTest, EveryRefusalToShareMemoryLeadsThroughHostMemory) {
   }
 }
 
+// Goal: the driver is asked whether devices reach each other before a peer's memory is imported. Method: a
+// pair without access, where the import would fail with a reason that names no pair.
+TEST(StagedTest, APairOfProcessesWithoutAccessIsNamedBeforeAnyImport) {
+  const Machine machine{
+      "no peer",
+      {1, 1},
+      {},
+      {0, 1},
+      {{"FAKE_CUDA_NO_PEER", "0:1"}, {"FAKE_CUDA_FAIL", "cuMemImportFromShareableHandle:1:999"}}};
+  const StandardError log;
+  EXPECT_EQ(run_on(machine, [](Rank&, CudaPlace*) {}), "");
+  EXPECT_NE(log.text().find("cannot access each other"), std::string::npos) << log.text();
+}
+
 // Goal: a driver that does not understand the image of the kernels still copies, so calls pass through host
 // memory, and the log says which driver is needed. Method: each of the driver's answers to such an image.
 TEST(StagedTest, ADriverThatDoesNotRunTheKernelsStillCopies) {
