@@ -2,6 +2,7 @@
 #include "device/device_rank.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/log.h"
@@ -326,7 +327,8 @@ Result<const OpenDevice*> CudaDevices::open(int device) {
   OpenDevice fresh;
   TUTTI_TRY(keep(Context::retain(*driver_, device), fresh.context));
   fresh.kernels = load_kernels(fresh);
-  if (!fresh.kernels && fresh.kernels.code() != Code::kUnsupported) return fresh.kernels;
+  // A lack of memory may pass; whatever else is wrong with kernels, copies may still work.
+  if (fresh.kernels.code() == Code::kOutOfMemory) return fresh.kernels;
   // Leaves one block for ranks without lent blocks.
   fresh.lender = std::make_unique<BlockLender>(fresh.resident - std::min(fresh.resident, 1u));
   return &open_.emplace(device, std::move(fresh)).first->second;
@@ -336,9 +338,13 @@ Result<const OpenDevice*> CudaDevices::open(int device) {
 /// memory and wait for the device, where later another rank's kernel may wait for this rank.
 Status CudaDevices::load_kernels(OpenDevice& device) {
   const Context& context = *device.context;
-  TUTTI_TRY(keep(cuda::Library::load(context, cuda::kernel_image()), device.library));
-  TUTTI_TRY(keep(device.library.kernel(cuda::kRunKernel), device.run));
-  TUTTI_TRY(keep(device.library.kernel(cuda::kShortKernel), device.run_short));
+  auto loaded =
+      cuda::load_kernels(context, cuda::kernel_images(), std::array{cuda::kRunKernel, cuda::kShortKernel});
+  TUTTI_TRY(loaded.status());
+  device.library = std::move(loaded->library);
+  device.run = loaded->kernels[0];
+  device.run_short = loaded->kernels[1];
+  device.architecture = loaded->architecture;
   auto stream = cuda::Stream::create(context);
   TUTTI_TRY(stream.status());
   device.resident = UINT32_MAX;
@@ -407,7 +413,6 @@ Status CudaDevices::check_host_pointer(std::string_view name, const void* addres
 }
 
 Result<std::unique_ptr<Devices>> Devices::find(uint32_t queues) {
-  if (cuda::kernel_image().empty()) return Status(Code::kUnsupported, "this build has no CUDA kernels");
   auto driver = cuda::Driver::find();
   TUTTI_TRY(driver.status());
   return std::unique_ptr<Devices>(std::make_unique<CudaDevices>(std::move(*driver), queues));
