@@ -105,6 +105,7 @@ bundle_check() {
 verb_bundle() {
   local version folder
   install_packages build test bundle trainer
+  fetch_cuda_tools
   configure "$BUILD" "$(trainer_option)"
   compile "$BUILD"
   version=$(sed -n "s/^  version: '\(.*\)',/\1/p" meson.build | head -n1)

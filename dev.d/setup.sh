@@ -78,18 +78,45 @@ install_packages() {
   find_meson
 }
 
-# cuobjdump and nvdisasm, with which tests/cuda/sass_test.py reads the kernels. A toolkit may lack them. Without them,
-# that test is skipped.
+# fetch_wheels FOLDER PACKAGE...: puts tools of NVIDIA from the Python registry into a folder of .cache.
+fetch_wheels() {
+  local folder=$1
+  shift
+  heading "from the Python registry, into ${folder#"$ROOT"/}: $*"
+  python3 -m pip install --quiet --retries 1 --no-deps --root-user-action ignore --target "$folder" "$@" || return
+  chmod +x "$folder"/nvidia/*/bin/* "$folder"/nvidia/*/nvvm/bin/* 2>/dev/null || true
+}
+
+find_nvcc() { command -v nvcc >/dev/null || [[ -x ${CUDA_HOME:-/usr/local/cuda}/bin/nvcc ]]; }
+
+# The parts of CUDA's toolkit that the machine lacks, pinned: nvcc itself; the ptxas of CUDA 12.9, whose code older
+# drivers load; cuobjdump and nvdisasm, with which tests/cuda/sass_test.py reads the kernels. Without the network the
+# build goes on without them.
 fetch_cuda_tools() {
-  local folder=$ROOT/.cache/cuda-tools
-  [[ -x $folder/nvidia/cu13/bin/nvdisasm ]] && return
-  command -v nvcc >/dev/null || [[ -x ${CUDA_HOME:-/usr/local/cuda}/bin/nvcc ]] || return 0
-  command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null && return
-  heading "cuobjdump and nvdisasm from the Python registry, into .cache/cuda-tools"
-  python3 -m pip install --quiet --no-deps --target "$folder" \
-    nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37 ||
-    echo "they cannot be fetched: the budgets of the kernels' machine code are not checked"
-  chmod +x "$folder"/nvidia/cu13/bin/* 2>/dev/null || true
+  local cache=$ROOT/.cache fresh=''
+  if ! find_nvcc; then
+    export CUDA_HOME=$cache/cuda-toolkit/nvidia/cu13
+    if [[ ! -x $CUDA_HOME/bin/nvcc ]]; then
+      fetch_wheels "$cache/cuda-toolkit" nvidia-{cuda-nvcc,nvvm,cuda-crt,cuda-runtime}==13.0.88 nvidia-cuda-cccl==13.0.85 || {
+        echo "nvcc cannot be fetched: this build has no CUDA devices"
+        return 0
+      }
+      # As in NVIDIA's own toolkit; nvcc looks there.
+      ln -sfn lib "$CUDA_HOME/lib64"
+      ln -sf libcudart.so.13 "$CUDA_HOME/lib/libcudart.so"
+      fresh=1
+    fi
+  fi
+  if [[ ! -x $cache/cuda-ptxas/nvidia/cuda_nvcc/bin/ptxas ]]; then
+    fetch_wheels "$cache/cuda-ptxas" nvidia-cuda-nvcc-cu12==12.9.86 && fresh=1 ||
+      echo "ptxas cannot be fetched: drivers before CUDA 13 will translate the kernels"
+  fi
+  if [[ ! -x $cache/cuda-tools/nvidia/cu13/bin/nvdisasm ]]; then
+    fetch_wheels "$cache/cuda-tools" nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37 ||
+      echo "they cannot be fetched: the budgets of the kernels' machine code are not checked"
+  fi
+  # An older build folder has not seen them.
+  [[ -z $fresh || ! -f $BUILD/build.ninja ]] || "${MESON[@]}" setup --reconfigure "$BUILD" >"$BUILD/configure.log" 2>&1
 }
 
 version_at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n1) == "$2" ]]; }

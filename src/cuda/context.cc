@@ -1,5 +1,7 @@
 #include "cuda/context.h"
 
+#include <cstring>
+
 namespace tutti::cuda {
 
 Result<std::unique_ptr<Context>> Context::retain(const Driver& driver, int device) {
@@ -14,6 +16,7 @@ Result<std::unique_ptr<Context>> Context::retain(const Driver& driver, int devic
 }
 
 Context::~Context() {
+  if (setup_stream_ != nullptr) (void)driver_.stream_destroy(setup_stream_);
   // Fails only while the process and its driver end.
   if (handle_ != nullptr) (void)driver_.primary_ctx_release(ordinal_);
 }
@@ -33,6 +36,32 @@ Status Context::enable_peer(const Context& peer) const {
   if (answer == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return Status::ok();
   return driver_.check(answer,
                        format("cuCtxEnablePeerAccess(device %d to device %d)", device_, peer.device_));
+}
+
+Status Context::check_peer(const std::array<char, 16>& uuid) const {
+  for (int device = 0; device < driver_.device_count() && uuid != facts_.uuid; ++device) {
+    CUdevice theirs = 0;
+    CUuuid found{};
+    if (driver_.device_get(&theirs, device) != CUDA_SUCCESS ||
+        driver_.device_get_uuid(&found, theirs) != CUDA_SUCCESS ||
+        std::memcmp(found.bytes, uuid.data(), uuid.size()) != 0)
+      continue;
+    int can = 0;
+    TUTTI_TRY(driver_.check(driver_.device_can_access_peer(&can, ordinal_, theirs), "cuDeviceCanAccessPeer"));
+    if (can != 0) return Status::ok();
+    return {Code::kUnsupported, format("CUDA devices %d and %d cannot access each other", device_, device)};
+  }
+  return Status::ok();
+}
+
+Status Context::run_now(const char* what, const std::function<CUresult(CUstream)>& task) const {
+  const CurrentContext current(*this);
+  TUTTI_TRY(current.status());
+  const std::scoped_lock lock(setup_);
+  if (setup_stream_ == nullptr)
+    TUTTI_TRY(driver_.check(driver_.stream_create(&setup_stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
+  TUTTI_TRY(driver_.check(task(setup_stream_), what));
+  return driver_.check(driver_.stream_synchronize(setup_stream_), "cuStreamSynchronize");
 }
 
 CurrentContext::CurrentContext(const Context& context)

@@ -5,7 +5,9 @@
 // restores the caller's.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "core/result.h"
@@ -31,6 +33,12 @@ class Context {
   /// Lets kernels and copies of this context access the memory of `peer`'s device. Errors: kUnsupported: the
   /// two devices cannot access each other.
   Status enable_peer(const Context& peer) const;
+  /// For a peer in another process. Ok also if this process does not see the peer's device. Errors:
+  /// kUnsupported: the two devices cannot access each other.
+  Status check_peer(const std::array<char, 16>& uuid) const;
+
+  /// Runs one task on a stream that is kept for set-up, and waits. Any thread. `what`: the task's function.
+  Status run_now(const char* what, const std::function<CUresult(CUstream)>& task) const;
 
  private:
   Context(const Driver& driver, int device) : driver_(driver), device_(device) {}
@@ -40,6 +48,8 @@ class Context {
   CUdevice ordinal_ = 0;
   CUcontext handle_ = nullptr;
   DeviceFacts facts_;
+  mutable std::mutex setup_;  ///< guards the stream
+  mutable CUstream setup_stream_ = nullptr;
 };
 
 /// Makes a context current for a scope. After a failure, the driver's calls in the scope fail too; `status`

@@ -1,6 +1,5 @@
 #include "cuda/library.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 
@@ -22,16 +21,10 @@ bool refuses_image(CUresult answer) {
   }
 }
 
-/// `answer` is of refuses_image.
-Status unsuited(const Driver& driver, CUresult answer, const std::string& what) {
-  const auto text = [](int version) { return format("%d.%d", version / 1000, version % 1000 / 10); };
-  return {
-      Code::kUnsupported,
-      format("this build's kernels do not run with this driver, which supports CUDA %s; they were built "
-             "with CUDA %s: update NVIDIA's driver to one for CUDA %s, or build with an older toolkit (%s)",
-             text(driver.version()).c_str(), text(CUDA_VERSION).c_str(),
-             text(std::max(CUDA_VERSION, driver.version())).c_str(),
-             std::string(driver.failure(answer, what).text()).c_str())};
+/// The driver's answer. A refused image is kUnsupported.
+Status loaded(const Driver& driver, CUresult answer, const std::string& what) {
+  const Status status = driver.check(answer, what);
+  return refuses_image(answer) ? Status(Code::kUnsupported, std::string(status.text())) : status;
 }
 
 }  // namespace
@@ -47,8 +40,7 @@ Result<Library> Library::load(const Context& context, std::span<const std::byte>
   const std::string what =
       format("cuLibraryLoadData(%zu bytes) for %s of compute capability %d.%d", image.size(),
              context.facts().name.c_str(), context.facts().compute_major, context.facts().compute_minor);
-  if (refuses_image(answer)) return unsuited(driver, answer, what);
-  TUTTI_TRY(driver.check(answer, what));
+  TUTTI_TRY(loaded(driver, answer, what));
   return library;
 }
 
@@ -66,12 +58,12 @@ Result<Kernel> Library::kernel(const char* name) const {
   const CurrentContext current(*context_);
   TUTTI_TRY(current.status());
   CUkernel found = nullptr;
-  TUTTI_TRY(
-      driver.check(driver.library_get_kernel(&found, handle_, name), format("cuLibraryGetKernel(%s)", name)));
+  TUTTI_TRY(loaded(driver, driver.library_get_kernel(&found, handle_, name),
+                   format("cuLibraryGetKernel(%s)", name)));
   Kernel kernel;
   // Loads the kernel now, even with lazy CUDA_MODULE_LOADING.
-  TUTTI_TRY(driver.check(driver.kernel_get_function(&kernel.function, found),
-                         format("cuKernelGetFunction(%s)", name)));
+  TUTTI_TRY(loaded(driver, driver.kernel_get_function(&kernel.function, found),
+                   format("cuKernelGetFunction(%s)", name)));
   return kernel;
 }
 

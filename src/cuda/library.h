@@ -25,14 +25,15 @@ struct Grid {
 /// A loaded image (cubin, fat binary or PTX).
 class Library {
  public:
-  /// Errors: kUnsupported (no code for this device), kOutOfMemory, kSystemError.
+  /// Errors: kUnsupported (the driver refuses the image), kOutOfMemory, kSystemError.
   static Result<Library> load(const Context& context, std::span<const std::byte> image);
   Library() = default;
   Library(Library&& other) noexcept { *this = std::move(other); }
   Library& operator=(Library&& other) noexcept;
   ~Library() { reset(); }
 
-  /// Loads kernel `name` now. Errors: kSystemError: no such kernel.
+  /// Loads kernel `name` now. Errors: kUnsupported (the driver refuses the image), kSystemError: no such
+  /// kernel.
   Result<Kernel> kernel(const char* name) const;
   void reset();
 

@@ -95,30 +95,15 @@ void RegisteredMemory::reset() {
   address_ = nullptr;
 }
 
-namespace {
-
-/// Runs one task in its own stream and waits.
-template <class Task>
-Status run_now(const Context& context, const char* what, Task&& task) {
-  const auto stream = Stream::create(context);
-  TUTTI_TRY(stream.status());
-  const CurrentContext current(context);
-  TUTTI_TRY(current.status());
-  TUTTI_TRY(context.driver().check(task(stream->handle()), what));
-  return stream->synchronize();
-}
-
-}  // namespace
-
 Status copy_now(const Context& context, void* target, const void* source, size_t bytes) {
-  return run_now(context, "cuMemcpyAsync", [&](CUstream stream) {
+  return context.run_now("cuMemcpyAsync", [&](CUstream stream) {
     return context.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(target),
                                          reinterpret_cast<CUdeviceptr>(source), bytes, stream);
   });
 }
 
 Status fill_now(const Context& context, void* target, unsigned char value, size_t bytes) {
-  return run_now(context, "cuMemsetD8Async", [&](CUstream stream) {
+  return context.run_now("cuMemsetD8Async", [&](CUstream stream) {
     return context.driver().memset_d8_async(reinterpret_cast<CUdeviceptr>(target), value, bytes, stream);
   });
 }

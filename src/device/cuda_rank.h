@@ -64,7 +64,8 @@ struct OpenDevice {
   cuda::Library library;
   cuda::Kernel run;
   cuda::Kernel run_short;
-  Status kernels;         ///< kUnsupported: the driver does not run the kernels; copies still work
+  Status kernels;         ///< an error: the driver does not run the kernels; copies may still work
+  int architecture = 0;   ///< for which the kernels were compiled
   uint32_t resident = 0;  ///< blocks that the device holds at once, of either kernel
   std::unique_ptr<BlockLender> lender;
 };

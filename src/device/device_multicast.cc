@@ -13,7 +13,9 @@ using cuda::Multicast;
 /// Rank 0 creates the object before it knows the other devices. If they cannot use the object, the rank frees
 /// it.
 void CudaRank::offer_multicast() {
-  if (rank_count_ < 2 || rank_count_ > cuda::kMaxMulticastRanks || !context_.facts().multicasts) return;
+  const bool has_code = device_.architecture >= cuda::kMulticastArchitecture;
+  if (rank_count_ < 2 || rank_count_ > cuda::kMaxMulticastRanks || !context_.facts().multicasts || !has_code)
+    return;
   identity_.multicasts = 1;
   if (rank_ != 0) return;
   auto created = MulticastMemory::create(context_, rank_count_, layout_.multicast_bytes());

@@ -2,6 +2,7 @@
 #include "device/device_rank.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/log.h"
@@ -54,7 +55,7 @@ Status CudaRank::open() {
   const size_t links = size_t{layout_.link_count()} + layout_.multicast_link_count();
   const size_t receives_at = sends_at + links * sizeof(cuda::SendLink);
   const size_t barrier_at = receives_at + links * sizeof(cuda::RecvLink);
-  const size_t bytes = barrier_at + 2 * kLineBytes;
+  const size_t bytes = std::max(barrier_at + 2 * kLineBytes, kCheckBytes);
   TUTTI_TRY(keep(cuda::DeviceMemory::allocate(context_, bytes), tables_));
   state_ = tables_.as<cuda::RankState>();
   sends_ = reinterpret_cast<cuda::SendLink*>(tables_.address() + sends_at);
@@ -76,7 +77,7 @@ Status CudaRank::open() {
   return Status::ok();
 }
 
-/// Maps the memory of a peer's links and checks the access.
+/// Maps the memory of a peer's links and checks the access. Uses the tables, which are filled later.
 Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
   const auto refuse = [&](const Status& why) {
     return Status(why.code(), format("rank %u (device %d) cannot reach rank %u: %s", rank_, context_.device(),
@@ -96,6 +97,8 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
     if (theirs.file == nullptr)
       return refuse(
           {Code::kUnsupported, "it is on another host, and device memory is not sent to other hosts yet"});
+    const Status may = context_.check_peer(theirs.identity.uuid);
+    if (!may) return refuse(may);
     const DeviceMemoryHandle handle{.kind = DeviceMemoryHandle::kFile, .bytes = links_->memory.bytes()};
     auto memory = PeerDeviceMemory::open(context_, handle, *theirs.file);
     if (!memory) return refuse(memory.status());
@@ -104,7 +107,7 @@ Status CudaRank::connect_peer(uint32_t peer, const DevicePeer& theirs) {
   }
   // The slots of the ring from the peer to this rank: no other rank uses them before all are connected.
   std::byte* const slots = peers_[peer].links->base() + layout_.slots_at(peer, rank_, 0);
-  const Status checked = check_access(context_, slots, identity_.links_key + rank_);
+  const Status checked = check_access(context_, slots, tables_.as<void>(), identity_.links_key + rank_);
   return checked ? Status::ok() : refuse(checked);
 }
 
@@ -324,7 +327,8 @@ Result<const OpenDevice*> CudaDevices::open(int device) {
   OpenDevice fresh;
   TUTTI_TRY(keep(Context::retain(*driver_, device), fresh.context));
   fresh.kernels = load_kernels(fresh);
-  if (!fresh.kernels && fresh.kernels.code() != Code::kUnsupported) return fresh.kernels;
+  // A lack of memory may pass; whatever else is wrong with kernels, copies may still work.
+  if (fresh.kernels.code() == Code::kOutOfMemory) return fresh.kernels;
   // Leaves one block for ranks without lent blocks.
   fresh.lender = std::make_unique<BlockLender>(fresh.resident - std::min(fresh.resident, 1u));
   return &open_.emplace(device, std::move(fresh)).first->second;
@@ -334,9 +338,13 @@ Result<const OpenDevice*> CudaDevices::open(int device) {
 /// memory and wait for the device, where later another rank's kernel may wait for this rank.
 Status CudaDevices::load_kernels(OpenDevice& device) {
   const Context& context = *device.context;
-  TUTTI_TRY(keep(cuda::Library::load(context, cuda::kernel_image()), device.library));
-  TUTTI_TRY(keep(device.library.kernel(cuda::kRunKernel), device.run));
-  TUTTI_TRY(keep(device.library.kernel(cuda::kShortKernel), device.run_short));
+  auto loaded =
+      cuda::load_kernels(context, cuda::kernel_images(), std::array{cuda::kRunKernel, cuda::kShortKernel});
+  TUTTI_TRY(loaded.status());
+  device.library = std::move(loaded->library);
+  device.run = loaded->kernels[0];
+  device.run_short = loaded->kernels[1];
+  device.architecture = loaded->architecture;
   auto stream = cuda::Stream::create(context);
   TUTTI_TRY(stream.status());
   device.resident = UINT32_MAX;
@@ -405,7 +413,6 @@ Status CudaDevices::check_host_pointer(std::string_view name, const void* addres
 }
 
 Result<std::unique_ptr<Devices>> Devices::find(uint32_t queues) {
-  if (cuda::kernel_image().empty()) return Status(Code::kUnsupported, "this build has no CUDA kernels");
   auto driver = cuda::Driver::find();
   TUTTI_TRY(driver.status());
   return std::unique_ptr<Devices>(std::make_unique<CudaDevices>(std::move(*driver), queues));

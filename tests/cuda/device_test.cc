@@ -291,6 +291,35 @@ TEST(DeviceTest, CommunicatorsInOppositeOrdersDoNotStopEachOther) {
             "");
 }
 
+// Goal: a communicator is made while an operation of another waits on the device for its peer. Nothing that
+// set-up does may wait for that operation. Method: the fake driver waits wherever CUDA may, as in cuMemFree.
+TEST(DeviceTest, ACommunicatorIsMadeWhileAnOperationOfAnotherWaits) {
+  ClusterOptions options = on_device(2, 4);
+  options.create = false;
+  options.environment.emplace_back("FAKE_CUDA_DEVICES", "2");
+  EXPECT_EQ(
+      run_cluster(options,
+                  [](Rank& rank) {
+                    tutti_config_t config = rank.config();
+                    config.device = TUTTI_CUDA_DEVICE(rank.rank());
+                    if (!rank.renew(config)) return;
+                    const auto place = CudaPlace::open(rank, rank.rank(), Order::kBlocking);
+                    if (place == nullptr) return;
+                    Numbers numbers(*place, kLongCount);
+                    rank.expect_true(numbers.count_from(1), "input");
+                    tutti_comm_t* first = std::exchange(rank.comm, nullptr);
+                    const auto run = [&] {
+                      rank.expect_ok(sum(numbers, numbers, first, tutti_stream_cuda(place->stream())), "sum");
+                    };
+                    if (rank.rank() == 0) run();
+                    if (!rank.meet() || !rank.renew(config)) return;
+                    if (rank.rank() == 1) run();
+                    rank.expect_true(synchronize(*place, place->stream()) && numbers.holds(2, 2), "the sum");
+                    rank.expect_ok(tutti_comm_destroy(first), "destroy");
+                  }),
+      "");
+}
+
 TEST(DeviceTest, ASplitMakesCommunicatorsOnTheSameDevice) {
   EXPECT_EQ(run_cluster(on_device(4, 2),
                         [](Rank& rank) {

@@ -101,7 +101,8 @@ void share(Rank& rank, const std::string& name, DeviceMemoryHandle::Kind kind) {
       const auto memory = PeerDeviceMemory::open(context, handle, file);
       file.reset();
       if (trial.ok(memory.status(), "opening")) {
-        trial.ok(check_access(context, memory->as<void>(), 1), "checking");
+        const auto own = DeviceMemory::allocate(context, kCheckBytes);
+        trial.ok(check_access(context, memory->as<void>(), own->as<void>(), 1), "checking");
         trial.ok(fill_now(context, memory->as<void>(), 9, kBytes), "writing");
       }
       rank.meet();
@@ -204,7 +205,8 @@ Status reach(Trial& trial) {
   const auto memory = SharedDeviceMemory::create(own, kBytes);
   trial.ok(memory.status(), "creating");
   TUTTI_TRY(memory->let_in(other));
-  return check_access(other, memory->as<void>(), 3);
+  const auto there = DeviceMemory::allocate(other, kCheckBytes);
+  return check_access(other, memory->as<void>(), there->as<void>(), 3);
 }
 
 TEST(PeerToPeerTest, APairWithoutAccessOrWithBrokenAccessIsNamed) {

@@ -243,16 +243,31 @@ TEST(StagedTest, EveryRefusalToShareMemoryLeadsThroughHostMemory) {
   }
 }
 
-// Goal: a driver that does not understand the image of the kernels still copies, so calls pass through host
-// memory, and the log says which driver is needed. Method: each of the driver's answers to such an image.
+// Goal: the driver is asked whether devices reach each other before a peer's memory is imported. Method: a
+// pair without access, where the import would fail with a reason that names no pair.
+TEST(StagedTest, APairOfProcessesWithoutAccessIsNamedBeforeAnyImport) {
+  const Machine machine{
+      "no peer",
+      {1, 1},
+      {},
+      {0, 1},
+      {{"FAKE_CUDA_NO_PEER", "0:1"}, {"FAKE_CUDA_FAIL", "cuMemImportFromShareableHandle:1:999"}}};
+  const StandardError log;
+  EXPECT_EQ(run_on(machine, [](Rank&, CudaPlace*) {}), "");
+  EXPECT_NE(log.text().find("cannot access each other"), std::string::npos) << log.text();
+}
+
+// Goal: where no kernels can be loaded, calls pass through host memory, and the log says which driver is
+// needed. Method: each of the driver's answers to an image that it does not understand, when the image comes
+// and, as a driver that loads lazily, when a kernel is asked for; and a failure that says nothing.
 TEST(StagedTest, ADriverThatDoesNotRunTheKernelsStillCopies) {
-  for (const int code : {200, 209, 218, 221, 222, 223}) {
+  std::vector<std::string> faults = {"cuLibraryLoadData:1:999", "cuKernelGetFunction:1:222",
+                                     "cuLibraryGetKernel:1:200", "cuLaunchKernelEx:1:999"};
+  for (const int code : {200, 209, 218, 221, 222, 223})
+    faults.push_back("cuLibraryLoadData:1:" + std::to_string(code));
+  for (const std::string& fault : faults) {
     const Machine machine{
-        "no kernels",
-        {1, 1},
-        {},
-        {0, 0},
-        {{"FAKE_CUDA_FAIL", "cuLibraryLoadData:1:" + std::to_string(code)}, {"FAKE_CUDA_VERSION", "12040"}}};
+        "no kernels", {1, 1}, {}, {0, 0}, {{"FAKE_CUDA_FAIL", fault}, {"FAKE_CUDA_VERSION", "12040"}}};
     const StandardError log;
     const auto body = [](Rank& rank, CudaPlace* place) {
       auto* const buffer = reinterpret_cast<float*>(place->allocate(sizeof(float)));
@@ -265,8 +280,10 @@ TEST(StagedTest, ADriverThatDoesNotRunTheKernelsStillCopies) {
       const std::string text = explain(rank);
       rank.expect_true(text.find("does not run this build's kernels") != std::string::npos, text);
     };
-    EXPECT_EQ(run_on(machine, body), "") << code;
-    EXPECT_NE(log.text().find("which supports CUDA 12.4"), std::string::npos) << log.text();
+    EXPECT_EQ(run_on(machine, body), "") << fault;
+    const bool is_refusal = fault.find(":999") == std::string::npos;
+    const char* const said = is_refusal ? "this driver supports CUDA 12.4" : "CUDA_ERROR_UNKNOWN";
+    EXPECT_NE(log.text().find(said), std::string::npos) << fault << ": " << log.text();
   }
 }
 

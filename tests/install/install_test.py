@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import glibc  # noqa: E402
 import tap  # noqa: E402
 
 SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
@@ -140,6 +141,11 @@ def check_soname(tree):
     dynamic = tap.command("readelf", "-d", tree.library / "libtutti.so")
     assert "[libtutti.so.0]" in dynamic, dynamic
     assert str(BUILD) not in dynamic, dynamic
+
+
+def check_glibc(tree):
+    """The shared library loads with the glibc of RHEL 9 and Ubuntu 22.04"""
+    glibc.expect_old(tree.library / "libtutti.so")
 
 
 def check_paths(tree):

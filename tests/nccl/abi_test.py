@@ -12,6 +12,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import glibc  # noqa: E402
 import nvidia  # noqa: E402
 import tap  # noqa: E402
 
@@ -115,6 +116,11 @@ def check_soname():
     assert "RUNPATH" not in dynamic and "RPATH" not in dynamic, dynamic
     needed = re.findall(r"NEEDED.*\[(.*)\]", dynamic)
     assert not [name for name in needed if re.match(r"lib(cu|tutti|nv)", name)], needed
+
+
+def check_glibc():
+    """It loads with the glibc of RHEL 9 and Ubuntu 22.04"""
+    glibc.expect_old(LIBRARY)
 
 
 def check_header():

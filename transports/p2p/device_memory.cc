@@ -272,18 +272,16 @@ Result<DeviceShare> share_memory(const Context& context, const void* address, si
                      FileDescriptor(fd)};
 }
 
-Status check_access(const Context& context, void* area, uint64_t seed) {
+Status check_access(const Context& context, void* area, void* own, uint64_t seed) {
   std::array<uint64_t, kCheckBytes / sizeof(uint64_t)> sent{};
   for (uint64_t& word : sent) word = seed = hash_bytes(&seed, sizeof(seed));
-  auto there = cuda::DeviceMemory::allocate(context, kCheckBytes);
-  TUTTI_TRY(there.status());
   // Goes through the device's own memory, so that this device crosses over in both directions.
-  TUTTI_TRY(cuda::copy_now(context, there->as<void>(), sent.data(), kCheckBytes));
-  TUTTI_TRY(cuda::copy_now(context, area, there->as<void>(), kCheckBytes));
-  TUTTI_TRY(cuda::fill_now(context, there->as<void>(), 0, kCheckBytes));
-  TUTTI_TRY(cuda::copy_now(context, there->as<void>(), area, kCheckBytes));
+  TUTTI_TRY(cuda::copy_now(context, own, sent.data(), kCheckBytes));
+  TUTTI_TRY(cuda::copy_now(context, area, own, kCheckBytes));
+  TUTTI_TRY(cuda::fill_now(context, own, 0, kCheckBytes));
+  TUTTI_TRY(cuda::copy_now(context, own, area, kCheckBytes));
   std::array<uint64_t, kCheckBytes / sizeof(uint64_t)> found{};
-  TUTTI_TRY(cuda::copy_now(context, found.data(), there->as<void>(), kCheckBytes));
+  TUTTI_TRY(cuda::copy_now(context, found.data(), own, kCheckBytes));
   if (found == sent) return Status::ok();
   return {Code::kUnsupported,
           format("CUDA device %d (%s) claims access to a peer's memory, but what it writes there does not "

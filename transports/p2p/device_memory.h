@@ -126,9 +126,10 @@ Result<DeviceShare> share_memory(const cuda::Context& context, const void* addre
 
 inline constexpr size_t kCheckBytes = 256;
 
-/// Checks that the context's device can write and read kCheckBytes at `area` in a peer's memory, which nobody
-/// else uses meanwhile. The pattern is made from `seed`. Errors: kUnsupported if the pattern does not come
-/// back; kSystemError.
-Status check_access(const cuda::Context& context, void* area, uint64_t seed);
+/// Checks that the context's device can write and read kCheckBytes at `area` in a peer's memory, by way of
+/// `own` memory of as many bytes. Nobody else uses either meanwhile. The pattern is made from `seed`. Takes
+/// and frees no memory: freeing could wait for another communicator's kernel, and that for this rank. Errors:
+/// kUnsupported if the pattern does not come back; kSystemError.
+Status check_access(const cuda::Context& context, void* area, void* own, uint64_t seed);
 
 }  // namespace tutti

@@ -1,8 +1,9 @@
 // The library's kernels, compiled for devices and embedded.
 #pragma once
 
-#include <cstddef>
-#include <span>
+#include <vector>
+
+#include "cuda/kernel_image.h"
 
 namespace tutti::cuda {
 
@@ -11,7 +12,7 @@ inline constexpr const char* kRunKernel = "tutti_run";
 /// The same for Programs of short calls.
 inline constexpr const char* kShortKernel = "tutti_short";
 
-/// A fat binary with all kernels, for cuLibraryLoadData; empty: this build has no kernels.
-std::span<const std::byte> kernel_image();
+/// Each holds all kernels.
+std::vector<KernelImage> kernel_images();
 
 }  // namespace tutti::cuda

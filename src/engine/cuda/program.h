@@ -25,6 +25,8 @@ namespace tutti::cuda {
 inline constexpr uint32_t kMaxParts = 16;
 /// Most ranks that collect from and publish to each other through multicast memory.
 inline constexpr uint32_t kMaxMulticastRanks = 16;
+/// Kernels compiled for older architectures have no multicast accesses (multimem.h).
+inline constexpr int kMulticastArchitecture = 90;
 /// Threads of a block; every kernel is correct for any number.
 inline constexpr uint32_t kBlockThreads = 512;
 

@@ -31,6 +31,7 @@ bool is_cooperative(const CUlaunchConfig& config) {
 
 CUresult add_library(const void* image, Library** library) {
   if (image == nullptr) return CUDA_ERROR_INVALID_IMAGE;
+  if (const CUresult result = fake_cuda::judge_image(image); result != CUDA_SUCCESS) return result;
   *library = machine().libraries.add(std::make_unique<Library>());
   (*library)->image = fake_cuda::copy_image(image);
   return CUDA_SUCCESS;

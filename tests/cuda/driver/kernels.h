@@ -46,6 +46,8 @@ struct Kernel {
 // With Machine::lock held. What is wrong with an image goes to stderr, with the form that is unknown.
 
 std::string copy_image(const void* image);
+/// Whether a driver of this version takes the image for these devices.
+CUresult judge_image(const void* image);
 CUresult find_text(Library& library);
 /// The library's variables and functions in a context, made when first asked for.
 CUresult find_module(Library& library, struct Context& context, ptx::Module** module);

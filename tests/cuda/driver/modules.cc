@@ -48,6 +48,20 @@ std::string copy_image(const void* image) {
   return {static_cast<const char*>(image), header.header_bytes + header.bytes};
 }
 
+CUresult judge_image(const void* image) {
+  try {
+    switch (ptx::judge(image, settings().version, static_cast<uint32_t>(settings().capability))) {
+      case ptx::Refusal::kLoads: return CUDA_SUCCESS;
+      case ptx::Refusal::kImage: return CUDA_ERROR_INVALID_IMAGE;
+      case ptx::Refusal::kNoCode: return CUDA_ERROR_NO_BINARY_FOR_GPU;
+      case ptx::Refusal::kPtxVersion: return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    }
+  } catch (const ptx::Unknown& unknown) {
+    return refuse(unknown);
+  }
+  return CUDA_ERROR_INVALID_IMAGE;
+}
+
 CUresult find_text(Library& library) {
   if (library.text != nullptr) return CUDA_SUCCESS;
   try {

@@ -67,6 +67,7 @@ Settings read() {
   all.queue_entries = number("FAKE_CUDA_QUEUE", all.queue_entries);
   all.seed = number("FAKE_CUDA_SEED", 1);
   all.version = static_cast<int>(number("FAKE_CUDA_VERSION", 13000));
+  all.capability = static_cast<int>(number("FAKE_CUDA_CAPABILITY", 90));
   all.memory_bytes = number("FAKE_CUDA_MEMORY", all.memory_bytes);
   all.no_files = number("FAKE_CUDA_NO_FILES", 0) != 0;
   all.multicast = number("FAKE_CUDA_MULTICAST", 0) != 0;

@@ -8,6 +8,7 @@
 //   FAKE_CUDA_QUEUE=100            entries of a stream; a launch into a full one blocks its thread
 //   FAKE_CUDA_SEED=1               order in which threads and blocks run
 //   FAKE_CUDA_VERSION=13000        CUDA version of the driver
+//   FAKE_CUDA_CAPABILITY=90        compute capability of the devices, without the dot
 //   FAKE_CUDA_MEMORY=4294967296    bytes of a device, in each process
 //   FAKE_CUDA_NO_PEER=0:1,2:3      pairs of devices without access to each other
 //   FAKE_CUDA_BROKEN_PEER=0:1      pairs that claim access, between which what is written arrives wrong
@@ -50,6 +51,7 @@ struct Settings {
   uint64_t queue_entries = UINT64_MAX;
   uint64_t seed = 1;
   int version = 13000;
+  int capability = 90;
   size_t memory_bytes = size_t{4} << 30;
   bool no_files = false;
   bool multicast = false;

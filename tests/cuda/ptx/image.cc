@@ -30,6 +30,7 @@ struct Header {
 
 struct Entry {
   static constexpr uint16_t kPtx = 1;
+  static constexpr uint16_t kNative = 2;
   static constexpr uint64_t kLz4 = 0x2000;
   static constexpr uint64_t kZstd = 0x8000;
 
@@ -59,7 +60,7 @@ Function library_function(const char* library, const char* name) {
 }
 
 std::string unpack(const Entry& entry, const char* payload) {
-  if ((entry.flags & (Entry::kLz4 | Entry::kZstd)) == 0) return {payload, strnlen(payload, entry.bytes)};
+  if ((entry.flags & (Entry::kLz4 | Entry::kZstd)) == 0) return {payload, entry.bytes};
   std::string text(entry.unpacked_bytes, '\0');
   bool good = false;
   if ((entry.flags & Entry::kZstd) != 0) {
@@ -72,33 +73,51 @@ std::string unpack(const Entry& entry, const char* payload) {
     good = decompress(payload, text.data(), static_cast<int>(entry.compressed_bytes),
                       static_cast<int>(text.size())) == static_cast<int>(text.size());
   }
-  if (!good) throw Unknown("the image's PTX cannot be unpacked");
-  text.resize(strnlen(text.data(), text.size()));
+  if (!good) throw Unknown("the image cannot be unpacked");
   return text;
 }
 
-std::string from_fatbin(const char* fatbin) {
+struct Found {
+  Entry entry{};
+  const char* payload = nullptr;
+};
+
+/// The entry for the newest architecture that serves a device: of its generation if native, else any older
+/// one.
+Found find_entry(const char* fatbin, uint16_t kind, uint32_t capability) {
   Header header{};
   std::memcpy(&header, fatbin, sizeof header);
-  Entry best{};
-  const char* payload = nullptr;
+  Found best;
   for (uint64_t at = 0; at < header.bytes;) {
     const char* const start = fatbin + header.header_bytes + at;
     Entry entry{};
     std::memcpy(&entry, start, sizeof entry);
     if (entry.header_bytes == 0) break;
-    if (entry.kind == Entry::kPtx && entry.architecture <= kArchitecture &&
-        (payload == nullptr || entry.architecture > best.architecture)) {
-      best = entry;
-      payload = start + entry.header_bytes;
-    }
+    const bool serves = entry.architecture <= capability &&
+                        (kind == Entry::kPtx || entry.architecture / 10 == capability / 10);
+    if (entry.kind == kind && serves &&
+        (best.payload == nullptr || entry.architecture > best.entry.architecture))
+      best = {entry, start + entry.header_bytes};
     at += entry.header_bytes + entry.bytes;
   }
-  if (payload == nullptr)
+  return best;
+}
+
+/// The CUDA version that came with PTX of this version: 12.6 had that of 12.5.
+int ptx_driver(const Entry& entry) {
+  if (entry.major >= 9) return (entry.major + 4) * 1000 + entry.minor * 10;
+  return entry.major < 8 ? 12000 : 12000 + 10 * (entry.minor <= 5 ? entry.minor : entry.minor + 1);
+}
+
+std::string from_fatbin(const char* fatbin) {
+  const Found found = find_entry(fatbin, Entry::kPtx, kArchitecture);
+  if (found.payload == nullptr)
     throw Unknown(
         "the image has no PTX for compute capability 9.0 or lower: build with -gencode "
         "arch=compute_90,code=compute_90");
-  return unpack(best, payload);
+  std::string text = unpack(found.entry, found.payload);
+  text.resize(strnlen(text.data(), text.size()));
+  return text;
 }
 
 }  // namespace
@@ -118,6 +137,26 @@ std::string find_ptx(const void* image) {
                   4) == 0)
     throw Unknown("the image holds machine code only: build with PTX (code=compute_90)");
   return static_cast<const char*>(image);
+}
+
+Refusal judge(const void* image, int version, uint32_t capability) {
+  uint32_t magic = 0;
+  std::memcpy(&magic, image, 1);
+  if (magic != (kFatbinMagic & 0xff)) return Refusal::kLoads;
+  std::memcpy(&magic, image, sizeof magic);
+  if (magic != kFatbinMagic) return Refusal::kLoads;
+  const auto* const fatbin = static_cast<const char*>(image);
+  const Found native = find_entry(fatbin, Entry::kNative, capability);
+  const Found found = native.payload != nullptr ? native : find_entry(fatbin, Entry::kPtx, capability);
+  if (found.payload == nullptr) return Refusal::kNoCode;
+  if ((found.entry.flags & Entry::kZstd) != 0 && version < 12040) return Refusal::kImage;
+  if (native.payload == nullptr)
+    return ptx_driver(found.entry) > version ? Refusal::kPtxVersion : Refusal::kLoads;
+  const std::string code = unpack(found.entry, found.payload);
+  constexpr char kNewAbi = 0x41;
+  if (code.at(7) != kNewAbi) return Refusal::kLoads;
+  const bool is_of_13 = code.find("tools, release 13.") != std::string::npos;
+  return version < (is_of_13 ? 13000 : 12080) ? Refusal::kImage : Refusal::kLoads;
 }
 
 }  // namespace fake_cuda::ptx
