@@ -24,8 +24,8 @@ RANKS = 2
 MANAGEMENT = "198.19.0.1"
 CONNECT_TRIES = 50
 LIMIT_S = 200
-# A link that goes down may cost the traffic so much here. With a processor for each machine it costs 0.3 to 1.5 s.
-PAUSE_S = 10
+# What a link that goes down may cost the traffic. Beside other work on the processors it can cost more.
+PAUSE_S = 2
 FIGURE_ROUNDS = 3
 LONG_BYTES = 4 << 20
 
