@@ -310,6 +310,10 @@ def check_mistakes():
         refused("--kill names step 4, but there are 4 steps", 2, "--mode", "tensor", "--kill", "1:4")
         refused("--slow names rank 7, but there are 2 ranks", 2, "--mode", "tensor", "--slow", "7:2")
         refused("absent/x.svg", 2, "--mode", "tensor", "--drawing", folder.path / "absent" / "x.svg")
+        refused("absent/p", 2, "--mode", "tensor", "--parameters", folder.path / "absent" / "p")
+        odd = ("--mode", "tensor", "--sequence", "--context", 5, "--batch", 4)
+        errors = train("--ranks", 2, *common(folder, *odd), status=1)[1]
+        assert "--sequence: 5 characters of a batch do not divide among 2 ranks: change --batch" in errors, errors
         refused("a batch of 8 ", 3, "--mode", "local")
 
 
