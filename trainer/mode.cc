@@ -118,7 +118,9 @@ void run_mode(const Options& options, Team& team) {
   Sketch sketch(team.rank());
   together(team, [&] {
     check_ranks(options, team.count());
-    if (team.rank() == 0 && !options.parallel.drawing.empty()) try_to_write(options.parallel.drawing);
+    if (team.rank() == 0)
+      for (const auto& path : {options.parallel.drawing, options.parallel.parameters})
+        if (!path.empty()) try_to_write(path);
     task = std::make_unique<Task>(options);
     whole = std::make_unique<Model>(task->model, options.seed, SumOverRanks());
   });

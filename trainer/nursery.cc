@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <set>
 #include <thread>
 
 #include "trainer/error.h"
@@ -43,28 +44,33 @@ int supervise(const Options& options, Board& board, const Sketch& clock, std::ve
     lives.push_back(Stroke::of(static_cast<uint32_t>(place.number), Stroke::Kind::kLife, clock.now(), 0, ""));
     processes.push_back(start(options, place, run));
   };
+  board.count = options.ranks;
   for (int rank = 0; rank < options.ranks; ++rank) add(rank, options.ranks);
-  uint32_t losses = 0;
+  std::set<pid_t> stopped;
   bool ends = false;
   int worst = 0;
-  for (size_t running = processes.size(); running > 0;) {
+  for (int running = options.ranks; running > 0;) {
     int status = 0;
-    if (const pid_t ended = ::waitpid(-1, &status, WNOHANG); ended > 0) {
-      const auto found = std::find(processes.begin(), processes.end(), ended);
+    if (const pid_t pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED); pid > 0) {
+      const auto found = std::find(processes.begin(), processes.end(), pid);
       if (found == processes.end()) continue;
+      stopped.erase(pid);
+      if (WIFSTOPPED(status)) stopped.insert(pid);
+      if (!WIFEXITED(status) && !WIFSIGNALED(status)) continue;
       lives[static_cast<size_t>(found - processes.begin())].end = clock.now();
       --running;
       if (WIFEXITED(status)) {
         ends = true;
         worst = std::max(worst, WEXITSTATUS(status));
-      } else if (!ends) {
-        ++losses;
       }
       continue;
     }
     const bool waits = board.joins < board.offers;
     if (ends && waits && running == 1) ::kill(processes.back(), SIGKILL);  // too late to join
-    if (!ends && !waits && losses > board.offers && board.shrinks == losses) {
+    // The others went on without a process that was stopped, or they have ended: it would never end.
+    if (ends ? stopped.size() == static_cast<size_t>(running) : !waits && running > board.count)
+      for (const pid_t pid : stopped) ::kill(pid, SIGKILL);
+    if (!ends && !waits && running < options.ranks && running == board.count) {
       if (tutti_get_unique_id(&board.id) != TUTTI_SUCCESS) break;
       ++board.offers;
       ++running;
@@ -72,6 +78,7 @@ int supervise(const Options& options, Board& board, const Sketch& clock, std::ve
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (!ends) throw Error("every rank was killed: none is left to go on");
   return worst;
 }
 

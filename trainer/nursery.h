@@ -15,8 +15,7 @@ namespace tutti::trainer {
 /// Memory that all processes share.
 /// Begins as zeros.
 struct Board {
-  std::atomic<uint32_t> shrinks;  ///< after which there are `count` ranks
-  std::atomic<int> count;
+  std::atomic<int> count;        ///< ranks that go on together
   std::atomic<uint32_t> offers;  ///< processes that want to join, the last one by `id`
   std::atomic<uint32_t> joins;   ///< processes that have joined
   tutti_unique_id_t id;
@@ -31,8 +30,8 @@ struct Place {
   int count = 0;
 };
 
-/// Starts options.ranks processes that call `run`, replaces those that are killed, and waits for all.
-/// Sketches their lives, a row each. Returns the worst exit status. Throws Error.
+/// Starts options.ranks processes that call `run`, replaces those that are killed or stay stopped, and waits
+/// for all. Sketches their lives, a row each. Returns the worst exit status. Throws Error.
 int supervise(const Options& options, Board& board, const Sketch& clock, std::vector<Stroke>& lives,
               const std::function<void(const Place&)>& run);
 

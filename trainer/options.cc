@@ -1,11 +1,27 @@
 #include "trainer/options.h"
 
 #include <CLI/CLI.hpp>
+#include <sstream>
 
 #include "core/version_line.h"
 #include "perf/exit_status.h"
 
 namespace tutti::trainer {
+
+CLI::Validator real(double least, double most) {
+  // CLI11's range lets nan through.
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double number = 0;
+        if (CLI::detail::lexical_cast(text, number) && number >= least && number <= most)
+          return std::string();
+        std::ostringstream problem;
+        problem << "Value " << text << " not in range " << least << " to " << most;
+        return problem.str();
+      },
+      "NUMBER");
+}
+
 namespace {
 
 constexpr size_t kMany = size_t{1} << 30;
@@ -13,9 +29,6 @@ constexpr size_t kMostBytes = size_t{1} << 40;
 
 CLI::Validator whole(size_t least) {
   return CLI::Range(least, kMany).description("WHOLE");
-}
-CLI::Validator real(double least, double most) {
-  return CLI::Range(least, most).description("NUMBER");
 }
 
 void add_run_flags(CLI::App& app, Options& options) {

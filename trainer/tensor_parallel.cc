@@ -14,13 +14,18 @@ void gather_rows(Axis& axis, const Matrix& own, Matrix* all) {
   axis.all_gather({own.data(), own.size()}, all->data());
 }
 
+/// How many of a batch's rows a rank keeps.
+size_t own_rows(const Axis& axis, size_t rows) {
+  const auto ranks = static_cast<size_t>(axis.count());
+  if (rows % ranks != 0)
+    throw Error("--sequence: " + std::to_string(rows) + " characters of a batch do not divide among " +
+                std::to_string(ranks) + " ranks: change --batch or --context");
+  return rows / ranks;
+}
+
 /// The sum over the ranks: of all rows, or of this rank's rows.
 void sum(Axis& axis, const Matrix& summand, bool by_rows, Matrix* result) {
-  const auto ranks = static_cast<size_t>(axis.count());
-  if (by_rows && summand.rows() % ranks != 0)
-    throw Error("sequence parallelism: " + std::to_string(summand.rows()) +
-                " characters of a batch do not divide among " + std::to_string(ranks) + " ranks");
-  result->resize(summand.rows() / (by_rows ? ranks : 1), summand.columns());
+  result->resize(by_rows ? own_rows(axis, summand.rows()) : summand.rows(), summand.columns());
   if (by_rows) {
     axis.reduce_scatter(summand.data(), all_of(*result));
   } else {
@@ -85,7 +90,7 @@ const Matrix& RowLinear::backward(const Matrix& gradient, const GradientReady& r
 }
 
 const Matrix& RowBorder::take(const Matrix& all, Matrix* own) const {
-  const size_t rows = all.rows() / static_cast<size_t>(axis_.count());
+  const size_t rows = own_rows(axis_, all.rows());
   own->resize(rows, all.columns());
   const float* first = all.row(rows * static_cast<size_t>(axis_.rank()));
   std::copy(first, first + own->size(), own->data());

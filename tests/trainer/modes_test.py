@@ -8,6 +8,8 @@ formula.
 """
 
 import array
+import os
+import pathlib
 import re
 import signal
 import sys
@@ -276,6 +278,24 @@ def check_elastic():
             assert drawing.read_text().count(">process ") >= 3 and "#fb6a4a" in drawing.read_text(), drawing.read_text()
 
 
+def check_elastic_without_a_living_rank():
+    """A stopped rank is replaced, and does not outlive the run; when every rank is killed, the run is an error"""
+    def children(process):
+        return [int(pid) for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+    with Folder() as folder:
+        for kind, steps in ((signal.SIGSTOP, 3000), (signal.SIGKILL, 100000)):
+            process = program.start_processes(folder, 1, "--ranks", 3, *common(
+                folder, "--mode", "elastic", "--report-every", 1, "--steps", steps, "--accumulate", 1))[0]
+            for line in process.stdout:
+                if re.match(r" +3 ", line):
+                    break
+            for pid in children(process)[:1 if kind == signal.SIGSTOP else 3]:
+                os.kill(pid, kind)
+            output, errors = finish(process, 0 if kind == signal.SIGSTOP else 1)
+            assert ("held-out loss" in output) if kind == signal.SIGSTOP else ("every rank was killed" in errors), output + errors
+
+
 def check_mistakes():
     """Wrong options are one sentence on every rank"""
     with Folder() as folder:
@@ -290,6 +310,10 @@ def check_mistakes():
         refused("--kill names step 4, but there are 4 steps", 2, "--mode", "tensor", "--kill", "1:4")
         refused("--slow names rank 7, but there are 2 ranks", 2, "--mode", "tensor", "--slow", "7:2")
         refused("absent/x.svg", 2, "--mode", "tensor", "--drawing", folder.path / "absent" / "x.svg")
+        refused("absent/p", 2, "--mode", "tensor", "--parameters", folder.path / "absent" / "p")
+        odd = ("--mode", "tensor", "--sequence", "--context", 5, "--batch", 4)
+        errors = train("--ranks", 2, *common(folder, *odd), status=1)[1]
+        assert "--sequence: 5 characters of a batch do not divide among 2 ranks: change --batch" in errors, errors
         refused("a batch of 8 ", 3, "--mode", "local")
 
 

@@ -123,10 +123,7 @@ class Member {
     check(tutti_comm_shrink(comm_, nullptr, 0, TUTTI_SHRINK_ABORT, &smaller, nullptr),
           "going on without a rank");
     replace(smaller);
-    if (rank_ == 0) {
-      board_.count = count_;
-      ++board_.shrinks;
-    }
+    if (rank_ == 0) board_.count = count_;
   }
 
   void grow(uint32_t offers) {
@@ -137,6 +134,7 @@ class Member {
     joined_ = offers;
     const double ms = pause("join");
     if (rank_ != 0) return;
+    board_.count = count_;
     board_.joins = offers;
     std::printf("step %zu: a rank joined, %d ranks go on after %.1f ms\n", step_ + 1, count_, ms);
     std::fflush(stdout);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <functional>
 #include <set>
 #include <sstream>
@@ -21,9 +22,6 @@ constexpr const char* kDataReads = "--experts";
 
 CLI::Validator whole(size_t least) {
   return CLI::Range(least, kMany).description("WHOLE");
-}
-CLI::Validator real(double least, double most) {
-  return CLI::Range(least, most).description("NUMBER");
 }
 
 bool contains(const char* flags, const std::string& flag) {
@@ -53,7 +51,8 @@ CLI::Option* add_of_rank(CLI::App& app, const std::string& name, int* rank, cons
             const size_t colon = text.find(':');
             double number = 0;
             if (colon == std::string::npos || !CLI::detail::lexical_cast(text.substr(0, colon), *rank) ||
-                !CLI::detail::lexical_cast(text.substr(colon + 1), number) || *rank < 0 || number < 0)
+                !CLI::detail::lexical_cast(text.substr(colon + 1), number) || *rank < 0 ||
+                !std::isfinite(number) || number < 0)
               throw CLI::ValidationError(name, "'" + text + "' is not RANK:NUMBER");
             set(number);
           },
@@ -155,6 +154,7 @@ std::string find_mode_mistake(const CLI::App& app, const Options& options) {
   const ParallelOptions& p = options.parallel;
   if (const std::string unread = find_unread(app, p.mode); !unread.empty()) return unread;
   if (p.hosts > 0 && options.threads) return "--emulate-hosts needs processes: leave out --threads";
+  if (p.kill_rank >= 0 && options.threads) return "--kill needs processes: leave out --threads";
   if (p.mode == "data") return "";
   const std::string mode = "--mode " + p.mode;
   if (options.device == "cuda") return mode + " computes on the host: leave out --device cuda";

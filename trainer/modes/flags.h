@@ -7,11 +7,15 @@
 
 namespace CLI {  // NOLINT(readability-identifier-naming): of another library
 class App;
-}
+class Validator;
+}  // namespace CLI
 
 namespace tutti::trainer {
 
 struct Options;
+
+/// A flag's check: a number, not nan.
+CLI::Validator real(double least, double most);
 
 /// For the modes of trainer/modes/. Each mode reads a few.
 struct ParallelOptions {
