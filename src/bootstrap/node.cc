@@ -1,5 +1,7 @@
 #include "bootstrap/node.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -170,6 +172,8 @@ void BootstrapNode::point_lost(const Status& why) {
   if (shape_ == BootstrapShape::kStar) {
     if (finished_) return;
     if (why.code() != Code::kPeerLost) return conclude(why);
+    if (maker_ == getpid())
+      return conclude({Code::kInvalidUsage, "the unique id is used up: it makes one communicator"});
     conclude({Code::kPeerLost,
               format("process %d, which made the unique id, has ended during set-up: its ranks are lost",
                      maker_)});

@@ -194,6 +194,22 @@ TEST(ShareTest, WrongWaysAreRefused) {
             "");
 }
 
+TEST(UniqueIdTest, MakesOneCommunicator) {
+  EXPECT_EQ(run_cluster(without_comm(processes(1)),
+                        [](Rank& rank) {
+                          tutti_unique_id_t id{};
+                          rank.expect_ok(tutti_get_unique_id(&id), "id");
+                          expect_meeting(rank, id);
+                          tutti_comm_t* second = nullptr;
+                          const tutti_result_t result = tutti_comm_create(&second, 1, id, 0, nullptr);
+                          rank.expect_true(result == TUTTI_INVALID_USAGE && second == nullptr,
+                                           "a second communicator: " + std::to_string(result));
+                          const std::string text = tutti_last_error();
+                          rank.expect_true(text.find("is used up") != std::string::npos, text);
+                        }),
+            "");
+}
+
 TEST(LauncherPlaceTest, IsFoundInTheEnvironment) {
   EXPECT_EQ(run_child(
                 [] {
