@@ -173,7 +173,7 @@ void BootstrapNode::point_lost(const Status& why) {
     if (finished_) return;
     if (why.code() != Code::kPeerLost) return conclude(why);
     if (maker_ == getpid())
-      return conclude({Code::kInvalidUsage, "the unique id is used up: it makes one communicator"});
+      return conclude({Code::kPeerLost, "the unique id is used up: it makes one communicator"});
     conclude({Code::kPeerLost,
               format("process %d, which made the unique id, has ended during set-up: its ranks are lost",
                      maker_)});
