@@ -349,11 +349,8 @@ def tensor_parallel(rank, size):
     assert torch.allclose(gradient, alone[0].weight.grad, atol=1e-4)
 
 
-def fsdp1(rank, size):
-    """FSDP1 has the losses of one process."""
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    model = FullyShardedDataParallel(_model(), device_id=torch.device("cpu"), use_orig_params=True)
+def _trains_as_alone(model, rank, size):
+    """Three steps over this rank's share of the batches, each with the loss of one process."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
     each = MICROBATCHES // size
     wanted = _alone(3)[1]
@@ -365,6 +362,14 @@ def fsdp1(rank, size):
         mean = loss.detach().clone()
         dist.all_reduce(mean, dist.ReduceOp.AVG)
         assert abs(mean.item() - wanted[step]) < 1e-5, (step, mean.item(), wanted[step])
+
+
+def fsdp1(rank, size):
+    """FSDP1 has the losses of one process."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(_model(), device_id=torch.device("cpu"), use_orig_params=True)
+    _trains_as_alone(model, rank, size)
 
 
 def profiled(rank, size):
@@ -421,17 +426,7 @@ def fsdp(rank, size):
     mesh = init_device_mesh("cpu", (size,))
     for part in (*model, model):
         fully_shard(part, mesh=mesh)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
-    each = MICROBATCHES // size
-    wanted = _alone(3)[1]
-    for step in range(3):
-        optimizer.zero_grad()
-        loss = sum(_loss(model, rank * each + i) for i in range(each)) / each
-        loss.backward()
-        optimizer.step()
-        mean = loss.detach().clone()
-        dist.all_reduce(mean, dist.ReduceOp.AVG)
-        assert abs(mean.item() - wanted[step]) < 1e-5, (step, mean.item(), wanted[step])
+    _trains_as_alone(model, rank, size)
 
 
 def timeouts(rank, size):
