@@ -79,13 +79,15 @@ struct SendLink {
     if (may_stream) streams = StoreTrials::choose(streams, trials.costs(), highest_costs());
     return next < limit;
   }
-  /// Which trial the next message is, if it travels in a slot.
-  StoreTrials::Trial trial() const {
-    return may_stream ? StoreTrials::trial_of(next) : StoreTrials::Trial::kNone;
+  /// Which timed trial the next message is, if it travels in a slot.
+  StoreTrials::Trial timed_trial() const {
+    return may_stream ? StoreTrials::timed_trial_of(next, slot_mask + 1u) : StoreTrials::Trial::kNone;
   }
   /// Whether to write the next payload, of StoreTrials::kLeastBytes or more, past the caches.
   bool streams_next() const {
-    return trial() == StoreTrials::Trial::kNone ? streams : trial() == StoreTrials::Trial::kStreaming;
+    if (!may_stream) return false;
+    const StoreTrials::Trial trial = StoreTrials::trial_of(next, slot_mask + 1u);
+    return trial == StoreTrials::Trial::kNone ? streams : trial == StoreTrials::Trial::kStreaming;
   }
   /// Address for a payload of `bytes`. Call only when can_write().
   std::byte* span(uint64_t bytes) const { return bytes <= kInlineBytes ? cell().payload : slot(); }
@@ -191,10 +193,11 @@ struct RecvLink {
   /// Whether the next message has come, of whatever call.
   bool has_arrived() const { return (word() & flag::kNumberMask) == ((next + 1) & flag::kNumberMask); }
 
-  /// Which trial the next message is, if it has arrived in a slot.
-  StoreTrials::Trial trial(uint64_t arrived_word) const {
-    return judges && flag::carriage(arrived_word) == Carriage::kSlot ? StoreTrials::trial_of(next)
-                                                                     : StoreTrials::Trial::kNone;
+  /// Which timed trial the next message is, if it has arrived in a slot.
+  StoreTrials::Trial timed_trial(uint64_t arrived_word) const {
+    return judges && flag::carriage(arrived_word) == Carriage::kSlot
+               ? StoreTrials::timed_trial_of(next, slot_mask + 1u)
+               : StoreTrials::Trial::kNone;
   }
   /// Counts a trial, and shows the writer the costs.
   void judge(StoreTrials::Trial trial, uint64_t bytes, uint64_t took_ns) {

@@ -3,9 +3,10 @@
 //
 // Between far cores a line that the other core holds takes 250 ns to fetch, for the writer as for the reader,
 // and few such fetches overlap: 2 GB/s, where memory gives 13 GB/s. Near cores read each other's caches at 10
-// GB/s and more. Nothing tells which it is, and a virtual machine moves its cores. So of every kPeriod
-// messages the writer stores the first with ordinary stores and the second past the caches, and both ends
-// time these two. The reader shows its figures beside the credit. Figures: docs/measurements/carriage.md.
+// GB/s and more. Nothing tells which it is, and a virtual machine moves its cores. So in two of every kRounds
+// rounds of the ring the writer stores the first message with ordinary stores and the second past the caches.
+// Both ends time these two in the second of these rounds. The reader shows its figures beside the credit.
+// Figures: docs/measurements/carriage.md.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +21,15 @@ class StoreTrials {
   static constexpr uint64_t kLeastBytes = 1024;
 
   enum class Trial : uint8_t { kOrdinary = 0, kStreaming = 1, kNone = 2 };
-  /// Of message `number` of the link.
-  static constexpr Trial trial_of(uint64_t number) {
-    const uint64_t place = number % kPeriod;
-    return place < 2 ? static_cast<Trial>(place) : Trial::kNone;
+  /// What the stores of message `number` try, in a ring of `slots`.
+  static constexpr Trial trial_of(uint64_t number, uint64_t slots) {
+    const uint64_t place = number % (kRounds * slots);
+    return place < 2 * slots && place % slots < 2 ? static_cast<Trial>(place % slots) : Trial::kNone;
+  }
+  /// The trial that both ends time. Its slot has had a trial of the same kind one round before, so its lines
+  /// are where a stream of such messages would find them.
+  static constexpr Trial timed_trial_of(uint64_t number, uint64_t slots) {
+    return number % (kRounds * slots) >= slots ? trial_of(number, slots) : Trial::kNone;
   }
 
   /// Picoseconds a byte with either kind of stores; 0: not known yet.
@@ -48,7 +54,7 @@ class StoreTrials {
   }
 
  private:
-  static constexpr uint64_t kPeriod = 128;
+  static constexpr uint64_t kRounds = 4;  ///< of the ring, for each trial
   static constexpr uint64_t kMostGrowth = 4;
   static constexpr uint64_t kWeight = 3;
   /// How much slower ordinary stores must be.

@@ -2,6 +2,7 @@
 #include "engine/operation.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "core/clock.h"
@@ -289,11 +290,11 @@ bool Operation::next_step(BoundLane& lane) {
     const SendLink* link = ends[step.source_count + i].send;
     if (link == nullptr) continue;
     if (link->streams_next()) step.job.streaming_sinks |= 1u << i;
-    is_trial = is_trial || link->trial() != StoreTrials::Trial::kNone;
+    is_trial = is_trial || link->timed_trial() != StoreTrials::Trial::kNone;
   }
   for (uint32_t i = 0; i < step.source_count; ++i) {
     const RecvLink* link = ends[i].recv;
-    is_trial = is_trial || (link != nullptr && link->trial(link->word()) != StoreTrials::Trial::kNone);
+    is_trial = is_trial || (link != nullptr && link->timed_trial(link->word()) != StoreTrials::Trial::kNone);
   }
   return is_trial ? now_ns() : 0;
 }
@@ -301,19 +302,21 @@ bool Operation::next_step(BoundLane& lane) {
 /// After the copy of a trial, before its messages are sent and released. `slot_sinks`: the sinks written now.
 [[gnu::noinline]] void Operation::judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns,
                                                uint32_t slot_sinks) const {
+  // A short payload's stores may all still wait in the core's store buffer: then they have cost nothing yet.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint64_t took_ns = now_ns() - began_ns;
   if (times_results(step)) results_->add(bytes, took_ns);
   const BoundEnd* ends = &ends_[step.first_end];
   for (uint32_t i = 0; i < step.source_count; ++i) {
     RecvLink* link = ends[i].recv;
     if (link == nullptr) continue;
-    const StoreTrials::Trial trial = link->trial(link->word());
+    const StoreTrials::Trial trial = link->timed_trial(link->word());
     if (trial != StoreTrials::Trial::kNone) link->judge(trial, bytes, took_ns);
   }
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     SendLink* link = ends[step.source_count + i].send;
-    if (link != nullptr && (slot_sinks >> i & 1u) != 0 && link->trial() != StoreTrials::Trial::kNone)
-      link->trials.add(link->trial(), bytes, took_ns);
+    if (link != nullptr && (slot_sinks >> i & 1u) != 0 && link->timed_trial() != StoreTrials::Trial::kNone)
+      link->trials.add(link->timed_trial(), bytes, took_ns);
   }
 }
 
