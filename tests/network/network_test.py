@@ -5,6 +5,7 @@ Usage: network_test.py FOLDER, where FOLDER holds the perf tools. Needs root and
 skipped.
 """
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -129,6 +130,33 @@ def check_a_stranger():
         second = pair.start(1, [str(TOOLS / "all_reduce_perf"), "-b", "8", "-e", "8", "-n", "2"],
                             {"RANK": "1", "WORLD_SIZE": "2", "TUTTI_ID_FILE": str(id_path)})
         right(hosts.finish([first, second]))
+
+
+def check_pairs_of_interfaces():
+    """tutti-topo --net tries each interface, and says what is wrong: an MTU that differs, an address without a route"""
+    with emulated() as pair, tempfile.TemporaryDirectory() as folder:
+        first, second = (f"more{side}" for side in "ab")
+        pair.ip(0, "link", "add", first, "mtu", "9000", "type", "veth", "peer", "name", second, "mtu", "9000", "netns",
+                pair.names[1])
+        for side, name in enumerate((first, second)):
+            pair.ip(side, "addr", "add", f"10.78.0.{side + 1}/24", "dev", name)
+            pair.ip(side, "link", "set", name, "up")
+        pair.ip(0, "link", "set", first, "mtu", "4000")
+        pair.ip(1, "link", "add", "alone", "type", "veth", "peer", "name", "other")
+        pair.ip(1, "addr", "add", "10.79.0.1/24", "dev", "alone")
+        pair.ip(1, "link", "set", "alone", "up")
+        processes = pair.launch(TOOLS.parent / "tools/tutti-topo", 1, pathlib.Path(folder) / "id", "--net", "-f", "json")
+        results = hosts.finish(processes)
+        for status, out, err in results:
+            assert status == 1, f"status {status}\n{out}\n{err}"
+        found = json.loads(results[0][1])
+        pairs = {(one["a"]["rail"], one["b"]["rail"]): one for one in found["pairs"]}
+        assert set(pairs) == {tuple(pair.interfaces), (first, second), ("?", "alone")}, pairs
+        for one in (pairs[tuple(pair.interfaces)], pairs[first, second]):
+            assert not one["failure"], one
+            assert one["latency_us"] > 0 and one["there_bytes_per_s"] > 0 and one["back_bytes_per_s"] > 0, one
+        assert any("MTU 4000 and 9000" in remark for remark in pairs[first, second]["remarks"]), pairs
+        assert "no route to 10.79.0.1" in pairs["?", "alone"]["failure"], pairs
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 //   tutti-topo -f hwloc machine.topo           the same machine as another kind of file
 //   tutti-topo --search dgx.xml                what the machine offers to collectives, and what limits it
 //   tutti-topo --measure                       probes of this machine; later calls use the numbers
+//   mpirun -n 2 tutti-topo --net               tries each pair of rails between the hosts of a job
 //   tutti-topo -d "8 gpus, nvswitch 450 GB/s"  a machine described in a line
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -17,6 +18,8 @@
 #include <vector>
 
 #include "core/version_line.h"
+#include "tools/tutti_topo/net.h"
+#include "tools/tutti_topo/net_probe.h"
 #include "tools/tutti_topo/show.h"
 #include "topology/detect.h"
 #include "topology/file.h"
@@ -44,6 +47,8 @@ struct Options {
   bool measure = false;
   bool measured = false;
   bool forget = false;
+  bool net = false;
+  int probe_rank = -1;
   std::vector<std::string> files;
 };
 
@@ -129,7 +134,27 @@ int write_table(const Options& options) {
   return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
 }
 
+/// --net: rank 0 writes what all ranks have found.
+int run_net(const Options& options) {
+  if (options.form != "text" && options.form != "json") return fail(kBadUsage, "--net writes text or json");
+  int rank = 0;
+  const auto report = try_network(rank);
+  if (!report) return fail(kRefused, std::string(report.status().text()));
+  const int status = has_failure(*report) ? kRefused : 0;
+  if (rank != 0) return status;
+  const std::string text = options.form == "json" ? show_net_json(*report) : show_net(*report);
+  if (options.output.empty()) {
+    std::cout << text << std::flush;
+    return std::cout ? status : fail(kBadUsage, "cannot write the output");
+  }
+  std::ofstream file(options.output, std::ios::binary);
+  file << text << std::flush;
+  return file ? status : fail(kBadUsage, "cannot write " + options.output);
+}
+
 int run(const Options& options) {
+  if (options.probe_rank >= 0) return probe_main(options.probe_rank);
+  if (options.net) return run_net(options);
   if (options.table) return write_table(options);
   if (options.measure || options.measured || options.forget) return run_measurements(options);
   if (options.files.size() > 1) return fail(kBadUsage, "several files are only for --table");
@@ -173,10 +198,15 @@ int main(int argc, char** argv) {
   auto* measured =
       app.add_flag("--measured", options.measured, "show the kept numbers and their file")->excludes(measure);
   app.add_flag("--forget", options.forget, "delete the kept numbers")->excludes(measure)->excludes(measured);
+  app.add_flag("--net", options.net,
+               "under a launcher: try each pair of RDMA ports and TCP interfaces between the job's hosts")
+      ->excludes(file);
+  app.add_option("--net-probe", options.probe_rank)->group("");  // for --net
   app.add_option("-o,--output", options.output, "a file to write");
   app.set_version_flag("--version", tutti::version_line("tutti-topo"));
   app.footer(
-      "Notes and warnings go to standard error. Exit status: 1 if a file is refused, 2 for wrong arguments.");
+      "Notes and warnings go to standard error. Exit status: 1 if a file is refused or a\npair of rails "
+      "fails, 2 for wrong arguments.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -19,14 +19,18 @@ class NoRdma final : public Transport {
   bool arm_wait(std::vector<pollfd>& /*polls*/) override { return false; }
 };
 
+constexpr const char* kWhy = "this build has no RDMA: install libibverbs-dev and build again";
+
 }  // namespace
 
 Result<std::unique_ptr<Transport>> open_rdma_transport(const TransportOptions& options) {
   if (options.config.transport == "rdma")
-    return Status(
-        Code::kUnsupported,
-        "TUTTI_TRANSPORT is rdma, and this build has no RDMA: install libibverbs-dev and build again");
+    return Status(Code::kUnsupported, std::string("TUTTI_TRANSPORT is rdma, and ") + kWhy);
   return std::unique_ptr<Transport>(std::make_unique<NoRdma>());
+}
+
+Result<std::vector<PortAddress>> list_ports(const Config& /*config*/) {
+  return Status(Code::kUnsupported, kWhy);
 }
 
 }  // namespace tutti::rdma

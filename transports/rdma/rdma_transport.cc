@@ -312,4 +312,14 @@ Result<std::unique_ptr<Transport>> open_rdma_transport(const TransportOptions& o
       std::make_unique<RdmaTransport>(options, std::move(verbs), std::move(ports)));
 }
 
+Result<std::vector<PortAddress>> list_ports(const Config& config) {
+  std::unique_ptr<const Verbs> verbs;
+  std::string why_none;
+  const Ports ports = usable_ports(config, verbs, why_none);
+  if (ports.ports.empty()) return Status(Code::kUnsupported, why_none);
+  std::vector<PortAddress> addresses;
+  for (const Port& port : ports.ports) addresses.push_back(port.address);
+  return addresses;
+}
+
 }  // namespace tutti::rdma

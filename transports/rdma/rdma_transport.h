@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "transports/rdma/hello.h"
 #include "transports/registry.h"
 #include "transports/transport.h"
 
@@ -22,5 +24,9 @@ inline constexpr TransportTraits kRdmaTraits{
 
 /// A machine without an RDMA device gets a transport without an address, which joins nobody.
 Result<std::unique_ptr<Transport>> open_rdma_transport(const TransportOptions& options);
+
+/// The ports of this machine that ranks with these settings use, fastest first. Errors: kUnsupported, with
+/// why there is none.
+Result<std::vector<PortAddress>> list_ports(const Config& config);
 
 }  // namespace tutti::rdma
