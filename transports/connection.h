@@ -31,8 +31,8 @@ enum class PeerState : uint8_t {
   kTorn = 2,   ///< the connection is broken, or the peer broke the protocol
 };
 
-/// One thread at a time, except for unconfirmed_bytes(). A blocking call advances its operation and the
-/// transport in turn, and then waits until all connections are drained().
+/// One thread at a time, except for unconfirmed_bytes() and detour(). A blocking call advances its operation
+/// and the transport in turn, and then waits until all connections are drained().
 class Connection {
  public:
   virtual ~Connection() = default;
@@ -54,6 +54,8 @@ class Connection {
   /// What carries the messages now, for people: devices and ports, and what is out of order. Empty: nothing
   /// beyond the transport's name.
   virtual std::string route() const { return {}; }
+  /// The part of route() that is out of order; empty: none. Any thread.
+  virtual std::string detour() const { return {}; }
 
   /// Withdraws all posted receives: nobody writes to their memory any more. A partly received message
   /// continues in its slot.

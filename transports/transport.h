@@ -21,7 +21,7 @@
 // which must outlive both: after a failure, another connection may use the same rings.
 //
 // Threads. One thread at a time uses a transport and its connections, except for
-// Connection::unconfirmed_bytes().
+// Connection::unconfirmed_bytes() and detour().
 //
 // Data path. The engine reads and writes rings directly. It calls this interface once per turn, not per
 // message.

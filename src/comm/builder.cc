@@ -577,6 +577,7 @@ Status CommunicatorBuilder::open_control_plane() {
   TUTTI_TRY(plane.status());
   parts_->plane = std::move(*plane);
   peers_.set_control_plane(parts_->plane);
+  peers_.set_detours([network](uint32_t peer) { return network->detour(peer); });
   process_.add_plane(parts_->plane);
   return Status::ok();
 }

@@ -151,6 +151,8 @@ std::string Peers::report() const {
                  ? describe_status(peer, view.copy) + ", when it last answered"
                  : format("rank %u, on another host, has not been asked before", peer)) +
             "\n";
+    if (const std::string detour = detour_(peer); !detour.empty())
+      text += "      data goes over " + detour + "\n";
   }
   return text;
 }

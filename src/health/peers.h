@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -61,6 +62,9 @@ class Peers {
   /// How this rank reaches each rank's memory, by rank; its own too.
   void set_memory(std::vector<PeerSegment> memory);
   void set_control_plane(std::shared_ptr<ControlPlane> plane) { plane_ = std::move(plane); }
+  /// `detour`: what is out of order on the way to a peer on another host; "": nothing. Any thread may call
+  /// it.
+  void set_detours(std::function<std::string(uint32_t peer)> detour) { detour_ = std::move(detour); }
 
   /// By rank; empty before set_memory and in a communicator of one rank.
   const std::vector<PeerSegment>& memory() const { return memory_; }
@@ -120,6 +124,7 @@ class Peers {
   SegmentHeader* own_ = nullptr;
   std::vector<PeerSegment> memory_;
   std::shared_ptr<ControlPlane> plane_;
+  std::function<std::string(uint32_t peer)> detour_ = [](uint32_t /*peer*/) { return std::string(); };
 };
 
 }  // namespace tutti

@@ -55,6 +55,9 @@ class RdmaFailoverTest : public testing::Test {
     }
     return true;
   }
+  static std::string detour(Mesh& mesh, uint32_t rank) {
+    return mesh.side(rank, 1 - rank).connection().detour();
+  }
   static std::string route(Mesh& mesh, uint32_t rank) {
     return mesh.side(rank, 1 - rank).connection().route();
   }
@@ -111,8 +114,11 @@ TEST_F(RdmaFailoverTest, APortThatGoesDownMovesTheTrafficAndBackWhenItReturns) {
   const auto says = [&](const char* words) { return route(mesh, 0).find(words) != std::string::npos; };
   EXPECT_TRUE(run_until(mesh, [&] { return says("instead of") && says("the port went down"); }))
       << route(mesh, 0);
+  EXPECT_NE(route(mesh, 0).find(detour(mesh, 0)), std::string::npos) << detour(mesh, 0);
+  EXPECT_NE(detour(mesh, 0).find("the port went down"), std::string::npos) << detour(mesh, 0);
   fake_verbs::set_port(1, true);
   EXPECT_TRUE(run_until(mesh, [&] { return route(mesh, 0) == before; })) << route(mesh, 0);
+  EXPECT_EQ(detour(mesh, 0), "");
   ASSERT_EQ(run(mesh, 4, 100, [] {}), "");
   EXPECT_EQ(route(mesh, 0), before);
   const std::string log = read_log();

@@ -217,6 +217,7 @@ void RdmaConnection::port_changed(const Port& port, const std::string& what) {
     if (!port.is_up) {
       break_rail(*rail, what);
       rail->explain(what);  // a failed request may have come before the event
+      note_move();
     } else if (rail->is_idle() && is_set_up_ && state_ == PeerState::kOpen) {
       rail->wanted_attempt = rail->next_attempt();
       is_moving_ = true;

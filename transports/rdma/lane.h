@@ -113,6 +113,7 @@ struct LaneShared {
   uint32_t window = 0;  ///< pieces of a lane that the peer has receives for
   std::vector<std::unique_ptr<Rail>> rails;
   std::function<void(Rail&, const std::string& why)> break_rail;
+  std::function<void()> note_move;  ///< a lane lies on another rail
 
   /// Whether the peer may write to a posted receive of the channel.
   bool is_written(uint32_t channel) const;

@@ -251,7 +251,10 @@ Status Lane::join_peer() {
   }
   pieces_confirmed_ = theirs_->received;
   go_on(best_rail(index_, told_rails_ & theirs_->usable_rails, static_cast<uint32_t>(shared_.rails.size())));
-  if (bound_ != before || bound_ != index_) tell(before);
+  if (bound_ != before || bound_ != index_) {
+    tell(before);
+    shared_.note_move();
+  }
   return take_deferred(bound_key_, false);
 }
 

@@ -75,7 +75,8 @@ RdmaConnection::RdmaConnection(const Verbs& verbs, std::span<const ChannelRings>
               .send_memory = {},
               .free_buffers = {},
               .rails = {},
-              .break_rail = [this](Rail& rail, const std::string& why) { break_rail(rail, why); }} {
+              .break_rail = [this](Rail& rail, const std::string& why) { break_rail(rail, why); },
+              .note_move = [this] { note_move(); }} {
   const uint64_t bytes = uint64_t{options.shape.slots} * options.shape.slot_bytes;
   for (const ChannelRings& one : channels) {
     shared_.channels.push_back({.outgoing = {one.outgoing + options.shape.header_bytes(), bytes, 0},
@@ -185,18 +186,33 @@ void RdmaConnection::finish() {
   send();
 }
 
+std::string RdmaConnection::route_of(const Lane& lane) const {
+  const Rail& home = *shared_.rails[lane.home()];
+  const std::string text = lane.is_on_socket() ? "TCP" : shared_.rails[lane.rail()]->describe();
+  if (lane.rail() == lane.home()) return text;
+  return text + format(" instead of %s (%s)", home.describe().c_str(),
+                       home.is_usable() ? "about to go back" : home.why_off().c_str());
+}
+
 std::string RdmaConnection::route() const {
   std::string text;
-  for (const auto& lane : lanes_) {
-    const Rail& home = *shared_.rails[lane->home()];
-    if (!text.empty()) text += "; ";
-    text += lane->is_on_socket() ? "TCP" : shared_.rails[lane->rail()]->describe();
-    if (lane->rail() != lane->home()) {
-      text += format(" instead of %s (%s)", home.describe().c_str(),
-                     home.is_usable() ? "about to go back" : home.why_off().c_str());
-    }
-  }
+  for (const auto& lane : lanes_) text += (text.empty() ? "" : "; ") + route_of(*lane);
   return text;
+}
+
+/// Keeps what other threads may ask for.
+void RdmaConnection::note_move() {
+  std::string text;
+  for (const auto& lane : lanes_) {
+    if (lane->rail() != lane->home()) text += (text.empty() ? "" : "; ") + route_of(*lane);
+  }
+  const std::scoped_lock lock(detour_mutex_);
+  detour_ = std::move(text);
+}
+
+std::string RdmaConnection::detour() const {
+  const std::scoped_lock lock(detour_mutex_);
+  return detour_;
 }
 
 void RdmaConnection::complete(const ibv_wc& completion) {

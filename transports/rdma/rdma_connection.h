@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -70,6 +71,7 @@ class RdmaConnection final : public Connection {
   PeerState state() const override { return state_; }
   const Status& status() const override { return failure_; }
   std::string route() const override;
+  std::string detour() const override;
   void withdraw() override;
   void finish() override;
 
@@ -97,6 +99,8 @@ class RdmaConnection final : public Connection {
   void advance_rail(Rail& rail);
   void start_rail(Rail& rail);
   void break_rail(Rail& rail, const std::string& why, bool is_told = false);
+  std::string route_of(const Lane& lane) const;
+  void note_move();
   void try_again(Rail& rail, uint64_t now);
   void seek_better_rails();
   void receive(Rail& rail, const ibv_wc& completion);
@@ -117,6 +121,8 @@ class RdmaConnection final : public Connection {
   bool wants_end_ = false;
   PeerState state_ = PeerState::kOpen;
   Status failure_;
+  mutable std::mutex detour_mutex_;
+  std::string detour_;
 };
 
 }  // namespace tutti::rdma
