@@ -92,5 +92,25 @@ TEST_F(RdmaConnectionTest, ASlowNetworkIsSeenInTheUnconfirmedBytes) {
   EXPECT_TRUE(run_until(mesh, [&] { return left.unconfirmed_bytes() == 0; }));
 }
 
+// A credit that the network repeated after a loss once looked like nothing under way: its receiver, without
+// room to send, and its sender, without a message, were told that they wait in a circle.
+TEST_F(RdmaConnectionTest, ACreditUnderWayIsSeenInTheUnconfirmedBytes) {
+  Mesh mesh(rdma_case(), {.shape = kLargeSlots});
+  for (uint32_t i = 0; i < kLargeSlots.slots; ++i) commit(mesh, 0, 8);
+  RecvLink& reader = mesh.side(1, 0).recv(0);
+  const Connection& right = mesh.side(1, 0).connection();
+  for (uint32_t i = 0; i < kLargeSlots.slots; ++i) {
+    ASSERT_TRUE(run_until(mesh, [&] { return reader.has_arrived(); }));
+    if (i + 1 == kLargeSlots.slots) {
+      ASSERT_TRUE(run_until(mesh, [&] { return right.unconfirmed_bytes() == 0; }));
+      fake_verbs::hold(true);
+    }
+    reader.release(reader.word());
+  }
+  EXPECT_TRUE(run_until(mesh, [&] { return right.unconfirmed_bytes() > 0; }));
+  fake_verbs::hold(false);
+  EXPECT_TRUE(run_until(mesh, [&] { return right.unconfirmed_bytes() == 0; }));
+}
+
 }  // namespace
 }  // namespace tutti::test

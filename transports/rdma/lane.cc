@@ -343,7 +343,12 @@ void Lane::post(Piece kind, std::span<const iovec> parts, Sent sent, uint32_t re
       buffer += one.iov_len;
     }
   }
-  // An end counts from finish() on, and all of a frame from its beginning.
+  // An end counts from finish() on, and all of a frame from its beginning. Other pieces count too: while a
+  // credit is repeated after a loss, its receiver must not be taken for a rank that waits in a circle.
+  if (sent.bytes == 0) {
+    sent.bytes = 1;
+    ++shared_.unconfirmed_bytes;
+  }
   transmit(sent, requests);
 }
 
