@@ -3,7 +3,9 @@
 #include "transports/ucx/wire.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <random>
 #include <string>
 
@@ -103,6 +105,25 @@ TEST(FabricsTest, OnlyResourcesOfFabricsCount) {
                        "#      resource 3  :  md 1  dev 2  flags a- ud_verbs/mlx5_0:1\n"),
             fabric::kVerbs);
   EXPECT_EQ(fabrics_in("#      resource 2  :  md 1  dev 2  flags -- srd/rdmap0s6:1"), fabric::kEfa);
+}
+
+// Goal: Soft-RoCE is told from hardware. Method: two folders like /sys/class/infiniband, with the links of
+// Linux.
+TEST(DevicesTest, ADeviceWithoutHardwareIsSoftware) {
+  const std::filesystem::path root =
+      std::filesystem::path(testing::TempDir()) / ("devices" + std::to_string(getpid()));
+  const auto add = [&](const char* folder, const char* name, const char* place) {
+    std::filesystem::create_directories(root / "devices" / place / name);
+    std::filesystem::create_directories(root / folder);
+    std::filesystem::create_directory_symlink(root / "devices" / place / name, root / folder / name);
+  };
+  add("hardware", "mlx5_0", "pci0000:00/0000:00:03.0/infiniband");
+  add("mixed", "mlx5_0", "pci0000:00/0000:00:04.0/infiniband");
+  add("mixed", "rxe0", "virtual/infiniband");
+  EXPECT_FALSE(has_software_device(root / "hardware"));
+  EXPECT_TRUE(has_software_device(root / "mixed"));
+  EXPECT_FALSE(has_software_device(root / "none"));
+  std::filesystem::remove_all(root);
 }
 
 }  // namespace

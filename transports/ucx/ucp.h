@@ -18,6 +18,8 @@ namespace tutti::ucx {
   F(get_version, ucp_get_version)                                \
   F(config_read, ucp_config_read)                                \
   F(config_release, ucp_config_release)                          \
+  F(config_print, ucp_config_print)                              \
+  F(config_modify, ucp_config_modify)                            \
   F(init_version, ucp_init_version)                              \
   F(cleanup, ucp_cleanup)                                        \
   F(context_print_info, ucp_context_print_info)                  \

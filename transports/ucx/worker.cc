@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "transports/ucx/errors.h"
 #include "transports/ucx/wire.h"
@@ -18,6 +19,22 @@ struct Family {
 constexpr std::array kFamilies = {Family{"rc_", fabric::kVerbs},    Family{"dc_", fabric::kVerbs},
                                   Family{"ud_", fabric::kVerbs},    Family{"srd", fabric::kEfa},
                                   Family{"ugni_", fabric::kGemini}, Family{"cxi", fabric::kSlingshot}};
+
+constexpr const char* kDevices = "/sys/class/infiniband";
+
+/// What `print` writes.
+template <typename Print>
+std::string printed(Print&& print) {
+  char* text = nullptr;
+  size_t bytes = 0;
+  std::FILE* const file = open_memstream(&text, &bytes);
+  if (file == nullptr) return {};
+  print(file);
+  std::fclose(file);
+  std::string result(text, bytes);
+  std::free(text);
+  return result;
+}
 
 /// Turns that a drain may take, should peers send without end.
 constexpr int kDrainTurnsMost = 10'000;
@@ -38,6 +55,15 @@ uint32_t fabrics_in(std::string_view resources) {
   return fabrics;
 }
 
+bool has_software_device(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string place = std::filesystem::canonical(entry.path(), error).string();
+    if (place.find("/devices/virtual/") != std::string::npos) return true;
+  }
+  return false;
+}
+
 Result<std::unique_ptr<Worker>> Worker::open(const Ucp& ucp) {
   std::unique_ptr<Worker> worker(new Worker(ucp));
   TUTTI_TRY(worker->make_context());
@@ -55,12 +81,22 @@ Status Worker::make_context() {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_.config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return ucx_error(ucp_, "reading UCX's settings", status);
+  if (has_software_device(kDevices)) avoid_datagrams(config);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   status = ucp_.init_version(Ucp::kMajor, Ucp::kMinor, &params, config, &context_);
   ucp_.config_release(config);
   return status == UCS_OK ? Status::ok() : ucx_error(ucp_, "opening UCX", status);
+}
+
+/// Soft-RoCE of Linux 6.1 loses unreliable datagrams (ibv_ud_pingpong hangs too), by which UCX connects
+/// unless it has TCP for that. What the user has chosen stays.
+void Worker::avoid_datagrams(ucp_config_t* config) const {
+  const std::string settings =
+      printed([&](std::FILE* file) { ucp_.config_print(config, file, nullptr, UCS_CONFIG_PRINT_CONFIG); });
+  if (settings.find("UCX_TLS=all\n") == std::string::npos) return;
+  (void)ucp_.config_modify(config, "TLS", "^ud_verbs");  // a failure leaves UCX's default
 }
 
 Status Worker::make_worker() {
@@ -82,15 +118,7 @@ Status Worker::make_worker() {
 }
 
 uint32_t Worker::find_fabrics() const {
-  char* text = nullptr;
-  size_t bytes = 0;
-  std::FILE* const file = open_memstream(&text, &bytes);
-  if (file == nullptr) return 0;
-  ucp_.context_print_info(context_, file);
-  std::fclose(file);
-  const uint32_t fabrics = fabrics_in({text, bytes});
-  std::free(text);
-  return fabrics;
+  return fabrics_in(printed([this](std::FILE* file) { ucp_.context_print_info(context_, file); }));
 }
 
 Status Worker::receive_with(ucp_am_recv_callback_t take, void* argument) {

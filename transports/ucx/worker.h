@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,9 @@ inline constexpr unsigned kMessageId = 0x7475;
 /// The bits of fabric (wire.h) among the resources that ucp_context_print_info lists: "rc_verbs/mlx5_0:1".
 /// UCX has no other list that respects UCX_TLS and UCX_NET_DEVICES.
 uint32_t fabrics_in(std::string_view resources);
+
+/// Whether a device in `folder` (as /sys/class/infiniband) is software: no hardware lies behind it.
+bool has_software_device(const std::string& folder);
 
 class Worker {
  public:
@@ -47,6 +51,7 @@ class Worker {
  private:
   explicit Worker(const Ucp& ucp) : ucp_(ucp) {}
   Status make_context();
+  void avoid_datagrams(ucp_config_t* config) const;
   Status make_worker();
   uint32_t find_fabrics() const;
 
