@@ -72,7 +72,7 @@ test_fabric() {
   install_packages build test trainer fabric
   configure "$BUILD" -Dwerror=true -Dtests=enabled "$(trainer_option)"
   compile_or_close "$BUILD" perf/all_reduce_perf perf/sendrecv_perf tests/test_transports tests/fabric_explain \
-    trainer/trainer
+    trainer/trainer tools/tutti-inspect tools/tutti-topo
   heading "Soft-RoCE on emulated machines"
   python3 tests/fabric/fabric_test.py "$BUILD"
 }

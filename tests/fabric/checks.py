@@ -5,6 +5,7 @@ Usage: checks.py FOLDER NAME..., where FOLDER is a build folder. Each machine ru
 machine ranks have devices of their own, and TUTTI_HOSTID makes them emulated hosts.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -92,9 +93,10 @@ class Process:
 PORT = 4710
 
 
-# The RDMA transport gets no device. Nothing asks for UCX. Soft-RoCE of Linux 6.1 loses unreliable datagrams
-# (ibv_ud_pingpong hangs too), by which UCX connects unless it has TCP for that.
-OVER_UCX = {"TUTTI_IB_HCA": "^rxe", "UCX_TLS": "rc_verbs,tcp,self"}
+# Nothing chooses UCX's ways. To choose UCX itself, where RDMA would be cheaper: a setting of the job, or no device for
+# RDMA, and then the registry's cost does.
+OVER_UCX = {"TUTTI_TRANSPORT": "ucx"}
+WITHOUT_RDMA = {"TUTTI_IB_HCA": "^rxe"}
 
 
 def launch(arguments, environment=None):
@@ -152,16 +154,48 @@ def check_results_over_ucx():
     judge_results(OVER_UCX)
 
 
-def check_conformance():
-    """The transport suite holds over Soft-RoCE"""
+def judge_conformance(transport, environment=None):
+    before = packets()
     # The real library before the fake one, which the test program finds otherwise.
     library = "/usr/lib/x86_64-linux-gnu"
-    done = subprocess.run([FOLDER / "tests/test_transports", "--gtest_filter=Transports/ConformanceTest.*/rdma"],
-                          env={**os.environ, "LD_LIBRARY_PATH": library, "GTEST_BRIEF": "1"}, capture_output=True,
-                          text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run([FOLDER / "tests/test_transports", f"--gtest_filter=Transports/ConformanceTest.*/{transport}"],
+                          env={**os.environ, "LD_LIBRARY_PATH": library, "GTEST_BRIEF": "1", **(environment or {})},
+                          capture_output=True, text=True, timeout=2 * LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     count = re.search(r"(\d+) tests? from", done.stdout)
     assert count and int(count.group(1)) >= 10, done.stdout
+    sent = packets() - before
+    assert sent > 100, f"{sent} packets"
+
+
+def check_conformance():
+    """The transport suite holds over Soft-RoCE"""
+    judge_conformance("rdma")
+
+
+def check_conformance_of_ucx():
+    """The transport suite holds for UCX over Soft-RoCE"""
+    # Within one process UCX would use shared memory.
+    judge_conformance("ucx", {"UCX_TLS": "rc_verbs,tcp"})
+
+
+def check_network_tool():
+    """tutti-topo --net tries all pairs of rails; a device off the network and a shorter MTU are told in words"""
+    subprocess.run(["ip", "link", "set", "switch1", "nomaster"], check=True)
+    subprocess.run(["ip", "link", "set", "rdma2", "mtu", "1500"], check=True)
+    ranks = launch([FOLDER / "tools/tutti-topo", "--net", "-f", "json"], {"TUTTI_SOCKET_IFNAME": "br0"})
+    statuses = [rank.finish() for rank in ranks]
+    subprocess.run(["ip", "link", "set", "switch1", "master", "br0"], check=True)
+    subprocess.run(["ip", "link", "set", "rdma2", "mtu", "9000"], check=True)
+    assert statuses == [1, 1], f"{statuses}\n{ranks[0].text()}"
+    pairs = {(one["a"]["rail"], one["b"]["rail"]): one for one in json.loads(ranks[0].out)["pairs"]}
+    assert len(pairs) == 5, pairs.keys()
+    for (first, second), one in pairs.items():
+        if first == "rxe1:1":
+            assert "reach each other" in one["failure"], one
+        else:
+            assert not one["failure"] and one["there_bytes_per_s"] > 0, one
+    assert any("MTU 4096 and 1024" in remark for remark in pairs["rxe0:1", "rxe2:1"]["remarks"]), pairs
 
 
 def judge_explanation(transport, environment):
@@ -177,7 +211,7 @@ def check_explanation():
 
 def check_explanation_of_ucx():
     """Without a device for RDMA the registry's cost chooses UCX, and tutti_comm_explain says so"""
-    judge_explanation("ucx", OVER_UCX)
+    judge_explanation("ucx", WITHOUT_RDMA)
 
 
 def check_a_link_that_goes_down():
@@ -196,6 +230,9 @@ def check_a_link_that_goes_down():
         went_down = time.monotonic()
         subprocess.run(["ip", "link", "set", link, "down"], check=True)
         moved = processes[0].time_of("goes on over")
+        report = subprocess.run([FOLDER / "tools/tutti-inspect", str(processes[0].process.pid)], capture_output=True,
+                                text=True, timeout=LIMIT_S, check=False)
+        assert f"instead of {busiest}" in report.stdout, report.stdout + report.stderr
         subprocess.run(["ip", "link", "set", link, "up"], check=True)
         processes[0].time_of("goes again over")
         print(f"# traffic moved {moved - went_down:.2f} s after {link} went down", flush=True)

@@ -1,3 +1,4 @@
+// Goal: what tutti-topo --net found is judged and shown rightly. Method: reports made by hand, no network.
 #include "tools/tutti_topo/net_report.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// The rails of this machine: the RDMA ports that jobs use, and the interfaces that their connections use.
 #include <unistd.h>
 
 #include <fstream>
