@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kTornLooks = 5;
 // After this many checks while waiting, a peer has seen all that this rank sent.
 constexpr uint32_t kCrossedBeats = 3;
-// Ranks that wait so long without progress have seen all that was sent to them.
+// A circle may be, once its ranks have waited for so long.
 constexpr uint32_t kCircleMs = 60;
 // Looking around a circle costs one page a rank. Longer circles end at the deadline.
 constexpr size_t kLongestCircle = 64;
@@ -202,12 +202,12 @@ std::string StallDiagnosis::first_difference(uint32_t peer, const StatusCopy& th
 /// The ranks that wait for each other, from this rank on, if nothing is under way between them and one of
 /// them waits in a send or receive. Empty: there is no such circle. Ranks that all wait in a collective only
 /// wait for data.
-std::vector<uint32_t> StallDiagnosis::circle_from(uint32_t first) const {
-  std::vector<uint32_t> ranks = {peers_.rank()};
+std::vector<StallDiagnosis::Member> StallDiagnosis::circle_from(uint32_t first) const {
+  std::vector<Member> members = {{.rank = peers_.rank()}};
   bool has_message = !call_.in_collective();
   bool has_collective = call_.in_collective();
   for (uint32_t peer = first; peer != peers_.rank();) {
-    if (ranks.size() >= kLongestCircle) return {};
+    if (members.size() >= kLongestCircle) return {};
     const PeerSnapshot snapshot = peers_.snapshot(peer);
     const StatusCopy& page = snapshot.page;
     if (!snapshot.has_answered || page.waits_for == 0 || page.waited_ms < kCircleMs ||
@@ -216,27 +216,33 @@ std::vector<uint32_t> StallDiagnosis::circle_from(uint32_t first) const {
     const bool in_collective = page.completed < page.sequence;
     has_message = has_message || (page.in_messages != 0 && !in_collective);
     has_collective = has_collective || in_collective;
-    ranks.push_back(peer);
+    members.push_back({.rank = peer, .beat = page.beat});
     peer = page.waits_for - 1;
-    if (std::find(ranks.begin() + 1, ranks.end(), peer) != ranks.end()) return {};
+    if (std::ranges::find(members, peer, &Member::rank) != members.end() && peer != peers_.rank()) return {};
   }
   // Two ranks of which one is in a collective: waits_crossed.
-  if (!has_message || (ranks.size() == 2 && has_collective) || call_.unconfirmed_bytes(ranks.back()) > 0)
-    return {};
-  return ranks;
+  const bool is_crossed = members.size() == 2 && has_collective;
+  if (!has_message || is_crossed || call_.unconfirmed_bytes(members.back().rank) > 0) return {};
+  return members;
 }
 
-/// Two checks in a row must see the circle, so that ranks that have just moved are not in it.
+/// Every rank must have looked again and again since the circle was first seen. A rank without a processor
+/// still shows a wait that has ended: what it waits for lies in its host's memory.
 Status StallDiagnosis::check_circle(uint32_t first) {
-  std::vector<uint32_t> ranks = circle_from(first);
-  const bool was_there = !ranks.empty() && ranks == circle_;
-  circle_ = std::move(ranks);
-  return was_there ? circle_of(circle_) : Status::ok();
+  std::vector<Member> now = circle_from(first);
+  if (now.empty() || !std::ranges::equal(now, circle_, {}, &Member::rank, &Member::rank)) {
+    circle_ = std::move(now);
+    return Status::ok();
+  }
+  for (size_t i = 1; i < now.size(); ++i) {
+    if (now[i].beat - circle_[i].beat < kCrossedBeats) return Status::ok();
+  }
+  return circle_of(circle_);
 }
 
-Status StallDiagnosis::circle_of(const std::vector<uint32_t>& ranks) const {
+Status StallDiagnosis::circle_of(const std::vector<Member>& members) const {
   std::string text = "ranks wait for each other in a circle: ";
-  for (const uint32_t rank : ranks) {
+  for (const auto& [rank, beat] : members) {
     const StatusCopy page =
         rank == peers_.rank() ? StatusCopy::of(peers_.own().status) : peers_.ask(rank).page;
     text += describe_status(rank, page) + "; ";

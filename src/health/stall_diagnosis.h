@@ -71,8 +71,13 @@ class StallDiagnosis {
   bool waits_crossed(uint32_t peer, const PeerSnapshot& snapshot);
   Status crossed_with(uint32_t peer) const;
   Status check_circle(uint32_t first);
-  std::vector<uint32_t> circle_from(uint32_t first) const;
-  Status circle_of(const std::vector<uint32_t>& ranks) const;
+  /// Of a circle of waiting ranks.
+  struct Member {
+    uint32_t rank = 0;
+    uint32_t beat = 0;
+  };
+  std::vector<Member> circle_from(uint32_t first) const;
+  Status circle_of(const std::vector<Member>& members) const;
   std::string first_difference(uint32_t peer, const StatusCopy& theirs, uint64_t end) const;
   std::string message_difference(uint32_t peer) const;
   Status deadline_passed(uint64_t waited_ns) const;
@@ -84,8 +89,8 @@ class StallDiagnosis {
   uint64_t last_look_ns_ = 0;
   /// The peer's beat when both ranks were first seen waiting for each other.
   std::optional<uint32_t> crossed_beat_;
-  std::vector<uint32_t> circle_;  ///< as the last check saw it; empty: none
-  uint32_t torn_looks_ = 0;       ///< checks of a broken connection without a reason yet
+  std::vector<Member> circle_;  ///< as first seen; empty: the last check saw none
+  uint32_t torn_looks_ = 0;     ///< checks of a broken connection without a reason yet
 };
 
 }  // namespace tutti

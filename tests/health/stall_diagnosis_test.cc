@@ -253,6 +253,18 @@ TEST_F(StallDiagnosisTest, ACircleOfMessagesIsTold) {
          "tutti_group_start");
 }
 
+// Goal: a rank that gets no processor is in no circle. Its page still says that it waits, though the message
+// has come. A busy machine once ended jobs with that error.
+TEST_F(StallDiagnosisTest, ARankThatDoesNotLookIsInNoCircle) {
+  call_.collective = false;
+  pages_.status(1).in_messages.store(1);
+  pages_.status(1).waited_ms.store(100);
+  pages_.show_wait(1, 0, 0);
+  for (uint64_t ms = 20; ms < 900; ms += 20) EXPECT_TRUE(check(ms)) << ms;
+  pages_.status(1).beat.store(1000);
+  expect(check(920), Code::kMismatch, "ranks wait for each other in a circle");
+}
+
 // Goal: of a rank on another host that does not answer the error says so; the rank's word that it leaves
 // counts without an answer.
 TEST_F(StallDiagnosisTest, ARankThatDoesNotAnswerIsToldOf) {
