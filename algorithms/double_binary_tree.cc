@@ -1,5 +1,6 @@
 // Double binary tree: two binary trees over the same ranks, each for half of the message. An inner rank of
-// one tree is a leaf of the other, so every rank's links are busy in both directions.
+// one tree is a leaf of the other, so every rank's links are busy in both directions. The trees stand over
+// the ranks in the order of Facts::order, so that most of their links join neighbours.
 //
 // Each tree has an up lane (sums to the root) and a down lane (results back). So the next round's sums climb
 // while this round's result descends.
@@ -7,6 +8,7 @@
 
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
+#include "algorithms/order.h"
 
 namespace tutti::generators {
 namespace {
@@ -39,30 +41,35 @@ Neighbours find_neighbours(uint32_t position, uint32_t count) {
   return found;
 }
 
-/// Tree 0 has rank r at position r + 1. Tree 1 is the mirror image of tree 0 for even P, and is shifted by
-/// one for odd P. Both turn odd positions into even positions, except for the position that wraps around: its
-/// rank is a leaf in both trees.
+/// Tree 0 has the rank of place p at position p + 1. Tree 1 is the mirror image of tree 0 for even P, and is
+/// shifted by one for odd P. Both turn odd positions into even positions, except for the position that wraps
+/// around: its rank is a leaf in both trees.
 class TreeRanks {
  public:
-  TreeRanks(uint32_t tree, uint32_t rank_count)
-      : rank_count_(rank_count), mirrored_(tree == 1 && rank_count % 2 == 0), shift_(tree == 1 ? 1 : 0) {}
+  TreeRanks(uint32_t tree, const Request& request, const Facts& facts)
+      : order_(request, facts),
+        rank_count_(request.rank_count),
+        mirrored_(tree == 1 && request.rank_count % 2 == 0),
+        shift_(tree == 1 ? 1 : 0) {}
 
   uint32_t position(uint32_t rank) const {
-    return mirrored_ ? rank_count_ - rank : (rank + shift_) % rank_count_ + 1;
+    const uint32_t place = order_.place_of(rank);
+    return mirrored_ ? rank_count_ - place : (place + shift_) % rank_count_ + 1;
   }
   uint32_t rank(uint32_t position) const {
-    return mirrored_ ? rank_count_ - position : (position - 1 + rank_count_ - shift_) % rank_count_;
+    return order_.rank_at(mirrored_ ? rank_count_ - position
+                                    : (position - 1 + rank_count_ - shift_) % rank_count_);
   }
   bool is_mirrored() const { return mirrored_; }
 
  private:
+  Order order_;
   uint32_t rank_count_;
   bool mirrored_;
   uint32_t shift_;
 };
 
-void add_tree(Builder& builder, uint32_t tree, uint32_t rank, uint32_t rank_count) {
-  const TreeRanks ranks(tree, rank_count);
+void add_tree(Builder& builder, uint32_t tree, uint32_t rank, const TreeRanks& ranks, uint32_t rank_count) {
   const Neighbours near = find_neighbours(ranks.position(rank), rank_count);
   const bool is_root = near.parent == kNobody;
   const Chunks half{tree, 1};
@@ -115,11 +122,11 @@ bool supports_double_binary_tree(const Request& request, const Facts&) {
 /// Errors: none of its own.
 /// Source: Sanders, Speck & Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
 /// 2009.
-Plan make_double_binary_tree(const Request& request, const Facts&, uint32_t rank) {
+Plan make_double_binary_tree(const Request& request, const Facts& facts, uint32_t rank) {
   Builder builder(request, rank);
   builder.chunks_per_block(2).canonical(request.rank_count <= 2);
-  add_tree(builder, 0, rank, request.rank_count);
-  add_tree(builder, 1, rank, request.rank_count);
+  for (const uint32_t tree : {0u, 1u})
+    add_tree(builder, tree, rank, TreeRanks(tree, request, facts), request.rank_count);
   return builder.take();
 }
 

@@ -27,6 +27,8 @@
       kAny)                                                                                                  \
   ROW(kAllReduce, "double_binary_tree", make_double_binary_tree, supports_double_binary_tree, kAny)          \
   ROW(kAllReduce, "hierarchical", make_hierarchical_all_reduce, supports_hierarchical_all_reduce, kAny)      \
+  ROW(kAllReduce, "hierarchical_levels", make_hierarchical_levels_all_reduce,                                \
+      supports_hierarchical_levels_all_reduce, kAny)                                                         \
   ROW(kAllReduce, "hierarchical_leaders", make_hierarchical_leaders_all_reduce, supports_hierarchical, kAny) \
   ROW(kAllReduce, "multicast", make_multicast_all_reduce, supports_multicast, kAny)                          \
   ROW(kReduce, "direct", make_direct_reduce, supports_everything, kAny)                                      \
@@ -49,15 +51,20 @@
   ROW(kAllGather, "recursive_doubling", make_recursive_doubling_all_gather, supports_everything, kAny)       \
   ROW(kAllGather, "bruck", make_bruck_all_gather, supports_everything, kAny)                                 \
   ROW(kAllGather, "hierarchical", make_hierarchical_all_gather, supports_hierarchical, kAny)                 \
+  ROW(kAllGather, "hierarchical_levels", make_hierarchical_levels_all_gather, supports_hierarchical_levels,  \
+      kAny)                                                                                                  \
   ROW(kAllGather, "multicast", make_multicast_all_gather, supports_multicast, kAny)                          \
   ROW(kReduceScatter, "direct", make_direct_reduce_scatter, supports_everything, kAny)                       \
   ROW(kReduceScatter, "ring", make_ring_reduce_scatter, supports_ring, kAny)                                 \
   ROW(kReduceScatter, "recursive_halving", make_recursive_halving, supports_recursive_halving, kEqual)       \
   ROW(kReduceScatter, "hierarchical", make_hierarchical_reduce_scatter, supports_hierarchical, kAny)         \
+  ROW(kReduceScatter, "hierarchical_levels", make_hierarchical_levels_reduce_scatter,                        \
+      supports_hierarchical_levels, kAny)                                                                    \
   ROW(kReduceScatter, "multicast", make_multicast_reduce_scatter, supports_multicast, kAny)                  \
   ROW(kAllToAll, "direct", make_direct_all_to_all, supports_everything, kAny)                                \
   ROW(kAllToAll, "pairwise", make_pairwise_all_to_all, supports_everything, kAny)                            \
   ROW(kAllToAll, "bruck", make_bruck_all_to_all, supports_equal_blocks, kEqual)                              \
+  ROW(kAllToAll, "hierarchical", make_hierarchical_all_to_all, supports_hierarchical_all_to_all, kEqual)     \
   ROW(kGather, "direct", make_direct_gather, supports_everything, kAny)                                      \
   ROW(kGather, "binomial", make_binomial_gather, supports_equal_blocks, kEqual)                              \
   ROW(kScatter, "direct", make_direct_scatter, supports_everything, kAny)                                    \

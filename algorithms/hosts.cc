@@ -41,10 +41,10 @@ Hosts::Hosts(const Request& request, const Facts& facts)
 
 Facts by_groups(const Request& request, const Facts& facts) {
   Facts grouped = facts;
-  if (facts.host_count > 1 || facts.group_of.empty() || facts.group_of.size() != request.rank_count)
+  if (facts.host_count > 1 || facts.levels.empty() || facts.levels.back().size() != request.rank_count)
     return grouped;
-  grouped.host_of = facts.group_of;
-  grouped.host_count = *std::max_element(facts.group_of.begin(), facts.group_of.end()) + 1;
+  grouped.host_of = facts.levels.back();
+  grouped.host_count = *std::max_element(grouped.host_of.begin(), grouped.host_of.end()) + 1;
   return grouped;
 }
 

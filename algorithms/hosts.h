@@ -40,9 +40,9 @@ class Hosts {
   uint32_t most_ranks_ = 1;
 };
 
-/// The facts with the groups of Facts::group_of in the place of hosts. Unchanged if there are several hosts,
-/// or no groups of as many ranks as the request's. Every hierarchical algorithm begins with this, so it also
-/// works between the caches, NUMA nodes or packages of one host.
+/// The facts with the largest groups of Facts::levels in the place of hosts. Unchanged if there are several
+/// hosts, or no groups of as many ranks as the request's. Every hierarchical algorithm begins with this, so
+/// it also works between the caches, NUMA nodes or packages of one host.
 Facts by_groups(const Request& request, const Facts& facts);
 
 /// Whether the facts give the host of every rank of the request. Does not allocate.

@@ -1,6 +1,7 @@
 #include "tools/machine.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "topology/file.h"
@@ -29,11 +30,22 @@ uint32_t Machine::host_count(uint32_t rank_count) const {
   return routes_->host_of()[std::min<size_t>(rank_count, routes_->ranks().size()) - 1] + 1;
 }
 
-Facts Machine::facts(uint32_t rank_count) const {
+Facts Machine::facts(uint32_t rank_count) {
+  auto placement = placements_.find(rank_count);
+  if (placement == placements_.end()) {
+    std::vector<uint32_t> places(rank_count);
+    std::iota(places.begin(), places.end(), 0u);
+    const bool is_shared = rank_count > this->rank_count();
+    placement =
+        placements_.emplace(rank_count, is_shared ? Placement() : arrange_ranks(*routes_, std::move(places)))
+            .first;
+  }
   Facts facts;
   facts.host_count = host_count(rank_count);
   if (facts.host_count > 1) facts.host_of = std::span(routes_->host_of()).first(rank_count);
   facts.can_publish = facts.host_count == 1 && !on_gpus();
+  facts.levels = placement->second.levels;
+  facts.order = placement->second.order;
   facts.cores = routes_->hosts()[0].rank_count();
   facts.slots = costs_.slots;
   facts.slot_bytes = costs_.slices.most;

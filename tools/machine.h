@@ -1,6 +1,7 @@
 // Machine: a topology file or description, with what tools need to predict collectives on it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include "algorithms/predict.h"
 #include "core/result.h"
 #include "topology/graph.h"
+#include "topology/placement.h"
 #include "topology/routes.h"
 
 namespace tutti::tool {
@@ -26,14 +28,16 @@ class Machine {
   bool on_gpus() const { return costs_.on_gpu(); }
   uint32_t rank_count() const { return static_cast<uint32_t>(routes_->ranks().size()); }
   uint32_t host_count(uint32_t rank_count) const;
-  /// Of the machine's first ranks; more ranks than cores share them. The result borrows from this machine.
-  Facts facts(uint32_t rank_count) const;
+  /// Of the machine's first ranks, each bound to its place; more ranks than cores are not bound. The result
+  /// borrows from this machine.
+  Facts facts(uint32_t rank_count);
 
  private:
   Machine() = default;
 
   std::unique_ptr<topology::Graph> graph_;  // at a fixed place, because the routes borrow it
   std::unique_ptr<topology::Routes> routes_;
+  std::map<uint32_t, topology::Placement> placements_;  // by the number of ranks
   topology::RankCosts costs_;
 };
 

@@ -5,9 +5,75 @@
 #include <utility>
 
 #include "plan/plan.h"
+#include "topology/levels.h"
 
 namespace tutti::topology {
 namespace {
+
+/// Orders and levels of ranks whose places are known.
+class Arranger {
+ public:
+  Arranger(const Routes& routes, std::vector<uint32_t> places, const std::vector<bool>& is_bound)
+      : routes_(routes), is_bound_(is_bound), placement_{.places = std::move(places)} {}
+
+  Placement run() {
+    find_orders();
+    keep_levels();
+    return std::move(placement_);
+  }
+
+ private:
+  /// A host's ranks, in the order of their places if they are bound.
+  std::vector<std::vector<uint32_t>> ranks_by_host() const {
+    std::vector<std::vector<uint32_t>> hosts(routes_.hosts().size());
+    for (uint32_t rank = 0; rank < placement_.places.size(); ++rank)
+      hosts[routes_.host_of()[placement_.places[rank]]].push_back(rank);
+    for (size_t host = 0; host < hosts.size(); ++host) {
+      if (!is_bound_[host]) continue;
+      std::ranges::stable_sort(hosts[host], {}, [&](uint32_t rank) { return placement_.places[rank]; });
+    }
+    std::erase_if(hosts, [](const auto& ranks) { return ranks.empty(); });
+    return hosts;
+  }
+
+  /// An order for each card of the host with the most, so that rings together use all cards. All hosts are
+  /// entered at one position, so that the prices of equal hosts can be folded (topology/simulate.h).
+  void find_orders() {
+    const std::vector<std::vector<uint32_t>> hosts = ranks_by_host();
+    std::vector<std::vector<uint32_t>> starts;
+    size_t channels = 1;
+    for (const auto& ranks : hosts) {
+      std::vector<uint32_t> places;
+      for (const uint32_t rank : ranks) places.push_back(placement_.places[rank]);
+      starts.push_back(ring_starts(routes_, places));
+      if (hosts.size() > 1) channels = std::max(channels, starts.back().size());
+    }
+    channels = std::min<size_t>(channels, kPlanChannels);
+    for (size_t channel = 0; channel < channels; ++channel) {
+      std::vector<uint32_t> order;
+      for (size_t host = 0; host < hosts.size(); ++host) {
+        const auto& ranks = hosts[host];
+        const size_t entry = starts[host][channel % starts[host].size()];
+        for (size_t i = 0; i < ranks.size(); ++i) order.push_back(ranks[(entry + i) % ranks.size()]);
+      }
+      const auto first = std::ranges::find(order, 0u);
+      std::rotate(order.begin(), first, order.end());  // clang 14 cannot compile ranges::rotate
+      placement_.order.insert(placement_.order.end(), order.begin(), order.end());
+    }
+    if (channels == 1 && std::ranges::is_sorted(placement_.order)) placement_.order.clear();
+  }
+
+  /// Ranks that may run anywhere in their host have no neighbours there.
+  void keep_levels() {
+    const bool are_bound = std::ranges::all_of(is_bound_, [](bool host_is_bound) { return host_is_bound; });
+    for (Level& level : find_levels(routes_, placement_.places, are_bound))
+      placement_.levels.push_back(std::move(level.group_of));
+  }
+
+  const Routes& routes_;
+  const std::vector<bool>& is_bound_;
+  Placement placement_;
+};
 
 class Placer {
  public:
@@ -29,9 +95,7 @@ class Placer {
       }
       place(rank, host);
     }
-    find_order();
-    find_groups();
-    return std::move(placement_);
+    return Arranger(routes_, std::move(places_), is_bound_).run();
   }
 
  private:
@@ -68,36 +132,7 @@ class Placer {
     }
     if (allowed == 0 || allowed == at.rank_count()) is_bound_[host] = false;
     ++users_[best];
-    placement_.places.push_back(best);
-  }
-
-  void find_order() {
-    std::vector<uint32_t> order(host_of_.size());
-    std::iota(order.begin(), order.end(), 0u);
-    const auto key = [&](uint32_t rank) {
-      const uint32_t place = placement_.places[rank];
-      const uint32_t host = routes_.host_of()[place];
-      return std::pair(host, is_bound_[host] ? place : 0);
-    };
-    std::ranges::stable_sort(order, {}, key);
-    std::rotate(order.begin(), std::ranges::find(order, 0u),
-                order.end());  // clang 14 cannot compile ranges::rotate
-    if (!std::ranges::is_sorted(order)) placement_.order = std::move(order);
-  }
-
-  /// The largest parts of a single host that have some of the ranks and not all.
-  void find_groups() {
-    if (routes_.hosts().size() > 1 || !is_bound_[0]) return;
-    for (const NodeKind kind : {NodeKind::kPackage, NodeKind::kNuma, NodeKind::kL3}) {
-      std::vector<uint64_t> labels;
-      for (const uint32_t place : placement_.places)
-        labels.push_back(graph_.around(routes_.ranks()[place], kind));
-      std::vector<uint32_t> groups = tutti::number_hosts(labels);
-      const uint32_t count = *std::ranges::max_element(groups) + 1;
-      if (count == 1 || count == groups.size()) continue;
-      placement_.group_of = std::move(groups);
-      return;
-    }
+    places_.push_back(best);
   }
 
   const Routes& routes_;
@@ -107,7 +142,7 @@ class Placer {
   std::vector<uint32_t> users_;        ///< ranks at each place
   std::vector<uint32_t> host_number_;  ///< by the graph's host: that of the routes
   std::vector<bool> is_bound_;         ///< by the routes' host: every rank there may use only a part of it
-  Placement placement_;
+  std::vector<uint32_t> places_;
 };
 
 }  // namespace
@@ -115,6 +150,10 @@ class Placer {
 Result<Placement> place_ranks(const Routes& routes, std::span<const uint32_t> host_of,
                               std::span<const CpuSet> cpus) {
   return Placer(routes, host_of, cpus).run();
+}
+
+Placement arrange_ranks(const Routes& routes, std::vector<uint32_t> places) {
+  return Arranger(routes, std::move(places), std::vector<bool>(routes.hosts().size(), true)).run();
 }
 
 std::vector<uint32_t> order_by_hosts(std::span<const uint32_t> host_of) {

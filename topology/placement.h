@@ -12,9 +12,9 @@
 namespace tutti::topology {
 
 struct Placement {
-  std::vector<uint32_t> places;    ///< of each rank, in Routes::ranks()
-  std::vector<uint32_t> order;     ///< as Facts::order
-  std::vector<uint32_t> group_of;  ///< as Facts::group_of
+  std::vector<uint32_t> places;                    ///< of each rank, in Routes::ranks()
+  std::vector<uint32_t> order = {};                ///< as Facts::order
+  std::vector<std::vector<uint32_t>> levels = {};  ///< as Facts::levels
 };
 
 /// Ranks on cores. `host_of`: the host of each rank, in the order of the graph's hosts. `cpus`: where each
@@ -23,6 +23,9 @@ struct Placement {
 /// graph does not have, or that has no core.
 Result<Placement> place_ranks(const Routes& routes, std::span<const uint32_t> host_of,
                               std::span<const CpuSet> cpus);
+
+/// Ranks that stay at these places.
+Placement arrange_ranks(const Routes& routes, std::vector<uint32_t> places);
 
 /// Ranks host by host, rank 0 first; within a host in rank order. Empty if that is the order of the ranks.
 std::vector<uint32_t> order_by_hosts(std::span<const uint32_t> host_of);

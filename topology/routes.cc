@@ -1,6 +1,7 @@
 #include "topology/routes.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <tuple>
 
@@ -136,18 +137,53 @@ void Routes::order_hosts() {
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return leaf[a] < leaf[b]; });
   std::vector<Host> sorted;
   for (const size_t h : order) {
-    Host& host = hosts_[h];
-    if (host.shape->ranks.empty()) continue;
+    if (!hosts_[h].shape->ranks.empty()) sorted.push_back(std::move(hosts_[h]));
+  }
+  number_ranks(std::move(sorted));
+}
+
+void Routes::number_ranks(std::vector<Host> sorted) {
+  hosts_ = std::move(sorted);
+  ranks_.clear();
+  nic_of_.clear();
+  host_of_.clear();
+  for (uint32_t number = 0; number < hosts_.size(); ++number) {
+    Host& host = hosts_[number];
     host.first_rank = static_cast<uint32_t>(ranks_.size());
     for (uint32_t i = 0; i < host.rank_count(); ++i) {
       const uint32_t nic = host.shape->nic_of[i];
       ranks_.push_back(host.nodes[host.shape->ranks[i]]);
       nic_of_.push_back(nic == kNoNode ? kNoNode : host.nodes[nic]);
-      host_of_.push_back(static_cast<uint32_t>(sorted.size()));
+      host_of_.push_back(number);
     }
-    sorted.push_back(std::move(host));
   }
-  hosts_ = std::move(sorted);
+}
+
+bool Routes::keep_ranks(std::span<const uint32_t> places) {
+  if (std::adjacent_find(places.begin(), places.end(), std::greater_equal<>()) != places.end()) return false;
+  std::vector<Host> kept;
+  for (auto first = places.begin(); first != places.end();) {
+    Host host = std::move(hosts_[host_of_[*first]]);
+    std::vector<uint32_t> ranks;
+    for (; first != places.end() && *first < host.first_rank + host.rank_count(); ++first)
+      ranks.push_back(host.shape->ranks[*first - host.first_rank]);
+    host.shape = part_of(host.shape, ranks);
+    kept.push_back(std::move(host));
+  }
+  number_ranks(std::move(kept));
+  return true;
+}
+
+HostShape* Routes::part_of(HostShape* shape, const std::vector<uint32_t>& ranks) {
+  auto& part = parts_[{shape, ranks}];
+  if (part == nullptr) {
+    part = std::make_unique<HostShape>();
+    part->graph = shape->graph;
+    part->ranks = ranks;
+    part->nics = shape->nics;
+    assign_cards(*part);
+  }
+  return part.get();
 }
 
 uint32_t Routes::switch_of(uint32_t nic) const {

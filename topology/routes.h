@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -50,10 +51,15 @@ class Routes {
   /// The graph is borrowed. Errors: kInvalidArgument if there are less than two ranks.
   static Result<Routes> of(const Graph& graph, RanksAre ranks = RanksAre::kGpus);
 
+  /// Makes the ranks at `places`, which are positions in ranks(), the only ranks: rank r then has place r.
+  /// Cards are assigned anew, evenly over these ranks. False, and nothing changes, if the places do not
+  /// ascend.
+  bool keep_ranks(std::span<const uint32_t> places);
+
   const Graph& graph() const { return *graph_; }
   /// The hosts that have ranks.
   const std::vector<Host>& hosts() const { return hosts_; }
-  size_t shape_count() const { return shapes_.size(); }
+  size_t shape_count() const { return parts_.empty() ? shapes_.size() : parts_.size(); }
   /// Of each rank: its node, its card (kNoNode: none), its host.
   const std::vector<uint32_t>& ranks() const { return ranks_; }
   const std::vector<uint32_t>& nic_of() const { return nic_of_; }
@@ -73,6 +79,8 @@ class Routes {
   void split_hosts(bool has_gpus);
   HostShape* shape_of(const Host& host, bool has_gpus);
   void order_hosts();
+  HostShape* part_of(HostShape* shape, const std::vector<uint32_t>& ranks);
+  void number_ranks(std::vector<Host> sorted);
   bool add_network(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs);
   void add_arc(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) const;
 
@@ -85,6 +93,8 @@ class Routes {
   std::vector<uint32_t> fabric_edges_;
   std::unique_ptr<Graph> fabric_;  ///< at a fixed place, because paths_ borrow it
   std::map<std::pair<uint64_t, size_t>, std::unique_ptr<HostShape>> shapes_;
+  /// Shapes of which some ranks are kept, by the whole shape and the positions of the ranks.
+  std::map<std::pair<HostShape*, std::vector<uint32_t>>, std::unique_ptr<HostShape>> parts_;
   std::map<uint32_t, std::unique_ptr<WidestPaths>> fabric_paths_;
   std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> between_switches_;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "topology/flow.h"
+#include "topology/levels.h"
 #include "topology/paths.h"
 #include "topology/rings.h"
 #include "topology/routes.h"
@@ -26,7 +27,9 @@ class Searcher {
       if (is_new) known->second = find_host_rings(host.shape->graph, host.shape->ranks);
       offers_.complete = offers_.complete && known->second.complete;
     }
-    add_levels();
+    std::vector<uint32_t> places(offers_.ranks.size());
+    std::iota(places.begin(), places.end(), 0u);
+    offers_.levels = find_levels(routes_, places, true);
     add_rings();
     add_trees();
     add_hierarchy();
@@ -37,69 +40,6 @@ class Searcher {
  private:
   const std::vector<Routes::Host>& hosts() const { return routes_.hosts(); }
   const HostRings& rings_of(size_t host) const { return rings_.at(hosts()[host].shape); }
-
-  /// A level is kept if its groups are fewer than those of the level before, and more than one.
-  void add_level(NodeKind kind, const std::vector<uint32_t>& place_of_rank) {
-    if (std::find(place_of_rank.begin(), place_of_rank.end(), kNoNode) != place_of_rank.end()) return;
-    Level level;
-    level.kind = kind;
-    std::map<uint32_t, uint32_t> number;
-    for (const uint32_t place : place_of_rank) {
-      const auto next = static_cast<uint32_t>(number.size());
-      level.group_of.push_back(number.try_emplace(place, next).first->second);
-    }
-    level.group_count = static_cast<uint32_t>(number.size());
-    if (level.group_count < fewest_groups_) {
-      fewest_groups_ = level.group_count;
-      if (level.group_count > 1) offers_.levels.push_back(std::move(level));
-    } else if (kind == NodeKind::kHost && !offers_.levels.empty() &&
-               offers_.levels.back().group_count == level.group_count) {
-      // The same groups by their better name.
-      offers_.levels.back().kind = kind;
-    }
-  }
-
-  void add_levels() {
-    const std::vector<uint32_t>& ranks = offers_.ranks;
-    fewest_groups_ = static_cast<uint32_t>(ranks.size());
-    const auto add_around = [&](NodeKind kind) {
-      std::vector<uint32_t> places;
-      for (const uint32_t rank : ranks) places.push_back(graph_.around(rank, kind));
-      add_level(kind, places);
-    };
-    add_around(NodeKind::kL3);
-    // GPUs that links of their own join are near, wherever their processors are.
-    add_level(NodeKind::kNvswitch, linked_gpus());
-    for (const NodeKind kind : {NodeKind::kPciSwitch, NodeKind::kNuma, NodeKind::kPackage, NodeKind::kHost})
-      add_around(kind);
-    // Hosts below the same switches. With rails each card has another switch; the lowest stands for all.
-    std::vector<uint32_t> lowest(ranks.size(), kNoNode);
-    for (const Routes::Host& host : hosts()) {
-      uint32_t leaf = kNoNode;
-      for (const uint32_t nic : host.shape->nics) leaf = std::min(leaf, routes_.switch_of(host.nodes[nic]));
-      std::fill_n(lowest.begin() + host.first_rank, host.rank_count(), leaf);
-    }
-    add_level(NodeKind::kFabric, lowest);
-  }
-
-  /// For each rank the lowest node that it reaches over links between GPUs.
-  std::vector<uint32_t> linked_gpus() const {
-    std::vector<uint32_t> lowest(graph_.nodes().size());
-    std::iota(lowest.begin(), lowest.end(), 0u);
-    const auto find = [&](uint32_t node) {
-      while (lowest[node] != node) node = lowest[node] = lowest[lowest[node]];
-      return node;
-    };
-    for (const Edge& edge : graph_.edges()) {
-      if (edge.kind != LinkKind::kNvlink && edge.kind != LinkKind::kXgmi) continue;
-      const uint32_t a = find(edge.a);
-      const uint32_t b = find(edge.b);
-      lowest[std::max(a, b)] = std::min(a, b);
-    }
-    std::vector<uint32_t> places;
-    for (const uint32_t rank : offers_.ranks) places.push_back(find(rank));
-    return places;
-  }
 
   /// Adds the traffic of a hop between two ranks. False if nothing joins them.
   bool add_hop(size_t host_a, uint32_t a, size_t host_b, uint32_t b) {
@@ -122,15 +62,19 @@ class Searcher {
   }
 
   /// The ranks of a host in a channel's order. A ring leaves each host at the rank before the one at which it
-  /// came, and so with another card; the next host starts at that rank's number. So every channel uses every
-  /// card, and cards talk to cards of their own number.
+  /// came, and so with another card; the next host starts at that rank's number. So cards talk to cards of
+  /// their own number.
   std::vector<uint32_t> host_order(size_t host, uint32_t channel) const {
     const auto& rings = rings_of(host).rings;
     const auto& ring = rings[channel % rings.size()];
-    const size_t count = ring.size();
-    const size_t start = (channel + count - host % count) % count;
+    std::vector<uint32_t> places;
+    for (const uint32_t rank : ring) places.push_back(hosts()[host].first_rank + rank);
+    const std::vector<uint32_t> starts = ring_starts(routes_, places);
+    const uint32_t start = channel < starts.size() ? starts[channel] : channel;
+    const auto count = static_cast<uint32_t>(ring.size());
+    const auto entry = static_cast<uint32_t>((start % count + count - host % count) % count);
     std::vector<uint32_t> order;
-    for (size_t i = 0; i < count; ++i) order.push_back(ring[(start + i) % count]);
+    for (uint32_t i = 0; i < count; ++i) order.push_back(ring[(entry + i) % count]);
     return order;
   }
 
@@ -293,7 +237,6 @@ class Searcher {
   std::map<const HostShape*, HostRings> rings_;
   Loads loads_;
   std::vector<uint32_t> arcs_;  // of a hop
-  uint32_t fewest_groups_ = 0;  // of the levels so far
 };
 
 }  // namespace

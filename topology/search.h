@@ -10,15 +10,9 @@
 #include <vector>
 
 #include "topology/graph.h"
+#include "topology/levels.h"
 
 namespace tutti::topology {
-
-/// Groups of ranks that are nearer to each other than to other ranks.
-struct Level {
-  NodeKind kind = NodeKind::kHost;  ///< what a group shares
-  uint32_t group_count = 0;
-  std::vector<uint32_t> group_of;  ///< of each rank; groups are numbered by their lowest ranks
-};
 
 /// Speeds are bus bandwidths of all-reduce: the bytes of the message per second, times 2 (P - 1) / P. A ring
 /// whose every link runs at 50 GB/s has a bus bandwidth of 50 GB/s. They hold for long messages: latency does

@@ -49,16 +49,16 @@ HostExecutor::HostExecutor(HostExecutorOptions options)
 Facts HostExecutor::facts() const {
   const Peers& peers = options_.peers;
   const bool has_hosts = peers.host_count() > 1;
-  return {
-      .can_publish = !has_hosts,
-      .can_reference = peers.is_one_process(),
-      .host_count = peers.host_count(),
-      .host_of = has_hosts ? std::span<const uint32_t>(peers.host_of()) : std::span<const uint32_t>(),
-      .group_of = options_.topology == nullptr ? std::span<const uint32_t>() : options_.topology->group_of(),
-      .order = options_.topology == nullptr ? std::span<const uint32_t>() : options_.topology->order(),
-      .cores = options_.cores,
-      .slots = options_.shape.slots / 2,
-      .slot_bytes = options_.shape.slot_bytes};
+  return {.can_publish = !has_hosts,
+          .can_reference = peers.is_one_process(),
+          .host_count = peers.host_count(),
+          .host_of = has_hosts ? std::span<const uint32_t>(peers.host_of()) : std::span<const uint32_t>(),
+          .levels = options_.topology == nullptr ? std::span<const std::vector<uint32_t>>()
+                                                 : options_.topology->levels(),
+          .order = options_.topology == nullptr ? std::span<const uint32_t>() : options_.topology->order(),
+          .cores = options_.cores,
+          .slots = options_.shape.slots / 2,
+          .slot_bytes = options_.shape.slot_bytes};
 }
 
 BindOptions HostExecutor::bind_options() const {

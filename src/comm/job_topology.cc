@@ -25,13 +25,17 @@ Result<std::shared_ptr<JobTopology>> JobTopology::of(topology::Graph graph, cons
   TUTTI_TRY(placement.status());
   job->placement_ = std::move(*placement);
   job->digest_ = job->graph_->digest();
-  for (const auto* values : {&job->placement_.places, &job->placement_.order, &job->placement_.group_of})
-    job->add_to_digest(*values);
+  job->add_to_digest(job->placement_.places);
+  job->add_to_digest(job->placement_.order);
+  for (const auto& level : job->placement_.levels) job->add_to_digest(level);
   job->about_ =
       format("a graph of %zu host%s and %zu parts (%s)", job->routes_->hosts().size(),
              job->routes_->hosts().size() == 1 ? "" : "s", job->graph_->nodes().size(), source.c_str());
-  job->prices_.emplace(
-      PricedMachine{.routes = *job->routes_, .costs = costs, .places = job->placement_.places});
+  // Without places equal hosts fold, so that one stands for all (topology/simulate.h).
+  const bool can_fold = job->routes_->keep_ranks(job->placement_.places);
+  const std::span<const uint32_t> places = job->placement_.places;
+  job->prices_.emplace(PricedMachine{
+      .routes = *job->routes_, .costs = costs, .places = can_fold ? std::span<const uint32_t>() : places});
   return job;
 }
 

@@ -1,5 +1,5 @@
 // JobTopology: what is connected to what, as all ranks of a communicator know it: an order of the ranks,
-// groups of near ranks, and choices by price. Made once for each communicator and process: its ranks share
+// levels of near ranks, and choices by price. Made once for each communicator and process: its ranks share
 // the object.
 #pragma once
 
@@ -32,9 +32,9 @@ class JobTopology {
   JobTopology(const JobTopology&) = delete;
   JobTopology& operator=(const JobTopology&) = delete;
 
-  /// As Facts::order and Facts::group_of.
+  /// As Facts::order and Facts::levels.
   std::span<const uint32_t> order() const { return placement_.order; }
-  std::span<const uint32_t> group_of() const { return placement_.group_of; }
+  std::span<const std::vector<uint32_t>> levels() const { return placement_.levels; }
 
   /// Measured rows of rank 0's machine, before the rows of the process's choice table.
   void add_tuned(const ChoiceTable& tuned, const ChoiceTable& table);

@@ -147,10 +147,13 @@ struct Facts {
   /// Each rank's host, 0..host_count-1. Hosts are numbered in the order of their lowest ranks. Empty: one
   /// host, or the hosts are unknown. Borrowed: must outlive the facts.
   std::span<const uint32_t> host_of = {};
-  /// On one host: the groups of ranks that are nearest to each other (a cache, a NUMA node, a package), as
-  /// host_of numbers hosts. Empty: the host has no such groups. Borrowed.
-  std::span<const uint32_t> group_of = {};
-  /// All ranks from neighbour to neighbour, as rings and chains visit them. Empty: in rank order. Borrowed.
+  /// Groups of ranks that are near each other, from small groups (a cache, a NUMA node, a package) to large
+  /// ones (hosts, hosts below one switch). Each level numbers its groups as host_of numbers hosts. Empty: not
+  /// known, or there are none. Borrowed.
+  std::span<const std::vector<uint32_t>> levels = {};
+  /// All ranks from neighbour to neighbour, as rings, chains and trees visit them. More than one order, one
+  /// after another: rings share the message, because each uses another network card. Empty: in rank order.
+  /// Borrowed.
   std::span<const uint32_t> order = {};
   uint32_t cores = 1;  ///< cores that the ranks of a host share
   uint32_t slots = 8;  ///< slots a link has for one round

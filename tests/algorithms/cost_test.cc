@@ -205,6 +205,7 @@ struct NetworkCost {
   std::vector<uint64_t> sent_chunks;      ///< by host, to other hosts
   std::vector<uint64_t> received_chunks;  ///< by host, from other hosts
   std::vector<uint64_t> rank_chunks;      ///< by rank, to other hosts
+  std::vector<uint64_t> rank_messages;    ///< by rank, to other hosts
   size_t latencies = 0;                   ///< messages between hosts on the longest chain of these
 };
 
@@ -213,6 +214,7 @@ NetworkCost measure_network(const std::vector<Plan>& plans, const test::Placemen
   cost.sent_chunks.resize(placement.host_count);
   cost.received_chunks.resize(placement.host_count);
   cost.rank_chunks.resize(placement.rank_count());
+  cost.rank_messages.resize(placement.rank_count());
   const auto graph = PlanGraph::build(plans);
   EXPECT_TRUE(graph.is_ok()) << graph.status().text();
   if (!graph) return cost;
@@ -229,6 +231,7 @@ NetworkCost measure_network(const std::vector<Plan>& plans, const test::Placemen
       cost.sent_chunks[from] += at.step->chunk_count;
       cost.received_chunks[host] += at.step->chunk_count;
       cost.rank_chunks[sender.rank] += at.step->chunk_count;
+      ++cost.rank_messages[sender.rank];
     }
     cost.latencies = std::max(cost.latencies, depth[event]);
   }
@@ -296,6 +299,44 @@ TEST(CostTest, HierarchicalAlgorithmsOfUnevenHostsSendNoMoreOverTheNetworkThanTh
       EXPECT_EQ(all_reduce.sent_chunks[host], scatter.sent_chunks[host] + gather.sent_chunks[host])
           << placement.name;
     }
+  }
+}
+
+// Goal: the farther apart groups are, the less ranks send between them. Method: 24 ranks in pairs, four pairs
+// a host, three hosts; what leaves the hosts, and what leaves the pairs. A chunk is a 24th of the message.
+TEST(CostTest, EachLevelPassesOnlySumsToTheNext) {
+  for (const bool in_turns : {false, true}) {
+    const test::Placement placement = test::place_levels({2, 4, 3}, in_turns);
+    const Request request{.collective = Collective::kAllReduce, .rank_count = 24};
+    const Algorithm* algorithm = find_algorithm(Collective::kAllReduce, "hierarchical_levels");
+    ASSERT_NE(algorithm, nullptr);
+    const std::vector<Plan> plans = make_plans(*algorithm, request, placement.facts());
+    const NetworkCost hosts = measure_network(plans, placement);
+    EXPECT_EQ(hosts.rank_chunks, std::vector<uint64_t>(24, 4));
+    EXPECT_EQ(hosts.latencies, 2u);
+    test::Placement pairs = placement;
+    pairs.host_of = placement.levels[0];
+    pairs.host_count = 12;
+    const NetworkCost between_pairs = measure_network(plans, pairs);
+    EXPECT_EQ(between_pairs.rank_chunks, std::vector<uint64_t>(24, 4 + 2 * 3 * 3));
+    // Pairs exchange once for each host, one exchange after the other.
+    EXPECT_EQ(between_pairs.latencies, 2u * 3);
+  }
+}
+
+// Goal: all_to_all between hosts takes one message from each rank to each other host, if the receiver's
+// blocks lie next to each other, and no byte more than must travel.
+TEST(CostTest, HierarchicalAllToAllSendsFewMessagesBetweenHosts) {
+  for (const test::Placement& placement : even_placements()) {
+    const uint64_t hosts = placement.host_count;
+    const uint64_t ranks = placement.rank_count() / hosts;
+    const NetworkCost cost = measure_hierarchical(Collective::kAllToAll, "hierarchical", placement);
+    EXPECT_EQ(cost.rank_chunks, std::vector<uint64_t>(hosts * ranks, (hosts - 1) * ranks)) << placement.name;
+    EXPECT_EQ(cost.latencies, 1u) << placement.name;
+    const bool is_contiguous = placement.name.starts_with("contiguous");
+    EXPECT_EQ(cost.rank_messages,
+              std::vector<uint64_t>(hosts * ranks, (hosts - 1) * (is_contiguous ? 1 : ranks)))
+        << placement.name;
   }
 }
 

@@ -65,8 +65,8 @@ TEST(HostsTest, GroupsOfOneHostTakeThePlaceOfHosts) {
   EXPECT_EQ(by_groups({.rank_count = 3}, placement.facts()).host_count, 1u) << "groups of other ranks";
   Facts two_hosts = placement.facts();
   two_hosts.host_count = 2;
-  two_hosts.host_of = placement.group_of;
-  EXPECT_EQ(by_groups(request, two_hosts).host_of.data(), placement.group_of.data());
+  two_hosts.host_of = placement.levels[0];
+  EXPECT_EQ(by_groups(request, two_hosts).host_of.data(), placement.levels[0].data());
 }
 
 TEST(OrderTest, NeighboursStandNextToEachOther) {
@@ -79,6 +79,18 @@ TEST(OrderTest, NeighboursStandNextToEachOther) {
   }
   EXPECT_THAT(ranks, ElementsAre(0, 3, 1, 2)) << "the last of the first host stands before the first";
   EXPECT_EQ(Order({.rank_count = 5}, placement.facts()).rank_at(1), 1u) << "an order of other ranks";
+}
+
+TEST(OrderTest, ChannelsHaveOrdersOfTheirOwn) {
+  const Placement placement = test::with_two_orders(test::place_contiguous({2, 2}));
+  const Request request{.rank_count = 4};
+  ASSERT_EQ(Order::channels_of(request, placement.facts()), 2u);
+  EXPECT_EQ(Order::channels_of({.rank_count = 3}, placement.facts()), 1u) << "orders of other ranks";
+  const Order second(request, placement.facts(), 1);
+  std::set<uint32_t> ranks;
+  for (uint32_t place = 0; place < 4; ++place) ranks.insert(second.rank_at(place));
+  EXPECT_THAT(ranks, ElementsAre(0, 1, 2, 3));
+  EXPECT_NE(second.rank_at(1), Order(request, placement.facts()).rank_at(1));
 }
 
 /// The canonical tree over terms, as text.

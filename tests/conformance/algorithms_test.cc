@@ -134,7 +134,9 @@ const std::vector<Topology> kTopologies = {
     {"two hosts in turns", {1, 1, 1, 1}, {0, 1, 0, 1}, ""},
     {"hosts of different sizes", {2, 1, 2}, {0, 0, 1}, "2 hosts x 2 cores, nic 10 Gbit/s"},
     {"one rank a host", {1, 1, 1}, {0, 1, 2}, "3 hosts x 2 cores, nic 25 Gbit/s, fat tree 2:1, leaf 1 hosts"},
-    {"two packages in turns", {1, 2, 1, 1}, {}, "2 packages, 2 cores", true}};
+    {"two packages in turns", {1, 2, 1, 1}, {}, "2 packages, 2 cores", true},
+    {"packages in hosts", {4, 4}, {0, 1}, "2 hosts x 2 cores, 2 packages, nic 10 Gbit/s", true},
+    {"two cards a host", {2, 2}, {0, 1}, "2 hosts x 2 cores, nic 2 x 25 Gbit/s"}};
 
 void bind_to(int core) {
   cpu_set_t cpus;

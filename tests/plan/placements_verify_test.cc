@@ -1,7 +1,7 @@
 // Goal: algorithms that look at places are proved wherever the ranks are: 2 to 8 hosts of 1 to 8 ranks in
 // blocks and in turns, hosts of different sizes, more hosts than one step can reduce, groups inside one host,
-// and orders that go host by host. Method: all of the registry; one test a collective, so that they can run
-// side by side. (algorithms_verify_test.cc proves them on one host.)
+// groups inside groups, and one or two orders that go host by host. Method: all of the registry; one test a
+// collective, so that they can run side by side. (algorithms_verify_test.cc proves them on one host.)
 #include <gtest/gtest.h>
 
 #include <array>
@@ -34,7 +34,12 @@ std::vector<Placement> placements() {
   for (size_t i = 0; i < hosts_only; ++i) {
     if (all[i].rank_count() > 16) continue;
     all.push_back(by_hosts(all[i]));
+    all.push_back(with_two_orders(all[i]));
     all.push_back(as_groups(all[i]));
+  }
+  for (const Placement& placement : level_placements()) {
+    all.push_back(placement);
+    if (placement.rank_count() <= 16) all.push_back(as_groups(placement));
   }
   // Proofs of the large ones take most of the time, and show nothing more of the verifier's code.
   if (sanitized() && !full_run()) {
@@ -115,7 +120,8 @@ TEST_P(PlacementsVerifyTest, AlgorithmsThatLookAtPlacesAreProvedWhereverRanksAre
 INSTANTIATE_TEST_SUITE_P(Collectives, PlacementsVerifyTest,
                          ::testing::Values(Collective::kAllReduce, Collective::kReduce,
                                            Collective::kBroadcast, Collective::kAllGather,
-                                           Collective::kReduceScatter, Collective::kBarrier),
+                                           Collective::kReduceScatter, Collective::kAllToAll,
+                                           Collective::kBarrier),
                          [](const auto& tested) { return std::string(collective_name(tested.param)); });
 
 }  // namespace

@@ -15,8 +15,8 @@ struct Placement {
   std::string name;
   std::vector<uint32_t> host_of;
   uint32_t host_count = 1;
-  std::vector<uint32_t> order = {};     ///< Facts::order
-  std::vector<uint32_t> group_of = {};  ///< Facts::group_of
+  std::vector<uint32_t> order = {};                ///< Facts::order
+  std::vector<std::vector<uint32_t>> levels = {};  ///< Facts::levels
 
   uint32_t rank_count() const { return static_cast<uint32_t>(host_of.size()); }
   /// The facts of a communicator with this placement. They borrow from this object.
@@ -24,7 +24,7 @@ struct Placement {
     return {.can_publish = false,
             .host_count = host_count,
             .host_of = host_of,
-            .group_of = group_of,
+            .levels = levels,
             .order = order,
             .slots = slots};
   }
@@ -88,9 +88,73 @@ inline Placement by_hosts(Placement placement) {
   return placement;
 }
 
+/// The same with a second order, in which each host's ranks stand one place farther.
+inline Placement with_two_orders(Placement placement) {
+  placement = by_hosts(std::move(placement));
+  std::vector<uint32_t> second;
+  for (auto first = placement.order.begin(); first != placement.order.end();) {
+    const auto last = std::find_if(first, placement.order.end(), [&](uint32_t rank) {
+      return placement.host_of[rank] != placement.host_of[*first];
+    });
+    second.insert(second.end(), first + 1, last);
+    second.push_back(*first);
+    first = last;
+  }
+  placement.order.insert(placement.order.end(), second.begin(), second.end());
+  placement.name += ", two orders";
+  return placement;
+}
+
+/// Groups in groups, the innermost first: 2, 3, 4 are pairs of ranks, three pairs a host, four hosts. In
+/// turns: ranks are dealt out to hosts, and on each host to its groups.
+inline Placement place_levels(const std::vector<uint32_t>& sizes, bool in_turns) {
+  uint32_t ranks = 1;
+  std::string name = in_turns ? "levels in turns" : "levels";
+  for (const uint32_t size : sizes) {
+    ranks *= size;
+    name += " " + std::to_string(size);
+  }
+  std::vector<std::vector<uint64_t>> labels(sizes.size() - 1);
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    uint32_t whole = ranks;
+    uint32_t inside = rank;
+    uint64_t label = 0;
+    for (size_t level = sizes.size() - 1; level > 0; --level) {
+      const uint32_t parts = sizes[level];
+      label = label * parts + (in_turns ? inside % parts : inside / (whole / parts));
+      inside = in_turns ? inside / parts : inside % (whole / parts);
+      whole /= parts;
+      labels[level - 1].push_back(label);
+    }
+  }
+  Placement placement = place(std::move(name), labels.back());
+  for (const std::vector<uint64_t>& level : labels) placement.levels.push_back(number_hosts(level));
+  return placement;
+}
+
+/// Levels inside hosts, between hosts, of one host only; in blocks and in turns.
+inline std::vector<Placement> level_placements() {
+  std::vector<Placement> all;
+  for (const bool in_turns : {false, true}) {
+    all.push_back(place_levels({2, 2, 2}, in_turns));
+    all.push_back(place_levels({3, 2, 2}, in_turns));
+    all.push_back(place_levels({2, 3, 3}, in_turns));
+    all.push_back(place_levels({2, 1, 4}, in_turns));
+    all.push_back(place_levels({2, 2, 2, 3}, in_turns));
+  }
+  // More groups than one step can reduce, at the smallest level and at the largest.
+  all.push_back(place_levels({9, 2, 2}, true));
+  all.push_back(place_levels({2, 2, 9}, false));
+  // Pairs are regular, and hosts of one and of two pairs are not.
+  Placement mixed = place("irregular hosts", {0, 0, 1, 1, 1, 1});
+  mixed.levels = {{0, 0, 1, 1, 2, 2}, mixed.host_of};
+  all.push_back(mixed);
+  return all;
+}
+
 /// One host with these groups in the place of hosts.
 inline Placement as_groups(Placement placement) {
-  placement.group_of = placement.host_count > 1 ? placement.host_of : std::vector<uint32_t>();
+  if (placement.levels.empty() && placement.host_count > 1) placement.levels = {placement.host_of};
   placement.host_of.assign(placement.host_of.size(), 0);
   placement.host_count = 1;
   placement.name += " as groups of one host";
@@ -99,7 +163,7 @@ inline Placement as_groups(Placement placement) {
 
 /// Whether the algorithm's plans depend on Facts::order.
 inline bool follows_order(const Algorithm& algorithm) {
-  return algorithm.name == "ring" || algorithm.name == "chain";
+  return algorithm.name == "ring" || algorithm.name == "chain" || algorithm.name == "double_binary_tree";
 }
 
 /// Whether the algorithm looks at hosts.

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "topology/describe.h"
 #include "topology/job.h"
 #include "topology/text.h"
@@ -42,7 +44,7 @@ TEST(PlacementTest, UnboundRanksTakeTheCoresInTurn) {
   const Placement placement = place(described("4 cores"), {0, 0, 0, 0, 0}, std::vector<CpuSet>(5, all()));
   EXPECT_THAT(placement.places, ElementsAre(0, 1, 2, 3, 0));
   EXPECT_THAT(placement.order, IsEmpty());
-  EXPECT_THAT(placement.group_of, IsEmpty());
+  EXPECT_THAT(placement.levels, IsEmpty());
 }
 
 // Goal: bound ranks have neighbours and groups. Method: ranks on two packages in turns.
@@ -52,7 +54,7 @@ TEST(PlacementTest, BoundRanksAreOrderedAndGroupedByTheirCores) {
   const Placement placement = place(graph, {0, 0, 0, 0}, cpus);
   EXPECT_THAT(placement.places, ElementsAre(0, 4, 1, 5));
   EXPECT_THAT(placement.order, ElementsAre(0, 2, 1, 3));
-  EXPECT_THAT(placement.group_of, ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(placement.levels, ElementsAre(ElementsAre(0, 1, 0, 1)));
 }
 
 TEST(PlacementTest, OneUnboundRankMakesItsHostUnordered) {
@@ -60,7 +62,7 @@ TEST(PlacementTest, OneUnboundRankMakesItsHostUnordered) {
   const Placement placement = place(graph, {0, 0, 0}, {only({4}), all(), only({1})});
   EXPECT_THAT(placement.places, ElementsAre(4, 0, 1));
   EXPECT_THAT(placement.order, IsEmpty());
-  EXPECT_THAT(placement.group_of, IsEmpty());
+  EXPECT_THAT(placement.levels, IsEmpty());
 }
 
 // A host's ranks follow each other even if the launcher deals ranks out in turns.
@@ -75,6 +77,48 @@ TEST(PlacementTest, HostsFollowEachOther) {
   EXPECT_THAT(placement.places, ElementsAre(0, 2, 1, 3));
   EXPECT_THAT(order_by_hosts(std::vector<uint32_t>{0, 1, 0, 1}), ElementsAre(0, 2, 1, 3));
   EXPECT_THAT(order_by_hosts(std::vector<uint32_t>{0, 0, 1, 1}), IsEmpty());
+}
+
+// Goal: every level that the graph shows is known, near ones first. Method: bound ranks on hosts of two
+// packages, two hosts below each switch, dealt out to hosts in turns.
+TEST(PlacementTest, LevelsGoFromCachesToHostsBelowOneSwitch) {
+  const Graph job = described("4 hosts x 4 cores, 2 packages, nic 10 Gbit/s, fat tree 1:1, leaf 2 hosts");
+  std::vector<uint32_t> host_of;
+  std::vector<CpuSet> cpus;
+  for (uint32_t rank = 0; rank < 16; ++rank) {
+    host_of.push_back(rank % 4);
+    cpus.push_back(only({rank / 4}));
+  }
+  const Placement placement = place(job, host_of, cpus);
+  ASSERT_EQ(placement.levels.size(), 3u);
+  EXPECT_THAT(placement.levels[0], ElementsAre(0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7));
+  EXPECT_THAT(placement.levels[1], ElementsAre(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3));
+  EXPECT_THAT(placement.levels[2], ElementsAre(0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1));
+}
+
+// Hosts remain a level when their ranks may run anywhere.
+TEST(PlacementTest, UnboundRanksHaveHostsAsTheirOnlyLevel) {
+  const Graph job = described("2 hosts x 8 cores, 2 packages, nic 10 Gbit/s");
+  const Placement placement = place(job, {0, 0, 1, 1}, std::vector<CpuSet>(4, all()));
+  EXPECT_THAT(placement.levels, ElementsAre(ElementsAre(0, 0, 1, 1)));
+}
+
+// Goal: rings together use all cards. Method: two cards a host; each ring enters the hosts at a rank with
+// another card.
+TEST(PlacementTest, EachCardHasARing) {
+  const Graph job = described("2 hosts x 4 cores, nic 2 x 100 Gbit/s");
+  const auto routes = Routes::of(job, RanksAre::kCores);
+  ASSERT_TRUE(routes) << routes.status().text();
+  const Placement placement = place(job, {0, 0, 0, 0, 1, 1, 1, 1}, std::vector<CpuSet>(8, all()));
+  ASSERT_EQ(placement.order.size(), 16u);
+  std::set<uint32_t> cards;
+  for (size_t channel = 0; channel < 2; ++channel) {
+    const auto order = std::span(placement.order).subspan(8 * channel, 8);
+    const auto entry = std::ranges::find_if(order, [](uint32_t rank) { return rank >= 4; });
+    cards.insert(routes->nic_of()[placement.places[*entry]]);
+    EXPECT_THAT(order, ::testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  EXPECT_EQ(cards.size(), 2u);
 }
 
 TEST(PlacementTest, AHostThatTheGraphDoesNotHaveIsAnError) {

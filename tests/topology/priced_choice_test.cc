@@ -25,14 +25,19 @@ class Job {
         host_of_(std::move(host_of)),
         placement_(
             *topology::place_ranks(routes_, host_of_, std::vector<CpuSet>(host_of_.size(), CpuSet().set()))),
-        choice_({.routes = routes_, .costs = topology::usual_costs(false), .places = placement_.places}) {}
+        // As JobTopology does.
+        choice_({.routes = routes_,
+                 .costs = topology::usual_costs(false),
+                 .places = routes_.keep_ranks(placement_.places)
+                               ? std::span<const uint32_t>()
+                               : std::span<const uint32_t>(placement_.places)}) {}
 
   Facts facts() const {
     const uint32_t hosts = *std::ranges::max_element(host_of_) + 1;
     return {.can_publish = hosts == 1,
             .host_count = hosts,
             .host_of = hosts == 1 ? std::span<const uint32_t>() : std::span<const uint32_t>(host_of_),
-            .group_of = placement_.group_of,
+            .levels = placement_.levels,
             .order = placement_.order,
             .cores = 8,
             .slots = 32};
