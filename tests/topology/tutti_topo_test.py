@@ -101,6 +101,45 @@ def check_description():
     assert "NV1" in output, output
 
 
+def run_job(hosts, *flags):
+    """Runs the tool as ranks of a job, which share an id by file. Returns all outputs and the notes of rank 0"""
+    with tempfile.TemporaryDirectory() as folder:
+        common = {**os.environ, "WORLD_SIZE": str(len(hosts)), "TUTTI_ID_FILE": f"{folder}/id", "TUTTI_KEY": "k" * 16,
+                  "TUTTI_SOCKET_IFNAME": "lo", "TUTTI_CACHE_DIR": "/nowhere/tutti"}
+        ranks = [subprocess.Popen([PROGRAM, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env={**common, "RANK": str(rank), "TUTTI_HOSTID": host})
+                 for rank, host in enumerate(hosts)]
+        try:
+            done = [rank.communicate(timeout=120) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        assert [rank.returncode for rank in ranks] == [0] * len(hosts), done
+        return [out for out, _ in done], done[0][1]
+
+
+def check_job():
+    """Under a launcher rank 0 shows the whole job, with equal hosts folded; other ranks write nothing"""
+    outputs, notes = run_job(["a", "b", "a", "c", "d", "d"])
+    assert "h0/host ... h3/host, 4 alike" in outputs[0] and "h1/core" not in outputs[0], outputs[0]
+    assert outputs[1:] == [""] * 5, outputs
+    assert "ranks 0, 2" in notes and "h1 is " in notes and "ranks 4 to 5" in notes, notes
+    outputs, _ = run_job(["a", "b"], "-f", "json")
+    graph = json.loads(outputs[0])
+    assert [node["name"] for node in graph["nodes"] if node["kind"] == "host"] == ["h0/host", "h1/host"], graph
+    assert any("with rank 1" in note for note in graph["notes"]), graph["notes"]
+    outputs, _ = run_job(["a", "b"], "-f", "svg")
+    ElementTree.fromstring(outputs[0])
+
+
+def check_one_host_of_a_job():
+    """Ranks of one host show that host; --alone does so for any rank"""
+    outputs, notes = run_job(["a", "a"])
+    assert "h0/" not in outputs[0] and "core" in outputs[0] and outputs[1] == "", outputs
+    output, _ = run("--alone")
+    assert "core" in output
+
+
 def check_measurements():
     """Measured numbers are kept, shown, used and deleted"""
     with tempfile.TemporaryDirectory() as cache:

@@ -8,16 +8,19 @@
 //   tutti-topo --measure                       probes of this machine; later calls use the numbers
 //   mpirun -n 2 tutti-topo --net               tries each pair of rails between the hosts of a job
 //   tutti-topo -d "8 gpus, nvswitch 450 GB/s"  a machine described in a line
+//   mpirun -n 16 tutti-topo -f svg -o job.svg  the whole job; rank 0 writes
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/version_line.h"
+#include "tools/tutti_topo/job.h"
 #include "tools/tutti_topo/net.h"
 #include "tools/tutti_topo/net_probe.h"
 #include "tools/tutti_topo/show.h"
@@ -49,6 +52,7 @@ struct Options {
   bool forget = false;
   bool net = false;
   int probe_rank = -1;
+  bool alone = false;
   std::vector<std::string> files;
 };
 
@@ -61,10 +65,9 @@ int fail(int status, const std::string& text) {
   return status;
 }
 
-Result<Imported> load(const Options& options) {
-  if (!options.description.empty()) return topology::parse_topology(options.description);
-  if (!options.files.empty()) return topology::read_topology(options.files[0]);
-  auto machine = topology::detect_this_machine();
+/// This machine with the numbers that were measured. `host_name`: as detect_this_machine.
+Result<Imported> load_this_machine(const std::string& host_name) {
+  auto machine = topology::detect_this_machine(host_name);
   if (!machine) return machine;
   const uint64_t kind = topology::fingerprint(machine->graph);
   const std::string path = kept_measurements(kind);
@@ -76,6 +79,34 @@ Result<Imported> load(const Options& options) {
     machine->notes.push_back(std::string(kept.status().text()));
   }
   return machine;
+}
+
+/// The machines of all ranks, if a launcher has started this process. Empty on all ranks but the first, which
+/// have nothing to show.
+Result<std::optional<Imported>> load_job(const LaunchContext& context) {
+  const auto config = read_config(process_environment());
+  TUTTI_TRY(config.status());
+  const auto own = load_this_machine("host");
+  TUTTI_TRY(own.status());
+  auto job = join_job(context, *config, *own);
+  TUTTI_TRY(job.status());
+  if (context.rank != 0) return std::optional<Imported>();
+  return std::optional(std::move(*job));
+}
+
+Result<std::optional<Imported>> load(const Options& options) {
+  const auto only = [](Result<Imported> machine) -> Result<std::optional<Imported>> {
+    TUTTI_TRY(machine.status());
+    return std::optional(std::move(*machine));
+  };
+  if (!options.description.empty()) return only(topology::parse_topology(options.description));
+  if (!options.files.empty()) return only(topology::read_topology(options.files[0]));
+  if (!options.alone) {
+    const auto context = find_launch_context(process_environment());
+    TUTTI_TRY(context.status());
+    if (*context && (*context)->rank_count > 1) return load_job(**context);
+  }
+  return only(load_this_machine(""));
 }
 
 /// --measure, --measured and --forget: the file of measurements of this machine.
@@ -158,8 +189,10 @@ int run(const Options& options) {
   if (options.table) return write_table(options);
   if (options.measure || options.measured || options.forget) return run_measurements(options);
   if (options.files.size() > 1) return fail(kBadUsage, "several files are only for --table");
-  const auto machine = load(options);
-  if (!machine) return fail(kRefused, std::string(machine.status().text()));
+  const auto loaded = load(options);
+  if (!loaded) return fail(kRefused, std::string(loaded.status().text()));
+  if (!*loaded) return 0;
+  const std::optional<Imported>& machine = *loaded;
   const auto text = shown(options, *machine);
   if (!text) return fail(kRefused, std::string(text.status().text()));
   if (options.output.empty()) {
@@ -181,8 +214,9 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   tutti::tool::Options options;
   CLI::App app(
-      "Shows what is connected to what: this machine, or a topology file (text, hwloc 2 XML, NCCL XML).");
-  auto* file = app.add_option("FILE", options.files, "a topology file; without one: this machine");
+      "Shows what is connected to what: this machine, the job if a launcher started it, or a topology file "
+      "(text, hwloc 2 XML, NCCL XML).");
+  auto* file = app.add_option("FILE", options.files, "a topology file; without one: this machine or job");
   app.add_option("-d,--describe", options.description,
                  "a machine in words: \"2 hosts x 8 gpus, nvswitch 450 GB/s\"")
       ->excludes(file);
@@ -202,6 +236,7 @@ int main(int argc, char** argv) {
                "under a launcher: try each pair of RDMA ports and TCP interfaces between the job's hosts")
       ->excludes(file);
   app.add_option("--net-probe", options.probe_rank)->group("");  // for --net
+  app.add_flag("--alone", options.alone, "this machine only, even if a launcher started this process");
   app.add_option("-o,--output", options.output, "a file to write");
   app.set_version_flag("--version", tutti::version_line("tutti-topo"));
   app.footer(
