@@ -35,6 +35,7 @@ Result<std::vector<Candidate>> predict(const PricedMachine& machine, const Facts
                                           .places = machine.places,
                                           .trace = options.trace,
                                           .steps_max = options.steps_max,
+                                          .slices_max = options.slices_max,
                                           .most_us = best_us * options.hopeless});
     if (simulation.status().code() == Code::kUnsupported) continue;
     if (!simulation) return simulation.status();

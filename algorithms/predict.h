@@ -33,6 +33,7 @@ struct PredictOptions {
   /// A candidate that takes so many times the best time so far is not walked to its end.
   double hopeless = 100;
   uint64_t steps_max = topology::SimulateOptions{}.steps_max;
+  uint64_t slices_max = topology::SimulateOptions{}.slices_max;
 };
 
 /// The fastest first, lower bounds last. Algorithms that need multicast are left out. Errors:

@@ -12,8 +12,11 @@ namespace {
 constexpr double kWorthAChange = 1.10;
 /// A candidate that takes so many times the best time is only known to take longer.
 constexpr double kHopeless = 3;
-/// Steps of all walked ranks. On a core of a busy EPYC (Zen 5) a walk of so many takes 0.1 s.
+/// Steps and slices that a candidate's walk may have, so that a decision takes less than a second and 100 MiB
+/// (build/topology_bench). A walk of many ranks takes up to 4 KiB a step.
 constexpr uint64_t kStepsMax = uint64_t{1} << 17;
+constexpr uint64_t kStepsTimesRanks = uint64_t{1} << 26;
+constexpr uint64_t kSlicesMax = uint64_t{1} << 16;
 /// Plans of so many steps on all ranks are proved again here, for this order of ranks: a few milliseconds.
 /// For more, the proofs of the tests must do (1 to 64 ranks, orders and groups of all kinds).
 constexpr uint64_t kProvedSteps = 512;
@@ -69,8 +72,11 @@ PricedRow PricedChoice::decide(Request request, const Facts& facts, const Algori
   // The middle of the class, so that the decision does not depend on which of its sizes came first.
   const uint64_t least = least_bytes(size_class);
   request.block_bytes = block_bytes_of(request.collective, request.rank_count, least + least / 2);
-  const auto candidates =
-      predict(machine_, facts, request, {.first = &by_table, .hopeless = kHopeless, .steps_max = kStepsMax});
+  const auto candidates = predict(machine_, facts, request,
+                                  {.first = &by_table,
+                                   .hopeless = kHopeless,
+                                   .steps_max = std::min(kStepsMax, kStepsTimesRanks / request.rank_count),
+                                   .slices_max = kSlicesMax});
   if (!candidates) return result;
   const auto time_of = [](const Candidate& candidate) { return candidate.simulation.microseconds; };
   const auto table = std::ranges::find(*candidates, &by_table, &Candidate::algorithm);

@@ -10,8 +10,6 @@
 namespace tutti::topology {
 namespace {
 
-/// Slices that a walk may have: a few seconds of work.
-constexpr uint64_t kMostSlices = uint64_t{1} << 20;
 /// The first rounds fill pipelines and slots; the rounds after them take equally long. A tree of 72 GPUs is 7
 /// % too fast if 12 rounds are walked, and 1 % with 64.
 constexpr uint32_t kRoundsMax = 64;
@@ -37,16 +35,18 @@ std::optional<HostShift> find_fold(const Routes& routes, const PlanMaker& maker,
   return shift || !is_long ? shift : find_shift(maker, size, Likeness::kMessages);
 }
 
-WalkCut cut_of(const Walk& walk, uint32_t stripes, const RankCosts& costs) {
+WalkCut cut_of(const Walk& walk, uint32_t stripes, const SimulateOptions& options) {
+  const RankCosts& costs = options.costs;
   WalkCut cut{.stripes = stripes};
   const uint64_t chunk = (walk.largest_chunk_bytes() + stripes - 1) / stripes;
   cut.rounds = Rounds::of(chunk, costs.slots, walk.slots_needed(), costs.slices);
   uint64_t slices = 0;  // of a full round
   for (const WalkStep& step : walk.steps()) slices += cut.of(step, 0, costs.slices).count;
-  const uint64_t affordable = std::max<uint64_t>(kRoundsMin, kMostSlices / std::max<uint64_t>(1, slices));
+  const uint64_t affordable =
+      std::max<uint64_t>(kRoundsMin, options.slices_max / std::max<uint64_t>(1, slices));
   cut.walked_rounds = static_cast<uint32_t>(std::min<uint64_t>({cut.rounds.count, affordable, kRoundsMax}));
   const uint64_t all = slices * cut.walked_rounds;
-  cut.slices_in_one = static_cast<uint32_t>((all + kMostSlices - 1) / kMostSlices);
+  cut.slices_in_one = static_cast<uint32_t>((all + options.slices_max - 1) / options.slices_max);
   return cut;
 }
 
@@ -216,8 +216,10 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
   uint64_t steps = 0;
   for (const Lane& lane : first.lanes) steps += lane.steps.size();
   const bool is_long = steps * maker.rank_count > options.steps_max;
-  const auto shift =
-      options.fold && options.places.empty() ? find_fold(routes, maker, is_long) : std::nullopt;
+  // Where even one host is too long, nobody needs to know whether it stands for all.
+  const bool may_fold =
+      options.fold && options.places.empty() && steps * routes.hosts()[0].rank_count() <= options.steps_max;
+  const auto shift = may_fold ? find_fold(routes, maker, is_long) : std::nullopt;
   const uint32_t ranks = shift ? routes.hosts()[0].rank_count() : maker.rank_count;
   if (steps * ranks > options.steps_max) {
     Walk walk(routes, walk_options);
@@ -229,7 +231,7 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
   Walk walk(routes, walk_options);
   for (uint32_t rank = 0; rank < ranks; ++rank) TUTTI_TRY(walk.add(rank == 0 ? first : maker.plan_of(rank)));
   TUTTI_TRY(walk.finish());
-  const WalkCut cut = cut_of(walk, stripes, costs);
+  const WalkCut cut = cut_of(walk, stripes, options);
   Events events(walk, cut, {.costs = costs, .trace = options.trace, .most_us = options.most_us});
   TUTTI_TRY(events.run());
   Simulation result{.walked_ranks = ranks,

@@ -39,6 +39,8 @@ struct SimulateOptions {
   bool trace = false;  ///< fill Simulation::spans and ::shares
   /// Plans with more steps than this, of all ranks that must be walked, get a lower bound.
   uint64_t steps_max = uint64_t{1} << 23;
+  /// Longer walks take fewer rounds, and several slices as one. The default is a few seconds of work.
+  uint64_t slices_max = uint64_t{1} << 20;
   /// A time above is not worth knowing: the walk stops there.
   double most_us = std::numeric_limits<double>::infinity();
 };
