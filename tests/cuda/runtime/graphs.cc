@@ -21,12 +21,19 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   RUNTIME_CALL();
   return note(cuStreamIsCapturing(stream, reinterpret_cast<CUstreamCaptureStatus*>(status)));
 }
-/// The graph under capture cannot be looked into.
+/// The graph under capture cannot be looked into. Without a capture there is nothing to fill in.
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
                                      unsigned long long* id, cudaGraph_t* graph,
                                      const cudaGraphNode_t** dependencies, const cudaGraphEdgeData** edges,
                                      size_t* count) {
   RUNTIME_CALL();
+  CUstreamCaptureStatus now = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (const CUresult refused = cuStreamIsCapturing(stream, &now); refused != CUDA_SUCCESS)
+    return note(refused);
+  if (now == CU_STREAM_CAPTURE_STATUS_NONE) {
+    *status = cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+  }
   if (edges != nullptr) return note(cudaErrorNotSupported);
   cuuint64_t number = 0;
   const CUresult result = cuStreamGetCaptureInfo(stream, reinterpret_cast<CUstreamCaptureStatus*>(status),
