@@ -112,10 +112,14 @@ def check_fork():
 
 
 def check_info():
-    """tutti.info tells the version, and why there are no devices"""
+    """tutti.info tells the version, which transports join hosts, and why there are no devices"""
     launch(1, "arrays")
     status, output, errors = run("tutti.info")
     assert status == 0 and output.startswith("tutti ") and "host memory    yes" in output, output + errors
+    lines = {line[:14].strip(): line[15:] for line in output.splitlines()}
+    assert lines["TCP"] == "yes", output
+    for transport in ("RDMA", "UCX"):
+        assert lines[transport] == "yes" or lines[transport].startswith("no: TUTTI_TRANSPORT is"), output
 
 
 def check_nccl():

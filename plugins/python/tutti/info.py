@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import platform
+import subprocess
 import sys
 
 from . import Communicator, Error, launcher_context, unique_id, version
@@ -10,6 +11,8 @@ from ._library import PATH
 from .nccl import library as nccl_library
 
 _DEVICES_MAX = 64
+_NETWORK_TRANSPORTS = ("tcp", "rdma", "ucx")
+_SETUP_MS = 10_000
 
 
 def _why_not(device):
@@ -21,6 +24,28 @@ def _why_not(device):
     return None
 
 
+def _join(transport, identifier, rank):
+    """One rank of two that take each other for ranks of different hosts, in a process of its own."""
+    program = ("import sys, tutti\n"
+               "try:\n"
+               f"    tutti.Communicator.from_id(bytes.fromhex(sys.argv[1]), {rank}, 2, setup_timeout_ms={_SETUP_MS}).close()\n"
+               "except tutti.Error as error:\n"
+               "    sys.exit(str(error))\n")
+    environment = dict(os.environ, TUTTI_TRANSPORT=transport, TUTTI_HOSTID=f"tutti.info {rank}",
+                       PYTHONPATH=os.pathsep.join(sys.path))
+    return subprocess.Popen([sys.executable, "-c", program, identifier.hex()], env=environment, text=True,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def _why_not_by(transport):
+    """None if the transport joins two ranks of this machine, else the library's sentence."""
+    identifier = unique_id()
+    ranks = [_join(transport, identifier, rank) for rank in range(2)]
+    errors = [rank.communicate()[1] for rank in ranks]
+    reasons = [text.strip().splitlines()[-1] for rank, text in zip(ranks, errors) if rank.returncode and text.strip()]
+    return reasons[0] if reasons else None
+
+
 def _lines():
     yield "tutti", f"{version()} ({PATH})"
     yield "Python", f"{platform.python_version()} ({sys.executable})"
@@ -30,7 +55,11 @@ def _lines():
     except Error as error:
         yield "launcher", f"no: {error}"
     yield "host memory", _why_not(-1) or "yes"
-    yield "transports", f"shared memory on this host; TCP (interfaces: {os.environ.get('TUTTI_SOCKET_IFNAME', 'all')})"
+    yield "in one host", "shared memory"
+    for transport in _NETWORK_TRANSPORTS:
+        reason = _why_not_by(transport)
+        yield transport.upper(), "yes" if reason is None else f"no: {reason}"
+    yield "interfaces", os.environ.get("TUTTI_SOCKET_IFNAME", "all (TUTTI_SOCKET_IFNAME)")
     for device in range(_DEVICES_MAX):
         reason = _why_not(device)
         if reason is None:
