@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The torch backend: scenarios.py under tutti.launch.
 
-Usage: torch_test.py PACKAGE_ROOT LIBRARY_FOLDER BACKEND. BACKEND is the compiled module; every case skips without it.
+Usage: torch_test.py PACKAGE_ROOT LIBRARY_FOLDER BACKEND DRIVER_FOLDER RUNTIME_FOLDER. BACKEND is the compiled module;
+every case skips without it. The last two hold the stand-ins for CUDA, for the cases with CUDA tensors.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -18,16 +20,13 @@ import tap  # noqa: E402
 
 PACKAGE, LIBRARIES = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 BACKEND = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
+STAND_INS = sys.argv[4:6]
 SECONDS_MAX = 280
 
 
-def launch(ranks, *scenarios):
-    """(status, standard output, standard error) of the scenarios."""
-    return run(*scenarios, starter=["-m", "tutti.launch", "-n", str(ranks)])
-
-
-def run(*scenarios, starter=()):
-    """The same without ranks, or with the program that starts them."""
+@contextlib.contextmanager
+def installed():
+    """(folder, environment) in which Python finds the package and the backend."""
     if BACKEND is None:
         raise tap.Skip("the backend was not built: there was no torch 2 (-Dtorch_python=PYTHON names another Python)")
     with tempfile.TemporaryDirectory() as folder:
@@ -35,10 +34,36 @@ def run(*scenarios, starter=()):
         place.mkdir()
         shutil.copy(PACKAGE.parent / "torch" / "tutti_torch" / "__init__.py", place)
         (place / BACKEND.name).symlink_to(BACKEND.resolve())
-        environment = dict(os.environ, PYTHONPATH=f"{PACKAGE}:{folder}", LD_LIBRARY_PATH=str(LIBRARIES),
+        yield folder, dict(os.environ, PYTHONPATH=f"{PACKAGE}:{folder}", LD_LIBRARY_PATH=str(LIBRARIES),
                            PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
-        done = subprocess.run([sys.executable, *starter, HERE / "scenarios.py", *scenarios], capture_output=True,
-                              text=True, check=False, env=environment, timeout=SECONDS_MAX)
+
+
+@contextlib.contextmanager
+def installed_on_devices():
+    """The same, with two devices of the stand-ins. torch would find NVIDIA's runtime before the stand-in for it."""
+    if BACKEND is not None and not STAND_INS:
+        raise tap.Skip("there are no stand-ins for CUDA in this build")
+    with installed() as (folder, environment):
+        driver, runtime = STAND_INS
+        environment.update(LD_LIBRARY_PATH=f"{LIBRARIES}:{driver}:{runtime}", FAKE_CUDA_DEVICES="2",
+                           LD_PRELOAD=f"{runtime}/libcudart.so.13")
+        done = subprocess.run([sys.executable, "-c", "import os, sys; sys.setdlopenflags(os.RTLD_LAZY); import torch; "
+                               "sys.exit(not torch.cuda.is_available())"], env=environment, check=False)
+        if done.returncode:
+            raise tap.Skip("this torch was built without CUDA, or for another CUDA than 13")
+        yield folder, environment
+
+
+def launch(ranks, *scenarios):
+    """(status, standard output, standard error) of the scenarios."""
+    return run(*scenarios, starter=["-m", "tutti.launch", "-n", str(ranks)])
+
+
+def run(*scenarios, starter=(), program="scenarios.py", place=installed):
+    """The same without ranks, or with the program that starts them."""
+    with place() as (_, environment):
+        done = subprocess.run([sys.executable, *starter, HERE / program, *scenarios], capture_output=True, text=True,
+                              check=False, env=environment, timeout=SECONDS_MAX)
         return done.returncode, done.stdout, done.stderr
 
 
@@ -97,6 +122,33 @@ def check_exit():
     """A program ends with live groups and unfinished calls"""
     status, output, errors = launch(2, "left_alone")
     assert status == 0, f"status {status}\n{output}{errors}"
+
+
+def check_device():
+    """CUDA tensors: every collective, messages and groups, in the order of the streams, beside CPU tensors"""
+    for ranks in (2, 3):  # three ranks share two devices
+        status, output, errors = run("collectives", "both", "order", "messages", "groups",
+                                     starter=["-m", "tutti.launch", "-n", str(ranks)], program="device_scenarios.py",
+                                     place=installed_on_devices)
+        assert status == 0 and not output, f"status {status}\n{output}{errors}"
+
+
+def check_device_killed():
+    """CUDA tensors: a killed rank is named on every other rank"""
+    with installed_on_devices() as (folder, environment):
+        environment.update(WORLD_SIZE="3", MEETING=f"{folder}/meeting")
+        # No launcher, which would end the others before they could tell.
+        ranks = [subprocess.Popen([sys.executable, HERE / "device_scenarios.py", "killed"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, env=dict(environment, RANK=str(rank)))
+                 for rank in range(3)]
+        try:
+            said = [rank.communicate(timeout=SECONDS_MAX) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        assert [rank.returncode for rank in ranks] == [0, -signal.SIGKILL, 0], said
+        for rank in (0, 2):
+            assert "the process of rank 1 has ended" in said[rank][0], said
 
 
 tap.run(tap.checks_of(globals()))

@@ -1,7 +1,7 @@
 """torch.distributed over tutti: `import tutti.torch` registers the backend "tutti".
 
     import torch.distributed as dist, tutti.torch
-    dist.init_process_group("tutti")                       # or "cpu:tutti,cuda:nccl"
+    dist.init_process_group("tutti")                       # or "cpu:tutti,cuda:tutti"
     dist.init_process_group("tutti", pg_options=tutti.torch.Options(reproducible=True))
 
 plugins/torch/README.md lists what torch asks of a backend and what is there.
@@ -32,4 +32,4 @@ def _create(facts, options):
     return _backend.create(facts.store, facts.group_rank, facts.group_size, options)
 
 
-dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])

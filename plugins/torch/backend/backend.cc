@@ -10,25 +10,63 @@ namespace tutti_torch {
 namespace {
 
 constexpr const char* kIdKey = "tutti/id";
+constexpr const char* kDeviceIdKey = "tutti/id/device";
 // tutti refuses longer deadlines.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
 // Operators with a factor that a backend keeps, before it frees them all.
 constexpr size_t kPremultipliedMax = 64;
 
 /// The id of the communicator: rank 0 puts it into the store.
-tutti_unique_id_t share_id(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+tutti_unique_id_t share_id(c10d::Store& store, const char* key, int rank, int size,
+                           std::chrono::milliseconds timeout) {
   tutti_unique_id_t id;
   if (rank == 0) {
     throw_on(tutti_get_unique_id(&id));
-    if (size > 1) store.set(kIdKey, std::vector<uint8_t>(id.bytes, id.bytes + sizeof(id.bytes)));
+    if (size > 1) store.set(key, std::vector<uint8_t>(id.bytes, id.bytes + sizeof(id.bytes)));
     return id;
   }
-  store.wait({kIdKey}, timeout);
-  const auto value = store.get(kIdKey);
-  TORCH_CHECK(value.size() == sizeof(id.bytes), "tutti: the store holds ", value.size(), " bytes under ",
-              kIdKey, " instead of an id");
+  store.wait({key}, timeout);
+  const auto value = store.get(key);
+  TORCH_CHECK(value.size() == sizeof(id.bytes), "tutti: the store holds ", value.size(), " bytes under ", key,
+              " instead of an id");
   std::copy(value.begin(), value.end(), id.bytes);
   return id;
+}
+
+/// Joins the ranks of the store; `device` as in tutti_config_t.
+tutti_comm_t* join_ranks(c10d::Store& store, const char* key, int rank, int size, const GroupOptions& options,
+                         int device) {
+  const auto timeout = std::clamp(options.timeout, std::chrono::milliseconds(1), kLongest);
+  const tutti_unique_id_t id = share_id(store, key, rank, size, timeout);
+  tutti_config_t config = TUTTI_CONFIG_INIT;
+  config.device = device;
+  config.reproducible = options.reproducible ? 1 : 0;
+  config.threads = options.threads;
+  config.timeout_ms = static_cast<uint64_t>(timeout.count());
+  config.setup_timeout_ms = config.timeout_ms;
+  tutti_comm_t* comm = nullptr;
+  throw_on(tutti_comm_create(&comm, size, id, rank, &config), timeout);
+  if (rank == 0 && size > 1) {
+    try {
+      store.deleteKey(key);  // all ranks have the id; a store may serve a later group under the same name
+    } catch (const std::exception&) {
+      // A store that cannot delete keys.
+    }
+  }
+  return comm;
+}
+
+/// Where the tensors of a call are. Errors: on several devices.
+at::Device place_of(const Description& what) {
+  std::optional<at::Device> place;
+  for (const Tensors* tensors : {&what.inputs, &what.outputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (!place) place = tensor.device();
+      TORCH_CHECK(tensor.device() == *place, "tutti: the call has tensors on ", *place, " and on ",
+                  tensor.device(), "; the tensors of a call are on one device");
+    }
+  }
+  return place.value_or(what.device);
 }
 
 c10::intrusive_ptr<GroupOptions> own_options(const c10::intrusive_ptr<c10d::Backend::Options>& given,
@@ -66,22 +104,8 @@ struct Backend::Pending {
 
 c10::intrusive_ptr<Backend> Backend::create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                             const c10::intrusive_ptr<GroupOptions>& options) {
-  const auto timeout = std::clamp(options->timeout, std::chrono::milliseconds(1), kLongest);
-  const tutti_unique_id_t id = share_id(*store, rank, size, timeout);
-  tutti_config_t config = TUTTI_CONFIG_INIT;
-  config.reproducible = options->reproducible ? 1 : 0;
-  config.threads = options->threads;
-  config.timeout_ms = static_cast<uint64_t>(timeout.count());
-  config.setup_timeout_ms = config.timeout_ms;
-  tutti_comm_t* comm = nullptr;
-  throw_on(tutti_comm_create(&comm, size, id, rank, &config), timeout);
-  if (rank == 0 && size > 1) {
-    try {
-      store->deleteKey(kIdKey);  // all ranks have the id; a store may serve a later group under the same name
-    } catch (const std::exception&) {
-      // A store that cannot delete keys.
-    }
-  }
+  constexpr int kHostMemory = 0;
+  tutti_comm_t* const comm = join_ranks(*store, kIdKey, rank, size, *options, kHostMemory);
   return c10::make_intrusive<Backend>(store, rank, size, options, comm);
 }
 
@@ -109,6 +133,7 @@ void Backend::shutdown() {
 void Backend::leave(bool waits) {
   const WithoutGil released;
   mail_.stop("the process group was destroyed");
+  if (DeviceSide* const side = side_.load()) side->leave(waits);
   tutti_comm_t* comm = comm_.exchange(nullptr);
   if (comm != nullptr) {
     const bool is_idle = tutti_host_stream_query(stream_) != TUTTI_IN_PROGRESS;
@@ -121,6 +146,7 @@ void Backend::leave(bool waits) {
 void Backend::abort() {
   const WithoutGil released;
   if (tutti_comm_t* comm = comm_.exchange(nullptr)) (void)tutti_comm_abort(comm);
+  if (DeviceSide* const side = side_.load()) side->abort();
   mail_.stop("the process group was aborted");
 }
 
@@ -136,8 +162,34 @@ std::chrono::milliseconds Backend::deadline_of(std::chrono::milliseconds given) 
 }
 
 c10::intrusive_ptr<Work> Backend::make_work(Description what, std::atomic<uint64_t>& sequence) {
+  return make_numbered(std::move(what), ++sequence);
+}
+
+c10::intrusive_ptr<Work> Backend::make_numbered(Description what, uint64_t sequence) {
   what.timeout = deadline_of(what.timeout);
-  return c10::make_intrusive<Work>(rank_, std::move(what), ++sequence, observers_);
+  const at::Device place = place_of(what);
+  if (place.is_cuda())
+    return c10::make_intrusive<StreamWork>(place, rank_, std::move(what), sequence, observers_);
+  return c10::make_intrusive<Work>(rank_, std::move(what), sequence, observers_);
+}
+
+/// The group's part on the device. The first call makes it, together with the other ranks.
+DeviceSide& Backend::side_on(at::Device device) {
+  (void)usable();
+  if (!device_) {
+    tutti_comm_t* const comm = join_ranks(*store_, kDeviceIdKey, rank_, size_, *options_,
+                                          TUTTI_CUDA_DEVICE(static_cast<int>(device.index())));
+    device_ = std::make_unique<DeviceSide>(comm, device);
+    side_ = device_.get();
+  }
+  TORCH_CHECK(device_->device() == device, "tutti: the tensor is on ", device, ", but rank ", rank_,
+              " of this group is on ", device_->device(), "; a rank uses one device");
+  return *device_;
+}
+
+void Backend::eagerConnectSingleDevice(at::Device device) {
+  const std::scoped_lock lock(issuing_);
+  if (device.is_cuda()) (void)side_on(device);
 }
 
 Backend::WorkPtr Backend::issue(Description what, const Call& call) {
@@ -147,6 +199,7 @@ Backend::WorkPtr Backend::issue(Description what, const Call& call) {
 
 Backend::WorkPtr Backend::issue(const c10::intrusive_ptr<Work>& work, bool is_async, const Call& call) {
   const std::scoped_lock lock(issuing_);
+  if (is_on_stream(*work)) return issue_on_device(work, is_async, call);
   tutti_comm_t* comm = usable();
   if (deadline_set_ != work->getTimeout()) {
     throw_on(tutti_comm_set_timeout(comm, static_cast<uint64_t>(work->getTimeout().count())));
@@ -157,6 +210,18 @@ Backend::WorkPtr Backend::issue(const c10::intrusive_ptr<Work>& work, bool is_as
   } else {
     run_now(*work, comm, call);
   }
+  return work;
+}
+
+Backend::WorkPtr Backend::issue_on_device(const c10::intrusive_ptr<Work>& work, bool is_async,
+                                          const Call& call) {
+  const DeviceCall one{.work = c10::static_intrusive_pointer_cast<StreamWork>(work), .call = call};
+  if (is_coalescing_) {
+    deferred_.push_back(one);
+    return work;
+  }
+  side_on(one.work->device()).issue({one}, is_async);
+  watch(work);
   return work;
 }
 
@@ -221,17 +286,39 @@ Backend::WorkPtr Backend::post(Description what,
   return work;
 }
 
+/// A message between devices: an operation of the group's communicator, in the order of the calls.
+Backend::WorkPtr Backend::post_on_device(Description what, const Call& call) {
+  return issue(make_work(std::move(what), messages_), /*is_async=*/true, call);
+}
+
 Backend::WorkPtr Backend::send(Tensors& tensors, int peer, int tag) {
+  if (only(tensors).is_cuda()) {
+    return post_on_device(
+        {.type = c10d::OpType::SEND, .title = "tutti:send", .inputs = tensors},
+        [memory = movable(tensors[0]), peer, tag](tutti_comm_t* comm, tutti_stream_t stream) {
+          return tutti_send(memory.data, memory.count, memory.type, peer, tag, comm, stream);
+        });
+  }
   return post({.type = c10d::OpType::SEND, .title = "tutti:send", .inputs = tensors},
               [&](const auto& work) { mail_.send(only(tensors), peer, tag, work); });
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int source, int tag) {
+  if (only(tensors).is_cuda()) {
+    return post_on_device(
+        {.type = c10d::OpType::RECV, .title = "tutti:recv", .inputs = tensors, .outputs = tensors},
+        [memory = movable(tensors[0]), source, tag](tutti_comm_t* comm, tutti_stream_t stream) {
+          return tutti_recv(memory.data, memory.count, memory.type, source, tag, comm, stream);
+        });
+  }
   return post({.type = c10d::OpType::RECV, .title = "tutti:recv", .inputs = tensors, .outputs = tensors},
               [&](const auto& work) { mail_.receive(only(tensors), source, tag, work); });
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
+  TORCH_CHECK(only(tensors).is_cpu(), "tutti: a tensor on ", tensors[0].device(),
+              " cannot be received from any rank: a CUDA stream must know the sender; name it, or receive "
+              "into a CPU tensor");
   return post({.type = c10d::OpType::RECVANYSOURCE,
                .title = "tutti:recvAnySource",
                .inputs = tensors,
@@ -249,11 +336,27 @@ Backend::WorkPtr Backend::endCoalescing() {
   const std::scoped_lock lock(issuing_);
   is_coalescing_ = false;
   const auto works = std::exchange(coalesced_, {});
+  auto deferred = std::exchange(deferred_, {});
+  TORCH_CHECK(works.empty() || deferred.empty(), "tutti: a batch has CPU tensors and CUDA tensors; make two");
   Description what{.type = c10d::OpType::COALESCED};
+  if (!deferred.empty()) return issue_together(std::move(what), std::move(deferred));
   for (const auto& work : works)
     what.outputs.insert(what.outputs.end(), work->outputs().begin(), work->outputs().end());
   const auto joined = c10::make_intrusive<Work>(rank_, std::move(what), sequence_, observers_);
   join(joined, works);
+  return joined;
+}
+
+/// Issues the calls of a batch as one operation of the device. The last work stands for all.
+Backend::WorkPtr Backend::issue_together(Description what, std::vector<DeviceCall> calls) {
+  what.device = calls[0].work->device();
+  for (const auto& [work, call] : calls)
+    what.outputs.insert(what.outputs.end(), work->outputs().begin(), work->outputs().end());
+  const auto joined = make_numbered(std::move(what), sequence_);
+  calls.push_back({.work = c10::static_intrusive_pointer_cast<StreamWork>(joined), .call = no_call});
+  DeviceSide& side = side_on(calls[0].work->device());
+  side.issue(calls, /*is_async=*/true);
+  for (const auto& [work, call] : calls) watch(work);
   return joined;
 }
 
@@ -296,6 +399,8 @@ c10d::ErrorType Backend::getError() {
   tutti_comm_t* comm = comm_.load();
   tutti_result_t error = TUTTI_ABORTED;
   if (comm != nullptr && tutti_comm_async_error(comm, &error) != TUTTI_SUCCESS) error = TUTTI_ABORTED;
+  const DeviceSide* const side = side_.load();
+  if (error == TUTTI_SUCCESS && side != nullptr) error = side->state();
   switch (error) {
     case TUTTI_SUCCESS: return c10d::ErrorType::SUCCESS;
     case TUTTI_TIMEOUT: return c10d::ErrorType::TIMEOUT;
@@ -311,17 +416,21 @@ tutti_op_t Backend::op_for(const c10d::ReduceOp& op, const at::Tensor& tensor, M
   const auto& given = supplement->tensor_factor;
   const double factor = given.defined() ? given.item<double>() : supplement->double_factor;
   const std::scoped_lock lock(issuing_);
-  const auto known = premultiplied_.find({memory.type, factor});
-  if (known != premultiplied_.end()) return known->second;
-  if (premultiplied_.size() >= kPremultipliedMax) {
+  DeviceSide* const side = tensor.is_cuda() ? &side_on(tensor.device()) : nullptr;
+  tutti_comm_t* const comm = side != nullptr ? side->usable() : usable();
+  auto& premultiplied = premultiplied_[side != nullptr ? 1 : 0];
+  const auto known = premultiplied.find({memory.type, factor});
+  if (known != premultiplied.end()) return known->second;
+  if (premultiplied.size() >= kPremultipliedMax) {
+    if (side != nullptr) side->drain();
     (void)tutti_host_stream_synchronize(stream_);
-    for (const auto& [key, made] : premultiplied_) (void)tutti_op_destroy(made, usable());
-    premultiplied_.clear();
+    for (const auto& [key, made] : premultiplied) (void)tutti_op_destroy(made, comm);
+    premultiplied.clear();
   }
   const auto scalar = at::scalar_tensor(factor, at::toRealValueType(tensor.scalar_type()));
   tutti_op_t made = TUTTI_SUM;
-  throw_on(tutti_op_create_premul_sum(&made, scalar.data_ptr(), memory.type, usable()));
-  premultiplied_[{memory.type, factor}] = made;
+  throw_on(tutti_op_create_premul_sum(&made, scalar.data_ptr(), memory.type, comm));
+  premultiplied[{memory.type, factor}] = made;
   return made;
 }
 

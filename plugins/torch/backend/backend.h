@@ -1,7 +1,8 @@
-// Backend: torch's process group over tutti, for CPU tensors.
+// Backend: torch's process group over tutti.
 //
-// A call that the program waits for (async_op=False) runs in the calling thread. Other calls run on a host
-// stream of tutti, in the order of the calls, and each has its own completion. mail.h holds point to point.
+// CPU tensors: a call that the program waits for (async_op=False) runs in the calling thread. Other calls run
+// on a host stream of tutti, in the order of the calls, and each has its own completion. mail.h holds point
+// to point. CUDA tensors: device.h.
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "device.h"
 #include "mail.h"
 #include "work.h"
 
@@ -91,6 +93,8 @@ class Backend : public c10d::Backend {
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
 
+  /// Joins the other ranks on the device now; else the first call with CUDA tensors does.
+  void eagerConnectSingleDevice(at::Device device) override;
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
@@ -108,8 +112,6 @@ class Backend : public c10d::Backend {
   void waitForPendingWorks() override;
 
  private:
-  /// Issues a call of tutti: (communicator, stream) -> result.
-  using Call = std::function<tutti_result_t(tutti_comm_t*, tutti_stream_t)>;
   /// Of a call on the stream.
   struct Pending;
 
@@ -117,8 +119,14 @@ class Backend : public c10d::Backend {
   WorkPtr issue(const c10::intrusive_ptr<Work>& work, bool is_async, const Call& call);
   /// The same for a call without more to keep.
   WorkPtr issue(Description what, const Call& call);
+  WorkPtr issue_on_device(const c10::intrusive_ptr<Work>& work, bool is_async, const Call& call);
+  DeviceSide& side_on(at::Device device);
+  c10::intrusive_ptr<Work> make_numbered(Description what, uint64_t sequence);
+  WorkPtr issue_together(Description what, std::vector<DeviceCall> calls);
+  static bool is_on_stream(const Work& work) { return dynamic_cast<const StreamWork*>(&work) != nullptr; }
   void run_now(Work& work, tutti_comm_t* comm, const Call& call);
   void queue(const c10::intrusive_ptr<Work>& work, tutti_comm_t* comm, const Call& call);
+  WorkPtr post_on_device(Description what, const Call& call);
   WorkPtr post(Description what, const std::function<void(const c10::intrusive_ptr<Work>&)>& post_it);
   static void on_done(void* context, tutti_result_t result, const char* text);
   void watch(const c10::intrusive_ptr<Work>& work);
@@ -140,17 +148,22 @@ class Backend : public c10d::Backend {
   /// Null after an abort or the end. abort() may take it while another thread is in a call.
   std::atomic<tutti_comm_t*> comm_;
   tutti_host_stream_t* stream_ = nullptr;
+  /// Made by the first call with CUDA tensors.
+  std::unique_ptr<DeviceSide> device_;
+  std::atomic<DeviceSide*> side_{nullptr};  ///< the same, for threads that do not hold issuing_
   /// One thread at a time uses the communicator. Recursive: a completion may come inside the call that asks
   /// for it, and its callbacks may issue calls.
   std::recursive_mutex issuing_;
   std::chrono::milliseconds deadline_set_{0};
-  std::map<std::pair<tutti_type_t, double>, tutti_op_t> premultiplied_;
+  /// For the communicator in host memory, and for the communicator on the device.
+  std::map<std::pair<tutti_type_t, double>, tutti_op_t> premultiplied_[2];
   std::atomic<uint64_t> sequence_{0};
   std::atomic<uint64_t> messages_{0};  ///< the sequence number of sends and receives
   uint64_t monitored_ = 0;
   uint64_t shrunk_ = 0;
   bool is_coalescing_ = false;
   std::vector<c10::intrusive_ptr<Work>> coalesced_;
+  std::vector<DeviceCall> deferred_;  ///< calls with CUDA tensors between startCoalescing and endCoalescing
   /// Works that are not complete. Shared with them: they may outlive the backend.
   struct Open {
     std::mutex mutex;

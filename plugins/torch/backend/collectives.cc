@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "backend.h"
+#include "group.h"
 
 namespace tutti_torch {
 namespace {
@@ -24,16 +25,6 @@ const Tensors& only_list(const std::vector<Tensors>& lists, int size) {
 void check_same_type(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "tutti: the output is of type ", a.scalar_type(),
               ", the input of type ", b.scalar_type());
-}
-
-/// Runs calls as one operation.
-template <class Calls>
-tutti_result_t together(const Calls& calls) {
-  tutti_result_t result = tutti_group_start();
-  if (result != TUTTI_SUCCESS) return result;
-  result = calls();
-  const tutti_result_t ended = tutti_group_end();
-  return result != TUTTI_SUCCESS ? result : ended;
 }
 
 /// Elements that go to or come from each rank, for all_to_all.
@@ -174,6 +165,7 @@ Backend::WorkPtr Backend::gather_list(const std::vector<Tensors>& outputs, const
                                .timeout = options.timeout},
                               sequence_);
   work->keep(source);
+  work->keep(piece->packed());
   work->before_completion([piece, list] { piece->copy_out(list); });
   return issue(work, options.asyncOp, [send, piece](tutti_comm_t* comm, tutti_stream_t stream) {
     const Memory& recv = piece->memory();
@@ -215,13 +207,14 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
       what.outputs.push_back(list[i]);
     }
   }
-  const auto joined = c10::make_intrusive<Work>(rank_, std::move(what), sequence_, observers_);
+  const auto joined = make_numbered(std::move(what), sequence_);
   std::vector<c10::intrusive_ptr<Work>> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensors one = {inputs[i]};
     works.push_back(c10::static_intrusive_pointer_cast<Work>(
         gather_list(places[i], one, {.timeout = options.timeout, .asyncOp = true}, nullptr)));
   }
+  if (is_on_stream(*joined)) return issue(joined, /*is_async=*/true, no_call);
   join(joined, works);
   return joined;
 }
@@ -278,7 +271,10 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                .timeout = options.timeout},
                               sequence_);
   work->keep(source);
-  if (is_root) work->before_completion([piece, list] { piece->copy_out(list); });
+  if (is_root) {
+    work->keep(piece->packed());
+    work->before_completion([piece, list] { piece->copy_out(list); });
+  }
   const auto root = static_cast<int>(options.rootRank);
   return issue(work, options.asyncOp, [send, piece, root](tutti_comm_t* comm, tutti_stream_t stream) {
     void* recv = piece ? piece->memory().data : nullptr;
@@ -459,6 +455,7 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
                                .timeout = options.timeout},
                               sequence_);
   work->keep(send->packed());
+  work->keep(recv->packed());
   work->before_completion([recv, list = outputs] { recv->copy_out(list); });
   return issue(work, options.asyncOp, [send, recv](tutti_comm_t* comm, tutti_stream_t stream) {
     return tutti_all_to_all_v(send->memory().data, send->counts().data(), nullptr, recv->memory().data,
@@ -467,10 +464,13 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
 }
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
-  return issue({.type = OpType::BARRIER,
-                .title = "tutti:barrier",
-                .timeout = options.timeout,
-                .is_async = options.asyncOp},
+  const auto work = make_work({.type = OpType::BARRIER,
+                               .title = "tutti:barrier",
+                               .device = options.device.value_or(at::kCPU),
+                               .timeout = options.timeout},
+                              sequence_);
+  if (is_on_stream(*work)) static_cast<StreamWork&>(*work).block_program();
+  return issue(work, options.asyncOp,
                [](tutti_comm_t* comm, tutti_stream_t stream) { return tutti_barrier(comm, stream); });
 }
 

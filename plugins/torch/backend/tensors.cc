@@ -33,9 +33,8 @@ tutti_type_t type_of(at::ScalarType type) {
 
 void check_place(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.defined(), "tutti: the tensor is undefined");
-  TORCH_CHECK(tensor.device().is_cpu(), "tutti: the tensor is on ", tensor.device(),
-              ". The torch backend of tutti serves CPU tensors only. For CUDA tensors use "
-              "init_process_group(\"cpu:tutti,cuda:nccl\") and start the program with python -m tutti.nccl");
+  TORCH_CHECK(tensor.is_cpu() || tensor.is_cuda(), "tutti: the tensor is on ", tensor.device(),
+              "; tutti serves CPU and CUDA tensors");
   TORCH_CHECK(tensor.layout() == at::kStrided, "tutti: the tensor has the layout ", tensor.layout(),
               "; only all_reduce takes sparse tensors");
   TORCH_CHECK(

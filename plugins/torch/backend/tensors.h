@@ -21,8 +21,8 @@ struct Memory {
 };
 
 /// For calls that reduce. The elements may lie in any order without gaps, the same on all ranks. Errors,
-/// which name the tensor's place, type or layout: a device other than the CPU, a sparse layout, gaps, a type
-/// that tutti cannot reduce.
+/// which name the tensor's place, type or layout: neither on the CPU nor on a CUDA device, a sparse layout,
+/// gaps, a type that tutti cannot reduce.
 Memory reducible(const at::Tensor& tensor);
 /// For calls that move bytes: any type.
 Memory movable(const at::Tensor& tensor);

@@ -13,10 +13,6 @@ uint64_t next_key() {
   return ++last;
 }
 
-c10::TypePtr tensors_type() {
-  return c10::ListType::create(c10::TensorType::get());
-}
-
 void settle(c10::ivalue::Future& future, const Tensors& outputs, const std::exception_ptr& error) {
   if (error) {
     future.setError(error);
@@ -104,11 +100,16 @@ Work::Work(int rank, Description what, uint64_t sequence, std::shared_ptr<Observ
       timeout_(what.timeout),
       observers_(std::move(observers)) {}
 
+c10::TypePtr Work::tensors_type() {
+  return c10::ListType::create(c10::TensorType::get());
+}
+
 void Work::complete(const std::exception_ptr& error) {
   std::exception_ptr failure = error;
-  if (!failure && finish_) {
+  const auto copy_out = take_finish();
+  if (!failure && copy_out) {
     try {
-      finish_();
+      copy_out();
     } catch (...) {
       failure = std::current_exception();
     }
@@ -116,7 +117,6 @@ void Work::complete(const std::exception_ptr& error) {
   c10::intrusive_ptr<c10::ivalue::Future> future;
   decltype(then_) then;
   Tensors kept;
-  finish_ = nullptr;
   if (!failure) {
     observers_->call_hooks({.completionKey = key_, .duration_ms = std::nullopt}, [&] {
       const auto now = std::chrono::steady_clock::now();

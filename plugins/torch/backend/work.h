@@ -1,6 +1,7 @@
 // One operation's own completion, with a future that carries the tensors.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Hooks.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
 
 #include "tensors.h"
 
@@ -49,9 +51,10 @@ class Observers : public std::enable_shared_from_this<Observers> {
 /// What a call is, for its work.
 struct Description {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  const char* title = nullptr;  ///< as other backends name it for the profiler
-  Tensors inputs = {};          ///< live until the work is complete
-  Tensors outputs = {};         ///< the result
+  const char* title = nullptr;   ///< as other backends name it for the profiler
+  Tensors inputs = {};           ///< live until the work is complete
+  Tensors outputs = {};          ///< the result
+  at::Device device = at::kCPU;  ///< of a call without tensors
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   bool is_async = true;
 };
@@ -70,6 +73,10 @@ class Work : public c10d::Work {
   void keep(const at::Tensor& tensor) {
     if (tensor.defined()) kept_.push_back(tensor);
   }
+  template <class Use>
+  void each_kept(const Use& use) const {
+    for (const Tensors* tensors : {&kept_, &outputs_}) std::for_each(tensors->begin(), tensors->end(), use);
+  }
   void set_source(int rank) { source_ = rank; }
   const Tensors& outputs() const { return outputs_; }
 
@@ -81,6 +88,11 @@ class Work : public c10d::Work {
   uint64_t getSequencenumber() const override { return sequence_; }
   std::chrono::milliseconds getTimeout() const override { return timeout_; }
   uint64_t getCompletionKey() const override { return key_; }
+
+ protected:
+  /// What before_completion was given, if it has not run.
+  std::function<void()> take_finish() { return std::exchange(finish_, nullptr); }
+  static c10::TypePtr tensors_type();
 
  private:
   Tensors outputs_;

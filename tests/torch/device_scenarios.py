@@ -1,0 +1,173 @@
+"""What the ranks of torch_test.py do with CUDA tensors: device_scenarios.py NAME..., started by tutti.launch.
+
+On the stand-ins for CUDA (docs/cuda.md) torch's own kernels do not run. So tensors are made on the CPU and copied, and
+only tutti reduces.
+"""
+
+import datetime
+import os
+import sys
+
+sys.setdlopenflags(os.RTLD_LAZY)  # the stand-in lacks functions that torch names and never calls here
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+import tutti.torch  # noqa: E402, F401
+
+
+def cuda(values, dtype=torch.float32):
+    return torch.tensor(values, dtype=dtype).to("cuda")
+
+
+def collectives(rank, size):
+    """Every collective, on the current stream and beside it; lists are packed by copies."""
+    for asynchronous in (False, True):
+        def done(work):
+            if asynchronous:
+                work.wait()
+
+        x = cuda([rank + 1.0] * 5)
+        done(dist.all_reduce(x, async_op=asynchronous))
+        assert x.tolist() == [size * (size + 1) / 2] * 5
+        x = cuda([float(rank)] * 3)
+        done(dist.broadcast(x, 1, async_op=asynchronous))
+        assert x.tolist() == [1.0] * 3
+        x = cuda([rank + 1] * 3, torch.int64)
+        done(dist.reduce(x, 1, dist.ReduceOp.MAX, async_op=asynchronous))
+        assert rank != 1 or x.tolist() == [size] * 3
+        parts = [torch.empty(2, device="cuda") for _ in range(size)]
+        done(dist.all_gather(parts, cuda([float(rank)] * 2), async_op=asynchronous))
+        assert [t.tolist() for t in parts] == [[float(r)] * 2 for r in range(size)]
+        uneven = [torch.empty(r + 1, device="cuda") for r in range(size)]
+        done(dist.all_gather(uneven, cuda([float(rank)] * (rank + 1)), async_op=asynchronous))
+        assert [t.tolist() for t in uneven] == [[float(r)] * (r + 1) for r in range(size)]
+        flat = torch.empty(size * 2, device="cuda")
+        done(dist.all_gather_into_tensor(flat, cuda([float(rank)] * 2), async_op=asynchronous))
+        assert flat.tolist() == [float(r) for r in range(size) for _ in range(2)]
+        into = [torch.empty(2, device="cuda") for _ in range(size)] if rank == 1 else None
+        done(dist.gather(cuda([float(rank)] * 2), into, 1, async_op=asynchronous))
+        assert rank != 1 or [t.tolist() for t in into] == [[float(r)] * 2 for r in range(size)]
+        part = torch.empty(2, device="cuda")
+        given = [cuda([float(r)] * 2) for r in range(size)] if rank == 1 else None
+        done(dist.scatter(part, given, 1, async_op=asynchronous))
+        assert part.tolist() == [rank] * 2
+        done(dist.reduce_scatter(part, [cuda([float(r)] * 2) for r in range(size)], async_op=asynchronous))
+        assert part.tolist() == [rank * size] * 2
+        whole = cuda([float(i) for i in range(2 * size)])
+        done(dist.reduce_scatter_tensor(part, whole, dist.ReduceOp.AVG, async_op=asynchronous))
+        assert part.tolist() == [2 * rank, 2 * rank + 1]
+        swapped = torch.empty(size, dtype=torch.int64, device="cuda")
+        done(dist.all_to_all_single(swapped, cuda([r + 10 * rank for r in range(size)], torch.int64),
+                                    async_op=asynchronous))
+        assert swapped.tolist() == [10 * r + rank for r in range(size)]
+        outputs = [torch.empty(rank + 1, device="cuda") for _ in range(size)]
+        done(dist.all_to_all(outputs, [cuda([float(rank)] * (q + 1)) for q in range(size)], async_op=asynchronous))
+        assert [t.tolist() for t in outputs] == [[float(r)] * (rank + 1) for r in range(size)]
+    x = cuda([3.0] * 2)
+    dist.all_reduce(x, dist._make_nccl_premul_sum(0.5))
+    assert x.tolist() == [1.5 * size] * 2
+    with dist._coalescing_manager(device=torch.device("cuda")):
+        several = [cuda([float(i)]) for i in range(3)]
+        for tensor in several:
+            dist.all_reduce(tensor)
+    assert [t.item() for t in several] == [0.0, size, 2.0 * size]
+    dist.barrier()
+    dist.barrier(device_ids=[torch.cuda.current_device()])
+
+
+def both(rank, size):
+    """One group serves tensors of the CPU and of the device; what cannot be is an error that names it."""
+    x, y = torch.full((3,), float(rank)), cuda([float(rank)] * 3)
+    works = [dist.all_reduce(x, async_op=True), dist.all_reduce(y, async_op=True)]
+    for work in works:
+        work.wait()
+    assert x.tolist() == y.tolist() == [sum(range(size))] * 3
+    everybody = [None] * size
+    dist.all_gather_object(everybody, rank)
+    assert everybody == list(range(size))
+    for call, word in ((lambda: dist.recv(torch.empty(1, device="cuda")), "from any rank"),
+                       (lambda: dist.all_gather_into_tensor(torch.empty(size), cuda([1.0])), "are on one device")):
+        try:
+            call()
+        except Exception as error:  # torch has several classes
+            assert word in str(error), error
+        else:
+            raise AssertionError(f"nothing was raised: {word}")
+
+
+def order(rank, size):
+    """Calls keep the order of the current stream, and works tell their end."""
+    side = torch.cuda.Stream()
+    host = torch.arange(1 << 16, dtype=torch.float32).pin_memory()
+    for number in range(10):
+        with torch.cuda.stream(side):
+            x = torch.empty(1 << 16, device="cuda")
+            x.copy_(host, non_blocking=True)
+            work = dist.all_reduce(x, async_op=number % 2 == 1)
+            if work:
+                work.wait()
+            back = x.to("cpu", non_blocking=True)
+        side.synchronize()
+        assert torch.equal(back, host * size), number
+    x = cuda([1.0])
+    work = dist.all_reduce(x, async_op=True)
+    future = work.get_future().then(lambda future: future.value()[0].cpu() + 1)
+    assert future.wait().item() == size + 1
+    assert work.wait(datetime.timedelta(seconds=60)) and work.is_completed()
+
+
+def messages(rank, size):
+    """Messages in the order of calls; a batch sends and receives at once."""
+    right, left = (rank + 1) % size, (rank - 1) % size
+    big, into = cuda([float(rank)] * (1 << 16)), torch.empty(1 << 16, device="cuda")
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, big, right), dist.P2POp(dist.irecv, into, left)]):
+        work.wait()
+    assert into.cpu().eq(left).all()
+    if rank == 0:
+        dist.send(big, 1, tag=7)
+    elif rank == 1:
+        dist.recv(into, 0, tag=7)
+        assert into.cpu().eq(0).all()
+
+
+def groups(rank, size):
+    """A part of the ranks has a communicator of its own on the device."""
+    pair = dist.new_group([0, 1])
+    if rank < 2:
+        x = cuda([rank + 1.0])
+        dist.all_reduce(x, group=pair)
+        assert x.item() == 3
+    dist.barrier()
+
+
+def killed(rank, size):
+    """A rank dies while the others wait on their streams: the works and later calls name it."""
+    dist.all_reduce(cuda([1.0]))
+    if rank == 1:
+        os.kill(os.getpid(), 9)
+    for _ in range(1000):
+        try:
+            work = dist.all_reduce(cuda([1.0]), async_op=True)
+            work.wait(datetime.timedelta(seconds=60))
+        except Exception as error:  # torch has several classes
+            assert "rank 1" in str(error), error
+            print(error, flush=True)
+            return
+    raise AssertionError("the other ranks never heard of it")
+
+
+def main():
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    # Without a launcher the ranks meet in a file.
+    place = f"file://{os.environ['MEETING']}" if "MEETING" in os.environ else "env://"
+    dist.init_process_group("cpu:tutti,cuda:tutti", init_method=place, rank=rank, world_size=size,
+                            timeout=datetime.timedelta(seconds=60))
+    for name in sys.argv[1:]:
+        globals()[name](rank, size)
+    if "killed" not in sys.argv:
+        dist.destroy_process_group()
+
+
+main()
