@@ -511,6 +511,14 @@ TUTTI_API tutti_result_t tutti_send(const void* send, size_t count, tutti_type_t
                                     tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
 TUTTI_API tutti_result_t tutti_recv(void* recv, size_t count, tutti_type_t type, int peer, int tag,
                                     tutti_comm_t* comm, tutti_stream_t stream) TUTTI_NOEXCEPT;
+/* As tutti_recv from the rank whose message comes first, and *source = that rank. The messages of one rank
+ * keep their order. If several ranks have sent, they take turns. The call receives the first message that
+ * comes, so all ranks that may send use the same count, type and tag: another message is TUTTI_MISMATCH.
+ * Blocks. On failure *source is unchanged. Errors, besides those of tutti_recv: TUTTI_INVALID_ARGUMENT
+ * (source is NULL), TUTTI_INVALID_USAGE (in a group; a communicator of one rank), TUTTI_UNSUPPORTED (a rank
+ * on a CUDA device), TUTTI_PEER_LOST (also: all other ranks have left). */
+TUTTI_API tutti_result_t tutti_recv_any(void* recv, size_t count, tutti_type_t type, int tag, int* source,
+                                        tutti_comm_t* comm) TUTTI_NOEXCEPT;
 
 /* A group: the calls of this thread between start and end, on any communicators, are issued together at the
  * outermost end. Sends and receives then progress at once, and one thread may drive several ranks. Groups

@@ -313,29 +313,61 @@ Status all_to_all_v(const void* send, const size_t* send_counts, const size_t* s
   return issue(handle, std::move(call), stream);
 }
 
-Status point_to_point(void* buffer, size_t count, tutti_type_t type, int peer, int tag, bool sending,
-                      tutti_comm* handle, tutti_stream_t stream) {
-  TUTTI_TRY(check_ready(handle));
-  TUTTI_TRY(check_stream(handle, stream));
+/// A message, but for its peer.
+Result<Message> make_message(void* buffer, size_t count, tutti_type_t type, int tag, bool sending,
+                             tutti_comm* handle) {
   if (tutti_type_bytes(type) == 0) return bad_argument("type", type, "it is not a tutti_type_t");
-  const auto ranks = static_cast<int>(handle->comm->rank_count());
-  if (peer < 0 || peer >= ranks) {
-    return {Code::kInvalidArgument, format("argument peer is %d: it must be 0 to %d", peer, ranks - 1)};
-  }
   if (tag < 0 || tag > 65535) return bad_argument("tag", tag, "it must be 0 to 65535");
   const auto data_type = static_cast<DataType>(type);
   TUTTI_TRY(check_count(count, 1, data_type));
   TUTTI_TRY(check_buffer(handle, sending ? "send" : "recv", buffer, count));
-  const Message message{
-      .buffer = buffer,
-      .bytes = count * type_bytes(data_type),
-      .peer = static_cast<uint32_t>(peer),
-      .sending = sending,
-      .seed = message_seed(data_type, static_cast<uint16_t>(tag), count * type_bytes(data_type)),
-      .shared = false,
-      .type = data_type,
-      .tag = static_cast<uint16_t>(tag)};
-  return issue(handle, message, stream);
+  return Message{.buffer = buffer,
+                 .bytes = count * type_bytes(data_type),
+                 .peer = 0,
+                 .sending = sending,
+                 .seed = message_seed(data_type, static_cast<uint16_t>(tag), count * type_bytes(data_type)),
+                 .shared = false,
+                 .type = data_type,
+                 .tag = static_cast<uint16_t>(tag)};
+}
+
+Status point_to_point(void* buffer, size_t count, tutti_type_t type, int peer, int tag, bool sending,
+                      tutti_comm* handle, tutti_stream_t stream) {
+  TUTTI_TRY(check_ready(handle));
+  TUTTI_TRY(check_stream(handle, stream));
+  const auto ranks = static_cast<int>(handle->comm->rank_count());
+  if (peer < 0 || peer >= ranks) {
+    return {Code::kInvalidArgument, format("argument peer is %d: it must be 0 to %d", peer, ranks - 1)};
+  }
+  auto message = make_message(buffer, count, type, tag, sending, handle);
+  TUTTI_TRY(message.status());
+  message->peer = static_cast<uint32_t>(peer);
+  return issue(handle, *message, stream);
+}
+
+Status receive_from_any(void* buffer, size_t count, tutti_type_t type, int tag, int* source,
+                        tutti_comm* handle) {
+  TUTTI_TRY(check_ready(handle));
+  if (source == nullptr) return null_argument("source");
+  if (in_group()) {
+    return {Code::kInvalidUsage,
+            "tutti_recv_any cannot be called inside a group, whose messages are known at its start: name the "
+            "sender in tutti_recv, or call it outside"};
+  }
+  if (handle->comm->is_on_device()) {
+    return {Code::kUnsupported,
+            format("rank %u is on a CUDA device, which must know the sender: call tutti_recv",
+                   handle->comm->rank())};
+  }
+  const auto message = make_message(buffer, count, type, tag, false, handle);
+  TUTTI_TRY(message.status());
+  if (handle->comm->rank_count() == 1)
+    return {Code::kInvalidUsage, "the communicator has one rank: no other rank can send"};
+  handle->repeat.valid = false;
+  const auto sender = take_turn(handle).run_from_any(*message);
+  TUTTI_TRY(sender.status());
+  *source = static_cast<int>(*sender);
+  return Status::ok();
 }
 
 }  // namespace
@@ -429,6 +461,12 @@ TUTTI_API tutti_result_t tutti_recv(void* recv, size_t count, tutti_type_t type,
                                     tutti_comm_t* comm, tutti_stream_t stream) noexcept {
   return guarded_call(comm,
                       [&] { return point_to_point(recv, count, type, peer, tag, false, comm, stream); });
+}
+
+TUTTI_API tutti_result_t tutti_recv_any(void* recv, size_t count, tutti_type_t type, int tag, int* source,
+                                        tutti_comm_t* comm) noexcept {
+  // Not guarded_call: a call that cannot be in a group does not spoil the group.
+  return guarded_on(comm, [&] { return receive_from_any(recv, count, type, tag, source, comm); });
 }
 
 TUTTI_API tutti_result_t tutti_group_start(void) noexcept {

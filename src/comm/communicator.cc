@@ -130,6 +130,18 @@ Status Communicator::run(const Message& message) {
   return run_whole([&]() -> Status { return has_error() ? error() : parts_->host->run(message); });
 }
 
+Result<uint32_t> Communicator::run_from_any(Message message) {
+  const Status status = run_whole([&]() -> Status {
+    if (has_error()) return error();
+    const auto sender = parts_->host->await_sender();
+    TUTTI_TRY(sender.status());
+    message.peer = *sender;
+    return parts_->host->run(message);
+  });
+  if (!status) return status;
+  return message.peer;
+}
+
 Status Communicator::run_again(const void* send, void* recv) {
   return run_whole([&]() -> Status {
     if (host_->run_short(*last_, send, recv)) [[likely]]

@@ -106,6 +106,9 @@ class Communicator {
   Status run(const Call& call);
   Status run(const MessageCall& call);
   Status run(const Message& message);
+  /// Receives the message that comes first, from whichever rank; `message.peer` is ignored. Returns the
+  /// sender. For a rank in host memory, not alone. Errors: as `run`.
+  Result<uint32_t> run_from_any(Message message);
   /// The short path: the last collective again, on other buffers in host memory. Only after a successful
   /// `run` or `run_again` of a collective in the same thread.
   Status run_again(const void* send, void* recv);

@@ -164,6 +164,56 @@ Status HostExecutor::run(const Message& message) {
   return drive(*this);
 }
 
+/// A rank whose message has come, in turn after the last one.
+std::optional<uint32_t> HostExecutor::find_sender() {
+  const uint32_t ranks = options_.peers.rank_count();
+  for (uint32_t i = 1; i <= ranks; ++i) {
+    const uint32_t peer = (last_sender_ + i) % ranks;
+    if (peer == options_.peers.rank() || !links_.recv_link(peer, kMessageChannel)->has_arrived()) continue;
+    last_sender_ = peer;
+    return peer;
+  }
+  return std::nullopt;
+}
+
+Result<uint32_t> HostExecutor::await_sender() {
+  header_.status.in_messages.store(1, std::memory_order_relaxed);
+  uint64_t next_check_ns = StallDiagnosis::kCheckEveryNs;
+  for (waiter_.moved();;) {
+    if (const auto sender = find_sender()) return *sender;
+    if (options_.network != nullptr && options_.network->advance()) continue;
+    const uint64_t waited_ns = waiter_.pause();
+    if (options_.peers.has_error()) return fail(options_.peers.error());
+    if (waited_ns < next_check_ns) continue;
+    next_check_ns = waited_ns + StallDiagnosis::kCheckEveryNs;
+    const Status checked = check_senders(waited_ns);
+    if (!checked) return fail(checked);
+  }
+}
+
+/// Whether a message can still come, and the deadline has not passed.
+Status HostExecutor::check_senders(uint64_t waited_ns) {
+  const Peers& peers = options_.peers;
+  bool may_come = false;
+  for (uint32_t peer = 0; peer < peers.rank_count() && !may_come; ++peer) {
+    if (peer == peers.rank()) continue;
+    const PeerSnapshot snapshot = peers.snapshot(peer);
+    may_come = snapshot.page.has_left == StatusPage::kHere || !snapshot.is_settled;
+    if (!may_come && peers.is_remote(peer)) options_.network->advance_fully(peer);
+    // What a rank has sent before it left is there now.
+    may_come = may_come || links_.recv_link(peer, kMessageChannel)->has_arrived();
+  }
+  if (!may_come) {
+    return {Code::kPeerLost,
+            format("rank %u waits for a message of any rank, and all other ranks have left: they have "
+                   "finalized or destroyed the communicator, or their processes have exited",
+                   peers.rank())};
+  }
+  if (waited_ns / 1'000'000 < timeout_ms_.load(std::memory_order_relaxed)) return Status::ok();
+  return {Code::kTimeout, format("no rank has sent rank %u a message for %.1f s", peers.rank(),
+                                 static_cast<double>(waited_ns) / 1e9)};
+}
+
 /// A call that is short and has to wait, or one that run_short has not begun.
 Status HostExecutor::run_rest(BoundCall& bound, const void* send, void* recv) {
   if (!has_begun()) {
@@ -441,7 +491,7 @@ bool HostExecutor::has_begun() const {
 }
 
 bool HostExecutor::buffers_are_free() const {
-  if (now_ns() >= buffers_deadline_ns_) return true;
+  if (current_ == nullptr || now_ns() >= buffers_deadline_ns_) return true;
   const bool exposes = current_->writes_directly() &&
                        load_shared(header_.exposed.call, std::memory_order_relaxed) == sequence();
   return (!exposes && !holds_references()) || !options_.peers.may_use_buffers();

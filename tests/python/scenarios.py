@@ -115,7 +115,7 @@ def streams(comm):
 
 
 def point_to_point(comm):
-    """A ring of messages in one group, in which every rank also sends to itself."""
+    """A ring of messages in one group, in which every rank also sends to itself; messages of any rank."""
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     got, own = np.zeros(1000), np.zeros(1)
     with tutti.group():
@@ -125,6 +125,15 @@ def point_to_point(comm):
         comm.recv(got.view(np.int64), before, tag=7)
     assert (got.view(np.int64) == before).all() and own[0] == 5
     assert comm.broadcast_object({"from": comm.rank}, root=1) == {"from": 1}
+    comm.barrier()
+    if comm.rank == 0:
+        sources = []
+        for _ in range(comm.size - 1):
+            sources.append(comm.recv_any(got, tag=3))
+            assert (got == sources[-1]).all()
+        assert sorted(sources) == list(range(1, comm.size))
+    else:
+        comm.send(np.full_like(got, comm.rank), 0, tag=3)
 
 
 def members(comm):

@@ -380,6 +380,22 @@ class Communicator:
         pointer, count, kind = read(buffer, True)
         return self._run(lib.tutti_recv, (pointer, count, kind, peer, tag), stream, buffer, (pointer, buffer))
 
+    def recv_any(self, buffer: Any, tag: int = 0) -> int:
+        """Receives the message that comes first, from whichever rank, into buffer. Returns the sender. Blocks.
+
+        All ranks that may send use buffer's size and the tag: another message is a MismatchError. The messages of one
+        rank keep their order. For ranks in host memory (UnsupportedError), outside groups (InvalidUsageError).
+        """
+        pointer, count, kind = read(buffer, True)
+        source = ffi.new("int*")
+        self._blocked = True
+        try:
+            code = lib.tutti_recv_any(pointer, count, kind, tag, source, self._handle)
+        finally:
+            self._blocked = False
+        check(code)
+        return source[0]
+
     def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
         """root's value on every rank, pickled. Slow: two broadcasts and two copies. Unpickling runs code of root."""
         length = bytearray(8)
