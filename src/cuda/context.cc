@@ -16,6 +16,7 @@ Result<std::unique_ptr<Context>> Context::retain(const Driver& driver, int devic
 }
 
 Context::~Context() {
+  spare_memory_.reset();
   if (setup_stream_ != nullptr) (void)driver_.stream_destroy(setup_stream_);
   // Fails only while the process and its driver end.
   if (handle_ != nullptr) (void)driver_.primary_ctx_release(ordinal_);

@@ -12,6 +12,7 @@
 
 #include "core/result.h"
 #include "cuda/driver.h"
+#include "cuda/spare_memory.h"
 
 namespace tutti::cuda {
 
@@ -40,14 +41,18 @@ class Context {
   /// Runs one task on a stream that is kept for set-up, and waits. Any thread. `what`: the task's function.
   Status run_now(const char* what, const std::function<CUresult(CUstream)>& task) const;
 
+  SpareMemory& spare_memory() const { return *spare_memory_; }
+
  private:
-  Context(const Driver& driver, int device) : driver_(driver), device_(device) {}
+  Context(const Driver& driver, int device)
+      : driver_(driver), device_(device), spare_memory_(std::make_unique<SpareMemory>(*this)) {}
 
   const Driver& driver_;
   const int device_;
   CUdevice ordinal_ = 0;
   CUcontext handle_ = nullptr;
   DeviceFacts facts_;
+  std::unique_ptr<SpareMemory> spare_memory_;
   mutable std::mutex setup_;  ///< guards the stream
   mutable CUstream setup_stream_ = nullptr;
 };

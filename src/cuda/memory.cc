@@ -5,11 +5,22 @@
 namespace tutti::cuda {
 
 Result<DeviceMemory> DeviceMemory::allocate(const Context& context, size_t bytes) {
+  const auto piece = context.spare_memory().take(MemorySource::kDevice, bytes);
+  TUTTI_TRY(piece.status());
+  DeviceMemory memory;
+  memory.context_ = &context;
+  memory.address_ = piece->address;
+  memory.bytes_ = piece->bytes;
+  return memory;
+}
+
+Result<DeviceMemory> DeviceMemory::allocate_shared(const Context& context, size_t bytes) {
   const Driver& driver = context.driver();
   const CurrentContext current(context);
   TUTTI_TRY(current.status());
   DeviceMemory memory;
   memory.context_ = &context;
+  memory.is_shared_ = true;
   TUTTI_TRY(driver.check(driver.mem_alloc(&memory.address_, bytes),
                          format("cuMemAlloc(%zu bytes on device %d)", bytes, context.device())));
   memory.bytes_ = bytes;
@@ -22,29 +33,31 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
     context_ = other.context_;
     address_ = std::exchange(other.address_, 0);
     bytes_ = std::exchange(other.bytes_, 0);
+    is_shared_ = other.is_shared_;
   }
   return *this;
 }
 
 void DeviceMemory::reset() {
   if (address_ == 0) return;
-  const CurrentContext current(*context_);
-  (void)context_->driver().mem_free(address_);
+  if (is_shared_) {
+    const CurrentContext current(*context_);
+    (void)context_->driver().mem_free(address_);
+  } else {
+    context_->spare_memory().give_back(MemorySource::kDevice, {address_, bytes_});
+  }
   address_ = 0;
   bytes_ = 0;
 }
 
 Result<PinnedMemory> PinnedMemory::allocate(const Context& context, size_t bytes) {
-  const Driver& driver = context.driver();
-  const CurrentContext current(context);
-  TUTTI_TRY(current.status());
+  const auto piece = context.spare_memory().take(MemorySource::kHost, bytes);
+  TUTTI_TRY(piece.status());
   PinnedMemory memory;
   memory.context_ = &context;
-  const unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
-  TUTTI_TRY(driver.check(driver.mem_host_alloc(&memory.address_, bytes, flags),
-                         format("cuMemHostAlloc(%zu bytes)", bytes)));
-  std::memset(memory.address_, 0, bytes);
-  memory.bytes_ = bytes;
+  memory.address_ = reinterpret_cast<void*>(piece->address);
+  memory.bytes_ = piece->bytes;
+  std::memset(memory.address_, 0, memory.bytes_);
   return memory;
 }
 
@@ -60,8 +73,7 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
 
 void PinnedMemory::reset() {
   if (address_ == nullptr) return;
-  const CurrentContext current(*context_);
-  (void)context_->driver().mem_free_host(address_);
+  context_->spare_memory().give_back(MemorySource::kHost, {reinterpret_cast<CUdeviceptr>(address_), bytes_});
   address_ = nullptr;
   bytes_ = 0;
 }

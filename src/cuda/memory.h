@@ -1,8 +1,9 @@
 // Memory that a rank owns: on its device, on the host for the device, and host memory lent to the device. For
 // memory shared by processes see transports/p2p.
 //
-// Memory is taken and freed only at set-up. cuMemFree, cuMemFreeHost and the like wait for the device: for
-// ever, if its kernel waits for this rank.
+// Memory is taken and given back only at set-up. DeviceMemory and PinnedMemory then serve later owners
+// (spare_memory.h). cuMemFree, cuMemHostUnregister and the like wait for the device: for ever, if its kernel
+// waits for this rank.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,11 @@ namespace tutti::cuda {
 
 class DeviceMemory {
  public:
-  /// Not zeroed. Errors: kOutOfMemory, kSystemError.
+  /// Not zeroed; may be larger. Errors: kOutOfMemory, kSystemError.
   static Result<DeviceMemory> allocate(const Context& context, size_t bytes);
+  /// For memory that other processes open, and may use when this owner has gone: it is freed, which waits for
+  /// the device, and serves nobody else.
+  static Result<DeviceMemory> allocate_shared(const Context& context, size_t bytes);
   DeviceMemory() = default;
   DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept;
@@ -34,12 +38,13 @@ class DeviceMemory {
   const Context* context_ = nullptr;
   CUdeviceptr address_ = 0;
   size_t bytes_ = 0;
+  bool is_shared_ = false;
 };
 
 /// Host memory from the driver, at one address for the host and all devices of the process.
 class PinnedMemory {
  public:
-  /// Zeroed. Errors: kOutOfMemory, kSystemError.
+  /// Zeroed; may be larger. Errors: kOutOfMemory, kSystemError.
   static Result<PinnedMemory> allocate(const Context& context, size_t bytes);
   PinnedMemory() = default;
   PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }

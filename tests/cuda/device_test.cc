@@ -291,33 +291,40 @@ TEST(DeviceTest, CommunicatorsInOppositeOrdersDoNotStopEachOther) {
             "");
 }
 
-// Goal: a communicator is made while an operation of another waits on the device for its peer. Nothing that
-// set-up does may wait for that operation. Method: the fake driver waits wherever CUDA may, as in cuMemFree.
-TEST(DeviceTest, ACommunicatorIsMadeWhileAnOperationOfAnotherWaits) {
+// Goal: communicators come and go while an operation of another one waits on the device for its peer, and
+// none of that waits for the operation. Method: two ranks of a process, each on a device of its own. Rank 0
+// begins a sum, both destroy and make communicators, then rank 1 begins the sum. The fake driver waits
+// wherever CUDA may, as in cuMemFree.
+TEST(DeviceTest, CommunicatorsComeAndGoWhileAnOperationOfAnotherWaits) {
   ClusterOptions options = on_device(2, 4);
   options.create = false;
   options.environment.emplace_back("FAKE_CUDA_DEVICES", "2");
-  EXPECT_EQ(
-      run_cluster(options,
-                  [](Rank& rank) {
-                    tutti_config_t config = rank.config();
-                    config.device = TUTTI_CUDA_DEVICE(rank.rank());
-                    if (!rank.renew(config)) return;
-                    const auto place = CudaPlace::open(rank, rank.rank(), Order::kBlocking);
-                    if (place == nullptr) return;
-                    Numbers numbers(*place, kLongCount);
-                    rank.expect_true(numbers.count_from(1), "input");
-                    tutti_comm_t* first = std::exchange(rank.comm, nullptr);
-                    const auto run = [&] {
-                      rank.expect_ok(sum(numbers, numbers, first, tutti_stream_cuda(place->stream())), "sum");
-                    };
-                    if (rank.rank() == 0) run();
-                    if (!rank.meet() || !rank.renew(config)) return;
-                    if (rank.rank() == 1) run();
-                    rank.expect_true(synchronize(*place, place->stream()) && numbers.holds(2, 2), "the sum");
-                    rank.expect_ok(tutti_comm_destroy(first), "destroy");
-                  }),
-      "");
+  const std::string failures = run_cluster(options, [](Rank& rank) {
+    tutti_config_t config = rank.config();
+    config.device = TUTTI_CUDA_DEVICE(rank.rank());
+    if (!rank.renew(config)) return;
+    tutti_comm_t* first = std::exchange(rank.comm, nullptr);
+    if (!rank.renew(config)) return;
+    const auto place = CudaPlace::open(rank, rank.rank(), Order::kBlocking);
+    if (place == nullptr) return;
+    Numbers numbers(*place, kLongCount);
+    Numbers others(*place, kLongCount);
+    rank.expect_true(numbers.count_from(1) && others.count_from(1), "input");
+    rank.expect_ok(sum(others, others, rank.comm, TUTTI_BLOCKING), "a sum of the second communicator");
+    const auto run = [&] {
+      rank.expect_ok(sum(numbers, numbers, first, tutti_stream_cuda(place->stream())), "sum");
+    };
+    if (rank.rank() == 0) run();
+    if (!rank.meet()) return;
+    rank.expect_ok(tutti_comm_destroy(std::exchange(rank.comm, nullptr)), "destroy the second");
+    if (!rank.renew(config)) return;
+    rank.expect_ok(tutti_comm_destroy(std::exchange(rank.comm, nullptr)), "destroy the third");
+    if (!rank.meet()) return;
+    if (rank.rank() == 1) run();
+    rank.expect_true(synchronize(*place, place->stream()) && numbers.holds(2, 2), "the sum");
+    rank.expect_ok(tutti_comm_destroy(first), "destroy");
+  });
+  EXPECT_EQ(failures, "");
 }
 
 TEST(DeviceTest, ASplitMakesCommunicatorsOnTheSameDevice) {

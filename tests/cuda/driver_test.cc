@@ -413,6 +413,37 @@ TEST(DriverTest, MemoryThatRunsOutIsAnErrorAndNothingLeaks) {
   EXPECT_EQ(run(body, {{"FAKE_CUDA_MEMORY", "1048576"}}), "");
 }
 
+// Goal: memory that is given back serves the next owner, and is freed when memory is short and when the last
+// owner goes. Method: a device of 1 MiB.
+TEST(DriverTest, MemoryIsUsedAgainAndFreedWhenNobodyIsLeft) {
+  const auto body = [](Trial& trial) {
+    Bench bench;
+    if (!bench.open(trial)) return;
+    const auto allocate = [&](size_t bytes) {
+      auto memory = DeviceMemory::allocate(*bench.context, bytes);
+      trial.ok(memory.status(), "memory");
+      return memory ? std::move(*memory) : DeviceMemory();
+    };
+    DeviceMemory first = allocate(600 << 10);
+    const CUdeviceptr address = first.address();
+    first.reset();
+    DeviceMemory second = allocate(400 << 10);
+    trial.is(second.address() == address && second.bytes() == 600 << 10, "the piece serves again");
+    second.reset();
+    DeviceMemory other = allocate(100 << 10);
+    trial.is(other.address() != address, "what needs little does not take much");
+    DeviceMemory large = allocate(700 << 10);
+    large.reset();
+    other.reset();
+    bench.pinned.reset();
+    trial.is(fake_cuda::leaks().find("716800 bytes of device 0") != std::string::npos,
+             "spare memory is kept");
+    bench.memory.reset();
+    trial.is(fake_cuda::leaks().find("bytes") == std::string::npos, "left behind: " + fake_cuda::leaks());
+  };
+  EXPECT_EQ(run(body, {{"FAKE_CUDA_MEMORY", "1048576"}}), "");
+}
+
 TEST(DriverTest, AFaultHitsTheCallThatItNames) {
   const auto body = [](Trial& trial) {
     Bench bench;

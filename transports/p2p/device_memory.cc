@@ -150,7 +150,7 @@ Result<SharedDeviceMemory> SharedDeviceMemory::create(const Context& context, si
     memory.handle_ = {.kind = DeviceMemoryHandle::kFile, .bytes = bytes};
   } else {
     if (by_file.code() != Code::kUnsupported) return by_file;
-    auto plain = cuda::DeviceMemory::allocate(context, bytes);
+    auto plain = cuda::DeviceMemory::allocate_shared(context, bytes);
     TUTTI_TRY(plain.status());
     memory.plain_ = std::move(*plain);
     const auto handle = make_handle(context, memory.as<void>(), bytes);

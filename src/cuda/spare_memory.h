@@ -1,0 +1,59 @@
+// SpareMemory: memory of a context that its owners gave back, for later owners.
+//
+// cuMemFree and cuMemFreeHost wait for the device. A kernel there may wait for the very thread that frees:
+// one communicator is destroyed while an operation of another waits for a peer. So memory is freed only when
+// the context has no owner left, and so no kernel of the library, or when memory is short.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "core/result.h"
+#include "cuda/driver.h"
+
+namespace tutti::cuda {
+
+class Context;
+
+enum class MemorySource : uint8_t { kDevice, kHost };
+
+/// Memory of cuMemAlloc or cuMemHostAlloc.
+struct MemoryPiece {
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+};
+
+class SpareMemory {
+ public:
+  explicit SpareMemory(const Context& context) : context_(context) {}
+  SpareMemory(const SpareMemory&) = delete;
+  SpareMemory& operator=(const SpareMemory&) = delete;
+  /// Frees what is left. No owner is.
+  ~SpareMemory() { free_all(); }
+
+  // Any thread:
+
+  /// At least `bytes`, of any content. Host memory has one address for the host and all devices. Errors:
+  /// kOutOfMemory, kSystemError.
+  Result<MemoryPiece> take(MemorySource source, size_t bytes);
+  /// Nothing uses the piece any more. Only the last owner's call may wait for the device.
+  void give_back(MemorySource source, MemoryPiece piece);
+
+ private:
+  using Pieces = std::multimap<size_t, CUdeviceptr>;  ///< by size
+
+  Pieces& pieces(MemorySource source) { return source == MemorySource::kDevice ? device_ : host_; }
+  CUdeviceptr find(MemorySource source, size_t& bytes);
+  CUresult allocate(MemorySource source, size_t bytes, CUdeviceptr& address) const;
+  void free_all();
+
+  const Context& context_;
+  std::mutex mutex_;  ///< guards the fields below
+  size_t owned_ = 0;  ///< pieces with an owner
+  Pieces device_;
+  Pieces host_;
+};
+
+}  // namespace tutti::cuda
