@@ -187,6 +187,20 @@ def check_explanation():
     assert " wins. " in run("explain", "all_reduce", "-d", CLUSTER, "-n", "1")[0]
 
 
+def check_known_machines():
+    """A known machine's prediction stands beside published figures, and is that of the page of predictions"""
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs/measurements/predicted.md").read_text(encoding="utf-8")
+    for device, size, row in (("h100", "1G", r"8 x H100.*?\| 1 GiB \| (\d+) GB/s, (\w+) "),
+                              ("a100", "16M", r"8 x A100.*?\| 16 MiB \| (\d+) GB/s, (\w+) ")):
+        output, _ = run("explain", "all_reduce", "--device", device, "-s", size)
+        predicted, algorithm = re.search(row, page, re.S).groups()
+        assert f"Bus bandwidth of {algorithm}: {predicted} GB/s predicted" in output, output
+    assert "Published: 370 GB/s at 1 GiB, NCCL, ring (nccl-tests issue 212)" in run("explain", "all_reduce", "--device", "h100")[0]
+    assert "Published" not in run("explain", "all_gather", "--device", "h100")[0]
+    assert "Published" not in run("explain", "all_reduce", "--device", "h100", "-n", "4")[0]
+    expect_mistake("explain", "all_reduce", "--device", "h1", said="a100, h100")
+
+
 def check_table():
     """A choice table for a machine has rows for its rank counts, then the built-in rows"""
     output, _ = run("table", "-d", "8 cores", "-n", "2,8")

@@ -8,6 +8,7 @@
 
 #include "algorithms/choice.h"
 #include "tools/priced_table.h"
+#include "tools/tutti_plan/known_machines.h"
 #include "tools/tutti_plan/report.h"
 #include "tools/tutti_plan/timeline.h"
 
@@ -27,6 +28,7 @@ struct Options {
   std::string collective;
   std::string file;
   std::string description;
+  std::string device;
   std::string bytes = "1M";
   std::string shown;
   std::string trace;
@@ -162,9 +164,31 @@ bool write(const std::string& path, const std::string& text) {
   return static_cast<bool>(file);
 }
 
-int run(const Options& options) {
+/// The bus bandwidth of the fastest candidate and, for all_reduce on all of a known machine, of others.
+std::string bandwidths(const Request& request, const Candidate& winner, uint64_t bytes,
+                       const KnownMachine& known, const Machine& machine) {
+  const double predicted = static_cast<double>(bytes) / winner.simulation.microseconds / 1000 *
+                           bus_factor(request.collective, request.rank_count);
+  std::string out = format("\nBus bandwidth of %s: %.0f GB/s predicted, not measured.\n",
+                           name_of(winner).c_str(), predicted);
+  if (request.collective != Collective::kAllReduce || request.rank_count != machine.rank_count()) return out;
+  for (const PublishedBandwidth& other : known.published) {
+    out += format("  Published: %.0f GB/s at %s, %s (%s)\n", other.gigabytes_per_s,
+                  bytes_text(other.bytes).c_str(), std::string(other.by).c_str(),
+                  std::string(other.source).c_str());
+  }
+  return out;
+}
+
+int run(Options& options) {
+  const KnownMachine* const known = find_machine(options.device);
+  if (!options.device.empty()) {
+    if (known == nullptr)
+      return fail(kBadUsage, "--device " + options.device + ": not one of " + std::string(machine_names()));
+    options.description = known->description;
+  }
   if (options.file.empty() == options.description.empty())
-    return fail(kBadUsage, "name a topology file with --topology, or describe a machine with -d");
+    return fail(kBadUsage, "name a topology file with --topology, or a machine with -d or --device");
   auto machine = Machine::load(options.file, options.description);
   if (!machine) return fail(kRefused, std::string(machine.status().text()));
   const auto request = request_of(options, *machine);
@@ -179,6 +203,8 @@ int run(const Options& options) {
   if (machine->on_gpus())
     std::cout << "The costs of a step on a GPU are estimates (topology/rank_costs.cc).\n";
   std::cout << explain(*request, *candidates) << explain_table(*machine, *request, *candidates);
+  if (known != nullptr)
+    std::cout << bandwidths(*request, candidates->front(), *parse_bytes(options.bytes), *known, *machine);
   const auto shown = std::ranges::find(*candidates, options.shown, name_of);
   if (!options.shown.empty() && shown == candidates->end())
     return fail(kBadUsage, "--show " + options.shown + ": not one of the candidates");
@@ -278,8 +304,13 @@ int run_explain(int argc, char** argv) {
       "tutti-plan explain");
   app.add_option("collective", options.collective, "all_reduce, all_gather, ...")->required();
   auto* file = app.add_option("--topology", options.file, "a topology file (docs/topology.md)");
-  app.add_option("-d,--describe", options.description, "a machine in words: \"8 gpus, nvswitch 450 GB/s\"")
-      ->excludes(file);
+  auto* words = app.add_option("-d,--describe", options.description,
+                               "a machine in words: \"8 gpus, nvswitch 450 GB/s\"")
+                    ->excludes(file);
+  app.add_option("--device", options.device,
+                 "a known machine, beside what others have published: " + std::string(machine_names()))
+      ->excludes(file)
+      ->excludes(words);
   app.add_option("-s,--bytes", options.bytes,
                  "message bytes, e.g. 64K; if a buffer holds a block for every rank: "
                  "bytes of all blocks")
