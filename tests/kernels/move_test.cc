@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/types.h"
+#include "engine/cuda/multimem.h"
 #include "plan/multicast.h"
 #include "tests/kernels/host_kernels.h"
 #include "tests/reduce/cases.h"
@@ -179,8 +180,12 @@ TargetKernel collect_with(uint32_t threads, const KernelCase& kernel) {
             slice.sinks[2] = nullptr;
             slice.published = 2;
             slice.sinks[1] = published.begin();
-            device.launch(
-                {.name = "collect", .threads = threads, .body = [&slice] { test::move_one_slice(slice); }});
+            device.launch({.name = "collect", .threads = threads, .body = [&slice] {
+                             // As the interpreter does before a slice.
+                             simulator::alias_fence_made();
+                             simulator::barrier("the fence is made");
+                             test::move_one_slice(slice);
+                           }});
             ASSERT_TRUE(device.run()) << device.report();
             for (size_t k = 0; k < 2; ++k)
               EXPECT_EQ(std::memcmp(published.copy(k), job.sinks[0], slice.bytes), 0) << "member " << k;

@@ -27,10 +27,10 @@ MUTANTS = [
     ("location_without_its_start", "data", "interpreter", "  const uint64_t start = registered[named >> kLocationShift];\n",
      "  const uint64_t start = 0;\n"),
     ("contributions_not_awaited", "data", "interpreter", " && step.contributes == 0) continue;", ") continue;"),
-    ("credit_never_told", "data", "interpreter", "device::store_release(&link.credit->released, link.next);", "(void)0;"),
+    ("credit_never_told", "data", "interpreter", "reports ? &link.credit->released : nullptr", "nullptr"),
     ("room_for_one_slot", "data", "interpreter", "needed = number + ready.slots;", "needed = number + 1;"),
     ("one_number_a_message", "data", "interpreter", "link.next = number + slots;", "link.next = number + 1;"),
-    ("credit_passed_over", "data", "interpreter", "passed != 0)", "(passed == 0 ? 1 : link.next & link.credit_mask) == 0)"),
+    ("credit_passed_over", "data", "interpreter", "passed != 0;", "(passed == 0 ? 1 : link.next & link.credit_mask) == 0;"),
     ("one_lane_ends_all", "data", "launch", "== block.program.lane_count) return Ring::kDone;",
      "> 0) return Ring::kDone;"),
     ("companions_not_awaited", "data", "interpreter",
@@ -52,12 +52,14 @@ MUTANTS = [
     ("report_in_one_slot", "data", "launch", "signals->report[report_slot(left)]", "signals->report[report_slot(left) & 0]"),
     ("report_told_late", "data", "launch",
      "  tell_report(block, left, !ended || block.ring == Ring::kMismatch);\n"
-     "  // The host may launch again as soon as it hears; blocks that stay may end the next round.\n"
-     "  if (block.stays == 0) device::store_relaxed(&state->left, left);\n"
-     "  device::store_release(&signals->left, left);\n",
-     "  if (block.stays == 0) device::store_relaxed(&state->left, left);\n"
-     "  device::store_release(&signals->left, left);\n"
+     "  tell_end(block, left, ended);\n",
+     "  tell_end(block, left, ended);\n"
      "  tell_report(block, left, !ended || block.ring == Ring::kMismatch);\n"),
+    ("no_fence_before_telling", "data", "interpreter", "    device::release_fence();\n", ""),
+    ("no_fence_at_the_end", "data", "launch", "    device::release_fence();\n", ""),
+    ("no_alias_fence_before_moving", "data", "interpreter",
+     "  if (is_multicast(step) && device::thread_index() < count) device::alias_fence();\n", ""),
+    ("no_alias_fence_before_telling", "data", "interpreter", "    if (by_multicast) device::alias_fence();\n", ""),
     ("relaxed_release", "edges", "device", "  __atomic_store_n(to, value, __ATOMIC_RELEASE);\n  simulator::preempt();\n}\n"
      "TUTTI_DEVICE void store_release(uint32_t*", "  __atomic_store_n(to, value, __ATOMIC_RELAXED);\n"
      "  simulator::preempt();\n}\nTUTTI_DEVICE void store_release(uint32_t*"),

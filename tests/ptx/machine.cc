@@ -64,6 +64,9 @@ void barrier() {
 void fence() {
   __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
+void alias_fence() {
+  simulator::alias_fence_made();
+}
 void poll_failed(uint64_t address, bool bounded) {
   simulator::poll_failed("a change", reinterpret_cast<const void*>(address), bounded);
 }
@@ -182,6 +185,7 @@ Words<Word, kCount> reduce_copies(uint64_t address) {
   if (address % sizeof(Words<Word, kCount>) != 0)
     wrong("multimem.ld_reduce", "not aligned to its size", address, sizeof(Word) * kCount);
   const auto* const common = reinterpret_cast<const void*>(address);
+  simulator::alias_fence_needed();
   const uint32_t members = simulator::multicast_members(common);
   typename Elem::Value results[kElements] = {};
   Words<Word, kCount> packet;
@@ -205,6 +209,7 @@ namespace operators = tutti::operators;
 void multicast_store(const Block& /*block*/, uint64_t address, Words<uint32_t, 4> value) {
   if (address % sizeof(value) != 0) wrong("multimem.st", "not aligned to its size", address, sizeof(value));
   const auto* const common = reinterpret_cast<const void*>(address);
+  simulator::alias_fence_needed();
   for (uint32_t i = simulator::multicast_members(common); i-- > 0;) {
     *static_cast<Words<uint32_t, 4>*>(simulator::multicast_copy(common, i)) = value;
     simulator::preempt();

@@ -42,6 +42,7 @@ uint32_t thread_count();
 uint32_t block_index();
 void barrier();
 void fence();
+void alias_fence();
 void poll_failed(uint64_t address, bool bounded);
 void wait_ended();
 [[noreturn]] void trap();

@@ -474,7 +474,7 @@ class Module:
     def __init__(self, text):
         self.plain = {
             "bar": lambda parts, operands: plain(parts, operands, {"bar.sync": "ptx::barrier();"}),
-            "fence": lambda parts, _: plain(parts, ["0"], {"fence.proxy.alias": "", "fence.acq_rel.sys": "ptx::fence();"}),
+            "fence": lambda parts, _: plain(parts, ["0"], {"fence.proxy.alias": "ptx::alias_fence();", "fence.acq_rel.sys": "ptx::fence();"}),
             "trap": lambda *_: "ptx::trap();",
         }
         self.shared, self.shared_bytes = {}, 0

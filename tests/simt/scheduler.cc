@@ -36,6 +36,11 @@ class SharedMemory {
   size_t bytes_;
 };
 
+[[noreturn]] void fail(const char* what) {
+  std::fprintf(stderr, "the simulated device: %s\n", what);
+  std::abort();
+}
+
 }  // namespace
 
 /// A grid and how far it is.
@@ -64,6 +69,8 @@ struct Scheduler::Thread {
   bool bounded = false;
   const char* place = "";
   const void* address = nullptr;
+  bool fenced = false;
+  uint64_t alias_fenced = 0;  ///< the phase of the last alias fence
 };
 
 struct Scheduler::Block {
@@ -73,8 +80,10 @@ struct Scheduler::Block {
   uint32_t index = 0;
   uint32_t arrived = 0;
   uint32_t gone = 0;
-  uint32_t laziness = 0;    ///< of four turns it misses so many
-  uint64_t generation = 0;  ///< of barriers
+  uint32_t laziness = 0;        ///< of four turns it misses so many
+  uint64_t generation = 1;      ///< of barriers: the present phase
+  uint64_t alias_fenced = 0;    ///< the phase of the last alias fence
+  uint64_t alias_accessed = 0;  ///< the last phase with accesses by multicast addresses
   /// Alternating, so that who leaves one barrier late does not see what was done before the next.
   char barrier_tags[2] = {};
   std::vector<std::unique_ptr<Thread>> threads;
@@ -162,6 +171,8 @@ std::unique_ptr<Scheduler::Thread> Scheduler::take_thread(Block& block, uint32_t
   thread->index = index;
   thread->wish = Wish::kRun;
   thread->has_polled = false;
+  thread->fenced = false;
+  thread->alias_fenced = 0;
   return thread;
 }
 
@@ -347,6 +358,7 @@ SIMT_UNSEEN void Scheduler::wait_at_barrier(const char* place) {
   char* const tag = &self.block->barrier_tags[self.block->generation & 1];
   release_tag(tag);
   self.place = place;
+  self.fenced = false;
   self.wish = Wish::kBarrier;
   self.fiber.leave(own_);
   acquire_tag(tag);
@@ -366,6 +378,33 @@ SIMT_UNSEEN void Scheduler::wait_ended() {
   running_->has_polled = false;
   running_->wish = Wish::kRun;
   ++moves_;
+}
+
+SIMT_UNSEEN void Scheduler::fence_made() {
+  running_->fenced = true;
+}
+
+SIMT_UNSEEN void Scheduler::fence_needed() {
+  const Thread& self = *running_;
+  const Block& block = *self.block;
+  if (!self.fenced) fail("a flag is stored without a fence");
+  if (block.alias_accessed + 1 == block.generation && self.alias_fenced != block.generation)
+    fail("a flag tells of accesses by a multicast address, without an alias fence");
+}
+
+SIMT_UNSEEN void Scheduler::fence_used_up() {
+  running_->fenced = false;
+}
+
+SIMT_UNSEEN void Scheduler::alias_fence_made() {
+  running_->alias_fenced = running_->block->alias_fenced = running_->block->generation;
+}
+
+SIMT_UNSEEN void Scheduler::alias_fence_needed() {
+  Block& block = *running_->block;
+  if (block.alias_fenced + 1 != block.generation)
+    fail("an access by a multicast address without an alias fence");
+  block.alias_accessed = block.generation;
 }
 
 SIMT_UNSEEN void Scheduler::preempt() {

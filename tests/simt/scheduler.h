@@ -77,6 +77,14 @@ class Scheduler {
   void wait_at_barrier(const char* place);
   void poll_failed(const char* what, const void* address, bool bounded);
   void wait_ended();
+  /// A missing fence aborts. The rules: fence_needed comes after fence_made, with no barrier and no
+  /// fence_used_up between. In the phase (between two barriers) before one with alias_fence_needed, a thread
+  /// of the block has made an alias fence. In the phase after it each thread makes one before fence_needed.
+  void fence_made();
+  void fence_needed();
+  void fence_used_up();
+  void alias_fence_made();
+  void alias_fence_needed();
   void preempt();
   void* shared_variable(const void* key, size_t bytes);
 

@@ -24,6 +24,21 @@ SIMT_UNSEEN void poll_failed(const char* what, const void* address, bool bounded
 SIMT_UNSEEN void wait_ended() {
   Scheduler::of_this_thread().wait_ended();
 }
+SIMT_UNSEEN void fence_made() {
+  Scheduler::of_this_thread().fence_made();
+}
+SIMT_UNSEEN void fence_needed() {
+  Scheduler::of_this_thread().fence_needed();
+}
+SIMT_UNSEEN void fence_used_up() {
+  Scheduler::of_this_thread().fence_used_up();
+}
+SIMT_UNSEEN void alias_fence_made() {
+  Scheduler::of_this_thread().alias_fence_made();
+}
+SIMT_UNSEEN void alias_fence_needed() {
+  Scheduler::of_this_thread().alias_fence_needed();
+}
 SIMT_UNSEEN void preempt() {
   Scheduler::of_this_thread().preempt();
 }

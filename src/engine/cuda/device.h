@@ -4,8 +4,11 @@
 //
 // Memory order. A release store of a flag publishes data and an acquire load sees it, between ranks and
 // between blocks, at system scope: data -> barrier -> release by one thread; acquire by one thread -> barrier
-// -> data. There are no stand-alone fences: the thread sanitizer does not see them. Data accesses are weak,
-// but never use the read-only cache (ld.global.nc), because peers rewrite data.
+// -> data. A thread with several flags to store makes one release_fence and then stores with store_fenced.
+// The thread sanitizer sees no fences: to it store_fenced is a release, and the simulator checks that the
+// fence is there. Polls acquire each time: a relaxed poll would need a second load, perhaps from another
+// device, once the flag is there. Data accesses are weak, but never use the read-only cache (ld.global.nc),
+// because peers rewrite data.
 //
 // Packets of short calls need neither flag nor barrier: each of a packet's two words holds data and flag, and
 // is one atomic access of system scope. The words may arrive apart.
@@ -98,6 +101,17 @@ TUTTI_DEVICE void store_relaxed(uint64_t* to, uint64_t value) {
 TUTTI_DEVICE void store_relaxed(uint32_t* to, uint32_t value) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
+/// Whoever acquires a later store_fenced of this thread sees all that the thread has done and seen so far. No
+/// barrier and no other store may come between.
+TUTTI_DEVICE void release_fence() {
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+TUTTI_DEVICE void store_fenced(uint64_t* to, uint64_t value) {
+  store_relaxed(to, value);
+}
+TUTTI_DEVICE void store_fenced(uint32_t* to, uint32_t value) {
+  store_relaxed(to, value);
+}
 /// Adds to a counter that the blocks of one device share, and returns the value before. Acquires and
 /// releases.
 TUTTI_DEVICE uint32_t add_acquire_release(uint32_t* to, uint32_t value) {
@@ -156,6 +170,11 @@ uint32_t block_index();
 void barrier(const char* name);
 void poll_failed(const char* what, const void* address, bool bounded);
 void wait_ended();
+/// The thread has made a release fence; a store that needs one comes; a store that ends what the fence
+/// covers.
+void fence_made();
+void fence_needed();
+void fence_used_up();
 /// Other fibers may run here.
 void preempt();
 /// The block's shared variable for this key: zeroed, 16-byte aligned.
@@ -211,10 +230,21 @@ TUTTI_DEVICE Word load_relaxed(const Word* from) {
   return __atomic_load_n(from, __ATOMIC_RELAXED);
 }
 TUTTI_DEVICE void store_relaxed(uint64_t* to, uint64_t value) {
+  simulator::fence_used_up();
   __atomic_store_n(to, value, __ATOMIC_RELAXED);
 }
 TUTTI_DEVICE void store_relaxed(uint32_t* to, uint32_t value) {
+  simulator::fence_used_up();
   __atomic_store_n(to, value, __ATOMIC_RELAXED);
+}
+TUTTI_DEVICE void release_fence() {
+  simulator::fence_made();
+}
+template <class Word>
+TUTTI_DEVICE void store_fenced(Word* to, Word value) {
+  simulator::fence_needed();
+  __atomic_store_n(to, value, __ATOMIC_RELEASE);
+  simulator::preempt();
 }
 TUTTI_DEVICE uint32_t add_acquire_release(uint32_t* to, uint32_t value) {
   return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL);

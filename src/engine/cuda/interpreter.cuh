@@ -211,6 +211,11 @@ TUTTI_DEVICE uint32_t end_count(const Step& step) {
   return step.source_count + step.sink_count + step.companion_count;
 }
 
+/// Whether the step has an end at a multicast address.
+TUTTI_DEVICE bool is_multicast(const Step& step) {
+  return step.collects != 0 || step.published != 0;
+}
+
 TUTTI_DEVICE void ready_ends(BlockState& block) {
   const Step& step = block.step;
   const uint32_t count = end_count(step);
@@ -227,6 +232,7 @@ TUTTI_DEVICE void ready_ends(BlockState& block) {
       block.slice.sinks[item - step.source_count] = memory_of(block, end);
     }
   }
+  if (is_multicast(step) && device::thread_index() < count) device::alias_fence();
 }
 
 // ---- direct writes into the receivers' buffers --------------------------------------------------
@@ -287,9 +293,15 @@ TUTTI_DEVICE void begin_operation(const BlockState& block) {
 
 // ---- telling the peers (a thread each) ----------------------------------------------------------
 
-/// The cells of a message's further slots get their numbers too. Else a cell that many long messages pass
-/// over would show an old message whose number has come again.
-TUTTI_DEVICE void commit(BlockState& block, const ReadyEnd& ready, SendLink& link) {
+/// What is stored last: a flag word, or the number of released slots.
+struct Notice {
+  uint64_t* word;  ///< null: there is nothing to tell
+  uint64_t value;
+};
+
+/// Writes all of a message but its flag. The cells of its further slots get their numbers too. Else a cell
+/// that many long messages pass over would show an old message whose number has come again.
+TUTTI_DEVICE Notice commit(BlockState& block, const ReadyEnd& ready, SendLink& link) {
   const uint64_t number = link.next;
   Cell& cell = link.cells[number & link.slot_mask];
   Carriage carriage = ready.carriage;
@@ -303,23 +315,29 @@ TUTTI_DEVICE void commit(BlockState& block, const ReadyEnd& ready, SendLink& lin
     if (block.direct == 0) link.last_reference = link.next;
   }
   if (link.comes_back != 0) link.last_reference = link.next;
-  device::store_release(&cell.word, ready.word | static_cast<uint64_t>(carriage) << flag::kCarriageShift);
+  return {&cell.word, ready.word | static_cast<uint64_t>(carriage) << flag::kCarriageShift};
 }
 
 /// Reports freed slots late, but references at once.
-TUTTI_DEVICE void release(const ReadyEnd& ready, RecvLink& link) {
+TUTTI_DEVICE Notice release(const ReadyEnd& ready, RecvLink& link) {
   const uint64_t before = link.next;
   link.next = before + ready.slots;
   const uint64_t passed = (before ^ link.next) & ~static_cast<uint64_t>(link.credit_mask);
-  if (ready.carriage >= Carriage::kReference || passed != 0)
-    device::store_release(&link.credit->released, link.next);
+  const bool reports = ready.carriage >= Carriage::kReference || passed != 0;
+  return {reports ? &link.credit->released : nullptr, link.next};
 }
 
-TUTTI_DEVICE void tell_peers(BlockState& block, uint32_t first_end, uint32_t count) {
+/// The threads of a warp share a fence. `by_multicast`: the slice had an end at a multicast address.
+TUTTI_DEVICE void tell_peers(BlockState& block, uint32_t first_end, uint32_t count, bool by_multicast) {
   for (uint32_t item = device::thread_index(); item < count; item += device::thread_count()) {
     const End end = block.program.ends[first_end + item];
-    if (end.kind == EndKind::kSend) commit(block, block.ends[item], block.program.sends[end.index]);
-    if (end.kind == EndKind::kReceive) release(block.ends[item], block.program.receives[end.index]);
+    Notice notice = {nullptr, 0};
+    if (end.kind == EndKind::kSend) notice = commit(block, block.ends[item], block.program.sends[end.index]);
+    if (end.kind == EndKind::kReceive) notice = release(block.ends[item], block.program.receives[end.index]);
+    if (notice.word == nullptr) continue;
+    if (by_multicast) device::alias_fence();
+    device::release_fence();
+    device::store_fenced(notice.word, notice.value);
   }
 }
 
@@ -353,13 +371,14 @@ TUTTI_DEVICE bool run_lane(BlockState& block) {
   while (block.running != 0) {
     const uint32_t first_end = block.step.first_end;
     const uint32_t count = end_count(block.step);
+    const bool by_multicast = is_multicast(block.step);
     ready_ends(block);
     device::barrier("the ends are ready");
     if (why_stopped(block) != Stop::kNone) return moved;
     write_directly(block);
     move_slice(block.slice);
     device::barrier("the slice is moved");
-    tell_peers(block, first_end, count);
+    tell_peers(block, first_end, count, by_multicast);
     moved = true;
     if (device::thread_index() == 0) {
       pass_slice(block);

@@ -234,11 +234,28 @@ TUTTI_DEVICE void tell_report(const BlockState& block, uint64_t left, bool has_o
   tell(report, offsetof(LaunchReport, sequence), state->sequence);
 }
 
-/// Counts the launch or round and rings the host (one thread). The last write of a launch is `done`, of a
-/// round RankState::left.
-TUTTI_DEVICE void ring_host(BlockState& block) {
+/// Tells that the launch or round has ended (one thread).
+TUTTI_DEVICE void tell_end(BlockState& block, uint64_t left, bool ended) {
   RankState* const state = block.program.state;
   Signals* const signals = block.program.signals;
+  // The host may launch again as soon as it hears; blocks that stay may end the next round.
+  if (block.stays == 0) device::store_relaxed(&state->left, left);
+  if (block.stays != 0 && ended) {
+    // No later round, and no stream waits for `done`: the order of the words is irrelevant.
+    device::release_fence();
+    device::store_fenced(&signals->left, left);
+    device::store_fenced(&state->left, left);
+    device::store_fenced(&signals->done, 1u);
+    return;
+  }
+  device::store_release(&signals->left, left);
+  if (block.stays != 0) device::store_release(&state->left, left);
+  if (ended) device::store_release(&signals->done, 1);
+}
+
+/// Counts the launch or round and rings the host (one thread).
+TUTTI_DEVICE void ring_host(BlockState& block) {
+  RankState* const state = block.program.state;
   const bool ended = block.ring != Ring::kUnfinished && block.ring != Ring::kGoesOn;
   if (ended) {
     state->lanes_gone = 0;
@@ -255,11 +272,7 @@ TUTTI_DEVICE void ring_host(BlockState& block) {
   if (block.ring == Ring::kDone && block.program.short_lanes != nullptr) ++state->short_calls;
   const uint64_t left = ((block.left >> kRingBits) + 1) << kRingBits | static_cast<uint64_t>(block.ring);
   tell_report(block, left, !ended || block.ring == Ring::kMismatch);
-  // The host may launch again as soon as it hears; blocks that stay may end the next round.
-  if (block.stays == 0) device::store_relaxed(&state->left, left);
-  device::store_release(&signals->left, left);
-  if (block.stays != 0) device::store_release(&state->left, left);
-  if (ended) device::store_release(&signals->done, 1);
+  tell_end(block, left, ended);
 }
 
 /// Ends a launch or round (all threads of the last block).

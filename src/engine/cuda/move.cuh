@@ -767,20 +767,11 @@ struct OfCollected {
   }
 };
 
-/// The ends of the other kind of address have been written, or will be read, by others in this launch.
-TUTTI_DEVICE void multicast_slice(const Slice& slice) {
-  device::alias_fence();
-  if (slice.collects != 0) {
-    reduce_job<OfCollected>(slice);
-  } else {
-    multicast_packets<Copied>(slice);
-  }
-  device::alias_fence();
-}
-
 /// Moves the slice with all threads of the block. No thread may touch what is moved before the next barrier.
+/// A multicast slice needs an alias fence before the last barrier and after the next (multimem.h).
 TUTTI_DEVICE_CALL void move_slice(const Slice& slice) {
-  if (slice.collects != 0 || slice.published != 0) return multicast_slice(slice);
+  if (slice.collects != 0) return reduce_job<OfCollected>(slice);
+  if (slice.published != 0) return multicast_packets<Copied>(slice);
   if (slice.copies != 0) return copy_slice(slice);
   reduce_job<OfSlice>(slice, misalignment(slice) == 0);
 }

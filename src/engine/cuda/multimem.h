@@ -7,7 +7,9 @@
 // from sm_90 on, and nobody makes plans with them for older devices.
 //
 // Memory order. The accesses are relaxed, of system scope. What was stored through another address of the
-// same memory, and seen by release and acquire, is ordered with them by alias_fence().
+// same memory, and seen by release and acquire, is ordered with them by an alias_fence() on the way: by the
+// thread that acquired, before the barrier, or by the one that releases, after the barrier (PTX ISA,
+// causality order through proxies).
 #pragma once
 
 #include <bit>
@@ -133,13 +135,19 @@ namespace simulator {
 uint32_t multicast_members(const void* address);
 /// The place in the memory of one of them.
 void* multicast_copy(const void* address, uint32_t member);
+/// The thread has made an alias fence; an access by a multicast address comes.
+void alias_fence_made();
+void alias_fence_needed();
 }  // namespace simulator
 
 namespace tutti::cuda::device {
 
-TUTTI_DEVICE void alias_fence() {}
+TUTTI_DEVICE void alias_fence() {
+  simulator::alias_fence_made();
+}
 
 TUTTI_DEVICE void multimem_store_packet(void* to, Packet packet) {
+  simulator::alias_fence_needed();
   for (uint32_t i = simulator::multicast_members(to); i-- > 0;)
     store_packet(simulator::multicast_copy(to, i), packet);
 }
@@ -147,6 +155,7 @@ TUTTI_DEVICE void multimem_store_packet(void* to, Packet packet) {
 template <class Elem, class Op>
 struct LoadReduce {
   TUTTI_MEMBER Packet load(const void* from) {
+    simulator::alias_fence_needed();
     constexpr uint32_t kElements = sizeof(Packet) / Elem::kBytes;
     const uint32_t members = simulator::multicast_members(from);
     typename Elem::Value results[kElements];

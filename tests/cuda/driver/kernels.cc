@@ -45,6 +45,8 @@ void meet(const MeetArgument& argument) {
 void collect(const CollectArgument& argument) {
   namespace reduce = tutti::reduce;
   if (device::thread_index() != 0 || device::block_index() != 0) return;
+  device::alias_fence();
+  device::barrier("the fence is made");
   const auto sum = device::LoadReduce<reduce::Element<float>, tutti::operators::Sum>::load(argument.from_all);
   device::store_packet(argument.to, sum);
   device::multimem_store_packet(argument.to_all, sum);
