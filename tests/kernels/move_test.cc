@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/types.h"
-#include "engine/cuda/multimem.h"
+#include "engine/cuda/device.h"
 #include "plan/multicast.h"
 #include "tests/kernels/host_kernels.h"
 #include "tests/reduce/cases.h"

@@ -27,7 +27,7 @@ MUTANTS = [
     ("location_without_its_start", "data", "interpreter", "  const uint64_t start = registered[named >> kLocationShift];\n",
      "  const uint64_t start = 0;\n"),
     ("contributions_not_awaited", "data", "interpreter", " && step.contributes == 0) continue;", ") continue;"),
-    ("credit_never_told", "data", "interpreter", "reports ? &link.credit->released : nullptr", "nullptr"),
+    ("credit_never_told", "data", "interpreter", "reports ? &link.credit->released : nullptr", "reports ? nullptr : nullptr"),
     ("room_for_one_slot", "data", "interpreter", "needed = number + ready.slots;", "needed = number + 1;"),
     ("one_number_a_message", "data", "interpreter", "link.next = number + slots;", "link.next = number + 1;"),
     ("credit_passed_over", "data", "interpreter", "passed != 0;", "(passed == 0 ? 1 : link.next & link.credit_mask) == 0;"),
@@ -59,7 +59,7 @@ MUTANTS = [
     ("no_fence_at_the_end", "data", "launch", "    device::release_fence();\n", ""),
     ("no_alias_fence_before_moving", "data", "interpreter",
      "  if (is_multicast(step) && device::thread_index() < count) device::alias_fence();\n", ""),
-    ("no_alias_fence_before_telling", "data", "interpreter", "    if (by_multicast) device::alias_fence();\n", ""),
+    ("no_alias_fence_before_telling", "data", "interpreter", "    if (by_multicast) device::alias_fence();\n", "    (void)by_multicast;\n"),
     ("relaxed_release", "edges", "device", "  __atomic_store_n(to, value, __ATOMIC_RELEASE);\n  simulator::preempt();\n}\n"
      "TUTTI_DEVICE void store_release(uint32_t*", "  __atomic_store_n(to, value, __ATOMIC_RELAXED);\n"
      "  simulator::preempt();\n}\nTUTTI_DEVICE void store_release(uint32_t*"),

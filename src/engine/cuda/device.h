@@ -106,6 +106,10 @@ TUTTI_DEVICE void store_relaxed(uint32_t* to, uint32_t value) {
 TUTTI_DEVICE void release_fence() {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
+/// Orders accesses to one place through different addresses (multimem.h).
+TUTTI_DEVICE void alias_fence() {
+  asm volatile("fence.proxy.alias;" ::: "memory");
+}
 TUTTI_DEVICE void store_fenced(uint64_t* to, uint64_t value) {
   store_relaxed(to, value);
 }
@@ -175,6 +179,7 @@ void wait_ended();
 void fence_made();
 void fence_needed();
 void fence_used_up();
+void alias_fence_made();
 /// Other fibers may run here.
 void preempt();
 /// The block's shared variable for this key: zeroed, 16-byte aligned.
@@ -239,6 +244,9 @@ TUTTI_DEVICE void store_relaxed(uint32_t* to, uint32_t value) {
 }
 TUTTI_DEVICE void release_fence() {
   simulator::fence_made();
+}
+TUTTI_DEVICE void alias_fence() {
+  simulator::alias_fence_made();
 }
 template <class Word>
 TUTTI_DEVICE void store_fenced(Word* to, Word value) {

@@ -49,11 +49,6 @@ struct LoadReduce;
 
 namespace tutti::cuda::device {
 
-/// Orders accesses of this thread to one place through different addresses.
-TUTTI_DEVICE void alias_fence() {
-  asm volatile("fence.proxy.alias;" ::: "memory");
-}
-
 TUTTI_DEVICE void multimem_store_packet(void* to, Packet packet) {
   TUTTI_MULTIMEM("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to),
                  "f"(__uint_as_float(packet.words[0])), "f"(__uint_as_float(packet.words[1])),
@@ -135,16 +130,11 @@ namespace simulator {
 uint32_t multicast_members(const void* address);
 /// The place in the memory of one of them.
 void* multicast_copy(const void* address, uint32_t member);
-/// The thread has made an alias fence; an access by a multicast address comes.
-void alias_fence_made();
+/// An access by a multicast address comes.
 void alias_fence_needed();
 }  // namespace simulator
 
 namespace tutti::cuda::device {
-
-TUTTI_DEVICE void alias_fence() {
-  simulator::alias_fence_made();
-}
 
 TUTTI_DEVICE void multimem_store_packet(void* to, Packet packet) {
   simulator::alias_fence_needed();
