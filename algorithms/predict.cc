@@ -36,6 +36,7 @@ Result<std::vector<Candidate>> predict(const PricedMachine& machine, const Facts
                                           .trace = options.trace,
                                           .steps_max = options.steps_max,
                                           .slices_max = options.slices_max,
+                                          .repeated_slices = options.repeated_slices,
                                           .most_us = best_us * options.hopeless});
     if (simulation.status().code() == Code::kUnsupported) continue;
     if (!simulation) return simulation.status();

@@ -32,6 +32,7 @@ struct PredictOptions {
   bool trace = false;
   /// A candidate that takes so many times the best time so far is not walked to its end.
   double hopeless = 100;
+  uint64_t repeated_slices = 0;  ///< as in topology::SimulateOptions
   uint64_t steps_max = topology::SimulateOptions{}.steps_max;
   uint64_t slices_max = topology::SimulateOptions{}.slices_max;
 };

@@ -17,6 +17,8 @@ constexpr double kHopeless = 3;
 constexpr uint64_t kStepsMax = uint64_t{1} << 17;
 constexpr uint64_t kStepsTimesRanks = uint64_t{1} << 26;
 constexpr uint64_t kSlicesMax = uint64_t{1} << 16;
+/// Of calls that follow each other: a few milliseconds for a candidate.
+constexpr uint64_t kRepeatedSlices = uint64_t{1} << 13;
 /// Plans of so many steps on all ranks are proved again here, for this order of ranks: a few milliseconds.
 /// For more, the proofs of the tests must do (1 to 64 ranks, orders and groups of all kinds).
 constexpr uint64_t kProvedSteps = 512;
@@ -75,6 +77,7 @@ PricedRow PricedChoice::decide(Request request, const Facts& facts, const Algori
   const auto candidates = predict(machine_, facts, request,
                                   {.first = &by_table,
                                    .hopeless = kHopeless,
+                                   .repeated_slices = kRepeatedSlices,
                                    .steps_max = std::min(kStepsMax, kStepsTimesRanks / request.rank_count),
                                    .slices_max = kSlicesMax});
   if (!candidates) return result;

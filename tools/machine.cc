@@ -30,6 +30,12 @@ uint32_t Machine::host_count(uint32_t rank_count) const {
   return routes_->host_of()[std::min<size_t>(rank_count, routes_->ranks().size()) - 1] + 1;
 }
 
+RankCosts Machine::costs(uint32_t rank_count) const {
+  RankCosts costs = costs_;
+  if (costs.is_measured()) costs.slots = usual_slots(rank_count);
+  return costs;
+}
+
 Facts Machine::facts(uint32_t rank_count) {
   auto placement = placements_.find(rank_count);
   if (placement == placements_.end()) {
@@ -47,14 +53,14 @@ Facts Machine::facts(uint32_t rank_count) {
   facts.levels = placement->second.levels;
   facts.order = placement->second.order;
   facts.cores = routes_->hosts()[0].rank_count();
-  facts.slots = costs_.slots;
+  facts.slots = costs_.is_measured() ? usual_slots(rank_count) / 2 : costs_.slots;
   facts.slot_bytes = costs_.slices.most;
   return facts;
 }
 
 Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
                                        const PredictOptions& options) {
-  return predict(PricedMachine{.routes = machine.routes(), .costs = machine.costs()},
+  return predict(PricedMachine{.routes = machine.routes(), .costs = machine.costs(request.rank_count)},
                  machine.facts(request.rank_count), request, options);
 }
 

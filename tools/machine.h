@@ -22,9 +22,14 @@ class Machine {
   /// Errors: of Routes::of.
   static Result<Machine> of(topology::Graph graph, topology::RanksAre ranks = topology::RanksAre::kGpus);
 
+  /// From now on ranks on cores have these costs.
+  void set_measured(const topology::SliceCosts& slices) { costs_.measured = slices; }
+
   topology::Routes& routes() { return *routes_; }
   const topology::Graph& graph() const { return *graph_; }
   const topology::RankCosts& costs() const { return costs_; }
+  /// The same with the slots that a communicator of so many ranks has.
+  topology::RankCosts costs(uint32_t rank_count) const;
   bool on_gpus() const { return costs_.on_gpu(); }
   uint32_t rank_count() const { return static_cast<uint32_t>(routes_->ranks().size()); }
   uint32_t host_count(uint32_t rank_count) const;

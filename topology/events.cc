@@ -8,7 +8,6 @@ namespace tutti::topology {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
 }  // namespace
 
 WalkCut::Slices WalkCut::of(const WalkStep& step, uint32_t round, const SliceLimits& limits) const {
@@ -37,13 +36,16 @@ Events::Events(const Walk& walk, const WalkCut& cut, const Options& options)
       cut_(cut),
       options_(options),
       slot_count_(std::max(2u, options.costs.slots)),
+      is_measured_(options.costs.is_measured()),
       lanes_(walk.lanes().size()),
       links_(walk.links().size()),
       slots_(walk.links().size() * slot_count_),
       server_free_us_(walk.servers().size(), 0),
       busy_us_(walk.servers().size(), 0),
       bytes_(walk.servers().size(), 0),
-      round_end_us_(cut.walked_rounds, 0) {
+      round_end_us_(cut.walked_rounds, 0),
+      ranks_(walk.rank_count()),
+      call_end_us_(options.calls, 0) {
   // A GPU's lanes run on different multiprocessors. The lanes of a core take turns.
   uint32_t cores = 0;
   if (!options.costs.on_gpu()) {
@@ -55,7 +57,9 @@ Events::Events(const Walk& walk, const WalkCut& cut, const Options& options)
     worker_of_.push_back(options.costs.on_gpu() ? lane : walk.core_of(rank));
     Worker& worker = workers_[worker_of_.back()];
     worker.is_shared = worker.is_shared || (worker.last_rank != kNone && worker.last_rank != rank);
+    if (worker.last_rank != rank) ranks_[rank].place = worker.rank_count++;
     worker.last_rank = rank;
+    ranks_[rank].lanes.push_back(lane);
     lanes_[lane].free_us = options.costs.call_us;
   }
 }
@@ -64,7 +68,8 @@ Status Events::run() {
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     if (walk_.lanes()[lane].step_count == 0) continue;
     ++running_;
-    push_lane(lane, options_.costs.call_us);
+    ++ranks_[walk_.lanes()[lane].rank].lanes_left;
+    push_lane(lane, lanes_[lane].free_us);
   }
   while (!events_.empty()) {
     const Event event = events_.top();
@@ -76,12 +81,45 @@ Status Events::run() {
     }
     if (event.is_message) {
       move_message(event.number, event.us);
-    } else {
+    } else if (!is_measured_) {
+      try_lane(event.number, event.us);
+    } else if (lanes_[event.number].woken_us == event.us) {
+      lanes_[event.number].woken_us = kNever;
       try_lane(event.number, event.us);
     }
   }
   if (running_ > 0) return {Code::kInvalidArgument, "the plans deadlock: steps are left that wait"};
   return {};
+}
+
+void Events::push_lane(uint32_t lane, double us, bool goes_on) {
+  if (is_measured_) {
+    if (us >= lanes_[lane].woken_us) return;  // the lane wakes before, and looks again
+    lanes_[lane].woken_us = us;
+  }
+  events_.push({us, lane, false, goes_on});
+}
+
+/// The last lane of a rank ends its call.
+void Events::end_lane(uint32_t lane, double now_us) {
+  --running_;
+  RankState& rank = ranks_[walk_.lanes()[lane].rank];
+  if (--rank.lanes_left > 0) return;
+  call_end_us_[rank.calls_done] = std::max(call_end_us_[rank.calls_done], now_us);
+  if (++rank.calls_done == options_.calls) return;
+  const double start_us = now_us + options_.costs.call_us;
+  Worker& worker = workers_[worker_of_[lane]];
+  worker.free_us = std::max(worker.free_us, start_us);
+  for (const uint32_t next : rank.lanes) {
+    if (walk_.lanes()[next].step_count == 0) continue;
+    ++running_;
+    ++rank.lanes_left;
+    LaneState fresh;
+    fresh.free_us = start_us;
+    fresh.last_span = lanes_[next].last_span;
+    lanes_[next] = fresh;
+    push_lane(next, start_us, true);
+  }
 }
 
 /// Goes to the lane's next slice. False at the end of the lane.
@@ -107,16 +145,14 @@ bool Events::next_slices(LaneState& state, const WalkLane& lane) const {
 void Events::try_lane(uint32_t lane, double now_us) {
   LaneState& state = lanes_[lane];
   const WalkLane& at = walk_.lanes()[lane];
-  if (!next_slices(state, at)) {
-    --running_;
-    return;
-  }
+  if (!next_slices(state, at)) return end_lane(lane, now_us);
   const WalkStep& step = walk_.steps()[at.first_step + state.step];
   uint32_t cause = state.last_span;
   Reason reason;
   const double start_us = ready_us(lane, step, now_us, &cause, &reason);
   if (start_us == kNever) return;
   if (start_us > now_us) return push_lane(lane, start_us);
+  if (is_measured_) return take_turn(lane, now_us);
   Worker& worker = workers_[worker_of_[lane]];
   if (worker.free_us > now_us) {
     if (worker.waiting.empty()) push_lane(lane, worker.free_us);
@@ -138,6 +174,47 @@ void Events::try_lane(uint32_t lane, double now_us) {
   }
   run_slice(lane, step, now_us, cause, reason);
   if (!worker.waiting.empty()) push_lane(worker.waiting.front(), worker.free_us);
+}
+
+/// A ready lane gets its core if no other ready one is before it. A rank keeps its core while it has
+/// something to do. Then the ranks of the core look in turn, each once.
+void Events::take_turn(uint32_t lane, double now_us) {
+  Worker& worker = workers_[worker_of_[lane]];
+  if (std::find(worker.waiting.begin(), worker.waiting.end(), lane) == worker.waiting.end())
+    worker.waiting.push_back(lane);
+  if (worker.free_us > now_us) return push_lane(lane, worker.free_us);
+  const auto behind_last = [&](uint32_t one) {
+    return (one + lanes_.size() - worker.last_lane) % lanes_.size();
+  };
+  const auto key = [&](uint32_t one) {
+    return std::pair(turn_us(worker, walk_.lanes()[one].rank, now_us), behind_last(one));
+  };
+  const auto next = std::ranges::min_element(worker.waiting, {}, key);
+  const uint32_t chosen = *next;
+  const double start_us = key(chosen).first;
+  worker.waiting.erase(next);
+  const WalkStep& step = walk_.steps()[walk_.lanes()[chosen].first_step + lanes_[chosen].step];
+  uint32_t cause = lanes_[chosen].last_span;
+  Reason reason;
+  (void)ready_us(chosen, step, now_us, &cause, &reason);
+  if (worker.last_span != kNoSpan && worker.free_us >= now_us && worker.free_us > lanes_[chosen].free_us) {
+    cause = worker.last_span;
+    reason = {};
+  }
+  run_slice(chosen, step, start_us, cause, reason);
+  if (!worker.waiting.empty()) push_lane(worker.waiting.front(), worker.free_us);
+}
+
+/// When the rank looks next: the ranks of a core look one after the other from the one that ran last.
+double Events::turn_us(const Worker& worker, uint32_t rank, double now_us) const {
+  if (!worker.is_shared || worker.free_us == 0) return now_us;  // nothing has run yet
+  const double one_us = static_cast<double>(options_.costs.measured.turn_ns.value) / 1000;
+  const double ranks = worker.rank_count;
+  double turns =
+      (ranks_[rank].place + worker.rank_count - ranks_[worker.last_rank].place) % worker.rank_count;
+  const double past = (now_us - worker.free_us) / one_us;
+  if (past > turns) turns += std::ceil((past - turns) / ranks) * ranks;
+  return worker.free_us + turns * one_us;
 }
 
 double Events::ready_us(uint32_t lane, const WalkStep& step, double now_us, uint32_t* cause, Reason* reason) {
@@ -175,7 +252,7 @@ void Events::run_slice(uint32_t lane, const WalkStep& step, double start_us, uin
   const uint32_t rank = walk_.lanes()[lane].rank;
   Worker& worker = workers_[worker_of_[lane]];
   double begin_us = start_us;
-  if (worker.is_shared && worker.last_rank != rank) begin_us += options_.costs.switch_us;
+  if (!is_measured_ && worker.is_shared && worker.last_rank != rank) begin_us += options_.costs.switch_us;
   const auto span = options_.trace ? static_cast<uint32_t>(spans_.size()) : kNoSpan;
   double end_us = work(rank, step, state, begin_us, reason);
   if (options_.costs.on_gpu()) {
@@ -208,16 +285,67 @@ void Events::run_slice(uint32_t lane, const WalkStep& step, double start_us, uin
     reasons_.push_back(reason);
   }
   take_messages(step, end_us, span);
-  send_messages(step, state.slices.bytes, end_us, span);
+  send_messages(step, state.slices, end_us, span);
   worker.free_us = end_us;
   worker.last_rank = rank;
   worker.last_span = span;
+  worker.last_lane = lane;
   state.last_span = span;
   state.free_us = end_us;
   ++state.slice;
   end_us_ = std::max(end_us_, end_us);
   round_end_us_[state.round] = std::max(round_end_us_[state.round], end_us);
-  push_lane(lane, end_us);
+  push_lane(lane, end_us, true);
+}
+
+/// The slices of a step between ranks on cores, with measured costs: what each end takes alone, as far as the
+/// ends do not overlap.
+double Events::measured_work_us(const WalkStep& step, const LaneState& state) const {
+  const SliceCosts& costs = options_.costs.measured;
+  const double bytes = state.slices.bytes / state.slices.stand_for;
+  const auto beyond_us = [&](SliceWork work) { return costs.beyond_copy_us(work, bytes); };
+  const bool reduces = step.sources > 1;
+  double us = reduces ? (step.sources - 1) * beyond_us(SliceWork::kReduce) : 0;
+  us += step.buffer_reads * beyond_us(SliceWork::kRead) + step.buffer_writes * beyond_us(SliceWork::kWrite);
+  uint32_t received = 0;
+  for (const uint32_t link : walk_.reads_of(step)) {
+    if (walk_.links()[link].is_network) continue;
+    received += is_own_core(link) ? 0 : 1;
+    us += beyond_us(is_own_core(link) ? SliceWork::kReceiveOwn : SliceWork::kReceive);
+  }
+  uint32_t left = step.slot_writes;  // a slot that several ranks read is written once
+  uint32_t sent = 0;
+  for (const uint32_t link : walk_.writes_of(step)) {
+    if (walk_.links()[link].is_network || left == 0) continue;
+    --left;
+    sent += is_own_core(link) ? 0 : 1;
+    us += beyond_us(is_own_core(link) ? SliceWork::kSendOwn : SliceWork::kSend);
+  }
+  double part = 1;
+  if (reduces && step.buffer_writes > 0) part = std::min(part, costs.part_of_reduce(bytes));
+  if (received > 0 && step.buffer_writes > 0)
+    part = std::min(part,
+                    costs.part_of(SliceWork::kReceiveMemory, SliceWork::kReceive, SliceWork::kWrite, bytes));
+  if (sent > 0 && step.buffer_reads > 0)
+    part = std::min(part, costs.part_of(SliceWork::kSendMemory, SliceWork::kRead, SliceWork::kSend, bytes));
+  if (step.buffer_reads > 0 && step.buffer_writes > 0)
+    part = std::min(part, costs.part_of(SliceWork::kCopyMemory, SliceWork::kRead, SliceWork::kWrite, bytes));
+  return (costs.us(SliceWork::kCopy, bytes) + us * part) * state.slices.stand_for;
+}
+
+/// From the end of the sender's slice to the beginning of the receiver's.
+double Events::latency_us(uint32_t link, double bytes) const {
+  if (!is_measured_) return walk_.links()[link].latency_us + options_.costs.message_us;
+  if (is_own_core(link)) return 0;
+  const SliceCosts& costs = options_.costs.measured;
+  return std::max(0.0, costs.us(SliceWork::kPass, bytes) - costs.us(SliceWork::kSendMemory, bytes) -
+                           costs.us(SliceWork::kReceiveMemory, bytes));
+}
+
+/// Between two arrivals on a link: its lines go back and forth.
+double Events::gap_us(uint32_t link, double bytes) const {
+  if (is_own_core(link)) return 0;
+  return options_.costs.measured.us(SliceWork::kStream, bytes);
 }
 
 /// The rank's own part: fixed costs, then bytes into the rank and out of it at the same time.
@@ -227,6 +355,11 @@ double Events::work(uint32_t rank, const WalkStep& step, const LaneState& state,
   const auto is_network = [&](uint32_t link) { return walk_.links()[link].is_network; };
   const auto network = std::ranges::count_if(walk_.reads_of(step), is_network) +
                        std::ranges::count_if(walk_.writes_of(step), is_network);
+  if (is_measured_) {
+    reason.own_fixed_us = measured_work_us(step, state) +
+                          state.slices.stand_for * costs.network_step_us * static_cast<double>(network);
+    return start_us + reason.own_fixed_us;
+  }
   reason.own_fixed_us =
       state.slices.stand_for * (costs.step_us + costs.network_step_us * static_cast<double>(network));
   const double begin_us = start_us + reason.own_fixed_us;
@@ -275,7 +408,8 @@ void Events::take_messages(const WalkStep& step, double end_us, uint32_t span) {
   }
 }
 
-void Events::send_messages(const WalkStep& step, double bytes, double end_us, uint32_t span) {
+void Events::send_messages(const WalkStep& step, const WalkCut::Slices& slices, double end_us,
+                           uint32_t span) {
   size_t number = 0;
   for (const uint32_t link : walk_.writes_of(step)) {
     const WalkLink& to = walk_.links()[link];
@@ -283,9 +417,14 @@ void Events::send_messages(const WalkStep& step, double bytes, double end_us, ui
     const Served served =
         options_.costs.on_gpu() ? outgoing_[number++] : Served{.first_us = end_us, .last_us = end_us};
     if (!to.is_network) {
-      const double latency_us = to.latency_us + options_.costs.message_us;
-      arrive(link, std::max(end_us, served.last_us) + latency_us,
-             {.sender = span, .latency_us = static_cast<float>(latency_us)});
+      const double one = slices.bytes / slices.stand_for;
+      const double after_us = latency_us(link, one);
+      double at_us = std::max(end_us, served.last_us) + after_us;
+      if (is_measured_) {
+        at_us = std::max(at_us, links_[link].last_us + slices.stand_for * gap_us(link, one));
+        links_[link].last_us = at_us;
+      }
+      arrive(link, at_us, {.sender = span, .latency_us = static_cast<float>(after_us)});
       continue;
     }
     if (free_messages_.empty()) {
@@ -296,7 +435,7 @@ void Events::send_messages(const WalkStep& step, double bytes, double end_us, ui
     free_messages_.pop_back();
     messages_[message] = {.link = link,
                           .has_left = options_.costs.on_gpu(),
-                          .bytes = bytes,
+                          .bytes = slices.bytes,
                           .last_byte_us = served.last_us,
                           .queued_us = 0,
                           .sender = span};

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <queue>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ class Events {
     RankCosts costs;
     bool trace = false;
     double most_us = 0;  ///< stop beyond
+    uint32_t calls =
+        1;  ///< with measured costs: a rank begins its next call as soon as its last one has ended
   };
   Events(const Walk& walk, const WalkCut& cut, const Options& options);
 
@@ -57,6 +60,8 @@ class Events {
   double end_us() const { return end_us_; }
   /// When the last lane ended a round.
   double round_end_us(uint32_t round) const { return round_end_us_[round]; }
+  /// When the last rank ended a call.
+  double call_end_us(uint32_t call) const { return call_end_us_[call]; }
   uint64_t slice_count() const { return slice_count_; }
   double busy_us(uint32_t server) const { return busy_us_[server]; }
   double bytes_of(uint32_t server) const { return bytes_[server]; }
@@ -70,8 +75,11 @@ class Events {
     double us;
     uint32_t number;  ///< of a lane, or of a message
     bool is_message;
+    bool goes_on = false;  ///< a lane whose rank has its core: before others of the same time
     bool operator>(const Event& other) const {
-      return us != other.us ? us > other.us : number != other.number ? number > other.number : is_message;
+      if (us != other.us) return us > other.us;
+      if (goes_on != other.goes_on) return other.goes_on;
+      return number != other.number ? number > other.number : is_message;
     }
   };
   struct LaneState {
@@ -80,7 +88,15 @@ class Events {
     uint32_t slice = 0;
     WalkCut::Slices slices;
     double free_us = 0;
+    double woken_us =
+        std::numeric_limits<double>::infinity();  ///< measured costs: of the only event that counts
     uint32_t last_span = kNoSpan;
+  };
+  struct RankState {
+    uint32_t lanes_left = 0;  ///< in this call
+    uint32_t calls_done = 0;
+    uint32_t place = 0;  ///< among the ranks of its core
+    std::vector<uint32_t> lanes = {};
   };
   struct LinkState {
     uint32_t sent = 0;
@@ -88,6 +104,7 @@ class Events {
     uint32_t taken = 0;
     bool reader_waits = false;
     bool writer_waits = false;
+    double last_us = 0;  ///< of the last arrival
   };
   /// What a slot of a link tells: when its message arrived, and when the reader let it go.
   struct Slot {
@@ -103,6 +120,8 @@ class Events {
     double free_us = 0;
     uint32_t last_rank = kNone;
     uint32_t last_span = kNoSpan;
+    uint32_t last_lane = 0;
+    uint32_t rank_count = 0;
     std::deque<uint32_t> waiting;
     bool is_shared = false;
   };
@@ -123,17 +142,26 @@ class Events {
   };
 
   void try_lane(uint32_t lane, double now_us);
+  void end_lane(uint32_t lane, double now_us);
+  void take_turn(uint32_t lane, double now_us);
+  double turn_us(const Worker& worker, uint32_t rank, double now_us) const;
   bool next_slices(LaneState& state, const WalkLane& lane) const;
   /// When the slice can start, kNever if something is missing that will wake the lane.
   double ready_us(uint32_t lane, const WalkStep& step, double now_us, uint32_t* cause, Reason* reason);
   void run_slice(uint32_t lane, const WalkStep& step, double start_us, uint32_t cause, Reason reason);
   double work(uint32_t rank, const WalkStep& step, const LaneState& state, double start_us, Reason& reason);
+  double measured_work_us(const WalkStep& step, const LaneState& state) const;
+  double latency_us(uint32_t link, double bytes) const;
+  double gap_us(uint32_t link, double bytes) const;
   void take_messages(const WalkStep& step, double end_us, uint32_t span);
-  void send_messages(const WalkStep& step, double bytes, double end_us, uint32_t span);
+  void send_messages(const WalkStep& step, const WalkCut::Slices& slices, double end_us, uint32_t span);
   void move_message(uint32_t number, double now_us);
   void arrive(uint32_t link, double us, const Slot& told);
   Served serve(std::span<const Hop> hops, double now_us, double bytes);
-  void push_lane(uint32_t lane, double us) { events_.push({us, lane, false}); }
+  void push_lane(uint32_t lane, double us, bool goes_on = false);
+  bool is_own_core(uint32_t link) const {
+    return worker_of_[walk_.links()[link].writer] == worker_of_[walk_.links()[link].reader];
+  }
   Slot& slot(uint32_t link, uint32_t number) {
     return slots_[size_t{link} * slot_count_ + number % slot_count_];
   }
@@ -142,6 +170,7 @@ class Events {
   const WalkCut& cut_;
   const Options options_;
   const uint32_t slot_count_;
+  const bool is_measured_;
   std::vector<LaneState> lanes_;
   std::vector<LinkState> links_;
   std::vector<Slot> slots_;
@@ -155,6 +184,8 @@ class Events {
   std::vector<uint32_t> free_messages_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<double> round_end_us_;
+  std::vector<RankState> ranks_;
+  std::vector<double> call_end_us_;
   std::vector<Span> spans_;
   std::vector<Reason> reasons_;
   uint64_t slice_count_ = 0;

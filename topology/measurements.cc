@@ -30,8 +30,33 @@ constexpr std::array<NamedFact, 6> kFacts = {{{"copy_alone", &Measurements::copy
                                               {"socket", &Measurements::socket_ns, true},
                                               {"socket_speed", &Measurements::socket_speed, false}}};
 
+struct NamedSliceFact {
+  std::string_view name;
+  Fact SliceCosts::*field;
+};
+constexpr std::array<NamedSliceFact, 2> kSliceFacts = {
+    {{"turn", &SliceCosts::turn_ns}, {"call", &SliceCosts::call_ns}}};
+constexpr uint32_t kSliceBytesMax = 1u << 24;
+constexpr size_t kSlicePointsMax = 64;
+
 std::string spread_text(const Fact& fact) {
   return fact.spread_percent > 0 ? " spread " + std::to_string(fact.spread_percent) : "";
+}
+
+std::string print_slices(const SliceCosts& slices) {
+  std::string out;
+  for (const NamedSliceFact& named : kSliceFacts) {
+    const Fact& fact = slices.*named.field;
+    if (fact.value > 0)
+      out += std::string(named.name) + " " + print_time(fact.value) + spread_text(fact) + "\n";
+  }
+  for (size_t i = 0; i < kSliceWorks; ++i) {
+    for (const SlicePoint& point : slices.curves[i]) {
+      out += "slice " + std::string(work_name(static_cast<SliceWork>(i))) + " " +
+             std::to_string(point.bytes) + " " + print_time(point.ns.value) + spread_text(point.ns) + "\n";
+    }
+  }
+  return out;
 }
 
 class Parser {
@@ -79,8 +104,28 @@ class Parser {
     for (const NamedFact& fact : kFacts) {
       if (scanner.take(fact.name)) return parse_fact(result_.*fact.field, fact.is_time, scanner);
     }
-    return expected("machine, pair, copy_alone, copy_together, staged_copy, wake, socket or socket_speed",
-                    scanner);
+    for (const NamedSliceFact& fact : kSliceFacts) {
+      if (scanner.take(fact.name)) return parse_fact(result_.slices.*fact.field, true, scanner);
+    }
+    if (scanner.take("slice")) return parse_slice(scanner);
+    return expected(
+        "machine, pair, copy_alone, copy_together, staged_copy, wake, socket, socket_speed, turn, call or "
+        "slice",
+        scanner);
+  }
+
+  Status parse_slice(Scanner& scanner) {
+    for (size_t i = 0; i < kSliceWorks; ++i) {
+      if (!scanner.take(work_name(static_cast<SliceWork>(i)))) continue;
+      auto& curve = result_.slices.curves[i];
+      const auto bytes = scanner.number(curve.empty() ? 1 : curve.back().bytes + 1, kSliceBytesMax);
+      if (!bytes || curve.size() == kSlicePointsMax) return expected("a larger number of bytes", scanner);
+      SlicePoint point{.bytes = static_cast<uint32_t>(*bytes)};
+      TUTTI_TRY(parse_fact(point.ns, true, scanner));
+      curve.push_back(point);
+      return {};
+    }
+    return expected("copy, read, send or another work on slices", scanner);
   }
 
   Status parse_pair(Scanner& scanner) {
@@ -198,7 +243,7 @@ std::string print_measurements(const Measurements& measurements) {
     out += std::string(named.name) + " " +
            (named.is_time ? print_time(fact.value) : print_speed(fact.value)) + spread_text(fact) + "\n";
   }
-  return out;
+  return out + print_slices(measurements.slices);
 }
 
 Result<Measurements> parse_measurements(std::string_view text) {

@@ -20,4 +20,8 @@ RankCosts usual_costs(bool on_gpus) {
           .slices = {.least = 8192, .most = 65536}};
 }
 
+uint32_t usual_slots(uint32_t rank_count) {
+  return rank_count > 16 ? 32 : rank_count > 8 ? 64 : 128;
+}
+
 }  // namespace tutti::topology

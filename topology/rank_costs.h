@@ -7,6 +7,7 @@
 
 #include "plan/rounds.h"
 #include "topology/graph.h"
+#include "topology/slice_costs.h"
 
 namespace tutti::topology {
 
@@ -27,11 +28,20 @@ struct RankCosts {
   uint64_t stripe_bytes = 1;
   uint32_t slots = 32;
   SliceLimits slices;
+  /// If they are known: in place of step_us, message_us, switch_us and the links inside a host, for ranks on
+  /// cores. Buffers then lie in memory and not in caches.
+  SliceCosts measured = {};
 
+  bool is_measured() const { return !on_gpu() && measured.are_known(); }
   bool on_gpu() const { return stripe_bytes_per_us > 0; }
 };
 
 /// The usual costs of ranks on GPUs, or on cores.
 RankCosts usual_costs(bool on_gpus);
+
+/// Slots of a link between ranks on cores. A ring of 2 MiB exceeds the L2 caches: a slot has left its
+/// reader's cache for the shared one before it is written again, and near cores move 12 GB/s instead of 8
+/// (docs/measurements/carriage.md). Many ranks have many rings, so theirs are shorter.
+uint32_t usual_slots(uint32_t rank_count);
 
 }  // namespace tutti::topology

@@ -15,6 +15,8 @@ namespace {
 constexpr uint32_t kRoundsMax = 64;
 constexpr uint32_t kRoundsMin = 2;
 constexpr size_t kBusiestShown = 4;
+constexpr uint64_t kCallsMax = 256;
+constexpr uint64_t kCallsMin = 4;
 
 /// The number of stripes of a call.
 uint32_t stripes_of(uint64_t bytes, const RankCosts& costs) {
@@ -48,6 +50,17 @@ WalkCut cut_of(const Walk& walk, uint32_t stripes, const SimulateOptions& option
   const uint64_t all = slices * cut.walked_rounds;
   cut.slices_in_one = static_cast<uint32_t>((all + options.slices_max - 1) / options.slices_max);
   return cut;
+}
+
+/// How many calls to walk: the first ones fill the slots.
+uint32_t calls_of(const Walk& walk, const WalkCut& cut, const SimulateOptions& options) {
+  if (!options.costs.is_measured() || options.trace || cut.walked_rounds < cut.rounds.count) return 1;
+  uint64_t slices = 1;
+  for (uint32_t round = 0; round < cut.walked_rounds; ++round) {
+    for (const WalkStep& step : walk.steps()) slices += cut.of(step, round, options.costs.slices).count;
+  }
+  const uint64_t calls = std::min(kCallsMax, options.repeated_slices / slices);
+  return static_cast<uint32_t>(calls < kCallsMin ? 1 : calls);
 }
 
 /// Sums what happened on the longest chain of spans, by kind.
@@ -160,9 +173,12 @@ Simulation least(const Walk& walk, const RankCosts& costs) {
           .is_lower_bound = true};
 }
 
-void conclude(const Walk& walk, Events& events, const WalkCut& cut, const SimulateOptions& options,
-              Simulation& result) {
+void conclude(const Walk& walk, Events& events, const WalkCut& cut, uint32_t calls,
+              const SimulateOptions& options, Simulation& result) {
   result.microseconds = events.end_us();
+  const uint32_t first = calls / 2;
+  if (calls > 1 && !events.was_stopped())
+    result.microseconds = (events.call_end_us(calls - 1) - events.call_end_us(first - 1)) / (calls - first);
   result.walked_slices = events.slice_count();
   result.rounds = cut.rounds.count;
   result.walked_rounds = cut.walked_rounds;
@@ -170,7 +186,7 @@ void conclude(const Walk& walk, Events& events, const WalkCut& cut, const Simula
   const uint32_t walked = cut.walked_rounds;
   uint32_t steady = walked;
   double times = 1;  // that a steady round counts
-  double ratio = 1;
+  double ratio = 1.0 / calls;
   if (cut.rounds.count > walked && !result.is_lower_bound) {
     steady = walked / 2;
     const double chunk = static_cast<double>(walk.largest_chunk_bytes()) / static_cast<double>(cut.stripes);
@@ -193,7 +209,8 @@ void conclude(const Walk& walk, Events& events, const WalkCut& cut, const Simula
 }  // namespace
 
 Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const SimulateOptions& options) {
-  const RankCosts& costs = options.costs;
+  RankCosts costs = options.costs;
+  if (costs.is_measured()) costs.call_us = static_cast<double>(costs.measured.call_ns.value) / 1000;
   if (maker.rank_count == 0) return Status(Code::kInvalidArgument, "no ranks");
   if (!options.places.empty() && options.places.size() != maker.rank_count)
     return Status(Code::kInvalidArgument, "places of another number of ranks");
@@ -232,11 +249,13 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
   for (uint32_t rank = 0; rank < ranks; ++rank) TUTTI_TRY(walk.add(rank == 0 ? first : maker.plan_of(rank)));
   TUTTI_TRY(walk.finish());
   const WalkCut cut = cut_of(walk, stripes, options);
-  Events events(walk, cut, {.costs = costs, .trace = options.trace, .most_us = options.most_us});
+  const uint32_t calls = calls_of(walk, cut, options);
+  Events events(walk, cut,
+                {.costs = costs, .trace = options.trace, .most_us = options.most_us * calls, .calls = calls});
   TUTTI_TRY(events.run());
   Simulation result{.walked_ranks = ranks,
                     .network_bytes = walk.network_bytes() * (maker.rank_count / ranks)};
-  conclude(walk, events, cut, options, result);
+  conclude(walk, events, cut, calls, options, result);
   return result;
 }
 

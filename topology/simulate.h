@@ -41,6 +41,9 @@ struct SimulateOptions {
   uint64_t steps_max = uint64_t{1} << 23;
   /// Longer walks take fewer rounds, and several slices as one. The default is a few seconds of work.
   uint64_t slices_max = uint64_t{1} << 20;
+  /// Slices for calls that follow each other without a pause, for ranks with measured costs: the time is then
+  /// that from one call to the next, as in a loop of calls. 0: a call alone.
+  uint64_t repeated_slices = 0;
   /// A time above is not worth knowing: the walk stops there.
   double most_us = std::numeric_limits<double>::infinity();
 };

@@ -59,8 +59,10 @@ Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
   for (const End& end : step.sources) {
     if (end.kind == EndKind::kCollect)
       return {Code::kUnsupported, "plans over multicast have no predicted time on a graph"};
+    ++walked.sources;
     if (end.kind != EndKind::kLink) {
       ++walked.memory_reads;
+      walked.buffer_reads += end.kind == EndKind::kScratch ? 0 : 1;
       continue;
     }
     const auto number = link(end.peer, plan.rank, end.channel);
@@ -75,6 +77,7 @@ Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
     const bool publishes = end.kind == EndKind::kPublish;
     if (!publishes && end.kind != EndKind::kLink) {
       ++walked.memory_writes;
+      walked.buffer_writes += end.kind == EndKind::kScratch ? 0 : 1;
       all_refer = false;
       continue;
     }
@@ -93,8 +96,9 @@ Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
     const bool refers = options_.by_reference && !is_network && may_refer(step, end);
     all_refer = all_refer && refers;
     if (!refers) ++walked.memory_writes;
+    if (!refers && !is_network) ++walked.slot_writes;
   }
-  if (all_refer) walked.memory_reads = 0;
+  if (all_refer) walked.memory_reads = walked.buffer_reads = 0;
   return {};
 }
 

@@ -40,6 +40,10 @@ struct WalkStep {
   uint16_t chunks = 0;
   uint8_t memory_reads = 0;   ///< of the bytes: from the rank's memory
   uint8_t memory_writes = 0;  ///< to it, slots included
+  uint8_t sources = 0;
+  uint8_t buffer_reads = 0;  ///< of memory_reads: from the caller's buffers, which are long
+  uint8_t buffer_writes = 0;
+  uint8_t slot_writes = 0;  ///< of memory_writes: to slots inside a host; a slot that all read counts once
 };
 
 struct WalkLane {

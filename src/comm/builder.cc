@@ -29,14 +29,11 @@ namespace {
 // bench`, 2 ranks, far cores).
 constexpr uint32_t kSlotBytes = 16384;
 
-/// Slots of a link that this rank writes. A ring of 2 MiB exceeds the L2 caches: a slot has left its reader's
-/// cache for the shared one before it is written again, and near cores move 12 GB/s instead of 8
-/// (docs/measurements/carriage.md). Many ranks have many rings, so theirs are shorter; so are those of a
-/// process with a limit on its addresses.
+/// Slots of a link that this rank writes: fewer in a process with a limit on its addresses.
 uint32_t default_slots(uint32_t rank_count) {
   rlimit addresses{};
   const bool is_limited = getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY;
-  return is_limited || rank_count > 16 ? 32 : rank_count > 8 ? 64 : 128;
+  return is_limited ? 32 : topology::usual_slots(rank_count);
 }
 
 std::span<const std::byte> as_bytes(const auto& value) {

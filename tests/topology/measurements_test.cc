@@ -29,6 +29,11 @@ staged_copy 18 GB/s
 wake 12 us spread 80
 socket 16.5 us
 socket_speed 3.6 GB/s
+turn 700 ns spread 5
+call 12 ns
+slice copy 8 4 ns spread 21
+slice copy 1024 12 ns
+slice reduce_memory 16384 1.7 us
 )";
 
 Graph described(std::string_view text) {
@@ -58,6 +63,9 @@ TEST(MeasurementsTest, MistakesNameTheLine) {
   EXPECT_THAT(refusal("machine xyz"), HasSubstr("hexadecimal"));
   EXPECT_THAT(refusal("speed 1 GB/s"), HasSubstr("line 2: expected machine, pair"));
   EXPECT_THAT(refusal("wake 1 us spread 0"), HasSubstr("percentage"));
+  EXPECT_THAT(refusal("slice juggle 8 1 ns"), HasSubstr("line 2: expected copy, read, send"));
+  EXPECT_THAT(refusal("slice send 0 1 ns"), HasSubstr("line 2: expected a larger number of bytes"));
+  EXPECT_THAT(refusal("slice send 8 1 ns\nslice send 8 1 ns"), HasSubstr("line 3: expected a larger number"));
   EXPECT_THAT(refusal("wake 1 us more"), HasSubstr("the end of the line"));
   EXPECT_THAT(std::string(parse_measurements("").status().text()), HasSubstr("line 1"));
 }

@@ -178,6 +178,51 @@ TEST(SimulateTest, MoreRanksThanCoresTakeTurns) {
   EXPECT_GT(run(cores, request, "ring").microseconds, 2 * run(eight, request, "ring").microseconds);
 }
 
+/// Measured costs of one size, in nanoseconds, that a reader can add up: a call 10, a copy 10, a send 20, a
+/// receive 30, and a message 100 from one to the other.
+RankCosts measured_costs(uint64_t turn_ns) {
+  RankCosts costs;
+  costs.measured.call_ns.value = 10;
+  costs.measured.turn_ns.value = turn_ns;
+  for (auto& curve : costs.measured.curves) curve = {{8, {10}}};
+  const auto set = [&](SliceWork work, uint64_t ns) {
+    costs.measured.curves[static_cast<size_t>(work)] = {{8, {ns}}};
+  };
+  set(SliceWork::kSend, 20);
+  set(SliceWork::kSendMemory, 20);
+  set(SliceWork::kReceive, 30);
+  set(SliceWork::kReceiveMemory, 30);
+  set(SliceWork::kPass, 100);
+  set(SliceWork::kStream, 40);
+  return costs;
+}
+
+double measured_us(const std::string& cores, uint32_t ranks, std::string_view name, uint64_t repeated_slices,
+                   uint64_t turn_ns = 1000) {
+  Machine at = machine(cores);
+  at.set_measured(measured_costs(turn_ns).measured);
+  return run(at, request_of(Collective::kBroadcast, ranks, 8), name, {.repeated_slices = repeated_slices})
+      .microseconds;
+}
+
+TEST(SimulateTest, MeasuredCostsAddUp) {
+  EXPECT_NEAR(measured_us("2 cores", 2, "direct", 0), 0.010 + 0.100, 1e-6);
+}
+
+// Expectation: in a loop of calls the root runs ahead, and the link's gap with the receiver's work decides.
+TEST(SimulateTest, ALoopOfCallsTakesWhatItsSlowestRankTakes) {
+  EXPECT_NEAR(measured_us("2 cores", 2, "direct", 1000), 0.040, 1e-6);
+}
+
+// Method: a chain of four ranks on two cores, 0 and 2 on one, 1 and 3 on the other. Expectation: ranks 2 and
+// 3 begin when it is their turn, one turn after the slice of the rank before on their core.
+TEST(SimulateTest, RanksOfACoreLookInTurn) {
+  // Rank 0 ends at 30 ns, so rank 2 begins at 1030. Rank 1's message leaves core 1 at 120, so rank 3 looks at
+  // 1120 when rank 2's message (1030 + 40 + 50) has just come, and takes 30.
+  EXPECT_NEAR(measured_us("2 cores", 4, "chain", 0), 1.150, 0.02);
+  EXPECT_GT(measured_us("2 cores", 4, "chain", 0, 2000), 2.0);
+}
+
 // Expectation: the parts of the longest chain are the whole time, and each span begins after its cause has
 // ended.
 TEST(SimulateTest, ATraceTellsWhereTheTimeGoes) {

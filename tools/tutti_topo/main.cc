@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/version_line.h"
+#include "tools/slice_probes.h"
 #include "tools/tutti_topo/job.h"
 #include "tools/tutti_topo/net.h"
 #include "tools/tutti_topo/net_probe.h"
@@ -123,8 +124,10 @@ int run_measurements(const Options& options) {
     return 0;
   }
   if (options.measure) {
-    const auto found = topology::measure(machine->graph);
+    auto found = topology::measure(machine->graph);
     if (!found) return fail(kRefused, std::string(found.status().text()));
+    if (const Status status = measure_slices(machine->graph, *found); !status)
+      return fail(kRefused, std::string(status.text()));
     if (const Status status = topology::keep(path, *found); !status)
       return fail(kBadUsage, std::string(status.text()));
   }

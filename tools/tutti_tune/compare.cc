@@ -14,6 +14,8 @@ namespace {
 
 constexpr double kNear = 1.25;
 constexpr double kCheap = 1.05;
+/// The perf tools call without pauses.
+constexpr uint64_t kRepeatedSlices = uint64_t{1} << 15;
 
 /// Sums over points.
 struct Score {
@@ -53,10 +55,7 @@ std::string row(const std::string& name, const Score& score) {
 class Comparison {
  public:
   Comparison(const Samples& samples, Machine& machine, bool details)
-      : samples_(samples),
-        machine_(machine),
-        details_(details),
-        prices_({.routes = machine.routes(), .costs = machine.costs()}) {}
+      : samples_(samples), machine_(machine), details_(details) {}
 
   Result<std::string> run() {
     std::set<std::tuple<Collective, uint32_t, uint32_t>> groups;
@@ -104,7 +103,7 @@ class Comparison {
     const Request request{.collective = group.collective,
                           .rank_count = group.ranks,
                           .block_bytes = block_bytes_of(group.collective, group.ranks, bytes)};
-    const auto candidates = predict(machine_, request);
+    const auto candidates = predict(machine_, request, {.repeated_slices = kRepeatedSlices});
     TUTTI_TRY(candidates.status());
     double best_us = by_table_us > 0 ? by_table_us : INFINITY;
     for (const auto& [name, us] : times) best_us = std::min(best_us, us);
@@ -125,7 +124,11 @@ class Comparison {
     }
     const Facts facts = machine_.facts(group.ranks);
     const Algorithm* by_table = ChoiceTable::built_in().choose(request, facts);
-    const Algorithm* by_price = prices_.choose(request, facts, *by_table).algorithm;
+    auto& prices = prices_
+                       .try_emplace(group.ranks, PricedMachine{.routes = machine_.routes(),
+                                                               .costs = machine_.costs(group.ranks)})
+                       .first->second;
+    const Algorithm* by_price = prices.choose(request, facts, *by_table).algorithm;
     const auto chosen = times.find(std::string(by_price->name));
     if (chosen != times.end()) by_price_us = by_price == by_table ? by_table_us : chosen->second;
     if (by_price_us == 0 || by_table_us <= 0) return Status::ok();
@@ -140,7 +143,7 @@ class Comparison {
   const Samples& samples_;
   Machine& machine_;
   bool details_;
-  PricedChoice prices_;
+  std::map<uint32_t, PricedChoice> prices_;  ///< by number of ranks
   std::string lines_;
 };
 

@@ -1,0 +1,497 @@
+#include "tools/slice_probes.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/cpu.h"
+#include "reduce/reduce.h"
+#include "transports/link.h"
+#include "tutti/tutti.h"
+
+namespace tutti::tool {
+namespace {
+
+using topology::SliceWork;
+
+constexpr std::array<uint32_t, 10> kSizes = {8, 56, 64, 128, 512, 1024, 2048, 4096, 8192, 16384};
+constexpr RingShape kRing{.slots = 128, .slot_bytes = 16384};
+constexpr size_t kArenaBytes = size_t{64} << 20;  // of each core: together beyond the caches
+constexpr uint32_t kBatchBytes = 131072;
+constexpr uint32_t kRounds = 32;
+constexpr uint32_t kTrialRounds = 8;
+constexpr uint32_t kTrips = 16;
+/// Messages of 32 KiB, from which on the library tries both stores for results, are cut into such slices.
+constexpr uint32_t kLeastStreamedResult = 8192;
+constexpr double kOrdinaryResults = 0.8;  // engine/result_trials.h
+constexpr uint64_t kWaitNs = 1'000'000'000;
+constexpr uint32_t kSignature = 1;
+
+/// Slices of a batch: at most half of a ring, as in a round of a plan.
+uint32_t batch_of(uint32_t bytes) {
+  return std::clamp<uint32_t>(kBatchBytes / bytes, 8, kRing.slots / 2);
+}
+
+/// Anonymous memory, shared with child processes. Every page is there.
+class Pages {
+ public:
+  explicit Pages(size_t bytes) : bytes_(bytes) {
+    void* address =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (address != MAP_FAILED) data_ = static_cast<std::byte*>(address);
+  }
+  ~Pages() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_;
+};
+
+bool run_on(uint32_t core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  return sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+/// Both cores arrive, or one gives up and both end.
+class Meeting {
+ public:
+  bool wait() {
+    const uint32_t turn = turn_.load();
+    if (arrived_.fetch_add(1) + 1 == 2) {
+      arrived_ = 0;
+      turn_ = turn + 1;
+      return !gave_up_;
+    }
+    const uint64_t end = now_ns() + kWaitNs;
+    for (uint32_t spins = 1; turn_ == turn; ++spins) {
+      if (spins % 4096 == 0 && now_ns() > end) gave_up_ = true;
+      if (gave_up_) return false;
+    }
+    return !gave_up_;
+  }
+  void give_up() { gave_up_ = true; }
+  bool gave_up() const { return gave_up_; }
+
+ private:
+  std::atomic<uint32_t> arrived_{0};
+  std::atomic<uint32_t> turn_{0};
+  std::atomic<bool> gave_up_{false};
+};
+
+/// Samples of one core: nanoseconds a slice.
+using Samples = std::map<std::pair<SliceWork, uint32_t>, std::vector<double>>;
+
+/// Which stores the library would use, by the trials of both cores.
+struct Stores {
+  struct OfSize {
+    std::array<StoreTrials, 2> writers;  ///< of each core
+    std::array<StoreTrials, 2> readers;
+    std::array<StoreTrials, 2> results;
+
+    bool stream_slots() const { return StoreTrials::choose(false, sum(writers), sum(readers)); }
+    bool stream_results() const {
+      const StoreTrials::Costs costs = sum(results);
+      return costs[0] > kOrdinaryResults * costs[1];
+    }
+
+   private:
+    static StoreTrials::Costs sum(const std::array<StoreTrials, 2>& of) {
+      return {of[0].costs()[0] + of[1].costs()[0], of[0].costs()[1] + of[1].costs()[1]};
+    }
+  };
+  std::map<uint32_t, OfSize> sizes;
+};
+
+/// What two cores share.
+struct Shared {
+  Meeting meeting;
+  Stores stores;
+};
+
+/// Memory of one core's part: rings to the other core, from it, and back to this core; memory beyond caches.
+struct Memory {
+  std::byte* there;
+  std::byte* back;
+  std::byte* own;
+  std::byte* arena;
+};
+
+/// One core's part.
+class Side {
+ public:
+  Side(Shared& shared, const Memory& memory, uint32_t index)
+      : shared_(shared),
+        send_(SendLink::at(memory.there, kRing)),
+        receive_(RecvLink::at(memory.back, kRing, 0)),
+        own_send_(SendLink::at(memory.own, kRing)),
+        own_receive_(RecvLink::at(memory.own, kRing, 0)),
+        arena_(memory.arena),
+        index_(index) {}
+
+  Samples run() {
+    for (uint32_t round = 0; round < kTrialRounds; ++round) {
+      for (const uint32_t bytes : kSizes) {
+        if (bytes >= StoreTrials::kLeastBytes && !try_stores(bytes)) return {};
+      }
+    }
+    for (uint32_t round = 0; round <= kRounds; ++round) {
+      for (const uint32_t bytes : kSizes) {
+        if (!measure(bytes)) return {};
+      }
+      if (round == 0) samples_.clear();  // the first touches of rings and pages
+    }
+    return std::move(samples_);
+  }
+
+ private:
+  bool meet() {
+    const bool both = shared_.meeting.wait();
+    wait_end_ns_ = now_ns() + kWaitNs;
+    return both;
+  }
+  bool give_up() {
+    shared_.meeting.give_up();
+    return false;
+  }
+  bool is_first() const { return index_ == 0; }
+
+  bool measure(uint32_t bytes) {
+    if (!meet()) return false;
+    if (const auto known = shared_.stores.sizes.find(bytes); known != shared_.stores.sizes.end()) {
+      slots_past_ = known->second.stream_slots();
+      results_past_ = bytes >= kLeastStreamedResult && known->second.stream_results();
+    } else {
+      slots_past_ = results_past_ = false;
+    }
+    in_memory(bytes);
+    pass_own(bytes);
+    return exchange(bytes) && exchange_memory(bytes) && ping_pong(bytes) && stream(bytes);
+  }
+
+  template <class Work>
+  void time(SliceWork work, uint32_t bytes, const Work& slice) {
+    const uint32_t count = batch_of(bytes);
+    const uint64_t start = now_ns();
+    for (uint32_t i = 0; i < count; ++i) slice();
+    samples_[{work, bytes}].push_back(static_cast<double>(now_ns() - start) / count);
+  }
+
+  void copy(const void* from, void* to, uint32_t bytes, bool past) {
+    job_.sources[0] = from;
+    job_.sinks[0] = to;
+    job_.source_count = job_.sink_count = 1;
+    job_.count = bytes;
+    job_.streaming_sinks = past ? 1 : 0;
+    copy_kernel_(job_);
+  }
+  void reduce(const void* one, const void* other, void* to, uint32_t bytes, bool past) {
+    job_.sources[0] = one;
+    job_.sources[1] = other;
+    job_.sinks[0] = to;
+    job_.source_count = 2;
+    job_.sink_count = 1;
+    job_.count = bytes / sizeof(float);
+    job_.streaming_sinks = past ? 1 : 0;
+    sum_kernel_(job_);
+  }
+
+  /// The next slice of memory that has not been touched for long. Short slices stand at the beginning of
+  /// lines, as short messages do.
+  std::byte* cold(uint32_t bytes, bool is_result) {
+    const uint32_t stride = std::max<uint32_t>(bytes, kLineBytes);
+    size_t& place = place_[is_result ? 1 : 0];
+    if (place + stride > kArenaBytes / 2) place = 0;
+    std::byte* const slice = arena_ + (is_result ? kArenaBytes / 2 : 0) + place;
+    place += stride;
+    return slice;
+  }
+
+  void in_memory(uint32_t bytes) {
+    time(SliceWork::kCopy, bytes, [&] { copy(near_.data(), other_.data(), bytes, false); });
+    time(SliceWork::kRead, bytes, [&] { copy(cold(bytes, false), near_.data(), bytes, false); });
+    time(SliceWork::kWrite, bytes, [&] { copy(near_.data(), cold(bytes, true), bytes, results_past_); });
+    time(SliceWork::kCopyMemory, bytes,
+         [&] { copy(cold(bytes, false), cold(bytes, true), bytes, results_past_); });
+    time(SliceWork::kReduce, bytes,
+         [&] { reduce(near_.data(), third_.data(), other_.data(), bytes, false); });
+  }
+
+  /// What the engine does for a slice to a link (engine/operation.cc). False: no slot becomes free.
+  bool send(SendLink& link, const std::byte* from, uint32_t bytes, bool past) {
+    for (uint32_t spins = 1; !link.can_write(); ++spins) {
+      if (spins % 4096 == 0 && now_ns() > wait_end_ns_) return false;
+    }
+    copy(from, link.span(bytes), bytes, past);
+    link.commit(kSignature, bytes);
+    return true;
+  }
+  bool await(const RecvLink& link, uint32_t bytes) const {
+    const uint64_t expected = flag::make(link.next, kSignature, bytes);
+    for (uint32_t spins = 1; (link.word() & flag::kAgreedMask) != expected; ++spins) {
+      if (spins % 4096 == 0 && now_ns() > wait_end_ns_) return false;
+    }
+    return true;
+  }
+  bool receive(RecvLink& link, std::byte* to, uint32_t bytes, bool past) {
+    if (!await(link, bytes)) return false;
+    copy(link.span(link.word()), to, bytes, past);
+    link.release(link.word());
+    return true;
+  }
+
+  void pass_own(uint32_t bytes) {
+    time(SliceWork::kSendOwn, bytes, [&] { (void)send(own_send_, near_.data(), bytes, false); });
+    time(SliceWork::kReceiveOwn, bytes, [&] { (void)receive(own_receive_, other_.data(), bytes, false); });
+  }
+
+  /// Both cores send a batch, then both receive.
+  template <class Send, class Receive>
+  bool in_turn(uint32_t bytes, std::pair<SliceWork, SliceWork> works, const Send& send_one,
+               const Receive& receive_one) {
+    if (!meet()) return false;
+    bool good = true;
+    time(works.first, bytes, [&] { good = good && send_one(); });
+    if (!good) give_up();
+    if (!meet()) return false;
+    time(works.second, bytes, [&] { good = good && receive_one(); });
+    if (!good) give_up();
+    return meet();
+  }
+
+  bool exchange(uint32_t bytes) {
+    return in_turn(
+        bytes, {SliceWork::kSend, SliceWork::kReceive},
+        [&] { return send(send_, near_.data(), bytes, slots_past_); },
+        [&] { return receive(receive_, other_.data(), bytes, false); });
+  }
+
+  bool exchange_memory(uint32_t bytes) {
+    const auto send_one = [&] { return send(send_, cold(bytes, false), bytes, slots_past_); };
+    return in_turn(bytes, {SliceWork::kSendMemory, SliceWork::kReceiveMemory}, send_one,
+                   [&] { return receive(receive_, cold(bytes, true), bytes, results_past_); }) &&
+           in_turn(bytes, {SliceWork::kSendMemory, SliceWork::kReduceMemory}, send_one, [&] {
+             if (!await(receive_, bytes)) return false;
+             const uint64_t word = receive_.word();
+             reduce(receive_.span(word), cold(bytes, false), cold(bytes, true), bytes, results_past_);
+             receive_.release(word);
+             return true;
+           });
+  }
+
+  bool ping_pong(uint32_t bytes) {
+    if (!meet()) return false;
+    const uint64_t start = now_ns();
+    for (uint32_t i = 0; i < kTrips; ++i) {
+      if (is_first() && !send(send_, cold(bytes, false), bytes, slots_past_)) return give_up();
+      if (!receive(receive_, cold(bytes, true), bytes, results_past_)) return give_up();
+      if (!is_first() && !send(send_, cold(bytes, false), bytes, slots_past_)) return give_up();
+    }
+    if (is_first())
+      samples_[{SliceWork::kPass, bytes}].push_back(static_cast<double>(now_ns() - start) / (2 * kTrips));
+    return meet();
+  }
+
+  /// One core sends without a pause, the other one receives.
+  bool stream(uint32_t bytes) {
+    if (!meet()) return false;
+    const uint32_t count = 4 * batch_of(bytes);
+    uint64_t start = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      const bool good = is_first() ? send(send_, near_.data(), bytes, slots_past_)
+                                   : receive(receive_, other_.data(), bytes, false);
+      if (!good) return give_up();
+      if (i == 0) start = now_ns();
+    }
+    if (!is_first())
+      samples_[{SliceWork::kStream, bytes}].push_back(static_cast<double>(now_ns() - start) / (count - 1));
+    return meet();
+  }
+
+  /// A ping-pong whose copies are timed one by one, as in the library's trials; then the same for results.
+  bool try_stores(uint32_t bytes) {
+    if (!meet()) return false;
+    Stores::OfSize* const of = &shared_.stores.sizes.at(bytes);
+    for (const StoreTrials::Trial kind : {StoreTrials::Trial::kOrdinary, StoreTrials::Trial::kStreaming}) {
+      const bool past = kind == StoreTrials::Trial::kStreaming;
+      const auto timed = [&](StoreTrials& trials, const void* from, void* to, bool is_past) {
+        const uint64_t start = now_ns();
+        copy(from, to, bytes, is_past);
+        trials.add(kind, bytes, now_ns() - start);
+      };
+      const auto send_one = [&] {
+        (void)send_.can_write();
+        timed(of->writers[index_], near_.data(), send_.span(bytes), past);
+        send_.commit(kSignature, bytes);
+      };
+      for (uint32_t i = 0; i < kTrips; ++i) {
+        if (is_first()) send_one();
+        if (!await(receive_, bytes)) return give_up();
+        timed(of->readers[index_], receive_.span(receive_.word()), other_.data(), false);
+        receive_.release(receive_.word());
+        if (!is_first()) send_one();
+        timed(of->results[index_], near_.data(), cold(bytes, true), past);
+      }
+      if (!meet()) return false;
+    }
+    return true;
+  }
+
+  Shared& shared_;
+  SendLink send_;
+  RecvLink receive_;
+  SendLink own_send_;
+  RecvLink own_receive_;
+  std::byte* arena_;
+  uint32_t index_;
+  bool slots_past_ = false;
+  bool results_past_ = false;
+  std::array<size_t, 2> place_ = {};
+  uint64_t wait_end_ns_ = 0;
+  reduce::Job job_ = {};
+  const reduce::Kernel copy_kernel_ = reduce::find_copy_kernel();
+  const reduce::Kernel sum_kernel_ =
+      reduce::find_kernel(DataType::kFloat32, ReduceOp::kSum, reduce::Association::kLeft);
+  alignas(kLineBytes) std::array<std::byte, 16384> near_ = {};
+  alignas(kLineBytes) std::array<std::byte, 16384> other_ = {};
+  alignas(kLineBytes) std::array<std::byte, 16384> third_ = {};
+  Samples samples_;
+};
+
+/// Both cores' samples.
+Samples run_sides(std::array<uint32_t, 2> cores) {
+  const size_t ring = kRing.ring_bytes();
+  const Pages rings(4 * ring);
+  const std::array<Pages, 2> arenas = {Pages(kArenaBytes), Pages(kArenaBytes)};
+  if (rings.data() == nullptr || arenas[0].data() == nullptr || arenas[1].data() == nullptr) return {};
+  Shared shared;
+  for (const uint32_t bytes : kSizes) {
+    if (bytes >= StoreTrials::kLeastBytes) shared.stores.sizes[bytes];
+  }
+  std::array<Samples, 2> samples;
+  std::vector<std::jthread> threads;
+  for (uint32_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      if (!run_on(cores[i])) shared.meeting.give_up();
+      const Memory memory{.there = rings.data() + i * ring,
+                          .back = rings.data() + (1 - i) * ring,
+                          .own = rings.data() + (2 + i) * ring,
+                          .arena = arenas[i].data()};
+      samples[i] = std::make_unique<Side>(shared, memory, i)->run();
+    });
+  }
+  threads.clear();
+  if (shared.meeting.gave_up()) return {};
+  for (const auto& [key, values] : samples[1])
+    samples[0][key].insert(samples[0][key].end(), values.begin(), values.end());
+  return std::move(samples[0]);
+}
+
+/// Processes on one core that all yield: nanoseconds from one to the next.
+std::vector<double> measure_turns(uint32_t core) {
+  constexpr uint32_t kChildren = 3;
+  constexpr uint64_t kStretchNs = 10'000'000;
+  const Pages page(4096);
+  if (page.data() == nullptr) return {};
+  auto* const words = reinterpret_cast<std::atomic<uint64_t>*>(page.data());
+  std::atomic<uint64_t>& stop = words[0];
+  std::vector<pid_t> children;
+  for (uint32_t i = 0; i < kChildren; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      (void)run_on(core);
+      const pid_t parent = getppid();
+      for (uint64_t turns = 0; stop == 0 && getppid() == parent; ++turns) {
+        sched_yield();
+        words[1 + i] = turns;
+      }
+      _exit(0);
+    }
+    if (child > 0) children.push_back(child);
+  }
+  std::vector<double> samples;
+  std::jthread([&] {
+    (void)run_on(core);
+    for (uint32_t i = 0; i < 16; ++i) {
+      const auto turns = [&] { return words[1] + words[2] + words[3]; };
+      const uint64_t before = turns();
+      const uint64_t start = now_ns();
+      uint64_t own = 0;
+      for (; now_ns() - start < kStretchNs; ++own) sched_yield();
+      samples.push_back(static_cast<double>(now_ns() - start) / static_cast<double>(own + turns() - before));
+    }
+  }).join();
+  stop = 1;
+  for (const pid_t child : children) {
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+  }
+  return samples;
+}
+
+/// A repeated call of one rank.
+std::vector<double> measure_calls() {
+  constexpr uint32_t kCalls = 1000;
+  std::vector<double> samples;
+  tutti_comm_t* comm = nullptr;
+  if (tutti_comm_create_all(&comm, 1, nullptr) != TUTTI_SUCCESS) return samples;
+  float from = 1;
+  float to = 0;
+  for (uint32_t i = 0; i < kRounds; ++i) {
+    const uint64_t start = now_ns();
+    for (uint32_t k = 0; k < kCalls; ++k)
+      (void)tutti_all_reduce(&from, &to, 1, TUTTI_FLOAT32, TUTTI_SUM, comm, TUTTI_BLOCKING);
+    samples.push_back(static_cast<double>(now_ns() - start) / kCalls);
+  }
+  (void)tutti_comm_destroy(comm);
+  return samples;
+}
+
+/// The first two cores of the graph that this process may use.
+std::vector<uint32_t> two_cores(const topology::Graph& graph) {
+  const CpuSet usable = usable_cpus();
+  std::vector<uint32_t> cores;
+  for (const uint32_t core : graph.of_kind(topology::NodeKind::kCore)) {
+    const int32_t index = graph.node(core).os_index;
+    const auto number = static_cast<size_t>(index);
+    if (index >= 0 && number < usable.size() && usable[number] && cores.size() < 2)
+      cores.push_back(static_cast<uint32_t>(index));
+  }
+  return cores;
+}
+
+}  // namespace
+
+Status measure_slices(const topology::Graph& graph, topology::Measurements& result) {
+  const std::vector<uint32_t> cores = two_cores(graph);
+  if (cores.size() < 2) return {};
+  return contained([&]() -> Status {
+    result.slices.turn_ns = topology::middle_of(measure_turns(cores[0]));
+    result.slices.call_ns = topology::middle_of(measure_calls());
+    for (const auto& [key, samples] : run_sides({cores[0], cores[1]})) {
+      result.slices.curves[static_cast<size_t>(key.first)].push_back(
+          {.bytes = key.second, .ns = topology::middle_of(samples)});
+    }
+    return {};
+  });
+}
+
+}  // namespace tutti::tool
