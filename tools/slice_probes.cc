@@ -334,6 +334,7 @@ class Side {
       const auto timed = [&](StoreTrials& trials, const void* from, void* to, bool is_past) {
         const uint64_t start = now_ns();
         copy(from, to, bytes, is_past);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
         trials.add(kind, bytes, now_ns() - start);
       };
       const auto send_one = [&] {
