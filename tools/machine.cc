@@ -41,9 +41,11 @@ Facts Machine::facts(uint32_t rank_count) {
   if (placement == placements_.end()) {
     std::vector<uint32_t> places(rank_count);
     std::iota(places.begin(), places.end(), 0u);
-    const bool is_shared = rank_count > this->rank_count();
+    // As in the library: ranks that share cores, or are on devices, have no orders and levels.
+    const bool is_arranged = !on_gpus() && rank_count <= this->rank_count();
     placement =
-        placements_.emplace(rank_count, is_shared ? Placement() : arrange_ranks(*routes_, std::move(places)))
+        placements_
+            .emplace(rank_count, is_arranged ? arrange_ranks(*routes_, std::move(places)) : Placement())
             .first;
   }
   Facts facts;
