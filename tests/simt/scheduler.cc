@@ -36,6 +36,9 @@ class SharedMemory {
   size_t bytes_;
 };
 
+/// A kernel with a wrong bound would store four thousand million times before anything else fails.
+constexpr uint32_t kMostStores = 1u << 20;
+
 [[noreturn]] void fail(const char* what) {
   std::fprintf(stderr, "the simulated device: %s\n", what);
   std::abort();
@@ -70,6 +73,7 @@ struct Scheduler::Thread {
   const char* place = "";
   const void* address = nullptr;
   bool fenced = false;
+  uint32_t stores = 0;        ///< of flags, since the last barrier
   uint64_t alias_fenced = 0;  ///< the phase of the last alias fence
 };
 
@@ -172,6 +176,7 @@ std::unique_ptr<Scheduler::Thread> Scheduler::take_thread(Block& block, uint32_t
   thread->wish = Wish::kRun;
   thread->has_polled = false;
   thread->fenced = false;
+  thread->stores = 0;
   thread->alias_fenced = 0;
   return thread;
 }
@@ -359,6 +364,7 @@ SIMT_UNSEEN void Scheduler::wait_at_barrier(const char* place) {
   release_tag(tag);
   self.place = place;
   self.fenced = false;
+  self.stores = 0;
   self.wish = Wish::kBarrier;
   self.fiber.leave(own_);
   acquire_tag(tag);
@@ -394,6 +400,7 @@ SIMT_UNSEEN void Scheduler::fence_needed() {
 
 SIMT_UNSEEN void Scheduler::fence_used_up() {
   running_->fenced = false;
+  if (++running_->stores > kMostStores) fail("a thread stores without an end");
 }
 
 SIMT_UNSEEN void Scheduler::alias_fence_made() {
