@@ -21,11 +21,6 @@ namespace {
 /// The step that completes a block sends the block to the ranks from which the step receives.
 constexpr uint32_t kAllReduceSlots = 2;
 
-/// Bytes of a rank's block.
-uint64_t owned_bytes(const Request& request) {
-  return request.block_bytes / (request.collective == Collective::kAllReduce ? request.rank_count : 1);
-}
-
 class HierarchicalLevels {
  public:
   HierarchicalLevels(const Request& request, const Facts& facts, uint32_t rank)

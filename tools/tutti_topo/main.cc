@@ -168,6 +168,17 @@ int write_table(const Options& options) {
   return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
 }
 
+/// To the file that -o names, or to standard output.
+int write_text(const Options& options, const std::string& text) {
+  if (options.output.empty()) {
+    std::cout << text << std::flush;
+    return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+  }
+  std::ofstream file(options.output, std::ios::binary);
+  file << text << std::flush;
+  return file ? 0 : fail(kBadUsage, "cannot write " + options.output);
+}
+
 /// --net: rank 0 writes what all ranks have found.
 int run_net(const Options& options) {
   if (options.form != "text" && options.form != "json") return fail(kBadUsage, "--net writes text or json");
@@ -177,13 +188,8 @@ int run_net(const Options& options) {
   const int status = has_failure(*report) ? kRefused : 0;
   if (rank != 0) return status;
   const std::string text = options.form == "json" ? show_net_json(*report) : show_net(*report);
-  if (options.output.empty()) {
-    std::cout << text << std::flush;
-    return std::cout ? status : fail(kBadUsage, "cannot write the output");
-  }
-  std::ofstream file(options.output, std::ios::binary);
-  file << text << std::flush;
-  return file ? status : fail(kBadUsage, "cannot write " + options.output);
+  const int written = write_text(options, text);
+  return written != 0 ? written : status;
 }
 
 int run(const Options& options) {
@@ -198,17 +204,11 @@ int run(const Options& options) {
   const std::optional<Imported>& machine = *loaded;
   const auto text = shown(options, *machine);
   if (!text) return fail(kRefused, std::string(text.status().text()));
-  if (options.output.empty()) {
-    std::cout << *text << std::flush;
-  } else {
-    std::ofstream file(options.output, std::ios::binary);
-    file << *text << std::flush;
-    if (!file) return fail(kBadUsage, "cannot write " + options.output);
-  }
+  if (const int status = write_text(options, *text); status != 0) return status;
   for (const std::string& note : machine->notes) std::cerr << "note: " << note << "\n";
   if (const std::string assumed = assumptions(machine->graph); !assumed.empty())
     std::cerr << "warning: " << assumed << "\n";
-  return std::cout ? 0 : fail(kBadUsage, "cannot write the output");
+  return 0;
 }
 
 }  // namespace
