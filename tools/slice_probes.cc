@@ -16,6 +16,7 @@
 
 #include "core/clock.h"
 #include "core/cpu.h"
+#include "engine/result_trials.h"
 #include "reduce/reduce.h"
 #include "transports/link.h"
 #include "tutti/tutti.h"
@@ -34,7 +35,6 @@ constexpr uint32_t kTrialRounds = 8;
 constexpr uint32_t kTrips = 16;
 /// Messages of 32 KiB, from which on the library tries both stores for results, are cut into such slices.
 constexpr uint32_t kLeastStreamedResult = 8192;
-constexpr double kOrdinaryResults = 0.8;  // engine/result_trials.h
 constexpr uint64_t kWaitNs = 1'000'000'000;
 constexpr uint32_t kSignature = 1;
 
@@ -109,7 +109,7 @@ struct Stores {
     bool stream_slots() const { return StoreTrials::choose(false, sum(writers), sum(readers)); }
     bool stream_results() const {
       const StoreTrials::Costs costs = sum(results);
-      return costs[0] > kOrdinaryResults * costs[1];
+      return !ResultTrials::prefers_ordinary(costs[0], costs[1]);
     }
 
    private:

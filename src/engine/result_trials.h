@@ -19,6 +19,11 @@ class ResultTrials {
   ResultTrials() = default;
   explicit ResultTrials(bool streams_at_first) : streams_(streams_at_first) {}
 
+  /// Whether ordinary stores are the better way, by what copies took with each; same unit.
+  static constexpr bool prefers_ordinary(uint64_t ordinary, uint64_t streaming) {
+    return ordinary * 100 < kOrdinaryPercent * streaming;
+  }
+
   /// Begins a call. Whether it writes its results past the caches.
   bool begin() {
     finish_call();
@@ -57,8 +62,7 @@ class ResultTrials {
     costs_[timed_kind_ ? 1 : 0] = std::max<uint64_t>(took_ns_ * 1000 / bytes_, 1);
     bytes_ = took_ns_ = 0;
     if (costs_[0] == 0 || costs_[1] == 0) return;
-    const bool ordinary = costs_[0] * 100 < kOrdinaryPercent * costs_[1];
-    votes_ = std::clamp(votes_ + (ordinary ? -1 : 1), -kVotes, kVotes);
+    votes_ = std::clamp(votes_ + (prefers_ordinary(costs_[0], costs_[1]) ? -1 : 1), -kVotes, kVotes);
     if (votes_ == kVotes) streams_ = true;
     if (votes_ == -kVotes) streams_ = false;
     costs_ = {};
