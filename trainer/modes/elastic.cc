@@ -87,9 +87,8 @@ class Member {
   tutti_result_t step() {
     const ParallelOptions& parallel = options_.parallel;
     // Not again when the step is repeated, and not while a rank is missing.
-    if (rank_ == parallel.kill_rank && count_ == options_.ranks && step_ % parallel.kill_step == 0 &&
-        step_ != spared_)
-      std::raise(SIGKILL);
+    const bool dies = rank_ == parallel.kill_rank && count_ == options_.ranks &&
+                      step_ % parallel.kill_step == 0 && step_ != spared_;
     spared_ = step_;
     uint32_t offers = board_.offers.load();
     tutti_result_t result =
@@ -99,6 +98,8 @@ class Member {
       grow(offers);
       return step();  // the newcomer begins here, too
     }
+    // Here all ranks have made the step before, so it is this step that they lose.
+    if (dies) std::raise(SIGKILL);
     const std::span<float> gradients = model_.parameters().gradients();
     std::fill(gradients.begin(), gradients.end(), 0.0F);
     Sampler sampler({.sample_count = task_.data.train->sample_count(),
