@@ -205,6 +205,9 @@ Status JsonReport::check(const std::string& path) {
   if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
     return {Code::kInvalidArgument, "-J " + path + " is a folder: name a file"};
   }
+  if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode) || S_ISFIFO(status.st_mode)) {
+    return {Code::kInvalidArgument, "-J " + path + " is a device or a pipe: name a file"};
+  }
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   if (::access(folder.c_str(), W_OK | X_OK) != 0)

@@ -96,9 +96,10 @@ int reap(std::vector<Worker>& workers, int threads, std::chrono::milliseconds gr
       --running;
       // Workers that this process killed are not reported.
       const int code = killed ? kExitFailure : judge(worker, threads, status);
+      // Which worker ends first is chance, so the worst status is the job's.
+      result = std::max(result, code);
       if (code != 0 && !failed) {
         failed = true;
-        result = code;
         deadline = Clock::now() + grace;
       }
     }

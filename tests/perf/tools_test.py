@@ -128,7 +128,7 @@ def check_traffic_matrix():
 def check_report_path():
     """A report that cannot be written is an error before anything starts"""
     with tempfile.TemporaryDirectory() as folder:
-        for path, said in ((folder, "is a folder"), (folder + "/", "is a folder"),
+        for path, said in ((folder, "is a folder"), (folder + "/", "is a folder"), ("/dev/full", "is a device"),
                            (folder + "/none/out.json", "No such file or directory")):
             for ranks in (("-t", "2"), ("--procs", "2")):
                 done = run("all_reduce", *QUICK, "-J", path, *ranks, status=2)

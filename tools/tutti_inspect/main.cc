@@ -15,6 +15,7 @@
 #include "core/version_line.h"
 #include "health/inspector.h"
 #include "health/inspector_server.h"
+#include "tools/flags.h"
 
 namespace {
 
@@ -78,6 +79,7 @@ Result<std::function<Result<std::string>()>> find_way(const std::string& target,
 int main(int argc, char** argv) {
   CLI::App app("Shows the state of the ranks of a process that uses tutti, and of their peers.",
                "tutti-inspect");
+  tutti::tool::name_mistakes(app, "tutti-inspect");
   std::string target;
   std::string id_path;
   app.add_option("process", target, "number of the process, or HOST:PORT")->required();

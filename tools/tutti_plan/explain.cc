@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "algorithms/choice.h"
+#include "tools/flags.h"
 #include "tools/priced_table.h"
 #include "tools/tutti_plan/known_machines.h"
 #include "tools/tutti_plan/report.h"
@@ -135,7 +136,8 @@ std::string why_slower(const Candidate& loser, const Candidate& winner) {
 Result<Request> request_of(const Options& options, const Machine& machine) {
   const auto collective = collective_from_name(options.collective);
   if (!collective || *collective == Collective::kSendRecv) {
-    return Status(Code::kInvalidArgument, "'" + options.collective + "' is not a collective, as all_reduce");
+    return Status(Code::kInvalidArgument,
+                  "'" + options.collective + "' is not a collective: tutti-plan --list names them");
   }
   const auto bytes = parse_bytes(options.bytes);
   if (!bytes) return Status(Code::kInvalidArgument, "'" + options.bytes + "' is not a number of bytes");
@@ -273,6 +275,7 @@ int run_table(int argc, char** argv) {
   CLI::App app(
       "Writes a choice table for a machine, from predicted times. TUTTI_CHOICE_FILE names such a file.",
       "tutti-plan table");
+  name_mistakes(app, "tutti-plan");
   auto* named = app.add_option("--topology", file, "a topology file (docs/topology.md)");
   app.add_option("-d,--describe", description, "a machine in words: \"8 gpus, nvswitch 450 GB/s\"")
       ->excludes(named);
@@ -302,6 +305,7 @@ int run_explain(int argc, char** argv) {
   CLI::App app(
       "Explains which algorithm is the fastest for a collective on a machine, and why the others lose.",
       "tutti-plan explain");
+  name_mistakes(app, "tutti-plan");
   app.add_option("collective", options.collective, "all_reduce, all_gather, ...")->required();
   auto* file = app.add_option("--topology", options.file, "a topology file (docs/topology.md)");
   auto* words = app.add_option("-d,--describe", options.description,

@@ -26,6 +26,7 @@
 #include "algorithms/choice.h"
 #include "core/version_line.h"
 #include "plan/text.h"
+#include "tools/flags.h"
 #include "tools/tutti_plan/explain.h"
 #include "tools/tutti_plan/graph_costs.h"
 #include "tools/tutti_plan/report.h"
@@ -340,6 +341,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "explain") return tutti::tool::run_explain(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "table") return tutti::tool::run_table(argc - 1, argv + 1);
   CLI::App app("Shows, proves and prices the plan of a collective, or plans read from a file.");
+  tutti::tool::name_mistakes(app, "tutti-plan");
   tutti::tool::Options options;
   options.request.rank_count = 2;
   tutti::tool::declare_request(app, options);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/version_line.h"
+#include "tools/flags.h"
 #include "tools/machine.h"
 #include "tools/tutti_plan/report.h"
 #include "tools/tutti_sim/plot.h"
@@ -128,7 +129,7 @@ Plot plot_of(const Options& options, Collective collective, const std::vector<Ro
 int run(const Options& options) {
   const auto collective = collective_from_name(options.collective);
   if (!collective || *collective == Collective::kSendRecv)
-    return fail(kBadUsage, "'" + options.collective + "' is not a collective, as all_reduce");
+    return fail(kBadUsage, "'" + options.collective + "' is not a collective: tutti-plan --list names them");
   if (options.file.empty() == options.description.empty())
     return fail(kBadUsage, "name a topology file, or describe a machine with -d");
   const auto least = parse_bytes(options.least_bytes);
@@ -174,6 +175,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   tutti::tool::Options options;
   CLI::App app("Predicts the time of a collective on any machine, algorithms side by side.");
+  tutti::tool::name_mistakes(app, "tutti-sim");
   app.add_option("collective", options.collective, "all_reduce, all_gather, ...")->required();
   auto* file = app.add_option("FILE", options.file, "a topology file (docs/topology.md)");
   app.add_option("-d,--describe", options.description,

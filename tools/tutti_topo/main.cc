@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/version_line.h"
+#include "tools/flags.h"
 #include "tools/slice_probes.h"
 #include "tools/tutti_topo/job.h"
 #include "tools/tutti_topo/net.h"
@@ -219,6 +220,7 @@ int main(int argc, char** argv) {
   CLI::App app(
       "Shows what is connected to what: this machine, the job if a launcher started it, or a topology file "
       "(text, hwloc 2 XML, NCCL XML).");
+  tutti::tool::name_mistakes(app, "tutti-topo");
   auto* file = app.add_option("FILE", options.files, "a topology file; without one: this machine or job");
   app.add_option("-d,--describe", options.description,
                  "a machine in words: \"2 hosts x 8 gpus, nvswitch 450 GB/s\"")

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/version_line.h"
+#include "tools/flags.h"
 #include "tools/tutti_tune/compare.h"
 #include "tools/tutti_tune/runs.h"
 #include "tools/tutti_tune/samples.h"
@@ -276,6 +277,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   tutti::tool::Options options;
   CLI::App app("Measures which algorithms are the fastest here. The library then uses them.");
+  tutti::tool::name_mistakes(app, "tutti-tune");
   auto* processes = app.add_option("-n,--procs", options.processes, "processes of this machine: 2,4,8")
                         ->delimiter(',')
                         ->check(CLI::Range(2, 4096));

@@ -113,8 +113,8 @@ void add_mode_flags(CLI::App& app, Options& options) {
                  "transformer: experts in each block, of which a character uses one; 0: none")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  add_of_rank(app, "--slow", &p.slow_rank, "prolong a rank's passes by this factor",
-              [&p](double factor) { p.slow_factor = std::max(factor, 1.0); });
+  add_of_rank(app, "--slow", &p.slow_rank, "prolong a rank's passes by this factor, 1 or more",
+              [&p](double factor) { p.slow_factor = factor; });
   add_of_rank(app, "--kill", &p.kill_rank, "kill a rank before this step; elastic: every so many steps",
               [&p](double step) { p.kill_step = static_cast<size_t>(step); });
   app.add_option("--pace-ms", p.pace_ms,
@@ -154,7 +154,12 @@ std::string find_mode_mistake(const CLI::App& app, const Options& options) {
   const ParallelOptions& p = options.parallel;
   if (const std::string unread = find_unread(app, p.mode); !unread.empty()) return unread;
   if (p.hosts > 0 && options.threads) return "--emulate-hosts needs processes: leave out --threads";
+  if (options.ranks > 0 && p.hosts > options.ranks)
+    return "--emulate-hosts " + std::to_string(p.hosts) + " needs a rank for each host, and there are " +
+           std::to_string(options.ranks);
   if (p.kill_rank >= 0 && options.threads) return "--kill needs processes: leave out --threads";
+  if (p.slow_factor < 1) return "--slow RANK:FACTOR: a factor of 1 or more";
+  if (app.count("--drawing-steps") > 0 && p.drawing.empty()) return "--drawing-steps needs --drawing FILE";
   if (p.mode == "data") return "";
   const std::string mode = "--mode " + p.mode;
   if (options.device == "cuda") return mode + " computes on the host: leave out --device cuda";
