@@ -1,5 +1,6 @@
 #include "comm/job_topology.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/hash.h"
@@ -15,7 +16,7 @@ JobTopology::JobTopology(std::span<const uint32_t> host_of, std::string why)
 Result<std::shared_ptr<JobTopology>> JobTopology::of(topology::Graph graph, const std::string& source,
                                                      std::span<const uint32_t> host_of,
                                                      std::span<const CpuSet> cpus,
-                                                     const topology::RankCosts& costs) {
+                                                     topology::RankCosts costs) {
   std::shared_ptr<JobTopology> job(new JobTopology);
   job->graph_ = std::make_unique<topology::Graph>(std::move(graph));
   auto routes = topology::Routes::of(*job->graph_, topology::RanksAre::kCores);
@@ -28,14 +29,30 @@ Result<std::shared_ptr<JobTopology>> JobTopology::of(topology::Graph graph, cons
   job->add_to_digest(job->placement_.places);
   job->add_to_digest(job->placement_.order);
   for (const auto& level : job->placement_.levels) job->add_to_digest(level);
-  job->about_ =
-      format("a graph of %zu host%s and %zu parts (%s)", job->routes_->hosts().size(),
-             job->routes_->hosts().size() == 1 ? "" : "s", job->graph_->nodes().size(), source.c_str());
+  costs.measured = job->graph_->slices();
+  job->about_ = format("a graph of %zu host%s and %zu parts (%s%s)", job->routes_->hosts().size(),
+                       job->routes_->hosts().size() == 1 ? "" : "s", job->graph_->nodes().size(),
+                       source.c_str(), costs.is_measured() ? ", costs of slices measured" : "");
   // Without places equal hosts fold, so that one stands for all (topology/simulate.h).
   const bool can_fold = job->routes_->keep_ranks(job->placement_.places);
   const std::span<const uint32_t> places = job->placement_.places;
   job->prices_.emplace(PricedMachine{
       .routes = *job->routes_, .costs = costs, .places = can_fold ? std::span<const uint32_t>() : places});
+  return job;
+}
+
+Result<std::shared_ptr<JobTopology>> JobTopology::of_devices(const topology::Graph& graph,
+                                                             std::span<const std::string> pci_addresses) {
+  auto devices = topology::place_devices(graph, pci_addresses);
+  TUTTI_TRY(devices.status());
+  const std::vector<uint32_t> host_of(pci_addresses.size(), 0);
+  const size_t rings = std::max<size_t>(1, devices->order.size() / pci_addresses.size());
+  auto job = std::make_shared<JobTopology>(
+      host_of,
+      format("ranks on devices have no prices yet; rings follow the links between the devices (%zu)", rings));
+  job->devices_ = std::move(*devices);
+  job->add_to_digest(job->devices_.order);
+  for (const auto& level : job->devices_.levels) job->add_to_digest(level);
   return job;
 }
 
