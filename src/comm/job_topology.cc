@@ -1,6 +1,5 @@
 #include "comm/job_topology.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/hash.h"
@@ -38,21 +37,6 @@ Result<std::shared_ptr<JobTopology>> JobTopology::of(topology::Graph graph, cons
   const std::span<const uint32_t> places = job->placement_.places;
   job->prices_.emplace(PricedMachine{
       .routes = *job->routes_, .costs = costs, .places = can_fold ? std::span<const uint32_t>() : places});
-  return job;
-}
-
-Result<std::shared_ptr<JobTopology>> JobTopology::of_devices(const topology::Graph& graph,
-                                                             std::span<const std::string> pci_addresses) {
-  auto devices = topology::place_devices(graph, pci_addresses);
-  TUTTI_TRY(devices.status());
-  const std::vector<uint32_t> host_of(pci_addresses.size(), 0);
-  const size_t rings = std::max<size_t>(1, devices->order.size() / pci_addresses.size());
-  auto job = std::make_shared<JobTopology>(
-      host_of,
-      format("ranks on devices have no prices yet; rings follow the links between the devices (%zu)", rings));
-  job->devices_ = std::move(*devices);
-  job->add_to_digest(job->devices_.order);
-  for (const auto& level : job->devices_.levels) job->add_to_digest(level);
   return job;
 }
 

@@ -29,19 +29,12 @@ class JobTopology {
   static Result<std::shared_ptr<JobTopology>> of(topology::Graph graph, const std::string& source,
                                                  std::span<const uint32_t> host_of,
                                                  std::span<const CpuSet> cpus, topology::RankCosts costs);
-  /// Ranks on devices of one host, by their PCI addresses. Errors: kInvalidArgument: of place_devices.
-  static Result<std::shared_ptr<JobTopology>> of_devices(const topology::Graph& graph,
-                                                         std::span<const std::string> pci_addresses);
   JobTopology(const JobTopology&) = delete;
   JobTopology& operator=(const JobTopology&) = delete;
 
   /// As Facts::order and Facts::levels.
   std::span<const uint32_t> order() const { return placement_.order; }
   std::span<const std::vector<uint32_t>> levels() const { return placement_.levels; }
-
-  /// The same for ranks that run on devices: rings over the links between these.
-  std::span<const uint32_t> device_order() const { return devices_.order; }
-  std::span<const std::vector<uint32_t>> device_levels() const { return devices_.levels; }
 
   /// Measured rows of rank 0's machine, before the rows of the process's choice table.
   void add_tuned(const ChoiceTable& tuned, const ChoiceTable& table);
@@ -69,7 +62,6 @@ class JobTopology {
   std::optional<ChoiceTable> choice_;
   uint32_t tuned_rows_ = 0;
   topology::Placement placement_;
-  topology::Placement devices_;
   std::unique_ptr<topology::Graph> graph_;  ///< at a fixed place, because the routes borrow it
   std::unique_ptr<topology::Routes> routes_;
   std::mutex mutex_;  ///< guards the routes and prices_
