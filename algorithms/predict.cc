@@ -13,20 +13,31 @@ bool is_wanted(const Algorithm& algorithm, const Facts& facts, const Request& re
          (names.empty() || std::ranges::find(names, algorithm.name) != names.end());
 }
 
+/// Those of few steps first: their walks are short, and their times stop the hopeless ones early.
+std::vector<const Algorithm*> candidates_of(const Facts& facts, const Request& request,
+                                            const PredictOptions& options) {
+  std::vector<std::pair<size_t, const Algorithm*>> by_steps;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (!is_wanted(algorithm, facts, request, options)) continue;
+    size_t steps = 0;
+    if (&algorithm != options.first) {
+      for (const Lane& lane : algorithm.make(request, facts, 0).lanes) steps += 1 + lane.steps.size();
+    }
+    by_steps.emplace_back(steps, &algorithm);
+  }
+  std::ranges::stable_sort(by_steps, {}, &std::pair<size_t, const Algorithm*>::first);
+  std::vector<const Algorithm*> order;
+  for (const auto& [steps, algorithm] : by_steps) order.push_back(algorithm);
+  return order;
+}
+
 }  // namespace
 
 Result<std::vector<Candidate>> predict(const PricedMachine& machine, const Facts& facts,
                                        const Request& request, const PredictOptions& options) {
-  std::vector<const Algorithm*> order;
-  if (options.first != nullptr && is_wanted(*options.first, facts, request, options))
-    order.push_back(options.first);
-  for (const Algorithm& algorithm : algorithms()) {
-    if (&algorithm != options.first && is_wanted(algorithm, facts, request, options))
-      order.push_back(&algorithm);
-  }
   std::vector<Candidate> candidates;
   double best_us = std::numeric_limits<double>::infinity();
-  for (const Algorithm* algorithm : order) {
+  for (const Algorithm* algorithm : candidates_of(facts, request, options)) {
     const PlanMaker maker{.rank_count = request.rank_count,
                           .plan_of = [&](uint32_t rank) { return algorithm->make(request, facts, rank); }};
     auto simulation = topology::simulate(machine.routes, maker,

@@ -23,6 +23,7 @@ Result<Machine> Machine::of(Graph graph, RanksAre ranks) {
   if (!routes) return routes.status();
   machine.routes_ = std::make_unique<Routes>(std::move(*routes));
   machine.costs_ = usual_costs(ranks == RanksAre::kGpus && !machine.graph_->of_kind(NodeKind::kGpu).empty());
+  machine.costs_.measured = machine.graph_->slices();
   return machine;
 }
 

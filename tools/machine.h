@@ -22,9 +22,6 @@ class Machine {
   /// Errors: of Routes::of.
   static Result<Machine> of(topology::Graph graph, topology::RanksAre ranks = topology::RanksAre::kGpus);
 
-  /// From now on ranks on cores have these costs.
-  void set_measured(const topology::SliceCosts& slices) { costs_.measured = slices; }
-
   topology::Routes& routes() { return *routes_; }
   const topology::Graph& graph() const { return *graph_; }
   const topology::RankCosts& costs() const { return costs_; }

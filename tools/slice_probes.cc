@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -487,6 +488,10 @@ Status measure_slices(const topology::Graph& graph, topology::Measurements& resu
   return contained([&]() -> Status {
     result.slices.turn_ns = topology::middle_of(measure_turns(cores[0]));
     result.slices.call_ns = topology::middle_of(measure_calls());
+    for (const topology::PairLatency& pair : result.pairs) {
+      if (std::minmax(pair.core_a, pair.core_b) == std::minmax(cores[0], cores[1]))
+        result.slices.apart_ns = pair.latency_ns;
+    }
     for (const auto& [key, samples] : run_sides({cores[0], cores[1]})) {
       result.slices.curves[static_cast<size_t>(key.first)].push_back(
           {.bytes = key.second, .ns = topology::middle_of(samples)});

@@ -8,6 +8,8 @@ namespace tutti::topology {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr size_t kProbedCores = 2;  // which worked at once (tools/slice_probes.cc)
+
 }  // namespace
 
 WalkCut::Slices WalkCut::of(const WalkStep& step, uint32_t round, const SliceLimits& limits) const {
@@ -52,6 +54,7 @@ Events::Events(const Walk& walk, const WalkCut& cut, const Options& options)
     for (const WalkLane& lane : walk.lanes()) cores = std::max(cores, walk.core_of(lane.rank) + 1);
   }
   workers_.resize(options.costs.on_gpu() ? walk.lanes().size() : cores);
+  has_other_cores_ = cores > kProbedCores;
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     const uint32_t rank = walk.lanes()[lane].rank;
     worker_of_.push_back(options.costs.on_gpu() ? lane : walk.core_of(rank));
@@ -298,11 +301,10 @@ void Events::run_slice(uint32_t lane, const WalkStep& step, double start_us, uin
   push_lane(lane, end_us, true);
 }
 
-/// The slices of a step between ranks on cores, with measured costs: what each end takes alone, as far as the
+/// A slice of a step between ranks on cores, with measured costs: what each end takes alone, as far as the
 /// ends do not overlap.
-double Events::measured_work_us(const WalkStep& step, const LaneState& state) const {
+double Events::measured_slice_us(const WalkStep& step, double bytes) const {
   const SliceCosts& costs = options_.costs.measured;
-  const double bytes = state.slices.bytes / state.slices.stand_for;
   const auto beyond_us = [&](SliceWork work) { return costs.beyond_copy_us(work, bytes); };
   const bool reduces = step.sources > 1;
   double us = reduces ? (step.sources - 1) * beyond_us(SliceWork::kReduce) : 0;
@@ -330,7 +332,52 @@ double Events::measured_work_us(const WalkStep& step, const LaneState& state) co
     part = std::min(part, costs.part_of(SliceWork::kSendMemory, SliceWork::kRead, SliceWork::kSend, bytes));
   if (step.buffer_reads > 0 && step.buffer_writes > 0)
     part = std::min(part, costs.part_of(SliceWork::kCopyMemory, SliceWork::kRead, SliceWork::kWrite, bytes));
-  return (costs.us(SliceWork::kCopy, bytes) + us * part) * state.slices.stand_for;
+  return costs.us(SliceWork::kCopy, bytes) + us * part;
+}
+
+std::span<const Hop> Events::shared_part(std::span<const Hop> hops) const {
+  const auto is_own = [&](const Hop& hop) { return walk_.servers()[hop.server].is_cores_own; };
+  while (!hops.empty() && is_own(hops.front())) hops = hops.subspan(1);
+  while (!hops.empty() && is_own(hops.back())) hops = hops.first(hops.size() - 1);
+  return hops;
+}
+
+/// When the ways that cores share have carried the slices. The probes say what two cores take, so ways matter
+/// where more cores meet.
+double Events::pass_shared(uint32_t rank, const WalkStep& step, double start_us, double bytes,
+                           Reason& reason) {
+  double end_us = start_us;
+  const auto pass = [&](std::span<const Hop> hops, double moved) {
+    if (hops.empty() || moved == 0) return;
+    const Served served = serve(hops, start_us, moved);
+    if (served.last_us <= end_us) return;
+    end_us = served.last_us;
+    reason.own_server = served.slowest;
+    reason.own_queued_us = served.queued_us;
+  };
+  for (const uint32_t link : walk_.reads_of(step)) {
+    if (!walk_.links()[link].is_network) pass(shared_part(walk_.hops_of(walk_.links()[link])), bytes);
+  }
+  pass(shared_part(walk_.memory_to(rank)), bytes * step.buffer_reads);
+  pass(shared_part(walk_.memory_from(rank)), bytes * step.buffer_writes);
+  return end_us;
+}
+
+double Events::measured_work(uint32_t rank, const WalkStep& step, const LaneState& state, double start_us,
+                             Reason& reason) {
+  const auto is_network = [&](uint32_t link) { return walk_.links()[link].is_network; };
+  const auto network = std::ranges::count_if(walk_.reads_of(step), is_network) +
+                       std::ranges::count_if(walk_.writes_of(step), is_network);
+  const double network_us = options_.costs.network_step_us * static_cast<double>(network);
+  const double slices = state.slices.stand_for;
+  const double work_us = slices * (measured_slice_us(step, state.slices.bytes / slices) + network_us);
+  reason.own_fixed_us = work_us;
+  double end_us = start_us + work_us;
+  if (options_.trace)
+    reason.own_fixed_us = std::min(work_us, slices * (measured_slice_us(step, 0) + network_us));
+  if (has_other_cores_)
+    end_us = std::max(end_us, pass_shared(rank, step, start_us, state.slices.bytes, reason));
+  return end_us;
 }
 
 /// From the end of the sender's slice to the beginning of the receiver's.
@@ -338,8 +385,11 @@ double Events::latency_us(uint32_t link, double bytes) const {
   if (!is_measured_) return walk_.links()[link].latency_us + options_.costs.message_us;
   if (is_own_core(link)) return 0;
   const SliceCosts& costs = options_.costs.measured;
-  return std::max(0.0, costs.us(SliceWork::kPass, bytes) - costs.us(SliceWork::kSendMemory, bytes) -
-                           costs.us(SliceWork::kReceiveMemory, bytes));
+  const double probed_us = costs.us(SliceWork::kPass, bytes) - costs.us(SliceWork::kSendMemory, bytes) -
+                           costs.us(SliceWork::kReceiveMemory, bytes);
+  const double apart_us = static_cast<double>(costs.apart_ns.value) / 1000;
+  const double beyond_us = apart_us > 0 ? walk_.links()[link].latency_us - apart_us : 0;
+  return std::max(0.0, probed_us) + std::max(0.0, beyond_us);
 }
 
 /// Between two arrivals on a link: its lines go back and forth.
@@ -351,15 +401,11 @@ double Events::gap_us(uint32_t link, double bytes) const {
 /// The rank's own part: fixed costs, then bytes into the rank and out of it at the same time.
 double Events::work(uint32_t rank, const WalkStep& step, const LaneState& state, double start_us,
                     Reason& reason) {
+  if (is_measured_) return measured_work(rank, step, state, start_us, reason);
   const RankCosts& costs = options_.costs;
   const auto is_network = [&](uint32_t link) { return walk_.links()[link].is_network; };
   const auto network = std::ranges::count_if(walk_.reads_of(step), is_network) +
                        std::ranges::count_if(walk_.writes_of(step), is_network);
-  if (is_measured_) {
-    reason.own_fixed_us = measured_work_us(step, state) +
-                          state.slices.stand_for * costs.network_step_us * static_cast<double>(network);
-    return start_us + reason.own_fixed_us;
-  }
   reason.own_fixed_us =
       state.slices.stand_for * (costs.step_us + costs.network_step_us * static_cast<double>(network));
   const double begin_us = start_us + reason.own_fixed_us;

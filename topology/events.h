@@ -150,7 +150,11 @@ class Events {
   double ready_us(uint32_t lane, const WalkStep& step, double now_us, uint32_t* cause, Reason* reason);
   void run_slice(uint32_t lane, const WalkStep& step, double start_us, uint32_t cause, Reason reason);
   double work(uint32_t rank, const WalkStep& step, const LaneState& state, double start_us, Reason& reason);
-  double measured_work_us(const WalkStep& step, const LaneState& state) const;
+  double measured_work(uint32_t rank, const WalkStep& step, const LaneState& state, double start_us,
+                       Reason& reason);
+  double measured_slice_us(const WalkStep& step, double bytes) const;
+  double pass_shared(uint32_t rank, const WalkStep& step, double start_us, double bytes, Reason& reason);
+  std::span<const Hop> shared_part(std::span<const Hop> hops) const;
   double latency_us(uint32_t link, double bytes) const;
   double gap_us(uint32_t link, double bytes) const;
   void take_messages(const WalkStep& step, double end_us, uint32_t span);
@@ -171,6 +175,7 @@ class Events {
   const Options options_;
   const uint32_t slot_count_;
   const bool is_measured_;
+  bool has_other_cores_ = false;  ///< beside those of the probes
   std::vector<LaneState> lanes_;
   std::vector<LinkState> links_;
   std::vector<Slot> slots_;

@@ -155,11 +155,19 @@ uint64_t Graph::digest() const {
     hasher.fact(edge.bytes_per_s);
     hasher.fact(edge.latency_ns);
   }
+  for (const auto& curve : slices_.curves) {
+    hasher.number(curve.size());
+    for (const SlicePoint& point : curve) {
+      hasher.number(point.bytes);
+      hasher.fact(point.ns);
+    }
+  }
+  for (const auto& [name, field] : kSliceFacts) hasher.fact(slices_.*field);
   return hasher.result();
 }
 
 GraphBuilder::GraphBuilder(const Graph& start)
-    : nodes_(start.nodes_), edges_(start.edges_), by_name_(start.by_name_) {
+    : nodes_(start.nodes_), edges_(start.edges_), slices_(start.slices_), by_name_(start.by_name_) {
   for (uint32_t i = 0; i < edges_.size(); ++i) {
     by_ends_.emplace(key_of(edges_[i].a, edges_[i].b, edges_[i].kind), i);
   }
@@ -239,6 +247,7 @@ Graph GraphBuilder::finish() && {
   Graph graph;
   graph.nodes_ = std::move(nodes_);
   graph.edges_ = std::move(edges_);
+  graph.slices_ = std::move(slices_);
   graph.by_name_ = std::move(by_name_);
   const size_t node_count = graph.nodes_.size();
 

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "core/result.h"
+#include "topology/fact.h"
+#include "topology/slice_costs.h"
 
 namespace tutti::topology {
 
@@ -46,21 +48,9 @@ enum class LinkKind : uint8_t {
 };
 inline constexpr size_t kLinkKinds = 6;
 
-/// Where a number comes from. A later one is trusted more.
-enum class Origin : uint8_t { kAssumed, kFile, kHwloc, kSysfs, kNvml, kMeasured };
-inline constexpr size_t kOrigins = 6;
-
 std::string_view kind_name(NodeKind kind);
 std::string_view kind_name(LinkKind kind);
 std::string_view origin_name(Origin origin);
-
-struct Fact {
-  uint64_t value = 0;
-  Origin origin = Origin::kAssumed;
-  uint32_t spread_percent = 0;  ///< how much measurements varied around the value
-
-  friend bool operator==(const Fact&, const Fact&) = default;
-};
 
 inline constexpr uint32_t kNoNode = UINT32_MAX;
 inline constexpr uint32_t kNodesMax = 1u << 18;
@@ -104,6 +94,8 @@ class Graph {
   std::span<const Edge> edges() const { return edges_; }
   const Node& node(uint32_t index) const { return nodes_[index]; }
   const Edge& edge(uint32_t index) const { return edges_[index]; }
+  /// Of ranks on cores, if probes have measured them.
+  const SliceCosts& slices() const { return slices_; }
 
   /// The links of a node, in the order of edges.
   std::span<const Link> links_of(uint32_t node) const;
@@ -119,13 +111,14 @@ class Graph {
   uint64_t digest() const;
 
   friend bool operator==(const Graph& a, const Graph& b) {
-    return a.nodes_ == b.nodes_ && a.edges_ == b.edges_;
+    return a.nodes_ == b.nodes_ && a.edges_ == b.edges_ && a.slices_ == b.slices_;
   }
 
  private:
   friend class GraphBuilder;
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
+  SliceCosts slices_;
   std::vector<Link> links_;
   std::vector<uint32_t> links_begin_;
   std::vector<uint32_t> children_;
@@ -156,12 +149,14 @@ class GraphBuilder {
   /// The edge between two nodes, or null.
   Edge* edge_between(uint32_t a, uint32_t b, LinkKind kind);
   std::vector<Edge>& edges() { return edges_; }
+  SliceCosts& slices() { return slices_; }
 
   Graph finish() &&;
 
  private:
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
+  SliceCosts slices_;
   std::map<std::string, uint32_t, std::less<>> by_name_;
   std::map<std::pair<uint64_t, LinkKind>, uint32_t> by_ends_;
   mutable std::map<std::string, uint32_t, std::less<>> next_number_;

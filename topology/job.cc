@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "topology/assumed.h"
+#include "topology/measurements.h"
 #include "topology/text.h"
 
 namespace tutti::topology {
@@ -44,6 +45,8 @@ class Joiner {
     }
     return has_card ? Status() : add_card(host, prefix, index);
   }
+
+  void set_slices(const SliceCosts& slices) { builder_.slices() = slices; }
 
   Result<Graph> finish() && {
     if (!has_network_) {
@@ -126,6 +129,10 @@ Result<Graph> join_hosts(const JobTexts& texts) {
     if (texts.graph_of_host.size() == 1) return std::move(graphs[graph]);
     TUTTI_TRY(joiner.add_host(host, graphs[graph]));
   }
+  const Graph& first = graphs[texts.graph_of_host[0]];
+  if (std::ranges::all_of(
+          graphs, [kind = fingerprint(first)](const Graph& graph) { return fingerprint(graph) == kind; }))
+    joiner.set_slices(first.slices());
   return std::move(joiner).finish();
 }
 

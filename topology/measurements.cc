@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/hash.h"
+#include "topology/slice_text.h"
 #include "topology/units.h"
 
 namespace tutti::topology {
@@ -16,7 +17,6 @@ namespace {
 
 constexpr std::string_view kTitle = "tutti measurements 1";
 constexpr size_t kPairsMax = 1u << 16;
-constexpr uint64_t kSpreadMax = 10'000;
 
 struct NamedFact {
   std::string_view name;
@@ -29,35 +29,6 @@ constexpr std::array<NamedFact, 6> kFacts = {{{"copy_alone", &Measurements::copy
                                               {"wake", &Measurements::wake_ns, true},
                                               {"socket", &Measurements::socket_ns, true},
                                               {"socket_speed", &Measurements::socket_speed, false}}};
-
-struct NamedSliceFact {
-  std::string_view name;
-  Fact SliceCosts::*field;
-};
-constexpr std::array<NamedSliceFact, 2> kSliceFacts = {
-    {{"turn", &SliceCosts::turn_ns}, {"call", &SliceCosts::call_ns}}};
-constexpr uint32_t kSliceBytesMax = 1u << 24;
-constexpr size_t kSlicePointsMax = 64;
-
-std::string spread_text(const Fact& fact) {
-  return fact.spread_percent > 0 ? " spread " + std::to_string(fact.spread_percent) : "";
-}
-
-std::string print_slices(const SliceCosts& slices) {
-  std::string out;
-  for (const NamedSliceFact& named : kSliceFacts) {
-    const Fact& fact = slices.*named.field;
-    if (fact.value > 0)
-      out += std::string(named.name) + " " + print_time(fact.value) + spread_text(fact) + "\n";
-  }
-  for (size_t i = 0; i < kSliceWorks; ++i) {
-    for (const SlicePoint& point : slices.curves[i]) {
-      out += "slice " + std::string(work_name(static_cast<SliceWork>(i))) + " " +
-             std::to_string(point.bytes) + " " + print_time(point.ns.value) + spread_text(point.ns) + "\n";
-    }
-  }
-  return out;
-}
 
 class Parser {
  public:
@@ -85,9 +56,11 @@ class Parser {
   }
 
  private:
+  Status error(const std::string& text) const {
+    return {Code::kInvalidArgument, format("line %zu: ", line_number_) + text};
+  }
   Status expected(std::string_view what, const Scanner& scanner) const {
-    return {Code::kInvalidArgument,
-            format("line %zu: expected ", line_number_) + std::string(what) + ", found " + scanner.quote()};
+    return error("expected " + std::string(what) + ", found " + scanner.quote());
   }
 
   Status parse_line(Scanner& scanner) {
@@ -104,28 +77,11 @@ class Parser {
     for (const NamedFact& fact : kFacts) {
       if (scanner.take(fact.name)) return parse_fact(result_.*fact.field, fact.is_time, scanner);
     }
-    for (const NamedSliceFact& fact : kSliceFacts) {
-      if (scanner.take(fact.name)) return parse_fact(result_.slices.*fact.field, true, scanner);
-    }
-    if (scanner.take("slice")) return parse_slice(scanner);
-    return expected(
-        "machine, pair, copy_alone, copy_together, staged_copy, wake, socket, socket_speed, turn, call or "
-        "slice",
-        scanner);
-  }
-
-  Status parse_slice(Scanner& scanner) {
-    for (size_t i = 0; i < kSliceWorks; ++i) {
-      if (!scanner.take(work_name(static_cast<SliceWork>(i)))) continue;
-      auto& curve = result_.slices.curves[i];
-      const auto bytes = scanner.number(curve.empty() ? 1 : curve.back().bytes + 1, kSliceBytesMax);
-      if (!bytes || curve.size() == kSlicePointsMax) return expected("a larger number of bytes", scanner);
-      SlicePoint point{.bytes = static_cast<uint32_t>(*bytes)};
-      TUTTI_TRY(parse_fact(point.ns, true, scanner));
-      curve.push_back(point);
-      return {};
-    }
-    return expected("copy, read, send or another work on slices", scanner);
+    if (const auto taken = take_slice_line(scanner, result_.slices); !taken || *taken)
+      return taken ? Status() : error(std::string(taken.status().text()));
+    return expected("machine, pair, copy_alone, copy_together, staged_copy, wake, socket, socket_speed, " +
+                        std::string(kSliceLines),
+                    scanner);
   }
 
   Status parse_pair(Scanner& scanner) {
@@ -142,14 +98,9 @@ class Parser {
   }
 
   Status parse_fact(Fact& fact, bool is_time, Scanner& scanner) const {
-    const auto value = is_time ? scanner.time() : scanner.speed();
-    if (!value || *value == 0)
-      return expected(is_time ? "a time, as '57 ns'" : "a speed, as '21 GB/s'", scanner);
-    fact = {*value, Origin::kMeasured};
-    if (!scanner.take("spread")) return {};
-    const auto spread = scanner.number(1, kSpreadMax);
-    if (!spread) return expected("a percentage from 1 to 10000", scanner);
-    fact.spread_percent = static_cast<uint32_t>(*spread);
+    const auto taken = take_measured(scanner, is_time);
+    if (!taken) return error(std::string(taken.status().text()));
+    fact = *taken;
     return {};
   }
 
@@ -235,13 +186,13 @@ std::string print_measurements(const Measurements& measurements) {
                     format("%016llx", static_cast<unsigned long long>(measurements.machine)) + "\n";
   for (const PairLatency& pair : measurements.pairs) {
     out += format("pair %u %u ", pair.core_a, pair.core_b) + print_time(pair.latency_ns.value) +
-           spread_text(pair.latency_ns) + "\n";
+           print_spread(pair.latency_ns) + "\n";
   }
   for (const NamedFact& named : kFacts) {
     const Fact& fact = measurements.*named.field;
     if (fact.value == 0) continue;
     out += std::string(named.name) + " " +
-           (named.is_time ? print_time(fact.value) : print_speed(fact.value)) + spread_text(fact) + "\n";
+           (named.is_time ? print_time(fact.value) : print_speed(fact.value)) + print_spread(fact) + "\n";
   }
   return out + print_slices(measurements.slices);
 }
@@ -255,6 +206,7 @@ Graph with_measurements(const Graph& graph, const Measurements& measurements) {
   const auto at = [&](Meeting meeting) { return distances[static_cast<size_t>(meeting)]; };
   const size_t cores = graph.of_kind(NodeKind::kCore).size();
   GraphBuilder builder(graph);
+  if (measurements.slices.are_known()) builder.slices() = measurements.slices;
   // What a pair needs beyond the next nearer one, on each of its two sides.
   const auto half = [](const Fact& whole, uint64_t nearer) {
     Fact fact = whole;

@@ -114,20 +114,14 @@ uint64_t WidestPaths::bytes_per_s(uint32_t target) const {
   return is_inside_host(target) ? inside_[target] : anywhere_[target];
 }
 
-std::optional<Path> WidestPaths::to(uint32_t target) const {
-  const bool inside_host = is_inside_host(target);
-  const uint64_t width = bytes_per_s(target);
-  if (width == 0) return std::nullopt;
-
+void WidestPaths::find_ways(uint64_t width, bool inside_host) {
+  if (ways_width_ == width && ways_inside_host_ == inside_host) return;
+  ways_width_ = width;
+  ways_inside_host_ = inside_host;
   // Latency, links, node: the order in which nodes are settled, and which of two ways to a node is better.
   using Cost = std::tuple<uint64_t, uint32_t, uint32_t>;
-  struct Way {
-    uint64_t latency = std::numeric_limits<uint64_t>::max();
-    uint32_t links = 0;
-    uint32_t before = kNoNode;
-    uint32_t edge = 0;
-  };
-  std::vector<Way> ways(graph_.nodes().size());
+  ways_.assign(graph_.nodes().size(), {});
+  std::vector<Way>& ways = ways_;
   std::priority_queue<Cost, std::vector<Cost>, std::greater<>> queue;
   ways[source_].latency = 0;
   queue.push({0, 0, source_});
@@ -135,7 +129,6 @@ std::optional<Path> WidestPaths::to(uint32_t target) const {
     const auto [latency, links, at] = queue.top();
     queue.pop();
     if (latency != ways[at].latency || links != ways[at].links) continue;
-    if (at == target) break;
     for (const Link& link : graph_.links_of(at)) {
       const Edge& edge = graph_.edge(link.edge);
       if (edge.bytes_per_s.value < width || !passes(ways[at].before, at, link.other, inside_host)) continue;
@@ -149,13 +142,18 @@ std::optional<Path> WidestPaths::to(uint32_t target) const {
       queue.push({way.latency, way.links, link.other});
     }
   }
+}
 
+std::optional<Path> WidestPaths::to(uint32_t target) {
+  const uint64_t width = bytes_per_s(target);
+  if (width == 0) return std::nullopt;
+  find_ways(width, is_inside_host(target));
   Path path;
   path.bytes_per_s = width;
-  path.latency_ns = ways[target].latency;
-  for (uint32_t at = target; at != source_; at = ways[at].before) {
+  path.latency_ns = ways_[target].latency;
+  for (uint32_t at = target; at != source_; at = ways_[at].before) {
     path.nodes.push_back(at);
-    path.edges.push_back(ways[at].edge);
+    path.edges.push_back(ways_[at].edge);
   }
   path.nodes.push_back(source_);
   std::reverse(path.nodes.begin(), path.nodes.end());

@@ -30,9 +30,20 @@ class WidestPaths {
 
   /// 0 if there is no path.
   uint64_t bytes_per_s(uint32_t target) const;
-  std::optional<Path> to(uint32_t target) const;
+  /// Paths as wide as the last one take no further search.
+  std::optional<Path> to(uint32_t target);
 
  private:
+  /// The last link of the best way to a node.
+  struct Way {
+    uint64_t latency = UINT64_MAX;
+    uint32_t links = 0;
+    uint32_t before = kNoNode;
+    uint32_t edge = 0;
+  };
+
+  /// The best ways to all nodes over links of this width.
+  void find_ways(uint64_t width, bool inside_host);
   /// Whether bytes that came to `at` over a link from `before` may go on to `next`.
   bool passes(uint32_t before, uint32_t at, uint32_t next, bool inside_host) const;
   std::vector<uint64_t> widths(bool inside_host) const;
@@ -42,6 +53,9 @@ class WidestPaths {
   uint32_t source_;
   std::vector<uint64_t> inside_;  // widths of paths that stay in the host
   std::vector<uint64_t> anywhere_;
+  std::vector<Way> ways_;
+  uint64_t ways_width_ = 0;  // of ways_; 0: there are none
+  bool ways_inside_host_ = false;
 };
 
 /// How near two nodes are, with the words of `nvidia-smi topo -m`, from near to far.

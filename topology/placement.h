@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/cpu.h"
@@ -26,6 +27,11 @@ Result<Placement> place_ranks(const Routes& routes, std::span<const uint32_t> ho
 
 /// Ranks that stay at these places.
 Placement arrange_ranks(const Routes& routes, std::vector<uint32_t> places);
+
+/// Ranks on GPUs of one host, by their PCI addresses. Orders are the rings that the search finds on the links
+/// between these GPUs, as many as a plan may have. Without links between all of them there are no orders.
+/// Errors: kInvalidArgument: the graph has several hosts, or no GPU at an address, or ranks share a GPU.
+Result<Placement> place_devices(const Graph& graph, std::span<const std::string> pci_addresses);
 
 /// Ranks host by host, rank 0 first; within a host in rank order. Empty if that is the order of the ranks.
 std::vector<uint32_t> order_by_hosts(std::span<const uint32_t> host_of);

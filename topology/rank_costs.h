@@ -28,8 +28,9 @@ struct RankCosts {
   uint64_t stripe_bytes = 1;
   uint32_t slots = 32;
   SliceLimits slices;
-  /// If they are known: in place of step_us, message_us, switch_us and the links inside a host, for ranks on
-  /// cores. Buffers then lie in memory and not in caches.
+  /// If they are known: in place of step_us, message_us, switch_us and the links of cores, for ranks on
+  /// cores. Buffers then lie in memory and not in caches. Ways that more cores share than the probes had
+  /// still count.
   SliceCosts measured = {};
 
   bool is_measured() const { return !on_gpu() && measured.are_known(); }

@@ -48,8 +48,8 @@ class Search {
     const Graph slow = without_gpu_links(host);
     ways_.resize(count_ * count_);
     for (size_t a = 0; a < count_; ++a) {
-      const WidestPaths fast_paths(host, parts[a]);
-      const WidestPaths slow_paths(slow, parts[a]);
+      WidestPaths fast_paths(host, parts[a]);
+      WidestPaths slow_paths(slow, parts[a]);
       for (size_t b = 0; b < count_; ++b) {
         if (a == b) continue;
         auto& ways = ways_[a * count_ + b];

@@ -40,7 +40,7 @@ uint32_t position_of(const std::vector<uint32_t>& sorted, uint32_t value) {
 void assign_cards(HostShape& shape) {
   std::map<uint32_t, uint32_t> users;
   for (const uint32_t rank : shape.ranks) {
-    const WidestPaths paths(shape.graph, rank);
+    WidestPaths paths(shape.graph, rank);
     uint32_t best = kNoNode;
     const auto key = [&](uint32_t nic) {
       const uint64_t speed = std::min(paths.bytes_per_s(nic), shape.graph.node(nic).bytes_per_s.value);
@@ -232,7 +232,7 @@ bool Routes::add_network(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs
 }
 
 const std::vector<uint32_t>& Routes::between_switches(uint32_t first, uint32_t last) {
-  const auto [known, is_new] = between_switches_.try_emplace({first, last});
+  const auto [known, is_new] = between_switches_.try_emplace(uint64_t{first} << 32 | last);
   if (!is_new) return known->second;
   auto& paths = fabric_paths_[first];
   if (!paths) paths = std::make_unique<WidestPaths>(*fabric_, position_of(fabric_nodes_, first));

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -96,7 +97,7 @@ class Routes {
   /// Shapes of which some ranks are kept, by the whole shape and the positions of the ranks.
   std::map<std::pair<HostShape*, std::vector<uint32_t>>, std::unique_ptr<HostShape>> parts_;
   std::map<uint32_t, std::unique_ptr<WidestPaths>> fabric_paths_;
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> between_switches_;
+  std::unordered_map<uint64_t, std::vector<uint32_t>> between_switches_;  ///< by both switches
 };
 
 }  // namespace tutti::topology

@@ -100,7 +100,11 @@ class Chain {
     const Reason& reason = events_.reasons()[number];
     double moves_us = span.end_us - span.start_us - reason.own_fixed_us;
     add(Share::Kind::kSteps, "fixed cost of steps", reason.own_fixed_us, weight);
-    add_server(reason.own_server, moves_us, reason.own_queued_us, weight);
+    if (reason.own_server == UINT32_MAX && moves_us > 0) {
+      add(Share::Kind::kBytes, "bytes that cores move", moves_us, weight);
+    } else {
+      add_server(reason.own_server, moves_us, reason.own_queued_us, weight);
+    }
     if (span.cause == kNoSpan) return;
     double gap_us = span.start_us - events_.spans()[span.cause].end_us;
     if (gap_us <= 0) return;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "topology/graph.h"
+#include "topology/fact.h"
 
 namespace tutti::topology {
 
@@ -45,10 +45,11 @@ struct SlicePoint {
 
 struct SliceCosts {
   std::array<std::vector<SlicePoint>, kSliceWorks> curves;  ///< each in the order of bytes
-  Fact turn_ns = {};  ///< a rank that has nothing to do gives its core to the next rank
-  Fact call_ns = {};  ///< of a call that moves next to nothing
+  Fact turn_ns = {};   ///< a rank that has nothing to do gives its core to the next rank
+  Fact call_ns = {};   ///< of a call that moves next to nothing
+  Fact apart_ns = {};  ///< a cache line between the probe's cores, one way; 0: unknown
 
-  /// Every curve and fact is there.
+  /// Every curve is there, and turn_ns and call_ns.
   bool are_known() const;
   /// Microseconds. Beyond the last point as steep as before it; 0 without points.
   double us(SliceWork work, double bytes) const;
@@ -61,5 +62,13 @@ struct SliceCosts {
 
   friend bool operator==(const SliceCosts&, const SliceCosts&) = default;
 };
+
+struct NamedSliceFact {
+  std::string_view name;
+  Fact SliceCosts::*field;
+};
+/// All facts beside the curves: as files name them.
+inline constexpr std::array<NamedSliceFact, 3> kSliceFacts = {
+    {{"turn", &SliceCosts::turn_ns}, {"call", &SliceCosts::call_ns}, {"apart", &SliceCosts::apart_ns}}};
 
 }  // namespace tutti::topology

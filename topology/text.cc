@@ -4,13 +4,13 @@
 #include <optional>
 #include <utility>
 
+#include "topology/slice_text.h"
 #include "topology/units.h"
 
 namespace tutti::topology {
 namespace {
 
 constexpr uint64_t kCountMax = 1u << 20;
-constexpr uint64_t kSpreadMax = 10'000;
 
 /// The value of an enum from its name.
 template <class Enum, size_t Count, class Name>
@@ -23,7 +23,7 @@ std::optional<Enum> by_name(std::string_view word, const Name& name) {
 
 void print_fact(std::string& out, const std::string& value, const Fact& fact) {
   out += " " + value + " " + std::string(origin_name(fact.origin));
-  if (fact.spread_percent > 0) out += " spread " + std::to_string(fact.spread_percent);
+  out += print_spread(fact);
 }
 
 void print_node(std::string& out, const Graph& graph, const Node& node) {
@@ -87,9 +87,12 @@ class Parser {
 
   Status parse_line(Scanner& scanner) {
     if (scanner.take("link")) return parse_link(scanner);
+    const auto is_slices = take_slice_line(scanner, builder_.slices());
+    if (!is_slices) return error(std::string(is_slices.status().text()));
+    if (*is_slices) return scanner.at_end() ? Status() : expected("the end of the line", scanner);
     const Scanner start = scanner;
     const auto kind = by_name<NodeKind, kNodeKinds>(scanner.word(), [](NodeKind k) { return kind_name(k); });
-    if (!kind) return expected("a kind of node or 'link'", start);
+    if (!kind) return expected("a kind of node, 'link', " + std::string(kSliceLines), start);
     return parse_node(*kind, scanner);
   }
 
@@ -183,7 +186,7 @@ std::string print_graph(const Graph& graph) {
   std::string out = std::string(kTextTitle) + "\n";
   for (const Node& node : graph.nodes()) print_node(out, graph, node);
   for (const Edge& edge : graph.edges()) print_edge(out, graph, edge);
-  return out;
+  return out + print_slices(graph.slices());
 }
 
 Result<Graph> parse_graph(std::string_view text) {

@@ -6,6 +6,7 @@
 //   package cpu0 in server
 //   gpu gpu0 in cpu0 bus 0000:4f:00.0 model "NVIDIA H100"
 //   link cpu0 gpu0 pci 63.015384 GB/s sysfs 250 ns assumed
+//   slice send 1024 85 ns
 #pragma once
 
 #include <string>

@@ -199,19 +199,24 @@ void Walk::add_middle(uint32_t out, uint32_t in, uint32_t host, WalkLink& link) 
     }
     return 0u;
   };
-  const auto& from = switch_of_card_[number(routes_.hosts()[0], out)];
-  const auto& to = switch_of_card_[number(routes_.hosts()[host], in)];
+  const uint32_t from_card = number(routes_.hosts()[0], out);
+  const uint32_t to_card = number(routes_.hosts()[host], in);
+  const auto& from = switch_of_card_[from_card];
+  const auto& to = switch_of_card_[to_card];
   const auto hosts = static_cast<uint32_t>(from.size());
   double latency_us = 0;
-  for (uint32_t i = 0; i < hosts; ++i) {
+  uint32_t run = 0;  // neighbours that send alike
+  for (uint32_t i = 0; i < hosts; i += run) {
     const uint32_t j = *options_.shift == HostShift::kAdd ? (i + host) % hosts : i ^ host;
+    run = std::min({alike_from_[from_card][i], alike_from_[to_card][j], neighbours(i, host)});
     if (from[i] == to[j]) continue;
     auto& way = between_[size_t{from[i]} * switches_.size() + to[j]];
     if (way == nullptr) way = &routes_.between_switches(switches_[from[i]], switches_[to[j]]);
     if (way->size() > 64) continue;
     double way_us = 0;
     for (const uint32_t arc : *way) {
-      if (load_[arc]++ == 0) loaded_.push_back(arc);
+      if (load_[arc] == 0) loaded_.push_back(arc);
+      load_[arc] += run;
       way_us += static_cast<double>(routes_.graph().edge(arc / 2).latency_ns.value) / 1000;
     }
     latency_us = std::max(latency_us, way_us);
@@ -234,24 +239,35 @@ void Walk::add_middle(uint32_t out, uint32_t in, uint32_t host, WalkLink& link) 
   link.latency_us += latency_us;
 }
 
+/// How many hosts from `host` on send to hosts that stand next to each other, too.
+uint32_t Walk::neighbours(uint32_t host, uint32_t shift) const {
+  const uint32_t hosts = options_.rank_count / options_.ranks;
+  if (*options_.shift == HostShift::kAdd) return hosts - (host + shift) % hosts;
+  const uint32_t block = shift & -shift;  // the lower bits of host and partner are equal
+  return block - host % block;
+}
+
 uint32_t Walk::server_of(uint32_t arc) {
   if (server_of_arc_[arc] != kNone) return server_of_arc_[arc];
   const Edge& edge = routes_.graph().edge(arc / 2);
+  const auto is_core = [&](uint32_t node) { return routes_.graph().node(node).kind == NodeKind::kCore; };
   server_of_arc_[arc] = static_cast<uint32_t>(servers_.size());
   servers_.push_back({.arc = arc,
                       .us_per_byte = 1e6 / static_cast<double>(edge.bytes_per_s.value),
-                      .latency_us = static_cast<double>(edge.latency_ns.value) / 1000});
+                      .latency_us = static_cast<double>(edge.latency_ns.value) / 1000,
+                      .is_cores_own = is_core(edge.a) || is_core(edge.b)});
   return server_of_arc_[arc];
 }
 
 uint32_t Walk::server_like(uint32_t arc) {
+  if (server_like_arc_[arc] != kNone) return server_like_arc_[arc];
   const Edge& edge = routes_.graph().edge(arc / 2);
   const uint32_t from = arc % 2 == 0 ? edge.a : edge.b;
   const uint32_t to = arc % 2 == 0 ? edge.b : edge.a;
   const auto [known, is_new] =
       server_of_kind_.try_emplace({cards_of_[from], cards_of_[to], edge.bytes_per_s.value}, 0);
   if (is_new) known->second = server_of(arc);
-  return known->second;
+  return server_like_arc_[arc] = known->second;
 }
 
 /// Which switch each card of each used host is joined to.
@@ -261,6 +277,7 @@ void Walk::find_switches() {
   std::map<uint32_t, uint32_t> index;
   cards_of_.assign(graph.nodes().size(), 0);
   load_.assign(2 * graph.edges().size(), 0);
+  server_like_arc_.assign(2 * graph.edges().size(), kNone);
   for (uint32_t card = 0; card < routes_.hosts()[0].shape->nics.size(); ++card) {
     auto& of_hosts = switch_of_card_.emplace_back();
     for (size_t host = 0; host < hosts; ++host) {
@@ -270,6 +287,10 @@ void Walk::find_switches() {
       if (is_new) switches_.push_back(node);
       of_hosts.push_back(known->second);
       if (node != kNoNode) cards_of_[node] |= uint64_t{1} << card % kCardsMax;
+    }
+    auto& alike = alike_from_.emplace_back(hosts, 1);
+    for (size_t host = hosts - 1; host-- > 0;) {
+      if (of_hosts[host] == of_hosts[host + 1]) alike[host] = alike[host + 1] + 1;
     }
   }
   between_.assign(switches_.size() * switches_.size(), nullptr);

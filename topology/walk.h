@@ -23,6 +23,7 @@ struct Server {
   uint32_t rank = 0;          ///< of a memory
   double us_per_byte = 0;
   double latency_us = 0;
+  bool is_cores_own = false;  ///< between one core and what all around it share
 };
 
 /// A server on a way. `factor`: how many slices of all hosts meet there at once.
@@ -129,6 +130,7 @@ class Walk {
   Status find_way(uint32_t from, uint32_t to, WalkLink& link);
   void add_folded(uint32_t to, const std::vector<uint32_t>& arcs, WalkLink& link);
   void add_middle(uint32_t out, uint32_t in, uint32_t host, WalkLink& link);
+  uint32_t neighbours(uint32_t host, uint32_t shift) const;
   void add_hop(uint32_t arc, double factor, WalkLink& link);
   uint32_t server_of(uint32_t arc);
   /// The server that stands for all arcs of the network like this one.
@@ -154,13 +156,15 @@ class Walk {
 
   // Folded: the network as all hosts use it at once.
   std::vector<std::vector<uint32_t>>
-      switch_of_card_;  ///< by card of the host, then by host: index in switches_
+      switch_of_card_;                             ///< by card of the host, then by host: index in switches_
+  std::vector<std::vector<uint32_t>> alike_from_;  ///< the same: hosts from this one on that share its switch
   std::vector<uint32_t> switches_;
   std::vector<uint64_t> cards_of_;                     ///< by switch node: a bit for each card that it joins
   std::vector<const std::vector<uint32_t>*> between_;  ///< by pair of switches
   std::vector<uint32_t> load_;                         ///< of arcs
   std::vector<uint32_t> loaded_;                       ///< arcs with a load
   std::map<std::tuple<uint64_t, uint64_t, uint64_t>, uint32_t> server_of_kind_;
+  std::vector<uint32_t> server_like_arc_;  ///< what server_like has found
 };
 
 }  // namespace tutti::topology

@@ -14,6 +14,7 @@
 #include "comm/job_topology.h"
 #include "topology/describe.h"
 #include "topology/job.h"
+#include "topology/slice_text.h"
 #include "topology/text.h"
 
 namespace tutti {
@@ -28,10 +29,20 @@ double resident_mb() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
+/// Costs of slices as on near cores: 20 ns, and 80 ns for a KiB.
+std::string slices_text() {
+  topology::SliceCosts slices;
+  slices.turn_ns.value = 1400;
+  slices.call_ns.value = 30;
+  for (auto& curve : slices.curves) curve = {{8, {20}}, {1024, {100}}, {16384, {1300}}};
+  return topology::print_slices(slices);
+}
+
 /// What all ranks know of the job after the exchange.
 struct Job {
-  explicit Job(uint32_t hosts) : cpus(size_t{hosts} * kRanksPerHost) {
-    const std::string graph = topology::print_graph(*topology::parse_description(kHost));
+  explicit Job(uint32_t hosts, bool is_measured = false) : cpus(size_t{hosts} * kRanksPerHost) {
+    const std::string graph =
+        topology::print_graph(*topology::parse_description(kHost)) + (is_measured ? slices_text() : "");
     for (uint32_t host = 0; host < hosts; ++host) texts.add_host(graph);
     for (uint32_t rank = 0; rank < cpus.size(); ++rank) {
       host_of.push_back(rank / kRanksPerHost);
@@ -66,10 +77,10 @@ void make_topology(benchmark::State& state) {
 }
 BENCHMARK(make_topology)->Arg(64)->Arg(1024)->Arg(16384)->Unit(benchmark::kMillisecond);
 
-/// One shape of call, for the first time.
+/// One shape of call, for the first time: ranks, bytes, whether the costs of slices are measured.
 void choose(benchmark::State& state, Collective collective) {
   const auto ranks = static_cast<uint32_t>(state.range(0));
-  const Job job(ranks / kRanksPerHost);
+  const Job job(ranks / kRanksPerHost, state.range(2) != 0);
   const auto bytes = static_cast<uint64_t>(state.range(1));
   const Request request{
       .collective = collective, .rank_count = ranks, .block_bytes = block_bytes_of(collective, ranks, bytes)};
@@ -87,7 +98,9 @@ void choose(benchmark::State& state, Collective collective) {
 }
 void shapes(benchmark::internal::Benchmark* bench) {
   for (const int64_t ranks : {64, 1024, 16384}) {
-    for (const int64_t bytes : {int64_t{1} << 10, int64_t{64} << 20}) bench->Args({ranks, bytes});
+    for (const int64_t bytes : {int64_t{1} << 10, int64_t{64} << 20}) {
+      for (const int64_t is_measured : {0, 1}) bench->Args({ranks, bytes, is_measured});
+    }
   }
   bench->Unit(benchmark::kMillisecond)->Iterations(1);
 }

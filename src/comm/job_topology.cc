@@ -15,7 +15,7 @@ JobTopology::JobTopology(std::span<const uint32_t> host_of, std::string why)
 Result<std::shared_ptr<JobTopology>> JobTopology::of(topology::Graph graph, const std::string& source,
                                                      std::span<const uint32_t> host_of,
                                                      std::span<const CpuSet> cpus,
-                                                     const topology::RankCosts& costs) {
+                                                     topology::RankCosts costs) {
   std::shared_ptr<JobTopology> job(new JobTopology);
   job->graph_ = std::make_unique<topology::Graph>(std::move(graph));
   auto routes = topology::Routes::of(*job->graph_, topology::RanksAre::kCores);
@@ -28,9 +28,10 @@ Result<std::shared_ptr<JobTopology>> JobTopology::of(topology::Graph graph, cons
   job->add_to_digest(job->placement_.places);
   job->add_to_digest(job->placement_.order);
   for (const auto& level : job->placement_.levels) job->add_to_digest(level);
-  job->about_ =
-      format("a graph of %zu host%s and %zu parts (%s)", job->routes_->hosts().size(),
-             job->routes_->hosts().size() == 1 ? "" : "s", job->graph_->nodes().size(), source.c_str());
+  costs.measured = job->graph_->slices();
+  job->about_ = format("a graph of %zu host%s and %zu parts (%s%s)", job->routes_->hosts().size(),
+                       job->routes_->hosts().size() == 1 ? "" : "s", job->graph_->nodes().size(),
+                       source.c_str(), costs.is_measured() ? ", costs of slices measured" : "");
   // Without places equal hosts fold, so that one stands for all (topology/simulate.h).
   const bool can_fold = job->routes_->keep_ranks(job->placement_.places);
   const std::span<const uint32_t> places = job->placement_.places;

@@ -24,11 +24,11 @@ class JobTopology {
  public:
   /// Without a graph nothing is known but the hosts. `why`: for people.
   JobTopology(std::span<const uint32_t> host_of, std::string why);
-  /// `source`: for people. Errors: kInvalidArgument if the ranks do not fit the graph.
+  /// `source`: for people. Costs of slices are the graph's. Errors: kInvalidArgument if the ranks do not fit
+  /// the graph.
   static Result<std::shared_ptr<JobTopology>> of(topology::Graph graph, const std::string& source,
                                                  std::span<const uint32_t> host_of,
-                                                 std::span<const CpuSet> cpus,
-                                                 const topology::RankCosts& costs);
+                                                 std::span<const CpuSet> cpus, topology::RankCosts costs);
   JobTopology(const JobTopology&) = delete;
   JobTopology& operator=(const JobTopology&) = delete;
 

@@ -15,7 +15,9 @@
 #include "core/cpu.h"
 #include "tests/support/cluster.h"
 #include "topology/detect.h"
+#include "topology/file.h"
 #include "topology/kept.h"
+#include "topology/text.h"
 
 namespace tutti::test {
 namespace {
@@ -197,6 +199,29 @@ TEST_F(TopologyTest, APriceChoosesOnADescribedJob) {
                             expect_part(rank, text, "by price");
                             expect_part(rank, text, "a graph of 2 hosts");
                           }
+                        }),
+            "");
+}
+
+// Goal: the price of a job whose file has measured costs of slices is made of them, and explain says so.
+TEST_F(TopologyTest, MeasuredSlicesPriceADescribedJob) {
+  const auto described = topology::parse_topology("2 hosts x 2 cores, nic 10 Gbit/s");
+  ASSERT_TRUE(described);
+  std::string slices = "turn 1 us\ncall 10 ns\n";
+  for (size_t i = 0; i < topology::kSliceWorks; ++i)
+    slices += "slice " + std::string(topology::work_name(static_cast<topology::SliceWork>(i))) + " 8 1 ms\n";
+  const std::string file = write("job.topo", topology::print_graph(described->graph) + slices);
+  const ClusterOptions options{.layout = {1, 1, 1, 1},
+                               .hosts = {0, 1, 0, 1},
+                               .environment = {{"TUTTI_TOPOLOGY_FILE", file}, {"TUTTI_CACHE_DIR", folder_}}};
+  EXPECT_EQ(run_cluster(options,
+                        [](Rank& rank) {
+                          const std::string text = explain_all_reduce(rank, 600);
+                          expect_part(rank, text, "costs of slices measured");
+                          const size_t price = text.find("predicted ");
+                          rank.expect_true(
+                              price != std::string::npos && std::stod(text.substr(price + 10)) > 1000,
+                              "a slice takes a millisecond: " + text);
                         }),
             "");
 }

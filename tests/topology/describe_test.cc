@@ -29,7 +29,7 @@ TEST(DescribeTest, AClusterHasItsPartsAndItsFatTree) {
   EXPECT_EQ(distance_text(graph, gpu, graph.find("h0/gpu7")), "NV1");
   EXPECT_EQ(distance_text(graph, gpu, graph.find("h0/nic0")), "PIX");
   EXPECT_EQ(distance_text(graph, gpu, graph.find("h40/gpu0")), "NET");
-  const WidestPaths paths(graph, gpu);
+  WidestPaths paths(graph, gpu);
   EXPECT_EQ(paths.bytes_per_s(graph.find("h0/gpu7")), 450'000'000'000u);
   EXPECT_EQ(paths.bytes_per_s(graph.find("h1/gpu0")), 15'753'846'000u);  // the assumed PCI link
   const Edge& up = graph.edge(graph.links_of(graph.find("spine"))[0].edge);
@@ -40,7 +40,7 @@ TEST(DescribeTest, AClusterHasItsPartsAndItsFatTree) {
 TEST(DescribeTest, RailsHaveTheirOwnLeaves) {
   const Graph graph = described("4 hosts x 8 gpus, nic 4 x 400 Gbit/s, rails, leaf 2 hosts, fat tree 1:1");
   EXPECT_EQ(graph.of_kind(NodeKind::kFabric).size(), 2u * 4 + 1);
-  const WidestPaths paths(graph, graph.find("h0/nic3"));
+  WidestPaths paths(graph, graph.find("h0/nic3"));
   EXPECT_EQ(paths.to(graph.find("h1/nic3"))->nodes.size(), 3u);
   EXPECT_EQ(paths.to(graph.find("h2/nic3"))->nodes.size(), 5u);
 }

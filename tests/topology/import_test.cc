@@ -137,7 +137,7 @@ std::string shape_of(const Graph& graph) {
   for (const uint32_t nic : graph.of_kind(NodeKind::kNic)) devices.push_back(nic);
   std::string shape;
   for (const uint32_t a : devices) {
-    const WidestPaths paths(graph, a);
+    WidestPaths paths(graph, a);
     for (const uint32_t b : devices) {
       shape += distance_text(graph, a, b) + " " + std::to_string(paths.bytes_per_s(b) / 10'000'000) + " ";
     }

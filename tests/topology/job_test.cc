@@ -49,6 +49,20 @@ TEST(JobTest, HostsAreJoinedByAnAssumedSwitch) {
   EXPECT_EQ(joined(texts).digest(), graph.digest());
 }
 
+// Goal: a job's ranks are priced with measured slices only where the measurement is of their kind of machine.
+TEST(JobTest, CostsOfSlicesAreTheFirstHostsForHostsOfItsKind) {
+  const std::string slices = "slice send 8 20 ns\n";
+  JobTexts alike;
+  alike.add_host(text_of("4 cores") + slices);
+  alike.add_host(text_of("4 cores") + "slice send 8 30 ns\n");
+  alike.add_host(text_of("4 cores"));
+  EXPECT_DOUBLE_EQ(joined(alike).slices().us(SliceWork::kSend, 8), 0.020);
+  JobTexts mixed;
+  mixed.add_host(text_of("4 cores") + slices);
+  mixed.add_host(text_of("2 packages, 8 cores") + slices);
+  EXPECT_EQ(joined(mixed).slices(), SliceCosts());
+}
+
 TEST(JobTest, HostsOfDifferentKindsAndWithoutCardsAreJoined) {
   JobTexts texts;
   texts.add_host(text_of("4 cores"));

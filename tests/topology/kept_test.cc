@@ -84,6 +84,11 @@ TEST_F(KeptMachineTest, MeasurementsReplaceAssumptions) {
   ASSERT_TRUE(measured);
   EXPECT_NE(measured->graph, plain->graph);
   EXPECT_EQ(measured->source, "detected, with measurements");
+  EXPECT_EQ(measured->graph.slices(), SliceCosts()) << "a file from before there were curves";
+  measurements.slices.turn_ns = measurements.slices.call_ns = {1000, Origin::kMeasured};
+  for (auto& curve : measurements.slices.curves) curve = {{8, {10, Origin::kMeasured}}};
+  ASSERT_TRUE(keep(kept_path(folder_ + "/tutti", measurements.machine, "measured"), measurements));
+  EXPECT_EQ(find_machine(source())->graph.slices(), measurements.slices);
 }
 
 TEST_F(KeptMachineTest, AUsersFileComesFirst) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "topology/describe.h"
 #include "topology/text.h"
 
 namespace tutti::topology {
@@ -102,6 +103,25 @@ TEST(PathsTest, APathToItselfIsEmptyAndAPathNowhereIsNone) {
   EXPECT_THAT(way(graph, "a", "a"), ElementsAre("a"));
   EXPECT_FALSE(WidestPaths(graph, graph.find("a")).to(graph.find("b")));
   EXPECT_EQ(WidestPaths(graph, graph.find("a")).bytes_per_s(graph.find("b")), 0u);
+}
+
+// Goal: what is kept from one path to the next changes no path. Method: all targets in turn, of several
+// widths, with one search and with a search for each.
+TEST(PathsTest, PathsDoNotDependOnThoseBefore) {
+  const auto graph =
+      parse_description("4 hosts x 4 gpus, pcie 63 GB/s, nic 2 x 50 GB/s, leaf 2 hosts, fat tree 2:1");
+  ASSERT_TRUE(graph) << graph.status().text();
+  for (const uint32_t from : graph->of_kind(NodeKind::kGpu)) {
+    WidestPaths kept(*graph, from);
+    for (uint32_t to = 0; to < graph->nodes().size(); ++to) {
+      const auto path = kept.to(to);
+      const auto fresh = WidestPaths(*graph, from).to(to);
+      ASSERT_EQ(path.has_value(), fresh.has_value());
+      if (!path) continue;
+      EXPECT_EQ(path->nodes, fresh->nodes);
+      EXPECT_EQ(path->edges, fresh->edges);
+    }
+  }
 }
 
 TEST(DistanceTest, SaysWhatNvidiaSmiSays) {

@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "plan/plan.h"
 #include "topology/describe.h"
 #include "topology/job.h"
 #include "topology/text.h"
@@ -55,6 +59,68 @@ TEST(PlacementTest, BoundRanksAreOrderedAndGroupedByTheirCores) {
   EXPECT_THAT(placement.places, ElementsAre(0, 4, 1, 5));
   EXPECT_THAT(placement.order, ElementsAre(0, 2, 1, 3));
   EXPECT_THAT(placement.levels, ElementsAre(ElementsAre(0, 1, 0, 1)));
+}
+
+/// GPU i has the address 0000:0i:00.0.
+Graph linked_gpus(int gpus, const std::vector<std::pair<int, int>>& links) {
+  std::string text = "tutti topology 1\nhost h\n";
+  for (int i = 0; i < gpus; ++i) text += format("gpu g%d in h bus 0000:%02x:00.0\n", i, i);
+  for (const auto& [a, b] : links) text += format("link g%d g%d nvlink 50 GB/s nvml 500 ns assumed\n", a, b);
+  auto graph = parse_graph(text);
+  EXPECT_TRUE(graph) << graph.status().text();
+  return graph ? std::move(*graph) : Graph();
+}
+
+std::vector<std::string> addresses_of(const std::vector<int>& gpus) {
+  std::vector<std::string> addresses;
+  for (const int gpu : gpus) addresses.push_back(format("0000:%02x:00.0", gpu));
+  return addresses;
+}
+
+// Goal: rings of ranks on devices follow the links, whatever device a rank has.
+TEST(PlacementTest, RingsOfDevicesFollowTheirLinks) {
+  const Graph ring = linked_gpus(4, {{0, 2}, {2, 1}, {1, 3}, {3, 0}});
+  for (const std::vector<int>& gpus : {std::vector<int>{0, 1, 2, 3}, {2, 1, 0, 3}, {3, 2, 1, 0}}) {
+    const auto placed = place_devices(ring, addresses_of(gpus));
+    ASSERT_TRUE(placed) << placed.status().text();
+    ASSERT_FALSE(placed->order.empty());
+    ASSERT_EQ(placed->order.size() % 4, 0u);
+    for (size_t i = 0; i < placed->order.size(); ++i) {
+      const int gpu = gpus[placed->order[i]];
+      const int next = gpus[placed->order[i % 4 == 3 ? i - 3 : i + 1]];
+      EXPECT_NE(gpu / 2, next / 2) << "no link joins 0 and 1, nor 2 and 3";
+    }
+  }
+}
+
+// Goal: a mesh gives as many rings as a plan may have, and they share few links: more than three rings need.
+TEST(PlacementTest, AMeshOfDevicesHasSeveralRings) {
+  std::vector<std::pair<int, int>> links;
+  for (int a = 0; a < 8; ++a) {
+    for (int b = a + 1; b < 8; ++b) links.emplace_back(a, b);
+  }
+  const auto mesh = place_devices(linked_gpus(8, links), addresses_of({0, 1, 2, 3, 4, 5, 6, 7}));
+  ASSERT_TRUE(mesh) << mesh.status().text();
+  ASSERT_EQ(mesh->order.size(), size_t{8} * kPlanChannels);
+  std::set<std::pair<uint32_t, uint32_t>> hops;
+  for (size_t i = 0; i < mesh->order.size(); ++i)
+    hops.emplace(mesh->order[i], mesh->order[i % 8 == 7 ? i - 7 : i + 1]);
+  EXPECT_GT(hops.size(), 3u * 8);
+}
+
+TEST(PlacementTest, DevicesThatNoLinksJoinStandInRankOrder) {
+  const auto apart = place_devices(linked_gpus(3, {{0, 1}}), addresses_of({0, 1, 2}));
+  ASSERT_TRUE(apart);
+  EXPECT_THAT(apart->order, IsEmpty());
+}
+
+TEST(PlacementTest, DevicesThatTheGraphDoesNotHaveAreRefused) {
+  const Graph graph = linked_gpus(3, {{0, 1}, {1, 2}, {2, 0}});
+  EXPECT_FALSE(place_devices(graph, addresses_of({0, 1, 3})));
+  EXPECT_FALSE(place_devices(graph, addresses_of({0, 1, 1})));
+  EXPECT_FALSE(place_devices(graph, std::vector<std::string>{"", "", ""}));
+  EXPECT_FALSE(
+      place_devices(described("2 hosts x 2 gpus, nvlink 50 GB/s, nic 5 GB/s"), addresses_of({0, 1})));
 }
 
 TEST(PlacementTest, OneUnboundRankMakesItsHostUnordered) {

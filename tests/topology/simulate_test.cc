@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "algorithms/algorithm.h"
 #include "tools/machine.h"
+#include "topology/paths.h"
 
 namespace tutti::topology {
 namespace {
@@ -39,6 +41,11 @@ Simulation run(Machine& at, const Request& request, std::string_view name, Simul
                options);
   EXPECT_TRUE(result) << result.status().text();
   return result ? *result : Simulation{};
+}
+
+double path_us(const Machine& at, const char* from, const char* to) {
+  const auto path = WidestPaths(at.graph(), at.graph().find(from)).to(at.graph().find(to));
+  return path ? static_cast<double>(path->latency_ns) / 1000 : -1;
 }
 
 double all_reduce_us(Machine& at, std::string_view name, uint64_t bytes,
@@ -160,6 +167,16 @@ TEST(SimulateTest, AllHostsShareTheUpperLinksOfTheNetwork) {
   EXPECT_NEAR(half_us / all_reduce_us(half, "recursive_doubling", 1 << 26, {.fold = false}), 1, 0.15);
 }
 
+// Method: every rank sends to every other one, over three switches of 4 hosts.
+TEST(SimulateTest, FoldedHostsLoadEachPairOfSwitchesAsAllHostsDo) {
+  Machine cluster =
+      machine("12 hosts x 2 gpus, nvswitch 300 GB/s, nic 2 x 25 GB/s, leaf 4 hosts, fat tree 4:1");
+  const Request request = request_of(Collective::kAllToAll, 24, 1 << 24);
+  const Simulation folded = run(cluster, request, "direct");
+  EXPECT_EQ(folded.walked_ranks, 2u);
+  EXPECT_NEAR(folded.microseconds / run(cluster, request, "direct", {.fold = false}).microseconds, 1, 0.1);
+}
+
 TEST(SimulateTest, ManyRanksCostOneHost) {
   Machine cluster = machine("2048 hosts x 8 gpus, nvswitch 450 GB/s, nic 8 x 50 GB/s, rails, fat tree 2:1");
   const Simulation result = run(cluster, request_of(Collective::kAllReduce, 16384, 1 << 20), "ring");
@@ -197,10 +214,17 @@ RankCosts measured_costs(uint64_t turn_ns) {
   return costs;
 }
 
+Machine measured_machine(const std::string& description, const SliceCosts& slices) {
+  GraphBuilder builder(machine(description).graph());
+  builder.slices() = slices;
+  auto measured = Machine::of(std::move(builder).finish());
+  EXPECT_TRUE(measured) << measured.status().text();
+  return std::move(*measured);
+}
+
 double measured_us(const std::string& cores, uint32_t ranks, std::string_view name, uint64_t repeated_slices,
                    uint64_t turn_ns = 1000) {
-  Machine at = machine(cores);
-  at.set_measured(measured_costs(turn_ns).measured);
+  Machine at = measured_machine(cores, measured_costs(turn_ns).measured);
   return run(at, request_of(Collective::kBroadcast, ranks, 8), name, {.repeated_slices = repeated_slices})
       .microseconds;
 }
@@ -212,6 +236,37 @@ TEST(SimulateTest, MeasuredCostsAddUp) {
 // Expectation: in a loop of calls the root runs ahead, and the link's gap with the receiver's work decides.
 TEST(SimulateTest, ALoopOfCallsTakesWhatItsSlowestRankTakes) {
   EXPECT_NEAR(measured_us("2 cores", 2, "direct", 1000), 0.040, 1e-6);
+}
+
+// Goal: what two cores have measured also prices ranks that are further apart. Method: a broadcast in the
+// package of the probe's cores, and one to the other package.
+TEST(SimulateTest, CoresFurtherApartThanTheProbesWaitLonger) {
+  SliceCosts slices = measured_costs(1000).measured;
+  slices.apart_ns.value =
+      static_cast<uint64_t>(1000 * path_us(machine("2 packages, 8 cores"), "core0", "core1"));
+  Machine at = measured_machine("2 packages, 8 cores", slices);
+  const auto us_to = [&](uint32_t place) {
+    const std::vector<uint32_t> places = {0, place};
+    return run(at, request_of(Collective::kBroadcast, 2, 8), "direct", {.places = places}).microseconds;
+  };
+  EXPECT_NEAR(us_to(4) - us_to(1), path_us(at, "core0", "core4") - path_us(at, "core0", "core1"), 0.002);
+}
+
+// Goal: more cores than the probes had share their way to memory. Method: an all_to_all of many bytes, whose
+// slices cost next to nothing, on 2 and on 16 cores of one memory. Expectation: the way to memory decides.
+TEST(SimulateTest, WaysThatManyCoresShareCountBesideMeasuredSlices) {
+  const SliceCosts slices = measured_costs(1000).measured;
+  Machine many = measured_machine("16 cores", slices);
+  const uint64_t bytes = 1 << 20;
+  const Simulation result =
+      run(many, request_of(Collective::kAllToAll, 16, bytes), "direct", {.trace = true});
+  ASSERT_FALSE(result.busiest.empty());
+  EXPECT_GT(result.busiest[0].busy_us, 0.4 * result.microseconds) << "all send before any receives";
+  double sum_us = 0;
+  for (const Share& share : result.shares) sum_us += share.microseconds;
+  EXPECT_NEAR(sum_us, result.microseconds, 0.01 * result.microseconds);
+  Machine two = measured_machine("2 cores", slices);
+  EXPECT_TRUE(run(two, request_of(Collective::kAllToAll, 2, bytes), "direct").busiest.empty());
 }
 
 // Method: a chain of four ranks on two cores, 0 and 2 on one, 1 and 3 on the other. Expectation: ranks 2 and

@@ -40,6 +40,26 @@ TEST(TextTest, EveryFieldIsReadAndPrintedAlike) {
   EXPECT_EQ(graph->edge(1).bytes_per_s.value, 63'015'384'000u);
 }
 
+// Goal: costs of slices are a part of a graph, so that files and ranks of a job carry them.
+TEST(TextTest, CostsOfSlicesTravelWithTheGraph) {
+  constexpr std::string_view kText = R"(tutti topology 1
+host h
+core k in h
+turn 1.4 us
+apart 57 ns spread 9
+slice send 8 20 ns
+slice send 1024 85 ns spread 3
+)";
+  const auto graph = parse_graph(kText);
+  ASSERT_TRUE(graph) << graph.status().text();
+  EXPECT_EQ(print_graph(*graph), kText);
+  EXPECT_DOUBLE_EQ(graph->slices().us(SliceWork::kSend, 1024), 0.085);
+  const auto plain = parse_graph("tutti topology 1\nhost h\ncore k in h\n");
+  ASSERT_TRUE(plain);
+  EXPECT_NE(*plain, *graph);
+  EXPECT_NE(plain->digest(), graph->digest());
+}
+
 TEST(TextTest, CommentsAndBlankLinesAreSkipped) {
   EXPECT_TRUE(parse_graph("\n # a machine\n tutti topology 1 # this form\n\n\thost  h\r\n"));
 }
@@ -50,7 +70,10 @@ TEST(TextTest, MistakesNameTheLine) {
     const auto graph = parse_graph("tutti topology 1\nhost h\npackage p in h\n" + line + "\n");
     return graph ? std::string("accepted") : std::string(graph.status().text());
   };
-  EXPECT_EQ(refusal("server x"), "line 4: expected a kind of node or 'link', found 'server x'");
+  EXPECT_EQ(refusal("server x"),
+            "line 4: expected a kind of node, 'link', turn, call, apart or slice, found 'server x'");
+  EXPECT_EQ(refusal("slice send 8"), "line 4: expected a time, as '57 ns', found the end of the line");
+  EXPECT_EQ(refusal("turn 1 us often"), "line 4: expected the end of the line, found 'often'");
   EXPECT_EQ(refusal("gpu"), "line 4: expected a name, found the end of the line");
   EXPECT_EQ(refusal("gpu g in q"), "line 4: expected the name of a node above, found 'q'");
   EXPECT_EQ(refusal("gpu p in h"), "line 4: gpu 'p': the name is taken");

@@ -234,12 +234,8 @@ int show_comparison(const Options& options, const Samples& samples) {
          return topology::detect_this_machine("host");
        }});
   if (!found) return fail(kRefused, std::string(found.status().text()));
-  const uint64_t kind = topology::fingerprint(found->graph);
   auto machine = Machine::of(std::move(found->graph), topology::RanksAre::kCores);
   if (!machine) return fail(kRefused, std::string(machine.status().text()));
-  const auto kept = topology::read_kept(
-      topology::kept_path(topology::kept_folder(process_environment()), kind, "measured"), kind);
-  if (kept) machine->set_measured(kept->slices);
   const auto text = compare(samples, *machine, options.details);
   if (!text) return fail(kRefused, std::string(text.status().text()));
   std::cout << *text << std::flush;
