@@ -133,7 +133,7 @@ Status Communicator::run(const Message& message) {
 Result<uint32_t> Communicator::run_from_any(Message message) {
   const Status status = run_whole([&]() -> Status {
     if (has_error()) return error();
-    const auto sender = parts_->host->await_sender();
+    const auto sender = parts_->host->await_sender(message.seed);
     TUTTI_TRY(sender.status());
     message.peer = *sender;
     return parts_->host->run(message);

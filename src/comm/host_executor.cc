@@ -25,6 +25,17 @@ constexpr uint32_t kLooks = 4;
 constexpr size_t kMostWatched = 8;
 constexpr uint32_t kMostRanksToOpen = 64;
 
+/// Whether a call on a status page is an all_to_all_v, of whatever type.
+bool is_all_to_all_v(uint64_t word) {
+  for (uint32_t type = 0; type < kDataTypeCount; ++type) {
+    if (word ==
+        agreed_word(
+            {.collective = Collective::kAllToAll, .type = static_cast<DataType>(type), .variable = true}))
+      return true;
+  }
+  return false;
+}
+
 bool is_link(const End& end) {
   return end.kind == EndKind::kLink || end.kind == EndKind::kPublish || end.kind == EndKind::kCollect;
 }
@@ -165,22 +176,42 @@ Status HostExecutor::run(const Message& message) {
 }
 
 /// A rank whose message has come, in turn after the last one.
-std::optional<uint32_t> HostExecutor::find_sender() {
+std::optional<uint32_t> HostExecutor::find_sender(uint64_t seed) {
   const uint32_t ranks = options_.peers.rank_count();
   for (uint32_t i = 1; i <= ranks; ++i) {
     const uint32_t peer = (last_sender_ + i) % ranks;
-    if (peer == options_.peers.rank() || !links_.recv_link(peer, kMessageChannel)->has_arrived()) continue;
+    if (peer == options_.peers.rank()) continue;
+    const RecvLink& link = *links_.recv_link(peer, kMessageChannel);
+    if (!link.has_arrived() || set_aside_[peer]) continue;
+    if (flag::signature(link.word()) != history_signature(next_history(link.history, seed))) {
+      set_aside_[peer] = is_in_later_all_to_all_v(peer);
+      if (set_aside_[peer]) continue;
+    }
     last_sender_ = peer;
     return peer;
   }
   return std::nullopt;
 }
 
-Result<uint32_t> HostExecutor::await_sender() {
+/// Whether the peer, whose message has come, has entered an all_to_all_v that this rank has not: its blocks
+/// travel as messages.
+bool HostExecutor::is_in_later_all_to_all_v(uint32_t peer) const {
+  const StatusCopy theirs = options_.peers.ask(peer).page;
+  uint64_t last = theirs.sequence;  // of the run
+  for (const CallRunCopy& run : theirs.runs) {
+    if (last <= sequence()) return false;
+    if (is_all_to_all_v(run.call)) return true;
+    last = run.first - 1;
+  }
+  return false;
+}
+
+Result<uint32_t> HostExecutor::await_sender(uint64_t seed) {
   header_.status.in_messages.store(1, std::memory_order_relaxed);
+  set_aside_.assign(options_.peers.rank_count(), false);
   uint64_t next_check_ns = StallDiagnosis::kCheckEveryNs;
   for (waiter_.moved();;) {
-    if (const auto sender = find_sender()) return *sender;
+    if (const auto sender = find_sender(seed)) return *sender;
     if (options_.network != nullptr && options_.network->advance()) continue;
     const uint64_t waited_ns = waiter_.pause();
     if (options_.peers.has_error()) return fail(options_.peers.error());

@@ -82,8 +82,8 @@ class HostExecutor final : public Executor, private StalledCall {
   Status run_rest(BoundCall& bound, const void* send, void* recv);
   Status run(const Message& message);
   /// Waits until a message of any rank has come. Returns its sender. Ranks whose messages have come take
-  /// turns.
-  Result<uint32_t> await_sender();
+  /// turns. `seed`: of the message that is wanted.
+  Result<uint32_t> await_sender(uint64_t seed);
 
   /// As NetworkConnections. Local to this rank.
   Result<uint32_t> register_buffer(std::byte* address, uint64_t bytes);
@@ -129,7 +129,8 @@ class HostExecutor final : public Executor, private StalledCall {
   bool prepare_messages();
   Status start_messages(bool may_refer);
   Operation* bind_messages();
-  std::optional<uint32_t> find_sender();
+  std::optional<uint32_t> find_sender(uint64_t seed);
+  bool is_in_later_all_to_all_v(uint32_t peer) const;
   Status check_senders(uint64_t waited_ns);
   Progress poll_stripes();
   Progress poll_network();
@@ -178,6 +179,7 @@ class HostExecutor final : public Executor, private StalledCall {
   Operation* messages_ = nullptr;
   bool messages_are_collective_ = false;  ///< messages_ is an all_to_all_v
   uint32_t last_sender_ = 0;              ///< that await_sender has found
+  std::vector<bool> set_aside_;           ///< by rank: what has come is no message for await_sender
   std::vector<Message> message_list_;
   /// Recent groups: a group with the same peers and directions is bound again without allocation.
   std::vector<std::unique_ptr<Operation>> bound_messages_;

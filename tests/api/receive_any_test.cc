@@ -67,6 +67,40 @@ TEST_P(ReceiveAnyTest, MessagesOfSeveralSendersComeInTheirOrder) {
   EXPECT_EQ(run_cluster(GetParam().options(), body), "");
 }
 
+// Goal: a rank that sends nothing may be in a later collective before the message of another rank has come.
+// Method: rank 1 exchanges blocks at once; the last rank first sends a message, once rank 0 is about to wait.
+// Many rounds. Blocks of an all_to_all_v were taken for the message.
+TEST_P(ReceiveAnyTest, BlocksOfALaterCollectiveAreNoMessage) {
+  const auto body = [](Rank& rank) {
+    const auto ranks = static_cast<size_t>(rank.count());
+    if (ranks < 3) return;
+    constexpr size_t kCount = 50;
+    const int last = rank.count() - 1;
+    const std::vector<size_t> counts(ranks, kCount);
+    std::vector<float> blocks(ranks * kCount, static_cast<float>(rank.rank()));
+    std::vector<float> got(ranks * kCount);
+    std::vector<float> data(4, 1.0f);
+    for (uint64_t round = 1; round <= 20; ++round) {
+      if (rank.rank() == 0) {
+        int source = -1;
+        rank.add(0);
+        rank.expect_ok(receive(rank, data, source), "recv_any");
+        rank.expect_true(source == last, "the sender");
+      } else if (rank.rank() == last) {
+        rank.wait_value(0, round);
+        rank.expect_ok(send_to(rank, 0, data), "send");
+      }
+      const auto exchanged =
+          tutti_all_to_all_v(blocks.data(), counts.data(), nullptr, got.data(), counts.data(), nullptr,
+                             TUTTI_FLOAT32, rank.comm, TUTTI_BLOCKING);
+      if (!rank.expect_ok(exchanged, "all_to_all_v")) return;
+      for (size_t from = 0; from < ranks; ++from)
+        rank.expect_true(got[from * kCount] == static_cast<float>(from), "the block of a rank");
+    }
+  };
+  EXPECT_EQ(run_cluster(GetParam().options(), body), "");
+}
+
 // Goal: a mismatched message is an error on both sides that names them.
 // Method: the last rank sends with another tag.
 TEST_P(ReceiveAnyTest, AnotherMessageIsAMismatch) {

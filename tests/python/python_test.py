@@ -45,7 +45,7 @@ def passes(ranks, *scenarios):
 
 def check_collectives():
     """Collectives, types, counts, streams, groups and objects give the right results"""
-    passes(3, "arrays", "counts", "kinds", "streams", "point_to_point")
+    passes(3, "arrays", "counts", "kinds", "nothing_to_do", "streams", "point_to_point", "raising_group")
 
 
 def check_members():
@@ -87,9 +87,11 @@ def check_timeout():
 
 
 def check_interrupt():
-    """Ctrl-C ends a blocked call with KeyboardInterrupt"""
-    status, output, errors = launch(2, "interrupted")
-    assert status == 128 + signal.SIGINT and output.count("KeyboardInterrupt") == 2, f"{status} {output}{errors}"
+    """Ctrl-C ends a blocked call, the wait for a stream, and a group, with KeyboardInterrupt"""
+    for case in ("interrupted", "interrupted_on_stream", "interrupted_in_group"):
+        status, output, errors = launch(2, case)
+        good = status == 128 + signal.SIGINT and output.count("KeyboardInterrupt") == 2
+        assert good, f"{case}: {status} {output}{errors}"
 
 
 def check_exit_with_live_communicators():

@@ -52,6 +52,10 @@ def counts(comm):
     outgoing, incoming = [rank + peer for peer in range(size)], [peer + rank for peer in range(size)]
     moved = comm.all_to_all(np.full(sum(outgoing), rank), send_counts=outgoing, recv_counts=incoming)
     assert moved.tolist() == [peer for peer in range(size) for _ in range(incoming[peer])]
+    pairs = comm.all_gather(np.full(rank + 1, 1j * rank, np.complex64), counts=sizes)
+    assert pairs.dtype == np.complex64 and pairs.tolist() == [1j * r for r in range(size) for _ in range(r + 1)]
+    nothing = comm.all_to_all(np.empty(0), send_counts=[0] * size, recv_counts=[0] * size)
+    assert nothing.shape == (0,)
 
 
 class OnlyDlpack:
@@ -90,6 +94,14 @@ def kinds(comm):
     assert (x == comm.size).all()
 
 
+def nothing_to_do(comm):
+    """Arrays without elements."""
+    for call in (comm.all_reduce, comm.all_gather, comm.reduce_scatter, comm.all_to_all, comm.broadcast, comm.gather):
+        result = call(np.empty((0, 3), np.float32))
+        assert result is None or result.size == 0
+    comm.all_reduce(bytearray())
+
+
 def torch_tensors(comm):
     """Tensors of torch, with bfloat16 and float8."""
     import torch
@@ -102,6 +114,8 @@ def torch_tensors(comm):
         comm.all_reduce(x)
         assert (x.float() == comm.size).all()
     assert comm.all_gather(torch.full((2,), comm.rank)).tolist() == [[r, r] for r in range(comm.size)]
+    for lazy in (torch.ones(2, dtype=torch.complex64).conj(), torch.ones(2, dtype=torch.complex64).conj().imag):
+        _raises(tutti.InvalidArgumentError, "resolve_", lambda lazy=lazy: comm.all_reduce(lazy.unsqueeze(0)[:, :1]))
 
 
 def streams(comm):
@@ -136,6 +150,21 @@ def point_to_point(comm):
         comm.send(np.full_like(got, comm.rank), 0, tag=3)
 
 
+def raising_group(comm):
+    """A block that raises issues none of its calls; the exception and the communicator go on."""
+    for place in (0, 1):  # also in the inner one of two groups
+        try:
+            with tutti.group():
+                comm.send(np.ones(1 << 20), (comm.rank + 1) % comm.size)
+                with tutti.group():
+                    if place:
+                        raise KeyError("inner")
+                raise KeyError("outer")
+        except KeyError:
+            pass
+        assert (comm.all_reduce(np.ones(3)) == comm.size).all()
+
+
 def members(comm):
     """Split by parity, a rank without a communicator, and shrink."""
     half = comm.split(comm.rank % 2)
@@ -147,6 +176,20 @@ def members(comm):
     with comm.shrink([comm.size - 1]) as smaller:
         assert smaller.size == comm.size - 1
         smaller.barrier()
+
+
+def _raises(kind, text, call):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), (text, str(error))
+    else:
+        raise AssertionError(f"no error: {text}")
+
+
+def _in_group(call):
+    with tutti.group():
+        call()
 
 
 def arguments(comm):
@@ -167,17 +210,22 @@ def arguments(comm):
         (lambda: comm.broadcast(np.ones(2), root=99), tutti.InvalidArgumentError, "root"),
         (lambda: comm.reduce_scatter(np.ones(comm.size + 1)), tutti.InvalidArgumentError, "first dimension"),
         (lambda: comm.all_gather(np.ones(2), counts=[1]), tutti.InvalidArgumentError, "counts has 1"),
+        (lambda: comm.all_gather(np.ones(2), counts=[2, -1]), tutti.InvalidArgumentError, "the entry -1"),
+        (lambda: comm.all_gather(np.ones(2), counts=[1, 1]), tutti.InvalidArgumentError, "send has 2"),
+        (lambda: comm.all_gather(np.ones(2), np.ones(4, "f4"), counts=[2, 2]), tutti.InvalidArgumentError, "types"),
+        (lambda: comm.reduce_scatter(np.ones(4), np.ones(2, "f4"), counts=[2, 2]), tutti.InvalidArgumentError, "types"),
+        (lambda: comm.all_to_all(np.ones(2), np.ones(2, "f4"), send_counts=[1, 1], recv_counts=[1, 1]),
+         tutti.InvalidArgumentError, "types"),
+        (lambda: comm.reduce_scatter(np.ones(4, complex), op=tutti.MAX, counts=[2, 2]), tutti.InvalidArgumentError,
+         "SUM and AVG"),
+        (lambda: comm.all_reduce(memoryview(np.ones(2, complex)), op=tutti.MAX), tutti.InvalidArgumentError, "SUM"),
+        (lambda: _in_group(comm.broadcast_object), tutti.InvalidUsageError, "outside the group"),
         (lambda: comm.all_reduce(np.ones(2), stream="s"), tutti.InvalidArgumentError, "no stream"),
         (lambda: comm.split(-5), tutti.InvalidArgumentError, "color is -5"),
         (lambda: tutti.Communicator.from_id(b"short", 0, 1), tutti.InvalidArgumentError, "has 5 bytes"),
     ]
     for call, kind, text in cases:
-        try:
-            call()
-        except kind as error:
-            assert text in str(error), (text, str(error))
-        else:
-            raise AssertionError(f"no error: {text}")
+        _raises(kind, text, call)
     comm.barrier()
 
 
@@ -218,13 +266,26 @@ def comm_is_well(comm):
     return error[0] == 0
 
 
-def interrupted(comm):
-    """Rank 1 has the launcher interrupted, as Ctrl-C does. Rank 0 is in its second barrier, or about to be in it."""
+def _interrupted(comm, wait):
+    """Rank 1 has the launcher interrupted, as Ctrl-C does. Rank 0 is in a wait for rank 1, or about to be in it."""
     if comm.rank == 1:
         comm.barrier()  # ends when rank 0 reports what it gets
         _report(comm, lambda: (os.kill(os.getppid(), signal.SIGINT), threading.Event().wait(HOURS)))
     else:
-        _report(comm, lambda: (comm.barrier(), comm.barrier()))
+        _report(comm, lambda: (comm.barrier(), wait()))
+
+
+def interrupted(comm):
+    _interrupted(comm, comm.barrier)
+
+
+def interrupted_on_stream(comm):
+    stream = tutti.Stream()
+    _interrupted(comm, lambda: comm.barrier(stream=stream).wait())
+
+
+def interrupted_in_group(comm):
+    _interrupted(comm, lambda: _in_group(lambda: comm.recv(np.ones(4), 1)))
 
 
 def live_at_exit(comm):

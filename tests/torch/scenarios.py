@@ -147,6 +147,11 @@ def messages(rank, size):
     operations = [dist.P2POp(dist.irecv, into, left), dist.P2POp(dist.isend, big, right)]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
+    # A batch that raises in its middle does not keep the next one from being.
+    gaps = torch.ones(4, 4)[:, 0]
+    fails(lambda: dist.batch_isend_irecv([dist.P2POp(dist.irecv, gaps, left)]), "gaps or overlaps")
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
     empty = torch.empty(0)
     work = dist.isend(empty, right)
     dist.recv(empty, left)

@@ -16,8 +16,6 @@
 #include "transports/sim/sim_transport.h"
 
 namespace tutti::test {
-namespace {
-
 std::array<FileDescriptor, 2> connect_ends(bool over_loopback) {
   int fds[2] = {-1, -1};
   if (!over_loopback) {
@@ -38,12 +36,13 @@ std::array<FileDescriptor, 2> connect_ends(bool over_loopback) {
   return {std::move(end), FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))};
 }
 
-/// Any function of the label that all ranks share.
 std::array<std::byte, 32> key_of_label(const std::string& label) {
   std::array<std::byte, 32> key{};
   for (size_t i = 0; i < label.size(); ++i) key[i % key.size()] ^= static_cast<std::byte>(label[i] + i);
   return key;
 }
+
+namespace {
 
 /// A mapping of the same memory for each of two ranks.
 std::array<Mapping, 2> share_memory(size_t bytes) {

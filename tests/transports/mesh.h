@@ -2,12 +2,15 @@
 // needs for that. Nothing here knows a particular transport, but for the list of those under test.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/file_descriptor.h"
 #include "engine/links.h"
 #include "tests/transports/traffic.h"
 #include "transports/peer_rings.h"
@@ -25,6 +28,11 @@ struct TransportCase {
 
 /// Every transport of the library's registry, the simulator, the example, and some settings of TCP.
 const std::vector<TransportCase>& transport_cases();
+
+/// Both ends of a connection, as a transport's sockets: TCP over 127.0.0.1, or Unix sockets.
+std::array<FileDescriptor, 2> connect_ends(bool over_loopback);
+/// A key of the label that all ranks share.
+std::array<std::byte, 32> key_of_label(const std::string& label);
 
 struct MeshOptions {
   uint32_t rank_count = 2;

@@ -97,6 +97,9 @@ def _read_torch(tensor, writes):
         kind, width = _torch_types[tensor.dtype] = _type(str(tensor.dtype).removeprefix("torch."), "the tensor")
     if not tensor.is_contiguous():
         raise _not_contiguous("the tensor")
+    if tensor.is_conj() or tensor.is_neg():
+        raise InvalidArgumentError("the tensor's memory holds other numbers (a lazy conj or negation); call "
+                                   "resolve_conj() or resolve_neg() first")
     if tensor.device.type not in ("cpu", "cuda"):
         raise UnsupportedError(f"the tensor is on {tensor.device}; tutti reaches host memory and CUDA devices")
     return _cast("void*", tensor.data_ptr()), tensor.numel() * width, kind
@@ -204,6 +207,12 @@ def read(array, writes=False):
     except KeyError:
         reader = _find_reader(array)
     return reader(array, writes)
+
+
+def is_complex(array):
+    """Whether an element of the array is a pair of floats."""
+    name = getattr(array, "dtype", None) or getattr(array, "format", "")  # of a memoryview: Zf, Zd
+    return "complex" in str(name) or "Z" in str(name)
 
 
 def shape_of(array):

@@ -6,7 +6,7 @@ import sys
 from typing import Any, Optional, Sequence
 
 from . import _interrupt, _streams
-from ._arrays import READERS, empty, read, shape_of
+from ._arrays import READERS, empty, is_complex, read, shape_of
 from ._library import BLOCKING, NULL, check, ffi, lib
 from ._streams import Work
 from .errors import InvalidArgumentError, InvalidUsageError
@@ -46,17 +46,8 @@ def _config(device, reproducible, threads, timeout_ms, setup_timeout_ms):
     return config
 
 
-def _sizes(values, count, name):
-    """An array of `count` sizes for C; NULL for None."""
-    if values is None:
-        return NULL
-    if len(values) != count:
-        raise InvalidArgumentError(f"{name} has {len(values)} entries; it needs one for each of the {count} ranks")
-    return ffi.new("size_t[]", list(values))
-
-
-def _complex_check(count, array, op, kind):
-    if op not in _LINEAR and "complex" in str(getattr(array, "dtype", "")):
+def _complex_check(array, op):
+    if op not in _LINEAR and is_complex(array):
         raise InvalidArgumentError("complex numbers have SUM and AVG only")
 
 
@@ -199,8 +190,10 @@ class Communicator:
         """Calls function(*arguments, comm, stream). Returns the result, or its Work on a stream."""
         if stream is not None:
             check(function(*arguments, self._handle, _streams.stream_value(stream)))
+            if isinstance(stream, _streams.Stream):
+                stream.users.add(self)
             if _groups.depth:
-                _streams.keep(kept)
+                _streams.keep(self, kept)
             return Work(result, stream, kept)
         self._blocked = True
         try:
@@ -210,7 +203,7 @@ class Communicator:
         if code:
             check(code)
         if _groups.depth:
-            _streams.keep(kept)
+            _streams.keep(self, kept)
         return result
 
     def _pair(self, send, recv, factor_send, factor_recv, name):
@@ -226,6 +219,29 @@ class Communicator:
             raise InvalidArgumentError(f"{name}: recv has {room} elements; it needs {block * factor_recv}")
         return source, target, block, kind
 
+    def _sizes(self, counts, array, name):
+        """The counts as C's array; an element of a complex array is two."""
+        if len(counts) != self.size:
+            raise InvalidArgumentError(f"{name} has {len(counts)} entries; it needs one for each of the {self.size} "
+                                       "ranks")
+        if min(counts) < 0:
+            raise InvalidArgumentError(f"{name} has the entry {min(counts)}; counts are 0 or more")
+        width = 2 if is_complex(array) else 1
+        return ffi.new("size_t[]", [count * width for count in counts])
+
+    @staticmethod
+    def _uneven_pair(send, recv, send_total, recv_total, name):
+        """Pointers and type of two arrays that hold as many elements as their counts ask for."""
+        source, count, kind = read(send)
+        target, room, target_kind = read(recv, True)
+        if kind != target_kind or is_complex(send) != is_complex(recv):
+            raise InvalidArgumentError(f"{name}: send and recv have different types")
+        width = 2 if is_complex(send) else 1
+        if count != send_total * width or room != recv_total * width:
+            raise InvalidArgumentError(f"{name}: send has {count // width} and recv {room // width} elements; the "
+                                       f"counts ask for {send_total} and {recv_total}")
+        return source, target, kind
+
     # ---- collectives ----
 
     def all_reduce(self, send: Any, recv: Any = None, op: int = SUM, *, stream: Any = None) -> Any:
@@ -239,7 +255,7 @@ class Communicator:
         else:
             source, target, count, kind = self._pair(send, recv, 1, 1, "all_reduce")
         if op not in _LINEAR:
-            _complex_check(count, send, op, kind)
+            _complex_check(send, op)
         if stream is not None or _groups.depth:
             return self._run(_all_reduce, (source, target, count, kind, op), stream, recv, (source, target, send))
         self._blocked = True
@@ -255,7 +271,7 @@ class Communicator:
         """As all_reduce, with the result at root only. Other ranks' recv is ignored. recv None: in place at root."""
         at_root = self.rank == root
         source, count, kind = read(send, at_root and recv is None)
-        _complex_check(count, send, op, kind)
+        _complex_check(send, op)
         target = NULL
         if at_root:
             recv = send if recv is None else recv
@@ -276,13 +292,9 @@ class Communicator:
         counts: elements of each rank, equal on all ranks. Then recv is a vector of sum(counts). Returns recv.
         """
         if counts is not None:
-            sizes = _sizes(counts, self.size, "counts")
+            sizes = self._sizes(counts, send, "counts")
             recv = empty(send, (sum(counts),)) if recv is None else recv
-            source, count, kind = read(send)
-            target, room, _ = read(recv, True)
-            if count != counts[self.rank] or room != sum(counts):
-                raise InvalidArgumentError(f"all_gather: send has {count} and recv {room} elements; counts asks for "
-                                           f"{counts[self.rank]} and {sum(counts)}")
+            source, target, kind = self._uneven_pair(send, recv, counts[self.rank], sum(counts), "all_gather")
             return self._run(lib.tutti_all_gather_v, (source, target, sizes, NULL, kind), stream, recv,
                              (source, target, send, recv))
         recv = empty(send, (self.size, *shape_of(send))) if recv is None else recv
@@ -297,20 +309,16 @@ class Communicator:
         recv None: send's first dimension is a multiple of P. counts: elements of each rank's block, equal on all
         ranks; then send has sum(counts) elements. Returns recv.
         """
+        _complex_check(send, op)
         if counts is not None:
-            sizes = _sizes(counts, self.size, "counts")
+            sizes = self._sizes(counts, send, "counts")
             recv = empty(send, (counts[self.rank],)) if recv is None else recv
-            source, count, kind = read(send)
-            target, room, _ = read(recv, True)
-            if count != sum(counts) or room != counts[self.rank]:
-                raise InvalidArgumentError(f"reduce_scatter: send has {count} and recv {room} elements; counts asks "
-                                           f"for {sum(counts)} and {counts[self.rank]}")
+            source, target, kind = self._uneven_pair(send, recv, sum(counts), counts[self.rank], "reduce_scatter")
             return self._run(lib.tutti_reduce_scatter_v, (source, target, sizes, NULL, kind, op), stream, recv,
                              (source, target, send, recv))
         if recv is None:
             recv = empty(send, self._block_shape(send, "reduce_scatter"))
         source, target, count, kind = self._pair(send, recv, self.size, 1, "reduce_scatter")
-        _complex_check(count, send, op, kind)
         return self._run(lib.tutti_reduce_scatter, (source, target, count, kind, op), stream, recv,
                          (source, target, send, recv))
 
@@ -336,14 +344,10 @@ class Communicator:
             source, target, count, kind = self._pair(send, recv, self.size, self.size, "all_to_all")
             return self._run(lib.tutti_all_to_all, (source, target, count, kind), stream, recv,
                              (source, target, send, recv))
-        outgoing = _sizes(send_counts, self.size, "send_counts")
-        incoming = _sizes(recv_counts, self.size, "recv_counts")
+        outgoing = self._sizes(send_counts, send, "send_counts")
+        incoming = self._sizes(recv_counts, send, "recv_counts")
         recv = empty(send, (sum(recv_counts),)) if recv is None else recv
-        source, count, kind = read(send)
-        target, room, _ = read(recv, True)
-        if count != sum(send_counts) or room != sum(recv_counts):
-            raise InvalidArgumentError(f"all_to_all: send has {count} and recv {room} elements; the counts ask for "
-                                       f"{sum(send_counts)} and {sum(recv_counts)}")
+        source, target, kind = self._uneven_pair(send, recv, sum(send_counts), sum(recv_counts), "all_to_all")
         return self._run(lib.tutti_all_to_all_v, (source, outgoing, NULL, target, incoming, NULL, kind), stream,
                          recv, (source, target, send, recv))
 
@@ -398,6 +402,9 @@ class Communicator:
 
     def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
         """root's value on every rank, pickled. Slow: two broadcasts and two copies. Unpickling runs code of root."""
+        if _groups.depth:
+            raise InvalidUsageError("broadcast_object: its second call needs the result of the first; call it outside "
+                                    "the group")
         length = bytearray(8)
         data = b""
         if self.rank == root:

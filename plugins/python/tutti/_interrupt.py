@@ -6,11 +6,12 @@ KeyboardInterrupt in the main thread. Nothing happens if the program has a SIGIN
 its own.
 """
 
+import contextlib
 import os
 import signal
 import threading
 import weakref
-from typing import Any, Optional
+from typing import Any, Iterable, Iterator, Optional
 
 live: Any = weakref.WeakSet()  # communicators
 _watched = False
@@ -55,6 +56,19 @@ def _forked():
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+@contextlib.contextmanager
+def blocked(comms: Iterable[Any]) -> Iterator[None]:
+    """Ctrl-C aborts these communicators while the body runs: it blocks until their calls are complete."""
+    held = [comm for comm in comms if not comm._blocked]
+    for comm in held:
+        comm._blocked = True
+    try:
+        yield
+    finally:
+        for comm in held:
+            comm._blocked = False
 
 
 def interruptible(call):

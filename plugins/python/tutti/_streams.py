@@ -1,9 +1,11 @@
 """Streams, the work of a call on a stream, and groups."""
 
 import threading
+import weakref
 from typing import Any
 
-from ._library import check, cuda_stream, ffi, host_stream, lib
+from . import _interrupt
+from ._library import BLOCKING, NULL, check, cuda_stream, ffi, host_stream, lib
 from .errors import InvalidArgumentError
 
 
@@ -18,10 +20,13 @@ class Stream:
         check(lib.tutti_host_stream_create(made))
         self._handle = made[0]
         self.value = host_stream(self._handle)
+        self.users: Any = weakref.WeakSet()  # communicators with calls on the stream
 
     def synchronize(self) -> None:
         """Blocks until all calls issued so far are complete. Raises the first error among them."""
-        check(lib.tutti_host_stream_synchronize(self._handle))
+        with _interrupt.blocked(self.users):
+            code = lib.tutti_host_stream_synchronize(self._handle)
+        check(code)
 
     def is_idle(self) -> bool:
         """Whether all calls are complete. Does not block. Raises the first error among them."""
@@ -35,7 +40,9 @@ class Stream:
         """Synchronizes and frees. A second call does nothing."""
         handle, self._handle = self._handle, ffi.NULL
         self.value = host_stream(ffi.NULL)
-        check(lib.tutti_host_stream_destroy(handle))
+        with _interrupt.blocked(self.users):
+            code = lib.tutti_host_stream_destroy(handle)
+        check(code)
 
     def __enter__(self) -> "Stream":
         return self
@@ -82,6 +89,7 @@ def stream_value(stream):
 class _Groups(threading.local):
     depth = 0
     kept: list = []
+    users: list = []  # communicators with calls in the group
 
 
 _groups = _Groups()
@@ -91,30 +99,34 @@ def in_group() -> bool:
     return _groups.depth > 0
 
 
-def keep(*things) -> None:
-    """Keeps arrays of a call in an open group alive until the group has ended."""
+def keep(comm, things) -> None:
+    """Keeps arrays of a communicator's call in an open group alive until the group has ended."""
     _groups.kept.append(things)
+    _groups.users.append(comm)
 
 
 class group:
     """`with tutti.group():` issues the calls inside together, when the outermost block ends.
 
     Sends and receives then progress at once, and one thread may drive several ranks. Results are there after the
-    block (or when the streams have passed it). Errors: those of the calls; an error of an argument spoils the group.
-    If the block raises, nothing more is promised about its calls.
+    block (or when the streams have passed it). Errors: those of the calls. If an argument is wrong, or the block
+    raises, none of its calls is issued.
     """
 
     def __enter__(self) -> "group":
         check(lib.tutti_group_start())
         if _groups.depth == 0:
-            _groups.kept = []
+            _groups.kept, _groups.users = [], []
         _groups.depth += 1
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None:
+            lib.tutti_barrier(NULL, BLOCKING)  # a wrong argument spoils the group
         _groups.depth -= 1
-        code = lib.tutti_group_end()
+        with _interrupt.blocked(_groups.users if _groups.depth == 0 else ()):
+            code = lib.tutti_group_end()
         if _groups.depth == 0:
-            _groups.kept = []
+            _groups.kept, _groups.users = [], []
         if kind is None:
             check(code)

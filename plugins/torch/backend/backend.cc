@@ -328,7 +328,9 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
 
 void Backend::startCoalescing() {
   const std::scoped_lock lock(issuing_);
-  TORCH_CHECK(!is_coalescing_, "tutti: startCoalescing was called twice without endCoalescing");
+  // torch does not end a batch whose calls raised.
+  coalesced_.clear();
+  deferred_.clear();
   is_coalescing_ = true;
 }
 
