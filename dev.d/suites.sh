@@ -13,6 +13,13 @@ tests_of_suite() {
   "${MESON[@]}" test -C "$1" --no-rebuild --list --suite "$2" | sed -n 's|^[^/]* / ||p'
 }
 
+# programs_of_tests FOLDER NAME...: what ninja builds for tests. Nothing, which is everything, for a suite.
+programs_of_tests() {
+  local name
+  for name in "${@:2}"; do ! is_suite "$name" || return 0; done
+  [[ $# -eq 1 ]] || python3 dev.d/test_programs.py "${MESON[0]}" "$@"
+}
+
 # run_tests FOLDER [full] [NAME...]: runs suites or tests. count_tests.py reads the results. Never fails.
 run_tests() {
   local folder=$1 arguments=() name
@@ -98,7 +105,7 @@ verb_test() {
 }
 
 verb_sanitize() {
-  local kind=${1:-} sanitizers
+  local kind=${1:-} sanitizers programs
   case $kind in
     address) sanitizers=address,undefined ;;
     thread) sanitizers=thread ;;
@@ -109,7 +116,10 @@ verb_sanitize() {
   # -O1 with line numbers only: half the compile time of -O2 -g (kernels_float16.cc: 23 s instead of 49) and equally
   # good reports. The slower tests cost less than that.
   configure "$BUILD-$kind" "-Db_sanitize=$sanitizers" -Doptimization=1 -Ddebug=true -Dcpp_args=-g1 -Dtests=enabled "$(trainer_option)"
-  compile_or_close "$BUILD-$kind"
+  # A test or two take a part of the build's time.
+  programs=$(programs_of_tests "$BUILD-$kind" "$@")
+  # shellcheck disable=SC2086
+  compile_or_close "$BUILD-$kind" $programs
   run_tests "$BUILD-$kind" "$@"
   heading "result"
   python3 dev.d/count_tests.py "$BUILD-$kind"

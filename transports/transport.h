@@ -95,6 +95,17 @@ struct RankDescription {
   std::span<const std::byte> address = {};  ///< Transport::address() of the rank; borrowed
 };
 
+class SymmetricHeap;
+
+/// A network card, as a rank should use it.
+struct CardUse {
+  size_t card = 0;            ///< index
+  bool is_near = true;        ///< no card is nearer to the rank
+  std::string distance = {};  ///< for people, in the words of nvidia-smi; empty: unknown
+};
+/// For cards by PCI address (empty: unknown): all of them, in the order in which the rank should use them.
+using OrderCards = std::function<std::vector<CardUse>(std::span<const std::string> addresses)>;
+
 /// A key for one purpose: the same for two ranks with the same label, and unknown to other processes.
 using DeriveKey = std::function<std::array<std::byte, 32>(const std::string& label)>;
 
@@ -105,7 +116,9 @@ struct TransportOptions {
   uint32_t channels = 0;  ///< to each peer
   uint16_t epoch = 0;     ///< of the communicator; data with another epoch is refused
   Config config = {};
-  DeriveKey derive_key = nullptr;  ///< set if config.tls is set
+  DeriveKey derive_key = nullptr;       ///< set if config.tls is set
+  const SymmetricHeap* heap = nullptr;  ///< of the process, for what registers its memory; null: none
+  OrderCards order_cards = nullptr;     ///< null: all cards are as near
 };
 
 /// Memory that a transport may use without a copy. 0: no handle needed.

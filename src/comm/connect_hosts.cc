@@ -5,6 +5,7 @@
 #include <string>
 
 #include "comm/builder.h"
+#include "comm/card_order.h"
 #include "comm/transport_addresses.h"
 #include "engine/links.h"
 #include "net/crypto.h"
@@ -79,9 +80,12 @@ Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vecto
                                  .channels = kLinkChannels,
                                  .epoch = epoch_of(bootstrap.id()),
                                  .config = process_.config(),
-                                 .derive_key = [key = bootstrap.id().key](const std::string& label) {
-                                   return authenticate(key, std::as_bytes(std::span(label)));
-                                 }};
+                                 .derive_key =
+                                     [key = bootstrap.id().key](const std::string& label) {
+                                       return authenticate(key, std::as_bytes(std::span(label)));
+                                     },
+                                 .heap = &process_.heap(),
+                                 .order_cards = card_order(process_, facts, rank_)};
   auto side = open_transports(bootstrap, options);
   TUTTI_TRY(side.status());
   std::vector<DataRequest> requests;

@@ -33,16 +33,18 @@ Status keep(Result<T> made, T& target) {
 Status CudaRank::open() {
   const BesideCaptures beside(driver());
   const cuda::DeviceFacts& facts = context_.facts();
+  identity_ = {.uuid = facts.uuid, .is_device = 1};
+  facts.pci_bus_id.copy(identity_.bus_id.data(), identity_.bus_id.size());
   if (!device_.kernels) {
     // The communicator's calls will pass through host memory.
-    identity_ = {.uuid = facts.uuid, .is_device = 1, .lacks_kernels = 1};
+    identity_.lacks_kernels = 1;
     log_line(format("rank %u (device %d): ", rank_, context_.device()) + std::string(device_.kernels.text()) +
              "; calls pass through host memory, which is slower");
     return Status::ok();
   }
   // At most what ranks may borrow together: a call has at most as many stripes as its rank has blocks.
   const uint32_t multiprocessors = std::min(facts.multiprocessors, std::max(1u, device_.lender->total()));
-  identity_ = {.uuid = facts.uuid, .is_device = 1, .multiprocessors = multiprocessors};
+  identity_.multiprocessors = multiprocessors;
   TUTTI_TRY(keep(cuda::Stream::create(context_), blocking_));
   TUTTI_TRY(keep(cuda::Stream::create(context_), relaunch_));
   TUTTI_TRY(keep(cuda::Event::create(context_), issued_event_));

@@ -27,6 +27,7 @@ namespace tutti {
 /// What a rank tells others about its device; all zero in host memory.
 struct DeviceIdentity {
   std::array<char, 16> uuid{};
+  std::array<char, 16> bus_id{};  ///< PCI address, as text
   uint32_t is_device = 0;
   uint32_t has_failed = 0;       ///< the device is unusable
   uint32_t lacks_kernels = 0;    ///< 1: the driver does not run this build's kernels

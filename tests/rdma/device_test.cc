@@ -1,7 +1,13 @@
 // Goal: a rank finds the right port and GID without a variable.
 #include "transports/rdma/device.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
 
 #include "tests/rdma/provider/control.h"
 #include "transports/rdma/errors.h"
@@ -66,6 +72,70 @@ TEST(DeviceTest, PortsThatAreUpAreFoundWithTheirGid) {
   EXPECT_EQ(why, "fake1 port 1 has no GID at index 9");
   test::fake_verbs::set_port(0, true);
   EXPECT_EQ(test::fake_verbs::seen().open_objects, 0u);
+}
+
+/// Folders of the fake devices as in /sys/class/infiniband: "device" leads to the PCI device.
+class DeviceFolders {
+ public:
+  DeviceFolders() {
+    std::string name = std::filesystem::temp_directory_path() / "tutti-rdma-XXXXXX";
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    root_ = name;
+  }
+  ~DeviceFolders() { std::filesystem::remove_all(root_); }
+  /// `card`: of which the device is a virtual function; empty: it is a card itself.
+  void add(uint32_t device, const std::string& address, const std::string& card = "") {
+    const auto pci = root_ / address;
+    const auto folder = root_ / std::to_string(device);
+    std::filesystem::create_directories(pci);
+    std::filesystem::create_directories(folder);
+    if (!card.empty()) std::filesystem::create_symlink("../" + card, pci / "physfn");
+    std::filesystem::create_symlink("../" + address, folder / "device");
+    test::fake_verbs::set_folder(device, folder);
+  }
+
+ private:
+  std::filesystem::path root_;
+};
+
+TEST(DeviceTest, ThePortsOfNearCardsComeFirst) {
+  test::fake_verbs::reset(1);
+  DeviceFolders folders;
+  folders.add(0, "0000:17:00.0");
+  folders.add(1, "0000:b1:00.2", "0000:b1:00.0");
+  const auto verbs = Verbs::find();
+  std::vector<std::string> asked;
+  const auto order_cards = [&](std::span<const std::string> addresses) {
+    asked.assign(addresses.begin(), addresses.end());
+    return std::vector<CardUse>{{.card = 1, .is_near = true, .distance = "PIX"},
+                                {.card = 0, .is_near = false, .distance = "SYS"}};
+  };
+  std::string why;
+  const Ports found = find_ports(**verbs, {.filter = "", .order_cards = order_cards}, why);
+  EXPECT_THAT(asked, testing::ElementsAre("0000:17:00.0", "0000:b1:00.0"));
+  ASSERT_EQ(found.ports.size(), 2u) << why;
+  EXPECT_EQ(found.ports[0].address.device, "fake1");
+  EXPECT_EQ(found.ports[0].distance, "PIX");
+  EXPECT_TRUE(found.ports[0].address.is_near);
+  EXPECT_EQ(found.ports[1].address.device, "fake0");
+  EXPECT_FALSE(found.ports[1].address.is_near);
+}
+
+// A card of a tenth of the speed would hold up what is spread over both.
+TEST(DeviceTest, SlowPortsCountAsFarOnes) {
+  test::fake_verbs::reset(1);
+  test::fake_verbs::set_width(0, 1);
+  const auto verbs = Verbs::find();
+  const auto order_cards = [](std::span<const std::string>) -> std::vector<CardUse> {
+    ADD_FAILURE() << "there is nothing to choose";
+    return {};
+  };
+  std::string why;
+  const Ports found = find_ports(**verbs, {.filter = "", .order_cards = order_cards}, why);
+  ASSERT_EQ(found.ports.size(), 2u) << why;
+  EXPECT_EQ(found.ports[0].address.device, "fake1");
+  EXPECT_TRUE(found.ports[0].address.is_near);
+  EXPECT_FALSE(found.ports[1].address.is_near);
 }
 
 TEST(DeviceTest, EveryStatusAndEventHasWords) {

@@ -196,33 +196,89 @@ TEST_F(RdmaFailoverTest, WithoutLockedMemoryTheTrafficGoesOverTcpUntilThereIsSom
   ASSERT_EQ(run(mesh, 9, 100, [] {}), "");
 }
 
-TEST(RailsTest, BothRanksChooseTheSameRailsAndSpreadThem) {
-  const auto port = [](const char* name, uint8_t subnet) {
-    rdma::PortAddress address{.device = name, .port = 1, .is_ethernet = subnet == 0, .mtu = 5};
+// A far port carries nothing, until it is the only one.
+TEST_F(RdmaFailoverTest, AFarPortServesWhenTheNearOneFails) {
+  const auto order_cards = [](std::span<const std::string>) {
+    return std::vector<CardUse>{{.card = 1, .is_near = true, .distance = "PIX"},
+                                {.card = 0, .is_near = false, .distance = "SYS"}};
+  };
+  Mesh mesh(rdma_case(), {.shape = kLargeSlots, .channels = 5, .order_cards = order_cards});
+  const std::string before = route(mesh, 0);
+  EXPECT_EQ(before, "fake1 port 1, GID 127.0.0.1 (PIX) to fake1 port 1, GID 127.0.0.1");
+  ASSERT_EQ(run(mesh, 3, 100, [] {}), "");
+  uint64_t turns = 0;
+  ASSERT_EQ(run(mesh, 5, 300,
+                [&] {
+                  if (++turns == 20) fake_verbs::set_port(1, false);
+                }),
+            "");
+  EXPECT_TRUE(run_until(mesh, [&] {
+    return route(mesh, 0).starts_with("fake0 port 1, GID 127.0.0.1 (SYS)");
+  })) << route(mesh, 0);
+  fake_verbs::set_port(1, true);
+  EXPECT_TRUE(run_until(mesh, [&] { return route(mesh, 0) == before; })) << route(mesh, 0);
+  ASSERT_EQ(run(mesh, 7, 100, [] {}), "");
+}
+
+class RailsTest : public testing::Test {
+ protected:
+  using Ports = std::vector<rdma::PortAddress>;
+  static rdma::PortAddress port(const std::string& name, uint8_t subnet = 0, bool is_near = true) {
+    rdma::PortAddress address{
+        .device = name, .port = 1, .is_ethernet = subnet == 0, .mtu = 5, .is_near = is_near};
     address.gid[7] = subnet;
     return address;
-  };
-  const std::vector<rdma::PortAddress> two = {port("a0", 0), port("a1", 0)};
-  const std::vector<rdma::PortAddress> one = {port("b0", 0)};
-  const std::vector<rdma::PortAddress> fabrics = {port("c0", 1), port("c1", 2)};
-  const std::vector<rdma::PortAddress> second = {port("d1", 2)};
-  for (uint32_t peer = 1; peer < 4; ++peer) {
-    for (const auto& [left, right] : {std::pair{two, one}, std::pair{two, two}, std::pair{fabrics, second}}) {
-      const auto here = rdma::choose_rails(left, right, 0, peer);
-      const auto there = rdma::choose_rails(right, left, peer, 0);
-      ASSERT_EQ(here.size(), there.size());
-      for (size_t i = 0; i < here.size(); ++i) {
-        EXPECT_EQ(here[i].here, there[i].there);
-        EXPECT_EQ(here[i].there, there[i].here);
-      }
-    }
-    EXPECT_EQ(rdma::choose_rails(two, one, 0, peer).size(), 2u);
-    EXPECT_EQ(rdma::choose_rails(two, two, 0, peer)[0].here, peer % 2) << "pairs of ranks share the load";
-    ASSERT_EQ(rdma::choose_rails(fabrics, second, 0, peer).size(), 1u);
-    EXPECT_EQ(rdma::choose_rails(fabrics, second, 0, peer)[0].here, 1u);
   }
-  EXPECT_TRUE(rdma::choose_rails(two, fabrics, 0, 1).empty());
-  EXPECT_TRUE(rdma::choose_rails(two, {}, 0, 1).empty());
+  /// As rank 0 sees them, if the peer sees the same.
+  static rdma::Rails choose(const Ports& left, const Ports& right, uint32_t peer) {
+    rdma::Rails here = rdma::choose_rails(left, right, 0, peer);
+    const rdma::Rails there = rdma::choose_rails(right, left, peer, 0);
+    EXPECT_EQ(here.lane_count, there.lane_count);
+    EXPECT_EQ(here.ports.size(), there.ports.size());
+    for (size_t i = 0; i < here.ports.size(); ++i) {
+      EXPECT_EQ(here.ports[i].here, there.ports[i].there);
+      EXPECT_EQ(here.ports[i].there, there.ports[i].here);
+    }
+    return here;
+  }
+
+  const Ports two_ = {port("a0"), port("a1")};
+  const Ports one_ = {port("b0")};
+  const Ports fabrics_ = {port("c0", 1), port("c1", 2)};
+  const Ports second_ = {port("d1", 2)};
+};
+
+TEST_F(RailsTest, BothRanksChooseTheSameRailsAndSpreadThem) {
+  for (uint32_t peer = 1; peer < 4; ++peer) {
+    EXPECT_EQ(choose(two_, one_, peer).lane_count, 2u);
+    EXPECT_EQ(choose(two_, two_, peer).ports[0].here, peer % 2) << "pairs of ranks share the load";
+    const rdma::Rails rails = choose(fabrics_, second_, peer);
+    ASSERT_EQ(rails.ports.size(), 1u);
+    EXPECT_EQ(rails.ports[0].here, 1u);
+  }
+  EXPECT_TRUE(choose(two_, fabrics_, 1).ports.empty());
+  EXPECT_TRUE(choose(two_, {}, 1).ports.empty());
+}
+
+TEST_F(RailsTest, NearPortsCarryTheDataAndFarOnesStandBy) {
+  const Ports left = {port("a3"), port("a0", 0, false), port("a1", 0, false)};
+  const Ports right = {port("b5"), port("b6", 0, false)};
+  const rdma::Rails rails = choose(left, right, 8);
+  EXPECT_EQ(rails.lane_count, 1u);
+  ASSERT_EQ(rails.ports.size(), 2u);
+  EXPECT_EQ(rails.ports[0].here, 0u);
+  EXPECT_EQ(rails.ports[0].there, 0u);
+  EXPECT_EQ(rails.ports[1].here, 1u) << "other ports on both ranks";
+  EXPECT_EQ(rails.ports[1].there, 1u);
+  EXPECT_EQ(choose(left, one_, 8).ports.size(), 2u) << "another port on one rank is better than none";
+}
+
+TEST_F(RailsTest, PortsThatReachNoNearOneUseFarOnes) {
+  const Ports left = {port("a0", 1), port("a1", 2, false)};
+  const rdma::Rails rails = choose(left, second_, 1);
+  EXPECT_EQ(rails.lane_count, 1u);
+  ASSERT_EQ(rails.ports.size(), 1u);
+  EXPECT_EQ(rails.ports[0].here, 1u);
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ TEST(HelloTest, PortsArriveAsTheyWereSent) {
   EXPECT_TRUE(decode_ports({})->empty());
   std::vector<PortAddress> ports = {a_port(), a_port()};
   ports[1].device = "mlx5_1";
+  ports[1].is_near = false;
   const auto bytes = encode_ports(ports);
   const auto decoded = decode_ports(bytes);
   ASSERT_TRUE(decoded.is_ok()) << decoded.status().text();

@@ -52,7 +52,8 @@ void take_messages(Rings& rings) {
 /// A rank with a connection, and the peer's end of the socket.
 class Rank {
  public:
-  Rank() {
+  /// Rails beyond `lane_count` stand by.
+  explicit Rank(uint32_t lane_count) : lane_count_(lane_count) {
     auto verbs = rdma::Verbs::find();
     demand(verbs.is_ok());
     verbs_ = std::move(*verbs);
@@ -72,9 +73,15 @@ class Rank {
     int ends[2];
     demand(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
     peer_ = FileDescriptor(ends[1]);
-    auto made = rdma::RdmaConnection::make(
-        *verbs_, paths, channels, FileDescriptor(ends[0]), budget_, [this] { return poll(); },
-        {.user_memory = user_memory_, .rank = 0, .peer = 7, .shape = kShape, .epoch = 0});
+    auto made = rdma::RdmaConnection::make(*verbs_, paths, channels, FileDescriptor(ends[0]), budget_,
+                                           [this] { return poll(); },
+                                           {.user_memory = user_memory_,
+                                            .heap_memory = heap_memory_,
+                                            .rank = 0,
+                                            .peer = 7,
+                                            .shape = kShape,
+                                            .epoch = 0,
+                                            .lane_count = lane_count});
     demand(made.is_ok());
     connection_ = std::move(*made);
     // A few messages are out, so that credits and receipts may come.
@@ -84,6 +91,7 @@ class Rank {
   }
 
   rdma::RdmaConnection& connection() { return *connection_; }
+  uint32_t lane_count() const { return lane_count_; }
   void feed(const void* bytes, size_t count) {
     // The reader reads all of it, so the socket has room again.
     demand(::send(peer_.get(), bytes, count, MSG_NOSIGNAL) == static_cast<ssize_t>(count));
@@ -125,6 +133,8 @@ class Rank {
   std::vector<std::unique_ptr<rdma::Device>> devices_;
   rdma::PinBudget budget_{.left_bytes = 1 << 20};
   rdma::UserMemory user_memory_;
+  rdma::HeapMemory heap_memory_{nullptr, budget_};
+  uint32_t lane_count_;
   std::vector<Rings> rings_{kChannels};
   FileDescriptor peer_;
   std::unique_ptr<rdma::RdmaConnection> connection_;
@@ -134,7 +144,7 @@ class Rank {
 void give_up_rails(Rank& rank) {
   for (uint32_t rail = 0; rail < kRails; ++rail)
     rank.feed({.kind = ControlKind::kBroken, .index = rail, .turn = 1}, {});
-  for (uint32_t lane = 0; lane < kRails; ++lane) {
+  for (uint32_t lane = 0; lane < rank.lane_count(); ++lane) {
     rank.feed({.kind = ControlKind::kResume, .index = lane, .turn = 1},
               rdma::encode(rdma::Resume{.has_lost_rail = true}));
   }
@@ -174,8 +184,9 @@ void feed_some(Rank& rank, std::span<const uint8_t>& input) {
 }  // namespace
 
 void survive_hostile_peer(std::span<const uint8_t> input) {
-  Rank rank;
-  if (!input.empty() && input[0] % 2 == 0) give_up_rails(rank);
+  const uint8_t first = input.empty() ? 0 : input[0];
+  Rank rank(1 + first / 2 % kRails);
+  if (first % 2 == 0) give_up_rails(rank);
   if (!input.empty()) input = input.subspan(1);
   while (!input.empty() && rank.connection().state() == PeerState::kOpen) feed_some(rank, input);
   rank.hang_up();

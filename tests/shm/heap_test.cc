@@ -100,6 +100,28 @@ TEST_F(HeapTest, ContainsJudgesBothEnds) {
   EXPECT_FALSE(heap_->contains(nullptr, 1));
 }
 
+TEST_F(HeapTest, FindsTheLiveAllocationThatHoldsAllTheBytes) {
+  EXPECT_TRUE(heap_->is_empty());
+  std::byte* first = take(*heap_, kPage);
+  std::byte* second = take(*heap_, 2 * kPage);
+  ASSERT_EQ(second, first + kPage);
+  const auto found = heap_->find(second + 1, 2 * kPage - 1);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->address, second);
+  EXPECT_EQ(found->bytes, 2 * kPage);
+  EXPECT_FALSE(heap_->find(second + 1, 2 * kPage)) << "one byte beyond its end";
+  EXPECT_FALSE(heap_->find(first, 2 * kPage)) << "in two allocations";
+  EXPECT_FALSE(heap_->find(second + 2 * kPage, 1)) << "free";
+  EXPECT_FALSE(heap_->find(&first, 1));
+  const uint64_t frees = heap_->free_count();
+  EXPECT_TRUE(heap_->free(second).is_ok());
+  EXPECT_NE(heap_->free_count(), frees);
+  EXPECT_FALSE(heap_->find(second, 1));
+  ASSERT_EQ(take(*heap_, 2 * kPage), second);
+  EXPECT_NE(heap_->find(second, 1)->number, found->number) << "another one at the same place";
+  EXPECT_FALSE(heap_->is_empty());
+}
+
 // Goal: a peer that maps the heap's descriptor sees the same bytes at the same distance from its base.
 TEST_F(HeapTest, AMappingElsewhereShowsTheSameBytes) {
   std::byte* memory = take(*heap_, kPage);

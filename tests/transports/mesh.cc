@@ -149,7 +149,9 @@ Mesh::Mesh(const TransportCase& under_test, const MeshOptions& options)
                                         .channels = options.channels,
                                         .epoch = epoch,
                                         .config = case_.config,
-                                        .derive_key = key_of_label});
+                                        .derive_key = key_of_label,
+                                        .heap = options.heap,
+                                        .order_cards = options.order_cards});
     EXPECT_TRUE(transport.is_ok()) << transport.status().text();
     ranks_.push_back(std::make_unique<Rank>());
     ranks_.back()->transport = std::move(*transport);

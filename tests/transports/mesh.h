@@ -38,6 +38,8 @@ struct MeshOptions {
   uint32_t rank_count = 2;
   RingShape shape{.slots = 8, .slot_bytes = 1024};
   uint32_t channels = kLinkChannels;
+  const SymmetricHeap* heap = nullptr;
+  OrderCards order_cards = nullptr;
 };
 
 class Mesh {

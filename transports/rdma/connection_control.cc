@@ -81,10 +81,14 @@ Status RdmaConnection::go_on() {
 }
 
 Status RdmaConnection::take_message(const Control& control, std::span<const std::byte> payload) {
-  if (control.index >= lanes_.size())
-    return {Code::kPeerLost, format("a message about rail %u of %zu", control.index, lanes_.size())};
+  const bool is_of_lane = control.kind == ControlKind::kResume || control.kind == ControlKind::kPiece;
+  const size_t count = is_of_lane ? lanes_.size() : shared_.rails.size();
+  if (control.index >= count) {
+    return {Code::kPeerLost,
+            format("a message about %s %u of %zu", is_of_lane ? "lane" : "rail", control.index, count)};
+  }
+  if (is_of_lane) return take_lane_message(*lanes_[control.index], control, payload);
   Rail& rail = *shared_.rails[control.index];
-  Lane& lane = *lanes_[control.index];
   const bool is_current = control.turn == rail.attempt() && rail.state() != Rail::State::kOff;
   switch (control.kind) {
     case ControlKind::kHello: return take_hello(rail, control, payload);
@@ -95,18 +99,23 @@ Status RdmaConnection::take_message(const Control& control, std::span<const std:
       if (is_current) rail.set_peer_up();
       return Status::ok();
     case ControlKind::kBroken: take_broken(rail, control.turn); return Status::ok();
-    case ControlKind::kResume: {
-      auto resume = decode_resume(payload);
-      TUTTI_TRY(resume.status());
-      TUTTI_TRY(lane.take_resume(control.turn, *resume));
-      return lane.advance();
-    }
-    case ControlKind::kPiece:
-      if (state_ == PeerState::kOpen) TUTTI_TRY(lane.receive(Lane::kSocketKey, control.word, payload));
-      notice_end();
-      return Status::ok();
+    case ControlKind::kResume:
+    case ControlKind::kPiece: break;
   }
   return {Code::kPeerLost, "a message of no kind"};
+}
+
+Status RdmaConnection::take_lane_message(Lane& lane, const Control& control,
+                                         std::span<const std::byte> payload) {
+  if (control.kind == ControlKind::kResume) {
+    auto resume = decode_resume(payload);
+    TUTTI_TRY(resume.status());
+    TUTTI_TRY(lane.take_resume(control.turn, *resume));
+    return lane.advance();
+  }
+  if (state_ == PeerState::kOpen) TUTTI_TRY(lane.receive(Lane::kSocketKey, control.word, payload));
+  notice_end();
+  return Status::ok();
 }
 
 Status RdmaConnection::take_hello(Rail& rail, const Control& control, std::span<const std::byte> payload) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 namespace tutti::rdma {
@@ -141,6 +142,35 @@ void read_ports(const Verbs& verbs, ibv_context* context, const DeviceChoice& ch
   }
 }
 
+/// The PCI address of a device, or of the card that a virtual function belongs to; empty: it has none.
+std::string pci_address_of(const ibv_device& device) {
+  for (const char* const link : {"/device/physfn", "/device"}) {
+    std::error_code failure;
+    const auto target = std::filesystem::read_symlink(std::string(device.ibdev_path) + link, failure);
+    if (!failure) return target.filename();
+  }
+  return {};
+}
+
+/// Orders the fastest ports, which come first, by their distance. Slower ones are as far ones: they serve
+/// when no other does.
+void order_by_distance(const OrderCards& order_cards, const std::vector<Context>& contexts,
+                       std::vector<Port>& ports) {
+  std::vector<std::string> addresses;
+  for (Port& port : ports) {
+    port.address.is_near = port.address.mbit_per_s == ports[0].address.mbit_per_s;
+    if (port.address.is_near) addresses.push_back(pci_address_of(*contexts[port.device]->device));
+  }
+  if (order_cards == nullptr || addresses.size() < 2) return;
+  std::vector<Port> ordered;
+  for (const CardUse& use : order_cards(addresses)) {
+    Port& port = ordered.emplace_back(ports[use.card]);
+    port.address.is_near = use.is_near;
+    port.distance = use.distance;
+  }
+  std::ranges::copy(ordered, ports.begin());
+}
+
 }  // namespace
 
 const GidEntry* choose_gid(const std::vector<GidEntry>& entries, int forced) {
@@ -179,7 +209,9 @@ bool refresh(const Verbs& verbs, ibv_context* context, const DeviceChoice& choic
   std::string why_none;
   read_ports(verbs, context, choice, port.device, found, why_none);
   for (const Port& one : found) {
-    if (one.address.port == port.address.port) port = one;
+    if (one.address.port != port.address.port) continue;
+    port.address = one.address;
+    port.gid_index = one.gid_index;
   }
   port.is_up =
       std::ranges::any_of(found, [&](const Port& one) { return one.address.port == port.address.port; });
@@ -213,6 +245,7 @@ Ports find_ports(const Verbs& verbs, const DeviceChoice& choice, std::string& wh
   if (!found.ports.empty()) {
     const bool is_ethernet = found.ports[0].address.is_ethernet;
     std::erase_if(found.ports, [&](const Port& port) { return port.address.is_ethernet != is_ethernet; });
+    order_by_distance(choice.order_cards, found.contexts, found.ports);
     if (found.ports.size() > kMostPorts) found.ports.resize(kMostPorts);
   } else if (why_none.empty()) {
     why_none = "TUTTI_IB_HCA names no port of this machine";

@@ -10,6 +10,7 @@
 #include "core/result.h"
 #include "transports/rdma/hello.h"
 #include "transports/rdma/verbs.h"
+#include "transports/transport.h"
 
 namespace tutti::rdma {
 
@@ -34,12 +35,14 @@ struct Port {
   size_t device = 0;  ///< index in Ports::contexts
   PortAddress address;
   uint32_t gid_index = 0;
-  bool is_up = true;  ///< kept up to date by the port's owner
+  bool is_up = true;          ///< kept up to date by the port's owner
+  std::string distance = {};  ///< from the rank, as CardUse::distance
 };
 
 struct DeviceChoice {
-  std::string filter;  ///< as filter_names
-  int gid_index = -1;  ///< -1: choose_gid decides
+  std::string filter;                ///< as filter_names
+  int gid_index = -1;                ///< -1: choose_gid decides
+  OrderCards order_cards = nullptr;  ///< null: all are as near
 };
 
 struct ContextCloser {
@@ -48,7 +51,8 @@ struct ContextCloser {
 };
 using Context = std::unique_ptr<ibv_context, ContextCloser>;
 
-/// The opened devices and their usable ports, fastest first. All are InfiniBand or all are RoCE.
+/// The opened devices and their usable ports: of the fastest ones the nearest first, and then slower ones.
+/// All are InfiniBand or all are RoCE.
 struct Ports {
   std::vector<Context> contexts;
   std::vector<Port> ports;
@@ -110,6 +114,12 @@ class Region {
  private:
   const Verbs* verbs_ = nullptr;
   ibv_mr* region_ = nullptr;
+};
+
+/// Memory that may still be registered for slots and for the heap, of all connections of a rank. Ranks on a
+/// large job would otherwise pin hundreds of rings.
+struct PinBudget {
+  uint64_t left_bytes = 0;
 };
 
 }  // namespace tutti::rdma

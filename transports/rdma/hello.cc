@@ -12,7 +12,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "words travel as they lie in memory");
 
 constexpr uint32_t kMagic = 0x61647274;  // "trda"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr uint32_t kMostReceives = 4096;
 constexpr uint32_t kMostPacket = 0xffffff;
 constexpr uint8_t kLeastMtu = 1;
@@ -27,7 +27,8 @@ struct PortBytes {
   uint8_t port;
   uint8_t mtu;
   uint8_t is_ethernet;
-  uint8_t zero[7];
+  uint8_t is_near;
+  uint8_t zero[6];
 };
 static_assert(sizeof(PortBytes) == 48);
 
@@ -66,6 +67,7 @@ PortBytes to_bytes(const PortAddress& port) {
   bytes.port = port.port;
   bytes.mtu = port.mtu;
   bytes.is_ethernet = port.is_ethernet ? 1 : 0;
+  bytes.is_near = port.is_near ? 1 : 0;
   return bytes;
 }
 
@@ -80,8 +82,10 @@ Result<PortAddress> from_bytes(const PortBytes& bytes) {
   }
   if (bytes.mtu < kLeastMtu || bytes.mtu > kMostMtu) return wrong("MTU", bytes.mtu, kMostMtu);
   if (bytes.is_ethernet > 1) return wrong("link layer", bytes.is_ethernet, 1);
+  if (bytes.is_near > 1) return wrong("distance", bytes.is_near, 1);
   port.port = bytes.port;
   port.is_ethernet = bytes.is_ethernet == 1;
+  port.is_near = bytes.is_near == 1;
   port.mtu = bytes.mtu;
   port.lid = bytes.lid;
   port.mbit_per_s = bytes.mbit_per_s;

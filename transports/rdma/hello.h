@@ -30,6 +30,7 @@ struct PortAddress {
   uint16_t lid = 0;          ///< InfiniBand only
   uint32_t mbit_per_s = 0;
   Gid gid{};
+  bool is_near = true;  ///< the rank has no port that is nearer and as fast
 
   friend bool operator==(const PortAddress&, const PortAddress&) = default;
 };

@@ -183,6 +183,12 @@ bool Lane::send_again() {
   return moved;
 }
 
+/// The registration of a user's buffer, or of memory of the heap. Null: the memory is neither, or refused.
+const Region* Lane::buffer_on(const Device& device, const std::byte* address, size_t bytes) const {
+  const Region* region = shared_.user_memory.find(device, address, bytes);
+  return region != nullptr ? region : shared_.heap_memory.find(shared_.verbs, device, address, bytes);
+}
+
 /// The key by which the device may read a part of a payload. None: the part lies elsewhere.
 std::optional<uint32_t> Lane::source_key(LaneShared::Channel& channel, const iovec& part) const {
   const auto* const start = static_cast<const std::byte*>(part.iov_base);
@@ -192,7 +198,7 @@ std::optional<uint32_t> Lane::source_key(LaneShared::Channel& channel, const iov
   if (start >= slots && start < slots + uint64_t{shared_.shape.slots} * shared_.shape.slot_bytes) {
     region = channel.outgoing.on(shared_.verbs, device, shared_.budget);
   } else {
-    region = shared_.user_memory.find(device, start, part.iov_len);
+    region = buffer_on(device, start, part.iov_len);
   }
   return region != nullptr ? std::optional(region->local_key()) : std::nullopt;
 }
@@ -263,7 +269,7 @@ uint32_t Lane::write_payloads(const tcp::OutFrame& frame, const LaneShared::Targ
 
 /// Tells the peer of posted receives in registered memory, so that it writes there. False: no room.
 bool Lane::send_receives() {
-  if (shared_.user_memory.is_empty() || bound_ == kSocket) return true;
+  if (bound_ == kSocket || (shared_.user_memory.is_empty() && shared_.heap_memory.is_empty())) return true;
   for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
     LaneShared::Channel& channel = shared_.channels[index];
     const PostedReceive* const offer = channel.offer;
@@ -273,8 +279,7 @@ bool Lane::send_receives() {
     const uint64_t last = offer->first + (offer->bytes + offer->slice_bytes - 1) / offer->slice_bytes - 1;
     // One at a time. The reader posts the rest of a receive again and again.
     if (shared_.is_written(index) || shared_.inbox.has_come(index, last)) continue;
-    const Region* const region =
-        shared_.user_memory.find(bound_rail()->device(), offer->address, offer->bytes);
+    const Region* const region = buffer_on(bound_rail()->device(), offer->address, offer->bytes);
     if (region == nullptr) continue;
     if (!has_room(1)) return false;
     const LaneShared::Target target{.channel = index,

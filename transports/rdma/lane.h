@@ -9,7 +9,7 @@
 //   ask      "may I write into your slots of this channel?"; the answer is a grant, or none
 //   grant    key and address of the slots of a channel, which have been registered for it
 //   receive  "these messages may be written into this buffer" (rendezvous): a posted receive in memory that
-//            the user has registered
+//            the user has registered, or in the symmetric heap
 //   placed   as written, but the payloads lie in the posted receive
 //   window   nothing but the word
 //   end      the last piece
@@ -34,6 +34,7 @@
 
 #include "transports/connection.h"
 #include "transports/rdma/control.h"
+#include "transports/rdma/heap_memory.h"
 #include "transports/rdma/rail.h"
 #include "transports/rdma/user_memory.h"
 #include "transports/tcp/inbox.h"
@@ -41,12 +42,6 @@
 #include "transports/tcp/receiver.h"
 
 namespace tutti::rdma {
-
-/// Memory that may still be registered for slots, of all connections of a rank. Ranks on a large job would
-/// otherwise pin hundreds of rings.
-struct PinBudget {
-  uint64_t left_bytes = 0;
-};
 
 /// Slots of a ring, registered with each device that has used them.
 class SlotMemory {
@@ -99,6 +94,7 @@ struct LaneShared {
   const Verbs& verbs;
   PinBudget& budget;
   const UserMemory& user_memory;
+  HeapMemory& heap_memory;
   uint32_t rank;
   uint32_t peer;
   RingShape shape;
@@ -181,6 +177,7 @@ class Lane {
   Rail* bound_rail() const { return bound_ == kSocket ? nullptr : shared_.rails[bound_].get(); }
   bool has_room(uint32_t requests, uint32_t reserve = 1) const;
   bool queue_run(uint32_t channel);
+  const Region* buffer_on(const Device& device, const std::byte* address, size_t bytes) const;
   std::optional<uint32_t> source_key(LaneShared::Channel& channel, const iovec& part) const;
   bool is_readable(const tcp::OutFrame& frame) const;
   void send_written(const tcp::OutFrame& frame);

@@ -117,9 +117,9 @@ Status QueuePair::post(ibv_send_wr& request) {
   return error == 0 ? Status::ok() : system_error("ibv_post_send on " + describe(port_.address), error);
 }
 
-Status QueuePair::post(ibv_recv_wr& request) {
-  ibv_recv_wr* refused = nullptr;
-  const int error = ibv_post_recv(pair_, &request, &refused);
+Status QueuePair::post(ibv_recv_wr& first, ibv_recv_wr*& refused) {
+  const int error = ibv_post_recv(pair_, &first, &refused);
+  if (error == 0) refused = nullptr;
   return error == 0 ? Status::ok() : system_error("ibv_post_recv on " + describe(port_.address), error);
 }
 

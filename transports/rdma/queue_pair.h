@@ -11,8 +11,8 @@
 namespace tutti::rdma {
 
 struct QueuePairOptions {
-  uint32_t sends = 128;    ///< requests that may wait in the send queue
-  uint32_t receives = 32;  ///< posted receives
+  uint32_t sends = 128;  ///< requests that may wait in the send queue
+  uint32_t receives = 40;
   uint8_t service_level = 0;
   uint8_t traffic_class = 0;
   uint8_t timeout = 14;  ///< of one try: 4.096 us * 2^timeout
@@ -41,7 +41,8 @@ class QueuePair {
   void stop();
 
   Status post(ibv_send_wr& request);
-  Status post(ibv_recv_wr& request);
+  /// Posts a list. `refused`: the first one that is not posted; null: all are.
+  Status post(ibv_recv_wr& first, ibv_recv_wr*& refused);
 
  private:
   QueuePair(const Verbs& verbs, const Port& port, const QueuePairOptions& options)

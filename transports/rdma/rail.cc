@@ -3,13 +3,15 @@
 #include <arpa/inet.h>
 
 #include <random>
+#include <utility>
 
 #include "core/clock.h"
 
 namespace tutti::rdma {
 
 std::string Rail::describe() const {
-  return rdma::describe(port_.address) + " to " + rdma::describe(peer_);
+  const std::string distance = port_.distance.empty() ? "" : " (" + port_.distance + ")";
+  return rdma::describe(port_.address) + distance + " to " + rdma::describe(peer_);
 }
 
 Status Rail::start(uint32_t attempt) {
@@ -45,6 +47,8 @@ Status Rail::make() {
   TUTTI_TRY(pair.status());
   pair_ = std::move(*pair);
   requests_used_ = 0;
+  static_assert(QueuePairOptions{}.receives % kRepostBatch == 0);
+  returned_count_ = 0;
   for (uint32_t i = 0; i < receives; ++i) TUTTI_TRY(repost(i));
   first_packet_ = std::random_device()() & PieceWord::kCountMask;
   return Status::ok();
@@ -144,19 +148,31 @@ uint32_t Rail::take_sent() {
 }
 
 Status Rail::repost(uint64_t receive) {
-  ibv_sge target{.addr = reinterpret_cast<uint64_t>(receive_memory_.base()) + receive * kPieceBytes,
-                 .length = kPieceBytes,
-                 .lkey = receives_.local_key()};
-  ibv_recv_wr request{};
-  request.wr_id =
-      WorkId{
-          .connection = options_.connection, .rail = options_.index, .attempt = attempt_, .request = receive}
-          .pack();
-  request.sg_list = &target;
-  request.num_sge = 1;
-  TUTTI_TRY(pair_->post(request));
-  ++receives_out_;
-  return Status::ok();
+  returned_[returned_count_++] = receive;
+  return returned_count_ == returned_.size() ? post_returned() : Status::ok();
+}
+
+Status Rail::post_returned() {
+  std::array<ibv_sge, kRepostBatch> targets{};
+  std::array<ibv_recv_wr, kRepostBatch> requests{};
+  const uint32_t count = std::exchange(returned_count_, 0);
+  for (uint32_t i = 0; i < count; ++i) {
+    targets[i] = {.addr = reinterpret_cast<uint64_t>(receive_memory_.base()) + returned_[i] * kPieceBytes,
+                  .length = kPieceBytes,
+                  .lkey = receives_.local_key()};
+    requests[i].wr_id = WorkId{.connection = options_.connection,
+                               .rail = options_.index,
+                               .attempt = attempt_,
+                               .request = returned_[i]}
+                            .pack();
+    requests[i].sg_list = &targets[i];
+    requests[i].num_sge = 1;
+    requests[i].next = i + 1 < count ? &requests[i + 1] : nullptr;
+  }
+  ibv_recv_wr* refused = nullptr;
+  const Status posted = pair_->post(requests[0], refused);
+  receives_out_ += refused == nullptr ? count : static_cast<uint32_t>(refused - requests.data());
+  return posted;
 }
 
 }  // namespace tutti::rdma

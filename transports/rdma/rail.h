@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -26,6 +27,10 @@ namespace tutti::rdma {
 
 /// Of a connection, kPieceBytes each. The piece that proves a rail has a further one.
 inline constexpr uint32_t kSendBuffers = 32;
+
+/// Receives are posted again so many at a time, because each post tells the device. The peer counts on the
+/// others.
+inline constexpr uint32_t kRepostBatch = 8;
 
 /// What a piece is. With the lane and the receipts, it is the immediate word of its send.
 enum class Piece : uint8_t { kBytes, kWritten, kAsk, kGrant, kWindow, kReady, kEnd, kReceive, kPlaced };
@@ -137,8 +142,9 @@ class Rail {
   std::span<const std::byte> received(uint64_t receive, uint32_t bytes) const {
     return {receive_memory_.base() + receive * kPieceBytes, bytes};
   }
-  /// A receive has come back; the caller posts it again with repost().
+  /// A receive has come back from the device. The caller has read it, and gives it to repost().
   void take_receive() { --receives_out_; }
+  /// Posts the receive, now or together with later ones. Errors: kSystemError.
   Status repost(uint64_t receive);
   uint32_t send_queue_length() const { return static_cast<uint32_t>(sent_.size()); }
 
@@ -157,6 +163,7 @@ class Rail {
     uint32_t requests = 1;
   };
   Status make();
+  Status post_returned();
 
   const Verbs& verbs_;
   const Device& device_;
@@ -177,6 +184,8 @@ class Rail {
   Region sends_;
   std::unique_ptr<QueuePair> pair_;  ///< destroyed before the memory
   std::deque<Sent> sent_;
+  std::array<uint64_t, kRepostBatch> returned_ = {};  ///< receives to post again
+  uint32_t returned_count_ = 0;
   uint32_t requests_used_ = 0;
   uint32_t receives_out_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/clock.h"
@@ -17,27 +18,74 @@ bool reaches(const PortAddress& a, const PortAddress& b) {
          (a.is_ethernet || std::equal(a.gid.begin(), a.gid.begin() + 8, b.gid.begin()));
 }
 
-}  // namespace
+/// The ports of two ranks, as the lower one sees them.
+class RailChooser {
+ public:
+  RailChooser(std::span<const PortAddress> low, std::span<const PortAddress> high, uint32_t turn)
+      : low_(low), high_(high), turn_(turn) {}
 
-std::vector<RailPorts> choose_rails(std::span<const PortAddress> here, std::span<const PortAddress> there,
-                                    uint32_t rank, uint32_t peer) {
-  // As the lower rank sees it.
-  const bool is_lower = rank < peer;
-  const auto& low = is_lower ? here : there;
-  const auto& high = is_lower ? there : here;
-  std::vector<RailPorts> rails;
-  const size_t count = std::min<size_t>(kMostRails, std::max(low.size(), high.size()));
-  for (size_t i = 0; i < count && !low.empty() && !high.empty(); ++i) {
-    // Pairs of ranks begin with different ports, so that they share the load.
-    const size_t turn = i + rank + peer;
-    const size_t first = turn % low.size();
-    for (size_t j = 0; j < high.size(); ++j) {
-      const size_t second = (turn + j) % high.size();
-      if (!reaches(low[first], high[second])) continue;
-      rails.push_back(is_lower ? RailPorts{first, second} : RailPorts{second, first});
-      break;
+  /// Pairs of near ports, or of any. `turn` lets pairs of ranks begin with different ports.
+  void add_lanes(bool only_near) {
+    const std::vector<size_t> low = ports_of(low_, only_near);
+    const std::vector<size_t> high = ports_of(high_, only_near);
+    const size_t count = std::min<size_t>(kMostRails, std::max(low.size(), high.size()));
+    for (size_t i = 0; i < count && !low.empty() && !high.empty(); ++i) {
+      const size_t first = low[(i + turn_) % low.size()];
+      for (size_t j = 0; j < high.size(); ++j) {
+        const size_t second = high[(i + turn_ + j) % high.size()];
+        if (!reaches(low_[first], high_[second])) continue;
+        rails_.push_back({first, second});
+        break;
+      }
     }
   }
+
+  /// For the only rail: one over other ports, if possible on both ranks.
+  void add_reserve() {
+    const RailPorts only = rails_[0];
+    std::optional<RailPorts> best;
+    size_t best_changes = 0;
+    for (size_t first = 0; first < low_.size(); ++first) {
+      for (size_t second = 0; second < high_.size(); ++second) {
+        const size_t changes = (first != only.here ? 1u : 0u) + (second != only.there ? 1u : 0u);
+        if (changes <= best_changes || !reaches(low_[first], high_[second])) continue;
+        best = {first, second};
+        best_changes = changes;
+      }
+    }
+    if (best) rails_.push_back(*best);
+  }
+
+  std::vector<RailPorts>& rails() { return rails_; }
+
+ private:
+  static std::vector<size_t> ports_of(std::span<const PortAddress> ports, bool only_near) {
+    std::vector<size_t> indices;
+    for (size_t i = 0; i < ports.size(); ++i) {
+      if (ports[i].is_near || !only_near) indices.push_back(i);
+    }
+    return indices;
+  }
+
+  std::span<const PortAddress> low_;
+  std::span<const PortAddress> high_;
+  size_t turn_;
+  std::vector<RailPorts> rails_;
+};
+
+}  // namespace
+
+Rails choose_rails(std::span<const PortAddress> here, std::span<const PortAddress> there, uint32_t rank,
+                   uint32_t peer) {
+  const bool is_lower = rank < peer;
+  RailChooser chooser(is_lower ? here : there, is_lower ? there : here, is_lower ? peer - rank : rank - peer);
+  chooser.add_lanes(true);
+  if (chooser.rails().empty()) chooser.add_lanes(false);
+  Rails rails{.ports = {}, .lane_count = static_cast<uint32_t>(chooser.rails().size())};
+  if (rails.lane_count == 1) chooser.add_reserve();
+  rails.ports = std::move(chooser.rails());
+  if (is_lower) return rails;
+  for (RailPorts& rail : rails.ports) std::swap(rail.here, rail.there);
   return rails;
 }
 
@@ -61,6 +109,7 @@ RdmaConnection::RdmaConnection(const Verbs& verbs, std::span<const ChannelRings>
       shared_{.verbs = verbs,
               .budget = budget,
               .user_memory = options.user_memory,
+              .heap_memory = options.heap_memory,
               .rank = options.rank,
               .peer = options.peer,
               .shape = options.shape,
@@ -94,9 +143,10 @@ Status RdmaConnection::prepare(std::span<const Path> paths) {
   shared_.send_memory = std::move(*memory);
   for (uint32_t i = 0; i < kSendBuffers; ++i) shared_.free_buffers.push_back(static_cast<int32_t>(i));
   const auto count = static_cast<uint32_t>(paths.size());
-  shared_.lane_count = count;
-  // All lanes may come to lie on one rail. A further receive takes the rail's first piece.
-  shared_.window = (options_.queue_pair.receives - 1) / count;
+  shared_.lane_count = options_.lane_count;
+  // All lanes may come to lie on one rail. Of the others, one takes the rail's first piece, and the rest may
+  // be waiting to be posted again.
+  shared_.window = (options_.queue_pair.receives - kRepostBatch) / shared_.lane_count;
   for (uint32_t i = 0; i < count; ++i) {
     shared_.rails.push_back(
         std::make_unique<Rail>(verbs_, paths[i].device, paths[i].port, paths[i].peer,
@@ -107,8 +157,8 @@ Status RdmaConnection::prepare(std::span<const Path> paths) {
                                            .connection = options_.number,
                                            .index = i,
                                            .queue_pair = options_.queue_pair}));
-    lanes_.push_back(std::make_unique<Lane>(shared_, i));
   }
+  for (uint32_t i = 0; i < shared_.lane_count; ++i) lanes_.push_back(std::make_unique<Lane>(shared_, i));
   for (const auto& rail : shared_.rails) advance_rail(*rail);
   return Status::ok();
 }

@@ -2,8 +2,8 @@
 // beside them carries what both ends agree on (control.h), stands in for rails when none is usable, and tells
 // by its end that the peer is gone.
 //
-// Rails: one for each port of the rank that has more of them, at most kMostRails. Each lane has a rail at
-// home.
+// Rails: one for each near port of the rank that has more of them, at most kMostRails. Each lane has a rail
+// at home. Two ranks with a single rail have a further one in reserve, over other ports.
 #pragma once
 
 #include <functional>
@@ -25,17 +25,22 @@ struct RailPorts {
   size_t here = 0;
   size_t there = 0;
 };
-/// The same rails on both ranks, in the same order. Empty: no port reaches another.
-std::vector<RailPorts> choose_rails(std::span<const PortAddress> here, std::span<const PortAddress> there,
-                                    uint32_t rank, uint32_t peer);
+struct Rails {
+  std::vector<RailPorts> ports;  ///< the same on both ranks, in the same order; empty: none reaches another
+  uint32_t lane_count = 0;       ///< the first ones carry a lane each; others serve when those fail
+};
+Rails choose_rails(std::span<const PortAddress> here, std::span<const PortAddress> there, uint32_t rank,
+                   uint32_t peer);
 
 struct RdmaOptions {
   const UserMemory& user_memory;  ///< of the rank
+  HeapMemory& heap_memory;        ///< of the rank
   uint32_t rank = 0;
   uint32_t peer = 0;
   RingShape shape;  ///< of all rings on both sides
   uint16_t epoch = 0;
-  uint32_t number = 0;  ///< of this connection, in its work requests
+  uint32_t number = 0;      ///< of this connection, in its work requests
+  uint32_t lane_count = 1;  ///< as Rails::lane_count
   QueuePairOptions queue_pair = {};
   bool needs_rail = false;  ///< set-up fails if no rail is usable
 };
@@ -93,6 +98,7 @@ class RdmaConnection final : public Connection {
                  PinBudget& budget, std::function<bool()> poll, const RdmaOptions& options);
   Status prepare(std::span<const Path> paths);
   Status take_message(const Control& control, std::span<const std::byte> payload);
+  Status take_lane_message(Lane& lane, const Control& control, std::span<const std::byte> payload);
   Status take_hello(Rail& rail, const Control& control, std::span<const std::byte> payload);
   void take_broken(Rail& rail, uint32_t attempt);
   void tell_rail(ControlKind kind, const Rail& rail, uint32_t attempt);

@@ -25,8 +25,10 @@ constexpr uint64_t kDefaultSilenceMs = 10'000;
 /// No device holds completions for more: the product must not overflow.
 constexpr uint32_t kMostCompletionRanks = 4096;
 
-DeviceChoice choice_of(const Config& config) {
-  return {.filter = config.infiniband.devices, .gid_index = config.infiniband.gid_index};
+DeviceChoice choice_of(const Config& config, const OrderCards& order_cards) {
+  return {.filter = config.infiniband.devices,
+          .gid_index = config.infiniband.gid_index,
+          .order_cards = order_cards};
 }
 
 class RdmaTransport final : public Transport {
@@ -34,10 +36,10 @@ class RdmaTransport final : public Transport {
   RdmaTransport(const TransportOptions& options, std::unique_ptr<const Verbs> verbs, Ports ports)
       : options_(options),
         verbs_(std::move(verbs)),
-        choice_(choice_of(options.config)),
-        ports_(std::move(ports)) {
+        choice_(choice_of(options.config, options.order_cards)),
+        ports_(std::move(ports)),
+        budget_{.left_bytes = options.config.infiniband.pinned_bytes} {
     const InfinibandConfig& config = options.config.infiniband;
-    budget_.left_bytes = config.pinned_bytes;
     const uint64_t silence_ms =
         options.config.heartbeat_ms > 0 ? options.config.heartbeat_ms : kDefaultSilenceMs;
     queue_pair_.timeout = config.timeout > 0 ? static_cast<uint8_t>(config.timeout)
@@ -80,6 +82,7 @@ class RdmaTransport final : public Transport {
   PinBudget budget_;
   std::vector<std::unique_ptr<Device>> devices_;  ///< by context; null: not used
   UserMemory user_memory_;
+  HeapMemory heap_memory_{options_.heap, budget_};
   std::vector<std::unique_ptr<RdmaConnection>> connections_;
   uint32_t vain_turns_ = 0;
   uint32_t turns_ = 0;
@@ -89,7 +92,7 @@ std::optional<LinkCost> RdmaTransport::reach(const RankDescription& a, const Ran
   const auto left = decode_ports(a.address);
   const auto right = decode_ports(b.address);
   if (!left || !right || left->empty() || right->empty()) return std::nullopt;
-  if (choose_rails(*left, *right, a.rank, b.rank).empty()) return std::nullopt;
+  if (choose_rails(*left, *right, a.rank, b.rank).ports.empty()) return std::nullopt;
   // The rate that a software device states is not its own. No RDMA device is slower than 10 Gbit/s Ethernet.
   constexpr uint32_t kLeastMbit = 10'000;
   const uint32_t mbit = std::max(kLeastMbit, std::min(left->front().mbit_per_s, right->front().mbit_per_s));
@@ -127,7 +130,8 @@ Result<Connection*> RdmaTransport::connect(PeerHandover peer) {
   std::vector<PortAddress> ours;
   for (const Port& port : ports_.ports) ours.push_back(port.address);
   std::vector<RdmaConnection::Path> paths;
-  for (const RailPorts& rail : choose_rails(ours, *theirs, options_.rank, peer.rank)) {
+  const Rails rails = choose_rails(ours, *theirs, options_.rank, peer.rank);
+  for (const RailPorts& rail : rails.ports) {
     const Port& port = ports_.ports[rail.here];
     auto device = device_of(port);
     TUTTI_TRY(device.status());
@@ -138,11 +142,13 @@ Result<Connection*> RdmaTransport::connect(PeerHandover peer) {
   auto connection = RdmaConnection::make(*verbs_, paths, peer.rings, std::move(peer.sockets[0]), budget_,
                                          [this] { return poll_devices(); },
                                          {.user_memory = user_memory_,
+                                          .heap_memory = heap_memory_,
                                           .rank = options_.rank,
                                           .peer = peer.rank,
                                           .shape = options_.shape,
                                           .epoch = options_.epoch,
                                           .number = static_cast<uint32_t>(connections_.size()),
+                                          .lane_count = rails.lane_count,
                                           .queue_pair = queue_pair_,
                                           .needs_rail = options_.config.transport == "rdma"});
   TUTTI_TRY(connection.status());
@@ -204,6 +210,7 @@ bool RdmaTransport::poll_devices() {
 }
 
 bool RdmaTransport::progress() {
+  heap_memory_.drop_freed();
   bool moved = poll_devices();
   for (const auto& connection : connections_) {
     if (connection->is_moving()) moved |= connection->look_at_socket();
@@ -276,7 +283,8 @@ bool RdmaTransport::arm_wait(std::vector<pollfd>& polls) {
 namespace {
 
 /// The ports that this rank may use; none, with the reason in words.
-Ports usable_ports(const Config& config, std::unique_ptr<const Verbs>& verbs, std::string& why_none) {
+Ports usable_ports(const Config& config, const OrderCards& order_cards, std::unique_ptr<const Verbs>& verbs,
+                   std::string& why_none) {
   if (config.infiniband.is_disabled) {
     why_none = "TUTTI_IB_DISABLE or NCCL_IB_DISABLE is 1";
     return {};
@@ -287,7 +295,7 @@ Ports usable_ports(const Config& config, std::unique_ptr<const Verbs>& verbs, st
     return {};
   }
   verbs = std::move(*found);
-  Ports ports = find_ports(*verbs, choice_of(config), why_none);
+  Ports ports = find_ports(*verbs, choice_of(config, order_cards), why_none);
   if (config.tls && ports.has_device) {
     ports.ports.clear();
     why_none = "TUTTI_TLS is set, and nothing encrypts RDMA";
@@ -300,7 +308,7 @@ Ports usable_ports(const Config& config, std::unique_ptr<const Verbs>& verbs, st
 Result<std::unique_ptr<Transport>> open_rdma_transport(const TransportOptions& options) {
   std::unique_ptr<const Verbs> verbs;
   std::string why_none;
-  Ports ports = usable_ports(options.config, verbs, why_none);
+  Ports ports = usable_ports(options.config, options.order_cards, verbs, why_none);
   if (ports.ports.empty() && options.config.transport == "rdma")
     return Status(Code::kUnsupported, "TUTTI_TRANSPORT is rdma, and no RDMA port can be used: " + why_none);
   // Most machines without RDMA have no device at all. They need no line.
@@ -315,7 +323,7 @@ Result<std::unique_ptr<Transport>> open_rdma_transport(const TransportOptions& o
 Result<std::vector<PortAddress>> list_ports(const Config& config) {
   std::unique_ptr<const Verbs> verbs;
   std::string why_none;
-  const Ports ports = usable_ports(config, verbs, why_none);
+  const Ports ports = usable_ports(config, nullptr, verbs, why_none);
   if (ports.ports.empty()) return Status(Code::kUnsupported, why_none);
   std::vector<PortAddress> addresses;
   for (const Port& port : ports.ports) addresses.push_back(port.address);

@@ -64,8 +64,9 @@ Result<void*> SymmetricHeap::allocate(size_t bytes) {
     free_.erase(it);
     if (before > 0) free_.emplace(hole, before);
     if (after > 0) free_.emplace(start + wanted, after);
-    used_.emplace(start, wanted);
     std::byte* address = mapping_.base() + start;
+    used_.emplace(start, Allocation{.address = address, .bytes = wanted, .number = ++last_number_});
+    used_count_.store(used_.size(), std::memory_order_relaxed);
     if (unit == kHugeBytes) madvise(address, wanted, MADV_HUGEPAGE);
     return static_cast<void*>(address);
   }
@@ -77,6 +78,17 @@ Result<void*> SymmetricHeap::allocate(size_t bytes) {
                        bytes, total, mapping_.bytes(), free_.size()));
 }
 
+std::optional<SymmetricHeap::Allocation> SymmetricHeap::find(const void* pointer, size_t bytes) const {
+  if (!contains(pointer, bytes)) return std::nullopt;
+  const auto* const start = static_cast<const std::byte*>(pointer);
+  const std::scoped_lock lock(mutex_);
+  auto next = used_.upper_bound(static_cast<size_t>(start - mapping_.base()));
+  if (next == used_.begin()) return std::nullopt;
+  const Allocation& one = std::prev(next)->second;
+  const auto offset = static_cast<size_t>(start - one.address);
+  return offset <= one.bytes && bytes <= one.bytes - offset ? std::optional(one) : std::nullopt;
+}
+
 Status SymmetricHeap::free(void* pointer) {
   const std::scoped_lock lock(mutex_);
   const auto offset = static_cast<size_t>(static_cast<std::byte*>(pointer) - mapping_.base());
@@ -86,8 +98,10 @@ Status SymmetricHeap::free(void* pointer) {
             format("pointer %p is not memory from tutti_mem_alloc, or tutti_mem_free has freed it already",
                    pointer)};
   }
-  size_t bytes = found->second;
+  size_t bytes = found->second.bytes;
   used_.erase(found);
+  used_count_.store(used_.size(), std::memory_order_relaxed);
+  free_count_.fetch_add(1, std::memory_order_release);
   // Returns the pages to the system. The next touch finds zeros.
   madvise(pointer, bytes, MADV_REMOVE);
   size_t start = offset;

@@ -5,10 +5,12 @@
 // address here plus a constant is the same byte in the peer.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "core/result.h"
 #include "transports/shm/memory.h"
@@ -17,6 +19,13 @@ namespace tutti {
 
 class SymmetricHeap {
  public:
+  /// Memory that allocate() has returned. No other allocation, before or after, has its number.
+  struct Allocation {
+    std::byte* address = nullptr;
+    size_t bytes = 0;
+    uint64_t number = 0;
+  };
+
   /// Reserves address space. Pages are taken at the first touch. Errors: kSystemError, kOutOfMemory; the text
   /// of a heap that is too large names TUTTI_HEAP_BYTES.
   static Result<SymmetricHeap*> create(size_t bytes);
@@ -34,6 +43,11 @@ class SymmetricHeap {
     const auto offset = static_cast<size_t>(static_cast<const std::byte*>(pointer) - mapping_.base());
     return offset < mapping_.bytes() && bytes <= mapping_.bytes() - offset;
   }
+  /// The live allocation that holds all these bytes. Thread-safe, as all of this class.
+  std::optional<Allocation> find(const void* pointer, size_t bytes) const;
+  /// While it stays the same, every allocation that find() has returned lives.
+  uint64_t free_count() const { return free_count_.load(std::memory_order_acquire); }
+  bool is_empty() const { return used_count_.load(std::memory_order_relaxed) == 0; }
   std::byte* base() const { return mapping_.base(); }
   size_t bytes() const { return mapping_.bytes(); }
   int fd() const { return file_.get(); }
@@ -44,9 +58,12 @@ class SymmetricHeap {
   FileDescriptor file_;
   bool is_limited_ = false;  ///< as in SparseFile
   Mapping mapping_;
-  std::mutex mutex_;
-  std::map<size_t, size_t> free_;  ///< offset -> bytes, no two adjacent
-  std::map<size_t, size_t> used_;  ///< offset -> bytes
+  mutable std::mutex mutex_;
+  std::map<size_t, size_t> free_;      ///< offset -> bytes, no two adjacent
+  std::map<size_t, Allocation> used_;  ///< by offset
+  uint64_t last_number_ = 0;
+  std::atomic<uint64_t> free_count_ = 0;
+  std::atomic<size_t> used_count_ = 0;
 };
 
 }  // namespace tutti

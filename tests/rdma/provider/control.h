@@ -12,6 +12,10 @@ namespace tutti::test::fake_verbs {
 TUTTI_FAKE_VERBS void reset(uint64_t seed);
 /// The MTU that a device's port tells, as enum ibv_mtu.
 TUTTI_FAKE_VERBS void set_mtu(uint32_t device, int mtu);
+/// The width that a device's port tells, as in ibv_port_attr: 2 (4 lanes) at first.
+TUTTI_FAKE_VERBS void set_width(uint32_t device, int width);
+/// The device's folder in /sys/class/infiniband.
+TUTTI_FAKE_VERBS void set_folder(uint32_t device, const std::string& path);
 /// A port that is down loses every packet, and its devices tell so.
 TUTTI_FAKE_VERBS void set_port(uint32_t device, bool is_up);
 /// Each further request on any queue pair fails with this status (ibv_wc_status), after `requests` good ones.
@@ -40,8 +44,10 @@ struct Seen {
   uint64_t inline_sends = 0;
   uint64_t writes = 0;
   uint64_t waits_for_receives = 0;  ///< a send found none posted
+  uint64_t receive_posts = 0;       ///< calls that posted receives
   uint64_t registered_bytes = 0;    ///< now
-  uint64_t open_objects = 0;        ///< contexts, domains, regions, queues now
+  uint64_t refused_registrations = 0;
+  uint64_t open_objects = 0;  ///< contexts, domains, regions, queues now
   Path path;
   std::string misuse;  ///< the first call that breaks a rule of verbs; empty: none
 };

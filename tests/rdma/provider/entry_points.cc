@@ -44,10 +44,13 @@ int post_receive(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** refused) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   auto& pair = *static_cast<Pair*>(qp);
-  *refused = request;
-  if (pair.state == IBV_QPS_RESET || request->num_sge != 1) return EINVAL;
-  if (pair.receives.size() >= pair.limits.max_recv_wr) return ENOMEM;
-  pair.receives.emplace_back(request->wr_id, request->sg_list[0]);
+  ++machine.seen.receive_posts;
+  for (; request != nullptr; request = request->next) {
+    *refused = request;
+    if (pair.state == IBV_QPS_RESET || request->num_sge != 1) return EINVAL;
+    if (pair.receives.size() >= pair.limits.max_recv_wr) return ENOMEM;
+    pair.receives.emplace_back(request->wr_id, request->sg_list[0]);
+  }
   if (pair.state == IBV_QPS_ERR) machine.stop(pair);
   machine.wake_network();
   return 0;
@@ -165,7 +168,8 @@ int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* fa
   found.active_mtu = static_cast<ibv_mtu>(machine.port_mtu[static_cast<Context*>(context)->device_number]);
   found.gid_tbl_len = tutti::test::fake_verbs::kGids;
   found.link_layer = IBV_LINK_LAYER_ETHERNET;
-  found.active_width = 2;
+  found.active_width =
+      static_cast<uint8_t>(machine.port_width[static_cast<Context*>(context)->device_number]);
   found.active_speed = 32;
   std::memcpy(static_cast<void*>(facts), &found, offsetof(ibv_port_attr, port_cap_flags2));
   return 0;
@@ -207,6 +211,7 @@ ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, size_t bytes, int rights) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   if (machine.seen.registered_bytes + bytes > machine.memory_limit) {
+    ++machine.seen.refused_registrations;
     errno = ENOMEM;
     return nullptr;
   }

@@ -200,6 +200,8 @@ void reset(uint64_t seed) {
   const std::lock_guard lock(machine.mutex);
   for (bool& is_up : machine.port_is_up) is_up = true;
   for (int& mtu : machine.port_mtu) mtu = IBV_MTU_4096;
+  for (int& width : machine.port_width) width = Machine::kUsualWidth;
+  for (ibv_device& device : machine.devices) device.ibdev_path[0] = '\0';
   machine.memory_limit = machine.good_requests_left = UINT64_MAX;
   machine.is_held = false;
   for (Machine::Fault& fault : machine.faults) fault = {};
@@ -222,6 +224,19 @@ void set_mtu(uint32_t device, int mtu) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   machine.port_mtu[device] = mtu;
+}
+
+void set_width(uint32_t device, int width) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.port_width[device] = width;
+}
+
+void set_folder(uint32_t device, const std::string& path) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  std::snprintf(machine.devices[device].ibdev_path, sizeof(machine.devices[device].ibdev_path), "%s",
+                path.c_str());
 }
 
 void fail_after(uint64_t requests, int status) {

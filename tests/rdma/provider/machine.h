@@ -49,6 +49,7 @@ struct Context : ibv_context {
 class Machine {
  public:
   static constexpr uint32_t kDevices = 2;
+  static constexpr int kUsualWidth = 2;
   /// Of this process. The library's functions have no argument that could carry it.
   static Machine& instance();
 
@@ -59,6 +60,7 @@ class Machine {
   ibv_device devices[kDevices] = {};
   bool port_is_up[kDevices] = {true, true};
   int port_mtu[kDevices] = {IBV_MTU_4096, IBV_MTU_4096};
+  int port_width[kDevices] = {kUsualWidth, kUsualWidth};
   std::vector<Context*> contexts;
   std::map<uint32_t, Pair*> pairs;      ///< by number
   std::map<uint32_t, ibv_mr*> regions;  ///< by key
