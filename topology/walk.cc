@@ -57,11 +57,9 @@ Status Walk::add_step(const Plan& plan, const Step& step) {
 Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
   const auto lane = static_cast<uint32_t>(lanes_.size() - 1);
   for (const End& end : step.sources) {
+    if (end.kind == EndKind::kCollect)
+      return {Code::kUnsupported, "plans over multicast have no predicted time on a graph"};
     ++walked.sources;
-    if (end.kind == EndKind::kCollect) {
-      TUTTI_TRY(add_collected(plan, walked));
-      continue;
-    }
     if (end.kind != EndKind::kLink) {
       ++walked.memory_reads;
       walked.buffer_reads += end.kind == EndKind::kScratch ? 0 : 1;
@@ -95,26 +93,12 @@ Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
       ends_.push_back(*number);
       ++walked.writes;
     }
-    // The switch reads what is contributed once more.
-    if (!publishes && end.channel == kCollectChannel) ++walked.memory_reads;
     const bool refers = options_.by_reference && !is_network && may_refer(step, end);
     all_refer = all_refer && refers;
     if (!refers) ++walked.memory_writes;
     if (!refers && !is_network) ++walked.slot_writes;
   }
   if (all_refer) walked.memory_reads = walked.buffer_reads = 0;
-  return {};
-}
-
-/// What all ranks contributed arrives reduced, in registers.
-Status Walk::add_collected(const Plan& plan, WalkStep& walked) {
-  for (uint32_t from = 0; from < options_.rank_count; ++from) {
-    const auto number = link(from, plan.rank, kCollectChannel);
-    TUTTI_TRY(number.status());
-    links_[*number].reader = static_cast<uint32_t>(lanes_.size() - 1);
-    ends_.push_back(*number);
-    ++walked.reads;
-  }
   return {};
 }
 
@@ -132,21 +116,12 @@ Result<uint32_t> Walk::link(uint32_t from, uint32_t to, uint8_t channel) {
   const auto [known, is_new] = link_of_key_.try_emplace(key, static_cast<uint32_t>(links_.size()));
   if (is_new) {
     links_.emplace_back();
-    TUTTI_TRY(find_way(from, to, channel, links_.back()));
+    TUTTI_TRY(find_way(from, to, links_.back()));
   }
   return known->second;
 }
 
-/// How much of a message a port between a rank and the switch carries. The switch reduces the messages to a
-/// collector to one, and makes those of a publisher from one; either way the rank itself is served too.
-/// `is_shared`: the collector's or the publisher's own port.
-double Walk::port_share(uint8_t channel, bool is_shared) const {
-  const bool is_multicast = channel == kCollectChannel || (channel == kPublishChannel && on_gpu());
-  if (!is_multicast) return 1;
-  return (is_shared ? 1.0 : options_.rank_count) / (options_.rank_count - 1);
-}
-
-Status Walk::find_way(uint32_t from, uint32_t to, uint8_t channel, WalkLink& link) {
+Status Walk::find_way(uint32_t from, uint32_t to, WalkLink& link) {
   link.first_hop = static_cast<uint32_t>(hops_.size());
   link.is_network = host_of(from) != host_of(to);
   if (position_of(from) == position_of(to)) return {};
@@ -159,8 +134,7 @@ Status Walk::find_way(uint32_t from, uint32_t to, uint8_t channel, WalkLink& lin
     return {};
   }
   for (const uint32_t arc : arcs) {
-    const uint32_t shared = channel == kCollectChannel ? arcs.back() : arcs.front();
-    add_hop(arc, port_share(channel, arc == shared), link);
+    add_hop(arc, 1, link);
     const Edge& edge = routes_.graph().edge(arc / 2);
     const uint32_t end = arc % 2 == 0 ? edge.b : edge.a;
     if (link.own_hops == 0 && routes_.graph().node(end).kind == NodeKind::kFabric)

@@ -127,9 +127,7 @@ class Walk {
   Status add_ends(const Plan& plan, const Step& step, WalkStep& walked);
   uint64_t step_bytes(const Plan& plan, const Step& step) const;
   Result<uint32_t> link(uint32_t from, uint32_t to, uint8_t channel);
-  Status add_collected(const Plan& plan, WalkStep& walked);
-  Status find_way(uint32_t from, uint32_t to, uint8_t channel, WalkLink& link);
-  double port_share(uint8_t channel, bool is_shared) const;
+  Status find_way(uint32_t from, uint32_t to, WalkLink& link);
   void add_folded(uint32_t to, const std::vector<uint32_t>& arcs, WalkLink& link);
   void add_middle(uint32_t out, uint32_t in, uint32_t host, WalkLink& link);
   uint32_t neighbours(uint32_t host, uint32_t shift) const;

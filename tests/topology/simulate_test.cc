@@ -96,25 +96,6 @@ TEST(SimulateTest, MessagesShareALink) {
   EXPECT_NEAR(us(1'000'000) - us(0), 3 * 10.0, 2.5);
 }
 
-// Method: long calls by multicast on 8 GPUs. Expectation: a port carries a published byte once for all readers,
-// and a reduced byte once for all that contributed to it; the rank's own is among them.
-TEST(SimulateTest, MulticastPassesAPortOnceForAllRanks) {
-  Machine eight = machine("8 gpus, nvswitch 100 GB/s");
-  eight.set_multicast();
-  const uint64_t bytes = 800'000'000;
-  const auto us = [&](Collective collective) {
-    return run(eight, request_of(collective, 8, bytes), "multicast", {.costs = plain_costs()}).microseconds;
-  };
-  const double port_us = 8'000;  // for all bytes
-  EXPECT_NEAR(us(Collective::kAllReduce) / port_us, 9.0 / 8, 0.1);
-  EXPECT_NEAR(us(Collective::kAllGather) / port_us, 1, 0.1);
-  EXPECT_NEAR(us(Collective::kReduceScatter) / port_us, 1, 0.1);
-  Machine hosts = machine("2 hosts x 8 gpus, nvswitch 100 GB/s, nic 10 GB/s");
-  hosts.set_multicast();
-  EXPECT_FALSE(hosts.facts(16).can_multicast) << "no switch joins hosts";
-  EXPECT_FALSE(machine("8 gpus, nvswitch 100 GB/s").facts(8).can_multicast);
-}
-
 // Method: long all-reduces by a ring, whose every link carries the same. Expectation: the links are nearly
 // always busy, and never faster than they are.
 TEST(SimulateTest, ALongRingFillsItsLinks) {
