@@ -29,41 +29,17 @@ Status run_beside_callers(Communicator& comm, const Anything& call, uint64_t tim
   return status;
 }
 
-/// Records the call in a capture. Each launch of the graph gives the call to the progress thread.
-template <class Anything>
-Status capture_staged(tutti_comm* handle, const Anything& call, DeviceStream stream, uint64_t timeout_ms) {
-  const auto progress = progress_of(handle);
-  TUTTI_TRY(progress.status());
-  Communicator* comm = handle->comm.get();
-  const auto replay = [comm, thread = *progress, timeout_ms](const StagedCall<Anything>& begun) {
-    const Status pushed = contained([&] {
-      return thread->push(
-          {.run = [comm, begun, timeout_ms] { return run_beside_callers(*comm, begun, timeout_ms); },
-           .cancelled = {},
-           .streams = {}});
-    });
-    if (pushed) return;
-    comm->fail_all(pushed);
-    comm->staged()->release(begun);
-  };
-  return comm->staged()->capture(call, stream, replay);
-}
-
 /// Queues the call's copies on a CUDA stream, and the call itself, on host memory, for the progress thread.
 /// It runs after earlier staged calls, and after all other calls at once. If the stream has the copies and
 /// the thread cannot have the call, all ranks get the error.
-template <class Anything>
-Status queue_staged(tutti_comm* handle, const Anything& call, DeviceStream stream, uint64_t timeout_ms) {
-  const auto captured = handle->comm->staged()->is_captured(stream);
-  TUTTI_TRY(captured.status());
-  if (*captured) return capture_staged(handle, call, stream, timeout_ms);
+Status queue_staged(tutti_comm* handle, const auto& call, DeviceStream stream, uint64_t timeout_ms) {
   if (std::exchange(handle->has_host_tasks, false)) wait_for_queue(handle);
   const auto progress = progress_of(handle);
   TUTTI_TRY(progress.status());
   Communicator* comm = handle->comm.get();
   auto staged = comm->staged()->stage(call, stream);
   TUTTI_TRY(staged.status());
-  const StagedCall<Anything> queued{.call = {}, .number = staged->number};
+  const uint32_t number = staged->number;
   Status pushed = contained([&] {
     return (*progress)->push({.run = [comm, staged = std::move(*staged),
                                       timeout_ms] { return run_beside_callers(*comm, staged, timeout_ms); },
@@ -73,7 +49,7 @@ Status queue_staged(tutti_comm* handle, const Anything& call, DeviceStream strea
   if (!pushed) {
     comm->fail_all(pushed);
     wait_for_queue(handle);
-    comm->staged()->release(queued);
+    comm->staged()->release(number);
   }
   return pushed;
 }

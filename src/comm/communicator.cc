@@ -30,7 +30,7 @@ uint64_t largest_block(const VariableBlocks& blocks) {
 }
 
 uint64_t block_bytes(const CallShape& shape) {
-  return shape.elements() * type_bytes(shape.type);
+  return shape.count * type_bytes(shape.type);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ std::unique_ptr<MemoryRegistrations> Communicator::make_registrations(const Comm
 }
 
 size_t Communicator::ShapeHash::operator()(const CallShape& shape) const {
-  return std::hash<uint64_t>()(agreed_word(shape) * 31 + shape.count + shape.piece) ^
+  return std::hash<uint64_t>()(agreed_word(shape) * 31 + shape.count) ^
          std::hash<uint64_t>()(shape.scale_bits) ^ (shape.in_place ? 1u : 0u);
 }
 
@@ -154,7 +154,7 @@ template <class Anything>
 Status Communicator::run_staged(const StagedCall<Anything>& staged) {
   StagedExecutor& executor = *parts_->staged;
   const Status status = run_whole([&]() -> Status {
-    if (staged.captured == nullptr) TUTTI_TRY(executor.wait_for_stream(staged.number));
+    TUTTI_TRY(executor.wait_for_stream(staged.number));
     if (has_error()) return error();
     const Anything call = with_scale(staged.call);
     if constexpr (std::is_same_v<Anything, Call>) {
@@ -164,7 +164,7 @@ Status Communicator::run_staged(const StagedCall<Anything>& staged) {
     }
   });
   // Release the stream even after an error.
-  executor.release(staged);
+  executor.release(staged.number);
   return status;
 }
 
@@ -174,33 +174,6 @@ Status Communicator::run(const StagedCall<Call>& staged) {
 
 Status Communicator::run(const StagedCall<MessageCall>& staged) {
   return run_staged(staged);
-}
-
-Status Communicator::run(std::span<const Call> pieces) {
-  StagedExecutor* const executor = staged();
-  if (executor == nullptr || !executor->can_queue()) {
-    for (const Call& piece : pieces) TUTTI_TRY(run(piece));
-    return Status::ok();
-  }
-  std::vector<StagedCall<Call>> queued;
-  Status status = contained([&]() -> Status {
-    queued.reserve(pieces.size());
-    for (const Call& piece : pieces) {
-      auto staged = executor->stage(piece, DeviceStream{});
-      TUTTI_TRY(staged.status());
-      queued.push_back(std::move(*staged));
-    }
-    return Status::ok();
-  });
-  if (queued.empty()) return status;
-  if (!status) fail_all(status);
-  for (const StagedCall<Call>& piece : queued) {
-    const Status ran = run(piece);
-    if (status) status = ran;
-  }
-  const Status copied = executor->device().synchronize();
-  if (!copied) fail_all(copied);
-  return status ? copied : status;
 }
 
 Status Communicator::begin(const Call& call) {
@@ -319,7 +292,7 @@ Result<std::unique_ptr<BoundCall>> Communicator::bind(const Call& call) {
   BoundCall bound;
   bound.shape = call.shape;
   bound.word = agreed_word(call.shape);
-  bound.counts = call.blocks != nullptr ? counts_digest(call.blocks.get()) : call.shape.piece;
+  bound.counts = counts_digest(call.blocks.get());
   bound.signature_seed = signature_seed(bound.word, call.shape.count, bound.counts);
   TUTTI_TRY(choose(request, bound));
   const std::vector<ChoiceRow>& rows = choice_table().rows();
@@ -369,9 +342,8 @@ std::string Communicator::explain_choice(const BoundCall& call) const {
 std::string Communicator::explain() const {
   if (last_ == nullptr) return "no operation yet";
   const CallShape& shape = last_->shape;
-  std::string text = describe_call(last_->word, shape.count);
-  if (shape.piece != 0) text += format(", in pieces of %llu", static_cast<unsigned long long>(shape.piece));
-  text += ": algorithm " + std::string(last_->algorithm->name);
+  std::string text =
+      describe_call(last_->word, shape.count) + ": algorithm " + std::string(last_->algorithm->name);
   text += explain_choice(*last_);
   text += parts_->executor->explain(*last_);
   if (device() != nullptr || (last_->priced != nullptr && last_->priced->price_us > 0)) return text;

@@ -14,13 +14,6 @@ constexpr uint64_t kLookMs = 20;
 // How long streams may take to pass their operations when a failed communicator is closed.
 constexpr uint64_t kPassingPatienceMs = 10'000;
 
-bool is_last_piece(const Call& call) {
-  return call.shape.piece == 0 || call.is_last_piece();
-}
-bool is_last_piece(const MessageCall& /*call*/) {
-  return true;
-}
-
 }  // namespace
 
 Call with_scale(Call call) {
@@ -84,38 +77,15 @@ std::string StagedExecutor::explain(const BoundCall& bound) const {
 template <class Anything>
 Result<StagedCall<Anything>> StagedExecutor::queue(const Anything& call, DeviceStream stream) {
   if (peers_.has_error()) return peers_.error();
-  if (!stream.internal) TUTTI_TRY(staging_->check_stream(stream));
+  TUTTI_TRY(staging_->check_stream(stream));
   auto here = staging_->stage(call);
   TUTTI_TRY(here.status());
-  const auto number = staging_->queue(stream, !is_last_piece(call));
+  const auto number = staging_->queue(stream);
   if (!number) {
     peers_.raise(number.status());
     return number.status();
   }
   return StagedCall<Anything>{std::move(*here), *number};
-}
-
-template <class Anything>
-Status StagedExecutor::record(const Anything& call, DeviceStream stream,
-                              std::function<void(const StagedCall<Anything>&)> replay) {
-  if (peers_.has_error()) return peers_.error();
-  TUTTI_TRY(staging_->check_stream(stream));
-  auto here = staging_->stage(call);
-  TUTTI_TRY(here.status());
-  const auto replay_here = [staged = std::move(*here), run = std::move(replay)](void* name) {
-    run({.call = staged, .captured = name});
-  };
-  return staging_->capture(stream, !is_last_piece(call), replay_here);
-}
-
-Status StagedExecutor::capture(const Call& call, DeviceStream stream,
-                               std::function<void(const StagedCall<Call>&)> replay) {
-  return record(call, stream, std::move(replay));
-}
-
-Status StagedExecutor::capture(const MessageCall& call, DeviceStream stream,
-                               std::function<void(const StagedCall<MessageCall>&)> replay) {
-  return record(call, stream, std::move(replay));
 }
 
 Result<StagedCall<Call>> StagedExecutor::stage(const Call& call, DeviceStream stream) {
