@@ -54,7 +54,7 @@ void add_run_flags(CLI::App& app, Options& options) {
                  "steps between progress lines (default: a twentieth)")
       ->check(whole(1));
   app.add_option("--seed", options.seed, "seed of parameters, drawn digits and the order of samples")
-      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max()).description("WHOLE"))
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()).description("WHOLE"))
       ->capture_default_str();
   app.add_flag("--reproducible", options.reproducible,
                "sums have the same bits for any buckets and any spread of ranks");
