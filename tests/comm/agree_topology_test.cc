@@ -273,8 +273,8 @@ TEST_F(TopologyTest, WithoutPricesTheTableDecides) {
 
 TEST_F(TopologyTest, AFileThatIsWrongLeavesTheTable) {
   const std::string file = write("job.topo", "2 hosts x 2 elephants");
-  const ClusterOptions options{.layout = {1, 1},
-                               .hosts = {0, 1},
+  const ClusterOptions options{.layout = {1, 1, 1},
+                               .hosts = {0, 1, 1},
                                .environment = {{"TUTTI_TOPOLOGY_FILE", file}, {"TUTTI_CACHE_DIR", folder_}}};
   testing::internal::CaptureStderr();
   EXPECT_EQ(run_cluster(options,

@@ -6,30 +6,37 @@
 #include <string>
 #include <vector>
 
-namespace tutti {
+#include "tests/support/cluster.h"
+
+namespace tutti::test {
 namespace {
 
-TEST(CardOrderTest, TheRanksOfAMachineBeginWithDifferentCards) {
-  auto process = Process::instance();
-  ASSERT_TRUE(process.is_ok()) << process.status().text();
-  std::vector<RankFacts> facts(4);
-  facts[1].machine = 9;  // has cards of its own
-  facts[3].device.bus_id.fill('z');
+/// The card that a rank uses first. All are equally near.
+size_t first_card(Rank& rank, Process& process, const std::vector<RankFacts>& facts, uint32_t of) {
   // Software devices have no PCI address, and so no distance.
   const std::vector<std::string> cards = {"", "", ""};
-  std::vector<size_t> first;
-  for (const uint32_t rank : {0u, 2u, 3u}) {
-    const std::vector<CardUse> uses = card_order(**process, facts, rank)(cards);
-    ASSERT_EQ(uses.size(), cards.size());
-    for (const CardUse& use : uses) {
-      EXPECT_TRUE(use.is_near);
-      EXPECT_EQ(use.distance, "");
-    }
-    first.push_back(uses[0].card);
-  }
-  EXPECT_EQ(first, (std::vector<size_t>{0, 1, 2}));
-  EXPECT_EQ(card_order(**process, facts, 1)(cards)[0].card, 0u);
+  const std::vector<CardUse> uses = card_order(process, facts, of)(cards);
+  rank.expect_true(uses.size() == cards.size(), "every card is used");
+  for (const CardUse& use : uses) rank.expect_true(use.is_near && use.distance.empty(), "a near card");
+  return uses.empty() ? cards.size() : uses[0].card;
+}
+
+// In a process of its own: a process that has read its machine may not fork ranks.
+TEST(CardOrderTest, TheRanksOfAMachineBeginWithDifferentCards) {
+  EXPECT_EQ(run_cluster({.layout = {1}},
+                        [](Rank& rank) {
+                          auto process = Process::instance();
+                          rank.expect_true(process.is_ok(), std::string(process.status().text()));
+                          std::vector<RankFacts> facts(4);
+                          facts[1].machine = 9;  // has cards of its own
+                          facts[3].device.bus_id.fill('z');
+                          std::vector<size_t> first;
+                          for (const uint32_t of : {0u, 1u, 2u, 3u})
+                            first.push_back(first_card(rank, **process, facts, of));
+                          rank.expect_true(first == std::vector<size_t>{0, 0, 1, 2}, "one each");
+                        }),
+            "");
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::test
