@@ -85,7 +85,7 @@ bundle_fill() {
   patchelf --set-rpath '$ORIGIN/../lib:$ORIGIN/../lib/nccl' "$folder"/bin/*
   # shellcheck disable=SC2016
   patchelf --set-rpath '$ORIGIN' "$folder"/lib/*.so.*
-  if [[ -e $folder/bin/test_cuda ]]; then cp dev.d/gpu_test.sh "$folder/gpu-test"; fi
+  if [[ -e $folder/bin/test_cuda ]]; then cp dev.d/gpu_test.sh "$folder/gpu-test" && cp dev.d/gpu_frameworks.py "$folder/gpu-frameworks.py"; fi
   bundle_readme "$version" "$(glibc_needed "$folder"/bin/* "$folder"/lib/*.so.* | cut -d_ -f2)" >"$folder/README"
 }
 
