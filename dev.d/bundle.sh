@@ -1,26 +1,24 @@
 # shellcheck shell=bash
-# Bundle: binaries that run on another x86-64 Linux of the same or newer glibc. Sourced by ./dev.
+# Bundle: binaries that run on another x86-64 Linux, also an older one. Sourced by ./dev.
 #
-# bin/ holds the programs and tests. lib/ holds the library and every other shared library that they need, except
-# glibc; a relative run path finds lib/. The check runs a copy of the bundle elsewhere, with an empty environment.
+# bin/ holds the programs and tests. lib/ holds the library and every other shared library that they need, except the
+# system's; a relative run path finds lib/. The check runs a copy of the bundle elsewhere, with an empty environment.
 
-# Parts of glibc, which must come from the machine that runs the bundle.
-GLIBC_PARTS='^(ld-linux-x86-64|libc|libm|libmvec|libdl|librt|libpthread|libresolv|libutil|libanl)\.so'
+# glibc and the unwinder, which must come from the machine that runs the bundle.
+SYSTEM_PARTS='^(ld-linux-x86-64|libc|libm|libmvec|libdl|librt|libpthread|libresolv|libutil|libanl|libgcc_s)\.so'
 
 bundle_programs() {
-  find "$BUILD/perf" "$BUILD/tools" "$BUILD/trainer" "$BUILD/tests" -type f -executable ! -name '*.so*' ! -name '*.p' \
+  find "$1/perf" "$1/tools" "$1/trainer" "$1/tests" -type f -executable ! -name '*.so*' ! -name '*.p' \
     -exec sh -c 'head -c4 "$1" | grep -q ELF' _ {} \; -print 2>/dev/null
 }
 
-# needed_libraries FILE...: paths of the shared libraries that the files load, without glibc's.
+# needed_libraries FILE...: paths of the shared libraries that the files load, without the system's.
 needed_libraries() {
   local path
   ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r path; do
-    [[ $(basename "$path") =~ $GLIBC_PARTS ]] || echo "$path"
+    [[ $(basename "$path") =~ $SYSTEM_PARTS ]] || echo "$path"
   done
 }
-
-glibc_needed() { objdump -T "$@" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n1; }
 
 # bundle_licences FOLDER LIBRARY...: copies the licences of the bundled libraries.
 bundle_licences() {
@@ -58,24 +56,26 @@ TEXT
 
 # In its own folder: lib/ on a search path must not replace another libnccl.so.2.
 bundle_nccl() {
-  [[ -e $BUILD/plugins/nccl/libnccl.so.2 ]] || return 0
-  mkdir -p "$1/lib/nccl" "$1/include/nccl"
-  cp "$BUILD/plugins/nccl/libnccl.so.2" "$1/lib/nccl/"
-  ln -sf libnccl.so.2 "$1/lib/nccl/libnccl.so"
-  cp plugins/nccl/nccl*.h "$1/include/nccl/"
+  local built=$1 folder=$2
+  [[ -e $built/plugins/nccl/libnccl.so.2 ]] || return 0
+  mkdir -p "$folder/lib/nccl" "$folder/include/nccl"
+  cp "$built/plugins/nccl/libnccl.so.2" "$folder/lib/nccl/"
+  ln -sf libnccl.so.2 "$folder/lib/nccl/libnccl.so"
+  cp plugins/nccl/nccl*.h "$folder/include/nccl/"
   # shellcheck disable=SC2016 # $ORIGIN is for the loader
-  patchelf --set-rpath '$ORIGIN/..' "$1/lib/nccl/libnccl.so.2"
+  patchelf --set-rpath '$ORIGIN/..' "$folder/lib/nccl/libnccl.so.2"
 }
 
+# bundle_fill BUILD FOLDER VERSION
 bundle_fill() {
-  local folder=$1 version=$2 programs library
-  mapfile -t programs < <(bundle_programs)
+  local built=$1 folder=$2 version=$3 programs library
+  mapfile -t programs < <(bundle_programs "$built")
   mkdir -p "$folder/bin" "$folder/lib" "$folder/licences" "$folder/include/tutti"
   cp "${programs[@]}" "$folder/bin/"
   cp include/tutti/*.h "$folder/include/tutti/"
-  cp "$BUILD/libtutti.so.$version" "$folder/lib/libtutti.so.0"
+  cp "$built/libtutti.so.$version" "$folder/lib/libtutti.so.0"
   ln -sf libtutti.so.0 "$folder/lib/libtutti.so"
-  bundle_nccl "$folder"
+  bundle_nccl "$built" "$folder"
   mapfile -t libraries < <(needed_libraries "${programs[@]}" "$folder/lib/libtutti.so.0" | grep -v -E '/lib(tutti|nccl|cuda)\.so')
   for library in "${libraries[@]}"; do
     cp -L "$library" "$folder/lib/$(basename "$library")"
@@ -85,8 +85,12 @@ bundle_fill() {
   patchelf --set-rpath '$ORIGIN/../lib:$ORIGIN/../lib/nccl' "$folder"/bin/*
   # shellcheck disable=SC2016
   patchelf --set-rpath '$ORIGIN' "$folder"/lib/*.so.*
-  if [[ -e $folder/bin/test_cuda ]]; then cp dev.d/gpu_test.sh "$folder/gpu-test"; fi
-  bundle_readme "$version" "$(glibc_needed "$folder"/bin/* "$folder"/lib/*.so.* | cut -d_ -f2)" >"$folder/README"
+  if [[ -e $folder/bin/test_cuda ]]; then
+    cp dev.d/gpu_test.sh "$folder/gpu-test"
+    cp dev.d/gpu_frameworks.py "$folder/gpu-frameworks.py"
+  fi
+  find "$folder/bin" "$folder/lib" -type f | while read -r library; do expect_old_glibc "$library"; done
+  bundle_readme "$version" "$(glibc_needed "$folder"/bin/* "$folder"/lib/*.so.*)" >"$folder/README"
 }
 
 # Runs a copy elsewhere, with an empty environment: every program finds its libraries inside, and the benchmark runs.
@@ -103,16 +107,17 @@ bundle_check() {
 }
 
 verb_bundle() {
-  local version folder
+  local version folder built=$BUILD-bundle
   install_packages build test bundle trainer
   fetch_cuda_tools
-  configure "$BUILD" "$(trainer_option)"
-  compile "$BUILD"
+  find_old_glibc
+  configure "$built" "$(trainer_option)" "$OLD_GLIBC"
+  compile "$built"
   version=$(sed -n "s/^  version: '\(.*\)',/\1/p" meson.build | head -n1)
   folder=$BUILD/bundle/tutti-$version-linux-$(uname -m)
   heading "bundling into $folder"
   rm -rf "$folder"
-  bundle_fill "$folder" "$version"
+  bundle_fill "$built" "$folder" "$version"
   bundle_check "$folder"
   heading "$folder: $(find "$folder/bin" -type f | wc -l) programs, $(du -sh "$folder" | cut -f1)"
 }

@@ -64,6 +64,7 @@ Status CommunicatorBuilder::allocate(Bootstrap& bootstrap, std::span<const RankF
     TUTTI_TRY(found.status());
     distance = std::move(*found);
   }
+  parts_->has_pieces = !distance.empty();
   if (!distance.empty())
     return device_ == nullptr ? allocate_host() : allocate_staged(distance, count_sharers(facts));
   TUTTI_TRY(join_multicast(bootstrap, facts, files));

@@ -148,6 +148,11 @@ def check_glibc(tree):
     glibc.expect_old(tree.library / "libtutti.so")
 
 
+def check_old_names(tree):
+    """The wheel and the bundle can be linked for glibc 2.28"""
+    glibc.expect_old_names(tree.library / "libtutti.a")
+
+
 def check_paths(tree):
     """No installed text file names the build folder"""
     for path in tree.prefix.rglob("*"):
