@@ -54,7 +54,7 @@ class Connection {
   /// What carries the messages now, for people: devices and ports, and what is out of order. Empty: nothing
   /// beyond the transport's name.
   virtual std::string route() const { return {}; }
-  /// The part of route() that is out of order; empty: none. Any thread.
+  /// The part of route() that is out of order, or was; empty: none. Any thread.
   virtual std::string detour() const { return {}; }
 
   /// Withdraws all posted receives: nobody writes to their memory any more. A partly received message

@@ -44,6 +44,7 @@
 #include "core/file_descriptor.h"
 #include "core/result.h"
 #include "transports/connection.h"
+#include "transports/socket_renewal.h"
 
 namespace tutti {
 
@@ -119,6 +120,8 @@ struct TransportOptions {
   DeriveKey derive_key = nullptr;       ///< set if config.tls is set
   const SymmetricHeap* heap = nullptr;  ///< of the process, for what registers its memory; null: none
   OrderCards order_cards = nullptr;     ///< null: all cards are as near
+  /// Outlives the transport. Null: a torn socket ends its connection.
+  SocketRenewal* renewal = nullptr;
 };
 
 /// Memory that a transport may use without a copy. 0: no handle needed.

@@ -369,7 +369,7 @@ Status CommunicatorBuilder::connect(Bootstrap& bootstrap, const std::vector<Rank
   TUTTI_TRY(reach_peers(bootstrap, facts, kept));
   TUTTI_TRY(connect_hosts(bootstrap, facts));
   peers_.set_memory(std::move(memory_));
-  TUTTI_TRY(open_control_plane());
+  TUTTI_TRY(open_control_plane(bootstrap));
   TUTTI_TRY(watch_life(facts, kept));
   TUTTI_TRY(start_heartbeat());
   process_.add_communicator(&peers_, bootstrap.id());
@@ -541,7 +541,7 @@ void CommunicatorBuilder::choose_waiting(uint32_t ranks_here) {
   longest_sleep_ns_ = Waiter::longest_sleep_ns(ranks_here, own_cores_);
 }
 
-Status CommunicatorBuilder::open_control_plane() {
+Status CommunicatorBuilder::open_control_plane(const Bootstrap& bootstrap) {
   if (control_peers_.empty()) return Status::ok();
   const NetworkConnections* network = network_.get();
   CommunicatorParts* parts = parts_.get();
@@ -555,10 +555,14 @@ Status CommunicatorBuilder::open_control_plane() {
                peers.mark_lost(peers.rank(), StatusPage::kSilent);
            },
        .on_left =
-           [parts](uint32_t peer) { parts->peers.header(peer).status.has_left.store(StatusPage::kLeft); },
+           [parts](uint32_t peer) {
+             parts->peers.header(peer).status.has_left.store(StatusPage::kLeft);
+             parts->exchange->give_up(peer);
+           },
        .on_lost =
            [parts](uint32_t peer, bool is_silent, const Status& why) {
              parts->lose(peer, is_silent ? StatusPage::kSilent : StatusPage::kDied, why);
+             parts->exchange->give_up(peer);
            },
        .report =
            [parts, network](uint32_t peer) {
@@ -570,9 +574,19 @@ Status CommunicatorBuilder::open_control_plane() {
            [parts](uint32_t peer, std::span<const std::byte> packed) {
              const auto members = Members::unpack(packed);
              if (members) write_decision(parts->peers.header(peer).decision, *members);
-           }});
+           },
+       .on_renew = [parts](uint32_t peer, const Frame& frame) { parts->exchange->handle(peer, frame); }});
   TUTTI_TRY(plane.status());
   parts_->plane = std::move(*plane);
+  const Config& config = process_.config();
+  parts_->exchange->open({.rank = rank_,
+                          .sockets = config.connections,
+                          .credentials = credentials_of(bootstrap.id()),
+                          .listen = {config.socket_ifname, config.port_first, config.port_last},
+                          .send = [plane = parts_->plane.get()](uint32_t peer, const FrameHeader& header,
+                                                                std::span<const std::byte> body) {
+                            plane->send(peer, header, body);
+                          }});
   peers_.set_control_plane(parts_->plane);
   peers_.set_detours([network](uint32_t peer) { return network->detour(peer); });
   process_.add_plane(parts_->plane);

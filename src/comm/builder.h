@@ -54,7 +54,7 @@ class CommunicatorBuilder {
   Status map_peer(uint32_t peer, const RankFacts& theirs, const std::vector<FileDescriptor>& files,
                   PeerSegment& result);
   Status connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts);
-  Status open_control_plane();
+  Status open_control_plane(const Bootstrap& bootstrap);
   Status watch_life(const std::vector<RankFacts>& facts, std::vector<KeptFiles>& files);
   Status start_heartbeat();
 

@@ -51,6 +51,7 @@ void CommunicatorParts::close() {
   process.remove_communicator(&peers);
   if (executor != nullptr) executor->close();
   heartbeat.reset();
+  if (exchange != nullptr) exchange->close();
   if (plane != nullptr) plane->close();
   for (const FileDescriptor& life : lives) process.control().forget(life.get());
 }

@@ -34,6 +34,7 @@
 #include "engine/pieces.h"
 #include "health/heartbeat.h"
 #include "health/peers.h"
+#include "health/socket_exchange.h"
 
 namespace tutti {
 
@@ -66,6 +67,7 @@ struct CommunicatorParts {
   std::unique_ptr<SegmentHeader> own_header;  ///< of a single rank; otherwise in the segment
   std::vector<FileDescriptor> lives;          ///< one for every other process of this host
   std::shared_ptr<ControlPlane> plane;        ///< null if all ranks are on one host
+  std::unique_ptr<SocketExchange> exchange;   ///< null if all ranks are on one host
   std::unique_ptr<Heartbeat> heartbeat;       ///< null if this host has no other process
   std::shared_ptr<JobTopology> topology;      ///< null for a single rank
   std::unique_ptr<Executor> executor;

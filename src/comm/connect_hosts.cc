@@ -74,6 +74,7 @@ Result<size_t> choose_for(const NetworkSide& side, const std::vector<RankFacts>&
 /// The cheapest transport for data, and a socket for control.
 Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vector<RankFacts>& facts) {
   if (host_count_ == 1) return Status::ok();
+  parts_->exchange = std::make_unique<SocketExchange>(process_.control());
   const TransportOptions options{.rank = rank_,
                                  .rank_count = rank_count_,
                                  .shape = shape_.peer_ring(),
@@ -85,7 +86,8 @@ Status CommunicatorBuilder::connect_hosts(Bootstrap& bootstrap, const std::vecto
                                        return authenticate(key, std::as_bytes(std::span(label)));
                                      },
                                  .heap = &process_.heap(),
-                                 .order_cards = card_order(process_, facts, rank_)};
+                                 .order_cards = card_order(process_, facts, rank_),
+                                 .renewal = parts_->exchange.get()};
   auto side = open_transports(bootstrap, options);
   TUTTI_TRY(side.status());
   std::vector<DataRequest> requests;

@@ -95,6 +95,7 @@ void ControlPlane::handle(uint32_t peer, const Frame& frame) {
       return;
     case FrameKind::kBeat: return;
     case FrameKind::kMembers: return handlers_.on_members(peer, frame.body);
+    case FrameKind::kRenew: return handlers_.on_renew(peer, frame);
     default:
       return lose(
           peer, false,
@@ -142,6 +143,13 @@ uint64_t ControlPlane::ask(uint32_t peer) {
   if (found == links_.end() || found->second.socket == nullptr) return UINT64_MAX;
   found->second.socket->send({.kind = FrameKind::kAsk});
   return ++found->second.questions;
+}
+
+void ControlPlane::send(uint32_t peer, const FrameHeader& header, std::span<const std::byte> body) {
+  const auto hold = control_.hold();
+  const auto found = links_.find(peer);
+  if (found == links_.end() || found->second.socket == nullptr) return;
+  found->second.socket->send(header, body.empty() ? nullptr : body_of(body));
 }
 
 void ControlPlane::send_members(std::span<const std::byte> members) {

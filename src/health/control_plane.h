@@ -39,6 +39,8 @@ class ControlPlane {
     std::function<StatusCopy(uint32_t peer)> report;
     /// `peer` has decided the ranks of the next communicator: packed Members, still to be checked.
     std::function<void(uint32_t peer, std::span<const std::byte> members)> on_members;
+    /// A data socket to `peer` is torn: a kRenew frame, still to be checked.
+    std::function<void(uint32_t peer, const Frame& frame)> on_renew = [](uint32_t, const Frame&) {};
   };
   struct View {
     StatusCopy copy;
@@ -65,6 +67,8 @@ class ControlPlane {
   /// peer never answers.
   uint64_t ask(uint32_t peer);
   View view(uint32_t peer);
+  /// Sends one peer a frame, for a kRenew.
+  void send(uint32_t peer, const FrameHeader& header, std::span<const std::byte> body);
   /// Tells all peers the decision of this rank.
   void send_members(std::span<const std::byte> members);
   /// At process exit: waits briefly until peers have what this rank sent, then leaves.

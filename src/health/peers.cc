@@ -152,7 +152,7 @@ std::string Peers::report() const {
                  : format("rank %u, on another host, has not been asked before", peer)) +
             "\n";
     if (const std::string detour = detour_(peer); !detour.empty())
-      text += "      data goes over " + detour + "\n";
+      text += "      on the way: " + detour + "\n";
   }
   return text;
 }

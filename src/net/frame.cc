@@ -43,7 +43,7 @@ Status FrameReader::begin_body() {
                    .number = get_u32(field(header_, 4)),
                    .code = get_u32(field(header_, 5))};
   const FrameHeader& header = frame_.header;
-  if (header.kind < FrameKind::kJoin || header.kind > FrameKind::kTree) {
+  if (header.kind < FrameKind::kJoin || header.kind > FrameKind::kRenew) {
     return {Code::kMismatch, format("a frame of unknown kind %u came", static_cast<unsigned>(header.kind))};
   }
   const bool blobs = header.kind == FrameKind::kUp || header.kind == FrameKind::kDown;

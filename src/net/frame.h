@@ -38,6 +38,9 @@ enum class FrameKind : uint32_t {
   kText = 15,  ///< a part of the report; number: parts that follow
   // Of a bootstrap:
   kTree = 16,  ///< rendezvous -> rank: the ranks are on several hosts; join again with endpoints
+  // Between the ranks of a communicator (health/socket_exchange.h):
+  kRenew = 17,  ///< a data socket is torn; first: its number; count: attempts so far; body: where the sender
+                ///< listens for another one (packed endpoints), or empty: the receiver of this should listen
 };
 
 struct FrameHeader {

@@ -7,6 +7,7 @@ skipped.
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "perf/network")]
 import cut_link  # noqa: E402
 import hosts  # noqa: E402
 import tap  # noqa: E402
+import torn_sockets  # noqa: E402
 
 TOOLS = pathlib.Path(sys.argv[1])
 WHY_NOT = hosts.missing()
@@ -104,6 +106,34 @@ def check_a_cut_link():
         assert status != 0, out
         assert "lost" in out + err or "no sign of life" in out + err, out + err
     assert took < 10 * HEARTBEAT_MS / 1000, f"after {took:.1f} s"
+
+
+def torn(connections, count, environment=None):
+    """What rank 0 says of the sockets that were replaced, after right results."""
+    if WHY_NOT:
+        raise tap.Skip(WHY_NOT)
+    results = torn_sockets.tear_in_calls(TOOLS, connections, count, "reject with tcp reset", environment)
+    if results is None:
+        raise tap.Skip("no packet filter here")
+    right(results)
+    told = [line for line in results[0][2].splitlines() if "is replaced after" in line]
+    for line in told:
+        took_ms = float(re.search(r"replaced after ([0-9.]+) ms", line)[1])
+        assert took_ms < 2000, line
+    return told
+
+
+def check_one_torn_connection_of_two():
+    """A reset of one of two data connections costs no result, and it is replaced within 2 s"""
+    told = torn(2, 1)
+    assert any("of 2 between rank 0" in line for line in told), told
+
+
+def check_all_connections_torn():
+    """So do resets of all data connections, with and without TLS"""
+    for tls in ("0", "1"):
+        told = torn(2, 2, {"TUTTI_TLS": tls})
+        assert len(told) >= 2, told
 
 
 def check_a_stranger():

@@ -67,8 +67,18 @@ class ScriptedStream final : public tcp::Stream {
   void finish() override { finished = true; }
   uint64_t silent_ms() const override { return silence_ms; }
   uint64_t unconfirmed_bytes() const override { return 0; }
+  uint64_t confirmed_bytes() override {
+    ++questions;
+    return confirmed;
+  }
+  bool is_loopback() const override { return false; }
+  void close() override { closed = true; }
+  void forget() override {}
+  Result<bool> shake_hands() override { return true; }
+  short awaited_events() const override { return 0; }
   int descriptor() const override { return -1; }
   const std::string& address() const override { return name; }
+  const std::string& own_address() const override { return own_name; }
 
   void feed(const std::vector<std::byte>& bytes) {
     incoming.insert(incoming.end(), bytes.begin(), bytes.end());
@@ -88,8 +98,12 @@ class ScriptedStream final : public tcp::Stream {
   bool in_place = false;
   uint64_t burst = 0;
   bool finished = false;
+  bool closed = false;
+  uint64_t confirmed = 0;
+  int questions = 0;  ///< for `confirmed`
   uint64_t silence_ms = 0;
   std::string name = "192.0.2.7:4711";
+  std::string own_name = "192.0.2.1:1147";
 
  private:
   ssize_t give(const iovec* pieces, size_t count, size_t most) {

@@ -56,6 +56,20 @@ ReceiveState receive_state(char letter) {
   return static_cast<ReceiveState>(std::string(kReceiveLetters).find(letter));
 }
 
+TEST(StatesTest, OnlyAGivenUpWayIsClosedForGood) {
+  constexpr const char* kWayLetters = "OTGC";  // open, torn, greeting, closed
+  // Columns: broke, socket, resumed, given up.
+  constexpr const char* kWayTable[kWayStates] = {"TGOC", "TGTC", "TGOC", "CCCC"};
+  for (uint32_t state = 0; state < kWayStates; ++state) {
+    for (uint32_t event = 0; event < kWayEvents; ++event) {
+      EXPECT_EQ(kWayLetters[static_cast<size_t>(
+                    on_event(static_cast<WayState>(state), static_cast<WayEvent>(event)))],
+                kWayTable[state][event])
+          << state << ", " << event;
+    }
+  }
+}
+
 TEST(StatesTest, TheTablesAreAsDocumented) {
   for (uint32_t state = 0; state < kSendStates; ++state) {
     for (uint32_t event = 0; event < kSendEvents; ++event) {
@@ -95,7 +109,8 @@ struct Bench {
   Bench() : stream_owner(std::make_unique<ScriptedStream>()), stream(*stream_owner) {
     stream.in_place = true;
     connection =
-        std::make_unique<FrameStream>(std::move(stream_owner), inbox, outbox, kLimits, false, 1, arrivals);
+        std::make_unique<FrameStream>(std::move(stream_owner), inbox, outbox,
+                                      FrameStreamOptions{.limits = kLimits, .in_place_bytes = 1}, arrivals);
   }
 
   void queue_message() {

@@ -57,8 +57,15 @@ class TappedStream final : public tcp::Stream {
   void finish() override { inner_->finish(); }
   uint64_t silent_ms() const override { return 0; }
   uint64_t unconfirmed_bytes() const override { return inner_->unconfirmed_bytes(); }
+  uint64_t confirmed_bytes() override { return inner_->confirmed_bytes(); }
+  bool is_loopback() const override { return inner_->is_loopback(); }
+  void close() override { inner_->close(); }
+  void forget() override { inner_->forget(); }
+  Result<bool> shake_hands() override { return inner_->shake_hands(); }
+  short awaited_events() const override { return inner_->awaited_events(); }
   int descriptor() const override { return inner_->descriptor(); }
   const std::string& address() const override { return inner_->address(); }
+  const std::string& own_address() const override { return inner_->own_address(); }
 
  private:
   std::unique_ptr<tcp::Stream> inner_;

@@ -43,6 +43,9 @@ Result<Frame> decode(const std::byte* header, const FrameLimits& limits) {
       if (frame.count == 0 || frame.count > limits.slots) return wrong("run", frame.count, limits.slots);
       if (frame.bytes > limits.slot_bytes) return wrong("bytes", frame.bytes, limits.slot_bytes);
       return frame;
+    case FrameKind::kEnd:
+      if (!limits.may_end) break;
+      [[fallthrough]];
     case FrameKind::kCredit:
       if (frame.count != 0) return wrong("a credit for a run of", frame.count, 0);
       if ((words[0] & flag::kAgreedMask) != flag::make(0, 0, 0)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 
 #include "core/clock.h"
 
@@ -35,23 +36,36 @@ void shorten(iovec* pieces, size_t& used, uint64_t bytes) {
 }  // namespace
 
 FrameStream::FrameStream(std::unique_ptr<Stream> stream, Inbox& inbox, Outbox& outbox,
-                         const FrameLimits& limits, bool may_be_late, uint64_t in_place_bytes,
-                         uint32_t& arrivals)
+                         const FrameStreamOptions& options, uint32_t& arrivals)
     : stream_(std::move(stream)),
       outbox_(outbox),
-      receiver_(inbox, outbox, limits, may_be_late),
-      // Every message of every ring, and a credit for every channel.
-      queue_(std::bit_ceil(size_t{limits.channels} * (limits.slots + 1))),
-      in_place_bytes_(in_place_bytes),
+      receiver_(inbox, outbox, options.limits, options.may_be_late),
+      // Every message of every ring, a credit for every channel, and the end. Twice, for credits that have
+      // not arrived.
+      queue_(std::bit_ceil(2 * (size_t{options.limits.channels} * (options.limits.slots + 1) + 1))),
+      is_renewable_(options.is_renewable),
+      ends_(options.ends),
+      in_place_bytes_(options.in_place_bytes),
       in_place_(stream_->can_write_in_place()),
       arrivals_(arrivals) {}
 
 void FrameStream::queue(const OutFrame& frame) {
-  at(end_++) = {.frame = frame};
   queued_bytes_ += frame.bytes;
+  queued_end_ += frame.bytes;
+  Queued& queued = at(end_++);
+  queued.frame = frame;
+  queued.end = queued_end_;
+  queued.in_place = queued.is_complete = false;
+  queued.copy.clear();
+  queued.copied_from = 0;
+  if (frame.count != 0) return;
+  iovec head{};
+  outbox_.gather(frame, 0, &head, 1);
+  std::memcpy(queued.head.data(), head.iov_base, kHeaderBytes);
 }
 
 bool FrameStream::flush(bool more_follows) {
+  if (way_ != WayState::kOpen) return false;
   const SendState before = send_;
   if (before != SendState::kReady && before != SendState::kFull) {
     drop();
@@ -69,6 +83,7 @@ bool FrameStream::flush(bool more_follows) {
     if (move.action == SendAction::kDrop) drop();
     if (move.action == SendAction::kWait) break;
   }
+  if (wants_end_ && !has_to_write()) say_end();
   return moved || send_ != before;
 }
 
@@ -77,7 +92,7 @@ SendEvent FrameStream::write_some(bool may_stay, bool more_follows) {
   size_t used = 0;
   uint64_t skip = sent_bytes_;
   for (uint32_t index = sending_; index != end_ && used < kPieces; ++index, skip = 0) {
-    used += outbox_.gather(at(index).frame, skip, pieces + used, kPieces - used);
+    used += gather(at(index), skip, pieces + used, kPieces - used);
   }
   uint64_t bytes = 0;
   for (size_t i = 0; i < used; ++i) bytes += pieces[i].iov_len;
@@ -94,10 +109,30 @@ SendEvent FrameStream::write_some(bool may_stay, bool more_follows) {
     rest_waits_ = rest != 0;
     return SendEvent::kTookAll;
   }
-  const int error = static_cast<int>(-done);
+  return refusal(static_cast<int>(-done), in_place);
+}
+
+size_t FrameStream::gather(const Queued& queued, uint64_t skip, iovec* pieces, size_t room) const {
+  const std::byte* bytes = nullptr;
+  if (queued.frame.count == 0) {
+    bytes = queued.head.data() + skip;
+  } else if (is_copied(queued)) {
+    bytes = queued.copy.data() + (skip - queued.copied_from);
+  } else {
+    return outbox_.gather(queued.frame, skip, pieces, room);
+  }
+  pieces[0] = {const_cast<std::byte*>(bytes), queued.frame.bytes - skip};  // the kernel only reads them
+  return 1;
+}
+
+SendEvent FrameStream::refusal(int error, bool in_place) {
   if (error == EAGAIN) return SendEvent::kNoRoom;
   if (error == EINTR) return SendEvent::kInterrupted;
   if (error == ENOBUFS) return in_place ? SendEvent::kNoBuffers : SendEvent::kNoRoom;
+  if (may_renew() && error != EBADMSG) {
+    break_way(std::string(system_error("sending", error).text()));
+    return SendEvent::kNoRoom;
+  }
   if ((error == EPIPE || error == ECONNRESET) && only_credits_unsent()) return SendEvent::kPeerClosed;
   reason_ = std::string(system_error("sending", error).text());
   return SendEvent::kFailed;
@@ -130,6 +165,9 @@ void FrameStream::acknowledge() {
 void FrameStream::account(uint64_t bytes, bool in_place) {
   if (in_place) ++in_place_writes_;
   queued_bytes_ -= bytes;
+  written_ += bytes;
+  if (!is_renewable_) arrived_ = written_;
+  const bool repeats = written_ - bytes < repeats_;
   while (bytes > 0) {
     Queued& queued = at(sending_);
     const uint64_t part = std::min(bytes, queued.frame.bytes - sent_bytes_);
@@ -140,20 +178,36 @@ void FrameStream::account(uint64_t bytes, bool in_place) {
       queued.writes = in_place_writes_;
     }
     if (sent_bytes_ == queued.frame.bytes) {
+      if (queued.frame.count == 0) complete(queued);  // another credit may be queued
+      if (is_renewable_) copy_short(queued);
       ++sending_;
       sent_bytes_ = 0;
     }
   }
+  if (repeats) note_repeated();
+  if (is_renewable_) ask_at_times();
   retire();
 }
 
-/// Releases in order the memory of frames that the network no longer needs.
+void FrameStream::complete(Queued& queued) {
+  if (!queued.is_complete) outbox_.complete(queued.frame);
+  queued.is_complete = true;
+}
+
+/// Releases in order the memory of frames that the network no longer needs, and forgets what has arrived.
 void FrameStream::retire() {
-  for (; first_ != sending_; ++first_) {
-    const Queued& queued = at(first_);
-    if (queued.in_place && static_cast<int32_t>(completed_ - queued.writes) < 0) return;
-    outbox_.complete(queued.frame);
+  if (is_renewable_) note_credits();
+  for (; held_ != sending_ && !must_stay(at(held_)); ++held_) complete(at(held_));
+  for (; first_ != held_ && at(first_).end <= arrived_; ++first_) {
+    if (!at(first_).copy.empty()) spare_.push_back(std::exchange(at(first_).copy, {}));
   }
+  if (static_cast<int32_t>(first_ - credited_) > 0) credited_ = first_;
+}
+
+/// Whether the engine cannot have this frame's memory yet.
+bool FrameStream::must_stay(const Queued& queued) const {
+  if (queued.in_place && static_cast<int32_t>(completed_ - queued.writes) < 0) return true;
+  return queued.end > arrived_ && !is_copied(queued) && !Outbox::is_packed(queued.frame.message_bytes);
 }
 
 bool FrameStream::collect_completions() {
@@ -189,13 +243,15 @@ bool FrameStream::only_credits_unsent() {
 /// Unsent credits are forgotten, unsent messages lost. Sent frames are released as usual.
 void FrameStream::drop() {
   for (uint32_t index = sending_; index != end_; ++index) {
-    if (at(index).frame.count == 0) outbox_.complete(at(index).frame);
+    if (at(index).frame.count == 0) complete(at(index));
   }
   end_ = sending_;
   sent_bytes_ = queued_bytes_ = 0;
+  queued_end_ = written_;
 }
 
 bool FrameStream::may_receive() const {
+  if (way_ != WayState::kOpen) return false;
   return receive_ == ReceiveState::kBetween || receive_ == ReceiveState::kInside;
 }
 
@@ -213,13 +269,19 @@ bool FrameStream::receive() {
     const ReceiveEvent event = read_some(all);
     const bool came = event == ReceiveEvent::kWhole || event == ReceiveEvent::kPart;
     moved = moved || came;
+    if (may_renew() && (event == ReceiveEvent::kFailed || event == ReceiveEvent::kEnd)) {
+      break_way(reason_.empty() ? "it closed the connection" : reason_);
+      return true;
+    }
     const ReceiveMove move = on_event(receive_, event);
     receive_ = move.state;
+    if (receiver_.has_ended()) receive_ = on_event(receive_, ReceiveEvent::kEnd).state;
     if (move.action == ReceiveAction::kWait || (came && !all)) break;
   }
   if (moved) {
     unacknowledged_ = true;
     came_ns_ = now_ns();
+    if (held_ != sending_) retire();
   } else if (unacknowledged_ && now_ns() - came_ns_ >= kSilenceNs) {
     acknowledge();
   }
@@ -241,6 +303,7 @@ ReceiveEvent FrameStream::read_some(bool& all) {
   const ssize_t done = stream_->read(pieces, used);
   if (done > 0) {
     const uint32_t frame_count = receiver_.frame_count();
+    received_bytes_ += static_cast<uint64_t>(done);
     all = static_cast<uint64_t>(done) == bytes;
     if (Status taken = receiver_.take(static_cast<size_t>(done)); !taken.is_ok()) {
       reason_ = "it sent " + std::string(taken.text());
@@ -249,24 +312,38 @@ ReceiveEvent FrameStream::read_some(bool& all) {
     arrivals_ += receiver_.frame_count() - frame_count;
     return receiver_.inside() ? ReceiveEvent::kPart : ReceiveEvent::kWhole;
   }
+  has_closed_ = done == 0;
   if (done == 0) {
-    if (receiver_.inside()) reason_ = "it closed the connection in the middle of a frame";
+    reason_ = receiver_.inside() ? "it closed the connection in the middle of a frame" : "";
     return ReceiveEvent::kEnd;
   }
   const int error = static_cast<int>(-done);
   if (error == EAGAIN) return ReceiveEvent::kNothing;
   if (error == EINTR) return ReceiveEvent::kInterrupted;
   reason_ = std::string(system_error("receiving", error).text());
-  return ReceiveEvent::kFailed;
+  return error == EBADMSG ? ReceiveEvent::kMalformed : ReceiveEvent::kFailed;
 }
 
 void FrameStream::finish() {
+  if (!may_renew()) return say_end();
+  queue({.bytes = kHeaderBytes});
+  Queued& end = at(end_ - 1);
+  encode({.kind = FrameKind::kEnd, .epoch = ends_.epoch}, end.head.data());
+  end.is_complete = true;  // it is no channel's credit
+  wants_end_ = true;
+  flush(false);
+}
+
+void FrameStream::say_end() {
+  wants_end_ = false;
+  has_said_end_ = true;
   const SendMove move = on_event(send_, SendEvent::kFinish);
   send_ = move.state;
   if (move.action == SendAction::kSayEnd) stream_->finish();
 }
 
 void FrameStream::tear(std::string reason) {
+  if (may_renew()) return break_way(std::move(reason));
   reason_ = std::move(reason);
   receive_ = on_event(receive_, ReceiveEvent::kFailed).state;
 }

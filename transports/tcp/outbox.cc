@@ -49,12 +49,15 @@ OutFrame Outbox::take(uint32_t index, uint64_t payload_bytes_most, uint64_t cred
   // Packed payloads lie in the heads of their slots, one after the other.
   if (is_packed(bytes)) most = std::min<uint64_t>(most, mask_ + 1 - (first & mask_));
   if (bytes != 0) most = std::min(most, std::max<uint64_t>(1, payload_bytes_most / bytes));
+  bool refers = flag::carriage(word) == Carriage::kReference;
   uint64_t next = first + 1;
   while (next < first + most && arrived(channel, next, word) &&
          (word & flag::kAgreedMask & ~flag::kNumberMask) == alike) {
+    refers |= flag::carriage(word) == Carriage::kReference;
     ++next;
   }
   channel.taken = next;
+  if (refers) channel.references = next;
   const auto count = static_cast<uint32_t>(next - first);
   std::byte* head = channel.heads.data() + (first & mask_) * kHeadBytes;
   encode({.kind = FrameKind::kData,
@@ -164,6 +167,12 @@ bool Outbox::needs_credit() const {
   const uint64_t quarter = (mask_ + 1) / 4;
   return std::any_of(channels_.begin(), channels_.end(),
                      [quarter](const Channel& channel) { return channel.limit - channel.taken <= quarter; });
+}
+
+bool Outbox::owes_memory() const {
+  return std::any_of(channels_.begin(), channels_.end(), [this](const Channel& channel) {
+    return channel.released < channel.references || channel.taken - channel.released == mask_ + 1;
+  });
 }
 
 bool Outbox::has_waiting() const {

@@ -51,6 +51,15 @@ class Outbox {
   bool accept_credit(uint32_t channel, uint32_t credit, bool may_be_late);
   bool has_waiting() const;
 
+  /// Whether the peer's credits show that all messages of this frame have arrived.
+  bool has_arrived(const OutFrame& frame) const {
+    return channels_[frame.channel].limit - (mask_ + 1) >= frame.first + frame.count;
+  }
+  /// Whether a message from this frame's first on is a reference.
+  bool refers(const OutFrame& frame) const { return channels_[frame.channel].references > frame.first; }
+  /// Whether the engine waits, or soon waits, for memory of sent messages: for a reference, or for a slot.
+  bool owes_memory() const;
+
   /// Whether payloads of this size travel behind their header, in memory of the outbox. Others lie in slots
   /// or where a reference says.
   static bool is_packed(uint32_t message_bytes) { return message_bytes <= kPackedBytes; }
@@ -64,9 +73,10 @@ class Outbox {
     const Cell* cells = nullptr;
     Credit* credit = nullptr;
     const std::byte* slots = nullptr;
-    uint64_t taken = 0;     ///< messages below are in frames
-    uint64_t released = 0;  ///< messages below were released to the engine
-    uint64_t limit = 0;     ///< messages below have room at the peer
+    uint64_t taken = 0;       ///< messages below are in frames
+    uint64_t released = 0;    ///< messages below were released to the engine
+    uint64_t limit = 0;       ///< messages below have room at the peer
+    uint64_t references = 0;  ///< messages below may be references
     bool credit_queued = false;
     std::byte credit_head[kHeaderBytes];
     std::vector<std::byte> heads;      ///< kHeadBytes per slot; a frame uses its first slot's

@@ -99,8 +99,11 @@ Status Receiver::parse(const std::byte* bytes, size_t count) {
 }
 
 Status Receiver::begin_frame(const std::byte* header) {
+  if (has_ended_) return {Code::kPeerLost, "a frame behind the end"};
   Result<Frame> frame = decode(header, limits_);
   TUTTI_TRY(frame.status());
+  has_ended_ = frame->kind == FrameKind::kEnd;
+  if (has_ended_) return Status::ok();
   if (!outbox_.accept_credit(frame->channel, frame->credit, may_be_late_)) {
     return Status(Code::kPeerLost, format("a credit up to %u on channel %u, more than was sent",
                                           frame->credit, frame->channel));

@@ -31,6 +31,8 @@ class Receiver {
   Status take(size_t bytes);
   /// Whether a frame has come in part.
   bool inside() const { return messages_left_ > 0 || end_ > 0; }
+  /// Whether the end frame has come.
+  bool has_ended() const { return has_ended_; }
   /// Data frames begun; wraps.
   uint32_t frame_count() const { return frame_count_; }
   void withdraw();
@@ -57,6 +59,7 @@ class Receiver {
   uint64_t done_ = 0;           ///< of the arriving message: bytes at their destination
   uint64_t straight_ = 0;       ///< payload bytes that the last gather() asked for
   bool steady_ = false;         ///< the current frame continued the one before
+  bool has_ended_ = false;
   /// Where the last gather() put the next frame's first message, or null.
   std::byte* expected_ = nullptr;
   uint32_t frame_count_ = 0;

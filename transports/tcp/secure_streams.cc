@@ -26,7 +26,6 @@ Result<std::unique_ptr<Stream>> SecureStreams::wrap(uint32_t peer, uint32_t chan
   auto stream =
       TlsStream::open(context_, std::move(inner), {.key = derive_key_(label), .is_client = rank_ == lower});
   TUTTI_TRY(stream.status());
-  pending_.push_back({peer, stream->get()});
   return std::unique_ptr<Stream>(std::move(*stream));
 }
 

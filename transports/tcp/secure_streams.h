@@ -18,16 +18,18 @@ class SecureStreams {
   /// Errors: kSystemError (no TLS 1.3).
   static Result<std::unique_ptr<SecureStreams>> create(uint32_t rank, DeriveKey derive_key);
 
-  /// TLS over `inner`, connection `channel` to `peer`. Usable after shake_hands().
+  /// TLS over `inner`, connection `channel` to `peer`. Usable after its handshake.
   Result<std::unique_ptr<Stream>> wrap(uint32_t peer, uint32_t channel, std::unique_ptr<Stream> inner);
-  /// Blocks until all streams are ready. Errors: kPeerLost, with rank and address; kTimeout, with the silent
-  /// ranks; errors of watch.check.
+  /// shake_hands() includes this stream, which wrap() has made.
+  void await(uint32_t peer, Stream& stream) { pending_.push_back({peer, &stream}); }
+  /// Blocks until all awaited streams are ready. Errors: kPeerLost, with rank and address; kTimeout, with the
+  /// silent ranks; errors of watch.check.
   Status shake_hands(const SetUpWatch& watch);
 
  private:
   struct Pending {
     uint32_t peer = 0;
-    TlsStream* stream = nullptr;
+    Stream* stream = nullptr;
   };
   SecureStreams(uint32_t rank, DeriveKey derive_key) : rank_(rank), derive_key_(std::move(derive_key)) {}
   Status advance();

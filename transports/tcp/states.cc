@@ -80,7 +80,21 @@ constexpr std::array<std::array<ReceiveMove, kReceiveEvents>, kReceiveStates> kR
       {R::kTorn, RA::kWait}}},
 }};
 
+using W = WayState;
+/// Rows: WayState. Columns: WayEvent.
+constexpr std::array<std::array<WayState, kWayEvents>, kWayStates> kWayMoves = {{
+    // kBroke, kSocket, kResumed, kGivenUp
+    {{W::kTorn, W::kGreeting, W::kOpen, W::kClosed}},
+    {{W::kTorn, W::kGreeting, W::kTorn, W::kClosed}},
+    {{W::kTorn, W::kGreeting, W::kOpen, W::kClosed}},
+    {{W::kClosed, W::kClosed, W::kClosed, W::kClosed}},
+}};
+
 }  // namespace
+
+WayState on_event(WayState state, WayEvent event) {
+  return kWayMoves[static_cast<size_t>(state)][static_cast<size_t>(event)];
+}
 
 SendMove on_event(SendState state, SendEvent event) {
   return kSendMoves[static_cast<size_t>(state)][static_cast<size_t>(event)];

@@ -62,6 +62,20 @@ enum class ReceiveAction : uint8_t {
   kWait,   ///< try again at the next advance
 };
 
+/// The socket under a stream that is replaced when it is torn.
+enum class WayState : uint8_t {
+  kOpen,
+  kTorn,      ///< another socket is awaited
+  kGreeting,  ///< both ends tell each other where they stand (Resume)
+  kClosed,    ///< for good
+};
+inline constexpr uint32_t kWayStates = 4;
+
+enum class WayEvent : uint8_t { kBroke, kSocket, kResumed, kGivenUp };
+inline constexpr uint32_t kWayEvents = 4;
+
+WayState on_event(WayState state, WayEvent event);
+
 struct SendMove {
   SendState state;
   SendAction action;

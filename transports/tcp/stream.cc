@@ -6,6 +6,7 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -27,6 +28,21 @@ constexpr uint32_t kUnanswered = 2;
 constexpr int kAcknowledgeLater = 0;
 constexpr int kAcknowledgeNow = 1;
 
+std::string text_of(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    return format("%s:%u", text, ntohs(v4.sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+    return format("[%s]:%u", text, ntohs(v6.sin6_port));
+  }
+  return "unix";
+}
+
 bool set(int socket, int level, int name, int value) {
   return ::setsockopt(socket, level, name, &value, sizeof(value)) == 0;
 }
@@ -36,6 +52,7 @@ class SocketStream final : public Stream {
   SocketStream(FileDescriptor socket, bool is_tcp, bool is_loopback, bool in_place)
       : socket_(std::move(socket)),
         address_(peer_address(socket_.get())),
+        own_address_(tcp::own_address(socket_.get())),
         is_tcp_(is_tcp),
         is_loopback_(is_loopback),
         in_place_(in_place) {}
@@ -51,7 +68,9 @@ class SocketStream final : public Stream {
       message.msg_iovlen = count;
       done = ::sendmsg(socket_.get(), &message, flags);
     }
-    return done >= 0 ? done : -errno;
+    if (done < 0) return -errno;
+    written_bytes_ += static_cast<uint64_t>(done);
+    return done;
   }
 
   ssize_t read(const iovec* pieces, size_t count) override {
@@ -109,6 +128,14 @@ class SocketStream final : public Stream {
   }
 
   void finish() override { ::shutdown(socket_.get(), SHUT_WR); }
+  /// The kernel answers later data with a reset, as RFC 1122 demands.
+  void close() override { ::shutdown(socket_.get(), SHUT_RDWR); }
+  void forget() override {
+    const sockaddr none{.sa_family = AF_UNSPEC, .sa_data = {}};
+    if (is_tcp_) ::connect(socket_.get(), &none, sizeof(none));
+  }
+  Result<bool> shake_hands() override { return true; }
+  short awaited_events() const override { return POLLIN; }
 
   uint64_t silent_ms() const override {
     if (!is_tcp_) return 0;
@@ -123,12 +150,20 @@ class SocketStream final : public Stream {
     int bytes = 0;
     return ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
   }
+  /// A Unix socket's answer counts its buffers, which hold more than the bytes.
+  uint64_t confirmed_bytes() override {
+    return written_bytes_ - std::min(written_bytes_, unconfirmed_bytes());
+  }
+  bool is_loopback() const override { return is_loopback_ || !is_tcp_; }
   int descriptor() const override { return socket_.get(); }
   const std::string& address() const override { return address_; }
+  const std::string& own_address() const override { return own_address_; }
 
  private:
   FileDescriptor socket_;
   std::string address_;
+  std::string own_address_;
+  uint64_t written_bytes_ = 0;
   bool is_tcp_;
   bool is_loopback_;  ///< equal addresses: the peer is on this machine
   bool in_place_;
@@ -178,18 +213,14 @@ std::string peer_address(int socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof(address);
   if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "unknown address";
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
-    return format("%s:%u", text, ntohs(v4.sin_port));
-  }
-  if (address.ss_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
-    return format("[%s]:%u", text, ntohs(v6.sin6_port));
-  }
-  return "unix";
+  return text_of(address);
+}
+
+std::string own_address(int socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof(address);
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "unknown address";
+  return text_of(address);
 }
 
 }  // namespace tutti::tcp

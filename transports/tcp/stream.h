@@ -44,14 +44,28 @@ class Stream {
   /// False: none now.
   virtual bool next_completion(Completion& completion) = 0;
   virtual void finish() = 0;
+  /// Ends both directions. What has come can still be read. This host confirms no later byte to the peer.
+  virtual void close() = 0;
+  /// After close() and the last read: the network forgets unsent bytes. Completions may still come.
+  virtual void forget() = 0;
+  /// Goes on with what both ends must exchange before the first byte. True: done. Errors: kPeerLost.
+  virtual Result<bool> shake_hands() = 0;
+  /// During shake_hands(): what poll(2) should wait for.
+  virtual short awaited_events() const = 0;
   /// How long the peer's host has owed an answer; 0: it owes none. A host answers even for a peer that does
   /// not read.
   virtual uint64_t silent_ms() const = 0;
   /// Written bytes that the peer's host has not confirmed. Any thread.
   virtual uint64_t unconfirmed_bytes() const = 0;
+  /// Of all bytes given to write(): those that the peer's host has confirmed, at least.
+  virtual uint64_t confirmed_bytes() = 0;
+  /// Whether both ends are this machine, with one address: no device and no other host can tear it.
+  virtual bool is_loopback() const = 0;
   virtual int descriptor() const = 0;
   /// The other end, for error messages.
   virtual const std::string& address() const = 0;
+  /// This end.
+  virtual const std::string& own_address() const = 0;
 };
 
 struct SocketOptions {
@@ -69,7 +83,8 @@ struct SocketOptions {
 /// closed window, 2 s set, ETIMEDOUT after 2.6 s), and a rank may compute for minutes. See silent_ms().
 Result<std::unique_ptr<Stream>> make_socket_stream(FileDescriptor socket, const SocketOptions& options);
 
-/// The other end, for error messages: "10.0.0.2:4711", "[fe80::1]:4711" or "unix".
+/// An end of the socket, for error messages: "10.0.0.2:4711", "[fe80::1]:4711" or "unix".
 std::string peer_address(int socket);
+std::string own_address(int socket);
 
 }  // namespace tutti::tcp

@@ -7,13 +7,18 @@
 namespace tutti::tcp {
 namespace {
 
-/// Messages of at least this size take turns on the connections.
-constexpr uint32_t kLargeBytes = 8192;
 /// Less with several connections, so that all have work.
 constexpr uint64_t kRunBytesMost = 1024 * 1024;
 constexpr uint64_t kSharedRunBytesMost = 64 * 1024;
 /// Sent without reading afterwards: a message of 64 KiB, 10 us of work.
 constexpr uint64_t kUnreadBytesMost = kHeaderBytes + 64 * 1024;
+
+/// Both ends come to the same answer: an address is equal to another one on both sides.
+bool is_renewable(std::span<const std::unique_ptr<Stream>> streams, const TcpRenewal& renewal) {
+  return renewal.sockets != nullptr &&
+         (renewal.includes_loopback ||
+          std::ranges::none_of(streams, [](const auto& stream) { return stream->is_loopback(); }));
+}
 
 }  // namespace
 
@@ -27,22 +32,34 @@ TcpConnection::TcpConnection(std::span<const ChannelRings> channels,
   const FrameLimits limits{.channels = static_cast<uint32_t>(channels.size()),
                            .slots = options.shape.slots,
                            .slot_bytes = options.shape.slot_bytes,
-                           .epoch = options.epoch};
-  const bool may_be_late = streams.size() > 1;
-  for (std::unique_ptr<Stream>& socket : streams) {
-    streams_.push_back(std::make_unique<FrameStream>(
-        std::move(socket), inbox_, outbox_, limits, may_be_late, options.in_place_bytes,
-        options.arrivals != nullptr ? *options.arrivals : own_arrivals_));
+                           .epoch = options.epoch,
+                           .may_end = is_renewable(streams, options.renewal)};
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const FrameStreamOptions stream{.limits = limits,
+                                    .may_be_late = streams.size() > 1,
+                                    .in_place_bytes = options.in_place_bytes,
+                                    .is_renewable = limits.may_end,
+                                    .ends = {.from = options.rank,
+                                             .to = options.peer,
+                                             .epoch = options.epoch,
+                                             .stream = static_cast<uint16_t>(i)}};
+    streams_.push_back(
+        std::make_unique<FrameStream>(std::move(streams[i]), inbox_, outbox_, stream,
+                                      options.arrivals != nullptr ? *options.arrivals : own_arrivals_));
   }
+  if (!limits.may_end) return;
+  renewed_.resize(streams_.size());
+  seen_sockets_ = options.renewal.sockets->arrivals();
 }
 
 bool TcpConnection::advance() {
   // A peer may close in good order before the network releases what this rank sent.
   if (state_ == PeerState::kEnded) return collect_completions();
   if (state_ != PeerState::kOpen) return false;
+  bool moved = !renewed_.empty() && renew();
   const bool had_unsent = has_unsent();
   sent_bytes_ = 0;
-  bool moved = send();
+  moved |= send();
   // Nobody has answered yet what was just sent. A rank that only sends need not read while the peer has room.
   // A rank that waits sends nothing next time, and reads. A refused read costs 0.4 us, a twentieth of a
   // message.
@@ -54,6 +71,9 @@ bool TcpConnection::advance() {
     if (stream->worth_reading()) moved |= stream->receive();
   }
   moved |= collect_completions();
+  if (!moved) {
+    for (const auto& stream : streams_) moved |= stream->free_memory();
+  }
   settle();
   return moved;
 }
@@ -138,18 +158,23 @@ void TcpConnection::settle() {
     if (state == PeerState::kEnded) ++ended;
   }
   if (ended < streams_.size()) return;
-  state_ = PeerState::kEnded;
-  status_ = Status(Code::kPeerLost, format("rank %u (%s) has closed its connections", options_.peer,
-                                           streams_[0]->stream().address().c_str()));
+  end(PeerState::kEnded, {Code::kPeerLost, format("rank %u (%s) has closed its connections", options_.peer,
+                                                  streams_[0]->stream().address().c_str())});
+}
+
+void TcpConnection::end(PeerState state, Status status) {
+  state_ = state;
+  status_ = std::move(status);
+  for (const auto& stream : streams_) stream->let_go();
 }
 
 void TcpConnection::fail(const FrameStream& failed) {
   size_t number = 0;
   while (streams_[number].get() != &failed) ++number;
-  state_ = PeerState::kTorn;
-  status_ = Status(Code::kPeerLost, format("rank %u (%s, connection %zu of %zu) is lost: ", options_.peer,
-                                           failed.stream().address().c_str(), number + 1, streams_.size()) +
-                                        failed.reason());
+  end(PeerState::kTorn,
+      {Code::kPeerLost, format("rank %u (%s, connection %zu of %zu) is lost: ", options_.peer,
+                               failed.stream().address().c_str(), number + 1, streams_.size()) +
+                            failed.reason()});
 }
 
 bool TcpConnection::has_unsent() const {
@@ -163,21 +188,26 @@ bool TcpConnection::drained() const {
 
 uint64_t TcpConnection::unconfirmed_bytes() const {
   uint64_t sum = 0;
-  for (const auto& stream : streams_) sum += stream->stream().unconfirmed_bytes();
+  for (const auto& stream : streams_) sum += stream->unconfirmed_bytes();
   return sum;
 }
 
 void TcpConnection::prepare_wait(std::vector<pollfd>& polls) {
   if (state_ != PeerState::kOpen) return;
   for (const auto& stream : streams_) {
-    if (stream->state() != PeerState::kOpen) continue;
+    if (stream->state() != PeerState::kOpen || stream->way() == WayState::kTorn) continue;
+    if (stream->way() == WayState::kGreeting) {
+      polls.push_back({.fd = stream->stream().descriptor(), .events = POLLIN, .revents = 0});
+      continue;
+    }
     stream->prepare_wait();
     const uint64_t silent_ms = stream->stream().silent_ms();
     if (silent_ms > options_.silence_ms) {
       stream->tear(
           format("its host has not answered for %llu ms", static_cast<unsigned long long>(silent_ms)));
       settle();
-      return;
+      if (state_ != PeerState::kOpen) return;
+      continue;
     }
     const short events = static_cast<short>(POLLIN | (stream->has_unsent() ? POLLOUT : 0));
     polls.push_back({.fd = stream->stream().descriptor(), .events = events, .revents = 0});

@@ -3,20 +3,37 @@
 // A frame travels whole on one TCP connection. Small frames take the first one with room: there they share
 // writes, and the reader looks there first. Large frames take turns. A message leaves when the peer's ring
 // has a slot for it, according to the peer's credits. docs/tcp.md has the format and the states.
+//
+// With a SocketRenewal a torn socket is replaced. Meanwhile its traffic takes the other streams.
 #pragma once
 
 #include <poll.h>
 
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "transports/connection.h"
+#include "transports/socket_renewal.h"
 #include "transports/tcp/frame_stream.h"
 
 namespace tutti::tcp {
 
+struct TcpRenewal {
+  SocketRenewal* sockets = nullptr;  ///< null: a torn socket ends the connection
+  /// Makes a stream of a new socket, as at first.
+  std::function<Result<std::unique_ptr<Stream>>(uint32_t index, FileDescriptor socket)> open = {};
+  uint64_t patience_ms = 10'000;  ///< how long to wait for a new socket
+  uint64_t ask_every_ms = 250;    ///< a request may be lost, or fail
+  /// Also replace sockets that only this machine's kernel can tear.
+  bool includes_loopback = false;
+};
+
 struct TcpOptions {
+  uint32_t rank = 0;
   uint32_t peer = 0;
   RingShape shape;  ///< of all rings on both sides
   uint16_t epoch = 0;
@@ -30,11 +47,13 @@ struct TcpOptions {
   uint32_t* arrivals = nullptr;
   /// After so long without an owed answer, the peer's host counts as gone.
   uint64_t silence_ms = 10'000;
+  TcpRenewal renewal = {};
 };
 
 class TcpConnection final : public Connection {
  public:
-  /// `streams`: at least one, connected and authenticated. The peer has as many, in any order.
+  /// `streams`: at least one, connected and authenticated. The peer has as many, in any order; in the same
+  /// order if they are renewed.
   TcpConnection(std::span<const ChannelRings> channels, std::vector<std::unique_ptr<Stream>> streams,
                 const TcpOptions& options);
 
@@ -47,10 +66,15 @@ class TcpConnection final : public Connection {
   void prepare_wait(std::vector<pollfd>& polls);
   PeerState state() const override { return state_; }
   const Status& status() const override { return status_; }
+  std::string route() const override { return detour(); }
+  std::string detour() const override;
   void withdraw() override;
   void finish() override;
 
  private:
+  /// Messages of at least this size take turns on the connections.
+  static constexpr uint32_t kLargeBytes = 8192;
+
   bool send();
   bool has_unsent() const;
   bool collect_completions();
@@ -59,6 +83,24 @@ class TcpConnection final : public Connection {
   void queue_credits();
   void settle();
   void fail(const FrameStream& stream);
+  void end(PeerState state, Status status);
+  std::string name_of(size_t index) const;
+  bool renew();
+  void take_sockets();
+  bool renew_stream(size_t index, uint64_t now);
+  void note_torn(size_t index);
+  void note_resumed(size_t index);
+  void note_detour();
+
+  /// A stream whose socket may be torn.
+  struct Renewed {
+    FileDescriptor next;      ///< has come, and is not used yet
+    bool is_told = false;     ///< its state is known to people
+    uint64_t asked_ns = 0;    ///< last request
+    uint64_t waiting_ns = 0;  ///< since when no socket comes; 0: not waiting
+    uint32_t times = 0;       ///< replaced
+    std::string last = {};    ///< why, and for how long
+  };
 
   TcpOptions options_;
   Outbox outbox_;
@@ -70,6 +112,10 @@ class TcpConnection final : public Connection {
   uint64_t sent_bytes_ = 0;  ///< written or queued by this advance()
   PeerState state_ = PeerState::kOpen;
   Status status_;
+  std::vector<Renewed> renewed_;  ///< by stream; empty: none is renewed
+  uint32_t seen_sockets_ = 0;
+  mutable std::mutex detour_mutex_;
+  std::string detour_;  ///< guarded by detour_mutex_
 };
 
 }  // namespace tutti::tcp

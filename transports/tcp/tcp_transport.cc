@@ -1,5 +1,6 @@
 #include "transports/tcp/tcp_transport.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tutti::tcp {
@@ -18,6 +19,17 @@ std::vector<AgreedSetting> tcp_settings(const Config& config) {
   return {{"TUTTI_CONNECTIONS", config.connections}, {"TUTTI_TLS", config.tls ? 1u : 0u}};
 }
 
+namespace {
+
+/// As long as a peer may be silent, and long enough for some tries.
+uint64_t renewal_patience_ms(uint64_t heartbeat_ms) {
+  constexpr uint64_t kLeastMs = 2000;
+  constexpr uint64_t kWithoutHeartbeatMs = 10'000;
+  return heartbeat_ms == 0 ? kWithoutHeartbeatMs : std::max(kLeastMs, heartbeat_ms);
+}
+
+}  // namespace
+
 TcpTransport::TcpTransport(const TransportOptions& options, std::unique_ptr<SecureStreams> secure)
     : options_(options), secure_(std::move(secure)) {}
 
@@ -31,15 +43,22 @@ std::optional<LinkCost> TcpTransport::reach(const RankDescription& a, const Rank
 Result<Connection*> TcpTransport::connect(PeerHandover peer) {
   std::vector<std::unique_ptr<Stream>> streams;
   for (FileDescriptor& socket : peer.sockets) {
-    auto stream = make_socket_stream(std::move(socket), {.keepalive_ms = options_.config.heartbeat_ms});
-    if (stream && secure_ != nullptr) {
-      stream = secure_->wrap(peer.rank, static_cast<uint32_t>(streams.size()), std::move(*stream));
-    }
+    auto stream = open_stream(peer.rank, static_cast<uint32_t>(streams.size()), std::move(socket));
     TUTTI_TRY(stream.status());
     streams.push_back(std::move(*stream));
+    if (secure_ != nullptr) secure_->await(peer.rank, *streams.back());
   }
-  TcpOptions connection{
-      .peer = peer.rank, .shape = options_.shape, .epoch = options_.epoch, .arrivals = &arrivals_};
+  TcpOptions connection{.rank = options_.rank,
+                        .peer = peer.rank,
+                        .shape = options_.shape,
+                        .epoch = options_.epoch,
+                        .arrivals = &arrivals_};
+  connection.renewal = {.sockets = options_.renewal,
+                        .open =
+                            [this, rank = peer.rank](uint32_t index, FileDescriptor socket) {
+                              return open_stream(rank, index, std::move(socket));
+                            },
+                        .patience_ms = renewal_patience_ms(options_.config.heartbeat_ms)};
   // On one machine, such a write completes only when the peer has read everything in its packet, perhaps in a
   // later call. The kernel copies anyway.
   if (peer.is_near) connection.in_place_bytes = UINT64_MAX;
@@ -49,11 +68,15 @@ Result<Connection*> TcpTransport::connect(PeerHandover peer) {
   return static_cast<Connection*>(connections_.back().get());
 }
 
+Result<std::unique_ptr<Stream>> TcpTransport::open_stream(uint32_t peer, uint32_t index,
+                                                          FileDescriptor socket) {
+  auto stream = make_socket_stream(std::move(socket), {.keepalive_ms = options_.config.heartbeat_ms});
+  if (!stream || secure_ == nullptr) return stream;
+  return secure_->wrap(peer, index, std::move(*stream));
+}
+
 Status TcpTransport::complete(const SetUpWatch& watch) {
-  if (secure_ == nullptr) return Status::ok();
-  const Status done = secure_->shake_hands(watch);
-  secure_.reset();
-  return done;
+  return secure_ != nullptr ? secure_->shake_hands(watch) : Status::ok();
 }
 
 bool TcpTransport::progress() {

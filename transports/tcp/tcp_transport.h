@@ -39,8 +39,10 @@ class TcpTransport final : public Transport {
   bool arm_wait(std::vector<pollfd>& polls) override;
 
  private:
+  Result<std::unique_ptr<Stream>> open_stream(uint32_t peer, uint32_t index, FileDescriptor socket);
+
   TransportOptions options_;
-  std::unique_ptr<SecureStreams> secure_;  ///< until complete()
+  std::unique_ptr<SecureStreams> secure_;  ///< null if data is not encrypted
   uint32_t arrivals_ = 0;                  ///< data frames from all peers
   std::vector<std::unique_ptr<TcpConnection>> connections_;
 };

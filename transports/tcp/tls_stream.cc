@@ -80,8 +80,9 @@ struct TlsStream::Callbacks {
   static int write(BIO* bio, const char* data, int bytes) {
     BIO_clear_retry_flags(bio);
     const iovec piece{const_cast<char*>(data), static_cast<size_t>(bytes)};
-    return result(bio, stream(bio)->inner_->write(&piece, 1, false),
-                  [](BIO* full) { BIO_set_retry_write(full); });
+    const ssize_t done = stream(bio)->inner_->write(&piece, 1, false);
+    if (done > 0) stream(bio)->encrypted_bytes_ += static_cast<uint64_t>(done);
+    return result(bio, done, [](BIO* full) { BIO_set_retry_write(full); });
   }
 
   static int read(BIO* bio, char* data, int bytes) {
@@ -224,7 +225,10 @@ ssize_t TlsStream::write(const iovec* pieces, size_t count, bool /*without_copy*
   for (;;) {
     const bool goes_on = unfinished_bytes_ > 0;
     const auto [data, bytes] = cursor.next(goes_on ? unfinished_bytes_ : kRecordBytes, gathered_);
-    if (bytes == 0) return static_cast<ssize_t>(taken);
+    if (bytes == 0) {
+      mark(taken);
+      return static_cast<ssize_t>(taken);
+    }
     if (!goes_on && ++records_ > options_.records_a_key) {
       SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED);
       records_ = 1;
@@ -236,12 +240,31 @@ ssize_t TlsStream::write(const iovec* pieces, size_t count, bool /*without_copy*
     if (result != 1) {
       const ssize_t why = reason(result);
       if (why == -EAGAIN) unfinished_bytes_ = bytes;
+      mark(taken);
       if (taken > 0) return static_cast<ssize_t>(taken);
       return why == 0 ? -EPIPE : why;
     }
     unfinished_bytes_ = 0;
     taken += written;
   }
+}
+
+/// So many more bytes have been written.
+void TlsStream::mark(uint64_t taken) {
+  constexpr size_t kMarksMost = 256;
+  if (taken == 0) return;
+  plain_bytes_ += taken;
+  if (marks_.size() == kMarksMost) marks_.pop_back();
+  marks_.push_back({.encrypted = encrypted_bytes_, .plain = plain_bytes_});
+}
+
+uint64_t TlsStream::confirmed_bytes() {
+  const uint64_t encrypted = inner_->confirmed_bytes();
+  size_t count = 0;
+  while (count < marks_.size() && marks_[count].encrypted <= encrypted) ++count;
+  if (count > 0) confirmed_bytes_ = marks_[count - 1].plain;
+  marks_.erase(marks_.begin(), marks_.begin() + static_cast<ptrdiff_t>(count));
+  return confirmed_bytes_;
 }
 
 ssize_t TlsStream::read(const iovec* pieces, size_t count) {

@@ -57,9 +57,9 @@ class TlsStream final : public Stream {
 
   /// Continues the handshake without blocking. True when it is done: only then read and write work. Errors:
   /// kPeerLost (the peer does not know the key, or the connection broke).
-  Result<bool> shake_hands();
+  Result<bool> shake_hands() override;
   /// During the handshake: what poll(2) should wait for.
-  short awaited_events() const;
+  short awaited_events() const override;
 
   ssize_t write(const iovec* pieces, size_t count, bool without_copy) override;
   ssize_t read(const iovec* pieces, size_t count) override;
@@ -70,10 +70,15 @@ class TlsStream final : public Stream {
   void acknowledge() override { inner_->acknowledge(); }
   bool next_completion(Completion& /*completion*/) override { return false; }
   void finish() override;
+  void close() override { inner_->close(); }
+  void forget() override { inner_->forget(); }
   uint64_t silent_ms() const override { return inner_->silent_ms(); }
   uint64_t unconfirmed_bytes() const override { return inner_->unconfirmed_bytes(); }
+  uint64_t confirmed_bytes() override;
+  bool is_loopback() const override { return inner_->is_loopback(); }
   int descriptor() const override { return inner_->descriptor(); }
   const std::string& address() const override { return inner_->address(); }
+  const std::string& own_address() const override { return inner_->own_address(); }
 
  private:
   struct Callbacks;
@@ -81,6 +86,7 @@ class TlsStream final : public Stream {
 
   TlsStream(std::shared_ptr<TlsContext> context, std::unique_ptr<Stream> inner, const TlsOptions& options);
   ssize_t reason(int result);
+  void mark(uint64_t taken);
 
   std::shared_ptr<TlsContext> context_;
   std::unique_ptr<Stream> inner_;
@@ -91,6 +97,15 @@ class TlsStream final : public Stream {
   bool ended_ = false;
   uint32_t records_ = 0;
   size_t unfinished_bytes_ = 0;  ///< of a partly sent record
+  /// All records of the first `plain` bytes lie in the first `encrypted` bytes.
+  struct Mark {
+    uint64_t encrypted = 0;
+    uint64_t plain = 0;
+  };
+  std::vector<Mark> marks_;       ///< later than what is known to be confirmed
+  uint64_t encrypted_bytes_ = 0;  ///< written to `inner_`
+  uint64_t plain_bytes_ = 0;
+  uint64_t confirmed_bytes_ = 0;
   std::vector<std::byte> gathered_;
 };
 
