@@ -44,6 +44,7 @@ Result<std::vector<Candidate>> predict(const PricedMachine& machine, const Facts
                                          {.block_bytes = request.block_bytes,
                                           .costs = machine.costs,
                                           .places = machine.places,
+                                          .host_of = facts.host_of,
                                           .trace = options.trace,
                                           .steps_max = options.steps_max,
                                           .slices_max = options.slices_max,

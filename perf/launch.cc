@@ -92,6 +92,12 @@ Result<ProcessContext> find_process_context(const LaunchOptions& options, const 
   return context;
 }
 
+void emulate_host(int hosts, int process, int process_count) {
+  const std::string host = "host" + std::to_string(hosts * process / process_count);
+  (void)setenv("TUTTI_HOSTID", host.c_str(), 1);
+  (void)setenv("TUTTI_SOCKET_IFNAME", "lo", 0);
+}
+
 Status share_id(const ProcessContext& context, tutti_unique_id_t* id) {
   switch (context.channel) {
     case ProcessContext::Channel::kNone: return Status::ok();

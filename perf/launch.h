@@ -50,6 +50,10 @@ Status check_alone(const LaunchOptions& options, const Environment& get_env);
 /// reaped.
 int supervise(const LaunchOptions& options, char** argv, std::chrono::milliseconds grace);
 
+/// From now on this process seems to be on one of `hosts` hosts, and reaches the others over the loopback
+/// interface. Before the first call of the library.
+void emulate_host(int hosts, int process, int process_count);
+
 /// Process 0 sends its id to the other processes. They wait for the id; under a launcher at most
 /// TUTTI_SETUP_TIMEOUT_MS. Errors: kPeerLost (process 0 ended first), kSystemError, errors of
 /// tutti_share_unique_id.

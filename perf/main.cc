@@ -18,6 +18,12 @@ std::vector<std::string> texts(char** list) {
   return result;
 }
 
+tutti::Status check_hosts(int hosts, int processes) {
+  if (hosts <= processes) return tutti::Status::ok();
+  return {tutti::Code::kInvalidUsage,
+          tutti::format("--emulate-hosts %d needs a process for each host; processes: %d", hosts, processes)};
+}
+
 const char* get_environment(const char* name) {
   return std::getenv(name);
 }
@@ -42,13 +48,17 @@ int main(int argc, char** argv) {
   const std::string& json_path = parsed.options.json_path;
   const tutti::Status writable = json_path.empty() ? tutti::Status::ok() : JsonReport::check(json_path);
   if (is_supervisor(launch, get_environment)) {
-    for (const tutti::Status& status : {check_alone(launch, get_environment), writable})
+    for (const tutti::Status& status : {check_alone(launch, get_environment), writable,
+                                        check_hosts(parsed.options.emulated_hosts, launch.processes)})
       if (!status) return refuse(status);
     return supervise(launch, argv, kGrace);
   }
   const tutti::Result<ProcessContext> context = find_process_context(launch, get_environment);
   if (!context) return refuse(context.status());
   if (context->process == 0 && !writable) return refuse(writable);
+  const int hosts = parsed.options.emulated_hosts;
+  if (const tutti::Status enough = check_hosts(hosts, context->process_count); !enough) return refuse(enough);
+  if (hosts > 0) emulate_host(hosts, context->process, context->process_count);
   const tutti::Result<Seating> seating = Seating::choose(parsed.options, *context);
   if (!seating) {
     // All workers of our own supervisor find the same error, so only worker 0 reports it.

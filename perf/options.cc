@@ -132,6 +132,9 @@ void add_rank_flags(CLI::App& app, Options& options, RawOptions& raw) {
          "start this many local processes; default: the processes of the launcher (RANK and WORLD_SIZE, "
          "or mpirun, mpiexec, srun, torchrun), or one")
       ->check(CLI::Range(1, 4096));
+  app.add_option("--emulate-hosts", options.emulated_hosts,
+                 "spread the processes over this many emulated hosts, which talk by TCP on this machine")
+      ->check(CLI::Range(2, 1024));
   app.add_option("-g,--ngpus", options.gpus, "GPUs per thread; without a GPU this many ranks in host memory")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

@@ -24,7 +24,8 @@ enum class Memory : uint8_t {
 struct Options {
   int threads = 1;
   int processes = 0;  ///< 0: not given; the launcher's processes, or one process
-  int gpus = 1;       ///< per thread
+  int emulated_hosts = 0;
+  int gpus = 1;  ///< per thread
   int ranks_per_gpu = 1;
   Memory memory = Memory::kAny;
   std::optional<int> first_device;  ///< of every process; empty: chosen by the process's index on its host

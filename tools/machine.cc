@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "topology/file.h"
+#include "transports/tcp/tcp_transport.h"
 
 namespace tutti::tool {
 
@@ -31,23 +32,30 @@ uint32_t Machine::host_count(uint32_t rank_count) const {
   return routes_->host_of()[std::min<size_t>(rank_count, routes_->ranks().size()) - 1] + 1;
 }
 
-RankCosts Machine::costs(uint32_t rank_count) const {
+RankCosts Machine::costs(uint32_t rank_count, uint32_t emulated_hosts) const {
   RankCosts costs = costs_;
   if (costs.is_measured()) costs.slots = usual_slots(rank_count);
+  if (emulated_hosts == rank_count && rank_count > 1) {
+    const uint64_t slot_bytes = tcp::kTcpTraits.slot_bytes;
+    costs.slices = {.least = slot_bytes, .most = slot_bytes};
+  }
   return costs;
 }
 
-Facts Machine::facts(uint32_t rank_count) {
+/// As in the library: ranks that share cores, or are on devices of several hosts, have no orders and levels.
+Placement Machine::arrange(std::vector<uint32_t> places) const {
+  const auto ranks = static_cast<uint32_t>(places.size());
+  if (ranks > rank_count()) return {};
+  if (!on_gpus()) return arrange_ranks(*routes_, std::move(places));
+  return host_count(ranks) == 1 && ranks > 2 ? arrange_devices(*routes_, std::move(places)) : Placement();
+}
+
+Facts Machine::facts(uint32_t rank_count, uint32_t emulated_hosts) {
   auto placement = placements_.find(rank_count);
   if (placement == placements_.end()) {
     std::vector<uint32_t> places(rank_count);
     std::iota(places.begin(), places.end(), 0u);
-    // As in the library: ranks that share cores, or are on devices, have no orders and levels.
-    const bool is_arranged = !on_gpus() && rank_count <= this->rank_count();
-    placement =
-        placements_
-            .emplace(rank_count, is_arranged ? arrange_ranks(*routes_, std::move(places)) : Placement())
-            .first;
+    placement = placements_.emplace(rank_count, arrange(std::move(places))).first;
   }
   Facts facts;
   facts.host_count = host_count(rank_count);
@@ -57,14 +65,24 @@ Facts Machine::facts(uint32_t rank_count) {
   facts.order = placement->second.order;
   facts.cores = routes_->hosts()[0].rank_count();
   facts.slots = costs_.is_measured() ? usual_slots(rank_count) / 2 : costs_.slots;
-  facts.slot_bytes = costs_.slices.most;
+  facts.slot_bytes = costs(rank_count, emulated_hosts).slices.most;
+  if (emulated_hosts == 1) return facts;
+  auto& host_of = emulated_host_of_[{rank_count, emulated_hosts}];
+  host_of.clear();
+  for (uint32_t rank = 0; rank < rank_count; ++rank) host_of.push_back(emulated_hosts * rank / rank_count);
+  facts.host_count = emulated_hosts;
+  facts.host_of = host_of;
+  facts.can_publish = false;
+  facts.levels = {};
+  facts.order = {};
   return facts;
 }
 
 Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
-                                       const PredictOptions& options) {
-  return predict(PricedMachine{.routes = machine.routes(), .costs = machine.costs(request.rank_count)},
-                 machine.facts(request.rank_count), request, options);
+                                       const PredictOptions& options, uint32_t emulated_hosts) {
+  return predict(
+      PricedMachine{.routes = machine.routes(), .costs = machine.costs(request.rank_count, emulated_hosts)},
+      machine.facts(request.rank_count, emulated_hosts), request, options);
 }
 
 double bus_factor(Collective collective, uint32_t rank_count) {

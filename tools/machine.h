@@ -26,26 +26,29 @@ class Machine {
   const topology::Graph& graph() const { return *graph_; }
   const topology::RankCosts& costs() const { return costs_; }
   /// The same with the slots that a communicator of so many ranks has.
-  topology::RankCosts costs(uint32_t rank_count) const;
+  topology::RankCosts costs(uint32_t rank_count, uint32_t emulated_hosts = 1) const;
   bool on_gpus() const { return costs_.on_gpu(); }
   uint32_t rank_count() const { return static_cast<uint32_t>(routes_->ranks().size()); }
   uint32_t host_count(uint32_t rank_count) const;
   /// Of the machine's first ranks, each bound to its place; more ranks than cores are not bound. The result
-  /// borrows from this machine.
-  Facts facts(uint32_t rank_count);
+  /// borrows from this machine. Of ranks on cores of one host, which may take parts of it for hosts of their
+  /// own.
+  Facts facts(uint32_t rank_count, uint32_t emulated_hosts = 1);
 
  private:
   Machine() = default;
+  topology::Placement arrange(std::vector<uint32_t> places) const;
 
   std::unique_ptr<topology::Graph> graph_;  // at a fixed place, because the routes borrow it
   std::unique_ptr<topology::Routes> routes_;
-  std::map<uint32_t, topology::Placement> placements_;  // by the number of ranks
+  std::map<uint32_t, topology::Placement> placements_;                               // by the number of ranks
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> emulated_host_of_;  // by ranks and hosts
   topology::RankCosts costs_;
 };
 
 /// The predicted times of the request on the machine's first ranks. As tutti::predict.
 Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
-                                       const PredictOptions& options = {});
+                                       const PredictOptions& options = {}, uint32_t emulated_hosts = 1);
 
 /// Bus bandwidth over algorithm bandwidth, as nccl-tests define it.
 double bus_factor(Collective collective, uint32_t rank_count);

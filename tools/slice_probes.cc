@@ -19,6 +19,8 @@
 #include "core/cpu.h"
 #include "engine/result_trials.h"
 #include "reduce/reduce.h"
+#include "tools/meeting.h"
+#include "tools/socket_probes.h"
 #include "transports/link.h"
 #include "tutti/tutti.h"
 
@@ -36,7 +38,7 @@ constexpr uint32_t kTrialRounds = 8;
 constexpr uint32_t kTrips = 16;
 /// Messages of 32 KiB, from which on the library tries both stores for results, are cut into such slices.
 constexpr uint32_t kLeastStreamedResult = 8192;
-constexpr uint64_t kWaitNs = 1'000'000'000;
+constexpr uint64_t kWaitNs = Meeting::kWaitNs;
 constexpr uint32_t kSignature = 1;
 
 /// Slices of a batch: at most half of a ring, as in a round of a plan.
@@ -63,42 +65,6 @@ class Pages {
   std::byte* data_ = nullptr;
   size_t bytes_;
 };
-
-bool run_on(uint32_t core) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(core, &set);
-  return sched_setaffinity(0, sizeof set, &set) == 0;
-}
-
-/// Both cores arrive, or one gives up and both end.
-class Meeting {
- public:
-  bool wait() {
-    const uint32_t turn = turn_.load();
-    if (arrived_.fetch_add(1) + 1 == 2) {
-      arrived_ = 0;
-      turn_ = turn + 1;
-      return !gave_up_;
-    }
-    const uint64_t end = now_ns() + kWaitNs;
-    for (uint32_t spins = 1; turn_ == turn; ++spins) {
-      if (spins % 4096 == 0 && now_ns() > end) gave_up_ = true;
-      if (gave_up_) return false;
-    }
-    return !gave_up_;
-  }
-  void give_up() { gave_up_ = true; }
-  bool gave_up() const { return gave_up_; }
-
- private:
-  std::atomic<uint32_t> arrived_{0};
-  std::atomic<uint32_t> turn_{0};
-  std::atomic<bool> gave_up_{false};
-};
-
-/// Samples of one core: nanoseconds a slice.
-using Samples = std::map<std::pair<SliceWork, uint32_t>, std::vector<double>>;
 
 /// Which stores the library would use, by the trials of both cores.
 struct Stores {
@@ -147,7 +113,7 @@ class Side {
         arena_(memory.arena),
         index_(index) {}
 
-  Samples run() {
+  SliceSamples run() {
     for (uint32_t round = 0; round < kTrialRounds; ++round) {
       for (const uint32_t bytes : kSizes) {
         if (bytes >= StoreTrials::kLeastBytes && !try_stores(bytes)) return {};
@@ -374,11 +340,11 @@ class Side {
   alignas(kLineBytes) std::array<std::byte, 16384> near_ = {};
   alignas(kLineBytes) std::array<std::byte, 16384> other_ = {};
   alignas(kLineBytes) std::array<std::byte, 16384> third_ = {};
-  Samples samples_;
+  SliceSamples samples_;
 };
 
 /// Both cores' samples.
-Samples run_sides(std::array<uint32_t, 2> cores) {
+SliceSamples run_sides(std::array<uint32_t, 2> cores) {
   const size_t ring = kRing.ring_bytes();
   const Pages rings(4 * ring);
   const std::array<Pages, 2> arenas = {Pages(kArenaBytes), Pages(kArenaBytes)};
@@ -387,7 +353,7 @@ Samples run_sides(std::array<uint32_t, 2> cores) {
   for (const uint32_t bytes : kSizes) {
     if (bytes >= StoreTrials::kLeastBytes) shared.stores.sizes[bytes];
   }
-  std::array<Samples, 2> samples;
+  std::array<SliceSamples, 2> samples;
   std::vector<std::jthread> threads;
   for (uint32_t i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] {
@@ -492,10 +458,16 @@ Status measure_slices(const topology::Graph& graph, topology::Measurements& resu
       if (std::minmax(pair.core_a, pair.core_b) == std::minmax(cores[0], cores[1]))
         result.slices.apart_ns = pair.latency_ns;
     }
-    for (const auto& [key, samples] : run_sides({cores[0], cores[1]})) {
-      result.slices.curves[static_cast<size_t>(key.first)].push_back(
-          {.bytes = key.second, .ns = topology::middle_of(samples)});
-    }
+    const auto add = [&](const SliceSamples& of_all) {
+      for (const auto& [key, samples] : of_all) {
+        result.slices.curves[static_cast<size_t>(key.first)].push_back(
+            {.bytes = key.second, .ns = topology::middle_of(samples)});
+      }
+    };
+    add(run_sides({cores[0], cores[1]}));
+    const auto sockets = measure_sockets({cores[0], cores[1]});
+    TUTTI_TRY(sockets.status());
+    add(*sockets);
     return {};
   });
 }

@@ -311,14 +311,18 @@ double Events::measured_slice_us(const WalkStep& step, double bytes) const {
   us += step.buffer_reads * beyond_us(SliceWork::kRead) + step.buffer_writes * beyond_us(SliceWork::kWrite);
   uint32_t received = 0;
   for (const uint32_t link : walk_.reads_of(step)) {
-    if (walk_.links()[link].is_network) continue;
+    if (walk_.links()[link].is_between_hosts()) {
+      us += beyond_us(SliceWork::kSocketReceive);
+      continue;
+    }
     received += is_own_core(link) ? 0 : 1;
     us += beyond_us(is_own_core(link) ? SliceWork::kReceiveOwn : SliceWork::kReceive);
   }
   uint32_t left = step.slot_writes;  // a slot that several ranks read is written once
   uint32_t sent = 0;
   for (const uint32_t link : walk_.writes_of(step)) {
-    if (walk_.links()[link].is_network || left == 0) continue;
+    if (walk_.links()[link].is_between_hosts()) us += beyond_us(SliceWork::kSocketSend);
+    if (walk_.links()[link].is_between_hosts() || left == 0) continue;
     --left;
     sent += is_own_core(link) ? 0 : 1;
     us += beyond_us(is_own_core(link) ? SliceWork::kSendOwn : SliceWork::kSend);
@@ -368,7 +372,10 @@ double Events::measured_work(uint32_t rank, const WalkStep& step, const LaneStat
   const auto is_network = [&](uint32_t link) { return walk_.links()[link].is_network; };
   const auto network = std::ranges::count_if(walk_.reads_of(step), is_network) +
                        std::ranges::count_if(walk_.writes_of(step), is_network);
-  const double network_us = options_.costs.network_step_us * static_cast<double>(network);
+  // The curves of sockets have it.
+  const double network_us = options_.costs.measured.know_sockets()
+                                ? 0
+                                : options_.costs.network_step_us * static_cast<double>(network);
   const double slices = state.slices.stand_for;
   const double work_us = slices * (measured_slice_us(step, state.slices.bytes / slices) + network_us);
   reason.own_fixed_us = work_us;
@@ -383,8 +390,9 @@ double Events::measured_work(uint32_t rank, const WalkStep& step, const LaneStat
 /// From the end of the sender's slice to the beginning of the receiver's.
 double Events::latency_us(uint32_t link, double bytes) const {
   if (!is_measured_) return walk_.links()[link].latency_us + options_.costs.message_us;
-  if (is_own_core(link)) return 0;
   const SliceCosts& costs = options_.costs.measured;
+  if (walk_.links()[link].is_socket) return socket_latency_us(bytes);
+  if (is_own_core(link)) return 0;
   const double probed_us = costs.us(SliceWork::kPass, bytes) - costs.us(SliceWork::kSendMemory, bytes) -
                            costs.us(SliceWork::kReceiveMemory, bytes);
   const double apart_us = static_cast<double>(costs.apart_ns.value) / 1000;
@@ -392,8 +400,18 @@ double Events::latency_us(uint32_t link, double bytes) const {
   return std::max(0.0, probed_us) + std::max(0.0, beyond_us);
 }
 
+/// What a message over a socket takes beyond the work of its ends, as far as that does not overlap.
+double Events::socket_latency_us(double bytes) const {
+  const SliceCosts& costs = options_.costs.measured;
+  const double ends_us =
+      costs.us(SliceWork::kSocketSend, bytes) + costs.beyond_copy_us(SliceWork::kRead, bytes) +
+      costs.us(SliceWork::kSocketReceive, bytes) + costs.beyond_copy_us(SliceWork::kWrite, bytes);
+  return std::max(0.0, costs.us(SliceWork::kSocketPass, bytes) - ends_us);
+}
+
 /// Between two arrivals on a link: its lines go back and forth.
 double Events::gap_us(uint32_t link, double bytes) const {
+  if (walk_.links()[link].is_socket) return options_.costs.measured.us(SliceWork::kSocketStream, bytes);
   if (is_own_core(link)) return 0;
   return options_.costs.measured.us(SliceWork::kStream, bytes);
 }

@@ -156,6 +156,7 @@ class Events {
   double pass_shared(uint32_t rank, const WalkStep& step, double start_us, double bytes, Reason& reason);
   std::span<const Hop> shared_part(std::span<const Hop> hops) const;
   double latency_us(uint32_t link, double bytes) const;
+  double socket_latency_us(double bytes) const;
   double gap_us(uint32_t link, double bytes) const;
   void take_messages(const WalkStep& step, double end_us, uint32_t span);
   void send_messages(const WalkStep& step, const WalkCut::Slices& slices, double end_us, uint32_t span);

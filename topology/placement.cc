@@ -158,13 +158,27 @@ Placement arrange_ranks(const Routes& routes, std::vector<uint32_t> places) {
   return Arranger(routes, std::move(places), std::vector<bool>(routes.hosts().size(), true)).run();
 }
 
+Placement arrange_devices(const Routes& routes, std::vector<uint32_t> places) {
+  std::vector<uint32_t> gpus;
+  for (const uint32_t place : places) gpus.push_back(routes.ranks()[place]);
+  Placement placement{.places = std::move(places)};
+  HostRings rings = find_host_rings(routes.graph(), gpus);
+  if (rings.bytes_per_s == 0) return placement;
+  rings.rings.resize(std::min<size_t>(rings.rings.size(), kPlanChannels));
+  for (const auto& ring : rings.rings)
+    placement.order.insert(placement.order.end(), ring.begin(), ring.end());
+  if (std::ranges::is_sorted(placement.order)) placement.order.clear();
+  for (Level& level : find_levels(routes, placement.places, true))
+    placement.levels.push_back(std::move(level.group_of));
+  return placement;
+}
+
 Result<Placement> place_devices(const Graph& graph, std::span<const std::string> pci_addresses) {
   if (graph.of_kind(NodeKind::kHost).size() > 1)
     return Status(Code::kInvalidArgument, "the graph has several hosts, and the devices are in one");
   const auto routes = Routes::of(graph, RanksAre::kGpus);
   TUTTI_TRY(routes.status());
-  Placement placement;
-  std::vector<uint32_t> gpus;
+  std::vector<uint32_t> places;
   for (uint32_t rank = 0; rank < pci_addresses.size(); ++rank) {
     const auto is_its_gpu = [&](uint32_t node) {
       return graph.node(node).kind == NodeKind::kGpu &&
@@ -175,20 +189,11 @@ Result<Placement> place_devices(const Graph& graph, std::span<const std::string>
       return Status(Code::kInvalidArgument,
                     format("rank %u's device %s is not in the graph", rank, pci_addresses[rank].c_str()));
     }
-    if (std::ranges::find(gpus, *found) != gpus.end())
+    places.push_back(static_cast<uint32_t>(found - routes->ranks().begin()));
+    if (std::ranges::count(places, places.back()) > 1)
       return Status(Code::kInvalidArgument, format("rank %u shares its device", rank));
-    gpus.push_back(*found);
-    placement.places.push_back(static_cast<uint32_t>(found - routes->ranks().begin()));
   }
-  HostRings rings = find_host_rings(graph, gpus);
-  if (rings.bytes_per_s == 0) return placement;
-  rings.rings.resize(std::min<size_t>(rings.rings.size(), kPlanChannels));
-  for (const auto& ring : rings.rings)
-    placement.order.insert(placement.order.end(), ring.begin(), ring.end());
-  if (std::ranges::is_sorted(placement.order)) placement.order.clear();
-  for (Level& level : find_levels(*routes, placement.places, true))
-    placement.levels.push_back(std::move(level.group_of));
-  return placement;
+  return arrange_devices(*routes, std::move(places));
 }
 
 std::vector<uint32_t> order_by_hosts(std::span<const uint32_t> host_of) {

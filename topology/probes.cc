@@ -1,8 +1,5 @@
 #include "topology/probes.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -24,6 +21,7 @@
 #include <vector>
 
 #include "core/file_descriptor.h"
+#include "topology/loopback.h"
 
 namespace tutti::topology {
 namespace {
@@ -222,13 +220,6 @@ void measure_copies_together(const Graph& graph, const std::vector<uint32_t>& co
   result.copy_together = middle_of(samples);
 }
 
-/// A message there and back, each time to a thread that sleeps. `send` and `receive` move 8 bytes over one
-/// end.
-struct Ends {
-  FileDescriptor near;
-  FileDescriptor far;
-};
-
 bool move_all(int descriptor, char* data, size_t bytes, bool is_write) {
   while (bytes > 0) {
     const ssize_t moved = is_write ? write(descriptor, data, bytes) : read(descriptor, data, bytes);
@@ -240,7 +231,8 @@ bool move_all(int descriptor, char* data, size_t bytes, bool is_write) {
   return true;
 }
 
-/// Nanoseconds one way, of every hundredth part of the round trips.
+/// Of a message there and back, each time to a thread that sleeps: nanoseconds one way, of every hundredth
+/// part of the round trips.
 Fact sleeping_latency(int near_in, int near_out, int far_in, int far_out, Clock::time_point end) {
   constexpr int kTripsOfSample = 50;
   std::jthread echo([&] {
@@ -265,31 +257,6 @@ Fact sleeping_latency(int near_in, int near_out, int far_in, int far_out, Clock:
   (void)move_all(near_out, data, sizeof word, true);
   echo.join();
   return middle_of(samples);
-}
-
-/// A connected pair of TCP sockets on the loopback interface.
-Result<Ends> connect_loopback() {
-  FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  if (listener.get() < 0 || bind(listener.get(), any, sizeof address) != 0 ||
-      listen(listener.get(), 1) != 0 || getsockname(listener.get(), any, &bytes) != 0) {
-    return system_error("listening on the loopback interface", errno);
-  }
-  Ends ends;
-  ends.near = FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (ends.near.get() < 0 || connect(ends.near.get(), any, sizeof address) != 0) {
-    return system_error("connecting over the loopback interface", errno);
-  }
-  ends.far = FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (ends.far.get() < 0) return system_error("accepting on the loopback interface", errno);
-  const int on = 1;
-  for (const int end : {ends.near.get(), ends.far.get()})
-    setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  return ends;
 }
 
 Fact socket_stream(int near, int far, Clock::time_point end) {
@@ -318,8 +285,8 @@ Status measure_sleeping(Clock::time_point wake_end, Clock::time_point end, Measu
   result.wake_ns = sleeping_latency(back.get(), there.get(), there.get(), back.get(), wake_end);
   const auto ends = connect_loopback();
   if (!ends) return ends.status();
-  const int near = ends->near.get();
-  const int far = ends->far.get();
+  const int near = (*ends)[0].get();
+  const int far = (*ends)[1].get();
   const auto half = Clock::now() + (end - Clock::now()) / 2;
   result.socket_ns = sleeping_latency(near, near, far, far, half);
   result.socket_speed = socket_stream(near, far, end);

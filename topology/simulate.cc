@@ -233,7 +233,8 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
                            .block_bytes = options.block_bytes,
                            .memory_bytes_per_us = costs.stripe_bytes_per_us * stripes,
                            .by_reference = options.by_reference,
-                           .places = options.places};
+                           .places = options.places,
+                           .host_of = options.host_of};
   uint64_t steps = 0;
   for (const Lane& lane : first.lanes) steps += lane.steps.size();
   const bool is_long = steps * maker.rank_count > options.steps_max;

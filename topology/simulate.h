@@ -36,11 +36,14 @@ struct SimulateOptions {
   /// Of each rank: its place in Routes::ranks(); several ranks may share one. Empty: rank r has place r.
   /// Borrowed.
   std::span<const uint32_t> places = {};
+  /// Of each rank: which host it takes its own for. Ranks that one host of the graph holds, and that differ
+  /// here, send over sockets (emulated hosts). Empty: the graph's. Borrowed.
+  std::span<const uint32_t> host_of = {};
   bool trace = false;  ///< fill Simulation::spans and ::shares
   /// Plans with more steps than this, of all ranks that must be walked, get a lower bound.
   uint64_t steps_max = uint64_t{1} << 23;
   /// Longer walks take fewer rounds, and several slices as one. The default is a few seconds of work.
-  uint64_t slices_max = uint64_t{1} << 20;
+  uint64_t slices_max = uint64_t{1} << 19;
   /// Slices for calls that follow each other without a pause, for ranks with measured costs: the time is then
   /// that from one call to the next, as in a loop of calls. 0: a call alone.
   uint64_t repeated_slices = 0;

@@ -6,8 +6,14 @@ namespace tutti::topology {
 namespace {
 
 constexpr std::array<std::string_view, kSliceWorks> kNames = {
-    "copy",        "read", "write",  "reduce",      "send",        "receive",        "send_own",
-    "receive_own", "pass", "stream", "copy_memory", "send_memory", "receive_memory", "reduce_memory"};
+    "copy",           "read",          "write",       "reduce",         "send",        "receive",
+    "send_own",       "receive_own",   "pass",        "stream",         "copy_memory", "send_memory",
+    "receive_memory", "reduce_memory", "socket_send", "socket_receive", "socket_pass", "socket_stream"};
+
+bool have_curves(const std::array<std::vector<SlicePoint>, kSliceWorks>& curves, size_t begin, size_t end) {
+  return std::all_of(curves.begin() + begin, curves.begin() + end,
+                     [](const auto& curve) { return !curve.empty(); });
+}
 
 }  // namespace
 
@@ -16,8 +22,11 @@ std::string_view work_name(SliceWork work) {
 }
 
 bool SliceCosts::are_known() const {
-  return turn_ns.value > 0 && call_ns.value > 0 &&
-         std::ranges::none_of(curves, [](const auto& curve) { return curve.empty(); });
+  return turn_ns.value > 0 && call_ns.value > 0 && have_curves(curves, 0, kMemoryWorks);
+}
+
+bool SliceCosts::know_sockets() const {
+  return have_curves(curves, kMemoryWorks, kSliceWorks);
 }
 
 double SliceCosts::us(SliceWork work, double bytes) const {

@@ -30,8 +30,13 @@ enum class SliceWork : uint8_t {
   kSendMemory,     ///< kSend, out of memory
   kReceiveMemory,  ///< kReceive, to memory
   kReduceMemory,   ///< added it in a slot and one in memory, to memory
+  kSocketSend,     ///< gave it to a TCP socket whose other end is a core of this machine
+  kSocketReceive,  ///< took it from such a socket
+  kSocketPass,     ///< kPass, over such a socket
+  kSocketStream,   ///< kStream, over such a socket
 };
-inline constexpr size_t kSliceWorks = 14;
+inline constexpr size_t kSliceWorks = 18;
+inline constexpr size_t kMemoryWorks = 14;  ///< those before the sockets
 
 /// "copy", "send_own": as files name them.
 std::string_view work_name(SliceWork work);
@@ -49,8 +54,9 @@ struct SliceCosts {
   Fact call_ns = {};   ///< of a call that moves next to nothing
   Fact apart_ns = {};  ///< a cache line between the probe's cores, one way; 0: unknown
 
-  /// Every curve is there, and turn_ns and call_ns.
+  /// Every curve but those of sockets is there, and turn_ns and call_ns.
   bool are_known() const;
+  bool know_sockets() const;
   /// Microseconds. Beyond the last point as steep as before it; 0 without points.
   double us(SliceWork work, double bytes) const;
   /// What `work` takes beyond kCopy, which is in every slice once; at least 0.

@@ -70,7 +70,7 @@ Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
     links_[*number].reader = lane;
     ends_.push_back(*number);
     ++walked.reads;
-    if (on_gpu() || links_[*number].is_network) ++walked.memory_reads;
+    if (on_gpu() || links_[*number].is_between_hosts()) ++walked.memory_reads;
   }
   bool all_refer = walked.reads == 0;
   for (const End& end : step.sinks) {
@@ -81,22 +81,22 @@ Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
       all_refer = false;
       continue;
     }
-    bool is_network = false;
+    bool is_between_hosts = false;
     const uint32_t last = publishes ? options_.rank_count : end.peer + 1;
     for (uint32_t to = publishes ? 0 : end.peer; to < last; ++to) {
       if (publishes && to == plan.rank) continue;
       const auto number = link(plan.rank, to, publishes ? kPublishChannel : end.channel);
       TUTTI_TRY(number.status());
       links_[*number].writer = lane;
-      is_network = links_[*number].is_network;
-      if (is_network) network_bytes_ += walked.bytes;
+      is_between_hosts = links_[*number].is_between_hosts();
+      if (is_between_hosts) network_bytes_ += walked.bytes;
       ends_.push_back(*number);
       ++walked.writes;
     }
-    const bool refers = options_.by_reference && !is_network && may_refer(step, end);
+    const bool refers = options_.by_reference && !is_between_hosts && may_refer(step, end);
     all_refer = all_refer && refers;
     if (!refers) ++walked.memory_writes;
-    if (!refers && !is_network) ++walked.slot_writes;
+    if (!refers && !is_between_hosts) ++walked.slot_writes;
   }
   if (all_refer) walked.memory_reads = walked.buffer_reads = 0;
   return {};
@@ -124,6 +124,8 @@ Result<uint32_t> Walk::link(uint32_t from, uint32_t to, uint8_t channel) {
 Status Walk::find_way(uint32_t from, uint32_t to, WalkLink& link) {
   link.first_hop = static_cast<uint32_t>(hops_.size());
   link.is_network = host_of(from) != host_of(to);
+  link.is_socket =
+      !link.is_network && !options_.host_of.empty() && options_.host_of[from] != options_.host_of[to];
   if (position_of(from) == position_of(to)) return {};
   std::vector<uint32_t> arcs;
   if (!routes_.add_route(position_of(from), position_of(to), arcs)) {

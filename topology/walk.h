@@ -61,17 +61,22 @@ struct WalkLink {
   uint16_t hop_count = 0;
   uint16_t own_hops = 0;  ///< hops up to the network; all of them inside a host
   bool is_network = false;
+  bool is_socket =
+      false;  ///< inside a host of the graph, between ranks that take their hosts for different ones
   double latency_us = 0;  ///< of all hops
+
+  bool is_between_hosts() const { return is_network || is_socket; }
 };
 
 struct WalkOptions {
   uint32_t rank_count = 0;
   uint32_t ranks = 0;  ///< whose plans are added, from 0 on: all, or with a shift those of the first host
-  std::optional<HostShift> shift;         ///< hosts are alike
-  uint64_t block_bytes = 0;               ///< as in Request
-  double memory_bytes_per_us = 0;         ///< of a GPU, all its stripes together; 0: ranks on cores
-  bool by_reference = false;              ///< no copy into a slot where the plan allows a reference
-  std::span<const uint32_t> places = {};  ///< as in SimulateOptions
+  std::optional<HostShift> shift;          ///< hosts are alike
+  uint64_t block_bytes = 0;                ///< as in Request
+  double memory_bytes_per_us = 0;          ///< of a GPU, all its stripes together; 0: ranks on cores
+  bool by_reference = false;               ///< no copy into a slot where the plan allows a reference
+  std::span<const uint32_t> places = {};   ///< as in SimulateOptions
+  std::span<const uint32_t> host_of = {};  ///< as in SimulateOptions
 };
 
 class Walk {

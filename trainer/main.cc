@@ -97,6 +97,6 @@ int main(int argc, char** argv) {
     return tutti::perf::kExitUsage;
   }
   if (options.parallel.hosts > 0)
-    emulate_host(options.parallel.hosts, context->process, context->process_count);
+    tutti::perf::emulate_host(options.parallel.hosts, context->process, context->process_count);
   return run_process(options, *context);
 }

@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "perf/launch.h"
 #include "trainer/error.h"
 
 namespace tutti::trainer {
@@ -22,7 +23,7 @@ pid_t start(const Options& options, const Place& place, const std::function<void
   if (child != 0) return child;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (options.parallel.hosts > 0)
-    emulate_host(options.parallel.hosts, place.rank % options.ranks, options.ranks);
+    perf::emulate_host(options.parallel.hosts, place.rank % options.ranks, options.ranks);
   int status = 0;
   try {
     run(place);

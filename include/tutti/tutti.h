@@ -152,9 +152,7 @@ static inline tutti_stream_t tutti_stream_host(tutti_host_stream_t* stream) {
  * communicator in error (tutti_comm_async_error), and the stream goes on.
  *
  * A stream in capture records the operation. Launch the graph any number of times while the communicator
- * lives, in the same order on all ranks, and not while another operation of the communicator is under way. If
- * calls pass through host memory (config.device), a stream in capture is TUTTI_UNSUPPORTED, and nothing is
- * recorded.
+ * lives, in the same order on all ranks, and not while another operation of the communicator is under way.
  *
  * Ranks that share a stream must make their calls in one group: otherwise the second call waits for the
  * first. */

@@ -161,8 +161,9 @@ Status check_and_issue(const Arguments& arguments, tutti_comm* handle, tutti_str
   const BufferUse use = buffer_use(call.shape, handle->comm->rank(), ranks);
   TUTTI_TRY(check_buffers(handle, call, use, call.shape.in_place));
   const bool in_place = call.shape.in_place;
+  const bool is_whole = !handle->comm->has_pieces(call.shape);
   TUTTI_TRY(issue(handle, std::move(call), stream));
-  const bool ran = !in_group() && stream.kind == 0 && !handle->comm->is_on_device();
+  const bool ran = !in_group() && stream.kind == 0 && !handle->comm->is_on_device() && is_whole;
   handle->repeat = {ran,
                     in_place,
                     collective_and_type(arguments),

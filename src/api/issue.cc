@@ -5,6 +5,7 @@
 
 #include "api/group.h"
 #include "api/work.h"
+#include "engine/pieces.h"
 
 namespace tutti {
 namespace {
@@ -32,6 +33,21 @@ Status issue_any(tutti_comm* handle, Anything call, tutti_stream_t stream) {
   if (stream.kind != 0) [[unlikely]]
     return enqueue(make_work(handle, stream, std::move(call)));
   return take_turn(handle).run(call);
+}
+
+/// Issues a call in pieces. Once the first piece is issued, other ranks wait for the rest.
+Status issue_pieces(tutti_comm* handle, const Call& call, tutti_stream_t stream) {
+  const std::vector<Call> pieces = cut_into_pieces(call);
+  handle->repeat.valid = false;
+  if (group_depth == 0 && stream.kind == 0) return take_turn(handle).run(pieces);
+  if (group_depth == 0 && stream.kind == kCudaStream) return queue_pieces(handle, pieces, stream);
+  for (const Call& piece : pieces) {
+    const Status issued = contained([&] { return issue_any(handle, piece, stream); });
+    if (issued) continue;
+    if (group_depth == 0 && piece.first_element != 0) handle->comm->fail_all(issued);
+    return issued;
+  }
+  return Status::ok();
 }
 
 }  // namespace
@@ -72,6 +88,7 @@ Status check_stream(const tutti_comm* handle, tutti_stream_t stream) {
 }
 
 Status issue(tutti_comm* handle, Call call, tutti_stream_t stream) {
+  if (handle->comm->has_pieces(call.shape)) return issue_pieces(handle, call, stream);
   return issue_any(handle, std::move(call), stream);
 }
 

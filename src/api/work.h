@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -52,6 +53,8 @@ inline Communicator& take_turn(tutti_comm* handle) {
 Status enqueue(Work work);
 /// Queues work on a CUDA stream, after the operations of the communicator's progress thread.
 Status queue_on_device(const Work& work);
+/// The same for all pieces of a call that passes through host memory: all of them, or none.
+Status queue_pieces(tutti_comm* handle, std::span<const Call> pieces, tutti_stream_t stream);
 /// The stream in the form that the device executor takes. A blocking call has none.
 DeviceStream device_stream(tutti_stream_t stream);
 

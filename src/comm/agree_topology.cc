@@ -8,6 +8,7 @@
 #include "core/hash.h"
 #include "core/log.h"
 #include "topology/job.h"
+#include "topology/pci.h"
 #include "topology/text.h"
 
 namespace tutti {
@@ -119,6 +120,25 @@ std::shared_ptr<JobTopology> build(const TextExchange::Received& received,
   return std::make_shared<JobTopology>(options.host_of, "no graph: " + std::string(why.text()));
 }
 
+/// Without a usable graph, ranks on devices stand in their order. `why`: of why_no_graph.
+std::shared_ptr<JobTopology> build_devices(const TextExchange::Received& received,
+                                           const std::vector<RankFacts>& facts,
+                                           const TopologyOptions& options, const std::string& why) {
+  const uint32_t text = received.text_of[0];
+  if (text == TextExchange::kNone) return std::make_shared<JobTopology>(options.host_of, why);
+  const auto graph = topology::parse_graph(received.texts.at(text));
+  Status refused = graph.status();
+  if (graph) {
+    std::vector<std::string> addresses;
+    for (const RankFacts& theirs : facts) addresses.push_back(topology::pci_address(theirs.device.bus()));
+    auto job = JobTopology::of_devices(*graph, addresses);
+    if (job) return *job;
+    refused = job.status();
+  }
+  return std::make_shared<JobTopology>(options.host_of,
+                                       why + ", and no order: " + std::string(refused.text()));
+}
+
 /// Rank 0's measured rows, before the process's own table.
 Status add_tuned(const TextExchange::Received& received, const ChoiceTable& table, JobTopology& job) {
   if (received.text_of[0] == TextExchange::kNone) return Status::ok();
@@ -187,6 +207,16 @@ const char* why_no_graph(const std::vector<RankFacts>& facts, const TopologyOpti
   return nullptr;
 }
 
+bool have_device_links(const std::vector<RankFacts>& facts, const TopologyOptions& options) {
+  // Two ranks have one ring. Ranks that share a device have no links between them.
+  std::set<std::string_view> addresses;
+  for (const RankFacts& theirs : facts) {
+    if (theirs.device.is_device == 0 || theirs.device.bus().empty()) return false;
+    addresses.insert(theirs.device.bus());
+  }
+  return options.host_count == 1 && facts.size() > 2 && addresses.size() == facts.size();
+}
+
 Result<std::shared_ptr<JobTopology>> agree_on_topology(Bootstrap& bootstrap, Process& process,
                                                        const std::vector<RankFacts>& facts,
                                                        const TopologyOptions& options) {
@@ -194,8 +224,9 @@ Result<std::shared_ptr<JobTopology>> agree_on_topology(Bootstrap& bootstrap, Pro
   const char* const why = why_no_graph(facts, options, process.config(), process.choice());
   const auto leader = std::ranges::find(options.host_of, options.host_of[options.rank]);
   const bool is_leader = static_cast<uint32_t>(leader - options.host_of.begin()) == options.rank;
+  const bool on_devices = have_device_links(facts, options);
   TextExchange::Received graphs;
-  if (why == nullptr) {
+  if (why == nullptr || on_devices) {
     const OwnTexts own = own_texts(process, is_leader);
     auto received = TextExchange::run(share, options.rank, own.graph, own.note);
     TUTTI_TRY(received.status());
@@ -222,8 +253,9 @@ Result<std::shared_ptr<JobTopology>> agree_on_topology(Bootstrap& bootstrap, Pro
   std::erase_if(shared.topologies, [](const auto& entry) { return entry.second.expired(); });
   auto& known = shared.topologies[bootstrap.id().nonce];
   if (auto job = known.lock()) return job;
-  auto job =
-      why == nullptr ? build(graphs, facts, options) : std::make_shared<JobTopology>(options.host_of, why);
+  auto job = why == nullptr ? build(graphs, facts, options)
+             : on_devices   ? build_devices(graphs, facts, options, why)
+                            : std::make_shared<JobTopology>(options.host_of, why);
   TUTTI_TRY(add_tuned(tables, process.choice(), *job));
   known = job;
   return job;

@@ -32,6 +32,10 @@ Result<std::shared_ptr<JobTopology>> agree_on_topology(Bootstrap& bootstrap, Pro
 const char* why_no_graph(const std::vector<RankFacts>& facts, const TopologyOptions& options,
                          const Config& config, const ChoiceTable& table);
 
+/// Whether the ranks are on devices of one host, which have links of their own. Depends only on what all
+/// ranks know.
+bool have_device_links(const std::vector<RankFacts>& facts, const TopologyOptions& options);
+
 /// How texts of several ranks travel: each exchange carries the next piece of each text.
 class TextExchange {
  public:

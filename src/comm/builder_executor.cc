@@ -64,6 +64,7 @@ Status CommunicatorBuilder::allocate(Bootstrap& bootstrap, std::span<const RankF
     TUTTI_TRY(found.status());
     distance = std::move(*found);
   }
+  parts_->has_pieces = !distance.empty();
   if (!distance.empty())
     return device_ == nullptr ? allocate_host() : allocate_staged(distance, count_sharers(facts));
   TUTTI_TRY(join_multicast(bootstrap, facts, files));
@@ -92,18 +93,22 @@ Status CommunicatorBuilder::allocate_host() {
 }
 
 Status CommunicatorBuilder::allocate_device() {
-  auto device =
-      std::make_unique<DeviceExecutor>(DeviceExecutorOptions{.peers = peers_,
-                                                             .config = process_.config(),
-                                                             .devices = *process_.devices_in_use(),
-                                                             .relaunch_thread = process_.relaunch_thread(),
-                                                             .reproducible = options_.reproducible,
-                                                             .multiprocessors = multiprocessors_,
-                                                             .ranks_on_device = ranks_on_device_,
-                                                             .has_multicast = has_multicast_,
-                                                             .wait_mode = wait_mode_,
-                                                             .timeout_ms = options_.timeout_ms,
-                                                             .rank = std::move(device_)});
+  const JobTopology* const topology = parts_->topology.get();
+  const bool has_order = topology != nullptr;
+  auto device = std::make_unique<DeviceExecutor>(DeviceExecutorOptions{
+      .peers = peers_,
+      .config = process_.config(),
+      .devices = *process_.devices_in_use(),
+      .relaunch_thread = process_.relaunch_thread(),
+      .reproducible = options_.reproducible,
+      .multiprocessors = multiprocessors_,
+      .ranks_on_device = ranks_on_device_,
+      .order = has_order ? topology->order() : std::span<const uint32_t>(),
+      .levels = has_order ? topology->levels() : std::span<const std::vector<uint32_t>>(),
+      .has_multicast = has_multicast_,
+      .wait_mode = wait_mode_,
+      .timeout_ms = options_.timeout_ms,
+      .rank = std::move(device_)});
   parts_->device = device.get();
   parts_->executor = std::move(device);
   return parts_->device->start();

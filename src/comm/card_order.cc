@@ -1,6 +1,5 @@
 #include "comm/card_order.h"
 
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,8 +45,7 @@ OrderCards card_order(Process& process, std::span<const RankFacts> facts, uint32
   for (uint32_t other = 0; other < facts.size(); ++other) {
     if (facts[other].machine != facts[rank].machine) continue;
     if (other == rank) own = places.size();
-    const auto& device = facts[other].device.bus_id;
-    places.push_back({facts[other].cpus, std::string(device.data(), strnlen(device.data(), device.size()))});
+    places.push_back({facts[other].cpus, std::string(facts[other].device.bus())});
   }
   return [&process, own, places = std::move(places)](std::span<const std::string> addresses) {
     const auto machine = process.find_machine();

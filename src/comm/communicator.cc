@@ -30,7 +30,7 @@ uint64_t largest_block(const VariableBlocks& blocks) {
 }
 
 uint64_t block_bytes(const CallShape& shape) {
-  return shape.count * type_bytes(shape.type);
+  return shape.elements() * type_bytes(shape.type);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ std::unique_ptr<MemoryRegistrations> Communicator::make_registrations(const Comm
 }
 
 size_t Communicator::ShapeHash::operator()(const CallShape& shape) const {
-  return std::hash<uint64_t>()(agreed_word(shape) * 31 + shape.count) ^
+  return std::hash<uint64_t>()(agreed_word(shape) * 31 + shape.count + shape.piece) ^
          std::hash<uint64_t>()(shape.scale_bits) ^ (shape.in_place ? 1u : 0u);
 }
 
@@ -154,7 +154,7 @@ template <class Anything>
 Status Communicator::run_staged(const StagedCall<Anything>& staged) {
   StagedExecutor& executor = *parts_->staged;
   const Status status = run_whole([&]() -> Status {
-    TUTTI_TRY(executor.wait_for_stream(staged.number));
+    if (staged.captured == nullptr) TUTTI_TRY(executor.wait_for_stream(staged.number));
     if (has_error()) return error();
     const Anything call = with_scale(staged.call);
     if constexpr (std::is_same_v<Anything, Call>) {
@@ -164,16 +164,34 @@ Status Communicator::run_staged(const StagedCall<Anything>& staged) {
     }
   });
   // Release the stream even after an error.
-  executor.release(staged.number);
+  executor.release(staged);
   return status;
 }
 
-Status Communicator::run(const StagedCall<Call>& staged) {
-  return run_staged(staged);
+template <class Anything>
+Status Communicator::run(std::span<const StagedCall<Anything>> staged) {
+  Status status;
+  for (const StagedCall<Anything>& one : staged) {
+    const Status ran = run_staged(one);
+    if (status) status = ran;
+  }
+  return status;
 }
 
-Status Communicator::run(const StagedCall<MessageCall>& staged) {
-  return run_staged(staged);
+template Status Communicator::run(std::span<const StagedCall<Call>>);
+template Status Communicator::run(std::span<const StagedCall<MessageCall>>);
+
+Status Communicator::run(std::span<const Call> pieces) {
+  StagedExecutor* const executor = staged();
+  if (executor == nullptr || !executor->can_queue()) {
+    for (const Call& piece : pieces) TUTTI_TRY(run(piece));
+    return Status::ok();
+  }
+  const auto staged = executor->stage(pieces, DeviceStream{});
+  const Status ran = staged ? run<Call>(*staged) : staged.status();
+  const Status copied = executor->device().synchronize();
+  if (!copied) fail_all(copied);
+  return ran ? copied : ran;
 }
 
 Status Communicator::begin(const Call& call) {
@@ -292,7 +310,7 @@ Result<std::unique_ptr<BoundCall>> Communicator::bind(const Call& call) {
   BoundCall bound;
   bound.shape = call.shape;
   bound.word = agreed_word(call.shape);
-  bound.counts = counts_digest(call.blocks.get());
+  bound.counts = call.blocks != nullptr ? counts_digest(call.blocks.get()) : call.shape.piece;
   bound.signature_seed = signature_seed(bound.word, call.shape.count, bound.counts);
   TUTTI_TRY(choose(request, bound));
   const std::vector<ChoiceRow>& rows = choice_table().rows();
@@ -342,8 +360,9 @@ std::string Communicator::explain_choice(const BoundCall& call) const {
 std::string Communicator::explain() const {
   if (last_ == nullptr) return "no operation yet";
   const CallShape& shape = last_->shape;
-  std::string text =
-      describe_call(last_->word, shape.count) + ": algorithm " + std::string(last_->algorithm->name);
+  std::string text = describe_call(last_->word, shape.count);
+  if (shape.piece != 0) text += format(", in pieces of %llu", static_cast<unsigned long long>(shape.piece));
+  text += ": algorithm " + std::string(last_->algorithm->name);
   text += explain_choice(*last_);
   text += parts_->executor->explain(*last_);
   if (device() != nullptr || (last_->priced != nullptr && last_->priced->price_us > 0)) return text;

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -30,6 +31,7 @@
 #include "device/device_executor.h"
 #include "device/staged_executor.h"
 #include "engine/executor.h"
+#include "engine/pieces.h"
 #include "health/heartbeat.h"
 #include "health/peers.h"
 
@@ -71,6 +73,7 @@ struct CommunicatorParts {
   HostExecutor* host = nullptr;  ///< also inside a StagedExecutor
   DeviceExecutor* device = nullptr;
   StagedExecutor* staged = nullptr;
+  bool has_pieces = false;  ///< long calls are cut (engine/pieces.h): calls of some rank are staged
   bool is_closed = false;
 };
 
@@ -112,10 +115,14 @@ class Communicator {
   /// The short path: the last collective again, on other buffers in host memory. Only after a successful
   /// `run` or `run_again` of a collective in the same thread.
   Status run_again(const void* send, void* recv);
-  /// Waits until the stream reaches a staged call, runs it, and releases the stream, even after an error.
-  /// Errors: as `run`.
-  Status run(const StagedCall<Call>& staged);
-  Status run(const StagedCall<MessageCall>& staged);
+  /// For each staged call: waits until the stream reaches the call, runs it, and releases the stream, even
+  /// after an error. A graph's launch has come to a captured one already. Errors: as `run`; the first one.
+  template <class Anything>
+  Status run(std::span<const StagedCall<Anything>> staged);
+  /// Whether the call must be made in pieces, on all ranks.
+  bool has_pieces(const CallShape& shape) const { return parts_->has_pieces && tutti::has_pieces(shape); }
+  /// Runs all pieces of a call to their end. Errors: as `run`.
+  Status run(std::span<const Call> pieces);
 
   /// A call in pieces, so that one thread can drive several communicators: `begin`; `poll` while it returns
   /// kMoved or kBlocked; `finish`.

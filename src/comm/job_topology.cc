@@ -1,15 +1,13 @@
 #include "comm/job_topology.h"
 
+#include <algorithm>
 #include <utility>
-
-#include "core/hash.h"
 
 namespace tutti {
 
-JobTopology::JobTopology(std::span<const uint32_t> host_of, std::string why)
-    : about_(std::move(why)), digest_(kHashSeed) {
+JobTopology::JobTopology(std::span<const uint32_t> host_of, std::string why) : about_(std::move(why)) {
   placement_.order = topology::order_by_hosts(host_of);
-  add_to_digest(placement_.order);
+  add_placement_to_digest();
 }
 
 Result<std::shared_ptr<JobTopology>> JobTopology::of(topology::Graph graph, const std::string& source,
@@ -25,9 +23,7 @@ Result<std::shared_ptr<JobTopology>> JobTopology::of(topology::Graph graph, cons
   TUTTI_TRY(placement.status());
   job->placement_ = std::move(*placement);
   job->digest_ = job->graph_->digest();
-  job->add_to_digest(job->placement_.places);
-  job->add_to_digest(job->placement_.order);
-  for (const auto& level : job->placement_.levels) job->add_to_digest(level);
+  job->add_placement_to_digest();
   costs.measured = job->graph_->slices();
   job->about_ = format("a graph of %zu host%s and %zu parts (%s%s)", job->routes_->hosts().size(),
                        job->routes_->hosts().size() == 1 ? "" : "s", job->graph_->nodes().size(),
@@ -40,13 +36,31 @@ Result<std::shared_ptr<JobTopology>> JobTopology::of(topology::Graph graph, cons
   return job;
 }
 
+Result<std::shared_ptr<JobTopology>> JobTopology::of_devices(const topology::Graph& graph,
+                                                             std::span<const std::string> pci_addresses) {
+  auto placement = topology::place_devices(graph, pci_addresses);
+  TUTTI_TRY(placement.status());
+  std::shared_ptr<JobTopology> job(new JobTopology);
+  job->placement_ = std::move(*placement);
+  const size_t rings = std::max<size_t>(1, job->order().size() / pci_addresses.size());
+  job->about_ =
+      format("ranks on devices have no prices yet; rings follow the links between the devices (%zu)", rings);
+  job->add_placement_to_digest();
+  return job;
+}
+
 void JobTopology::add_tuned(const ChoiceTable& tuned, const ChoiceTable& table) {
   choice_ = table.behind(tuned);
   tuned_rows_ = static_cast<uint32_t>(tuned.rows().size());
 }
 
-void JobTopology::add_to_digest(std::span<const uint32_t> values) {
-  digest_ = hash_bytes(values.data(), values.size_bytes(), digest_);
+void JobTopology::add_placement_to_digest() {
+  const auto add = [&](std::span<const uint32_t> values) {
+    digest_ = hash_bytes(values.data(), values.size_bytes(), digest_);
+  };
+  add(placement_.places);
+  add(placement_.order);
+  for (const auto& level : placement_.levels) add(level);
 }
 
 const PricedRow* JobTopology::choose(const Request& request, const Facts& facts, const Algorithm& by_table) {

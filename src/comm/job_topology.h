@@ -14,6 +14,7 @@
 #include "algorithms/choice.h"
 #include "algorithms/priced_choice.h"
 #include "core/cpu.h"
+#include "core/hash.h"
 #include "topology/graph.h"
 #include "topology/placement.h"
 #include "topology/rank_costs.h"
@@ -29,6 +30,9 @@ class JobTopology {
   static Result<std::shared_ptr<JobTopology>> of(topology::Graph graph, const std::string& source,
                                                  std::span<const uint32_t> host_of,
                                                  std::span<const CpuSet> cpus, topology::RankCosts costs);
+  /// Ranks on devices of one host, by their PCI addresses. Errors: kInvalidArgument: of place_devices.
+  static Result<std::shared_ptr<JobTopology>> of_devices(const topology::Graph& graph,
+                                                         std::span<const std::string> pci_addresses);
   JobTopology(const JobTopology&) = delete;
   JobTopology& operator=(const JobTopology&) = delete;
 
@@ -55,10 +59,10 @@ class JobTopology {
 
  private:
   JobTopology() = default;
-  void add_to_digest(std::span<const uint32_t> values);
+  void add_placement_to_digest();
 
   std::string about_;
-  uint64_t digest_ = 0;
+  uint64_t digest_ = kHashSeed;
   std::optional<ChoiceTable> choice_;
   uint32_t tuned_rows_ = 0;
   topology::Placement placement_;

@@ -78,35 +78,6 @@ void PinnedMemory::reset() {
   bytes_ = 0;
 }
 
-Result<RegisteredMemory> RegisteredMemory::add(const Context& context, void* address, size_t bytes) {
-  const Driver& driver = context.driver();
-  const CurrentContext current(context);
-  TUTTI_TRY(current.status());
-  const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-  TUTTI_TRY(driver.check(driver.mem_host_register(address, bytes, flags),
-                         format("cuMemHostRegister(%zu bytes)", bytes)));
-  RegisteredMemory memory;
-  memory.context_ = &context;
-  memory.address_ = address;
-  return memory;
-}
-
-RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept {
-  if (this != &other) {
-    reset();
-    context_ = other.context_;
-    address_ = std::exchange(other.address_, nullptr);
-  }
-  return *this;
-}
-
-void RegisteredMemory::reset() {
-  if (address_ == nullptr) return;
-  const CurrentContext current(*context_);
-  (void)context_->driver().mem_host_unregister(address_);
-  address_ = nullptr;
-}
-
 Status copy_now(const Context& context, void* target, const void* source, size_t bytes) {
   return context.run_now("cuMemcpyAsync", [&](CUstream stream) {
     return context.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(target),

@@ -1,9 +1,7 @@
-// Memory that a rank owns: on its device, on the host for the device, and host memory lent to the device. For
-// memory shared by processes see transports/p2p.
+// Memory that a rank owns: on its device, and on the host for the device. For memory shared by processes see
+// transports/p2p.
 //
-// Memory is taken and given back only at set-up. DeviceMemory and PinnedMemory then serve later owners
-// (spare_memory.h). cuMemFree, cuMemHostUnregister and the like wait for the device: for ever, if its kernel
-// waits for this rank.
+// Memory is taken and given back only at set-up, and then serves later owners (spare_memory.h).
 #pragma once
 
 #include <cstddef>
@@ -62,24 +60,6 @@ class PinnedMemory {
   const Context* context_ = nullptr;
   void* address_ = nullptr;
   size_t bytes_ = 0;
-};
-
-/// Host memory of another owner, such as a peer's mapped memory. Devices may access it, and it must stay
-/// mapped, while this object lives.
-class RegisteredMemory {
- public:
-  /// Whole pages. Errors: kOutOfMemory, kUnsupported, kSystemError.
-  static Result<RegisteredMemory> add(const Context& context, void* address, size_t bytes);
-  RegisteredMemory() = default;
-  RegisteredMemory(RegisteredMemory&& other) noexcept { *this = std::move(other); }
-  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
-  ~RegisteredMemory() { reset(); }
-
-  void reset();
-
- private:
-  const Context* context_ = nullptr;
-  void* address_ = nullptr;
 };
 
 /// Copies between any two addresses of the process and waits; for set-up. Errors: kSystemError.

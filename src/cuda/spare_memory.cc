@@ -55,6 +55,45 @@ void SpareMemory::give_back(MemorySource source, MemoryPiece piece) {
   {
     const std::scoped_lock lock(mutex_);
     pieces(source).emplace(piece.bytes, piece.address);
+  }
+  release_owner();
+}
+
+Status SpareMemory::lend(const LentMemory& memory) {
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+  const Driver& driver = context_.driver();
+  TUTTI_TRY(driver.check(driver.mem_host_register(memory.address, memory.bytes, flags),
+                         format("cuMemHostRegister(%zu bytes)", memory.bytes)));
+  const std::scoped_lock lock(mutex_);
+  ++owned_;
+  return Status::ok();
+}
+
+std::optional<LentMemory> SpareMemory::find_lent(size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  for (LentMemory& memory : lent_) {
+    if (memory.bytes < bytes || memory.bytes / 2 > bytes) continue;
+    LentMemory found = std::exchange(memory, std::move(lent_.back()));
+    lent_.pop_back();
+    ++owned_;
+    return found;
+  }
+  return std::nullopt;
+}
+
+void SpareMemory::give_back(LentMemory memory) {
+  {
+    const std::scoped_lock lock(mutex_);
+    lent_.push_back(std::move(memory));
+  }
+  release_owner();
+}
+
+void SpareMemory::release_owner() {
+  {
+    const std::scoped_lock lock(mutex_);
     if (--owned_ > 0) return;
   }
   free_all();
@@ -63,16 +102,19 @@ void SpareMemory::give_back(MemorySource source, MemoryPiece piece) {
 void SpareMemory::free_all() {
   Pieces device;
   Pieces host;
+  std::vector<LentMemory> lent;
   {
     const std::scoped_lock lock(mutex_);
     device = std::exchange(device_, {});
     host = std::exchange(host_, {});
+    lent = std::exchange(lent_, {});
   }
-  if (device.empty() && host.empty()) return;
+  if (device.empty() && host.empty() && lent.empty()) return;
   const CurrentContext current(context_);
   for (const auto& [bytes, address] : device) (void)context_.driver().mem_free(address);
   for (const auto& [bytes, address] : host)
     (void)context_.driver().mem_free_host(reinterpret_cast<void*>(address));
+  for (const LentMemory& memory : lent) (void)context_.driver().mem_host_unregister(memory.address);
 }
 
 }  // namespace tutti::cuda

@@ -1,14 +1,17 @@
 // SpareMemory: memory of a context that its owners gave back, for later owners.
 //
-// cuMemFree and cuMemFreeHost wait for the device. A kernel there may wait for the very thread that frees:
-// one communicator is destroyed while an operation of another waits for a peer. So memory is freed only when
-// the context has no owner left, and so no kernel of the library, or when memory is short.
+// cuMemFree, cuMemFreeHost and cuMemHostUnregister wait for the device. A kernel there may wait for the very
+// thread that frees: one communicator is destroyed while an operation of another waits for a peer. So memory
+// is freed only when the context has no owner left, and so no kernel of the library, or when memory is short.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include "core/result.h"
 #include "cuda/driver.h"
@@ -23,6 +26,13 @@ enum class MemorySource : uint8_t { kDevice, kHost };
 struct MemoryPiece {
   CUdeviceptr address = 0;
   size_t bytes = 0;
+};
+
+/// Host memory that devices may access. `owner` frees the memory, once nobody else shares it.
+struct LentMemory {
+  std::byte* address = nullptr;
+  size_t bytes = 0;
+  std::shared_ptr<void> owner = {};
 };
 
 class SpareMemory {
@@ -41,11 +51,19 @@ class SpareMemory {
   /// Nothing uses the piece any more. Only the last owner's call may wait for the device.
   void give_back(MemorySource source, MemoryPiece piece);
 
+  /// Lends whole pages to the devices of the process. Errors: kOutOfMemory, kUnsupported, kSystemError.
+  Status lend(const LentMemory& memory);
+  /// Memory of at least `bytes` that was lent and given back.
+  std::optional<LentMemory> find_lent(size_t bytes);
+  /// As above.
+  void give_back(LentMemory memory);
+
  private:
   using Pieces = std::multimap<size_t, CUdeviceptr>;  ///< by size
 
   Pieces& pieces(MemorySource source) { return source == MemorySource::kDevice ? device_ : host_; }
   CUdeviceptr find(MemorySource source, size_t& bytes);
+  void release_owner();
   CUresult allocate(MemorySource source, size_t bytes, CUdeviceptr& address) const;
   void free_all();
 
@@ -54,6 +72,7 @@ class SpareMemory {
   size_t owned_ = 0;  ///< pieces with an owner
   Pieces device_;
   Pieces host_;
+  std::vector<LentMemory> lent_;
 };
 
 }  // namespace tutti::cuda

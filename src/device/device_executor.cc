@@ -75,6 +75,8 @@ Facts DeviceExecutor::facts() const {
   return {.can_publish = false,
           .can_multicast = options_.has_multicast,
           .can_reference = shares_device || registered_count_ > 0,
+          .levels = options_.levels,
+          .order = options_.order,
           .cores = peers.rank_count(),
           .slots = rank().shape().slots / 2,
           .slot_bytes = rank().shape().slot_bytes};

@@ -39,7 +39,9 @@ struct DeviceExecutorOptions {
   bool reproducible = false;
   uint32_t multiprocessors = UINT32_MAX;  ///< of the smallest device
   uint32_t ranks_on_device = 1;           ///< of the fullest device
-  bool has_multicast = false;             ///< all ranks' devices have multicast memory
+  std::span<const uint32_t> order = {};   ///< as in Facts; borrowed
+  std::span<const std::vector<uint32_t>> levels = {};
+  bool has_multicast = false;  ///< all ranks' devices have multicast memory
   WaitMode wait_mode = WaitMode::kYield;
   uint64_t timeout_ms = 600'000;
   std::unique_ptr<DeviceRank> rank;  ///< connected

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -27,7 +28,7 @@ namespace tutti {
 /// What a rank tells others about its device; all zero in host memory.
 struct DeviceIdentity {
   std::array<char, 16> uuid{};
-  std::array<char, 16> bus_id{};  ///< PCI address, as text
+  std::array<char, 16> bus_id{};  ///< PCI address, as text; filled up with zeros
   uint32_t is_device = 0;
   uint32_t has_failed = 0;       ///< the device is unusable
   uint32_t lacks_kernels = 0;    ///< 1: the driver does not run this build's kernels
@@ -35,6 +36,8 @@ struct DeviceIdentity {
   uint32_t has_file = 0;         ///< 1: a file lets other processes map the links' memory
   uint32_t multicasts = 0;       ///< 1: multicast memory is possible; of rank 0: and created
   uint64_t links_key = 0;        ///< finds the links' memory in this process
+
+  std::string_view bus() const { return {bus_id.data(), strnlen(bus_id.data(), bus_id.size())}; }
 };
 
 struct DevicePeer {

@@ -14,6 +14,13 @@ constexpr uint64_t kLookMs = 20;
 // How long streams may take to pass their operations when a failed communicator is closed.
 constexpr uint64_t kPassingPatienceMs = 10'000;
 
+bool is_last_piece(const Call& call) {
+  return call.shape.piece == 0 || call.is_last_piece();
+}
+bool is_last_piece(const MessageCall& /*call*/) {
+  return true;
+}
+
 }  // namespace
 
 Call with_scale(Call call) {
@@ -77,10 +84,10 @@ std::string StagedExecutor::explain(const BoundCall& bound) const {
 template <class Anything>
 Result<StagedCall<Anything>> StagedExecutor::queue(const Anything& call, DeviceStream stream) {
   if (peers_.has_error()) return peers_.error();
-  TUTTI_TRY(staging_->check_stream(stream));
+  if (!stream.internal) TUTTI_TRY(staging_->check_stream(stream));
   auto here = staging_->stage(call);
   TUTTI_TRY(here.status());
-  const auto number = staging_->queue(stream);
+  const auto number = staging_->queue(stream, !is_last_piece(call));
   if (!number) {
     peers_.raise(number.status());
     return number.status();
@@ -88,13 +95,53 @@ Result<StagedCall<Anything>> StagedExecutor::queue(const Anything& call, DeviceS
   return StagedCall<Anything>{std::move(*here), *number};
 }
 
-Result<StagedCall<Call>> StagedExecutor::stage(const Call& call, DeviceStream stream) {
-  return queue(call, stream);
+template <class Anything>
+Status StagedExecutor::record(const Anything& call, DeviceStream stream,
+                              std::function<void(const StagedCall<Anything>&)> replay) {
+  if (peers_.has_error()) return peers_.error();
+  TUTTI_TRY(staging_->check_stream(stream));
+  auto here = staging_->stage(call);
+  TUTTI_TRY(here.status());
+  const auto replay_here = [staged = std::move(*here), run = std::move(replay)](void* name) {
+    run({.call = staged, .captured = name});
+  };
+  return staging_->capture(stream, !is_last_piece(call), replay_here);
 }
 
-Result<StagedCall<MessageCall>> StagedExecutor::stage(const MessageCall& call, DeviceStream stream) {
-  return queue(call, stream);
+Status StagedExecutor::capture(const Call& call, DeviceStream stream,
+                               std::function<void(const StagedCall<Call>&)> replay) {
+  return record(call, stream, std::move(replay));
 }
+
+Status StagedExecutor::capture(const MessageCall& call, DeviceStream stream,
+                               std::function<void(const StagedCall<MessageCall>&)> replay) {
+  return record(call, stream, std::move(replay));
+}
+
+template <class Anything>
+Result<std::vector<StagedCall<Anything>>> StagedExecutor::stage(std::span<const Anything> calls,
+                                                                DeviceStream stream) {
+  std::vector<StagedCall<Anything>> staged;
+  const Status status = contained([&]() -> Status {
+    staged.reserve(calls.size());
+    for (const Anything& call : calls) {
+      auto queued = queue(call, stream);
+      TUTTI_TRY(queued.status());
+      staged.push_back(std::move(*queued));
+    }
+    return Status::ok();
+  });
+  if (status) return staged;
+  if (!staged.empty()) {
+    peers_.raise(status);
+    release(staged.back());
+  }
+  return status;
+}
+
+template Result<std::vector<StagedCall<Call>>> StagedExecutor::stage(std::span<const Call>, DeviceStream);
+template Result<std::vector<StagedCall<MessageCall>>> StagedExecutor::stage(std::span<const MessageCall>,
+                                                                            DeviceStream);
 
 Status StagedExecutor::wait_for_stream(uint32_t number) {
   while (!staging_->device().wait_until_reached(number, kLookMs)) {

@@ -2,9 +2,11 @@
 // each other's device memory.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "device/staging.h"
 #include "engine/executor.h"
@@ -45,24 +47,40 @@ class StagedExecutor final : public Executor {
   // Calls on the user's streams: staged in order, and later run in that order by a thread that runs no other
   // call of the communicator meanwhile.
 
-  /// Queues the call's copies on a stream, and a wait for its run between them. Returns at once, even during
-  /// runs. Errors: a known failure; kUnsupported (the stream is being captured), kInvalidArgument (another
-  /// device's stream), kOutOfMemory.
-  Result<StagedCall<Call>> stage(const Call& call, DeviceStream stream);
-  Result<StagedCall<MessageCall>> stage(const MessageCall& call, DeviceStream stream);
+  /// Queues the copies of a call, or of all pieces of a call, on a stream, and a wait for each run between
+  /// them. Returns at once, even during runs. Errors: a known failure; kUnsupported (see
+  /// Staging::check_stream), kInvalidArgument (another device's stream), kOutOfMemory, kSystemError. After an
+  /// error nothing is to be run, and the stream goes on; if any piece was queued, the error is raised.
+  template <class Anything>
+  Result<std::vector<StagedCall<Anything>>> stage(std::span<const Anything> calls, DeviceStream stream);
+  /// The same on a stream that is being captured. Each launch of the graph calls `replay`, on a thread of the
+  /// driver that may not wait. The graph goes on after `release`. Errors: as `stage`, but nothing is raised.
+  Status capture(const Call& call, DeviceStream stream, std::function<void(const StagedCall<Call>&)> replay);
+  Status capture(const MessageCall& call, DeviceStream stream,
+                 std::function<void(const StagedCall<MessageCall>&)> replay);
+  /// As StagingDevice::is_captured.
+  Result<bool> is_captured(DeviceStream stream) const { return staging_->device().is_captured(stream); }
   /// Waits until the stream has reached the call of this number.
   Status wait_for_stream(uint32_t number);
-  /// Lets the stream go on after the call of this number. The call has ended, or no thread will run it.
-  void release(uint32_t number) { staging_->device().release(number); }
+  /// Lets the stream go on after the call. The call has ended, or no thread will run it.
+  template <class Anything>
+  void release(const StagedCall<Anything>& call) {
+    call.captured != nullptr ? device().release_captured(call.captured) : device().release(call.number);
+  }
   /// Runs staged calls on host memory.
   Executor& host() { return *host_; }
   /// As DeviceExecutor::order_streams; also kUnsupported as `stage`.
   Status order_streams(std::span<void* const> earlier, std::span<void* const> later);
   StagingDevice& device() const { return staging_->device(); }
+  /// Whether blocking calls can be staged on the rank's own stream.
+  bool can_queue() const { return staging_->can_queue(); }
 
  private:
   template <class Anything>
   Result<StagedCall<Anything>> queue(const Anything& call, DeviceStream stream);
+  template <class Anything>
+  Status record(const Anything& call, DeviceStream stream,
+                std::function<void(const StagedCall<Anything>&)> replay);
 
   const Peers& peers_;
   std::unique_ptr<Executor> host_;

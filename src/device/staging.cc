@@ -36,68 +36,62 @@ void add(std::vector<StagingCopy>& copies, void* to, const void* from, uint64_t 
 
 }  // namespace
 
-Staging::~Staging() {
-  // First returns all lent memory to the host.
-  device_.reset();
-  for (const Piece& piece : pieces_) {
-    if (piece.plain.base() == nullptr) static_cast<void>(heap_.free(piece.base));
-  }
-}
-
 Status Staging::check_stream(DeviceStream stream) const {
-  const auto captured = device_->is_captured(stream);
-  TUTTI_TRY(captured.status());
-  if (options_.sharers > 1 && options_.queues == 1) {
-    return {
-        Code::kUnsupported,
-        format(
-            "argument stream: calls of this communicator pass through host memory (%s). The device has one "
-            "queue (CUDA_DEVICE_MAX_CONNECTIONS is 1) for the %u ranks of this process there, so one rank's "
-            "wait would block another rank's copies: set the variable to 8 or more, run "
-            "one process per rank, or make the calls with TUTTI_BLOCKING",
-            options_.why.c_str(), options_.sharers)};
-  }
-  if (!*captured) return Status::ok();
+  TUTTI_TRY(device_->is_captured(stream).status());
+  if (can_queue()) return Status::ok();
   return {
       Code::kUnsupported,
-      format(
-          "argument stream is being captured, but calls of this communicator pass through host memory (%s), "
-          "and a replayed graph makes no calls: make the calls outside the capture, or in a "
-          "communicator whose ranks all use devices of one host that reach each other",
-          options_.why.c_str())};
+      format("argument stream: calls of this communicator pass through host memory (%s). The device has one "
+             "queue (CUDA_DEVICE_MAX_CONNECTIONS is 1) for the %u ranks of this process there, so one rank's "
+             "wait would block another rank's copies: set the variable to 8 or more, run "
+             "one process per rank, or make the calls with TUTTI_BLOCKING",
+             options_.why.c_str(), options_.sharers)};
+}
+
+/// From the heap or, if that has no room, from the system.
+Result<StagingMemory> Staging::allocate(uint64_t bytes) {
+  StagingMemory memory{.base = nullptr, .bytes = bytes};
+  if (auto in_heap = heap_.allocate(bytes); in_heap) {
+    memory.base = static_cast<std::byte*>(*in_heap);
+    memory.owner = {*in_heap, [heap = &heap_](void* address) { static_cast<void>(heap->free(address)); }};
+    return memory;
+  }
+  auto plain = map_plain(bytes);
+  TUTTI_TRY(plain.status());
+  const auto mapping = std::make_shared<Mapping>(std::move(*plain));
+  memory.base = mapping->base();
+  memory.owner = mapping;
+  return memory;
 }
 
 Result<std::byte*> Staging::reserve(uint64_t bytes) {
-  if (!pieces_.empty() && pieces_.back().bytes >= bytes) return pieces_.back().base;
-  Piece fresh;
-  fresh.bytes = (bytes + kLeastPiece - 1) / kLeastPiece * kLeastPiece;
-  if (!pieces_.empty()) fresh.bytes = std::max(fresh.bytes, 2 * pieces_.back().bytes);
-  if (auto memory = heap_.allocate(fresh.bytes); memory) {
-    fresh.base = static_cast<std::byte*>(*memory);
-  } else {
-    auto plain = map_plain(fresh.bytes);
-    TUTTI_TRY(plain.status());
-    fresh.plain = std::move(*plain);
-    fresh.base = fresh.plain.base();
-  }
-  const Status lent = contained([&] {
-    pieces_.reserve(pieces_.size() + 1);
-    return device_->lend(fresh.base, fresh.bytes);
+  if (memory_.bytes >= bytes) return memory_.base;
+  const uint64_t whole = (bytes + kLeastPiece - 1) / kLeastPiece * kLeastPiece;
+  const uint64_t wanted = std::max(whole, 2 * memory_.bytes);
+  const Status lent = contained([&]() -> Status {
+    StagingMemory memory = device_->find_lent(wanted);
+    if (memory.base == nullptr) {
+      auto fresh = allocate(wanted);
+      TUTTI_TRY(fresh.status());
+      memory = std::move(*fresh);
+      TUTTI_TRY(device_->lend(memory));
+    }
+    memory_ = std::move(memory);
+    return Status::ok();
   });
-  if (!lent) {
-    if (fresh.plain.base() == nullptr) static_cast<void>(heap_.free(fresh.base));
-    return Status(
-        lent.code(),
-        format("rank %u needs %llu bytes of pinned host memory, through which this call passes (%s): %s",
-               options_.rank, static_cast<unsigned long long>(fresh.bytes), options_.why.c_str(),
-               std::string(lent.text()).c_str()));
-  }
-  pieces_.push_back(std::move(fresh));
-  return pieces_.back().base;
+  if (lent) return memory_.base;
+  return Status(
+      lent.code(),
+      format("rank %u needs %llu bytes of pinned host memory, through which this call passes (%s): %s",
+             options_.rank, static_cast<unsigned long long>(wanted), options_.why.c_str(),
+             std::string(lent.text()).c_str()));
 }
 
 Result<Call> Staging::stage(const Call& call) {
-  const BufferUse use = call.blocks == nullptr ? buffer_use(call.shape, options_.rank, options_.rank_count)
+  // Pieces of a call have places in memory for the whole call.
+  CallShape whole = call.shape;
+  whole.piece = 0;
+  const BufferUse use = call.blocks == nullptr ? buffer_use(whole, options_.rank, options_.rank_count)
                                                : BufferUse{total_bytes(call.blocks->input),
                                                            total_bytes(call.blocks->output), 0, 0};
   const uint64_t buffers = call.shape.in_place ? std::max(use.send_bytes, use.recv_bytes)
@@ -109,23 +103,26 @@ Result<Call> Staging::stage(const Call& call) {
   out_.clear();
   std::byte* next = *base;
   if (call.scale != nullptr) {
-    add(in_, next, call.scale, type_bytes(call.shape.type));
+    // Once for all pieces: the host may read the scalar while the next piece is copied.
+    if (call.first_element == 0) add(in_, next, call.scale, type_bytes(call.shape.type));
     here.scale = next;
     next += kAlign;
   }
   if (call.blocks != nullptr) {
     stage_variable_blocks(here, next);
   } else {
-    stage_equal_blocks(use, here, next);
+    stage_equal_blocks(here, use.send_bytes, next);
   }
   return here;
 }
 
-void Staging::stage_equal_blocks(const BufferUse& use, Call& call, std::byte* base) {
+void Staging::stage_equal_blocks(Call& call, uint64_t whole_send_bytes, std::byte* base) {
+  const BufferUse use = buffer_use(call.shape, options_.rank, options_.rank_count);
   const auto* const send = static_cast<const std::byte*>(call.send);
   auto* const recv = static_cast<std::byte*>(call.recv);
+  base += call.first_element * type_bytes(call.shape.type);
   std::byte* here_send = base;
-  std::byte* here_recv = base + aligned(use.send_bytes);
+  std::byte* here_recv = base + aligned(whole_send_bytes);
   if (call.shape.in_place) {
     here_send = base + use.send_place;
     here_recv = base + use.recv_place;

@@ -5,8 +5,7 @@
 // once earlier results are copied out.
 //
 // The memory comes from the symmetric heap, so peers of the host access it directly. It at least doubles to
-// hold the longest call, and is kept until the end: taking memory back from a device waits for the device,
-// which may wait for this rank.
+// hold the longest call. The device keeps the memory: see StagingMemory.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,6 @@
 #include "device/staging_device.h"
 #include "engine/call.h"
 #include "transports/shm/heap.h"
-#include "transports/shm/memory.h"
 
 namespace tutti {
 
@@ -30,6 +28,7 @@ template <class Anything>
 struct StagedCall {
   Anything call;  ///< on host memory, `scale` included
   uint32_t number = 0;
+  void* captured = nullptr;  ///< its name (StagingDevice::capture), if a launch of a graph has come to it
 };
 
 class Staging {
@@ -45,15 +44,12 @@ class Staging {
   /// `heap` outlives the object.
   Staging(std::unique_ptr<StagingDevice> device, SymmetricHeap& heap, Options options)
       : options_(std::move(options)), heap_(heap), device_(std::move(device)) {}
-  ~Staging();
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
 
   StagingDevice& device() const { return *device_; }
   const std::string& why() const { return options_.why; }
 
-  /// Ok if calls can be ordered on a user's stream. Errors: kUnsupported (it is being captured, or would
-  /// surely hold up another rank); as StagingDevice::is_captured.
+  /// Ok if calls can be ordered on a user's stream. Errors: kUnsupported (it would surely hold up another
+  /// rank); as StagingDevice::is_captured.
   Status check_stream(DeviceStream stream) const;
 
   /// Returns the same call on host memory. The three functions below then refer to this call. Errors:
@@ -61,30 +57,31 @@ class Staging {
   Result<Call> stage(const Call& call);
   Result<MessageCall> stage(const MessageCall& call);
 
+  /// Whether calls without a stream may wait on the rank's own stream.
+  bool can_queue() const { return options_.sharers == 1 || options_.queues > 1; }
   /// Queues the call's copies on a stream, with the notice and the wait between them: see
   /// StagingDevice::queue.
-  Result<uint32_t> queue(DeviceStream stream) { return device_->queue(in_, out_, stream); }
+  Result<uint32_t> queue(DeviceStream stream, bool goes_on) {
+    return device_->queue(in_, out_, stream, goes_on);
+  }
+  Status capture(DeviceStream stream, bool goes_on, std::function<void(void*)> replay) {
+    return device_->capture(in_, out_, stream, goes_on, std::move(replay));
+  }
   /// Copies the call's input to host memory, for blocking calls. Errors: kSystemError.
   Status copy_in() { return device_->copy(in_); }
   /// Copies the call's result to the user's buffers. Errors: kSystemError.
   Status copy_out() { return device_->copy(out_); }
 
  private:
-  /// Memory lent to the device.
-  struct Piece {
-    std::byte* base = nullptr;
-    uint64_t bytes = 0;
-    Mapping plain;  ///< used if the heap had no room
-  };
-
   Result<std::byte*> reserve(uint64_t bytes);
-  void stage_equal_blocks(const BufferUse& use, Call& call, std::byte* base);
+  Result<StagingMemory> allocate(uint64_t bytes);
+  void stage_equal_blocks(Call& call, uint64_t whole_send_bytes, std::byte* base);
   void stage_variable_blocks(Call& call, std::byte* base);
 
   const Options options_;
   SymmetricHeap& heap_;
-  std::vector<Piece> pieces_;  ///< the last one is the largest
   std::unique_ptr<StagingDevice> device_;
+  StagingMemory memory_;  ///< the largest so far
   std::vector<StagingCopy> in_;
   std::vector<StagingCopy> out_;
 };

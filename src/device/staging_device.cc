@@ -8,7 +8,9 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,8 @@ namespace {
 using cuda::BesideCaptures;
 using cuda::CurrentContext;
 
+constexpr uint32_t kCapturedWords = 1024;
+
 /// Whether the counter has reached `number`; both may have wrapped around.
 bool has_come_to(uint32_t counter, uint32_t number) {
   return static_cast<int32_t>(counter - number) >= 0;
@@ -30,14 +34,24 @@ class CudaStagingDevice final : public StagingDevice {
  public:
   CudaStagingDevice(const cuda::Context& context, uint32_t rank) : context_(context), rank_(rank) {}
 
+  ~CudaStagingDevice() override {
+    for (cuda::LentMemory& memory : lent_) context_.spare_memory().give_back(std::move(memory));
+  }
   Status open();
-  Status lend(std::byte* address, uint64_t bytes) override;
+  Status lend(StagingMemory memory) override;
+  StagingMemory find_lent(uint64_t bytes) override;
   Result<bool> is_captured(DeviceStream stream) const override;
   Status check_pointer(std::string_view name, const void* address) const override {
     return check_device_pointer(context_, rank_, name, address);
   }
   Result<uint32_t> queue(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
-                         DeviceStream stream) override;
+                         DeviceStream stream, bool goes_on) override;
+  Status capture(std::span<const StagingCopy> in, std::span<const StagingCopy> out, DeviceStream stream,
+                 bool goes_on, std::function<void(void*)> replay) override;
+  Status synchronize() override {
+    const BesideCaptures beside(driver());
+    return stream_.synchronize();
+  }
   Status copy(std::span<const StagingCopy> copies) override;
   Status order_streams(std::span<void* const> earlier, std::span<void* const> later) override {
     const BesideCaptures beside(driver());
@@ -45,12 +59,36 @@ class CudaStagingDevice final : public StagingDevice {
   }
   bool wait_until_reached(uint32_t number, uint64_t patience_ms) override;
   void release(uint32_t number) override;
+  void release_captured(void* captured) override { store_word(static_cast<Captured*>(captured)->word, 1); }
   Result<bool> is_done() const override;
 
  private:
+  /// The end of an operation: the wait for its release, then the copies to the device.
+  struct End {
+    uint32_t* word = nullptr;
+    uint32_t value = 0;
+    std::vector<StagingCopy> out;
+  };
+  /// The part between the copies to the host and the end.
+  struct HostFunction {
+    CUhostFn function = nullptr;
+    void* argument = nullptr;
+  };
+  struct Captured {
+    uint32_t* word = nullptr;  ///< 1: the graph may go on
+    std::function<void(void*)> replay;
+  };
+
   static void CUDA_CB note_reached(void* self);
+  static void CUDA_CB begin_replay(void* captured);
+  static void store_word(uint32_t* word, uint32_t value) {
+    std::atomic_ref(*word).store(value, std::memory_order_release);
+  }
+  Result<Captured*> add_captured(std::function<void(void*)> replay);
   Status wait_for_queued(CUstream stream) const;
-  Status queue_parts(std::span<const StagingCopy> in, std::span<const StagingCopy> out, CUstream stream);
+  Status queue_parts(std::span<const StagingCopy> in, HostFunction function, End end, CUstream stream,
+                     bool goes_on);
+  Status queue_end(const End& end, CUstream stream) const;
   Status queue_copies(std::span<const StagingCopy> copies, CUstream stream) const;
   const cuda::Driver& driver() const { return context_.driver(); }
 
@@ -59,11 +97,16 @@ class CudaStagingDevice final : public StagingDevice {
   cuda::Stream stream_;  ///< for calls without a stream
   cuda::PinnedMemory words_;
   uint32_t* released_ = nullptr;  ///< the last operation that streams may pass
-  std::vector<cuda::RegisteredMemory> lent_;
+  std::vector<cuda::LentMemory> lent_;
   uint32_t queued_ = 0;
+  std::optional<End> held_;    ///< of the last piece, until the next one's input is queued
   cuda::Event queued_event_;   ///< behind the last operation
   cuda::Event streams_event_;  ///< orders the user's streams
   std::atomic<bool> has_queued_{false};
+  std::vector<cuda::PinnedMemory> captured_words_;  ///< kCapturedWords each
+  std::deque<Captured> captured_;                   ///< graphs hold pointers into it
+  cuda::Event captured_event_;                      ///< behind the last operation of the last capture
+  std::optional<uint64_t> last_capture_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -81,6 +124,9 @@ Status CudaStagingDevice::open() {
   auto between = cuda::Event::create(context_);
   TUTTI_TRY(between.status());
   streams_event_ = std::move(*between);
+  auto captured = cuda::Event::create(context_);
+  TUTTI_TRY(captured.status());
+  captured_event_ = std::move(*captured);
   auto words = cuda::PinnedMemory::allocate(context_, sizeof(uint32_t));
   TUTTI_TRY(words.status());
   words_ = std::move(*words);
@@ -88,12 +134,22 @@ Status CudaStagingDevice::open() {
   return Status::ok();
 }
 
-Status CudaStagingDevice::lend(std::byte* address, uint64_t bytes) {
+Status CudaStagingDevice::lend(StagingMemory memory) {
   const BesideCaptures beside(driver());
-  auto memory = cuda::RegisteredMemory::add(context_, address, bytes);
-  TUTTI_TRY(memory.status());
-  lent_.push_back(std::move(*memory));
+  lent_.reserve(lent_.size() + 1);
+  const cuda::LentMemory lent{
+      .address = memory.base, .bytes = memory.bytes, .owner = std::move(memory.owner)};
+  TUTTI_TRY(context_.spare_memory().lend(lent));
+  lent_.push_back(lent);
   return Status::ok();
+}
+
+StagingMemory CudaStagingDevice::find_lent(uint64_t bytes) {
+  lent_.reserve(lent_.size() + 1);
+  const auto found = context_.spare_memory().find_lent(bytes);
+  if (!found) return {};
+  lent_.push_back(*found);
+  return {.base = found->address, .bytes = found->bytes, .owner = found->owner};
 }
 
 Result<bool> CudaStagingDevice::is_captured(DeviceStream stream) const {
@@ -121,30 +177,87 @@ Status CudaStagingDevice::queue_copies(std::span<const StagingCopy> copies, CUst
   return Status::ok();
 }
 
-Status CudaStagingDevice::queue_parts(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
-                                      CUstream stream) {
-  TUTTI_TRY(wait_for_queued(stream));
-  TUTTI_TRY(queue_copies(in, stream));
-  TUTTI_TRY(driver().check(driver().launch_host_func(stream, &note_reached, this), "cuLaunchHostFunc"));
-  const auto word = reinterpret_cast<CUdeviceptr>(released_);
-  TUTTI_TRY(driver().check(driver().stream_wait_value32(stream, word, ++queued_, CU_STREAM_WAIT_VALUE_GEQ),
+Status CudaStagingDevice::queue_end(const End& end, CUstream stream) const {
+  const auto word = reinterpret_cast<CUdeviceptr>(end.word);
+  TUTTI_TRY(driver().check(driver().stream_wait_value32(stream, word, end.value, CU_STREAM_WAIT_VALUE_GEQ),
                            "cuStreamWaitValue32"));
-  return queue_copies(out, stream);
+  return queue_copies(end.out, stream);
+}
+
+/// The input of a piece comes before the wait for the piece before it: so copies overlap with operations on
+/// one stream, and what a stream waits for never stands behind the wait.
+Status CudaStagingDevice::queue_parts(std::span<const StagingCopy> in, HostFunction function, End end,
+                                      CUstream stream, bool goes_on) {
+  TUTTI_TRY(queue_copies(in, stream));
+  TUTTI_TRY(driver().check(driver().launch_host_func(stream, function.function, function.argument),
+                           "cuLaunchHostFunc"));
+  if (const auto before = std::exchange(held_, std::nullopt)) TUTTI_TRY(queue_end(*before, stream));
+  if (!goes_on) return queue_end(end, stream);
+  held_ = std::move(end);
+  return Status::ok();
 }
 
 Result<uint32_t> CudaStagingDevice::queue(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
-                                          DeviceStream stream) {
+                                          DeviceStream stream, bool goes_on) {
   const BesideCaptures beside(driver());
   const CurrentContext current(context_);
   TUTTI_TRY(current.status());
-  const auto handle = static_cast<CUstream>(stream.handle);
-  const Status queued = contained([&] { return queue_parts(in, out, handle); });
+  const auto handle = stream.internal ? stream_.handle() : static_cast<CUstream>(stream.handle);
+  const uint32_t number = ++queued_;
+  const Status queued = contained([&] {
+    if (!held_) TUTTI_TRY(wait_for_queued(handle));
+    return queue_parts(in, {&note_reached, this},
+                       {.word = released_, .value = number, .out = {out.begin(), out.end()}}, handle,
+                       goes_on);
+  });
   // Also after a partial failure, for `is_done`.
   const Status marked = contained([&] { return queued_event_.record(handle); });
   has_queued_.store(true, std::memory_order_release);
   if (queued && marked) return queued_;
   release(queued_);
   return queued ? marked : queued;
+}
+
+Result<CudaStagingDevice::Captured*> CudaStagingDevice::add_captured(std::function<void(void*)> replay) {
+  const size_t number = captured_.size();
+  if (number % kCapturedWords == 0) {
+    auto words = cuda::PinnedMemory::allocate(context_, kCapturedWords * sizeof(uint32_t));
+    TUTTI_TRY(words.status());
+    captured_words_.push_back(std::move(*words));
+  }
+  captured_.push_back(
+      {.word = captured_words_.back().as<uint32_t>() + number % kCapturedWords, .replay = std::move(replay)});
+  return &captured_.back();
+}
+
+Status CudaStagingDevice::capture(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
+                                  DeviceStream stream, bool goes_on, std::function<void(void*)> replay) {
+  const BesideCaptures beside(driver());
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  const auto handle = static_cast<CUstream>(stream.handle);
+  const Status recorded = contained([&]() -> Status {
+    const auto id = find_capture(driver(), handle);
+    TUTTI_TRY(id.status());
+    const auto captured = add_captured(std::move(replay));
+    TUTTI_TRY(captured.status());
+    if (last_capture_ == *id) TUTTI_TRY(captured_event_.make_wait(handle));
+    TUTTI_TRY(queue_parts(in, {&begin_replay, *captured},
+                          {.word = (*captured)->word, .value = 1, .out = {out.begin(), out.end()}}, handle,
+                          goes_on));
+    TUTTI_TRY(captured_event_.record(handle));
+    last_capture_ = *id;
+    return Status::ok();
+  });
+  if (!recorded) held_.reset();
+  return recorded;
+}
+
+/// As note_reached. What waits for the word comes later in the graph.
+void CUDA_CB CudaStagingDevice::begin_replay(void* captured) {
+  const auto* const begun = static_cast<const Captured*>(captured);
+  store_word(begun->word, 0);
+  begun->replay(captured);
 }
 
 /// Never lowers the word: a failed operation may be released after later ones.

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -23,14 +24,25 @@ struct StagingCopy {
   uint64_t bytes = 0;
 };
 
+/// Host memory that a device reaches. `owner` frees the memory: the device may keep both for later stagings,
+/// because taking memory back waits for the device.
+struct StagingMemory {
+  std::byte* base = nullptr;
+  uint64_t bytes = 0;
+  std::shared_ptr<void> owner = {};
+};
+
 class StagingDevice {
  public:
   /// No work of `queue` may be under way.
   virtual ~StagingDevice() = default;
 
-  /// Lets the device reach [address, address + bytes), whole pages, for the life of this object. Errors:
-  /// kOutOfMemory, kSystemError.
-  virtual Status lend(std::byte* address, uint64_t bytes) = 0;
+  /// Lets the device reach the memory, whole pages, for the life of this object. Errors: kOutOfMemory,
+  /// kSystemError.
+  virtual Status lend(StagingMemory memory) = 0;
+  /// Memory of at least `bytes` that an earlier staging of this device was lent, for the life of this object;
+  /// null: there is none.
+  virtual StagingMemory find_lent(uint64_t bytes) = 0;
 
   /// Whether a user's stream is being captured. Errors: kInvalidArgument (not a stream of the rank's device),
   /// kInvalidUsage (a failed capture).
@@ -40,9 +52,17 @@ class StagingDevice {
 
   /// Queues, behind all earlier work on any stream: the copies `in`, a notice for `wait_until_reached`, a
   /// wait for `release`, the copies `out`. Does not wait. Returns its number, from 1 on. One thread at a
-  /// time. Errors: kSystemError; then a part may be queued, and all waits are released.
+  /// time. `goes_on`: the next piece of the same call follows, on the same stream. Its copies `in` come
+  /// before this piece's wait. Errors: kSystemError; then a part may be queued, and all waits are released.
   virtual Result<uint32_t> queue(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
-                                 DeviceStream stream) = 0;
+                                 DeviceStream stream, bool goes_on) = 0;
+  /// The same on a stream that is being captured, behind earlier operations of the capture. Each launch of
+  /// the graph calls `replay` with a name of the operation, on a thread of the driver that may not wait, and
+  /// then waits for `release_captured`. Errors: kSystemError; then the capture may hold a part.
+  virtual Status capture(std::span<const StagingCopy> in, std::span<const StagingCopy> out,
+                         DeviceStream stream, bool goes_on, std::function<void(void*)> replay) = 0;
+  /// Waits until all work on the rank's own stream has ended. Errors: kSystemError.
+  virtual Status synchronize() = 0;
   /// Copies after all earlier work, and waits until done. Not at the same time as `queue`. Errors:
   /// kSystemError.
   virtual Status copy(std::span<const StagingCopy> copies) = 0;
@@ -56,6 +76,8 @@ class StagingDevice {
   virtual bool wait_until_reached(uint32_t number, uint64_t patience_ms) = 0;
   /// Lets streams pass the wait of this number and all earlier ones.
   virtual void release(uint32_t number) = 0;
+  /// Lets the graph that replays the captured operation go on.
+  virtual void release_captured(void* name) = 0;
   /// Whether all queued work has ended. Errors: a failure of the device.
   virtual Result<bool> is_done() const = 0;
 };

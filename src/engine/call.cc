@@ -65,7 +65,7 @@ std::string describe_other_message(const Message& expected, uint32_t signature) 
 }
 
 BufferUse buffer_use(const CallShape& shape, uint32_t rank, uint32_t rank_count) {
-  const uint64_t one = shape.count * type_bytes(shape.type);
+  const uint64_t one = shape.elements() * type_bytes(shape.type);
   const uint64_t all = one * rank_count;
   const bool root = rank == shape.root;
   switch (shape.collective) {

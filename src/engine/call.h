@@ -34,6 +34,9 @@ struct CallShape {
   CallPurpose purpose = CallPurpose::kUsers;
   uint64_t count = 0;       ///< as in the C call; variable: sum over the blocks that every rank knows
   uint64_t scale_bits = 0;  ///< kPremulSum
+  uint64_t piece = 0;       ///< elements of this piece (engine/pieces.h); 0: the whole call
+
+  uint64_t elements() const { return piece != 0 ? piece : count; }
 
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
@@ -44,6 +47,9 @@ struct Call {
   void* recv = nullptr;
   const void* scale = nullptr;  ///< kPremulSum on a device: where the scalar lies, if not in the shape
   std::shared_ptr<const VariableBlocks> blocks;  ///< variable counts; shared with the stream's queue
+  uint64_t first_element = 0;                    ///< of a piece, in the whole call
+
+  bool is_last_piece() const { return first_element + shape.elements() == shape.count; }
 };
 
 /// A group of sends and receives, or an all_to_all_v.

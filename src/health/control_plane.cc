@@ -189,7 +189,7 @@ void ControlPlane::beat() {
         Code::kPeerLost,
         format("rank %u has given no sign of life for %.1f s: its host cannot be reached, or its "
                "process is stopped",
-               rank, clock_.heartbeat_s()));
+               rank, HeartbeatClock::seconds(now - links_.at(rank).heard_ns)));
     // If the peer wakes up, it reads this before the end of the connection, and does not blame this rank.
     links_.at(rank).socket->send(alert_of(rank, why.code()), text_of(why.text()));
     lose(rank, true, why);

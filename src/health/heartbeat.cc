@@ -57,7 +57,7 @@ void Heartbeat::beat() {
       on_silent_(
           watched.peer.rank,
           {Code::kPeerLost, format("rank %u has given no sign of life for %.1f s: its process is stopped",
-                                   watched.peer.rank, clock_.heartbeat_s())});
+                                   watched.peer.rank, HeartbeatClock::seconds(now - watched.moved_ns))});
     }
   }
 }

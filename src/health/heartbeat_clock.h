@@ -11,7 +11,7 @@ class HeartbeatClock {
   explicit HeartbeatClock(uint64_t heartbeat_ms) : heartbeat_ns_(heartbeat_ms * 1'000'000) {}
 
   uint64_t period_ns() const { return heartbeat_ns_ / kBeatsInTime; }
-  double heartbeat_s() const { return static_cast<double>(heartbeat_ns_) / 1e9; }
+  static double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
   /// The last beat may have come a period before the peer was stopped. So a stop that is shorter than the
   /// heartbeat never counts.
   bool is_too_long(uint64_t silent_ns) const { return silent_ns > heartbeat_ns_ + period_ns(); }

@@ -4,6 +4,11 @@
 // The machine is the fake driver's; the test asks for nothing that a real one could not give.
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -116,6 +121,48 @@ TEST(DeviceTest, RanksOfSeveralProcessesAndDevices) {
     EXPECT_EQ(failures, "") << layout_name(one.layout) << " on " << one.devices
                             << " devices, queues: " << one.queues;
   }
+}
+
+// Goal: rings follow the links between the devices, and give the right results. Method: four devices whose
+// links make a ring that is not the order of the ranks; the default choice, then rings.
+TEST(DeviceTest, RingsFollowTheLinksOfTheDevices) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tutti-devices-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::string text = "tutti topology 1\nhost h\n";
+  for (int i = 0; i < 4; ++i) text += format("gpu g%d in h bus 0000:%02x:00.0\n", i, i + 1);
+  for (const char* ends : {"g0 g2", "g2 g1", "g1 g3", "g3 g0"})
+    text += format("link %s nvlink 50 GB/s nvml 500 ns assumed\n", ends);
+  const std::string file = folder + "/links.topo";
+  std::ofstream(file) << text;
+  for (const char* algorithm : {"", "ring"}) {
+    ClusterOptions options = on_device(4, 4);
+    options.create = false;
+    options.environment.insert(options.environment.end(), {{"FAKE_CUDA_DEVICES", "4"},
+                                                           {"TUTTI_TOPOLOGY_FILE", file},
+                                                           {"TUTTI_CACHE_DIR", folder},
+                                                           {"TUTTI_ALGORITHM", algorithm}});
+    const std::string failures = run_cluster(options, [&](Rank& rank) {
+      tutti_config_t config = rank.config();
+      config.device = TUTTI_CUDA_DEVICE(rank.rank());
+      if (!rank.renew(config)) return;
+      const auto place = CudaPlace::open(rank, rank.rank(), Order::kBlocking);
+      if (place == nullptr) return;
+      for (const Kind kind : {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce}) {
+        Trial trial;
+        trial.kind = kind;
+        trial.count = thread_sanitized() ? 3'000 : 60'000;
+        trial.seed = kSeed;
+        run_trial(rank, trial, *place);
+      }
+      std::array<char, 2048> told{};
+      rank.expect_ok(tutti_comm_explain(rank.comm, told.data(), told.size()), "explain");
+      const std::string part =
+          *algorithm == '\0' ? "rings follow the links between the devices (2)" : "algorithm ring";
+      rank.expect_true(std::string(told.data()).find(part) != std::string::npos, told.data());
+    });
+    EXPECT_EQ(failures, "") << "algorithm '" << algorithm << "'";
+  }
+  std::filesystem::remove_all(folder);
 }
 
 /// A captured all_reduce and a copy of its result.

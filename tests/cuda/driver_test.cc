@@ -124,7 +124,6 @@ TEST(DriverTest, AddressesAreToldApart) {
     if (!bench.open(trial)) return;
     const auto kind = [&](const void* address) { return bench.driver->look_up(address).kind; };
     int local = 0;
-    std::vector<std::byte> pages(3 * 4096);
     trial.is(kind(&local) == MemoryKind::kHost, "the stack");
     trial.is(kind(bench.pinned.as<char>() + 100) == MemoryKind::kPinned, "pinned memory");
     trial.is(kind(bench.memory.as<char>() + 100) == MemoryKind::kDevice, "device memory");
@@ -137,13 +136,6 @@ TEST(DriverTest, AddressesAreToldApart) {
         "");
     trial.is(kind(reinterpret_cast<void*>(managed)) == MemoryKind::kManaged, "managed memory");
     trial.ok(bench.driver->check(bench.driver->mem_free(managed), "cuMemFree"), "");
-    {
-      const auto registered = RegisteredMemory::add(*bench.context, pages.data(), pages.size());
-      trial.ok(registered.status(), "registering");
-      trial.is(kind(pages.data() + 5000) == MemoryKind::kPinned, "registered memory");
-      trial.is(!RegisteredMemory::add(*bench.context, pages.data() + 4096, 4096), "registered twice");
-    }
-    trial.is(kind(pages.data()) == MemoryKind::kHost, "memory that is registered no more");
   };
   EXPECT_EQ(run(body), "");
 }
@@ -442,6 +434,32 @@ TEST(DriverTest, MemoryIsUsedAgainAndFreedWhenNobodyIsLeft) {
     trial.is(fake_cuda::leaks().find("bytes") == std::string::npos, "left behind: " + fake_cuda::leaks());
   };
   EXPECT_EQ(run(body, {{"FAKE_CUDA_MEMORY", "1048576"}}), "");
+}
+
+// Goal: lent memory serves the next owner too, and is the host's again, and its owner's, when the last owner
+// of device memory goes.
+TEST(DriverTest, LentMemoryServesLaterOwnersAndReturnsWithTheLastOne) {
+  const auto body = [](Trial& trial) {
+    Bench bench;
+    if (!bench.open(trial)) return;
+    const auto pages = std::make_shared<std::vector<std::byte>>(3 * 4096);
+    const auto kind = [&] { return bench.driver->look_up(pages->data() + 5000).kind; };
+    SpareMemory& spare = bench.context->spare_memory();
+    trial.ok(spare.lend({.address = pages->data(), .bytes = pages->size(), .owner = pages}), "lending");
+    trial.is(kind() == MemoryKind::kPinned, "lent memory");
+    trial.is(!spare.lend({.address = pages->data() + 4096, .bytes = 4096}), "lent twice");
+    trial.is(!spare.find_lent(4096), "an owner has it");
+    spare.give_back({.address = pages->data(), .bytes = pages->size(), .owner = pages});
+    trial.is(kind() == MemoryKind::kPinned && !spare.find_lent(4 * 4096), "spare memory");
+    auto found = spare.find_lent(2 * 4096);
+    trial.is(found && found->address == pages->data(), "it serves again");
+    if (found) spare.give_back(std::move(*found));
+    bench.pinned.reset();
+    trial.is(kind() == MemoryKind::kPinned && pages.use_count() == 2, "device memory has an owner");
+    bench.memory.reset();
+    trial.is(kind() == MemoryKind::kHost && pages.use_count() == 1, "nobody is left");
+  };
+  EXPECT_EQ(run(body), "");
 }
 
 TEST(DriverTest, AFaultHitsTheCallThatItNames) {

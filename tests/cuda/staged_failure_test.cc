@@ -152,6 +152,42 @@ TEST(StagedFailureTest, AbortReleasesStreamsWhereverTheyAre) {
             "");
 }
 
+// Goal: a replayed call that fails lets its graph go on, and so do later launches.
+TEST(StagedFailureTest, AReplayedCallThatFailsLetsItsGraphGoOn) {
+  EXPECT_EQ(run_bench(options_of({2}),
+                      [](Bench& bench) {
+                        Rank& rank = bench.rank;
+                        if (rank.rank() == 1) {
+                          rank.expect_ok(bench.sum(TUTTI_BLOCKING), "the first launch's");
+                          (void)rank.wait_value(0, 1);
+                          rank.expect_ok(tutti_comm_abort(rank.comm), "abort");
+                          rank.comm = nullptr;
+                          return;
+                        }
+                        const cuda::CurrentContext current(bench.place->context());
+                        const cuda::Driver& driver = bench.place->driver();
+                        const CUstream stream = bench.place->stream();
+                        (void)driver.stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+                        rank.expect_ok(bench.sum(bench.stream()), "captured");
+                        CUgraph graph = nullptr;
+                        CUgraphExec executable = nullptr;
+                        rank.expect_true(driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS &&
+                                             driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS,
+                                         "the graph");
+                        (void)driver.graph_destroy(graph);
+                        for (int turn = 0; turn < 3; ++turn) {
+                          rank.expect_true(driver.graph_launch(executable, stream) == CUDA_SUCCESS, "launch");
+                          if (turn == 1) rank.add(0);
+                          rank.expect_true(bench.stream_goes_on(), "the stream");
+                          const tutti_result_t wanted = turn == 0 ? TUTTI_SUCCESS : TUTTI_ABORTED;
+                          rank.expect_true(bench.async_error() == wanted, "async_error");
+                        }
+                        (void)driver.graph_exec_destroy(executable);
+                        bench.destroy(TUTTI_ABORTED);
+                      }),
+            "");
+}
+
 TEST(StagedFailureTest, AKilledRankIsReportedAndTheOthersGoOn) {
   for (const std::vector<int>& hosts : {std::vector<int>{}, {0, 0, 1}}) {
     ClusterOptions options = options_of({1, 1, 1});

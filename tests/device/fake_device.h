@@ -200,7 +200,10 @@ class FakeStagingDevice final : public StagingDevice {
  public:
   struct Notes {
     int copies = 0;
+    int lent = 0;
+    std::vector<bool> queued = {};  ///< for each operation: whether another piece of the call follows
     std::vector<uint32_t> released = {};
+    int released_captured = 0;
     bool is_destroyed = false;
   };
   explicit FakeStagingDevice(Notes& notes) : notes_(notes) {}
@@ -208,22 +211,43 @@ class FakeStagingDevice final : public StagingDevice {
 
   // What a test sets:
   int copies_until_failure = INT32_MAX;
-  bool captured = false;
+  int queued_until_failure = INT32_MAX;
+  StagingMemory spare;  ///< of find_lent, once
   Status queueing;
   Status ordering;
   Status health;                                        ///< of is_done
   std::function<bool()> reaches = [] { return true; };  ///< asked by wait_until_reached
 
-  Status lend(std::byte* /*address*/, uint64_t /*bytes*/) override { return Status::ok(); }
-  Result<bool> is_captured(DeviceStream /*stream*/) const override { return captured; }
+  /// As a launch of a graph of all captured operations.
+  void launch() {
+    for (std::function<void(void*)>& replay : replays_) replay(&replay);
+  }
+
+  Status lend(StagingMemory memory) override {
+    ++notes_.lent;
+    lent_.push_back(std::move(memory));
+    return Status::ok();
+  }
+  StagingMemory find_lent(uint64_t bytes) override {
+    return bytes <= spare.bytes ? std::exchange(spare, {}) : StagingMemory{};
+  }
+  Result<bool> is_captured(DeviceStream /*stream*/) const override { return false; }
   Status check_pointer(std::string_view /*name*/, const void* /*address*/) const override {
     return Status::ok();
   }
   Result<uint32_t> queue(std::span<const StagingCopy> /*in*/, std::span<const StagingCopy> /*out*/,
-                         DeviceStream /*stream*/) override {
+                         DeviceStream /*stream*/, bool goes_on) override {
     if (!queueing) return queueing;
+    if (queued_until_failure-- <= 0) return Status(Code::kSystemError, "the device has failed");
+    notes_.queued.push_back(goes_on);
     return ++queued_;
   }
+  Status capture(std::span<const StagingCopy> /*in*/, std::span<const StagingCopy> /*out*/,
+                 DeviceStream /*stream*/, bool /*goes_on*/, std::function<void(void*)> replay) override {
+    replays_.push_back(std::move(replay));
+    return Status::ok();
+  }
+  Status synchronize() override { return Status::ok(); }
   Status copy(std::span<const StagingCopy> copies) override {
     if (copies_until_failure-- <= 0) return {Code::kSystemError, "the device has failed"};
     ++notes_.copies;
@@ -235,10 +259,13 @@ class FakeStagingDevice final : public StagingDevice {
   }
   bool wait_until_reached(uint32_t /*number*/, uint64_t /*patience_ms*/) override { return reaches(); }
   void release(uint32_t number) override { notes_.released.push_back(number); }
+  void release_captured(void* /*name*/) override { ++notes_.released_captured; }
   Result<bool> is_done() const override { return health ? Result<bool>(true) : Result<bool>(health); }
 
  private:
   Notes& notes_;
+  std::vector<StagingMemory> lent_;
+  std::vector<std::function<void(void*)>> replays_;
   uint32_t queued_ = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,9 @@ class StagedExecutorTest : public testing::Test {
     const auto here = executor_->take_in(numbers.call());
     TUTTI_TRY(here.status());
     return executor_->run(*bound_, *here);
+  }
+  Result<std::vector<StagedCall<Call>>> stage(const std::vector<Call>& calls) {
+    return executor_->stage(std::span<const Call>(calls), {.internal = false});
   }
   Status error() { return pages_.of(0).error(); }
 
@@ -123,15 +127,16 @@ TEST_F(StagedExecutorTest, AFailedCopyOfTheResultIsAnErrorOfAllRanks) {
 // Goal: a call on a stream is run when the stream has come to it, and the stream goes on after that.
 TEST_F(StagedExecutorTest, ACallOnAStreamIsRunWhenTheStreamHasComeToIt) {
   Sum numbers(kCount);
-  const auto staged = executor_->stage(numbers.call(), {.internal = false});
-  ASSERT_TRUE(staged.is_ok()) << staged.status().text();
+  const auto all = stage({numbers.call()});
+  ASSERT_TRUE(all.is_ok()) << all.status().text();
+  const StagedCall<Call>* const staged = all->data();
   int asked = 0;
   device_->reaches = [&asked] { return ++asked == 3; };
   EXPECT_TRUE(executor_->wait_for_stream(staged->number));
   EXPECT_EQ(asked, 3);
   EXPECT_TRUE(executor_->host().run(*bound_, staged->call));
   EXPECT_TRUE(notes_.released.empty());
-  executor_->release(staged->number);
+  executor_->release(*staged);
   EXPECT_EQ(notes_.released, std::vector<uint32_t>{staged->number});
   EXPECT_EQ(notes_.copies, 0) << "the stream has the copies";
 }
@@ -146,21 +151,71 @@ TEST_F(StagedExecutorTest, AFailureEndsTheWaitForAStream) {
   EXPECT_EQ(executor_->wait_for_stream(1).code(), Code::kSystemError);
 }
 
-// Goal: what cannot be staged is refused: a stream that is being captured changes nothing, a failure of the
-// driver is all ranks', and nothing is queued after one.
+// Goal: a failure of the driver is all ranks', and nothing is queued after one.
 TEST_F(StagedExecutorTest, WhatCannotBeQueuedIsRefused) {
   Sum numbers(kCount);
-  device_->captured = true;
-  const Status captured = executor_->stage(numbers.call(), {.internal = false}).status();
-  EXPECT_EQ(captured.code(), Code::kUnsupported);
-  EXPECT_NE(captured.text().find("(rank 1 is in host memory)"), std::string::npos) << captured.text();
-  EXPECT_TRUE(error());
-  device_->captured = false;
   device_->queueing = {Code::kSystemError, "the driver has failed"};
-  EXPECT_EQ(executor_->stage(numbers.call(), {.internal = false}).status().code(), Code::kSystemError);
+  EXPECT_EQ(stage({numbers.call()}).status().code(), Code::kSystemError);
   EXPECT_EQ(error().code(), Code::kSystemError);
   device_->queueing = {};
-  EXPECT_EQ(executor_->stage(MessageCall{}, {.internal = false}).status().code(), Code::kSystemError);
+  const MessageCall messages;
+  EXPECT_EQ(executor_->stage(std::span(&messages, 1), {.internal = false}).status().code(),
+            Code::kSystemError);
+}
+
+// Goal: all pieces of a call are queued, or none: when a later one cannot be, the stream goes on past those
+// that are there, and all ranks learn why.
+TEST_F(StagedExecutorTest, ACallOfWhichAPieceCannotBeQueuedIsReleased) {
+  Sum numbers(kCount);
+  std::vector<Call> pieces(3, numbers.call());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i].shape.piece = i < 2 ? 40 : 20;
+    pieces[i].first_element = 40 * i;
+  }
+  const auto staged = stage(pieces);
+  ASSERT_TRUE(staged.is_ok());
+  EXPECT_EQ(notes_.queued, (std::vector<bool>{true, true, false})) << "whether more pieces follow";
+  device_->queued_until_failure = 1;
+  EXPECT_EQ(stage(pieces).status().code(), Code::kSystemError);
+  EXPECT_EQ(error().code(), Code::kSystemError);
+  EXPECT_EQ(notes_.released, std::vector<uint32_t>{4}) << "the first piece";
+}
+
+// Goal: a captured call runs at each launch, on the memory that it was captured with, and lets the graph go
+// on.
+TEST_F(StagedExecutorTest, ACapturedCallIsGivenToEachLaunch) {
+  Sum numbers(kCount);
+  int launches = 0;
+  const auto replay = [&](const StagedCall<Call>& begun) {
+    ++launches;
+    EXPECT_TRUE(executor_->host().run(*bound_, begun.call));
+    executor_->release(begun);
+  };
+  ASSERT_TRUE(executor_->capture(numbers.call(), {.internal = false}, replay));
+  EXPECT_EQ(launches, 0);
+  for (int turn = 1; turn <= 3; ++turn) {
+    device_->launch();
+    EXPECT_EQ(launches, turn);
+    EXPECT_EQ(notes_.released_captured, turn);
+  }
+  EXPECT_TRUE(notes_.released.empty());
+}
+
+// Goal: a longer call gets more memory, and memory that an earlier staging was lent comes first.
+TEST_F(StagedExecutorTest, LentMemoryServesAgain) {
+  Sum numbers(kCount);
+  EXPECT_TRUE(run(numbers));
+  EXPECT_EQ(notes_.lent, 1);
+  EXPECT_TRUE(run(numbers));
+  EXPECT_EQ(notes_.lent, 1) << "the same memory";
+  std::vector<std::byte> spare(1 << 20);
+  device_->spare = {.base = spare.data(), .bytes = spare.size()};
+  Sum many(40'000);
+  const auto here = executor_->take_in(many.call());
+  ASSERT_TRUE(here.is_ok());
+  EXPECT_EQ(notes_.lent, 1) << "there was spare memory";
+  EXPECT_GE(static_cast<const std::byte*>(here->send), spare.data());
+  EXPECT_LT(static_cast<const std::byte*>(here->send), spare.data() + spare.size());
 }
 
 // Goal: streams that cannot be ordered: wrong streams change nothing, a failure is all ranks'.

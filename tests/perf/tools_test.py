@@ -84,6 +84,16 @@ def check_json():
         assert [len(row) for row in rows(done.stdout)] == [24, 24], done.stdout
 
 
+def check_emulated_hosts():
+    """--emulate-hosts spreads the processes over hosts that share no memory"""
+    done = run("all_reduce", *QUICK, "-b", "8", "-e", "64", "-f", "8", "--procs", "4", "--emulate-hosts", "2",
+               environment={"TUTTI_ALGORITHM": "hierarchical_leaders"})
+    expect_right("all_reduce", done.stdout, 2)
+    for ranks in (("--procs", "2"), ("-t", "4")):
+        done = run("all_reduce", *QUICK, *ranks, "--emulate-hosts", "3", status=2)
+        assert "needs a process for each host" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
 def check_mistakes():
     """Mistakes end with status 2 and one line that names them"""
     for flags, said in ((("-r", "5", "-t", "2"), "root 5"), (("-D", "1"), "-D is refused"), (("-b", "x"), "minbytes")):

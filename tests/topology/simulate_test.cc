@@ -211,6 +211,10 @@ RankCosts measured_costs(uint64_t turn_ns) {
   set(SliceWork::kReceiveMemory, 30);
   set(SliceWork::kPass, 100);
   set(SliceWork::kStream, 40);
+  set(SliceWork::kSocketSend, 1000);
+  set(SliceWork::kSocketReceive, 2000);
+  set(SliceWork::kSocketPass, 5000);
+  set(SliceWork::kSocketStream, 2500);
   return costs;
 }
 
@@ -236,6 +240,22 @@ TEST(SimulateTest, MeasuredCostsAddUp) {
 // Expectation: in a loop of calls the root runs ahead, and the link's gap with the receiver's work decides.
 TEST(SimulateTest, ALoopOfCallsTakesWhatItsSlowestRankTakes) {
   EXPECT_NEAR(measured_us("2 cores", 2, "direct", 1000), 0.040, 1e-6);
+}
+
+// Goal: ranks that take parts of a host for hosts of their own pay for sockets. Expectation: a message takes
+// the time of a ping-pong; a loop of calls, in which the root runs ahead, the gap of the stream; and ranks
+// that share an emulated host still share its memory.
+TEST(SimulateTest, RanksOnEmulatedHostsSendOverSockets) {
+  Machine at = measured_machine("4 cores", measured_costs(1000).measured);
+  const std::vector<uint32_t> apart = {0, 1};
+  const Request two = request_of(Collective::kBroadcast, 2, 8);
+  EXPECT_NEAR(run(at, two, "direct", {.host_of = apart}).microseconds, 0.010 + 5.0, 1e-6);
+  EXPECT_NEAR(run(at, two, "direct", {.host_of = apart, .repeated_slices = 1000}).microseconds, 2.5, 1e-6);
+  const std::vector<uint32_t> pairs = {0, 0, 1, 1};
+  const Simulation chain =
+      run(at, request_of(Collective::kBroadcast, 4, 8), "chain", {.host_of = pairs});
+  EXPECT_NEAR(chain.microseconds, 0.010 + 0.100 + 5.0 + 0.100, 0.1) << "memory, a socket, memory";
+  EXPECT_EQ(chain.network_bytes, 8u);
 }
 
 // Goal: what two cores have measured also prices ranks that are further apart. Method: a broadcast in the

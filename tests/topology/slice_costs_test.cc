@@ -43,5 +43,16 @@ TEST(SliceCostsTest, CostsAreKnownIfEveryCurveIs) {
   EXPECT_FALSE(costs.are_known());
 }
 
+// Goal: measurements from before there were curves of sockets still price ranks that share memory.
+TEST(SliceCostsTest, CurvesOfSocketsMayBeMissing) {
+  SliceCosts costs;
+  costs.turn_ns.value = costs.call_ns.value = 1;
+  for (auto& curve : costs.curves) curve = {{8, {1}}};
+  EXPECT_TRUE(costs.know_sockets());
+  costs.curves[static_cast<size_t>(SliceWork::kSocketPass)].clear();
+  EXPECT_FALSE(costs.know_sockets());
+  EXPECT_TRUE(costs.are_known());
+}
+
 }  // namespace
 }  // namespace tutti::topology

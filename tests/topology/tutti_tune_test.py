@@ -47,6 +47,21 @@ def check_measures_goes_on_shows_and_forgets():
         assert run(folder, "--show")[0] == 1
 
 
+def check_emulated_hosts_have_a_table_of_their_own():
+    """--emulate-hosts measures over TCP, needs -o, and --compare predicts sockets"""
+    with tempfile.TemporaryDirectory() as folder:
+        status, _, complaint = run(folder, *SMALL, "--emulate-hosts", "2")
+        assert status == 2 and "needs -o" in complaint, complaint
+        table = str(pathlib.Path(folder) / "tcp.choice")
+        own = ["--emulate-hosts", "2", "-o", table]
+        status, _, progress = run(folder, *SMALL, *own, "--rounds", "1", "--budget", "40")
+        assert status == 0, progress
+        samples = pathlib.Path(table + ".samples").read_text(encoding="utf-8")
+        assert "broadcast 2 2 8 direct " in samples, samples
+        status, compared, complaint = run(folder, *own, "--compare")
+        assert status == 0 and "broadcast, 2 ranks on 2 hosts" in compared, compared + complaint
+
+
 def check_a_job_is_measured_through_its_launcher():
     """--launch puts words before the perf tool; ranks are read from the report"""
     with tempfile.TemporaryDirectory() as folder:

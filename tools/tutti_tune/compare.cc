@@ -54,8 +54,8 @@ std::string row(const std::string& name, const Score& score) {
 
 class Comparison {
  public:
-  Comparison(const Samples& samples, Machine& machine, bool details)
-      : samples_(samples), machine_(machine), details_(details) {}
+  Comparison(const Samples& samples, Machine& machine, const CompareOptions& options)
+      : samples_(samples), machine_(machine), options_(options) {}
 
   Result<std::string> run() {
     std::set<std::tuple<Collective, uint32_t, uint32_t>> groups;
@@ -63,10 +63,13 @@ class Comparison {
     std::string rows;
     Score all;
     for (const auto& [collective, ranks, hosts] : groups) {
-      if (hosts > 1) continue;
+      if (hosts > 1 && !options_.emulates_hosts) continue;
       Score score;
       TUTTI_TRY(add_group({collective, ranks, hosts, ""}, score));
-      rows += row(format("%s, %u ranks", std::string(collective_name(collective)).c_str(), ranks), score);
+      const std::string where = hosts > 1 ? format(" on %u hosts", hosts) : "";
+      rows += row(
+          format("%s, %u ranks%s", std::string(collective_name(collective)).c_str(), ranks, where.c_str()),
+          score);
       all.add(score);
     }
     return lines_ +
@@ -103,7 +106,7 @@ class Comparison {
     const Request request{.collective = group.collective,
                           .rank_count = group.ranks,
                           .block_bytes = block_bytes_of(group.collective, group.ranks, bytes)};
-    const auto candidates = predict(machine_, request, {.repeated_slices = kRepeatedSlices});
+    const auto candidates = predict(machine_, request, {.repeated_slices = kRepeatedSlices}, group.hosts);
     TUTTI_TRY(candidates.status());
     double best_us = by_table_us > 0 ? by_table_us : INFINITY;
     for (const auto& [name, us] : times) best_us = std::min(best_us, us);
@@ -115,18 +118,19 @@ class Comparison {
       ++score.points;
       score.near += ratio < kNear && ratio > 1 / kNear ? 1 : 0;
       score.log_ratio += std::log(ratio);
-      if (details_) {
+      if (options_.details) {
         lines_ += format("%-14s %2u %9llu %-26s predicted %10.2f measured %10.2f ratio %.2f\n",
                          std::string(collective_name(group.collective)).c_str(), group.ranks,
                          static_cast<unsigned long long>(bytes), time->first.c_str(),
                          candidate.simulation.microseconds, time->second, ratio);
       }
     }
-    const Facts facts = machine_.facts(group.ranks);
+    const Facts facts = machine_.facts(group.ranks, group.hosts);
     const Algorithm* by_table = ChoiceTable::built_in().choose(request, facts);
     auto& prices = prices_
-                       .try_emplace(group.ranks, PricedMachine{.routes = machine_.routes(),
-                                                               .costs = machine_.costs(group.ranks)})
+                       .try_emplace({group.ranks, group.hosts},
+                                    PricedMachine{.routes = machine_.routes(),
+                                                  .costs = machine_.costs(group.ranks, group.hosts)})
                        .first->second;
     const Algorithm* by_price = prices.choose(request, facts, *by_table).algorithm;
     const auto chosen = times.find(std::string(by_price->name));
@@ -142,15 +146,15 @@ class Comparison {
 
   const Samples& samples_;
   Machine& machine_;
-  bool details_;
-  std::map<uint32_t, PricedChoice> prices_;  ///< by number of ranks
+  const CompareOptions options_;
+  std::map<std::pair<uint32_t, uint32_t>, PricedChoice> prices_;  ///< by ranks and hosts
   std::string lines_;
 };
 
 }  // namespace
 
-Result<std::string> compare(const Samples& samples, Machine& machine, bool details) {
-  return Comparison(samples, machine, details).run();
+Result<std::string> compare(const Samples& samples, Machine& machine, const CompareOptions& options) {
+  return Comparison(samples, machine, options).run();
 }
 
 }  // namespace tutti::tool

@@ -9,10 +9,15 @@
 
 namespace tutti::tool {
 
+struct CompareOptions {
+  bool emulates_hosts = false;  ///< samples of several hosts are of hosts that this machine emulates
+  bool details = false;         ///< a line for each point, too
+};
+
 /// A table in Markdown: for each collective, number of ranks and host the share of points whose predicted
 /// time is within 25 % of the measured median, and how much longer than the fastest algorithm the choice by
-/// price and the library's own choice took. A point is one algorithm at one size. `details`: also a line for
-/// each point. Errors: kInvalidArgument (predict).
-Result<std::string> compare(const Samples& samples, Machine& machine, bool details);
+/// price and the library's own choice took. A point is one algorithm at one size. Errors: kInvalidArgument
+/// (predict).
+Result<std::string> compare(const Samples& samples, Machine& machine, const CompareOptions& options);
 
 }  // namespace tutti::tool

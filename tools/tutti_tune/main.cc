@@ -36,6 +36,7 @@ struct Options {
   std::vector<uint32_t> processes = {2, 4, 8};
   std::vector<std::string> collectives;
   std::string launch;
+  uint32_t emulated_hosts = 1;
   std::string least_bytes = "8";
   std::string most_bytes = "16M";
   uint32_t factor = 4;
@@ -129,11 +130,11 @@ class Tuner {
         const bool is_wanted = options_.collectives.empty() ||
                                std::ranges::find(options_.collectives, name) != options_.collectives.end();
         if (!is_wanted || perf_tool_of(collective).empty()) continue;
-        cases_.push_back({collective, processes, 1, std::string(kDefault)});
+        cases_.push_back({collective, processes, options_.emulated_hosts, std::string(kDefault)});
         for (const Algorithm& algorithm : algorithms()) {
           // Between ranks in host memory there is no multicast.
           if (algorithm.collective == collective && algorithm.name != "multicast")
-            cases_.push_back({collective, processes, 1, std::string(algorithm.name)});
+            cases_.push_back({collective, processes, options_.emulated_hosts, std::string(algorithm.name)});
         }
       }
     }
@@ -154,6 +155,7 @@ class Tuner {
                            .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
                            .collective = of.collective,
                            .processes = of.ranks,
+                           .emulated_hosts = options_.emulated_hosts,
                            .least_bytes = options_.least_bytes,
                            .most_bytes = options_.most_bytes,
                            .factor = options_.factor,
@@ -165,10 +167,10 @@ class Tuner {
       return samples_.refuse(of);
     }
     ranks_ = report->ranks;
-    hosts_ = report->hosts;
+    hosts_ = std::max(report->hosts, options_.emulated_hosts);
     Case measured = of;
-    measured.ranks = report->ranks;
-    measured.hosts = report->hosts;
+    measured.ranks = ranks_;
+    measured.hosts = hosts_;
     bool ran = false;
     for (const Row& row : report->rows) {
       if (row.bytes == 0 || row.microseconds <= 0) continue;
@@ -236,7 +238,8 @@ int show_comparison(const Options& options, const Samples& samples) {
   if (!found) return fail(kRefused, std::string(found.status().text()));
   auto machine = Machine::of(std::move(found->graph), topology::RanksAre::kCores);
   if (!machine) return fail(kRefused, std::string(machine.status().text()));
-  const auto text = compare(samples, *machine, options.details);
+  const auto text =
+      compare(samples, *machine, {.emulates_hosts = options.emulated_hosts > 1, .details = options.details});
   if (!text) return fail(kRefused, std::string(text.status().text()));
   std::cout << *text << std::flush;
   return 0;
@@ -282,6 +285,10 @@ int main(int argc, char** argv) {
   app.add_option("-l,--launch", options.launch,
                  "measure a job: the words before the program, \"mpirun -n 32\"")
       ->excludes(processes);
+  app.add_option("--emulate-hosts", options.emulated_hosts,
+                 "the processes are on so many emulated hosts, which talk by TCP on this machine")
+      ->check(CLI::Range(2, 1024))
+      ->excludes("--launch");
   app.add_option("-b,--minbytes", options.least_bytes, "smallest message (K, M, G)")->capture_default_str();
   app.add_option("-e,--maxbytes", options.most_bytes, "largest message (K, M, G)")->capture_default_str();
   app.add_option("-f,--stepfactor", options.factor, "between sizes")
@@ -304,6 +311,11 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : tutti::tool::kBadUsage;
+  }
+  if (options.emulated_hosts > 1 && options.output.empty()) {
+    return tutti::tool::fail(
+        tutti::tool::kBadUsage,
+        "--emulate-hosts needs -o FILE: jobs on several machines must not find this table");
   }
   try {
     return tutti::tool::run(options);

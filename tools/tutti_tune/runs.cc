@@ -35,6 +35,8 @@ std::vector<std::string> command(const RunOptions& options) {
   words.insert(words.end(), options.environment.begin(), options.environment.end());
   words.push_back(options.folder + "/" + perf_tool_of(options.collective));
   if (options.launcher.empty()) words.insert(words.end(), {"--procs", std::to_string(options.processes)});
+  if (options.emulated_hosts > 1)
+    words.insert(words.end(), {"--emulate-hosts", std::to_string(options.emulated_hosts)});
   words.insert(words.end(), {"-b", options.least_bytes, "-e", options.most_bytes, "-f",
                              std::to_string(options.factor), "-c", "0", "-a", "3", "--memory", "host", "-T",
                              std::to_string(options.timeout_s), "-J", options.report});

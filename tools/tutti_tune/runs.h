@@ -36,6 +36,7 @@ struct RunOptions {
   std::vector<std::string> environment = {};  ///< "NAME=value", for every rank
   Collective collective = Collective::kAllReduce;
   uint32_t processes = 0;  ///< without a launcher
+  uint32_t emulated_hosts = 1;
   std::string least_bytes = {};
   std::string most_bytes = {};
   uint32_t factor = 4;

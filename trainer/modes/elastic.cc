@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "perf/launch.h"
 #include "trainer/file.h"
 #include "trainer/mode.h"
 #include "trainer/nursery.h"
@@ -191,7 +192,7 @@ class Member {
 }  // namespace
 
 int run_elastic(const Options& options) try {
-  if (options.parallel.hosts > 0) emulate_host(options.parallel.hosts, 0, 1);
+  if (options.parallel.hosts > 0) perf::emulate_host(options.parallel.hosts, 0, 1);
   void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED || tutti_get_unique_id(&static_cast<Board*>(memory)->id) != TUTTI_SUCCESS) {
     std::fprintf(stderr, "trainer: cannot start ranks: %s\n", tutti_last_error());

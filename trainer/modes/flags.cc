@@ -183,10 +183,4 @@ std::string find_mode_mistake(const CLI::App& app, const Options& options) {
   return "";
 }
 
-void emulate_host(int hosts, int process, int process_count) {
-  const std::string host = "host" + std::to_string(hosts * process / process_count);
-  (void)::setenv("TUTTI_HOSTID", host.c_str(), 1);
-  (void)::setenv("TUTTI_SOCKET_IFNAME", "lo", 0);
-}
-
 }  // namespace tutti::trainer

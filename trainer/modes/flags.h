@@ -53,7 +53,4 @@ void add_mode_flags(CLI::App& app, Options& options);
 /// What is wrong with the parsed flags for the chosen mode, as a sentence; "" if nothing is.
 std::string find_mode_mistake(const CLI::App& app, const Options& options);
 
-/// From now on this process seems to be on one of `hosts` hosts. Before the first call of the library.
-void emulate_host(int hosts, int process, int process_count);
-
 }  // namespace tutti::trainer
