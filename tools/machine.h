@@ -22,6 +22,9 @@ class Machine {
   /// Errors: of Routes::of.
   static Result<Machine> of(topology::Graph graph, topology::RanksAre ranks = topology::RanksAre::kGpus);
 
+  /// From now on the switch between the GPUs of a host reduces what it loads, and stores to all.
+  void set_multicast() { has_multicast_ = true; }
+
   topology::Routes& routes() { return *routes_; }
   const topology::Graph& graph() const { return *graph_; }
   const topology::RankCosts& costs() const { return costs_; }
@@ -41,6 +44,7 @@ class Machine {
   std::unique_ptr<topology::Routes> routes_;
   std::map<uint32_t, topology::Placement> placements_;  // by the number of ranks
   topology::RankCosts costs_;
+  bool has_multicast_ = false;
 };
 
 /// The predicted times of the request on the machine's first ranks. As tutti::predict.
