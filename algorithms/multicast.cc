@@ -1,6 +1,10 @@
 // Multicast: the switch between the devices does the work of the ranks in direct_two_shot. One load returns
 // the sum of all contributions (collect), and one store writes a result to all ranks (publish). A byte passes
 // each device's port once in each direction, for any number of ranks.
+//
+// Copies into and out of multicast memory and the work of the switch are lanes of their own, so one lane's
+// copies overlap with another's bytes on the port. All ranks contribute in one order: then the first rank can
+// collect while they still contribute to the last.
 #include "plan/multicast.h"
 #include "algorithms/builder.h"
 #include "algorithms/generators.h"
@@ -12,11 +16,18 @@ End contribution_to(uint32_t collector) {
   return to(collector, Allow::kCopy, kCollectChannel);
 }
 
-/// Steps in which every rank gives chunk q of its input to rank q, and its own chunk last.
-void contribute(Builder& builder, const Request& request, uint32_t rank) {
-  for (uint32_t i = 1; i <= request.rank_count; ++i) {
-    const Chunks chunk{(rank + i) % request.rank_count, 1};
-    builder.step(chunk, {input(chunk)}, {contribution_to(chunk.first)});
+/// Steps in which every rank gives chunk q of its input to rank q.
+void contribute(Builder& builder, const Request& request) {
+  for (uint32_t q = 0; q < request.rank_count; ++q) {
+    const Chunks chunk{q, 1};
+    builder.step(chunk, {input(chunk)}, {contribution_to(q)});
+  }
+}
+
+/// Steps that copy what the other ranks publish to the output, in the order of ranks.
+void take_published(Builder& builder, const Request& request, uint32_t rank) {
+  for (uint32_t peer = 0; peer < request.rank_count; ++peer) {
+    if (peer != rank) builder.step({peer, 1}, {published_by(peer, Allow::kCopy)}, {output({peer, 1})});
   }
 }
 
@@ -41,13 +52,12 @@ bool supports_multicast(const Request& request, const Facts& facts) {
 Plan make_multicast_all_reduce(const Request& request, const Facts&, uint32_t rank) {
   Builder builder(request, rank);
   builder.chunks_per_block(request.rank_count).canonical(false);
-  contribute(builder, request, rank);
+  contribute(builder, request);
+  builder.next_lane();
   const Chunks own{rank, 1};
   builder.finish(own, {collect()}, {output(own), publish(Allow::kCopy)});
-  for (uint32_t i = 1; i < request.rank_count; ++i) {
-    const uint32_t peer = (rank + i) % request.rank_count;
-    builder.step({peer, 1}, {published_by(peer, Allow::kCopy)}, {output({peer, 1})});
-  }
+  builder.next_lane();
+  take_published(builder, request, rank);
   return builder.take();
 }
 
@@ -60,7 +70,8 @@ Plan make_multicast_all_reduce(const Request& request, const Facts&, uint32_t ra
 Plan make_multicast_reduce_scatter(const Request& request, const Facts&, uint32_t rank) {
   Builder builder(request, rank);
   builder.canonical(false);
-  contribute(builder, request, rank);
+  contribute(builder, request);
+  builder.next_lane();
   builder.finish({rank, 1}, {collect()}, {output({0, 1})});
   return builder.take();
 }
@@ -73,10 +84,8 @@ Plan make_multicast_reduce_scatter(const Request& request, const Facts&, uint32_
 Plan make_multicast_all_gather(const Request& request, const Facts&, uint32_t rank) {
   Builder builder(request, rank);
   builder.step({rank, 1}, {input({0, 1})}, {output({rank, 1}), publish(Allow::kCopy)});
-  for (uint32_t i = 1; i < request.rank_count; ++i) {
-    const uint32_t peer = (rank + i) % request.rank_count;
-    builder.step({peer, 1}, {published_by(peer, Allow::kCopy)}, {output({peer, 1})});
-  }
+  builder.next_lane();
+  take_published(builder, request, rank);
   return builder.take();
 }
 

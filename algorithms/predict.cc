@@ -50,7 +50,6 @@ Result<std::vector<Candidate>> predict(const PricedMachine& machine, const Facts
                                           .slices_max = options.slices_max,
                                           .repeated_slices = options.repeated_slices,
                                           .most_us = best_us * options.hopeless});
-    if (simulation.status().code() == Code::kUnsupported) continue;
     if (!simulation) return simulation.status();
     if (!simulation->is_lower_bound) best_us = std::min(best_us, simulation->microseconds);
     candidates.push_back({algorithm, std::move(*simulation)});

@@ -37,8 +37,7 @@ struct PredictOptions {
   uint64_t slices_max = topology::SimulateOptions{}.slices_max;
 };
 
-/// The fastest first, lower bounds last. Algorithms that need multicast are left out. Errors:
-/// kInvalidArgument (simulate).
+/// The fastest first, lower bounds last. Errors: kInvalidArgument (simulate).
 Result<std::vector<Candidate>> predict(const PricedMachine& machine, const Facts& facts,
                                        const Request& request, const PredictOptions& options = {});
 

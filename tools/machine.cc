@@ -11,6 +11,11 @@ namespace tutti::tool {
 
 using namespace topology;
 
+namespace {
+// As cuda::kMaxMulticastRanks.
+constexpr uint32_t kMostMulticastRanks = 16;
+}  // namespace
+
 Result<Machine> Machine::load(const std::string& file, const std::string& description) {
   auto found = file.empty() ? parse_topology(description) : read_topology(file);
   if (!found) return found.status();
@@ -61,6 +66,8 @@ Facts Machine::facts(uint32_t rank_count, uint32_t emulated_hosts) {
   facts.host_count = host_count(rank_count);
   if (facts.host_count > 1) facts.host_of = std::span(routes_->host_of()).first(rank_count);
   facts.can_publish = facts.host_count == 1 && !on_gpus();
+  facts.can_multicast =
+      has_multicast_ && facts.host_count == 1 && rank_count > 1 && rank_count <= kMostMulticastRanks;
   facts.levels = placement->second.levels;
   facts.order = placement->second.order;
   facts.cores = routes_->hosts()[0].rank_count();

@@ -22,6 +22,9 @@ class Machine {
   /// Errors: of Routes::of.
   static Result<Machine> of(topology::Graph graph, topology::RanksAre ranks = topology::RanksAre::kGpus);
 
+  /// From now on the switch between the GPUs of a host reduces what it loads, and stores to all.
+  void set_multicast() { has_multicast_ = true; }
+
   topology::Routes& routes() { return *routes_; }
   const topology::Graph& graph() const { return *graph_; }
   const topology::RankCosts& costs() const { return costs_; }
@@ -44,6 +47,7 @@ class Machine {
   std::map<uint32_t, topology::Placement> placements_;                               // by the number of ranks
   std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> emulated_host_of_;  // by ranks and hosts
   topology::RankCosts costs_;
+  bool has_multicast_ = false;
 };
 
 /// The predicted times of the request on the machine's first ranks. As tutti::predict.

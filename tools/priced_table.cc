@@ -29,15 +29,34 @@ struct Row {
   uint64_t bytes_max = 0;
 };
 
-/// The algorithm for a class: that of the class before, if it is nearly as fast.
-const Algorithm* best_of(std::span<const Candidate> candidates, const Algorithm* before) {
-  const Candidate& best = candidates.front();
+/// The fastest algorithm, and those that are nearly as fast.
+std::vector<const Algorithm*> rivals_of(std::span<const Candidate> candidates) {
+  const double most_us = candidates.front().simulation.microseconds * kWorthARow;
+  std::vector<const Algorithm*> rivals;
   for (const Candidate& candidate : candidates) {
-    if (candidate.algorithm == before && !candidate.simulation.is_lower_bound &&
-        candidate.simulation.microseconds < best.simulation.microseconds * kWorthARow)
-      return before;
+    if (rivals.empty() ||
+        (!candidate.simulation.is_lower_bound && candidate.simulation.microseconds < most_us))
+      rivals.push_back(candidate.algorithm);
   }
-  return best.algorithm;
+  return rivals;
+}
+
+/// The algorithm for the class of sizes around the request's: of those that are fast there, one that is fast
+/// at the end of the class too; the one of the class before if it is.
+Result<const Algorithm*> best_for(Machine& machine, const Request& request, const Algorithm* before) {
+  const auto candidates = predict(machine, request);
+  TUTTI_TRY(candidates.status());
+  std::vector<const Algorithm*> rivals = rivals_of(*candidates);
+  if (rivals.size() > 1) {
+    Request last = request;
+    last.block_bytes *= 2;
+    PredictOptions options;
+    for (const Algorithm* rival : rivals) options.algorithms.emplace_back(rival->name);
+    const auto at_the_end = predict(machine, last, options);
+    TUTTI_TRY(at_the_end.status());
+    rivals = rivals_of(*at_the_end);
+  }
+  return std::ranges::find(rivals, before) != rivals.end() ? before : rivals.front();
 }
 
 Status prove(Machine& machine, const Request& request, const Algorithm& algorithm) {
@@ -57,11 +76,10 @@ Result<std::vector<Row>> rows_of(Machine& machine, Collective collective, uint32
     const Request request{.collective = collective,
                           .rank_count = ranks,
                           .block_bytes = block_bytes_of(collective, ranks, bytes)};
-    const auto candidates = predict(machine, request);
-    if (!candidates) return candidates.status();
-    const Algorithm* best = best_of(*candidates, rows.empty() ? nullptr : rows.back().algorithm);
-    if (proved.insert(best).second) TUTTI_TRY(prove(machine, request, *best));
-    if (rows.empty() || rows.back().algorithm != best) rows.push_back({best, 0});
+    const auto best = best_for(machine, request, rows.empty() ? nullptr : rows.back().algorithm);
+    TUTTI_TRY(best.status());
+    if (proved.insert(*best).second) TUTTI_TRY(prove(machine, request, **best));
+    if (rows.empty() || rows.back().algorithm != *best) rows.push_back({*best, 0});
     rows.back().bytes_max = bytes == most ? UINT64_MAX : bytes * 2;
   }
   return rows;

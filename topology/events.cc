@@ -29,7 +29,7 @@ WalkCut::Slices WalkCut::of(const WalkStep& step, uint32_t round, const SliceLim
   }
   const uint64_t walked = (count + slices_in_one - 1) / slices_in_one;
   return {.count = static_cast<uint32_t>(walked),
-          .bytes = static_cast<double>(piece * stripes) / static_cast<double>(walked),
+          .bytes = static_cast<double>(piece * step.stripes) / static_cast<double>(walked),
           .stand_for = static_cast<double>(count) / static_cast<double>(walked)};
 }
 
@@ -257,21 +257,9 @@ void Events::run_slice(uint32_t lane, const WalkStep& step, double start_us, uin
   double begin_us = start_us;
   if (!is_measured_ && worker.is_shared && worker.last_rank != rank) begin_us += options_.costs.switch_us;
   const auto span = options_.trace ? static_cast<uint32_t>(spans_.size()) : kNoSpan;
-  double end_us = work(rank, step, state, begin_us, reason);
-  if (options_.costs.on_gpu()) {
-    // Stores over links and the work in memory are one copy: the slower one decides.
-    const double moves_us = begin_us + reason.own_fixed_us;
-    for (const uint32_t link : walk_.writes_of(step)) {
-      const WalkLink& to = walk_.links()[link];
-      const Served served = serve(walk_.hops_of(to).first(to.own_hops), moves_us, state.slices.bytes);
-      if (served.last_us > end_us) {
-        end_us = served.last_us;
-        reason.own_server = served.slowest;
-        reason.own_queued_us = served.queued_us;
-      }
-      outgoing_.push_back(served);
-    }
-  }
+  double end_us = work(lane, step, begin_us, reason);
+  if (options_.costs.on_gpu())
+    end_us = pass_links(step, state.slices.bytes, begin_us + reason.own_fixed_us, end_us, reason);
   reason.own_fixed_us += begin_us - start_us;
   ++slice_count_;
   if (options_.trace) {
@@ -299,6 +287,29 @@ void Events::run_slice(uint32_t lane, const WalkStep& step, double start_us, uin
   end_us_ = std::max(end_us_, end_us);
   round_end_us_[state.round] = std::max(round_end_us_[state.round], end_us);
   push_lane(lane, end_us, true);
+}
+
+/// A GPU's loads and stores over links and the work in its memory are one copy: the slowest one decides.
+double Events::pass_links(const WalkStep& step, double bytes, double start_us, double end_us,
+                          Reason& reason) {
+  const auto decide = [&](const Served& served, double latency_us) {
+    if (served.last_us + latency_us <= end_us) return;
+    end_us = served.last_us + latency_us;
+    reason.own_server = served.slowest;
+    reason.own_queued_us = served.queued_us;
+  };
+  for (const uint32_t link : walk_.reads_of(step)) {
+    const WalkLink& from = walk_.links()[link];
+    // A load goes to the other end and comes back.
+    if (from.is_collected) decide(serve(walk_.hops_of(from), start_us, bytes), 2 * from.latency_us);
+  }
+  for (const uint32_t link : walk_.writes_of(step)) {
+    const WalkLink& to = walk_.links()[link];
+    const auto hops = to.is_collected ? std::span<const Hop>() : walk_.hops_of(to).first(to.own_hops);
+    outgoing_.push_back(serve(hops, start_us, bytes));
+    decide(outgoing_.back(), 0);
+  }
+  return end_us;
 }
 
 /// A slice of a step between ranks on cores, with measured costs: what each end takes alone, as far as the
@@ -348,8 +359,9 @@ std::span<const Hop> Events::shared_part(std::span<const Hop> hops) const {
 
 /// When the ways that cores share have carried the slices. The probes say what two cores take, so ways matter
 /// where more cores meet.
-double Events::pass_shared(uint32_t rank, const WalkStep& step, double start_us, double bytes,
+double Events::pass_shared(uint32_t lane, const WalkStep& step, double start_us, double bytes,
                            Reason& reason) {
+  const WalkLane& at = walk_.lanes()[lane];
   double end_us = start_us;
   const auto pass = [&](std::span<const Hop> hops, double moved) {
     if (hops.empty() || moved == 0) return;
@@ -362,13 +374,13 @@ double Events::pass_shared(uint32_t rank, const WalkStep& step, double start_us,
   for (const uint32_t link : walk_.reads_of(step)) {
     if (!walk_.links()[link].is_network) pass(shared_part(walk_.hops_of(walk_.links()[link])), bytes);
   }
-  pass(shared_part(walk_.memory_to(rank)), bytes * step.buffer_reads);
-  pass(shared_part(walk_.memory_from(rank)), bytes * step.buffer_writes);
+  pass(shared_part(walk_.memory_to(at)), bytes * step.buffer_reads);
+  pass(shared_part(walk_.memory_from(at)), bytes * step.buffer_writes);
   return end_us;
 }
 
-double Events::measured_work(uint32_t rank, const WalkStep& step, const LaneState& state, double start_us,
-                             Reason& reason) {
+double Events::measured_work(uint32_t lane, const WalkStep& step, double start_us, Reason& reason) {
+  const LaneState& state = lanes_[lane];
   const auto is_network = [&](uint32_t link) { return walk_.links()[link].is_network; };
   const auto network = std::ranges::count_if(walk_.reads_of(step), is_network) +
                        std::ranges::count_if(walk_.writes_of(step), is_network);
@@ -383,7 +395,7 @@ double Events::measured_work(uint32_t rank, const WalkStep& step, const LaneStat
   if (options_.trace)
     reason.own_fixed_us = std::min(work_us, slices * (measured_slice_us(step, 0) + network_us));
   if (has_other_cores_)
-    end_us = std::max(end_us, pass_shared(rank, step, start_us, state.slices.bytes, reason));
+    end_us = std::max(end_us, pass_shared(lane, step, start_us, state.slices.bytes, reason));
   return end_us;
 }
 
@@ -417,9 +429,10 @@ double Events::gap_us(uint32_t link, double bytes) const {
 }
 
 /// The rank's own part: fixed costs, then bytes into the rank and out of it at the same time.
-double Events::work(uint32_t rank, const WalkStep& step, const LaneState& state, double start_us,
-                    Reason& reason) {
-  if (is_measured_) return measured_work(rank, step, state, start_us, reason);
+double Events::work(uint32_t lane, const WalkStep& step, double start_us, Reason& reason) {
+  if (is_measured_) return measured_work(lane, step, start_us, reason);
+  const WalkLane& at = walk_.lanes()[lane];
+  const LaneState& state = lanes_[lane];
   const RankCosts& costs = options_.costs;
   const auto is_network = [&](uint32_t link) { return walk_.links()[link].is_network; };
   const auto network = std::ranges::count_if(walk_.reads_of(step), is_network) +
@@ -436,7 +449,7 @@ double Events::work(uint32_t rank, const WalkStep& step, const LaneState& state,
   };
   if (costs.on_gpu()) {
     const Served served =
-        serve(walk_.memory_to(rank), begin_us, bytes * (step.memory_reads + step.memory_writes));
+        serve(walk_.memory_to(at), begin_us, bytes * (step.memory_reads + step.memory_writes));
     decide(served);
     return served.last_us;
   }
@@ -447,12 +460,12 @@ double Events::work(uint32_t rank, const WalkStep& step, const LaneState& state,
     in_us = std::max(in_us, served.last_us);
   }
   if (step.memory_reads > 0) {
-    const Served served = serve(walk_.memory_to(rank), in_us, bytes * step.memory_reads);
+    const Served served = serve(walk_.memory_to(at), in_us, bytes * step.memory_reads);
     decide(served);
     in_us = std::max(in_us, served.last_us);
   }
   if (step.memory_writes == 0) return in_us;
-  const Served served = serve(walk_.memory_from(rank), begin_us, bytes * step.memory_writes);
+  const Served served = serve(walk_.memory_from(at), begin_us, bytes * step.memory_writes);
   if (served.last_us > in_us) {
     reason.own_queued_us = 0;
     decide(served);

@@ -16,7 +16,8 @@
 
 namespace tutti::topology {
 
-/// How a walk's messages are cut. All stripes do the same at once, so one slice stands for a slice of each.
+/// How a walk's messages are cut. The stripes of a lane do the same at once, so one slice stands for a slice
+/// of each.
 struct WalkCut {
   Rounds rounds = {};  ///< of one stripe
   uint32_t stripes = 1;
@@ -149,11 +150,11 @@ class Events {
   /// When the slice can start, kNever if something is missing that will wake the lane.
   double ready_us(uint32_t lane, const WalkStep& step, double now_us, uint32_t* cause, Reason* reason);
   void run_slice(uint32_t lane, const WalkStep& step, double start_us, uint32_t cause, Reason reason);
-  double work(uint32_t rank, const WalkStep& step, const LaneState& state, double start_us, Reason& reason);
-  double measured_work(uint32_t rank, const WalkStep& step, const LaneState& state, double start_us,
-                       Reason& reason);
+  double work(uint32_t lane, const WalkStep& step, double start_us, Reason& reason);
+  double measured_work(uint32_t lane, const WalkStep& step, double start_us, Reason& reason);
+  double pass_links(const WalkStep& step, double bytes, double start_us, double end_us, Reason& reason);
   double measured_slice_us(const WalkStep& step, double bytes) const;
-  double pass_shared(uint32_t rank, const WalkStep& step, double start_us, double bytes, Reason& reason);
+  double pass_shared(uint32_t lane, const WalkStep& step, double start_us, double bytes, Reason& reason);
   std::span<const Hop> shared_part(std::span<const Hop> hops) const;
   double latency_us(uint32_t link, double bytes) const;
   double socket_latency_us(double bytes) const;

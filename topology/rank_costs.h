@@ -23,7 +23,8 @@ struct RankCosts {
   /// memory is reached over the links of the graph.
   double stripe_bytes_per_us = 0;
   double switch_us = 0.5;  ///< to give a core to another rank
-  /// Stripes work at once, each on a part of the message. A call has one for each stripe_bytes.
+  /// Stripes work at once, each on a part of the message. A call has one for each stripe_bytes; its plan's
+  /// lanes share the most.
   uint32_t stripes_max = 1;
   uint64_t stripe_bytes = 1;
   uint32_t slots = 32;

@@ -15,12 +15,15 @@ namespace {
 constexpr uint32_t kRoundsMax = 64;
 constexpr uint32_t kRoundsMin = 2;
 constexpr size_t kBusiestShown = 4;
+/// In plans with more steps than this, all stripes of a GPU are one group.
+constexpr uint64_t kStepsInGroups = uint64_t{1} << 14;
 constexpr uint64_t kCallsMax = 256;
 constexpr uint64_t kCallsMin = 4;
 
-/// The number of stripes of a call.
-uint32_t stripes_of(uint64_t bytes, const RankCosts& costs) {
-  return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / costs.stripe_bytes, 1, costs.stripes_max));
+/// The number of stripes of a call. A stripe has a block for each lane.
+uint32_t stripes_of(uint64_t bytes, size_t lanes, const RankCosts& costs) {
+  const uint64_t most = std::max<uint64_t>(1, costs.stripes_max / std::max<size_t>(1, lanes));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / costs.stripe_bytes, 1, most));
 }
 
 /// How many ranks stand for all, and how the others differ. Only hosts of one shape, each with all its ranks,
@@ -169,7 +172,7 @@ Simulation least(const Walk& walk, const RankCosts& costs) {
           static_cast<double>(step.bytes) * std::max({1, int{step.memory_reads}, int{step.memory_writes}});
     }
     double us_per_byte = 0;
-    for (const Hop& hop : walk.memory_to(lane.rank))
+    for (const Hop& hop : walk.memory_to(lane))
       us_per_byte = std::max(us_per_byte, walk.servers()[hop.server].us_per_byte);
     us = std::max(us, bytes * us_per_byte);
   }
@@ -226,12 +229,13 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
   const Plan first = maker.plan_of(0);
   const uint32_t blocks = std::max(input_blocks(first.collective, maker.rank_count),
                                    output_blocks(first.collective, maker.rank_count));
-  const uint32_t stripes = stripes_of(options.block_bytes * blocks, costs);
+  const uint32_t stripes = stripes_of(options.block_bytes * blocks, first.lanes.size(), costs);
   WalkOptions walk_options{.rank_count = maker.rank_count,
                            .ranks = 1,
                            .shift = std::nullopt,
                            .block_bytes = options.block_bytes,
-                           .memory_bytes_per_us = costs.stripe_bytes_per_us * stripes,
+                           .stripe_bytes_per_us = costs.stripe_bytes_per_us,
+                           .stripes = stripes,
                            .by_reference = options.by_reference,
                            .places = options.places,
                            .host_of = options.host_of};
@@ -250,6 +254,8 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
   }
   walk_options.ranks = ranks;
   walk_options.shift = shift;
+  if (costs.on_gpu() && steps * ranks <= kStepsInGroups)
+    walk_options.groups = std::min(stripes, Walk::kGroupsMax);
   Walk walk(routes, walk_options);
   for (uint32_t rank = 0; rank < ranks; ++rank) TUTTI_TRY(walk.add(rank == 0 ? first : maker.plan_of(rank)));
   TUTTI_TRY(walk.finish());

@@ -5,8 +5,12 @@
 // Lanes of a core take turns. A link of the graph serves slices one after the other in each direction, in the
 // order in which they come; bytes begin to leave a link as soon as they arrive (cut-through). Ranks on cores
 // read the messages of their host where the sender has put them, and reach memory over the same links; GPUs
-// and network cards push. After some rounds every further round takes as long as the last ones, so a long
-// message is not walked to its end.
+// and network cards push. What ranks contribute to multicast memory, the collector loads through the switch.
+// After some rounds every further round takes as long as the last ones, so a long message is not walked to
+// its end.
+//
+// A lane of a GPU has a block for each stripe. The stripes are walked in a few groups, which share the links:
+// while a group pays the fixed cost of a slice, the bytes of other groups move.
 //
 // Folding. Where all hosts are alike and do the same at the same time, one host is walked and stands for all
 // (plan/fold.h). Links of the network then carry what all hosts send at that moment; the busiest link counts.

@@ -10,12 +10,13 @@ namespace {
 
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 constexpr uint32_t kCardsMax = 64;
+constexpr uint32_t kGroupBit = 62;  // of the keys of links; there are four groups
 
 }  // namespace
 
 Walk::Walk(Routes& routes, const WalkOptions& options)
     : routes_(routes), options_(options), server_of_arc_(2 * routes.graph().edges().size(), kNone) {
-  for (uint32_t rank = 0; rank < options.ranks; ++rank) add_memory(rank);
+  for (uint32_t rank = 0; rank < options.ranks && !on_gpu(); ++rank) add_memory(rank);
   if (options.shift) find_switches();
 }
 
@@ -23,13 +24,34 @@ Status Walk::add(const Plan& plan) {
   const uint64_t cut = plan.chunks_per_block;
   largest_chunk_bytes_ = std::max(largest_chunk_bytes_, (options_.block_bytes + cut - 1) / cut);
   slots_needed_ = std::max(slots_needed_, plan.slots_needed);
-  for (const Lane& lane : plan.lanes) {
-    lanes_.push_back({.rank = added_, .first_step = static_cast<uint32_t>(steps_.size())});
-    for (const Step& step : lane.steps) TUTTI_TRY(add_step(plan, step));
-    lanes_.back().step_count = static_cast<uint32_t>(steps_.size()) - lanes_.back().first_step;
+  for (group_ = 0; group_ < options_.groups; ++group_) {
+    for (const Lane& lane : plan.lanes) TUTTI_TRY(add_lane(plan, lane));
   }
   ++added_;
   return {};
+}
+
+Status Walk::add_lane(const Plan& plan, const Lane& lane) {
+  if (on_gpu()) add_blocks();
+  lanes_.push_back({.rank = added_,
+                    .memory = on_gpu() ? static_cast<uint32_t>(memory_.size() - 1) : added_,
+                    .first_step = static_cast<uint32_t>(steps_.size())});
+  for (const Step& step : lane.steps) TUTTI_TRY(add_step(plan, step));
+  lanes_.back().step_count = static_cast<uint32_t>(steps_.size()) - lanes_.back().first_step;
+  return {};
+}
+
+/// The stripes of the lane's group.
+uint32_t Walk::stripes() const {
+  return options_.stripes / options_.groups + (group_ < options_.stripes % options_.groups ? 1 : 0);
+}
+
+/// The blocks of a lane on a GPU.
+void Walk::add_blocks() {
+  Memory& memory = memory_.emplace_back();
+  memory.to.push_back({static_cast<uint32_t>(servers_.size()), 1});
+  memory.from = memory.to;
+  servers_.push_back({.rank = added_, .us_per_byte = 1 / (options_.stripe_bytes_per_us * stripes())});
 }
 
 uint64_t Walk::step_bytes(const Plan& plan, const Step& step) const {
@@ -45,7 +67,8 @@ uint64_t Walk::step_bytes(const Plan& plan, const Step& step) const {
 Status Walk::add_step(const Plan& plan, const Step& step) {
   WalkStep walked{.bytes = step_bytes(plan, step),
                   .first_end = static_cast<uint32_t>(ends_.size()),
-                  .chunks = static_cast<uint16_t>(std::max(1u, step.chunk_count))};
+                  .chunks = static_cast<uint16_t>(std::max(1u, step.chunk_count)),
+                  .stripes = stripes()};
   TUTTI_TRY(add_ends(plan, step, walked));
   steps_.push_back(walked);
   return {};
@@ -57,9 +80,11 @@ Status Walk::add_step(const Plan& plan, const Step& step) {
 Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
   const auto lane = static_cast<uint32_t>(lanes_.size() - 1);
   for (const End& end : step.sources) {
-    if (end.kind == EndKind::kCollect)
-      return {Code::kUnsupported, "plans over multicast have no predicted time on a graph"};
     ++walked.sources;
+    if (end.kind == EndKind::kCollect) {
+      TUTTI_TRY(add_collected(plan, walked));
+      continue;
+    }
     if (end.kind != EndKind::kLink) {
       ++walked.memory_reads;
       walked.buffer_reads += end.kind == EndKind::kScratch ? 0 : 1;
@@ -89,7 +114,7 @@ Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
       TUTTI_TRY(number.status());
       links_[*number].writer = lane;
       is_between_hosts = links_[*number].is_between_hosts();
-      if (is_between_hosts) network_bytes_ += walked.bytes;
+      if (is_between_hosts && group_ == 0) network_bytes_ += walked.bytes;
       ends_.push_back(*number);
       ++walked.writes;
     }
@@ -99,6 +124,19 @@ Status Walk::add_ends(const Plan& plan, const Step& step, WalkStep& walked) {
     if (!refers && !is_between_hosts) ++walked.slot_writes;
   }
   if (all_refer) walked.memory_reads = walked.buffer_reads = 0;
+  return {};
+}
+
+/// One load from the switch, which reads what all ranks contributed.
+Status Walk::add_collected(const Plan& plan, WalkStep& walked) {
+  for (uint32_t from = 0; from < options_.rank_count; ++from) {
+    const auto number = link(from, plan.rank, kCollectChannel);
+    TUTTI_TRY(number.status());
+    links_[*number].reader = static_cast<uint32_t>(lanes_.size() - 1);
+    ends_.push_back(*number);
+    ++walked.reads;
+  }
+  ++walked.memory_reads;
   return {};
 }
 
@@ -112,20 +150,31 @@ Result<uint32_t> Walk::link(uint32_t from, uint32_t to, uint8_t channel) {
     to = shifted(to, back, options_.rank_count, options_.ranks, *options_.shift);
     from %= options_.ranks;
   }
-  const uint64_t key = (uint64_t{from} << 36) | (uint64_t{to} << 8) | channel;
+  const uint64_t key =
+      (uint64_t{group_} << kGroupBit) | (uint64_t{from} << 36) | (uint64_t{to} << 8) | channel;
   const auto [known, is_new] = link_of_key_.try_emplace(key, static_cast<uint32_t>(links_.size()));
   if (is_new) {
     links_.emplace_back();
-    TUTTI_TRY(find_way(from, to, links_.back()));
+    TUTTI_TRY(find_way(from, to, channel, links_.back()));
   }
   return known->second;
 }
 
-Status Walk::find_way(uint32_t from, uint32_t to, WalkLink& link) {
+/// How much of a message a port between a rank and the switch carries. The switch reduces the messages to a
+/// collector to one, and makes those of a publisher from one; either way the rank itself is served too.
+/// `is_shared`: the collector's or the publisher's own port.
+double Walk::port_share(uint8_t channel, bool is_shared) const {
+  const bool is_multicast = channel == kCollectChannel || (channel == kPublishChannel && on_gpu());
+  if (!is_multicast) return 1;
+  return (is_shared ? 1.0 : options_.rank_count) / (options_.rank_count - 1);
+}
+
+Status Walk::find_way(uint32_t from, uint32_t to, uint8_t channel, WalkLink& link) {
   link.first_hop = static_cast<uint32_t>(hops_.size());
   link.is_network = host_of(from) != host_of(to);
   link.is_socket =
       !link.is_network && !options_.host_of.empty() && options_.host_of[from] != options_.host_of[to];
+  link.is_collected = channel == kCollectChannel;
   if (position_of(from) == position_of(to)) return {};
   std::vector<uint32_t> arcs;
   if (!routes_.add_route(position_of(from), position_of(to), arcs)) {
@@ -136,7 +185,8 @@ Status Walk::find_way(uint32_t from, uint32_t to, WalkLink& link) {
     return {};
   }
   for (const uint32_t arc : arcs) {
-    add_hop(arc, 1, link);
+    const uint32_t shared = channel == kCollectChannel ? arcs.back() : arcs.front();
+    add_hop(arc, port_share(channel, arc == shared), link);
     const Edge& edge = routes_.graph().edge(arc / 2);
     const uint32_t end = arc % 2 == 0 ? edge.b : edge.a;
     if (link.own_hops == 0 && routes_.graph().node(end).kind == NodeKind::kFabric)
@@ -300,12 +350,6 @@ void Walk::find_switches() {
 
 void Walk::add_memory(uint32_t rank) {
   Memory& memory = memory_.emplace_back();
-  if (on_gpu()) {
-    memory.to.push_back({static_cast<uint32_t>(servers_.size()), 1});
-    memory.from = memory.to;
-    servers_.push_back({.rank = rank, .us_per_byte = 1 / options_.memory_bytes_per_us});
-    return;
-  }
   const Graph& graph = routes_.graph();
   const Routes::Host& host = routes_.hosts()[host_of(rank)];
   const uint32_t core = routes_.ranks()[position_of(rank)];

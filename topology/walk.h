@@ -45,10 +45,12 @@ struct WalkStep {
   uint8_t buffer_reads = 0;  ///< of memory_reads: from the caller's buffers, which are long
   uint8_t buffer_writes = 0;
   uint8_t slot_writes = 0;  ///< of memory_writes: to slots inside a host; a slot that all read counts once
+  uint32_t stripes = 1;     ///< that do the step at once
 };
 
 struct WalkLane {
   uint32_t rank = 0;
+  uint32_t memory = 0;  ///< number of Walk::memory_to
   uint32_t first_step = 0;
   uint32_t step_count = 0;
 };
@@ -61,8 +63,9 @@ struct WalkLink {
   uint16_t hop_count = 0;
   uint16_t own_hops = 0;  ///< hops up to the network; all of them inside a host
   bool is_network = false;
-  bool is_socket =
-      false;  ///< inside a host of the graph, between ranks that take their hosts for different ones
+  bool is_collected = false;  ///< the reader loads over it; the writer's message stays in the writer's memory
+  /// Inside a host of the graph, between ranks that take their hosts for different ones.
+  bool is_socket = false;
   double latency_us = 0;  ///< of all hops
 
   bool is_between_hosts() const { return is_network || is_socket; }
@@ -73,7 +76,9 @@ struct WalkOptions {
   uint32_t ranks = 0;  ///< whose plans are added, from 0 on: all, or with a shift those of the first host
   std::optional<HostShift> shift;          ///< hosts are alike
   uint64_t block_bytes = 0;                ///< as in Request
-  double memory_bytes_per_us = 0;          ///< of a GPU, all its stripes together; 0: ranks on cores
+  double stripe_bytes_per_us = 0;          ///< of a GPU's own memory, for each stripe; 0: ranks on cores
+  uint32_t stripes = 1;                    ///< of the call
+  uint32_t groups = 1;                     ///< of stripes: those of a group do the same at once
   bool by_reference = false;               ///< no copy into a slot where the plan allows a reference
   std::span<const uint32_t> places = {};   ///< as in SimulateOptions
   std::span<const uint32_t> host_of = {};  ///< as in SimulateOptions
@@ -81,6 +86,9 @@ struct WalkOptions {
 
 class Walk {
  public:
+  /// Of stripes. Two keep a ring's links busy, and four the links of direct plans.
+  static constexpr uint32_t kGroupsMax = 4;
+
   /// `routes` is borrowed.
   Walk(Routes& routes, const WalkOptions& options);
 
@@ -105,9 +113,9 @@ class Walk {
     return std::span(hops_).subspan(link.first_hop, link.hop_count);
   }
   std::span<const Server> servers() const { return servers_; }
-  /// The way from the memory of a rank to the rank, and back; one server for a GPU.
-  std::span<const Hop> memory_to(uint32_t rank) const { return memory_[rank].to; }
-  std::span<const Hop> memory_from(uint32_t rank) const { return memory_[rank].from; }
+  /// The way from memory to a lane, and back; on a GPU the lane's blocks are one server.
+  std::span<const Hop> memory_to(const WalkLane& lane) const { return memory_[lane.memory].to; }
+  std::span<const Hop> memory_from(const WalkLane& lane) const { return memory_[lane.memory].from; }
 
   uint64_t largest_chunk_bytes() const { return largest_chunk_bytes_; }
   uint32_t slots_needed() const { return slots_needed_; }
@@ -122,17 +130,20 @@ class Walk {
     std::vector<Hop> from;
   };
 
-  bool on_gpu() const { return options_.memory_bytes_per_us > 0; }
+  bool on_gpu() const { return options_.stripe_bytes_per_us > 0; }
   uint32_t position_of(uint32_t rank) const {
     return options_.places.empty() ? rank % static_cast<uint32_t>(routes_.ranks().size())
                                    : options_.places[rank];
   }
   uint32_t host_of(uint32_t rank) const { return routes_.host_of()[position_of(rank)]; }
+  Status add_lane(const Plan& plan, const Lane& lane);
   Status add_step(const Plan& plan, const Step& step);
   Status add_ends(const Plan& plan, const Step& step, WalkStep& walked);
   uint64_t step_bytes(const Plan& plan, const Step& step) const;
   Result<uint32_t> link(uint32_t from, uint32_t to, uint8_t channel);
-  Status find_way(uint32_t from, uint32_t to, WalkLink& link);
+  Status add_collected(const Plan& plan, WalkStep& walked);
+  Status find_way(uint32_t from, uint32_t to, uint8_t channel, WalkLink& link);
+  double port_share(uint8_t channel, bool is_shared) const;
   void add_folded(uint32_t to, const std::vector<uint32_t>& arcs, WalkLink& link);
   void add_middle(uint32_t out, uint32_t in, uint32_t host, WalkLink& link);
   uint32_t neighbours(uint32_t host, uint32_t shift) const;
@@ -141,11 +152,14 @@ class Walk {
   /// The server that stands for all arcs of the network like this one.
   uint32_t server_like(uint32_t arc);
   void find_switches();
+  uint32_t stripes() const;
+  void add_blocks();
   void add_memory(uint32_t rank);
 
   Routes& routes_;
   WalkOptions options_;
   uint32_t added_ = 0;
+  uint32_t group_ = 0;  ///< of the lane that is being added
   std::vector<WalkLane> lanes_;
   std::vector<WalkStep> steps_;
   std::vector<uint32_t> ends_;

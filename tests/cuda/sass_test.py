@@ -32,6 +32,9 @@ PACKETS_IN_FLIGHT = {"sm_80": 8, "sm_90": 8, "sm_100": 8, "sm_120": 7}
 LONG_CALLS = ("copy_asINS0_6PacketE", "ElementIfEENS_9operators3Sum", "8Bfloat16EEENS_9operators3Sum",
               "7Float16EEENS_9operators3Sum", "ElementIdEENS_9operators3Sum", "multicast_packetsINS0_6CopiedE",
               *(f"ElementI{letter}EENS_9operators3SumELNS3_11AssociationE0ELb0E" for letter in "htjm"))
+# Sums of small floats are rounded by these instructions, not by integer arithmetic. sm_80 has none for fp8.
+ROUNDS = {"7Float16": ("F2FP.PACK_AB", "F2FP.F16."), "8Bfloat16": ("F2FP.BF16.",)}
+ROUNDS_FP8 = {"10Float8E4M3": ("F2FP.SATFINITE.E4M3.",), "10Float8E5M2": ("F2FP.SATFINITE.E5M2.",)}
 
 LABEL = re.compile(r"^([.$\w]+):")
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
@@ -133,6 +136,21 @@ def check_flight(functions, least):
     return ""
 
 
+def check_conversions(functions, rounds):
+    """All loops that sum small floats have the instruction that rounds float32 to the type; the switch has its own."""
+    for part, kinds in rounds.items():
+        name = f"{part}EEENS_9operators3Sum"
+        bodies = [function for function in functions if name in function.name and mover_of(function)]
+        bodies = [function for function in bodies if function.loops() and "9Collected" not in function.name]
+        if not bodies:
+            return f"no body of {part}"
+        for function in bodies:
+            loops = [text for first, last in function.loops() for text in function.code[first:last + 1]]
+            if not any(opcode(text).startswith(kinds) for text in loops):
+                return f"{function.name} has none of {kinds}"
+    return ""
+
+
 def check_kernel(functions):
     kernel = next((function for function in functions if function.name == ".text.tutti_run"), None)
     if kernel is None:
@@ -183,7 +201,9 @@ def main():
     for cubin in cubins:
         name = pathlib.Path(cubin).stem
         functions = functions_of(run(tools["nvdisasm"], "-c", cubin))
+        rounds = ROUNDS if name == "sm_80" else ROUNDS | ROUNDS_FP8
         checks += [(f"{name}: loops keep all values in registers", check_loops(functions)),
+                   (f"{name}: small floats are rounded by instructions", check_conversions(functions, rounds)),
                    (f"{name}: threads have {PACKETS_IN_FLIGHT[name]} packets on their way", check_flight(functions, PACKETS_IN_FLIGHT[name])),
                    (f"{name}: barriers and fences", check_kernel(functions)),
                    (f"{name}: registers, shared memory and stack", check_resources(run(tools["cuobjdump"], "-res-usage", cubin)))]

@@ -302,11 +302,11 @@ TEST(CudaBindTest, ACollectAndAPublicationHaveALinkToEveryRank) {
   CountingIndex index;
   const cuda::Image image =
       cuda::bind(plan, stripes, {.direct_writes = true, .slots = 4, .slot_bytes = 256}, index);
-  ASSERT_EQ(image.lanes.size(), 2u);
+  ASSERT_EQ(image.lanes.size(), 6u) << "in each stripe one contributes, one collects, one copies out";
   for (uint32_t stripe = 0; stripe < 2; ++stripe) {
     using Links = std::vector<std::pair<uint32_t, uint32_t>>;
-    const cuda::Step& step = image.steps[image.lanes[stripe].first_step + 3];
-    EXPECT_EQ(image.steps[image.lanes[stripe].first_step].contributes, 1);
+    const cuda::Step& step = image.steps[image.lanes[3 * stripe + 1].first_step];
+    EXPECT_EQ(image.steps[image.lanes[3 * stripe].first_step].contributes, 1);
     EXPECT_EQ(step.collects, 1);
     EXPECT_EQ(step.copies, 0);
     EXPECT_EQ(step.source_count, 1);

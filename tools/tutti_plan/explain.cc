@@ -166,13 +166,18 @@ bool write(const std::string& path, const std::string& text) {
   return static_cast<bool>(file);
 }
 
-/// The bus bandwidth of the fastest candidate and, for all_reduce on all of a known machine, of others.
-std::string bandwidths(const Request& request, const Candidate& winner, uint64_t bytes,
+/// The bus bandwidth of the fastest candidate and of the ring, and, for all_reduce on all of a known machine,
+/// of others.
+std::string bandwidths(const Request& request, std::span<const Candidate> candidates, uint64_t bytes,
                        const KnownMachine& known, const Machine& machine) {
-  const double predicted = static_cast<double>(bytes) / winner.simulation.microseconds / 1000 *
-                           bus_factor(request.collective, request.rank_count);
-  std::string out = format("\nBus bandwidth of %s: %.0f GB/s predicted, not measured.\n",
-                           name_of(winner).c_str(), predicted);
+  std::string out = "\n";
+  for (const Candidate& candidate : candidates) {
+    if (&candidate != &candidates.front() && name_of(candidate) != "ring") continue;
+    const double predicted = static_cast<double>(bytes) / candidate.simulation.microseconds / 1000 *
+                             bus_factor(request.collective, request.rank_count);
+    out += format("Bus bandwidth of %s: %.0f GB/s predicted, not measured.\n", name_of(candidate).c_str(),
+                  predicted);
+  }
   if (request.collective != Collective::kAllReduce || request.rank_count != machine.rank_count()) return out;
   for (const PublishedBandwidth& other : known.published) {
     out += format("  Published: %.0f GB/s at %s, %s (%s)\n", other.gigabytes_per_s,
@@ -193,6 +198,7 @@ int run(Options& options) {
     return fail(kBadUsage, "name a topology file with --topology, or a machine with -d or --device");
   auto machine = Machine::load(options.file, options.description);
   if (!machine) return fail(kRefused, std::string(machine.status().text()));
+  if (known != nullptr && known->has_multicast) machine->set_multicast();
   const auto request = request_of(options, *machine);
   if (!request) return fail(kBadUsage, std::string(request.status().text()));
   const auto candidates = predict(*machine, *request, {.algorithms = options.algorithms, .trace = true});
@@ -206,7 +212,7 @@ int run(Options& options) {
     std::cout << "The costs of a step on a GPU are estimates (topology/rank_costs.cc).\n";
   std::cout << explain(*request, *candidates) << explain_table(*machine, *request, *candidates);
   if (known != nullptr)
-    std::cout << bandwidths(*request, candidates->front(), *parse_bytes(options.bytes), *known, *machine);
+    std::cout << bandwidths(*request, *candidates, *parse_bytes(options.bytes), *known, *machine);
   const auto shown = std::ranges::find(*candidates, options.shown, name_of);
   if (!options.shown.empty() && shown == candidates->end())
     return fail(kBadUsage, "--show " + options.shown + ": not one of the candidates");

@@ -25,8 +25,10 @@ constexpr PublishedBandwidth kNvl72[] = {
 
 // The payload of a GPU's NVLinks: 12 of 20 GB/s, 18 of 20.6, 18 of 40.1 (NCCL, src/graph/topo.h).
 constexpr KnownMachine kMachines[] = {
-    {"a100", "8 gpus, nvswitch 240 GB/s", kA100},          {"h100", "8 gpus, nvswitch 371 GB/s", kH100},
-    {"h200", "8 gpus, nvswitch 371 GB/s", kH200},          {"b200", "8 gpus, nvswitch 722 GB/s", {}},
+    {.name = "a100", .description = "8 gpus, nvswitch 240 GB/s", .published = kA100, .has_multicast = false},
+    {"h100", "8 gpus, nvswitch 371 GB/s", kH100},
+    {"h200", "8 gpus, nvswitch 371 GB/s", kH200},
+    {"b200", "8 gpus, nvswitch 722 GB/s", {}},
     {"gb200_nvl72", "72 gpus, nvswitch 722 GB/s", kNvl72},
 };
 

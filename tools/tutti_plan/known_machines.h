@@ -20,6 +20,7 @@ struct KnownMachine {
   std::string_view name;
   std::string_view description;  ///< as of topology::parse_topology
   std::span<const PublishedBandwidth> published;
+  bool has_multicast = true;  ///< the switch reduces what it loads, and stores to all: from Hopper on
 };
 
 /// Null: no machine has the name.

@@ -15,7 +15,7 @@ using topology::SpanKind;
 
 namespace {
 
-constexpr size_t kRowsMax = 24;
+constexpr size_t kRowsMax = 32;  // 8 GPUs, whose stripes are walked in four groups
 constexpr size_t kBoxesMax = 20'000;
 constexpr int kLeft = 90;
 constexpr int kTop = 64;
