@@ -125,7 +125,7 @@ TEST(DeviceShapeTest, NothingOverlapsInTheMemoryOfARank) {
   }
 }
 
-// The measure: each slice costs polls, barriers and a fence, 3 to 5 us by estimate.
+// Goal: a long call has few slices. Each costs polls, barriers and a fence, 3 to 5 us by estimate.
 TEST(DeviceShapeTest, ABlockMovesFewSlicesOfALongCall) {
   for (const auto& [ranks, most] : {std::pair(2u, 48u), std::pair(4u, 56u), std::pair(8u, 60u)}) {
     const cuda::Image image = bind_call("direct_two_shot", ranks, 256 * kMiB, false);
