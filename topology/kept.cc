@@ -97,7 +97,8 @@ Status keep(const std::string& path, const Measurements& measurements) {
 
 Status keep_text(const std::string& path, const std::string& text) {
   std::error_code failure;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failure);
+  const auto folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, failure);
   if (failure) return system_error(path, failure.value());
   const std::string fresh = path + "." + std::to_string(getpid());
   std::ofstream file(fresh, std::ios::binary);

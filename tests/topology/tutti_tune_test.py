@@ -13,12 +13,12 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import tap  # noqa: E402
 
-TUNE, PERF = sys.argv[1:3]
+TUNE, PERF = map(os.path.abspath, sys.argv[1:3])
 SMALL = ["--perf", PERF, "-n", "2", "-c", "broadcast", "-b", "8", "-e", "64", "-f", "8"]
 
 
 def run(folder, *arguments):
-    done = subprocess.run([TUNE, *arguments], capture_output=True, text=True, check=False, timeout=100,
+    done = subprocess.run([TUNE, *arguments], capture_output=True, text=True, check=False, timeout=100, cwd=folder,
                           env={**os.environ, "TUTTI_CACHE_DIR": folder})
     return done.returncode, done.stdout, done.stderr
 
@@ -52,11 +52,10 @@ def check_emulated_hosts_have_a_table_of_their_own():
     with tempfile.TemporaryDirectory() as folder:
         status, _, complaint = run(folder, *SMALL, "--emulate-hosts", "2")
         assert status == 2 and "needs -o" in complaint, complaint
-        table = str(pathlib.Path(folder) / "tcp.choice")
-        own = ["--emulate-hosts", "2", "-o", table]
+        own = ["--emulate-hosts", "2", "-o", "tcp.choice"]  # in the folder where it runs
         status, _, progress = run(folder, *SMALL, *own, "--rounds", "1", "--budget", "40")
         assert status == 0, progress
-        samples = pathlib.Path(table + ".samples").read_text(encoding="utf-8")
+        samples = (pathlib.Path(folder) / "tcp.choice.samples").read_text(encoding="utf-8")
         assert "broadcast 2 2 8 direct " in samples, samples
         status, compared, complaint = run(folder, *own, "--compare")
         assert status == 0 and "broadcast, 2 ranks on 2 hosts" in compared, compared + complaint
