@@ -293,8 +293,7 @@ TEST(SimulateTest, RanksOnEmulatedHostsSendOverSockets) {
   EXPECT_NEAR(run(at, two, "direct", {.host_of = apart}).microseconds, 0.010 + 5.0, 1e-6);
   EXPECT_NEAR(run(at, two, "direct", {.host_of = apart, .repeated_slices = 1000}).microseconds, 2.5, 1e-6);
   const std::vector<uint32_t> pairs = {0, 0, 1, 1};
-  const Simulation chain =
-      run(at, request_of(Collective::kBroadcast, 4, 8), "chain", {.host_of = pairs});
+  const Simulation chain = run(at, request_of(Collective::kBroadcast, 4, 8), "chain", {.host_of = pairs});
   EXPECT_NEAR(chain.microseconds, 0.010 + 0.100 + 5.0 + 0.100, 0.1) << "memory, a socket, memory";
   EXPECT_EQ(chain.network_bytes, 8u);
 }
