@@ -83,27 +83,21 @@ class Side {
       bytes -= part;
     }
   }
+  static msghdr message_of(iovec* pieces, size_t count) {
+    msghdr message{};
+    message.msg_iov = pieces;
+    message.msg_iovlen = count;
+    return message;
+  }
   double send(std::byte* payload, uint32_t bytes) {
     return move(payload, bytes, [&](iovec* pieces, size_t count) {
-      const msghdr message{.msg_name = nullptr,
-                           .msg_namelen = 0,
-                           .msg_iov = pieces,
-                           .msg_iovlen = count,
-                           .msg_control = nullptr,
-                           .msg_controllen = 0,
-                           .msg_flags = 0};
+      const msghdr message = message_of(pieces, count);
       return sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     });
   }
   double receive(std::byte* payload, uint32_t bytes) {
     return move(payload, bytes, [&](iovec* pieces, size_t count) {
-      msghdr message{.msg_name = nullptr,
-                     .msg_namelen = 0,
-                     .msg_iov = pieces,
-                     .msg_iovlen = count,
-                     .msg_control = nullptr,
-                     .msg_controllen = 0,
-                     .msg_flags = 0};
+      msghdr message = message_of(pieces, count);
       return recvmsg(socket_, &message, MSG_DONTWAIT);
     });
   }
