@@ -52,4 +52,8 @@ class CudaPlace final : public Place {
   size_t calls_ = 0;
 };
 
+/// Ends the stream's capture and makes its graph, which the caller destroys. Null and a failure of the rank
+/// when the driver refuses.
+CUgraphExec end_capture(Rank& rank, const cuda::Driver& driver, CUstream stream);
+
 }  // namespace tutti::test

@@ -237,18 +237,12 @@ TEST(DeviceFailureTest, ACallThatRunsOutOfMemoryEnds) {
 CUgraphExec capture_sum(Rank& rank, const Bench& bench) {
   const cuda::Driver& driver = bench.place->driver();
   const CUstream stream = bench.place->stream();
-  CUgraph graph = nullptr;
-  CUgraphExec executable = nullptr;
   rank.expect_true(driver.stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS,
                    "capture");
   rank.expect_ok(tutti_all_reduce(bench.send, bench.recv, 5000, TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
                                   tutti_stream_cuda(stream)),
                  "a captured all_reduce");
-  rank.expect_true(driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS &&
-                       driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS,
-                   "the graph");
-  (void)driver.graph_destroy(graph);
-  return executable;
+  return end_capture(rank, driver, stream);
 }
 
 // Replays that wait for a rank that never comes are known to nobody but the driver: an abort once gave their

@@ -175,12 +175,7 @@ CUgraphExec capture_sum(Rank& rank, CudaPlace& place, const Numbers& send, const
   rank.expect_ok(sum(send, recv, rank.comm, tutti_stream_cuda(stream)), "a captured all_reduce");
   (void)driver.memcpy_async(reinterpret_cast<CUdeviceptr>(copy.get()),
                             reinterpret_cast<CUdeviceptr>(recv.get()), recv.bytes(), stream);
-  CUgraph graph = nullptr;
-  CUgraphExec executable = nullptr;
-  rank.expect_true(driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS, "the end of the capture");
-  rank.expect_true(driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS, "the graph");
-  (void)driver.graph_destroy(graph);
-  return executable;
+  return end_capture(rank, driver, stream);
 }
 
 /// Replays a captured sum of so many numbers, with calls of both kinds between.

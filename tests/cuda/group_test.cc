@@ -183,11 +183,7 @@ TEST(GroupTest, AGroupIsCapturedAndReplayed) {
         (void)events[i].record(family.stream(i));
         (void)events[i].make_wait(family.stream(0));
       }
-      CUgraph graph = nullptr;
-      CUgraphExec executable = nullptr;
-      rank.expect_true(driver.stream_end_capture(family.stream(0), &graph) == CUDA_SUCCESS, "its end");
-      rank.expect_true(driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS, "the graph");
-      (void)driver.graph_destroy(graph);
+      const CUgraphExec executable = end_capture(rank, driver, family.stream(0));
       for (int turn = 0; turn < 2; ++turn)
         rank.expect_true(driver.graph_launch(executable, family.stream(0)) == CUDA_SUCCESS, "a replay");
       family.expect_sums(2);
@@ -482,11 +478,7 @@ void run_group(Rank& rank, const TwoStreams& two, bool is_captured, const std::f
   if (!is_captured) return;
   (void)event->record(second);
   (void)event->make_wait(first);
-  CUgraph graph = nullptr;
-  CUgraphExec executable = nullptr;
-  rank.expect_true(driver.stream_end_capture(first, &graph) == CUDA_SUCCESS, "its end");
-  rank.expect_true(driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS, "the graph");
-  (void)driver.graph_destroy(graph);
+  const CUgraphExec executable = end_capture(rank, driver, first);
   rank.expect_true(driver.graph_launch(executable, first) == CUDA_SUCCESS, "a launch");
   rank.expect_true(synchronize(*two.place, first), "the first stream");
   (void)driver.graph_exec_destroy(executable);

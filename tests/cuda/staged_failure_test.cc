@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/cuda/cuda_place.h"
+#include "tests/cuda/staged_bench.h"
 #include "tests/support/cluster.h"
 #include "tests/support/failing_allocations.h"
 
@@ -18,58 +19,15 @@ namespace {
 constexpr size_t kCount = 3'000;
 
 ClusterOptions options_of(std::vector<int> layout) {
-  ClusterOptions options;
-  options.layout = std::move(layout);
-  options.create = false;
-  options.config.timeout_ms = static_cast<uint64_t>(patience_s(60)) * 1000;
-  options.seconds = 120;
-  return options;
+  return staged_options(std::move(layout), 120);
 }
 
-/// A rank and its buffers; even ranks are on device 0, odd ones in host memory.
-struct Bench {
-  explicit Bench(Rank& of) : rank(of) {
-    tutti_config_t config = rank.config();
-    if (rank.rank() % 2 == 0) {
-      config.device = TUTTI_CUDA_DEVICE(0);
-      place = CudaPlace::open(rank, 0, Order::kBlocking);
-    }
-    if (!rank.renew(config)) return;
-    here.resize(2 * kCount);
-    send = place != nullptr ? reinterpret_cast<float*>(place->allocate(kCount * sizeof(float))) : here.data();
-    recv = place != nullptr ? reinterpret_cast<float*>(place->allocate(kCount * sizeof(float)))
-                            : here.data() + kCount;
-  }
-  explicit operator bool() const { return recv != nullptr; }
-
-  tutti_result_t sum(tutti_stream_t stream, size_t count = kCount) const {
-    return tutti_all_reduce(send, recv, count, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, stream);
-  }
-  /// On a device.
-  tutti_stream_t stream() const { return tutti_stream_cuda(place->stream()); }
-  bool stream_goes_on() const { return place->driver().stream_synchronize(place->stream()) == CUDA_SUCCESS; }
-  tutti_result_t async_error() const {
-    tutti_result_t error = TUTTI_SUCCESS;
-    rank.expect_ok(tutti_comm_async_error(rank.comm, &error), "async_error");
-    return error;
-  }
-  void destroy(tutti_result_t wanted) {
-    rank.expect(tutti_comm_destroy(rank.comm), wanted, "destroy");
-    rank.comm = nullptr;
-  }
-
-  Rank& rank;
-  std::unique_ptr<CudaPlace> place;
-  std::vector<float> here;
-  float* send = nullptr;
-  float* recv = nullptr;
+struct Bench : StagedBench {
+  explicit Bench(Rank& of) : StagedBench(of, kCount, Order::kBlocking) {}
 };
 
 std::string run_bench(const ClusterOptions& options, const std::function<void(Bench&)>& body) {
-  return run_cluster(options, [&](Rank& rank) {
-    Bench bench(rank);
-    if (bench) body(bench);
-  });
+  return run_benches<Bench>(options, body);
 }
 
 TEST(StagedFailureTest, RanksInDifferentCallsLearnOfItOnBothSides) {
@@ -169,12 +127,7 @@ TEST(StagedFailureTest, AReplayedCallThatFailsLetsItsGraphGoOn) {
                         const CUstream stream = bench.place->stream();
                         (void)driver.stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
                         rank.expect_ok(bench.sum(bench.stream()), "captured");
-                        CUgraph graph = nullptr;
-                        CUgraphExec executable = nullptr;
-                        rank.expect_true(driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS &&
-                                             driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS,
-                                         "the graph");
-                        (void)driver.graph_destroy(graph);
+                        const CUgraphExec executable = end_capture(rank, driver, stream);
                         for (int turn = 0; turn < 3; ++turn) {
                           rank.expect_true(driver.graph_launch(executable, stream) == CUDA_SUCCESS, "launch");
                           if (turn == 1) rank.add(0);

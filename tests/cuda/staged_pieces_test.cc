@@ -14,7 +14,7 @@
 #include "api/handle.h"
 #include "engine/pieces.h"
 #include "tests/conformance/trial.h"
-#include "tests/cuda/cuda_place.h"
+#include "tests/cuda/staged_bench.h"
 #include "tests/support/values.h"
 
 namespace tutti::test {
@@ -24,31 +24,16 @@ constexpr size_t kPieces = 3;
 constexpr size_t kCount = (size_t{kPieces * 2} << 20) / sizeof(float) + 17;
 
 ClusterOptions options_of(std::vector<int> layout) {
-  ClusterOptions options;
-  options.layout = std::move(layout);
-  options.create = false;
-  options.config.timeout_ms = static_cast<uint64_t>(patience_s(60)) * 1000;
-  options.seconds = 240;
-  return options;
+  return staged_options(std::move(layout), 240);
 }
 
-/// A rank and its buffers of kCount numbers.
-struct Bench {
-  Bench(Rank& of, Order order) : rank(of) {
-    tutti_config_t config = rank.config();
-    if (rank.rank() % 2 == 0) {
-      config.device = TUTTI_CUDA_DEVICE(0);
-      place = CudaPlace::open(rank, 0, order);
-    }
-    if (!rank.renew(config)) return;
-    here.resize(2 * kCount);
-    send = place != nullptr ? reinterpret_cast<float*>(place->allocate(kCount * sizeof(float))) : here.data();
-    recv = place != nullptr ? reinterpret_cast<float*>(place->allocate(kCount * sizeof(float)))
-                            : here.data() + kCount;
+/// With known numbers in its buffers.
+struct Bench : StagedBench {
+  explicit Bench(Rank& of, Order order = Order::kBlocking) : StagedBench(of, kCount, order) {
+    if (!*this) return;
     fill(send, 0, kCount, static_cast<float>(rank.rank() + 1));
     fill(recv, 0, kCount, 0);
   }
-  explicit operator bool() const { return recv != nullptr; }
 
   void fill(float* at, size_t first, size_t count, float value) const {
     const std::vector<float> values(count, value);
@@ -68,9 +53,6 @@ struct Bench {
     }
     return std::all_of(values.begin(), values.end(), [value](float one) { return one == value; });
   }
-  tutti_result_t sum(tutti_stream_t stream) const {
-    return tutti_all_reduce(send, recv, kCount, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, stream);
-  }
   std::vector<Call> pieces() const {
     Call call{.shape = {.collective = Collective::kAllReduce,
                         .type = DataType::kFloat32,
@@ -83,26 +65,10 @@ struct Bench {
   }
   Status run(const Call& piece) const { return rank.comm->comm->run(piece); }
   StagingDevice& device() const { return rank.comm->comm->staged()->device(); }
-  tutti_stream_t stream() const { return tutti_stream_cuda(place->stream()); }
-  bool stream_goes_on() const { return place->driver().stream_synchronize(place->stream()) == CUDA_SUCCESS; }
-  tutti_result_t async_error() const {
-    tutti_result_t error = TUTTI_SUCCESS;
-    rank.expect_ok(tutti_comm_async_error(rank.comm, &error), "async_error");
-    return error;
-  }
-
-  Rank& rank;
-  std::unique_ptr<CudaPlace> place;
-  std::vector<float> here;
-  float* send = nullptr;
-  float* recv = nullptr;
 };
 
 std::string run_bench(const ClusterOptions& options, const std::function<void(Bench&)>& body) {
-  return run_cluster(options, [&](Rank& rank) {
-    Bench bench(rank, Order::kBlocking);
-    if (bench) body(bench);
-  });
+  return run_benches<Bench>(options, body);
 }
 
 std::vector<Trial> long_trials(uint64_t seed, bool in_place) {

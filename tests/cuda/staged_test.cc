@@ -346,13 +346,7 @@ CUgraphExec capture_two_sums(Rank& rank, const CudaPlace& place, CUstream other,
   rank.expect_true(forked->record(stream).is_ok() && forked->make_wait(other).is_ok(), "a fork");
   rank.expect_ok(sum(numbers, numbers, rank.comm, tutti_stream_cuda(other)), "one on another stream");
   rank.expect_true(joined->record(other).is_ok() && joined->make_wait(stream).is_ok(), "a join");
-  CUgraph graph = nullptr;
-  CUgraphExec executable = nullptr;
-  rank.expect_true(driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS &&
-                       driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS,
-                   "the graph");
-  (void)driver.graph_destroy(graph);
-  return executable;
+  return end_capture(rank, driver, stream);
 }
 
 /// A stream of the rank's: CUDA's on a device, else blocking.
