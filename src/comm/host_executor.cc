@@ -406,6 +406,7 @@ Status HostExecutor::start_messages(bool may_refer) {
   current_ = messages_;
   header_.status.in_messages.store(1, may_refer ? std::memory_order_seq_cst : std::memory_order_relaxed);
   if (may_refer) TUTTI_TRY(look_again());
+  current_->answers(std::exchange(received_, current_->receives()));
   current_->start({}, 0);
   current_->copy_histories(message_list_);
   return Status::ok();

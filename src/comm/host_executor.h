@@ -177,6 +177,7 @@ class HostExecutor final : public Executor, private StalledCall {
   uint64_t buffers_deadline_ns_ = 0;  ///< after a failed call: peers may use its buffers until then
 
   Operation* messages_ = nullptr;
+  bool received_ = false;                 ///< the last messages were received, not only sent
   bool messages_are_collective_ = false;  ///< messages_ is an all_to_all_v
   uint32_t last_sender_ = 0;              ///< that await_sender has found
   std::vector<bool> set_aside_;           ///< by rank: what has come is no message for await_sender

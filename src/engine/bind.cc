@@ -37,12 +37,18 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
     operation->lanes_.push_back(bound);
   }
   operation->short_ = is_short && operation->lanes_.size() == 1;
+  operation->find_receives();
   operation->copies_in_memory_ = operation->is_copy_in_memory();
   const uint64_t least_referred = std::min(options.reference_bytes, options.pull_bytes);
   operation->may_refer_ =
       std::any_of(operation->steps_.begin(), operation->steps_.end(),
                   [&](const BoundStep& step) { return step.refer && step.merged_bytes >= least_referred; });
   return operation;
+}
+
+void Operation::find_receives() {
+  receives_ = std::ranges::any_of(ends_, [](const BoundEnd& end) { return end.recv != nullptr; });
+  expect_waiting(receives_);
 }
 
 void Operation::prepare_result_trials(const BindOptions& options) {
@@ -185,6 +191,7 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
     }
     operation->lanes_.push_back(lane);
   }
+  operation->find_receives();
   operation->settle_messages();
   return operation;
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/clock.h"
+#include "core/demote.h"
 #include "transports/shm/pull.h"
 
 namespace tutti {
@@ -270,6 +271,7 @@ bool Operation::next_step(BoundLane& lane) {
     step.kernel(job);
     if (began_ns != 0) [[unlikely]]
       judge_stores(step, bytes, began_ns, UINT32_MAX);
+    if (bytes <= most_demoted_bytes_ && bytes > kInlineBytes) demote(step, bytes);
     for (uint32_t i = source_count; i < end_count; ++i) {
       if (ends[i].send != nullptr) ends[i].send->commit(signature, bytes);
     }
@@ -421,6 +423,7 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
   }
   if (job.sink_count > 0) step.kernel(job);
   if (began_ns != 0) judge_stores(step, bytes, began_ns, slot_sinks);
+  if (bytes <= most_demoted_bytes_ && bytes > kInlineBytes) demote(step, bytes);
   const void* referred = step.refer_end < step.source_count
                              ? step.job.sources[step.refer_end]
                              : step.job.sinks[step.refer_end - step.source_count];
@@ -435,6 +438,15 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
     if (std::find(reference_links_.begin(), reference_links_.end(), link) == reference_links_.end()) {
       reference_links_.push_back(link);
     }
+  }
+}
+
+/// The lines that the step has written into slots.
+[[gnu::noinline]] void Operation::demote(const BoundStep& step, uint64_t bytes) const {
+  const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
+    const SendLink* link = sinks[i].send;
+    if (link != nullptr && link->may_stream) demote_lines(link->slot(), bytes);
   }
 }
 

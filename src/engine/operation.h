@@ -107,6 +107,11 @@ class Operation {
   /// Whether there is one lane of one-slice steps, all too short for references.
   bool is_short() const { return short_ && !may_refer_; }
 
+  /// Whether this rank receives in this operation.
+  bool receives() const { return receives_; }
+  /// Messages, before `start`: whether this rank has just received, so that a peer may wait for its answer.
+  void answers(bool received_before) { expect_waiting(receives_ || received_before); }
+
   /// Runs until done or blocked. Polls a link that is not ready up to `polls` times; with several lanes,
   /// once.
   Progress advance(uint32_t polls);
@@ -125,6 +130,9 @@ class Operation {
   /// Messages of one operation may differ in size: 32 KiB, 64 KiB, ... 4 MiB and more.
   static constexpr uint32_t kSizeClasses = 8;
   static constexpr uint64_t kLeastSizeClass = 32768;
+  /// The lines of a short payload that the reader waits for are demoted: it has them a fifth sooner. Longer
+  /// payloads gain nothing, and a writer that runs ahead would lose (docs/measurements/carriage.md).
+  static constexpr uint64_t kMostDemotedBytes = 1024;
 
   enum Base : uint8_t { kInputBase = 0, kOutputBase = 1, kScratchBase = 2, kAbsoluteBase = 3 };
 
@@ -193,6 +201,9 @@ class Operation {
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
   void settle_messages();
+  void find_receives();
+  void expect_waiting(bool expected) { most_demoted_bytes_ = expected ? kMostDemotedBytes : 0; }
+  void demote(const BoundStep& step, uint64_t bytes) const;
   bool messages_are_short() const;
   uint64_t end_offset(const BoundEnd& end, uint32_t k, uint64_t start) const;
 
@@ -242,11 +253,13 @@ class Operation {
   uint64_t scratch_stride_ = 0;
   uint64_t reference_bytes_ = UINT64_MAX;
   uint64_t pull_bytes_ = UINT64_MAX;
+  uint64_t most_demoted_bytes_ = 0;  ///< not 0: peers probably wait for what this rank sends
   bool pulling_ = true;
   uint32_t lanes_left_ = 0;
   bool short_ = false;
   bool copies_in_memory_ = false;  ///< one step without links: a communicator of one rank
-  bool may_refer_ = false;         ///< slices of some step may travel by reference
+  bool receives_ = false;
+  bool may_refer_ = false;  ///< slices of some step may travel by reference
   uint32_t signature_ = 0;
   std::array<std::byte*, 4> bases_{};
   std::array<bool, 4> shared_{};

@@ -165,5 +165,20 @@ TEST(OperationTest, ABlockedOperationNamesPeerStepAndDirection) {
   EXPECT_TRUE(operations[0]->obstacle().sending);
 }
 
+TEST(OperationTest, KnowsWhetherItReceives) {
+  RawNetwork network({.slots = 2, .slot_bytes = 64});
+  RawLinks links[] = {RawLinks(network, 0), RawLinks(network, 1)};
+  const auto receives = [&](Collective collective, const char* algorithm, uint32_t rank) {
+    const RunSpec spec = make_spec(collective, algorithm, 2, 64, {2, 64});
+    const Plan plan = spec.algorithm->make(spec.request, spec.facts, rank);
+    return Operation::bind(plan, Geometry::uniform(plan, 64),
+                           {.type = DataType::kUint32, .slots = 2, .slot_bytes = 64}, links[rank])
+        ->receives();
+  };
+  EXPECT_FALSE(receives(Collective::kBroadcast, "direct", 0));
+  EXPECT_TRUE(receives(Collective::kBroadcast, "direct", 1));
+  EXPECT_TRUE(receives(Collective::kAllGather, "direct", 0));
+}
+
 }  // namespace
 }  // namespace tutti::test
