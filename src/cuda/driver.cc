@@ -124,6 +124,12 @@ Status Driver::load(void* library) {
     member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(function);
     has_multicast_ = has_multicast_ && function != nullptr;
   };
+#define TUTTI_CUDA_LOOK_FOR(member, function, type)                                                      \
+  if (get(#function, &found, kLeastDriverVersion, CU_GET_PROC_ADDRESS_DEFAULT, nullptr) == CUDA_SUCCESS) \
+    member = reinterpret_cast<decltype(member)>(found);
+  void* found = nullptr;
+  TUTTI_CUDA_CARD_FUNCTIONS(TUTTI_CUDA_LOOK_FOR)
+#undef TUTTI_CUDA_LOOK_FOR
 #define TUTTI_CUDA_LOOK_FOR(member, function, type) look_for(#function, member);
   TUTTI_CUDA_MULTICAST_FUNCTIONS(TUTTI_CUDA_LOOK_FOR)
 #undef TUTTI_CUDA_LOOK_FOR
@@ -197,6 +203,11 @@ Result<DeviceFacts> Driver::describe(int device) const {
   facts.is_shared = attribute(handle, kMpsEnabled) != 0;
   facts.multicasts = has_multicast_ && facts.shares_by_file &&
                      attribute(handle, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) != 0;
+  facts.exports_to_cards = attribute(handle, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0;
+  facts.orders_writes = attribute(handle, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
+                        CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+  facts.flushes_writes = (attribute(handle, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
+                          CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) != 0;
   return facts;
 }
 

@@ -40,8 +40,11 @@ struct DeviceFacts {
   uint64_t memory_bytes = 0;
   bool shares_by_file = false;  ///< VMM allocations can be exported as file descriptors
   bool launches_cooperatively = false;
-  bool is_shared = false;   ///< by processes at the same time (MPS): the device holds less than it says
-  bool multicasts = false;  ///< device and driver have exportable multicast memory
+  bool is_shared = false;         ///< by processes at the same time (MPS): the device holds less than it says
+  bool multicasts = false;        ///< device and driver have exportable multicast memory
+  bool exports_to_cards = false;  ///< its memory can become a dma-buf
+  bool orders_writes = false;     ///< what a card has written is visible without a flush
+  bool flushes_writes = false;    ///< ... or after one by the host
 };
 
 /// Whether a kernel has failed, so that the context answers every call with this code.
@@ -86,6 +89,8 @@ class Driver {
   TUTTI_CUDA_FUNCTIONS(TUTTI_CUDA_MEMBER)
   // Null in older drivers. Use only with DeviceFacts::multicasts.
   TUTTI_CUDA_MULTICAST_FUNCTIONS(TUTTI_CUDA_MEMBER)
+  // Null where the driver lacks them.
+  TUTTI_CUDA_CARD_FUNCTIONS(TUTTI_CUDA_MEMBER)
 #undef TUTTI_CUDA_MEMBER
 
  private:

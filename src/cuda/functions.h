@@ -2,7 +2,7 @@
 // tests' fake driver.
 //
 // F(member, function, type): `type` names the version of the signature. The first list needs CUDA 12.0
-// (kLeastDriverVersion), and even newer drivers are asked for these versions. The second list may be missing.
+// (kLeastDriverVersion), and even newer drivers are asked for these versions. The other lists may be missing.
 #pragma once
 
 #include <cuda.h>
@@ -105,4 +105,9 @@ inline constexpr int kMulticastDriverVersion = 12010;
   F(multicast_add_device, cuMulticastAddDevice, PFN_cuMulticastAddDevice_v12010)                                   \
   F(multicast_bind_mem, cuMulticastBindMem, PFN_cuMulticastBindMem_v12010)                                         \
   F(multicast_get_granularity, cuMulticastGetGranularity, PFN_cuMulticastGetGranularity_v12010)
+
+// Memory for network cards (dma-buf).
+#define TUTTI_CUDA_CARD_FUNCTIONS(F)                                                                               \
+  F(mem_get_handle_for_address_range, cuMemGetHandleForAddressRange, PFN_cuMemGetHandleForAddressRange_v11070)     \
+  F(flush_gpu_direct_writes, cuFlushGPUDirectRDMAWrites, PFN_cuFlushGPUDirectRDMAWrites_v11030)
 // clang-format on

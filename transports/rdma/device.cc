@@ -328,6 +328,28 @@ Result<Region> Region::make(const Verbs& verbs, ibv_pd* domain, void* address, s
   return system_error("ibv_reg_mr", errno);
 }
 
+Result<Region> Region::make(const Verbs& verbs, ibv_pd* domain, const DeviceSpan& span, int rights) {
+  if (verbs.reg_dmabuf_mr == nullptr)
+    return Status(Code::kUnsupported,
+                  "libibverbs.so.1 lacks ibv_reg_dmabuf_mr: install rdma-core 34 or newer");
+  Region region;
+  region.verbs_ = &verbs;
+  region.region_ = verbs.reg_dmabuf_mr(domain, 0, span.bytes, reinterpret_cast<uint64_t>(span.address),
+                                       span.descriptor, rights);
+  if (region.region_ != nullptr) return region;
+  const int error = errno;
+  const std::string what =
+      format("ibv_reg_dmabuf_mr of %llu bytes of the GPU's memory on %s",
+             static_cast<unsigned long long>(span.bytes), verbs.get_device_name(domain->context->device));
+  if (error == EOPNOTSUPP || error == ENOSYS || error == EPROTONOSUPPORT)
+    return Status(Code::kUnsupported,
+                  what + ": the card's driver cannot; it needs Linux 5.12 and a driver that takes dma-bufs");
+  if (error == ENOMEM)
+    return Status(Code::kOutOfMemory,
+                  what + ": no room in the GPU's window on the bus (BAR1) or in the card's tables");
+  return system_error(what, error);
+}
+
 Region::Region(Region&& other) noexcept
     : verbs_(other.verbs_), region_(std::exchange(other.region_, nullptr)) {}
 

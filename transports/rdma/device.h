@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "transports/device_span.h"
 #include "transports/rdma/hello.h"
 #include "transports/rdma/verbs.h"
 #include "transports/transport.h"
@@ -103,6 +104,8 @@ class Region {
   Region() = default;
   /// Errors: kOutOfMemory (the limit of locked memory), kSystemError.
   static Result<Region> make(const Verbs& verbs, ibv_pd* domain, void* address, size_t bytes, int rights);
+  /// Of a device, through its dma-buf. Errors: as `make`; kUnsupported: library, kernel or card cannot.
+  static Result<Region> make(const Verbs& verbs, ibv_pd* domain, const DeviceSpan& span, int rights);
   Region(Region&& other) noexcept;
   Region& operator=(Region&& other) noexcept;
   ~Region();

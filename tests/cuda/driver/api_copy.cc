@@ -62,6 +62,9 @@ CUresult submit_copy(CUstream handle, CopyTask task, Guard& guard) {
   const int from = device_number(task.source);
   const int to = device_number(task.target);
   task.corrupt = is_broken(from, to) || is_broken(own, from) || is_broken(own, to);
+  if ((from < 0) != (to < 0)) machine().crossed_bytes += extent(task, task.bytes, task.bytes * task.rows);
+  task.source = memory.view(task.source);
+  task.target = memory.view(task.target);
   const bool captured = stream->capture != nullptr;
   if (pageable_source && !captured) stage(task);
   const CUresult result = fake_cuda::submit(*stream, std::move(task));
@@ -71,13 +74,14 @@ CUresult submit_copy(CUstream handle, CopyTask task, Guard& guard) {
   return result;
 }
 
-CUresult submit_fill(CUstream handle, const FillTask& task) {
+CUresult submit_fill(CUstream handle, FillTask task) {
   Stream* stream = fake_cuda::find_stream(handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (task.bytes == 0 || task.rows == 0) return CUDA_SUCCESS;
   if (!machine().memory.covers(task.target, (task.rows - 1) * task.pitch + task.bytes) ||
       task.target % task.value_bytes != 0)
     return CUDA_ERROR_INVALID_VALUE;
+  task.target = machine().memory.view(task.target);
   return fake_cuda::submit(*stream, task);
 }
 

@@ -1,4 +1,6 @@
 // The driver's functions on memory.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -189,6 +191,30 @@ CUresult cuMemHostUnregister(void* pointer) {
   context->device->wait_idle(guard);
   Range* range = find();
   if (range != nullptr) machine().memory.release(*range);
+  return CUDA_SUCCESS;
+}
+
+/// For network cards. The file begins where the range does.
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t bytes,
+                                       CUmemRangeHandleType type, unsigned long long flags) {
+  FAKE_CALL_IN_CONTEXT(cuMemGetHandleForAddressRange);
+  if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!settings().dma_buf) return CUDA_ERROR_NOT_SUPPORTED;
+  const Range* range = find_memory(pointer);
+  if (range == nullptr || !range->is_on_device() || range->physical == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (pointer != range->base || bytes > range->physical->byte_count || bytes % 4096 != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  const int file = fcntl(range->physical->fd, F_DUPFD_CLOEXEC, 0);
+  if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<int*>(handle) = file;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget /*target*/,
+                                    CUflushGPUDirectRDMAWritesScope /*scope*/) {
+  FAKE_CALL_IN_CONTEXT(cuFlushGPUDirectRDMAWrites);
+  ++machine().card_flushes;
   return CUDA_SUCCESS;
 }
 

@@ -40,6 +40,18 @@ inline uint64_t cooperative_launches() {
   return ask != nullptr ? ask() : 0;
 }
 
+/// Bytes that were copied between devices and the host so far, captured copies once.
+inline uint64_t crossed_bytes() {
+  const auto ask = reinterpret_cast<uint64_t (*)()>(control("fake_cuda_crossed_bytes"));
+  return ask != nullptr ? ask() : 0;
+}
+
+/// Calls of cuFlushGPUDirectRDMAWrites so far.
+inline uint64_t card_flushes() {
+  const auto ask = reinterpret_cast<uint64_t (*)()>(control("fake_cuda_card_flushes"));
+  return ask != nullptr ? ask() : 0;
+}
+
 /// How often the bytes occur in memory of devices that processes share by file, such as that of links; only
 /// while nothing runs there. 0 also where nobody knows.
 inline uint64_t count_shared(const void* pattern, size_t bytes) {

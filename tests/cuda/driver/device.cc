@@ -130,6 +130,12 @@ int Device::attribute(CUdevice_attribute which) const {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return 2048;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: return settings().no_files ? 0 : 1;
     case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: return settings().multicast ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: return settings().dma_buf ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+      return CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+      return settings().writes_ordered ? CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER
+                                       : CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE;
     case kMpsEnabled: return settings().mps ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:

@@ -18,8 +18,8 @@ struct EntryPoint {
 // That it compiles shows that each function of the fake has the driver's type.
 #define FAKE_ENTRY_POINT(member, function, type) \
   {#function, reinterpret_cast<void*>(static_cast<type>(&function))},
-const EntryPoint kEntryPoints[] = {TUTTI_CUDA_FUNCTIONS(FAKE_ENTRY_POINT)
-                                       TUTTI_CUDA_MULTICAST_FUNCTIONS(FAKE_ENTRY_POINT)};
+const EntryPoint kEntryPoints[] = {TUTTI_CUDA_FUNCTIONS(FAKE_ENTRY_POINT) TUTTI_CUDA_MULTICAST_FUNCTIONS(
+    FAKE_ENTRY_POINT) TUTTI_CUDA_CARD_FUNCTIONS(FAKE_ENTRY_POINT)};
 #undef FAKE_ENTRY_POINT
 
 /// What programs and the CUDA runtime call besides.

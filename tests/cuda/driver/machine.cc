@@ -120,6 +120,16 @@ extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_count_share
   return count;
 }
 
+extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_crossed_bytes() {
+  const fake_cuda::Guard guard(fake_cuda::machine().lock);
+  return fake_cuda::machine().crossed_bytes;
+}
+
+extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_card_flushes() {
+  const fake_cuda::Guard guard(fake_cuda::machine().lock);
+  return fake_cuda::machine().card_flushes;
+}
+
 extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_cooperative_launches() {
   const fake_cuda::Guard guard(fake_cuda::machine().lock);
   return fake_cuda::machine().cooperative_launches;

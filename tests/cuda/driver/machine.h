@@ -97,6 +97,8 @@ struct Machine {
   std::vector<std::weak_ptr<Capture>> captures;
   std::map<std::string, int> calls;  ///< of functions that a fault names
   uint64_t cooperative_launches = 0;
+  uint64_t crossed_bytes = 0;  ///< of copies between devices and the host
+  uint64_t card_flushes = 0;
 
   Device* device(CUdevice ordinal) const;
 };

@@ -68,6 +68,7 @@ Physical::Physical(int file, size_t bytes, int device, bool exportable)
 
 Physical::~Physical() {
   if (counter != nullptr) *counter -= byte_count;
+  if (view != nullptr) munmap(view, byte_count);
   close(fd);
 }
 
@@ -107,7 +108,8 @@ void AddressSpace::protect(Range& range) {
   if (range.physical != nullptr && range.physical->multicast != nullptr) return;  // nothing is mapped there
   void* address = reinterpret_cast<void*>(range.base);
   const size_t bytes = whole_pages(range.bytes);
-  if (range.origin == Origin::kMapped && range.accessible.empty()) {
+  const bool is_hidden = range.physical != nullptr && range.physical->view != nullptr;
+  if (is_hidden || (range.origin == Origin::kMapped && range.accessible.empty())) {
     mprotect(address, bytes, PROT_NONE);
   } else if (keys_.empty()) {
     mprotect(address, bytes, PROT_READ | PROT_WRITE);
@@ -174,8 +176,19 @@ Range* AddressSpace::allocate(int device, size_t bytes, void* context, Origin or
   range.origin = origin;
   range.device = device;
   range.context = context;
+  if (settings().hidden && origin == Origin::kAlloc) {
+    void* view = mmap(nullptr, physical->byte_count, PROT_READ | PROT_WRITE, MAP_SHARED, physical->fd, 0);
+    if (view == MAP_FAILED) return nullptr;
+    physical->view = static_cast<unsigned char*>(view);
+  }
   range.physical = std::move(physical);
   return map_file(std::move(range));
+}
+
+uintptr_t AddressSpace::view(uintptr_t address) {
+  const Range* range = find(address);
+  if (range == nullptr || range->physical == nullptr || range->physical->view == nullptr) return address;
+  return reinterpret_cast<uintptr_t>(range->physical->view) + (address - range->base);
 }
 
 namespace {

@@ -37,6 +37,7 @@ struct Physical {
   const int owner;  ///< number of the device in the machine
   const bool shareable;
   std::unique_ptr<Multicast> multicast;  ///< what it is instead of memory, or null
+  unsigned char* view = nullptr;         ///< FAKE_CUDA_HIDDEN: where copies find it
   size_t* counter = nullptr;             ///< what this process uses of the device, where it made the memory
 };
 
@@ -95,6 +96,8 @@ class AddressSpace {
   Range* find(uintptr_t address);
   /// The range that begins at `address`, of one of the origins.
   Range* find_base(uintptr_t address, std::initializer_list<Origin> origins);
+  /// Where the fake itself reads and writes the memory.
+  uintptr_t view(uintptr_t address);
   /// Whether the driver knows all of [address, address + bytes).
   bool covers(uintptr_t address, size_t bytes);
   /// Makes true what the range's `accessible` says.

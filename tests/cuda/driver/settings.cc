@@ -70,6 +70,9 @@ Settings read() {
   all.capability = static_cast<int>(number("FAKE_CUDA_CAPABILITY", 90));
   all.memory_bytes = number("FAKE_CUDA_MEMORY", all.memory_bytes);
   all.no_files = number("FAKE_CUDA_NO_FILES", 0) != 0;
+  all.dma_buf = number("FAKE_CUDA_DMA_BUF", 1) != 0;
+  all.writes_ordered = number("FAKE_CUDA_WRITES_ORDERED", 0) != 0;
+  all.hidden = number("FAKE_CUDA_HIDDEN", 0) != 0;
   all.multicast = number("FAKE_CUDA_MULTICAST", 0) != 0;
   all.mps = number("FAKE_CUDA_MPS", 0) != 0;
   all.no_peer = pairs("FAKE_CUDA_NO_PEER");

@@ -13,6 +13,10 @@
 //   FAKE_CUDA_NO_PEER=0:1,2:3      pairs of devices without access to each other
 //   FAKE_CUDA_BROKEN_PEER=0:1      pairs that claim access, between which what is written arrives wrong
 //   FAKE_CUDA_NO_FILES=0           1: memory cannot be exported as a file descriptor
+//   FAKE_CUDA_DMA_BUF=1            0: memory cannot be exported to network cards
+//   FAKE_CUDA_WRITES_ORDERED=0     1: what cards have written is visible without a flush
+//   FAKE_CUDA_HIDDEN=0             1: the host dies of SIGSEGV where it touches memory of cuMemAlloc; kernels
+//   cannot run then, but what copies and network cards do is right
 //   FAKE_CUDA_MULTICAST=0          1: devices have multicast memory
 //   FAKE_CUDA_MPS=0                1: devices say that processes share them by MPS
 //   FAKE_CUDA_FAIL=cuMemAlloc:3:2  the third call of a function and all later ones return error 2; several:
@@ -54,6 +58,9 @@ struct Settings {
   int capability = 90;
   size_t memory_bytes = size_t{4} << 30;
   bool no_files = false;
+  bool dma_buf = true;
+  bool writes_ordered = false;
+  bool hidden = false;
   bool multicast = false;
   bool mps = false;
   DevicePairs no_peer;

@@ -26,6 +26,8 @@ TUTTI_FAKE_VERBS void fail_sometimes(uint32_t device, uint64_t one_in, int statu
 TUTTI_FAKE_VERBS void hold(bool on);
 /// Memory that may be registered; 0: ibv_reg_mr fails as at the limit of locked memory.
 TUTTI_FAKE_VERBS void set_memory_limit(uint64_t bytes);
+/// ibv_reg_dmabuf_mr fails with this error number; 0: it does not.
+TUTTI_FAKE_VERBS void set_dmabuf_error(int error);
 /// An asynchronous event (ibv_event_type) of a device's port.
 TUTTI_FAKE_VERBS void raise_event(uint32_t device, int type);
 
@@ -47,7 +49,10 @@ struct Seen {
   uint64_t receive_posts = 0;       ///< calls that posted receives
   uint64_t registered_bytes = 0;    ///< now
   uint64_t refused_registrations = 0;
-  uint64_t open_objects = 0;  ///< contexts, domains, regions, queues now
+  uint64_t dmabuf_regions = 0;  ///< now
+  uint64_t dmabuf_registrations = 0;
+  uint64_t dmabuf_written = 0;  ///< bytes that came to memory behind a dma-buf
+  uint64_t open_objects = 0;    ///< contexts, domains, regions, queues now
   Path path;
   std::string misuse;  ///< the first call that breaks a rule of verbs; empty: none
 };

@@ -1,5 +1,6 @@
 // The functions of libibverbs that tutti calls, on fake devices.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -228,11 +229,45 @@ ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, size_t bytes, int rights) {
   return region;
 }
 
+/// A dma-buf of the fake CUDA driver is an anonymous file, which the device maps for itself.
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t address, int file,
+                          int rights) {
+  constexpr uint64_t kPage = 4096;
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  errno = machine.dmabuf_error;
+  if (errno != 0) return nullptr;
+  if (offset % kPage != address % kPage)
+    machine.misuse("ibv_reg_dmabuf_mr: offset and address differ in their page");
+  void* const map =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset));
+  if (map == MAP_FAILED) return nullptr;
+  auto* region = new ibv_mr();
+  region->context = domain->context;
+  region->pd = domain;
+  region->addr = reinterpret_cast<void*>(address);
+  region->length = bytes;
+  region->handle = static_cast<uint32_t>(rights);
+  region->lkey = region->rkey = machine.next_number++;
+  machine.regions[region->lkey] = region;
+  machine.maps[region->lkey] = static_cast<std::byte*>(map);
+  ++machine.seen.dmabuf_regions;
+  ++machine.seen.dmabuf_registrations;
+  ++machine.seen.open_objects;
+  return region;
+}
+
 int ibv_dereg_mr(ibv_mr* region) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   machine.regions.erase(region->lkey);
-  machine.seen.registered_bytes -= region->length;
+  if (const auto map = machine.maps.find(region->lkey); map != machine.maps.end()) {
+    munmap(map->second, region->length);
+    machine.maps.erase(map);
+    --machine.seen.dmabuf_regions;
+  } else {
+    machine.seen.registered_bytes -= region->length;
+  }
   delete region;
   --machine.seen.open_objects;
   return 0;

@@ -96,8 +96,9 @@ ibv_wc_status Machine::carry_out(Pair& pair, Pair* peer, const Work& work, bool&
       stop(*peer);
       return IBV_WC_REM_ACCESS_ERR;
     }
-    std::memcpy(reinterpret_cast<void*>(target.remote_addr), bytes, work.source.length);
+    std::memcpy(memory(target.rkey, target.remote_addr), bytes, work.source.length);
     ++seen.writes;
+    if (maps.contains(target.rkey)) seen.dmabuf_written += work.source.length;
   } else if (peer->receives.empty()) {
     ++seen.waits_for_receives;
     must_wait = true;
@@ -180,9 +181,16 @@ const std::byte* Machine::source_of(const Work& work) {
   if (work.is_inline) return work.copied.data();
   if (work.source.length == 0) return nullptr;
   if (reaches(work.source.lkey, work.source.addr, work.source.length, 0))
-    return reinterpret_cast<const std::byte*>(work.source.addr);
+    return memory(work.source.lkey, work.source.addr);
   misuse("a send from memory that is not registered");
   return nullptr;
+}
+
+/// What lies at an address of a region that reaches it.
+std::byte* Machine::memory(uint32_t key, uint64_t address) const {
+  const auto found = maps.find(key);
+  if (found == maps.end()) return reinterpret_cast<std::byte*>(address);
+  return found->second + (address - reinterpret_cast<uint64_t>(regions.at(key)->addr));
 }
 
 bool Machine::reaches(uint32_t key, uint64_t address, uint64_t bytes, int rights) {
@@ -203,12 +211,14 @@ void reset(uint64_t seed) {
   for (int& width : machine.port_width) width = Machine::kUsualWidth;
   for (ibv_device& device : machine.devices) device.ibdev_path[0] = '\0';
   machine.memory_limit = machine.good_requests_left = UINT64_MAX;
+  machine.dmabuf_error = 0;
   machine.is_held = false;
   for (Machine::Fault& fault : machine.faults) fault = {};
   const Seen before = machine.seen;
   machine.seen = {};
   machine.seen.registered_bytes = before.registered_bytes;
   machine.seen.open_objects = before.open_objects;
+  machine.seen.dmabuf_regions = before.dmabuf_regions;
   machine.random = std::mt19937_64(seed);
 }
 
@@ -263,6 +273,12 @@ void set_memory_limit(uint64_t bytes) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   machine.memory_limit = bytes;
+}
+
+void set_dmabuf_error(int error) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.dmabuf_error = error;
 }
 
 void raise_event(uint32_t device, int type) {

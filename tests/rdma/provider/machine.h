@@ -64,6 +64,8 @@ class Machine {
   std::vector<Context*> contexts;
   std::map<uint32_t, Pair*> pairs;      ///< by number
   std::map<uint32_t, ibv_mr*> regions;  ///< by key
+  std::map<uint32_t, std::byte*> maps;  ///< of those over a dma-buf: where it is mapped
+  int dmabuf_error = 0;
   uint64_t memory_limit = UINT64_MAX;
   uint64_t good_requests_left = UINT64_MAX;
   ibv_wc_status failure = IBV_WC_GENERAL_ERR;
@@ -100,6 +102,7 @@ class Machine {
   ibv_wc_status deliver(Pair& peer, const Work& work, const std::byte* bytes);
   void complete(Pair& pair, const Work& work, ibv_wc_status status);
   const std::byte* source_of(const Work& work);
+  std::byte* memory(uint32_t key, uint64_t address) const;
   bool reaches(uint32_t key, uint64_t address, uint64_t bytes, int rights);
   void run();
 
