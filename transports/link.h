@@ -143,6 +143,7 @@ struct PostedReceive {
   std::byte* address = nullptr;
   uint64_t bytes = 0;        ///< of all these messages; 0: nothing is posted
   uint64_t slice_bytes = 1;  ///< of every message but the last
+  bool on_device = false;    ///< only a network card may write there
 
   /// Address for a payload. Null if no message of this size is posted under this number.
   std::byte* place(uint64_t number, uint64_t message_bytes) const {

@@ -44,6 +44,7 @@
 #include "core/file_descriptor.h"
 #include "core/result.h"
 #include "transports/connection.h"
+#include "transports/device_span.h"
 #include "transports/socket_renewal.h"
 
 namespace tutti {
@@ -172,6 +173,17 @@ class Transport {
   /// Of rings: connections that use them may still exist, but move no more. Of a buffer: no operation uses
   /// it.
   virtual void deregister_memory(MemoryHandle /*handle*/) {}
+
+  /// Lets the network use memory of the rank's device until deregister_device_memory(). Any thread. Errors:
+  /// kUnsupported, kSystemError, kOutOfMemory, with what to do.
+  virtual Result<MemoryHandle> register_device_memory(const DeviceSpan& /*span*/) {
+    return Status(Code::kUnsupported, "only RDMA reaches the memory of GPUs");
+  }
+  /// Any thread. No operation uses the memory.
+  virtual void deregister_device_memory(MemoryHandle /*handle*/) {}
+  /// Messages may refer to registered memory of the device from now on, and posted receives may lie there.
+  /// All ranks call this, or none, between two operations. `copier` outlives the last one.
+  virtual void use_device_memory(DeviceCopier& /*copier*/) {}
 
   /// Begins a connection without blocking. Use it after complete(). Errors: kSystemError, kOutOfMemory.
   virtual Result<Connection*> connect(PeerHandover peer) = 0;

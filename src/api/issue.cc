@@ -5,6 +5,7 @@
 
 #include "api/group.h"
 #include "api/work.h"
+#include "engine/byte_moves.h"
 #include "engine/pieces.h"
 
 namespace tutti {
@@ -88,6 +89,10 @@ Status check_stream(const tutti_comm* handle, tutti_stream_t stream) {
 }
 
 Status issue(tutti_comm* handle, Call call, tutti_stream_t stream) {
+  if (handle->comm->goes_as_messages(call.shape)) {
+    const uint32_t ranks = handle->comm->rank_count();
+    return issue_any(handle, as_messages(call, handle->comm->rank(), ranks), stream);
+  }
   if (handle->comm->has_pieces(call.shape)) return issue_pieces(handle, call, stream);
   return issue_any(handle, std::move(call), stream);
 }

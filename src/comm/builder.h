@@ -71,6 +71,8 @@ class CommunicatorBuilder {
                                    std::span<const KeptFiles> files);
   Status join_multicast(Bootstrap& bootstrap, std::span<const RankFacts> facts,
                         std::span<const KeptFiles> files);
+  Status agree_on_cards(Bootstrap& bootstrap);
+  Status try_cards() const;
   Result<std::string> first_failure(Bootstrap& bootstrap, const Status& own, const char* consequence) const;
 
   Process& process_;

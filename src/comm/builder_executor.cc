@@ -65,8 +65,10 @@ Status CommunicatorBuilder::allocate(Bootstrap& bootstrap, std::span<const RankF
     distance = std::move(*found);
   }
   parts_->has_pieces = !distance.empty();
-  if (!distance.empty())
-    return device_ == nullptr ? allocate_host() : allocate_staged(distance, count_sharers(facts));
+  if (!distance.empty()) {
+    TUTTI_TRY(device_ == nullptr ? allocate_host() : allocate_staged(distance, count_sharers(facts)));
+    return host_count_ > 1 ? agree_on_cards(bootstrap) : Status::ok();
+  }
   TUTTI_TRY(join_multicast(bootstrap, facts, files));
   return allocate_device();
 }
@@ -136,6 +138,43 @@ Status CommunicatorBuilder::allocate_staged(const std::string& why, uint32_t sha
   return Status::ok();
 }
 
+/// Whether network cards may access the device's memory of every rank.
+Status CommunicatorBuilder::agree_on_cards(Bootstrap& bootstrap) {
+  const Status own = try_cards();
+  const bool is_lost = !own && process_.config().gpu_direct && parts_->staged != nullptr &&
+                       parts_->host->network()->reads_registered();
+  const auto why =
+      first_failure(bootstrap, own, is_lost ? "; messages between hosts pass through host memory" : nullptr);
+  TUTTI_TRY(why.status());
+  if (parts_->staged == nullptr) return Status::ok();
+  if (!why->empty()) {
+    parts_->staged->refuse_cards(*why);
+    return Status::ok();
+  }
+  HostExecutor* const host = parts_->host;
+  host->network()->use_device_memory(parts_->staged->copier());
+  parts_->staged->use_cards(host->slices(),
+                            [&peers = peers_](uint32_t peer) { return peers.is_remote(peer); });
+  return Status::ok();
+}
+
+/// Errors: what keeps network cards from the memory of this rank's device.
+Status CommunicatorBuilder::try_cards() const {
+  const Status tried = [this]() -> Status {
+    if (parts_->staged == nullptr) return {Code::kUnsupported, "it is in host memory"};
+    if (!process_.config().gpu_direct)
+      return {Code::kUnsupported, "TUTTI_GPU_DIRECT, NCCL_DMABUF_ENABLE or NCCL_NET_GDR_LEVEL forbids it"};
+    if (process_.config().device_queues == 1)
+      return {Code::kUnsupported, "CUDA_DEVICE_MAX_CONNECTIONS is 1: no copy can replace a failed card"};
+    NetworkConnections& network = *parts_->host->network();
+    return parts_->staged->try_cards(
+        {.add = [&network](const DeviceSpan& span) { return network.register_device_memory(span); },
+         .remove = [&network](MemoryHandle handle) { network.deregister_device_memory(handle); }});
+  }();
+  if (tried) return tried;
+  return {tried.code(), format("rank %u: %s", rank_, std::string(tried.text()).c_str())};
+}
+
 uint32_t CommunicatorBuilder::count_sharers(std::span<const RankFacts> facts) const {
   const DeviceIdentity& own = facts[rank_].device;
   return static_cast<uint32_t>(std::count_if(facts.begin(), facts.end(), [&](const RankFacts& theirs) {
@@ -189,7 +228,8 @@ Status CommunicatorBuilder::join_multicast(Bootstrap& bootstrap, std::span<const
   return Status::ok();
 }
 
-/// The error of the lowest rank that failed, which that rank logs; empty: none.
+/// The error of the lowest rank that failed, which that rank logs with its consequence; empty: none.
+/// `consequence`: null: nobody needs to know.
 Result<std::string> CommunicatorBuilder::first_failure(Bootstrap& bootstrap, const Status& status,
                                                        const char* consequence) const {
   Obstruction own{};
@@ -204,7 +244,7 @@ Result<std::string> CommunicatorBuilder::first_failure(Bootstrap& bootstrap, con
     const std::string text = theirs.text.data();
     if (text.empty()) continue;
     // One line per communicator.
-    if (rank == rank_) log_line(text + consequence);
+    if (rank == rank_ && consequence != nullptr) log_line(text + consequence);
     return text;
   }
   return std::string();

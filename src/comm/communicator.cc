@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "engine/byte_moves.h"
 #include "plan/price.h"
 
 namespace tutti {
@@ -161,7 +162,8 @@ Status Communicator::run_staged(const StagedCall<Anything>& staged) {
     if constexpr (std::is_same_v<Anything, Call>) {
       return run_bound(executor.host(), call);
     } else {
-      return executor.host().run(call);
+      TUTTI_TRY(executor.host().run(call));
+      return executor.show_card_writes(call);
     }
   });
   // Release the stream even after an error.
@@ -358,7 +360,17 @@ std::string Communicator::explain_choice(const BoundCall& call) const {
          explain_row(call.choice_row) + ", on " + parts_->topology->about();
 }
 
+bool Communicator::goes_as_messages(const CallShape& shape) {
+  if (staged() == nullptr || !staged()->uses_cards()) return false;
+  last_messages_.reset();
+  if (moves_bytes(shape, rank_count())) last_messages_ = shape;
+  return last_messages_.has_value();
+}
+
 std::string Communicator::explain() const {
+  if (last_messages_)
+    return describe_call(agreed_word(*last_messages_), last_messages_->count) + ": " +
+           staged()->explain_messages();
   if (last_ == nullptr) return "no operation yet";
   const CallShape& shape = last_->shape;
   std::string text = describe_call(last_->word, shape.count);

@@ -123,6 +123,8 @@ class Communicator {
   Status run(std::span<const StagedCall<Anything>> staged);
   /// Whether the call must be made in pieces, on all ranks.
   bool has_pieces(const CallShape& shape) const { return parts_->has_pieces && tutti::has_pieces(shape); }
+  /// Whether the call must be made as messages (engine/byte_moves.h), on all ranks. Notes it for `explain`.
+  bool goes_as_messages(const CallShape& shape);
   /// Runs all pieces of a call to their end. Errors: as `run`.
   Status run(std::span<const Call> pieces);
 
@@ -229,6 +231,7 @@ class Communicator {
   std::unordered_map<CallShape, std::unique_ptr<BoundCall>, ShapeHash> bound_;
   std::unique_ptr<BoundCall> variable_;                    ///< last call with variable counts
   std::shared_ptr<const VariableBlocks> variable_blocks_;  ///< its blocks
+  std::optional<CallShape> last_messages_;                 ///< the last collective, if it went as messages
 };
 
 }  // namespace tutti

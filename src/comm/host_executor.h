@@ -89,6 +89,11 @@ class HostExecutor final : public Executor, private StalledCall {
   Result<uint32_t> register_buffer(std::byte* address, uint64_t bytes);
   void deregister_buffer(uint32_t number) { options_.network->deregister_buffer(number); }
 
+  /// Null if all ranks are on one host.
+  NetworkConnections* network() const { return options_.network.get(); }
+  /// Of messages.
+  SliceLimits slices() const { return bind_options().slices(); }
+
   /// Bytes that the peer's host has not confirmed. Any thread.
   uint64_t unconfirmed_bytes(uint32_t peer) const override;
 
@@ -152,7 +157,7 @@ class HostExecutor final : public Executor, private StalledCall {
   bool in_collective() const override { return current_ != messages_ || messages_are_collective_; }
   bool in_messages() const override { return current_ == messages_; }
   const std::vector<Message>& messages() const override { return message_list_; }
-  SliceLimits message_limits() const override { return bind_options().slices(); }
+  SliceLimits message_limits() const override { return slices(); }
   bool is_draining() const override { return draining_; }
   bool still_waits_for(uint32_t peer) override;
   void peer_may_come() override {}

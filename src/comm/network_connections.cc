@@ -112,6 +112,16 @@ bool NetworkConnections::is_registered(const void* address, uint64_t bytes) cons
   });
 }
 
+Result<MemoryHandle> NetworkConnections::register_device_memory(const DeviceSpan& span) {
+  if (transports_.size() == 1) return transports_[0]->register_device_memory(span);
+  return Status(Code::kUnsupported,
+                "several transports join the ranks, and only RDMA reaches the memory of GPUs");
+}
+
+bool NetworkConnections::reads_registered() const {
+  return std::ranges::any_of(transports_, [](const auto& one) { return one->traits().reads_registered; });
+}
+
 bool NetworkConnections::advance_all() {
   bool moved = false;
   for (const auto& transport : transports_) moved |= transport->progress();

@@ -59,6 +59,13 @@ class NetworkConnections final : public Sleeper {
   /// Whether the bytes lie in one registered buffer.
   bool is_registered(const void* address, uint64_t bytes) const;
 
+  /// As the Transport's functions. Errors also: kUnsupported, where several transports join the ranks.
+  Result<MemoryHandle> register_device_memory(const DeviceSpan& span);
+  void deregister_device_memory(MemoryHandle handle) { transports_[0]->deregister_device_memory(handle); }
+  void use_device_memory(DeviceCopier& copier) { transports_[0]->use_device_memory(copier); }
+  /// Whether the ranks of other hosts are joined by cards that could access memory of devices.
+  bool reads_registered() const;
+
   /// After an error: nobody writes to the operations' buffers any more.
   void withdraw();
   /// Ends sending. Waits until all peers' hosts have confirmed everything, until the deadline, or until

@@ -113,6 +113,16 @@ Status read_infiniband(const Environment& environment, InfinibandConfig& config)
   return read_number(environment, "TUTTI_IB_PINNED_BYTES", {0, UINT64_MAX}, config.pinned_bytes);
 }
 
+/// NCCL's variables are understood where they say "never".
+Status read_gpu_direct(const Environment& environment, bool& is_on) {
+  std::string level;
+  std::string exports;
+  read_text(environment, "NCCL_NET_GDR_LEVEL", level);
+  read_text(environment, "NCCL_DMABUF_ENABLE", exports);
+  is_on = level != "LOC" && level != "0" && exports != "0";
+  return read_number(environment, "TUTTI_GPU_DIRECT", {0, 1}, is_on);
+}
+
 /// A variable of CUDA. A value that CUDA ignores is no error in tutti either.
 void read_device_queues(const Environment& environment, uint32_t& queues) {
   constexpr uint32_t kMostQueues = 32;
@@ -202,6 +212,7 @@ Result<Config> read_config(const Environment& environment) {
   TUTTI_TRY(read_number(environment, "TUTTI_TLS", {0, 1}, config.tls));
   TUTTI_TRY(read_ports(environment, "TUTTI_PORT_RANGE", config.port_first, config.port_last));
   TUTTI_TRY(read_ports(environment, "TUTTI_INSPECT_PORTS", config.inspect_first, config.inspect_last));
+  TUTTI_TRY(read_gpu_direct(environment, config.gpu_direct));
   read_device_queues(environment, config.device_queues);
   TUTTI_TRY(read_key(environment, config.key));
   return config;

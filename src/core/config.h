@@ -122,6 +122,9 @@ struct Config {
   /// all ranks.
   std::string transport;
   InfinibandConfig infiniband;
+  /// TUTTI_GPU_DIRECT, else NCCL_DMABUF_ENABLE, else NCCL_NET_GDR_LEVEL (LOC: 0): 0 = network cards do not
+  /// access the memory of GPUs; all ranks do without if one does.
+  bool gpu_direct = true;
   /// CUDA_DEVICE_MAX_CONNECTIONS: a device's queues, over which the driver spreads the streams. For values
   /// that the driver ignores: the driver's default.
   uint32_t device_queues = 8;

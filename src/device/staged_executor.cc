@@ -1,5 +1,6 @@
 #include "device/staged_executor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -54,7 +55,8 @@ Status StagedExecutor::begin(const MessageCall& call) {
     peers_.raise(copied);
     return copied;
   }
-  TUTTI_TRY(host_->begin(*here));
+  messages_ = std::move(*here);
+  TUTTI_TRY(host_->begin(messages_));
   copies_out_ = true;
   return Status::ok();
 }
@@ -62,6 +64,7 @@ Status StagedExecutor::begin(const MessageCall& call) {
 Status StagedExecutor::finish(Progress progress) {
   TUTTI_TRY(host_->finish(progress));
   if (!std::exchange(copies_out_, false)) return Status::ok();
+  TUTTI_TRY(show_card_writes(std::exchange(messages_, {})));
   const Status copied = staging_->copy_out();
   if (!copied) peers_.raise(copied);
   return copied;
@@ -78,7 +81,47 @@ Status StagedExecutor::run(const MessageCall& call) {
 }
 
 std::string StagedExecutor::explain(const BoundCall& bound) const {
-  return ", through host memory (" + staging_->why() + ")" + host_->explain(bound);
+  const std::string no_cards = why_no_cards_.empty() ? "" : ", no GPUDirect (" + why_no_cards_ + ")";
+  return ", through host memory (" + staging_->why() + ")" + no_cards + host_->explain(bound);
+}
+
+std::string StagedExecutor::explain_messages() const {
+  const std::string& refusal = staging_->card_buffers()->refusal();
+  return "messages between GPUs and network cards" +
+         (refusal.empty() ? "" : "; a buffer passes through host memory (" + refusal + ")");
+}
+
+Status StagedExecutor::try_cards(CardBuffers::Network network) {
+  TUTTI_TRY(device().open_card_access());
+  auto buffers = std::make_unique<CardBuffers>(device(), std::move(network), peers_.rank());
+  TUTTI_TRY(buffers->probe());
+  tried_cards_ = std::move(buffers);
+  return Status::ok();
+}
+
+void StagedExecutor::use_cards(SliceLimits slices, std::function<bool(uint32_t peer)> is_remote) {
+  staging_->use_cards(std::move(tried_cards_),
+                      {.copier = this, .slices = slices, .is_remote = std::move(is_remote)});
+}
+
+void StagedExecutor::refuse_cards(std::string why) {
+  tried_cards_.reset();
+  why_no_cards_ = std::move(why);
+}
+
+Status StagedExecutor::show_card_writes(const MessageCall& call) {
+  const bool has_writes = std::ranges::any_of(
+      call.messages, [](const Message& one) { return one.device != nullptr && !one.sending; });
+  if (!has_writes) return Status::ok();
+  const Status shown = device().show_card_writes();
+  if (!shown) peers_.raise(shown);
+  return shown;
+}
+
+bool StagedExecutor::copy(void* to, const void* from, uint64_t bytes) {
+  const Status copied = device().copy_beside({.to = to, .from = from, .bytes = bytes});
+  if (!copied) peers_.raise(copied);
+  return copied.is_ok();
 }
 
 template <class Anything>

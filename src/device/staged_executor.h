@@ -14,7 +14,7 @@
 
 namespace tutti {
 
-class StagedExecutor final : public Executor {
+class StagedExecutor final : public Executor, private DeviceCopier {
  public:
   /// `peers` outlives the executor. `host` runs the calls.
   StagedExecutor(const Peers& peers, std::unique_ptr<Executor> host, std::unique_ptr<Staging> staging)
@@ -72,10 +72,28 @@ class StagedExecutor final : public Executor {
   /// As DeviceExecutor::order_streams; also kUnsupported as `stage`.
   Status order_streams(std::span<void* const> earlier, std::span<void* const> later);
   StagingDevice& device() const { return staging_->device(); }
+
+  // Messages between the device and network cards. At set-up, before the first call.
+
+  /// Whether this rank can. Errors: kUnsupported, kOutOfMemory, kSystemError, with what is in the way.
+  Status try_cards(CardBuffers::Network network);
+  /// All ranks can: long messages go this way from now on.
+  void use_cards(SliceLimits slices, std::function<bool(uint32_t peer)> is_remote);
+  /// Some rank cannot.
+  void refuse_cards(std::string why);
+  bool uses_cards() const { return staging_->card_buffers() != nullptr; }
+  DeviceCopier& copier() { return *this; }
+  /// What cards have written in a call is visible to the streams that go on. Errors: kSystemError.
+  Status show_card_writes(const MessageCall& call);
+  /// How long messages go, for people.
+  std::string explain_messages() const;
   /// Whether blocking calls can be staged on the rank's own stream.
   bool can_queue() const { return staging_->can_queue(); }
 
  private:
+  // DeviceCopier, in the thread that runs calls.
+  bool copy(void* to, const void* from, uint64_t bytes) override;
+
   template <class Anything>
   Result<StagedCall<Anything>> queue(const Anything& call, DeviceStream stream);
   template <class Anything>
@@ -85,7 +103,10 @@ class StagedExecutor final : public Executor {
   const Peers& peers_;
   std::unique_ptr<Executor> host_;
   std::unique_ptr<Staging> staging_;
-  bool copies_out_ = false;  ///< the current blocking call is staged
+  bool copies_out_ = false;                   ///< the current blocking call is staged
+  MessageCall messages_;                      ///< ... and is this one
+  std::unique_ptr<CardBuffers> tried_cards_;  ///< until all ranks have agreed
+  std::string why_no_cards_;
 };
 
 /// Returns the call with the scalar of its pre-multiplied sum in the shape, after the copy from the device.

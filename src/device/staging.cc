@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/byte_moves.h"
+
 namespace tutti {
 namespace {
 
@@ -163,24 +165,61 @@ void Staging::stage_variable_blocks(Call& call, std::byte* base) {
 }
 
 Result<MessageCall> Staging::stage(const MessageCall& call) {
-  uint64_t bytes = 0;
-  for (const Message& message : call.messages) bytes += aligned(message.bytes);
-  auto base = reserve(bytes);
-  TUTTI_TRY(base.status());
   MessageCall here = call;
   in_.clear();
   out_.clear();
+  if (card_buffers_ != nullptr) {
+    queue_self_copies(here);
+    give_to_cards(here);
+  }
+  const auto staged_bytes = [this](const Message& message) {
+    return message.device != nullptr ? tail_bytes(message.bytes, card_way_.slices) : message.bytes;
+  };
+  uint64_t bytes = 0;
+  for (const Message& message : here.messages) bytes += aligned(staged_bytes(message));
+  auto base = reserve(bytes);
+  TUTTI_TRY(base.status());
   std::byte* next = *base;
   for (Message& message : here.messages) {
+    const uint64_t staged = staged_bytes(message);
+    std::byte* const place = static_cast<std::byte*>(message.buffer) + (message.bytes - staged);
     if (message.sending) {
-      add(in_, next, message.buffer, message.bytes);
+      add(in_, next, place, staged);
     } else {
-      add(out_, message.buffer, next, message.bytes);
+      add(out_, place, next, staged);
     }
-    message.buffer = next;
-    next += aligned(message.bytes);
+    if (message.device == nullptr) {
+      message.buffer = next;
+    } else if (staged > 0) {
+      message.tail = next;
+    }
+    next += aligned(staged);
   }
   return here;
+}
+
+/// The device copies the rank's messages to itself.
+void Staging::queue_self_copies(MessageCall& call) {
+  for (const SelfCopy& copy : take_self_copies(call.messages, options_.rank)) {
+    if (copy.to != copy.from) add(in_, copy.to, copy.from, copy.bytes);
+  }
+}
+
+/// Whether a message goes this way is each rank's own affair.
+void Staging::give_to_cards(MessageCall& call) {
+  // Received bytes would overwrite what is still to be sent.
+  const bool copies_input =
+      call.collective && call.shape.in_place && call.shape.collective == Collective::kAllToAll;
+  for (Message& message : call.messages) {
+    if (copies_input && message.sending) continue;
+    if (message.bytes < kLeastDirectBytes || !card_way_.is_remote(message.peer) ||
+        slice_bytes_for(message.bytes, card_way_.slices) <= kMostPackedBytes)
+      continue;
+    CardBuffers::Hold hold = card_buffers_->find(message.buffer);
+    if (hold == nullptr) continue;
+    call.held.push_back(std::move(hold));
+    message.device = card_way_.copier;
+  }
 }
 
 }  // namespace tutti

@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "core/result.h"
+#include "device/card_buffers.h"
 #include "device/staging_device.h"
 #include "engine/call.h"
+#include "plan/rounds.h"
 #include "transports/shm/heap.h"
 
 namespace tutti {
@@ -29,6 +31,13 @@ struct StagedCall {
   Anything call;  ///< on host memory, `scale` included
   uint32_t number = 0;
   void* captured = nullptr;  ///< its name (StagingDevice::capture), if a launch of a graph has come to it
+};
+
+/// How messages go between the rank's device and network cards, without host memory.
+struct CardWay {
+  DeviceCopier* copier = nullptr;                     ///< for what a card cannot move; outlives the staging
+  SliceLimits slices = {};                            ///< of messages
+  std::function<bool(uint32_t peer)> is_remote = {};  ///< whether a card joins the rank to the peer
 };
 
 class Staging {
@@ -55,7 +64,16 @@ class Staging {
   /// Returns the same call on host memory. The three functions below then refer to this call. Errors:
   /// kOutOfMemory, kSystemError; then nothing has changed.
   Result<Call> stage(const Call& call);
+  /// Long messages to other hosts may stay in memory of the device: see use_cards.
   Result<MessageCall> stage(const MessageCall& call);
+  /// From now on, messages of kLeastDirectBytes and more go between the device and network cards where
+  /// `buffers` allows it. All ranks do this, or none.
+  void use_cards(std::unique_ptr<CardBuffers> buffers, CardWay way) {
+    card_buffers_ = std::move(buffers);
+    card_way_ = std::move(way);
+  }
+  /// Null: all messages pass through host memory.
+  const CardBuffers* card_buffers() const { return card_buffers_.get(); }
 
   /// Whether calls without a stream may wait on the rank's own stream.
   bool can_queue() const { return options_.sharers == 1 || options_.queues > 1; }
@@ -77,10 +95,14 @@ class Staging {
   Result<StagingMemory> allocate(uint64_t bytes);
   void stage_equal_blocks(Call& call, uint64_t whole_send_bytes, std::byte* base);
   void stage_variable_blocks(Call& call, std::byte* base);
+  void give_to_cards(MessageCall& call);
+  void queue_self_copies(MessageCall& call);
 
   const Options options_;
   SymmetricHeap& heap_;
   std::unique_ptr<StagingDevice> device_;
+  std::unique_ptr<CardBuffers> card_buffers_;
+  CardWay card_way_;
   StagingMemory memory_;  ///< the largest so far
   std::vector<StagingCopy> in_;
   std::vector<StagingCopy> out_;

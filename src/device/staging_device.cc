@@ -5,17 +5,22 @@
 // stream cannot block what it waits for, however streams share queues (docs/decisions/0011-staging.md).
 #include "device/staging_device.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "cuda/memory.h"
+#include "device/card_export.h"
 #include "device/device_arguments.h"
+#include "engine/wait.h"
 
 namespace tutti {
 namespace {
@@ -24,6 +29,9 @@ using cuda::BesideCaptures;
 using cuda::CurrentContext;
 
 constexpr uint32_t kCapturedWords = 1024;
+// A copy that takes longer stands behind a stream that waits for it.
+constexpr uint64_t kCopyPatienceMs = 10'000;
+constexpr size_t kBounceBytes = 1 << 16;
 
 /// Whether the counter has reached `number`; both may have wrapped around.
 bool has_come_to(uint32_t counter, uint32_t number) {
@@ -53,6 +61,24 @@ class CudaStagingDevice final : public StagingDevice {
     return stream_.synchronize();
   }
   Status copy(std::span<const StagingCopy> copies) override;
+  Status open_card_access() override;
+  Status export_to_cards(const void* address,
+                         const std::function<Status(const DeviceSpan&)>& use) const override {
+    const auto made = tutti::export_to_cards(context_, address);
+    TUTTI_TRY(made.status());
+    return use(made->span);
+  }
+  Status export_sample(const std::function<Status(const DeviceSpan&)>& use) const override {
+    constexpr size_t kSampleBytes = size_t{2} << 20;
+    const auto sample = cuda::DeviceMemory::allocate(context_, kSampleBytes);
+    TUTTI_TRY(sample.status());
+    return export_to_cards(sample->as<void>(), use);
+  }
+  uint64_t allocation_number(const void* address) const override {
+    return tutti::allocation_number(context_, address);
+  }
+  Status show_card_writes() const override { return tutti::show_card_writes(context_); }
+  Status copy_beside(const StagingCopy& copy) override;
   Status order_streams(std::span<void* const> earlier, std::span<void* const> later) override {
     const BesideCaptures beside(driver());
     return tutti::order_streams(context_, rank_, streams_event_, earlier, later);
@@ -90,11 +116,14 @@ class CudaStagingDevice final : public StagingDevice {
                      bool goes_on);
   Status queue_end(const End& end, CUstream stream) const;
   Status queue_copies(std::span<const StagingCopy> copies, CUstream stream) const;
+  Status copy_once(const StagingCopy& copy) const;
   const cuda::Driver& driver() const { return context_.driver(); }
 
   const cuda::Context& context_;
   const uint32_t rank_;
-  cuda::Stream stream_;  ///< for calls without a stream
+  cuda::Stream stream_;         ///< for calls without a stream
+  cuda::Stream beside_stream_;  ///< for copies during an operation
+  cuda::PinnedMemory bounce_;   ///< of these copies: from and to other host memory they would be synchronous
   cuda::PinnedMemory words_;
   uint32_t* released_ = nullptr;  ///< the last operation that streams may pass
   std::vector<cuda::LentMemory> lent_;
@@ -277,6 +306,57 @@ Status CudaStagingDevice::copy(std::span<const StagingCopy> copies) {
   TUTTI_TRY(wait_for_queued(stream_.handle()));
   TUTTI_TRY(queue_copies(copies, stream_.handle()));
   return stream_.synchronize();
+}
+
+Status CudaStagingDevice::open_card_access() {
+  TUTTI_TRY(check_card_access(context_));
+  const BesideCaptures beside(driver());
+  auto stream = cuda::Stream::create(context_);
+  TUTTI_TRY(stream.status());
+  beside_stream_ = std::move(*stream);
+  auto bounce = cuda::PinnedMemory::allocate(context_, kBounceBytes);
+  TUTTI_TRY(bounce.status());
+  bounce_ = std::move(*bounce);
+  return Status::ok();
+}
+
+Status CudaStagingDevice::copy_beside(const StagingCopy& copy) {
+  const BesideCaptures beside(driver());
+  const CurrentContext current(context_);
+  TUTTI_TRY(current.status());
+  const bool to_host = tutti::allocation_number(context_, copy.from) != 0;
+  auto* const bounce = bounce_.as<std::byte>();
+  for (uint64_t done = 0; done < copy.bytes; done += kBounceBytes) {
+    const uint64_t bytes = std::min<uint64_t>(copy.bytes - done, kBounceBytes);
+    auto* const to = static_cast<std::byte*>(copy.to) + done;
+    const auto* const from = static_cast<const std::byte*>(copy.from) + done;
+    if (!to_host) std::memcpy(bounce, from, bytes);
+    TUTTI_TRY(copy_once(to_host ? StagingCopy{bounce, from, bytes} : StagingCopy{to, bounce, bytes}));
+    if (to_host) std::memcpy(to, bounce, bytes);
+  }
+  return Status::ok();
+}
+
+/// The user's stream waits for the operation that needs this copy. Where both streams share a queue of the
+/// device, the copy stands behind that wait: then the operation fails, and the stream goes on.
+Status CudaStagingDevice::copy_once(const StagingCopy& copy) const {
+  const CUstream stream = beside_stream_.handle();
+  TUTTI_TRY(queue_copies(std::span(&copy, 1), stream));
+  const uint64_t deadline_ns = deadline_after_ms(kCopyPatienceMs);
+  CUresult state = driver().stream_query(stream);
+  for (Waiter waiter(WaitMode::kYield); state == CUDA_ERROR_NOT_READY; waiter.pause()) {
+    state = driver().stream_query(stream);
+    if (state != CUDA_ERROR_NOT_READY || now_ns() < deadline_ns) continue;
+    return {
+        Code::kTimeout,
+        format(
+            "rank %u: a copy of %llu bytes between device %d and the host, in place of a network card, has "
+            "not begun for %llu s: the device has fewer queues than streams. Set "
+            "CUDA_DEVICE_MAX_CONNECTIONS=32, or TUTTI_GPU_DIRECT=0",
+            rank_, static_cast<unsigned long long>(copy.bytes), context_.device(),
+            static_cast<unsigned long long>(kCopyPatienceMs / 1000))};
+  }
+  return driver().check(state, "cuStreamQuery");
 }
 
 /// Runs on a thread of the driver, which may neither call the driver nor wait.

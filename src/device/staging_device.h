@@ -11,6 +11,7 @@
 
 #include "core/result.h"
 #include "device/device_rank.h"
+#include "transports/device_span.h"
 
 namespace tutti {
 namespace cuda {
@@ -66,6 +67,24 @@ class StagingDevice {
   /// Copies after all earlier work, and waits until done. Not at the same time as `queue`. Errors:
   /// kSystemError.
   virtual Status copy(std::span<const StagingCopy> copies) = 0;
+
+  // Memory that network cards access (device/card_buffers.h). Any thread.
+
+  /// Call it first, at set-up. Errors: as check_card_access; kOutOfMemory, kSystemError.
+  virtual Status open_card_access() = 0;
+  /// Exports the allocation of a buffer and gives `use` its span; the export ends with the call. Errors: as
+  /// export_to_cards, and those of `use`.
+  virtual Status export_to_cards(const void* address,
+                                 const std::function<Status(const DeviceSpan&)>& use) const = 0;
+  /// As allocation_number.
+  virtual uint64_t allocation_number(const void* address) const = 0;
+  /// The same for memory of the device that is allocated for `use` alone.
+  virtual Status export_sample(const std::function<Status(const DeviceSpan&)>& use) const = 0;
+  /// As show_card_writes.
+  virtual Status show_card_writes() const = 0;
+  /// Copies beside all streams, and waits. One thread at a time. Errors: kTimeout (the copy stands behind
+  /// what a stream waits for), kSystemError.
+  virtual Status copy_beside(const StagingCopy& copy) = 0;
 
   /// As DeviceRank::order_streams. One thread at a time.
   virtual Status order_streams(std::span<void* const> earlier, std::span<void* const> later) = 0;

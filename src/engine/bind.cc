@@ -170,6 +170,11 @@ uint64_t Operation::end_offset(const BoundEnd& end, uint32_t k, uint64_t start) 
   return end.address;
 }
 
+uint64_t tail_bytes(uint64_t message_bytes, const SliceLimits& limits) {
+  const uint64_t rest = message_bytes % slice_bytes_for(message_bytes, limits);
+  return rest <= kMostPackedBytes ? rest : 0;
+}
+
 std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> messages,
                                                     const BindOptions& options, LinkTable& links) {
   constexpr uint32_t kNotPlaced = UINT32_MAX;
@@ -216,7 +221,7 @@ void Operation::copy_histories(std::span<Message> messages) const {
 /// Whether each message is one slice and all have one direction.
 bool Operation::messages_are_short() const {
   return lanes_.size() == 1 && std::all_of(steps_.begin(), steps_.end(), [](const BoundStep& step) {
-           return step.merged_bytes > 0 && step.merged_bytes <= step.slice_bytes;
+           return step.device == nullptr && step.merged_bytes > 0 && step.merged_bytes <= step.slice_bytes;
          });
 }
 
@@ -265,6 +270,8 @@ void Operation::place_message(const Message& message, uint32_t step_number) {
   step.streaming_outputs = !message.sending && message.bytes >= streaming_bytes_ ? 1 : 0;
   step.shared = message.shared;
   step.registered = message.registered;
+  step.device = message.device;
+  step.tail = message.tail;
   step.seed = message.seed;
   const uint32_t memory = step.first_end + (message.sending ? 0 : 1);
   ends_[memory].address = reinterpret_cast<uint64_t>(message.buffer);

@@ -52,11 +52,12 @@ struct Call {
   bool is_last_piece() const { return first_element + shape.elements() == shape.count; }
 };
 
-/// A group of sends and receives, or an all_to_all_v.
+/// A group of sends and receives, an all_to_all_v, or a collective that moves bytes (engine/byte_moves.h).
 struct MessageCall {
   std::vector<Message> messages;
-  bool collective = false;  ///< all_to_all_v: all ranks take part, in the order of collectives
-  CallShape shape;          ///< all_to_all_v
+  bool collective = false;                             ///< all ranks take part, in the order of collectives
+  CallShape shape;                                     ///< of a collective
+  std::vector<std::shared_ptr<const void>> held = {};  ///< registrations that its messages use
 };
 
 /// The bytes that a rank reads and writes in a call with equal blocks, and where the buffers may coincide.

@@ -168,7 +168,9 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
       const uint64_t left = lane.piece_bytes - lane.done_bytes;
       const uint64_t bytes = std::min(step.slice_bytes, left);
       for (uint32_t poll = 0;; ++poll) {
-        const Progress slice = run_slice(step, lane.offsets.data(), lane.done_bytes, bytes, left);
+        const Progress slice = step.device != nullptr
+                                   ? run_device_slice(step, lane.offsets.data(), lane.done_bytes, bytes, left)
+                                   : run_slice(step, lane.offsets.data(), lane.done_bytes, bytes, left);
         if (slice == Progress::kMoved) break;
         if (slice == Progress::kMismatch) return slice;
         if (poll + 1 >= polls) return progress;
@@ -338,7 +340,60 @@ void Operation::offer(const BoundStep& step, const RecvLink& link, const uint64_
   *link.offer = {.first = link.next,
                  .address = bases_[ends[1].base] + offsets[1] + shift,
                  .bytes = left + step.later_bytes,
-                 .slice_bytes = step.slice_bytes};
+                 .slice_bytes = step.slice_bytes,
+                 .on_device = step.device != nullptr};
+}
+
+/// A slice of a message in memory of the rank's device, which this thread must not touch. A card reads the
+/// slice from there, or has written it there. What comes another way lies in a slot, and the device copies.
+Progress Operation::run_device_slice(const BoundStep& step, const uint64_t* offsets, uint64_t shift,
+                                     uint64_t bytes, uint64_t left) {
+  const BoundEnd* ends = &ends_[step.first_end];
+  const bool is_tail = step.tail != nullptr && bytes == left;
+  if (ends[1].send != nullptr) {
+    std::byte* const source = is_tail ? step.tail : bases_[kAbsoluteBase] + offsets[0] + shift;
+    return send_device_slice(step, source, bytes, is_tail);
+  }
+  RecvLink& link = *ends[0].recv;
+  const uint64_t expected = flag::make(link.next, signature_ ^ step.signature, bytes);
+  const uint64_t word = link.word();
+  if ((word & flag::kAgreedMask) != expected) {
+    if (link.offer != nullptr) offer(step, link, offsets, shift, left);
+    return not_arrived(step, link, word, expected);
+  }
+  std::byte* const target = is_tail ? step.tail : bases_[kAbsoluteBase] + offsets[1] + shift;
+  const std::byte* const source = link.span(word);
+  if (is_tail) {
+    std::memcpy(target, source, bytes);
+  } else if (source != target && !step.device->copy(target, source, bytes)) {
+    obstacle_ = {link.peer, step_number(step), false, 0, 0};
+    return Progress::kBlocked;
+  }
+  link.release(word);
+  return Progress::kMoved;
+}
+
+Progress Operation::send_device_slice(const BoundStep& step, std::byte* source, uint64_t bytes,
+                                      bool is_tail) {
+  SendLink& link = *ends_[step.first_end + 1].send;
+  if (!link.can_write()) {
+    obstacle_ = {link.slowest_reader(), step_number(step), true, 0, 0};
+    return Progress::kBlocked;
+  }
+  const uint32_t signature = signature_ ^ step.signature;
+  if (is_tail) {
+    std::memcpy(link.span(bytes), source, bytes);
+    link.commit(signature, bytes);
+  } else {
+    link.commit_reference(signature, bytes, source, Carriage::kReference);
+    keep_reference(link);
+  }
+  return Progress::kMoved;
+}
+
+void Operation::keep_reference(SendLink& link) {
+  if (std::find(reference_links_.begin(), reference_links_.end(), &link) == reference_links_.end())
+    reference_links_.push_back(&link);
 }
 
 /// The source's link does not hold the expected message: nothing has come yet, or another message has.
@@ -435,9 +490,7 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
       continue;
     }
     link->commit_reference(signature, bytes, referred, carriages[i]);
-    if (std::find(reference_links_.begin(), reference_links_.end(), link) == reference_links_.end()) {
-      reference_links_.push_back(link);
-    }
+    keep_reference(*link);
   }
 }
 

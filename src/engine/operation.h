@@ -19,6 +19,7 @@
 #include "engine/result_trials.h"
 #include "plan/plan.h"
 #include "reduce/reduce.h"
+#include "transports/device_span.h"
 
 namespace tutti {
 
@@ -79,7 +80,13 @@ struct Message {
   bool registered = false;  ///< as Buffers::input_registered
   DataType type = DataType::kUint8;
   uint16_t tag = 0;
+  DeviceCopier* device = nullptr;  ///< not null: the buffer is registered memory of the rank's device
+  /// With `device`: host memory that stands for the last slice, if that is too short for a card (tail_bytes).
+  std::byte* tail = nullptr;
 };
+
+/// The bytes of a message's last slice, if it travels behind its header in a network; else 0.
+uint64_t tail_bytes(uint64_t message_bytes, const SliceLimits& limits);
 
 class Operation {
  public:
@@ -155,6 +162,8 @@ class Operation {
     bool refer = false;              ///< links may carry a reference to end `refer_end`
     bool shared = false;             ///< messages: every peer can read the source
     bool registered = false;         ///< messages: Message::registered
+    DeviceCopier* device = nullptr;  ///< messages: Message::device
+    std::byte* tail = nullptr;       ///< messages: Message::tail
     uint8_t refer_end = 0;           ///< the source of a copy, or a sink in the receive buffer
     uint32_t first_exposed = 0;
     uint32_t exposed_count = 0;  ///< not 0: these receivers' buffers may take the result
@@ -218,6 +227,10 @@ class Operation {
   void copy_in_memory() const;
   Progress advance_lane(BoundLane& lane, uint32_t polls);
   Progress run_slice(BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes, uint64_t left);
+  Progress run_device_slice(const BoundStep& step, const uint64_t* offsets, uint64_t shift, uint64_t bytes,
+                            uint64_t left);
+  Progress send_device_slice(const BoundStep& step, std::byte* source, uint64_t bytes, bool is_tail);
+  void keep_reference(SendLink& link);
   void write_some(const BoundStep& step, uint64_t bytes, bool refers, uint64_t began_ns);
   bool write_directly(const BoundStep& step, uint64_t bytes, uint64_t began_ns);
   uint64_t choose_stores(BoundStep& step) const;

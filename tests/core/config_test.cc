@@ -186,6 +186,21 @@ TEST(ConfigTest, InfinibandIsSetByOurNamesAndByNccls) {
   EXPECT_FALSE(read_config(environment_of({{"TUTTI_IB_TC", "256"}})).is_ok());
 }
 
+// Goal: what turns GPUDirect off in a job script for NCCL does so here.
+TEST(ConfigTest, CardsDoNotAccessGpusWhereTheUserForbidsIt) {
+  using Variables = std::map<std::string, std::string>;
+  const auto is_on = [](const Variables& variables) {
+    return read_config(environment_of(variables))->gpu_direct;
+  };
+  EXPECT_TRUE(is_on({}));
+  EXPECT_TRUE(is_on({{"NCCL_NET_GDR_LEVEL", "SYS"}, {"NCCL_DMABUF_ENABLE", "1"}}));
+  EXPECT_FALSE(is_on({{"NCCL_NET_GDR_LEVEL", "LOC"}}));
+  EXPECT_FALSE(is_on({{"NCCL_DMABUF_ENABLE", "0"}}));
+  EXPECT_FALSE(is_on({{"TUTTI_GPU_DIRECT", "0"}}));
+  EXPECT_TRUE(is_on({{"TUTTI_GPU_DIRECT", "1"}, {"NCCL_DMABUF_ENABLE", "0"}})) << "ours decides";
+  EXPECT_FALSE(read_config(environment_of({{"TUTTI_GPU_DIRECT", "yes"}})).is_ok());
+}
+
 // Goal: what CUDA's driver makes nothing of is no error of this library.
 TEST(ConfigTest, QueuesOfADeviceAreReadAsTheDriverDoes) {
   const auto queues = [](const std::string& text) {

@@ -254,6 +254,17 @@ class FakeStagingDevice final : public StagingDevice {
     for (const StagingCopy& one : copies) std::memcpy(one.to, one.from, one.bytes);
     return Status::ok();
   }
+  Status open_card_access() override { return {Code::kUnsupported, "it is memory of the host"}; }
+  Status export_to_cards(const void* /*address*/,
+                         const std::function<Status(const DeviceSpan&)>& use) const override {
+    return export_sample(use);
+  }
+  Status export_sample(const std::function<Status(const DeviceSpan&)>& /*use*/) const override {
+    return {Code::kUnsupported, "it is memory of the host"};
+  }
+  uint64_t allocation_number(const void* /*address*/) const override { return 0; }
+  Status show_card_writes() const override { return Status::ok(); }
+  Status copy_beside(const StagingCopy& one) override { return copy(std::span(&one, 1)); }
   Status order_streams(std::span<void* const> /*earlier*/, std::span<void* const> /*later*/) override {
     return ordering;
   }

@@ -77,6 +77,7 @@ class Rank {
                                            [this] { return poll(); },
                                            {.user_memory = user_memory_,
                                             .heap_memory = heap_memory_,
+                                            .device_regions = device_regions_,
                                             .rank = 0,
                                             .peer = 7,
                                             .shape = kShape,
@@ -134,6 +135,7 @@ class Rank {
   rdma::PinBudget budget_{.left_bytes = 1 << 20};
   rdma::UserMemory user_memory_;
   rdma::HeapMemory heap_memory_{nullptr, budget_};
+  rdma::DeviceRegions device_regions_;
   uint32_t lane_count_;
   std::vector<Rings> rings_{kChannels};
   FileDescriptor peer_;

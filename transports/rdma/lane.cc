@@ -42,7 +42,7 @@ const Region* SlotMemory::on(const Verbs& verbs, const Device& device, PinBudget
 
 bool LaneShared::Target::holds(uint64_t number, uint32_t count, uint64_t message_bytes) const {
   const uint64_t last = number + count - 1;
-  if (number < first || last >= end()) return false;
+  if (address == 0 || number < first || last >= end()) return false;
   // Only the last slice may be shorter.
   const bool has_end = last + 1 == end();
   return message_bytes == (has_end ? bytes - (last - first) * slice_bytes : slice_bytes) &&
@@ -116,7 +116,7 @@ bool Lane::send() {
 
 bool Lane::queue_run(uint32_t index) {
   LaneShared::Channel& channel = shared_.channels[index];
-  if (!has_room(kRunMessages + 1)) return false;
+  if (!has_room(kRunMessages + 1) || awaits_target(index)) return false;
   const uint32_t message_bytes = shared_.outbox.next_bytes(index);
   const bool is_large = !tcp::Outbox::is_packed(message_bytes);
   if (is_large && !channel.has_asked && bound_ != kSocket) {
@@ -137,6 +137,30 @@ bool Lane::queue_run(uint32_t index) {
     send_bytes();
   }
   return true;
+}
+
+/// Whether the next message lies in the GPU and the peer has not said where it belongs. In a slot it would
+/// have to be copied by the peer's GPU, while a stream that may stand in the copy's way waits for it.
+bool Lane::awaits_target(uint32_t index) const {
+  const DeviceRegions& regions = shared_.device_regions;
+  if (regions.copier == nullptr || bound_ == kSocket) return false;
+  if (!regions.holds(shared_.outbox.next_payload(index))) return false;
+  const auto& target = shared_.channels[index].target;
+  const uint64_t number = shared_.outbox.next_number(index);
+  return !target || number < target->first || number >= target->end();
+}
+
+/// Copies a part of a message, which may lie in the GPU. False: the connection ends.
+bool Lane::copy(std::byte* to, const void* from, size_t bytes) {
+  const DeviceRegions& regions = shared_.device_regions;
+  if (!regions.holds(from)) {
+    std::memcpy(to, from, bytes);
+    return true;
+  }
+  if (regions.copier != nullptr && regions.copier->copy(to, from, bytes)) return true;
+  shared_.lacks_bytes = true;
+  phase_ = Phase::kSettling;  // nothing may be sent behind the gap
+  return false;
 }
 
 /// Sends a frame as bytes from `done` on. True: all of it.
@@ -183,9 +207,11 @@ bool Lane::send_again() {
   return moved;
 }
 
-/// The registration of a user's buffer, or of memory of the heap. Null: the memory is neither, or refused.
+/// The registration of a user's buffer, of memory of the GPU or of the heap. Null: it is none of these, or
+/// refused.
 const Region* Lane::buffer_on(const Device& device, const std::byte* address, size_t bytes) const {
-  const Region* region = shared_.user_memory.find(device, address, bytes);
+  const Region* region = shared_.device_regions.find(device, address, bytes);
+  if (region == nullptr) region = shared_.user_memory.find(device, address, bytes);
   return region != nullptr ? region : shared_.heap_memory.find(shared_.verbs, device, address, bytes);
 }
 
@@ -249,7 +275,7 @@ uint32_t Lane::write_payloads(const tcp::OutFrame& frame, const LaneShared::Targ
     if (!key) {
       run = 1;
       std::byte* const own = channel.outgoing.slots() + slot * slot_bytes;
-      std::memcpy(own, source.iov_base, bytes);
+      if (!copy(own, source.iov_base, bytes)) break;
       source.iov_base = own;
       key = source_key(channel, {own, bytes});
     }
@@ -267,28 +293,36 @@ uint32_t Lane::write_payloads(const tcp::OutFrame& frame, const LaneShared::Targ
   return requests;
 }
 
-/// Tells the peer of posted receives in registered memory, so that it writes there. False: no room.
+/// Tells the peer of posted receives in registered memory, so that it writes there. Where a message may come
+/// out of a GPU, it also tells of the others. False: no room.
 bool Lane::send_receives() {
-  if (bound_ == kSocket || (shared_.user_memory.is_empty() && shared_.heap_memory.is_empty())) return true;
+  const bool tells_all = shared_.device_regions.copier != nullptr;
+  const bool has_memory = !shared_.user_memory.is_empty() || !shared_.heap_memory.is_empty();
+  if (bound_ == kSocket || (!has_memory && !tells_all)) return true;
   for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
     LaneShared::Channel& channel = shared_.channels[index];
     const PostedReceive* const offer = channel.offer;
-    if (offer == nullptr || offer->bytes < kLeastToldBytes ||
+    if (offer == nullptr || offer->bytes < (tells_all ? 1 : kLeastToldBytes) ||
         tcp::Outbox::is_packed(static_cast<uint32_t>(offer->slice_bytes)))
       continue;
     const uint64_t last = offer->first + (offer->bytes + offer->slice_bytes - 1) / offer->slice_bytes - 1;
     // One at a time. The reader posts the rest of a receive again and again.
     if (shared_.is_written(index) || shared_.inbox.has_come(index, last)) continue;
     const Region* const region = buffer_on(bound_rail()->device(), offer->address, offer->bytes);
-    if (region == nullptr) continue;
+    if (region == nullptr && (!tells_all || last < channel.into_slots_end)) continue;
     if (!has_room(1)) return false;
-    const LaneShared::Target target{.channel = index,
-                                    .key = region->remote_key(),
-                                    .address = reinterpret_cast<uint64_t>(offer->address),
-                                    .bytes = offer->bytes,
-                                    .first = offer->first,
-                                    .slice_bytes = offer->slice_bytes};
-    channel.told = *offer;
+    const LaneShared::Target target{
+        .channel = index,
+        .key = region != nullptr ? region->remote_key() : 0,
+        .address = region != nullptr ? reinterpret_cast<uint64_t>(offer->address) : 0,
+        .bytes = offer->bytes,
+        .first = offer->first,
+        .slice_bytes = offer->slice_bytes};
+    if (region != nullptr) {
+      channel.told = *offer;
+    } else {
+      channel.into_slots_end = last + 1;
+    }
     const iovec bytes = part(&target, sizeof(target));
     post(Piece::kReceive, std::span(&bytes, 1), {});
   }
@@ -344,7 +378,7 @@ void Lane::post(Piece kind, std::span<const iovec> parts, Sent sent, uint32_t re
     shared_.free_buffers.pop_back();
     std::byte* buffer = shared_.send_memory.base() + static_cast<size_t>(sent.buffer) * kPieceBytes;
     for (const iovec& one : parts) {
-      std::memcpy(buffer, one.iov_base, one.iov_len);
+      if (!copy(buffer, one.iov_base, one.iov_len)) return release(sent);
       buffer += one.iov_len;
     }
   }

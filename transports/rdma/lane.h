@@ -9,7 +9,8 @@
 //   ask      "may I write into your slots of this channel?"; the answer is a grant, or none
 //   grant    key and address of the slots of a channel, which have been registered for it
 //   receive  "these messages may be written into this buffer" (rendezvous): a posted receive in memory that
-//            the user has registered, or in the symmetric heap
+//            the user has registered, in the symmetric heap or in the GPU. Where ranks use memory of GPUs,
+//            it may also say "into slots": messages out of a GPU wait for one or the other
 //   placed   as written, but the payloads lie in the posted receive
 //   window   nothing but the word
 //   end      the last piece
@@ -34,6 +35,7 @@
 
 #include "transports/connection.h"
 #include "transports/rdma/control.h"
+#include "transports/rdma/device_regions.h"
 #include "transports/rdma/heap_memory.h"
 #include "transports/rdma/rail.h"
 #include "transports/rdma/user_memory.h"
@@ -69,7 +71,7 @@ struct LaneShared {
   struct Target {
     uint32_t channel;
     uint32_t key;
-    uint64_t address;
+    uint64_t address;  ///< 0: into slots
     uint64_t bytes;
     uint64_t first;
     uint64_t slice_bytes;
@@ -84,6 +86,7 @@ struct LaneShared {
     SlotMemory incoming;
     const PostedReceive* offer = nullptr;
     PostedReceive told = {};            ///< of this rank: the peer may write there
+    uint64_t into_slots_end = 0;        ///< the peer knows that messages below go to slots
     std::optional<Target> target = {};  ///< of the peer: this rank may write there
     std::optional<Grant> grant = {};
     bool has_asked = false;
@@ -95,6 +98,7 @@ struct LaneShared {
   PinBudget& budget;
   const UserMemory& user_memory;
   HeapMemory& heap_memory;
+  DeviceRegions& device_regions;
   uint32_t rank;
   uint32_t peer;
   RingShape shape;
@@ -110,6 +114,7 @@ struct LaneShared {
   std::vector<std::unique_ptr<Rail>> rails;
   std::function<void(Rail&, const std::string& why)> break_rail;
   std::function<void()> note_move;  ///< a lane lies on another rail
+  bool lacks_bytes = false;         ///< a copy out of the GPU has failed: the connection ends
 
   /// Whether the peer may write to a posted receive of the channel.
   bool is_written(uint32_t channel) const;
@@ -177,6 +182,8 @@ class Lane {
   Rail* bound_rail() const { return bound_ == kSocket ? nullptr : shared_.rails[bound_].get(); }
   bool has_room(uint32_t requests, uint32_t reserve = 1) const;
   bool queue_run(uint32_t channel);
+  bool awaits_target(uint32_t channel) const;
+  bool copy(std::byte* to, const void* from, size_t bytes);
   const Region* buffer_on(const Device& device, const std::byte* address, size_t bytes) const;
   std::optional<uint32_t> source_key(LaneShared::Channel& channel, const iovec& part) const;
   bool is_readable(const tcp::OutFrame& frame) const;

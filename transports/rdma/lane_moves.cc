@@ -80,7 +80,8 @@ Status Lane::check_written(const tcp::Frame& frame, uint64_t first, bool is_plac
       shared_.inbox.move_to_slot(frame.channel, number, frame.bytes, 0);
       continue;
     }
-    const std::byte* const told = channel.told.bytes > 0 ? channel.told.place(number, frame.bytes) : nullptr;
+    std::byte* const told = channel.told.bytes > 0 ? channel.told.place(number, frame.bytes) : nullptr;
+    if (told != nullptr && channel.told.on_device) shared_.inbox.put(frame.channel, number, told);
     is_allowed =
         is_allowed && told != nullptr && shared_.inbox.place(frame.channel, number, frame.bytes) == told;
   }
@@ -280,6 +281,7 @@ void Lane::go_on(uint32_t rail) {
     channel.grant.reset();
     channel.target.reset();
     channel.told = {};
+    channel.into_slots_end = 0;
     channel.granted_key.reset();
     channel.has_asked = channel.owes_grant = false;
   }

@@ -110,6 +110,7 @@ RdmaConnection::RdmaConnection(const Verbs& verbs, std::span<const ChannelRings>
               .budget = budget,
               .user_memory = options.user_memory,
               .heap_memory = options.heap_memory,
+              .device_regions = options.device_regions,
               .rank = options.rank,
               .peer = options.peer,
               .shape = options.shape,
@@ -209,6 +210,7 @@ bool RdmaConnection::send() {
   if (state_ != PeerState::kOpen || !is_set_up_) return false;
   bool moved = false;
   for (const auto& lane : lanes_) moved |= lane->send();
+  if (shared_.lacks_bytes) end(PeerState::kTorn, "a message in this rank's GPU could not be copied");
   return moved;
 }
 

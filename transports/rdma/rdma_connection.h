@@ -35,6 +35,7 @@ Rails choose_rails(std::span<const PortAddress> here, std::span<const PortAddres
 struct RdmaOptions {
   const UserMemory& user_memory;  ///< of the rank
   HeapMemory& heap_memory;        ///< of the rank
+  DeviceRegions& device_regions;  ///< of the rank
   uint32_t rank = 0;
   uint32_t peer = 0;
   RingShape shape;  ///< of all rings on both sides

@@ -59,6 +59,9 @@ class RdmaTransport final : public Transport {
   std::optional<LinkCost> reach(const RankDescription& a, const RankDescription& b) const override;
   Result<MemoryHandle> register_memory(std::byte* address, size_t bytes, MemoryUse use) override;
   void deregister_memory(MemoryHandle handle) override { user_memory_.remove(handle.value); }
+  Result<MemoryHandle> register_device_memory(const DeviceSpan& span) override;
+  void deregister_device_memory(MemoryHandle handle) override { device_regions_.remove(handle.value); }
+  void use_device_memory(DeviceCopier& copier) override { device_regions_.copier = &copier; }
   Result<Connection*> connect(PeerHandover peer) override;
   Status complete(const SetUpWatch& watch) override;
   bool progress() override;
@@ -66,6 +69,7 @@ class RdmaTransport final : public Transport {
 
  private:
   Result<Device*> device_of(const Port& port);
+  std::vector<const Device*> used_devices() const;
   bool poll_devices();
   bool take_completions(Device& device);
   void take_events();
@@ -83,6 +87,7 @@ class RdmaTransport final : public Transport {
   std::vector<std::unique_ptr<Device>> devices_;  ///< by context; null: not used
   UserMemory user_memory_;
   HeapMemory heap_memory_{options_.heap, budget_};
+  DeviceRegions device_regions_;
   std::vector<std::unique_ptr<RdmaConnection>> connections_;
   uint32_t vain_turns_ = 0;
   uint32_t turns_ = 0;
@@ -112,14 +117,24 @@ Result<Device*> RdmaTransport::device_of(const Port& port) {
   return device.get();
 }
 
-/// Slots are registered when a channel needs them.
-Result<MemoryHandle> RdmaTransport::register_memory(std::byte* address, size_t bytes, MemoryUse use) {
-  if (use == MemoryUse::kRings) return MemoryHandle();
+std::vector<const Device*> RdmaTransport::used_devices() const {
   std::vector<const Device*> devices;
   for (const auto& device : devices_) {
     if (device != nullptr) devices.push_back(device.get());
   }
-  const auto number = user_memory_.add(*verbs_, {address, bytes}, devices);
+  return devices;
+}
+
+Result<MemoryHandle> RdmaTransport::register_device_memory(const DeviceSpan& span) {
+  const auto number = device_regions_.add(*verbs_, span, used_devices());
+  TUTTI_TRY(number.status());
+  return MemoryHandle{*number};
+}
+
+/// Slots are registered when a channel needs them.
+Result<MemoryHandle> RdmaTransport::register_memory(std::byte* address, size_t bytes, MemoryUse use) {
+  if (use == MemoryUse::kRings) return MemoryHandle();
+  const auto number = user_memory_.add(*verbs_, {address, bytes}, used_devices());
   TUTTI_TRY(number.status());
   return MemoryHandle{*number};
 }
@@ -143,6 +158,7 @@ Result<Connection*> RdmaTransport::connect(PeerHandover peer) {
                                          [this] { return poll_devices(); },
                                          {.user_memory = user_memory_,
                                           .heap_memory = heap_memory_,
+                                          .device_regions = device_regions_,
                                           .rank = options_.rank,
                                           .peer = peer.rank,
                                           .shape = options_.shape,

@@ -64,9 +64,15 @@ std::byte* Inbox::place(uint32_t index, uint64_t number, uint32_t bytes) {
   return claim.place;
 }
 
+void Inbox::put(uint32_t index, uint64_t number, std::byte* place) {
+  Channel& channel = channels_[index];
+  channel.claims[number & mask_].place = place;
+}
+
 std::byte* Inbox::free_place(const Channel& channel, uint64_t number, uint32_t bytes) const {
   if (bytes <= kInlineBytes) return channel.cells[number & mask_].payload;
-  std::byte* offered = channel.offer != nullptr ? channel.offer->place(number, bytes) : nullptr;
+  const bool is_offered = channel.offer != nullptr && !channel.offer->on_device;
+  std::byte* offered = is_offered ? channel.offer->place(number, bytes) : nullptr;
   return offered != nullptr ? offered : slot(channel, number);
 }
 

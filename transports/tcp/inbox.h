@@ -26,6 +26,8 @@ class Inbox {
   Result<uint64_t> claim(const Frame& frame);
   /// Address for a claimed message's payload.
   std::byte* place(uint32_t channel, uint64_t number, uint32_t bytes);
+  /// A card has written a claimed message's payload there.
+  void put(uint32_t channel, uint64_t number, std::byte* place);
   /// Address for the payload of a message that has not come. Null if it has no room yet.
   std::byte* expected_place(uint32_t channel, uint64_t number, uint32_t bytes) const;
   /// Gives a complete message to the reader.
