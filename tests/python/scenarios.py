@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 
 import numpy as np
 
@@ -68,6 +69,20 @@ class OnlyDlpack:
         return self.values.__dlpack__(**arguments)
 
 
+class _Jax(OnlyDlpack):
+    """An array that may not change and does not say so, as jax's."""
+
+    def __dlpack__(self):
+        return self.values.__dlpack__()
+
+
+_Jax.__module__ = "jaxlib.stand_in"
+
+
+def _jax_ones():
+    return _Jax(np.ones(4))
+
+
 def kinds(comm):
     """Element types, and arrays of other kinds than NumPy's: the buffer protocol and DLPack."""
     for name in ("bool", "int8", "uint16", "uint64", "float16", "float64"):
@@ -85,6 +100,10 @@ def kinds(comm):
     values = np.ones(3, np.float32)
     comm.all_reduce(OnlyDlpack(values))
     assert (values == comm.size).all()
+    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # DLPack's version 1
+        values.flags.writeable = False
+        assert (comm.all_gather(OnlyDlpack(values), np.empty(3 * comm.size, np.float32)) == comm.size).all()
+    assert (comm.all_reduce(_jax_ones(), np.empty(4)) == comm.size).all()
     try:
         import ml_dtypes
     except ImportError:
@@ -126,6 +145,35 @@ def streams(comm):
         second = comm.all_gather(np.ones(2), stream=stream)
         assert second.wait().shape == (comm.size, 2)
         assert stream.is_idle() and first.wait() is x and x[0] == comm.size
+
+
+def dropped(comm):
+    """Arrays that the program drops outlive their calls on a stream. They were freed under the calls."""
+    turns, length = 50, 5000
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    gate, arrays_, results = comm.split(0), [], []
+    with tutti.Stream() as stream:
+        if comm.rank:
+            gate.barrier(stream=stream)  # the other ranks' calls, and so rank 0's, wait until rank 0 opens
+        for turn in range(turns):
+            summed, sent, got = (np.full(length, float(turn)) for _ in range(3))
+            comm.all_reduce(summed, stream=stream)
+            with tutti.group():
+                comm.send(sent, after, stream=stream)
+                comm.recv(got, before, stream=stream)
+            results.append(comm.all_gather(got[:1], stream=stream))
+            arrays_ += map(weakref.ref, (summed, sent, got))
+            del summed, sent, got
+        if comm.rank == 0:
+            assert all(array_() is not None for array_ in arrays_), "freed before the calls were complete"
+            gate.barrier()
+        assert [work.wait()[-1, 0] for work in results] == list(range(turns))
+    assert all(array_() is None for array_ in arrays_), "kept after the calls"
+    gate.close()
+    _raises(tutti.InvalidUsageError, "stream is closed", stream.synchronize)
+    _raises(tutti.InvalidUsageError, "stream is closed", lambda: comm.barrier(stream=stream))
+    _raises(tutti.InvalidUsageError, "communicator is closed", gate.barrier)
+    _raises(tutti.InvalidUsageError, "communicator is closed", lambda: gate.recv_any(np.ones(1)))
 
 
 def point_to_point(comm):
@@ -200,6 +248,8 @@ def arguments(comm):
         (lambda: comm.all_reduce(np.ones((4, 4))[:, 0]), tutti.InvalidArgumentError, "not contiguous"),
         (lambda: comm.all_reduce(frozen), tutti.InvalidArgumentError, "read-only"),
         (lambda: comm.all_reduce(b"bytes"), tutti.InvalidArgumentError, "read-only"),
+        (lambda: comm.all_reduce(OnlyDlpack(frozen)), tutti.InvalidArgumentError, "only"),
+        (lambda: comm.all_reduce(_jax_ones()), tutti.InvalidArgumentError, "read-only"),
         (lambda: comm.all_reduce(3), tutti.InvalidArgumentError, "a int is no array"),
         (lambda: comm.all_reduce(np.array(["a"])), tutti.UnsupportedError, "elements of type str"),
         (lambda: comm.all_reduce(np.ones(2, ">f4")), tutti.UnsupportedError, "byte order"),
@@ -207,6 +257,9 @@ def arguments(comm):
         (lambda: comm.all_reduce(np.ones(2), np.ones(2, int)), tutti.InvalidArgumentError, "different types"),
         (lambda: comm.all_reduce(np.ones(2, complex), op=tutti.MAX), tutti.InvalidArgumentError, "SUM and AVG"),
         (lambda: comm.all_reduce(np.ones(2), op=99), tutti.InvalidArgumentError, "op"),
+        (lambda: comm.all_reduce(np.ones(2), op="sum"), tutti.InvalidArgumentError, "op, root, peer and tag are whole"),
+        (lambda: comm.broadcast(np.ones(2), root="0"), tutti.InvalidArgumentError, "op, root, peer and tag are whole"),
+        (lambda: comm.set_timeout(-1), tutti.InvalidArgumentError, "timeout_ms is -1"),
         (lambda: comm.broadcast(np.ones(2), root=99), tutti.InvalidArgumentError, "root"),
         (lambda: comm.reduce_scatter(np.ones(comm.size + 1)), tutti.InvalidArgumentError, "first dimension"),
         (lambda: comm.all_gather(np.ones(2), counts=[1]), tutti.InvalidArgumentError, "counts has 1"),
@@ -289,7 +342,10 @@ def interrupted_in_group(comm):
 
 
 def live_at_exit(comm):
-    """The process ends with a communicator, a stream and a group of its own still there."""
+    """The process ends with a communicator, a stream, a group and dropped calls of its own still there."""
+    stream = tutti.Stream()
+    for _ in range(100):
+        comm.all_reduce(np.ones(5000), stream=stream)
     keep.append((comm, comm.split(0), tutti.Stream()))
 
 

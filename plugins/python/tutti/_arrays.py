@@ -142,7 +142,8 @@ def _read_buffer(array, writes):
 
 
 class _DLTensor(ctypes.Structure):
-    """dlpack.h's DLTensor, the first member of what a capsule "dltensor" points at."""
+    """dlpack.h's DLTensor, the first member of what a capsule "dltensor" points at, and the last in
+    "dltensor_versioned"."""
 
     _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
                 ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
@@ -150,17 +151,42 @@ class _DLTensor(ctypes.Structure):
                 ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
 
 
+class _Versioned(ctypes.Structure):
+    """dlpack.h's DLManagedTensorVersioned."""
+
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager", ctypes.c_void_p),
+                ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _DLTensor)]
+
+
 _DLPACK_DEVICES = (1, 2, 3, 13)  # host, CUDA, pinned, managed
+_DLPACK_READ_ONLY = 1
+_IMMUTABLE = ("jax", "jaxlib")  # without the flag
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
-_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_capsule_is = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_pointer.argtypes = _capsule_is.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _dltensor(capsule):
+    """The tensor of a capsule, and whether it is read-only."""
+    if not _capsule_is(capsule, b"dltensor_versioned"):
+        return _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor")), False
+    versioned = _Versioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
+    return versioned.tensor, bool(versioned.flags & _DLPACK_READ_ONLY)
 
 
 def _read_dlpack(array, writes):
     """Anything else with __dlpack__. The capsule, which the pointer keeps, owns the tensor."""
-    del writes
-    capsule = array.__dlpack__()
-    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    try:
+        try:
+            capsule = array.__dlpack__(max_version=(1, 0))
+        except TypeError:  # a library from before version 1
+            capsule = array.__dlpack__()
+    except BufferError as error:
+        raise InvalidArgumentError(f"the array does not give its memory: {error}") from None
+    tensor, read_only = _dltensor(capsule)
+    if writes and (read_only or type(array).__module__.partition(".")[0] in _IMMUTABLE):
+        raise _read_only("the array")
     if tensor.device_type not in _DLPACK_DEVICES:
         raise UnsupportedError(f"the array is on DLPack's device type {tensor.device_type}; "
                                "tutti reaches host memory and CUDA devices")

@@ -46,6 +46,12 @@ def _config(device, reproducible, threads, timeout_ms, setup_timeout_ms):
     return config
 
 
+def _no_number(error):
+    """A call did not come about, because one of its numbers is none."""
+    return InvalidArgumentError(f"op, root, peer and tag are whole numbers that are not negative, for example "
+                                f"tutti.SUM: {error}")
+
+
 def _complex_check(array, op):
     if op not in _LINEAR and is_complex(array):
         raise InvalidArgumentError("complex numbers have SUM and AVG only")
@@ -164,12 +170,14 @@ class Communicator:
 
     def set_timeout(self, timeout_ms: int) -> None:
         """The deadline of calls from now on, in milliseconds; 0: that of the set-up again. Local."""
-        check(lib.tutti_comm_set_timeout(self._handle, timeout_ms))
+        if timeout_ms < 0:
+            raise InvalidArgumentError(f"timeout_ms is {timeout_ms}; it must be 0 or more")
+        check(lib.tutti_comm_set_timeout(self._alive(), timeout_ms))
 
     def explain(self) -> str:
         """One line about the last call: collective, bytes, algorithm, why, predicted time."""
         text = ffi.new("char[512]")
-        check(lib.tutti_comm_explain(self._handle, text, 512))
+        check(lib.tutti_comm_explain(self._alive(), text, 512))
         return ffi.string(text).decode()
 
     def __enter__(self) -> "Communicator":
@@ -189,22 +197,35 @@ class Communicator:
     def _run(self, function, arguments, stream, result, kept):
         """Calls function(*arguments, comm, stream). Returns the result, or its Work on a stream."""
         if stream is not None:
-            check(function(*arguments, self._handle, _streams.stream_value(stream)))
+            value = _streams.stream_value(stream)
+            try:
+                code = function(*arguments, self._handle, value)
+            except (TypeError, OverflowError) as error:
+                raise _no_number(error) from None
+            if code:
+                self._fail(code)
             if isinstance(stream, _streams.Stream):
                 stream.users.add(self)
             if _groups.depth:
-                _streams.keep(self, kept)
+                _streams.keep(self, stream, kept)
             return Work(result, stream, kept)
         self._blocked = True
         try:
             code = function(*arguments, self._handle, BLOCKING)
+        except (TypeError, OverflowError) as error:
+            raise _no_number(error) from None
         finally:
             self._blocked = False
         if code:
-            check(code)
+            self._fail(code)
         if _groups.depth:
-            _streams.keep(self, kept)
+            _streams.keep(self, None, kept)
         return result
+
+    def _fail(self, code):
+        """Raises what a call has returned."""
+        self._alive()  # C knows only that it has no communicator
+        check(code)
 
     def _pair(self, send, recv, factor_send, factor_recv, name):
         """Pointers, count of one block and type of two arrays whose sizes are multiples of one block."""
@@ -261,10 +282,12 @@ class Communicator:
         self._blocked = True
         try:
             code = _all_reduce(source, target, count, kind, op, self._handle, BLOCKING)
+        except (TypeError, OverflowError) as error:
+            raise _no_number(error) from None
         finally:
             self._blocked = False
         if code:
-            check(code)
+            self._fail(code)
         return recv
 
     def reduce(self, send: Any, recv: Any = None, op: int = SUM, root: int = 0, *, stream: Any = None) -> Any:
@@ -395,9 +418,12 @@ class Communicator:
         self._blocked = True
         try:
             code = lib.tutti_recv_any(pointer, count, kind, tag, source, self._handle)
+        except (TypeError, OverflowError) as error:
+            raise _no_number(error) from None
         finally:
             self._blocked = False
-        check(code)
+        if code:
+            self._fail(code)
         return source[0]
 
     def broadcast_object(self, value: Any = None, root: int = 0) -> Any:

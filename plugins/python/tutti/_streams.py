@@ -1,12 +1,31 @@
 """Streams, the work of a call on a stream, and groups."""
 
+import atexit
+import itertools
 import threading
 import weakref
 from typing import Any
 
 from . import _interrupt
 from ._library import BLOCKING, NULL, check, cuda_stream, ffi, host_stream, lib
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, InvalidUsageError
+
+# Arrays of calls under way that the program no longer holds: number -> (stream, arrays).
+_outlived: dict[int, Any] = {}
+_numbers = itertools.count(1)
+
+
+@ffi.callback("tutti_host_stream_done_t")
+def _passed(context, result, text):
+    del result, text
+    _outlived.pop(int(ffi.cast("uintptr_t", context)), None)
+
+
+@atexit.register
+def _await_outlived():
+    """No call of `_passed` may come to an interpreter that has ended. Runs after the communicators were closed."""
+    for stream in {stream for stream, _ in list(_outlived.values())}:
+        lib.tutti_host_stream_synchronize(stream._handle)
 
 
 class Stream:
@@ -25,12 +44,12 @@ class Stream:
     def synchronize(self) -> None:
         """Blocks until all calls issued so far are complete. Raises the first error among them."""
         with _interrupt.blocked(self.users):
-            code = lib.tutti_host_stream_synchronize(self._handle)
+            code = lib.tutti_host_stream_synchronize(self._open())
         check(code)
 
     def is_idle(self) -> bool:
         """Whether all calls are complete. Does not block. Raises the first error among them."""
-        code = lib.tutti_host_stream_query(self._handle)
+        code = lib.tutti_host_stream_query(self._open())
         if code == lib.TUTTI_IN_PROGRESS:
             return False
         check(code)
@@ -44,6 +63,20 @@ class Stream:
             code = lib.tutti_host_stream_destroy(handle)
         check(code)
 
+    def _open(self):
+        if self._handle == NULL:
+            raise InvalidUsageError("the stream is closed; make a new one")
+        return self._handle
+
+    def _keep(self, things):
+        """Keeps arrays alive until the calls issued so far are complete."""
+        if self._handle == NULL:
+            return
+        number = next(_numbers)
+        _outlived[number] = self, things
+        # After an error they stay: nothing would tell when they may go.
+        lib.tutti_host_stream_notify(self._handle, _passed, ffi.cast("void*", number))
+
     def __enter__(self) -> "Stream":
         return self
 
@@ -52,7 +85,7 @@ class Stream:
 
 
 class Work:
-    """A call on a stream. It keeps the call's arrays alive: hold it until the call is complete."""
+    """A call on a stream. It keeps the call's arrays alive: on a CUDA stream hold it until wait() has returned."""
 
     def __init__(self, result: Any, stream: Any, kept: Any) -> None:
         self.result = result  # what the blocking call would have returned
@@ -70,10 +103,15 @@ class Work:
             self._kept = None
         return self.result
 
+    def __del__(self) -> None:
+        if self._kept is not None and isinstance(self._stream, Stream):
+            self._stream._keep(self._kept)
+
 
 def stream_value(stream):
     """The tutti_stream_t of a tutti.Stream, a CUDA stream of torch, CuPy or cuda.core, or its address."""
     if isinstance(stream, Stream):
+        stream._open()
         return stream.value
     if isinstance(stream, int):
         return cuda_stream(stream)
@@ -99,10 +137,21 @@ def in_group() -> bool:
     return _groups.depth > 0
 
 
-def keep(comm, things) -> None:
-    """Keeps arrays of a communicator's call in an open group alive until the group has ended."""
-    _groups.kept.append(things)
+def keep(comm, stream, things) -> None:
+    """Keeps arrays of a communicator's call in an open group alive until the group has ended, and on a stream until the
+    call is complete."""
+    _groups.kept.append((stream, things))
     _groups.users.append(comm)
+
+
+def _hand_over(kept):
+    """Their group has ended: the calls are on their streams."""
+    arrays: dict[Stream, list[Any]] = {}
+    for stream, things in kept:
+        if isinstance(stream, Stream):
+            arrays.setdefault(stream, []).append(things)
+    for stream, things in arrays.items():
+        stream._keep(things)
 
 
 class group:
@@ -127,6 +176,7 @@ class group:
         with _interrupt.blocked(_groups.users if _groups.depth == 0 else ()):
             code = lib.tutti_group_end()
         if _groups.depth == 0:
+            _hand_over(_groups.kept)
             _groups.kept, _groups.users = [], []
         if kind is None:
             check(code)
