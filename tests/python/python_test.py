@@ -94,6 +94,30 @@ def check_interrupt():
         assert good, f"{case}: {status} {output}{errors}"
 
 
+def check_launch_mistakes():
+    """A program that cannot be run is a sentence; a reader that goes away ends nothing"""
+    for program in ("./absent", "/"):
+        status, output, errors = run("tutti.launch", "-n", "2", program)
+        assert status == 127 and errors.startswith(f"tutti.launch: cannot run {program}: ") and not output, errors
+    ranks = subprocess.Popen([sys.executable, "-m", "tutti.launch", "-n", "2", "seq", "100000"], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, env=ENVIRONMENT)
+    ranks.stdout.read(10)
+    ranks.stdout.close()
+    assert ranks.stderr.read() == b"" and ranks.wait(SECONDS_MAX) == 0
+    ranks.stderr.close()
+
+
+def check_terminated_launcher():
+    """SIGTERM to the launcher, from a scheduler, ends the ranks"""
+    program = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    launcher = subprocess.Popen([sys.executable, "-m", "tutti.launch", "-n", "2", sys.executable, "-c", program],
+                                stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    ranks = [int(launcher.stdout.readline().split()[1]) for _ in range(2)]
+    launcher.terminate()
+    assert launcher.wait(SECONDS_MAX) == 128 + signal.SIGTERM
+    assert not [rank for rank in ranks if pathlib.Path(f"/proc/{rank}").exists()]
+
+
 def check_exit_with_live_communicators():
     """A process that closes nothing ends"""
     passes(2, "live_at_exit")

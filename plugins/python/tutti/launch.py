@@ -16,6 +16,7 @@ import tempfile
 import threading
 
 _GRACE_S = 5  # from SIGTERM to SIGKILL
+_NOT_RUN = 127  # a shell's status
 _EPHEMERAL_FIRST = 32768  # Linux's default
 
 
@@ -37,21 +38,34 @@ def _free_port():
 
 
 def _forward(pipe, output, prefix, lock):
-    """Copies lines until the rank closes its end."""
+    """Copies lines until the rank closes its end, and reads on when nobody reads the output: `launch ... | head`."""
     for line in pipe:
         if not line.endswith(b"\n"):
             line += b"\n"
         with lock:
-            output.buffer.write(prefix + line)
-            output.flush()
+            try:
+                output.buffer.write(prefix + line)
+                output.flush()
+            except BrokenPipeError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+
+
+class _Signalled(BaseException):
+    """A signal that ends this process, and the ranks with it."""
+
+
+def _note(number, _):
+    raise _Signalled(number)
 
 
 class _Ranks:
     """The started ranks."""
 
-    def __init__(self, command, count, folder):
+    def __init__(self):
         self.ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         self.processes, self._readers = [], []
+
+    def start(self, command, count, folder):
         lock, port = threading.Lock(), _free_port()
         for rank in range(count):
             environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank),
@@ -64,11 +78,11 @@ class _Ranks:
                                        start_new_session=True)
             self.processes.append(process)
             for pipe, output in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
-                self._start(_forward, pipe, output, f"[{rank}] ".encode(), lock)
+                self._read(pipe, output, f"[{rank}] ".encode(), lock)
             threading.Thread(target=self._await, args=(rank,), daemon=True).start()
 
-    def _start(self, function, *arguments):
-        thread = threading.Thread(target=function, args=arguments, daemon=True)
+    def _read(self, *arguments):
+        thread = threading.Thread(target=_forward, args=arguments, daemon=True)
         thread.start()
         self._readers.append(thread)
 
@@ -94,9 +108,10 @@ def _wait(ranks, count):
         except queue.Empty:
             ranks.signal(signal.SIGKILL)
             continue
-        except KeyboardInterrupt:
-            status, patience = status or 128 + signal.SIGINT, _GRACE_S
-            ranks.signal(signal.SIGINT)
+        except _Signalled as signalled:
+            number = signalled.args[0]
+            status, patience = status or 128 + number, _GRACE_S
+            ranks.signal(number)
             continue
         count -= 1
         if code and not status:
@@ -118,10 +133,19 @@ def main(arguments=None):
     command = [options.program, *options.arguments]
     if options.program.endswith(".py"):
         command.insert(0, sys.executable)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _note)
     with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
-        ranks = _Ranks(command, options.ranks, folder)
+        ranks = _Ranks()
         try:
+            ranks.start(command, options.ranks, folder)
             return _wait(ranks, options.ranks)
+        except OSError as error:
+            print(f"tutti.launch: cannot run {command[0]}: {error.strerror}", file=sys.stderr)
+            return _NOT_RUN
+        except _Signalled as signalled:  # while the ranks started, or twice
+            return 128 + signalled.args[0]
         finally:
             ranks.signal(signal.SIGKILL)
             ranks.finish_output()
