@@ -74,6 +74,17 @@ def check_killed_rank():
         assert "PeerLostError: the process of rank 1 has ended" in line, output
 
 
+def check_killed_rank_on_stream():
+    """A killed rank is told by every Work of the stream"""
+    status, output, errors = launch(3, "killed_on_stream")
+    assert status == 128 + signal.SIGKILL and "Traceback" not in errors and not output, (status, output, errors)
+
+
+def check_abort():
+    """An abort is told as one, and a communicator that is dropped is closed"""
+    passes(2, "forgotten", "aborted")
+
+
 def check_mismatch():
     """Different calls raise MismatchError with both calls on both ranks"""
     status, output, errors = launch(2, "mismatch")

@@ -145,6 +145,8 @@ def streams(comm):
         second = comm.all_gather(np.ones(2), stream=stream)
         assert second.wait().shape == (comm.size, 2)
         assert stream.is_idle() and first.wait() is x and x[0] == comm.size
+        last = comm.all_gather(np.ones(2), stream=stream)
+    assert last.wait().shape == (comm.size, 2)  # the end of the block waited
 
 
 def dropped(comm):
@@ -310,6 +312,61 @@ def late(comm):
         while comm_is_well(comm):
             pass
         _report(comm, comm.barrier)
+
+
+def killed_on_stream(comm):
+    """Every Work of a failed call says so, also after the stream has said it; the arrays are not the results."""
+    stream = tutti.Stream()
+    good = comm.all_gather(np.ones(1), stream=stream)
+    good.wait()
+    if comm.rank != 1:
+        comm.send(np.ones(1), 1)
+    else:
+        for peer in (0, *range(2, comm.size)):
+            comm.recv(np.ones(1), peer)
+        os.kill(os.getpid(), signal.SIGKILL)
+    works = [comm.all_reduce(np.ones(4), stream=stream) for _ in range(3)]
+    for wait in (stream.synchronize, works[2].wait, works[0].wait):
+        _raises(tutti.PeerLostError, "rank 1", wait)
+    assert good.wait().ravel().tolist() == [1.0] * comm.size
+    works.append(comm.all_reduce(np.ones(4), stream=stream))
+    _raises(tutti.PeerLostError, "rank 1", stream.close)
+    for work in works:
+        _raises(tutti.PeerLostError, "rank 1", work.wait)
+
+
+def aborted(comm):
+    """An abort by another thread ends a blocked call with AbortedError on all ranks."""
+    if comm.rank == 0:
+        thread = threading.Thread(target=lambda: (_until(lambda: comm._blocked), comm.abort()))
+        thread.start()
+        # The call may begin after the abort.
+        _raises((tutti.AbortedError, tutti.InvalidUsageError), "abort", lambda: comm.recv(np.ones(1), 1))
+        thread.join()
+    else:
+        _raises(tutti.AbortedError, "rank 0", comm.barrier)
+
+
+def _until(condition):
+    while not condition():
+        pass
+
+
+def forgotten(comm):
+    """A communicator that nobody holds is closed: the others hear that the rank has left, and no descriptor stays."""
+    def open_files():
+        return len(os.listdir("/proc/self/fd"))
+
+    comm.split(0).barrier()
+    before = open_files()
+    for _ in range(5):
+        comm.split(0).barrier()
+    assert open_files() <= before, (before, open_files())
+    other = comm.split(0)
+    if comm.rank:
+        _raises(tutti.PeerLostError, "rank 0, which has left", lambda: other.recv(np.ones(1), 0))
+    del other
+    comm.barrier()
 
 
 def comm_is_well(comm):

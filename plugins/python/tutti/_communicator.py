@@ -189,6 +189,11 @@ class Communicator:
         else:
             self.abort()
 
+    def __del__(self) -> None:
+        # Other ranks then hear that this one has left. Errors have nobody to handle them.
+        if getattr(self, "_handle", NULL) != NULL:
+            lib.tutti_comm_destroy(self._handle)
+
     def __repr__(self) -> str:
         return f"<tutti.Communicator rank {self.rank} of {self.size}{', closed' if self._handle == NULL else ''}>"
 
@@ -206,6 +211,7 @@ class Communicator:
                 self._fail(code)
             if isinstance(stream, _streams.Stream):
                 stream.users.add(self)
+                stream.issued += 1
             if _groups.depth:
                 _streams.keep(self, stream, kept)
             return Work(result, stream, kept)
@@ -224,7 +230,8 @@ class Communicator:
 
     def _fail(self, code):
         """Raises what a call has returned."""
-        self._alive()  # C knows only that it has no communicator
+        if code == lib.TUTTI_INVALID_ARGUMENT:
+            self._alive()  # C knows only that the communicator is NULL
         check(code)
 
     def _pair(self, send, recv, factor_send, factor_recv, name):

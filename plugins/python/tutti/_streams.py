@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _interrupt
 from ._library import BLOCKING, NULL, check, cuda_stream, ffi, host_stream, lib
-from .errors import InvalidArgumentError, InvalidUsageError
+from .errors import Error, InvalidArgumentError, InvalidUsageError
 
 # Arrays of calls under way that the program no longer holds: number -> (stream, arrays).
 _outlived: dict[int, Any] = {}
@@ -40,19 +40,30 @@ class Stream:
         self._handle = made[0]
         self.value = host_stream(self._handle)
         self.users: Any = weakref.WeakSet()  # communicators with calls on the stream
+        self.issued = 0  # calls
+        self._failed = 0  # of these: one of the calls up to here failed
+        self._why: Any = None
 
     def synchronize(self) -> None:
         """Blocks until all calls issued so far are complete. Raises the first error among them."""
         with _interrupt.blocked(self.users):
             code = lib.tutti_host_stream_synchronize(self._open())
-        check(code)
+        self._check(code)
+
+    def _check(self, code):
+        """The library tells an error once. Each Work of a call up to here tells it too."""
+        try:
+            check(code)
+        except Error as error:
+            self._failed, self._why = self.issued, error
+            raise
 
     def is_idle(self) -> bool:
         """Whether all calls are complete. Does not block. Raises the first error among them."""
         code = lib.tutti_host_stream_query(self._open())
         if code == lib.TUTTI_IN_PROGRESS:
             return False
-        check(code)
+        self._check(code)
         return True
 
     def close(self) -> None:
@@ -61,7 +72,14 @@ class Stream:
         self.value = host_stream(ffi.NULL)
         with _interrupt.blocked(self.users):
             code = lib.tutti_host_stream_destroy(handle)
-        check(code)
+        self._check(code)
+
+    def _await(self, number):
+        """Blocks until call `number` is complete. Raises its error, or an earlier one."""
+        if number > self._failed and self._handle != NULL:
+            self.synchronize()
+        if number <= self._failed:
+            raise type(self._why)(str(self._why))
 
     def _open(self):
         if self._handle == NULL:
@@ -91,16 +109,19 @@ class Work:
         self.result = result  # what the blocking call would have returned
         self._stream = stream
         self._kept = kept
+        self._number = getattr(stream, "issued", 0)
+        self._is_complete = False
 
     def wait(self) -> Any:
         """Blocks until the stream has passed the call, and returns `result`.
 
         On a host stream the call also waits for calls that were issued on the stream later. On a CUDA stream it
-        returns at once, and later work of that stream sees the result. Errors: those of the call.
+        returns at once, and later work of that stream sees the result. Errors: the first of the stream's calls since
+        the last wait.
         """
-        if isinstance(self._stream, Stream):
-            self._stream.synchronize()
-            self._kept = None
+        if isinstance(self._stream, Stream) and not self._is_complete:
+            self._stream._await(self._number)
+            self._is_complete, self._kept = True, None
         return self.result
 
     def __del__(self) -> None:
