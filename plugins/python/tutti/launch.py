@@ -94,7 +94,11 @@ class _Ranks:
             if process.poll() is None:
                 process.send_signal(number)
 
-    def finish_output(self):
+    def finish(self):
+        """Kills what still runs, and prints the last lines."""
+        self.signal(signal.SIGKILL)
+        for process in self.processes:
+            process.wait()
         for thread in self._readers:
             thread.join(timeout=1)  # a grandchild may still hold the pipe
 
@@ -147,8 +151,7 @@ def main(arguments=None):
         except _Signalled as signalled:  # while the ranks started, or twice
             return 128 + signalled.args[0]
         finally:
-            ranks.signal(signal.SIGKILL)
-            ranks.finish_output()
+            ranks.finish()
 
 
 if __name__ == "__main__":
