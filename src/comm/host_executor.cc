@@ -7,6 +7,7 @@
 #include "comm/job_topology.h"
 #include "core/clock.h"
 #include "core/hash.h"
+#include "health/any_rank.h"
 
 namespace tutti {
 namespace {
@@ -211,12 +212,17 @@ Result<uint32_t> HostExecutor::await_sender(uint64_t seed) {
   set_aside_.assign(options_.peers.rank_count(), false);
   uint64_t next_check_ns = StallDiagnosis::kCheckEveryNs;
   for (waiter_.moved();;) {
-    if (const auto sender = find_sender(seed)) return *sender;
+    if (const auto sender = find_sender(seed)) {
+      if (shows_wait_) clear_wait();
+      return *sender;
+    }
     if (options_.network != nullptr && options_.network->advance()) continue;
     const uint64_t waited_ns = waiter_.pause();
     if (options_.peers.has_error()) return fail(options_.peers.error());
     if (waited_ns < next_check_ns) continue;
     next_check_ns = waited_ns + StallDiagnosis::kCheckEveryNs;
+    shows_wait_ = true;
+    diagnosis_.show_wait({.peer = kAnyRank}, waited_ns);
     const Status checked = check_senders(waited_ns);
     if (!checked) return fail(checked);
   }

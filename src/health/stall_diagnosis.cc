@@ -39,14 +39,18 @@ bool StallDiagnosis::is_due(uint64_t waited_ns) {
 
 Status StallDiagnosis::look(uint64_t waited_ns, uint64_t timeout_ms) {
   const Obstacle obstacle = call_.obstacle();
+  show_wait(obstacle, waited_ns);
+  TUTTI_TRY(check_peer(obstacle.peer));
+  TUTTI_TRY(check_circle(obstacle.peer));
+  return waited_ns / 1'000'000 >= timeout_ms ? deadline_passed(waited_ns) : Status::ok();
+}
+
+void StallDiagnosis::show_wait(const Obstacle& obstacle, uint64_t waited_ns) {
   StatusPage& mine = peers_.own().status;
   mine.waits_for.store(obstacle.peer + 1, std::memory_order_relaxed);
   mine.step.store(obstacle.step, std::memory_order_relaxed);
   mine.waited_ms.store(static_cast<uint32_t>(waited_ns / 1'000'000), std::memory_order_relaxed);
   mine.beat.store(mine.beat.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  TUTTI_TRY(check_peer(obstacle.peer));
-  TUTTI_TRY(check_circle(obstacle.peer));
-  return waited_ns / 1'000'000 >= timeout_ms ? deadline_passed(waited_ns) : Status::ok();
 }
 
 std::string StallDiagnosis::own_call() const {
@@ -210,14 +214,16 @@ std::vector<StallDiagnosis::Member> StallDiagnosis::circle_from(uint32_t first) 
     if (members.size() >= kLongestCircle) return {};
     const PeerSnapshot snapshot = peers_.snapshot(peer);
     const StatusCopy& page = snapshot.page;
-    if (!snapshot.has_answered || page.waits_for == 0 || page.waited_ms < kCircleMs ||
+    const uint32_t next = page.waits_for - 1;
+    // No rank: it waits for none, or for any.
+    if (!snapshot.has_answered || next >= peers_.rank_count() || page.waited_ms < kCircleMs ||
         page.unsent_bytes > 0 || page.has_left != StatusPage::kHere)
       return {};
     const bool in_collective = page.completed < page.sequence;
     has_message = has_message || (page.in_messages != 0 && !in_collective);
     has_collective = has_collective || in_collective;
     members.push_back({.rank = peer, .beat = page.beat});
-    peer = page.waits_for - 1;
+    peer = next;
     if (std::ranges::find(members, peer, &Member::rank) != members.end() && peer != peers_.rank()) return {};
   }
   // Two ranks of which one is in a collective: waits_crossed.

@@ -57,6 +57,8 @@ class StallDiagnosis {
   /// Checks, and shows on this rank's page what it waits for. Ok: the peer may still come. Else kPeerLost,
   /// kMismatch or kTimeout.
   Status look(uint64_t waited_ns, uint64_t timeout_ms);
+  /// Shows on this rank's page what it waits for, and that it still does.
+  void show_wait(const Obstacle& obstacle, uint64_t waited_ns);
   /// How this rank's call differs from that of `peer`, after a mismatched message.
   Status mismatch_with(uint32_t peer) const;
   /// After the last call: `peer` has made other collectives.

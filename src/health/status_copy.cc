@@ -5,20 +5,28 @@
 
 #include "core/result.h"
 #include "engine/call.h"
+#include "health/any_rank.h"
 #include "net/wire.h"
 
 namespace tutti {
+
+namespace {
+
+std::string describe_wait(const StatusCopy& status) {
+  if (status.waits_for == 0) return "";
+  const uint32_t peer = status.waits_for - 1;
+  if (peer == kAnyRank) return ", waiting for a message of any rank";
+  return format(", step %u, waiting for rank %u", status.step, peer);
+}
+
+}  // namespace
 
 std::string describe_status(uint32_t rank, const StatusCopy& status) {
   if (status.has_left == StatusPage::kDied || status.has_left == StatusPage::kSilent)
     return format("rank %u is lost", rank);
   if (status.has_left != StatusPage::kHere) return format("rank %u has left the communicator", rank);
-  const std::string waits = status.waits_for != 0
-                                ? format(", step %u, waiting for rank %u", status.step, status.waits_for - 1)
-                                : "";
-  if (status.in_messages != 0) {
-    return format("rank %u is in send/recv", rank) + waits;
-  }
+  const std::string waits = describe_wait(status);
+  if (status.in_messages != 0) return format("rank %u is in send/recv", rank) + waits;
   if (status.sequence == 0) return format("rank %u has made no collective call", rank);
   const std::string call = describe_call(status.call().call, status.call().count);
   if (status.completed >= status.sequence) {

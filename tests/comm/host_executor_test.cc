@@ -113,6 +113,24 @@ TEST_F(HostExecutorTest, AWaitShowsWhatItWaitsFor) {
   EXPECT_EQ(pages_.status(0).waits_for.load(), 0u);
 }
 
+// Goal: a rank that waits for a message of any rank shows that, until the message has come.
+TEST_F(HostExecutorTest, AWaitForAnyRankIsShown) {
+  make_ranks();
+  std::thread waiting([&] {
+    const Result<uint32_t> sender = rank(0).await_sender(7);
+    ASSERT_TRUE(sender) << sender.status().text();
+    EXPECT_EQ(*sender, 1u);
+  });
+  while (pages_.status(0).waits_for.load() == 0) std::this_thread::yield();
+  EXPECT_EQ(describe_status(0, StatusCopy::of(pages_.status(0))),
+            "rank 0 is in send/recv, waiting for a message of any rank");
+  uint64_t sent = 42;
+  EXPECT_TRUE(
+      rank(1).run(Message{.buffer = &sent, .bytes = sizeof(sent), .peer = 0, .sending = true, .seed = 7}));
+  waiting.join();
+  EXPECT_EQ(pages_.status(0).waits_for.load(), 0u);
+}
+
 // Goal: the deadline of set_timeout ends a call that waits in vain, on all ranks, and names the call.
 TEST_F(HostExecutorTest, TheDeadlineEndsACall) {
   Sum numbers(kLong);

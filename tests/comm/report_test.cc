@@ -11,6 +11,7 @@
 
 #include "bootstrap/unique_id.h"
 #include "core/clock.h"
+#include "health/any_rank.h"
 #include "health/inspector.h"
 #include "health/inspector_server.h"
 #include "health/status_copy.h"
@@ -47,6 +48,8 @@ TEST(StatusTextTest, SaysWhatARankDoes) {
   status.in_messages = 1;
   status.waits_for = 2;
   EXPECT_EQ(describe_status(3, status), "rank 3 is in send/recv, step 0, waiting for rank 1");
+  status.waits_for = kAnyRank + 1;
+  EXPECT_EQ(describe_status(3, status), "rank 3 is in send/recv, waiting for a message of any rank");
   status.has_left = StatusPage::kLeft;
   EXPECT_EQ(describe_status(3, status), "rank 3 has left the communicator");
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/call.h"
+#include "health/any_rank.h"
 #include "net/control_thread.h"
 #include "tests/support/rank_pages.h"
 #include "transports/link.h"
@@ -263,6 +264,19 @@ TEST_F(StallDiagnosisTest, ARankThatDoesNotLookIsInNoCircle) {
   for (uint64_t ms = 20; ms < 900; ms += 20) EXPECT_TRUE(check(ms)) << ms;
   pages_.status(1).beat.store(1000);
   expect(check(920), Code::kMismatch, "ranks wait for each other in a circle");
+}
+
+// Goal: a rank that waits for a message of any rank closes no circle, and the deadline's text tells of it.
+TEST_F(StallDiagnosisTest, AWaitForAnyRankEndsTheChain) {
+  call_.collective = false;
+  pages_.status(1).in_messages.store(1);
+  pages_.status(1).waited_ms.store(100);
+  for (uint64_t ms = 20; ms < 900; ms += 20) {
+    pages_.show_wait(1, kAnyRank, 0);
+    EXPECT_TRUE(check(ms)) << ms;
+  }
+  expect(check(1000), Code::kTimeout,
+         "to receive from rank 1; rank 1 is in send/recv, waiting for a message of any rank");
 }
 
 // Goal: of a rank on another host that does not answer the error says so; the rank's word that it leaves

@@ -42,7 +42,7 @@ struct alignas(kLineBytes) StatusPage {
   std::atomic<uint64_t> sequence;   ///< collectives entered
   std::atomic<uint64_t> completed;  ///< collectives finished
   std::atomic<uint64_t> history;    ///< of the collectives entered (core/hash.h)
-  std::atomic<uint32_t> waits_for;  ///< peer + 1 after a long wait for that peer, else 0
+  std::atomic<uint32_t> waits_for;  ///< peer + 1 after a long wait for that peer (or kAnyRank), else 0
   std::atomic<uint32_t> step;
   std::atomic<uint32_t> waited_ms;             ///< without progress, while waits_for is set
   std::atomic<uint32_t> beat;                  ///< counts the checks that found the rank still waiting
