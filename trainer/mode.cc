@@ -199,6 +199,11 @@ void Pass::wait() const {
   learner_.sketch.add(kind_, begin_, label_);
 }
 
+size_t pass_rows(const ModeContext& context, int rank_count) {
+  const size_t parts = context.options.accumulate * static_cast<size_t>(rank_count);
+  return context.options.batch / parts * context.task.data.train->targets_per_sample();
+}
+
 double activation_bytes(const ModeContext& context) {
   const ModelOptions& model = context.task.model;
   const size_t width = model.name == "transformer" ? model.width : kHidden;

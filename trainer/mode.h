@@ -91,6 +91,9 @@ std::vector<Stroke> gather_strokes(const ModeContext& context, double since);
 /// The last lines of a run, and the file of --parameters. Throws Error.
 void report_end(const Options& options, Model& model, const Loss& held_out);
 
+/// Rows of activations in one forward pass, of a batch that is spread over `rank_count` ranks.
+size_t pass_rows(const ModeContext& context, int rank_count = 1);
+
 /// Bytes of a batch's activations between two layers. (All layers of a model have the same width there.)
 double activation_bytes(const ModeContext& context);
 

@@ -38,7 +38,8 @@ void Model::keep_stage() {
   const size_t count = layers_.size();
   if (placement_.stage_count > count)
     throw Error("a model of " + std::to_string(count) + " layers has no " +
-                std::to_string(placement_.stage_count) + " stages: change --depth");
+                std::to_string(placement_.stage_count) +
+                " stages: start fewer ranks, or raise --depth of a transformer");
   const auto at = [&](size_t stage) {
     return static_cast<ptrdiff_t>(count * stage / placement_.stage_count);
   };

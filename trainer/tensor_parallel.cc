@@ -14,15 +14,6 @@ void gather_rows(Axis& axis, const Matrix& own, Matrix* all) {
   axis.all_gather({own.data(), own.size()}, all->data());
 }
 
-/// How many of a batch's rows a rank keeps.
-size_t own_rows(const Axis& axis, size_t rows) {
-  const auto ranks = static_cast<size_t>(axis.count());
-  if (rows % ranks != 0)
-    throw Error("--sequence: " + std::to_string(rows) + " characters of a batch do not divide among " +
-                std::to_string(ranks) + " ranks: change --batch or --context");
-  return rows / ranks;
-}
-
 /// The sum over the ranks: of all rows, or of this rank's rows.
 void sum(Axis& axis, const Matrix& summand, bool by_rows, Matrix* result) {
   result->resize(by_rows ? own_rows(axis, summand.rows()) : summand.rows(), summand.columns());
@@ -35,6 +26,14 @@ void sum(Axis& axis, const Matrix& summand, bool by_rows, Matrix* result) {
 }
 
 }  // namespace
+
+size_t own_rows(const Axis& axis, size_t rows) {
+  const auto ranks = static_cast<size_t>(axis.count());
+  if (rows % ranks != 0)
+    throw Error("--sequence: the " + std::to_string(rows) + " characters of a pass do not divide among " +
+                std::to_string(ranks) + " ranks: change --batch, --accumulate or --context");
+  return rows / ranks;
+}
 
 const Matrix& EnterCut::forward(const Matrix& input, bool) {
   if (!by_rows_) return input;

@@ -14,6 +14,9 @@
 
 namespace tutti::trainer {
 
+/// How many of a pass's `rows` a rank keeps with sequence parallelism. Throws Error if they do not divide.
+size_t own_rows(const Axis& axis, size_t rows);
+
 /// f. With `by_rows` (sequence parallelism) from this rank's rows to all rows.
 class EnterCut : public Layer {
  public:

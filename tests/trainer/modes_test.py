@@ -301,7 +301,14 @@ def check_mistakes():
     with Folder() as folder:
         def refused(text, ranks, *flags):
             assert_refused(text, ranks, folder, *flags)
-        refused("a model of 7 layers has no 8 stages: change --depth", 8, "--mode", "layers")
+        # A supervisor says so before it starts a rank, the ranks of a launcher when they have met.
+        layers = common(folder, "--mode", "layers")
+        stages = "a model of 7 layers has no 8 stages: start fewer ranks, or raise --depth"
+        errors = train("--ranks", 8, *layers, status=2)[1]
+        assert errors.startswith(f"trainer: {stages}") and "rank 0" not in errors, errors
+        for rank, process in enumerate(program.start_processes(folder, 8, *layers)):
+            errors = finish(process, 1)[1]
+            assert re.search(rf"^trainer, rank {rank}: .*{re.escape(stages)}", errors, re.MULTILINE), errors
         refused("a pipeline needs 2 ranks or more", 1, "--mode", "pipeline")
         refused("interleaved stages take micro-batches in groups of 3 ranks", 3, "--mode", "pipeline", "--chunks", 2)
         refused("4 heads do not divide among 3 ranks", 3, "--mode", "tensor")
@@ -311,9 +318,10 @@ def check_mistakes():
         refused("--slow names rank 7, but there are 2 ranks", 2, "--mode", "tensor", "--slow", "7:2")
         refused("absent/x.svg", 2, "--mode", "tensor", "--drawing", folder.path / "absent" / "x.svg")
         refused("absent/p", 2, "--mode", "tensor", "--parameters", folder.path / "absent" / "p")
-        odd = ("--mode", "tensor", "--sequence", "--context", 5, "--batch", 4)
-        errors = train("--ranks", 2, *common(folder, *odd), status=1)[1]
-        assert "--sequence: 5 characters of a batch do not divide among 2 ranks: change --batch" in errors, errors
+        odd = ("--sequence", "--context", 5, "--batch")
+        rows = "--sequence: the 5 characters of a pass do not divide among 2 ranks: change --batch"
+        refused(rows, 2, "--mode", "tensor", *odd, 4)
+        refused(rows, 8, "--mode", "grid", *odd, 8)
         refused("a batch of 8 ", 3, "--mode", "local")
 
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "trainer/error.h"
 #include "trainer/mode.h"
 #include "trainer/options.h"
 
@@ -150,6 +151,33 @@ std::string find_unread(const CLI::App& app, const std::string& mode) {
 
 }  // namespace
 
+namespace {
+
+/// Into how many runs of layers the mode cuts the model, as far as the options alone tell; else 1.
+size_t stage_count(const Options& options) {
+  const ParallelOptions& p = options.parallel;
+  const auto ranks = static_cast<size_t>(std::max(options.ranks, 1));
+  if (p.mode == "layers") return ranks;
+  if (p.mode == "pipeline") return ranks * p.chunks;
+  // --sequence adds layers that only a rank of the tensor axis can make.
+  return p.mode == "grid" && !p.sequence ? static_cast<size_t>(p.pipeline_ranks) : 1;
+}
+
+/// Before any rank starts: a thousand ranks would start for the same sentence.
+std::string find_stage_mistake(const Options& options) {
+  ModelOptions model = options.model;
+  model.classes = 1;  // unknown before the data is read, and of no account here
+  try {
+    const Model trial(model, options.seed, SumOverRanks(), multiply, host_backend(),
+                      {.stage_count = stage_count(options), .allocates = false});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string find_mode_mistake(const CLI::App& app, const Options& options) {
   const ParallelOptions& p = options.parallel;
   if (const std::string unread = find_unread(app, p.mode); !unread.empty()) return unread;
@@ -170,6 +198,7 @@ std::string find_mode_mistake(const CLI::App& app, const Options& options) {
     return "--offload moves parameters out of memory: it needs --zero-stage 3";
   if (p.mode == "expert" && (options.model.name != "transformer" || options.model.experts == 0))
     return "--mode expert needs a transformer with experts: --experts 4";
+  if (const std::string mistake = find_stage_mistake(options); !mistake.empty()) return mistake;
   if (p.mode != "elastic") return "";
   if (options.ranks < 2 || options.threads)
     return mode + " starts its own processes: --ranks 2 or more, without --threads";

@@ -6,6 +6,7 @@
 // The result is that of one process up to the order of float sums.
 #include "trainer/modes/list.h"
 #include "trainer/pipeline.h"
+#include "trainer/tensor_parallel.h"
 
 namespace tutti::trainer {
 namespace {
@@ -25,7 +26,9 @@ class GridMode : public Mode {
                    .placement = {.tensor = &tensor_, .sequence = options_.parallel.sequence},
                    .data_rank = static_cast<size_t>(data_.rank()),
                    .data_count = static_cast<size_t>(data_.count()),
-                   .reduce = [this](Parameters& parameters) { reduce(parameters); }}) {}
+                   .reduce = [this](Parameters& parameters) { reduce(parameters); }}) {
+    if (options_.parallel.sequence) (void)own_rows(tensor_, pass_rows(context, data_.count()));
+  }
 
   std::string about() const override { return "mesh: " + mesh_.text() + "\n" + make_schedule().text(); }
 

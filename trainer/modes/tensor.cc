@@ -8,6 +8,7 @@
 #include "trainer/mesh.h"
 #include "trainer/modes/list.h"
 #include "trainer/optimizer.h"
+#include "trainer/tensor_parallel.h"
 
 namespace tutti::trainer {
 namespace {
@@ -22,7 +23,9 @@ class TensorMode : public Mode {
         model_(context.task.model, options_.seed, SumOverRanks(), multiply, host_backend(),
                {.tensor = &axis_, .sequence = options_.parallel.sequence}),
         optimizer_(make_optimizer(options_.optimizer, model_.parameters())),
-        sampler_(sampler_of(context)) {}
+        sampler_(sampler_of(context)) {
+    if (options_.parallel.sequence) (void)own_rows(axis_, pass_rows(context));
+  }
 
   std::string about() const override { return "mesh: " + mesh_.text(); }
 
