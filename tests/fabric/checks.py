@@ -310,6 +310,23 @@ def check_figures():
               f"ib_send_lat {send:.0f} us, sendrecv of 8 bytes {short:.0f} us; medians of {FIGURE_ROUNDS}", flush=True)
 
 
+def check_rendezvous():
+    """Messages into registered memory beside messages through slots (printed, not judged)"""
+    times = {}  # by registration and bytes
+    for _ in range(FIGURE_ROUNDS):
+        for registration in ("0", "1"):
+            flags = ("-b", "64K", "-e", "16M", "-f", "4", "-n", "5", "-w", "1", "-c", "0", "-R", registration)
+            out = right(launch(perf("sendrecv", *flags)))
+            for line in out.splitlines():
+                if re.match(r"\s+\d", line):
+                    row = line.split()
+                    times.setdefault((registration, int(row[0])), []).append(float(row[5]))
+    for size in sorted({size for _, size in times}):
+        slots, straight = (statistics.median(times[registration, size]) for registration in ("0", "1"))
+        print(f"# sendrecv of {size} bytes: slots {slots:.0f} us, registered {straight:.0f} us, "
+              f"ratio {slots / straight:.2f}", flush=True)
+
+
 def judge_the_trainer(environment=None):
     trainer = [FOLDER / "trainer/trainer", "--model", "cnn", "--steps", "2", "--digits", "400", "--reproducible"]
     before = packets()
