@@ -14,6 +14,9 @@ namespace {
 constexpr uint32_t kTornLooks = 5;
 // After this many checks while waiting, a peer has seen all that this rank sent.
 constexpr uint32_t kCrossedBeats = 3;
+// The same while the peer's own bytes are not confirmed: the peer may only wait for its network, which sends
+// a lost packet again after half a second (3 s of checks).
+constexpr uint32_t kUnconfirmedBeats = 150;
 // A circle may be, once its ranks have waited for so long.
 constexpr uint32_t kCircleMs = 60;
 // Looking around a circle costs one page a rank. Longer circles end at the deadline.
@@ -108,7 +111,7 @@ bool StallDiagnosis::waits_crossed(uint32_t peer, const PeerSnapshot& snapshot) 
     return false;
   }
   if (!crossed_beat_) crossed_beat_ = theirs.beat;
-  return theirs.beat - *crossed_beat_ >= kCrossedBeats;
+  return theirs.beat - *crossed_beat_ >= (theirs.unsent_bytes > 0 ? kUnconfirmedBeats : kCrossedBeats);
 }
 
 Status StallDiagnosis::crossed_with(uint32_t peer) const {
