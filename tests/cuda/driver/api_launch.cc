@@ -30,6 +30,7 @@ bool is_cooperative(const CUlaunchConfig& config) {
 }
 
 CUresult add_library(const void* image, Library** library) {
+  ++machine().loads;
   if (image == nullptr) return CUDA_ERROR_INVALID_IMAGE;
   if (const CUresult result = fake_cuda::judge_image(image); result != CUDA_SUCCESS) return result;
   *library = machine().libraries.add(std::make_unique<Library>());
@@ -50,6 +51,7 @@ CUresult remove_library(Library* library) {
 }
 
 CUresult add_kernel(Library* library, const char* name, Kernel** added) {
+  ++machine().loads;
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const fake_cuda::HostKernel* host = fake_cuda::find_host_kernel(name);
   if (host == nullptr) {
@@ -146,6 +148,7 @@ CUresult launch(const CUlaunchConfig& config, CUfunction function, void** argume
   const CUresult made = fake_cuda::make_kernel_task(config, function, arguments, extra, *context, task);
   if (made != CUDA_SUCCESS) return made;
   if (task.cooperative) ++machine().cooperative_launches;
+  if (stream->capture == nullptr) ++machine().launches[machine().kernels.find(function)->name];
   while (stream->capture == nullptr && stream->queue.size() >= settings().queue_entries)
     machine().changed.wait(guard);
   return submit(*stream, std::move(task));
@@ -297,6 +300,7 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
 
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel handle) {
   FAKE_UNSAFE_CALL(cuKernelGetFunction);
+  ++machine().loads;
   if (machine().kernels.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *function = reinterpret_cast<CUfunction>(handle);
   return CUDA_SUCCESS;

@@ -34,6 +34,19 @@ inline bool guards_memory() {
   return ask != nullptr && ask();
 }
 
+/// Images that this process has loaded so far, and kernels that it has found in them. 0 also where nobody
+/// knows.
+inline uint64_t loads() {
+  const auto ask = reinterpret_cast<uint64_t (*)()>(control("fake_cuda_loads"));
+  return ask != nullptr ? ask() : 0;
+}
+
+/// Launches so far of a kernel of this name, without those that were captured. 0 also where nobody knows.
+inline uint64_t launches(const char* kernel) {
+  const auto ask = reinterpret_cast<uint64_t (*)(const char*)>(control("fake_cuda_launches"));
+  return ask != nullptr ? ask(kernel) : 0;
+}
+
 /// Launches so far of which all blocks are resident at once. 0: none, or nobody knows.
 inline uint64_t cooperative_launches() {
   const auto ask = reinterpret_cast<uint64_t (*)()>(control("fake_cuda_cooperative_launches"));

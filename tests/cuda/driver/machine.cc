@@ -130,6 +130,16 @@ extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_card_flushe
   return fake_cuda::machine().card_flushes;
 }
 
+extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_loads() {
+  const fake_cuda::Guard guard(fake_cuda::machine().lock);
+  return fake_cuda::machine().loads;
+}
+
+extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_launches(const char* kernel) {
+  const fake_cuda::Guard guard(fake_cuda::machine().lock);
+  return fake_cuda::machine().launches[kernel];
+}
+
 extern "C" __attribute__((visibility("default"))) uint64_t fake_cuda_cooperative_launches() {
   const fake_cuda::Guard guard(fake_cuda::machine().lock);
   return fake_cuda::machine().cooperative_launches;

@@ -95,7 +95,9 @@ struct Machine {
   Handles<Allocation> allocations;
   Handles<Pool> pools;
   std::vector<std::weak_ptr<Capture>> captures;
-  std::map<std::string, int> calls;  ///< of functions that a fault names
+  std::map<std::string, int> calls;          ///< of functions that a fault names
+  std::map<std::string, uint64_t> launches;  ///< of kernels, outside captures
+  uint64_t loads = 0;                        ///< of images and kernels
   uint64_t cooperative_launches = 0;
   uint64_t crossed_bytes = 0;  ///< of copies between devices and the host
   uint64_t card_flushes = 0;
