@@ -158,6 +158,25 @@ std::string parse_row(const std::vector<std::string_view>& words, ChoiceRow* row
   return {};
 }
 
+/// Bytes that a rank sends another by the algorithm's plans, before they are rounded: the most of any two.
+uint64_t most_bytes_to_a_peer(const Algorithm& algorithm, const Request& request, const Facts& facts) {
+  uint64_t most = 0;
+  for (uint32_t rank = 0; rank < request.rank_count; ++rank) {
+    const Plan plan = algorithm.make(request, facts, rank);
+    std::vector<uint64_t> chunks(request.rank_count, 0);
+    for (const Lane& lane : plan.lanes) {
+      for (const Step& step : lane.steps) {
+        for (const End& sink : step.sinks) {
+          if (sink.kind == EndKind::kLink) chunks[sink.peer] += step.chunk_count;
+        }
+      }
+    }
+    const uint64_t chunk_bytes = (request.block_bytes + plan.chunks_per_block - 1) / plan.chunks_per_block;
+    most = std::max(most, std::ranges::max(chunks) * chunk_bytes);
+  }
+  return most;
+}
+
 bool holds(Condition condition, const Request& request, const Facts& facts, bool is_short) {
   switch (condition) {
     case Condition::kAny: return true;
@@ -229,7 +248,8 @@ const ChoiceTable& ChoiceTable::built_in() {
 const Algorithm* ChoiceTable::choose(const Request& request, const Facts& facts, uint32_t* row,
                                      uint64_t short_bytes) const {
   const uint64_t bytes = message_bytes(request);
-  const bool is_short = bytes <= short_bytes && short_bytes > 0 && !request.variable_counts;
+  const bool is_short =
+      short_bytes > 0 && !request.variable_counts && request.block_bytes / request.rank_count <= short_bytes;
   for (size_t i = 0; i < rows_.size(); ++i) {
     const ChoiceRow& candidate = rows_[i];
     if (candidate.collective != request.collective || request.rank_count < candidate.ranks_min ||
@@ -239,6 +259,9 @@ const Algorithm* ChoiceTable::choose(const Request& request, const Facts& facts,
     }
     const Algorithm* algorithm = find_algorithm(candidate.collective, candidate.algorithm);
     if (!algorithm->supports(request, facts)) continue;
+    if (candidate.condition == Condition::kShort &&
+        most_bytes_to_a_peer(*algorithm, request, facts) > short_bytes)
+      continue;
     if (row != nullptr) *row = static_cast<uint32_t>(i);
     return algorithm;
   }

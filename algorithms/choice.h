@@ -48,9 +48,9 @@ class ChoiceTable {
   /// The algorithm of the first row that matches and is supported. Without such a row: the first algorithm of
   /// the registry that supports the request. Never null for a valid request: every collective except
   /// kSendRecv has an algorithm for any rank count. *row, if given, gets the index of the row, or
-  /// rows().size() if no row matched; tutti_comm_explain uses it. `short_bytes`: the largest message whose
-  /// parts can travel between any two ranks as packets of data and flag. If it is 0, no kShort row matches.
-  /// Does not allocate.
+  /// rows().size() if no row matched; tutti_comm_explain uses it. `short_bytes`: the most that a
+  /// rank can send another as packets of data and flag in one call. If it is 0, no kShort row matches; else
+  /// their algorithms' plans are made and counted.
   const Algorithm* choose(const Request& request, const Facts& facts, uint32_t* row = nullptr,
                           uint64_t short_bytes = 0) const;
 

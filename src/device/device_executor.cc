@@ -95,7 +95,7 @@ BindOptions DeviceExecutor::bind_options() const {
 /// Whether the call travels in packets: the choice table wants them and all ranks' plans allow them. All
 /// ranks agree.
 bool DeviceExecutor::goes_by_packets(std::span<const Plan> plans, const BindRequest& request) const {
-  return request.wants_packets && std::ranges::all_of(plans, cuda::is_one_shot);
+  return request.wants_packets && std::ranges::all_of(plans, cuda::suits_packets);
 }
 
 std::vector<Plan> DeviceExecutor::plans_of_all(const BoundCall& call, const BindRequest& request) const {

@@ -65,7 +65,7 @@ struct DeviceShape {
   uint32_t message_parts = 1;      ///< rings of messages to each peer
   uint32_t multicast_stripes = 0;  ///< 0: too many or too few ranks
   uint32_t multicast_slots = 8;
-  uint64_t short_bytes = 0;  ///< the largest message in packets; 0: no mailboxes
+  uint64_t short_bytes = 0;  ///< most that a rank sends another in packets; 0: no mailboxes
 
   /// Behind a ring's last slot, for slices that begin there.
   uint32_t spare_slots() const { return slots_per_slice - 1; }
@@ -182,7 +182,7 @@ class DeviceRank {
   /// `channels`: DeviceCut::channels. Drop the program before the rank. Errors: kOutOfMemory, kSystemError.
   virtual Result<DeviceProgramHold> bind(const Plan& plan, std::span<const Geometry> stripes,
                                          uint32_t channels, const BindOptions& options, DeviceMark mark) = 0;
-  /// For packets: all ranks' plans are one-shot (cuda::is_one_shot), the message has at most
+  /// For packets: all ranks' plans pass cuda::suits_packets, no rank sends another more than
   /// shape().short_bytes, `stripes` come from short_stripes().
   virtual Result<DeviceProgramHold> bind_short(const Plan& plan, std::span<const Geometry> stripes,
                                                const BindOptions& options, DeviceMark mark) = 0;

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-// Room for 32 rings of 16 slots of 64 KiB to each of 7 peers, and for messages.
+// Room for 32 rings of 16 slots of 64 KiB to each of 7 peers, for messages and for mailboxes.
 constexpr uint64_t kRingsBytes = 320ull << 20;
 constexpr uint32_t kMostStripes = 32;
 // A slice costs a poll, four barriers and a fence, about 4 us (an estimate): the time in which a block copies

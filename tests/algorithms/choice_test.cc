@@ -83,7 +83,7 @@ TEST(ChoiceTest, EveryRowOfTheBuiltInTableDecidesSomewhere) {
           facts.can_publish = placement.host_count == 1 && (bits & 8) != 0;
           facts.can_reference = placement.host_count == 1 && (bits & 16) != 0;
           facts.can_multicast = placement.host_count == 1 && (bits & 32) != 0;
-          const uint64_t short_bytes = facts.can_reference && !facts.can_publish ? 32768 : 0;
+          const uint64_t short_bytes = facts.can_reference && !facts.can_publish ? 131072 : 0;
           uint32_t row = 0;
           (void)table.choose(request, facts, &row, short_bytes);
           if (row < decided.size()) decided[row] = true;
@@ -195,11 +195,26 @@ TEST(ChoiceTest, PacketsCarryWhatFitsThemOnly) {
   const auto table = ChoiceTable::parse("all_gather 2..8 ..8K short direct\nall_gather * * any ring");
   ASSERT_TRUE(table.is_ok());
   Request request{.collective = Collective::kAllGather, .rank_count = 4, .block_bytes = 1024};
-  EXPECT_STREQ(name_of(table->choose(request, {}, nullptr, 4096)), "direct");
-  EXPECT_STREQ(name_of(table->choose(request, {}, nullptr, 4095)), "ring");
-  EXPECT_STREQ(name_of(table->choose(request, {})), "ring");
+  const Facts facts{.can_publish = false};
+  EXPECT_STREQ(name_of(table->choose(request, facts, nullptr, 1024)), "direct");
+  EXPECT_STREQ(name_of(table->choose(request, facts, nullptr, 1023)), "ring");
+  EXPECT_STREQ(name_of(table->choose(request, facts)), "ring");
   request.variable_counts = true;
-  EXPECT_STREQ(name_of(table->choose(request, {}, nullptr, 4096)), "ring");
+  EXPECT_STREQ(name_of(table->choose(request, facts, nullptr, 4096)), "ring");
+}
+
+// In two shots a rank sends another a chunk of its input and a chunk of the result, in one shot all.
+TEST(ChoiceTest, WhatFitsPacketsDependsOnTheAlgorithm) {
+  const Request request{.collective = Collective::kAllReduce, .rank_count = 8, .block_bytes = 8192};
+  for (const auto& [algorithm, bytes] :
+       {std::pair("direct_one_shot", 8192u), std::pair("direct_two_shot", 2048u)}) {
+    const auto table =
+        ChoiceTable::parse(std::string("all_reduce * * short ") + algorithm + "\nall_reduce * * any ring");
+    ASSERT_TRUE(table.is_ok());
+    const Facts facts{.can_publish = false};
+    EXPECT_STREQ(name_of(table->choose(request, facts, nullptr, bytes)), algorithm);
+    EXPECT_STREQ(name_of(table->choose(request, facts, nullptr, bytes - 1)), "ring");
+  }
 }
 
 // The message of a collective with a block a rank is all blocks.

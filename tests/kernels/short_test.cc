@@ -1,14 +1,16 @@
 // Goal: short calls give what the collectives are defined to give, in whatever order ranks and blocks run and
 // packets are torn, between other calls, for ever; and what a peer of another call sends is an error. Method:
-// all one-shot algorithms, bound for packets, run by fibers on a simulated device.
+// all algorithms of short rows, bound for packets, run by fibers on a simulated device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "algorithms/choice.h"
+#include "algorithms/predict.h"
 #include "tests/kernels/case.h"
 #include "tests/kernels/host_kernels.h"
 
@@ -31,22 +33,23 @@ class Draw {
 };
 
 /// Whether all ranks' plans of an algorithm can be bound for packets.
-bool is_one_shot(const Algorithm& algorithm, uint32_t ranks) {
+bool suits_packets(const Algorithm& algorithm, uint32_t ranks) {
   const Facts facts{.can_publish = false};
   const Request request{.collective = algorithm.collective, .rank_count = ranks, .block_bytes = 1000};
   if (!algorithm.supports(request, facts)) return false;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    if (!cuda::is_one_shot(algorithm.make(request, facts, rank))) return false;
+    if (!cuda::suits_packets(algorithm.make(request, facts, rank))) return false;
   }
   return true;
 }
 
 /// Those that the choice table names for short calls.
-std::vector<const Algorithm*> one_shot_algorithms() {
+std::vector<const Algorithm*> short_algorithms() {
   std::vector<const Algorithm*> all;
   for (const ChoiceRow& row : ChoiceTable::built_in().rows()) {
-    if (row.condition == ChoiceRow::Condition::kShort)
-      all.push_back(find_algorithm(row.collective, row.algorithm));
+    const Algorithm* const algorithm = find_algorithm(row.collective, row.algorithm);
+    if (row.condition == ChoiceRow::Condition::kShort && std::ranges::count(all, algorithm) == 0)
+      all.push_back(algorithm);
   }
   return all;
 }
@@ -114,29 +117,81 @@ TEST_P(ShortTest, GivesWhatTheCollectiveIsDefinedToGive) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, ShortTest, testing::ValuesIn(one_shot_algorithms()), [](const auto& test) {
+INSTANTIATE_TEST_SUITE_P(Every, ShortTest, testing::ValuesIn(short_algorithms()), [](const auto& test) {
   return std::string(collective_name(test.param->collective)) + "_" + std::string(test.param->name);
 });
 
-TEST(ShortCallsTest, EveryCollectiveHasAOneShotAlgorithm) {
-  std::vector<bool> has(static_cast<size_t>(Collective::kSendRecv), false);
-  for (const Algorithm* algorithm : one_shot_algorithms())
-    has[static_cast<size_t>(algorithm->collective)] =
-        is_one_shot(*algorithm, 2) && is_one_shot(*algorithm, 8);
+TEST(ShortCallsTest, EveryCollectiveHasAnAlgorithmThatSuitsPackets) {
+  std::vector<bool> has(static_cast<size_t>(Collective::kSendRecv), true);
+  std::vector<bool> is_named(has.size(), false);
+  for (const Algorithm* algorithm : short_algorithms()) {
+    const auto collective = static_cast<size_t>(algorithm->collective);
+    is_named[collective] = true;
+    has[collective] = has[collective] && suits_packets(*algorithm, 2) && suits_packets(*algorithm, 8);
+  }
+  EXPECT_EQ(std::ranges::count(is_named, false), 0);
   for (size_t c = 0; c < has.size(); ++c) EXPECT_TRUE(has[c]) << collective_name(static_cast<Collective>(c));
 }
 
-TEST(ShortCallsTest, PlansThatForwardWhatTheyGetAreNotOneShot) {
-  EXPECT_FALSE(is_one_shot(*find_algorithm(Collective::kAllReduce, "ring"), 3));
-  EXPECT_FALSE(is_one_shot(*find_algorithm(Collective::kAllReduce, "direct_two_shot"), 2));
-  EXPECT_FALSE(is_one_shot(*find_algorithm(Collective::kBroadcast, "binomial"), 4));
-  EXPECT_FALSE(is_one_shot(*find_algorithm(Collective::kAllReduce, "direct_one_shot"), 9));
-  EXPECT_TRUE(is_one_shot(*find_algorithm(Collective::kBroadcast, "direct"), 4));
+TEST(ShortCallsTest, PlansThatReduceTwiceOrReadWhatAStepHasWrittenDoNotSuitPackets) {
+  EXPECT_FALSE(suits_packets(*find_algorithm(Collective::kAllReduce, "ring"), 3));
+  EXPECT_FALSE(suits_packets(*find_algorithm(Collective::kAllReduce, "recursive_doubling"), 4));
+  EXPECT_FALSE(suits_packets(*find_algorithm(Collective::kBroadcast, "scatter_all_gather"), 4));
+  EXPECT_FALSE(suits_packets(*find_algorithm(Collective::kAllReduce, "direct_one_shot"), 9));
+  EXPECT_TRUE(suits_packets(*find_algorithm(Collective::kAllReduce, "direct_two_shot"), 8));
+  EXPECT_TRUE(suits_packets(*find_algorithm(Collective::kBroadcast, "direct"), 4));
+}
+
+/// Packets of a mailbox's half that a rank's call with `stripes` stripes uses, of the fullest mailbox.
+uint64_t packets_used(const Algorithm& algorithm, const Request& request, uint32_t rank, uint32_t stripes) {
+  const Plan plan = algorithm.make(request, {.can_publish = false}, rank);
+  std::vector<Geometry> cuts;
+  for (uint32_t index = 0; index < stripes; ++index)
+    cuts.push_back(Geometry::uniform(plan, request.block_bytes, {index, stripes}));
+  constexpr uint64_t kApart = uint64_t{1} << 32;
+  std::vector<cuda::MailLink> mail;
+  for (uint64_t peer = 0; peer < request.rank_count; ++peer)
+    mail.push_back({.out = 2 * peer * kApart, .in = (2 * peer + 1) * kApart});
+  uint64_t most = 0;
+  for (const cuda::ShortLane& lane : cuda::bind_short(plan, cuts, {}, mail).short_lanes) {
+    for (uint32_t s = 0; s < lane.step_count; ++s) {
+      const cuda::ShortStep& step = lane.steps[s];
+      for (uint32_t end = 0; end < step.source_count + uint32_t{step.sink_count}; ++end) {
+        if (step.ends[end].kind == cuda::EndKind::kSend || step.ends[end].kind == cuda::EndKind::kReceive)
+          most = std::max(most, step.ends[end].location % kApart / cuda::kPacketBytes + step.packets);
+      }
+    }
+  }
+  return most;
+}
+
+// Goal: what the choice table sends in packets fits the mailboxes, however chunks and stripes round.
+TEST(ShortCallsTest, TheLongestCallsOfTheChoiceTableFitTheMailboxes) {
+  const ChoiceTable& table = ChoiceTable::built_in();
+  for (const ChoiceRow& row : table.rows()) {
+    if (row.condition != ChoiceRow::Condition::kShort || row.collective == Collective::kBarrier) continue;
+    uint64_t fullest = 0;
+    for (uint32_t ranks = row.ranks_min; ranks <= row.ranks_max; ++ranks) {
+      for (const uint64_t less : {0u, 1u, 63u, 1000u}) {
+        const Request request{.collective = row.collective,
+                              .rank_count = ranks,
+                              .block_bytes = block_bytes_of(row.collective, ranks, row.bytes_max) - less,
+                              .type = DataType::kUint8};
+        const Algorithm* const chosen =
+            table.choose(request, {.can_publish = false}, nullptr, cuda::kMostShortBytes);
+        ASSERT_EQ(chosen->name, row.algorithm) << print_row(row) << ", " << ranks << " ranks";
+        for (uint32_t stripes = 1; stripes <= cuda::kMaxShortLanes; ++stripes)
+          fullest = std::max(fullest, packets_used(*chosen, request, ranks - 1, stripes));
+      }
+    }
+    EXPECT_LE(fullest, cuda::kMailPackets) << print_row(row);
+    EXPECT_GE(fullest, cuda::kMailPackets / 16) << print_row(row);
+  }
 }
 
 /// Short and long calls in any order, of all collectives and roots, no rank waiting for the others to end.
 TEST(ShortCallsTest, RanksRunAheadThroughShortAndLongCalls) {
-  const std::vector<const Algorithm*> algorithms = one_shot_algorithms();
+  const std::vector<const Algorithm*> algorithms = short_algorithms();
   for (uint64_t seed = 1; seed <= (kFew ? 4 : 60); ++seed) {
     Draw draw(seed);
     const uint32_t ranks = kFew ? draw.pick(2u, 3u) : draw.pick(2u, 3u, 4u, 8u);

@@ -85,12 +85,12 @@ struct MailLink {
   uint64_t in = 0;   ///< the peer writes there
 };
 
-/// Whether a plan suits short calls: 2 to kMaxShortRanks ranks, each of which needs only inputs. All ranks'
-/// plans must pass.
-bool is_one_shot(const Plan& plan);
+/// Whether a plan suits short calls: 2 to kMaxShortRanks ranks, which send inputs, or what they make of
+/// messages, straight on. All ranks' plans must pass.
+bool suits_packets(const Plan& plan);
 
-/// Binds a one-shot plan for a short call, a lane per stripe, at most kMaxShortLanes. All stripes together
-/// move at most kMostShortBytes between two ranks. `mail`: by rank, with the rank itself.
+/// Binds such a plan for a short call, a lane per stripe, at most kMaxShortLanes. All stripes together move
+/// at most kMostShortBytes from a rank to another. `mail`: by rank, with the rank itself.
 Image bind_short(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
                  std::span<const MailLink> mail);
 

@@ -1,5 +1,5 @@
-// Binding for short calls: assigns packets of mailboxes to the messages of a one-shot plan. Both ends count
-// packets in the plan's order, stripe by stripe, so they agree on positions.
+// Binding for short calls: assigns packets of mailboxes to the messages of a plan. Both ends count packets in
+// the order in which they run the plan's steps, stripe by stripe, so they agree on positions.
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -19,17 +19,33 @@ bool reads_links(const tutti::Step& step) {
   return std::any_of(step.sources.begin(), step.sources.end(), is_link);
 }
 
-/// A one-shot step copies the input, or combines messages and input. Received data is not sent on.
-bool is_one_shot(const tutti::Step& step) {
+bool sends(const tutti::Step& step) {
+  return std::any_of(step.sinks.begin(), step.sinks.end(), is_link);
+}
+
+/// Such a step copies the input, or combines messages and input. It reads nothing that another step has
+/// written to memory.
+bool suits_packets(const tutti::Step& step) {
   if (step.chunk_count != 1 || step.sources.size() + step.sinks.size() > kMaxShortEnds) return false;
-  const bool pulls = reads_links(step);
-  if (!pulls && step.sources.size() != 1) return false;
+  if (!reads_links(step) && step.sources.size() != 1) return false;
   for (const tutti::End& source : step.sources) {
     if (!is_link(source) && source.kind != tutti::EndKind::kInput) return false;
   }
   return std::all_of(step.sinks.begin(), step.sinks.end(), [&](const tutti::End& sink) {
-    return sink.kind == tutti::EndKind::kOutput || (is_link(sink) && !pulls);
+    return sink.kind == tutti::EndKind::kOutput || is_link(sink);
   });
+}
+
+/// Entries of ShortLane::steps that a lane's steps take, with greetings.
+size_t short_steps(const Plan& plan) {
+  size_t count = 2;
+  for (const tutti::Lane& lane : plan.lanes) {
+    for (const tutti::Step& step : lane.steps) {
+      const auto inputs = std::ranges::count(step.sources, tutti::EndKind::kInput, &tutti::End::kind);
+      count += 1 + (reads_links(step) ? static_cast<size_t>(inputs) : 0);
+    }
+  }
+  return count;
 }
 
 class ShortBinder {
@@ -87,7 +103,8 @@ class ShortBinder {
       if (!is_link(source)) send_to_self(source, bytes);
       bound.ends[bound.source_count++] = in(is_link(source) ? source.peer : plan_.rank, bound);
     }
-    for (const tutti::End& sink : step.sinks) add_sink(bound, memory(sink));
+    for (const tutti::End& sink : step.sinks)
+      add_sink(bound, is_link(sink) ? out(sink.peer, bound) : memory(sink));
     pulls_.push_back(bound);
   }
 
@@ -173,22 +190,26 @@ class ShortBinder {
 
 }  // namespace
 
-bool is_one_shot(const Plan& plan) {
+bool suits_packets(const Plan& plan) {
   if (plan.rank_count < 2 || plan.rank_count > kMaxShortRanks) return false;
   // At most one step computes with received data.
   uint32_t reductions = 0;
+  bool relays = false;
   for (const tutti::Lane& lane : plan.lanes) {
     for (const tutti::Step& step : lane.steps) {
-      if (!is_one_shot(step)) return false;
+      if (!suits_packets(step)) return false;
       reductions += step.sources.size() > 1 ? 1 : 0;
+      relays = relays || (reads_links(step) && sends(step));
     }
   }
-  return reductions <= 1;
+  // A block runs the steps of all lanes one after the other. Only within a lane has a plan an order in which
+  // messages may wait for messages.
+  return reductions <= 1 && (!relays || plan.lanes.size() == 1) && short_steps(plan) <= kMaxShortSteps;
 }
 
 Image bind_short(const Plan& plan, std::span<const Geometry> stripes, const BindOptions& options,
                  std::span<const MailLink> mail) {
-  assert(is_one_shot(plan) && stripes.size() <= kMaxShortLanes);
+  assert(suits_packets(plan) && stripes.size() <= kMaxShortLanes);
   Image image;
   image.threads = kWarp;
   image.arithmetic = arithmetic_of(plan, options);

@@ -179,16 +179,17 @@ struct Position {
 /// Most ranks of a communicator that makes short calls.
 inline constexpr uint32_t kMaxShortRanks = 8;
 /// Most blocks that work on one.
-inline constexpr uint32_t kMaxShortLanes = 8;
+inline constexpr uint32_t kMaxShortLanes = 16;
 /// Most bytes that one rank may send another in one of them.
-inline constexpr uint32_t kMostShortBytes = 32768;
+inline constexpr uint32_t kMostShortBytes = 131072;
 inline constexpr uint32_t kMaxShortSteps = 20;
-inline constexpr uint32_t kMaxShortEnds = 9;
+inline constexpr uint32_t kMaxShortEnds = 16;
 /// Bytes of data in a packet, and of the packet: each half of the data lies below a flag of 32 bits.
 inline constexpr uint32_t kPacketDataBytes = 8;
 inline constexpr uint32_t kPacketBytes = 16;
-/// Of a half of a mailbox: a lane's last packet may be filled in part.
-inline constexpr uint32_t kMailPackets = kMostShortBytes / kPacketDataBytes + kMaxShortLanes;
+/// Of a half of a mailbox. A lane sends a rank one or two messages, each a chunk of a stripe, and both are
+/// cut at multiples of 64 bytes: 20 packets are more than the rounding takes.
+inline constexpr uint32_t kMailPackets = kMostShortBytes / kPacketDataBytes + 20 * kMaxShortLanes;
 inline constexpr uint32_t kHalfMailboxBytes = kMailPackets * kPacketBytes;
 inline constexpr uint32_t kMailboxBytes = 2 * kHalfMailboxBytes;
 
@@ -213,7 +214,8 @@ struct ShortStep {
   uint8_t source_count;
   uint8_t sink_count;
   uint8_t computes;              ///< 1: ShortLane::pushing or ::pulling says what; 0: a copy
-  ShortEnd ends[kMaxShortEnds];  ///< sources, then sinks
+  ShortEnd ends[kMaxShortEnds];  ///< sources, then sinks; of a step that reads packets and sends what it
+                                 ///< makes of them: both are links
 };
 
 /// The packets of a mailbox that a call does not use.

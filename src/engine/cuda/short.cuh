@@ -1,10 +1,14 @@
-// Short calls: one-shot plans with packets that hold data and flag together. A message costs one store and
-// one load: no fence, no slot, no credit.
+// Short calls: plans whose messages travel as packets that hold data and flag together. A message costs one
+// store and one load: no fence, no slot, no credit.
 //
 // First every thread pushes its packets into the receivers' mailboxes, without waiting. After a barrier it
-// polls the packets that it needs, reduces or copies them and writes the result. A rank's own contribution
-// comes through its own mailbox too, so a block that gave up can poll again even if the result overwrites the
-// input.
+// polls the packets that it needs, reduces or copies them and writes the result, to memory or as packets of
+// the same index to other ranks. A rank's own contribution comes through its own mailbox too, so a block that
+// gave up can poll again even if the result overwrites the input. Then the block sends some results again:
+// the same packets to the same places, which their readers do not reuse before this rank's next call.
+//
+// Every thread takes its packets in the plan's order, so nobody waits for a packet that waits for this
+// thread.
 //
 // In each call every rank sends every rank at least one packet. A rank that has ended call n knows that all
 // ranks began call n, after ending n - 1. So nobody reads the half of n - 1 any more, and n + 1 may use it:
@@ -112,6 +116,20 @@ TUTTI_DEVICE uint32_t flag_of(uint64_t word) {
 
 // ---- pushing ------------------------------------------------------------------------------------
 
+/// Writes a packet's data to all sinks of the step. `from`: where the data lies already, or null.
+TUTTI_DEVICE void deliver(const ShortState& block, const ShortStep& step, uint32_t index, uint64_t data,
+                          const unsigned char* from) {
+  const uint64_t offset = static_cast<uint64_t>(index) * kPacketDataBytes;
+  for (uint32_t m = 0; m < step.sink_count; ++m) {
+    const ShortEnd& sink = step.ends[step.source_count + m];
+    if (sink.kind == EndKind::kSend) {
+      device::store_pair(packet_at(block, sink.location, index), make_packet(data, block.mark));
+    } else if (unsigned char* const to = memory_at(block, sink) + offset; to != from) {
+      store_data(to, data, data_bytes(step, index));
+    }
+  }
+}
+
 TUTTI_DEVICE void push_packet(const ShortState& block, const ShortStep& step, uint32_t index) {
   const uint32_t bytes = data_bytes(step, index);
   const uint64_t offset = static_cast<uint64_t>(index) * kPacketDataBytes;
@@ -119,14 +137,7 @@ TUTTI_DEVICE void push_packet(const ShortState& block, const ShortStep& step, ui
       step.source_count == 0 ? nullptr : memory_at(block, step.ends[0]) + offset;
   uint64_t data = load_data(from, bytes);
   if (step.computes != 0) data = reduce_words(block.pushing, {{data}});
-  for (uint32_t m = 0; m < step.sink_count; ++m) {
-    const ShortEnd& sink = step.ends[step.source_count + m];
-    if (sink.kind == EndKind::kSend) {
-      device::store_pair(packet_at(block, sink.location, index), make_packet(data, block.mark));
-    } else if (unsigned char* const to = memory_at(block, sink) + offset; to != from) {
-      store_data(to, data, bytes);
-    }
-  }
+  deliver(block, step, index, data, from);
 }
 
 /// Calls `move`(step, index of the packet) for this thread's packets of steps [first, last). The packets of
@@ -191,7 +202,7 @@ TUTTI_DEVICE bool load_arrival(const ShortState& block, const ShortStep& step, u
 inline constexpr uint32_t kItemSourceBits = 3;
 inline constexpr uint32_t kItemPacketBits = 16;
 
-/// Waits for one packet of every source and writes the result. False: the thread stopped.
+/// Waits for one packet of every source and delivers the result. False: the thread stopped.
 TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index) {
   const ShortStep& step = block.table.steps[number];
   Arrival arrival;
@@ -206,9 +217,7 @@ TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index
   }
   uint64_t data = arrival.operands.words[0];
   if (step.computes != 0) data = reduce_words(block.pulling, arrival.operands);
-  const uint64_t offset = static_cast<uint64_t>(index) * kPacketDataBytes;
-  for (uint32_t m = 0; m < step.sink_count; ++m)
-    store_data(memory_at(block, step.ends[step.source_count + m]) + offset, data, data_bytes(step, index));
+  deliver(block, step, index, data, nullptr);
   return true;
 }
 
