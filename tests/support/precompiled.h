@@ -1,6 +1,6 @@
-// What nearly every test reads, compiled once for all (tests/meson.build). A source still includes what it uses:
-// clang-tidy and the fuzz targets read sources without this.
-// GCC compiles this as a main file, where it warns of #pragma once.
+// What nearly every test reads, compiled once for all (tests/meson.build). A source still includes what it
+// uses: clang-tidy and the fuzz targets read sources without this. GCC compiles this as a main file, where it
+// warns of #pragma once.
 #ifndef TUTTI_TESTS_SUPPORT_PRECOMPILED_H
 #define TUTTI_TESTS_SUPPORT_PRECOMPILED_H
 
