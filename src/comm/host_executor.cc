@@ -7,7 +7,6 @@
 #include "comm/job_topology.h"
 #include "core/clock.h"
 #include "core/hash.h"
-#include "health/any_rank.h"
 
 namespace tutti {
 namespace {

@@ -17,8 +17,7 @@ Status check_card_access(const cuda::Context& context) {
   if (!facts.exports_to_cards)
     return refuse(
         "the driver makes no dma-buf of its memory (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0): load the "
-        "open kernel "
-        "modules on Linux 5.12 or newer");
+        "open kernel modules on Linux 5.12 or newer");
   if (facts.orders_writes) return Status::ok();
   if (!facts.flushes_writes || context.driver().flush_gpu_direct_writes == nullptr)
     return refuse("the host cannot flush what a network card has written");

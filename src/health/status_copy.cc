@@ -5,7 +5,6 @@
 
 #include "core/result.h"
 #include "engine/call.h"
-#include "health/any_rank.h"
 #include "net/wire.h"
 
 namespace tutti {

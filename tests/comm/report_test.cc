@@ -11,7 +11,6 @@
 
 #include "bootstrap/unique_id.h"
 #include "core/clock.h"
-#include "health/any_rank.h"
 #include "health/inspector.h"
 #include "health/inspector_server.h"
 #include "health/status_copy.h"

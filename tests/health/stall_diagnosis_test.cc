@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "engine/call.h"
-#include "health/any_rank.h"
 #include "net/control_thread.h"
 #include "tests/support/rank_pages.h"
 #include "transports/link.h"

@@ -1,7 +1,7 @@
 // DeviceRegions: memory of the rank's GPU that its RDMA devices know, so that messages go from card to card
 // without host memory between them.
 //
-// The memory is registered at the first call that uses it (device/device_buffers.h). It does not count in the
+// The memory is registered at the first call that uses it (device/card_buffers.h). It does not count in the
 // budget for slots: nothing of the host is locked.
 #pragma once
 

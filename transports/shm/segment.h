@@ -29,6 +29,8 @@ struct CallRun {
 };
 /// How far back a mismatch can name the first call that differed.
 inline constexpr uint32_t kCallRuns = 4;
+/// In the place of a peer, where a rank waits for a message of whatever rank.
+inline constexpr uint32_t kAnyRank = UINT32_MAX - 1;
 
 /// Written by the rank with plain stores; read by its peers and the control thread.
 struct alignas(kLineBytes) StatusPage {
