@@ -178,6 +178,23 @@ TEST_F(RdmaFailoverTest, ARankThatComputesWhileItsPeerFailsGetsAllOfIt) {
   EXPECT_TRUE(run_until(mesh, [&] { return flag::bytes(reader.word()) == 5000; }));
 }
 
+// Regression: a call waited for the peer to answer a lane's way back to its rail, and the peer made no call.
+TEST_F(RdmaFailoverTest, AWayBackHoldsNoCallWhileThePeerComputes) {
+  constexpr int kTurns = 300;  // the socket is looked at once in 256 vain turns
+  Mesh mesh(rdma_case(), {.shape = kLargeSlots, .channels = 5});
+  const std::string before = route(mesh, 0);
+  fake_verbs::set_port(1, false);
+  ASSERT_TRUE(run_until(mesh, [&] { return !detour(mesh, 0).empty() && !detour(mesh, 1).empty(); }));
+  fake_verbs::set_port(1, true);
+  const Connection& connection = mesh.side(0, 1).connection();
+  EXPECT_TRUE(run_until(mesh, [&] {
+    for (int turn = 0; turn < kTurns; ++turn) mesh.transport(0).progress();
+    EXPECT_TRUE(connection.drained()) << route(mesh, 0);
+    return route(mesh, 0) == before;
+  }));
+  ASSERT_EQ(run(mesh, 4, 100, [] {}), "");
+}
+
 // Regression: of a rail's two registrations the first stayed when the second failed, and the next attempt
 // used the missing one.
 TEST_F(RdmaFailoverTest, WithoutLockedMemoryTheTrafficGoesOverTcpUntilThereIsSome) {

@@ -74,7 +74,10 @@ uint32_t Lane::best_rail(uint32_t home, uint32_t usable, uint32_t rails) {
 }
 
 bool Lane::drained() const {
-  if (phase_ != Phase::kRunning || !again_.empty() || streamed_ || owes_) return false;
+  if (!again_.empty() || streamed_ || owes_) return false;
+  // A planned move waits for the peer, which may make no call for long. A call does not wait for it: all that
+  // was sent has arrived.
+  if (phase_ != Phase::kRunning && (has_lost_rail_ || !sent_.empty())) return false;
   return bound_ != kSocket || !shared_.socket.has_unsent();
 }
 
