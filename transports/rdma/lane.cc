@@ -92,7 +92,7 @@ bool Lane::has_room(uint32_t requests, uint32_t reserve) const {
 
 bool Lane::send() {
   if (phase_ != Phase::kRunning) return false;
-  bool moved = send_again();
+  bool moved = !again_.empty() && send_again();
   if (again_.empty()) {
     // First, so that the peer knows where to write.
     owes_ = !send_receives();
@@ -334,11 +334,13 @@ bool Lane::send_receives() {
 
 /// Answers what the peer has asked. False: no room.
 bool Lane::send_grants() {
+  if (grants_owed_ == 0) return true;
   for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
     LaneShared::Channel& channel = shared_.channels[index];
     if (!channel.owes_grant) continue;
     if (!has_room(1)) return false;
     channel.owes_grant = false;
+    --grants_owed_;
     const LaneShared::Grant grant{.channel = index,
                                   .key = *channel.granted_key,
                                   .address = reinterpret_cast<uint64_t>(channel.incoming.slots())};
@@ -351,6 +353,7 @@ bool Lane::send_grants() {
 /// Sends credits for channels without messages, once half of the ring is unreported. The peer can use the
 /// other half meanwhile. False: no room.
 bool Lane::send_credits() {
+  if (!shared_.inbox.may_owe_credit()) return true;
   for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
     if (shared_.inbox.unreported(index) * 2 < shared_.shape.slots) continue;
     // A frame that has not begun carries an older credit, which must not come after this one.

@@ -240,6 +240,7 @@ class Lane {
   bool wants_end_ = false;
   bool has_sent_end_ = false;
   bool has_ended_ = false;
+  uint32_t grants_owed_ = 0;
   bool owes_ = false;  ///< a credit or a window that had no room
 };
 

@@ -127,6 +127,7 @@ Status Lane::take_ask(std::span<const std::byte> bytes) {
   if (region == nullptr) return Status::ok();  // then the peer goes on without
   channel.granted_key = region->remote_key();
   channel.owes_grant = true;
+  ++grants_owed_;
   return Status::ok();
 }
 
@@ -285,6 +286,7 @@ void Lane::go_on(uint32_t rail) {
     channel.granted_key.reset();
     channel.has_asked = channel.owes_grant = false;
   }
+  grants_owed_ = 0;
   bound_ = rail;
   bound_key_ = rail == kSocket ? kSocketKey : shared_.rails[rail]->key();
   phase_ = Phase::kRunning;

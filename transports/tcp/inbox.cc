@@ -13,7 +13,7 @@ Inbox::Inbox(std::span<const ChannelRings> channels, const RingShape& shape)
     channel.credit = link.credits;
     channel.slots = link.slots;
     channel.offer = channels[i].offer;
-    channel.reported = load_shared(link.credits->released, std::memory_order_acquire);
+    channel.reported = channel.come = load_shared(link.credits->released, std::memory_order_acquire);
     channel.claims.resize(shape.slots);
   }
 }
@@ -27,7 +27,11 @@ uint64_t Inbox::unreported(uint32_t index) const {
 }
 
 uint64_t Inbox::report(uint32_t index) {
-  return channels_[index].reported = given_back(index);
+  Channel& channel = channels_[index];
+  if (is_half_full(channel)) --half_full_;
+  channel.reported = given_back(index);
+  if (is_half_full(channel)) ++half_full_;
+  return channel.reported;
 }
 
 std::byte* Inbox::slot(const Channel& channel, uint64_t number) const {
@@ -92,6 +96,9 @@ void Inbox::publish(uint32_t index, uint64_t number, uint32_t signature, uint32_
   const uint64_t word = flag::make(number, signature, bytes) | static_cast<uint64_t>(carriage)
                                                                    << flag::kCarriageShift;
   store_shared(cell.word, word, std::memory_order_release);
+  const bool was_half_full = is_half_full(channel);
+  ++channel.come;
+  if (!was_half_full && is_half_full(channel)) ++half_full_;
 }
 
 bool Inbox::has_come(uint32_t index, uint64_t number) const {

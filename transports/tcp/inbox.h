@@ -42,6 +42,8 @@ class Inbox {
   uint64_t unreported(uint32_t channel) const;
   /// given_back(), to be sent as a credit now.
   uint64_t report(uint32_t channel);
+  /// Whether half a ring may be unreported on any channel: so much has come. Cheaper than asking each.
+  bool may_owe_credit() const { return half_full_ > 0; }
 
  private:
   struct Claim {
@@ -54,14 +56,20 @@ class Inbox {
     std::byte* slots = nullptr;
     const PostedReceive* offer = nullptr;
     uint64_t reported = 0;
+    uint64_t come = 0;          ///< messages published, ever
     std::vector<Claim> claims;  ///< by slot
   };
   std::byte* slot(const Channel& channel, uint64_t number) const;
   std::byte* free_place(const Channel& channel, uint64_t number, uint32_t bytes) const;
 
+  bool is_half_full(const Channel& channel) const {
+    return 2 * (channel.come - channel.reported) >= uint64_t{mask_} + 1;
+  }
+
   std::vector<Channel> channels_;
   uint32_t mask_;
   uint32_t slot_bytes_;
+  uint32_t half_full_ = 0;  ///< channels with half a ring of messages since the last report
 };
 
 }  // namespace tutti::tcp

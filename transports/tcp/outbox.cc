@@ -20,17 +20,6 @@ Outbox::Outbox(std::span<const ChannelRings> channels, const RingShape& shape, u
   }
 }
 
-bool Outbox::arrived(const Channel& channel, uint64_t number, uint64_t& word) const {
-  word = load_shared(channel.cells[number & mask_].word, std::memory_order_acquire);
-  return (word & flag::kNumberMask) == ((number + 1) & flag::kNumberMask);
-}
-
-bool Outbox::ready(uint32_t index) const {
-  const Channel& channel = channels_[index];
-  uint64_t word = 0;
-  return arrived(channel, channel.taken, word) && channel.taken < channel.limit;
-}
-
 uint32_t Outbox::next_bytes(uint32_t index) const {
   const Channel& channel = channels_[index];
   uint64_t word = 0;

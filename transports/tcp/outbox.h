@@ -36,7 +36,11 @@ class Outbox {
     return payload(channels_[channel], channels_[channel].taken);
   }
   /// Whether the next message is committed and the peer has room for it.
-  bool ready(uint32_t channel) const;
+  bool ready(uint32_t index) const {
+    const Channel& channel = channels_[index];
+    uint64_t word = 0;
+    return channel.taken < channel.limit && arrived(channel, channel.taken, word);
+  }
   /// Makes a frame of a ready channel's next messages: those that are alike, up to `payload_bytes_most`, at
   /// least one. `credit`: of the incoming ring.
   OutFrame take(uint32_t channel, uint64_t payload_bytes_most, uint64_t credit);
@@ -89,7 +93,10 @@ class Outbox {
     std::vector<uint8_t> is_complete;  ///< per slot, from `released` on
   };
 
-  bool arrived(const Channel& channel, uint64_t number, uint64_t& word) const;
+  bool arrived(const Channel& channel, uint64_t number, uint64_t& word) const {
+    word = load_shared(channel.cells[number & mask_].word, std::memory_order_acquire);
+    return (word & flag::kNumberMask) == ((number + 1) & flag::kNumberMask);
+  }
   const std::byte* payload(const Channel& channel, uint64_t number) const;
 
   std::vector<Channel> channels_;
