@@ -437,9 +437,16 @@ Progress HostExecutor::poll_stripes() {
   return progress;
 }
 
+Progress HostExecutor::poll_network() {
+  Progress progress = Progress::kBlocked;
+  for (uint32_t left = waiter_.network_polls(); left > 0 && progress == Progress::kBlocked; --left)
+    progress = poll_network_once();
+  return progress;
+}
+
 /// Runs engine and network in turn. The call ends when the network has taken everything: the messages then
 /// arrive even while this rank computes.
-Progress HostExecutor::poll_network() {
+Progress HostExecutor::poll_network_once() {
   NetworkConnections& network = *options_.network;
   const Progress progress = draining_ ? Progress::kDone : current_->advance(1);
   if (progress == Progress::kMismatch) return progress;

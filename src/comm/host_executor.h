@@ -139,6 +139,7 @@ class HostExecutor final : public Executor, private StalledCall {
   Status check_senders(uint64_t waited_ns);
   Progress poll_stripes();
   Progress poll_network();
+  Progress poll_network_once();
   Status check_progress(uint64_t waited_ns);
   Status diagnose(uint64_t waited_ns);
   void clear_wait();

@@ -37,6 +37,8 @@ class Waiter {
 
   /// Polls of an operation before it calls `pause`.
   uint32_t polls() const { return mode_ == WaitMode::kSpin ? kSpinPolls : 1; }
+  /// The same where a poll also asks the network's connections, which takes longer.
+  uint32_t network_polls() const { return mode_ == WaitMode::kSpin ? kSpinNetworkPolls : 1; }
 
   /// The next wait starts from zero.
   void moved() { turns_ = 0; }
@@ -47,6 +49,7 @@ class Waiter {
 
  private:
   static constexpr uint32_t kSpinPolls = 256;
+  static constexpr uint32_t kSpinNetworkPolls = 4;
 
   uint64_t pause_beside();
   void sleep(uint64_t ns);

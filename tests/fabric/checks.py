@@ -297,17 +297,22 @@ def check_figures():
         rows = [line.split() for line in out.splitlines() if re.match(r"\s+\d", line)]
         return float(rows[0][5]) if rows else float("nan")
 
+    def ping_pong():
+        out = right(launch([FOLDER / "tools/tutti-topo", "--net", "-f", "json"], {"TUTTI_SOCKET_IFNAME": "br0"}))
+        return statistics.median(one["latency_us"] for one in json.loads(out)["pairs"] if one["transport"] == "rdma")
+
     # In turns, as the outer machine has other work. Both directions at once, as in sendrecv.
     figures = []
     for _ in range(FIGURE_ROUNDS):
         figures.append((tool("ib_write_bw", 3, "-b", "-s", "65536", "-n", "100"),
                         2 * LONG_BYTES / sendrecv("-b", str(LONG_BYTES), "-e", str(LONG_BYTES), "-n", "3", "-w", "1"),
-                        tool("ib_send_lat", 4, "-s", "8", "-n", "200"),
+                        tool("ib_send_lat", 4, "-s", "8", "-n", "200"), ping_pong(),
                         sendrecv("-b", "8", "-e", "8", "-n", "200", "-w", "20")))
     if MACHINE == 0:
-        write, long, send, short = (statistics.median(column) for column in zip(*figures))
+        write, long, send, ping, short = (statistics.median(column) for column in zip(*figures))
         print(f"# both directions: ib_write_bw {write:.1f} MB/s, sendrecv of {LONG_BYTES >> 20} MiB {long:.1f} MB/s; "
-              f"ib_send_lat {send:.0f} us, sendrecv of 8 bytes {short:.0f} us; medians of {FIGURE_ROUNDS}", flush=True)
+              f"8 bytes one way: ib_send_lat {send:.1f} us, ping-pong {ping:.1f} us; sendrecv {short:.0f} us; "
+              f"medians of {FIGURE_ROUNDS}", flush=True)
 
 
 def check_rendezvous():

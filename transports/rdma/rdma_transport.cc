@@ -227,11 +227,13 @@ bool RdmaTransport::poll_devices() {
 
 bool RdmaTransport::progress() {
   heap_memory_.drop_freed();
-  bool moved = poll_devices();
+  bool moved = false;
   for (const auto& connection : connections_) {
     if (connection->is_moving()) moved |= connection->look_at_socket();
     moved |= connection->send();
   }
+  // Last, so that the caller gets what has come at once.
+  moved |= poll_devices();
   vain_turns_ = moved ? 0 : vain_turns_ + 1;
   if (vain_turns_ >= kVainTurnsMost || ++turns_ >= kTurnsMost) {
     vain_turns_ = turns_ = 0;
