@@ -97,11 +97,13 @@ std::vector<SelfPair> self_pairs(const std::vector<Message>& messages, uint32_t 
 
 std::vector<SelfCopy> take_self_copies(std::vector<Message>& messages, uint32_t rank) {
   std::vector<SelfCopy> copies;
+  const auto is_own = [rank](const Message& message) { return message.peer == rank; };
+  if (std::none_of(messages.begin(), messages.end(), is_own)) return copies;
   for (const SelfPair& pair : self_pairs(messages, rank)) {
     const uint64_t bytes = pair.receive->bytes;
     if (bytes > 0) copies.push_back({pair.receive->buffer, pair.send->buffer, bytes});
   }
-  std::erase_if(messages, [rank](const Message& message) { return message.peer == rank; });
+  std::erase_if(messages, is_own);
   return copies;
 }
 

@@ -203,7 +203,6 @@ class Lane {
 
   Status take(uint32_t word, std::span<const std::byte> bytes);
   Status take_piece(Piece kind, std::span<const std::byte> bytes);
-  Status take_bytes(std::span<const std::byte> bytes);
   Status take_written(std::span<const std::byte> bytes, bool is_placed);
   Status check_written(const tcp::Frame& frame, uint64_t first, bool is_placed);
   Status take_receive(std::span<const std::byte> bytes);

@@ -39,7 +39,7 @@ Status Lane::take(uint32_t packed, std::span<const std::byte> bytes) {
 
 Status Lane::take_piece(Piece kind, std::span<const std::byte> bytes) {
   switch (kind) {
-    case Piece::kBytes: return take_bytes(bytes);
+    case Piece::kBytes: return receiver_.take_from(bytes);
     case Piece::kWritten: return take_written(bytes, false);
     case Piece::kPlaced: return take_written(bytes, true);
     case Piece::kReceive: return take_receive(bytes);
@@ -53,22 +53,6 @@ Status Lane::take_piece(Piece kind, std::span<const std::byte> bytes) {
     case Piece::kReady: break;
   }
   return {Code::kPeerLost, "a rail's first piece within a lane"};
-}
-
-Status Lane::take_bytes(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    std::array<iovec, 8> parts{};
-    const size_t used = receiver_.gather(parts.data(), parts.size());
-    size_t copied = 0;
-    for (size_t i = 0; i < used && copied < bytes.size(); ++i) {
-      const size_t now = std::min(parts[i].iov_len, bytes.size() - copied);
-      std::memcpy(parts[i].iov_base, bytes.data() + copied, now);
-      copied += now;
-    }
-    TUTTI_TRY(receiver_.take(copied));
-    bytes = bytes.subspan(copied);
-  }
-  return Status::ok();
 }
 
 /// Whether the peer was allowed to write these messages to where it has.

@@ -21,6 +21,7 @@ namespace {
 /// on one rail must not hide what happens to another.
 constexpr uint32_t kVainTurnsMost = 256;
 constexpr uint32_t kTurnsMost = 4096;
+constexpr uint32_t kLooksPerTurn = 4;
 constexpr uint64_t kDefaultSilenceMs = 10'000;
 /// No device holds completions for more: the product must not overflow.
 constexpr uint32_t kMostCompletionRanks = 4096;
@@ -232,8 +233,13 @@ bool RdmaTransport::progress() {
     if (connection->is_moving()) moved |= connection->look_at_socket();
     moved |= connection->send();
   }
-  // Last, so that the caller gets what has come at once.
-  moved |= poll_devices();
+  // Last, so that the caller gets what has come at once. Again, as a look at the queues is short beside a
+  // turn.
+  for (uint32_t look = 0; look < kLooksPerTurn; ++look) {
+    if (!poll_devices()) continue;
+    moved = true;
+    break;
+  }
   vain_turns_ = moved ? 0 : vain_turns_ + 1;
   if (vain_turns_ >= kVainTurnsMost || ++turns_ >= kTurnsMost) {
     vain_turns_ = turns_ = 0;

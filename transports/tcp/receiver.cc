@@ -57,6 +57,17 @@ Status Receiver::take(size_t bytes) {
   return parse(buffer_.data(), end_);
 }
 
+Status Receiver::take_from(std::span<const std::byte> bytes) {
+  if (end_ > 0) {
+    const size_t missing = std::min(kHeaderBytes - end_, bytes.size());
+    std::memcpy(buffer_.data() + end_, bytes.data(), missing);
+    end_ += missing;
+    bytes = bytes.subspan(missing);
+    TUTTI_TRY(parse(buffer_.data(), end_));
+  }
+  return bytes.empty() ? Status::ok() : parse(bytes.data(), bytes.size());
+}
+
 /// A whole header has come, with bytes at the expected message's destination.
 Status Receiver::take_expected(size_t bytes) {
   const size_t behind = bytes - (kHeaderBytes - end_);

@@ -29,6 +29,8 @@ class Receiver {
   size_t gather(iovec* pieces, size_t room);
   /// Takes the first `bytes` bytes of those pieces. Errors: kPeerLost for invalid frames.
   Status take(size_t bytes);
+  /// The same for bytes that lie elsewhere already: without gather(), and without a copy of headers.
+  Status take_from(std::span<const std::byte> bytes);
   /// Whether a frame has come in part.
   bool inside() const { return messages_left_ > 0 || end_ > 0; }
   /// Whether the end frame has come.
