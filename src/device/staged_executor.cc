@@ -119,8 +119,9 @@ Status StagedExecutor::show_card_writes(const MessageCall& call) {
 }
 
 bool StagedExecutor::copy(void* to, const void* from, uint64_t bytes) {
-  const Status copied = device().copy_beside({.to = to, .from = from, .bytes = bytes});
-  if (!copied) peers_.raise(copied);
+  const auto is_in_vain = [this] { return peers_.has_error(); };
+  const Status copied = device().copy_beside({.to = to, .from = from, .bytes = bytes}, is_in_vain);
+  if (!copied && !is_in_vain()) peers_.raise(copied);
   return copied.is_ok();
 }
 

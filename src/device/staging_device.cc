@@ -78,7 +78,7 @@ class CudaStagingDevice final : public StagingDevice {
     return tutti::allocation_number(context_, address);
   }
   Status show_card_writes() const override { return tutti::show_card_writes(context_); }
-  Status copy_beside(const StagingCopy& copy) override;
+  Status copy_beside(const StagingCopy& copy, const std::function<bool()>& is_in_vain) override;
   Status order_streams(std::span<void* const> earlier, std::span<void* const> later) override {
     const BesideCaptures beside(driver());
     return tutti::order_streams(context_, rank_, streams_event_, earlier, later);
@@ -116,7 +116,7 @@ class CudaStagingDevice final : public StagingDevice {
                      bool goes_on);
   Status queue_end(const End& end, CUstream stream) const;
   Status queue_copies(std::span<const StagingCopy> copies, CUstream stream) const;
-  Status copy_once(const StagingCopy& copy) const;
+  Status copy_once(const StagingCopy& copy, const std::function<bool()>& is_in_vain) const;
   const cuda::Driver& driver() const { return context_.driver(); }
 
   const cuda::Context& context_;
@@ -320,7 +320,7 @@ Status CudaStagingDevice::open_card_access() {
   return Status::ok();
 }
 
-Status CudaStagingDevice::copy_beside(const StagingCopy& copy) {
+Status CudaStagingDevice::copy_beside(const StagingCopy& copy, const std::function<bool()>& is_in_vain) {
   const BesideCaptures beside(driver());
   const CurrentContext current(context_);
   TUTTI_TRY(current.status());
@@ -331,7 +331,8 @@ Status CudaStagingDevice::copy_beside(const StagingCopy& copy) {
     auto* const to = static_cast<std::byte*>(copy.to) + done;
     const auto* const from = static_cast<const std::byte*>(copy.from) + done;
     if (!to_host) std::memcpy(bounce, from, bytes);
-    TUTTI_TRY(copy_once(to_host ? StagingCopy{bounce, from, bytes} : StagingCopy{to, bounce, bytes}));
+    const StagingCopy part = to_host ? StagingCopy{bounce, from, bytes} : StagingCopy{to, bounce, bytes};
+    TUTTI_TRY(copy_once(part, is_in_vain));
     if (to_host) std::memcpy(to, bounce, bytes);
   }
   return Status::ok();
@@ -339,14 +340,16 @@ Status CudaStagingDevice::copy_beside(const StagingCopy& copy) {
 
 /// The user's stream waits for the operation that needs this copy. Where both streams share a queue of the
 /// device, the copy stands behind that wait: then the operation fails, and the stream goes on.
-Status CudaStagingDevice::copy_once(const StagingCopy& copy) const {
+Status CudaStagingDevice::copy_once(const StagingCopy& copy, const std::function<bool()>& is_in_vain) const {
   const CUstream stream = beside_stream_.handle();
   TUTTI_TRY(queue_copies(std::span(&copy, 1), stream));
   const uint64_t deadline_ns = deadline_after_ms(kCopyPatienceMs);
   CUresult state = driver().stream_query(stream);
   for (Waiter waiter(WaitMode::kYield); state == CUDA_ERROR_NOT_READY; waiter.pause()) {
     state = driver().stream_query(stream);
-    if (state != CUDA_ERROR_NOT_READY || now_ns() < deadline_ns) continue;
+    if (state != CUDA_ERROR_NOT_READY) break;
+    if (is_in_vain()) return {Code::kAborted, "the communicator is in error"};
+    if (now_ns() < deadline_ns) continue;
     return {
         Code::kTimeout,
         format(

@@ -83,8 +83,8 @@ class StagingDevice {
   /// As show_card_writes.
   virtual Status show_card_writes() const = 0;
   /// Copies beside all streams, and waits. One thread at a time. Errors: kTimeout (the copy stands behind
-  /// what a stream waits for), kSystemError.
-  virtual Status copy_beside(const StagingCopy& copy) = 0;
+  /// what a stream waits for), kAborted (`is_in_vain`, which is asked while it waits), kSystemError.
+  virtual Status copy_beside(const StagingCopy& copy, const std::function<bool()>& is_in_vain) = 0;
 
   /// As DeviceRank::order_streams. One thread at a time.
   virtual Status order_streams(std::span<void* const> earlier, std::span<void* const> later) = 0;

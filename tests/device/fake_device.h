@@ -264,7 +264,9 @@ class FakeStagingDevice final : public StagingDevice {
   }
   uint64_t allocation_number(const void* /*address*/) const override { return 0; }
   Status show_card_writes() const override { return Status::ok(); }
-  Status copy_beside(const StagingCopy& one) override { return copy(std::span(&one, 1)); }
+  Status copy_beside(const StagingCopy& one, const std::function<bool()>& /*is_in_vain*/) override {
+    return copy(std::span(&one, 1));
+  }
   Status order_streams(std::span<void* const> /*earlier*/, std::span<void* const> /*later*/) override {
     return ordering;
   }
