@@ -133,22 +133,35 @@ def check_device():
         assert status == 0 and not output, f"status {status}\n{output}{errors}"
 
 
-def check_device_killed():
-    """CUDA tensors: a killed rank is named on every other rank"""
+def run_alone(count, scenario):
+    """(exit statuses, outputs) of ranks without a launcher, which would end the others with the first."""
     with installed_on_devices() as (folder, environment):
-        environment.update(WORLD_SIZE="3", MEETING=f"{folder}/meeting")
-        # No launcher, which would end the others before they could tell.
-        ranks = [subprocess.Popen([sys.executable, HERE / "device_scenarios.py", "killed"], stdout=subprocess.PIPE,
+        environment.update(WORLD_SIZE=str(count), MEETING=f"{folder}/meeting")
+        ranks = [subprocess.Popen([sys.executable, HERE / "device_scenarios.py", scenario], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, env=dict(environment, RANK=str(rank)))
-                 for rank in range(3)]
+                 for rank in range(count)]
         try:
             said = [rank.communicate(timeout=SECONDS_MAX) for rank in ranks]
         finally:
             for rank in ranks:
                 rank.kill()
-        assert [rank.returncode for rank in ranks] == [0, -signal.SIGKILL, 0], said
-        for rank in (0, 2):
-            assert "the process of rank 1 has ended" in said[rank][0], said
+        return [rank.returncode for rank in ranks], said
+
+
+def check_device_killed():
+    """CUDA tensors: a killed rank is named on every other rank"""
+    statuses, said = run_alone(3, "killed")
+    assert statuses == [0, -signal.SIGKILL, 0], said
+    for rank in (0, 2):
+        assert "the process of rank 1 has ended" in said[rank][0], said
+
+
+def check_device_ending():
+    """CUDA tensors: a program ends with a live group and calls under way"""
+    # Regression: freed by the group's thread, a tensor asked for an interpreter that was ending. Python then ended
+    # the thread in the middle of C++, and C++ the process.
+    statuses, said = run_alone(2, "ending")
+    assert statuses == [0, 0], said
 
 
 tap.run(tap.checks_of(globals()))

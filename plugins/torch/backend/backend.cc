@@ -96,6 +96,33 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
+/// The groups that may live.
+class Groups {
+ public:
+  static Groups& all() {
+    static auto* const groups = new Groups;  // outlives everything
+    return *groups;
+  }
+  c10::intrusive_ptr<Backend> add(c10::intrusive_ptr<Backend> group) {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(groups_, [](const auto& one) { return one.expired(); });
+    groups_.emplace_back(group);
+    return group;
+  }
+  std::vector<c10::intrusive_ptr<Backend>> living() {
+    const std::scoped_lock lock(mutex_);
+    std::vector<c10::intrusive_ptr<Backend>> living;
+    for (const auto& one : groups_) {
+      if (auto group = one.lock()) living.push_back(std::move(group));
+    }
+    return living;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<c10::weak_intrusive_ptr<Backend>> groups_;
+};
+
 }  // namespace
 
 struct Backend::Pending {
@@ -106,7 +133,14 @@ c10::intrusive_ptr<Backend> Backend::create(const c10::intrusive_ptr<c10d::Store
                                             const c10::intrusive_ptr<GroupOptions>& options) {
   constexpr int kHostMemory = 0;
   tutti_comm_t* const comm = join_ranks(*store, kIdKey, rank, size, *options, kHostMemory);
-  return c10::make_intrusive<Backend>(store, rank, size, options, comm);
+  return Groups::all().add(c10::make_intrusive<Backend>(store, rank, size, options, comm));
+}
+
+void Backend::leave_all() {
+  for (const auto& group : Groups::all().living()) {
+    group->leave(/*waits=*/false);
+    group->observers_->stop();
+  }
 }
 
 Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -390,7 +424,8 @@ c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<int64_t>& ex
   throw_on(tutti_comm_rank(comm, &rank));
   throw_on(tutti_comm_count(comm, &size));
   const auto store = c10::make_intrusive<c10d::PrefixStore>(c10::str("tutti/shrunk/", ++shrunk_), store_);
-  return c10::make_intrusive<Backend>(store, rank, size, own_options(options, *options_), comm);
+  const auto own = own_options(options, *options_);
+  return Groups::all().add(c10::make_intrusive<Backend>(store, rank, size, own, comm));
 }
 
 void Backend::setTimeout(std::chrono::milliseconds timeout) {

@@ -41,4 +41,5 @@ PYBIND11_MODULE(_backend, module) {
   module.def("create", &tutti_torch::create, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("options"), py::call_guard<py::gil_scoped_release>(),
              "Joins a group through a c10d store. Blocks until all ranks have come.");
+  py::module::import("atexit").attr("register")(py::cpp_function(&tutti_torch::Backend::leave_all));
 }
