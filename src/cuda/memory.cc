@@ -41,6 +41,7 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
 void DeviceMemory::reset() {
   if (address_ == 0) return;
   if (is_shared_) {
+    const BesideCaptures beside(context_->driver());
     const CurrentContext current(*context_);
     (void)context_->driver().mem_free(address_);
   } else {

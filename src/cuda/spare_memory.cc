@@ -110,6 +110,8 @@ void SpareMemory::free_all() {
     lent = std::exchange(lent_, {});
   }
   if (device.empty() && host.empty() && lent.empty()) return;
+  // A communicator may be destroyed amid a capture.
+  const BesideCaptures beside(context_.driver());
   const CurrentContext current(context_);
   for (const auto& [bytes, address] : device) (void)context_.driver().mem_free(address);
   for (const auto& [bytes, address] : host)

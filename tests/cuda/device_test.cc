@@ -11,10 +11,12 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/conformance/trial.h"
 #include "tests/cuda/cuda_place.h"
+#include "tests/cuda/driver/control.h"
 #include "tests/cuda/numbers.h"
 #include "tests/support/pairwise.h"
 #include "tests/support/scope.h"
@@ -367,6 +369,47 @@ TEST(DeviceTest, CommunicatorsComeAndGoWhileAnOperationOfAnotherWaits) {
     rank.expect_ok(tutti_comm_destroy(first), "destroy");
   });
   EXPECT_EQ(failures, "");
+}
+
+/// A sum on a communicator of its own, which is destroyed, in the second turn while the thread's stream is
+/// being captured.
+void destroy_amid_capture(Rank& rank) {
+  const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
+  if (place == nullptr) return;
+  const cuda::Driver& driver = place->driver();
+  const CUstream stream = place->stream();
+  Numbers numbers(*place);
+  Numbers copy(*place);
+  const cuda::CurrentContext current(place->context());
+  std::string left;
+  for (const bool is_captured : {false, true}) {
+    if (!rank.renew()) return;
+    rank.expect_true(numbers.count_from(1), "input");
+    rank.expect_ok(sum(numbers, numbers, rank.comm, TUTTI_BLOCKING), "a sum");
+    if (is_captured) {
+      rank.expect_true(driver.stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS,
+                       "capture");
+    }
+    rank.expect_ok(tutti_comm_destroy(std::exchange(rank.comm, nullptr)), "destroy");
+    if (!is_captured) left = fake_cuda::leaks();
+  }
+  (void)driver.memcpy_async(reinterpret_cast<CUdeviceptr>(copy.get()),
+                            reinterpret_cast<CUdeviceptr>(numbers.get()), copy.bytes(), stream);
+  const CUgraphExec graph = end_capture(rank, driver, stream);
+  rank.expect_true(graph != nullptr && driver.graph_launch(graph, stream) == CUDA_SUCCESS, "the graph");
+  rank.expect_true(synchronize(*place, stream) && copy.holds(2, 2), "the copy");
+  (void)driver.graph_exec_destroy(graph);
+  rank.expect_true(fake_cuda::leaks() == left, "as much is left as before: " + fake_cuda::leaks());
+}
+
+// Goal: who destroys a communicator while a stream is being captured, in the mode that forbids much, keeps
+// the capture, and all memory is freed. Method: a rank a process, so that its communicator is the device's
+// last one, which frees memory; CUDA forbids cuMemFree beside a capture and would end the capture.
+TEST(DeviceTest, ACommunicatorIsDestroyedAmidACapture) {
+  ClusterOptions options = on_device(1, 3);
+  options.layout = {1, 1};
+  options.create = false;
+  EXPECT_EQ(run_cluster(options, destroy_amid_capture), "");
 }
 
 TEST(DeviceTest, ASplitMakesCommunicatorsOnTheSameDevice) {
