@@ -280,7 +280,7 @@ Result<UniqueId> Process::make_id(bool network) {
 Result<Devices*> Process::devices() {
   const std::scoped_lock lock(mutex_);
   if (devices_ == nullptr) {
-    auto found = Devices::find(config_.device_queues);
+    auto found = Devices::find(config_.device_queues, config_.gpu_yield);
     TUTTI_TRY(found.status());
     devices_ = std::move(*found);
     devices_in_use_.store(devices_.get(), std::memory_order_release);

@@ -123,12 +123,14 @@ Status read_gpu_direct(const Environment& environment, bool& is_on) {
   return read_number(environment, "TUTTI_GPU_DIRECT", {0, 1}, is_on);
 }
 
-/// A variable of CUDA. A value that CUDA ignores is no error in tutti either.
-void read_device_queues(const Environment& environment, uint32_t& queues) {
+/// The number is a variable of CUDA. A value that CUDA ignores is no error in tutti either.
+Status read_device_queues(const Environment& environment, Config& config) {
   constexpr uint32_t kMostQueues = 32;
   uint32_t number = 0;
   if (read_number(environment, "CUDA_DEVICE_MAX_CONNECTIONS", {1, kMostQueues}, number) && number != 0)
-    queues = number;
+    config.device_queues = number;
+  config.gpu_yield = config.device_queues == kMostQueues;
+  return read_number(environment, "TUTTI_GPU_YIELD", {0, 1}, config.gpu_yield);
 }
 
 Status read_ports(const Environment& environment, const char* name, uint16_t& first, uint16_t& last) {
@@ -213,7 +215,7 @@ Result<Config> read_config(const Environment& environment) {
   TUTTI_TRY(read_ports(environment, "TUTTI_PORT_RANGE", config.port_first, config.port_last));
   TUTTI_TRY(read_ports(environment, "TUTTI_INSPECT_PORTS", config.inspect_first, config.inspect_last));
   TUTTI_TRY(read_gpu_direct(environment, config.gpu_direct));
-  read_device_queues(environment, config.device_queues);
+  TUTTI_TRY(read_device_queues(environment, config));
   TUTTI_TRY(read_key(environment, config.key));
   return config;
 }

@@ -94,10 +94,12 @@ class CudaRank;
 
 class CudaDevices final : public Devices {
  public:
-  CudaDevices(std::unique_ptr<const cuda::Driver> driver, uint32_t queues)
-      : driver_(std::move(driver)), queues_(queues) {}
+  CudaDevices(std::unique_ptr<const cuda::Driver> driver, uint32_t queues, bool yields)
+      : driver_(std::move(driver)), queues_(queues), yields_(yields) {}
   /// Queues of a device, among which the driver spreads the process's streams.
   uint32_t queues() const { return queues_; }
+  /// Whether launches may leave a device to other processes.
+  bool yields() const { return yields_; }
   Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) override;
   Result<std::unique_ptr<StagingDevice>> open_staging(int device, uint32_t rank) override;
   Status launch(std::span<const DeviceOperation> operations) override;
@@ -126,6 +128,7 @@ class CudaDevices final : public Devices {
 
   std::unique_ptr<const cuda::Driver> driver_;
   const uint32_t queues_;
+  const bool yields_;
   static bool can_stay(const CudaRank& lead, std::span<const DeviceOperation> operations);
   static Status queue_parts(std::span<const DeviceOperation> operations);
 
@@ -241,6 +244,8 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
     const uint32_t lanes = pending_.program->lanes;
     return shared.launch.stays != 0 ? std::min(lanes, blocks_) : lanes;
   }
+  /// Polls of a launch that does not stay.
+  uint64_t polls() const;
   void count_into(SharedLaunch& shared) const;
   bool can_join(const CudaRank& lead, const SharedLaunch& shared) const;
   Status join(const CudaRank& lead, SharedLaunch& shared);
@@ -305,6 +310,7 @@ class CudaRank final : public DeviceRank, private cuda::LinkIndex {
   uint32_t borrowed_ = 0;
   uint32_t channels_ = 1;     ///< of the plan that is being bound
   bool takes_turns_ = false;  ///< lanes may take turns on fewer blocks; then the rank shares no launch
+  bool yields_ = false;       ///< launches soon leave the device to other processes
 
   DeviceHeap memory_;  ///< programs and scratch
   RegisteredMemoryTable registrations_;

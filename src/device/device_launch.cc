@@ -20,6 +20,8 @@ using cuda::CurrentContext;
 // After this many polls without progress, about a millisecond, a lane leaves its place on the device to
 // others. Ranks that all have a place seldom leave.
 constexpr uint64_t kPolls = 1000;
+// The same, about 100 us, where the device meanwhile serves no other process.
+constexpr uint64_t kYieldingPolls = 100;
 // The same in a launch that stays, about 2 ms. A shorter bound gains nothing: a lane that gives up its round
 // waits for the busy ones.
 constexpr uint64_t kStayPolls = 2000;
@@ -152,6 +154,10 @@ bool CudaRank::has_peer(const DeviceRank& other) const {
   return theirs.rank_ < peers_.size() && peers_[theirs.rank_].links == theirs.links_;
 }
 
+uint64_t CudaRank::polls() const {
+  return yields_ ? kYieldingPolls : kPolls;
+}
+
 void CudaRank::count_into(SharedLaunch& shared) const {
   const uint32_t blocks = part_blocks(shared);
   shared.blocks += blocks;
@@ -215,7 +221,7 @@ void CudaRank::note_launch(bool stays) {
 Status CudaRank::queue(SharedLaunch& shared) {
   cuda::Launch& launch = shared.launch;
   launch.first = 1;
-  launch.poll_limit = launch.stays != 0 && !shared.takes_turns ? kStayPolls : kPolls;
+  launch.poll_limit = launch.stays != 0 && !shared.takes_turns ? kStayPolls : polls();
   cuda::Grid grid{.blocks = shared.blocks, .threads = shared.threads, .cooperative = launch.part_count > 1};
   const cuda::Kernel& run = kernel(*pending_.program);
   Status queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
@@ -224,7 +230,7 @@ Status CudaRank::queue(SharedLaunch& shared) {
     // one block per lane: a rank with takes_turns_ shares no launch.
     grid.cooperative = false;
     launch.stays = 0;
-    launch.poll_limit = kPolls;
+    launch.poll_limit = polls();
     queued = cuda::launch(context_, run, grid, pending_.stream, &launch);
   }
   TUTTI_TRY(queued);
@@ -375,7 +381,7 @@ Status CudaRank::relaunch() {
   launch.parts[0].first_block = 0;
   launch.part_count = 1;
   launch.first = 0;
-  launch.poll_limit = kPolls;
+  launch.poll_limit = polls();
   const auto& program = programs_.at(reinterpret_cast<uint64_t>(launch.parts[0].program));
   const Status launched =
       cuda::launch(context_, kernel(*program), {.blocks = program->lanes, .threads = program->threads},

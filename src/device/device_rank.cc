@@ -20,6 +20,8 @@ using cuda::Context;
 
 // A rank borrows at most the blocks of a long call (device_stripes).
 constexpr uint32_t kMostBlocks = 32;
+// So many that streams of several ranks seldom share one; the most that CUDA has.
+constexpr uint32_t kManyQueues = 32;
 
 template <class T>
 Status keep(Result<T> made, T& target) {
@@ -137,8 +139,13 @@ Status CudaRank::borrow_blocks(std::span<const DevicePeer> ranks) {
   const uint32_t wanted = std::min(kMostBlocks, device_.lender->total() / on_device);
   // A rank alone waits for no peer, so its blocks need no room of their own.
   if (rank_count_ == 1) blocks_ = kMostBlocks;
+  // Without MPS the device serves one process at a time: what waits for another process keeps it waiting. The
+  // relaunch of one rank must not stand behind the wait of another.
+  const bool serves_others = on_device > here && !context_.facts().is_shared;
+  const bool has_queue = here == 1 ? queues > 1 : queues >= kManyQueues;
+  yields_ = serves_others && has_queue && devices_.yields();
   // MPS does not tell how many blocks this process may use.
-  const bool lends = rank_count_ > 1 && queues > 1 && !context_.facts().is_shared;
+  const bool lends = rank_count_ > 1 && queues > 1 && !context_.facts().is_shared && !yields_;
   if (lends) blocks_ = borrowed_ = device_.lender->lend_some(wanted);
   return Status::ok();
 }
@@ -414,10 +421,10 @@ Status CudaDevices::check_host_pointer(std::string_view name, const void* addres
              std::string(name).c_str(), address, found.device, found.device)};
 }
 
-Result<std::unique_ptr<Devices>> Devices::find(uint32_t queues) {
+Result<std::unique_ptr<Devices>> Devices::find(uint32_t queues, bool yields) {
   auto driver = cuda::Driver::find();
   TUTTI_TRY(driver.status());
-  return std::unique_ptr<Devices>(std::make_unique<CudaDevices>(std::move(*driver), queues));
+  return std::unique_ptr<Devices>(std::make_unique<CudaDevices>(std::move(*driver), queues, yields));
 }
 
 }  // namespace tutti

@@ -241,9 +241,9 @@ class StagingDevice;
 
 class Devices {
  public:
-  /// `queues`: Config::device_queues. Errors: kUnsupported: this build or machine has no CUDA; the text says
-  /// what to do.
-  static Result<std::unique_ptr<Devices>> find(uint32_t queues);
+  /// `queues`, `yields`: Config::device_queues, gpu_yield. Errors: kUnsupported: this build or machine has no
+  /// CUDA; the text says what to do.
+  static Result<std::unique_ptr<Devices>> find(uint32_t queues, bool yields = false);
   virtual ~Devices() = default;
   /// Errors: kInvalidArgument (no such device), kOutOfMemory, kUnsupported, kSystemError.
   virtual Result<std::unique_ptr<DeviceRank>> open_rank(int device, uint32_t rank, uint32_t rank_count) = 0;

@@ -3,7 +3,7 @@
 
 namespace tutti {
 
-Result<std::unique_ptr<Devices>> Devices::find(uint32_t /*queues*/) {
+Result<std::unique_ptr<Devices>> Devices::find(uint32_t /*queues*/, bool /*yields*/) {
   return Status(
       Code::kUnsupported,
       "this build has no CUDA engine: build it where nvcc and cuda.h are found (-Dcuda=enabled says "

@@ -2,8 +2,13 @@
 // file.
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda/context.h"
@@ -179,6 +184,90 @@ TEST(ProcessesTest, WorkBehindAnOperationWaitsForNobodyElse) {
                   rank.comm = nullptr;
                 }),
             "");
+}
+
+/// An empty file, for as long as this object lives.
+class EmptyFile {
+ public:
+  EmptyFile() : path_((std::filesystem::temp_directory_path() / "tutti-turns-XXXXXX").string()) {
+    ::close(mkstemp(path_.data()));
+  }
+  ~EmptyFile() { std::filesystem::remove(path_); }
+  EmptyFile(const EmptyFile&) = delete;
+  EmptyFile& operator=(const EmptyFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Goal: ranks of several processes make progress on a device that serves one process until that process has
+// nothing to run, as if time slices never ended. Method: the fake driver's processes take turns.
+TEST(ProcessesTest, LaunchesLeaveTheDeviceToOtherProcesses) {
+  const EmptyFile turns;
+  const struct {
+    std::vector<int> layout;
+    const char* queues;
+    const char* yield;
+  } cases[] = {{{1, 1}, "32", ""}, {{1, 1, 1}, "32", ""}, {{2, 1}, "32", ""}, {{1, 1}, "8", "1"}};
+  for (const auto& one : cases) {
+    std::vector<std::pair<std::string, std::string>> environment = {
+        {"FAKE_CUDA_TURNS", turns.path()}, {"CUDA_DEVICE_MAX_CONNECTIONS", one.queues}};
+    if (*one.yield != '\0') environment.emplace_back("TUTTI_GPU_YIELD", one.yield);
+    EXPECT_EQ(run_on_device(one.layout, environment), "") << one.layout.size() << " processes";
+  }
+}
+
+uint64_t launches_so_far() {
+  return fake_cuda::launches("tutti_run") + fake_cuda::launches("tutti_short");
+}
+
+/// Rank 0's call waits until rank 1 makes its own, which it does when rank 0 has launched `awaited` times.
+/// Rank 0 counts its launches.
+void call_one_by_one(Rank& rank, uint64_t awaited, bool is_only) {
+  constexpr size_t kCount = 90'000;
+  tutti_config_t config = rank.config();
+  config.device = TUTTI_CUDA_DEVICE(0);
+  Buffers buffers;
+  if (!buffers.open(rank, 0, kCount * sizeof(float)) || !rank.renew(config)) return;
+  const CurrentContext current(*buffers.context);
+  const auto stream = Stream::create(*buffers.context);
+  buffers.write(values_of(rank.rank(), kCount));
+  if (rank.rank() == 1) (void)rank.wait_value(0, 1);
+  const uint64_t before = launches_so_far();
+  rank.expect_ok(tutti_all_reduce(buffers.input.as<void>(), buffers.output.as<void>(), kCount, TUTTI_FLOAT32,
+                                  TUTTI_SUM, rank.comm, tutti_stream_cuda(stream->handle())),
+                 "all_reduce");
+  if (rank.rank() == 0) {
+    rank.at("waiting for launches");
+    while (launches_so_far() < before + awaited) std::this_thread::yield();
+    rank.add(0);
+  }
+  rank.expect_true(stream->synchronize().is_ok(), "the stream");
+  if (is_only) rank.expect_true(launches_so_far() == before + 1, "one launch");
+  rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+  rank.comm = nullptr;
+}
+
+// Goal: where another process is on the device, launches leave it and come back, if the relaunch has a queue
+// or the user says so; else they stay, as under MPS they leave.
+TEST(ProcessesTest, LaunchesLeaveWhereTheyMay) {
+  const struct {
+    const char* queues;
+    const char* yield;
+    const char* mps;
+    bool leaves;
+  } cases[] = {{"32", "", "0", true}, {"8", "", "0", false},  {"32", "0", "0", false},
+               {"8", "1", "0", true}, {"1", "1", "0", false}, {"8", "0", "1", true}};
+  for (const auto& one : cases) {
+    ClusterOptions options{.layout = {1, 1}, .create = false};
+    options.environment = {{"CUDA_DEVICE_MAX_CONNECTIONS", one.queues}, {"FAKE_CUDA_MPS", one.mps}};
+    if (*one.yield != '\0') options.environment.emplace_back("TUTTI_GPU_YIELD", one.yield);
+    EXPECT_EQ(test::run_cluster(options,
+                                [&](Rank& rank) { call_one_by_one(rank, one.leaves ? 4 : 1, !one.leaves); }),
+              "")
+        << one.queues << " queues, TUTTI_GPU_YIELD=" << one.yield << ", MPS " << one.mps;
+  }
 }
 
 // Goal: where ranks of one process would surely hold up each other, they are told, and calls that need no

@@ -1,6 +1,9 @@
 #include "tests/cuda/driver/device.h"
 
+#include <fcntl.h>
 #include <sched.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -213,6 +216,21 @@ void Device::stop(Guard& guard) {
   guard.lock();
 }
 
+ProcessTurn::~ProcessTurn() {
+  if (file_ >= 0) ::close(file_);
+}
+
+bool ProcessTurn::take() {
+  if (settings().turns.empty() || is_held_) return true;
+  if (file_ < 0) file_ = ::open(settings().turns.c_str(), O_RDWR | O_CLOEXEC);
+  is_held_ = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+  return is_held_;
+}
+
+void ProcessTurn::end() {
+  if (std::exchange(is_held_, false)) ::flock(file_, LOCK_UN);
+}
+
 void Device::run() {
   const auto slots = static_cast<uint32_t>(settings().multiprocessors * settings().blocks_per_multiprocessor);
   scheduler_ = std::make_unique<tutti::simt::Scheduler>(
@@ -221,7 +239,8 @@ void Device::run() {
   int still = 0;
   while (!stopping_) {
     bool moved = look_at_streams(guard);
-    if (grids_running_ > 0) {
+    if (grids_running_ == 0) turn_.end();
+    if (grids_running_ > 0 && turn_.take()) {
       let_in_kernels();
       guard.unlock();
       moved |= scheduler_->turn() == tutti::simt::Turn::kMoved;

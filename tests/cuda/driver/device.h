@@ -15,6 +15,19 @@
 
 namespace fake_cuda {
 
+/// A process's turn to run kernels, where processes take turns: the lock of a file that they share.
+class ProcessTurn {
+ public:
+  ~ProcessTurn();
+  /// Whether it is this process's turn, which then lasts until `end`.
+  bool take();
+  void end();
+
+ private:
+  int file_ = -1;
+  bool is_held_ = false;
+};
+
 class Device {
  public:
   Device(CUdevice ordinal, int number);
@@ -62,6 +75,7 @@ class Device {
   std::condition_variable wake_;
   bool stopping_ = false;
   uint64_t grids_running_ = 0;
+  ProcessTurn turn_;
   std::unique_ptr<tutti::simt::Scheduler> scheduler_;  ///< of the thread
   std::thread thread_;
 };

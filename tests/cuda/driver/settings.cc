@@ -75,6 +75,7 @@ Settings read() {
   all.hidden = number("FAKE_CUDA_HIDDEN", 0) != 0;
   all.multicast = number("FAKE_CUDA_MULTICAST", 0) != 0;
   all.mps = number("FAKE_CUDA_MPS", 0) != 0;
+  all.turns = text("FAKE_CUDA_TURNS");
   all.no_peer = pairs("FAKE_CUDA_NO_PEER");
   all.broken_peer = pairs("FAKE_CUDA_BROKEN_PEER");
   for (const std::string& fault : split(text("FAKE_CUDA_FAIL"), ',')) {

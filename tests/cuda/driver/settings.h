@@ -19,6 +19,7 @@
 //   cannot run then, but what copies and network cards do is right
 //   FAKE_CUDA_MULTICAST=0          1: devices have multicast memory
 //   FAKE_CUDA_MPS=0                1: devices say that processes share them by MPS
+//   FAKE_CUDA_TURNS=path           a file: processes run kernels in turn, each until it has none left to run
 //   FAKE_CUDA_FAIL=cuMemAlloc:3:2  the third call of a function and all later ones return error 2; several:
 //   by commas
 //   FAKE_CUDA_SERIAL=0             1: of a graph's branches only one runs at a time
@@ -63,6 +64,7 @@ struct Settings {
   bool hidden = false;
   bool multicast = false;
   bool mps = false;
+  std::string turns;
   DevicePairs no_peer;
   DevicePairs broken_peer;
   std::vector<Fault> faults;
