@@ -179,7 +179,7 @@ struct Position {
 /// Most ranks of a communicator that makes short calls.
 inline constexpr uint32_t kMaxShortRanks = 8;
 /// Most blocks that work on one.
-inline constexpr uint32_t kMaxShortLanes = 16;
+inline constexpr uint32_t kMaxShortLanes = 32;
 /// Most bytes that one rank may send another in one of them.
 inline constexpr uint32_t kMostShortBytes = 131072;
 inline constexpr uint32_t kMaxShortSteps = 20;
