@@ -262,7 +262,7 @@ Status Communicator::choose(const Request& request, BoundCall& call) const {
     }
   }
   const ChoiceTable& table = choice_table();
-  call.algorithm = table.choose(request, facts, &call.choice_row, parts_->executor->short_bytes());
+  call.algorithm = table.choose(request, facts, &call.choice_row, parts_->executor->short_bytes(request));
   if (call.algorithm == nullptr) {
     return {Code::kUnsupported,
             format("no algorithm serves %s on %u ranks",

@@ -49,7 +49,7 @@ class HostExecutor final : public Executor, private StalledCall {
   explicit HostExecutor(HostExecutorOptions options);
 
   Facts facts() const override;
-  uint64_t short_bytes() const override { return 0; }
+  uint64_t short_bytes(const Request& /*request*/) const override { return 0; }
   Result<std::unique_ptr<BoundCall>> bind(const BoundCall& call, const BindRequest& request) override;
   Result<Call> take_in(Call call) override { return call; }
   Status begin(BoundCall& bound, const Call& call) override;

@@ -82,6 +82,11 @@ Facts DeviceExecutor::facts() const {
           .slot_bytes = rank().shape().slot_bytes};
 }
 
+uint64_t DeviceExecutor::short_bytes(const Request& request) const {
+  const uint64_t bytes = cuda::packet_data_bytes(reduces(request.collective), type_bytes(request.type));
+  return rank().shape().short_bytes * bytes / cuda::kPacketDataBytes;
+}
+
 /// For messages. A plan may allow only shorter slices: see DeviceCut.
 BindOptions DeviceExecutor::bind_options() const {
   const DeviceShape& shape = rank().shape();

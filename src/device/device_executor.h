@@ -55,7 +55,7 @@ class DeviceExecutor final : public Executor, private StalledCall {
   Status start();
 
   Facts facts() const override;
-  uint64_t short_bytes() const override { return rank().shape().short_bytes; }
+  uint64_t short_bytes(const Request& request) const override;
   Result<std::unique_ptr<BoundCall>> bind(const BoundCall& call, const BindRequest& request) override;
   Result<Call> take_in(Call call) override { return call; }
   Status begin(BoundCall& bound, const Call& call) override { return issue(bound, call, DeviceStream{}); }

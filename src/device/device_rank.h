@@ -65,7 +65,7 @@ struct DeviceShape {
   uint32_t message_parts = 1;      ///< rings of messages to each peer
   uint32_t multicast_stripes = 0;  ///< 0: too many or too few ranks
   uint32_t multicast_slots = 8;
-  uint64_t short_bytes = 0;  ///< most that a rank sends another in packets; 0: no mailboxes
+  uint64_t short_bytes = 0;  ///< most that a rank sends another in full packets; 0: no mailboxes
 
   /// Behind a ring's last slot, for slices that begin there.
   uint32_t spare_slots() const { return slots_per_slice - 1; }

@@ -21,7 +21,7 @@ class StagedExecutor final : public Executor, private DeviceCopier {
       : peers_(peers), host_(std::move(host)), staging_(std::move(staging)) {}
 
   Facts facts() const override { return host_->facts(); }
-  uint64_t short_bytes() const override { return 0; }
+  uint64_t short_bytes(const Request& /*request*/) const override { return 0; }
   Result<std::unique_ptr<BoundCall>> bind(const BoundCall& call, const BindRequest& request) override {
     return host_->bind(call, request);
   }

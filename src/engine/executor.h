@@ -53,8 +53,8 @@ class Executor {
 
   /// What algorithms may rely on. Equal on all ranks.
   virtual Facts facts() const = 0;
-  /// The most that a rank can send another in packets in one call; 0: no packets. Equal on all ranks.
-  virtual uint64_t short_bytes() const = 0;
+  /// The most that a rank can send another in packets in such a call; 0: no packets. Equal on all ranks.
+  virtual uint64_t short_bytes(const Request& request) const = 0;
   /// Binds `call`, whose shape, word, seed, algorithm and row are set. Errors: kOutOfMemory, kSystemError.
   virtual Result<std::unique_ptr<BoundCall>> bind(const BoundCall& call, const BindRequest& request) = 0;
 

@@ -258,7 +258,7 @@ TEST(DeviceTest, ShortCallsGoByPacketsAndSayIt) {
                           const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
                           if (place == nullptr) return;
                           for (const bool is_short : {true, false}) {
-                            const Numbers numbers(*place, is_short ? 16'384 : 16'385);
+                            const Numbers numbers(*place, is_short ? 10'922 : 10'923);
                             rank.expect_ok(sum(numbers, numbers, rank.comm, TUTTI_BLOCKING), "all_reduce");
                             char text[512] = {};
                             (void)tutti_comm_explain(rank.comm, text, sizeof text);

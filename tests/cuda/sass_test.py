@@ -32,6 +32,8 @@ PACKETS_IN_FLIGHT = {"sm_80": 8, "sm_90": 8, "sm_100": 8, "sm_120": 7}
 LONG_CALLS = ("copy_asINS0_6PacketE", "ElementIfEENS_9operators3Sum", "8Bfloat16EEENS_9operators3Sum",
               "7Float16EEENS_9operators3Sum", "ElementIdEENS_9operators3Sum", "multicast_packetsINS0_6CopiedE",
               *(f"ElementI{letter}EENS_9operators3SumELNS3_11AssociationE0ELb0E" for letter in "htjm"))
+# Of tutti_short: a load for each source, and the stores that push and relay.
+PACKET_ACCESSES = {"LDG.E.128.STRONG.SYS": 8, "STG.E.128.STRONG.SYS": 2}
 # Sums of small floats are rounded by these instructions, not by integer arithmetic. sm_80 has none for fp8.
 ROUNDS = {"7Float16": ("F2FP.PACK_AB", "F2FP.F16."), "8Bfloat16": ("F2FP.BF16.",)}
 ROUNDS_FP8 = {"10Float8E4M3": ("F2FP.SATFINITE.E4M3.",), "10Float8E5M2": ("F2FP.SATFINITE.E5M2.",)}
@@ -167,6 +169,18 @@ def check_kernel(functions):
     return f"fences outside of the kernels: {fenced}" if fenced else ""
 
 
+def check_packets(functions):
+    """Short calls load and store packets whole: one access of 16 bytes for data and flag."""
+    kernel = next((function for function in functions if function.name == ".text.tutti_short"), None)
+    if kernel is None:
+        return "no kernel tutti_short"
+    for kind, least in PACKET_ACCESSES.items():
+        count = sum(opcode(text) == kind for text in kernel.code)
+        if count < least:
+            return f"tutti_short has {count} of {kind}, of at least {least}"
+    return ""
+
+
 def check_resources(listing):
     """`listing`: what cuobjdump says of registers and memory."""
     found = re.findall(r"Function (tutti_run|tutti_short):\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", listing)
@@ -206,6 +220,7 @@ def main():
                    (f"{name}: small floats are rounded by instructions", check_conversions(functions, rounds)),
                    (f"{name}: threads have {PACKETS_IN_FLIGHT[name]} packets on their way", check_flight(functions, PACKETS_IN_FLIGHT[name])),
                    (f"{name}: barriers and fences", check_kernel(functions)),
+                   (f"{name}: packets are loaded and stored whole", check_packets(functions)),
                    (f"{name}: registers, shared memory and stack", check_resources(run(tools["cuobjdump"], "-res-usage", cubin)))]
     tap.run((name, lambda wrong=wrong: expect_nothing(wrong)) for name, wrong in checks)
 

@@ -11,7 +11,7 @@ void move_one_slice(const cuda::Slice& slice) {
 bool reduces_some_words() {
   return true;
 }
-uint64_t reduce_some_words(const cuda::Calculation& job, const cuda::Operands& operands) {
+cuda::PacketData reduce_some_words(const cuda::Calculation& job, const cuda::Operands& operands) {
   return cuda::reduce_words(job, operands);
 }
 

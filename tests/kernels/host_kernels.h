@@ -11,8 +11,8 @@ namespace tutti::test {
 
 /// Moves a slice, as the interpreter does, with all threads of the block.
 void move_one_slice(const cuda::Slice& slice);
-/// 8 bytes of results, as short calls compute them, where these kernels have that by itself.
+/// A packet of results, as short calls compute them, where these kernels have that by itself.
 bool reduces_some_words();
-uint64_t reduce_some_words(const cuda::Calculation& job, const cuda::Operands& operands);
+cuda::PacketData reduce_some_words(const cuda::Calculation& job, const cuda::Operands& operands);
 
 }  // namespace tutti::test

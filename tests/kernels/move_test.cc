@@ -57,17 +57,18 @@ TargetKernel block_of(simt::Scheduler& device, const KernelCase& kernel, uint32_
           }};
 }
 
-/// What short calls do: 8 bytes at a time, the last ones in part.
+/// What short calls do: a packet at a time, the last one in part.
 TargetKernel words_of(const KernelCase& kernel) {
-  return {"8 bytes at a time", [kernel](const Job& job) {
+  return {"a packet at a time", [kernel](const Job& job) {
             const cuda::Slice slice = slice_of(kernel, job);
-            for (uint64_t at = 0; at < slice.bytes; at += 8) {
-              const size_t bytes = std::min<uint64_t>(8, slice.bytes - at);
+            const uint64_t most = cuda::packet_data_bytes(true, type_bytes(kernel.type));
+            for (uint64_t at = 0; at < slice.bytes; at += most) {
+              const size_t bytes = std::min(most, slice.bytes - at);
               cuda::Operands operands{};
               for (uint32_t k = 0; k < slice.source_count; ++k)
-                std::memcpy(&operands.words[k], slice.sources[k] + at, bytes);
-              const uint64_t words =
-                  slice.copies != 0 ? operands.words[0] : test::reduce_some_words(slice, operands);
+                std::memcpy(&operands.sources[k], slice.sources[k] + at, bytes);
+              const cuda::PacketData words =
+                  slice.copies != 0 ? operands.sources[0] : test::reduce_some_words(slice, operands);
               for (uint32_t m = 0; m < slice.sink_count; ++m) std::memcpy(slice.sinks[m] + at, &words, bytes);
             }
           }};

@@ -94,11 +94,19 @@ std::vector<std::vector<Case>> sequences(Kernel kernel, Kernel short_kernel) {
     const char* algorithm;
     uint32_t root;
     uint64_t bytes;
+    DataType type = DataType::kUint32;
   } rows[] = {
-      {Collective::kAllReduce, "direct_one_shot", 0, 200}, {Collective::kBroadcast, "direct", 0, 200},
-      {Collective::kBroadcast, "direct", 0, 120},          {Collective::kReduceScatter, "direct", 0, 40},
-      {Collective::kBroadcast, "direct", 1, 200},          {Collective::kAllReduce, "direct_one_shot", 0, 80},
-      {Collective::kAllToAll, "direct", 0, 200},           {Collective::kAllToAll, "direct", 0, 72},
+      {Collective::kAllReduce, "direct_one_shot", 0, 200},
+      {Collective::kBroadcast, "direct", 0, 200},
+      {Collective::kAllReduce, "direct_two_shot", 0, 400},
+      {Collective::kAllReduce, "direct_two_shot", 1, 280},
+      {Collective::kAllReduce, "direct_two_shot", 0, 400, DataType::kUint64},
+      {Collective::kBroadcast, "direct", 0, 120},
+      {Collective::kReduceScatter, "direct", 0, 40},
+      {Collective::kBroadcast, "direct", 1, 200},
+      {Collective::kAllReduce, "direct_one_shot", 0, 80},
+      {Collective::kAllToAll, "direct", 0, 200},
+      {Collective::kAllToAll, "direct", 0, 72},
   };
   std::vector<std::vector<Case>> all;
   for (uint64_t seed = 1; seed <= (kFew ? 2 : 12); ++seed) {
@@ -110,7 +118,7 @@ std::vector<std::vector<Case>> sequences(Kernel kernel, Kernel short_kernel) {
                    .rank_count = 3,
                    .root = row.root,
                    .block_bytes = row.bytes,
-                   .type = DataType::kUint32,
+                   .type = row.type,
                    .in_place = true};
       c.world.threads = 4;
       c.world.poll_limit = seed % 3 == 0 ? 40 : 2;

@@ -67,16 +67,27 @@ MUTANTS = [
      "__atomic_load_n(from, __ATOMIC_RELAXED)"),
     ("relaxed_leaving", "edges", "device", "__ATOMIC_ACQ_REL", "__ATOMIC_RELAXED"),
     ("flag_not_checked", "data", "short", "if (flag == block.mark) continue;", "continue;"),
-    ("second_flag_not_checked", "data", "short", "if (flag == block.mark) continue;",
-     "if (flag == block.mark || w == 1) continue;"),
+    ("packet_in_two_stores", "data", "device", "  simulator::store_whole(to, std::bit_cast<simulator::Whole>(mail));\n",
+     "  static_cast<Mail*>(to)->flag = mail.flag;\n  simulator::preempt();\n"
+     "  simulator::store_whole(to, std::bit_cast<simulator::Whole>(mail));\n"),
+    ("packet_in_two_loads", "data", "device", "  const Mail mail = std::bit_cast<Mail>(simulator::load_whole(from));\n",
+     "  Mail mail = std::bit_cast<Mail>(simulator::load_whole(from));\n  simulator::preempt();\n"
+     "  mail.flag = static_cast<const Mail*>(from)->flag;\n"),
+    ("relayed_flag_of_the_last_call", "data", "short", "  const Mail mail{{data.words[0], data.words[1], data.words[2]}, block.mark};\n",
+     "  const uint32_t relayed = step.ends[0].kind == EndKind::kReceive ? 1 : 0;\n"
+     "  const Mail mail{{data.words[0], data.words[1], data.words[2]}, block.mark - relayed};\n"),
+    ("relayed_before_it_came", "data", "short", "    if (flag == block.mark) continue;\n",
+     "    if (flag == block.mark || step.sink_count > 1) continue;\n"),
+    ("all_packets_full", "data", "short", "static_cast<uint64_t>(index) * block.table.data_bytes;",
+     "static_cast<uint64_t>(index + 0 * block.epoch) * kPacketDataBytes;"),
     ("any_flag_will_do", "data", "short", "if (flag == block.mark) continue;", "if (flag != 0) continue;"),
     ("number_stands", "data", "launch", "++state->short_calls;", "(void)state->short_calls;"),
     ("one_half", "data", "short", "block.half = (number & 1) * kHalfMailboxBytes;", "block.half = 0;"),
     ("pushed_again", "data", "short", "block.at.step = 1;", "(void)block.at.step;"),
     ("no_barrier_behind_pushing", "data", "short", '  device::barrier("all is pushed");\n', ""),
     ("no_barrier_behind_pulling", "data", "short", '  device::barrier("all is pulled");\n', ""),
-    ("greetings_not_awaited", "data", "short", "  const ShortStep& step = block.table.steps[number];\n  Arrival arrival;\n",
-     "  const ShortStep& step = block.table.steps[number];\n  if (step.bytes == 0) return true;\n  Arrival arrival;\n"),
+    ("greetings_not_awaited", "data", "short", "  const ShortStep& step = block.table.steps[number];\n  Operands operands;\n",
+     "  const ShortStep& step = block.table.steps[number];\n  if (step.bytes == 0) return true;\n  Operands operands;\n"),
     ("flags_not_renewed", "data", "short", "if (block.epoch % kRenewalPeriod > 1) return;", "return;"),
     ("flags_of_one_half_renewed", "data", "short", "block.epoch % kRenewalPeriod > 1", "block.epoch % kRenewalPeriod > 0"),
     ("finished_without_having_all", "data", "short", "const bool finished = why_stopped(block) == Stop::kNone;",
@@ -96,7 +107,7 @@ def source(name, texts):
     moves = """#include "tests/kernels/host_kernels.h"
 namespace tutti::cuda {
 static void move_slice(const Slice& slice) { test::move_one_slice(slice); }
-static uint64_t reduce_words(const Calculation& job, const Operands& operands) {
+static PacketData reduce_words(const Calculation& job, const Operands& operands) {
   return test::reduce_some_words(job, operands);
 }
 }  // namespace tutti::cuda

@@ -97,6 +97,7 @@ Words<Word, kCount> load_acquire(const Block& block, uint64_t address) {
   static_assert(kCount == 1);
   return {{__atomic_load_n(global_at<Word>(block, "an acquiring load", address), __ATOMIC_ACQUIRE)}};
 }
+/// A vector is an access for each word, in any order.
 template <class Word, int kCount>
 Words<Word, kCount> load_relaxed(const Block& block, uint64_t address) {
   const auto* from = global_at<Words<Word, kCount>>(block, "a relaxed load", address);
@@ -172,6 +173,19 @@ PTX_VECTORS(uint32_t)
 PTX_VECTORS(uint64_t)
 PTX_ATOMIC(uint32_t)
 PTX_ATOMIC(uint64_t)
+
+template <>
+Words<Uint128, 1> load_relaxed(const Block& block, uint64_t address) {
+  const Words<Uint128, 1> value{
+      {simulator::load_whole(global_at<Uint128>(block, "a relaxed load", address))}};
+  simulator::preempt();
+  return value;
+}
+template <>
+void store_relaxed(const Block& block, uint64_t address, Words<Uint128, 1> value) {
+  simulator::store_whole(global_at<Uint128>(block, "a relaxed store", address), value.words[0]);
+  simulator::preempt();
+}
 
 // ---- multicast memory: as the host's kernels see it (engine/cuda/multimem.h) ----------------------
 

@@ -49,6 +49,8 @@ void wait_ended();
 
 // ---- memory -------------------------------------------------------------------------------------
 
+__extension__ using Uint128 = unsigned __int128;
+
 template <class Word, int kCount>
 struct Words {
   Word words[kCount];

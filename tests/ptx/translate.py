@@ -14,7 +14,7 @@ import sys
 
 BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32,
         "u32": 32, "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "e4m3x2": 16, "e5m2x2": 16, "b64": 64, "u64": 64,
-        "s64": 64, "f64": 64}
+        "s64": 64, "f64": 64, "b128": 128}
 SPECIAL = {"%tid.x": "ptx::thread_index()", "%ntid.x": "ptx::thread_count()", "%ctaid.x": "ptx::block_index()"}
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 BINARY = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/", "rem": "%"}
@@ -30,7 +30,12 @@ MUTANTS = [
     ("words_swapped", COPY, r"(st\.global\.v4\.u32 \[[^\]]+\], \{)(%r\d+), (%r\d+),", r"\1\3, \2,"),
     ("store_misaligned", COPY, r"(st\.global\.v4\.u32 \[%rd\d+)\]", r"\1+4]"),
     ("store_out_of_bounds", COPY, r"(st\.global\.v4\.u32 \[%rd\d+)\]", r"\1+16]"),
-    ("second_flag_not_checked", "tutti_short", r"(ld\.relaxed\.sys\.global\.v2\.u64 \{)(%rd\d+), (%rd\d+)\}", r"\1\3, \3}"),
+    ("relayed_packet_in_two_stores", "tutti_short", r"(ld\.relaxed\.sys\.global\.b128 [\s\S]*?)mov\.b128 whole, "
+     r"\{(%r\d+), (%r\d+), (%r\d+), (%r\d+)\}; st\.relaxed\.sys\.global\.b128 \[(%rd\d+)\], whole;",
+     r"\1st.relaxed.sys.global.v2.u32 [\6+8], {\4, \5}; st.relaxed.sys.global.v2.u32 [\6], {\2, \3};"),
+    ("packet_in_two_loads", "tutti_short", r"ld\.relaxed\.sys\.global\.b128 whole, \[(%rd\d+)\]; "
+     r"mov\.b128 \{(%r\d+), (%r\d+), (%r\d+), (%r\d+)\}, whole;",
+     r"ld.relaxed.sys.global.v2.u32 {\2, \3}, [\1]; ld.relaxed.sys.global.v2.u32 {\4, \5}, [\1+8];"),
 ]
 
 
@@ -38,9 +43,16 @@ class Unknown(Exception):
     """PTX that the translator does not know."""
 
 
+def bits_type(bits):
+    """The C++ type of a register's bits."""
+    return f"uint{bits}_t" if bits < 128 else "ptx::Uint128"
+
+
 def c_type(kind):
     """The C++ type that computes with values of a PTX type."""
     bits = BITS[kind]
+    if bits == 128:
+        return bits_type(bits)
     if kind == "pred":
         return "bool"
     if kind in ("f32", "f64"):
@@ -87,10 +99,10 @@ class Function:
                 return place
             if width < bits:
                 raise Unknown(f"{operand} of {width} bits as {kind}")
-            return f"__builtin_bit_cast({ctype}, (uint{bits}_t){place})" if is_float(kind) else f"({ctype}){place}"
+            return f"__builtin_bit_cast({ctype}, ({bits_type(bits)}){place})" if is_float(kind) else f"({ctype}){place}"
         if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", operand) or re.fullmatch(r"0[dD][0-9a-fA-F]{16}", operand):
             whole = f"0x{operand[2:]}ull"
-            return f"__builtin_bit_cast({ctype}, (uint{bits}_t){whole})" if is_float(kind) else f"({ctype}){whole}"
+            return f"__builtin_bit_cast({ctype}, ({bits_type(bits)}){whole})" if is_float(kind) else f"({ctype}){whole}"
         if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)", operand):
             if kind == "pred":
                 return "true" if int(operand, 0) else "false"
@@ -127,8 +139,8 @@ class Function:
         if kind == "pred":
             return f"{place} = {expression};"
         if is_float(kind):
-            return f"{place} = __builtin_bit_cast(uint{BITS[kind]}_t, ({c_type(kind)})({expression}));"
-        return f"{place} = (uint{width}_t)({c_type(kind)})({expression});"
+            return f"{place} = __builtin_bit_cast({bits_type(BITS[kind])}, ({c_type(kind)})({expression}));"
+        return f"{place} = ({bits_type(width)})({c_type(kind)})({expression});"
 
     # ---- instructions ----
 
@@ -233,11 +245,11 @@ class Function:
             names = vector(operands[0])
             part = BITS[kind] // len(names)
             whole = self.value(operands[1], kind)
-            return " ".join(self.assign(n, f"b{part}", f"(uint64_t){whole} >> {part * i}") for i, n in enumerate(names))
+            return " ".join(self.assign(n, f"b{part}", f"({bits_type(BITS[kind])}){whole} >> {part * i}") for i, n in enumerate(names))
         if operands[1].startswith("{"):
             names = vector(operands[1])
             part = BITS[kind] // len(names)
-            joined = " | ".join(f"(uint64_t){self.value(n, f'b{part}')} << {part * i}" for i, n in enumerate(names))
+            joined = " | ".join(f"({bits_type(BITS[kind])}){self.value(n, f'b{part}')} << {part * i}" for i, n in enumerate(names))
             return self.assign(operands[0], kind, joined)
         return self.assign(operands[0], kind, self.value(operands[1], kind))
 
@@ -298,14 +310,14 @@ class Function:
                 length = int(part[1])
             elif part not in ("sys", "gpu", "u64") or order == "weak":
                 raise Unknown(f"instruction {'.'.join(parts)}")
-        if order != "weak" and space != "global":
+        if (order != "weak" and space != "global") or (parts[-1] == "b128" and (order != "relaxed" or length > 1)):
             raise Unknown(f"instruction {'.'.join(parts)}")
         return order, "generic" if space == "global" else space, length, parts[-1]
 
     def do_ld(self, parts, operands):
         order, space, length, kind = self.access(parts)
         names = vector(operands[0]) if length > 1 else [operands[0]]
-        bits = f"uint{BITS[kind]}_t"
+        bits = bits_type(BITS[kind])
         call = f"ptx::load_{space}<{bits}, {length}>" if order == "weak" else f"ptx::load_{order}<{bits}, {length}>"
         into = "const auto from"
         lines = [f"{into} = {call}(block, {self.address(operands[1])});"]
@@ -317,7 +329,7 @@ class Function:
     def do_st(self, parts, operands):
         order, space, length, kind = self.access(parts)
         names = vector(operands[1]) if length > 1 else [operands[1]]
-        bits = f"uint{BITS[kind]}_t"
+        bits = bits_type(BITS[kind])
         call = f"ptx::store_{space}" if order == "weak" else f"ptx::store_{order}"
         values = ", ".join(f"__builtin_bit_cast({bits}, {self.value(n, kind)})" for n in names)
         return f"{call}<{bits}, {length}>(block, {self.address(operands[0])}, {{{{{values}}}}});"
@@ -370,7 +382,7 @@ class Function:
         match = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.*)", text, re.S)
         if match:
             bits = BITS[match.group(1)]
-            ctype = "bool" if bits == 1 else f"uint{bits}_t"
+            ctype = "bool" if bits == 1 else bits_type(bits)
             names = []
             for name in split_operands(match.group(2)):
                 counted = re.fullmatch(r"([^<]+)<(\d+)>", name)

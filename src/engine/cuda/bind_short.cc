@@ -56,6 +56,7 @@ class ShortBinder {
   void add_stripe(const Geometry& geometry) {
     geometry_ = &geometry;
     lane_ = {};
+    lane_.data_bytes = data_bytes_;
     sent_ = received_ = {};
     pulls_.clear();
     for (const tutti::Lane& lane : plan_.lanes) {
@@ -128,10 +129,10 @@ class ShortBinder {
     if (pull.source_count > 0) pulls_.push_back(pull);
   }
 
-  static ShortStep make_step(uint64_t bytes) {
+  ShortStep make_step(uint64_t bytes) const {
     ShortStep step{};
     step.bytes = static_cast<uint32_t>(bytes);
-    step.packets = std::max(1u, (step.bytes + kPacketDataBytes - 1) / kPacketDataBytes);
+    step.packets = std::max(1u, (step.bytes + data_bytes_ - 1) / data_bytes_);
     return step;
   }
 
@@ -179,6 +180,7 @@ class ShortBinder {
   const BindOptions& options_;
   const std::span<const MailLink> mail_;
   Image& image_;
+  const uint32_t data_bytes_ = packet_data_bytes(reduces(plan_.collective), type_bytes(options_.type));
   const Geometry* geometry_ = nullptr;
   ShortLane lane_{};
   std::vector<ShortStep> pulls_;  ///< run after all pushes of the lane

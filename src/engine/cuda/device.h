@@ -10,10 +10,11 @@
 // device, once the flag is there. Data accesses are weak, but never use the read-only cache (ld.global.nc),
 // because peers rewrite data.
 //
-// Packets of short calls need neither flag nor barrier: each of a packet's two words holds data and flag, and
-// is one atomic access of system scope. The words may arrive apart.
+// Packets of short calls need neither fence nor barrier: data and flag are one atomic access of system scope.
+// PTX 8.4 has such accesses of 16 bytes from sm_70 on; a vector of words would be an access for each word.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -24,9 +25,10 @@ struct alignas(16) Packet {
   uint32_t words[4];
 };
 
-/// Two words in one load or store. Each word is atomic.
-struct alignas(16) WordPair {
-  uint64_t words[2];
+/// A packet of a short call: one atomic load or store.
+struct alignas(16) Mail {
+  uint32_t data[3];
+  uint32_t flag;
 };
 
 }  // namespace tutti::cuda
@@ -148,18 +150,21 @@ TUTTI_DEVICE void store_packet(void* to, Packet packet) {
                : "memory");
 }
 
-TUTTI_DEVICE WordPair load_pair(const void* from) {
-  WordPair pair;
-  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-               : "=l"(pair.words[0]), "=l"(pair.words[1])
-               : "l"(from)
-               : "memory");
-  return pair;
+TUTTI_DEVICE Mail load_mail(const void* from) {
+  Mail mail;
+  asm volatile(
+      "{ .reg .b128 whole; ld.relaxed.sys.global.b128 whole, [%4]; mov.b128 {%0, %1, %2, %3}, whole; }"
+      : "=r"(mail.data[0]), "=r"(mail.data[1]), "=r"(mail.data[2]), "=r"(mail.flag)
+      : "l"(from)
+      : "memory");
+  return mail;
 }
-TUTTI_DEVICE void store_pair(void* to, WordPair pair) {
-  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(pair.words[0]),
-               "l"(pair.words[1])
-               : "memory");
+TUTTI_DEVICE void store_mail(void* to, Mail mail) {
+  asm volatile(
+      "{ .reg .b128 whole; mov.b128 whole, {%1, %2, %3, %4}; st.relaxed.sys.global.b128 [%0], whole; }" ::"l"(
+          to),
+      "r"(mail.data[0]), "r"(mail.data[1]), "r"(mail.data[2]), "r"(mail.flag)
+      : "memory");
 }
 
 }  // namespace tutti::cuda::device
@@ -182,6 +187,10 @@ void fence_used_up();
 void alias_fence_made();
 /// Other fibers may run here.
 void preempt();
+/// One atomic access of 16 aligned bytes, without order.
+__extension__ using Whole = unsigned __int128;
+Whole load_whole(const void* from);
+void store_whole(void* to, Whole value);
 /// The block's shared variable for this key: zeroed, 16-byte aligned.
 void* shared_variable(const void* key, size_t bytes);
 }  // namespace simulator
@@ -275,19 +284,13 @@ TUTTI_DEVICE void store_packet(void* to, Packet packet) {
   simulator::preempt();
 }
 
-TUTTI_DEVICE WordPair load_pair(const void* from) {
-  const auto* words = static_cast<const WordPair*>(from)->words;
-  WordPair pair;
-  pair.words[0] = __atomic_load_n(words, __ATOMIC_RELAXED);
+TUTTI_DEVICE Mail load_mail(const void* from) {
+  const Mail mail = std::bit_cast<Mail>(simulator::load_whole(from));
   simulator::preempt();
-  pair.words[1] = __atomic_load_n(words + 1, __ATOMIC_RELAXED);
-  return pair;
+  return mail;
 }
-TUTTI_DEVICE void store_pair(void* to, WordPair pair) {
-  auto* words = static_cast<WordPair*>(to)->words;
-  __atomic_store_n(words, pair.words[0], __ATOMIC_RELAXED);
-  simulator::preempt();
-  __atomic_store_n(words + 1, pair.words[1], __ATOMIC_RELAXED);
+TUTTI_DEVICE void store_mail(void* to, Mail mail) {
+  simulator::store_whole(to, std::bit_cast<simulator::Whole>(mail));
   simulator::preempt();
 }
 

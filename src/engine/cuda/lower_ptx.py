@@ -2,8 +2,7 @@
 """Lowers the version that PTX asks for, so that older drivers and assemblers take it.
 
 Usage: lower_ptx.py IN OUT VERSION. nvcc writes its own newest version, whatever the code needs. ptxas checks that
-VERSION has all that the code uses. The one exception is a hint to the assembler, `used_bytes_mask` of PTX 8.3, which
-is left out.
+VERSION has all that the code uses.
 """
 
 import pathlib
@@ -11,7 +10,6 @@ import re
 import sys
 
 VERSION = re.compile(r"^\.version\s+(\d+)\.(\d+)\s*$", re.MULTILINE)
-HINT = re.compile(r'^\s*\.pragma\s+"used_bytes_mask[^"]*";\s*\n', re.MULTILINE)
 
 
 def lower(text, wanted):
@@ -19,7 +17,7 @@ def lower(text, wanted):
     if found is None:
         raise SystemExit("lower_ptx.py: no .version in the PTX")
     version = min((int(found[1]), int(found[2])), tuple(int(part) for part in wanted.split(".")))
-    return HINT.sub("", text[:found.start()] + f".version {version[0]}.{version[1]}" + text[found.end():])
+    return text[:found.start()] + f".version {version[0]}.{version[1]}" + text[found.end():]
 
 
 if __name__ == "__main__":

@@ -480,26 +480,31 @@ TUTTI_DEVICE_CALL void reduce_body(const Slice& slice, bool alike) {
   reduce_elements<R>(slice, adjust, head, tail);
 }
 
-/// 8 bytes of results from 8 bytes of each source.
+/// The words take turns in the first place, so that the code of one serves all.
 template <class R>
-TUTTI_DEVICE_CALL uint64_t reduce_operands(const Calculation& job, Operands operands) {
+TUTTI_DEVICE_CALL PacketData reduce_operands(const Calculation& job, Operands operands) {
   const typename R::A adjust = R::adjustment(job);
-  uint64_t results = 0;
+  PacketData results = {};
   TUTTI_NO_UNROLL
-  for (uint32_t turn = 0; turn < 2; turn += R::G::kWords) {
+  for (uint32_t turn = 0; turn < (R::G::kWords == 1 ? kPacketWords : 1); ++turn) {
     uint32_t low[reduce::kMaxSources];
     uint32_t high[reduce::kMaxSources];
     TUTTI_UNROLL
     for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
-      low[k] = static_cast<uint32_t>(operands.words[k]);
-      high[k] = static_cast<uint32_t>(operands.words[k] >> 32);
-      operands.words[k] >>= 32;
+      uint32_t(&words)[kPacketWords] = operands.sources[k].words;
+      low[k] = words[0];
+      high[k] = words[1];
+      words[0] = words[1];
+      words[1] = words[2];
     }
     uint32_t low_result = 0;
     uint32_t high_result = 0;
     R::join_granules(adjust, low, high, job.source_count, low_result, high_result);
-    results |= static_cast<uint64_t>(low_result) << (32 * turn);
-    if constexpr (R::G::kWords == 2) results |= static_cast<uint64_t>(high_result) << 32;
+    if constexpr (R::G::kWords == 1) {
+      results = {{results.words[1], results.words[2], low_result}};
+    } else {
+      results = {{low_result, high_result, 0}};
+    }
   }
   return results;
 }
@@ -509,7 +514,7 @@ TUTTI_DEVICE bool adjusts(const Calculation& job) {
   return job.scaled_sources != 0 || job.finishes != 0;
 }
 
-/// What is done for one type, operator and association: all of a slice, or 8 bytes.
+/// What is done for one type, operator and association: all of a slice, or what Operands hold.
 struct OfSlice {
   template <class Elem, class Op, Association kAssociation>
   TUTTI_MEMBER void run(const Slice& slice, bool alike) {
@@ -522,7 +527,7 @@ struct OfSlice {
 struct OfOperands {
   /// Code that is short is fetched soon: one body scales and divides or not.
   template <class Elem, class Op, Association kAssociation>
-  TUTTI_MEMBER uint64_t run(const Calculation& job, const Operands& operands) {
+  TUTTI_MEMBER PacketData run(const Calculation& job, const Operands& operands) {
     constexpr bool kAdjusts = std::is_same_v<Op, operators::Sum>;
     return reduce_operands<Reduction<Elem, Op, kAssociation, kAdjusts>>(job, operands);
   }
@@ -776,8 +781,9 @@ TUTTI_DEVICE_CALL void move_slice(const Slice& slice) {
   reduce_job<OfSlice>(slice, misalignment(slice) == 0);
 }
 
-/// 8 bytes of results from 8 bytes of each of the job's sources, by one thread.
-TUTTI_DEVICE uint64_t reduce_words(const Calculation& job, const Operands& operands) {
+/// Results from a packet of each of the job's sources, by one thread. A call, so that pushing and pulling
+/// share the search for the right body.
+TUTTI_DEVICE_CALL PacketData reduce_words(const Calculation& job, Operands operands) {
   return reduce_job<OfOperands>(job, operands);
 }
 

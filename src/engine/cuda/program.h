@@ -184,9 +184,15 @@ inline constexpr uint32_t kMaxShortLanes = 32;
 inline constexpr uint32_t kMostShortBytes = 131072;
 inline constexpr uint32_t kMaxShortSteps = 20;
 inline constexpr uint32_t kMaxShortEnds = 16;
-/// Bytes of data in a packet, and of the packet: each half of the data lies below a flag of 32 bits.
-inline constexpr uint32_t kPacketDataBytes = 8;
+/// Words of data in a packet. A flag of 32 bits follows them.
+inline constexpr uint32_t kPacketWords = 3;
+inline constexpr uint32_t kPacketDataBytes = kPacketWords * 4;
 inline constexpr uint32_t kPacketBytes = 16;
+/// The data in each packet of a call. An element that is reduced lies in one packet, so that one thread needs
+/// no other packet for it.
+constexpr uint32_t packet_data_bytes(bool reduces, uint64_t element_bytes) {
+  return reduces && element_bytes == 8 ? 8 : kPacketDataBytes;
+}
 /// Of a half of a mailbox. A lane sends a rank one or two messages, each a chunk of a stripe, and both are
 /// cut at multiples of 64 bytes: 20 packets are more than the rounding takes.
 inline constexpr uint32_t kMailPackets = kMostShortBytes / kPacketDataBytes + 20 * kMaxShortLanes;
@@ -228,6 +234,7 @@ struct UnusedMail {
 struct alignas(16) ShortLane {
   uint32_t push_count;
   uint32_t step_count;
+  uint32_t data_bytes;      ///< in each packet
   uint32_t pushing_scaled;  ///< of the pushes that compute: they have one source each
   uint32_t pulling_sources;
   uint32_t pulling_scaled;

@@ -74,70 +74,73 @@ TUTTI_DEVICE unsigned char* memory_at(const ShortState& block, const ShortEnd& e
   auto* const base = end.kind == EndKind::kInput ? const_cast<void*>(block.part.input) : block.part.output;
   return static_cast<unsigned char*>(base) + end.location;
 }
-TUTTI_DEVICE WordPair* packet_at(const ShortState& block, uint64_t location, uint32_t index) {
-  return reinterpret_cast<WordPair*>(location + block.half) + index;
+TUTTI_DEVICE Mail* packet_at(const ShortState& block, uint64_t location, uint32_t index) {
+  return reinterpret_cast<Mail*>(location + block.half) + index;
 }
-TUTTI_DEVICE uint32_t data_bytes(const ShortStep& step, uint32_t index) {
-  const uint32_t left = step.bytes - index * kPacketDataBytes;
-  return left < kPacketDataBytes ? left : kPacketDataBytes;
+TUTTI_DEVICE uint64_t data_offset(const ShortState& block, uint32_t index) {
+  return static_cast<uint64_t>(index) * block.table.data_bytes;
+}
+TUTTI_DEVICE uint32_t data_bytes(const ShortState& block, const ShortStep& step, uint32_t index) {
+  const uint32_t most = block.table.data_bytes;
+  const uint32_t left = step.bytes - index * most;
+  return left < most ? left : most;
 }
 
-/// Loads up to 8 bytes, in words of 4 bytes where aligned.
-TUTTI_DEVICE uint64_t load_data(const unsigned char* from, uint32_t bytes) {
-  uint64_t data = 0;
+/// Loads up to 12 bytes, in words of 4 bytes where aligned.
+TUTTI_DEVICE PacketData load_data(const unsigned char* from, uint32_t bytes) {
+  PacketData data = {};
   if (((reinterpret_cast<uint64_t>(from) | bytes) & 3) == 0) {
-    for (uint32_t i = 0; i < bytes; i += 4)
-      data |= static_cast<uint64_t>(*reinterpret_cast<const uint32_t*>(from + i)) << (8 * i);
+    TUTTI_UNROLL
+    for (uint32_t w = 0; w < kPacketWords; ++w) {
+      if (4 * w < bytes) data.words[w] = *reinterpret_cast<const uint32_t*>(from + 4 * w);
+    }
   } else {
-    for (uint32_t i = 0; i < bytes; ++i) data |= static_cast<uint64_t>(from[i]) << (8 * i);
+    TUTTI_UNROLL
+    for (uint32_t i = 0; i < kPacketDataBytes; ++i) {
+      if (i < bytes) data.words[i / 4] |= static_cast<uint32_t>(from[i]) << (8 * (i % 4));
+    }
   }
   return data;
 }
-TUTTI_DEVICE void store_data(unsigned char* to, uint64_t data, uint32_t bytes) {
+TUTTI_DEVICE void store_data(unsigned char* to, const PacketData& data, uint32_t bytes) {
   if (((reinterpret_cast<uint64_t>(to) | bytes) & 3) == 0) {
-    for (uint32_t i = 0; i < bytes; i += 4)
-      *reinterpret_cast<uint32_t*>(to + i) = static_cast<uint32_t>(data >> (8 * i));
+    TUTTI_UNROLL
+    for (uint32_t w = 0; w < kPacketWords; ++w) {
+      if (4 * w < bytes) *reinterpret_cast<uint32_t*>(to + 4 * w) = data.words[w];
+    }
   } else {
-    for (uint32_t i = 0; i < bytes; ++i) to[i] = static_cast<unsigned char>(data >> (8 * i));
-  }
-}
-
-/// Two words, each 4 bytes of data below the flag.
-TUTTI_DEVICE WordPair make_packet(uint64_t data, uint32_t mark) {
-  const uint64_t flag = static_cast<uint64_t>(mark) << 32;
-  return {{static_cast<uint32_t>(data) | flag, data >> 32 | flag}};
-}
-TUTTI_DEVICE uint64_t data_of(const WordPair& packet) {
-  return static_cast<uint32_t>(packet.words[0]) | packet.words[1] << 32;
-}
-TUTTI_DEVICE uint32_t flag_of(uint64_t word) {
-  return static_cast<uint32_t>(word >> 32);
-}
-
-// ---- pushing ------------------------------------------------------------------------------------
-
-/// Writes a packet's data to all sinks of the step. `from`: where the data lies already, or null.
-TUTTI_DEVICE void deliver(const ShortState& block, const ShortStep& step, uint32_t index, uint64_t data,
-                          const unsigned char* from) {
-  const uint64_t offset = static_cast<uint64_t>(index) * kPacketDataBytes;
-  for (uint32_t m = 0; m < step.sink_count; ++m) {
-    const ShortEnd& sink = step.ends[step.source_count + m];
-    if (sink.kind == EndKind::kSend) {
-      device::store_pair(packet_at(block, sink.location, index), make_packet(data, block.mark));
-    } else if (unsigned char* const to = memory_at(block, sink) + offset; to != from) {
-      store_data(to, data, data_bytes(step, index));
+    TUTTI_UNROLL
+    for (uint32_t i = 0; i < kPacketDataBytes; ++i) {
+      if (i < bytes) to[i] = static_cast<unsigned char>(data.words[i / 4] >> (8 * (i % 4)));
     }
   }
 }
 
+/// Writes a packet's data to all sinks of the step. `from`: where the data lies already, or null.
+TUTTI_DEVICE void deliver(const ShortState& block, const ShortStep& step, uint32_t index,
+                          const PacketData& data, const unsigned char* from) {
+  const Mail mail{{data.words[0], data.words[1], data.words[2]}, block.mark};
+  TUTTI_NO_UNROLL
+  for (uint32_t m = 0; m < step.sink_count; ++m) {
+    const ShortEnd& sink = step.ends[step.source_count + m];
+    if (sink.kind == EndKind::kSend) {
+      device::store_mail(packet_at(block, sink.location, index), mail);
+    } else if (unsigned char* const to = memory_at(block, sink) + data_offset(block, index); to != from) {
+      store_data(to, data, data_bytes(block, step, index));
+    }
+  }
+}
+
+// ---- pushing ------------------------------------------------------------------------------------
+
 TUTTI_DEVICE void push_packet(const ShortState& block, const ShortStep& step, uint32_t index) {
-  const uint32_t bytes = data_bytes(step, index);
-  const uint64_t offset = static_cast<uint64_t>(index) * kPacketDataBytes;
   const unsigned char* const from =
-      step.source_count == 0 ? nullptr : memory_at(block, step.ends[0]) + offset;
-  uint64_t data = load_data(from, bytes);
-  if (step.computes != 0) data = reduce_words(block.pushing, {{data}});
-  deliver(block, step, index, data, from);
+      step.source_count == 0 ? nullptr : memory_at(block, step.ends[0]) + data_offset(block, index);
+  const PacketData data = load_data(from, data_bytes(block, step, index));
+  if (step.computes == 0) return deliver(block, step, index, data, from);
+  Operands operands = {};
+  operands.sources[0] = data;
+  deliver(block, step, index, reduce_words(block.pushing, operands), nullptr);
 }
 
 /// Calls `move`(step, index of the packet) for this thread's packets of steps [first, last). The packets of
@@ -160,7 +163,7 @@ TUTTI_DEVICE void renew_flags(const ShortState& block) {
   for (uint32_t b = 0; b < block.table.unused_count; ++b) {
     const UnusedMail& unused = block.table.unused[b];
     for (uint32_t i = device::thread_index(); i < unused.packets; i += device::thread_count())
-      device::store_pair(packet_at(block, unused.location, i), make_packet(0, block.mark));
+      device::store_mail(packet_at(block, unused.location, i), Mail{{}, block.mark});
   }
 }
 
@@ -168,32 +171,29 @@ TUTTI_DEVICE void renew_flags(const ShortState& block) {
 
 /// What a thread has seen of the same packet of every source.
 struct Arrival {
-  Operands operands;
-  uint32_t late;  ///< a source whose packet is missing
+  uint32_t late;  ///< a source whose packet is missing or, if any is, from another call
   bool differs;   ///< the packet is from another call
 };
 
 /// Returns whether the wait is over.
 TUTTI_DEVICE bool load_arrival(const ShortState& block, const ShortStep& step, uint32_t index,
-                               Arrival& arrival) {
-  WordPair packets[reduce::kMaxSources];
+                               Operands& operands, Arrival& arrival) {
+  Mail mails[reduce::kMaxSources];
   TUTTI_UNROLL
   for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
-    packets[k] = make_packet(0, block.mark);
-    if (k < step.source_count) packets[k] = device::load_pair(packet_at(block, step.ends[k].location, index));
+    mails[k] = Mail{{}, block.mark};
+    if (k < step.source_count) mails[k] = device::load_mail(packet_at(block, step.ends[k].location, index));
   }
   bool all = true;
   TUTTI_UNROLL
   for (uint32_t k = 0; k < reduce::kMaxSources; ++k) {
-    arrival.operands.words[k] = data_of(packets[k]);
-    TUTTI_UNROLL
-    for (uint32_t w = 0; w < 2; ++w) {
-      const uint32_t flag = flag_of(packets[k].words[w]);
-      if (flag == block.mark) continue;
-      all = false;
-      arrival.late = k;
-      arrival.differs = arrival.differs || (flag & kEpochMask) == block.epoch;
-    }
+    operands.sources[k] = {{mails[k].data[0], mails[k].data[1], mails[k].data[2]}};
+    const uint32_t flag = mails[k].flag;
+    if (flag == block.mark) continue;
+    all = false;
+    const bool differs = (flag & kEpochMask) == block.epoch;
+    if (differs || !arrival.differs) arrival.late = k;
+    arrival.differs = arrival.differs || differs;
   }
   return all || arrival.differs;
 }
@@ -201,22 +201,22 @@ TUTTI_DEVICE bool load_arrival(const ShortState& block, const ShortStep& step, u
 /// The item that a stopping thread passes to stop(): step, source and packet.
 inline constexpr uint32_t kItemSourceBits = 3;
 inline constexpr uint32_t kItemPacketBits = 16;
+static_assert(kMailPackets <= 1u << kItemPacketBits && reduce::kMaxSources <= 1 << kItemSourceBits);
 
 /// Waits for one packet of every source and delivers the result. False: the thread stopped.
 TUTTI_DEVICE bool pull_packet(ShortState& block, uint32_t number, uint32_t index) {
   const ShortStep& step = block.table.steps[number];
-  Arrival arrival;
-  arrival.late = 0;
-  arrival.differs = false;
+  Operands operands;
+  Arrival arrival = {.late = 0, .differs = false};
   Stop why = wait_for(block, "a packet", packet_at(block, step.ends[0].location, index),
-                      [&] { return load_arrival(block, step, index, arrival); });
+                      [&] { return load_arrival(block, step, index, operands, arrival); });
   if (arrival.differs) why = Stop::kMismatch;
   if (why != Stop::kNone) {
     stop(block, why, ((number << kItemSourceBits | arrival.late) << kItemPacketBits) | index);
     return false;
   }
-  uint64_t data = arrival.operands.words[0];
-  if (step.computes != 0) data = reduce_words(block.pulling, arrival.operands);
+  PacketData data = operands.sources[0];
+  if (step.computes != 0) data = reduce_words(block.pulling, operands);
   deliver(block, step, index, data, nullptr);
   return true;
 }
@@ -262,9 +262,7 @@ TUTTI_DEVICE Obstacle find_obstacle(const ShortState& block) {
   const ShortEnd& end = block.table.steps[obstacle.step].ends[source];
   obstacle.peer = end.peer;
   if (why == Stop::kMismatch) {
-    const WordPair packet = device::load_pair(packet_at(block, end.location, index));
-    const uint32_t first = flag_of(packet.words[0]);
-    obstacle.word = first != block.mark ? first : flag_of(packet.words[1]);
+    obstacle.word = device::load_mail(packet_at(block, end.location, index)).flag;
     obstacle.expected = block.mark;
   }
   return obstacle;

@@ -27,9 +27,13 @@ struct Slice : Calculation {
   uint64_t bytes;
 };
 
-/// The same 8 bytes of every source of a step.
+/// The data of a packet.
+struct PacketData {
+  uint32_t words[kPacketWords];
+};
+/// The same packet of every source of a step. An element of 8 bytes is in the first two words.
 struct Operands {
-  uint64_t words[reduce::kMaxSources];
+  PacketData sources[reduce::kMaxSources];
 };
 
 }  // namespace tutti::cuda
