@@ -13,8 +13,10 @@ namespace {
 constexpr uint64_t kLeavingPatienceMs = 10'000;
 // How long the relaunch thread may take to find why a launch failed.
 constexpr uint64_t kDiagnosisPatienceMs = 5000;
-// How long a rank with a mismatched message may take to publish its call.
-constexpr uint64_t kPagePatienceNs = 100'000'000;
+// How long a rank with a mismatched message may take to publish its call. It does once its launch has left,
+// and its blocks look only every 1,024 polls whether another block has failed: on a simulated device that
+// takes 0.1 s.
+constexpr uint64_t kPagePatienceNs = 1'000'000'000;
 // Groups of messages that stay bound, each with its exact buffers.
 constexpr size_t kMostMessagePrograms = 64;
 // From these sizes on, references and direct writes pay on a device. A copy costs memory bandwidth, a

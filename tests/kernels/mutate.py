@@ -88,8 +88,8 @@ MUTANTS = [
     ("no_barrier_behind_pulling", "data", "short", '  device::barrier("all is pulled");\n', ""),
     ("greetings_not_awaited", "data", "short", "  const ShortStep& step = block.table.steps[number];\n  Operands operands;\n",
      "  const ShortStep& step = block.table.steps[number];\n  if (step.bytes == 0) return true;\n  Operands operands;\n"),
-    ("flags_not_renewed", "data", "short", "if (block.epoch % kRenewalPeriod > 1) return;", "return;"),
-    ("flags_of_one_half_renewed", "data", "short", "block.epoch % kRenewalPeriod > 1", "block.epoch % kRenewalPeriod > 0"),
+    ("flags_not_renewed", "data", "short", "b < block.table.unused_count;", "b + kMaxShortRanks < block.table.unused_count;"),
+    ("flags_of_one_half_renewed", "data", "short", "block.epoch / 2 % kRenewalsOfHalf", "block.epoch % kRenewalsOfHalf"),
     ("finished_without_having_all", "data", "short", "const bool finished = why_stopped(block) == Stop::kNone;",
      "const bool finished = true;"),
 ]

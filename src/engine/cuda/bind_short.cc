@@ -71,13 +71,12 @@ class ShortBinder {
     image_.threads = std::max(image_.threads, threads_for(lane_));
   }
 
-  /// Call after the last stripe. The first lane lists the packets that no lane uses.
+  /// Call after the last stripe. The first lane knows the packets that no lane uses.
   void find_unused() {
     ShortLane& first = image_.short_lanes.front();
     for (uint32_t peer = 0; peer < plan_.rank_count; ++peer) {
       assert(out_[peer] <= kMailPackets);
-      first.unused[first.unused_count++] = {.location = mail_[peer].out + uint64_t{out_[peer]} * kPacketBytes,
-                                            .packets = kMailPackets - out_[peer]};
+      first.unused[first.unused_count++] = {.location = mail_[peer].out, .used = out_[peer]};
     }
   }
 

@@ -202,8 +202,11 @@ inline constexpr uint32_t kMailboxBytes = 2 * kHalfMailboxBytes;
 /// The flag of a packet: signature of the call (20 bits) | number of the short call (12 bits, its epoch).
 inline constexpr uint32_t kEpochBits = 12;
 inline constexpr uint32_t kEpochMask = (1u << kEpochBits) - 1;
-/// So often a half of every mailbox is written to its end, so that no flag outlives its epoch.
+/// So many short calls write all packets of the mailboxes, so that no flag outlives its epoch: each call some
+/// of its half, in turn.
 inline constexpr uint32_t kRenewalPeriod = 1u << (kEpochBits - 1);
+inline constexpr uint32_t kRenewalsOfHalf = kRenewalPeriod / 2;
+inline constexpr uint32_t kRenewedPackets = (kMailPackets + kRenewalsOfHalf - 1) / kRenewalsOfHalf;
 
 /// An end of a short step.
 struct ShortEnd {
@@ -224,10 +227,10 @@ struct ShortStep {
                                  ///< makes of them: both are links
 };
 
-/// The packets of a mailbox that a call does not use.
+/// The packets of a mailbox that a call does not use: those behind the first `used`.
 struct UnusedMail {
-  uint64_t location;  ///< in the first half
-  uint32_t packets;
+  uint64_t location;  ///< of the mailbox
+  uint32_t used;
 };
 
 /// What a block does in a short call: steps that read no packets, then steps that do.

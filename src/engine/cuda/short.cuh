@@ -15,8 +15,8 @@
 // two halves are enough, without credits.
 //
 // A flag holds 12 bits of the call's number and the call's signature. A packet with the right number and
-// another signature is a mismatch. A rarely used packet could show a flag of long ago, so senders fill each
-// half to its end once per kRenewalPeriod.
+// another signature is a mismatch. A rarely used packet could show a flag of long ago, so each call also
+// writes some packets that it does not use: all of them in kRenewalPeriod calls.
 #pragma once
 
 #include "engine/cuda/device.h"
@@ -157,13 +157,15 @@ TUTTI_DEVICE void deal_packets(const ShortState& block, uint32_t first, uint32_t
   }
 }
 
-/// Writes this call's flag to all packets that the call does not use.
+/// Writes this call's flag to some packets of its half, as far as the call does not use them.
 TUTTI_DEVICE void renew_flags(const ShortState& block) {
-  if (block.epoch % kRenewalPeriod > 1) return;
+  const uint32_t first = block.epoch / 2 % kRenewalsOfHalf * kRenewedPackets;
+  const uint32_t end = first + kRenewedPackets < kMailPackets ? first + kRenewedPackets : kMailPackets;
   for (uint32_t b = 0; b < block.table.unused_count; ++b) {
     const UnusedMail& unused = block.table.unused[b];
-    for (uint32_t i = device::thread_index(); i < unused.packets; i += device::thread_count())
-      device::store_mail(packet_at(block, unused.location, i), Mail{{}, block.mark});
+    for (uint32_t i = first + device::thread_index(); i < end; i += device::thread_count()) {
+      if (i >= unused.used) device::store_mail(packet_at(block, unused.location, i), Mail{{}, block.mark});
+    }
   }
 }
 
