@@ -83,7 +83,7 @@ TEST(ChoiceTest, EveryRowOfTheBuiltInTableDecidesSomewhere) {
           facts.can_publish = placement.host_count == 1 && (bits & 8) != 0;
           facts.can_reference = placement.host_count == 1 && (bits & 16) != 0;
           facts.can_multicast = placement.host_count == 1 && (bits & 32) != 0;
-          const uint64_t short_bytes = facts.can_reference && !facts.can_publish ? 131072 : 0;
+          const uint64_t short_bytes = facts.can_reference && !facts.can_publish ? 524288 : 0;
           uint32_t row = 0;
           (void)table.choose(request, facts, &row, short_bytes);
           if (row < decided.size()) decided[row] = true;

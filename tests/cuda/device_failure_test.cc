@@ -82,9 +82,9 @@ void expect_mismatch(size_t count_of_0, size_t count_of_1) {
 
 TEST(DeviceFailureTest, RanksInDifferentCallsLearnOfItOnBothSides) {
   expect_mismatch(100, 200);
-  expect_mismatch(70'000, 70'001);
+  expect_mismatch(140'000, 140'001);
   // One sends packets, the other messages.
-  expect_mismatch(100, 70'000);
+  expect_mismatch(100, 140'000);
 }
 
 TEST(DeviceFailureTest, AMessageOfAnotherTypeIsNamed) {
@@ -191,7 +191,7 @@ TEST(DeviceFailureTest, AGroupThatFailsHalfWayIsAnErrorOfAllRanks) {
     if (!bench) return;
     const tutti_stream_t stream = tutti_stream_cuda(bench.place->stream());
     rank.expect_ok(tutti_group_start(), "a group");
-    for (const size_t count : {size_t{100}, size_t{70'000}}) {
+    for (const size_t count : {size_t{100}, size_t{140'000}}) {
       rank.expect_ok(
           tutti_all_reduce(bench.send, bench.recv, count, TUTTI_FLOAT32, TUTTI_SUM, rank.comm, stream),
           "recorded");

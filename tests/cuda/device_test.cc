@@ -152,7 +152,7 @@ TEST(DeviceTest, RingsFollowTheLinksOfTheDevices) {
       for (const Kind kind : {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce}) {
         Trial trial;
         trial.kind = kind;
-        trial.count = thread_sanitized() ? 3'000 : 70'000;
+        trial.count = thread_sanitized() ? 3'000 : 270'000;
         trial.seed = kSeed;
         run_trial(rank, trial, *place);
       }
@@ -258,7 +258,7 @@ TEST(DeviceTest, ShortCallsGoByPacketsAndSayIt) {
                           const auto place = CudaPlace::open(rank, 0, Order::kBlocking);
                           if (place == nullptr) return;
                           for (const bool is_short : {true, false}) {
-                            const Numbers numbers(*place, is_short ? 10'922 : 10'923);
+                            const Numbers numbers(*place, is_short ? 43'690 : 43'691);
                             rank.expect_ok(sum(numbers, numbers, rank.comm, TUTTI_BLOCKING), "all_reduce");
                             char text[512] = {};
                             (void)tutti_comm_explain(rank.comm, text, sizeof text);

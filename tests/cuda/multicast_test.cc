@@ -15,7 +15,7 @@
 namespace tutti::test {
 namespace {
 
-constexpr size_t kLong = 140'000;  ///< more than short calls take
+constexpr size_t kLong = 270'000;  ///< more than short calls take
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 

@@ -13,7 +13,7 @@ namespace tutti::test {
 
 /// Numbers that a short call reduces, and a long one.
 inline constexpr size_t kCount = 2'000;
-inline constexpr size_t kLongCount = 33'000;
+inline constexpr size_t kLongCount = 175'000;
 
 /// Ranks as threads on a device of `blocks` places for blocks.
 inline ClusterOptions on_device(int ranks, int blocks) {

@@ -90,9 +90,9 @@ TEST(DeviceShapeTest, ServersOfUpTo8DevicesHaveSlotsOf64KiBIn32Stripes) {
 }
 
 TEST(DeviceShapeTest, TheLinksOfARankTakeABoundedPartOfItsDevice) {
-  EXPECT_EQ(LinkLayout(2, DeviceShape::of(2)).bytes() / kMiB, 58u);
-  EXPECT_EQ(LinkLayout(4, DeviceShape::of(4)).bytes() / kMiB, 144u);
-  EXPECT_EQ(LinkLayout(8, DeviceShape::of(8)).bytes() / kMiB, 303u);
+  EXPECT_EQ(LinkLayout(2, DeviceShape::of(2)).bytes() / kMiB, 59u);
+  EXPECT_EQ(LinkLayout(4, DeviceShape::of(4)).bytes() / kMiB, 148u);
+  EXPECT_EQ(LinkLayout(8, DeviceShape::of(8)).bytes() / kMiB, 310u);
   for (uint32_t ranks = 1; ranks <= 200; ++ranks)
     EXPECT_LE(LinkLayout(ranks, DeviceShape::of(ranks)).bytes(), 320 * kMiB) << ranks;
 }

@@ -145,7 +145,8 @@ World::World(const WorldOptions& options)
     made->sends.resize(size_t{options.ranks} * kChannels);
     made->receives.resize(size_t{options.ranks} * kChannels);
     made->state.exposed = &made->exposed;
-    made->mail.resize(size_t{options.ranks} * cuda::kMailboxBytes / sizeof(Line));
+    if (options.short_kernel != nullptr)
+      made->mail.resize(size_t{options.ranks} * cuda::kMailboxBytes / sizeof(Line));
     made->registered[kRegisteredMemory] = registered_start(rank);
     made->index = std::make_unique<Index>(*this, rank);
     ranks_.push_back(std::move(made));

@@ -181,7 +181,7 @@ inline constexpr uint32_t kMaxShortRanks = 8;
 /// Most blocks that work on one.
 inline constexpr uint32_t kMaxShortLanes = 32;
 /// Most bytes that one rank may send another in one of them.
-inline constexpr uint32_t kMostShortBytes = 131072;
+inline constexpr uint32_t kMostShortBytes = 524288;
 inline constexpr uint32_t kMaxShortSteps = 20;
 inline constexpr uint32_t kMaxShortEnds = 16;
 /// Words of data in a packet. A flag of 32 bits follows them.
