@@ -12,8 +12,10 @@ namespace tutti::tool {
 using namespace topology;
 
 namespace {
-// As cuda::kMaxMulticastRanks.
+// As cuda::kMaxMulticastRanks, kMaxShortRanks and kMostShortBytes.
 constexpr uint32_t kMostMulticastRanks = 16;
+constexpr uint32_t kMostPacketRanks = 8;
+constexpr uint64_t kMostPacketBytes = 524288;
 }  // namespace
 
 Result<Machine> Machine::load(const std::string& file, const std::string& description) {
@@ -35,6 +37,12 @@ Result<Machine> Machine::of(Graph graph, RanksAre ranks) {
 
 uint32_t Machine::host_count(uint32_t rank_count) const {
   return routes_->host_of()[std::min<size_t>(rank_count, routes_->ranks().size()) - 1] + 1;
+}
+
+uint64_t Machine::packet_bytes_max(uint32_t rank_count) const {
+  const bool has_mail =
+      on_gpus() && rank_count > 1 && rank_count <= kMostPacketRanks && host_count(rank_count) == 1;
+  return has_mail ? kMostPacketBytes : 0;
 }
 
 RankCosts Machine::costs(uint32_t rank_count, uint32_t emulated_hosts) const {
@@ -90,6 +98,17 @@ Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
   return predict(
       PricedMachine{.routes = machine.routes(), .costs = machine.costs(request.rank_count, emulated_hosts)},
       machine.facts(request.rank_count, emulated_hosts), request, options);
+}
+
+Result<Candidate> predict_packets(Machine& machine, const Request& request, const Algorithm& algorithm) {
+  // A packet is 4/3 of its data.
+  Request packets = request;
+  packets.block_bytes = (request.block_bytes * 4 + 2) / 3;
+  auto found =
+      predict(PricedMachine{.routes = machine.routes(), .costs = packet_costs()},
+              machine.facts(request.rank_count), packets, {.algorithms = {std::string(algorithm.name)}});
+  TUTTI_TRY(found.status());
+  return std::move(found->front());
 }
 
 double bus_factor(Collective collective, uint32_t rank_count) {

@@ -31,6 +31,8 @@ class Machine {
   /// The same with the slots that a communicator of so many ranks has.
   topology::RankCosts costs(uint32_t rank_count, uint32_t emulated_hosts = 1) const;
   bool on_gpus() const { return costs_.on_gpu(); }
+  /// The most that a rank can send another in packets. 0: ranks send none.
+  uint64_t packet_bytes_max(uint32_t rank_count) const;
   uint32_t rank_count() const { return static_cast<uint32_t>(routes_->ranks().size()); }
   uint32_t host_count(uint32_t rank_count) const;
   /// Of the machine's first ranks, each bound to its place; more ranks than cores are not bound. The result
@@ -53,6 +55,9 @@ class Machine {
 /// The predicted times of the request on the machine's first ranks. As tutti::predict.
 Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
                                        const PredictOptions& options = {}, uint32_t emulated_hosts = 1);
+
+/// The predicted time of an algorithm whose messages travel as packets between the GPUs of a host.
+Result<Candidate> predict_packets(Machine& machine, const Request& request, const Algorithm& algorithm);
 
 /// Bus bandwidth over algorithm bandwidth, as nccl-tests define it.
 double bus_factor(Collective collective, uint32_t rank_count);

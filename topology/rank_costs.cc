@@ -20,6 +20,17 @@ RankCosts usual_costs(bool on_gpus) {
           .slices = {.least = 8192, .most = 65536}};
 }
 
+RankCosts packet_costs() {
+  // Estimates (algorithms/choice.txt): no flag besides the packet, no barrier, no slices; a block for each 4
+  // KiB of data, which are 3/4 of the packets.
+  RankCosts costs = usual_costs(true);
+  costs.step_us = 0.1;
+  costs.message_us = 0;
+  costs.stripe_bytes = 4096 * 4 / 3;
+  costs.slices = {.least = 1 << 24, .most = 1 << 24};
+  return costs;
+}
+
 uint32_t usual_slots(uint32_t rank_count) {
   return rank_count > 16 ? 32 : rank_count > 8 ? 64 : 128;
 }

@@ -40,6 +40,8 @@ struct RankCosts {
 
 /// The usual costs of ranks on GPUs, or on cores.
 RankCosts usual_costs(bool on_gpus);
+/// Of short calls between GPUs, which send packets. Bytes are those of packets.
+RankCosts packet_costs();
 
 /// Slots of a link between ranks on cores. A ring of 2 MiB exceeds the L2 caches: a slot has left its
 /// reader's cache for the shared one before it is written again, and near cores move 12 GB/s instead of 8

@@ -197,6 +197,13 @@ def check_known_machines():
         assert len(figures) == count, figures
         for predicted, algorithm in figures:
             assert f"Bus bandwidth of {algorithm}: {predicted} GB/s predicted" in output, output
+    for device, size, row in (("h100", "24K", r"8 x H100.*?\| 24 KiB \| ([^|]*)\|"), ("h100", "1M", r"8 x H100.*?\| 1 MiB \| ([^|]*)\|"),
+                              ("a100", "8K", r"8 x A100.*?\| 8 KiB \| ([^|]*)\|")):
+        output, _ = run("explain", "all_reduce", "--device", device, "-s", size)
+        predicted, algorithm, over_links = re.search(r"([\d.]+) us, (\w+) by packets; ([\d.]+) us", re.search(row, page, re.S).group(1)).groups()
+        assert re.search(rf"takes {algorithm} by packets \(row \d+\)\. It is predicted to take {predicted} us: ", output), output
+        fastest = re.search(r"([\d.]+) us +1\.00 x", output).group(1)
+        assert f"{float(fastest):.1f}" == over_links, output
     assert "Published: 370 GB/s at 1 GiB, NCCL, ring (nccl-tests issue 212)" in run("explain", "all_reduce", "--device", "h100")[0]
     assert "Published" not in run("explain", "all_gather", "--device", "h100")[0]
     assert "Published" not in run("explain", "all_reduce", "--device", "h100", "-n", "4")[0]

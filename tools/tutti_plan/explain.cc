@@ -187,6 +187,16 @@ std::string bandwidths(const Request& request, std::span<const Candidate> candid
   return out;
 }
 
+/// What packets are predicted to gain.
+std::string packets_beside(Machine& machine, const Request& request, const Algorithm& algorithm,
+                           const Candidate& over_links) {
+  const auto packets = predict_packets(machine, request, algorithm);
+  if (!packets) return "\n";
+  const double us = packets->simulation.microseconds;
+  return format(" It is predicted to take %.1f us: %s over links takes %.2f times as long.\n", us,
+                name_of(over_links).c_str(), over_links.simulation.microseconds / us);
+}
+
 int run(Options& options) {
   const KnownMachine* const known = find_machine(options.device);
   if (!options.device.empty()) {
@@ -259,10 +269,14 @@ std::string explain(const Request& request, std::span<const Candidate> candidate
 std::string explain_table(Machine& machine, const Request& request, std::span<const Candidate> candidates) {
   const ChoiceTable& table = ChoiceTable::built_in();
   uint32_t row = 0;
-  const Algorithm* taken = table.choose(request, machine.facts(request.rank_count), &row);
+  const Algorithm* taken = table.choose(request, machine.facts(request.rank_count), &row,
+                                        machine.packet_bytes_max(request.rank_count));
   if (taken == nullptr) return "";
-  std::string out =
-      format("\nThe library's table takes %s (row %u).", std::string(taken->name).c_str(), row + 1);
+  const bool by_packets =
+      row < table.rows().size() && table.rows()[row].condition == ChoiceRow::Condition::kShort;
+  std::string out = format("\nThe library's table takes %s%s (row %u).", std::string(taken->name).c_str(),
+                           by_packets ? " by packets" : "", row + 1);
+  if (by_packets) return out + packets_beside(machine, request, *taken, candidates.front());
   for (const Candidate& candidate : candidates) {
     if (candidate.algorithm != taken) continue;
     const double ratio = candidate.simulation.microseconds / candidates.front().simulation.microseconds;
