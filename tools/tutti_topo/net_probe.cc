@@ -25,8 +25,8 @@ constexpr uint64_t kPatienceMs = 60'000;
 constexpr const char* kSetUpMs = "20000";
 constexpr const char* kOperationMs = "20000";
 
-constexpr int kWarmUps = 20;
-constexpr int kPings = 200;
+constexpr int kWarmUps = 200;
+constexpr int kPings = 1000;
 constexpr size_t kPingBytes = 8;
 constexpr size_t kBlockBytes = 4 << 20;
 constexpr uint64_t kBlocksMost = 4096;
