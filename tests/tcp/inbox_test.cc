@@ -58,8 +58,7 @@ TEST_F(InboxTest, ACreditThatIsOwedIsNeverOverlooked) {
       case 3:
         if (channel.reader.has_arrived()) channel.reader.release(channel.reader.word());
         break;
-      default:
-        inbox_.report(index);
+      default: inbox_.report(index);
     }
     ASSERT_TRUE(inbox_.may_owe_credit() || !owes_credit()) << "turn " << turn;
     owed += owes_credit() ? 1 : 0;
