@@ -13,7 +13,7 @@
 namespace ptx {
 namespace {
 
-const char g_shared_key = 0;
+const char kSharedKey = 0;
 
 [[noreturn]] void wrong(const char* what, const char* why, uint64_t address, uint64_t bytes) {
   std::fprintf(stderr, "PTX: %s of %lu bytes at 0x%lx: %s (block %u, thread %u)\n", what,
@@ -46,7 +46,7 @@ Access* global_at(const Block& block, const char* what, uint64_t address) {
 }  // namespace
 
 Block this_block(SharedMemory shared) {
-  return {shared, static_cast<unsigned char*>(simulator::shared_variable(&g_shared_key, shared.bytes))};
+  return {shared, static_cast<unsigned char*>(simulator::shared_variable(&kSharedKey, shared.bytes))};
 }
 
 uint32_t thread_index() {
