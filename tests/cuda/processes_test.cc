@@ -146,43 +146,58 @@ TEST(ProcessesTest, ARankAProcessNeedsNoQueueBesideItsStreams) {
   }
 }
 
+constexpr size_t kLongCount = 90'000;
+
+/// Runs `body` with a communicator on device 0, filled buffers of kLongCount floats and a stream. Rank 1
+/// comes late: when rank 0 adds to counter 0.
+template <class Body>
+void run_with_late_rank(Rank& rank, const Body& body) {
+  tutti_config_t config = rank.config();
+  config.device = TUTTI_CUDA_DEVICE(0);
+  Buffers buffers;
+  if (!buffers.open(rank, 0, kLongCount * sizeof(float)) || !rank.renew(config)) return;
+  const CurrentContext current(*buffers.context);
+  const auto stream = Stream::create(*buffers.context);
+  buffers.write(values_of(rank.rank(), kLongCount));
+  if (rank.rank() == 1) (void)rank.wait_value(0, 1);
+  body(buffers, *stream);
+  rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+  rank.comm = nullptr;
+}
+
+void queue_sum(Rank& rank, const Buffers& buffers, const Stream& stream) {
+  rank.expect_ok(tutti_all_reduce(buffers.input.as<void>(), buffers.output.as<void>(), kLongCount,
+                                  TUTTI_FLOAT32, TUTTI_SUM, rank.comm, tutti_stream_cuda(stream.handle())),
+                 "all_reduce");
+}
+
 // Goal: work that stands behind an operation in its stream does not keep late ranks from it. Method: one
 // queue; rank 0 has queued a copy behind its operation before rank 1 makes its own.
 TEST(ProcessesTest, WorkBehindAnOperationWaitsForNobodyElse) {
   const std::vector<std::pair<std::string, std::string>> environment = {
       {"CUDA_DEVICE_MAX_CONNECTIONS", "1"}, {"FAKE_CUDA_SMS", "1"}, {"FAKE_CUDA_BLOCKS", "1"}};
   ClusterOptions options{.layout = {1, 1}, .environment = environment, .create = false};
-  EXPECT_EQ(test::run_cluster(
-                options,
-                [](Rank& rank) {
-                  constexpr size_t kCount = 90'000;
-                  tutti_config_t config = rank.config();
-                  config.device = TUTTI_CUDA_DEVICE(0);
-                  Buffers buffers;
-                  if (!buffers.open(rank, 0, kCount * sizeof(float)) || !rank.renew(config)) return;
-                  const CurrentContext current(*buffers.context);
-                  const auto stream = Stream::create(*buffers.context);
-                  buffers.write(values_of(rank.rank(), kCount));
-                  if (rank.rank() == 1) (void)rank.wait_value(0, 1);
-                  for (int turn = 0; turn < 3; ++turn) {
-                    rank.expect_ok(tutti_all_reduce(buffers.input.as<void>(), buffers.output.as<void>(),
-                                                    kCount, TUTTI_FLOAT32, TUTTI_SUM, rank.comm,
-                                                    tutti_stream_cuda(stream->handle())),
-                                   "all_reduce");
-                    rank.expect_true(buffers.driver->memcpy_async(
-                                         buffers.input.address(), buffers.output.address(),
-                                         kCount * sizeof(float), stream->handle()) == CUDA_SUCCESS,
-                                     "a copy behind it");
-                  }
-                  if (rank.rank() == 0) rank.add(0);
-                  rank.expect_true(stream->synchronize().is_ok(), "the stream");
-                  const std::vector<float> sums = buffers.read(kCount);
-                  // Of what is equal on both ranks a sum is twice as much.
-                  for (size_t i = 0; i < kCount; i += 997)
-                    rank.expect_true(sums[i] == 4 * 3 * static_cast<float>(i % 1000), "the sums");
-                  rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
-                  rank.comm = nullptr;
-                }),
+  const auto body = [](Rank& rank, const Buffers& buffers, const Stream& stream) {
+    for (int turn = 0; turn < 3; ++turn) {
+      queue_sum(rank, buffers, stream);
+      rank.expect_true(
+          buffers.driver->memcpy_async(buffers.input.address(), buffers.output.address(),
+                                       kLongCount * sizeof(float), stream.handle()) == CUDA_SUCCESS,
+          "a copy behind it");
+    }
+    if (rank.rank() == 0) rank.add(0);
+    rank.expect_true(stream.synchronize().is_ok(), "the stream");
+    const std::vector<float> sums = buffers.read(kLongCount);
+    // Of what is equal on both ranks a sum is twice as much.
+    for (size_t i = 0; i < kLongCount; i += 997)
+      rank.expect_true(sums[i] == 4 * 3 * static_cast<float>(i % 1000), "the sums");
+  };
+  EXPECT_EQ(test::run_cluster(options,
+                              [&](Rank& rank) {
+                                run_with_late_rank(rank, [&](const Buffers& buffers, const Stream& stream) {
+                                  body(rank, buffers, stream);
+                                });
+                              }),
             "");
 }
 
@@ -225,28 +240,17 @@ uint64_t launches_so_far() {
 /// Rank 0's call waits until rank 1 makes its own, which it does when rank 0 has launched `awaited` times.
 /// Rank 0 counts its launches.
 void call_one_by_one(Rank& rank, uint64_t awaited, bool is_only) {
-  constexpr size_t kCount = 90'000;
-  tutti_config_t config = rank.config();
-  config.device = TUTTI_CUDA_DEVICE(0);
-  Buffers buffers;
-  if (!buffers.open(rank, 0, kCount * sizeof(float)) || !rank.renew(config)) return;
-  const CurrentContext current(*buffers.context);
-  const auto stream = Stream::create(*buffers.context);
-  buffers.write(values_of(rank.rank(), kCount));
-  if (rank.rank() == 1) (void)rank.wait_value(0, 1);
-  const uint64_t before = launches_so_far();
-  rank.expect_ok(tutti_all_reduce(buffers.input.as<void>(), buffers.output.as<void>(), kCount, TUTTI_FLOAT32,
-                                  TUTTI_SUM, rank.comm, tutti_stream_cuda(stream->handle())),
-                 "all_reduce");
-  if (rank.rank() == 0) {
-    rank.at("waiting for launches");
-    while (launches_so_far() < before + awaited) std::this_thread::yield();
-    rank.add(0);
-  }
-  rank.expect_true(stream->synchronize().is_ok(), "the stream");
-  if (is_only) rank.expect_true(launches_so_far() == before + 1, "one launch");
-  rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
-  rank.comm = nullptr;
+  run_with_late_rank(rank, [&](const Buffers& buffers, const Stream& stream) {
+    const uint64_t before = launches_so_far();
+    queue_sum(rank, buffers, stream);
+    if (rank.rank() == 0) {
+      rank.at("waiting for launches");
+      while (launches_so_far() < before + awaited) std::this_thread::yield();
+      rank.add(0);
+    }
+    rank.expect_true(stream.synchronize().is_ok(), "the stream");
+    if (is_only) rank.expect_true(launches_so_far() == before + 1, "one launch");
+  });
 }
 
 // Goal: where another process is on the device, launches leave it and come back, if the relaunch has a queue

@@ -75,8 +75,8 @@ uint32_t Lane::best_rail(uint32_t home, uint32_t usable, uint32_t rails) {
 
 bool Lane::drained() const {
   if (!again_.empty() || streamed_ || owes_) return false;
-  // A planned move waits for the peer, which may make no call for long. A call does not wait for it: all that
-  // was sent has arrived.
+  // A planned move waits for an answer of the peer, which may make no call for long. A call does not wait for
+  // it: the device has nothing left to send.
   if (phase_ != Phase::kRunning && (has_lost_rail_ || !sent_.empty())) return false;
   return bound_ != kSocket || !shared_.socket.has_unsent();
 }

@@ -37,8 +37,8 @@ class Backend : public c10d::Backend {
   /// Joins the other ranks through the store. Blocks until all have come, at most for the timeout.
   static c10::intrusive_ptr<Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                             const c10::intrusive_ptr<GroupOptions>& options);
-  /// Leaves all groups, without waiting for their operations: at the program's end, as the groups' threads
-  /// must not meet an interpreter that ends, which would end them in the middle of C++.
+  /// Leaves all groups, without waiting for their operations. For the program's end: an interpreter that ends
+  /// ends each thread that asks for its lock, in the middle of C++.
   static void leave_all();
   Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
           c10::intrusive_ptr<GroupOptions> options, tutti_comm_t* comm);
