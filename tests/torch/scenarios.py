@@ -461,10 +461,12 @@ def aborted(rank, size):
         work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
         message = dist.irecv(torch.ones(1), 1, group=group)
         backend.abort()
+        dist.barrier()
         fails(work.wait, "abort")
         fails(message.wait, "abort")
         fails(lambda: dist.all_reduce(torch.ones(1), group=group), "aborted or destroyed")
     else:
+        dist.barrier()  # a call before the abort would complete rank 0's
         fails(lambda: dist.all_reduce(torch.ones(1), group=group), "abort")
     dist.barrier()
 
