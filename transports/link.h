@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/shared_word.h"
+#include "transports/carriage_trials.h"
 #include "transports/ring.h"
 #include "transports/store_trials.h"
 
@@ -34,6 +35,7 @@ struct SendLink {
   uint64_t limit = 0;           ///< messages below this number have a slot
   uint64_t last_reference = 0;  ///< messages below this number carry references that the readers must return
   uint64_t history = 0;         ///< of the sends on this link (core/hash.h)
+  MessageCounts counts;
 
   static SendLink at(std::byte* ring, const RingShape& shape) {
     SendLink link;
@@ -96,10 +98,15 @@ struct SendLink {
     const Carriage carriage = bytes <= kInlineBytes ? Carriage::kInline : Carriage::kSlot;
     publish(flag::make(next, signature, bytes), carriage);
   }
-  /// `carriage`: kReference or kPull.
-  void commit_reference(uint32_t signature, uint64_t bytes, const void* address, Carriage carriage) {
+  void commit_reference(uint32_t signature, uint64_t bytes, const void* address) {
     std::memcpy(cell().payload, &address, sizeof(address));
-    publish(flag::make(next, signature, bytes), carriage);
+    publish(flag::make(next, signature, bytes), Carriage::kReference);
+    last_reference = next;
+  }
+  /// One message for all slices of `run`, of which the first has `bytes`.
+  void commit_pull(uint32_t signature, uint64_t bytes, const PulledRun& run) {
+    std::memcpy(cell().payload, &run, sizeof(run));
+    publish(flag::make(next, signature, bytes), Carriage::kPull);
     last_reference = next;
   }
   /// For a payload that is already in every reader's buffer.
@@ -115,6 +122,11 @@ struct SendLink {
     }
     readers_pull = true;
     return true;
+  }
+  /// Whether the next message of a process to another one is to be pulled. Requires can_pull().
+  bool choose_pulling(uint64_t message_bytes) {
+    return counts.begin(message_bytes, (slot_mask + 1ull) * slot_bytes,
+                        load_shared(credits[0].prefers_pulling, std::memory_order_relaxed));
   }
   bool references_returned() { return last_reference == 0 || released() >= last_reference; }
 
@@ -169,13 +181,16 @@ struct RecvLink {
   int pull_pid = 0;             ///< the writer's process, if this rank can pull from it
   std::byte* bounce = nullptr;  ///< bounce_bytes, for data that is pulled and then reduced
   uint64_t bounce_bytes = 0;
-  const std::byte* pulled = nullptr;  ///< payload of message `next`, if already pulled
+  const std::byte* pulled = nullptr;  ///< pulled bytes that the reader has not used yet
+  uint64_t pulled_left = 0;           ///< of these
   uint64_t pulled_end = 0;            ///< messages below this number have been pulled
-  PostedReceive* offer = nullptr;     ///< null: the transport fills no posted receives
+  uint64_t run_left = 0;           ///< bytes of the kPull message `next` that are not used yet; 0: not begun
+  PostedReceive* offer = nullptr;  ///< null: the transport fills no posted receives
   uint64_t next = 0;
   uint64_t history = 0;  ///< of the receives on this link
   bool judges = false;   ///< the writer is another core, and may stream
   StoreTrials trials;
+  MessageVotes* votes = nullptr;  ///< null: messages are not pulled
 
   static RecvLink at(std::byte* ring, const RingShape& shape, uint32_t reader) {
     RecvLink link;
@@ -207,11 +222,39 @@ struct RecvLink {
     store_shared(credit->store_costs[kind], trials.costs()[kind], std::memory_order_relaxed);
   }
 
-  /// The address in a kReference or kPull message that has arrived.
-  uint64_t address(uint64_t ahead = 0) const {
+  /// Whether the message released last has been pulled.
+  bool has_pulled() const { return pulled_end >= next; }
+  /// Counts what a message took, from when its first slice was here.
+  void judge_message(bool was_pulled, uint64_t bytes, uint64_t took_ns) {
+    const uint32_t before = votes->preferences;
+    votes->add(was_pulled, bytes, took_ns);
+    if (votes->preferences != before)
+      store_shared(credit->prefers_pulling, votes->preferences, std::memory_order_relaxed);
+  }
+
+  /// The address in a kReference message that has arrived.
+  uint64_t address() const {
     uint64_t value = 0;
-    std::memcpy(&value, cell(ahead).payload, sizeof(value));
+    std::memcpy(&value, cell().payload, sizeof(value));
     return value;
+  }
+  /// Of a kPull message that has arrived.
+  PulledRun run(uint64_t ahead = 0) const {
+    PulledRun run = {};
+    std::memcpy(&run, cell(ahead).payload, sizeof(run));
+    return run;
+  }
+  /// Whether the next slice belongs to the run that the reader is in. `word`: of the cell. `expected`: of a
+  /// message with the slice.
+  bool is_in_run(uint64_t word, uint64_t expected) const {
+    return run_left != 0 && run_left >= flag::bytes(expected) && flag::is_same_message(word, expected);
+  }
+  /// Uses `bytes` of the run. Whether it has come to its end.
+  bool use_pulled(uint64_t bytes) {
+    pulled += bytes;
+    pulled_left -= bytes;
+    run_left -= bytes;
+    return run_left == 0;
   }
   /// The payload of a message that has arrived and need not be pulled.
   const std::byte* span(uint64_t word) const {

@@ -25,7 +25,13 @@ enum class Carriage : uint8_t {
   kSlot = 1,
   kReference =
       2,      ///< an address for the reader to load from; 0: the payload is in the reader's buffer already
-  kPull = 3,  ///< an address in the writer's process, to copy from by a system call
+  kPull = 3,  ///< a PulledRun in the writer's process, to copy from by a system call
+};
+
+/// Of a kPull message: adjacent slices, which it stands for. Its flag word has the size of the first one.
+struct PulledRun {
+  uint64_t address;
+  uint64_t bytes;
 };
 
 struct alignas(kLineBytes) Cell {
@@ -37,8 +43,9 @@ static_assert(sizeof(Cell) == kLineBytes);
 /// A counter alone in its cache line.
 struct alignas(kLineBytes) Credit {
   uint64_t released;
-  uint32_t can_pull;        ///< 1: the reader has shown that it can pull
-  uint32_t store_costs[2];  ///< of the reader (StoreTrials::Costs)
+  uint32_t can_pull;         ///< 1: the reader has shown that it can pull
+  uint32_t store_costs[2];   ///< of the reader (StoreTrials::Costs)
+  uint32_t prefers_pulling;  ///< a bit for each class of messages (MessageVotes)
 };
 static_assert(sizeof(Credit) == kLineBytes);
 
@@ -82,6 +89,11 @@ constexpr Carriage carriage(uint64_t word) {
 }
 constexpr uint32_t signature(uint64_t word) {
   return static_cast<uint32_t>(word >> kNumberBits) & ((1u << kSignatureBits) - 1);
+}
+/// Whether two words have the same number and signature.
+constexpr bool is_same_message(uint64_t a, uint64_t b) {
+  constexpr uint64_t kMask = (1ull << 40) - 1;
+  return ((a ^ b) & kMask) == 0;
 }
 constexpr uint64_t bytes(uint64_t word) {
   return (word >> 40) & kMaxBytes;

@@ -101,7 +101,7 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
 int pull_pid(const RankFacts& theirs) {
   Process::Token seen{};
   const auto pid = static_cast<int>(theirs.pid);
-  return pull(pid, theirs.token_address, seen.data(), seen.size()) && seen == theirs.process ? pid : 0;
+  return pull(pid, theirs.token_address, seen.data(), seen.size()) == 0 && seen == theirs.process ? pid : 0;
 }
 
 /// A closed descriptor for a negative number.

@@ -7,6 +7,7 @@
 #include "comm/job_topology.h"
 #include "core/clock.h"
 #include "core/hash.h"
+#include "transports/shm/pull.h"
 
 namespace tutti {
 namespace {
@@ -110,7 +111,11 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   options.direct_writes = options.message_bytes >= options_.config.direct_write_bytes;
   bound->tries_pulling = !peers.is_one_process() && peers.rank_count() > 1 &&
                          options.message_bytes >= options_.config.pull_bytes;
-  if (bound->tries_pulling) options.pull_bytes = kLeastPulledSlice;
+  if (bound->tries_pulling) {
+    options.pull_bytes = kLeastPulledSlice;
+    bound->carriage_trials = CarriageTrials(
+        calls_through_slots(uint64_t{options.slots} * options.slot_bytes, options.message_bytes));
+  }
   const uint32_t count = stripe_count(options.message_bytes);
   for (uint32_t index = 0; index < count; ++index) {
     const Geometry geometry = stripe_geometry(plan, request, {index, count});
@@ -338,7 +343,7 @@ Status HostExecutor::look_again() {
 
 void HostExecutor::start_long(Bound& bound, const Buffers& buffers, uint32_t signature) {
   long_call_ = &bound;
-  if (bound.tries_pulling) choose_carriage(bound);
+  if (bound.tries_pulling) choose_carriage(bound, buffers);
   bound.operation->start(buffers, signature);
   if (bound.stripes.empty()) return;
   striped_ = true;
@@ -354,8 +359,21 @@ void HostExecutor::finish_long(Bound& bound) {
   waiter_ = make_waiter();
 }
 
-void HostExecutor::choose_carriage(Bound& bound) {
-  const bool pulls = bound.carriage_trials.begin();
+/// Whether peers can pull from this rank's buffers. Asks the kernel only if they are not those of the last
+/// time.
+bool HostExecutor::are_pullable(Bound& bound, const Buffers& buffers) {
+  const auto is_pullable = [](const void* buffer, const void*& known) {
+    if (buffer == known) return true;
+    if (!can_be_pulled(buffer)) return false;
+    known = buffer;
+    return true;
+  };
+  return is_pullable(buffers.input, bound.pullable_input) &&
+         is_pullable(buffers.output, bound.pullable_output);
+}
+
+void HostExecutor::choose_carriage(Bound& bound, const Buffers& buffers) {
+  const bool pulls = bound.carriage_trials.begin() && are_pullable(bound, buffers);
   bound.operation->allow_pulling(pulls);
   for (const auto& stripe : bound.stripes) stripe->allow_pulling(pulls);
   bound.began_ns = now_ns();
@@ -393,7 +411,7 @@ Status HostExecutor::begin(const MessageCall& call) {
 bool HostExecutor::prepare_messages() {
   for (const SelfCopy& copy : take_self_copies(message_list_, options_.peers.rank()))
     std::memmove(copy.to, copy.from, copy.bytes);
-  const uint64_t reference_bytes = bind_options().reference_bytes;
+  const uint64_t reference_bytes = std::min(bind_options().reference_bytes, options_.config.pull_bytes);
   bool may_refer = false;
   for (Message& message : message_list_) {
     may_refer = may_refer || message.bytes >= reference_bytes;
@@ -421,7 +439,10 @@ Operation* HostExecutor::bind_messages() {
   for (const auto& bound : bound_messages_) {
     if (bound->rebind_messages(message_list_)) return bound.get();
   }
-  auto fresh = Operation::bind_messages(message_list_, bind_options(), links_);
+  BindOptions options = bind_options();
+  options.pull_bytes = kLeastPulledSlice;
+  options.pulled_message_bytes = options_.config.pull_bytes;
+  auto fresh = Operation::bind_messages(message_list_, options, links_);
   if (bound_messages_.size() < kMaxBoundMessages) {
     bound_messages_.push_back(std::move(fresh));
     return bound_messages_.back().get();
@@ -504,7 +525,7 @@ void HostExecutor::clear_wait() {
 
 Status HostExecutor::finish(Progress progress) {
   if (progress == Progress::kMismatch) [[unlikely]]
-    return fail(diagnosis_.mismatch_with(current_->obstacle().peer));
+    return fail(what_differs());
   if (shows_wait_) [[unlikely]]
     clear_wait();
   if (current_ == messages_) header_.status.in_messages.store(0, std::memory_order_relaxed);
@@ -513,6 +534,17 @@ Status HostExecutor::finish(Progress progress) {
   header_.status.completed.store(sequence(), std::memory_order_release);
   waiter_.moved();
   return Status::ok();
+}
+
+/// After Progress::kMismatch.
+Status HostExecutor::what_differs() const {
+  const Obstacle& obstacle = current_->obstacle();
+  if (obstacle.pull_error == 0) return diagnosis_.mismatch_with(obstacle.peer);
+  return system_error(
+      format("rank %u cannot read the buffer of rank %u: set TUTTI_PULL_BYTES to a size above "
+             "that of all messages, or use memory that a process can read (process_vm_readv)",
+             options_.peers.rank(), obstacle.peer),
+      obstacle.pull_error);
 }
 
 Status HostExecutor::fail(const Status& why) {

@@ -13,7 +13,6 @@
 #include "comm/rank_links.h"
 #include "core/config.h"
 #include "core/hash.h"
-#include "engine/carriage_trials.h"
 #include "engine/executor.h"
 #include "engine/wait.h"
 #include "engine/workers.h"
@@ -107,12 +106,14 @@ class HostExecutor final : public Executor, private StalledCall {
     bool is_long = false;                             ///< timed, or has stripes
     bool may_refer = false;                           ///< ranks may use each other's buffers
     bool tries_pulling = false;                       ///< a large call between processes
-    CarriageTrials carriage_trials;                   ///< for messages that this rank sends
+    CarriageTrials carriage_trials;                   ///< of calls that may be pulled
     /// If the rank only sends: links on which its receivers would send, if they took it for the receiver.
     std::vector<RecvLink*> watched;
     uint32_t looks_left = 0;     ///< at `watched`, with a turn of the network
     bool becomes_short = false;  ///< whether the short path is taken after these looks
     uint64_t began_ns = 0;
+    const void* pullable_input = nullptr;  ///< null, or found pullable
+    const void* pullable_output = nullptr;
   };
 
   BindOptions bind_options() const;
@@ -129,7 +130,9 @@ class HostExecutor final : public Executor, private StalledCall {
   Status look_again();
   void start_long(Bound& bound, const Buffers& buffers, uint32_t signature);
   void finish_long(Bound& bound);
-  static void choose_carriage(Bound& bound);
+  static void choose_carriage(Bound& bound, const Buffers& buffers);
+  static bool are_pullable(Bound& bound, const Buffers& buffers);
+  Status what_differs() const;
   void expose_buffer(Buffers& buffers);
   bool prepare_messages();
   Status start_messages(bool may_refer);

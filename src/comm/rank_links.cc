@@ -42,6 +42,8 @@ RecvLink* RankLinks::recv_link(uint32_t peer, uint32_t channel) {
     const Segment& theirs = *peers_[peer].segment;
     std::byte* ring = theirs.peer_ring(channel_of_stripe(stripe_, channel), rank_);
     link = open_recv(peer, RecvLink::at(ring, theirs.shape().peer_ring(), 0));
+    if (channel == kMessageChannel && link->pull_pid != 0)
+      link->votes = message_votes_.emplace_back(std::make_unique<MessageVotes>()).get();
   }
   return link.get();
 }

@@ -48,6 +48,7 @@ class RankLinks final : public LinkTable {
   std::span<const PeerSegment> peers_;
   NetworkConnections* remote_ = nullptr;
   std::vector<std::unique_ptr<Bounce>> bounces_;
+  std::vector<std::unique_ptr<MessageVotes>> message_votes_;
   std::unique_ptr<SendLink> publish_;
   std::unordered_map<uint64_t, std::unique_ptr<SendLink>> send_;  ///< key: channel, peer
   std::unordered_map<uint64_t, std::unique_ptr<RecvLink>> recv_;

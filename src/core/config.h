@@ -86,11 +86,9 @@ struct Config {
   uint64_t heap_bytes = 0;
   /// TUTTI_REFERENCE_BYTES: from this size on, messages travel by reference if both sides can.
   uint64_t reference_bytes = 16384;
-  /// TUTTI_PULL_BYTES: from this size on, a collective may copy out of the sender's process, if the kernel
-  /// allows this and memory is not shared. Slots were as fast or faster on all cores measured
-  /// (docs/performance.md), but other machines may differ: a communicator times both ways for its large
-  /// calls.
-  uint64_t pull_bytes = 1u << 20;
+  /// TUTTI_PULL_BYTES: from this size on, collectives and messages may be copied out of the sender's process,
+  /// if the kernel allows this and memory is not shared. Both ways are timed (transports/carriage_trials.h).
+  uint64_t pull_bytes = 1u << 16;
   /// TUTTI_DIRECT_WRITE_BYTES: from this size on, the sender stores results in the receivers' buffers, if the
   /// plan allows this and the buffers are in shared memory.
   uint64_t direct_write_bytes = 1u << 20;

@@ -39,10 +39,9 @@ std::unique_ptr<Operation> Operation::bind(const Plan& plan, const Geometry& geo
   operation->short_ = is_short && operation->lanes_.size() == 1;
   operation->find_receives();
   operation->copies_in_memory_ = operation->is_copy_in_memory();
-  const uint64_t least_referred = std::min(options.reference_bytes, options.pull_bytes);
   operation->may_refer_ =
       std::any_of(operation->steps_.begin(), operation->steps_.end(),
-                  [&](const BoundStep& step) { return step.refer && step.merged_bytes >= least_referred; });
+                  [](const BoundStep& step) { return step.merged_bytes >= step.refer_bytes; });
   return operation;
 }
 
@@ -132,7 +131,7 @@ void Operation::choose_kernel(const Plan& plan, const Step& step, const BindOpti
   bound.job.divisor = plan.rank_count;
   bound.job.scale_bits = options.premul_scalar_bits;
   bound.copies = use.copies;
-  bound.refer = use.refers;
+  if (use.refers) bound.refer_bytes = std::min(options.reference_bytes, options.pull_bytes);
   bound.refer_end = use.refer_end;
 }
 
@@ -183,6 +182,7 @@ std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> mes
   operation->prepare_result_trials(options);
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
+  operation->pulled_message_bytes_ = options.pulled_message_bytes;
   operation->message_steps_.assign(messages.size(), kNotPlaced);
   for (size_t first = 0; first < messages.size(); ++first) {
     if (operation->message_steps_[first] != kNotPlaced) continue;
@@ -246,7 +246,6 @@ void Operation::bind_message(const Message& message, LinkTable& links) {
   step.copies = true;
   step.job.source_count = 1;
   step.job.sink_count = 1;
-  step.refer = message.sending;
   BoundEnd memory;
   memory.base = kAbsoluteBase;
   BoundEnd link;

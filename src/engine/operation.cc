@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/demote.h"
@@ -43,7 +45,36 @@ void Operation::count_messages() {
     step.history = history;
     history = next_history(history, step.seed);
     step.signature = history_signature(history);
+    choose_carriage(step);
   }
+}
+
+/// Of a message: whether the reader pulls it. The reader times it if it may be pulled.
+void Operation::choose_carriage(BoundStep& step) {
+  const BoundEnd* ends = &ends_[step.first_end];
+  SendLink* link = ends[1].send;
+  const bool may_be_pulled = step.merged_bytes >= pulled_message_bytes_ && step.device == nullptr;
+  if (link == nullptr) {
+    step.timed = may_be_pulled && ends[0].recv->votes != nullptr;
+    return;
+  }
+  step.pulled = may_be_pulled && !step.shared && !link->same_process && link->can_pull() &&
+                link->choose_pulling(step.merged_bytes) && is_pullable(step);
+  step.refer_bytes = step.pulled ? std::min(reference_bytes_, pull_bytes_) : reference_bytes_;
+}
+
+/// Asks the kernel only if the buffer is not that of the last time.
+bool Operation::is_pullable(const BoundStep& step) {
+  const auto* const buffer = reinterpret_cast<const void*>(ends_[step.first_end].address);
+  if (buffer == pullable_) return true;
+  if (!can_be_pulled(buffer)) return false;
+  pullable_ = buffer;
+  return true;
+}
+
+/// After a message has been read.
+[[gnu::noinline]] void Operation::judge_carriage(const BoundStep& step) {
+  ends_[step.first_end].recv->judge_message(step.pulled, step.merged_bytes, now_ns() - step.began_ns);
 }
 
 void Operation::find_early_steps() {
@@ -166,8 +197,11 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
     bool empty = lane.piece_bytes == 0 && step.send_empty;
     while (lane.done_bytes < lane.piece_bytes || empty) {
       const uint64_t left = lane.piece_bytes - lane.done_bytes;
-      const uint64_t bytes = std::min(step.slice_bytes, left);
+      const uint64_t bytes = step.whole ? left : std::min(step.slice_bytes, left);
+      const bool begins = step.timed && lane.done_bytes == 0;
       for (uint32_t poll = 0;; ++poll) {
+        if (begins) [[unlikely]]
+          step.began_ns = now_ns();
         const Progress slice = step.device != nullptr
                                    ? run_device_slice(step, lane.offsets.data(), lane.done_bytes, bytes, left)
                                    : run_slice(step, lane.offsets.data(), lane.done_bytes, bytes, left);
@@ -176,9 +210,13 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
         if (poll + 1 >= polls) return progress;
       }
       progress = Progress::kMoved;
-      lane.done_bytes += bytes;
+      lane.done_bytes += bytes + std::exchange(beyond_bytes_, 0);
       empty = false;
+      if (begins) [[unlikely]]
+        step.pulled = ends_[step.first_end].recv->has_pulled();
     }
+    if (step.timed) [[unlikely]]
+      judge_carriage(step);
   } while (next_step(lane));
   return Progress::kDone;
 }
@@ -190,12 +228,14 @@ void Operation::next_piece(BoundLane& lane, BoundStep& step) {
   lane.piece_ready = true;
   if (step.merged) {
     lane.piece_bytes = step.merged_bytes;
+    step.whole = travels_whole(step, lane.piece_bytes);
     std::copy_n(&offsets_[step.first_end], end_count, lane.offsets.data());
     return;
   }
   const uint64_t chunk_bytes = geometry_.agreed_chunk(step.first_chunk + lane.chunk).bytes;
   const uint64_t start = std::min(chunk_bytes, lane.round * round_bytes_);
   lane.piece_bytes = std::min(chunk_bytes - start, round_bytes_);
+  step.whole = travels_whole(step, lane.piece_bytes);
   step.later_bytes = step.early ? chunk_bytes - start - lane.piece_bytes : 0;
   for (uint32_t e = 0; e < end_count; ++e) {
     const BoundEnd& end = ends_[step.first_end + e];
@@ -234,7 +274,7 @@ bool Operation::next_step(BoundLane& lane) {
     }
     const uint64_t expected = flag::make(link->next, signature, bytes);
     const uint64_t word = link->word();
-    if ((word & flag::kAgreedMask) != expected) {
+    if ((word & flag::kAgreedMask) != expected && !link->is_in_run(word, expected)) {
       if (link->offer != nullptr) offer(step, *link, offsets, shift, left);
       return not_arrived(step, *link, word, expected);
     }
@@ -255,16 +295,18 @@ bool Operation::next_step(BoundLane& lane) {
     }
     job.sinks[i - source_count] = link->span(bytes);
   }
-  const uint64_t began_ns = bytes >= StoreTrials::kLeastBytes ? choose_stores(step) : 0;
+  uint64_t began_ns = bytes >= StoreTrials::kLeastBytes ? choose_stores(step) : 0;
   if (direct) {
     job.sources[0] = output_place(step);
     onto_itself = true;
   }
   if (pulls) {
-    if (!pull_sources(step, bytes, left)) return Progress::kBlocked;
-    onto_itself = onto_itself || job.sinks[0] == job.sources[0];
+    if (const Progress pulled = pull_sources(step, bytes, left); pulled != Progress::kMoved) return pulled;
+    const bool straight = is_straight(step, ends);
+    onto_itself = onto_itself || straight;
+    if (began_ns != 0) began_ns = straight ? 0 : now_ns();
   }
-  const bool refers = step.refer && bytes >= std::min(reference_bytes_, pull_bytes_);
+  const bool refers = bytes >= step.refer_bytes;
   if (refers || (onto_itself && step.copies)) {
     if (step.exposed_count == 0 || !write_directly(step, bytes, began_ns))
       write_some(step, bytes, refers, began_ns);
@@ -279,9 +321,20 @@ bool Operation::next_step(BoundLane& lane) {
     }
   }
   for (uint32_t i = 0; i < source_count; ++i) {
-    if (ends[i].recv != nullptr) ends[i].recv->release(ends[i].recv->word());
+    if (ends[i].recv != nullptr) release(step, *ends[i].recv, bytes);
   }
   return Progress::kMoved;
+}
+
+/// After a slice of `bytes`. Of a straight pull all is used that has been pulled of the run.
+[[gnu::always_inline]] inline void Operation::release(const BoundStep& step, RecvLink& link, uint64_t bytes) {
+  if (link.run_left != 0) [[unlikely]] {
+    const bool straight = is_straight(step, &ends_[step.first_end]);
+    const uint64_t used = straight ? std::min(link.pulled_left, link.run_left) : bytes;
+    beyond_bytes_ = used - bytes;
+    if (!link.use_pulled(used)) return;
+  }
+  link.release(link.word());
 }
 
 /// Chooses the stores for the slots and results that the step writes. Returns when the slice began if it is a
@@ -385,7 +438,7 @@ Progress Operation::send_device_slice(const BoundStep& step, std::byte* source, 
     std::memcpy(link.span(bytes), source, bytes);
     link.commit(signature, bytes);
   } else {
-    link.commit_reference(signature, bytes, source, Carriage::kReference);
+    link.commit_reference(signature, bytes, source);
     keep_reference(link);
   }
   return Progress::kMoved;
@@ -404,47 +457,82 @@ Progress Operation::not_arrived(const BoundStep& step, const RecvLink& link, uin
   return arrived ? Progress::kMismatch : Progress::kBlocked;
 }
 
+/// Whether pulled bytes go to where the step wants them: it copies one message into this rank's memory.
+bool Operation::is_straight(const BoundStep& step, const BoundEnd* ends) {
+  return step.copies && step.source_count == 1 && step.sink_count == 1 && ends[1].send == nullptr;
+}
+
 /// Pulls sources from their writers' processes: straight to the target of a plain copy, else through a bounce
-/// buffer that stays in the cache. False: a writer is gone; the end of the connection reports this.
-bool Operation::pull_sources(BoundStep& step, uint64_t bytes, uint64_t left) {
+/// buffer that stays in the cache. kBlocked: a writer has ended; the end of the connection reports this.
+Progress Operation::pull_sources(BoundStep& step, uint64_t bytes, uint64_t left) {
+  // So that a rank notices an abort soon.
+  constexpr uint64_t kMostAtOnce = 1u << 20;
   const BoundEnd* ends = &ends_[step.first_end];
-  const bool straight =
-      step.copies && step.source_count == 1 && step.sink_count == 1 && ends[1].send == nullptr;
+  const bool straight = is_straight(step, ends);
   for (uint32_t i = 0; i < step.source_count; ++i) {
     RecvLink* link = ends[i].recv;
     if (link == nullptr || flag::carriage(link->word()) != Carriage::kPull) continue;
-    if (link->pulled_end <= link->next) {
+    const uint64_t arrived = link->run_left != 0 ? link->run_left : link->run().bytes;
+    // A run is a slice or the whole piece.
+    if (arrived != bytes && arrived != left) {
+      const uint64_t expected = flag::make(link->next, signature_ ^ step.signature, bytes);
+      obstacle_ = {link->peer, step_number(step), false, link->word(), expected};
+      return Progress::kMismatch;
+    }
+    link->run_left = arrived;
+    if (link->pulled_left == 0) {
       std::byte* target = straight ? static_cast<std::byte*>(step.job.sinks[0]) : link->bounce;
-      if (!pull_ahead(*link, target, bytes, left, straight ? left : link->bounce_bytes)) {
-        obstacle_ = {link->peer, step_number(step), false, 0, 0};
-        return false;
+      const uint64_t room = straight ? kMostAtOnce : link->bounce_bytes;
+      const int error = pull_ahead(*link, target, bytes, left, room);
+      if (error != 0) {
+        obstacle_ = {link->peer, step_number(step), false, 0, 0, error == ESRCH ? 0 : error};
+        return error == ESRCH ? Progress::kBlocked : Progress::kMismatch;
       }
     }
     step.job.sources[i] = link->pulled;
-    link->pulled += bytes;
   }
-  return true;
+  return Progress::kMoved;
 }
 
 /// Pulls a slice of `bytes`, and with it, up to `room`, later slices of the piece that have come and are
 /// adjacent: a system call costs as much as copying 15 KiB.
-bool Operation::pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room) {
-  const uint64_t word = link.word();
-  const uint64_t address = link.address();
-  uint64_t total = bytes;
-  uint64_t count = 1;
-  while (total < left && count <= link.slot_mask) {
+int Operation::pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room) {
+  const PulledRun run = link.run();
+  const uint64_t address = run.address + (run.bytes - link.run_left);
+  const uint64_t most = std::min(left, std::max(room - room % bytes, bytes));
+  uint64_t total = std::min(link.run_left, most);
+  uint64_t count = total == link.run_left ? 1 : 0;
+  while (count != 0 && total < most && count <= link.slot_mask) {
     const uint64_t more = std::min(bytes, left - total);
-    const uint64_t expected = flag::make(link.next + count, flag::signature(word), more) |
+    const uint64_t expected = flag::make(link.next + count, flag::signature(link.word()), more) |
                               static_cast<uint64_t>(Carriage::kPull) << flag::kCarriageShift;
-    if (total + more > room || link.word(count) != expected || link.address(count) != address + total) break;
-    total += more;
+    if (link.word(count) != expected) break;
+    const PulledRun next = link.run(count);
+    if (next.address != address + total || next.bytes > most - total) break;
+    total += next.bytes;
     ++count;
   }
-  if (!pull(link.pull_pid, address, target, total)) return false;
+  const int error = pull(link.pull_pid, address, target, total);
+  if (error != 0) return error;
   link.pulled = target;
+  link.pulled_left = total;
   link.pulled_end = link.next + count;
-  return true;
+  return 0;
+}
+
+/// Whether a piece of `bytes` travels as one message on all links of the step: the readers pull it from the
+/// user's memory, where all of it lies already.
+bool Operation::travels_whole(const BoundStep& step, uint64_t bytes) const {
+  if (bytes < step.refer_bytes || step.refer_end >= step.source_count || step.exposed_count != 0)
+    return false;
+  const BoundEnd* ends = &ends_[step.first_end];
+  if (!step.copies || step.source_count != 1 || ends[0].recv != nullptr) return false;
+  bool whole = true;
+  for (uint32_t i = 1; i <= step.sink_count; ++i) {
+    SendLink* link = ends[i].send;
+    whole = whole && (link == nullptr || carriage_for(step, *link, bytes) == Carriage::kPull);
+  }
+  return whole;
 }
 
 Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const {
@@ -452,7 +540,8 @@ Carriage Operation::carriage_for(const BoundStep& step, SendLink& link, uint64_t
   const bool shared = step.shared || link.same_process || shared_[base] ||
                       (link.reads_registered && (step.registered || registered_[base]));
   if (shared && bytes >= reference_bytes_) return Carriage::kReference;
-  return !shared && pulling_ && bytes >= pull_bytes_ && link.can_pull() ? Carriage::kPull : Carriage::kSlot;
+  const bool pulls = message_steps_.empty() ? pulling_ : step.pulled;
+  return !shared && pulls && bytes >= pull_bytes_ && link.can_pull() ? Carriage::kPull : Carriage::kSlot;
 }
 
 /// Runs a step whose sinks are not all written: links carry references where they can, and a copy onto itself
@@ -489,7 +578,12 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
       link->commit(signature, bytes);
       continue;
     }
-    link->commit_reference(signature, bytes, referred, carriages[i]);
+    if (carriages[i] == Carriage::kPull) {
+      const auto address = reinterpret_cast<uint64_t>(referred);
+      link->commit_pull(signature, std::min(bytes, step.slice_bytes), {.address = address, .bytes = bytes});
+    } else {
+      link->commit_reference(signature, bytes, referred);
+    }
     keep_reference(*link);
   }
 }

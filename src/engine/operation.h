@@ -27,7 +27,7 @@ enum class Progress : uint8_t {
   kDone,
   kMoved,     ///< something moved, then nothing more could
   kBlocked,   ///< nothing moved
-  kMismatch,  ///< a message of another call arrived: see Operation::obstacle
+  kMismatch,  ///< a message of another call arrived, or one that cannot be read: see Operation::obstacle
 };
 
 /// What a blocked operation waits for.
@@ -37,6 +37,7 @@ struct Obstacle {
   bool sending = false;  ///< true: waits for room; false: for a message
   uint64_t word = 0;     ///< kMismatch: the flag word that arrived
   uint64_t expected = 0;
+  int pull_error = 0;  ///< not 0: kMismatch, because a message cannot be pulled; an errno
 };
 
 /// What a call adds to a plan.
@@ -51,7 +52,9 @@ struct BindOptions {
   uint64_t streaming_first_bytes = UINT64_MAX;  ///< ... and begin with stores past the caches
   uint64_t reference_bytes = UINT64_MAX;  ///< from this size on, slices travel by reference in shared memory
   uint64_t pull_bytes = UINT64_MAX;       ///< from this size on, the reader pulls slices where it can
-  bool direct_writes = false;             ///< allow direct writes into exposed buffers
+  /// From this size on, messages are pulled where that is faster (transports/carriage_trials.h).
+  uint64_t pulled_message_bytes = UINT64_MAX;
+  bool direct_writes = false;  ///< allow direct writes into exposed buffers
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
   uint64_t least_slice_bytes = SliceLimits{}.least;
@@ -123,7 +126,7 @@ class Operation {
   /// once.
   Progress advance(uint32_t polls);
 
-  /// Whether readers may pull long slices. Call before `start`.
+  /// Whether readers may pull long slices of collectives. Call before `start`.
   void allow_pulling(bool allowed) { pulling_ = allowed; }
 
   /// Whether direct writes are possible. If so, the caller opens its ExposedBuffer before `start`.
@@ -155,16 +158,20 @@ class Operation {
     uint32_t first_end = 0;  ///< sources, then sinks
     uint8_t source_count = 0;
     uint8_t sink_count = 0;
-    bool merged = false;             ///< the chunks form one piece, at the ends' offsets
-    bool send_empty = false;         ///< sends a message of no bytes too
-    bool copies = false;             ///< one source and no arithmetic
-    uint32_t streaming_outputs = 0;  ///< sinks in the receive buffer that may be written past the caches
-    bool refer = false;              ///< links may carry a reference to end `refer_end`
-    bool shared = false;             ///< messages: every peer can read the source
-    bool registered = false;         ///< messages: Message::registered
-    DeviceCopier* device = nullptr;  ///< messages: Message::device
-    std::byte* tail = nullptr;       ///< messages: Message::tail
-    uint8_t refer_end = 0;           ///< the source of a copy, or a sink in the receive buffer
+    bool merged = false;                ///< the chunks form one piece, at the ends' offsets
+    bool send_empty = false;            ///< sends a message of no bytes too
+    bool copies = false;                ///< one source and no arithmetic
+    uint32_t streaming_outputs = 0;     ///< sinks in the receive buffer that may be written past the caches
+    uint64_t refer_bytes = UINT64_MAX;  ///< from this size on, slices may travel as references to `refer_end`
+    bool shared = false;                ///< messages: every peer can read the source
+    bool pulled = false;                ///< messages: the readers pull, or have pulled
+    bool timed = false;                 ///< messages: the reader times it
+    bool whole = false;                 ///< the piece travels as one run: no slices
+    uint64_t began_ns = 0;              ///< timed: when the first slice was here
+    bool registered = false;            ///< messages: Message::registered
+    DeviceCopier* device = nullptr;     ///< messages: Message::device
+    std::byte* tail = nullptr;          ///< messages: Message::tail
+    uint8_t refer_end = 0;              ///< the source of a copy, or a sink in the receive buffer
     uint32_t first_exposed = 0;
     uint32_t exposed_count = 0;  ///< not 0: these receivers' buffers may take the result
     uint32_t signature = 0;      ///< of a message; else 0
@@ -206,6 +213,9 @@ class Operation {
   }
   void find_exposed_buffers(const std::vector<uint32_t>& peers, LinkTable& links, BoundStep& bound);
   void count_messages();
+  void choose_carriage(BoundStep& step);
+  bool is_pullable(const BoundStep& step);
+  void judge_carriage(const BoundStep& step);
   void merge_step(BoundStep& bound, const Step& step);
   void bind_message(const Message& message, LinkTable& links);
   void place_message(const Message& message, uint32_t step_number);
@@ -237,8 +247,11 @@ class Operation {
   void judge_stores(const BoundStep& step, uint64_t bytes, uint64_t began_ns, uint32_t slot_sinks) const;
   void* output_place(const BoundStep& step) const;
   Carriage carriage_for(const BoundStep& step, SendLink& link, uint64_t bytes) const;
-  bool pull_sources(BoundStep& step, uint64_t bytes, uint64_t left);
-  static bool pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room);
+  bool travels_whole(const BoundStep& step, uint64_t bytes) const;
+  Progress pull_sources(BoundStep& step, uint64_t bytes, uint64_t left);
+  static int pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room);
+  static bool is_straight(const BoundStep& step, const BoundEnd* ends);
+  void release(const BoundStep& step, RecvLink& link, uint64_t bytes);
   void offer(const BoundStep& step, const RecvLink& link, const uint64_t* offsets, uint64_t shift,
              uint64_t left);
   Progress not_arrived(const BoundStep& step, const RecvLink& link, uint64_t word, uint64_t expected);
@@ -266,9 +279,12 @@ class Operation {
   uint64_t scratch_stride_ = 0;
   uint64_t reference_bytes_ = UINT64_MAX;
   uint64_t pull_bytes_ = UINT64_MAX;
+  uint64_t pulled_message_bytes_ = UINT64_MAX;
+  const void* pullable_ = nullptr;   ///< the last buffer that is_pullable has found pullable
   uint64_t most_demoted_bytes_ = 0;  ///< not 0: peers probably wait for what this rank sends
   bool pulling_ = true;
   uint32_t lanes_left_ = 0;
+  uint64_t beyond_bytes_ = 0;  ///< that the last slice has moved beyond its own
   bool short_ = false;
   bool copies_in_memory_ = false;  ///< one step without links: a communicator of one rank
   bool receives_ = false;

@@ -1,53 +1,124 @@
-// Staging or pulling: the faster one is found, kept through noise, and found again when it changes.
-#include "engine/carriage_trials.h"
+// Slots or pulling: the faster one is found, kept through noise, and found again when it changes.
+#include "transports/carriage_trials.h"
 
 #include <gtest/gtest.h>
 
 namespace tutti {
 namespace {
 
-constexpr uint64_t kStagedNs = 400'000;
-constexpr uint64_t kPulledNs = 500'000;
-constexpr uint32_t kFirstCalls = 12;
+constexpr uint64_t kSlow = 500'000;
+constexpr uint64_t kFast = 400'000;
+constexpr uint64_t kThroughSlots = 8;
+/// The first two trials are over.
+constexpr uint32_t kFirstCalls = 47;
 
-/// Runs calls [first, first + count) and returns how many were pulled. `staged_ns`, `pulled_ns`: what they
-/// take.
-uint32_t run(CarriageTrials& trials, uint32_t count, uint64_t staged_ns, uint64_t pulled_ns) {
+struct Times {
+  uint64_t slots_ns = 0;
+  uint64_t pulled_ns = 0;
+};
+
+/// Runs `count` calls and returns how many were pulled.
+uint32_t run(CarriageTrials& trials, uint32_t count, const Times& times) {
   uint32_t pulled = 0;
   for (uint32_t i = 0; i < count; ++i) {
     const bool pulls = trials.begin();
     pulled += pulls ? 1 : 0;
-    trials.end(pulls ? pulled_ns : staged_ns);
+    trials.end(pulls ? times.pulled_ns : times.slots_ns);
   }
   return pulled;
 }
 
 TEST(CarriageTrialsTest, BothAreTriedThenTheFasterOneIsKept) {
-  CarriageTrials staging;
-  EXPECT_EQ(run(staging, kFirstCalls, kStagedNs, kPulledNs), kFirstCalls / 2);
-  EXPECT_EQ(run(staging, 1000, kStagedNs, kPulledNs), 6u) << "one trial at calls 16, 32, ... 512";
+  CarriageTrials slots(kThroughSlots);
+  EXPECT_EQ(run(slots, kFirstCalls, {kFast, kSlow}), 2 * kPulledCalls);
+  EXPECT_EQ(run(slots, 1000, {kFast, kSlow}), 5 * kPulledCalls) << "trials at calls 68, 132, 260, 516, 1028";
 
-  CarriageTrials pulling;
-  run(pulling, kFirstCalls, kPulledNs, kStagedNs);
-  EXPECT_EQ(run(pulling, 1000, kPulledNs, kStagedNs), 994u);
+  CarriageTrials pulling(kThroughSlots);
+  run(pulling, kFirstCalls, {kSlow, kFast});
+  EXPECT_EQ(run(pulling, 1000, {kSlow, kFast}), 1000 - 5 * kThroughSlots);
+}
+
+TEST(CarriageTrialsTest, TrialsStayRare) {
+  for (const uint64_t through_slots : {4, 8, 32}) {
+    uint64_t slots = 0;
+    uint64_t pulled = 0;
+    constexpr uint64_t kCalls = 1'000'000;
+    for (uint64_t call = kCalls; call < 2 * kCalls; ++call) {
+      const std::optional<bool> pulls = trial_pulls(call, through_slots);
+      slots += pulls && !*pulls ? 1 : 0;
+      pulled += pulls && *pulls ? 1 : 0;
+    }
+    EXPECT_LE(slots, kCalls / 100);
+    EXPECT_LE(pulled, kCalls / 80);
+    EXPECT_GT(pulled, 0u);
+  }
+}
+
+TEST(CarriageTrialsTest, AnotherRanksTrialsAreAtTheSameCallsWhateverItPrefers) {
+  CarriageTrials one(kThroughSlots);
+  CarriageTrials other(kThroughSlots);
+  run(one, kFirstCalls, {kFast, kSlow});
+  run(other, kFirstCalls, {kSlow, kFast});
+  for (uint64_t call = kFirstCalls; call < 2000; ++call) {
+    const bool differ = run(one, 1, {kFast, kSlow}) != run(other, 1, {kSlow, kFast});
+    EXPECT_EQ(differ, !trial_pulls(call, kThroughSlots).has_value()) << call;
+  }
 }
 
 TEST(CarriageTrialsTest, OneSlowCallChangesNothing) {
   for (uint32_t slow = 0; slow < kFirstCalls; ++slow) {
-    CarriageTrials trials;
+    CarriageTrials trials(kThroughSlots);
     for (uint32_t call = 0; call < kFirstCalls; ++call) {
       const bool pulls = trials.begin();
-      trials.end(call == slow ? 100 * kPulledNs : pulls ? kPulledNs : kStagedNs);
+      trials.end(call == slow ? 100 * kSlow : pulls ? kSlow : kFast);
     }
-    EXPECT_EQ(run(trials, 4, kStagedNs, kPulledNs), 0u) << "call " << slow << " was slow";
+    EXPECT_EQ(run(trials, 20, {kFast, kSlow}), 0u) << "call " << slow << " was slow";
   }
 }
 
+TEST(CarriageTrialsTest, TheFirstCallAfterAChangeDoesNotCount) {
+  // Goal: what the other way has left in the caches must not decide. Pulling is faster, but not at once.
+  CarriageTrials trials(kThroughSlots);
+  bool last = false;
+  for (uint32_t call = 0; call < kFirstCalls; ++call) {
+    const bool pulls = trials.begin();
+    trials.end(pulls && !last ? 100 * kSlow : pulls ? kFast : kSlow);
+    last = pulls;
+  }
+  EXPECT_EQ(run(trials, 20, {kSlow, kFast}), 20u);
+}
+
 TEST(CarriageTrialsTest, AChangeOfTheMachineIsFollowed) {
-  CarriageTrials trials;
-  run(trials, 100, kStagedNs, kPulledNs);
-  run(trials, 500, kPulledNs, kStagedNs);  // trials at calls 128, 256 and 512
-  EXPECT_EQ(run(trials, 100, kPulledNs, kStagedNs), 100u);
+  CarriageTrials trials(kThroughSlots);
+  run(trials, 100, {kFast, kSlow});
+  run(trials, 6000, {kSlow, kFast});
+  EXPECT_EQ(run(trials, 10, {kSlow, kFast}), 10u);
+  run(trials, 6000, {kFast, kSlow});
+  EXPECT_EQ(run(trials, 10, {kFast, kSlow}), 0u);
+}
+
+TEST(CarriageTrialsTest, SizesOfMessagesHaveClasses) {
+  EXPECT_EQ(message_class(65536), 0u);
+  EXPECT_EQ(message_class(131071), 0u);
+  EXPECT_EQ(message_class(131072), 1u);
+  EXPECT_EQ(message_class(1), 0u);
+  EXPECT_EQ(message_class(UINT64_MAX), kMessageClasses - 1);
+}
+
+TEST(CarriageTrialsTest, TheWriterOfMessagesFollowsItsReader) {
+  // Goal: what the reader measured for one class of sizes decides there and nowhere else.
+  constexpr uint64_t kBytes = 300'000;
+  constexpr uint64_t kRing = 1u << 21;
+  MessageCounts writer;
+  MessageVotes reader;
+  constexpr uint64_t kFirstMessages = 4 + 4 * calls_through_slots(kRing, 262'144) + 11;
+  for (uint64_t message = 0; message < kFirstMessages; ++message) {
+    const bool pulled = writer.begin(kBytes, kRing, reader.preferences);
+    reader.add(pulled, kBytes, pulled ? kFast : kSlow);
+  }
+  EXPECT_EQ(reader.preferences, 1u << message_class(kBytes));
+  EXPECT_TRUE(writer.begin(kBytes, kRing, reader.preferences));
+  EXPECT_FALSE(writer.begin(kBytes / 4, kRing, reader.preferences));
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST_P(LinkTest, AReferenceIsReadWhereItLiesAndComesBackWithItsCredit) {
   if (GetParam().first_number != 0) begin_at(memory, shape(), GetParam().first_number, send, recv);
   EXPECT_TRUE(send.references_returned());
   const uint64_t value = 0x0123456789abcdef;
-  send.commit_reference(kSignature, sizeof(value), &value, Carriage::kReference);
+  send.commit_reference(kSignature, sizeof(value), &value);
   EXPECT_FALSE(send.references_returned());
   const uint64_t word = recv.word();
   ASSERT_EQ(word & flag::kAgreedMask, flag::make(recv.next, kSignature, sizeof(value)));
@@ -129,7 +129,7 @@ TEST_P(LinkTest, AReferenceIsMovedIntoTheReadersMapping) {
   RecvLink recv = RecvLink::at(memory.bytes(), shape(), 0);
   std::byte mapped[128];
   recv.reference_offset = 64;
-  send.commit_reference(kSignature, 64, mapped + 32, Carriage::kReference);
+  send.commit_reference(kSignature, 64, mapped + 32);
   EXPECT_EQ(recv.span(recv.word()), mapped + 96);
   recv.reference_offset = 0 - uint64_t{32};
   EXPECT_EQ(recv.span(recv.word()), mapped);

@@ -2,8 +2,11 @@
 // calls that do not match. Method: two ranks over raw rings, each advanced by hand; groups of many ranks over
 // the sim transport.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,7 @@
 #include "engine/operation.h"
 #include "tests/engine/raw_links.h"
 #include "tests/sim/cluster.h"
+#include "transports/shm/pull.h"
 
 namespace tutti::test {
 namespace {
@@ -117,6 +121,111 @@ TEST_F(TwoRanksTest, ASendByReferenceIsDoneWhenTheReaderIsDoneWithIt) {
   EXPECT_FALSE(sender->holds_references());
   EXPECT_EQ(sender->advance(1), Progress::kDone);
 }
+
+/// Two ranks that may pull from each other, as two processes of a host may.
+class TwoProcessesTest : public TwoRanksTest {
+ protected:
+  /// The messages that the first trial of a class pulls.
+  static bool is_pulled(uint64_t number) { return number >= 16 && number < 16 + kPulledCalls; }
+
+  TwoProcessesTest() {
+    SendLink& send = network_.send(0, 1, kMessageChannel);
+    send.same_process = false;
+    store_shared(send.credits[0].can_pull, 1);
+    RecvLink& recv = network_.recv(0, 1, kMessageChannel);
+    recv.pull_pid = getpid();
+    recv.votes = &votes_;
+  }
+
+  std::unique_ptr<Operation> bind(uint32_t rank, const Message& message) {
+    auto operation = Operation::bind_messages(
+        {&message, 1},
+        {.pull_bytes = 1, .pulled_message_bytes = 1, .slots = kShape.slots, .slot_bytes = kShape.slot_bytes},
+        rank == 0 ? first_ : second_);
+    operation->start({}, 0);
+    return operation;
+  }
+
+  /// Sends `sent` and receives it into `got`. Returns how the receiver ended.
+  Progress pass(Bytes& sent, Bytes& got) {
+    auto sender = bind(0, {.buffer = sent.data(), .bytes = sent.size(), .peer = 1, .sending = true});
+    auto receiver = bind(1, {.buffer = got.data(), .bytes = got.size(), .peer = 0});
+    sender->advance(1);
+    EXPECT_EQ(sender->holds_references(), is_pulled(number_)) << number_;
+    ++number_;
+    Progress end_sender{};
+    Progress end_receiver{};
+    run(*sender, *receiver, end_sender, end_receiver);
+    return end_receiver;
+  }
+
+  MessageVotes votes_;
+  uint64_t number_ = 0;
+};
+
+TEST_F(TwoProcessesTest, TrialsPullSomeMessages) {
+  for (uint64_t message = 0; message < 24; ++message) {
+    Bytes sent = pattern(1000, message);
+    Bytes got(1000);
+    ASSERT_EQ(pass(sent, got), Progress::kDone) << message;
+    ASSERT_EQ(got, sent) << message;
+  }
+}
+
+/// Memory that other processes cannot read: a page of the kernel's data for the clock. Null: none was found.
+std::byte* unpullable_page() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.ends_with("[vvar]")) return reinterpret_cast<std::byte*>(std::stoull(line, nullptr, 16));
+  }
+  return nullptr;
+}
+
+TEST_F(TwoProcessesTest, MemoryThatCannotBePulledGoesThroughSlots) {
+  std::byte* const page = unpullable_page();
+  if (page == nullptr || can_be_pulled(page)) GTEST_SKIP() << "no memory that cannot be pulled";
+  for (int message = 0; message < 24; ++message) {
+    Bytes got(1000);
+    auto sender = bind(0, {.buffer = page, .bytes = got.size(), .peer = 1, .sending = true});
+    auto receiver = bind(1, {.buffer = got.data(), .bytes = got.size(), .peer = 0});
+    Progress end_sender{};
+    Progress end_receiver{};
+    run(*sender, *receiver, end_sender, end_receiver);
+    ASSERT_EQ(end_sender, Progress::kDone) << message;
+    ASSERT_EQ(end_receiver, Progress::kDone) << message;
+  }
+}
+
+TEST_F(TwoProcessesTest, AFailedPullEndsTheCall) {
+  // Goal: no reader waits for ever for memory that it cannot read. Method: the writer does not look.
+  std::byte* const page = unpullable_page();
+  if (page == nullptr || can_be_pulled(page)) GTEST_SKIP() << "no memory that cannot be pulled";
+  Bytes got(64);
+  auto receiver = bind(1, {.buffer = got.data(), .bytes = got.size(), .peer = 0});
+  Message counted[1] = {{.buffer = got.data(), .bytes = got.size(), .peer = 0}};
+  receiver->copy_histories(counted);
+  const uint32_t signature = history_signature(next_history(counted[0].history, counted[0].seed));
+  network_.send(0, 1, kMessageChannel)
+      .commit_pull(signature, got.size(), {.address = reinterpret_cast<uint64_t>(page), .bytes = got.size()});
+  EXPECT_EQ(receiver->advance(1), Progress::kMismatch);
+  EXPECT_EQ(receiver->obstacle().pull_error, EFAULT);
+}
+
+class OtherSizeTest : public TwoProcessesTest, public testing::WithParamInterface<size_t> {};
+
+TEST_P(OtherSizeTest, APulledMessageOfAnotherSizeDoesNotMatch) {
+  for (uint64_t message = 0; message < 16; ++message) {
+    Bytes sent = pattern(1000, message);
+    Bytes got(1000);
+    ASSERT_EQ(pass(sent, got), Progress::kDone) << message;
+  }
+  Bytes sent = pattern(1000, 1);
+  Bytes got(GetParam());
+  EXPECT_EQ(pass(sent, got), Progress::kMismatch);
+}
+
+// Sizes that differ in the last slice only, and by whole slices.
+INSTANTIATE_TEST_SUITE_P(Sizes, OtherSizeTest, testing::Values(990, 1010, 936, 1064));
 
 TEST_F(TwoRanksTest, ACopiedSendIsDoneBeforeItsReceive) {
   Bytes sent = pattern(64, 3);

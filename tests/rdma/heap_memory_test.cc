@@ -87,7 +87,7 @@ TEST_F(RdmaHeapTest, FreedMemoryIsNeverTakenForTheMemoryThatFollowsIt) {
   free(source_);
   source_ = allocate();
   fill_source();
-  sender().send(kChannel).commit_reference(9, kSliceBytes, source_.data(), Carriage::kReference);
+  sender().send(kChannel).commit_reference(9, kSliceBytes, source_.data());
   const uint64_t before = registered();
   ASSERT_TRUE(run_until([&] { return reader().recv(kChannel).has_arrived(); }));
   const RecvLink& link = reader().recv(kChannel);

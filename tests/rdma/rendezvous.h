@@ -88,7 +88,7 @@ class RendezvousTest : public testing::Test {
   }
   void send(const std::byte* from, uint64_t slices) {
     for (uint64_t i = 0; i < slices; ++i)
-      sender().send(kChannel).commit_reference(9, kSliceBytes, from + i * kSliceBytes, Carriage::kReference);
+      sender().send(kChannel).commit_reference(9, kSliceBytes, from + i * kSliceBytes);
   }
   /// Takes all slices. Returns how many came into the target; all contents are compared.
   uint64_t take() {

@@ -31,7 +31,7 @@ uint64_t element_count(Size size, uint64_t slot_elements, uint32_t slots) {
 bool can_pull() {
   const char from = 'x';
   char to = 0;
-  return pull(getpid(), reinterpret_cast<uint64_t>(&from), &to, 1) && to == from;
+  return pull(getpid(), reinterpret_cast<uint64_t>(&from), &to, 1) == 0 && to == from;
 }
 
 void draw_type(SimRandom& random, Request& request) {

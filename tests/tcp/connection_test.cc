@@ -323,7 +323,7 @@ TEST(ConnectionTest, AWithdrawnPostedReceiveIsNotWrittenToAnyMore) {
 TEST(ConnectionTest, ReferencesAreReturnedWhenTheKernelHasTakenAllOfThem) {
   Alone rank(1, {.in_place_bytes = UINT64_MAX});
   const Bytes payload(1000);
-  rank.side.send(0).commit_reference(1, 1000, payload.data(), Carriage::kReference);
+  rank.side.send(0).commit_reference(1, 1000, payload.data());
   rank.streams[0]->write_answers = {500, 515, -EAGAIN};
   rank.side.connection().advance();
   EXPECT_FALSE(rank.side.send(0).references_returned());
@@ -339,7 +339,7 @@ TEST(ConnectionTest, WithoutCopyReferencesAreReturnedWhenTheirWritesAreCompleted
   const Bytes payload(1000);
   ScriptedStream& stream = *rank.streams[0];
   for (int i = 0; i < 4; ++i) {
-    rank.side.send(0).commit_reference(1, 1000, payload.data(), Carriage::kReference);
+    rank.side.send(0).commit_reference(1, 1000, payload.data());
     rank.side.connection().advance();
   }
   ASSERT_EQ(stream.writes.size(), 4u);
@@ -358,7 +358,7 @@ TEST(ConnectionTest, WithoutCopyReferencesAreReturnedWhenTheirWritesAreCompleted
   rank.side.connection().advance();
   EXPECT_TRUE(rank.side.send(0).references_returned());
   // The kernel copied: from here on it is told to.
-  rank.side.send(0).commit_reference(1, 1000, payload.data(), Carriage::kReference);
+  rank.side.send(0).commit_reference(1, 1000, payload.data());
   rank.side.connection().advance();
   EXPECT_FALSE(stream.writes.back().without_copy);
   EXPECT_TRUE(rank.side.send(0).references_returned());

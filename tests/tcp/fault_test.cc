@@ -213,7 +213,7 @@ TEST(FaultTest, WritesWithoutCopyComeBackAfterThePeerHasClosed) {
   Alone rank(1, {.in_place_bytes = 1});
   ScriptedStream& stream = *rank.streams[0];
   const Bytes payload(1000);
-  rank.side.send(0).commit_reference(1, payload.size(), payload.data(), Carriage::kReference);
+  rank.side.send(0).commit_reference(1, payload.size(), payload.data());
   rank.side.connection().advance();
   stream.at_end = 0;
   while (rank.side.connection().state() == PeerState::kOpen) rank.side.connection().advance();
@@ -228,7 +228,7 @@ TEST(FaultTest, WritesWithoutCopyComeBackAfterACreditWasDropped) {
   Alone rank(1, {.in_place_bytes = 1});
   ScriptedStream& stream = *rank.streams[0];
   const Bytes payload(1000);
-  rank.side.send(0).commit_reference(1, payload.size(), payload.data(), Carriage::kReference);
+  rank.side.send(0).commit_reference(1, payload.size(), payload.data());
   rank.side.connection().advance();
   ASSERT_EQ(stream.writes.size(), 1u);
   store_shared(rank.side.recv(1).credit->released, 4);

@@ -294,7 +294,7 @@ TEST(RenewalTest, PatienceEnds) {
 TEST(RenewalTest, MemoryComesBackThoughNothingIsConfirmed) {
   Torn torn({.life_bytes = 1 << 20}, 1);
   const Bytes payload(4000, std::byte{7});
-  torn.side(0).send(0).commit_reference(9, payload.size(), payload.data(), Carriage::kReference);
+  torn.side(0).send(0).commit_reference(9, payload.size(), payload.data());
   for (int turn = 0; turn < 20; ++turn) torn.connection(0).advance();  // the peer's host sees no turn
   EXPECT_TRUE(torn.side(0).send(0).references_returned());
 }

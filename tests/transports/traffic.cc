@@ -88,7 +88,7 @@ bool Traffic::send_one(uint32_t rank, uint32_t channel) {
     const std::span place(direction.source.data() + link.next % slots_ * slot_bytes_, size);
     std::copy(bytes.begin(), bytes.end(), place.begin());
     direction.leases.push_back({link.next, place});
-    link.commit_reference(signature, size, direction.leases.back().bytes.data(), Carriage::kReference);
+    link.commit_reference(signature, size, direction.leases.back().bytes.data());
   } else {
     std::copy(bytes.begin(), bytes.end(), link.span(size));
     link.commit(signature, size);

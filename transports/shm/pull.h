@@ -7,8 +7,12 @@
 
 namespace tutti {
 
-/// Copies [address, address + bytes) of process `pid` to `target`. False if the process is gone or refuses.
-/// No allocation.
-bool pull(int pid, uint64_t address, void* target, size_t bytes);
+/// Copies [address, address + bytes) of process `pid` to `target`. 0, or an errno: ESRCH if the process has
+/// ended, EFAULT if this memory cannot be read from other processes. No allocation.
+int pull(int pid, uint64_t address, void* target, size_t bytes);
+
+/// Whether other processes can pull from this buffer of this process, by its first byte: not if a driver has
+/// mapped it, as for cudaHostAlloc. A system call.
+bool can_be_pulled(const void* buffer);
 
 }  // namespace tutti

@@ -1,0 +1,125 @@
+// CarriageTrials: finds by timing whether long messages between processes should go through slots or be
+// pulled by their readers.
+//
+// The faster way depends on caches, cores and buffers, and a virtual machine moves its cores. So now and then
+// messages go through slots for a while, which brings the slots back into the caches, and then kPulledCalls
+// of them are pulled. Of each way the two last ones count, and of these the faster one: a call that lost its
+// core must not decide. The numbers of these calls are the same on all ranks: else one rank would try slots
+// while another one pulls. Figures: docs/measurements/carriage.md.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <optional>
+
+namespace tutti {
+
+/// Pulled calls at the end of a trial.
+inline constexpr uint32_t kPulledCalls = 3;
+
+/// The calls through slots that a trial begins with: a round of a ring of `ring_bytes`.
+constexpr uint64_t calls_through_slots(uint64_t ring_bytes, uint64_t call_bytes) {
+  return std::bit_ceil(std::clamp<uint64_t>(ring_bytes / std::max<uint64_t>(call_bytes, 1), 4, 32));
+}
+
+/// Whether a trial pulls call `number`, of those of one size. No value: the call belongs to no trial.
+constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slots) {
+  constexpr uint64_t kPeriodPerCall = 128;
+  // Behind the trials of results, which begin at multiples of 8 (engine/result_trials.h).
+  constexpr uint64_t kResultTrial = 4;
+  // The first two rounds of the ring pay for first touches of pages.
+  if (number < kResultTrial + 2 * through_slots) return std::nullopt;
+  number -= kResultTrial;
+  const uint64_t period = kPeriodPerCall * through_slots;
+  const uint64_t begin = number >= period ? number / period * period : std::bit_floor(number);
+  const uint64_t place = number - begin;
+  if (place >= through_slots + kPulledCalls) return std::nullopt;
+  return place >= through_slots;
+}
+
+/// Counts what calls of one size took.
+class CarriageVotes {
+ public:
+  bool prefers_pulling() const { return pulls_; }
+
+  void add(bool pulled, uint64_t took_ns) {
+    run_ = pulled == last_pulled_ ? std::min(run_ + 1, kPulledCalls + 1) : 1;
+    last_pulled_ = pulled;
+    auto& took = took_ns_[pulled ? 1 : 0];
+    took = {run_ > 1 ? took[1] : UINT64_MAX, took_ns};
+    // The first pulled call finds the buffers where slots have left them.
+    if (pulled && run_ == kPulledCalls) vote(fastest(took_ns_[1]) < fastest(took_ns_[0]));
+  }
+
+ private:
+  /// Votes of a net number of this many trials change the way.
+  static constexpr int kVotes = 2;
+
+  using LastTwo = std::array<uint64_t, 2>;
+  static uint64_t fastest(const LastTwo& took) { return std::min(took[0], took[1]); }
+  void vote(bool for_pulling) {
+    votes_ = std::clamp(votes_ + (for_pulling ? 1 : -1), -kVotes, kVotes);
+    if (votes_ == kVotes) pulls_ = true;
+    if (votes_ == -kVotes) pulls_ = false;
+  }
+
+  std::array<LastTwo, 2> took_ns_ = {};  ///< through slots, pulled
+  uint32_t run_ = 0;                     ///< calls in a row that took the same way
+  int votes_ = 0;                        ///< trials won by pulling, less those lost
+  bool last_pulled_ = false;
+  bool pulls_ = false;
+};
+
+/// Both for the collectives of one shape.
+class CarriageTrials {
+ public:
+  CarriageTrials() = default;
+  explicit CarriageTrials(uint64_t through_slots) : through_slots_(through_slots) {}
+
+  /// Whether to pull in the next call.
+  bool begin() { return pulls_ = trial_pulls(calls_++, through_slots_).value_or(votes_.prefers_pulling()); }
+  void end(uint64_t took_ns) { votes_.add(pulls_, took_ns); }
+
+ private:
+  uint64_t through_slots_ = 4;
+  uint64_t calls_ = 0;
+  bool pulls_ = false;
+  CarriageVotes votes_;
+};
+
+/// Messages have no shape, so their sizes are classed: 64 KiB, 128 KiB, ... 8 MiB and more.
+inline constexpr uint32_t kMessageClasses = 8;
+inline constexpr uint64_t kLeastClassBytes = 65536;
+constexpr uint32_t message_class(uint64_t bytes) {
+  const auto width = static_cast<uint32_t>(std::bit_width(bytes / kLeastClassBytes));
+  return std::min(std::max(width, 1u) - 1, kMessageClasses - 1);
+}
+
+/// The trials of a link for messages. The writer counts and chooses. The reader times, and shows what it
+/// prefers beside its credit, because a writer does not see when a message has been read.
+struct MessageCounts {
+  std::array<uint64_t, kMessageClasses> counts = {};
+
+  /// Whether the next message is to be pulled. `preferences`: of the reader.
+  bool begin(uint64_t bytes, uint64_t ring_bytes, uint32_t preferences) {
+    const uint32_t size_class = message_class(bytes);
+    const bool preferred = (preferences >> size_class & 1u) != 0;
+    return trial_pulls(counts[size_class]++, calls_through_slots(ring_bytes, kLeastClassBytes << size_class))
+        .value_or(preferred);
+  }
+};
+struct MessageVotes {
+  std::array<CarriageVotes, kMessageClasses> votes = {};
+  uint32_t preferences = 0;  ///< a bit for each class in which pulling is preferred
+
+  void add(bool pulled, uint64_t bytes, uint64_t took_ns) {
+    const uint32_t size_class = message_class(bytes);
+    votes[size_class].add(pulled, took_ns * kLeastClassBytes / bytes);
+    const uint32_t bit = 1u << size_class;
+    preferences = votes[size_class].prefers_pulling() ? preferences | bit : preferences & ~bit;
+  }
+};
+
+}  // namespace tutti
