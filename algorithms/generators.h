@@ -64,7 +64,7 @@
   ROW(kAllToAll, "direct", make_direct_all_to_all, supports_everything, kAny)                                \
   ROW(kAllToAll, "pairwise", make_pairwise_all_to_all, supports_everything, kAny)                            \
   ROW(kAllToAll, "bruck", make_bruck_all_to_all, supports_equal_blocks, kEqual)                              \
-  ROW(kAllToAll, "hierarchical", make_hierarchical_all_to_all, supports_hierarchical_all_to_all, kEqual)     \
+  ROW(kAllToAll, "hierarchical", make_hierarchical_all_to_all, supports_hierarchical_all_to_all, kAny)       \
   ROW(kGather, "direct", make_direct_gather, supports_everything, kAny)                                      \
   ROW(kGather, "binomial", make_binomial_gather, supports_equal_blocks, kEqual)                              \
   ROW(kScatter, "direct", make_direct_scatter, supports_everything, kAny)                                    \

@@ -119,11 +119,11 @@ bool fits_slots(const Facts& facts) {
 }  // namespace
 
 bool supports_hierarchical_all_to_all(const Request& request, const Facts& facts) {
-  return !request.variable_counts && knows_hosts(request, facts) && fits_slots(by_groups(request, facts));
+  return knows_hosts(request, facts) && fits_slots(by_groups(request, facts));
 }
 
-/// Hierarchical all-to-all.
-/// Shapes: input and output are [P * count] of T, equal blocks; in place allowed.
+/// Hierarchical all-to-all. Blocks may differ in size: a chunk of scratch holds one.
+/// Shapes: input and output are [P * count] of T; in place allowed.
 /// Cost: 1 latency inside a host and 1 between hosts. On H hosts of k ranks, a rank sends (H-1)(k-1) + k-1
 /// messages inside its host, and H-1 messages of k blocks to other hosts; about 2P + H k steps.
 /// Scratch: k chunks.

@@ -1,6 +1,7 @@
 #include "comm/communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <utility>
 
@@ -16,6 +17,9 @@ namespace {
 constexpr size_t kMaxBound = 512;
 /// Steps on all ranks up to which a call is priced exactly: half a second.
 constexpr uint64_t kMaxPricedSteps = uint64_t{1} << 20;
+/// What may be the longest block of an all_to_all_v to travel with others. Each step costs the prices of a
+/// size.
+constexpr std::array<uint64_t, 5> kBlockBytes = {64, 256, 1024, 4096, 16384};
 
 uint64_t end_of(const std::vector<Extent>& blocks) {
   uint64_t end = 0;
@@ -124,7 +128,11 @@ Status Communicator::run(const Call& call) {
 }
 
 Status Communicator::run(const MessageCall& call) {
-  return run_whole([&]() -> Status { return has_error() ? error() : parts_->executor->run(call); });
+  return run_whole([&]() -> Status {
+    if (has_error()) return error();
+    prepare(call);
+    return parts_->executor->run(call);
+  });
 }
 
 Status Communicator::run(const Message& message) {
@@ -208,7 +216,47 @@ Status Communicator::begin(const Call& call) {
 }
 
 Status Communicator::begin(const MessageCall& call) {
-  return has_error() ? error() : parts_->executor->begin(call);
+  if (has_error()) return error();
+  prepare(call);
+  return parts_->executor->begin(call);
+}
+
+void Communicator::prepare(const MessageCall& call) {
+  if (is_on_device() || !is_all_to_all_v(call.shape)) return;
+  if (!blocks_) choose_blocks();
+  last_messages_ = call.shape;
+}
+
+/// Each rank knows only the sizes of its own blocks. So each block goes its way by its size, which both of
+/// its ranks know, and the limit depends on nothing that differs between ranks. All blocks of one size are
+/// priced, in messages (direct) and by hosts. The shorter they are, the more is gained.
+void Communicator::choose_blocks() {
+  BlockChoice choice;
+  const Facts facts = parts_->executor->facts();
+  const std::string& forced = process_.config().algorithm;
+  const Algorithm& by_messages = *find_algorithm(Collective::kAllToAll, "direct");
+  const Algorithm& by_hosts = *find_algorithm(Collective::kAllToAll, "hierarchical");
+  Request request{.collective = Collective::kAllToAll, .rank_count = rank_count(), .variable_counts = true};
+  // Where some ranks are on devices, cards may carry messages.
+  const bool can_gather = host_count() > 1 && !parts_->has_pieces && by_hosts.supports(request, facts);
+  if (can_gather && find_algorithm(Collective::kAllToAll, forced) != nullptr) {
+    choice.most_bytes = forced == by_hosts.name ? facts.slot_bytes : 0;
+  } else if (can_gather && parts_->topology != nullptr) {
+    const auto gains = [&](uint64_t bytes) {
+      request.block_bytes = bytes;
+      const PricedRow* row = parts_->topology->choose(request, facts, by_messages);
+      if (row == nullptr || row->algorithm != &by_hosts) return false;
+      choice.priced = row;
+      return true;
+    };
+    const auto* const end = std::ranges::partition_point(kBlockBytes, gains);
+    if (end != kBlockBytes.begin()) choice.most_bytes = std::min(*(end - 1), facts.slot_bytes);
+  }
+  if (choice.most_bytes > 0) {
+    choice.algorithm = &by_hosts;
+    host_->gather_blocks(by_hosts, choice.most_bytes);
+  }
+  blocks_ = choice;
 }
 
 Result<DeviceOperation> Communicator::prepare_on_device(const Call& call, DeviceStream stream) {
@@ -277,6 +325,7 @@ Status Communicator::choose(const Request& request, BoundCall& call) const {
 }
 
 Result<BoundCall*> Communicator::find_bound(const Call& call) {
+  last_messages_.reset();
   if (call.blocks != nullptr) {
     const bool is_repeated =
         variable_ != nullptr && variable_->shape == call.shape && *variable_blocks_ == *call.blocks;
@@ -367,10 +416,26 @@ bool Communicator::goes_as_messages(const CallShape& shape) {
   return last_messages_.has_value();
 }
 
+std::string Communicator::explain_blocks() const {
+  const uint64_t most = blocks_->most_bytes;
+  const PricedRow* priced = blocks_->priced;
+  std::string text = "every block is a message";
+  if (blocks_->algorithm != nullptr) {
+    text = "algorithm " + std::string(blocks_->algorithm->name) +
+           (priced == nullptr
+                ? ", by TUTTI_ALGORITHM"
+                : format(", predicted %.2f us, messages at least %.2f us; by price, on %s", priced->price_us,
+                         priced->by_table_us, parts_->topology->about().c_str())) +
+           format(", for blocks of up to %llu bytes; longer ones are messages",
+                  static_cast<unsigned long long>(most));
+  }
+  return text + (host_->network() == nullptr ? "" : ", to " + host_->network()->explain());
+}
+
 std::string Communicator::explain() const {
   if (last_messages_)
     return describe_call(agreed_word(*last_messages_), last_messages_->count) + ": " +
-           staged()->explain_messages();
+           (staged() != nullptr ? staged()->explain_messages() : explain_blocks());
   if (last_ == nullptr) return "no operation yet";
   const CallShape& shape = last_->shape;
   std::string text = describe_call(last_->word, shape.count);

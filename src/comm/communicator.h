@@ -216,6 +216,9 @@ class Communicator {
   Result<Price> price(const Algorithm& algorithm, const Request& request) const;
   std::unique_ptr<MemoryRegistrations> make_registrations(const CommunicatorParts& parts);
   void forget_bound();
+  void prepare(const MessageCall& call);
+  void choose_blocks();
+  std::string explain_blocks() const;
   Status end_thrown(bool is_one_of_many) noexcept;
   void wait_for_buffers() noexcept;
 
@@ -232,6 +235,13 @@ class Communicator {
   std::unique_ptr<BoundCall> variable_;                    ///< last call with variable counts
   std::shared_ptr<const VariableBlocks> variable_blocks_;  ///< its blocks
   std::optional<CallShape> last_messages_;                 ///< the last collective, if it went as messages
+  /// How all_to_all_v travels between hosts; empty until the first. All ranks choose alike.
+  struct BlockChoice {
+    const Algorithm* algorithm = nullptr;  ///< null: every block is a message
+    uint64_t most_bytes = 0;               ///< longer blocks are messages
+    const PricedRow* priced = nullptr;     ///< null: TUTTI_ALGORITHM
+  };
+  std::optional<BlockChoice> blocks_;
 };
 
 }  // namespace tutti

@@ -176,7 +176,9 @@ Status HostExecutor::run(const MessageCall& call) {
 Status HostExecutor::run(const Message& message) {
   message_list_.assign(1, message);
   messages_are_collective_ = false;
-  TUTTI_TRY(start_messages(prepare_messages()));
+  const bool may_refer = prepare_messages();
+  messages_ = bind_messages();
+  TUTTI_TRY(start_messages(may_refer));
   return drive(*this);
 }
 
@@ -400,6 +402,7 @@ Status HostExecutor::begin(const MessageCall& call) {
     if (call.collective) message.seed = mix_bits(next ^ mix_bits(message.bytes));
   }
   const bool may_refer = prepare_messages();
+  messages_ = call.collective ? bind_collective(call.shape, next) : bind_messages();
   if (call.collective) {
     enter(word, call.shape.count, 0);
     history.store(next, std::memory_order_release);
@@ -421,7 +424,6 @@ bool HostExecutor::prepare_messages() {
     message.registered =
         options_.network != nullptr && options_.network->is_registered(message.buffer, message.bytes);
   }
-  messages_ = bind_messages();
   return may_refer;
 }
 
@@ -433,6 +435,22 @@ Status HostExecutor::start_messages(bool may_refer) {
   current_->start({}, 0);
   current_->copy_histories(message_list_);
   return Status::ok();
+}
+
+void HostExecutor::gather_blocks(const Algorithm& algorithm, uint64_t most_bytes) {
+  const Request request{.collective = Collective::kAllToAll,
+                        .rank_count = options_.peers.rank_count(),
+                        .block_bytes = most_bytes,
+                        .variable_counts = true};
+  const Plan plan = algorithm.make(request, facts(), options_.peers.rank());
+  gathered_blocks_ = Operation::bind_blocks(plan, most_bytes, bind_options(), links_);
+}
+
+/// `history`: with this call.
+Operation* HostExecutor::bind_collective(const CallShape& shape, uint64_t history) {
+  if (gathered_blocks_ == nullptr || !is_all_to_all_v(shape)) return bind_messages();
+  gathered_blocks_->set_blocks(message_list_, history_signature(history));
+  return gathered_blocks_.get();
 }
 
 Operation* HostExecutor::bind_messages() {

@@ -80,6 +80,9 @@ class HostExecutor final : public Executor, private StalledCall {
   /// Errors: as `run`, and the communicator's error.
   Status run_rest(BoundCall& bound, const void* send, void* recv);
   Status run(const Message& message);
+  /// From now on, blocks of all_to_all_v of up to `most_bytes` travel by this algorithm. All ranks call it
+  /// alike, before an all_to_all_v.
+  void gather_blocks(const Algorithm& algorithm, uint64_t most_bytes);
   /// Waits until a message of any rank has come. Returns its sender. Ranks whose messages have come take
   /// turns. `seed`: of the message that is wanted.
   Result<uint32_t> await_sender(uint64_t seed);
@@ -137,6 +140,7 @@ class HostExecutor final : public Executor, private StalledCall {
   bool prepare_messages();
   Status start_messages(bool may_refer);
   Operation* bind_messages();
+  Operation* bind_collective(const CallShape& shape, uint64_t history);
   std::optional<uint32_t> find_sender(uint64_t seed);
   bool is_in_later_all_to_all_v(uint32_t peer) const;
   Status check_senders(uint64_t waited_ns);
@@ -194,6 +198,7 @@ class HostExecutor final : public Executor, private StalledCall {
   /// Recent groups: a group with the same peers and directions is bound again without allocation.
   std::vector<std::unique_ptr<Operation>> bound_messages_;
   size_t oldest_bound_messages_ = 0;
+  std::unique_ptr<Operation> gathered_blocks_;  ///< of all_to_all_v; null: every block is a message
   std::array<std::byte, 64> barrier_bytes_{};
 };
 

@@ -176,16 +176,15 @@ uint64_t tail_bytes(uint64_t message_bytes, const SliceLimits& limits) {
 
 std::unique_ptr<Operation> Operation::bind_messages(std::span<const Message> messages,
                                                     const BindOptions& options, LinkTable& links) {
-  constexpr uint32_t kNotPlaced = UINT32_MAX;
   std::unique_ptr<Operation> operation(new Operation);
   operation->slices_ = options.slices();
   operation->prepare_result_trials(options);
   operation->reference_bytes_ = options.reference_bytes;
   operation->pull_bytes_ = options.pull_bytes;
   operation->pulled_message_bytes_ = options.pulled_message_bytes;
-  operation->message_steps_.assign(messages.size(), kNotPlaced);
+  operation->message_steps_.assign(messages.size(), kNoStep);
   for (size_t first = 0; first < messages.size(); ++first) {
-    if (operation->message_steps_[first] != kNotPlaced) continue;
+    if (operation->message_steps_[first] != kNoStep) continue;
     BoundLane lane;
     lane.first_step = static_cast<uint32_t>(operation->steps_.size());
     for (size_t i = first; i < messages.size(); ++i) {
@@ -215,7 +214,9 @@ bool Operation::rebind_messages(std::span<const Message> messages) {
 }
 
 void Operation::copy_histories(std::span<Message> messages) const {
-  for (size_t i = 0; i < messages.size(); ++i) messages[i].history = steps_[message_steps_[i]].history;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (message_steps_[i] != kNoStep) messages[i].history = steps_[message_steps_[i]].history;
+  }
 }
 
 /// Whether each message is one slice and all have one direction.
@@ -227,10 +228,11 @@ bool Operation::messages_are_short() const {
 
 /// After the messages have their sizes.
 void Operation::settle_messages() {
-  short_ = messages_are_short();
+  short_ = blocks_ == nullptr && messages_are_short();
   uint64_t longest = 0;
-  for (const BoundStep& step : steps_) {
-    if (step.streaming_outputs != 0) longest = std::max(longest, step.merged_bytes);
+  for (const uint32_t number : message_steps_) {
+    if (number != kNoStep && steps_[number].streaming_outputs != 0)
+      longest = std::max(longest, steps_[number].merged_bytes);
   }
   choose_result_trials(longest);
 }

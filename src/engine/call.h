@@ -41,6 +41,11 @@ struct CallShape {
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
+/// The blocks of an all_to_all_v are the messages of a MessageCall.
+inline bool is_all_to_all_v(const CallShape& shape) {
+  return shape.collective == Collective::kAllToAll && shape.variable;
+}
+
 struct Call {
   CallShape shape;
   const void* send = nullptr;

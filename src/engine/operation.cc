@@ -37,9 +37,11 @@ void Operation::start(const Buffers& buffers, uint32_t signature) {
   if (round_count_ > 1) find_early_steps();
 }
 
-/// The steps of a link are in the order of its messages.
+/// The messages of a link are in the order of its steps.
 void Operation::count_messages() {
-  for (BoundStep& step : steps_) {
+  for (const uint32_t number : message_steps_) {
+    if (number == kNoStep) continue;
+    BoundStep& step = steps_[number];
     const BoundEnd* ends = &ends_[step.first_end];
     uint64_t& history = ends[1].send != nullptr ? ends[1].send->history : ends[0].recv->history;
     step.history = history;
@@ -193,7 +195,13 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
   Progress progress = Progress::kBlocked;
   do {
     BoundStep& step = steps_[lane.first_step + lane.step];
-    if (!lane.piece_ready) next_piece(lane, step);
+    if (!lane.piece_ready && is_block(step)) {
+      for (uint32_t poll = 0; !next_block(lane, step);) {
+        if (++poll >= polls) return progress;
+      }
+    } else if (!lane.piece_ready) {
+      next_piece(lane, step);
+    }
     bool empty = lane.piece_bytes == 0 && step.send_empty;
     while (lane.done_bytes < lane.piece_bytes || empty) {
       const uint64_t left = lane.piece_bytes - lane.done_bytes;
@@ -206,7 +214,10 @@ Progress Operation::advance_lane(BoundLane& lane, uint32_t polls) {
                                    ? run_device_slice(step, lane.offsets.data(), lane.done_bytes, bytes, left)
                                    : run_slice(step, lane.offsets.data(), lane.done_bytes, bytes, left);
         if (slice == Progress::kMoved) break;
-        if (slice == Progress::kMismatch) return slice;
+        if (slice == Progress::kMismatch) {
+          if (is_block(step)) blame_sender(lane, step);
+          return slice;
+        }
         if (poll + 1 >= polls) return progress;
       }
       progress = Progress::kMoved;

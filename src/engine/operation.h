@@ -105,11 +105,20 @@ class Operation {
   /// Allocates nothing.
   bool rebind_messages(std::span<const Message> messages);
 
+  /// Binds an all_to_all_v. Blocks of up to `most_bytes`, at most a slot, travel by the plan of an all_to_all
+  /// of variable counts; longer ones as messages. A rank that hands blocks on finds their sizes in the
+  /// messages that bring them (bind_blocks.cc).
+  static std::unique_ptr<Operation> bind_blocks(const Plan& plan, uint64_t most_bytes,
+                                                const BindOptions& options, LinkTable& links);
+  /// The blocks of the next call, as messages to and from every other rank. `signature`: of what travels by
+  /// the plan. Allocates nothing, except in the first calls.
+  void set_blocks(std::span<const Message> messages, uint32_t signature);
+
   /// All ranks pass the same `signature`, and each call has its own. Messages are counted in the histories of
   /// their links.
   void start(const Buffers& buffers, uint32_t signature);
 
-  /// After `start`: sets the histories of the messages that were bound.
+  /// After `start`: sets the histories of the messages that were bound or set.
   void copy_histories(std::span<Message> messages) const;
 
   /// The short path of a repeated call: `start` and `advance` in one. Requires is_short.
@@ -143,6 +152,8 @@ class Operation {
   /// The lines of a short payload that the reader waits for are demoted: it has them a fifth sooner. Longer
   /// payloads gain nothing, and a writer that runs ahead would lose (docs/measurements/carriage.md).
   static constexpr uint64_t kMostDemotedBytes = 1024;
+
+  static constexpr uint32_t kNoStep = UINT32_MAX;  ///< a block that travels by the plan
 
   enum Base : uint8_t { kInputBase = 0, kOutputBase = 1, kScratchBase = 2, kAbsoluteBase = 3 };
 
@@ -201,6 +212,25 @@ class Operation {
     std::array<uint64_t, reduce::kMaxSources + reduce::kMaxSinks> offsets{};  ///< of the current piece's ends
   };
 
+  /// A block of an all_to_all_v, in a user's buffer or in scratch.
+  struct Block {
+    uint64_t offset = 0;  ///< from the base of its end; of a user's block: the address
+    uint64_t bytes = 0;
+    bool is_message = false;  ///< too long for the plan, which carries an empty message with a mark
+    bool shared = false;      ///< as Message
+    bool registered = false;
+  };
+  struct Blocks {
+    uint64_t most_bytes = 0;
+    uint32_t signature = 0;
+    uint32_t rank = 0;
+    uint32_t plan_lanes = 0;
+    uint32_t plan_steps = 0;     ///< behind them: for each other rank the step of a send and of a receive
+    std::vector<Block> input;    ///< by rank; the own block is empty
+    std::vector<Block> output;   ///< by rank; the own block is empty
+    std::vector<Block> scratch;  ///< by chunk
+  };
+
   Operation() = default;
   void bind_step(const Plan& plan, const Step& step, const BindOptions& options, LinkTable& links);
   BoundEnd bind_end(const End& end, bool is_sink, LinkTable& links) const;
@@ -232,6 +262,12 @@ class Operation {
   static bool only_receives(const BoundStep& step, const BoundEnd* ends);
   void next_piece(BoundLane& lane, BoundStep& step);
   bool next_step(BoundLane& lane);
+  bool is_block(const BoundStep& step) const { return blocks_ != nullptr && !step.merged; }
+  Block* block_at(const BoundEnd& end, uint32_t chunk) const;
+  bool next_block(BoundLane& lane, BoundStep& step);
+  bool learn_block(const BoundStep& step, const RecvLink& link, Block& block);
+  void blame_sender(const BoundLane& lane, const BoundStep& step);
+  uint32_t message_step_of(const Message& message) const;
   Progress advance_short(uint32_t polls);
   bool is_copy_in_memory() const;
   void copy_in_memory() const;
@@ -263,7 +299,8 @@ class Operation {
   std::vector<BoundEnd> ends_;
   std::vector<uint64_t> offsets_;  ///< of merged ends, parallel to ends_
   std::vector<BoundLane> lanes_;
-  std::vector<uint32_t> message_steps_;
+  std::vector<uint32_t> message_steps_;  ///< of each message that was bound or set; may be kNoStep
+  std::unique_ptr<Blocks> blocks_;       ///< an all_to_all_v by a plan
   std::vector<std::byte> scratch_;
   std::vector<SendLink*> reference_links_;
   std::vector<PeerExposedBuffer> exposed_;

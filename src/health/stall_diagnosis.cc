@@ -130,7 +130,10 @@ Status StallDiagnosis::mismatch_with(uint32_t peer) const {
   const uint64_t end = call_.sequence() + (theirs.sequence > call_.sequence() ? 1 : 0);
   if (const std::string earlier = first_difference(peer, theirs, end); !earlier.empty())
     return {Code::kMismatch, earlier};
-  if (call_.in_messages() && (!call_.in_collective() || same_call)) {
+  // An all_to_all_v that the peer has finished may have brought this rank a block of another size.
+  const CallRunCopy* const theirs_then = theirs.call_at(call_.sequence());
+  const bool were_together = theirs_then != nullptr && theirs_then->is_same_call(mine.call());
+  if (call_.in_messages() && (!call_.in_collective() || were_together)) {
     return {
         Code::kMismatch,
         format("a message from rank %u to rank %u does not match: %s; both ranks must name the same count, "

@@ -46,6 +46,29 @@ Status check_all_races(std::span<const Plan> plans, const PlanGraph& graph, bool
   return check_races(plans, graph, {.in_place = in_place, .by_reference = true, .direct = true});
 }
 
+/// In an all_to_all of variable counts only two ranks know the size of a block. So every step copies blocks
+/// between two ends, of which one is a buffer: there lies the block, or its message tells the size to
+/// scratch.
+Status check_block_sizes(std::span<const Plan> plans) {
+  const auto is_link = [](const End& end) {
+    return end.kind != EndKind::kInput && end.kind != EndKind::kOutput && end.kind != EndKind::kScratch;
+  };
+  for (const Plan& plan : plans) {
+    for (const Lane& lane : plan.lanes) {
+      for (const Step& step : lane.steps) {
+        if (step.sources.size() == 1 && step.sinks.size() == 1 &&
+            !(is_link(step.sources[0]) && is_link(step.sinks[0])))
+          continue;
+        return {Code::kInvalidArgument,
+                format("rank %u has a step that does not copy from or to one buffer: with variable counts no "
+                       "rank knows the size of what it moves",
+                       plan.rank)};
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status verify_plans(std::span<const Plan> plans, const VerifyOptions& options) {
@@ -53,6 +76,8 @@ Status verify_plans(std::span<const Plan> plans, const VerifyOptions& options) {
   const auto graph = PlanGraph::build(plans);
   if (!graph) return graph.status();
   TUTTI_TRY(check_slots(*graph, plans[0].slots_needed));
+  if (options.variable_counts && plans[0].collective == Collective::kAllToAll)
+    TUTTI_TRY(check_block_sizes(plans));
   auto found = PlanAssociation::kNone;
   for (const bool in_place : {false, true}) {
     if (in_place && !options.in_place) break;

@@ -31,7 +31,8 @@ struct VerifyOptions {
   /// Also check the plan with every reference_ok end sent by reference.
   bool by_reference = true;
   /// Also check the plan for blocks of different sizes: then every step must name the block of its data.
-  /// False: a step may name any block, at the same index in the block's cut.
+  /// In an all_to_all no numbering holds for all ranks, so every step must copy from or to one buffer. False:
+  /// a step may name any block, at the same index in the block's cut.
   bool variable_counts = false;
 };
 

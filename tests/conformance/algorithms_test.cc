@@ -43,6 +43,7 @@ std::map<std::string, std::vector<Kind>> kinds_by_name() {
     if (algorithm.uniform_blocks) continue;
     if (algorithm.collective == Collective::kAllGather) kinds.push_back(Kind::kAllGatherV);
     if (algorithm.collective == Collective::kReduceScatter) kinds.push_back(Kind::kReduceScatterV);
+    if (algorithm.collective == Collective::kAllToAll) kinds.push_back(Kind::kAllToAllV);
   }
   return result;
 }

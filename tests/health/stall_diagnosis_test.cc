@@ -228,6 +228,8 @@ TEST_F(StallDiagnosisTest, AnAllToAllVIsBoth) {
   expect(diagnosis_.mismatch_with(1), Code::kMismatch, "rank 1 is in or past collective 0");
   enter(1, 5, word_of(Collective::kAllReduce));
   expect(diagnosis_.mismatch_with(1), Code::kMismatch, "its first part has 24 bytes, 40 were expected;");
+  enter(1, 6, word_of(Collective::kBarrier));
+  expect(diagnosis_.mismatch_with(1), Code::kMismatch, "its first part has 24 bytes, 40 were expected;");
 }
 
 // Goal: the deadline's error follows from rank to rank, to the one that nobody keeps waiting.

@@ -547,6 +547,29 @@ TEST(VerifyTest, VariableCountsNeedTheVeryBlock) {
               HasSubstr("covers chunk 0, but its data is"));
 }
 
+// Goal: in an all_to_all a rank knows the sizes of its own blocks, and of those that it copies to scratch.
+// Method: rank 1 hands on the block of rank 0 for rank 2, first through scratch.
+TEST(VerifyTest, VariableCountsOfAnAllToAllNeedABuffer) {
+  PlanSet plans = pairwise_all_to_all(3);
+  EXPECT_EQ(defect(plans, {.in_place = false, .variable_counts = true}), "");
+  for (Step& step : plans[0].lanes[0].steps) {
+    if (step.sinks[0].kind == EndKind::kLink && step.sinks[0].peer == 2) step.sinks[0] = link(1, 1);
+  }
+  for (Step& step : plans[2].lanes[0].steps) {
+    if (step.sources[0].kind == EndKind::kLink && step.sources[0].peer == 0) step.sources[0] = link(1, 1);
+  }
+  PlanSet direct = plans;
+  auto& steps = plans[1].lanes[0].steps;
+  for (Plan& plan : plans) plan.scratch_chunks = 1;
+  steps.insert(steps.begin(), {step({link(0, 1)}, {scratch(0)}, 2), step({scratch(0)}, {link(2, 1)}, 2)});
+  EXPECT_EQ(defect(plans, {.in_place = false, .variable_counts = true}), "");
+  auto& other = direct[1].lanes[0].steps;
+  other.insert(other.begin(), step({link(0, 1)}, {link(2, 1)}, 2));
+  EXPECT_EQ(defect(direct, {.in_place = false}), "");
+  EXPECT_THAT(defect(direct, {.in_place = false, .variable_counts = true}),
+              HasSubstr("rank 1 has a step that does not copy from or to one buffer"));
+}
+
 double seconds_of(const PlanSet& plans, const VerifyOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(defect(plans, options), "");

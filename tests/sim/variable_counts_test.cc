@@ -1,6 +1,6 @@
 // Goal: collectives whose blocks differ in size, empty ones and gaps between blocks included, give the right
 // result. Method: as algorithms_test.cc, with block sizes drawn from the seed. (An all-to-all of different
-// counts is carried out as messages: tests/engine/messages_test.cc.)
+// counts: tests/engine/messages_test.cc and blocks_test.cc.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
