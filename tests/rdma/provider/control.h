@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace tutti::test::fake_verbs {
@@ -24,6 +25,9 @@ TUTTI_FAKE_VERBS void fail_after(uint64_t requests, int status);
 TUTTI_FAKE_VERBS void fail_sometimes(uint32_t device, uint64_t one_in, int status);
 /// Holds all requests back, as a slow network.
 TUTTI_FAKE_VERBS void hold(bool on);
+/// The process at the other end of all queue pairs ends: from now on requests stay without an answer
+/// (`is_silent`) or fail. Calls `cut`, which ends its sockets, before any rank can look at its devices.
+TUTTI_FAKE_VERBS void die(bool is_silent, const std::function<void()>& cut);
 /// Memory that may be registered; 0: ibv_reg_mr fails as at the limit of locked memory.
 TUTTI_FAKE_VERBS void set_memory_limit(uint64_t bytes);
 /// ibv_reg_dmabuf_mr fails with this error number; 0: it does not.

@@ -269,6 +269,15 @@ void hold(bool on) {
   machine.wake_network();
 }
 
+void die(bool is_silent, const std::function<void()>& cut) {
+  Machine& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.is_held = is_silent;
+  machine.good_requests_left = 0;
+  machine.failure = IBV_WC_RETRY_EXC_ERR;
+  cut();
+}
+
 void set_memory_limit(uint64_t bytes) {
   Machine& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
