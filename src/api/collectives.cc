@@ -332,8 +332,23 @@ Result<Message> make_message(void* buffer, size_t count, tutti_type_t type, int 
                  .tag = static_cast<uint16_t>(tag)};
 }
 
+/// Whether the arguments, but for the buffer, are those of the last message of this direction, and the call
+/// blocks.
+bool repeats(const tutti_comm* handle, const tutti_comm::LastMessage& last, size_t count, tutti_type_t type,
+             int peer, int tag, tutti_stream_t stream) {
+  const Message& message = last.message;
+  return last.count == count && static_cast<tutti_type_t>(message.type) == type &&
+         static_cast<int>(message.peer) == peer && message.tag == tag && stream.kind == 0 && usable(handle);
+}
+
 Status point_to_point(void* buffer, size_t count, tutti_type_t type, int peer, int tag, bool sending,
                       tutti_comm* handle, tutti_stream_t stream) {
+  tutti_comm::LastMessage& last = sending ? handle->last_send : handle->last_receive;
+  if (repeats(handle, last, count, type, peer, tag, stream)) [[likely]] {
+    TUTTI_TRY(check_buffer(handle, sending ? "send" : "recv", buffer, count));
+    last.message.buffer = buffer;
+    return issue(handle, last.message, stream);
+  }
   TUTTI_TRY(check_ready(handle));
   TUTTI_TRY(check_stream(handle, stream));
   const auto ranks = static_cast<int>(handle->comm->rank_count());
@@ -343,7 +358,9 @@ Status point_to_point(void* buffer, size_t count, tutti_type_t type, int peer, i
   auto message = make_message(buffer, count, type, tag, sending, handle);
   TUTTI_TRY(message.status());
   message->peer = static_cast<uint32_t>(peer);
-  return issue(handle, *message, stream);
+  TUTTI_TRY(issue(handle, *message, stream));
+  last = {*message, count};
+  return Status::ok();
 }
 
 Status receive_from_any(void* buffer, size_t count, tutti_type_t type, int tag, int* source,

@@ -82,6 +82,7 @@ void recycle_handle(tutti_comm* handle) {
   handle->comm.reset();
   handle->has_host_tasks = false;
   handle->repeat = {};
+  handle->last_send = handle->last_receive = {};
   handle->timeout_ms = 0;
   handle->setup_failure = {};
   handle->setup_stop.reset();

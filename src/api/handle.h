@@ -40,6 +40,13 @@ struct tutti_comm {
     uint64_t recv_place = 0;
   };
   Repeat repeat;
+  /// The last message of a direction, but for its buffer. Its arguments were valid.
+  struct LastMessage {
+    tutti::Message message;
+    uint64_t count = UINT64_MAX;  ///< this many elements are never valid
+  };
+  LastMessage last_send;
+  LastMessage last_receive;
   /// Deadline of operations issued from now on (tutti_comm_set_timeout). 0: the deadline of the config.
   uint64_t timeout_ms = 0;
   tutti::Status setup_failure;

@@ -73,15 +73,17 @@ Facts HostExecutor::facts() const {
           .slot_bytes = options_.shape.slot_bytes};
 }
 
+uint64_t HostExecutor::reference_bytes() const {
+  const uint64_t bytes = options_.config.reference_bytes;
+  return options_.network != nullptr ? std::min(bytes, options_.network_traits.reference_bytes) : bytes;
+}
+
 BindOptions HostExecutor::bind_options() const {
   const Config& config = options_.config;
-  const uint64_t reference_bytes = config.reference_bytes;
   return {.reproducible = options_.reproducible,
           .streaming_bytes = config.streaming_bytes,
           .streaming_first_bytes = kStreamingFirstBytes,
-          .reference_bytes = options_.network != nullptr
-                                 ? std::min(reference_bytes, options_.network_traits.reference_bytes)
-                                 : reference_bytes,
+          .reference_bytes = reference_bytes(),
           .slots = options_.shape.slots,
           .slot_bytes = options_.shape.slot_bytes,
           .least_slice_bytes = options_.peers.shares_no_host() && options_.network_traits.prefers_whole_slots
@@ -401,6 +403,8 @@ Status HostExecutor::begin(const MessageCall& call) {
   for (Message& message : message_list_) {
     if (call.collective) message.seed = mix_bits(next ^ mix_bits(message.bytes));
   }
+  for (const SelfCopy& copy : take_self_copies(message_list_, options_.peers.rank()))
+    std::memmove(copy.to, copy.from, copy.bytes);
   const bool may_refer = prepare_messages();
   messages_ = call.collective ? bind_collective(call.shape, next) : bind_messages();
   if (call.collective) {
@@ -412,12 +416,10 @@ Status HostExecutor::begin(const MessageCall& call) {
 
 /// Returns whether ranks may use each other's buffers.
 bool HostExecutor::prepare_messages() {
-  for (const SelfCopy& copy : take_self_copies(message_list_, options_.peers.rank()))
-    std::memmove(copy.to, copy.from, copy.bytes);
-  const uint64_t reference_bytes = std::min(bind_options().reference_bytes, options_.config.pull_bytes);
+  const uint64_t least_referred = std::min(reference_bytes(), options_.config.pull_bytes);
   bool may_refer = false;
   for (Message& message : message_list_) {
-    may_refer = may_refer || message.bytes >= reference_bytes;
+    may_refer = may_refer || message.bytes >= least_referred;
     // NULL is a legal address of 0 bytes, but not for memcpy.
     if (message.bytes == 0) message.buffer = barrier_bytes_.data();
     message.shared = options_.heap.contains(message.buffer, message.bytes);

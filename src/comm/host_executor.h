@@ -119,6 +119,7 @@ class HostExecutor final : public Executor, private StalledCall {
     const void* pullable_output = nullptr;
   };
 
+  uint64_t reference_bytes() const;
   BindOptions bind_options() const;
   uint32_t stripe_count(uint64_t call_bytes) const;
   void enter(uint64_t word, uint64_t count, uint64_t counts);

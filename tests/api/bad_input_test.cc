@@ -425,6 +425,26 @@ TEST(BadInputTest, IsNamedAndChangesNothing) {
             "");
 }
 
+// Goal: a call that differs from the last good message in its bad argument only is checked all the same.
+TEST(BadInputTest, AfterAGoodMessageIsNamed) {
+  EXPECT_EQ(run_cluster({},
+                        [](Rank& rank) {
+                          Buffers buffers;
+                          signed char byte = 7;
+                          for (const BadCall& bad : bad_messages()) {
+                            rank.at(bad.name);
+                            if (rank.rank() == 1) {
+                              rank.expect_ok(tutti_recv(&byte, 1, TUTTI_INT8, 0, 0, rank.comm, kNow), "recv");
+                              continue;
+                            }
+                            rank.expect_ok(tutti_send(&byte, 1, TUTTI_INT8, 1, 0, rank.comm, kNow), "send");
+                            rank.expect(bad.call(rank, buffers), bad.code, bad.name);
+                            rank.expect_text(bad.texts, bad.name);
+                          }
+                        }),
+            "");
+}
+
 // Goal: an argument error inside a group is returned by the call and by the end, and nothing of the group is
 // issued.
 TEST(BadInputTest, InsideAGroupSpoilsTheGroup) {
