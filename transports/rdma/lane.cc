@@ -95,8 +95,8 @@ bool Lane::send() {
   bool moved = !again_.empty() && send_again();
   if (again_.empty()) {
     // First, so that the peer knows where to write.
-    owes_ = !send_receives();
-    moved |= send_bytes();
+    owes_ = may_tell_receives() && !send_receives();
+    if (streamed_) moved |= send_bytes();
     // One run of every channel in turn, so that no channel waits for all of another one.
     for (bool more = true; more;) {
       more = false;
@@ -106,8 +106,8 @@ bool Lane::send() {
       }
       moved |= more;
     }
-    owes_ |= !send_grants();
-    owes_ |= !send_credits();
+    if (grants_owed_ > 0) owes_ |= !send_grants();
+    if (shared_.inbox.may_owe_credit()) owes_ |= !send_credits();
   }
   owes_ |= !send_window();
   if (wants_end_ && !has_sent_end_ && drained() && !shared_.outbox.has_waiting() && has_room(1)) {
@@ -188,7 +188,7 @@ bool Lane::stream(const tcp::OutFrame& frame, uint64_t& done, bool& moved) {
 
 bool Lane::send_bytes() {
   bool moved = false;
-  if (streamed_ && stream(*streamed_, streamed_bytes_, moved)) streamed_.reset();
+  if (stream(*streamed_, streamed_bytes_, moved)) streamed_.reset();
   return moved;
 }
 
@@ -296,12 +296,17 @@ uint32_t Lane::write_payloads(const tcp::OutFrame& frame, const LaneShared::Targ
   return requests;
 }
 
+/// Whether a posted receive can lie in memory that the peer may write, or its messages in a GPU.
+bool Lane::may_tell_receives() const {
+  if (bound_ == kSocket) return false;
+  return !shared_.user_memory.is_empty() || !shared_.heap_memory.is_empty() ||
+         shared_.device_regions.copier != nullptr;
+}
+
 /// Tells the peer of posted receives in registered memory, so that it writes there. Where a message may come
 /// out of a GPU, it also tells of the others. False: no room.
 bool Lane::send_receives() {
   const bool tells_all = shared_.device_regions.copier != nullptr;
-  const bool has_memory = !shared_.user_memory.is_empty() || !shared_.heap_memory.is_empty();
-  if (bound_ == kSocket || (!has_memory && !tells_all)) return true;
   for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
     LaneShared::Channel& channel = shared_.channels[index];
     const PostedReceive* const offer = channel.offer;
@@ -334,7 +339,6 @@ bool Lane::send_receives() {
 
 /// Answers what the peer has asked. False: no room.
 bool Lane::send_grants() {
-  if (grants_owed_ == 0) return true;
   for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
     LaneShared::Channel& channel = shared_.channels[index];
     if (!channel.owes_grant) continue;
@@ -353,7 +357,6 @@ bool Lane::send_grants() {
 /// Sends credits for channels without messages, once half of the ring is unreported. The peer can use the
 /// other half meanwhile. False: no room.
 bool Lane::send_credits() {
-  if (!shared_.inbox.may_owe_credit()) return true;
   for (uint32_t index = index_; index < shared_.limits.channels; index += shared_.lane_count) {
     if (shared_.inbox.unreported(index) * 2 < shared_.shape.slots) continue;
     // A frame that has not begun carries an older credit, which must not come after this one.

@@ -191,6 +191,7 @@ class Lane {
   bool send_again();
   bool stream(const tcp::OutFrame& frame, uint64_t& done, bool& moved);
   bool send_bytes();
+  bool may_tell_receives() const;
   bool send_receives();
   bool send_grants();
   bool send_credits();

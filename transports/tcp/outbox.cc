@@ -164,12 +164,4 @@ bool Outbox::owes_memory() const {
   });
 }
 
-bool Outbox::has_waiting() const {
-  for (const Channel& channel : channels_) {
-    uint64_t word = 0;
-    if (arrived(channel, channel.taken, word)) return true;
-  }
-  return false;
-}
-
 }  // namespace tutti::tcp

@@ -59,7 +59,13 @@ class Outbox {
   /// Takes the peer's credit. False if it exceeds the messages sent, or goes back. It may go back with
   /// `may_be_late`, because frames of several connections overtake each other.
   bool accept_credit(uint32_t channel, uint32_t credit, bool may_be_late);
-  bool has_waiting() const;
+  bool has_waiting() const {
+    uint64_t word = 0;
+    for (const Channel& channel : channels_) {
+      if (arrived(channel, channel.taken, word)) return true;
+    }
+    return false;
+  }
 
   /// Whether the peer's credits show that all messages of this frame have arrived.
   bool has_arrived(const OutFrame& frame) const {
