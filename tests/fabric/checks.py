@@ -28,6 +28,8 @@ LIMIT_S = 200
 # What a link that goes down may cost the traffic. Beside other work on the processors it can cost more.
 PAUSE_S = 2
 FIGURE_ROUNDS = 3
+LATENCY_ROUNDS = 7
+LATENCY_S = 120  # fewer rounds on a busy machine
 LONG_BYTES = 4 << 20
 
 
@@ -242,8 +244,8 @@ def check_a_link_that_goes_down():
         assert "0 OK" in out, out
 
 
-def judge_a_killed_rank(environment=None):
-    processes = launch(perf("all_reduce", "-b", "64K", "-e", "64K", "-n", "100000", "-w", "1"), environment)
+def judge_a_killed_rank(environment=None, name="all_reduce", size="64K", flags=()):
+    processes = launch(perf(name, "-b", size, "-e", size, "-n", "100000", "-w", "1", *flags), environment)
     before = packets()
     while packets() < before + 20 and processes[0].process.poll() is None:
         time.sleep(0.05)
@@ -262,6 +264,11 @@ def judge_a_killed_rank(environment=None):
 def check_a_killed_rank():
     """A rank that is killed becomes an error that names it"""
     judge_a_killed_rank()
+
+
+def check_a_rank_killed_while_it_is_written():
+    """A rank that is killed while its peer's device writes into its memory becomes an error that names it"""
+    judge_a_killed_rank(name="sendrecv", size="4M", flags=("-R", "1", "-c", "0"))
 
 
 def check_a_killed_rank_over_ucx():
@@ -302,17 +309,21 @@ def check_figures():
         return statistics.median(one["latency_us"] for one in json.loads(out)["pairs"] if one["transport"] == "rdma")
 
     # In turns, as the outer machine has other work. Both directions at once, as in sendrecv.
-    figures = []
-    for _ in range(FIGURE_ROUNDS):
-        figures.append((tool("ib_write_bw", 3, "-b", "-s", "65536", "-n", "100"),
-                        2 * LONG_BYTES / sendrecv("-b", str(LONG_BYTES), "-e", str(LONG_BYTES), "-n", "3", "-w", "1"),
-                        tool("ib_send_lat", 4, "-s", "8", "-n", "200"), ping_pong(),
-                        sendrecv("-b", "8", "-e", "8", "-n", "200", "-w", "20")))
+    rates = [(tool("ib_write_bw", 3, "-b", "-s", "65536", "-n", "100"),
+              2 * LONG_BYTES / sendrecv("-b", str(LONG_BYTES), "-e", str(LONG_BYTES), "-n", "3", "-w", "1"),
+              sendrecv("-b", "8", "-e", "8", "-n", "200", "-w", "20")) for _ in range(FIGURE_ROUNDS)]
+    ways, end = [], time.monotonic() + LATENCY_S
+    while not ways or (len(ways) < LATENCY_ROUNDS and time.monotonic() < end):
+        ways.append((tool("ib_send_lat", 4, "-s", "8", "-n", "1000"), ping_pong()))
     if MACHINE == 0:
-        write, long, send, ping, short = (statistics.median(column) for column in zip(*figures))
+        write, long, short = (statistics.median(column) for column in zip(*rates))
+        send, ping = (statistics.median(column) for column in zip(*ways))
+        ratios = sorted(ours / theirs for theirs, ours in ways)
         print(f"# both directions: ib_write_bw {write:.1f} MB/s, sendrecv of {LONG_BYTES >> 20} MiB {long:.1f} MB/s; "
-              f"8 bytes one way: ib_send_lat {send:.1f} us, ping-pong {ping:.1f} us; sendrecv {short:.0f} us; "
-              f"medians of {FIGURE_ROUNDS}", flush=True)
+              f"sendrecv of 8 bytes {short:.0f} us; medians of {FIGURE_ROUNDS}", flush=True)
+        print(f"# 8 bytes one way: ib_send_lat {send:.1f} us, ping-pong {ping:.1f} us; ratio of neighbours "
+              f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}); medians of {len(ways)}",
+              flush=True)
 
 
 def check_rendezvous():

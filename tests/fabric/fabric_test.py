@@ -16,10 +16,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 RUNS = (
     # The figures before other checks change a device's MTU.
     (1, 4, ("results", "figures", "registered_buffers", "conformance", "conformance_of_ucx", "network_tool",
-            "a_link_that_goes_down", "a_killed_rank")),
+            "a_link_that_goes_down", "a_killed_rank", "a_rank_killed_while_it_is_written")),
     # Without figures: perftest retries for ever on Soft-RoCE, and hangs when a packet is lost.
-    (2, 2, ("results", "explanation", "a_link_that_goes_down", "a_killed_rank", "the_trainer", "results_over_ucx",
-            "explanation_of_ucx", "a_killed_rank_over_ucx", "the_trainer_over_ucx")),
+    (2, 2, ("results", "explanation", "a_link_that_goes_down", "a_killed_rank", "a_rank_killed_while_it_is_written",
+            "the_trainer", "results_over_ucx", "explanation_of_ucx", "a_killed_rank_over_ucx", "the_trainer_over_ucx")),
 )
 LIMIT_S = 900
 
