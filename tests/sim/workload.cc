@@ -33,6 +33,11 @@ uint64_t mix_seed(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
   return SimRandom(seed ^ (a << 40) ^ (b << 20) ^ c).next();
 }
 
+/// Operator != compares byte by byte, which took half of the time under ThreadSanitizer.
+bool differ(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  return a.size() != b.size() || (!a.empty() && std::memcmp(a.data(), b.data(), a.size()) != 0);
+}
+
 }  // namespace
 
 std::string describe(const RunSpec& spec) {
@@ -183,7 +188,7 @@ void Workload::on_done(RankSet& cluster, uint32_t rank) {
       if (!cluster.has_begun(other))
         failure_ = format("rank %u left the barrier before rank %u came", rank, other);
     }
-  } else if (here.memory != here.expected && failure_.empty()) {
+  } else if (failure_.empty() && differ(here.memory, here.expected)) {
     const auto at = std::mismatch(here.memory.begin(), here.memory.end(), here.expected.begin()).first;
     failure_ = format(
         "rank %u, run %u: byte %td of the memory is wrong (input at %zu, output at %zu, end %zu)", rank,
