@@ -95,7 +95,7 @@ BindOptions DeviceExecutor::bind_options() const {
   return {.reproducible = options_.reproducible,
           .reference_bytes = std::min(options_.config.reference_bytes, kDeviceReferenceBytes),
           .slots = shape.slots / shape.slots_per_slice,
-          .slot_bytes = shape.slot_bytes * shape.slots_per_slice,
+          .slot_bytes = longest_slice(shape.slot_bytes * shape.slots_per_slice),
           .least_slice_bytes = std::min<uint64_t>(kLeastSliceBytes, shape.slot_bytes)};
 }
 

@@ -73,6 +73,10 @@ struct DeviceShape {
   static DeviceShape of(uint32_t rank_count);
 };
 
+/// The longest slice of at most so many bytes. Where a block's threads take several turns, a slice is whole
+/// turns: what is left over would take about as long as a turn.
+uint32_t longest_slice(uint32_t most_bytes);
+
 /// How the calls of a plan use the rings. A pure function of what the ranks agree on.
 struct DeviceCut {
   uint32_t channels = 1;      ///< rings of a stripe to each peer

@@ -12,9 +12,9 @@ namespace {
 // Room for 32 rings of 16 slots of 64 KiB to each of 7 peers, for messages and for mailboxes.
 constexpr uint64_t kRingsBytes = 320ull << 20;
 constexpr uint32_t kMostStripes = 32;
-// A slice costs a poll, four barriers and a fence, about 4 us (an estimate): the time in which a block copies
-// 128 KiB. So a long slice is longer than that. By value it fills four slots, and four such slices fit a
-// ring.
+// While a block moves a slice it makes the next one ready and tells of the one before: polls, a fence and
+// barriers, 3 to 5 us (an estimate), the time in which a block copies 128 KiB. So a long slice is longer than
+// that. By value it fills four slots, and four such slices fit a ring.
 constexpr uint32_t kMostSlot = 65536;
 constexpr uint32_t kSlotsPerSlice = 4;
 // A rank's slots take less memory rather than have shorter slices, down to here.
@@ -86,6 +86,11 @@ DeviceShape DeviceShape::of(uint32_t rank_count) {
   return shape;
 }
 
+uint32_t longest_slice(uint32_t most_bytes) {
+  if (most_bytes < cuda::kTurnBytes) return most_bytes;
+  return most_bytes / cuda::kTurnBytes * cuda::kTurnBytes;
+}
+
 DeviceCut DeviceCut::of(std::span<const Plan> plans, const DeviceShape& shape) {
   uint32_t channels = 1;
   size_t lanes = 1;
@@ -109,7 +114,7 @@ DeviceCut DeviceCut::of(std::span<const Plan> plans, const DeviceShape& shape) {
   const uint32_t per_slice =
       std::clamp(std::bit_floor(ring_slots / 2 / std::max(1u, plans[0].slots_needed)), 1u, most);
   cut.slots = ring_slots / per_slice;
-  cut.slice_bytes = per_slice * shape.slot_bytes;
+  cut.slice_bytes = longest_slice(per_slice * shape.slot_bytes);
   return cut;
 }
 

@@ -9,7 +9,7 @@ extern "C" void tutti_short(tutti::cuda::Launch launch);
 
 namespace tutti::test {
 
-/// Moves a slice, as the interpreter does, with all threads of the block.
+/// Moves a slice, as the interpreter does, with the movers of the block (roles.cuh). By all threads.
 void move_one_slice(const cuda::Slice& slice);
 /// A packet of results, as short calls compute them, where these kernels have that by itself.
 bool reduces_some_words();

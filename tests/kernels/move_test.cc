@@ -47,12 +47,13 @@ cuda::Slice slice_of(const KernelCase& kernel, const Job& job) {
   return slice;
 }
 
-/// A block of the simulated device that moves jobs of one case.
-TargetKernel block_of(simt::Scheduler& device, const KernelCase& kernel, uint32_t threads) {
-  return {std::to_string(threads) + " threads", [&device, kernel, threads](const Job& job) {
-            const cuda::Slice slice = slice_of(kernel, job);
+/// A block of the simulated device that moves jobs of one case with so many threads.
+TargetKernel block_of(simt::Scheduler& device, const KernelCase& kernel, uint32_t movers) {
+  return {std::to_string(movers) + " movers", [&device, kernel, movers](const Job& job) {
+            cuda::Slice slice = slice_of(kernel, job);
+            slice.movers = movers;
             device.launch(
-                {.name = "move", .threads = threads, .body = [&slice] { test::move_one_slice(slice); }});
+                {.name = "move", .threads = movers + 1, .body = [&slice] { test::move_one_slice(slice); }});
             ASSERT_TRUE(device.run()) << device.report();
           }};
 }
@@ -167,8 +168,8 @@ class TwoCopies {
 
 /// A block that collects the two sources of a job, each in one member's memory, into its sink, and publishes
 /// what it has collected.
-TargetKernel collect_with(uint32_t threads, const KernelCase& kernel) {
-  return {"collected", [kernel, threads](const Job& job) {
+TargetKernel collect_with(uint32_t movers, const KernelCase& kernel) {
+  return {"collected", [kernel, movers](const Job& job) {
             simt::Scheduler device({.seed = 7, .preemption_period = 64});
             cuda::Slice slice = slice_of(kernel, job);
             TwoCopies contributions(slice.bytes);
@@ -180,8 +181,9 @@ TargetKernel collect_with(uint32_t threads, const KernelCase& kernel) {
             slice.sink_count = 3;  // the last one is not written, as where a reference travels
             slice.sinks[2] = nullptr;
             slice.published = 2;
+            slice.movers = movers;
             slice.sinks[1] = published.begin();
-            device.launch({.name = "collect", .threads = threads, .body = [&slice] {
+            device.launch({.name = "collect", .threads = movers + 1, .body = [&slice] {
                              // As the interpreter does before a slice.
                              simulator::alias_fence_made();
                              simulator::barrier("the fence is made");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the mutants: the interpreter with one mistake each. The kernel tests must notice every mutant.
 
-Usage: mutate.py DEVICE LAUNCH INTERPRETER SHORT OUT_FOLDER, or mutate.py --names. Each mutant is a source
+Usage: mutate.py DEVICE ROLES LAUNCH INTERPRETER SHORT OUT_FOLDER, or mutate.py --names. Each mutant is a source
 OUT_FOLDER/NAME.cc with the functions tutti_run_NAME and tutti_short_NAME; mutants.inc lists them. A text to be
 replaced must occur exactly once. Otherwise the kernels have changed, and the mutants must change too.
 """
@@ -13,8 +13,19 @@ import sys
 # Name, detection ("data": a wrong result, or no result; "edges": the thread sanitizer), file, text, replacement.
 MUTANTS = [
     ("none", "", "interpreter", "", ""),
-    ("no_barrier_before_telling", "data", "interpreter", '    device::barrier("the slice is moved");\n', ""),
-    ("no_barrier_before_moving", "data", "interpreter", '    device::barrier("the ends are ready");\n', ""),
+    ("no_barrier_behind_moving", "data", "interpreter",
+     '    device::meet<kMovedBarrier>(mover_count(), "the slice is moved");\n', ""),
+    ("no_barrier_before_moving", "data", "interpreter",
+     '    device::meet<kReadyBarrier>(device::thread_count(), "the slice is ready");\n', ""),
+    ("moved_not_awaited", "data", "interpreter", "    if (moving != 0) await_moved(block, moving);\n", ""),
+    ("no_barrier_behind_finding", "data", "interpreter", '    scouts_meet("the next slice is found");\n', ""),
+    ("no_barrier_behind_polling", "data", "interpreter", '  scouts_meet("the ends are polled");\n', ""),
+    ("no_barrier_behind_telling", "edges", "interpreter", '    scouts_meet("the peers are told");\n', ""),
+    ("one_set_of_ends", "data", "interpreter", "block.ends[1 - count % 2]", "block.ends[count % 2]"),
+    ("next_number_too_low", "data", "interpreter", "return told + before.slots;", "return told;"),
+    ("late_slice_handed_over", "data", "interpreter", "block.late == outlook.moving", "false"),
+    ("half_a_slice_handed_over", "data", "interpreter", "    slice.sinks[i] = block.next.sinks[i];\n", ""),
+    ("position_stands", "data", "interpreter", "    if (scout_index() == 0) block.at = block.ahead;\n", ""),
     ("credit_off_by_one", "data", "interpreter", "link.slot_mask + 1;", "link.slot_mask + 2;"),
     ("position_not_stored", "data", "launch",
      "  block.program.positions[block.lane_index] = block.at;\n", ""),
@@ -29,19 +40,18 @@ MUTANTS = [
     ("contributions_not_awaited", "data", "interpreter", " && step.contributes == 0) continue;", ") continue;"),
     ("credit_never_told", "data", "interpreter", "reports ? &link.credit->released : nullptr", "reports ? nullptr : nullptr"),
     ("room_for_one_slot", "data", "interpreter", "needed = number + ready.slots;", "needed = number + 1;"),
-    ("one_number_a_message", "data", "interpreter", "link.next = number + slots;", "link.next = number + 1;"),
+    ("one_number_a_message", "data", "interpreter", "link.next = number + ready.slots;", "link.next = number + 1;"),
     ("credit_passed_over", "data", "interpreter", "passed != 0;", "(passed == 0 ? 1 : link.next & link.credit_mask) == 0;"),
     ("one_lane_ends_all", "data", "launch", "== block.program.lane_count) return Ring::kDone;",
      "> 0) return Ring::kDone;"),
     ("companions_not_awaited", "data", "interpreter",
      "  const uint32_t count = end_count(step);\n",
      "  const uint32_t count = step.source_count + step.sink_count;\n"),
-    ("companions_not_told", "data", "interpreter",
-     "    const uint32_t count = end_count(block.step);\n",
-     "    const uint32_t count = block.step.source_count + block.step.sink_count;\n"),
+    ("companions_not_told", "data", "interpreter", "Told next = {end_count(block.step), ",
+     "Told next = {static_cast<uint32_t>(block.step.source_count + block.step.sink_count), "),
     ("contribution_in_its_cell", "data", "interpreter", " && link.by_slot == 0", ""),
-    ("not_collected", "data", "interpreter", "  slice.collects = step.collects;\n", "  slice.collects = 0;\n"),
-    ("not_published", "data", "interpreter", "  slice.published = step.published;\n", "  slice.published = 0;\n"),
+    ("not_collected", "data", "interpreter", "slice.collects = step.collects;", "slice.collects = 0;"),
+    ("not_published", "data", "interpreter", "slice.published = step.published;", "slice.published = 0;"),
     ("lanes_gone_forgotten", "data", "launch", "state->lanes_out = state->lanes_gone;", "state->lanes_out = 0;"),
     ("lanes_gone_too_soon", "data", "launch", "block.unfinished == 0 && block.lane_index + blocks >= lanes",
      "block.lane_index + blocks >= lanes"),
@@ -58,8 +68,8 @@ MUTANTS = [
     ("no_fence_before_telling", "data", "interpreter", "    device::release_fence();\n", ""),
     ("no_fence_at_the_end", "data", "launch", "    device::release_fence();\n", ""),
     ("no_alias_fence_before_moving", "data", "interpreter",
-     "  if (is_multicast(step) && device::thread_index() < count) device::alias_fence();\n", ""),
-    ("no_alias_fence_before_telling", "data", "interpreter", "    if (by_multicast) device::alias_fence();\n", "    (void)by_multicast;\n"),
+     "  if (is_multicast(step) && scout_index() < count) device::alias_fence();\n", ""),
+    ("no_alias_fence_before_telling", "data", "interpreter", "    if (told.by_multicast) device::alias_fence();\n", ""),
     ("relaxed_release", "edges", "device", "  __atomic_store_n(to, value, __ATOMIC_RELEASE);\n  simulator::preempt();\n}\n"
      "TUTTI_DEVICE void store_release(uint32_t*", "  __atomic_store_n(to, value, __ATOMIC_RELAXED);\n"
      "  simulator::preempt();\n}\nTUTTI_DEVICE void store_release(uint32_t*"),
@@ -103,7 +113,7 @@ def mutate(text, old, new, name):
 
 def source(name, texts):
     """Returns one translation unit. Moving and computing are not mutated; the ordinary kernels have them."""
-    dropped = re.compile(r'#pragma once\n|#include "engine/cuda/(?:device|launch|move)\.(?:h|cuh)"\n')
+    dropped = re.compile(r'#pragma once\n|#include "engine/cuda/(?:device|launch|move|roles)\.(?:h|cuh)"\n')
     moves = """#include "tests/kernels/host_kernels.h"
 namespace tutti::cuda {
 static void move_slice(const Slice& slice) { test::move_one_slice(slice); }
@@ -115,16 +125,16 @@ static PacketData reduce_words(const Calculation& job, const Operands& operands)
     kernels = "".join(f'extern "C" void tutti_{kernel}_{name}(tutti::cuda::Launch launch) {{ tutti::cuda::{run}(launch); }}\n'
                       for kernel, run in (("run", "run_launch"), ("short", "run_short_launch")))
     parts = {file: dropped.sub("", text) for file, text in texts.items()}
-    return "\n".join([parts["device"], parts["launch"], moves, parts["interpreter"], parts["short"], kernels])
+    return "\n".join([parts["device"], parts["roles"], parts["launch"], moves, parts["interpreter"], parts["short"], kernels])
 
 
 def main():
     if sys.argv[1] == "--names":
         print("\n".join(name for name, *_ in MUTANTS))
         return
-    files = ("device", "launch", "interpreter", "short")
+    files = ("device", "roles", "launch", "interpreter", "short")
     texts = {file: pathlib.Path(path).read_text(encoding="utf-8") for file, path in zip(files, sys.argv[1:])}
-    folder = pathlib.Path(sys.argv[5])
+    folder = pathlib.Path(sys.argv[6])
     for name, _, where, old, new in MUTANTS:
         changed = dict(texts)
         changed[where] = mutate(texts[where], old, new, name)

@@ -61,6 +61,10 @@ uint32_t block_index() {
 void barrier() {
   simulator::barrier("bar.sync");
 }
+void barrier(uint32_t number, uint32_t threads, bool waits) {
+  if (number == 0 || number > 15 || threads == 0) trap();
+  simulator::meet(number, threads, waits ? "bar.sync" : "bar.arrive", waits);
+}
 void fence() {
   __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
@@ -136,6 +140,22 @@ void store_relaxed(const Block& block, uint64_t address, Words<Word, kCount> val
     if (kCount > 1) simulator::preempt();
   }
 }
+
+/// What tutti's kernels tell of by these: simt/scheduler.h.
+template <class Word, int kCount>
+Words<Word, kCount> load_acquire_shared(const Block& block, uint64_t address) {
+  simulator::word_loaded();
+  const auto* from = reinterpret_cast<Word*>(shared_at(block, "an acquiring load", address, sizeof(Word)));
+  return {{__atomic_load_n(from, __ATOMIC_ACQUIRE)}};
+}
+template <class Word, int kCount>
+void store_release_shared(const Block& block, uint64_t address, Words<Word, kCount> value) {
+  simulator::word_stored();
+  auto* to = reinterpret_cast<Word*>(shared_at(block, "a releasing store", address, sizeof(Word)));
+  __atomic_store_n(to, value.words[0], __ATOMIC_RELEASE);
+}
+template Words<uint32_t, 1> load_acquire_shared(const Block&, uint64_t);
+template void store_release_shared(const Block&, uint64_t, Words<uint32_t, 1> value);
 
 uint64_t shared_max(const Block& block, uint64_t address, uint64_t value) {
   auto* to = reinterpret_cast<uint64_t*>(shared_at(block, "atom.max", address, sizeof(uint64_t)));

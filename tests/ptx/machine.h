@@ -41,6 +41,8 @@ uint32_t thread_index();
 uint32_t thread_count();
 uint32_t block_index();
 void barrier();
+/// Barrier `number` of `threads` threads: `waits` or only arrives.
+void barrier(uint32_t number, uint32_t threads, bool waits);
 void fence();
 void alias_fence();
 void poll_failed(uint64_t address, bool bounded);
@@ -87,6 +89,10 @@ void store_release(const Block& block, uint64_t address, Words<Word, kCount> val
 template <class Word, int kCount>
 void store_relaxed(const Block& block, uint64_t address, Words<Word, kCount> value);
 
+template <class Word, int kCount>
+Words<Word, kCount> load_acquire_shared(const Block& block, uint64_t address);
+template <class Word, int kCount>
+void store_release_shared(const Block& block, uint64_t address, Words<Word, kCount> value);
 uint64_t shared_max(const Block& block, uint64_t address, uint64_t value);
 uint32_t add_acquire_release(const Block& block, uint64_t address, uint32_t value);
 void add_relaxed(const Block& block, uint64_t address, uint32_t value);

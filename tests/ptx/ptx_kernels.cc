@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "engine/cuda/launch.cuh"
+#include "engine/cuda/roles.cuh"
 #include "ptx.h"
 #include "tests/kernels/host_kernels.h"
 
@@ -20,6 +21,7 @@ namespace tutti::test {
 
 /// nvcc has found that the argument is always the block's own slice.
 void move_one_slice(const cuda::Slice& slice) {
+  if (cuda::is_scout()) return;
   ptx::Block block = ptx::this_block(kShared);
   constexpr uint64_t kState = shared__ZZN5tutti4cuda10run_launchERKNS0_6LaunchEE5block;
   std::memcpy(block.memory + kState - kShared.start + offsetof(cuda::BlockState, slice), &slice,

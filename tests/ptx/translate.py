@@ -26,7 +26,9 @@ POLL_ENDED = re.compile(r"//\s*simulator: poll ended")
 COPY = "_ZN5tutti4cuda7copy_asINS0_6PacketEEEvRKNS0_5SliceE"
 MUTANTS = [
     ("none", "tutti_run", r"", ""),
-    ("barrier_dropped_behind_moving", "tutti_run", r"(call\.uni\s+_ZN5tutti4cuda10move_slice[^}]*\}[^\n]*\n\s*)bar\.sync\s+0;", r"\1"),
+    ("barrier_dropped_behind_moving", "tutti_run", r"(call\.uni\s+_ZN5tutti4cuda10move_slice[\s\S]*?)bar\.sync\s+2,[^;]*;", r"\1"),
+    ("arrival_dropped", "tutti_run", r"bar\.arrive\s+1,[^;]*;", ""),
+    ("moved_never_told", "tutti_run", r"st\.release\.cta\.shared\.u32[^;]*;", ""),
     ("words_swapped", COPY, r"(st\.global\.v4\.u32 \[[^\]]+\], \{)(%r\d+), (%r\d+),", r"\1\3, \2,"),
     ("store_misaligned", COPY, r"(st\.global\.v4\.u32 \[%rd\d+)\]", r"\1+4]"),
     ("store_out_of_bounds", COPY, r"(st\.global\.v4\.u32 \[%rd\d+)\]", r"\1+16]"),
@@ -189,6 +191,9 @@ class Function:
         return self.assign(operands[0], kind, ("!" if kind == "pred" else "~") + self.value(operands[1], kind))
 
     def do_mad(self, parts, operands):
+        if parts[1:] == ["wide", "u32"]:
+            a, b = (f"(uint64_t)({self.value(o, 'u32')})" for o in operands[1:3])
+            return self.assign(operands[0], "u64", f"{a} * {b} + {self.value(operands[3], 'u64')}")
         if parts[1] != "lo" or is_float(parts[2]):
             raise Unknown(f"instruction {'.'.join(parts)}")
         a, b, c = (f"(uint64_t)({self.value(o, parts[2])})" for o in operands[1:])
@@ -308,10 +313,13 @@ class Function:
                 space = part
             elif part in ("v2", "v4"):
                 length = int(part[1])
-            elif part not in ("sys", "gpu", "u64") or order == "weak":
+            elif part not in ("sys", "gpu", "cta", "u64") or order == "weak":
                 raise Unknown(f"instruction {'.'.join(parts)}")
-        if (order != "weak" and space != "global") or (parts[-1] == "b128" and (order != "relaxed" or length > 1)):
+        in_place = order == "weak" or (space, "cta" in parts) in (("global", False), ("shared", True))
+        if not in_place or (parts[-1] == "b128" and (order != "relaxed" or length > 1)):
             raise Unknown(f"instruction {'.'.join(parts)}")
+        if order != "weak" and space == "shared":
+            order += "_shared"
         return order, "generic" if space == "global" else space, length, parts[-1]
 
     def do_ld(self, parts, operands):
@@ -362,6 +370,14 @@ class Function:
         return "{ " + " ".join(lines) + " }"
 
     # ---- control ----
+
+    def do_bar(self, parts, operands):
+        if parts == ["bar", "sync"] and operands == ["0"]:
+            return "ptx::barrier();"
+        if parts not in (["bar", "sync"], ["bar", "arrive"]) or len(operands) != 2:
+            raise Unknown(f"instruction {'.'.join(parts)} of {len(operands)} operands")
+        number, threads = (self.value(operand, "u32") for operand in operands)
+        return f"ptx::barrier({number}, {threads}, {'true' if parts[1] == 'sync' else 'false'});"
 
     def do_bra(self, _parts, operands):
         return f"goto {label(operands[0])};"
@@ -485,7 +501,6 @@ class Module:
 
     def __init__(self, text):
         self.plain = {
-            "bar": lambda parts, operands: plain(parts, operands, {"bar.sync": "ptx::barrier();"}),
             "fence": lambda parts, _: plain(parts, ["0"], {"fence.proxy.alias": "ptx::alias_fence();", "fence.acq_rel.sys": "ptx::fence();"}),
             "trap": lambda *_: "ptx::trap();",
         }

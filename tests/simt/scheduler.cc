@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -13,7 +14,10 @@ namespace {
 
 thread_local Scheduler* active = nullptr;
 
-enum class Wish : uint8_t { kRun, kBarrier, kPoll, kPreempt, kExit };
+enum class Wish : uint8_t { kRun, kBarrier, kArrive, kPoll, kPreempt, kExit };
+
+/// Of a block, as CUDA has them. Barrier 0 is the one of all threads.
+constexpr uint32_t kBarriers = 16;
 
 /// A block's shared memory: fresh pages, so that no sanitizer takes them for what an earlier block had. On a
 /// device they hold anything at first.
@@ -72,9 +76,27 @@ struct Scheduler::Thread {
   bool bounded = false;
   const char* place = "";
   const void* address = nullptr;
+  uint64_t arrived_at[kBarriers] = {};  ///< of barriers: one more than the generation to which it has come
+  uint32_t barrier = 0;                 ///< to which it has come last
+  uint32_t barrier_threads = 0;         ///< of that one; 0: all
   bool fenced = false;
-  uint32_t stores = 0;        ///< of flags, since the last barrier
-  uint64_t alias_fenced = 0;  ///< the phase of the last alias fence
+  uint32_t stores = 0;          ///< of flags, since the last barrier
+  uint64_t alias_known = 0;     ///< the last alias fence that it knows of
+  uint64_t alias_used = 0;      ///< the one on which its accesses before the last barrier relied
+  bool alias_accesses = false;  ///< it has accessed multicast memory since its last barrier
+  bool alias_due = false;       ///< accesses have ended: an alias fence must come before a flag
+};
+
+struct Scheduler::Barrier {
+  uint32_t arrived = 0;
+  uint32_t threads = 0;  ///< that it waits for; 0: all of the block that have not left
+  uint64_t generation = 0;
+  uint64_t alias_known = 0;     ///< the last alias fence that one of the arrived knows of
+  bool alias_accesses = false;  ///< one of them has accessed multicast memory
+  /// Alternating, so that who leaves one barrier late does not see what was done before the next.
+  char tags[2] = {};
+
+  SIMT_UNSEEN char* tag() { return &tags[generation & 1]; }
 };
 
 struct Scheduler::Block {
@@ -82,14 +104,11 @@ struct Scheduler::Block {
 
   std::shared_ptr<Work> work;
   uint32_t index = 0;
-  uint32_t arrived = 0;
   uint32_t gone = 0;
-  uint32_t laziness = 0;        ///< of four turns it misses so many
-  uint64_t generation = 1;      ///< of barriers: the present phase
-  uint64_t alias_fenced = 0;    ///< the phase of the last alias fence
-  uint64_t alias_accessed = 0;  ///< the last phase with accesses by multicast addresses
-  /// Alternating, so that who leaves one barrier late does not see what was done before the next.
-  char barrier_tags[2] = {};
+  uint32_t laziness = 0;             ///< of four turns it misses so many
+  uint64_t alias_fences = 0;         ///< so far
+  bool word_tells_accesses = false;  ///< who stored the word last knew of accesses that have ended
+  Barrier barriers[kBarriers];
   std::vector<std::unique_ptr<Thread>> threads;
   std::unique_ptr<SharedMemory> shared;
   std::byte* shared_bytes = nullptr;
@@ -177,7 +196,11 @@ std::unique_ptr<Scheduler::Thread> Scheduler::take_thread(Block& block, uint32_t
   thread->has_polled = false;
   thread->fenced = false;
   thread->stores = 0;
-  thread->alias_fenced = 0;
+  std::fill(std::begin(thread->arrived_at), std::end(thread->arrived_at), 0);
+  thread->alias_known = 0;
+  thread->alias_used = 0;
+  thread->alias_accesses = false;
+  thread->alias_due = false;
   return thread;
 }
 
@@ -254,17 +277,38 @@ void Scheduler::run_block(Block& block) {
 void Scheduler::serve(Thread& thread) {
   Block& block = *thread.block;
   if (thread.wish != Wish::kPoll || thread.bounded) ++moves_;
-  if (thread.wish == Wish::kBarrier) ++block.arrived;
   if (thread.wish == Wish::kExit) ++block.gone;
-  if (block.arrived > 0 && block.arrived + block.gone == block.threads.size()) open_barrier(block);
+  if (thread.wish == Wish::kBarrier || thread.wish == Wish::kArrive) arrive(thread);
+  const uint32_t arrived = block.barriers[0].arrived;
+  if (arrived > 0 && arrived + block.gone == block.threads.size()) open_barrier(block, 0);
 }
 
-void Scheduler::open_barrier(Block& block) {
-  ++block.generation;
-  block.arrived = 0;
+/// Counts the thread at its barrier.
+void Scheduler::arrive(Thread& thread) {
+  Barrier& barrier = thread.block->barriers[thread.barrier];
+  if (barrier.arrived > 0 && barrier.threads != thread.barrier_threads)
+    fail("threads come to a barrier with different numbers of threads");
+  barrier.threads = thread.barrier_threads;
+  ++barrier.arrived;
+  barrier.alias_known = std::max(barrier.alias_known, thread.alias_known);
+  barrier.alias_accesses = barrier.alias_accesses || thread.alias_accesses;
+  if (thread.alias_accesses) thread.alias_used = thread.alias_known;
+  thread.alias_accesses = false;
+  if (thread.wish == Wish::kArrive) thread.wish = Wish::kRun;
+  if (barrier.arrived == barrier.threads) open_barrier(*thread.block, thread.barrier);
+}
+
+void Scheduler::open_barrier(Block& block, uint32_t number) {
+  Barrier& barrier = block.barriers[number];
+  ++barrier.generation;
+  barrier.arrived = 0;
   for (const std::unique_ptr<Thread>& thread : block.threads) {
-    if (thread->wish == Wish::kBarrier) thread->wish = Wish::kRun;
+    if (thread->wish != Wish::kBarrier || thread->barrier != number) continue;
+    thread->wish = Wish::kRun;
+    thread->alias_known = std::max(thread->alias_known, barrier.alias_known);
+    thread->alias_due = barrier.alias_accesses;
   }
+  barrier.alias_accesses = false;
 }
 
 void Scheduler::retire_blocks() {
@@ -330,7 +374,7 @@ SIMT_UNSEEN void Scheduler::thread_entry(void* argument) {
   if (work.previous_end_tag != nullptr) acquire_tag(work.previous_end_tag);
   work.grid.body();
   release_tag(&work.end_tag);
-  release_tag(&self.block->barrier_tags[self.block->generation & 1]);
+  release_tag(self.block->barriers[0].tag());
   self.wish = Wish::kExit;
   self.fiber.leave_for_good(self.scheduler.own_);
 }
@@ -359,15 +403,24 @@ SIMT_UNSEEN uint32_t Scheduler::block_index() const {
 }
 
 SIMT_UNSEEN void Scheduler::wait_at_barrier(const char* place) {
+  meet(0, 0, place, true);
+}
+
+SIMT_UNSEEN void Scheduler::meet(uint32_t number, uint32_t threads, const char* place, bool waits) {
   Thread& self = *running_;
-  char* const tag = &self.block->barrier_tags[self.block->generation & 1];
+  Barrier& barrier = self.block->barriers[number];
+  char* const tag = barrier.tag();
   release_tag(tag);
+  if (self.arrived_at[number] == barrier.generation + 1) fail("a thread comes to a barrier twice");
+  self.arrived_at[number] = barrier.generation + 1;
   self.place = place;
+  self.barrier = number;
+  self.barrier_threads = threads;
   self.fenced = false;
   self.stores = 0;
-  self.wish = Wish::kBarrier;
+  self.wish = waits ? Wish::kBarrier : Wish::kArrive;
   self.fiber.leave(own_);
-  acquire_tag(tag);
+  if (waits) acquire_tag(tag);
 }
 
 SIMT_UNSEEN void Scheduler::poll_failed(const char* what, const void* address, bool bounded) {
@@ -391,11 +444,8 @@ SIMT_UNSEEN void Scheduler::fence_made() {
 }
 
 SIMT_UNSEEN void Scheduler::fence_needed() {
-  const Thread& self = *running_;
-  const Block& block = *self.block;
-  if (!self.fenced) fail("a flag is stored without a fence");
-  if (block.alias_accessed + 1 == block.generation && self.alias_fenced != block.generation)
-    fail("a flag tells of accesses by a multicast address, without an alias fence");
+  if (!running_->fenced) fail("a flag is stored without a fence");
+  if (running_->alias_due) fail("a flag tells of accesses by a multicast address, without an alias fence");
 }
 
 SIMT_UNSEEN void Scheduler::fence_used_up() {
@@ -404,14 +454,22 @@ SIMT_UNSEEN void Scheduler::fence_used_up() {
 }
 
 SIMT_UNSEEN void Scheduler::alias_fence_made() {
-  running_->alias_fenced = running_->block->alias_fenced = running_->block->generation;
+  running_->alias_known = ++running_->block->alias_fences;
+  running_->alias_due = false;
 }
 
 SIMT_UNSEEN void Scheduler::alias_fence_needed() {
-  Block& block = *running_->block;
-  if (block.alias_fenced + 1 != block.generation)
+  if (running_->alias_known <= running_->alias_used)
     fail("an access by a multicast address without an alias fence");
-  block.alias_accessed = block.generation;
+  running_->alias_accesses = true;
+}
+
+SIMT_UNSEEN void Scheduler::word_stored() {
+  running_->block->word_tells_accesses = running_->alias_due;
+}
+
+SIMT_UNSEEN void Scheduler::word_loaded() {
+  running_->alias_due = running_->block->word_tells_accesses;
 }
 
 SIMT_UNSEEN void Scheduler::preempt() {

@@ -75,21 +75,28 @@ class Scheduler {
   uint32_t thread_count() const;
   uint32_t block_index() const;
   void wait_at_barrier(const char* place);
+  /// At barrier `number`, from 1 on, of so many threads. A wrong number of threads, or one that comes twice,
+  /// aborts.
+  void meet(uint32_t number, uint32_t threads, const char* place, bool waits);
   void poll_failed(const char* what, const void* address, bool bounded);
   void wait_ended();
   /// A missing fence aborts. The rules: fence_needed comes after fence_made, with no barrier and no
-  /// fence_used_up between. In the phase (between two barriers) before one with alias_fence_needed, a thread
-  /// of the block has made an alias fence. In the phase after it each thread makes one before fence_needed.
+  /// fence_used_up between. A thread with alias_fence_needed knows, by barriers, of an alias fence that it
+  /// has not relied on before its last barrier. A thread that knows, by its last barrier or by the word that
+  /// it has loaded since, that such accesses have ended makes an alias fence before fence_needed.
   void fence_made();
   void fence_needed();
   void fence_used_up();
   void alias_fence_made();
   void alias_fence_needed();
+  void word_stored();
+  void word_loaded();
   void preempt();
   void* shared_variable(const void* key, size_t bytes);
 
  private:
   struct Thread;
+  struct Barrier;
   struct Block;
   struct Work;
 
@@ -102,7 +109,8 @@ class Scheduler {
   void start_block(Work& work);
   void run_block(Block& block);
   void serve(Thread& thread);
-  void open_barrier(Block& block);
+  void arrive(Thread& thread);
+  void open_barrier(Block& block, uint32_t number);
   void retire_blocks();
   std::unique_ptr<Thread> take_thread(Block& block, uint32_t index);
   static uint64_t pool_key(const Block& block, uint32_t index);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -128,6 +129,53 @@ TEST(SchedulerTest, ThreadsThatHaveLeftCountAsArrived) {
                     }});
   EXPECT_TRUE(scheduler.run());
   EXPECT_EQ(passed, 3u);
+}
+
+/// Threads 0 to 2 make a value, round after round, and threads 3 and 4 take it: the makers wait until it is
+/// taken, and tell of it without waiting.
+void make_and_take(uint32_t rounds, uint32_t* wrong) {
+  TUTTI_SHARED(Sums, sums);
+  constexpr uint32_t kMakers = 3;
+  const uint32_t thread = device::thread_index();
+  for (uint32_t round = 1; round <= rounds; ++round) {
+    if (thread < kMakers) {
+      if (round > 1) device::meet<1>(5, "taken");
+      sums.partial[thread] = round * (thread + 1);
+      device::arrive<2>(5, "made");
+      continue;
+    }
+    device::meet<2>(5, "made");
+    if (sums.partial[0] + sums.partial[1] + sums.partial[2] != 6 * round) ++wrong[thread];
+    if (round < rounds) device::arrive<1>(5, "taken");
+  }
+}
+
+TEST(SchedulerTest, SomeArriveAtABarrierAndOthersWaitThere) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    uint32_t wrong[5] = {};
+    Scheduler scheduler({.seed = seed});
+    scheduler.launch({.name = "make", .threads = 5, .body = [&] { make_and_take(20, wrong); }});
+    ASSERT_TRUE(scheduler.run()) << scheduler.report();
+    EXPECT_EQ(wrong[3] + wrong[4], 0u) << "seed " << seed;
+  }
+}
+
+void run_block(uint32_t threads, const std::function<void()>& body) {
+  Scheduler scheduler({.seed = 9});
+  scheduler.launch({.name = "wrong", .threads = threads, .body = body});
+  scheduler.run();
+}
+
+TEST(SchedulerTest, ABarrierThatIsUsedWronglyEndsTheProcess) {
+  EXPECT_DEATH(run_block(3, [] { device::meet<1>(2 + device::thread_index() % 2, "which?"); }),
+               "different numbers of threads");
+  EXPECT_DEATH(run_block(2,
+                         [] {
+                           if (device::thread_index() == 1) return;
+                           device::arrive<1>(3, "once");
+                           device::arrive<1>(3, "twice");
+                         }),
+               "comes to a barrier twice");
 }
 
 TEST(SchedulerTest, WhoeverOwnsWhatIsPolledCanGoOnWhenTheFibersAreStuck) {

@@ -24,6 +24,15 @@ SIMT_UNSEEN uint32_t block_index() {
 SIMT_UNSEEN void barrier(const char* place) {
   Scheduler::of_this_thread().wait_at_barrier(place);
 }
+SIMT_UNSEEN void meet(uint32_t number, uint32_t threads, const char* name, bool waits) {
+  Scheduler::of_this_thread().meet(number, threads, name, waits);
+}
+SIMT_UNSEEN void word_stored() {
+  Scheduler::of_this_thread().word_stored();
+}
+SIMT_UNSEEN void word_loaded() {
+  Scheduler::of_this_thread().word_loaded();
+}
 SIMT_UNSEEN void poll_failed(const char* what, const void* address, bool bounded) {
   Scheduler::of_this_thread().poll_failed(what, address, bounded);
 }

@@ -10,7 +10,6 @@
 namespace tutti::cuda {
 namespace {
 
-constexpr uint32_t kWarp = 32;
 
 bool is_link(const tutti::End& end) {
   return end.kind == tutti::EndKind::kLink && end.channel == 0;
@@ -172,7 +171,7 @@ class ShortBinder {
     for (uint32_t i = 0; i < lane.step_count; ++i)
       packets[i < lane.push_count ? 0 : 1] += lane.steps[i].packets;
     const uint32_t most = std::max(packets[0], packets[1]);
-    return std::min(kBlockThreads, (most + kWarp - 1) / kWarp * kWarp);
+    return std::min(kBlockThreads, (most + kWarpThreads - 1) / kWarpThreads * kWarpThreads);
   }
 
   const Plan& plan_;
@@ -212,7 +211,7 @@ Image bind_short(const Plan& plan, std::span<const Geometry> stripes, const Bind
                  std::span<const MailLink> mail) {
   assert(suits_packets(plan) && stripes.size() <= kMaxShortLanes);
   Image image;
-  image.threads = kWarp;
+  image.threads = kWarpThreads;
   image.arithmetic = arithmetic_of(plan, options);
   ShortBinder binder(plan, options, mail, image);
   for (const Geometry& stripe : stripes) binder.add_stripe(stripe);

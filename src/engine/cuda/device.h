@@ -61,6 +61,16 @@ TUTTI_DEVICE uint32_t block_index() {
 TUTTI_DEVICE void barrier(const char* /*name*/) {
   __syncthreads();
 }
+/// Waits until `threads` threads of the block, in whole warps, have come to barrier `kNumber`, of 1 to 15.
+template <uint32_t kNumber>
+TUTTI_DEVICE void meet(uint32_t threads, const char* /*name*/) {
+  asm volatile("bar.sync %0, %1;" ::"n"(kNumber), "r"(threads) : "memory");
+}
+/// Comes to the barrier without waiting. Those who wait there see what this thread has done.
+template <uint32_t kNumber>
+TUTTI_DEVICE void arrive(uint32_t threads, const char* /*name*/) {
+  asm volatile("bar.arrive %0, %1;" ::"n"(kNumber), "r"(threads) : "memory");
+}
 /// A poll found nothing: `what` at `address`. `bounded`: the thread will give up. The comments are for who
 /// runs the PTX on a simulated device (tests/ptx).
 TUTTI_DEVICE void poll_failed(const char* /*what*/, const void* address, bool bounded) {
@@ -131,7 +141,22 @@ TUTTI_DEVICE uint32_t add_acquire_release(uint32_t* to, uint32_t value) {
 TUTTI_DEVICE void add_relaxed(uint32_t* to, uint32_t value) {
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
-/// Raises a word in the block's shared memory.
+// Words in the block's shared memory:
+
+TUTTI_DEVICE uint32_t load_acquire_shared(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+               : "=r"(value)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(from)))
+               : "memory");
+  return value;
+}
+TUTTI_DEVICE void store_release_shared(uint32_t* to, uint32_t value) {
+  asm volatile(
+      "st.release.cta.shared.u32 [%0], %1;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "r"(value)
+      : "memory");
+}
 TUTTI_DEVICE void raise_shared(uint64_t* to, uint64_t value) {
   atomicMax(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
 }
@@ -177,6 +202,11 @@ uint32_t thread_index();
 uint32_t thread_count();
 uint32_t block_index();
 void barrier(const char* name);
+/// Barrier `number` of `threads` threads: `waits` or only arrives.
+void meet(uint32_t number, uint32_t threads, const char* name, bool waits);
+/// The thread stores or loads a word in shared memory by which movers tell scouts that they have moved.
+void word_stored();
+void word_loaded();
 void poll_failed(const char* what, const void* address, bool bounded);
 void wait_ended();
 /// The thread has made a release fence; a store that needs one comes; a store that ends what the fence
@@ -219,6 +249,14 @@ TUTTI_DEVICE uint32_t block_index() {
 }
 TUTTI_DEVICE void barrier(const char* name) {
   simulator::barrier(name);
+}
+template <uint32_t kNumber>
+TUTTI_DEVICE void meet(uint32_t threads, const char* name) {
+  simulator::meet(kNumber, threads, name, true);
+}
+template <uint32_t kNumber>
+TUTTI_DEVICE void arrive(uint32_t threads, const char* name) {
+  simulator::meet(kNumber, threads, name, false);
 }
 TUTTI_DEVICE void poll_failed(const char* what, const void* address, bool bounded) {
   simulator::poll_failed(what, address, bounded);
@@ -268,6 +306,14 @@ TUTTI_DEVICE uint32_t add_acquire_release(uint32_t* to, uint32_t value) {
 }
 TUTTI_DEVICE void add_relaxed(uint32_t* to, uint32_t value) {
   __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+}
+TUTTI_DEVICE uint32_t load_acquire_shared(const uint32_t* from) {
+  simulator::word_loaded();
+  return load_acquire(from);
+}
+TUTTI_DEVICE void store_release_shared(uint32_t* to, uint32_t value) {
+  simulator::word_stored();
+  store_release(to, value);
 }
 TUTTI_DEVICE void raise_shared(uint64_t* to, uint64_t value) {
   uint64_t present = __atomic_load_n(to, __ATOMIC_RELAXED);

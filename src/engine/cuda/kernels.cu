@@ -3,8 +3,8 @@
 #include "engine/cuda/interpreter.cuh"
 #include "engine/cuda/short.cuh"
 
-/// Runs the parts of several ranks on one device. Blocks from part.first_block on are a part's lanes, of any
-/// number of threads. With a finite poll_limit they need not be resident together.
+/// Runs the parts of several ranks on one device. Blocks from part.first_block on are a part's lanes, of two
+/// or more threads. With a finite poll_limit they need not be resident together.
 TUTTI_KERNEL(1) tutti_run(TUTTI_ARGUMENT tutti::cuda::Launch launch) {
   tutti::cuda::run_launch(launch);
 }

@@ -34,12 +34,23 @@ enum class Stop : uint32_t {
   kAborted = 4,
 };
 
-/// What a thread knows of an end, for use once the slice has moved.
+inline constexpr uint32_t kMaxEnds = reduce::kMaxSources + reduce::kMaxSinks + 2 * kMaxMulticastRanks;
+
+/// What is known of a slice's end, for use once the slice has moved.
 struct ReadyEnd {
+  End end;
   uint64_t word;       ///< links: the flag word received, or to send
   uint64_t reference;  ///< sent by reference: what tells the reader where the slice is
   Carriage carriage;
-  uint32_t slots;  ///< numbers of the link that the message takes, unless it is written directly
+  uint32_t slots;  ///< links: numbers that the message takes
+};
+
+/// The slice that is made ready while the one before moves.
+struct NextSlice {
+  uint64_t bytes;
+  const unsigned char* sources[reduce::kMaxSources];
+  unsigned char* sinks[reduce::kMaxSinks];
+  uint32_t sink_count;
 };
 
 /// A block's shared memory.
@@ -48,7 +59,8 @@ struct BlockState {
   Part part;
   Lane lane;
   Step step;
-  Position at;
+  Position at;     ///< behind the last slice of which the peers are told
+  Position ahead;  ///< of the slice that is made ready
   uint64_t poll_limit;
   uint64_t left;     ///< RankState::left in this round
   uint32_t rounds;   ///< RankState::rounds / kRound in this round
@@ -57,8 +69,10 @@ struct BlockState {
   uint64_t start;    ///< offset of the current piece in its chunk
   uint64_t stopped;  ///< Stop << 32 | ~item of the thread: the most urgent stop, then the lowest item
   uint32_t lane_index;
-  uint32_t running;     ///< 1: there is a slice
-  uint32_t direct;      ///< 1: the slice was written directly into the receivers' buffers
+  uint32_t running;     ///< 1: there is a slice to make ready
+  uint32_t moving;      ///< 1: there is a slice to move
+  uint32_t moved;       ///< slices that have moved since the lane began
+  uint64_t late;        ///< the last slice that was not ready when the one before had moved
   uint32_t is_last;     ///< 1: this block is the last out
   uint32_t stays;       ///< Launch::stays
   uint32_t begins;      ///< 1: this is the first round of an operation
@@ -66,8 +80,9 @@ struct BlockState {
   uint32_t goes_on;     ///< 1: the block has another lane to run
   uint32_t signature;
   Ring ring;
-  Slice slice;
-  ReadyEnd ends[reduce::kMaxSources + reduce::kMaxSinks + 2 * kMaxMulticastRanks];
+  Slice slice;  ///< moves
+  NextSlice next;
+  ReadyEnd ends[2][kMaxEnds];  ///< of the slice that moves and of the next, in turn
   unsigned char* exposed[reduce::kMaxSinks];
 };
 
@@ -137,12 +152,16 @@ TUTTI_DEVICE void begin_lane(BlockState& block) {
   const uint32_t lane = block.lane_index;
   block.lane = block.program.lanes[lane];
   block.at = block.program.positions[lane];
+  if (block.lane.step_count == 0) block.at.round = block.lane.round_count;
   block.call = block.program.state->sequence + 1;
   block.history = next_history(block.program.state->history, block.program.signature_seed);
   block.signature = block.program.is_collective != 0 ? history_signature(block.history) : 0;
+  block.ahead = block.at;
   block.running = 0;
+  block.moving = 0;
+  block.moved = 0;
+  block.late = 0;
   block.stopped = 0;
-  block.direct = 0;
   Slice& slice = block.slice;
   slice.arithmetic = block.program.arithmetic;
   if (part.scale != nullptr) {
@@ -151,7 +170,6 @@ TUTTI_DEVICE void begin_lane(BlockState& block) {
     for (uint32_t i = 0; i < slice.arithmetic.element_bytes; ++i)
       slice.arithmetic.scale_bits |= static_cast<uint64_t>(bytes[i]) << (8 * i);
   }
-  if (block.lane.step_count == 0) block.at.round = block.lane.round_count;
   if (block.at.round < block.lane.round_count)
     block.step = block.program.steps[block.lane.first_step + block.at.step];
   if (device::load_relaxed(&block.program.state->failed) != 0) stop(block, Stop::kFailed, 0);

@@ -1,4 +1,4 @@
-// Moving a slice: the threads of a block read K sources once, reduce them and write the result to M sinks.
+// Moving a slice: the movers of a block read K sources once, reduce them and write the result to M sinks.
 // The meaning is that of reduce/reduce.h, to the bit, and the definitions are the ones of reduce/formats.h
 // and core/operators.h; here is only how the work is spread over threads and memory accesses.
 //
@@ -16,7 +16,9 @@
 #include "core/operators.h"
 #include "core/types.h"
 #include "engine/cuda/device.h"
+#include "engine/cuda/memory.cuh"
 #include "engine/cuda/multimem.h"
+#include "engine/cuda/roles.cuh"
 #include "engine/cuda/slice.h"
 #include "engine/cuda/values.h"
 #include "reduce/formats.h"
@@ -42,30 +44,13 @@ TUTTI_DEVICE uint64_t head_bytes(const Slice& slice, uint64_t alignment) {
   return head < slice.bytes ? head : slice.bytes;
 }
 
-template <class Word>
-TUTTI_DEVICE Word load_word(const unsigned char* from) {
-  if constexpr (std::is_same_v<Word, Packet>) {
-    return device::load_packet(from);
-  } else {
-    return *reinterpret_cast<const Word*>(from);
-  }
-}
-template <class Word>
-TUTTI_DEVICE void store_word(unsigned char* to, Word word) {
-  if constexpr (std::is_same_v<Word, Packet>) {
-    device::store_packet(to, word);
-  } else {
-    *reinterpret_cast<Word*>(to) = word;
-  }
-}
-
 // ---- copies -------------------------------------------------------------------------------------
 
 /// Copies words [begin, end) from byte `first` on. Each thread has kUnroll of them on their way at once;
 /// their number is a multiple of what the block moves at once, or kUnroll is 1.
 template <class Word, uint32_t kUnroll>
 TUTTI_DEVICE void copy_words(const Slice& slice, uint64_t first, uint64_t begin, uint64_t end) {
-  const uint64_t threads = device::thread_count();
+  const uint64_t threads = slice.movers;
   const uint64_t stride = threads * sizeof(Word);
   const unsigned char* const source = slice.sources[0];
   const uint32_t sink_count = slice.sink_count;
@@ -86,8 +71,8 @@ TUTTI_DEVICE void copy_words(const Slice& slice, uint64_t first, uint64_t begin,
 }
 
 /// Of `count`, which a slice bounds: the largest multiple of what the block moves at once.
-TUTTI_DEVICE uint64_t whole_turns(uint64_t count, uint32_t unroll) {
-  const uint32_t turn = unroll * device::thread_count();
+TUTTI_DEVICE uint32_t whole_turns(const Slice& slice, uint64_t count, uint32_t unroll) {
+  const uint32_t turn = unroll * slice.movers;
   return static_cast<uint32_t>(count) / turn * turn;
 }
 
@@ -97,7 +82,7 @@ TUTTI_DEVICE_CALL void copy_as(const Slice& slice) {
   const uint64_t head = head_bytes(slice, sizeof(Word));
   const uint64_t words = (slice.bytes - head) / sizeof(Word);
   const uint64_t tail = head + words * sizeof(Word);
-  const uint64_t whole = whole_turns(words, kUnroll);
+  const uint64_t whole = whole_turns(slice, words, kUnroll);
   copy_words<Word, kUnroll>(slice, head, 0, whole);
   copy_words<Word, 1>(slice, head, whole, words);
   if constexpr (sizeof(Word) > 1) {
@@ -113,28 +98,9 @@ TUTTI_DEVICE void copy_slice(const Slice& slice) {
   copy_as<uint8_t>(slice);
 }
 
-// ---- elements in memory -------------------------------------------------------------------------
+// ---- what one type, operator and association do -------------------------------------------------
 
 using reduce::Association;
-
-/// One element as a word of its size; where the address is not aligned to it, byte by byte.
-template <class Bits>
-TUTTI_DEVICE Bits load_element(const unsigned char* from) {
-  if (reinterpret_cast<uint64_t>(from) % sizeof(Bits) == 0) return load_word<Bits>(from);
-  Bits bits = 0;
-  TUTTI_UNROLL
-  for (uint32_t i = 0; i < sizeof(Bits); ++i)
-    bits = static_cast<Bits>(bits | static_cast<Bits>(from[i]) << (8 * i));
-  return bits;
-}
-template <class Bits>
-TUTTI_DEVICE void store_element(unsigned char* to, Bits bits) {
-  if (reinterpret_cast<uint64_t>(to) % sizeof(Bits) == 0) return store_word<Bits>(to, bits);
-  TUTTI_UNROLL
-  for (uint32_t i = 0; i < sizeof(Bits); ++i) to[i] = static_cast<unsigned char>(bits >> (8 * i));
-}
-
-// ---- what one type, operator and association do -------------------------------------------------
 
 /// The value by which sources are multiplied or results divided. Once for a slice.
 template <class Value>
@@ -142,10 +108,10 @@ struct Adjustment {
   uint32_t scaled_sources;
   Value factor;
   bool divides;
-  bool by_inverse;  ///< floats: the product with `inverse` is the quotient, to the bit
-  bool is_signed;   ///< integers
-  Value inverse;
-  uint64_t divisor;
+  bool by_inverse;           ///< floats: the product with the inverse is the quotient, to the bit
+  bool is_signed;            ///< integers
+  Value divisor_or_inverse;  ///< floats
+  uint64_t divisor;          ///< integers
 };
 
 TUTTI_DEVICE bool is_signed_integer(const Calculation& job) {
@@ -166,6 +132,11 @@ struct Reduction {
   using A = Adjustment<Value>;
   static constexpr bool kTree = kAssociation == Association::kTree && Elem::kFloat;
   static constexpr bool kShort = kAdjusts && !Elem::kFloat;
+  static constexpr bool kWide = kAdjusts && Elem::kBytes == 1;
+  /// The address of a source's packets is read one source early. Else ptxas fills the wait for it with sums
+  /// of packets that are on their way, and the next loads begin behind these. Bytes have no register to
+  /// spare.
+  static constexpr bool kEarly = Elem::kBytes > 1;
   /// A NaN among the results is the canonical one.
   static constexpr bool kCanonical = Elem::kFloat && (kTree || Op::kExact);
 
@@ -179,8 +150,9 @@ struct Reduction {
       adjust.is_signed = is_signed_integer(job);
       if constexpr (Elem::kFloat) {
         // The inverse of a power of two is exact, so that the product is rounded as the quotient is.
+        const auto divisor = static_cast<Value>(adjust.divisor);
         adjust.by_inverse = (adjust.divisor & (adjust.divisor - 1)) == 0;
-        adjust.inverse = Value{1} / static_cast<Value>(adjust.divisor);
+        adjust.divisor_or_inverse = adjust.by_inverse ? Value{1} / divisor : divisor;
       }
     }
     return adjust;
@@ -209,7 +181,7 @@ struct Reduction {
 
   TUTTI_MEMBER Value divided(const A& adjust, Value value) {
     if constexpr (Elem::kFloat) {
-      return adjust.by_inverse ? value * adjust.inverse : value / static_cast<Value>(adjust.divisor);
+      return adjust.by_inverse ? value * adjust.divisor_or_inverse : value / adjust.divisor_or_inverse;
     } else {
       // A division of 32 bits is short, and no rank count is longer.
       using Word = std::conditional_t<sizeof(Value) == 8, uint64_t, uint32_t>;
@@ -283,7 +255,7 @@ template <class R, uint32_t kUnroll>
 struct Columns {
   static constexpr uint32_t kGranules = kUnroll * R::G::kOfPacket;
 
-  TUTTI_MEMBER void load(const unsigned char* from, uint64_t stride, Packet (&packets)[kUnroll]) {
+  TUTTI_MEMBER void load(const unsigned char* from, uint32_t stride, Packet (&packets)[kUnroll]) {
     TUTTI_UNROLL
     for (uint32_t u = 0; u < kUnroll; ++u) packets[u] = device::load_packet(from + u * stride);
   }
@@ -322,7 +294,7 @@ struct Columns {
 };
 
 template <uint32_t kUnroll>
-TUTTI_DEVICE void store_packets(const Slice& slice, uint64_t offset, uint64_t stride,
+TUTTI_DEVICE void store_packets(const Slice& slice, uint64_t offset, uint32_t stride,
                                 const Packet (&packets)[kUnroll]) {
   TUTTI_NO_UNROLL
   for (uint32_t m = 0; m < slice.sink_count; ++m) {
@@ -333,30 +305,38 @@ TUTTI_DEVICE void store_packets(const Slice& slice, uint64_t offset, uint64_t st
   }
 }
 
+/// The address in source k, or null.
+TUTTI_DEVICE const unsigned char* source_at(const Slice& slice, uint32_t k, uint64_t offset) {
+  return k < slice.source_count ? slice.sources[k] + offset : nullptr;
+}
+
 /// Packets [begin, end) from byte `first` on, which are a multiple of what the block moves at once. A thread
 /// loads kUnroll packets of the next source while it reduces those of this one.
 template <class R, uint32_t kUnroll>
-TUTTI_DEVICE void reduce_packets_left(const Slice& slice, const typename R::A& adjust, uint64_t first,
-                                      uint64_t begin, uint64_t end) {
+TUTTI_DEVICE void reduce_packets_left(const Slice& slice, const typename R::A& adjust, uint32_t first,
+                                      uint32_t begin, uint32_t end) {
   using Of = Columns<R, kUnroll>;
-  const uint64_t threads = device::thread_count();
-  const uint64_t stride = threads * sizeof(Packet);
+  const uint32_t threads = slice.movers;
+  const uint32_t stride = threads * static_cast<uint32_t>(sizeof(Packet));
   const uint32_t count = slice.source_count;
   TUTTI_NO_UNROLL
-  for (uint64_t i = begin + device::thread_index(); i < end; i += kUnroll * threads) {
-    const uint64_t offset = first + i * sizeof(Packet);
+  for (uint32_t i = begin + device::thread_index(); i < end; i += kUnroll * threads) {
+    const uint32_t offset = first + i * static_cast<uint32_t>(sizeof(Packet));
     Packet even[kUnroll];
     Packet odd[kUnroll] = {};
     typename R::Value results[Of::kGranules][R::G::kElements];
     Of::load(slice.sources[0] + offset, stride, even);
     if (count > 1) Of::load(slice.sources[1] + offset, stride, odd);
+    const unsigned char* next = R::kEarly ? source_at(slice, 2, offset) : nullptr;
     Of::template add<true>(adjust, 0, even, results);
     TUTTI_NO_UNROLL
     for (uint32_t k = 1; k < count; k += 2) {
-      if (k + 1 < count) Of::load(slice.sources[k + 1] + offset, stride, even);
+      if (k + 1 < count) Of::load(R::kEarly ? next : slice.sources[k + 1] + offset, stride, even);
+      if constexpr (R::kEarly) next = source_at(slice, k + 2, offset);
       Of::template add<false>(adjust, k, odd, results);
       if (k + 1 == count) break;
-      if (k + 2 < count) Of::load(slice.sources[k + 2] + offset, stride, odd);
+      if (k + 2 < count) Of::load(R::kEarly ? next : slice.sources[k + 2] + offset, stride, odd);
+      if constexpr (R::kEarly) next = source_at(slice, k + 3, offset);
       Of::template add<false>(adjust, k + 1, even, results);
     }
     Of::finish(adjust, results, even);
@@ -381,7 +361,7 @@ TUTTI_DEVICE Packet rotated(const Packet& packet, uint32_t low, uint32_t high) {
 template <class R>
 TUTTI_DEVICE void reduce_packets_tree(const Slice& slice, const typename R::A& adjust, uint64_t first,
                                       uint64_t packets) {
-  const uint64_t threads = device::thread_count();
+  const uint64_t threads = slice.movers;
   const uint32_t count = slice.source_count;
   TUTTI_NO_UNROLL
   for (uint64_t i = device::thread_index(); i < packets; i += threads) {
@@ -447,7 +427,7 @@ TUTTI_DEVICE void reduce_elements(const Slice& slice, const typename R::A& adjus
   constexpr uint64_t kBytes = sizeof(Bits);
   const uint64_t bytes = head + (slice.bytes - tail);
   TUTTI_NO_UNROLL
-  for (uint64_t i = device::thread_index() * kBytes; i < bytes; i += device::thread_count() * kBytes) {
+  for (uint64_t i = device::thread_index() * kBytes; i < bytes; i += slice.movers * kBytes) {
     const uint64_t offset = i < head ? i : tail + (i - head);
     const Bits bits = R::C::bits_of(reduce_element<R>(slice, adjust, offset));
     TUTTI_NO_UNROLL
@@ -470,11 +450,13 @@ TUTTI_DEVICE_CALL void reduce_body(const Slice& slice, bool alike) {
     if constexpr (R::kTree) {
       reduce_packets_tree<R>(slice, adjust, head, packets);
     } else {
-      // Integers that are divided would be long code.
-      constexpr uint32_t kUnroll = R::kShort ? 1 : 4;
-      const uint64_t whole = whole_turns(packets, kUnroll);
-      if constexpr (kUnroll > 1) reduce_packets_left<R, kUnroll>(slice, adjust, head, 0, whole);
-      reduce_packets_left<R, 1>(slice, adjust, head, kUnroll > 1 ? whole : 0, packets);
+      // Integers that are divided would be long code; averages of 8-bit floats would need more registers.
+      constexpr uint32_t kUnroll = R::kShort ? 1 : R::kWide ? 2 : 4;
+      const uint32_t whole = whole_turns(slice, packets, kUnroll);
+      if constexpr (kUnroll > 1)
+        reduce_packets_left<R, kUnroll>(slice, adjust, static_cast<uint32_t>(head), 0, whole);
+      reduce_packets_left<R, 1>(slice, adjust, static_cast<uint32_t>(head), kUnroll > 1 ? whole : 0,
+                                static_cast<uint32_t>(packets));
     }
   }
   reduce_elements<R>(slice, adjust, head, tail);
@@ -622,22 +604,6 @@ TUTTI_DEVICE auto reduce_job(const Job& job, const Data&... data) {
 // A slice that collects or is published goes in 16-byte packets from its beginning: slots are aligned so, and
 // what lies behind the last byte of a slice in them nobody reads. Memory of the users may lie anywhere.
 
-/// The first `bytes` of a packet, at most all, from and to memory that is aligned to nothing.
-TUTTI_DEVICE Packet load_part(const unsigned char* from, uint64_t bytes) {
-  Packet packet = {};
-  TUTTI_UNROLL
-  for (uint32_t i = 0; i < sizeof(Packet); ++i) {
-    if (i < bytes) packet.words[i / 4] |= static_cast<uint32_t>(from[i]) << (8 * (i % 4));
-  }
-  return packet;
-}
-TUTTI_DEVICE void store_part(unsigned char* to, const Packet& packet, uint64_t bytes) {
-  TUTTI_UNROLL
-  for (uint32_t i = 0; i < sizeof(Packet); ++i) {
-    if (i < bytes) to[i] = static_cast<unsigned char>(packet.words[i / 4] >> (8 * (i % 4)));
-  }
-}
-
 /// What is published without being collected: a copy.
 struct Copied {
   static constexpr uint32_t kUnroll = 8;
@@ -678,6 +644,7 @@ struct Collected {
 template <class Source>
 TUTTI_DEVICE bool has_aligned_ends(const Slice& slice) {
   uint64_t bits = Source::kLoadsMemory ? reinterpret_cast<uint64_t>(slice.sources[0]) : 0;
+  TUTTI_NO_UNROLL
   for (uint32_t m = 0; m < slice.sink_count; ++m) bits |= reinterpret_cast<uint64_t>(slice.sinks[m]);
   return bits % sizeof(Packet) == 0;
 }
@@ -685,13 +652,12 @@ TUTTI_DEVICE bool has_aligned_ends(const Slice& slice) {
 /// Whole packets [begin, end) between ends that are aligned: each thread has kUnroll packets on their way at
 /// once.
 template <class Source, uint32_t kUnroll>
-TUTTI_DEVICE void multicast_whole(const Slice& slice, const typename Source::Adjust& adjust, uint64_t begin,
-                                  uint64_t end) {
-  const uint64_t threads = device::thread_count();
-  const uint64_t stride = threads * sizeof(Packet);
+TUTTI_DEVICE void multicast_whole(const Slice& slice, const typename Source::Adjust& adjust, uint32_t begin,
+                                  uint32_t end) {
+  const uint32_t stride = slice.movers * static_cast<uint32_t>(sizeof(Packet));
   const unsigned char* const source = slice.sources[0];
   TUTTI_NO_UNROLL
-  for (uint64_t i = begin + device::thread_index(); i < end; i += kUnroll * threads) {
+  for (uint32_t i = begin + device::thread_index(); i < end; i += kUnroll * slice.movers) {
     const uint64_t offset = i * sizeof(Packet);
     Packet packets[kUnroll];
     TUTTI_UNROLL
@@ -718,11 +684,11 @@ TUTTI_DEVICE void multicast_whole(const Slice& slice, const typename Source::Adj
 
 /// Packets [begin, end), of which the last may be a part, between any ends.
 template <class Source>
-TUTTI_DEVICE void multicast_parts(const Slice& slice, const typename Source::Adjust& adjust, uint64_t begin,
-                                  uint64_t end) {
+TUTTI_DEVICE void multicast_parts(const Slice& slice, const typename Source::Adjust& adjust, uint32_t begin,
+                                  uint32_t end) {
   const unsigned char* const source = slice.sources[0];
   TUTTI_NO_UNROLL
-  for (uint64_t i = begin + device::thread_index(); i < end; i += device::thread_count()) {
+  for (uint32_t i = begin + device::thread_index(); i < end; i += slice.movers) {
     const uint64_t offset = i * sizeof(Packet);
     const uint64_t bytes = slice.bytes - offset;
     Packet packet;
@@ -747,14 +713,16 @@ TUTTI_DEVICE void multicast_parts(const Slice& slice, const typename Source::Adj
 template <class Source>
 TUTTI_DEVICE_CALL void multicast_packets(const Slice& slice) {
   const typename Source::Adjust adjust = Source::adjustment(slice);
-  const uint64_t count = (slice.bytes + sizeof(Packet) - 1) / sizeof(Packet);
-  uint64_t whole = 0;
-  uint64_t done = 0;
+  const auto count = static_cast<uint32_t>((slice.bytes + sizeof(Packet) - 1) / sizeof(Packet));
+  uint32_t whole = 0;
+  uint32_t done = 0;
   if (has_aligned_ends<Source>(slice)) {
-    done = slice.bytes / sizeof(Packet);
-    whole = whole_turns(done, Source::kUnroll);
-    multicast_whole<Source, Source::kUnroll>(slice, adjust, 0, whole);
-    if constexpr (Source::kUnroll > 1) multicast_whole<Source, 1>(slice, adjust, whole, done);
+    done = static_cast<uint32_t>(slice.bytes / sizeof(Packet));
+    if constexpr (Source::kUnroll > 1) {
+      whole = whole_turns(slice, done, Source::kUnroll);
+      multicast_whole<Source, Source::kUnroll>(slice, adjust, 0, whole);
+    }
+    multicast_whole<Source, 1>(slice, adjust, whole, done);
   }
   multicast_parts<Source>(slice, adjust, done, count);
 }
@@ -772,7 +740,7 @@ struct OfCollected {
   }
 };
 
-/// Moves the slice with all threads of the block. No thread may touch what is moved before the next barrier.
+/// Moves the slice with all movers of the block. No thread may touch what is moved before the next barrier.
 /// A multicast slice needs an alias fence before the last barrier and after the next (multimem.h).
 TUTTI_DEVICE_CALL void move_slice(const Slice& slice) {
   if (slice.collects != 0) return reduce_job<OfCollected>(slice);

@@ -27,8 +27,13 @@ inline constexpr uint32_t kMaxParts = 16;
 inline constexpr uint32_t kMaxMulticastRanks = 16;
 /// Kernels compiled for older architectures have no multicast accesses (multimem.h).
 inline constexpr int kMulticastArchitecture = 90;
-/// Threads of a block; every kernel is correct for any number.
+inline constexpr uint32_t kWarpThreads = 32;
+/// Threads of a block. Kernels are correct for any number from two on, that of short calls also for one.
 inline constexpr uint32_t kBlockThreads = 512;
+/// Of those the ones that move bytes in a call by links; the others look ahead (roles.cuh).
+inline constexpr uint32_t kMoverThreads = kBlockThreads - kWarpThreads;
+/// What the movers copy at once: a slice of a multiple of it leaves nothing over.
+inline constexpr uint32_t kTurnBytes = kMoverThreads * 8 * 16;
 
 // Registered memory: memory of a rank that peers in other processes and on other devices have mapped
 // (tutti_memory_register). Registrations are numbered from 1 on, equally on all ranks. A location in

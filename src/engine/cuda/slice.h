@@ -24,6 +24,9 @@ struct Slice : Calculation {
   uint32_t copies;     ///< 1: one source and no arithmetic; a sink equal to the source is skipped
   uint32_t collects;   ///< 1: source 0 is a multicast address; loads from it reduce
   uint32_t published;  ///< bit m: sink m is a multicast address; its 16-byte packets may be stored whole
+  /// Threads that move it. In memory: the number would be computed in uniform registers, of which calls keep
+  /// too few.
+  uint32_t movers;
   uint64_t bytes;
 };
 
