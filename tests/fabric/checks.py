@@ -96,8 +96,8 @@ class Process:
 PORT = 4710
 
 
-# Nothing chooses UCX's ways. To choose UCX itself, where RDMA would be cheaper: a setting of the job, or no device for
-# RDMA, and then the registry's cost does.
+# UCX where RDMA would be cheaper. Where tutti has no device for RDMA, the registry's cost chooses UCX, which uses the
+# devices. Nothing chooses UCX's own ways.
 OVER_UCX = {"TUTTI_TRANSPORT": "ucx"}
 WITHOUT_RDMA = {"TUTTI_IB_HCA": "^rxe"}
 
@@ -153,8 +153,8 @@ def check_registered_buffers():
 
 
 def check_results_over_ucx():
-    """all_reduce over UCX over Soft-RoCE is right, and the devices carry it"""
-    judge_results(OVER_UCX)
+    """Where the registry's cost chooses UCX, all_reduce over Soft-RoCE is right, and the devices carry it"""
+    judge_results(WITHOUT_RDMA)
 
 
 def judge_conformance(transport, environment=None):
@@ -365,8 +365,8 @@ def check_the_trainer():
 
 
 def check_the_trainer_over_ucx():
-    """Over UCX the trainer has the parameters of a run on one machine"""
-    judge_the_trainer(OVER_UCX)
+    """Where the registry's cost chooses UCX, the trainer has the parameters of a run on one machine"""
+    judge_the_trainer(WITHOUT_RDMA)
 
 
 def main():
