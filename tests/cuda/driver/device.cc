@@ -223,12 +223,23 @@ ProcessTurn::~ProcessTurn() {
 bool ProcessTurn::take() {
   if (settings().turns.empty() || is_held_) return true;
   if (file_ < 0) file_ = ::open(settings().turns.c_str(), O_RDWR | O_CLOEXEC);
+  // A process that relaunches at once must not take every turn: the others only look now and then.
+  constexpr uint64_t kOthersFirstNs = 10'000'000;
+  pid_t last = 0;
+  const bool had_last = ::pread(file_, &last, sizeof(last), 0) == sizeof(last) && last == getpid();
+  if (had_last && now_ns() < ended_ns_ + kOthersFirstNs) return false;
   is_held_ = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+  if (is_held_) {
+    last = getpid();
+    static_cast<void>(!::pwrite(file_, &last, sizeof(last), 0));
+  }
   return is_held_;
 }
 
 void ProcessTurn::end() {
-  if (std::exchange(is_held_, false)) ::flock(file_, LOCK_UN);
+  if (!std::exchange(is_held_, false)) return;
+  ended_ns_ = now_ns();
+  ::flock(file_, LOCK_UN);
 }
 
 void Device::run() {

@@ -26,6 +26,7 @@ class ProcessTurn {
  private:
   int file_ = -1;
   bool is_held_ = false;
+  uint64_t ended_ns_ = 0;  ///< when this process's last turn ended
 };
 
 class Device {
