@@ -72,7 +72,7 @@ class CarriageVotes {
   bool pulls_ = false;
 };
 
-/// Both for the collectives of one shape.
+/// The schedule and the votes of the collectives of one shape.
 class CarriageTrials {
  public:
   CarriageTrials() = default;

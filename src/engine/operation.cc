@@ -37,7 +37,7 @@ void Operation::start(const Buffers& buffers, uint32_t signature) {
   if (round_count_ > 1) find_early_steps();
 }
 
-/// The messages of a link are in the order of its steps.
+/// The steps of a link are in the order of its messages.
 void Operation::count_messages() {
   for (const uint32_t number : message_steps_) {
     if (number == kNoStep) continue;
@@ -506,7 +506,7 @@ Progress Operation::pull_sources(BoundStep& step, uint64_t bytes, uint64_t left)
 }
 
 /// Pulls a slice of `bytes`, and with it, up to `room`, later slices of the piece that have come and are
-/// adjacent: a system call costs as much as copying 15 KiB.
+/// adjacent: a system call costs as much as copying 15 KiB. Returns 0 or an errno.
 int Operation::pull_ahead(RecvLink& link, std::byte* target, uint64_t bytes, uint64_t left, uint64_t room) {
   const PulledRun run = link.run();
   const uint64_t address = run.address + (run.bytes - link.run_left);
