@@ -93,7 +93,6 @@ void expect(const Case& test, size_t first, size_t count, void* out) {
 constexpr CollectiveTest kTest = {.name = "alltoallv_perf",
                                   .in_place = false,
                                   .uneven_traffic = true,
-                                  .messages = true,
                                   .shape = shape,
                                   .factors = blockwise_factors,
                                   .run = run,
