@@ -81,6 +81,8 @@ struct SendLink {
     if (may_stream) streams = StoreTrials::choose(streams, trials.costs(), highest_costs());
     return next < limit;
   }
+  /// Whether the next message has a slot, as far as the writer knows without asking its readers.
+  bool knows_room() const { return next < limit; }
   /// Which timed trial the next message is, if it travels in a slot.
   StoreTrials::Trial timed_trial() const {
     return may_stream ? StoreTrials::timed_trial_of(next, slot_mask + 1u) : StoreTrials::Trial::kNone;

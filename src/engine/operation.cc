@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/cache_hints.h"
 #include "core/clock.h"
-#include "core/demote.h"
 #include "transports/shm/pull.h"
 
 namespace tutti {
@@ -330,6 +330,7 @@ bool Operation::next_step(BoundLane& lane) {
     for (uint32_t i = source_count; i < end_count; ++i) {
       if (ends[i].send != nullptr) ends[i].send->commit(signature, bytes);
     }
+    if (bytes <= kMostClaimedBytes && bytes > kInlineBytes) claim_slots(step, bytes);
   }
   for (uint32_t i = 0; i < source_count; ++i) {
     if (ends[i].recv != nullptr) release(step, *ends[i].recv, bytes);
@@ -597,6 +598,7 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
     }
     keep_reference(*link);
   }
+  if (slot_sinks != 0 && bytes <= kMostClaimedBytes && bytes > kInlineBytes) claim_slots(step, bytes);
 }
 
 /// The lines that the step has written into slots.
@@ -605,6 +607,17 @@ void Operation::write_some(const BoundStep& step, uint64_t bytes, bool refers, u
   for (uint32_t i = 0; i < step.sink_count; ++i) {
     const SendLink* link = sinks[i].send;
     if (link != nullptr && link->may_stream) demote_lines(link->slot(), bytes);
+  }
+}
+
+/// The lines that the next payloads of `bytes` will be written to: their readers' cores still hold them.
+[[gnu::noinline]] void Operation::claim_slots(const BoundStep& step, uint64_t bytes) const {
+  const BoundEnd* sinks = &ends_[step.first_end + step.source_count];
+  for (uint32_t i = 0; i < step.sink_count; ++i) {
+    const SendLink* link = sinks[i].send;
+    if (link == nullptr || !link->may_stream || !link->knows_room()) continue;
+    if (bytes >= StoreTrials::kLeastBytes && link->streams_next()) continue;
+    claim_lines(link->slot(), bytes);
   }
 }
 
