@@ -17,7 +17,7 @@
 namespace tutti {
 
 /// Pulled calls at the end of a trial.
-inline constexpr uint32_t kPulledCalls = 3;
+inline constexpr uint32_t kPulledCalls = 6;
 
 /// The calls through slots that a trial begins with: a round of a ring of `ring_bytes`.
 constexpr uint64_t calls_through_slots(uint64_t ring_bytes, uint64_t call_bytes) {
@@ -54,21 +54,22 @@ class CarriageVotes {
   }
 
  private:
-  /// Votes of a net number of this many trials change the way.
+  /// The first trial decides. Later ones change the way by a net number of votes.
   static constexpr int kVotes = 2;
 
   using LastTwo = std::array<uint64_t, 2>;
   static uint64_t fastest(const LastTwo& took) { return std::min(took[0], took[1]); }
   void vote(bool for_pulling) {
     votes_ = std::clamp(votes_ + (for_pulling ? 1 : -1), -kVotes, kVotes);
-    if (votes_ == kVotes) pulls_ = true;
-    if (votes_ == -kVotes) pulls_ = false;
+    if (!has_voted_ || votes_ == kVotes || votes_ == -kVotes) pulls_ = votes_ > 0;
+    has_voted_ = true;
   }
 
   std::array<LastTwo, 2> took_ns_ = {};  ///< through slots, pulled
   uint32_t run_ = 0;                     ///< calls in a row that took the same way
   int votes_ = 0;                        ///< trials won by pulling, less those lost
   bool last_pulled_ = false;
+  bool has_voted_ = false;
   bool pulls_ = false;
 };
 

@@ -246,9 +246,10 @@ TEST(StripesTest, AStripeThatDoesNotComeIsNamedAtTheDeadline) {
   config.threads = 2;
   config.timeout_ms = kShortTimeoutMs;
   const std::string failures = run_with_a_held_worker(config, [](Rank& rank, Hold* hold) {
-    std::vector<float> data(kCount, 1.0f);
-    rank.expect(sum(rank, data.data(), kCount), TUTTI_TIMEOUT, "all_reduce");
-    if (hold != nullptr) rank.expect_text({"rank 0 waits", "from rank 1", "count 100000"}, "rank 0");
+    // So long that the ranks exchange twice: rank 1 needs a sum of rank 0, which has given up.
+    std::vector<float> data(2 * kCount, 1.0f);
+    rank.expect(sum(rank, data.data(), 2 * kCount), TUTTI_TIMEOUT, "all_reduce");
+    if (hold != nullptr) rank.expect_text({"rank 0 waits", "from rank 1", "count 200000"}, "rank 0");
   });
   if (failures.find(kCannotTrace) != std::string::npos) GTEST_SKIP() << kCannotTrace;
   EXPECT_EQ(failures, "");

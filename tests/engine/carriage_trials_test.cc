@@ -9,8 +9,10 @@ namespace {
 constexpr uint64_t kSlow = 500'000;
 constexpr uint64_t kFast = 400'000;
 constexpr uint64_t kThroughSlots = 8;
-/// The first two trials are over.
-constexpr uint32_t kFirstCalls = 47;
+/// The first trial is over.
+constexpr uint32_t kFirstTrial = 34;
+/// The second one, too.
+constexpr uint32_t kFirstCalls = 50;
 
 struct Times {
   uint64_t slots_ns = 0;
@@ -36,6 +38,14 @@ TEST(CarriageTrialsTest, BothAreTriedThenTheFasterOneIsKept) {
   CarriageTrials pulling(kThroughSlots);
   run(pulling, kFirstCalls, {kSlow, kFast});
   EXPECT_EQ(run(pulling, 1000, {kSlow, kFast}), 1000 - 5 * kThroughSlots);
+}
+
+TEST(CarriageTrialsTest, TheFirstTrialDecidesAndOneOtherDoesNotUndoIt) {
+  CarriageTrials trials(kThroughSlots);
+  run(trials, kFirstTrial, {kSlow, kFast});
+  EXPECT_EQ(run(trials, 2, {kSlow, kFast}), 2u);
+  run(trials, kFirstCalls - kFirstTrial - 2, {kFast, kSlow});
+  EXPECT_EQ(run(trials, 10, {kSlow, kFast}), 10u);
 }
 
 TEST(CarriageTrialsTest, TrialsStayRare) {
