@@ -90,9 +90,9 @@ class CarriageTrials {
   CarriageVotes votes_;
 };
 
-/// Messages have no shape, so their sizes are classed: 64 KiB, 128 KiB, ... 8 MiB and more.
-inline constexpr uint32_t kMessageClasses = 8;
-inline constexpr uint64_t kLeastClassBytes = 65536;
+/// Messages have no shape, so their sizes are classed: 32 KiB, 64 KiB, ... 8 MiB and more.
+inline constexpr uint32_t kMessageClasses = 9;
+inline constexpr uint64_t kLeastClassBytes = 32768;
 constexpr uint32_t message_class(uint64_t bytes) {
   const auto width = static_cast<uint32_t>(std::bit_width(bytes / kLeastClassBytes));
   return std::min(std::max(width, 1u) - 1, kMessageClasses - 1);

@@ -88,7 +88,7 @@ struct Config {
   uint64_t reference_bytes = 16384;
   /// TUTTI_PULL_BYTES: from this size on, collectives and messages may be copied out of the sender's process,
   /// if the kernel allows this and memory is not shared. Both ways are timed (transports/carriage_trials.h).
-  uint64_t pull_bytes = 1u << 16;
+  uint64_t pull_bytes = 1u << 15;
   /// TUTTI_DIRECT_WRITE_BYTES: from this size on, the sender stores results in the receivers' buffers, if the
   /// plan allows this and the buffers are in shared memory.
   uint64_t direct_write_bytes = 1u << 20;

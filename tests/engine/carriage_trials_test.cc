@@ -108,9 +108,9 @@ TEST(CarriageTrialsTest, AChangeOfTheMachineIsFollowed) {
 }
 
 TEST(CarriageTrialsTest, SizesOfMessagesHaveClasses) {
-  EXPECT_EQ(message_class(65536), 0u);
-  EXPECT_EQ(message_class(131071), 0u);
-  EXPECT_EQ(message_class(131072), 1u);
+  EXPECT_EQ(message_class(32768), 0u);
+  EXPECT_EQ(message_class(65535), 0u);
+  EXPECT_EQ(message_class(65536), 1u);
   EXPECT_EQ(message_class(1), 0u);
   EXPECT_EQ(message_class(UINT64_MAX), kMessageClasses - 1);
 }
