@@ -29,8 +29,8 @@ constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slot
   constexpr uint64_t kPeriodPerCall = 128;
   // Behind the trials of results, which begin at multiples of 8 (engine/result_trials.h).
   constexpr uint64_t kResultTrial = 4;
-  // The first two rounds of the ring pay for first touches of pages.
-  if (number < kResultTrial + 2 * through_slots) return std::nullopt;
+  // Two rounds of the ring, or nearly, pay for first touches of pages. Trials must not overlap.
+  if (number < kResultTrial + std::bit_ceil(through_slots + kPulledCalls)) return std::nullopt;
   number -= kResultTrial;
   const uint64_t period = kPeriodPerCall * through_slots;
   const uint64_t begin = number >= period ? number / period * period : std::bit_floor(number);

@@ -95,7 +95,7 @@ TEST(CarriageTrialsTest, TheFirstCallAfterAChangeDoesNotCount) {
     trials.end(pulls && !last ? 100 * kSlow : pulls ? kFast : kSlow);
     last = pulls;
   }
-  EXPECT_EQ(run(trials, 20, {kSlow, kFast}), 20u);
+  EXPECT_EQ(run(trials, 10, {kSlow, kFast}), 10u);
 }
 
 TEST(CarriageTrialsTest, AChangeOfTheMachineIsFollowed) {

@@ -126,7 +126,10 @@ TEST_F(TwoRanksTest, ASendByReferenceIsDoneWhenTheReaderIsDoneWithIt) {
 class TwoProcessesTest : public TwoRanksTest {
  protected:
   /// The messages that the first trial of a class pulls.
-  static bool is_pulled(uint64_t number) { return number >= 16 && number < 16 + kPulledCalls; }
+  static constexpr uint64_t kFirstPulled = 24;
+  static bool is_pulled(uint64_t number) {
+    return number >= kFirstPulled && number < kFirstPulled + kPulledCalls;
+  }
 
   TwoProcessesTest() {
     SendLink& send = network_.send(0, 1, kMessageChannel);
@@ -164,7 +167,7 @@ class TwoProcessesTest : public TwoRanksTest {
 };
 
 TEST_F(TwoProcessesTest, TrialsPullSomeMessages) {
-  for (uint64_t message = 0; message < 24; ++message) {
+  for (uint64_t message = 0; message < kFirstPulled + kPulledCalls; ++message) {
     Bytes sent = pattern(1000, message);
     Bytes got(1000);
     ASSERT_EQ(pass(sent, got), Progress::kDone) << message;
@@ -184,7 +187,7 @@ std::byte* unpullable_page() {
 TEST_F(TwoProcessesTest, MemoryThatCannotBePulledGoesThroughSlots) {
   std::byte* const page = unpullable_page();
   if (page == nullptr || can_be_pulled(page)) GTEST_SKIP() << "no memory that cannot be pulled";
-  for (int message = 0; message < 24; ++message) {
+  for (uint64_t message = 0; message < kFirstPulled + kPulledCalls; ++message) {
     Bytes got(1000);
     auto sender = bind(0, {.buffer = page, .bytes = got.size(), .peer = 1, .sending = true});
     auto receiver = bind(1, {.buffer = got.data(), .bytes = got.size(), .peer = 0});
@@ -214,7 +217,7 @@ TEST_F(TwoProcessesTest, AFailedPullEndsTheCall) {
 class OtherSizeTest : public TwoProcessesTest, public testing::WithParamInterface<size_t> {};
 
 TEST_P(OtherSizeTest, APulledMessageOfAnotherSizeDoesNotMatch) {
-  for (uint64_t message = 0; message < 16; ++message) {
+  for (uint64_t message = 0; message < kFirstPulled; ++message) {
     Bytes sent = pattern(1000, message);
     Bytes got(1000);
     ASSERT_EQ(pass(sent, got), Progress::kDone) << message;
