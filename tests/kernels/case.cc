@@ -294,11 +294,12 @@ class Hosts {
   uint64_t stuck_ = 0;
 };
 
-/// Whether a mismatch is due to the rank that makes another call.
+/// Whether a mismatch is due to the rank that makes another call, and shows the message that came.
 bool is_true_mismatch(World& world, uint32_t rank, const Trouble& trouble) {
   const cuda::Obstacle obstacle = world.report(rank).obstacle;
   if (!trouble.makes_another_call || (rank != trouble.rank && obstacle.peer != trouble.rank)) return false;
-  return flag::signature(obstacle.word) != flag::signature(obstacle.expected);
+  const bool is_due = ((obstacle.word ^ obstacle.expected) & flag::kNumberMask) == 0;
+  return is_due && flag::signature(obstacle.word) != flag::signature(obstacle.expected);
 }
 
 bool all_are_done(World& world, uint32_t ranks) {
