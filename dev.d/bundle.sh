@@ -7,8 +7,10 @@
 # glibc and the unwinder, which must come from the machine that runs the bundle.
 SYSTEM_PARTS='^(ld-linux-x86-64|libc|libm|libmvec|libdl|librt|libpthread|libresolv|libutil|libanl|libgcc_s)\.so'
 
+# Not those that nvcc links, for the stand-ins and for this machine's glibc.
 bundle_programs() {
-  find "$1/perf" "$1/tools" "$1/trainer" "$1/tests" -type f -executable ! -name '*.so*' ! -name '*.p' \
+  find "$1/perf" "$1/tools" "$1/trainer" "$1/tests" -path '*/tests/cuda/programs' -prune -o \
+    -type f -executable ! -name '*.so*' ! -name '*.p' \
     -exec sh -c 'head -c4 "$1" | grep -q ELF' _ {} \; -print 2>/dev/null
 }
 

@@ -48,6 +48,7 @@ run_tests() {
   sanitizer=$(command -v compute-sanitizer || true)
   if [[ -z $sanitizer && -x /usr/local/cuda/bin/compute-sanitizer ]]; then sanitizer=/usr/local/cuda/bin/compute-sanitizer; fi
   if [[ -n $sanitizer ]]; then
+    echo "racecheck may not know the word that orders slices of tutti_run: see 'To measure first' in docs/measurements/gpu.md"
     for tool in memcheck racecheck synccheck; do
       group "$tool" "$SMALL" "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 1
     done

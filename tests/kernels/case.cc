@@ -91,6 +91,7 @@ class Memory {
     } else {
       output_at_ = start + rank * output.size() * (input.size() > output.size() ? 1 : 0);
     }
+    output_bytes_ = output.size();
     const size_t end = std::max(input_at_ + input.size(), output_at_ + output.size());
     bytes_.assign(end + kGuardBytes, std::byte{0xa5});
     std::copy(input.begin(), input.end(), bytes_.begin() + static_cast<ptrdiff_t>(input_at_));
@@ -98,6 +99,14 @@ class Memory {
     std::copy(output.begin(), output.end(), expected_.begin() + static_cast<ptrdiff_t>(output_at_));
   }
   CallBuffers buffers() { return {.input = bytes_.data() + input_at_, .output = bytes_.data() + output_at_}; }
+  /// The first byte outside of the output that is not as it was, or -1.
+  ptrdiff_t spoilt() const {
+    for (size_t at = 0; at < bytes_.size(); ++at) {
+      if (at >= output_at_ && at < output_at_ + output_bytes_) continue;
+      if (bytes_[at] != expected_[at]) return static_cast<ptrdiff_t>(at);
+    }
+    return -1;
+  }
   void overwrite() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0xee}); }
   std::string wrong() const {
     if (bytes_ == expected_) return {};
@@ -110,6 +119,7 @@ class Memory {
   static constexpr size_t kGuardBytes = 128;
   size_t input_at_ = 0;
   size_t output_at_ = 0;
+  size_t output_bytes_ = 0;
   Bytes bytes_;
   Bytes expected_;
 };
@@ -243,6 +253,108 @@ std::string run_in_sequence(const std::vector<Case>& cases) {
   };
   const std::string wait = world.calls(static_cast<uint32_t>(cases.size()), prepare);
   return wrong.empty() ? wait : wrong;
+}
+
+namespace {
+
+/// The hosts of ranks in trouble: who asks for an end, and when.
+class Hosts {
+ public:
+  Hosts(World& world, const Case& c, const Trouble& trouble) : world_(world), case_(c), trouble_(trouble) {
+    if (!trouble.makes_another_call) all_ask_at_ = trouble.turn + trouble.delay;
+    world.on_turn = [this] { take_turn(); };
+    world.on_stuck = [this] {
+      all_ask_at_ = std::min(all_ask_at_, turns_);
+      return ++stuck_ < kMostStuck;
+    };
+    world.on_ended = [this](uint32_t rank) {
+      if (world_.ring(rank) == cuda::Ring::kMismatch)
+        all_ask_at_ = std::min(all_ask_at_, turns_ + trouble_.delay);
+    };
+  }
+
+ private:
+  /// So many polls until a wait looks around, and more.
+  static constexpr uint64_t kMostStuck = 10'000;
+
+  void ask(uint32_t rank) { __atomic_store_n(&world_.signals(rank).abort, 1, __ATOMIC_RELEASE); }
+  void take_turn() {
+    if (!trouble_.makes_another_call && turns_ == trouble_.turn) ask(trouble_.rank);
+    if (turns_ >= all_ask_at_) {
+      for (uint32_t rank = 0; rank < case_.request.rank_count; ++rank) ask(rank);
+    }
+    ++turns_;
+  }
+
+  World& world_;
+  const Case& case_;
+  const Trouble& trouble_;
+  uint64_t turns_ = 0;
+  uint64_t all_ask_at_ = UINT64_MAX;
+  uint64_t stuck_ = 0;
+};
+
+/// Whether a mismatch is due to the rank that makes another call, and shows the message that came.
+bool is_true_mismatch(World& world, uint32_t rank, const Trouble& trouble) {
+  const cuda::Obstacle obstacle = world.report(rank).obstacle;
+  if (!trouble.makes_another_call || (rank != trouble.rank && obstacle.peer != trouble.rank)) return false;
+  const bool is_due = ((obstacle.word ^ obstacle.expected) & flag::kNumberMask) == 0;
+  return is_due && flag::signature(obstacle.word) != flag::signature(obstacle.expected);
+}
+
+bool all_are_done(World& world, uint32_t ranks) {
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (world.ring(rank) != cuda::Ring::kDone) return false;
+  }
+  return true;
+}
+
+/// What is wrong with a rank that has ended its call number `call` in trouble.
+std::string check_end(const Case& c, World& world, uint32_t rank, uint32_t call, const Trouble& trouble,
+                      const Memory& memory) {
+  if (world.report(rank).ended != call || world.signals(rank).done != 1) return "has not ended";
+  const bool moves = c.request.collective != Collective::kBarrier;
+  if (moves && memory.spoilt() >= 0)
+    return format("byte %td outside of its output is spoilt", memory.spoilt());
+  switch (world.ring(rank)) {
+    case cuda::Ring::kDone: return moves ? memory.wrong() : "";
+    case cuda::Ring::kAborted: return {};
+    case cuda::Ring::kMismatch: return is_true_mismatch(world, rank, trouble) ? "" : "blames the wrong rank";
+    default: return "has left for no reason";
+  }
+}
+
+}  // namespace
+
+std::string run_into_trouble(const Case& c, const Trouble& trouble) {
+  WorldOptions options = c.world;
+  options.ranks = c.request.rank_count;
+  World world(options);
+  for (uint32_t rank = 0; rank < options.ranks; ++rank) world.set_program(rank, bind_rank(c, rank, world));
+  if (trouble.makes_another_call) world.program(trouble.rank).signature_seed ^= 0x1234567;
+  const Hosts hosts(world, c, trouble);
+  std::string wrong;
+  std::vector<std::vector<Memory>> memory;
+  for (uint32_t call = 1; call <= 2 && wrong.empty(); ++call) {
+    memory.push_back(make_memory(c, call));
+    std::vector<CallBuffers> buffers;
+    for (Memory& of : memory.back()) buffers.push_back(of.buffers());
+    wrong = world.call(buffers);
+    for (uint32_t rank = 0; rank < options.ranks && wrong.empty(); ++rank) {
+      const std::string defect = check_end(c, world, rank, call, trouble, memory.back()[rank]);
+      if (!defect.empty()) wrong = format("call %u, rank %u: ", call, rank) + defect;
+    }
+    if (wrong.empty() && trouble.makes_another_call && c.request.block_bytes > 0 &&
+        all_are_done(world, options.ranks))
+      wrong = "nobody notices that the calls differ";
+  }
+  if (wrong.empty()) return wrong;
+  return describe(c) +
+         format(", rank %u %s, turn %llu, %llu later: ", trouble.rank,
+                trouble.makes_another_call ? "makes another call" : "is ended",
+                static_cast<unsigned long long>(trouble.turn),
+                static_cast<unsigned long long>(trouble.delay)) +
+         wrong;
 }
 
 std::string run_through_numbers(Kernel short_kernel) {

@@ -20,11 +20,12 @@ struct TypeAndOp {
   DataType type;
   ReduceOp op;
 };
-inline constexpr TypeAndOp kTypesAndOps[] = {{DataType::kUint32, ReduceOp::kSum},
-                                             {DataType::kUint8, ReduceOp::kBitXor},
-                                             {DataType::kUint16, ReduceOp::kMax},
-                                             {DataType::kFloat64, ReduceOp::kAvg},
-                                             {DataType::kFloat64, ReduceOp::kPremulSum}};
+inline constexpr TypeAndOp kTypesAndOps[] = {
+    {DataType::kUint32, ReduceOp::kSum},        {DataType::kUint8, ReduceOp::kBitXor},
+    {DataType::kUint16, ReduceOp::kMax},        {DataType::kFloat64, ReduceOp::kAvg},
+    {DataType::kFloat64, ReduceOp::kPremulSum}, {DataType::kInt8, ReduceOp::kMin},
+    {DataType::kInt16, ReduceOp::kSum},         {DataType::kInt64, ReduceOp::kProd},
+    {DataType::kBool, ReduceOp::kMax},          {DataType::kBfloat16, ReduceOp::kMin}};
 
 /// One collective on all ranks.
 struct Case {
@@ -45,6 +46,16 @@ bool is_served(const Case& c);
 cuda::Image bind_rank(const Case& c, uint32_t rank, World& world);
 /// Runs the case. Empty, or what went wrong.
 std::string run(const Case& c);
+/// What goes wrong in a case's first call, and not by the kernels' fault.
+struct Trouble {
+  uint32_t rank = 0;                ///< its host asks for an end, or
+  bool makes_another_call = false;  ///< it makes a call of another signature
+  uint64_t turn = 0;                ///< of the device, at which the host asks
+  uint64_t delay = 0;               ///< turns, until the other ranks' hosts know and ask as well
+};
+/// Runs two calls of the case, with trouble. Every rank must end, and be done with the right result or fail
+/// for a reason that is true, and nobody may write outside of the outputs. Empty, or what went wrong.
+std::string run_into_trouble(const Case& c, const Trouble& trouble);
 /// Short calls of two ranks whose numbers come again in the flags three times, large ones at the same numbers
 /// each time and small ones between. Empty, or what went wrong.
 std::string run_through_numbers(Kernel short_kernel);

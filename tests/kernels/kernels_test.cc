@@ -13,6 +13,7 @@
 #include "plan/multicast.h"
 #include "tests/kernels/case.h"
 #include "tests/kernels/host_kernels.h"
+#include "tests/support/scope.h"
 
 namespace tutti::test {
 namespace {
@@ -67,10 +68,11 @@ Case draw(const Algorithm& algorithm, uint32_t ranks, uint64_t bytes, uint64_t s
   c.world.shape = {.slots = pick(1u, 2u, 4u, 8u, 32u), .slot_bytes = pick(64u, 256u, 4096u)};
   if (bytes > 3000) c.world.shape.slot_bytes = 1024;  // not thousands of slices
   c.slots_per_slice = std::min(pick(1u, 2u, 4u), c.world.shape.slots);
-  c.world.threads = kFew ? pick(2u, 4u) : pick(2u, 5u, 17u, 17u);
+  c.world.threads = kFew ? pick(2u, 4u, 20u) : pick(2u, 5u, 17u, 17u, 33u);  // to 3 scouts
   c.world.poll_limit = pick(uint64_t{1}, uint64_t{3}, uint64_t{50});
   c.world.device.block_slots = pick(1u, 2u, 64u);
   c.world.device.seed = seed;
+  c.world.device.preemption_period = pick(2u, 8u);
   if (random() % 4 == 0) {  // as where all blocks are resident
     c.world.poll_limit = UINT64_MAX;
     c.world.device.block_slots = 1000;
@@ -112,6 +114,27 @@ TEST_P(AlgorithmKernelTest, GivesWhatTheCollectiveIsDefinedToGive) {
   if (served == 0) GTEST_SKIP() << "serves none of the cases";
 }
 
+// Goal: whatever becomes of a rank in whichever turn, every rank ends, with the right result or an error.
+// Method: random cases, in which a rank's host asks for an end or a rank makes another call.
+TEST_P(AlgorithmKernelTest, EndsOnAllRanksWhateverBecomesOfOne) {
+  const Algorithm& algorithm = *GetParam();
+  int served = 0;
+  for (uint64_t seed = 1; seed <= (kFew ? 4 : runs_of_scope(40, 400)); ++seed) {
+    std::mt19937_64 random(seed);
+    const auto ranks = static_cast<uint32_t>(2 + random() % 3);
+    Case c = draw(algorithm, ranks, random() % (kFew ? 200 : 3000), seed);
+    while (!is_served(c) && c.world.shape.slots < 64) c.world.shape.slots *= 2;
+    if (!is_served(c)) continue;
+    const Trouble trouble{.rank = static_cast<uint32_t>(random() % ranks),
+                          .makes_another_call = random() % 3 == 0,
+                          .turn = random() % (uint64_t{4} << random() % 10),
+                          .delay = random() % (uint64_t{2} << random() % 8)};
+    ASSERT_EQ(run_into_trouble(c, trouble), "");
+    ++served;
+  }
+  if (served == 0) GTEST_SKIP() << "serves none of the cases";
+}
+
 std::vector<const Algorithm*> every_algorithm() {
   std::vector<const Algorithm*> all;
   for (const Algorithm& algorithm : algorithms()) all.push_back(&algorithm);
@@ -123,6 +146,30 @@ INSTANTIATE_TEST_SUITE_P(Every, AlgorithmKernelTest, testing::ValuesIn(every_alg
                            return std::string(collective_name(test.param->collective)) + "_" +
                                   std::string(test.param->name);
                          });
+
+// Goal: a call begins on links as any other call has left them, while peers are still in that one. Method:
+// random calls of all algorithms in one World.
+TEST(CallsInTurnTest, GiveWhatTheyAreDefinedToGive) {
+  for (uint64_t seed = 1; seed <= (kFew ? 4 : runs_of_scope(60, 600)); ++seed) {
+    std::mt19937_64 random(seed);
+    const auto ranks = static_cast<uint32_t>(2 + random() % 3);
+    std::vector<Case> cases;
+    while (cases.size() < (kFew ? 4 : 10)) {
+      Case c =
+          draw(algorithms()[random() % algorithms().size()], ranks, random() % (kFew ? 200 : 3000), random());
+      if (cases.empty()) {
+        c.world.shape.slots = 32;
+        c.world.multicast = random() % 2 == 0;
+        c.world.together = false;
+      } else {
+        c.world = cases[0].world;
+      }
+      c.refers = c.refers || c.world.by_location;
+      if (is_served(c)) cases.push_back(c);
+    }
+    ASSERT_EQ(run_in_sequence(cases), "") << "seed " << seed;
+  }
+}
 
 }  // namespace
 }  // namespace tutti::test

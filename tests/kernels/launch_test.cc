@@ -3,10 +3,12 @@
 // World, launched one by one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -353,6 +355,63 @@ TEST(LaunchTest, MessagesOfAGroupGoBothWaysAndMayBeEmpty) {
       EXPECT_EQ(world.ring(rank), cuda::Ring::kDone);
       EXPECT_EQ(world.state(rank).sequence, 0u);
       for (size_t i = 0; i < 510; ++i) EXPECT_EQ(came[rank][i], sent[1 - rank][i]) << i;
+    }
+  }
+}
+
+/// Messages between all ranks, each rank's own in `messages`.
+struct MessageGroup {
+  std::vector<Words> sent;
+  std::vector<Words> came;  ///< equals `sent` once all have arrived
+  std::vector<std::vector<Message>> messages;
+};
+
+MessageGroup draw_group(std::mt19937_64& random, uint32_t ranks) {
+  constexpr size_t kMostMessages = 5;
+  MessageGroup group{.sent = {}, .came = {}, .messages = std::vector<std::vector<Message>>(ranks)};
+  group.sent.reserve(kMostMessages * ranks * ranks);
+  group.came.reserve(kMostMessages * ranks * ranks);
+  for (uint32_t from = 0; from < ranks; ++from) {
+    for (uint32_t to = 0; to < ranks; ++to) {
+      for (uint64_t left = from == to ? 0 : random() % (kMostMessages + 1); left > 0; --left) {
+        Words& out = group.sent.emplace_back(random() % 3 == 0 ? random() % 20 : random() % 500);
+        std::generate(out.begin(), out.end(), [&] { return static_cast<uint32_t>(random()); });
+        // The last bytes do not travel.
+        const uint64_t bytes = out.size() * 4 - (out.empty() ? 0 : random() % 4);
+        Words& in = group.came.emplace_back(out);
+        std::fill_n(reinterpret_cast<std::byte*>(in.data()), bytes, std::byte{});
+        group.messages[from].push_back(
+            {.buffer = out.data(), .bytes = bytes, .peer = to, .sending = true, .seed = left});
+        group.messages[to].push_back(
+            {.buffer = in.data(), .bytes = bytes, .peer = from, .sending = false, .seed = left});
+      }
+    }
+  }
+  return group;
+}
+
+// Goal: a message is made ready while the one before moves, whatever the lengths of both. Method: random
+// groups between three ranks, one after the other on the same links.
+TEST(LaunchTest, MessagesOfRandomGroupsArrive) {
+  constexpr uint32_t kRanks = 3;
+  for (uint64_t seed = 1; seed <= (kFew ? 4 : 100); ++seed) {
+    std::mt19937_64 random(seed);
+    const uint32_t slot_bytes = 64u << random() % 4;
+    World world({.ranks = kRanks,
+                 .shape = {.slots = 8, .slot_bytes = slot_bytes},
+                 .threads = random() % 2 == 0 ? 4u : 20u,
+                 .poll_limit = 1 + random() % 20,
+                 .device = {.block_slots = random() % 2 == 0 ? 1u : 100u, .seed = seed},
+                 .kernel = &tutti_run});
+    for (int call = 0; call < 3; ++call) {
+      const MessageGroup group = draw_group(random, kRanks);
+      const BindOptions options{.reference_bytes = random() % 2 == 0 ? random() % 2000 : UINT64_MAX,
+                                .slots = 4,
+                                .slot_bytes = slot_bytes * 2};
+      for (uint32_t rank = 0; rank < kRanks; ++rank)
+        world.set_program(rank, cuda::bind_messages(group.messages[rank], options, world.links(rank)));
+      ASSERT_EQ(world.call(std::vector<CallBuffers>(kRanks)), "") << "seed " << seed;
+      EXPECT_EQ(group.came, group.sent) << "seed " << seed;
     }
   }
 }

@@ -310,7 +310,7 @@ bool World::snapshot_of(uint32_t rank) {
   const cuda::Ring said = ring(rank);
   here.ended = said != cuda::Ring::kUnfinished && said != cuda::Ring::kGoesOn;
   if (said == cuda::Ring::kUnfinished) launch(rank, false);
-  if (here.ended) forget_contributions(rank);
+  if (said == cuda::Ring::kDone) forget_contributions(rank);
   if (here.ended && on_ended) on_ended(rank);
   return here.ended;
 }
@@ -318,7 +318,7 @@ bool World::snapshot_of(uint32_t rank) {
 /// As if the rank had gone with what it has contributed.
 void World::forget_contributions(uint32_t rank) {
   if (multicast_ == nullptr) return;
-  const size_t ring_lines = size_t{options_.shape.slots} * options_.shape.slot_bytes / sizeof(Line);
+  const size_t ring_lines = slots_bytes(options_.shape) / sizeof(Line);
   std::vector<Line>& slots = ranks_[rank]->multicast;
   for (size_t ring = 0; ring < slots.size() / ring_lines; ring += 2)
     std::memset(&slots[ring * ring_lines], 0x5a, ring_lines * sizeof(Line));
@@ -389,7 +389,7 @@ std::string World::run_until_all(const std::function<bool()>& have_ended) {
       device_.run();
       return {};
     }
-    if (turn == simt::Turn::kStuck) return "stuck: " + device_.report();
+    if (turn == simt::Turn::kStuck && !(on_stuck && on_stuck())) return "stuck: " + device_.report();
   }
   return "no end: " + device_.report();
 }

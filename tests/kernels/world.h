@@ -93,6 +93,8 @@ class World {
 
   /// Called after every turn of the device; may write what the kernels poll.
   std::function<void()> on_turn;
+  /// Called where no order of the fibers goes on; returns whether the device takes more turns all the same.
+  std::function<bool()> on_stuck;
   /// Called at the moment at which a rank's host learns that its call has ended, the others still running.
   std::function<void(uint32_t rank)> on_ended;
 
