@@ -28,7 +28,8 @@ inline constexpr uint32_t kMaxMulticastRanks = 16;
 /// Kernels compiled for older architectures have no multicast accesses (multimem.h).
 inline constexpr int kMulticastArchitecture = 90;
 inline constexpr uint32_t kWarpThreads = 32;
-/// Threads of a block. Kernels are correct for any number from two on, that of short calls also for one.
+/// Threads of a block. Kernels are correct for any number from two on, that of short calls also for one; on a
+/// GPU, whose warps pass barriers as one, only for multiples of this.
 inline constexpr uint32_t kBlockThreads = 512;
 /// Of those the ones that move bytes in a call by links; the others look ahead (roles.cuh).
 inline constexpr uint32_t kMoverThreads = kBlockThreads - kWarpThreads;
