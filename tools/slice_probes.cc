@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/cache_hints.h"
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "engine/result_trials.h"
@@ -208,6 +209,9 @@ class Side {
     }
     copy(from, link.span(bytes), bytes, past);
     link.commit(kSignature, bytes);
+    const bool reader_has_slot = &link == &send_ && bytes > kInlineBytes;
+    if (reader_has_slot && !past && bytes <= kMostClaimedBytes && link.knows_room())
+      claim_lines(link.slot(), bytes);
     return true;
   }
   bool await(const RecvLink& link, uint32_t bytes) const {

@@ -17,6 +17,10 @@ inline void demote_lines([[maybe_unused]] const void* address, [[maybe_unused]] 
 #endif
 }
 
+/// After a payload of at most this many bytes a writer claims its next slot's lines, when it would mostly
+/// wait for an answer. Longer payloads gain nothing (docs/measurements/carriage.md).
+inline constexpr uint64_t kMostClaimedBytes = 8192;
+
 /// Asks for these lines as the core's own, which it is about to write: other cores give up their copies. It
 /// does not wait. Source: the same, volume 2B, PREFETCHW, which processors without it pass over.
 inline void claim_lines(const void* address, uint64_t bytes) {

@@ -152,9 +152,6 @@ class Operation {
   /// The lines of a short payload that the reader waits for are demoted: it has them a fifth sooner. Longer
   /// payloads gain nothing, and a writer that runs ahead would lose (docs/measurements/carriage.md).
   static constexpr uint64_t kMostDemotedBytes = 1024;
-  /// After a payload of at most this many bytes the next slot's lines are claimed, while the rank would wait
-  /// anyway. Longer payloads gain nothing (docs/measurements/carriage.md).
-  static constexpr uint64_t kMostClaimedBytes = 8192;
 
   static constexpr uint32_t kNoStep = UINT32_MAX;  ///< a block that travels by the plan
 
