@@ -42,6 +42,10 @@ constexpr std::optional<bool> trial_pulls(uint64_t number, uint64_t through_slot
 /// Counts what calls of one size took.
 class CarriageVotes {
  public:
+  CarriageVotes() = default;
+  /// `first_decides`: not where the ranks share cores, because a call's time then tells little.
+  explicit CarriageVotes(bool first_decides) : decided_(!first_decides) {}
+
   bool prefers_pulling() const { return pulls_; }
 
   void add(bool pulled, uint64_t took_ns) {
@@ -54,22 +58,22 @@ class CarriageVotes {
   }
 
  private:
-  /// The first trial decides. Later ones change the way by a net number of votes.
+  /// The first trial may decide. Others change the way by a net number of votes.
   static constexpr int kVotes = 2;
 
   using LastTwo = std::array<uint64_t, 2>;
   static uint64_t fastest(const LastTwo& took) { return std::min(took[0], took[1]); }
   void vote(bool for_pulling) {
     votes_ = std::clamp(votes_ + (for_pulling ? 1 : -1), -kVotes, kVotes);
-    if (!has_voted_ || votes_ == kVotes || votes_ == -kVotes) pulls_ = votes_ > 0;
-    has_voted_ = true;
+    if (!decided_ || votes_ == kVotes || votes_ == -kVotes) pulls_ = votes_ > 0;
+    decided_ = true;
   }
 
   std::array<LastTwo, 2> took_ns_ = {};  ///< through slots, pulled
   uint32_t run_ = 0;                     ///< calls in a row that took the same way
   int votes_ = 0;                        ///< trials won by pulling, less those lost
   bool last_pulled_ = false;
-  bool has_voted_ = false;
+  bool decided_ = false;
   bool pulls_ = false;
 };
 
@@ -77,7 +81,8 @@ class CarriageVotes {
 class CarriageTrials {
  public:
   CarriageTrials() = default;
-  explicit CarriageTrials(uint64_t through_slots) : through_slots_(through_slots) {}
+  CarriageTrials(uint64_t through_slots, bool first_decides)
+      : through_slots_(through_slots), votes_(first_decides) {}
 
   /// Whether to pull in the next call.
   bool begin() { return pulls_ = trial_pulls(calls_++, through_slots_).value_or(votes_.prefers_pulling()); }

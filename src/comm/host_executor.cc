@@ -14,6 +14,8 @@ namespace {
 
 // Smaller slices of a pulled message are faster with two copies.
 constexpr uint64_t kLeastPulledSlice = 4096;
+// Where ranks share cores, calls vary so much that trials of shorter ones choose wrongly.
+constexpr uint64_t kSharedCoreFactor = 8;
 // A core's second cache.
 constexpr uint64_t kStreamingFirstBytes = 1u << 20;
 // Enough for both directions of a few peers.
@@ -111,12 +113,15 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = message_bytes(call, request);
   options.direct_writes = options.message_bytes >= options_.config.direct_write_bytes;
-  bound->tries_pulling = !peers.is_one_process() && peers.rank_count() > 1 &&
-                         options.message_bytes >= options_.config.pull_bytes;
+  const bool has_own_core = wait_mode() == WaitMode::kSpin;
+  bound->tries_pulling =
+      !peers.is_one_process() && peers.rank_count() > 1 &&
+      options.message_bytes / (has_own_core ? 1 : kSharedCoreFactor) >= options_.config.pull_bytes;
   if (bound->tries_pulling) {
     options.pull_bytes = kLeastPulledSlice;
     bound->carriage_trials = CarriageTrials(
-        calls_through_slots(uint64_t{options.slots} * options.slot_bytes, options.message_bytes));
+        calls_through_slots(uint64_t{options.slots} * options.slot_bytes, options.message_bytes),
+        has_own_core);
   }
   const uint32_t count = stripe_count(options.message_bytes);
   for (uint32_t index = 0; index < count; ++index) {

@@ -88,6 +88,7 @@ struct Config {
   uint64_t reference_bytes = 16384;
   /// TUTTI_PULL_BYTES: from this size on, collectives and messages may be copied out of the sender's process,
   /// if the kernel allows this and memory is not shared. Both ways are timed (transports/carriage_trials.h).
+  /// Collectives of ranks that share cores: from 8 times this size on.
   uint64_t pull_bytes = 1u << 15;
   /// TUTTI_DIRECT_WRITE_BYTES: from this size on, the sender stores results in the receivers' buffers, if the
   /// plan allows this and the buffers are in shared memory.

@@ -31,20 +31,28 @@ uint32_t run(CarriageTrials& trials, uint32_t count, const Times& times) {
 }
 
 TEST(CarriageTrialsTest, BothAreTriedThenTheFasterOneIsKept) {
-  CarriageTrials slots(kThroughSlots);
+  CarriageTrials slots(kThroughSlots, true);
   EXPECT_EQ(run(slots, kFirstCalls, {kFast, kSlow}), 2 * kPulledCalls);
   EXPECT_EQ(run(slots, 1000, {kFast, kSlow}), 5 * kPulledCalls) << "trials at calls 68, 132, 260, 516, 1028";
 
-  CarriageTrials pulling(kThroughSlots);
+  CarriageTrials pulling(kThroughSlots, true);
   run(pulling, kFirstCalls, {kSlow, kFast});
   EXPECT_EQ(run(pulling, 1000, {kSlow, kFast}), 1000 - 5 * kThroughSlots);
 }
 
 TEST(CarriageTrialsTest, TheFirstTrialDecidesAndOneOtherDoesNotUndoIt) {
-  CarriageTrials trials(kThroughSlots);
+  CarriageTrials trials(kThroughSlots, true);
   run(trials, kFirstTrial, {kSlow, kFast});
   EXPECT_EQ(run(trials, 2, {kSlow, kFast}), 2u);
   run(trials, kFirstCalls - kFirstTrial - 2, {kFast, kSlow});
+  EXPECT_EQ(run(trials, 10, {kSlow, kFast}), 10u);
+}
+
+TEST(CarriageTrialsTest, WhereRanksShareCoresTwoTrialsDecide) {
+  CarriageTrials trials(kThroughSlots, false);
+  run(trials, kFirstTrial, {kSlow, kFast});
+  EXPECT_EQ(run(trials, 2, {kSlow, kFast}), 0u);
+  run(trials, kFirstCalls - kFirstTrial - 2, {kSlow, kFast});
   EXPECT_EQ(run(trials, 10, {kSlow, kFast}), 10u);
 }
 
@@ -65,8 +73,8 @@ TEST(CarriageTrialsTest, TrialsStayRare) {
 }
 
 TEST(CarriageTrialsTest, AnotherRanksTrialsAreAtTheSameCallsWhateverItPrefers) {
-  CarriageTrials one(kThroughSlots);
-  CarriageTrials other(kThroughSlots);
+  CarriageTrials one(kThroughSlots, true);
+  CarriageTrials other(kThroughSlots, true);
   run(one, kFirstCalls, {kFast, kSlow});
   run(other, kFirstCalls, {kSlow, kFast});
   for (uint64_t call = kFirstCalls; call < 2000; ++call) {
@@ -77,7 +85,7 @@ TEST(CarriageTrialsTest, AnotherRanksTrialsAreAtTheSameCallsWhateverItPrefers) {
 
 TEST(CarriageTrialsTest, OneSlowCallChangesNothing) {
   for (uint32_t slow = 0; slow < kFirstCalls; ++slow) {
-    CarriageTrials trials(kThroughSlots);
+    CarriageTrials trials(kThroughSlots, true);
     for (uint32_t call = 0; call < kFirstCalls; ++call) {
       const bool pulls = trials.begin();
       trials.end(call == slow ? 100 * kSlow : pulls ? kSlow : kFast);
@@ -88,7 +96,7 @@ TEST(CarriageTrialsTest, OneSlowCallChangesNothing) {
 
 TEST(CarriageTrialsTest, TheFirstCallAfterAChangeDoesNotCount) {
   // Goal: what the other way has left in the caches must not decide. Pulling is faster, but not at once.
-  CarriageTrials trials(kThroughSlots);
+  CarriageTrials trials(kThroughSlots, true);
   bool last = false;
   for (uint32_t call = 0; call < kFirstCalls; ++call) {
     const bool pulls = trials.begin();
@@ -99,7 +107,7 @@ TEST(CarriageTrialsTest, TheFirstCallAfterAChangeDoesNotCount) {
 }
 
 TEST(CarriageTrialsTest, AChangeOfTheMachineIsFollowed) {
-  CarriageTrials trials(kThroughSlots);
+  CarriageTrials trials(kThroughSlots, true);
   run(trials, 100, {kFast, kSlow});
   run(trials, 6000, {kSlow, kFast});
   EXPECT_EQ(run(trials, 10, {kSlow, kFast}), 10u);
