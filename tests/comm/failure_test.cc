@@ -613,7 +613,8 @@ TEST(ForkTest, ChildrenNoticeTheEndOfTheMakerOfTheId) {
   if (thread_sanitized()) GTEST_SKIP() << "its locks may be another thread's at the fork, for good";
   EXPECT_EQ(run_child([] {
               int ends[2];
-              if (pipe(ends) != 0) return std::string("pipe");
+              int others[2];
+              if (pipe(ends) != 0 || pipe(others) != 0) return std::string("pipe");
               const pid_t maker = fork();
               if (maker == 0) {
                 skip_leak_check();
@@ -630,16 +631,20 @@ TEST(ForkTest, ChildrenNoticeTheEndOfTheMakerOfTheId) {
                 }
                 usleep(200'000);
                 if (fork() == 0) {
+                  // Lives as long as the others. A pipe of its own: it must not take the answer.
                   char end = 0;
                   close(ends[1]);
-                  static_cast<void>(read(ends[0], &end, 1));
+                  close(others[1]);
+                  static_cast<void>(read(others[0], &end, 1));
                   _exit(0);
                 }
                 kill(getpid(), SIGKILL);
               }
               close(ends[1]);
               char answer = 0;
-              if (read(ends[0], &answer, 1) != 1 || answer != 'y') return std::string("not noticed in time");
+              const bool noticed = read(ends[0], &answer, 1) == 1 && answer == 'y';
+              close(others[1]);
+              if (!noticed) return std::string("not noticed in time");
               waitpid(maker, nullptr, 0);
               return std::string();
             }),
