@@ -42,8 +42,7 @@ struct Sender {
 
   /// Sends `count` messages from `source`, one after the other, as one frame.
   void send_references(size_t count, size_t bytes) {
-    for (size_t i = 0; i < count; ++i)
-      link.commit_reference(9, bytes, source.data() + i * bytes);
+    for (size_t i = 0; i < count; ++i) link.commit_reference(9, bytes, source.data() + i * bytes);
     stream->queue(outbox.take(0, 1 << 20, 0));
     while (stream->has_unsent()) stream->flush(false);
   }

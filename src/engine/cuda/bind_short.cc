@@ -10,7 +10,6 @@
 namespace tutti::cuda {
 namespace {
 
-
 bool is_link(const tutti::End& end) {
   return end.kind == tutti::EndKind::kLink && end.channel == 0;
 }
