@@ -113,7 +113,10 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = message_bytes(call, request);
   options.direct_writes = options.message_bytes >= options_.config.direct_write_bytes;
-  const bool has_own_core = wait_mode() == WaitMode::kSpin;
+  // From what all ranks know alike: else a rank that expects no pulling would not look for failures
+  // (look_again).
+  const uint32_t hosts = peers.host_count();
+  const bool has_own_core = (peers.rank_count() + hosts - 1) / hosts <= facts().cores;
   bound->tries_pulling =
       !peers.is_one_process() && peers.rank_count() > 1 &&
       options.message_bytes / (has_own_core ? 1 : kSharedCoreFactor) >= options_.config.pull_bytes;
