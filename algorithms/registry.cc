@@ -67,6 +67,10 @@ std::span<const Algorithm> algorithms() {
   return kAlgorithms;
 }
 
+bool is_algorithm(std::string_view name) {
+  return std::ranges::any_of(kAlgorithms, [&](const Algorithm& known) { return known.name == name; });
+}
+
 const Algorithm* find_algorithm(Collective collective, std::string_view name) {
   for (const Algorithm& algorithm : kAlgorithms) {
     if (algorithm.collective == collective && algorithm.name == name) return &algorithm;

@@ -205,16 +205,18 @@ typedef struct tutti_config_t {
                                 Equal on all ranks */
   uint64_t timeout_ms;       /* deadline of one operation; 0: default (600,000); tutti_comm_set_timeout */
   uint64_t setup_timeout_ms; /* deadline of set-up; 0: default (120,000) */
+  const char* algorithm;     /* used for every call that it supports ("ring"; tutti-plan --list); NULL: the
+                                library chooses. Copied. Equal on all ranks */
 } tutti_config_t;
 
 #ifdef __cplusplus
 #define TUTTI_CONFIG_INIT                    \
   tutti_config_t {                           \
-    sizeof(tutti_config_t), 0, 0, 0, 0, 0, 0 \
+    sizeof(tutti_config_t), 0, 0, 0, 0, 0, 0, 0 \
   }
 #else
 #define TUTTI_CONFIG_INIT \
-  { sizeof(tutti_config_t), 0, 0, 0, 0, 0, 0 }
+  { sizeof(tutti_config_t), 0, 0, 0, 0, 0, 0, 0 }
 #endif
 /* For config.device. A bare number other than 0 and -1 is TUTTI_INVALID_ARGUMENT. */
 #define TUTTI_CUDA_DEVICE(number) (0x10000 + (number))

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "algorithms/algorithm.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/process.h"
 #include "core/clock.h"
@@ -74,11 +75,18 @@ Status read_comm_config(const tutti_config_t* given, const Config& config, CommO
   if ((all.nonblocking | 1) != 1 || (all.reproducible | 1) != 1) {
     return {Code::kInvalidArgument, "config.nonblocking and config.reproducible must be 0 or 1"};
   }
+  if (all.algorithm != nullptr && !is_algorithm(all.algorithm)) {
+    return {Code::kInvalidArgument,
+            format("config.algorithm is \"%.64s\"; no collective has an algorithm of that name: tutti-plan "
+                   "--list shows them",
+                   all.algorithm)};
+  }
   options.device = all.device >= TUTTI_CUDA_DEVICE(0) ? all.device - TUTTI_CUDA_DEVICE(0) : kHostMemory;
   options.reproducible = all.reproducible != 0 || config.reproducible;
   options.threads = all.threads > 0 ? static_cast<uint32_t>(all.threads) : config.threads;
   options.timeout_ms = all.timeout_ms > 0 ? all.timeout_ms : config.timeout_ms;
   options.setup_timeout_ms = all.setup_timeout_ms > 0 ? all.setup_timeout_ms : config.setup_timeout_ms;
+  options.algorithm = all.algorithm != nullptr ? all.algorithm : config.algorithm;
   nonblocking = all.nonblocking != 0;
   return Status::ok();
 }
@@ -96,6 +104,7 @@ tutti_config_t inherited_config(const Communicator& comm) {
   inherited.threads = static_cast<int>(comm.options().threads);
   inherited.timeout_ms = comm.options().timeout_ms;
   inherited.setup_timeout_ms = comm.options().setup_timeout_ms;
+  if (!comm.options().algorithm.empty()) inherited.algorithm = comm.options().algorithm.c_str();
   return inherited;
 }
 

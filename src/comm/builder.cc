@@ -41,11 +41,11 @@ std::span<const std::byte> as_bytes(const auto& value) {
 }
 
 /// With different tables or names, ranks would run parts of different algorithms.
-uint64_t hash_of_choice(const Process& process) {
+uint64_t hash_of_choice(const Process& process, const std::string& algorithm) {
   uint64_t hash = kHashSeed;
   const auto add = [&hash](const void* data, size_t bytes) { hash = hash_bytes(data, bytes, hash); };
   const auto add_name = [&](const std::string& name) { add(name.c_str(), name.size() + 1); };
-  add_name(process.config().algorithm);
+  add_name(algorithm);
   const uint64_t prices = process.config().prices ? 1 : 0;
   add(&prices, sizeof prices);
   for (const ChoiceRow& row : process.choice().rows()) {
@@ -90,8 +90,8 @@ Status compare(uint32_t rank, const RankFacts& theirs, const RankFacts& first) {
   }
   if (theirs.choice != first.choice) {
     return {Code::kInvalidArgument,
-            format("rank %u and rank 0 choose algorithms differently: TUTTI_ALGORITHM, TUTTI_PRICES and the "
-                   "rows of TUTTI_CHOICE_FILE must be the same on all ranks",
+            format("rank %u and rank 0 choose algorithms differently: TUTTI_ALGORITHM (or config.algorithm), "
+                   "TUTTI_PRICES and the rows of TUTTI_CHOICE_FILE must be the same on all ranks",
                    rank)};
   }
   return Status::ok();
@@ -403,7 +403,7 @@ RankFacts CommunicatorBuilder::describe(const PackedEndpoints& data, const FileS
                        ? 0
                        : hash_bytes(process_.tuned_text().data(), process_.tuned_text().size()),
           .names_topology = process_.config().topology_file.empty() ? 0u : 1u,
-          .choice = hash_of_choice(process_)};
+          .choice = hash_of_choice(process_, options_.algorithm)};
 }
 
 Status CommunicatorBuilder::start_workers() {

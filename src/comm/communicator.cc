@@ -233,7 +233,7 @@ void Communicator::prepare(const MessageCall& call) {
 void Communicator::choose_blocks() {
   BlockChoice choice;
   const Facts facts = parts_->executor->facts();
-  const std::string& forced = process_.config().algorithm;
+  const std::string& forced = parts_->options.algorithm;
   const Algorithm& by_messages = *find_algorithm(Collective::kAllToAll, "direct");
   const Algorithm& by_hosts = *find_algorithm(Collective::kAllToAll, "hierarchical");
   Request request{.collective = Collective::kAllToAll, .rank_count = rank_count(), .variable_counts = true};
@@ -301,7 +301,7 @@ const ChoiceTable& Communicator::choice_table() const {
 
 Status Communicator::choose(const Request& request, BoundCall& call) const {
   const Facts facts = parts_->executor->facts();
-  const std::string& forced = process_.config().algorithm;
+  const std::string& forced = parts_->options.algorithm;
   if (!forced.empty()) {
     const Algorithm* algorithm = find_algorithm(request.collective, forced);
     if (algorithm != nullptr && algorithm->supports(request, facts)) {
@@ -393,9 +393,15 @@ std::string Communicator::explain_row(uint32_t row) const {
   return text + " (an estimate" + (topology != nullptr && !has_prices ? "; " + topology->about() : "") + ")";
 }
 
+/// Of an algorithm that the user has named.
+std::string Communicator::by_whom() const {
+  return process_.config().algorithm == parts_->options.algorithm ? ", by TUTTI_ALGORITHM"
+                                                                  : ", by config.algorithm";
+}
+
 /// Who has chosen the algorithm, and why.
 std::string Communicator::explain_choice(const BoundCall& call) const {
-  if (process_.config().algorithm == call.algorithm->name) return ", by TUTTI_ALGORITHM";
+  if (parts_->options.algorithm == call.algorithm->name) return by_whom();
   const PricedRow* priced = call.priced;
   if (priced == nullptr || priced->price_us <= 0) return ", by " + explain_row(call.choice_row);
   std::string text = format(", predicted %.2f us", priced->price_us);
@@ -423,7 +429,7 @@ std::string Communicator::explain_blocks() const {
   if (blocks_->algorithm != nullptr) {
     text = "algorithm " + std::string(blocks_->algorithm->name) +
            (priced == nullptr
-                ? ", by TUTTI_ALGORITHM"
+                ? by_whom()
                 : format(", predicted %.2f us, messages at least %.2f us; by price, on %s", priced->price_us,
                          priced->by_table_us, parts_->topology->about().c_str())) +
            format(", for blocks of up to %llu bytes; longer ones are messages",

@@ -45,6 +45,7 @@ struct CommOptions {
   uint32_t threads = 1;  ///< that work on one operation
   uint64_t timeout_ms = 600'000;
   uint64_t setup_timeout_ms = 120'000;
+  std::string algorithm = {};  ///< used for every call that it supports; empty: choose
 };
 
 /// Made by the builder. Destroying the parts ends the watching of other ranks.
@@ -212,6 +213,7 @@ class Communicator {
   const ChoiceTable& choice_table() const;
   Request fixed_request(const CallShape& shape) const;
   std::string explain_row(uint32_t row) const;
+  std::string by_whom() const;
   std::string explain_choice(const BoundCall& call) const;
   Result<Price> price(const Algorithm& algorithm, const Request& request) const;
   std::unique_ptr<MemoryRegistrations> make_registrations(const CommunicatorParts& parts);

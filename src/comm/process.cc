@@ -38,10 +38,6 @@ size_t addresses_left() {
   return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
 }
 
-bool is_algorithm(std::string_view name) {
-  return std::ranges::any_of(algorithms(), [&](const Algorithm& known) { return known.name == name; });
-}
-
 Result<ChoiceTable> load_choice(const std::string& path) {
   if (path.empty()) return ChoiceTable::built_in();
   std::ifstream file(path);

@@ -520,6 +520,9 @@ TEST(BadInputTest, OfCreateIsNamed) {
         config.reproducible = 2;
         expect("reproducible", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_INVALID_ARGUMENT,
                "reproducible");
+        config = TUTTI_CONFIG_INIT;
+        config.algorithm = "rings";
+        expect("algorithm", tutti_comm_create(&comm, 1, id, 0, &config), TUTTI_INVALID_ARGUMENT, "\"rings\"");
         expect("all", tutti_comm_create_all(nullptr, 2, nullptr), TUTTI_INVALID_ARGUMENT, "comms");
         expect("none", tutti_comm_create_all(&comm, 0, nullptr), TUTTI_INVALID_ARGUMENT, "rank_count is 0");
         return failures;

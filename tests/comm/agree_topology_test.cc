@@ -247,6 +247,23 @@ TEST_F(TopologyTest, RingsThatFollowTheHostsGiveTheRightResult) {
   }
 }
 
+// Goal: a program names the algorithm of a communicator, and those that are split from it inherit it.
+TEST_F(TopologyTest, TheConfigNamesAnAlgorithm) {
+  ClusterOptions options{.layout = {1, 2}, .environment = {{"TUTTI_ALGORITHM", "recursive_doubling"}}};
+  options.config.algorithm = "ring";
+  EXPECT_EQ(
+      run_cluster(options,
+                  [](Rank& rank) {
+                    expect_part(rank, explain_all_reduce(rank, 4000), "algorithm ring, by config.algorithm");
+                    tutti_comm_t* const whole = rank.comm;
+                    rank.expect_ok(tutti_comm_split(whole, 0, 0, &rank.comm, nullptr), "split");
+                    expect_part(rank, explain_all_reduce(rank, 4000), "algorithm ring, by config.algorithm");
+                    rank.expect_ok(tutti_comm_destroy(rank.comm), "destroy");
+                    rank.comm = whole;
+                  }),
+      "");
+}
+
 // On a machine of fewer cores than ranks the table decides.
 TEST_F(TopologyTest, ManyRanksOfOneHostUseItsDetectedGraph) {
   const bool has_cores = core_count(usable_cpus(), cpu_quota()) >= 9;
