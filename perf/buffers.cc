@@ -44,7 +44,8 @@ RingLayout ring_layout(size_t message_bytes, size_t shift_bytes, size_t footprin
 
 size_t ring_footprint(const Options& options, size_t cache_bytes, int rank_count) {
   if (options.hot) return 0;
-  return kFootprintFactor * cache_bytes / static_cast<size_t>(std::max(rank_count, 1));
+  const size_t all = options.footprint_bytes > 0 ? options.footprint_bytes : kFootprintFactor * cache_bytes;
+  return all / static_cast<size_t>(std::max(rank_count, 1));
 }
 
 size_t last_level_cache_bytes() {

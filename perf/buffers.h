@@ -25,7 +25,7 @@ struct RingLayout {
 /// least `least_slots`, because operations of one group must not share memory.
 RingLayout ring_layout(size_t message_bytes, size_t shift_bytes, size_t footprint_bytes, size_t least_slots);
 
-/// The bytes that one rank's arena should cover: 4 x last-level cache / ranks; 0 with --hot.
+/// The bytes that one rank's arena should cover: --footprint or 4 x last-level cache / ranks; 0 with --hot.
 size_t ring_footprint(const Options& options, size_t cache_bytes, int rank_count);
 
 /// Bytes of the last-level cache, from sysfs; 32 MiB if sysfs does not tell.
@@ -58,11 +58,16 @@ class Arena {
 
 class Rings {
  public:
-  Rings(char* send, char* recv, RingLayout layout, size_t shift_bytes)
-      : send_(send + shift_bytes), recv_(recv + shift_bytes), layout_(layout) {}
+  /// Starts at the slot that holds byte `place` of the arenas.
+  Rings(char* send, char* recv, RingLayout layout, size_t shift_bytes, size_t place)
+      : send_(send + shift_bytes),
+        recv_(recv + shift_bytes),
+        layout_(layout),
+        offset_(place / layout.stride_bytes % layout.slot_count * layout.stride_bytes) {}
 
   char* send() const { return send_ + offset_; }
   char* recv() const { return recv_ + offset_; }
+  size_t place() const { return offset_; }
   /// Moves to the next slot; after the last slot, to the first.
   void advance() {
     offset_ += layout_.stride_bytes;
@@ -73,7 +78,7 @@ class Rings {
   char* send_;
   char* recv_;
   RingLayout layout_;
-  size_t offset_ = 0;
+  size_t offset_;
 };
 
 }  // namespace tutti::perf

@@ -103,6 +103,7 @@ Json row_json(const Options& options, const std::string& test_name, const Row& r
   json["actual_iterations"] = row.out_of_place.iterations;
   json["experiment_name"] = test_name;
   json["algorithm"] = row.algorithm;
+  if (!row.wanted.empty()) json["wanted"] = row.wanted;
   if (!row.timestamp.empty()) json["timestamp"] = row.timestamp;
   return json;
 }

@@ -1,11 +1,13 @@
 // See launch.h: the context of a process and how the unique id travels. Supervision is in supervise.cc.
 #include "perf/launch.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <span>
 
+#include "core/cpu.h"
 #include "perf/check.h"
 #include "perf/worker_environment.h"
 
@@ -96,6 +98,18 @@ void emulate_host(int hosts, int process, int process_count) {
   const std::string host = "host" + std::to_string(hosts * process / process_count);
   (void)setenv("TUTTI_HOSTID", host.c_str(), 1);
   (void)setenv("TUTTI_SOCKET_IFNAME", "lo", 0);
+}
+
+Status bind_to_core(int process) {
+  const CpuSet usable = usable_cpus();
+  size_t nth = usable.none() ? 0 : static_cast<size_t>(process) % usable.count();
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (size_t cpu = 0; cpu < usable.size(); ++cpu) {
+    if (usable[cpu] && nth-- == 0) CPU_SET(cpu, &one);
+  }
+  return sched_setaffinity(0, sizeof one, &one) == 0 ? Status::ok()
+                                                     : system_error("sched_setaffinity", errno);
 }
 
 Status share_id(const ProcessContext& context, tutti_unique_id_t* id) {

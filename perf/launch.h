@@ -54,6 +54,9 @@ int supervise(const LaunchOptions& options, char** argv, std::chrono::millisecon
 /// interface. Before the first call of the library.
 void emulate_host(int hosts, int process, int process_count);
 
+/// From now on this process runs on one of the cores that it might use, in turn. Errors: kSystemError.
+Status bind_to_core(int process);
+
 /// Process 0 sends its id to the other processes. They wait for the id; under a launcher at most
 /// TUTTI_SETUP_TIMEOUT_MS. Errors: kPeerLost (process 0 ended first), kSystemError, errors of
 /// tutti_share_unique_id.

@@ -59,6 +59,9 @@ int main(int argc, char** argv) {
   const int hosts = parsed.options.emulated_hosts;
   if (const tutti::Status enough = check_hosts(hosts, context->process_count); !enough) return refuse(enough);
   if (hosts > 0) emulate_host(hosts, context->process, context->process_count);
+  if (parsed.options.bind) {
+    if (const tutti::Status bound = bind_to_core(context->process); !bound) return refuse(bound);
+  }
   const tutti::Result<Seating> seating = Seating::choose(parsed.options, *context);
   if (!seating) {
     // All workers of our own supervisor find the same error, so only worker 0 reports it.

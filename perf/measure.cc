@@ -14,8 +14,13 @@ using Clock = std::chrono::steady_clock;
 // A row of short operations runs about this long, so that one wake-up of another process (a few hundred
 // microseconds) stays below a few percent of the row.
 constexpr double kRowMicroseconds = 10'000;
-constexpr double kCalibrationMicroseconds = 1'500;
+constexpr double kCalibrationShare = 0.15;  // of a row
 constexpr int kCalibrationGrowth = 4;
+constexpr int kLeastIterations = 8;  // with --row-time
+// A link has up to 128 slots of 16 KiB. A long call uses several, and is tried a few times each way.
+constexpr size_t kSettlingBytes = 4u << 20;
+constexpr size_t kLeastSettling = 16;
+constexpr size_t kMostSettling = 130;
 constexpr int kMostIterations = 100'000;
 constexpr int kMostSamples = 2'000;  // with -I, which writes all samples to the JSON file
 constexpr size_t kCheckBlockBytes = 16 * 1024;
@@ -72,7 +77,20 @@ Measure::Measure(const ThreadContext& context, std::span<const SeatCase> cases, 
 }
 
 Rings Measure::fresh_rings(const Seat& seat, const RingLayout& layout) const {
-  return Rings(seat.send_arena, seat.recv_arena, layout, shift_bytes_);
+  return Rings(seat.send_arena, seat.recv_arena, layout, shift_bytes_, seat.place);
+}
+
+Status Measure::settle() {
+  const Case& first = parts_.front().test_case;
+  const size_t bytes = std::max(first.shape.send_count, first.shape.recv_count) * first.type_bytes();
+  const size_t calls = std::clamp(kSettlingBytes / std::max<size_t>(1, bytes), kLeastSettling, kMostSettling);
+  for (size_t i = 0; i < calls; ++i) TUTTI_TRY(iterate());
+  keep_places();
+  return wait();
+}
+
+void Measure::keep_places() const {
+  for (const Part& part : parts_) part.seat.place = part.rings.place();
 }
 
 Call Measure::call_of(const Part& part, int phase) const {
@@ -128,18 +146,26 @@ Status Measure::wait() {
   return Status::ok();
 }
 
-Status Measure::prepare(std::string* algorithm) {
+Result<std::string> Measure::find_algorithm() {
   TUTTI_TRY(iterate());
   TUTTI_TRY(wait());
-  if (algorithm != nullptr && context_.test.messages) {
-    *algorithm = "messages";
-  } else if (algorithm != nullptr) {
-    char text[512] = "";
-    TUTTI_TRY(check(tutti_comm_explain(parts_.front().seat.comm, text, sizeof(text)),
-                    "asking which algorithm ran"));
-    *algorithm = algorithm_name(text);
-    // An all_to_all_v without one: every block is a message.
-    if (algorithm->empty()) *algorithm = "messages";
+  if (context_.test.messages) return std::string("messages");
+  char text[512] = "";
+  TUTTI_TRY(
+      check(tutti_comm_explain(parts_.front().seat.comm, text, sizeof(text)), "asking which algorithm ran"));
+  const std::string name = algorithm_name(text);
+  // An all_to_all_v without one: every block is a message.
+  return name.empty() ? std::string("messages") : name;
+}
+
+Status Measure::prepare(std::string* algorithm) {
+  if (algorithm != nullptr) {
+    auto found = find_algorithm();
+    if (!found) return found.status();
+    *algorithm = std::move(*found);
+  } else {
+    TUTTI_TRY(iterate());
+    TUTTI_TRY(wait());
   }
   for (int i = 0; i < context_.options.warmups; ++i) TUTTI_TRY(iterate());
   return wait();
@@ -161,12 +187,14 @@ Result<int> Measure::choose_iterations() {
   if (context_.options.graph_launches > 0) return kDefaultIterations;
   const int most = context_.options.per_iteration ? kMostSamples : kMostIterations;
   // Grows until a batch lasts so long that neither the slow first operations nor one lost time slice decide.
-  int iterations = kDefaultIterations;
+  const double row_us = context_.options.row_ms ? *context_.options.row_ms * 1000 : kRowMicroseconds;
+  const int least = context_.options.row_ms ? kLeastIterations : kDefaultIterations;
+  int iterations = least;
   for (;;) {
     const Result<double> one_us = time_batch(iterations);
     if (!one_us) return one_us.status();
-    if (*one_us * iterations >= kCalibrationMicroseconds || iterations >= most)
-      return iteration_count(*one_us, kRowMicroseconds, kDefaultIterations, most);
+    if (*one_us * iterations >= kCalibrationShare * row_us || iterations >= most)
+      return iteration_count(*one_us, row_us, least, most);
     iterations = std::min(iterations * kCalibrationGrowth, most);
   }
 }
@@ -340,6 +368,7 @@ Result<Measurement> Measure::run(std::string* algorithm) {
   measurement.iterations = *iterations;
   Times times;
   if (*iterations > 0) TUTTI_TRY(time(*iterations, &times));
+  keep_places();
 
   const double operations = std::max(1.0, static_cast<double>(*iterations) * options.aggregate);
   double operation_us = times.elapsed_us / operations;

@@ -27,6 +27,7 @@ struct Seat {
   tutti_comm_t* comm;
   char* send_arena;
   char* recv_arena;
+  size_t& place;  ///< in the arenas, where the last measurement ended: the next one begins with colder memory
 };
 
 struct ThreadContext {
@@ -52,6 +53,10 @@ class Measure {
   /// Runs everything. *algorithm, unless NULL, gets the name of the algorithm that ran (the question costs
   /// time).
   Result<Measurement> run(std::string* algorithm);
+  /// Untimed calls, so many that each slot of a link has its pages and the library's own trials have ended.
+  Status settle();
+  /// Runs one operation, and says which algorithm it was.
+  Result<std::string> find_algorithm();
 
  private:
   struct Part {
@@ -70,6 +75,7 @@ class Measure {
   };
   using Graphs = std::vector<std::unique_ptr<Graph>>;
 
+  void keep_places() const;
   Status issue();
   Status iterate();
   DeviceQueue& first_queue(const Part& part) const;

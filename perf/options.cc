@@ -18,6 +18,7 @@ struct RawOptions {
   std::string min_bytes = "32M";
   std::string max_bytes = "32M";
   std::string step_bytes = "1M";
+  std::string footprint = "0";
   std::string op = "sum";
   std::string type = "float";
   std::string root = "0";
@@ -116,10 +117,19 @@ void add_method_flags(CLI::App& app, Options& options, RawOptions& raw) {
       ->check(non_negative());
   app.add_flag("--hot", options.hot,
                "reuse one buffer, which caches make faster; default: rotate over 4x the last-level cache");
+  app.add_option("--footprint", raw.footprint,
+                 "bytes that all ranks' rotated buffers cover (K, M, G); default: 4x the last-level cache");
   app.add_flag(
       "--floors", options.floors,
       "on devices: first measure copies within rank 0's device and an empty kernel, and print both above "
       "the table");
+  app.add_option("--algorithms", options.algorithms,
+                 "a row for each of these, in turns: ring,double_binary_tree,default (the library's choice)")
+      ->delimiter(',');
+  app.add_option("--row-time", options.row_ms,
+                 "milliseconds of a row, but at least 8 iterations; default: 10, and at least 20")
+      ->check(CLI::Range(0.1, 60'000.0).description("MS"));
+  app.add_flag("--out-of-place", options.out_of_place_only, "no measurements in place");
   app.add_flag("--reproducible", options.reproducible, "reproducible mode: same bits for any algorithm");
 }
 
@@ -135,6 +145,8 @@ void add_rank_flags(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option("--emulate-hosts", options.emulated_hosts,
                  "spread the processes over this many emulated hosts, which talk by TCP on this machine")
       ->check(CLI::Range(2, 1024));
+  app.add_flag("--bind", options.bind,
+               "bind process n of --procs to the nth core that this process may use, in turn");
   app.add_option("-g,--ngpus", options.gpus, "GPUs per thread; without a GPU this many ranks in host memory")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -182,7 +194,8 @@ std::string read_sizes(const RawOptions& raw, Options& options) {
   };
   for (const Field& field : {Field{"minbytes", raw.min_bytes, options.min_bytes},
                              Field{"maxbytes", raw.max_bytes, options.max_bytes},
-                             Field{"stepbytes", raw.step_bytes, options.step_bytes}}) {
+                             Field{"stepbytes", raw.step_bytes, options.step_bytes},
+                             Field{"footprint", raw.footprint, options.footprint_bytes}}) {
     const std::optional<uint64_t> bytes = parse_size(field.text);
     if (!bytes) return "invalid size specified for '" + std::string(field.name) + "': " + field.text;
     field.value = *bytes;
@@ -232,6 +245,9 @@ std::string read_method(const RawOptions& raw, Options& options) {
   if (raw.per_iteration != "0" && raw.per_iteration != "1" && !raw.per_iteration.empty())
     return "invalid value '" + raw.per_iteration + "' (-I): 0, 1 or nothing";
   options.per_iteration = raw.per_iteration != "0";
+  if (!options.algorithms.empty() && options.registration == 1)
+    return "--algorithms is refused with -R 1: each algorithm has its own communicator, and buffers are "
+           "registered with one";
   return "";
 }
 

@@ -25,6 +25,7 @@ struct Options {
   int threads = 1;
   int processes = 0;  ///< 0: not given; the launcher's processes, or one process
   int emulated_hosts = 0;
+  bool bind = false;
   int gpus = 1;  ///< per thread
   int ranks_per_gpu = 1;
   Memory memory = Memory::kAny;
@@ -67,9 +68,15 @@ struct Options {
   bool floors = false;          ///< first measure copying and an empty kernel
 
   bool hot = false;
+  uint64_t footprint_bytes = 0;  ///< of all ranks' rotated buffers; 0: 4 x the last-level cache
   bool stream = false;
   bool reproducible = false;
   bool algorithm_column = true;
+  /// A row for each, in turns; "default": the library's choice. Empty: that alone.
+  std::vector<std::string> algorithms;
+  std::optional<double>
+      row_ms;  ///< a row lasts so long, if that is 8 iterations or more; empty: see measure.cc
+  bool out_of_place_only = false;
 
   double alltoallv_spread = 1.0;
   std::string traffic_file;                 ///< alltoallv: a matrix of bytes; empty: traffic by distance

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -11,6 +12,7 @@ namespace tutti::perf {
 namespace {
 
 constexpr size_t kPatternBytes = 1u << 20;
+constexpr std::string_view kLibrarysChoice = "default";
 constexpr double kMemoryShare = 0.8;  // share of the available memory that may become buffers
 
 struct AbortComm {
@@ -24,7 +26,9 @@ struct LocalRank {
   std::unique_ptr<SiteMemory> exchange;  ///< for the Agreement
   std::unique_ptr<SiteMemory> send;
   std::unique_ptr<SiteMemory> recv;
+  size_t place = 0;  ///< as Seat::place
   OwnedComm comm;
+  std::vector<OwnedComm> with_algorithm = {};  ///< one for each of options.algorithms
   /// Null if nothing could be registered.
   tutti_registered_memory_t* registered_send = nullptr;
   tutti_registered_memory_t* registered_recv = nullptr;
@@ -62,7 +66,10 @@ class LocalRanks {
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
   ~LocalRanks() {
-    for (const auto& rank : ranks_) rank->comm.reset();
+    for (const auto& rank : ranks_) {
+      rank->with_algorithm.clear();
+      rank->comm.reset();
+    }
   }
   LocalRank& operator[](size_t index) const { return *ranks_[index]; }
   size_t size() const { return ranks_.size(); }
@@ -83,9 +90,13 @@ class LocalRanks {
 
   Status leave() {
     Status first = at_once([](size_t, LocalRank& rank) { return deregister_buffers(rank); });
-    for (const auto& rank : ranks_) {
-      const Status left = check(tutti_comm_destroy(rank->comm.release()), "leaving the communicator");
+    const auto destroy = [&](OwnedComm& comm) {
+      const Status left = check(tutti_comm_destroy(comm.release()), "leaving the communicator");
       if (first) first = left;
+    };
+    for (const auto& rank : ranks_) {
+      for (OwnedComm& comm : rank->with_algorithm) destroy(comm);
+      destroy(rank->comm);
     }
     return first;
   }
@@ -94,11 +105,16 @@ class LocalRanks {
   std::vector<std::unique_ptr<LocalRank>> ranks_;
 };
 
-Status join(const ThreadTask& task, int rank, LocalRank& local) {
+tutti_config_t config_of(const ThreadTask& task, const LocalRank& local) {
   tutti_config_t config = TUTTI_CONFIG_INIT;
   if (local.device() >= 0) config.device = TUTTI_CUDA_DEVICE(local.device());
   config.reproducible = task.options.reproducible ? 1 : 0;
   config.timeout_ms = static_cast<uint64_t>(task.options.timeout_s) * 1000;
+  return config;
+}
+
+Status join(const ThreadTask& task, int rank, LocalRank& local) {
+  const tutti_config_t config = config_of(task, local);
   tutti_comm_t* comm = nullptr;
   TUTTI_TRY(
       check(tutti_comm_create(&comm, task.rank_count, task.id, rank, &config), "joining the communicator"));
@@ -106,9 +122,23 @@ Status join(const ThreadTask& task, int rank, LocalRank& local) {
   return Status::ok();
 }
 
+/// A communicator of the same ranks for each of --algorithms.
+Status join_with_algorithms(const ThreadTask& task, int rank, LocalRank& local) {
+  for (const std::string& name : task.options.algorithms) {
+    tutti_config_t config = config_of(task, local);
+    if (name != kLibrarysChoice) config.algorithm = name.c_str();
+    tutti_comm_t* comm = nullptr;
+    TUTTI_TRY(check(tutti_comm_split(local.comm.get(), 0, rank, &comm, &config), name.c_str()));
+    local.with_algorithm.emplace_back(comm);
+  }
+  return Status::ok();
+}
+
 Status join_all(const ThreadTask& task, const LocalRanks& ranks) {
-  return ranks.at_once([&](size_t index, LocalRank& local) {
-    return join(task, task.first_rank + static_cast<int>(index), local);
+  return ranks.at_once([&](size_t index, LocalRank& local) -> Status {
+    const int rank = task.first_rank + static_cast<int>(index);
+    TUTTI_TRY(join(task, rank, local));
+    return join_with_algorithms(task, rank, local);
   });
 }
 
@@ -138,6 +168,15 @@ class Operator {
   tutti_comm_t* comm_ = nullptr;
 };
 
+/// The communicators of one of --algorithms, or the only ones.
+struct Team {
+  std::string wanted;  ///< "": no algorithm was named
+  std::vector<Operator> ops;
+  std::vector<Seat> seats = {};
+  bool has_rows = true;             ///< no row was left out yet
+  std::set<uint64_t> settled = {};  ///< sizes that have run
+};
+
 class ThreadRun {
  public:
   ThreadRun(const ThreadTask& task, LocalRanks& ranks)
@@ -150,8 +189,9 @@ class ThreadRun {
   Status limit_sizes();
   Status make_buffers();
   Status run_subject(const Subject& subject);
-  Status run_row(const ThreadContext& context, const Subject& subject, std::span<const Operator> ops,
-                 uint64_t bytes);
+  Result<Team> make_team(const Subject& subject, size_t number) const;
+  Status run_row(Team& team, const Subject& subject, uint64_t bytes);
+  Result<bool> runs_as_wanted(Team& team, Measure measure);
   void report_traffic(const Case& test, const Row& row);
   Status fill_arenas(const Subject& subject);
   size_t arena_bytes(uint64_t message_bytes) const;
@@ -231,7 +271,8 @@ Status ThreadRun::begin() {
     TUTTI_TRY(agreement_.barrier());
   }
   if (task_.reporter == nullptr) return Status::ok();
-  const size_t rows = subjects_.size() * sizes_.size() * static_cast<size_t>(task_.options.cycles);
+  const size_t rows = subjects_.size() * sizes_.size() * static_cast<size_t>(task_.options.cycles) *
+                      std::max<size_t>(1, task_.options.algorithms.size());
   return task_.reporter->begin(*infos, rows, floors);
 }
 
@@ -297,23 +338,49 @@ std::string ThreadRun::row_name(const Subject& subject, uint64_t bytes) const {
                 std::string(test_op_name(subject.op)).c_str());
 }
 
-Status ThreadRun::run_row(const ThreadContext& context, const Subject& subject, std::span<const Operator> ops,
-                          uint64_t bytes) {
+/// Whether the team's algorithm serves the call. All ranks come to the same answer.
+Result<bool> ThreadRun::runs_as_wanted(Team& team, Measure measure) {
+  if (team.wanted.empty() || team.wanted == kLibrarysChoice) return true;
+  const auto found = measure.find_algorithm();
+  TUTTI_TRY(found.status());
+  if (*found == team.wanted) return true;
+  if (task_.reporter != nullptr && team.has_rows)
+    task_.reporter->comment(team.wanted + " does not serve this call: no row");
+  team.has_rows = false;
+  return false;
+}
+
+Status ThreadRun::run_row(Team& team, const Subject& subject, uint64_t bytes) {
+  const ThreadContext context{.options = task_.options,
+                              .test = task_.test,
+                              .agreement = agreement_,
+                              .seats = team.seats,
+                              .footprint_bytes = footprint_bytes_};
   ++row_number_;
   std::vector<SeatCase> cases;
   for (size_t index = 0; index < ranks_.size(); ++index)
-    cases.push_back({.test_case = make_case(subject, bytes, index), .op = ops[index].value()});
+    cases.push_back({.test_case = make_case(subject, bytes, index), .op = team.ops[index].value()});
   const Case& first = cases.front().test_case;
   const std::string name = row_name(subject, bytes);
   if (task_.watchdog != nullptr) task_.watchdog->begin(name);
   if (task_.reporter != nullptr) task_.reporter->running(name);
+  const auto is_served = runs_as_wanted(team, Measure(context, cases, false));
+  TUTTI_TRY(is_served.status());
+  if (!*is_served) {
+    if (task_.watchdog != nullptr) task_.watchdog->end();
+    return Status::ok();
+  }
+  // The library's choice and a named algorithm are compared, and each has links of its own.
+  if (!team.wanted.empty() && team.settled.insert(bytes).second)
+    TUTTI_TRY(Measure(context, cases, false).settle());
   Row row{.bytes = std::max(first.shape.send_count, first.shape.recv_count) * first.type_bytes(),
           .count = first.shape.count,
           .type = subject.type,
           .op = subject.op,
-          .root = subject.root};
+          .root = subject.root,
+          .wanted = team.wanted};
   for (const bool in_place : {false, true}) {
-    if (in_place && !task_.test.in_place) continue;
+    if (in_place && (!task_.test.in_place || task_.options.out_of_place_only)) continue;
     std::string* algorithm = task_.reporter != nullptr && !in_place ? &row.algorithm : nullptr;
     Result<Measurement> measured = Measure(context, cases, in_place).run(algorithm);
     if (!measured) return measured.status();
@@ -354,25 +421,38 @@ void ThreadRun::report_traffic(const Case& test, const Row& row) {
   }
 }
 
-Status ThreadRun::run_subject(const Subject& subject) {
-  std::vector<Operator> ops(ranks_.size());
-  std::vector<Seat> seats;
+Result<Team> ThreadRun::make_team(const Subject& subject, size_t number) const {
+  const auto& names = task_.options.algorithms;
+  Team team{.wanted = names.empty() ? "" : names[number], .ops = std::vector<Operator>(ranks_.size())};
   for (size_t index = 0; index < ranks_.size(); ++index) {
-    const LocalRank& rank = ranks_[index];
-    TUTTI_TRY(ops[index].create(subject, task_.first_rank + static_cast<int>(index), rank.comm.get()));
-    seats.push_back({.site = *rank.site,
-                     .comm = rank.comm.get(),
-                     .send_arena = rank.send->data(),
-                     .recv_arena = rank.recv->data()});
+    LocalRank& rank = ranks_[index];
+    tutti_comm_t* const comm = names.empty() ? rank.comm.get() : rank.with_algorithm[number].get();
+    TUTTI_TRY(team.ops[index].create(subject, task_.first_rank + static_cast<int>(index), comm));
+    team.seats.push_back({.site = *rank.site,
+                          .comm = comm,
+                          .send_arena = rank.send->data(),
+                          .recv_arena = rank.recv->data(),
+                          .place = rank.place});
   }
-  TUTTI_TRY(fill_arenas(subject));
-  const ThreadContext context{.options = task_.options,
-                              .test = task_.test,
-                              .agreement = agreement_,
-                              .seats = seats,
-                              .footprint_bytes = footprint_bytes_};
-  for (int cycle = 0; task_.options.cycles == 0 || cycle < task_.options.cycles; ++cycle)
-    for (const uint64_t bytes : sizes_) TUTTI_TRY(run_row(context, subject, ops, bytes));
+  return team;
+}
+
+Status ThreadRun::run_subject(const Subject& subject) {
+  std::vector<Team> teams;
+  for (size_t number = 0; number < std::max<size_t>(1, task_.options.algorithms.size()); ++number) {
+    auto team = make_team(subject, number);
+    TUTTI_TRY(team.status());
+    teams.push_back(std::move(*team));
+  }
+  if (&subject != subjects_.data()) TUTTI_TRY(fill_arenas(subject));
+  size_t first = 0;  // another one each time: the first row of a size takes longer
+  for (int cycle = 0; task_.options.cycles == 0 || cycle < task_.options.cycles; ++cycle) {
+    for (const uint64_t bytes : sizes_) {
+      for (size_t i = 0; i < teams.size(); ++i)
+        TUTTI_TRY(run_row(teams[(first + i) % teams.size()], subject, bytes));
+      ++first;
+    }
+  }
   return Status::ok();
 }
 
@@ -381,7 +461,7 @@ Result<Summary> ThreadRun::run(MemoryReport memory) {
   TUTTI_TRY(begin());
   TUTTI_TRY(limit_sizes());
   TUTTI_TRY(make_buffers());
-  if (!subjects_.empty()) TUTTI_TRY(fill_arenas(subjects_.front()));
+  if (!subjects_.empty()) TUTTI_TRY(fill_arenas(subjects_.front()));  // run_subject fills for the others
   TUTTI_TRY(grow(&memory.buffers, &level));
   for (const Subject& subject : subjects_) TUTTI_TRY(run_subject(subject));
   TUTTI_TRY(grow(&memory.running, &level));

@@ -37,6 +37,7 @@ struct Row {
   Measurement out_of_place = {};
   std::optional<Measurement> in_place = {};  ///< empty: there is no in-place form
   std::string algorithm = {};
+  std::string wanted = {};     ///< of --algorithms
   std::string timestamp = {};  ///< empty without -S
 };
 

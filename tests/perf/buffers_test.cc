@@ -36,13 +36,25 @@ TEST(BuffersTest, TheRingTurns) {
   char recv[512];
   const RingLayout layout = ring_layout(60, 4, 128, 1);
   EXPECT_EQ(layout.stride_bytes, 64u);
-  Rings rings(send, recv, layout, 4);
+  Rings rings(send, recv, layout, 4, 0);
   EXPECT_EQ(rings.send(), send + 4);
   rings.advance();
   EXPECT_EQ(rings.send(), send + 68);
   EXPECT_EQ(rings.recv(), recv + 68);
   rings.advance();
   EXPECT_EQ(rings.send(), send + 4);
+}
+
+// Goal: a measurement does not find the buffers of the last one in the caches.
+TEST(BuffersTest, TheNextRingGoesOnWhereTheLastOneEnded) {
+  char send[512];
+  char recv[512];
+  Rings rings(send, recv, ring_layout(60, 0, 256, 1), 0, 0);
+  rings.advance();
+  rings.advance();
+  const RingLayout wider = ring_layout(120, 0, 384, 1);
+  EXPECT_EQ(Rings(send, recv, wider, 0, rings.place()).send(), send + 128);
+  EXPECT_EQ(Rings(send, recv, wider, 0, 384).send(), send);
 }
 
 TEST(BuffersTest, AnArenaIsWritableAndMoves) {

@@ -94,6 +94,24 @@ def check_emulated_hosts():
         assert "needs a process for each host" in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
+def check_algorithms_in_turns():
+    """--algorithms gives each algorithm a row of every size, and leaves out those that do not serve the call"""
+    done = run("all_reduce", *QUICK, "--procs", "2", "--algorithms", "rings", status=3)
+    assert '"rings"' in done.stderr, done.stderr
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "report.json")
+        done = run("all_reduce", "--memory", "host", "--procs", "2", "--bind", "-b", "8", "-e", "512", "-f", "64", "-N",
+                   "2", "--row-time", "0.5", "--out-of-place", "--footprint", "1M", "--algorithms",
+                   "default,ring,multicast", "-J", path)
+        assert "multicast does not serve this call: no row" in done.stdout, done.stdout
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["results"]
+        order = [(row["size"], row["wanted"]) for row in rows]
+        assert sorted(order) == sorted([(8, "default"), (8, "ring"), (512, "default"), (512, "ring")] * 2), order
+        assert all(row["algorithm"] == "ring" for row in rows if row["wanted"] == "ring"), rows
+        assert all(row["in_place"] is None for row in rows), rows
+
+
 def check_mistakes():
     """Mistakes end with status 2 and one line that names them"""
     for flags, said in ((("-r", "5", "-t", "2"), "root 5"), (("-D", "1"), "-D is refused"), (("-b", "x"), "minbytes")):
