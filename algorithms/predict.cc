@@ -54,10 +54,14 @@ Result<std::vector<Candidate>> predict(const PricedMachine& machine, const Facts
     if (!simulation->is_lower_bound) best_us = std::min(best_us, simulation->microseconds);
     candidates.push_back({algorithm, std::move(*simulation)});
   }
+  sort_by_time(candidates);
+  return candidates;
+}
+
+void sort_by_time(std::vector<Candidate>& candidates) {
   std::ranges::stable_sort(candidates, {}, [](const Candidate& candidate) {
     return std::pair(candidate.simulation.is_lower_bound, candidate.simulation.microseconds);
   });
-  return candidates;
 }
 
 uint64_t block_bytes_of(Collective collective, uint32_t rank_count, uint64_t bytes) {

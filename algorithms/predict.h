@@ -41,6 +41,9 @@ struct PredictOptions {
 Result<std::vector<Candidate>> predict(const PricedMachine& machine, const Facts& facts,
                                        const Request& request, const PredictOptions& options = {});
 
+/// The order of predict.
+void sort_by_time(std::vector<Candidate>& candidates);
+
 /// Bytes of one block, for a message whose largest buffer has `bytes` bytes. A barrier has none.
 uint64_t block_bytes_of(Collective collective, uint32_t rank_count, uint64_t bytes);
 

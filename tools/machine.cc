@@ -32,6 +32,7 @@ Result<Machine> Machine::of(Graph graph, RanksAre ranks) {
   machine.routes_ = std::make_unique<Routes>(std::move(*routes));
   machine.costs_ = usual_costs(ranks == RanksAre::kGpus && !machine.graph_->of_kind(NodeKind::kGpu).empty());
   machine.costs_.measured = machine.graph_->slices();
+  if (!machine.on_gpus()) machine.corrections_ = Corrections(machine.graph_->calls());
   return machine;
 }
 
@@ -93,11 +94,47 @@ Facts Machine::facts(uint32_t rank_count, uint32_t emulated_hosts) {
   return facts;
 }
 
-Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
-                                       const PredictOptions& options, uint32_t emulated_hosts) {
+namespace {
+
+Result<std::vector<Candidate>> predict_uncorrected(Machine& machine, const Request& request,
+                                                   const PredictOptions& options, uint32_t emulated_hosts) {
   return predict(
       PricedMachine{.routes = machine.routes(), .costs = machine.costs(request.rank_count, emulated_hosts)},
       machine.facts(request.rank_count, emulated_hosts), request, options);
+}
+
+/// What the trials took, as predicted.
+double predict_trial(Machine& machine, const TriedCall& call, uint64_t bytes) {
+  const Request request{.collective = call.collective,
+                        .rank_count = call.ranks,
+                        .block_bytes = block_bytes_of(call.collective, call.ranks, bytes)};
+  const auto found = predict_uncorrected(
+      machine, request, {.algorithms = {call.algorithm}, .repeated_slices = kRepeatedSlices}, call.hosts);
+  const bool is_known = found && !found->empty() && !found->front().simulation.is_lower_bound;
+  return is_known ? found->front().simulation.microseconds : 0;
+}
+
+void correct(Machine& machine, const Request& request, uint32_t emulated_hosts,
+             std::vector<Candidate>& candidates) {
+  for (Candidate& candidate : candidates) {
+    const double factor = machine.corrections().factor(
+        {request.collective, request.rank_count, emulated_hosts, std::string(candidate.algorithm->name)},
+        message_bytes(request),
+        [&](const TriedCall& call, uint64_t bytes) { return predict_trial(machine, call, bytes); });
+    candidate.simulation.microseconds *= factor;
+    for (Share& share : candidate.simulation.shares) share.microseconds *= factor;
+  }
+  sort_by_time(candidates);
+}
+
+}  // namespace
+
+Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
+                                       const PredictOptions& options, uint32_t emulated_hosts) {
+  auto candidates = predict_uncorrected(machine, request, options, emulated_hosts);
+  if (candidates && machine.corrections().are_known() && machine.host_count(request.rank_count) == 1)
+    correct(machine, request, emulated_hosts, *candidates);
+  return candidates;
 }
 
 Result<Candidate> predict_packets(Machine& machine, const Request& request, const Algorithm& algorithm) {

@@ -9,11 +9,15 @@
 
 #include "algorithms/predict.h"
 #include "core/result.h"
+#include "tools/corrections.h"
 #include "topology/graph.h"
 #include "topology/placement.h"
 #include "topology/routes.h"
 
 namespace tutti::tool {
+
+/// Slices that are walked of calls that follow each other without a pause, as the perf tools call.
+inline constexpr uint64_t kRepeatedSlices = uint64_t{1} << 15;
 
 class Machine {
  public:
@@ -35,6 +39,7 @@ class Machine {
   uint64_t packet_bytes_max(uint32_t rank_count) const;
   uint32_t rank_count() const { return static_cast<uint32_t>(routes_->ranks().size()); }
   uint32_t host_count(uint32_t rank_count) const;
+  Corrections& corrections() { return corrections_; }
   /// Of the machine's first ranks, each bound to its place; more ranks than cores are not bound. The result
   /// borrows from this machine. Of ranks on cores of one host, which may take parts of it for hosts of their
   /// own.
@@ -50,9 +55,10 @@ class Machine {
   std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> emulated_host_of_;  // by ranks and hosts
   topology::RankCosts costs_;
   bool has_multicast_ = false;
+  Corrections corrections_{{}};
 };
 
-/// The predicted times of the request on the machine's first ranks. As tutti::predict.
+/// The predicted times of the request on the machine's first ranks, corrected by trials. As tutti::predict.
 Result<std::vector<Candidate>> predict(Machine& machine, const Request& request,
                                        const PredictOptions& options = {}, uint32_t emulated_hosts = 1);
 

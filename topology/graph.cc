@@ -167,7 +167,11 @@ uint64_t Graph::digest() const {
 }
 
 GraphBuilder::GraphBuilder(const Graph& start)
-    : nodes_(start.nodes_), edges_(start.edges_), slices_(start.slices_), by_name_(start.by_name_) {
+    : nodes_(start.nodes_),
+      edges_(start.edges_),
+      slices_(start.slices_),
+      calls_(start.calls_),
+      by_name_(start.by_name_) {
   for (uint32_t i = 0; i < edges_.size(); ++i) {
     by_ends_.emplace(key_of(edges_[i].a, edges_[i].b, edges_[i].kind), i);
   }
@@ -248,6 +252,7 @@ Graph GraphBuilder::finish() && {
   graph.nodes_ = std::move(nodes_);
   graph.edges_ = std::move(edges_);
   graph.slices_ = std::move(slices_);
+  graph.calls_ = std::move(calls_);
   graph.by_name_ = std::move(by_name_);
   const size_t node_count = graph.nodes_.size();
 

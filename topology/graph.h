@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "topology/call_times.h"
 #include "topology/fact.h"
 #include "topology/slice_costs.h"
 
@@ -96,6 +97,8 @@ class Graph {
   const Edge& edge(uint32_t index) const { return edges_[index]; }
   /// Of ranks on cores, if probes have measured them.
   const SliceCosts& slices() const { return slices_; }
+  /// Of ranks on cores, if trials have measured them. Not part of the digest: no decision depends on them.
+  const CallTimes& calls() const { return calls_; }
 
   /// The links of a node, in the order of edges.
   std::span<const Link> links_of(uint32_t node) const;
@@ -111,7 +114,7 @@ class Graph {
   uint64_t digest() const;
 
   friend bool operator==(const Graph& a, const Graph& b) {
-    return a.nodes_ == b.nodes_ && a.edges_ == b.edges_ && a.slices_ == b.slices_;
+    return a.nodes_ == b.nodes_ && a.edges_ == b.edges_ && a.slices_ == b.slices_ && a.calls_ == b.calls_;
   }
 
  private:
@@ -119,6 +122,7 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
   SliceCosts slices_;
+  CallTimes calls_;
   std::vector<Link> links_;
   std::vector<uint32_t> links_begin_;
   std::vector<uint32_t> children_;
@@ -150,6 +154,7 @@ class GraphBuilder {
   Edge* edge_between(uint32_t a, uint32_t b, LinkKind kind);
   std::vector<Edge>& edges() { return edges_; }
   SliceCosts& slices() { return slices_; }
+  CallTimes& calls() { return calls_; }
 
   Graph finish() &&;
 
@@ -157,6 +162,7 @@ class GraphBuilder {
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
   SliceCosts slices_;
+  CallTimes calls_;
   std::map<std::string, uint32_t, std::less<>> by_name_;
   std::map<std::pair<uint64_t, LinkKind>, uint32_t> by_ends_;
   mutable std::map<std::string, uint32_t, std::less<>> next_number_;

@@ -79,6 +79,8 @@ class Parser {
     }
     if (const auto taken = take_slice_line(scanner, result_.slices); !taken || *taken)
       return taken ? Status() : error(std::string(taken.status().text()));
+    if (const auto taken = take_call_line(scanner, result_.calls); !taken || *taken)
+      return taken ? Status() : error(std::string(taken.status().text()));
     return expected("machine, pair, copy_alone, copy_together, staged_copy, wake, socket, socket_speed, " +
                         std::string(kSliceLines),
                     scanner);
@@ -194,7 +196,7 @@ std::string print_measurements(const Measurements& measurements) {
     out += std::string(named.name) + " " +
            (named.is_time ? print_time(fact.value) : print_speed(fact.value)) + print_spread(fact) + "\n";
   }
-  return out + print_slices(measurements.slices);
+  return out + print_slices(measurements.slices) + print_calls(measurements.calls);
 }
 
 Result<Measurements> parse_measurements(std::string_view text) {
@@ -207,6 +209,7 @@ Graph with_measurements(const Graph& graph, const Measurements& measurements) {
   const size_t cores = graph.of_kind(NodeKind::kCore).size();
   GraphBuilder builder(graph);
   if (measurements.slices.are_known()) builder.slices() = measurements.slices;
+  builder.calls() = measurements.calls;
   // What a pair needs beyond the next nearer one, on each of its two sides.
   const auto half = [](const Fact& whole, uint64_t nearer) {
     Fact fact = whole;

@@ -14,7 +14,7 @@
 namespace tutti::topology {
 
 /// What the lines begin with, for messages.
-inline constexpr std::string_view kSliceLines = "turn, call, apart or slice";
+inline constexpr std::string_view kSliceLines = "turn, call, apart, slice or trial";
 inline constexpr uint64_t kSpreadMax = 10'000;
 
 std::string print_slices(const SliceCosts& slices);

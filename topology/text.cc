@@ -89,7 +89,9 @@ class Parser {
     if (scanner.take("link")) return parse_link(scanner);
     const auto is_slices = take_slice_line(scanner, builder_.slices());
     if (!is_slices) return error(std::string(is_slices.status().text()));
-    if (*is_slices) return scanner.at_end() ? Status() : expected("the end of the line", scanner);
+    const auto is_call = *is_slices ? is_slices : take_call_line(scanner, builder_.calls());
+    if (!is_call) return error(std::string(is_call.status().text()));
+    if (*is_call) return scanner.at_end() ? Status() : expected("the end of the line", scanner);
     const Scanner start = scanner;
     const auto kind = by_name<NodeKind, kNodeKinds>(scanner.word(), [](NodeKind k) { return kind_name(k); });
     if (!kind) return expected("a kind of node, 'link', " + std::string(kSliceLines), start);
@@ -186,7 +188,7 @@ std::string print_graph(const Graph& graph) {
   std::string out = std::string(kTextTitle) + "\n";
   for (const Node& node : graph.nodes()) print_node(out, graph, node);
   for (const Edge& edge : graph.edges()) print_edge(out, graph, edge);
-  return out + print_slices(graph.slices());
+  return out + print_slices(graph.slices()) + print_calls(graph.calls());
 }
 
 Result<Graph> parse_graph(std::string_view text) {

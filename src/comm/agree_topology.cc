@@ -76,7 +76,10 @@ OwnTexts own_texts(Process& process, bool is_leader) {
     log_line("no graph of this host, so no algorithm is chosen by its price: " + own.note);
     return own;
   }
-  own.graph = topology::print_graph(machine->graph);
+  // No decision depends on the times of calls.
+  topology::GraphBuilder graph(machine->graph);
+  graph.calls().clear();
+  own.graph = topology::print_graph(std::move(graph).finish());
   own.note = machine->source;
   return own;
 }

@@ -64,6 +64,10 @@ TEST(MeasurementsTest, MistakesNameTheLine) {
   EXPECT_THAT(refusal("speed 1 GB/s"), HasSubstr("line 2: expected machine, pair"));
   EXPECT_THAT(refusal("wake 1 us spread 0"), HasSubstr("percentage"));
   EXPECT_THAT(refusal("slice juggle 8 1 ns"), HasSubstr("line 2: expected copy, read, send"));
+  EXPECT_THAT(refusal("trial ring 2"), HasSubstr("line 2: expected a collective"));
+  EXPECT_THAT(refusal("trial broadcast 2 3 direct 8 1 us"), HasSubstr("then one of hosts"));
+  EXPECT_THAT(refusal("trial broadcast 2 1 direct 8 1 us\ntrial broadcast 2 1 direct 8 1 us"),
+              HasSubstr("line 3: expected another call or size"));
   EXPECT_THAT(refusal("slice send 0 1 ns"), HasSubstr("line 2: expected a larger number of bytes"));
   EXPECT_THAT(refusal("slice send 8 1 ns\nslice send 8 1 ns"), HasSubstr("line 3: expected a larger number"));
   EXPECT_THAT(refusal("wake 1 us more"), HasSubstr("the end of the line"));

@@ -49,6 +49,9 @@ turn 1.4 us
 apart 57 ns spread 9
 slice send 8 20 ns
 slice send 1024 85 ns spread 3
+trial all_reduce 4 1 ring 32768 35.2 us spread 12
+trial all_reduce 4 1 ring 65536 70 us
+trial broadcast 2 2 direct 8 6 us
 )";
   const auto graph = parse_graph(kText);
   ASSERT_TRUE(graph) << graph.status().text();
@@ -71,7 +74,7 @@ TEST(TextTest, MistakesNameTheLine) {
     return graph ? std::string("accepted") : std::string(graph.status().text());
   };
   EXPECT_EQ(refusal("server x"),
-            "line 4: expected a kind of node, 'link', turn, call, apart or slice, found 'server x'");
+            "line 4: expected a kind of node, 'link', turn, call, apart, slice or trial, found 'server x'");
   EXPECT_EQ(refusal("slice send 8"), "line 4: expected a time, as '57 ns', found the end of the line");
   EXPECT_EQ(refusal("turn 1 us often"), "line 4: expected the end of the line, found 'often'");
   EXPECT_EQ(refusal("gpu"), "line 4: expected a name, found the end of the line");

@@ -148,12 +148,14 @@ def check_measurements():
         output, _ = run("--measure", cache=cache)
         # Without a second core, or on a machine that takes it away, slices are not measured.
         assert ("slice send 8 " in output) == ("slice reduce_memory 16384 " in output), output
+        assert "trial all_reduce 2 1 ring 8 " in output, output
+        assert list(pathlib.Path(cache).rglob("*.choice")) != []
         assert "copy_alone" in output and "socket_speed" in output, output
         assert run("--measured", cache=cache)[0] == output
         tree, notes = run(cache=cache)
         assert "measured" in tree and f"measured numbers are from {cache}" in notes, tree + notes
         run("--forget", cache=cache)
-        assert list(pathlib.Path(cache).rglob("*.measured")) == []
+        assert list(pathlib.Path(cache).rglob("*.measured")) + list(pathlib.Path(cache).rglob("*.choice")) == []
         run("--forget", status=1, cache=cache)
 
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "algorithms/choice.h"
-#include "tools/tutti_tune/runs.h"
-#include "tools/tutti_tune/samples.h"
+#include "tools/runs.h"
+#include "tools/samples.h"
 
 namespace tutti::tool {
 namespace {
@@ -100,12 +100,13 @@ TEST(SamplesTest, WrongLinesAreNamed) {
 TEST(RunsTest, AReportIsRead) {
   const auto report =
       parse_report(R"({"config": {"ranks": 2, "devices": [{"hostname": "a"}, {"hostname": "b"}]},
-      "results": [{"size": 8, "out_of_place": {"time": 1.5}, "algorithm": "ring"}]})");
+      "results": [{"size": 8, "out_of_place": {"time": 1.5}, "algorithm": "ring", "wanted": "default"}]})");
   ASSERT_TRUE(report) << report.status().text();
   EXPECT_EQ(report->ranks, 2u);
   EXPECT_EQ(report->hosts, 2u);
   ASSERT_EQ(report->rows.size(), 1u);
   EXPECT_EQ(report->rows[0].algorithm, "ring");
+  EXPECT_EQ(report->rows[0].wanted, "default");
   EXPECT_EQ(parse_report("{}").status().code(), Code::kInvalidArgument);
   EXPECT_EQ(parse_report("").status().code(), Code::kInvalidArgument);
 }

@@ -9,6 +9,8 @@
 //   mpirun -n 2 tutti-topo --net               tries each pair of rails between the hosts of a job
 //   tutti-topo -d "8 gpus, nvswitch 450 GB/s"  a machine described in a line
 //   mpirun -n 16 tutti-topo -f svg -o job.svg  the whole job; rank 0 writes
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
@@ -21,7 +23,9 @@
 
 #include "core/version_line.h"
 #include "tools/flags.h"
+#include "tools/runs.h"
 #include "tools/slice_probes.h"
+#include "tools/trials.h"
 #include "tools/tutti_topo/job.h"
 #include "tools/tutti_topo/net.h"
 #include "tools/tutti_topo/net_probe.h"
@@ -58,8 +62,14 @@ struct Options {
   std::vector<std::string> files;
 };
 
-std::string kept_measurements(uint64_t kind) {
-  return topology::kept_path(topology::kept_folder(process_environment()), kind, "measured");
+std::string kept_by_tools(uint64_t kind, const char* what) {
+  return topology::kept_path(topology::kept_folder(process_environment()), kind, what);
+}
+
+/// Whether tutti-tune has kept samples, from which it makes the table.
+bool has_tuned(uint64_t kind) {
+  const std::string samples = kept_by_tools(kind, "samples");
+  return !samples.empty() && access(samples.c_str(), F_OK) == 0;
 }
 
 int fail(int status, const std::string& text) {
@@ -72,7 +82,7 @@ Result<Imported> load_this_machine(const std::string& host_name) {
   auto machine = topology::detect_this_machine(host_name);
   if (!machine) return machine;
   const uint64_t kind = topology::fingerprint(machine->graph);
-  const std::string path = kept_measurements(kind);
+  const std::string path = kept_by_tools(kind, "measured");
   const auto kept = topology::read_kept(path, kind);
   if (kept) {
     machine->graph = topology::with_measurements(machine->graph, *kept);
@@ -111,16 +121,35 @@ Result<std::optional<Imported>> load(const Options& options) {
   return only(load_this_machine(""));
 }
 
+constexpr double kTrialsBudgetS = 8.5;
+
+/// All algorithms in short trials, for `result.calls`. Their table is kept unless tutti-tune has measured
+/// longer. Without the perf tools nothing is tried.
+Status try_all_calls(uint64_t kind, topology::Measurements& result) {
+  const std::string perf_tools = find_perf_tools();
+  if (perf_tools.empty()) {
+    std::cerr << "note: all_reduce_perf is not found, so no calls were tried\n";
+    return {};
+  }
+  const auto samples = try_calls(perf_tools, kTrialsBudgetS);
+  TUTTI_TRY(samples.status());
+  result.calls = call_times(*samples);
+  const std::string table = kept_by_tools(kind, "choice");
+  return table.empty() || has_tuned(kind) ? Status()
+                                          : topology::keep_text(table, table_of_one_host(*samples));
+}
+
 /// --measure, --measured and --forget: the file of measurements of this machine.
 int run_measurements(const Options& options) {
   const auto machine = topology::detect_this_machine();
   if (!machine) return fail(kRefused, std::string(machine.status().text()));
   const uint64_t kind = topology::fingerprint(machine->graph);
-  const std::string path = options.output.empty() ? kept_measurements(kind) : options.output;
+  const std::string path = options.output.empty() ? kept_by_tools(kind, "measured") : options.output;
   if (path.empty())
     return fail(kBadUsage, "none of TUTTI_CACHE_DIR, XDG_CACHE_HOME and HOME is set; name a file with -o");
   if (options.forget) {
     if (std::remove(path.c_str()) != 0) return fail(kRefused, std::string(system_error(path, errno).text()));
+    if (!has_tuned(kind)) std::remove(kept_by_tools(kind, "choice").c_str());
     std::cout << "deleted " << path << "\n";
     return 0;
   }
@@ -128,6 +157,8 @@ int run_measurements(const Options& options) {
     auto found = topology::measure(machine->graph);
     if (!found) return fail(kRefused, std::string(found.status().text()));
     if (const Status status = measure_slices(machine->graph, *found); !status)
+      return fail(kRefused, std::string(status.text()));
+    if (const Status status = try_all_calls(kind, *found); !status)
       return fail(kRefused, std::string(status.text()));
     if (const Status status = topology::keep(path, *found); !status)
       return fail(kBadUsage, std::string(status.text()));
@@ -233,7 +264,7 @@ int main(int argc, char** argv) {
   app.add_flag("--table", options.table,
                "a row for each FILE: bounds, and what rings, trees and hierarchies reach");
   auto* measure =
-      app.add_flag("--measure", options.measure, "measure this machine, about 6 s; the numbers are kept");
+      app.add_flag("--measure", options.measure, "measure this machine, under 10 s; the numbers are kept");
   auto* measured =
       app.add_flag("--measured", options.measured, "show the kept numbers and their file")->excludes(measure);
   app.add_flag("--forget", options.forget, "delete the kept numbers")->excludes(measure)->excludes(measured);

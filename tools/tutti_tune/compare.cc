@@ -14,29 +14,41 @@ namespace {
 
 constexpr double kNear = 1.25;
 constexpr double kCheap = 1.05;
-/// The perf tools call without pauses.
-constexpr uint64_t kRepeatedSlices = uint64_t{1} << 15;
+
+/// How good a way to choose is, summed over sizes.
+struct Choices {
+  uint32_t count = 0;
+  uint32_t cheap = 0;
+  double log_cost = 0;
+
+  void add(double cost) {
+    ++count;
+    cheap += cost <= kCheap ? 1 : 0;
+    log_cost += std::log(cost);
+  }
+  void add(const Choices& other) {
+    count += other.count;
+    cheap += other.cheap;
+    log_cost += other.log_cost;
+  }
+};
 
 /// Sums over points.
 struct Score {
   uint32_t points = 0;
   uint32_t near = 0;
   double log_ratio = 0;  ///< of predicted over measured
-  uint32_t choices = 0;
-  uint32_t cheap_by_price = 0;
-  uint32_t cheap_by_table = 0;
-  double log_by_price = 0;
-  double log_by_table = 0;
+  Choices by_price = {};
+  Choices by_table = {};
+  Choices by_kept = {};
 
   void add(const Score& other) {
     points += other.points;
     near += other.near;
     log_ratio += other.log_ratio;
-    choices += other.choices;
-    cheap_by_price += other.cheap_by_price;
-    cheap_by_table += other.cheap_by_table;
-    log_by_price += other.log_by_price;
-    log_by_table += other.log_by_table;
+    by_price.add(other.by_price);
+    by_table.add(other.by_table);
+    by_kept.add(other.by_kept);
   }
 };
 
@@ -44,12 +56,41 @@ double percent(uint32_t part, uint32_t all) {
   return all == 0 ? 0 : 100.0 * part / all;
 }
 
+double mean(double log, uint32_t count) {
+  return count == 0 ? 1 : std::exp(log / count);
+}
+
+std::string columns(const Choices& choices) {
+  return format(" %.0f %% | %.2f |", percent(choices.cheap, choices.count),
+                mean(choices.log_cost, choices.count));
+}
+
 std::string row(const std::string& name, const Score& score) {
-  const auto mean = [](double log, uint32_t count) { return count == 0 ? 1 : std::exp(log / count); };
-  return format("| %s | %u | %.0f %% | %.2f | %.0f %% | %.2f | %.0f %% | %.2f |\n", name.c_str(),
-                score.points, percent(score.near, score.points), mean(score.log_ratio, score.points),
-                percent(score.cheap_by_price, score.choices), mean(score.log_by_price, score.choices),
-                percent(score.cheap_by_table, score.choices), mean(score.log_by_table, score.choices));
+  return format("| %s | %u | %.0f %% | %.2f |", name.c_str(), score.points, percent(score.near, score.points),
+                mean(score.log_ratio, score.points)) +
+         columns(score.by_price) + columns(score.by_table) + columns(score.by_kept) + "\n";
+}
+
+/// Samples of one size, by algorithm.
+using Times = std::map<std::string, std::vector<double>>;
+
+/// The middle of every second sample, from the first or the second one on.
+double half_us(const std::vector<double>& samples, size_t first) {
+  std::vector<double> half;
+  for (size_t i = samples.size() > 1 ? first : 0; i < samples.size(); i += 2) half.push_back(samples[i]);
+  return middle(std::move(half));
+}
+
+/// How much longer the algorithm takes than the fastest one. One half of the samples says which is the
+/// fastest, and the other half how long it takes: the best of ten equal ones is the fastest by chance.
+double cost_of(const std::string& algorithm, const Times& times) {
+  double cost = 1;
+  for (const size_t half : {0, 1}) {
+    const auto us = [&](const Times::value_type& one) { return half_us(one.second, half); };
+    const auto fastest = std::ranges::min_element(times, {}, us);
+    cost *= half_us(times.at(algorithm), 1 - half) / half_us(fastest->second, 1 - half);
+  }
+  return std::sqrt(cost);
 }
 
 class Comparison {
@@ -74,56 +115,38 @@ class Comparison {
     }
     return lines_ +
            "| | points | within 25 % | predicted / measured | choice by price within 5 % of the fastest | "
-           "mean "
-           "| choice by table within 5 % | mean |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n" +
+           "mean | by built-in table | mean | by kept table | mean |\n"
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" +
            rows + row("all", all);
   }
 
  private:
   Status add_group(const Case& group, Score& score) {
-    std::map<uint64_t, std::map<std::string, double>> measured;
-    std::map<uint64_t, double> by_table;
+    std::map<uint64_t, Times> measured;
     for (const auto& [of, sizes] : samples_.cases()) {
       if (std::tuple(of.collective, of.ranks, of.hosts) !=
           std::tuple(group.collective, group.ranks, group.hosts))
         continue;
       for (const auto& [bytes, size] : sizes) {
-        const double us = samples_.median_us(of, bytes);
-        if (of.algorithm == kDefault) {
-          by_table[bytes] = us;
-        } else {
-          measured[bytes][of.algorithm] = us;
-        }
+        // The library's choice is one of them, too.
+        auto& samples = measured[bytes][size.ran];
+        samples.insert(samples.end(), size.us.begin(), size.us.end());
       }
     }
-    for (const auto& [bytes, times] : measured)
-      TUTTI_TRY(add_size(group, bytes, times, by_table[bytes], score));
+    for (const auto& [bytes, times] : measured) TUTTI_TRY(add_size(group, bytes, times, score));
     return Status::ok();
   }
 
-  Status add_size(const Case& group, uint64_t bytes, const std::map<std::string, double>& times,
-                  double by_table_us, Score& score) {
+  Status add_size(const Case& group, uint64_t bytes, const Times& times, Score& score) {
     const Request request{.collective = group.collective,
                           .rank_count = group.ranks,
                           .block_bytes = block_bytes_of(group.collective, group.ranks, bytes)};
     const auto candidates = predict(machine_, request, {.repeated_slices = kRepeatedSlices}, group.hosts);
     TUTTI_TRY(candidates.status());
-    double best_us = by_table_us > 0 ? by_table_us : INFINITY;
-    for (const auto& [name, us] : times) best_us = std::min(best_us, us);
-    double by_price_us = 0;
     for (const Candidate& candidate : *candidates) {
       const auto time = times.find(std::string(candidate.algorithm->name));
       if (time == times.end() || candidate.simulation.is_lower_bound) continue;
-      const double ratio = candidate.simulation.microseconds / time->second;
-      ++score.points;
-      score.near += ratio < kNear && ratio > 1 / kNear ? 1 : 0;
-      score.log_ratio += std::log(ratio);
-      if (options_.details) {
-        lines_ += format("%-14s %2u %9llu %-26s predicted %10.2f measured %10.2f ratio %.2f\n",
-                         std::string(collective_name(group.collective)).c_str(), group.ranks,
-                         static_cast<unsigned long long>(bytes), time->first.c_str(),
-                         candidate.simulation.microseconds, time->second, ratio);
-      }
+      add_point(group, bytes, candidate, middle(time->second), score);
     }
     const Facts facts = machine_.facts(group.ranks, group.hosts);
     const Algorithm* by_table = ChoiceTable::built_in().choose(request, facts);
@@ -132,16 +155,27 @@ class Comparison {
                                     PricedMachine{.routes = machine_.routes(),
                                                   .costs = machine_.costs(group.ranks, group.hosts)})
                        .first->second;
-    const Algorithm* by_price = prices.choose(request, facts, *by_table).algorithm;
-    const auto chosen = times.find(std::string(by_price->name));
-    if (chosen != times.end()) by_price_us = by_price == by_table ? by_table_us : chosen->second;
-    if (by_price_us == 0 || by_table_us <= 0) return Status::ok();
-    ++score.choices;
-    score.cheap_by_price += by_price_us <= best_us * kCheap ? 1 : 0;
-    score.cheap_by_table += by_table_us <= best_us * kCheap ? 1 : 0;
-    score.log_by_price += std::log(by_price_us / best_us);
-    score.log_by_table += std::log(by_table_us / best_us);
+    const auto add = [&](Choices& choices, const Algorithm* algorithm) {
+      if (times.contains(std::string(algorithm->name)))
+        choices.add(cost_of(std::string(algorithm->name), times));
+    };
+    add(score.by_table, by_table);
+    add(score.by_price, prices.choose(request, facts, *by_table).algorithm);
+    add(score.by_kept, options_.kept.choose(request, facts));
     return Status::ok();
+  }
+
+  void add_point(const Case& group, uint64_t bytes, const Candidate& candidate, double us, Score& score) {
+    const double predicted_us = candidate.simulation.microseconds;
+    const double ratio = predicted_us / us;
+    ++score.points;
+    score.near += ratio < kNear && ratio > 1 / kNear ? 1 : 0;
+    score.log_ratio += std::log(ratio);
+    if (!options_.details) return;
+    lines_ += format("%-14s %2u %9llu %-26s predicted %10.2f measured %10.2f ratio %.2f\n",
+                     std::string(collective_name(group.collective)).c_str(), group.ranks,
+                     static_cast<unsigned long long>(bytes), std::string(candidate.algorithm->name).c_str(),
+                     predicted_us, us, ratio);
   }
 
   const Samples& samples_;

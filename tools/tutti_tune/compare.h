@@ -3,21 +3,23 @@
 
 #include <string>
 
+#include "algorithms/choice.h"
 #include "core/result.h"
 #include "tools/machine.h"
-#include "tools/tutti_tune/samples.h"
+#include "tools/samples.h"
 
 namespace tutti::tool {
 
 struct CompareOptions {
   bool emulates_hosts = false;  ///< samples of several hosts are of hosts that this machine emulates
   bool details = false;         ///< a line for each point, too
+  ChoiceTable kept = {};        ///< what the library would choose by
 };
 
 /// A table in Markdown: for each collective, number of ranks and host the share of points whose predicted
-/// time is within 25 % of the measured median, and how much longer than the fastest algorithm the choice by
-/// price and the library's own choice took. A point is one algorithm at one size. Errors: kInvalidArgument
-/// (predict).
+/// time is within 25 % of the measured median, and how much longer than the fastest algorithm the choices by
+/// price, by the built-in table and by the kept one took. A point is one algorithm at one size. Errors:
+/// kInvalidArgument (predict).
 Result<std::string> compare(const Samples& samples, Machine& machine, const CompareOptions& options);
 
 }  // namespace tutti::tool

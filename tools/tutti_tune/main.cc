@@ -18,9 +18,9 @@
 
 #include "core/version_line.h"
 #include "tools/flags.h"
+#include "tools/runs.h"
+#include "tools/samples.h"
 #include "tools/tutti_tune/compare.h"
-#include "tools/tutti_tune/runs.h"
-#include "tools/tutti_tune/samples.h"
 #include "topology/detect.h"
 #include "topology/kept.h"
 
@@ -31,6 +31,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRefused = 1;   // exit status: nothing could be measured
 constexpr int kBadUsage = 2;  // exit status: arguments, output file
+
+/// Measurements of each algorithm in a run.
+constexpr uint32_t kTurns = kLeastSamples;
 
 struct Options {
   std::vector<uint32_t> processes = {2, 4, 8};
@@ -74,22 +77,11 @@ Result<Files> find_files(const Options& options) {
   return Files{topology::kept_path(folder, kind, "choice"), topology::kept_path(folder, kind, "samples")};
 }
 
-/// Next to this program, or in the build folder beside it.
-std::string find_perf_tools(const Options& options) {
-  if (!options.folder.empty()) return options.folder;
-  std::error_code failure;
-  const auto own = std::filesystem::read_symlink("/proc/self/exe", failure).parent_path();
-  for (const auto& folder : {own, own.parent_path() / "perf"}) {
-    if (std::filesystem::exists(folder / "all_reduce_perf", failure)) return folder.string();
-  }
-  return {};
-}
-
 class Tuner {
  public:
   Tuner(Options options, Files files, Samples samples)
       : options_(std::move(options)), files_(std::move(files)), samples_(std::move(samples)) {
-    perf_tools_ = find_perf_tools(options_);
+    perf_tools_ = options_.folder.empty() ? find_perf_tools() : options_.folder;
     std::istringstream words(options_.launch);
     for (std::string word; words >> word;) launcher_.push_back(word);
     if (!launcher_.empty()) options_.processes = {0};
@@ -97,19 +89,19 @@ class Tuner {
 
   int run() {
     if (perf_tools_.empty()) return fail(kBadUsage, "all_reduce_perf is not found; name its folder: --perf");
-    add_cases();
-    if (cases_.empty()) return fail(kBadUsage, "no collective of this name can be measured");
+    add_runs();
+    if (runs_.empty()) return fail(kBadUsage, "no collective of this name can be measured");
     const auto start = Clock::now();
     const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
     size_t done = 0;
-    const size_t all = cases_.size() * options_.rounds;
+    const size_t all = runs_.size() * options_.rounds;
     double longest_s = 0;
-    // Round by round, so that what disturbs the machine for a while disturbs all algorithms, and every case
-    // is measured once before any is measured twice.
+    // Round by round, so that everything is measured once before anything is measured twice. Each round has
+    // new processes, which lie elsewhere in memory and on the cores.
     for (uint32_t round = 0; round < options_.rounds; ++round) {
-      for (const Case& of : cases_) {
+      for (const Case& of : runs_) {
         ++done;
-        if (samples_.rounds_of(known(of)) > round || samples_.is_refused(of)) continue;
+        if (samples_.rounds_of(known(of)) > round * kTurns || samples_.is_refused(of)) continue;
         if (elapsed_s() + longest_s > options_.budget_s) return finish(done - 1, all);
         show_progress(of, done, all, elapsed_s());
         const double before_s = elapsed_s();
@@ -122,7 +114,8 @@ class Tuner {
   }
 
  private:
-  void add_cases() {
+  /// Each is known by the case of the library's own choice, which is in all of them.
+  void add_runs() {
     for (const uint32_t processes : options_.processes) {
       for (int number = 0; number < kCollectiveCount; ++number) {
         const auto collective = static_cast<Collective>(number);
@@ -130,12 +123,7 @@ class Tuner {
         const bool is_wanted = options_.collectives.empty() ||
                                std::ranges::find(options_.collectives, name) != options_.collectives.end();
         if (!is_wanted || perf_tool_of(collective).empty()) continue;
-        cases_.push_back({collective, processes, options_.emulated_hosts, std::string(kDefault)});
-        for (const Algorithm& algorithm : algorithms()) {
-          // Between ranks in host memory there is no multicast.
-          if (algorithm.collective == collective && algorithm.name != "multicast")
-            cases_.push_back({collective, processes, options_.emulated_hosts, std::string(algorithm.name)});
-        }
+        runs_.push_back({collective, processes, options_.emulated_hosts, std::string(kDefault)});
       }
     }
   }
@@ -149,18 +137,19 @@ class Tuner {
   }
 
   void measure(const Case& of) {
-    RunOptions run_options{.folder = perf_tools_,
-                           .launcher = launcher_,
-                           // The library's own choice without measured rows.
-                           .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
-                           .collective = of.collective,
-                           .processes = of.ranks,
-                           .emulated_hosts = options_.emulated_hosts,
-                           .least_bytes = options_.least_bytes,
-                           .most_bytes = options_.most_bytes,
-                           .factor = options_.factor,
-                           .report = files_.samples + "." + std::to_string(getpid()) + ".json"};
-    if (of.algorithm != kDefault) run_options.environment.push_back("TUTTI_ALGORITHM=" + of.algorithm);
+    const RunOptions run_options{.folder = perf_tools_,
+                                 .launcher = launcher_,
+                                 // The library's own choice without measured rows.
+                                 .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
+                                 .collective = of.collective,
+                                 .processes = of.ranks,
+                                 .emulated_hosts = options_.emulated_hosts,
+                                 .least_bytes = options_.least_bytes,
+                                 .most_bytes = options_.most_bytes,
+                                 .factor = options_.factor,
+                                 .algorithms = algorithms_of(of.collective),
+                                 .turns = kTurns,
+                                 .report = files_.samples + "." + std::to_string(getpid()) + ".json"};
     const auto report = run_perf_tool(run_options);
     if (!report) {
       last_failure_ = std::string(report.status().text());
@@ -168,16 +157,11 @@ class Tuner {
     }
     ranks_ = report->ranks;
     hosts_ = std::max(report->hosts, options_.emulated_hosts);
-    Case measured = of;
-    measured.ranks = ranks_;
-    measured.hosts = hosts_;
-    bool ran = false;
     for (const Row& row : report->rows) {
       if (row.bytes == 0 || row.microseconds <= 0) continue;
-      ran = ran || of.algorithm == kDefault || row.algorithm == of.algorithm;
-      samples_.add(measured, row.bytes, row.microseconds, row.algorithm);
+      samples_.add({of.collective, ranks_, hosts_, row.wanted}, row.bytes, row.microseconds, row.algorithm);
     }
-    if (!ran) samples_.refuse(of);
+    if (samples_.rounds_of(known(of)) == 0) samples_.refuse(of);
   }
 
   int save() const {
@@ -197,9 +181,9 @@ class Tuner {
     const bool is_terminal = isatty(STDERR_FILENO) != 0;
     std::cerr << (is_terminal ? "\r" : "") << "[" << std::string(full, '#') << std::string(kWidth - full, ' ')
               << "] "
-              << format("%3.0f of %.0f s, run %zu of %zu: %s %s, %u ranks      ", elapsed_s,
-                        options_.budget_s, done, all, std::string(collective_name(of.collective)).c_str(),
-                        of.algorithm.c_str(), of.ranks == 0 ? ranks_ : of.ranks)
+              << format("%3.0f of %.0f s, run %zu of %zu: %s, %u ranks      ", elapsed_s, options_.budget_s,
+                        done, all, std::string(collective_name(of.collective)).c_str(),
+                        of.ranks == 0 ? ranks_ : of.ranks)
               << (is_terminal ? "" : "\n") << std::flush;
   }
 
@@ -222,7 +206,7 @@ class Tuner {
   Samples samples_;
   std::string perf_tools_;
   std::vector<std::string> launcher_;
-  std::vector<Case> cases_;
+  std::vector<Case> runs_;
   uint32_t ranks_ = 0;
   uint32_t hosts_ = 1;
   std::string last_failure_ = "none";
@@ -231,15 +215,20 @@ class Tuner {
 /// Predicts with what the library knows of this machine, measurements included.
 int show_comparison(const Options& options, const Samples& samples) {
   const auto files = topology::open_files();
-  auto found = topology::find_machine(
-      {.file = "", .folder = topology::kept_folder(process_environment()), .files = *files, .detect = [] {
-         return topology::detect_this_machine("host");
-       }});
+  const topology::MachineSource source{
+      .file = "", .folder = topology::kept_folder(process_environment()), .files = *files, .detect = [] {
+        return topology::detect_this_machine("host");
+      }};
+  auto found = topology::find_machine(source);
   if (!found) return fail(kRefused, std::string(found.status().text()));
   auto machine = Machine::of(std::move(found->graph), topology::RanksAre::kCores);
   if (!machine) return fail(kRefused, std::string(machine.status().text()));
-  const auto text =
-      compare(samples, *machine, {.emulates_hosts = options.emulated_hosts > 1, .details = options.details});
+  const auto kept = ChoiceTable::parse(topology::find_tuned(source));
+  if (!kept) return fail(kRefused, "the kept table: " + std::string(kept.status().text()));
+  const auto text = compare(samples, *machine,
+                            {.emulates_hosts = options.emulated_hosts > 1,
+                             .details = options.details,
+                             .kept = ChoiceTable::built_in().behind(*kept)});
   if (!text) return fail(kRefused, std::string(text.status().text()));
   std::cout << *text << std::flush;
   return 0;
@@ -295,7 +284,9 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));
   app.add_option("--budget", options.budget_s, "seconds")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--rounds", options.rounds, "measurements of each algorithm")->capture_default_str();
+  app.add_option("--rounds", options.rounds,
+                 "starts of the processes; each measures all algorithms three times, in turns")
+      ->capture_default_str();
   app.add_option("--perf", options.folder, "the folder of all_reduce_perf");
   app.add_option("-o,--output", options.output,
                  "the table's file (TUTTI_CHOICE_FILE names it then); default: where the library looks");

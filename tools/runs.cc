@@ -1,4 +1,4 @@
-#include "tools/tutti_tune/runs.h"
+#include "tools/runs.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -7,14 +7,17 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "algorithms/algorithm.h"
 #include "core/config.h"
 #include "core/file_descriptor.h"
 #include "core/variables.h"
+#include "tools/samples.h"
 
 namespace tutti::tool {
 namespace {
@@ -34,12 +37,37 @@ std::vector<std::string> command(const RunOptions& options) {
   words.emplace_back("/usr/bin/env");
   words.insert(words.end(), options.environment.begin(), options.environment.end());
   words.push_back(options.folder + "/" + perf_tool_of(options.collective));
-  if (options.launcher.empty()) words.insert(words.end(), {"--procs", std::to_string(options.processes)});
+  if (options.launcher.empty())
+    words.insert(words.end(), {"--procs", std::to_string(options.processes), "--bind"});
   if (options.emulated_hosts > 1)
     words.insert(words.end(), {"--emulate-hosts", std::to_string(options.emulated_hosts)});
-  words.insert(words.end(), {"-b", options.least_bytes, "-e", options.most_bytes, "-f",
-                             std::to_string(options.factor), "-c", "0", "-a", "3", "--memory", "host", "-T",
-                             std::to_string(options.timeout_s), "-J", options.report});
+  std::string names;
+  for (const std::string& name : options.algorithms) names += (names.empty() ? "" : ",") + name;
+  words.insert(words.end(), {"-b",
+                             options.least_bytes,
+                             "-e",
+                             options.most_bytes,
+                             "-f",
+                             std::to_string(options.factor),
+                             "-w",
+                             std::to_string(options.warmups),
+                             "-N",
+                             std::to_string(options.turns),
+                             "--row-time",
+                             format("%g", options.row_ms),
+                             "-T",
+                             std::to_string(options.timeout_s),
+                             "-c",
+                             "0",
+                             "-a",
+                             "3",
+                             "--memory",
+                             "host",
+                             "-J",
+                             options.report,
+                             "--out-of-place"});
+  if (!options.footprint.empty()) words.insert(words.end(), {"--footprint", options.footprint});
+  if (!names.empty()) words.insert(words.end(), {"--algorithms", names});
   return words;
 }
 
@@ -67,6 +95,25 @@ std::string perf_tool_of(Collective collective) {
   }
 }
 
+std::vector<std::string> algorithms_of(Collective collective) {
+  std::vector<std::string> names = {std::string(kDefault)};
+  for (const Algorithm& algorithm : algorithms()) {
+    // Between ranks in host memory there is no multicast.
+    if (algorithm.collective == collective && algorithm.name != "multicast")
+      names.emplace_back(algorithm.name);
+  }
+  return names;
+}
+
+std::string find_perf_tools() {
+  std::error_code failure;
+  const auto own = std::filesystem::read_symlink("/proc/self/exe", failure).parent_path();
+  for (const auto& folder : {own, own.parent_path() / "perf"}) {
+    if (std::filesystem::exists(folder / "all_reduce_perf", failure)) return folder.string();
+  }
+  return {};
+}
+
 Result<Report> parse_report(std::string_view json) {
   try {
     const auto document = nlohmann::json::parse(json);
@@ -79,7 +126,8 @@ Result<Report> parse_report(std::string_view json) {
     for (const auto& row : document.at("results")) {
       report.rows.push_back({.bytes = row.at("size").get<uint64_t>(),
                              .microseconds = row.at("out_of_place").at("time").get<double>(),
-                             .algorithm = row.at("algorithm").get<std::string>()});
+                             .algorithm = row.at("algorithm").get<std::string>(),
+                             .wanted = row.value("wanted", "")});
     }
     return report;
   } catch (const nlohmann::json::exception& error) {

@@ -22,6 +22,11 @@ struct Case {
   friend auto operator<=>(const Case&, const Case&) = default;
 };
 inline constexpr std::string_view kDefault = "default";
+/// With fewer samples one disturbance could make a row.
+inline constexpr uint32_t kLeastSamples = 3;
+
+/// The upper one of the two in the middle; 0: none.
+double middle(std::vector<double> values);
 
 /// Kept as a text, so that a later run goes on: "all_reduce 4 1 65536 ring 12.345", a line for each sample.
 /// For kDefault the line ends with the name of the algorithm that ran.

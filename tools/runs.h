@@ -15,7 +15,8 @@ namespace tutti::tool {
 struct Row {
   uint64_t bytes = 0;
   double microseconds = 0;
-  std::string algorithm;
+  std::string algorithm;    ///< that ran
+  std::string wanted = {};  ///< of RunOptions::algorithms
 };
 
 struct Report {
@@ -40,9 +41,20 @@ struct RunOptions {
   std::string least_bytes = {};
   std::string most_bytes = {};
   uint32_t factor = 4;
-  std::string report = {};  ///< the path of a file that does not exist
+  std::vector<std::string> algorithms = {};  ///< in turns; "default": the library's choice
+  uint32_t warmups = 1;                      ///< calls before those that are timed
+  uint32_t turns = 1;                        ///< rows of each algorithm and size
+  double row_ms = 5;
+  std::string footprint = {};  ///< of rotated buffers; empty: the perf tools' own
+  std::string report = {};     ///< the path of a file that does not exist
   uint32_t timeout_s = 60;
 };
+
+/// The library's choice, and all algorithms that may serve ranks on cores.
+std::vector<std::string> algorithms_of(Collective collective);
+
+/// The folder of the perf tools: that of this program, or perf/ beside it; empty: neither has them.
+std::string find_perf_tools();
 
 /// Runs the tool to its end and reads its report. Errors: kUnsupported with the tool's last words if it
 /// failed; kSystemError.

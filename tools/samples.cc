@@ -1,4 +1,4 @@
-#include "tools/tutti_tune/samples.h"
+#include "tools/samples.h"
 
 #include <algorithm>
 #include <charconv>
@@ -15,15 +15,6 @@ namespace {
 /// What noise can make of equal times (docs/measurements/predicted.md).
 constexpr double kBetterThanDefault = 1.05;
 constexpr double kWorthARow = 1.03;
-/// With fewer samples one disturbance could make a row.
-constexpr uint32_t kLeastSamples = 3;
-
-double middle(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto at = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
 
 template <class T>
 bool read_number(std::string_view word, T& value) {
@@ -32,6 +23,13 @@ bool read_number(std::string_view word, T& value) {
 }
 
 }  // namespace
+
+double middle(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto at = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
 
 Result<Samples> Samples::parse(std::string_view text) {
   Samples samples;

@@ -1,0 +1,106 @@
+#include "tools/trials.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+
+#include "tools/runs.h"
+#include "topology/measurements.h"
+
+namespace tutti::tool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Setting {
+  uint32_t processes;
+  uint32_t hosts;
+  const char* most_bytes;
+  uint32_t factor;
+};
+/// What most jobs of a host need first. As far as there is time for long calls.
+constexpr Setting kSettings[] = {
+    {2, 1, "256K", 8}, {4, 1, "256K", 32}, {8, 1, "256K", 32}, {2, 2, "256K", 32}};
+/// What matters most comes first.
+constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
+                                     Collective::kReduceScatter, Collective::kBroadcast,
+                                     Collective::kAllToAll};
+/// Longer than the L2 caches. Four times the last-level cache gives the same times, but pages that nobody has
+/// touched cost a second for each run (docs/measurements/topology.md).
+constexpr const char* kFootprint = "64M";
+constexpr double kRowMs = 0.6;
+
+Status add_run(const RunOptions& options, Samples& samples) {
+  const auto report = run_perf_tool(options);
+  TUTTI_TRY(report.status());
+  for (const Row& row : report->rows) {
+    if (row.bytes > 0 && row.microseconds > 0) {
+      samples.add({options.collective, report->ranks, options.emulated_hosts, row.wanted}, row.bytes,
+                  row.microseconds, row.algorithm);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Samples> try_calls(const std::string& perf_tools, double budget_s) {
+  const auto start = Clock::now();
+  const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  Samples samples;
+  double longest_s = 0;
+  for (const Setting& setting : kSettings) {
+    for (const Collective collective : kCollectives) {
+      const double before_s = elapsed_s();
+      if (before_s + longest_s > budget_s) return samples;
+      const auto file = std::filesystem::temp_directory_path() / format("tutti-trial-%d.json", getpid());
+      const Status ran = add_run({.folder = perf_tools,
+                                  .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
+                                  .collective = collective,
+                                  .processes = setting.processes,
+                                  .emulated_hosts = setting.hosts,
+                                  .least_bytes = "8",
+                                  .most_bytes = setting.most_bytes,
+                                  .factor = setting.factor,
+                                  .algorithms = algorithms_of(collective),
+                                  .turns = kLeastSamples,
+                                  .row_ms = kRowMs,
+                                  .footprint = kFootprint,
+                                  .report = file.string()},
+                                 samples);
+      if (!ran && samples.cases().empty()) return ran;
+      longest_s = std::max(longest_s, elapsed_s() - before_s);
+    }
+  }
+  return samples;
+}
+
+std::string table_of_one_host(const Samples& samples) {
+  Samples of_one_host;
+  for (const auto& [of, sizes] : samples.cases()) {
+    if (of.hosts > 1) continue;
+    for (const auto& [bytes, size] : sizes) {
+      for (const double us : size.us) of_one_host.add(of, bytes, us, size.ran);
+    }
+  }
+  return of_one_host.table();
+}
+
+topology::CallTimes call_times(const Samples& samples) {
+  topology::CallTimes calls;
+  for (const auto& [of, sizes] : samples.cases()) {
+    if (of.algorithm == kDefault) continue;
+    auto& times = calls[{of.collective, of.ranks, of.hosts, of.algorithm}];
+    for (const auto& [bytes, size] : sizes) {
+      std::vector<double> ns = size.us;
+      for (double& one : ns) one *= 1000;
+      times[bytes] = topology::middle_of(std::move(ns));
+    }
+  }
+  return calls;
+}
+
+}  // namespace tutti::tool

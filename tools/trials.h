@@ -1,0 +1,23 @@
+// Trials: short measurements of whole calls on this machine, all algorithms in turns. They correct predicted
+// times (corrections.h) and make a first choice table; tutti-tune measures longer.
+#pragma once
+
+#include <string>
+
+#include "core/result.h"
+#include "tools/samples.h"
+#include "topology/call_times.h"
+
+namespace tutti::tool {
+
+/// Runs the perf tools of the folder for 2, 4 and 8 processes, and for 2 on two emulated hosts. What does not
+/// fit into the budget is left out. Errors: those of the first run, if it fails.
+Result<Samples> try_calls(const std::string& perf_tools, double budget_s);
+
+/// Rows of the choice table (Samples::table) for one host: emulated hosts are unlike other hosts.
+std::string table_of_one_host(const Samples& samples);
+
+/// The middle of each algorithm's samples.
+topology::CallTimes call_times(const Samples& samples);
+
+}  // namespace tutti::tool

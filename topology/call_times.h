@@ -1,0 +1,39 @@
+// Call times: what whole calls took on this machine, as trials have measured them (tools/trials.h). Predicted
+// times are corrected by them (tools/corrections.h).
+//
+// As lines of files with measurements (measurements.h) and with graphs (text.h): collective, ranks, hosts,
+// algorithm, bytes of the largest buffer, and the time of a call among many.
+//
+//   trial all_reduce 4 1 ring 32768 35.2 us spread 12
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+#include "core/types.h"
+#include "topology/fact.h"
+#include "topology/units.h"
+
+namespace tutti::topology {
+
+struct TriedCall {
+  Collective collective = Collective::kAllReduce;
+  uint32_t ranks = 0;
+  uint32_t hosts = 1;  ///< more: hosts that this machine emulates, so that messages pass sockets
+  std::string algorithm = {};
+
+  friend auto operator<=>(const TriedCall&, const TriedCall&) = default;
+};
+
+/// Nanoseconds, by bytes.
+using CallTimes = std::map<TriedCall, std::map<uint64_t, Fact>>;
+
+std::string print_calls(const CallTimes& calls);
+/// As take_slice_line.
+Result<bool> take_call_line(Scanner& scanner, CallTimes& calls);
+
+}  // namespace tutti::topology
