@@ -163,8 +163,9 @@ CommunicatorBuilder::CommunicatorBuilder(Process& process, uint32_t rank, uint32
       peers_(parts_->peers) {
   const Config& config = process.config();
   shape_ = {.rank_count = rank_count,
-            .published = options.threads,
+            .published = options.threads + 1,
             .channels = channels_of_stripes(options.threads),
+            .short_channels = kPlanChannels,
             .slots = config.slots != 0 ? config.slots : default_slots(rank_count),
             .slot_bytes = config.slot_bytes != 0 ? config.slot_bytes : kSlotBytes};
 }

@@ -16,6 +16,8 @@ namespace {
 constexpr uint64_t kLeastPulledSlice = 4096;
 // Where ranks share cores, calls vary so much that trials of shorter ones choose wrongly.
 constexpr uint64_t kSharedCoreFactor = 8;
+// Shorter calls gain nothing by short rings, and a writer that runs ahead of its readers loses.
+constexpr uint64_t kLeastShortRingBytes = 16384;
 // A core's second cache.
 constexpr uint64_t kStreamingFirstBytes = 1u << 20;
 // Enough for both directions of a few peers.
@@ -39,6 +41,13 @@ bool is_all_to_all_v(uint64_t word) {
   return false;
 }
 
+/// Whether each rank sends to each other rank.
+bool sends_to_all(const Plan& plan) {
+  const bool direct = plan.algorithm == "direct" || plan.algorithm == "direct_two_shot";
+  return direct && (plan.collective == Collective::kAllReduce || plan.collective == Collective::kAllToAll ||
+                    plan.collective == Collective::kReduceScatter);
+}
+
 bool is_link(const End& end) {
   return end.kind == EndKind::kLink || end.kind == EndKind::kPublish || end.kind == EndKind::kCollect;
 }
@@ -57,6 +66,7 @@ HostExecutor::HostExecutor(HostExecutorOptions options)
     stripe_links_.back()->connect(options_.shape, rank, i, memory, options_.network.get());
   }
   links_.connect(options_.shape, rank, 0, memory, options_.network.get());
+  short_links_.connect_short(options_.shape, rank, memory);
   waiter_ = make_waiter();
 }
 
@@ -113,24 +123,25 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   options.premul_scalar_bits = call.shape.scale_bits;
   options.message_bytes = message_bytes(call, request);
   options.direct_writes = options.message_bytes >= options_.config.direct_write_bytes;
+  const bool short_rings = takes_short_rings(plan, options.message_bytes);
+  RankLinks& links = short_rings ? short_links_ : links_;
+  if (short_rings) options.slots = std::min(options.slots, kShortRingSlots);
   // From what all ranks know alike: else a rank that expects no pulling would not look for failures
   // (look_again).
-  const uint32_t hosts = peers.host_count();
-  const bool has_own_core = (peers.rank_count() + hosts - 1) / hosts <= facts().cores;
   bound->tries_pulling =
       !peers.is_one_process() && peers.rank_count() > 1 &&
-      options.message_bytes / (has_own_core ? 1 : kSharedCoreFactor) >= options_.config.pull_bytes;
+      options.message_bytes / (has_own_core() ? 1 : kSharedCoreFactor) >= options_.config.pull_bytes;
   if (bound->tries_pulling) {
     options.pull_bytes = kLeastPulledSlice;
     bound->carriage_trials = CarriageTrials(
         calls_through_slots(uint64_t{options.slots} * options.slot_bytes, options.message_bytes),
-        has_own_core);
+        has_own_core());
   }
   const uint32_t count = stripe_count(options.message_bytes);
   for (uint32_t index = 0; index < count; ++index) {
     const Geometry geometry = stripe_geometry(plan, request, {index, count});
     if (index == 0) {
-      bound->operation = Operation::bind(plan, geometry, options, links_);
+      bound->operation = Operation::bind(plan, geometry, options, links);
     } else {
       bound->stripes.push_back(Operation::bind(plan, geometry, options, *stripe_links_[index - 1]));
     }
@@ -139,7 +150,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
                      options.message_bytes >= options.reference_bytes;
   bound->is_long = bound->tries_pulling || count > 1;
   bound->is_short = bound->operation->is_short() && !is_barrier && count == 1 && options_.network == nullptr;
-  bound->watched = watched_links(plan);
+  bound->watched = watched_links(plan, links);
   if (!bound->watched.empty()) {
     bound->looks_left = kLooks;
     bound->becomes_short = std::exchange(bound->is_short, false);
@@ -147,23 +158,38 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
   return std::unique_ptr<BoundCall>(std::move(bound));
 }
 
+/// Whether each rank has a core, by what all ranks know alike.
+bool HostExecutor::has_own_core() const {
+  const uint32_t hosts = options_.peers.host_count();
+  return (options_.peers.rank_count() + hosts - 1) / hosts <= facts().cores;
+}
+
+/// Where ranks share cores and all send to all, the slots of ordinary rings fill the caches many times over.
+/// All ranks agree.
+bool HostExecutor::takes_short_rings(const Plan& plan, uint64_t bytes) const {
+  const Peers& peers = options_.peers;
+  return sends_to_all(plan) && peers.rank_count() > 2 && peers.host_count() == 1 && !has_own_core() &&
+         bytes >= kLeastShortRingBytes && stripe_count(bytes) == 1 &&
+         2 * plan.slots_needed <= std::min(options_.shape.slots, kShortRingSlots);
+}
+
 /// Empty if the plan receives anything: then a message of another call shows by itself.
-std::vector<RecvLink*> HostExecutor::watched_links(const Plan& plan) {
-  std::vector<RecvLink*> links;
+std::vector<RecvLink*> HostExecutor::watched_links(const Plan& plan, RankLinks& links) {
+  std::vector<RecvLink*> watched;
   for (const Lane& lane : plan.lanes) {
     for (const Step& step : lane.steps) {
       if (std::any_of(step.sources.begin(), step.sources.end(), is_link)) return {};
       for (const End& end : step.sinks) {
-        if (links.size() >= kMostWatched || !is_link(end)) continue;
-        if (end.kind != EndKind::kPublish) links.push_back(links_.recv_link(end.peer, end.channel));
+        if (watched.size() >= kMostWatched || !is_link(end)) continue;
+        if (end.kind != EndKind::kPublish) watched.push_back(links.recv_link(end.peer, end.channel));
         for (uint32_t peer = 0; end.kind == EndKind::kPublish && peer < options_.peers.rank_count(); ++peer) {
-          if (peer != options_.peers.rank() && links.size() < kMostWatched)
-            links.push_back(links_.published_by(peer));
+          if (peer != options_.peers.rank() && watched.size() < kMostWatched)
+            watched.push_back(links.published_by(peer));
         }
       }
     }
   }
-  return links;
+  return watched;
 }
 
 std::string HostExecutor::explain(const BoundCall& call) const {
@@ -608,7 +634,7 @@ bool HostExecutor::holds_references() const {
 Status HostExecutor::leave() {
   options_.workers.reset();
   // Also after an error: a peer that has not heard of it must not take messages for unread.
-  links_.release_all();
+  for (RankLinks* links : {&links_, &short_links_}) links->release_all();
   const Peers& peers = options_.peers;
   if (peers.has_error()) return Status::ok();
   if (options_.network != nullptr) {
@@ -634,11 +660,15 @@ Status HostExecutor::check_all_read() {
     if (peer != peers.rank() && !peers.is_remote(peer) && has_other_history(peer))
       return diagnosis_.differs(peer);
   }
-  if (const auto peer = links_.unread()) return diagnosis_.unread(*peer, peers.rank());
+  for (const RankLinks* links : {&links_, &short_links_}) {
+    if (const auto peer = links->unread()) return diagnosis_.unread(*peer, peers.rank());
+  }
   if (const auto peer = options_.network != nullptr ? options_.network->unread() : std::nullopt)
     return diagnosis_.unread(*peer, peers.rank());
   const auto has_left = [&](uint32_t peer) { return peers.presence(peer) == StatusPage::kLeft; };
-  if (const auto peer = links_.unread_by(has_left)) return diagnosis_.unread(peers.rank(), *peer);
+  for (const RankLinks* links : {&links_, &short_links_}) {
+    if (const auto peer = links->unread_by(has_left)) return diagnosis_.unread(peers.rank(), *peer);
+  }
   return Status::ok();
 }
 

@@ -156,7 +156,9 @@ class HostExecutor final : public Executor, private StalledCall {
   bool may_be_ahead(uint32_t peer) const;
   Status check_all_read();
   bool has_other_history(uint32_t peer) const;
-  std::vector<RecvLink*> watched_links(const Plan& plan);
+  bool has_own_core() const;
+  bool takes_short_rings(const Plan& plan, uint64_t bytes) const;
+  std::vector<RecvLink*> watched_links(const Plan& plan, RankLinks& links);
   WaitMode wait_mode() const;
   Waiter make_waiter() { return Waiter(wait_mode(), options_.network.get(), options_.longest_sleep_ns); }
 
@@ -176,6 +178,7 @@ class HostExecutor final : public Executor, private StalledCall {
   HostExecutorOptions options_;
   SegmentHeader& header_;
   RankLinks links_;
+  RankLinks short_links_;
   std::vector<std::unique_ptr<RankLinks>> stripe_links_;  ///< of the workers' stripes
   StallDiagnosis diagnosis_;
   std::atomic<uint64_t> timeout_ms_;

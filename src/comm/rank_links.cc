@@ -21,13 +21,24 @@ void RankLinks::connect(const SegmentShape& shape, uint32_t rank, uint32_t strip
   remote_ = remote;
 }
 
+void RankLinks::connect_short(const SegmentShape& shape, uint32_t rank,
+                              const std::vector<PeerSegment>& peers) {
+  connect(shape, rank, shape.published - 1, peers, nullptr);
+  short_rings_ = true;
+}
+
+std::pair<std::byte*, RingShape> RankLinks::ring(uint32_t writer, uint32_t channel, uint32_t reader) const {
+  const Segment& segment = *peers_[writer].segment;
+  if (short_rings_) return {segment.short_ring(channel, reader), segment.shape().short_ring()};
+  return {segment.peer_ring(channel_of_stripe(stripe_, channel), reader), segment.shape().peer_ring()};
+}
+
 SendLink* RankLinks::send_link(uint32_t peer, uint32_t channel) {
   if (peers_[peer].is_remote) return &remote_->send_link(peer, channel);
   auto& link = send_[uint64_t{channel} << 32 | peer];
   if (link == nullptr) {
-    const Segment& own = *peers_[rank_].segment;
-    link = std::make_unique<SendLink>(
-        SendLink::at(own.peer_ring(channel_of_stripe(stripe_, channel), peer), own.shape().peer_ring()));
+    const auto [memory, shape] = ring(rank_, channel, peer);
+    link = std::make_unique<SendLink>(SendLink::at(memory, shape));
     link->peer = peer;
     link->same_process = peers_[peer].same_process;
     link->may_stream = true;
@@ -39,9 +50,8 @@ RecvLink* RankLinks::recv_link(uint32_t peer, uint32_t channel) {
   if (peers_[peer].is_remote) return &remote_->recv_link(peer, channel);
   auto& link = recv_[uint64_t{channel} << 32 | peer];
   if (link == nullptr) {
-    const Segment& theirs = *peers_[peer].segment;
-    std::byte* ring = theirs.peer_ring(channel_of_stripe(stripe_, channel), rank_);
-    link = open_recv(peer, RecvLink::at(ring, theirs.shape().peer_ring(), 0));
+    const auto [memory, shape] = ring(peer, channel, rank_);
+    link = open_recv(peer, RecvLink::at(memory, shape, 0));
     if (channel == kMessageChannel && link->pull_pid != 0)
       link->votes = message_votes_.emplace_back(std::make_unique<MessageVotes>()).get();
   }

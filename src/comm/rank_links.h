@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "comm/network_connections.h"
@@ -17,13 +18,15 @@
 
 namespace tutti {
 
-/// The links of one stripe.
+/// The links of one stripe, or those by short rings.
 class RankLinks final : public LinkTable {
  public:
   /// `peers` (by rank) and `remote` outlive the links. `remote` serves stripe 0 only, and is null if all
   /// ranks are on one host.
   void connect(const SegmentShape& shape, uint32_t rank, uint32_t stripe,
                const std::vector<PeerSegment>& peers, NetworkConnections* remote);
+  /// The links of plans by short rings, for ranks of one host. They publish in the last published ring.
+  void connect_short(const SegmentShape& shape, uint32_t rank, const std::vector<PeerSegment>& peers);
   SendLink* send_link(uint32_t peer, uint32_t channel) override;
   RecvLink* recv_link(uint32_t peer, uint32_t channel) override;
   SendLink* publish_link() override;
@@ -40,11 +43,14 @@ class RankLinks final : public LinkTable {
  private:
   using Bounce = std::vector<std::byte>;
 
+  /// The ring that `writer` writes for `reader`, and its shape.
+  std::pair<std::byte*, RingShape> ring(uint32_t writer, uint32_t channel, uint32_t reader) const;
   std::unique_ptr<RecvLink> open_recv(uint32_t peer, RecvLink link);
 
   SegmentShape shape_;
   uint32_t rank_ = 0;
-  uint32_t stripe_ = 0;
+  uint32_t stripe_ = 0;  ///< also the number of the published ring
+  bool short_rings_ = false;
   std::span<const PeerSegment> peers_;
   NetworkConnections* remote_ = nullptr;
   std::vector<std::unique_ptr<Bounce>> bounces_;

@@ -233,7 +233,7 @@ TEST(FindKernelTest, IsNullExactlyForUndefinedPairs) {
 TEST(CopyKernelTest, CopiesToEverySinkOnEveryTarget) {
   std::vector<size_t> counts(301);
   for (size_t i = 0; i < counts.size(); ++i) counts[i] = i;
-  counts.insert(counts.end(), {511, 1024, 4097, 10000});
+  counts.insert(counts.end(), {511, 1024, 2047, 2048, 2049, 2815, 4097, 10000, 16383, 16384, 16385});
   const KernelCase bytes = {DataType::kUint8, ReduceOp::kSum, Association::kLeft};
   Trial trial(bytes, counts.back());
   const TargetKernels targets = copy_kernels_of_all_targets();

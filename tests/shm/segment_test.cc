@@ -12,7 +12,8 @@ namespace {
 
 TEST(SegmentShapeTest, RingsLieApartAndInsideTheSegment) {
   for (const uint32_t ranks : {2u, 3u, 64u}) {
-    const SegmentShape shape{.rank_count = ranks, .channels = 5, .slots = 4, .slot_bytes = 4096};
+    const SegmentShape shape{
+        .rank_count = ranks, .channels = 5, .short_channels = 4, .slots = 32, .slot_bytes = 4096};
     size_t end = shape.header_bytes();
     EXPECT_GE(end, sizeof(SegmentHeader));
     EXPECT_EQ(shape.publish_offset(0), end);
@@ -22,6 +23,14 @@ TEST(SegmentShapeTest, RingsLieApartAndInsideTheSegment) {
         EXPECT_EQ(shape.peer_offset(channel, reader), end);
         EXPECT_EQ(end % kLineBytes, 0u);
         end += shape.peer_ring().ring_bytes();
+      }
+    }
+    EXPECT_LT(shape.short_ring().ring_bytes(), shape.peer_ring().ring_bytes());
+    for (uint32_t channel = 0; channel < shape.short_channels; ++channel) {
+      for (uint32_t reader = 0; reader < ranks; ++reader) {
+        EXPECT_EQ(shape.short_offset(channel, reader), end);
+        EXPECT_EQ(end % kLineBytes, 0u);
+        end += shape.short_ring().ring_bytes();
       }
     }
     EXPECT_EQ(shape.bytes(), end);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,9 +19,9 @@ inline CallShape sum_of(uint64_t count, CallPurpose purpose = CallPurpose::kUser
   return {.collective = Collective::kAllReduce, .type = DataType::kInt32, .purpose = purpose, .count = count};
 }
 
-/// By the first algorithm that serves it.
+/// By the algorithm of this name, or by the first one that serves it.
 inline std::unique_ptr<BoundCall> bind_sum(Executor& executor, const CallShape& shape, uint32_t rank_count,
-                                           bool wants_packets = false) {
+                                           bool wants_packets = false, std::string_view algorithm_name = {}) {
   BoundCall call;
   call.shape = shape;
   call.word = agreed_word(shape);
@@ -32,6 +33,7 @@ inline std::unique_ptr<BoundCall> bind_sum(Executor& executor, const CallShape& 
                                        .type = shape.type},
                            .block_bytes = call.input_bytes,
                            .wants_packets = wants_packets};
+  if (!algorithm_name.empty()) call.algorithm = find_algorithm(shape.collective, algorithm_name);
   for (const Algorithm& algorithm : algorithms()) {
     if (call.algorithm == nullptr && algorithm.collective == shape.collective &&
         algorithm.supports(wanted.request, executor.facts())) {

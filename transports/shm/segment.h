@@ -2,6 +2,7 @@
 // that it writes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -97,23 +98,34 @@ struct SegmentHeader {
 };
 static_assert(sizeof(SegmentHeader) <= 4096);
 
-/// Published rings, and for each channel one ring to every rank.
+/// Slots of a short ring: the slots of all ranks of a host then fit the caches of a few cores.
+inline constexpr uint32_t kShortRingSlots = 16;
+
+/// Published rings, for each channel one ring to every rank, and short rings of the same kind.
 struct SegmentShape {
   uint32_t rank_count = 1;
   uint32_t published = 1;
   uint32_t channels = 5;
+  uint32_t short_channels = 0;
   uint32_t slots = 32;
   uint32_t slot_bytes = 16384;
 
   RingShape publish_ring() const { return {.slots = slots, .slot_bytes = slot_bytes, .readers = rank_count}; }
   RingShape peer_ring() const { return {.slots = slots, .slot_bytes = slot_bytes, .readers = 1}; }
+  RingShape short_ring() const {
+    return {.slots = std::min(slots, kShortRingSlots), .slot_bytes = slot_bytes, .readers = 1};
+  }
   size_t header_bytes() const { return 4096; }
   size_t publish_offset(uint32_t index) const { return header_bytes() + index * publish_ring().ring_bytes(); }
   size_t peer_offset(uint32_t channel, uint32_t reader) const {
     return publish_offset(published) +
            (static_cast<size_t>(channel) * rank_count + reader) * peer_ring().ring_bytes();
   }
-  size_t bytes() const { return peer_offset(channels, 0); }
+  size_t short_offset(uint32_t channel, uint32_t reader) const {
+    return peer_offset(channels, 0) +
+           (static_cast<size_t>(channel) * rank_count + reader) * short_ring().ring_bytes();
+  }
+  size_t bytes() const { return short_offset(short_channels, 0); }
 };
 
 class Segment {
@@ -127,6 +139,9 @@ class Segment {
   std::byte* publish_ring(uint32_t index) const { return mapping_.base() + shape_.publish_offset(index); }
   std::byte* peer_ring(uint32_t channel, uint32_t reader) const {
     return mapping_.base() + shape_.peer_offset(channel, reader);
+  }
+  std::byte* short_ring(uint32_t channel, uint32_t reader) const {
+    return mapping_.base() + shape_.short_offset(channel, reader);
   }
 
  private:
