@@ -210,8 +210,8 @@ typedef struct tutti_config_t {
 } tutti_config_t;
 
 #ifdef __cplusplus
-#define TUTTI_CONFIG_INIT                    \
-  tutti_config_t {                           \
+#define TUTTI_CONFIG_INIT                       \
+  tutti_config_t {                              \
     sizeof(tutti_config_t), 0, 0, 0, 0, 0, 0, 0 \
   }
 #else
