@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <span>
+#include <vector>
 
 #include "core/cpu.h"
 #include "perf/check.h"
@@ -55,6 +57,13 @@ Status share_by_pipe(const ProcessContext& context, tutti_unique_id_t* id) {
   return Status::ok();
 }
 
+/// The first of the CPUs that share a core; the CPU itself if the system does not tell.
+size_t first_sibling(size_t cpu) {
+  size_t first = cpu;
+  std::ifstream(format("/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list", cpu)) >> first;
+  return first;
+}
+
 }  // namespace
 
 bool is_supervisor(const LaunchOptions& options, const Environment& get_env) {
@@ -102,12 +111,15 @@ void emulate_host(int hosts, int process, int process_count) {
 
 Status bind_to_core(int process) {
   const CpuSet usable = usable_cpus();
-  size_t nth = usable.none() ? 0 : static_cast<size_t>(process) % usable.count();
+  std::vector<size_t> cpus;  // one of each core before any second one
+  for (const bool is_second : {false, true}) {
+    for (size_t cpu = 0; cpu < usable.size(); ++cpu) {
+      if (usable[cpu] && (first_sibling(cpu) < cpu) == is_second) cpus.push_back(cpu);
+    }
+  }
   cpu_set_t one;
   CPU_ZERO(&one);
-  for (size_t cpu = 0; cpu < usable.size(); ++cpu) {
-    if (usable[cpu] && nth-- == 0) CPU_SET(cpu, &one);
-  }
+  if (!cpus.empty()) CPU_SET(cpus[static_cast<size_t>(process) % cpus.size()], &one);
   return sched_setaffinity(0, sizeof one, &one) == 0 ? Status::ok()
                                                      : system_error("sched_setaffinity", errno);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <optional>
 
 namespace tutti::tool {
 namespace {
@@ -26,29 +25,33 @@ double Corrections::factor(const topology::TriedCall& call, uint64_t bytes, cons
     if (tried.ranks <= call.ranks) below = &tried;
     if (tried.ranks >= call.ranks && above == nullptr) above = &tried;
   }
-  if (below == nullptr && above == nullptr) return 1;
-  if (below == nullptr || above == nullptr || below == above)
-    return factor_at(below == nullptr ? *above : *below, bytes, predict);
-  return between(below->ranks, factor_at(*below, bytes, predict), above->ranks,
-                 factor_at(*above, bytes, predict), call.ranks);
+  const auto of = [&](const topology::TriedCall* tried) {
+    return tried == nullptr ? std::nullopt : factor_at(*tried, bytes, predict);
+  };
+  const auto low = of(below);
+  const auto high = of(above);
+  if (!low || !high) return low ? *low : high.value_or(1);
+  return below == above ? *low : between(below->ranks, *low, above->ranks, *high, call.ranks);
 }
 
-double Corrections::factor_at(const topology::TriedCall& call, uint64_t bytes, const Predict& predict) {
+std::optional<double> Corrections::factor_at(const topology::TriedCall& call, uint64_t bytes,
+                                             const Predict& predict) {
   const auto& times = calls_.at(call);
-  const auto one = [&](uint64_t size, const topology::Fact& ns) {
-    const auto [known, is_new] = factors_.try_emplace({call, size}, 1.0);
-    if (is_new) {
-      const double us = predict(call, size);
-      if (us > 0) known->second = static_cast<double>(ns.value) / 1000 / us;
-    }
+  const auto one = [&](auto at) -> std::optional<double> {
+    if (at == times.end()) return std::nullopt;
+    const auto [known, is_new] = factors_.try_emplace({call, at->first});
+    if (!is_new) return known->second;
+    const double us = predict(call, at->first);
+    if (us > 0) known->second = static_cast<double>(at->second.value) / 1000 / us;
     return known->second;
   };
   const auto next = times.lower_bound(bytes);
-  if (next == times.end()) return one(times.rbegin()->first, times.rbegin()->second);
-  if (next == times.begin() || next->first == bytes) return one(next->first, next->second);
-  const auto before = std::prev(next);
-  return between(static_cast<double>(before->first), one(before->first, before->second),
-                 static_cast<double>(next->first), one(next->first, next->second),
+  const auto before = next == times.begin() ? times.end() : std::prev(next);
+  const auto high = one(next);
+  if (next != times.end() && next->first == bytes && high) return high;
+  const auto low = one(before);
+  if (!low || !high) return low ? low : high;
+  return between(static_cast<double>(before->first), *low, static_cast<double>(next->first), *high,
                  static_cast<double>(bytes));
 }
 

@@ -135,7 +135,7 @@ Samples::Winner Samples::winner_of(const Case& any, uint64_t bytes, const std::s
   return winner;
 }
 
-std::string Samples::rows_of(const Case& any) const {
+std::string Samples::rows_of(const Case& any, bool reaches_far) const {
   std::set<uint64_t> sizes;
   for (const auto& [of, measured] : cases_) {
     if (std::tuple(of.collective, of.ranks, of.hosts) != std::tuple(any.collective, any.ranks, any.hosts))
@@ -163,7 +163,7 @@ std::string Samples::rows_of(const Case& any) const {
     // Between two sizes the smaller one's row ends in the middle of their ratio.
     rows.back().bytes_max =
         next == sizes.end()
-            ? UINT64_MAX
+            ? (reaches_far ? UINT64_MAX : 2 * *size)
             : static_cast<uint64_t>(std::sqrt(static_cast<double>(*size) * static_cast<double>(*next)));
   }
   std::string out;
@@ -171,11 +171,12 @@ std::string Samples::rows_of(const Case& any) const {
   return out;
 }
 
-std::string Samples::table() const {
-  std::string out = "# Measured by tutti-tune. The times are those of the first size of a row.\n";
+std::string Samples::table(bool reaches_far) const {
+  std::string out =
+      "# Measured by tutti-tune or tutti-topo. The times are those of the first size of a row.\n";
   std::set<std::tuple<Collective, uint32_t, uint32_t>> done;
   for (const auto& [of, sizes] : cases_) {
-    if (done.emplace(of.collective, of.ranks, of.hosts).second) out += rows_of(of);
+    if (done.emplace(of.collective, of.ranks, of.hosts).second) out += rows_of(of, reaches_far);
   }
   return out;
 }

@@ -56,7 +56,8 @@ class Samples {
   /// Rows in the form of algorithms/choice.txt: for each collective and number of ranks the fastest algorithm
   /// of each size, of those measured three times. The library's own choice stays where nothing is faster by
   /// 5 %, and an algorithm keeps the next size where it loses by less than 3 %.
-  std::string table() const;
+  /// `reaches_far`: the last row holds for all longer calls, too; else up to twice the longest one measured.
+  std::string table(bool reaches_far = true) const;
 
  private:
   struct Winner {
@@ -66,7 +67,7 @@ class Samples {
   };
 
   Winner winner_of(const Case& any, uint64_t bytes, const std::string& before) const;
-  std::string rows_of(const Case& any) const;
+  std::string rows_of(const Case& any, bool reaches_far) const;
 
   std::map<Case, Sizes> cases_;
   std::map<Case, bool> refused_;

@@ -1,10 +1,10 @@
 #include "tools/trials.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 
 #include "tools/runs.h"
@@ -32,6 +32,27 @@ constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGat
 /// touched cost a second for each run (docs/measurements/topology.md).
 constexpr const char* kFootprint = "64M";
 constexpr double kRowMs = 0.6;
+constexpr uint32_t kRunTimeoutS = 5;
+
+/// A folder of its own, so that a report's name is nobody else's.
+class ReportFolder {
+ public:
+  ReportFolder() : path_((std::filesystem::temp_directory_path() / "tutti-trials-XXXXXX").string()) {
+    is_made_ = mkdtemp(path_.data()) != nullptr;
+  }
+  ReportFolder(const ReportFolder&) = delete;
+  ReportFolder& operator=(const ReportFolder&) = delete;
+  ~ReportFolder() {
+    std::error_code failure;
+    if (is_made_) std::filesystem::remove_all(path_, failure);
+  }
+  bool is_made() const { return is_made_; }
+  std::string report() const { return path_ + "/report.json"; }
+
+ private:
+  std::string path_;
+  bool is_made_ = false;
+};
 
 Status add_run(const RunOptions& options, Samples& samples) {
   const auto report = run_perf_tool(options);
@@ -50,13 +71,14 @@ Status add_run(const RunOptions& options, Samples& samples) {
 Result<Samples> try_calls(const std::string& perf_tools, double budget_s) {
   const auto start = Clock::now();
   const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const ReportFolder folder;
+  if (!folder.is_made()) return system_error("making a folder for reports", errno);
   Samples samples;
   double longest_s = 0;
   for (const Setting& setting : kSettings) {
     for (const Collective collective : kCollectives) {
       const double before_s = elapsed_s();
       if (before_s + longest_s > budget_s) return samples;
-      const auto file = std::filesystem::temp_directory_path() / format("tutti-trial-%d.json", getpid());
       const Status ran = add_run({.folder = perf_tools,
                                   .environment = {"TUTTI_CACHE_DIR=/nonexistent/tutti"},
                                   .collective = collective,
@@ -69,7 +91,8 @@ Result<Samples> try_calls(const std::string& perf_tools, double budget_s) {
                                   .turns = kLeastSamples,
                                   .row_ms = kRowMs,
                                   .footprint = kFootprint,
-                                  .report = file.string()},
+                                  .report = folder.report(),
+                                  .timeout_s = kRunTimeoutS},
                                  samples);
       if (!ran && samples.cases().empty()) return ran;
       longest_s = std::max(longest_s, elapsed_s() - before_s);
@@ -86,7 +109,7 @@ std::string table_of_one_host(const Samples& samples) {
       for (const double us : size.us) of_one_host.add(of, bytes, us, size.ran);
     }
   }
-  return of_one_host.table();
+  return of_one_host.table(false);
 }
 
 topology::CallTimes call_times(const Samples& samples) {

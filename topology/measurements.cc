@@ -209,7 +209,7 @@ Graph with_measurements(const Graph& graph, const Measurements& measurements) {
   const size_t cores = graph.of_kind(NodeKind::kCore).size();
   GraphBuilder builder(graph);
   if (measurements.slices.are_known()) builder.slices() = measurements.slices;
-  builder.calls() = measurements.calls;
+  if (!measurements.calls.empty()) builder.calls() = measurements.calls;
   // What a pair needs beyond the next nearer one, on each of its two sides.
   const auto half = [](const Fact& whole, uint64_t nearer) {
     Fact fact = whole;

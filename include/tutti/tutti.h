@@ -205,8 +205,9 @@ typedef struct tutti_config_t {
                                 Equal on all ranks */
   uint64_t timeout_ms;       /* deadline of one operation; 0: default (600,000); tutti_comm_set_timeout */
   uint64_t setup_timeout_ms; /* deadline of set-up; 0: default (120,000) */
-  const char* algorithm;     /* used for every call that it supports ("ring"; tutti-plan --list); NULL: the
-                                library chooses. Copied. Equal on all ranks */
+  const char* algorithm;     /* used for every call that it supports ("ring"; tutti-plan --list); NULL:
+                                TUTTI_ALGORITHM, or the library chooses. Copied. Equal on all ranks. An
+                                unknown name is TUTTI_INVALID_ARGUMENT */
 } tutti_config_t;
 
 #ifdef __cplusplus

@@ -163,9 +163,9 @@ CommunicatorBuilder::CommunicatorBuilder(Process& process, uint32_t rank, uint32
       peers_(parts_->peers) {
   const Config& config = process.config();
   shape_ = {.rank_count = rank_count,
-            .published = options.threads + 1,
+            .published = options.threads + (rank_count > 2 ? 1 : 0),
             .channels = channels_of_stripes(options.threads),
-            .short_channels = kPlanChannels,
+            .short_channels = rank_count > 2 ? kPlanChannels : 0,
             .slots = config.slots != 0 ? config.slots : default_slots(rank_count),
             .slot_bytes = config.slot_bytes != 0 ? config.slot_bytes : kSlotBytes};
 }

@@ -386,7 +386,7 @@ std::string Communicator::explain_row(uint32_t row) const {
   std::string text = format("row %u of the choice table", row);
   const ChoiceTable& table = choice_table();
   const JobTopology* topology = parts_->topology.get();
-  if (topology != nullptr && row < topology->tuned_rows()) return text + " (measured by tutti-tune)";
+  if (topology != nullptr && row < topology->tuned_rows()) return text + " (measured on this machine)";
   if (!process_.config().choice_file.empty()) return text + " (TUTTI_CHOICE_FILE)";
   if (row < table.rows().size() && !table.rows()[row].is_estimate) return text + " (measured)";
   const bool has_prices = topology != nullptr && topology->has_prices();

@@ -150,7 +150,7 @@ Result<std::unique_ptr<BoundCall>> HostExecutor::bind(const BoundCall& call, con
                      options.message_bytes >= options.reference_bytes;
   bound->is_long = bound->tries_pulling || count > 1;
   bound->is_short = bound->operation->is_short() && !is_barrier && count == 1 && options_.network == nullptr;
-  bound->watched = watched_links(plan, links);
+  bound->watched = watched_links(plan);
   if (!bound->watched.empty()) {
     bound->looks_left = kLooks;
     bound->becomes_short = std::exchange(bound->is_short, false);
@@ -168,28 +168,28 @@ bool HostExecutor::has_own_core() const {
 /// All ranks agree.
 bool HostExecutor::takes_short_rings(const Plan& plan, uint64_t bytes) const {
   const Peers& peers = options_.peers;
-  return sends_to_all(plan) && peers.rank_count() > 2 && peers.host_count() == 1 && !has_own_core() &&
-         bytes >= kLeastShortRingBytes && stripe_count(bytes) == 1 &&
+  return options_.shape.short_channels > 0 && sends_to_all(plan) && peers.host_count() == 1 &&
+         !has_own_core() && bytes >= kLeastShortRingBytes && stripe_count(bytes) == 1 &&
          2 * plan.slots_needed <= std::min(options_.shape.slots, kShortRingSlots);
 }
 
 /// Empty if the plan receives anything: then a message of another call shows by itself.
-std::vector<RecvLink*> HostExecutor::watched_links(const Plan& plan, RankLinks& links) {
-  std::vector<RecvLink*> watched;
+std::vector<RecvLink*> HostExecutor::watched_links(const Plan& plan) {
+  std::vector<RecvLink*> links;
   for (const Lane& lane : plan.lanes) {
     for (const Step& step : lane.steps) {
       if (std::any_of(step.sources.begin(), step.sources.end(), is_link)) return {};
       for (const End& end : step.sinks) {
-        if (watched.size() >= kMostWatched || !is_link(end)) continue;
-        if (end.kind != EndKind::kPublish) watched.push_back(links.recv_link(end.peer, end.channel));
+        if (links.size() >= kMostWatched || !is_link(end)) continue;
+        if (end.kind != EndKind::kPublish) links.push_back(links_.recv_link(end.peer, end.channel));
         for (uint32_t peer = 0; end.kind == EndKind::kPublish && peer < options_.peers.rank_count(); ++peer) {
-          if (peer != options_.peers.rank() && watched.size() < kMostWatched)
-            watched.push_back(links.published_by(peer));
+          if (peer != options_.peers.rank() && links.size() < kMostWatched)
+            links.push_back(links_.published_by(peer));
         }
       }
     }
   }
-  return watched;
+  return links;
 }
 
 std::string HostExecutor::explain(const BoundCall& call) const {

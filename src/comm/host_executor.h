@@ -158,7 +158,7 @@ class HostExecutor final : public Executor, private StalledCall {
   bool has_other_history(uint32_t peer) const;
   bool has_own_core() const;
   bool takes_short_rings(const Plan& plan, uint64_t bytes) const;
-  std::vector<RecvLink*> watched_links(const Plan& plan, RankLinks& links);
+  std::vector<RecvLink*> watched_links(const Plan& plan);
   WaitMode wait_mode() const;
   Waiter make_waiter() { return Waiter(wait_mode(), options_.network.get(), options_.longest_sleep_ns); }
 

@@ -323,7 +323,7 @@ TEST_F(TunedTest, MeasuredRowsOfThisMachineComeFirst) {
                         [](Rank& rank) {
                           const std::string text = explain_all_reduce(rank, 1000);
                           expect_part(rank, text, "algorithm recursive_doubling, by row 0");
-                          expect_part(rank, text, "measured by tutti-tune");
+                          expect_part(rank, text, "measured on this machine");
                         }),
             "");
 }

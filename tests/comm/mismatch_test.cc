@@ -41,6 +41,11 @@ Call all_gather(size_t count) {
     return tutti_all_gather(m.send.data(), m.recv.data(), count, TUTTI_FLOAT32, r.comm, TUTTI_BLOCKING);
   };
 }
+Call all_to_all(size_t count) {
+  return [=](const Rank& r, Memory& m) {
+    return tutti_all_to_all(m.send.data(), m.recv.data(), count, TUTTI_FLOAT32, r.comm, TUTTI_BLOCKING);
+  };
+}
 Call broadcast(size_t count, int root) {
   return [=](const Rank& r, Memory& m) {
     return tutti_broadcast(m.send.data(), m.recv.data(), count, TUTTI_FLOAT32, root, r.comm, TUTTI_BLOCKING);
@@ -124,6 +129,9 @@ std::vector<Mismatch> mismatches() {
        },
        split(),
        {"comm_split()"}},
+      // Where ranks share cores, the longer call takes other rings.
+      {"short_and_long", all_reduce(2000), all_reduce(16'000), {"count 2000", "count 16000"}},
+      {"short_and_long_all_to_all", all_to_all(500), all_to_all(8000), {"count 500", "count 8000"}},
       {"slices_of_all_to_all_v", all_to_all_v(8192), all_to_all_v(16384), {"rank"}},
   };
 }

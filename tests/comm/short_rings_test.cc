@@ -46,7 +46,8 @@ class ShortRingsTest : public testing::Test {
       ASSERT_TRUE(ranks_[i]->begin(*bound[i], numbers[i].call()));
     }
     std::array<bool, kRanks> done{};
-    while (std::count(done.begin(), done.end(), true) < kRanks) {
+    for (int turn = 0; std::count(done.begin(), done.end(), true) < kRanks; ++turn) {
+      ASSERT_LT(turn, 1'000'000) << "a rank waits for ever";
       for (uint32_t i = 0; i < kRanks; ++i) done[i] = done[i] || ranks_[i]->poll() == Progress::kDone;
     }
     for (uint32_t i = 0; i < kRanks; ++i) {

@@ -53,6 +53,11 @@ TEST(CorrectionsTest, WithoutTrialsNothingChanges) {
   Corrections corrections = some_corrections();
   EXPECT_DOUBLE_EQ(corrections.factor(ring_of(2, 2), 16, one_us), 1);
   EXPECT_DOUBLE_EQ(corrections.factor({Collective::kBroadcast, 2, 1, "direct"}, 16, one_us), 1);
+  // A trial whose prediction is unknown does not count.
+  Corrections others = some_corrections();
+  const auto short_ones = [](const TriedCall&, uint64_t bytes) { return bytes < 100 ? 1.0 : 0.0; };
+  EXPECT_DOUBLE_EQ(others.factor(ring_of(2), 64, short_ones), 1);
+  EXPECT_DOUBLE_EQ(others.factor(ring_of(2), 256, short_ones), 1);
   const auto unknown = [](const TriedCall&, uint64_t) { return 0.0; };
   EXPECT_DOUBLE_EQ(Corrections(some_corrections()).factor(ring_of(2), 16, unknown), 1);
 }

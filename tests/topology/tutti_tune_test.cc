@@ -49,6 +49,15 @@ TEST(SamplesTest, TheFastestOfEachSizeGetsARow) {
 }
 
 // Goal: rows of one host are not used for ranks of several hosts, and the reverse.
+// Goal: a table of short trials leaves longer calls to the built-in one.
+TEST(SamplesTest, RowsMayEndBehindTheLongestSample) {
+  const Samples samples = two_algorithms();
+  const auto table = ChoiceTable::parse(samples.table(false));
+  ASSERT_TRUE(table);
+  EXPECT_EQ(table->rows().back().bytes_max, uint64_t{2} << 20);
+  EXPECT_EQ(ChoiceTable::parse(samples.table())->rows().back().bytes_max, UINT64_MAX);
+}
+
 TEST(SamplesTest, RowsHoldForWhereTheyWereMeasured) {
   EXPECT_EQ(chosen(two_algorithms(), 8, {.can_publish = false, .host_count = 2}), "none");
   Samples samples;

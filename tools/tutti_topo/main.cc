@@ -125,18 +125,21 @@ constexpr double kTrialsBudgetS = 8.5;
 
 /// All algorithms in short trials, for `result.calls`. Their table is kept unless tutti-tune has measured
 /// longer. Without the perf tools nothing is tried.
-Status try_all_calls(uint64_t kind, topology::Measurements& result) {
+/// `keeps_table`: not if the user named a file for the numbers.
+Status try_all_calls(uint64_t kind, bool keeps_table, topology::Measurements& result) {
   const std::string perf_tools = find_perf_tools();
   if (perf_tools.empty()) {
     std::cerr << "note: all_reduce_perf is not found, so no calls were tried\n";
     return {};
   }
   const auto samples = try_calls(perf_tools, kTrialsBudgetS);
-  TUTTI_TRY(samples.status());
+  if (!samples) {
+    std::cerr << "note: no calls were tried: " << samples.status().text() << "\n";
+    return {};
+  }
   result.calls = call_times(*samples);
-  const std::string table = kept_by_tools(kind, "choice");
-  return table.empty() || has_tuned(kind) ? Status()
-                                          : topology::keep_text(table, table_of_one_host(*samples));
+  if (!keeps_table || has_tuned(kind)) return {};
+  return topology::keep_text(kept_by_tools(kind, "choice"), table_of_one_host(*samples));
 }
 
 /// --measure, --measured and --forget: the file of measurements of this machine.
@@ -148,8 +151,8 @@ int run_measurements(const Options& options) {
   if (path.empty())
     return fail(kBadUsage, "none of TUTTI_CACHE_DIR, XDG_CACHE_HOME and HOME is set; name a file with -o");
   if (options.forget) {
+    if (options.output.empty() && !has_tuned(kind)) std::remove(kept_by_tools(kind, "choice").c_str());
     if (std::remove(path.c_str()) != 0) return fail(kRefused, std::string(system_error(path, errno).text()));
-    if (!has_tuned(kind)) std::remove(kept_by_tools(kind, "choice").c_str());
     std::cout << "deleted " << path << "\n";
     return 0;
   }
@@ -158,7 +161,7 @@ int run_measurements(const Options& options) {
     if (!found) return fail(kRefused, std::string(found.status().text()));
     if (const Status status = measure_slices(machine->graph, *found); !status)
       return fail(kRefused, std::string(status.text()));
-    if (const Status status = try_all_calls(kind, *found); !status)
+    if (const Status status = try_all_calls(kind, options.output.empty(), *found); !status)
       return fail(kRefused, std::string(status.text()));
     if (const Status status = topology::keep(path, *found); !status)
       return fail(kBadUsage, std::string(status.text()));

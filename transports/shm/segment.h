@@ -98,10 +98,10 @@ struct SegmentHeader {
 };
 static_assert(sizeof(SegmentHeader) <= 4096);
 
-/// Slots of a short ring: the slots of all ranks of a host then fit the caches of a few cores.
+/// Slots of a short ring: those from each of 8 ranks to all others then take 14 MiB, not 112.
 inline constexpr uint32_t kShortRingSlots = 16;
 
-/// Published rings, for each channel one ring to every rank, and short rings of the same kind.
+/// Published rings, for each channel one ring to every rank, and for some channels a short ring, too.
 struct SegmentShape {
   uint32_t rank_count = 1;
   uint32_t published = 1;
