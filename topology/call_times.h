@@ -26,7 +26,7 @@ struct TriedCall {
   uint32_t hosts = 1;  ///< more: hosts that this machine emulates, so that messages pass sockets
   std::string algorithm = {};
 
-  friend auto operator<=>(const TriedCall&, const TriedCall&) = default;
+  friend auto operator<=>(const TriedCall&, const TriedCall&) = default;  // NOLINT: clang-tidy errs
 };
 
 /// Nanoseconds, by bytes.

@@ -173,8 +173,8 @@ inline HWY_NOINLINE void copy_claiming(const uint8_t* source, uint8_t* sink, siz
   std::memcpy(sink + offset, source + offset, bytes - offset);
 }
 
-/// Out of line, to keep short copies cheap. Outside these sizes glibc's memcpy is the fastest copy to one sink above a cache
-/// line; below, the call itself costs most.
+/// Out of line, to keep short copies cheap. Outside these sizes glibc's memcpy is the fastest copy to one
+/// sink above a cache line; below, the call itself costs most.
 inline HWY_NOINLINE void copy_long(const Job& job, size_t bytes) {
   if (job.streaming_sinks != 0) return copy_streaming(job, bytes);
   if (job.sink_count > 1) return copy_to_many(job, bytes);
