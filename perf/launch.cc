@@ -112,11 +112,11 @@ void emulate_host(int hosts, int process, int process_count) {
 Status bind_to_core(int process) {
   const CpuSet usable = usable_cpus();
   std::vector<size_t> cpus;  // one of each core before any second one
-  for (const bool is_second : {false, true}) {
-    for (size_t cpu = 0; cpu < usable.size(); ++cpu) {
-      if (usable[cpu] && (first_sibling(cpu) < cpu) == is_second) cpus.push_back(cpu);
-    }
+  std::vector<size_t> siblings;
+  for (size_t cpu = 0; cpu < usable.size(); ++cpu) {
+    if (usable[cpu]) (first_sibling(cpu) < cpu ? siblings : cpus).push_back(cpu);
   }
+  cpus.insert(cpus.end(), siblings.begin(), siblings.end());
   cpu_set_t one;
   CPU_ZERO(&one);
   if (!cpus.empty()) CPU_SET(cpus[static_cast<size_t>(process) % cpus.size()], &one);

@@ -74,8 +74,7 @@ struct Options {
   bool algorithm_column = true;
   /// A row for each, in turns; "default": the library's choice. Empty: that alone.
   std::vector<std::string> algorithms;
-  std::optional<double>
-      row_ms;  ///< a row lasts so long, if that is 8 iterations or more; empty: see measure.cc
+  std::optional<double> row_ms;  ///< how long a row lasts; empty: see measure.cc
   bool out_of_place_only = false;
 
   double alltoallv_spread = 1.0;

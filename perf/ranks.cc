@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -173,8 +173,7 @@ struct Team {
   std::string wanted;  ///< "": no algorithm was named
   std::vector<Operator> ops;
   std::vector<Seat> seats = {};
-  bool has_rows = true;             ///< no row was left out yet
-  std::set<uint64_t> settled = {};  ///< sizes that have run
+  std::map<uint64_t, bool> served = {};  ///< by bytes: whether such calls run by the algorithm that is wanted
 };
 
 class ThreadRun {
@@ -191,7 +190,7 @@ class ThreadRun {
   Status run_subject(const Subject& subject);
   Result<Team> make_team(const Subject& subject, size_t number) const;
   Status run_row(Team& team, const Subject& subject, uint64_t bytes);
-  Result<bool> runs_as_wanted(Team& team, Measure measure);
+  Status settle(Team& team, uint64_t bytes, Measure measure);
   void report_traffic(const Case& test, const Row& row);
   Status fill_arenas(const Subject& subject);
   size_t arena_bytes(uint64_t message_bytes) const;
@@ -338,16 +337,19 @@ std::string ThreadRun::row_name(const Subject& subject, uint64_t bytes) const {
                 std::string(test_op_name(subject.op)).c_str());
 }
 
-/// Whether the team's algorithm serves the call. All ranks come to the same answer.
-Result<bool> ThreadRun::runs_as_wanted(Team& team, Measure measure) {
-  if (team.wanted.empty() || team.wanted == kLibrarysChoice) return true;
-  const auto found = measure.find_algorithm();
-  TUTTI_TRY(found.status());
-  if (*found == team.wanted) return true;
-  if (task_.reporter != nullptr && team.has_rows)
-    task_.reporter->comment(team.wanted + " does not serve this call: no row");
-  team.has_rows = false;
-  return false;
+/// Once for each size of a team of --algorithms: finds out whether its algorithm serves the call, and settles
+/// its links. All ranks come to the same answer.
+Status ThreadRun::settle(Team& team, uint64_t bytes, Measure measure) {
+  const auto [served, is_new] = team.served.try_emplace(bytes, true);
+  if (!is_new || team.wanted.empty()) return Status::ok();
+  const auto ran = measure.find_algorithm();
+  TUTTI_TRY(ran.status());
+  served->second = team.wanted == kLibrarysChoice || *ran == team.wanted;
+  if (served->second) return measure.settle();
+  if (task_.reporter != nullptr)
+    task_.reporter->comment(format("%s does not serve %llu bytes: no row", team.wanted.c_str(),
+                                   static_cast<unsigned long long>(bytes)));
+  return Status::ok();
 }
 
 Status ThreadRun::run_row(Team& team, const Subject& subject, uint64_t bytes) {
@@ -364,15 +366,11 @@ Status ThreadRun::run_row(Team& team, const Subject& subject, uint64_t bytes) {
   const std::string name = row_name(subject, bytes);
   if (task_.watchdog != nullptr) task_.watchdog->begin(name);
   if (task_.reporter != nullptr) task_.reporter->running(name);
-  const auto is_served = runs_as_wanted(team, Measure(context, cases, false));
-  TUTTI_TRY(is_served.status());
-  if (!*is_served) {
+  TUTTI_TRY(settle(team, bytes, Measure(context, cases, false)));
+  if (!team.served.at(bytes)) {
     if (task_.watchdog != nullptr) task_.watchdog->end();
     return Status::ok();
   }
-  // The library's choice and a named algorithm are compared, and each has links of its own.
-  if (!team.wanted.empty() && team.settled.insert(bytes).second)
-    TUTTI_TRY(Measure(context, cases, false).settle());
   Row row{.bytes = std::max(first.shape.send_count, first.shape.recv_count) * first.type_bytes(),
           .count = first.shape.count,
           .type = subject.type,

@@ -17,7 +17,6 @@
 #include "core/config.h"
 #include "core/file_descriptor.h"
 #include "core/variables.h"
-#include "tools/samples.h"
 
 namespace tutti::tool {
 namespace {
@@ -49,8 +48,6 @@ std::vector<std::string> command(const RunOptions& options) {
                              options.most_bytes,
                              "-f",
                              std::to_string(options.factor),
-                             "-w",
-                             std::to_string(options.warmups),
                              "-N",
                              std::to_string(options.turns),
                              "--row-time",
@@ -132,6 +129,13 @@ Result<Report> parse_report(std::string_view json) {
     return report;
   } catch (const nlohmann::json::exception& error) {
     return Status(Code::kInvalidArgument, std::string("the report of a run: ") + error.what());
+  }
+}
+
+void add_rows(const Report& report, Collective collective, uint32_t hosts, Samples& samples) {
+  for (const Row& row : report.rows) {
+    if (row.bytes > 0 && row.microseconds > 0)
+      samples.add({collective, report.ranks, hosts, row.wanted}, row.bytes, row.microseconds, row.algorithm);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/result.h"
 #include "core/types.h"
+#include "tools/samples.h"
 
 namespace tutti::tool {
 
@@ -42,7 +43,6 @@ struct RunOptions {
   std::string most_bytes = {};
   uint32_t factor = 4;
   std::vector<std::string> algorithms = {};  ///< in turns; "default": the library's choice
-  uint32_t warmups = 1;                      ///< calls before those that are timed
   uint32_t turns = 1;                        ///< rows of each algorithm and size
   double row_ms = 5;
   std::string footprint = {};  ///< of rotated buffers; empty: the perf tools' own
@@ -55,6 +55,9 @@ std::vector<std::string> algorithms_of(Collective collective);
 
 /// The folder of the perf tools: that of this program, or perf/ beside it; empty: neither has them.
 std::string find_perf_tools();
+
+/// Adds the rows of a run, on so many hosts.
+void add_rows(const Report& report, Collective collective, uint32_t hosts, Samples& samples);
 
 /// Runs the tool to its end and reads its report. Errors: kUnsupported with the tool's last words if it
 /// failed; kSystemError.

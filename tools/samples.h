@@ -19,7 +19,8 @@ struct Case {
   uint32_t hosts = 1;
   std::string algorithm;  ///< kDefault: what the library chooses without measured rows
 
-  friend auto operator<=>(const Case&, const Case&) = default;  // NOLINT: clang-tidy errs
+  friend auto operator<=>(const Case&,
+                          const Case&) = default;  // NOLINT(modernize-use-nullptr): the check is wrong
 };
 inline constexpr std::string_view kDefault = "default";
 /// With fewer samples one disturbance could make a row.

@@ -21,15 +21,15 @@ struct Setting {
   const char* most_bytes;
   uint32_t factor;
 };
-/// What most jobs of a host need first. As far as there is time for long calls.
+/// What most jobs of a host need comes first. There is no time for longer calls.
 constexpr Setting kSettings[] = {
     {2, 1, "256K", 8}, {4, 1, "256K", 32}, {8, 1, "256K", 32}, {2, 2, "256K", 32}};
 /// What matters most comes first.
 constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
                                      Collective::kReduceScatter, Collective::kBroadcast,
                                      Collective::kAllToAll};
-/// Longer than the L2 caches. Four times the last-level cache gives the same times, but pages that nobody has
-/// touched cost a second for each run (docs/measurements/topology.md).
+/// Longer than the L2 caches. Four times the last-level cache gives about the same times, but to touch its
+/// pages takes a second in each run (docs/measurements/topology.md).
 constexpr const char* kFootprint = "64M";
 constexpr double kRowMs = 0.6;
 constexpr uint32_t kRunTimeoutS = 5;
@@ -57,12 +57,7 @@ class ReportFolder {
 Status add_run(const RunOptions& options, Samples& samples) {
   const auto report = run_perf_tool(options);
   TUTTI_TRY(report.status());
-  for (const Row& row : report->rows) {
-    if (row.bytes > 0 && row.microseconds > 0) {
-      samples.add({options.collective, report->ranks, options.emulated_hosts, row.wanted}, row.bytes,
-                  row.microseconds, row.algorithm);
-    }
-  }
+  add_rows(*report, options.collective, options.emulated_hosts, samples);
   return {};
 }
 

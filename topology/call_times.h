@@ -26,7 +26,8 @@ struct TriedCall {
   uint32_t hosts = 1;  ///< more: hosts that this machine emulates, so that messages pass sockets
   std::string algorithm = {};
 
-  friend auto operator<=>(const TriedCall&, const TriedCall&) = default;  // NOLINT: clang-tidy errs
+  friend auto operator<=>(const TriedCall&,
+                          const TriedCall&) = default;  // NOLINT(modernize-use-nullptr): the check is wrong
 };
 
 /// Nanoseconds, by bytes.

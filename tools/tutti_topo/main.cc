@@ -123,23 +123,31 @@ Result<std::optional<Imported>> load(const Options& options) {
 
 constexpr double kTrialsBudgetS = 8.5;
 
-/// All algorithms in short trials, for `result.calls`. Their table is kept unless tutti-tune has measured
-/// longer. Without the perf tools nothing is tried.
-/// `keeps_table`: not if the user named a file for the numbers.
-Status try_all_calls(uint64_t kind, bool keeps_table, topology::Measurements& result) {
+/// All algorithms in short trials, for `result.calls`. The choice table that follows; empty if nothing could
+/// be tried.
+std::string try_all_calls(topology::Measurements& result) {
   const std::string perf_tools = find_perf_tools();
-  if (perf_tools.empty()) {
-    std::cerr << "note: all_reduce_perf is not found, so no calls were tried\n";
-    return {};
-  }
-  const auto samples = try_calls(perf_tools, kTrialsBudgetS);
+  const auto samples = perf_tools.empty()
+                           ? Result<Samples>(Status(Code::kUnsupported, "all_reduce_perf is not found"))
+                           : try_calls(perf_tools, kTrialsBudgetS);
   if (!samples) {
     std::cerr << "note: no calls were tried: " << samples.status().text() << "\n";
     return {};
   }
   result.calls = call_times(*samples);
-  if (!keeps_table || has_tuned(kind)) return {};
-  return topology::keep_text(kept_by_tools(kind, "choice"), table_of_one_host(*samples));
+  return table_of_one_host(*samples);
+}
+
+/// Into the file of `path`. Without -o the table of the trials is kept, too, unless tutti-tune has kept one.
+Status measure_and_keep(const Options& options, const topology::Graph& graph, uint64_t kind,
+                        const std::string& path) {
+  auto found = topology::measure(graph);
+  TUTTI_TRY(found.status());
+  TUTTI_TRY(measure_slices(graph, *found));
+  const std::string table = try_all_calls(*found);
+  TUTTI_TRY(topology::keep(path, *found));
+  if (table.empty() || !options.output.empty() || has_tuned(kind)) return {};
+  return topology::keep_text(kept_by_tools(kind, "choice"), table);
 }
 
 /// --measure, --measured and --forget: the file of measurements of this machine.
@@ -157,14 +165,8 @@ int run_measurements(const Options& options) {
     return 0;
   }
   if (options.measure) {
-    auto found = topology::measure(machine->graph);
-    if (!found) return fail(kRefused, std::string(found.status().text()));
-    if (const Status status = measure_slices(machine->graph, *found); !status)
+    if (const Status status = measure_and_keep(options, machine->graph, kind, path); !status)
       return fail(kRefused, std::string(status.text()));
-    if (const Status status = try_all_calls(kind, options.output.empty(), *found); !status)
-      return fail(kRefused, std::string(status.text()));
-    if (const Status status = topology::keep(path, *found); !status)
-      return fail(kBadUsage, std::string(status.text()));
   }
   const auto kept = topology::read_kept(path, kind);
   if (!kept)

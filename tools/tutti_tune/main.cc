@@ -157,10 +157,7 @@ class Tuner {
     }
     ranks_ = report->ranks;
     hosts_ = std::max(report->hosts, options_.emulated_hosts);
-    for (const Row& row : report->rows) {
-      if (row.bytes == 0 || row.microseconds <= 0) continue;
-      samples_.add({of.collective, ranks_, hosts_, row.wanted}, row.bytes, row.microseconds, row.algorithm);
-    }
+    add_rows(*report, of.collective, hosts_, samples_);
     if (samples_.rounds_of(known(of)) == 0) samples_.refuse(of);
   }
 
