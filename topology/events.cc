@@ -344,11 +344,11 @@ double Events::pass_links(const WalkStep& step, double bytes, double start_us, d
   for (const uint32_t link : walk_.reads_of(step)) {
     const WalkLink& from = walk_.links()[link];
     // A load goes to the other end and comes back.
-    if (from.is_collected) decide(serve(walk_.hops_of(from), start_us, bytes), 2 * from.latency_us);
+    if (from.is_collected) decide(serve(walk_.hops_of(from.own), start_us, bytes), 2 * from.latency_us);
   }
   for (const uint32_t link : walk_.writes_of(step)) {
     const WalkLink& to = walk_.links()[link];
-    const auto hops = to.is_collected ? std::span<const Hop>() : walk_.hops_of(to).first(to.own_hops);
+    const auto hops = to.is_collected ? std::span<const Hop>() : walk_.hops_of(to.own);
     outgoing_.push_back(serve(hops, start_us, bytes));
     decide(outgoing_.back(), 0);
   }
@@ -415,7 +415,7 @@ double Events::pass_shared(uint32_t lane, const WalkStep& step, double start_us,
     reason.own_queued_us = served.queued_us;
   };
   for (const uint32_t link : walk_.reads_of(step)) {
-    if (!walk_.links()[link].is_network) pass(shared_part(walk_.hops_of(walk_.links()[link])), bytes);
+    if (!walk_.links()[link].is_network) pass(shared_part(walk_.hops_of(walk_.links()[link].own)), bytes);
   }
   pass(shared_part(walk_.memory_to(at)), bytes * step.buffer_reads);
   pass(shared_part(walk_.memory_from(at)), bytes * step.buffer_writes);
@@ -498,7 +498,7 @@ double Events::work(uint32_t lane, const WalkStep& step, double start_us, Reason
   }
   for (const uint32_t link : walk_.reads_of(step)) {
     if (is_network(link)) continue;
-    const Served served = serve(walk_.hops_of(walk_.links()[link]), in_us, bytes);
+    const Served served = serve(walk_.hops_of(walk_.links()[link].own), in_us, bytes);
     decide(served);
     in_us = std::max(in_us, served.last_us);
   }
@@ -569,18 +569,18 @@ void Events::send_messages(const WalkStep& step, const WalkCut::Slices& slices, 
 void Events::move_message(uint32_t number, double now_us) {
   Message& message = messages_[number];
   const WalkLink& link = walk_.links()[message.link];
-  const auto hops = walk_.hops_of(link);
   if (!message.has_left) {
-    const Served served = serve(hops.first(link.own_hops), now_us, message.bytes);
+    const Served served = serve(walk_.hops_of(link.own), now_us, message.bytes);
     message.has_left = true;
     message.last_byte_us = served.last_us;
     message.queued_us = served.queued_us;
     events_.push(served.first_us, number, true, false);
     return;
   }
-  const Served served = serve(hops.subspan(link.own_hops), now_us, message.bytes);
+  Served served = serve(walk_.hops_of(link.between), now_us, message.bytes);
+  pass(walk_.hops_of(link.last), message.bytes, served);
   uint32_t slowest = served.slowest;
-  for (const Hop& hop : options_.trace ? hops.first(link.own_hops) : std::span<const Hop>()) {
+  for (const Hop& hop : options_.trace ? walk_.hops_of(link.own) : std::span<const Hop>()) {
     if (slowest == UINT32_MAX ||
         walk_.servers()[hop.server].us_per_byte > walk_.servers()[slowest].us_per_byte)
       slowest = hop.server;
@@ -611,7 +611,12 @@ void Events::arrive(uint32_t link, double us, const Story& told) {
 
 Events::Served Events::serve(std::span<const Hop> hops, double now_us, double bytes) {
   Served served{.first_us = now_us, .last_us = now_us};
-  double slowest_us = -1;
+  pass(hops, bytes, served);
+  return served;
+}
+
+/// Goes on behind the servers that have served the bytes.
+void Events::pass(std::span<const Hop> hops, double bytes, Served& served) {
   for (const Hop& hop : hops) {
     ServerState& server = servers_[hop.server];
     const double needs_us = bytes * server.us_per_byte * static_cast<double>(hop.factor);
@@ -622,12 +627,11 @@ Events::Served Events::serve(std::span<const Hop> hops, double now_us, double by
     server.free_us = begin_us + needs_us;
     server.busy_us += needs_us;
     server.bytes += bytes * static_cast<double>(hop.factor);
-    if (needs_us > slowest_us) {
-      slowest_us = needs_us;
+    if (needs_us > served.slowest_us) {
+      served.slowest_us = needs_us;
       served.slowest = hop.server;
     }
   }
-  return served;
 }
 
 }  // namespace tutti::topology

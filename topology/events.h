@@ -142,6 +142,7 @@ class Events {
     double last_us = 0;   ///< when the last byte has passed all servers
     double queued_us = 0;
     uint32_t slowest = UINT32_MAX;
+    double slowest_us = -1;  ///< what that one took
   };
 
   void make_slots();
@@ -169,6 +170,7 @@ class Events {
   void move_message(uint32_t number, double now_us);
   void arrive(uint32_t link, double us, const Story& told);
   Served serve(std::span<const Hop> hops, double now_us, double bytes);
+  void pass(std::span<const Hop> hops, double bytes, Served& served);
   void push_lane(uint32_t lane, double us, bool goes_on = false);
   bool is_own_core(uint32_t link) const {
     return worker_of_[walk_.links()[link].writer] == worker_of_[walk_.links()[link].reader];
