@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
 #include <vector>
+
+#include "core/hash.h"
 
 namespace tutti {
 namespace {
@@ -45,22 +46,21 @@ bool are_alike(const Plan& first, const Plan& second, const SamePeer& same_peer)
   });
 }
 
-/// A lane's messages in any order: whether sent, chunks, channel, peer.
-using Messages = std::vector<std::tuple<bool, uint32_t, uint8_t, uint32_t>>;
-
+/// A lane's messages in any order, as a sum of hashes of each: whether sent, chunks, channel, peer. Other
+/// messages have the same sum with a chance of 2^-64.
 template <class Peer>
-Messages messages_of(const Lane& lane, const Peer& peer) {
-  Messages messages;
+uint64_t messages_of(const Lane& lane, const Peer& peer) {
+  uint64_t sum = 0;
   for (const Step& step : lane.steps) {
     const auto add = [&](const End& end, bool sent) {
-      if (end.kind == EndKind::kLink)
-        messages.emplace_back(sent, step.chunk_count, end.channel, peer(end.peer));
+      if (end.kind != EndKind::kLink) return;
+      const uint64_t way = uint64_t{end.channel} << 1 | (sent ? 1 : 0);
+      sum += mix_bits(mix_bits(uint64_t{peer(end.peer)} << 32 | step.chunk_count) ^ way);
     };
     for (const End& end : step.sources) add(end, false);
     for (const End& end : step.sinks) add(end, true);
   }
-  std::ranges::sort(messages);
-  return messages;
+  return sum;
 }
 
 /// As are_alike, but steps may come in any order.
