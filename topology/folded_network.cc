@@ -12,10 +12,13 @@ namespace {
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 constexpr uint32_t kCardsMax = 64;
 constexpr size_t kArcsMax = 64;  // of a way that counts
+/// Neighbouring distances meet the same pairs of switches, which then lie in the cache.
+constexpr uint32_t kFoundAtOnce = 64;
 
 /// How many hosts from `host` on have partners that stand next to each other, too.
 uint32_t neighbours(HostShift shift, uint32_t hosts, uint32_t host, uint32_t partner, uint32_t distance) {
   if (shift == HostShift::kAdd) return hosts - partner;
+  if (distance == 0) return hosts - host;
   const uint32_t block = distance & -distance;  // the lower bits of host and partner are equal
   return block - host % block;
 }
@@ -54,8 +57,11 @@ const FoldedNetwork::Way& FoldedNetwork::way(Routes& routes, HostShift shift, ui
       number_of_[((shift == HostShift::kAdd ? 0 : cards_) + size_t{from_card}) * cards_ + to_card];
   if (numbers.empty()) numbers.assign(hosts_, kNone);
   if (numbers[host] == kNone) {
-    numbers[host] = static_cast<uint32_t>(ways_.size());
-    ways_.push_back(find(routes, shift, from_card, to_card, host));
+    const uint32_t first = host - host % kFoundAtOnce;
+    for (uint32_t next = first; next < std::min(first + kFoundAtOnce, hosts_); ++next) {
+      numbers[next] = static_cast<uint32_t>(ways_.size());
+      ways_.push_back(find(routes, shift, from_card, to_card, next));
+    }
   }
   return ways_[numbers[host]];
 }

@@ -314,15 +314,22 @@ std::string Walk::name_of(uint32_t server) const {
   return std::string(kind_name(edge.kind)) + " " + graph.node(from).name + " -> " + graph.node(to).name;
 }
 
-std::string Walk::kind_of(uint32_t server) const {
-  const Server& at = servers_[server];
-  if (at.arc == kNone) return "memory of a gpu";
+Walk::Kinds Walk::kinds_of(uint32_t server) const {
+  const uint32_t arc = servers_[server].arc;
+  if (arc == kNone) return std::nullopt;
   const Graph& graph = routes_.graph();
-  const Edge& edge = graph.edge(at.arc / 2);
-  const Node& from = graph.node(at.arc % 2 == 0 ? edge.a : edge.b);
-  const Node& to = graph.node(at.arc % 2 == 0 ? edge.b : edge.a);
-  return format("%s from %s to %s", std::string(kind_name(edge.kind)).c_str(),
-                std::string(kind_name(from.kind)).c_str(), std::string(kind_name(to.kind)).c_str());
+  const Edge& edge = graph.edge(arc / 2);
+  const Node& from = graph.node(arc % 2 == 0 ? edge.a : edge.b);
+  const Node& to = graph.node(arc % 2 == 0 ? edge.b : edge.a);
+  return std::tuple(edge.kind, from.kind, to.kind);
+}
+
+std::string Walk::kind_of(uint32_t server) const {
+  const Kinds kinds = kinds_of(server);
+  if (!kinds) return "memory of a gpu";
+  const auto& [link, from, to] = *kinds;
+  return format("%s from %s to %s", std::string(kind_name(link)).c_str(),
+                std::string(kind_name(from)).c_str(), std::string(kind_name(to)).c_str());
 }
 
 }  // namespace tutti::topology

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/result.h"
@@ -127,6 +128,8 @@ class Walk {
   /// The server's name: "nvlink gpu0 - nvswitch", and that of all servers of its kind.
   std::string name_of(uint32_t server) const;
   std::string kind_of(uint32_t server) const;
+  /// Whether these have one name.
+  bool are_of_one_kind(uint32_t a, uint32_t b) const { return kinds_of(a) == kinds_of(b); }
 
  private:
   struct Memory {
@@ -134,6 +137,9 @@ class Walk {
     std::vector<Hop> from;
   };
 
+  /// Of a link and its ends; nothing: a memory.
+  using Kinds = std::optional<std::tuple<LinkKind, NodeKind, NodeKind>>;
+  Kinds kinds_of(uint32_t server) const;
   bool on_gpu() const { return options_.stripe_bytes_per_us > 0; }
   uint32_t position_of(uint32_t rank) const {
     return options_.places.empty() ? rank % static_cast<uint32_t>(routes_.ranks().size())

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <vector>
 
 #include "core/hash.h"
 
@@ -73,10 +72,12 @@ bool send_alike(const Plan& first, const Plan& second, const Peer& peer) {
 }
 
 /// Whether the plans of hosts of `size` ranks each are alike, as far as four hosts tell.
-bool hosts_are_alike(const PlanMaker& maker, uint32_t size, HostShift shift, Likeness likeness) {
+bool hosts_are_alike(const PlanMaker& maker, uint32_t size, HostShift shift, Likeness likeness,
+                     std::vector<Plan>& first_host) {
   const uint32_t hosts = maker.rank_count / size;
   for (uint32_t rank = 0; rank < size; ++rank) {
-    const Plan first = maker.plan_of(rank);
+    if (first_host.size() == rank) first_host.push_back(maker.plan_of(rank));
+    const Plan& first = first_host[rank];
     for (const uint32_t host : {1u, hosts / 2, hosts - 1}) {
       const Plan second = maker.plan_of(host * size + rank);
       const auto peer = [&](uint32_t of_first) {
@@ -112,11 +113,13 @@ uint32_t ranks_per_host(std::span<const uint32_t> host_of) {
   return static_cast<uint32_t>(size);
 }
 
-std::optional<HostShift> find_shift(const PlanMaker& maker, uint32_t ranks_per_host, Likeness likeness) {
+std::optional<HostShift> find_shift(const PlanMaker& maker, uint32_t ranks_per_host,
+                                    std::vector<Plan>& first_host, Likeness likeness) {
   if (ranks_per_host == 0 || maker.rank_count / ranks_per_host < 4) return std::nullopt;
-  if (hosts_are_alike(maker, ranks_per_host, HostShift::kAdd, likeness)) return HostShift::kAdd;
+  if (hosts_are_alike(maker, ranks_per_host, HostShift::kAdd, likeness, first_host)) return HostShift::kAdd;
   const bool can_xor = std::has_single_bit(maker.rank_count / ranks_per_host);
-  if (can_xor && hosts_are_alike(maker, ranks_per_host, HostShift::kXor, likeness)) return HostShift::kXor;
+  if (can_xor && hosts_are_alike(maker, ranks_per_host, HostShift::kXor, likeness, first_host))
+    return HostShift::kXor;
   return std::nullopt;
 }
 
