@@ -41,10 +41,6 @@ Events::Events(const Walk& walk, const WalkCut& cut, const Options& options)
       is_measured_(options.costs.is_measured()),
       lanes_(walk.lanes().size()),
       links_(walk.links().size()),
-      slots_(walk.links().size() * slot_count_),
-      server_free_us_(walk.servers().size(), 0),
-      busy_us_(walk.servers().size(), 0),
-      bytes_(walk.servers().size(), 0),
       round_end_us_(cut.walked_rounds, 0),
       ranks_(walk.rank_count()),
       call_end_us_(options.calls, 0) {
@@ -65,6 +61,27 @@ Events::Events(const Walk& walk, const WalkCut& cut, const Options& options)
     ranks_[rank].lanes.push_back(lane);
     lanes_[lane].free_us = options.costs.call_us;
   }
+  for (const Server& server : walk.servers()) servers_.push_back({.us_per_byte = server.us_per_byte});
+  make_slots();
+}
+
+/// The first round has the most slices, so this many messages are enough of each link.
+void Events::make_slots() {
+  for (const WalkStep& step : walk_.steps()) {
+    const uint32_t messages = cut_.of(step, 0, options_.costs.slices).count * cut_.walked_rounds;
+    for (const uint32_t link : walk_.writes_of(step)) {
+      LinkState& state = links_[link];
+      state.slots = std::min(slot_count_, state.slots + messages);
+    }
+  }
+  uint32_t count = 0;
+  for (LinkState& link : links_) {
+    if (options_.calls > 1) link.slots = slot_count_;
+    link.first_slot = count;
+    count += link.slots;
+  }
+  slots_.resize(count);
+  if (options_.trace) stories_.resize(count);
 }
 
 Status Events::run() {
@@ -72,11 +89,10 @@ Status Events::run() {
     if (walk_.lanes()[lane].step_count == 0) continue;
     ++running_;
     ++ranks_[walk_.lanes()[lane].rank].lanes_left;
-    push_lane(lane, lanes_[lane].free_us);
+    go_on(lane, false);
   }
   while (!events_.empty()) {
-    const Event event = events_.top();
-    events_.pop();
+    const EventQueue::Event event = events_.pop();
     if (event.us > options_.most_us) {
       stopped_ = true;
       end_us_ = event.us;
@@ -100,7 +116,31 @@ void Events::push_lane(uint32_t lane, double us, bool goes_on) {
     if (us >= lanes_[lane].woken_us) return;  // the lane wakes before, and looks again
     lanes_[lane].woken_us = us;
   }
-  events_.push({us, lane, false, goes_on});
+  events_.push(us, lane, false, goes_on);
+}
+
+/// The lane looks at its next slice when it is free, or when the last message of the slice comes.
+void Events::go_on(uint32_t lane, bool goes_on) {
+  if (!awaits_messages(lane)) push_lane(lane, lanes_[lane].free_us, goes_on);
+}
+
+/// Whether messages are missing for the lane's next slice. With measured costs a lane looks whenever one
+/// comes, because other lanes of its core look then, too.
+bool Events::awaits_messages(uint32_t lane) {
+  LaneState& state = lanes_[lane];
+  const WalkLane& at = walk_.lanes()[lane];
+  if (is_measured_ || !next_slices(state, at)) return false;
+  state.here_us = state.free_us;
+  for (const uint32_t link : walk_.reads_of(walk_.steps()[at.first_step + state.step])) {
+    LinkState& from = links_[link];
+    from.reader_waits = from.arrived == from.taken;
+    if (from.reader_waits) {
+      ++state.missing;
+    } else {
+      state.here_us = std::max(state.here_us, slots_[slot(from, from.taken)].arrived_us);
+    }
+  }
+  return state.missing > 0;
 }
 
 /// The last lane of a rank ends its call.
@@ -134,7 +174,7 @@ bool Events::next_slices(LaneState& state, const WalkLane& lane) const {
         state.step = 0;
         ++state.round;
       }
-      if (state.round == cut_.walked_rounds) return false;
+      if (state.round >= cut_.walked_rounds) return false;
       const WalkStep& step = walk_.steps()[lane.first_step + state.step];
       state.slices = cut_.of(step, state.round, options_.costs.slices);
       if (state.slices.count > 0) break;
@@ -228,11 +268,13 @@ double Events::ready_us(uint32_t lane, const WalkStep& step, double now_us, uint
       state.reader_waits = true;
       return kNever;
     }
-    const Slot& message = slot(link, state.taken);
-    if (message.arrived_us <= ready_us) continue;
-    ready_us = message.arrived_us;
-    *cause = message.sender;
-    *reason = {.server = message.server, .latency_us = message.latency_us, .queued_us = message.queued_us};
+    const uint32_t number = slot(state, state.taken);
+    if (slots_[number].arrived_us <= ready_us) continue;
+    ready_us = slots_[number].arrived_us;
+    if (!options_.trace) continue;
+    const Story& told = stories_[number];
+    *cause = told.sender;
+    *reason = {.server = told.server, .latency_us = told.latency_us, .queued_us = told.queued_us};
   }
   for (const uint32_t link : walk_.writes_of(step)) {
     LinkState& state = links_[link];
@@ -241,10 +283,11 @@ double Events::ready_us(uint32_t lane, const WalkStep& step, double now_us, uint
       state.writer_waits = true;
       return kNever;
     }
-    const Slot& free = slot(link, state.sent);
-    if (free.released_us <= ready_us) continue;
-    ready_us = free.released_us;
-    *cause = free.reader;
+    const uint32_t number = slot(state, state.sent);
+    if (slots_[number].released_us <= ready_us) continue;
+    ready_us = slots_[number].released_us;
+    if (!options_.trace) continue;
+    *cause = stories_[number].reader;
     *reason = {.latency_us = walk_.links()[link].latency_us};
   }
   return std::max(ready_us, now_us);
@@ -286,7 +329,7 @@ void Events::run_slice(uint32_t lane, const WalkStep& step, double start_us, uin
   ++state.slice;
   end_us_ = std::max(end_us_, end_us);
   round_end_us_[state.round] = std::max(round_end_us_[state.round], end_us);
-  push_lane(lane, end_us, true);
+  go_on(lane, true);
 }
 
 /// A GPU's loads and stores over links and the work in its memory are one copy: the slowest one decides.
@@ -301,11 +344,11 @@ double Events::pass_links(const WalkStep& step, double bytes, double start_us, d
   for (const uint32_t link : walk_.reads_of(step)) {
     const WalkLink& from = walk_.links()[link];
     // A load goes to the other end and comes back.
-    if (from.is_collected) decide(serve(walk_.hops_of(from), start_us, bytes), 2 * from.latency_us);
+    if (from.is_collected) decide(serve(walk_.hops_of(from.own), start_us, bytes), 2 * from.latency_us);
   }
   for (const uint32_t link : walk_.writes_of(step)) {
     const WalkLink& to = walk_.links()[link];
-    const auto hops = to.is_collected ? std::span<const Hop>() : walk_.hops_of(to).first(to.own_hops);
+    const auto hops = to.is_collected ? std::span<const Hop>() : walk_.hops_of(to.own);
     outgoing_.push_back(serve(hops, start_us, bytes));
     decide(outgoing_.back(), 0);
   }
@@ -372,7 +415,7 @@ double Events::pass_shared(uint32_t lane, const WalkStep& step, double start_us,
     reason.own_queued_us = served.queued_us;
   };
   for (const uint32_t link : walk_.reads_of(step)) {
-    if (!walk_.links()[link].is_network) pass(shared_part(walk_.hops_of(walk_.links()[link])), bytes);
+    if (!walk_.links()[link].is_network) pass(shared_part(walk_.hops_of(walk_.links()[link].own)), bytes);
   }
   pass(shared_part(walk_.memory_to(at)), bytes * step.buffer_reads);
   pass(shared_part(walk_.memory_from(at)), bytes * step.buffer_writes);
@@ -455,7 +498,7 @@ double Events::work(uint32_t lane, const WalkStep& step, double start_us, Reason
   }
   for (const uint32_t link : walk_.reads_of(step)) {
     if (is_network(link)) continue;
-    const Served served = serve(walk_.hops_of(walk_.links()[link]), in_us, bytes);
+    const Served served = serve(walk_.hops_of(walk_.links()[link].own), in_us, bytes);
     decide(served);
     in_us = std::max(in_us, served.last_us);
   }
@@ -476,12 +519,13 @@ double Events::work(uint32_t lane, const WalkStep& step, double start_us, Reason
 void Events::take_messages(const WalkStep& step, double end_us, uint32_t span) {
   for (const uint32_t link : walk_.reads_of(step)) {
     LinkState& state = links_[link];
-    Slot& taken = slot(link, state.taken++);
-    taken.released_us = end_us + walk_.links()[link].latency_us;
-    taken.reader = span;
+    const uint32_t number = slot(state, state.taken++);
+    const double released_us = end_us + walk_.links()[link].latency_us;
+    slots_[number].released_us = released_us;
+    if (options_.trace) stories_[number].reader = span;
     if (!state.writer_waits) continue;
     state.writer_waits = false;
-    push_lane(walk_.links()[link].writer, taken.released_us);
+    push_lane(walk_.links()[link].writer, released_us);
   }
 }
 
@@ -516,7 +560,7 @@ void Events::send_messages(const WalkStep& step, const WalkCut::Slices& slices, 
                           .last_byte_us = served.last_us,
                           .queued_us = 0,
                           .sender = span};
-    events_.push({served.first_us, message, true});
+    events_.push(served.first_us, message, true, false);
   }
   outgoing_.clear();
 }
@@ -525,18 +569,18 @@ void Events::send_messages(const WalkStep& step, const WalkCut::Slices& slices, 
 void Events::move_message(uint32_t number, double now_us) {
   Message& message = messages_[number];
   const WalkLink& link = walk_.links()[message.link];
-  const auto hops = walk_.hops_of(link);
   if (!message.has_left) {
-    const Served served = serve(hops.first(link.own_hops), now_us, message.bytes);
+    const Served served = serve(walk_.hops_of(link.own), now_us, message.bytes);
     message.has_left = true;
     message.last_byte_us = served.last_us;
     message.queued_us = served.queued_us;
-    events_.push({served.first_us, number, true});
+    events_.push(served.first_us, number, true, false);
     return;
   }
-  const Served served = serve(hops.subspan(link.own_hops), now_us, message.bytes);
+  Served served = serve(walk_.hops_of(link.between), now_us, message.bytes);
+  pass(walk_.hops_of(link.last), message.bytes, served);
   uint32_t slowest = served.slowest;
-  for (const Hop& hop : hops.first(link.own_hops)) {
+  for (const Hop& hop : options_.trace ? walk_.hops_of(link.own) : std::span<const Hop>()) {
     if (slowest == UINT32_MAX ||
         walk_.servers()[hop.server].us_per_byte > walk_.servers()[slowest].us_per_byte)
       slowest = hop.server;
@@ -551,38 +595,43 @@ void Events::move_message(uint32_t number, double now_us) {
           .queued_us = static_cast<float>(done.queued_us + served.queued_us)});
 }
 
-void Events::arrive(uint32_t link, double us, const Slot& told) {
+void Events::arrive(uint32_t link, double us, const Story& told) {
   LinkState& state = links_[link];
-  Slot& at = slot(link, state.arrived++);
-  at.arrived_us = us;
-  at.sender = told.sender;
-  at.server = told.server;
-  at.latency_us = told.latency_us;
-  at.queued_us = told.queued_us;
+  const uint32_t number = slot(state, state.arrived++);
+  slots_[number].arrived_us = us;
+  if (options_.trace) stories_[number] = told;
   if (!state.reader_waits) return;
   state.reader_waits = false;
-  push_lane(walk_.links()[link].reader, us);
+  const uint32_t reader = walk_.links()[link].reader;
+  if (is_measured_) return push_lane(reader, us);
+  LaneState& lane = lanes_[reader];
+  lane.here_us = std::max(lane.here_us, us);
+  if (--lane.missing == 0) push_lane(reader, lane.here_us, lane.here_us == lane.free_us);
 }
 
 Events::Served Events::serve(std::span<const Hop> hops, double now_us, double bytes) {
   Served served{.first_us = now_us, .last_us = now_us};
-  double slowest_us = -1;
+  pass(hops, bytes, served);
+  return served;
+}
+
+/// Goes on behind the servers that have served the bytes.
+void Events::pass(std::span<const Hop> hops, double bytes, Served& served) {
   for (const Hop& hop : hops) {
-    const double needs_us = bytes * walk_.servers()[hop.server].us_per_byte * static_cast<double>(hop.factor);
-    double& free_us = server_free_us_[hop.server];
-    const double begin_us = std::max(served.first_us, free_us);
+    ServerState& server = servers_[hop.server];
+    const double needs_us = bytes * server.us_per_byte * static_cast<double>(hop.factor);
+    const double begin_us = std::max(served.first_us, server.free_us);
     served.queued_us += begin_us - served.first_us;
     served.first_us = begin_us;
     served.last_us = std::max(served.last_us, begin_us + needs_us);
-    free_us = begin_us + needs_us;
-    busy_us_[hop.server] += needs_us;
-    bytes_[hop.server] += bytes * static_cast<double>(hop.factor);
-    if (needs_us > slowest_us) {
-      slowest_us = needs_us;
+    server.free_us = begin_us + needs_us;
+    server.busy_us += needs_us;
+    server.bytes += bytes * static_cast<double>(hop.factor);
+    if (needs_us > served.slowest_us) {
+      served.slowest_us = needs_us;
       served.slowest = hop.server;
     }
   }
-  return served;
 }
 
 }  // namespace tutti::topology

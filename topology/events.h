@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
-#include <queue>
 #include <string>
 #include <vector>
 
 #include "core/result.h"
+#include "topology/event_queue.h"
 #include "topology/rank_costs.h"
 #include "topology/simulate.h"
 #include "topology/walk.h"
@@ -64,31 +64,22 @@ class Events {
   /// When the last rank ended a call.
   double call_end_us(uint32_t call) const { return call_end_us_[call]; }
   uint64_t slice_count() const { return slice_count_; }
-  double busy_us(uint32_t server) const { return busy_us_[server]; }
-  double bytes_of(uint32_t server) const { return bytes_[server]; }
+  double busy_us(uint32_t server) const { return servers_[server].busy_us; }
+  double bytes_of(uint32_t server) const { return servers_[server].bytes; }
   std::vector<Span>& spans() { return spans_; }
   const std::vector<Reason>& reasons() const { return reasons_; }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  struct Event {
-    double us;
-    uint32_t number;  ///< of a lane, or of a message
-    bool is_message;
-    bool goes_on = false;  ///< a lane whose rank has its core: before others of the same time
-    bool operator>(const Event& other) const {
-      if (us != other.us) return us > other.us;
-      if (goes_on != other.goes_on) return other.goes_on;
-      return number != other.number ? number > other.number : is_message;
-    }
-  };
   struct LaneState {
     uint32_t step = 0;
     uint32_t round = 0;
     uint32_t slice = 0;
     WalkCut::Slices slices;
     double free_us = 0;
+    double here_us = 0;    ///< when the last message of the step comes
+    uint32_t missing = 0;  ///< messages of the step that have not been sent yet
     double woken_us =
         std::numeric_limits<double>::infinity();  ///< measured costs: of the only event that counts
     uint32_t last_span = kNoSpan;
@@ -103,6 +94,8 @@ class Events {
     uint32_t sent = 0;
     uint32_t arrived = 0;
     uint32_t taken = 0;
+    uint32_t first_slot = 0;
+    uint32_t slots = 0;  ///< no more than the link has messages
     bool reader_waits = false;
     bool writer_waits = false;
     double last_us = 0;  ///< of the last arrival
@@ -111,11 +104,20 @@ class Events {
   struct Slot {
     double arrived_us = 0;
     double released_us = 0;
+  };
+  /// Of a slot, for the trace.
+  struct Story {
     uint32_t sender = kNoSpan;
     uint32_t reader = kNoSpan;
     uint32_t server = UINT32_MAX;
     float latency_us = 0;
     float queued_us = 0;
+  };
+  struct ServerState {
+    double us_per_byte = 0;
+    double free_us = 0;
+    double busy_us = 0;
+    double bytes = 0;
   };
   struct Worker {
     double free_us = 0;
@@ -140,8 +142,12 @@ class Events {
     double last_us = 0;   ///< when the last byte has passed all servers
     double queued_us = 0;
     uint32_t slowest = UINT32_MAX;
+    double slowest_us = -1;  ///< what that one took
   };
 
+  void make_slots();
+  void go_on(uint32_t lane, bool goes_on);
+  bool awaits_messages(uint32_t lane);
   void try_lane(uint32_t lane, double now_us);
   void end_lane(uint32_t lane, double now_us);
   void take_turn(uint32_t lane, double now_us);
@@ -162,14 +168,15 @@ class Events {
   void take_messages(const WalkStep& step, double end_us, uint32_t span);
   void send_messages(const WalkStep& step, const WalkCut::Slices& slices, double end_us, uint32_t span);
   void move_message(uint32_t number, double now_us);
-  void arrive(uint32_t link, double us, const Slot& told);
+  void arrive(uint32_t link, double us, const Story& told);
   Served serve(std::span<const Hop> hops, double now_us, double bytes);
+  void pass(std::span<const Hop> hops, double bytes, Served& served);
   void push_lane(uint32_t lane, double us, bool goes_on = false);
   bool is_own_core(uint32_t link) const {
     return worker_of_[walk_.links()[link].writer] == worker_of_[walk_.links()[link].reader];
   }
-  Slot& slot(uint32_t link, uint32_t number) {
-    return slots_[size_t{link} * slot_count_ + number % slot_count_];
+  static uint32_t slot(const LinkState& link, uint32_t number) {
+    return link.first_slot + (number < link.slots ? number : number % link.slots);
   }
 
   const Walk& walk_;
@@ -181,15 +188,14 @@ class Events {
   std::vector<LaneState> lanes_;
   std::vector<LinkState> links_;
   std::vector<Slot> slots_;
+  std::vector<Story> stories_;  ///< of slots, with a trace
   std::vector<Worker> workers_;
   std::vector<uint32_t> worker_of_;  ///< by lane
-  std::vector<double> server_free_us_;
-  std::vector<double> busy_us_;
-  std::vector<double> bytes_;
+  std::vector<ServerState> servers_;
   std::vector<Served> outgoing_;  ///< of the slice that runs, on a GPU
   std::vector<Message> messages_;
   std::vector<uint32_t> free_messages_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  EventQueue events_;
   std::vector<double> round_end_us_;
   std::vector<RankState> ranks_;
   std::vector<double> call_end_us_;

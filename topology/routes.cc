@@ -144,6 +144,7 @@ void Routes::order_hosts() {
 
 void Routes::number_ranks(std::vector<Host> sorted) {
   hosts_ = std::move(sorted);
+  folded_.clear();
   ranks_.clear();
   nic_of_.clear();
   host_of_.clear();
@@ -194,17 +195,42 @@ uint32_t Routes::switch_of(uint32_t nic) const {
 }
 
 bool Routes::add_route(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) {
-  const Host& sender = hosts_[host_of_[from]];
-  const Host& receiver = hosts_[host_of_[to]];
-  const uint32_t a = from - sender.first_rank;
-  const uint32_t b = to - receiver.first_rank;
-  if (host_of_[from] == host_of_[to])
-    return add_inside(sender, sender.shape->ranks[a], sender.shape->ranks[b], arcs);
-  const uint32_t out = sender.shape->nic_of[a];
-  const uint32_t in = receiver.shape->nic_of[b];
-  return out != kNoNode && in != kNoNode && add_inside(sender, sender.shape->ranks[a], out, arcs) &&
-         add_network(sender.nodes[out], receiver.nodes[in], arcs) &&
-         add_inside(receiver, in, receiver.shape->ranks[b], arcs);
+  const Host& host = hosts_[host_of_[from]];
+  if (host_of_[from] == host_of_[to]) {
+    const uint32_t a = host.shape->ranks[from - host.first_rank];
+    return add_inside(host, a, host.shape->ranks[to - host.first_rank], arcs);
+  }
+  if (!add_way_out(from, arcs) || nic_of_[to] == kNoNode) return false;
+  const uint32_t first = switch_of(nic_of_[from]);
+  const uint32_t last = switch_of(nic_of_[to]);
+  if (first != last) {
+    if (last == kNoNode) return false;
+    const auto& middle = between_switches(first, last);
+    if (middle.empty()) return false;
+    arcs.insert(arcs.end(), middle.begin(), middle.end());
+  }
+  return add_way_in(to, arcs);
+}
+
+bool Routes::add_way_out(uint32_t rank, std::vector<uint32_t>& arcs) {
+  const uint32_t card = nic_of_[rank];
+  const uint32_t first = card == kNoNode ? kNoNode : switch_of(card);
+  const Host& host = hosts_[host_of_[rank]];
+  const uint32_t at = rank - host.first_rank;
+  if (first == kNoNode || !add_inside(host, host.shape->ranks[at], host.shape->nic_of[at], arcs))
+    return false;
+  add_arc(card, first, arcs);
+  return true;
+}
+
+bool Routes::add_way_in(uint32_t rank, std::vector<uint32_t>& arcs) {
+  const uint32_t card = nic_of_[rank];
+  const uint32_t last = card == kNoNode ? kNoNode : switch_of(card);
+  if (last == kNoNode) return false;
+  const Host& host = hosts_[host_of_[rank]];
+  const uint32_t at = rank - host.first_rank;
+  add_arc(last, card, arcs);
+  return add_inside(host, host.shape->nic_of[at], host.shape->ranks[at], arcs);
 }
 
 bool Routes::add_inside(const Host& host, uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) const {
@@ -214,20 +240,6 @@ bool Routes::add_inside(const Host& host, uint32_t from, uint32_t to, std::vecto
     const uint32_t direction = Loads::arc(host.shape->graph, path->edges[i], path->nodes[i]) & 1;
     arcs.push_back(2 * host.edges[path->edges[i]] + direction);
   }
-  return true;
-}
-
-bool Routes::add_network(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) {
-  const uint32_t first = switch_of(from);
-  const uint32_t last = switch_of(to);
-  if (first == kNoNode || last == kNoNode) return false;
-  add_arc(from, first, arcs);
-  if (first != last) {
-    const auto& middle = between_switches(first, last);
-    if (middle.empty()) return false;
-    arcs.insert(arcs.end(), middle.begin(), middle.end());
-  }
-  add_arc(last, to, arcs);
   return true;
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "topology/folded_network.h"
 #include "topology/graph.h"
 #include "topology/paths.h"
 
@@ -70,10 +71,16 @@ class Routes {
 
   /// Adds the arcs from one rank to another to `arcs`. False if nothing joins them.
   bool add_route(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs);
+  /// The part of a route up to the network's first switch, and from the last switch on. False if the rank has
+  /// no way there.
+  bool add_way_out(uint32_t rank, std::vector<uint32_t>& arcs);
+  bool add_way_in(uint32_t rank, std::vector<uint32_t>& arcs);
   /// The same for two nodes of one host, by their positions in the host.
   bool add_inside(const Host& host, uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) const;
   /// The arcs between two switches of the network; none if nothing joins them.
   const std::vector<uint32_t>& between_switches(uint32_t first, uint32_t last);
+  /// The network as the first `hosts` hosts use it at once.
+  FoldedNetwork& folded(uint32_t hosts) { return folded_.try_emplace(hosts, *this, hosts).first->second; }
 
  private:
   explicit Routes(const Graph& graph) : graph_(&graph) {}
@@ -82,7 +89,6 @@ class Routes {
   void order_hosts();
   HostShape* part_of(HostShape* shape, const std::vector<uint32_t>& ranks);
   void number_ranks(std::vector<Host> sorted);
-  bool add_network(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs);
   void add_arc(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) const;
 
   const Graph* graph_;
@@ -98,6 +104,7 @@ class Routes {
   std::map<std::pair<HostShape*, std::vector<uint32_t>>, std::unique_ptr<HostShape>> parts_;
   std::map<uint32_t, std::unique_ptr<WidestPaths>> fabric_paths_;
   std::unordered_map<uint64_t, std::vector<uint32_t>> between_switches_;  ///< by both switches
+  std::map<uint32_t, FoldedNetwork> folded_;
 };
 
 }  // namespace tutti::topology

@@ -28,7 +28,8 @@ uint32_t stripes_of(uint64_t bytes, size_t lanes, const RankCosts& costs) {
 
 /// How many ranks stand for all, and how the others differ. Only hosts of one shape, each with all its ranks,
 /// can be folded.
-std::optional<HostShift> find_fold(const Routes& routes, const PlanMaker& maker, bool is_long) {
+std::optional<HostShift> find_fold(const Routes& routes, const PlanMaker& maker, bool is_long,
+                                   std::vector<Plan>& first_host) {
   const auto& hosts = routes.hosts();
   const uint32_t size = hosts[0].rank_count();
   const size_t used = maker.rank_count / size;
@@ -36,8 +37,8 @@ std::optional<HostShift> find_fold(const Routes& routes, const PlanMaker& maker,
   for (size_t host = 0; host < used; ++host) {
     if (hosts[host].shape != hosts[0].shape) return std::nullopt;
   }
-  const auto shift = find_shift(maker, size);
-  return shift || !is_long ? shift : find_shift(maker, size, Likeness::kMessages);
+  const auto shift = find_shift(maker, size, first_host);
+  return shift || !is_long ? shift : find_shift(maker, size, first_host, Likeness::kMessages);
 }
 
 WalkCut cut_of(const Walk& walk, uint32_t stripes, const SimulateOptions& options) {
@@ -151,9 +152,9 @@ std::vector<LinkUse> busiest(const Walk& walk, const Events& events, double time
            .busy_us = events.busy_us(order[i]) * times,
            .bytes = static_cast<uint64_t>(events.bytes_of(order[i]) * times),
            .alike = 0};
-    const std::string kind = walk.kind_of(order[i]);
     for (const uint32_t other : order) {
-      if (2 * events.bytes_of(other) >= events.bytes_of(order[i]) && walk.kind_of(other) == kind) ++use.alike;
+      if (2 * events.bytes_of(other) >= events.bytes_of(order[i]) && walk.are_of_one_kind(other, order[i]))
+        ++use.alike;
     }
   }
   return result;
@@ -226,7 +227,9 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
     return Status(Code::kInvalidArgument, format("%u ranks, but the machine has places for %zu",
                                                  maker.rank_count, routes.ranks().size()));
   }
-  const Plan first = maker.plan_of(0);
+  std::vector<Plan> first_plans;
+  first_plans.push_back(maker.plan_of(0));
+  const Plan& first = first_plans[0];
   const uint32_t blocks = std::max(input_blocks(first.collective, maker.rank_count),
                                    output_blocks(first.collective, maker.rank_count));
   const uint32_t stripes = stripes_of(options.block_bytes * blocks, first.lanes.size(), costs);
@@ -245,7 +248,7 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
   // Where even one host is too long, nobody needs to know whether it stands for all.
   const bool may_fold =
       options.fold && options.places.empty() && steps * routes.hosts()[0].rank_count() <= options.steps_max;
-  const auto shift = may_fold ? find_fold(routes, maker, is_long) : std::nullopt;
+  const auto shift = may_fold ? find_fold(routes, maker, is_long, first_plans) : std::nullopt;
   const uint32_t ranks = shift ? routes.hosts()[0].rank_count() : maker.rank_count;
   if (steps * ranks > options.steps_max) {
     Walk walk(routes, walk_options);
@@ -257,7 +260,8 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
   if (costs.on_gpu() && steps * ranks <= kStepsInGroups)
     walk_options.groups = std::min(stripes, Walk::kGroupsMax);
   Walk walk(routes, walk_options);
-  for (uint32_t rank = 0; rank < ranks; ++rank) TUTTI_TRY(walk.add(rank == 0 ? first : maker.plan_of(rank)));
+  for (uint32_t rank = 0; rank < ranks; ++rank)
+    TUTTI_TRY(walk.add(rank < first_plans.size() ? first_plans[rank] : maker.plan_of(rank)));
   TUTTI_TRY(walk.finish());
   const WalkCut cut = cut_of(walk, stripes, options);
   const uint32_t calls = calls_of(walk, cut, options);

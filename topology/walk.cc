@@ -9,7 +9,6 @@ namespace tutti::topology {
 namespace {
 
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
-constexpr uint32_t kCardsMax = 64;
 constexpr uint32_t kGroupBit = 62;  // of the keys of links; there are four groups
 
 }  // namespace
@@ -17,7 +16,8 @@ constexpr uint32_t kGroupBit = 62;  // of the keys of links; there are four grou
 Walk::Walk(Routes& routes, const WalkOptions& options)
     : routes_(routes), options_(options), server_of_arc_(2 * routes.graph().edges().size(), kNone) {
   for (uint32_t rank = 0; rank < options.ranks && !on_gpu(); ++rank) add_memory(rank);
-  if (options.shift) find_switches();
+  out_of_.resize(routes.ranks().size());
+  in_to_.resize(routes.ranks().size());
 }
 
 Status Walk::add(const Plan& plan) {
@@ -152,12 +152,12 @@ Result<uint32_t> Walk::link(uint32_t from, uint32_t to, uint8_t channel) {
   }
   const uint64_t key =
       (uint64_t{group_} << kGroupBit) | (uint64_t{from} << 36) | (uint64_t{to} << 8) | channel;
-  const auto [known, is_new] = link_of_key_.try_emplace(key, static_cast<uint32_t>(links_.size()));
+  const auto [number, is_new] = link_of_key_.number(key);
   if (is_new) {
     links_.emplace_back();
     TUTTI_TRY(find_way(from, to, channel, links_.back()));
   }
-  return known->second;
+  return number;
 }
 
 /// How much of a message a port between a rank and the switch carries. The switch reduces the messages to a
@@ -170,133 +170,95 @@ double Walk::port_share(uint8_t channel, bool is_shared) const {
 }
 
 Status Walk::find_way(uint32_t from, uint32_t to, uint8_t channel, WalkLink& link) {
-  link.first_hop = static_cast<uint32_t>(hops_.size());
   link.is_network = host_of(from) != host_of(to);
   link.is_socket =
       !link.is_network && !options_.host_of.empty() && options_.host_of[from] != options_.host_of[to];
   link.is_collected = channel == kCollectChannel;
   if (position_of(from) == position_of(to)) return {};
+  if (link.is_network) return find_network_way(from, to, link);
   std::vector<uint32_t> arcs;
-  if (!routes_.add_route(position_of(from), position_of(to), arcs)) {
+  if (!routes_.add_route(position_of(from), position_of(to), arcs))
     return {Code::kInvalidArgument, format("nothing joins rank %u and rank %u", from, to)};
-  }
-  if (options_.shift && link.is_network) {
-    add_folded(to, arcs, link);
-    return {};
-  }
-  for (const uint32_t arc : arcs) {
-    const uint32_t shared = channel == kCollectChannel ? arcs.back() : arcs.front();
-    add_hop(arc, port_share(channel, arc == shared), link);
-    const Edge& edge = routes_.graph().edge(arc / 2);
-    const uint32_t end = arc % 2 == 0 ? edge.b : edge.a;
-    if (link.own_hops == 0 && routes_.graph().node(end).kind == NodeKind::kFabric)
-      link.own_hops = link.hop_count;
-  }
-  if (link.own_hops == 0) link.own_hops = link.hop_count;
+  link.own = add_hops(arcs);
+  const uint32_t shared = channel == kCollectChannel ? link.own.count - 1 : 0;
+  for (uint32_t i = 0; i < link.own.count; ++i)
+    hops_[link.own.first + i].factor = static_cast<float>(port_share(channel, i == shared));
+  add_latency(link.own, link);
   return {};
 }
 
-void Walk::add_hop(uint32_t arc, double factor, WalkLink& link) {
-  const uint32_t server = server_of(arc);
-  hops_.push_back({server, static_cast<float>(factor)});
-  ++link.hop_count;
-  link.latency_us += servers_[server].latency_us;
+/// Folded, the receiver's links are the first host's as well: another host sends to the first one at the same
+/// time.
+Status Walk::find_network_way(uint32_t from, uint32_t to, WalkLink& link) {
+  const bool is_joined =
+      find_end(true, from, link.own) &&
+      (options_.shift ? find_folded_middle(from, to, link) : find_middle(from, to, link)) &&
+      find_end(false, options_.shift ? to % options_.ranks : to, link.last);
+  if (!is_joined) return {Code::kInvalidArgument, format("nothing joins rank %u and rank %u", from, to)};
+  add_latency(link.last, link);
+  return {};
 }
 
-/// The first host's own links, then the network as all hosts use it, then the links of the receiver's host,
-/// which are the first host's as well: another host sends to the first one at the same time.
-void Walk::add_folded(uint32_t to, const std::vector<uint32_t>& arcs, WalkLink& link) {
-  const Graph& graph = routes_.graph();
-  const Routes::Host& first = routes_.hosts()[0];
-  const Routes::Host& other = routes_.hosts()[host_of(to)];
-  const auto position = [](const std::vector<uint32_t>& sorted, uint32_t value) {
-    return static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), value) - sorted.begin());
-  };
-  uint32_t out = kNoNode;
-  bool arrived = false;
-  for (const uint32_t arc : arcs) {
-    const Edge& edge = graph.edge(arc / 2);
-    const uint32_t from_node = arc % 2 == 0 ? edge.a : edge.b;
-    const uint32_t to_node = arc % 2 == 0 ? edge.b : edge.a;
-    const bool from_fabric = graph.node(from_node).kind == NodeKind::kFabric;
-    const bool to_fabric = graph.node(to_node).kind == NodeKind::kFabric;
-    if (from_fabric && to_fabric) continue;
-    if (to_fabric) {
-      add_hop(arc, 1, link);
-      link.own_hops = link.hop_count;
-      out = from_node;
-    } else if (from_fabric) {
-      arrived = true;
-      add_middle(out, to_node, host_of(to), link);
-      const uint32_t card = first.nodes[position(other.nodes, to_node)];
-      for (const Link& up : graph.links_of(card)) {
-        if (graph.node(up.other).kind != NodeKind::kFabric) continue;
-        add_hop(2 * up.edge + (graph.edge(up.edge).a == up.other ? 0 : 1), 1, link);
-        break;
-      }
-    } else if (arrived) {
-      add_hop(2 * first.edges[position(other.edges, arc / 2)] + arc % 2, 1, link);
-    } else {
-      add_hop(arc, 1, link);
-    }
+/// Between a rank and the network.
+bool Walk::find_end(bool is_out, uint32_t rank, HopRange& way) {
+  const uint32_t place = position_of(rank);
+  HopRange& known = (is_out ? out_of_ : in_to_)[place];
+  if (known.count == 0) {
+    std::vector<uint32_t> arcs;
+    if (!(is_out ? routes_.add_way_out(place, arcs) : routes_.add_way_in(place, arcs))) return false;
+    known = add_hops(arcs);
   }
+  way = known;
+  return true;
 }
 
-/// Every host sends a message from its card like `out` to the card like `in` of the host that is `host` away.
-/// Of the links that are alike the one with the most messages counts.
-void Walk::add_middle(uint32_t out, uint32_t in, uint32_t host, WalkLink& link) {
-  const auto number = [&](const Routes::Host& of, uint32_t node) {
-    for (uint32_t i = 0; i < of.shape->nics.size(); ++i) {
-      if (of.nodes[of.shape->nics[i]] == node) return i;
-    }
-    return 0u;
-  };
-  const uint32_t from_card = number(routes_.hosts()[0], out);
-  const uint32_t to_card = number(routes_.hosts()[host], in);
-  const auto& from = switch_of_card_[from_card];
-  const auto& to = switch_of_card_[to_card];
-  const auto hosts = static_cast<uint32_t>(from.size());
-  double latency_us = 0;
-  uint32_t run = 0;  // neighbours that send alike
-  for (uint32_t i = 0; i < hosts; i += run) {
-    const uint32_t j = *options_.shift == HostShift::kAdd ? (i + host) % hosts : i ^ host;
-    run = std::min({alike_from_[from_card][i], alike_from_[to_card][j], neighbours(i, host)});
-    if (from[i] == to[j]) continue;
-    auto& way = between_[size_t{from[i]} * switches_.size() + to[j]];
-    if (way == nullptr) way = &routes_.between_switches(switches_[from[i]], switches_[to[j]]);
-    if (way->size() > 64) continue;
-    double way_us = 0;
-    for (const uint32_t arc : *way) {
-      if (load_[arc] == 0) loaded_.push_back(arc);
-      load_[arc] += run;
-      way_us += static_cast<double>(routes_.graph().edge(arc / 2).latency_ns.value) / 1000;
-    }
-    latency_us = std::max(latency_us, way_us);
-  }
-  const uint32_t first_new = static_cast<uint32_t>(hops_.size());
-  for (const uint32_t arc : loaded_) {
-    const uint32_t server = server_like(arc);
-    const auto factor = static_cast<float>(load_[arc]);
-    load_[arc] = 0;
-    auto same = std::find_if(hops_.begin() + first_new, hops_.end(),
-                             [&](const Hop& hop) { return hop.server == server; });
-    if (same == hops_.end()) {
-      hops_.push_back({server, factor});
-      ++link.hop_count;
-    } else {
-      same->factor = std::max(same->factor, factor);
-    }
-  }
-  loaded_.clear();
-  link.latency_us += latency_us;
+bool Walk::find_middle(uint32_t from, uint32_t to, WalkLink& link) {
+  add_latency(link.own, link);
+  const uint32_t in = routes_.nic_of()[position_of(to)];
+  const uint32_t first = routes_.switch_of(routes_.nic_of()[position_of(from)]);
+  const uint32_t last = in == kNoNode ? kNoNode : routes_.switch_of(in);
+  if (last == kNoNode) return false;
+  if (first == last) return true;
+  const auto [number, is_new] = number_of_switches_.number(uint64_t{first} << 32 | last);
+  if (is_new) middles_.push_back(add_hops(routes_.between_switches(first, last)));
+  link.between = middles_[number];
+  add_latency(link.between, link);
+  return link.between.count > 0;
 }
 
-/// How many hosts from `host` on send to hosts that stand next to each other, too.
-uint32_t Walk::neighbours(uint32_t host, uint32_t shift) const {
-  const uint32_t hosts = options_.rank_count / options_.ranks;
-  if (*options_.shift == HostShift::kAdd) return hosts - (host + shift) % hosts;
-  const uint32_t block = shift & -shift;  // the lower bits of host and partner are equal
-  return block - host % block;
+/// The network as all hosts use it.
+bool Walk::find_folded_middle(uint32_t from, uint32_t to, WalkLink& link) {
+  add_latency(link.own, link);
+  FoldedNetwork& network = routes_.folded(options_.rank_count / options_.ranks);
+  const FoldedNetwork::Way& way =
+      network.way(routes_, *options_.shift, card_of(from), card_of(to), host_of(to));
+  link.between = {.first = static_cast<uint32_t>(hops_.size()), .count = way.load_count};
+  server_of_kind_.resize(network.kind_count(), kNone);
+  for (const FoldedNetwork::Load& load : network.loads_of(way)) {
+    uint32_t& server = server_of_kind_[load.kind];
+    if (server == kNone) server = server_of(load.arc);
+    hops_.push_back({server, load.messages});
+  }
+  link.latency_us += way.latency_us;
+  return way.is_joined;
+}
+
+/// The number of a rank's card among those of its host.
+uint32_t Walk::card_of(uint32_t rank) const {
+  const Routes::Host& host = routes_.hosts()[host_of(rank)];
+  const uint32_t card = host.shape->nic_of[position_of(rank) - host.first_rank];
+  const auto& nics = host.shape->nics;
+  return static_cast<uint32_t>(std::find(nics.begin(), nics.end(), card) - nics.begin());
+}
+
+HopRange Walk::add_hops(std::span<const uint32_t> arcs) {
+  const auto first = static_cast<uint32_t>(hops_.size());
+  for (const uint32_t arc : arcs) hops_.push_back({server_of(arc), 1});
+  return {.first = first, .count = static_cast<uint32_t>(arcs.size())};
+}
+
+void Walk::add_latency(const HopRange& hops, WalkLink& link) const {
+  for (const Hop& hop : hops_of(hops)) link.latency_us += servers_[hop.server].latency_us;
 }
 
 uint32_t Walk::server_of(uint32_t arc) {
@@ -309,43 +271,6 @@ uint32_t Walk::server_of(uint32_t arc) {
                       .latency_us = static_cast<double>(edge.latency_ns.value) / 1000,
                       .is_cores_own = is_core(edge.a) || is_core(edge.b)});
   return server_of_arc_[arc];
-}
-
-uint32_t Walk::server_like(uint32_t arc) {
-  if (server_like_arc_[arc] != kNone) return server_like_arc_[arc];
-  const Edge& edge = routes_.graph().edge(arc / 2);
-  const uint32_t from = arc % 2 == 0 ? edge.a : edge.b;
-  const uint32_t to = arc % 2 == 0 ? edge.b : edge.a;
-  const auto [known, is_new] =
-      server_of_kind_.try_emplace({cards_of_[from], cards_of_[to], edge.bytes_per_s.value}, 0);
-  if (is_new) known->second = server_of(arc);
-  return server_like_arc_[arc] = known->second;
-}
-
-/// Which switch each card of each used host is joined to.
-void Walk::find_switches() {
-  const size_t hosts = options_.rank_count / options_.ranks;
-  const Graph& graph = routes_.graph();
-  std::map<uint32_t, uint32_t> index;
-  cards_of_.assign(graph.nodes().size(), 0);
-  load_.assign(2 * graph.edges().size(), 0);
-  server_like_arc_.assign(2 * graph.edges().size(), kNone);
-  for (uint32_t card = 0; card < routes_.hosts()[0].shape->nics.size(); ++card) {
-    auto& of_hosts = switch_of_card_.emplace_back();
-    for (size_t host = 0; host < hosts; ++host) {
-      const Routes::Host& at = routes_.hosts()[host];
-      const uint32_t node = routes_.switch_of(at.nodes[at.shape->nics[card]]);
-      const auto [known, is_new] = index.try_emplace(node, static_cast<uint32_t>(switches_.size()));
-      if (is_new) switches_.push_back(node);
-      of_hosts.push_back(known->second);
-      if (node != kNoNode) cards_of_[node] |= uint64_t{1} << card % kCardsMax;
-    }
-    auto& alike = alike_from_.emplace_back(hosts, 1);
-    for (size_t host = hosts - 1; host-- > 0;) {
-      if (of_hosts[host] == of_hosts[host + 1]) alike[host] = alike[host + 1] + 1;
-    }
-  }
-  between_.assign(switches_.size() * switches_.size(), nullptr);
 }
 
 void Walk::add_memory(uint32_t rank) {
@@ -389,15 +314,22 @@ std::string Walk::name_of(uint32_t server) const {
   return std::string(kind_name(edge.kind)) + " " + graph.node(from).name + " -> " + graph.node(to).name;
 }
 
-std::string Walk::kind_of(uint32_t server) const {
-  const Server& at = servers_[server];
-  if (at.arc == kNone) return "memory of a gpu";
+Walk::Kinds Walk::kinds_of(uint32_t server) const {
+  const uint32_t arc = servers_[server].arc;
+  if (arc == kNone) return std::nullopt;
   const Graph& graph = routes_.graph();
-  const Edge& edge = graph.edge(at.arc / 2);
-  const Node& from = graph.node(at.arc % 2 == 0 ? edge.a : edge.b);
-  const Node& to = graph.node(at.arc % 2 == 0 ? edge.b : edge.a);
-  return format("%s from %s to %s", std::string(kind_name(edge.kind)).c_str(),
-                std::string(kind_name(from.kind)).c_str(), std::string(kind_name(to.kind)).c_str());
+  const Edge& edge = graph.edge(arc / 2);
+  const Node& from = graph.node(arc % 2 == 0 ? edge.a : edge.b);
+  const Node& to = graph.node(arc % 2 == 0 ? edge.b : edge.a);
+  return std::tuple(edge.kind, from.kind, to.kind);
+}
+
+std::string Walk::kind_of(uint32_t server) const {
+  const Kinds kinds = kinds_of(server);
+  if (!kinds) return "memory of a gpu";
+  const auto& [link, from, to] = *kinds;
+  return format("%s from %s to %s", std::string(kind_name(link)).c_str(),
+                std::string(kind_name(from)).c_str(), std::string(kind_name(to)).c_str());
 }
 
 }  // namespace tutti::topology

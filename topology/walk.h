@@ -3,16 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <tuple>
-#include <unordered_map>
 #include <vector>
 
 #include "core/result.h"
 #include "plan/fold.h"
+#include "topology/key_numbers.h"
 #include "topology/routes.h"
 
 namespace tutti::topology {
@@ -55,13 +54,19 @@ struct WalkLane {
   uint32_t step_count = 0;
 };
 
+/// A part of a way.
+struct HopRange {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
 /// Where the messages of one (sender, receiver, channel) go.
 struct WalkLink {
   uint32_t writer = UINT32_MAX;  ///< lane
   uint32_t reader = UINT32_MAX;
-  uint32_t first_hop = 0;
-  uint16_t hop_count = 0;
-  uint16_t own_hops = 0;  ///< hops up to the network; all of them inside a host
+  HopRange own;      ///< up to the network; inside a host the whole way
+  HopRange between;  ///< switches of the network
+  HopRange last;     ///< from the network to the receiver
   bool is_network = false;
   bool is_collected = false;  ///< the reader loads over it; the writer's message stays in the writer's memory
   /// Inside a host of the graph, between ranks that take their hosts for different ones.
@@ -109,8 +114,8 @@ class Walk {
     return std::span(ends_).subspan(step.first_end + step.reads, step.writes);
   }
   std::span<const WalkLink> links() const { return links_; }
-  std::span<const Hop> hops_of(const WalkLink& link) const {
-    return std::span(hops_).subspan(link.first_hop, link.hop_count);
+  std::span<const Hop> hops_of(const HopRange& range) const {
+    return std::span(hops_).subspan(range.first, range.count);
   }
   std::span<const Server> servers() const { return servers_; }
   /// The way from memory to a lane, and back; on a GPU the lane's blocks are one server.
@@ -123,6 +128,8 @@ class Walk {
   /// The server's name: "nvlink gpu0 - nvswitch", and that of all servers of its kind.
   std::string name_of(uint32_t server) const;
   std::string kind_of(uint32_t server) const;
+  /// Whether these have one name.
+  bool are_of_one_kind(uint32_t a, uint32_t b) const { return kinds_of(a) == kinds_of(b); }
 
  private:
   struct Memory {
@@ -130,6 +137,9 @@ class Walk {
     std::vector<Hop> from;
   };
 
+  /// Of a link and its ends; nothing: a memory.
+  using Kinds = std::optional<std::tuple<LinkKind, NodeKind, NodeKind>>;
+  Kinds kinds_of(uint32_t server) const;
   bool on_gpu() const { return options_.stripe_bytes_per_us > 0; }
   uint32_t position_of(uint32_t rank) const {
     return options_.places.empty() ? rank % static_cast<uint32_t>(routes_.ranks().size())
@@ -144,14 +154,14 @@ class Walk {
   Status add_collected(const Plan& plan, WalkStep& walked);
   Status find_way(uint32_t from, uint32_t to, uint8_t channel, WalkLink& link);
   double port_share(uint8_t channel, bool is_shared) const;
-  void add_folded(uint32_t to, const std::vector<uint32_t>& arcs, WalkLink& link);
-  void add_middle(uint32_t out, uint32_t in, uint32_t host, WalkLink& link);
-  uint32_t neighbours(uint32_t host, uint32_t shift) const;
-  void add_hop(uint32_t arc, double factor, WalkLink& link);
+  Status find_network_way(uint32_t from, uint32_t to, WalkLink& link);
+  bool find_end(bool is_out, uint32_t rank, HopRange& way);
+  bool find_middle(uint32_t from, uint32_t to, WalkLink& link);
+  bool find_folded_middle(uint32_t from, uint32_t to, WalkLink& link);
+  uint32_t card_of(uint32_t rank) const;
+  HopRange add_hops(std::span<const uint32_t> arcs);
+  void add_latency(const HopRange& hops, WalkLink& link) const;
   uint32_t server_of(uint32_t arc);
-  /// The server that stands for all arcs of the network like this one.
-  uint32_t server_like(uint32_t arc);
-  void find_switches();
   uint32_t stripes() const;
   void add_blocks();
   void add_memory(uint32_t rank);
@@ -168,22 +178,17 @@ class Walk {
   std::vector<Server> servers_;
   std::vector<Memory> memory_;
   std::vector<uint32_t> server_of_arc_;
-  std::unordered_map<uint64_t, uint32_t> link_of_key_;
+  KeyNumbers link_of_key_;
   uint64_t largest_chunk_bytes_ = 0;
   uint32_t slots_needed_ = 1;
   uint64_t network_bytes_ = 0;
 
-  // Folded: the network as all hosts use it at once.
-  std::vector<std::vector<uint32_t>>
-      switch_of_card_;                             ///< by card of the host, then by host: index in switches_
-  std::vector<std::vector<uint32_t>> alike_from_;  ///< the same: hosts from this one on that share its switch
-  std::vector<uint32_t> switches_;
-  std::vector<uint64_t> cards_of_;                     ///< by switch node: a bit for each card that it joins
-  std::vector<const std::vector<uint32_t>*> between_;  ///< by pair of switches
-  std::vector<uint32_t> load_;                         ///< of arcs
-  std::vector<uint32_t> loaded_;                       ///< arcs with a load
-  std::map<std::tuple<uint64_t, uint64_t, uint64_t>, uint32_t> server_of_kind_;
-  std::vector<uint32_t> server_like_arc_;  ///< what server_like has found
+  // Ways between hosts share what lies between a rank and the network, and between two switches.
+  std::vector<HopRange> out_of_;  ///< by place; no hops: not found yet
+  std::vector<HopRange> in_to_;
+  KeyNumbers number_of_switches_;  ///< of a pair, in middles_
+  std::vector<HopRange> middles_;
+  std::vector<uint32_t> server_of_kind_;  ///< folded: by kind of FoldedNetwork
 };
 
 }  // namespace tutti::topology

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
-#include <vector>
+
+#include "core/hash.h"
 
 namespace tutti {
 namespace {
@@ -45,22 +45,21 @@ bool are_alike(const Plan& first, const Plan& second, const SamePeer& same_peer)
   });
 }
 
-/// A lane's messages in any order: whether sent, chunks, channel, peer.
-using Messages = std::vector<std::tuple<bool, uint32_t, uint8_t, uint32_t>>;
-
+/// A lane's messages in any order, as a sum of hashes of each: whether sent, chunks, channel, peer. Other
+/// messages have the same sum with a chance of 2^-64.
 template <class Peer>
-Messages messages_of(const Lane& lane, const Peer& peer) {
-  Messages messages;
+uint64_t messages_of(const Lane& lane, const Peer& peer) {
+  uint64_t sum = 0;
   for (const Step& step : lane.steps) {
     const auto add = [&](const End& end, bool sent) {
-      if (end.kind == EndKind::kLink)
-        messages.emplace_back(sent, step.chunk_count, end.channel, peer(end.peer));
+      if (end.kind != EndKind::kLink) return;
+      const uint64_t way = uint64_t{end.channel} << 1 | (sent ? 1 : 0);
+      sum += mix_bits(mix_bits(uint64_t{peer(end.peer)} << 32 | step.chunk_count) ^ way);
     };
     for (const End& end : step.sources) add(end, false);
     for (const End& end : step.sinks) add(end, true);
   }
-  std::ranges::sort(messages);
-  return messages;
+  return sum;
 }
 
 /// As are_alike, but steps may come in any order.
@@ -73,10 +72,12 @@ bool send_alike(const Plan& first, const Plan& second, const Peer& peer) {
 }
 
 /// Whether the plans of hosts of `size` ranks each are alike, as far as four hosts tell.
-bool hosts_are_alike(const PlanMaker& maker, uint32_t size, HostShift shift, Likeness likeness) {
+bool hosts_are_alike(const PlanMaker& maker, uint32_t size, HostShift shift, Likeness likeness,
+                     std::vector<Plan>& first_host) {
   const uint32_t hosts = maker.rank_count / size;
   for (uint32_t rank = 0; rank < size; ++rank) {
-    const Plan first = maker.plan_of(rank);
+    if (first_host.size() == rank) first_host.push_back(maker.plan_of(rank));
+    const Plan& first = first_host[rank];
     for (const uint32_t host : {1u, hosts / 2, hosts - 1}) {
       const Plan second = maker.plan_of(host * size + rank);
       const auto peer = [&](uint32_t of_first) {
@@ -112,11 +113,13 @@ uint32_t ranks_per_host(std::span<const uint32_t> host_of) {
   return static_cast<uint32_t>(size);
 }
 
-std::optional<HostShift> find_shift(const PlanMaker& maker, uint32_t ranks_per_host, Likeness likeness) {
+std::optional<HostShift> find_shift(const PlanMaker& maker, uint32_t ranks_per_host,
+                                    std::vector<Plan>& first_host, Likeness likeness) {
   if (ranks_per_host == 0 || maker.rank_count / ranks_per_host < 4) return std::nullopt;
-  if (hosts_are_alike(maker, ranks_per_host, HostShift::kAdd, likeness)) return HostShift::kAdd;
+  if (hosts_are_alike(maker, ranks_per_host, HostShift::kAdd, likeness, first_host)) return HostShift::kAdd;
   const bool can_xor = std::has_single_bit(maker.rank_count / ranks_per_host);
-  if (can_xor && hosts_are_alike(maker, ranks_per_host, HostShift::kXor, likeness)) return HostShift::kXor;
+  if (can_xor && hosts_are_alike(maker, ranks_per_host, HostShift::kXor, likeness, first_host))
+    return HostShift::kXor;
   return std::nullopt;
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "plan/plan.h"
 
@@ -40,8 +41,9 @@ enum class Likeness : uint8_t {
 };
 
 /// The shift of hosts of `ranks_per_host` ranks, as far as four hosts tell. Nothing if the plans are not
-/// alike, if there are less than four hosts, or if ranks_per_host is 0.
+/// alike, if there are less than four hosts, or if ranks_per_host is 0. `first_host`: plans of the first
+/// ranks, to which plans of the first host are added as far as they are needed.
 std::optional<HostShift> find_shift(const PlanMaker& maker, uint32_t ranks_per_host,
-                                    Likeness likeness = Likeness::kSteps);
+                                    std::vector<Plan>& first_host, Likeness likeness = Likeness::kSteps);
 
 }  // namespace tutti

@@ -279,11 +279,13 @@ Result<Price> price_within(const PlanMaker& maker, uint64_t block_bytes, const C
   const Price least{.microseconds = estimate.least_us, .is_lower_bound = true};
   if (estimate.least_us > limits.microseconds) return least;
   const uint32_t host_size = ranks_per_host(costs.host_of);
-  const std::optional<HostShift> shift = find_shift(maker, host_size);
+  std::vector<Plan> first_host;
+  const std::optional<HostShift> shift = find_shift(maker, host_size, first_host);
   if (!shift && estimate.steps > limits.steps) return least;
   const uint32_t ranks = shift ? host_size : maker.rank_count;
   PriceGraph graph(maker.rank_count, ranks, block_bytes, costs, shift.value_or(HostShift::kAdd));
-  for (uint32_t rank = 0; rank < ranks; ++rank) TUTTI_TRY(graph.add(maker.plan_of(rank)));
+  for (uint32_t rank = 0; rank < ranks; ++rank)
+    TUTTI_TRY(graph.add(rank < first_host.size() ? first_host[rank] : maker.plan_of(rank)));
   return price_graph(graph, costs, maker.rank_count / ranks, limits.microseconds);
 }
 

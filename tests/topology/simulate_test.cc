@@ -90,6 +90,34 @@ TEST(SimulateTest, AMessageBetweenHostsPassesCardsAndSwitches) {
   EXPECT_EQ(in_groups.network_bytes, 100'000u) << "stripes are walked in groups";
 }
 
+// Method: one slice by recursive doubling, on hosts of one GPU at one switch, folded and not. Expectation:
+// each phase adds the fixed cost of a message received and one sent, the bytes at the card's speed, and the
+// way.
+TEST(SimulateTest, EachPhaseOfRecursiveDoublingAddsOneMessage) {
+  for (const uint32_t phases : {2u, 4u, 6u}) {
+    Machine hosts =
+        machine(format("%u hosts x 1 gpu, nic 10 GB/s, pcie 20 GB/s, latency 1 us", 1u << phases));
+    const double way_us = 10 + (4 * 0.25 + 2 * 1) + 30;
+    const double expected_us = 10 + (1 + 4) + way_us + (phases - 1) * ((1 + 2 * 4) + way_us) + (1 + 4);
+    for (const bool fold : {true, false}) {
+      EXPECT_NEAR(all_reduce_us(hosts, "recursive_doubling", 100'000, {.costs = plain_costs(), .fold = fold}),
+                  expected_us, 0.01)
+          << phases << " phases" << (fold ? ", folded" : "");
+    }
+  }
+}
+
+// Method: hosts at one switch share nothing. Expectation: the whole walk takes exactly what one host says.
+TEST(SimulateTest, OneHostTellsTheExactTimeWhereHostsShareNothing) {
+  Machine hosts = machine("16 hosts x 2 gpus, nvswitch 300 GB/s, nic 2 x 25 GB/s, one switch");
+  for (const char* name : {"ring", "recursive_doubling", "recursive_halving_doubling", "hierarchical"}) {
+    for (const uint64_t bytes : {uint64_t{4096}, uint64_t{1} << 24}) {
+      const double whole_us = all_reduce_us(hosts, name, bytes, {.fold = false});
+      EXPECT_NEAR(all_reduce_us(hosts, name, bytes) / whole_us, 1, 1e-9) << name << " " << bytes;
+    }
+  }
+}
+
 // Method: three GPUs send to one. Expectation: three messages pass the receiver's link one after the other.
 TEST(SimulateTest, MessagesShareALink) {
   Machine four = machine("4 gpus, nvswitch 100 GB/s");
