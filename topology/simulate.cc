@@ -15,6 +15,8 @@ namespace {
 constexpr uint32_t kRoundsMax = 64;
 constexpr uint32_t kRoundsMin = 2;
 constexpr size_t kBusiestShown = 4;
+/// With more steps than this of all ranks, one host stands for all even if hosts send in different orders.
+constexpr uint64_t kStepsWalkedWhole = uint64_t{1} << 20;
 /// In plans with more steps than this, all stripes of a GPU are one group.
 constexpr uint64_t kStepsInGroups = uint64_t{1} << 14;
 constexpr uint64_t kCallsMax = 256;
@@ -243,8 +245,12 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
                            .places = options.places,
                            .host_of = options.host_of};
   uint64_t steps = 0;
-  for (const Lane& lane : first.lanes) steps += lane.steps.size();
-  const bool is_long = steps * maker.rank_count > options.steps_max;
+  for (const Lane& lane : first.lanes) {
+    // A step that takes from many ranks counts as as many steps that pass a message on.
+    for (const Step& step : lane.steps)
+      steps += std::max<size_t>(1, (step.sources.size() + step.sinks.size()) / 2);
+  }
+  const bool is_long = steps * maker.rank_count > std::min(options.steps_max, kStepsWalkedWhole);
   // Where even one host is too long, nobody needs to know whether it stands for all.
   const bool may_fold =
       options.fold && options.places.empty() && steps * routes.hosts()[0].rank_count() <= options.steps_max;

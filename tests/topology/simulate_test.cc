@@ -224,6 +224,21 @@ TEST(SimulateTest, OneHostStandsForAll) {
   }
 }
 
+// Method: each rank reads the messages of all others in one step, in an order of its own.
+TEST(SimulateTest, OneHostStandsForAllWhereStepsHaveManyMessages) {
+  Machine cluster = machine("8 hosts x 4 gpus, nvswitch 300 GB/s, nic 4 x 25 GB/s, rails");
+  const Request request = request_of(Collective::kAllReduce, 32, 4096);
+  const Simulation folded = run(cluster, request, "direct_one_shot", {.steps_max = 600});
+  const Simulation walked = run(cluster, request, "direct_one_shot", {.fold = false});
+  EXPECT_EQ(folded.walked_ranks, 4u);
+  EXPECT_EQ(walked.walked_ranks, 32u);
+  EXPECT_NEAR(folded.microseconds / walked.microseconds, 1, 0.1);
+
+  Machine large = machine("512 hosts x 8 gpus, nvswitch 450 GB/s, nic 8 x 50 GB/s, rails, fat tree 2:1");
+  const Simulation priced = run(large, request_of(Collective::kAllReduce, 4096, 4096), "direct_one_shot");
+  EXPECT_EQ(priced.walked_ranks, 8u);
+}
+
 // Method: ranks of the lower half exchange with the upper half, over switches of 8 hosts with half the speed
 // upwards. Expectation: the network's upper links decide, folded or not.
 TEST(SimulateTest, AllHostsShareTheUpperLinksOfTheNetwork) {
