@@ -359,11 +359,14 @@ Status Measure::share_samples(const std::vector<double>& samples, Measurement* m
   return Status::ok();
 }
 
-Result<Measurement> Measure::run(std::string* algorithm) {
+Result<Measurement> Measure::run(std::string* algorithm, std::optional<int>& iterations) {
   const Options& options = context_.options;
   TUTTI_TRY(prepare(algorithm));
-  const Result<int> iterations = choose_iterations();
-  if (!iterations) return iterations.status();
+  if (!iterations) {
+    const Result<int> chosen = choose_iterations();
+    if (!chosen) return chosen.status();
+    iterations = *chosen;
+  }
   Measurement measurement;
   measurement.iterations = *iterations;
   Times times;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,8 +52,8 @@ class Measure {
   Measure(const ThreadContext& context, std::span<const SeatCase> cases, bool in_place);
 
   /// Runs everything. *algorithm, unless NULL, gets the name of the algorithm that ran (the question costs
-  /// time).
-  Result<Measurement> run(std::string* algorithm);
+  /// time). `iterations`: how many to time; if empty, they are chosen and set, for the case's next run.
+  Result<Measurement> run(std::string* algorithm, std::optional<int>& iterations);
   /// Untimed calls, so many that each slot of a link has its pages and the library's own trials have ended.
   Status settle();
   /// Runs one operation, and says which algorithm it was.

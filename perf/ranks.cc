@@ -168,12 +168,18 @@ class Operator {
   tutti_comm_t* comm_ = nullptr;
 };
 
+/// What a team has learned of calls of one size.
+struct Known {
+  bool is_served = true;                  ///< such calls run by the algorithm that is wanted
+  std::optional<int> iterations[2] = {};  ///< of a row: out of place, in place
+};
+
 /// The communicators of one of --algorithms, or the only ones.
 struct Team {
   std::string wanted;  ///< "": no algorithm was named
   std::vector<Operator> ops;
   std::vector<Seat> seats = {};
-  std::map<uint64_t, bool> served = {};  ///< by bytes: whether such calls run by the algorithm that is wanted
+  std::map<uint64_t, Known> known = {};  ///< by bytes
 };
 
 class ThreadRun {
@@ -340,12 +346,12 @@ std::string ThreadRun::row_name(const Subject& subject, uint64_t bytes) const {
 /// Once for each size of a team of --algorithms: finds out whether its algorithm serves the call, and settles
 /// its links. All ranks come to the same answer.
 Status ThreadRun::settle(Team& team, uint64_t bytes, Measure measure) {
-  const auto [served, is_new] = team.served.try_emplace(bytes, true);
+  const auto [at, is_new] = team.known.try_emplace(bytes);
   if (!is_new || team.wanted.empty()) return Status::ok();
   const auto ran = measure.find_algorithm();
   TUTTI_TRY(ran.status());
-  served->second = team.wanted == kLibrarysChoice || *ran == team.wanted;
-  if (served->second) return measure.settle();
+  at->second.is_served = team.wanted == kLibrarysChoice || *ran == team.wanted;
+  if (at->second.is_served) return measure.settle();
   if (task_.reporter != nullptr)
     task_.reporter->comment(format("%s does not serve %llu bytes: no row", team.wanted.c_str(),
                                    static_cast<unsigned long long>(bytes)));
@@ -367,7 +373,8 @@ Status ThreadRun::run_row(Team& team, const Subject& subject, uint64_t bytes) {
   if (task_.watchdog != nullptr) task_.watchdog->begin(name);
   if (task_.reporter != nullptr) task_.reporter->running(name);
   TUTTI_TRY(settle(team, bytes, Measure(context, cases, false)));
-  if (!team.served.at(bytes)) {
+  Known& known = team.known.at(bytes);
+  if (!known.is_served) {
     if (task_.watchdog != nullptr) task_.watchdog->end();
     return Status::ok();
   }
@@ -380,7 +387,8 @@ Status ThreadRun::run_row(Team& team, const Subject& subject, uint64_t bytes) {
   for (const bool in_place : {false, true}) {
     if (in_place && (!task_.test.in_place || task_.options.out_of_place_only)) continue;
     std::string* algorithm = task_.reporter != nullptr && !in_place ? &row.algorithm : nullptr;
-    Result<Measurement> measured = Measure(context, cases, in_place).run(algorithm);
+    Result<Measurement> measured =
+        Measure(context, cases, in_place).run(algorithm, known.iterations[in_place]);
     if (!measured) return measured.status();
     bandwidth_sum_ += measured->bus_gbs;
     ++measurement_count_;

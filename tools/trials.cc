@@ -23,7 +23,7 @@ struct Setting {
 };
 /// What most jobs of a host need comes first. There is no time for longer calls.
 constexpr Setting kSettings[] = {
-    {2, 1, "256K", 8}, {4, 1, "256K", 32}, {8, 1, "256K", 32}, {2, 2, "256K", 32}};
+    {2, 1, "256K", 8}, {4, 1, "256K", 32}, {8, 1, "256K", 32}, {2, 2, "256K", 32}, {4, 2, "256K", 32}};
 /// What matters most comes first.
 constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
                                      Collective::kReduceScatter, Collective::kBroadcast,

@@ -10,9 +10,9 @@
 
 namespace tutti::tool {
 
-/// Runs the perf tools of the folder for 2, 4 and 8 processes, and for 2 on two emulated hosts. What does not
-/// fit into the budget is left out, and so are runs that fail, but for the first. Errors: those of the first
-/// run; kSystemError without a folder for reports.
+/// Runs the perf tools of the folder for 2, 4 and 8 processes, and for 2 and 4 on two emulated hosts. What
+/// does not fit into the budget is left out, and so are runs that fail, but for the first. Errors: those of
+/// the first run; kSystemError without a folder for reports.
 Result<Samples> try_calls(const std::string& perf_tools, double budget_s);
 
 /// Rows of the choice table (Samples::table) for calls of one host, as long as those that were tried:
