@@ -53,6 +53,11 @@ def check_members():
     passes(3, "members")
 
 
+def check_algorithm():
+    """A communicator uses the algorithm that it was made with"""
+    passes(2, "named_algorithm")
+
+
 def check_arguments():
     """A wrong argument raises its class with a sentence, and sends nothing"""
     passes(2, "arguments")

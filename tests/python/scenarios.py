@@ -59,6 +59,19 @@ def counts(comm):
     assert nothing.shape == (0,)
 
 
+def named_algorithm(comm):
+    """An algorithm that a communicator is made with runs its calls; a name of none is refused."""
+    name = comm.broadcast(np.frombuffer(tutti.unique_id(), np.uint8).copy(), root=0).tobytes()
+    with tutti.Communicator.from_id(name, comm.rank, comm.size, algorithm="ring") as named:
+        named.all_reduce(np.ones(9))
+        assert "algorithm ring, by config.algorithm" in named.explain(), named.explain()
+    try:
+        tutti.Communicator.from_id(name, comm.rank, comm.size, algorithm="rong")
+        assert False, "accepted"
+    except tutti.InvalidArgumentError as error:
+        assert "rong" in str(error)
+
+
 class OnlyDlpack:
     """An array of a library that tutti does not know."""
 

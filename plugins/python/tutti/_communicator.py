@@ -37,12 +37,14 @@ def launcher_context() -> tuple[int, int]:
     return rank[0], count[0]
 
 
-def _config(device, reproducible, threads, timeout_ms, setup_timeout_ms):
+def _config(device, reproducible, threads, timeout_ms, setup_timeout_ms, algorithm):
+    """`algorithm`: a char*, which outlives the config."""
     config = ffi.new("tutti_config_t*")
     config.size = ffi.sizeof("tutti_config_t")
     config.device = device if device < 0 else _CUDA_DEVICE + device
     config.reproducible, config.threads = reproducible, threads
     config.timeout_ms, config.setup_timeout_ms = timeout_ms, setup_timeout_ms
+    config.algorithm = algorithm
     return config
 
 
@@ -87,18 +89,21 @@ class Communicator:
 
     @classmethod
     def from_id(cls, identifier: bytes, rank: int, size: int, *, device: int = -1, reproducible: bool = False,
-                threads: int = 0, timeout_ms: int = 0, setup_timeout_ms: int = 0) -> "Communicator":
+                threads: int = 0, timeout_ms: int = 0, setup_timeout_ms: int = 0,
+                algorithm: Optional[str] = None) -> "Communicator":
         """Joins a communicator of `size` ranks as `rank`. `identifier` comes from unique_id() of one process.
 
         device: -1 for host memory, else a CUDA device. timeout_ms: the deadline of one call (0: 600,000);
-        setup_timeout_ms: of this call (0: 120,000). Blocks until all ranks have joined. Errors: TimeoutError names
-        the absent ranks; VersionMismatchError, PeerLostError, SystemCallError, UnsupportedError.
+        setup_timeout_ms: of this call (0: 120,000). algorithm: used for every call that it supports, for example
+        "ring" (tutti-plan --list); None: the library chooses. Blocks until all ranks have joined. Errors: TimeoutError
+        names the absent ranks; VersionMismatchError, PeerLostError, SystemCallError, UnsupportedError.
         """
         if len(identifier) != 128:
             raise InvalidArgumentError(f"the id has {len(identifier)} bytes; an id of unique_id() has 128")
         name = ffi.new("tutti_unique_id_t*")
         ffi.memmove(name, identifier, 128)
-        config = _config(device, reproducible, threads, timeout_ms, setup_timeout_ms)
+        wanted = NULL if algorithm is None else ffi.new("char[]", algorithm.encode())
+        config = _config(device, reproducible, threads, timeout_ms, setup_timeout_ms, wanted)
         made = ffi.new("tutti_comm_t**")
         _interrupt.interruptible(lambda: check(lib.tutti_comm_create(made, size, name[0], rank, config)))
         return cls(made[0])
