@@ -74,15 +74,20 @@ std::string row(const std::string& name, const Score& score) {
 /// Samples of one size, by algorithm.
 using Times = std::map<std::string, std::vector<double>>;
 
-/// The middle of every second sample, from the first or the second one on.
+/// The middle of the samples of every second start of the processes, from the first or the second one on. Of
+/// one start: of every second sample.
 double half_us(const std::vector<double>& samples, size_t first) {
+  const size_t in_a_row = samples.size() > kLeastSamples ? kLeastSamples : 1;
   std::vector<double> half;
-  for (size_t i = samples.size() > 1 ? first : 0; i < samples.size(); i += 2) half.push_back(samples[i]);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (samples.size() == 1 || i / in_a_row % 2 == first) half.push_back(samples[i]);
+  }
   return middle(std::move(half));
 }
 
 /// How much longer the algorithm takes than the fastest one. One half of the samples says which is the
-/// fastest, and the other half how long it takes: the best of ten equal ones is the fastest by chance.
+/// fastest, and the other half how long it takes: the best of ten equal ones is the fastest by chance, and
+/// where its pages lie stays the same for a whole start of the processes.
 double cost_of(const std::string& algorithm, const Times& times) {
   double cost = 1;
   for (const size_t half : {0, 1}) {
