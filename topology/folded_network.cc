@@ -48,7 +48,6 @@ FoldedNetwork::FoldedNetwork(const Routes& routes, uint32_t hosts)
       if (of_hosts[host] == of_hosts[host + 1]) alike[host] = alike[host + 1] + 1;
     }
   }
-  between_.resize(switches_.size() * switches_.size());
 }
 
 const FoldedNetwork::Way& FoldedNetwork::way(Routes& routes, HostShift shift, uint32_t from_card,
@@ -70,17 +69,17 @@ FoldedNetwork::Way FoldedNetwork::find(Routes& routes, HostShift shift, uint32_t
                                        uint32_t host) {
   const auto& from = switch_of_card_[from_card];
   const auto& to = switch_of_card_[to_card];
-  Way way{.first_load = static_cast<uint32_t>(loads_.size())};
+  Way way{.first_load = static_cast<uint32_t>(loads_.size()), .is_joined = true};
   uint32_t run = 0;  // neighbours that send alike
   for (uint32_t i = 0; i < hosts_; i += run) {
     const uint32_t shifted = i + host < hosts_ ? i + host : i + host - hosts_;
     const uint32_t j = shift == HostShift::kAdd ? shifted : i ^ host;
     run =
         std::min({alike_from_[from_card][i], alike_from_[to_card][j], neighbours(shift, hosts_, i, j, host)});
-    const bool is_one_switch = from[i] == to[j];
+    if (from[i] == to[j] && switches_[from[i]] != kNoNode) continue;
     const Between& middle = between(routes, from[i], to[j]);
-    if (i == 0) way.is_joined = is_one_switch || !middle.arcs->empty();
-    if (is_one_switch || middle.arcs->size() > kArcsMax) continue;
+    way.is_joined &= !middle.arcs->empty();
+    if (middle.arcs->size() > kArcsMax) continue;
     for (const uint32_t arc : *middle.arcs) {
       if (messages_[arc] == 0) loaded_.push_back(arc);
       messages_[arc] += run;
@@ -104,12 +103,14 @@ FoldedNetwork::Way FoldedNetwork::find(Routes& routes, HostShift shift, uint32_t
 }
 
 const FoldedNetwork::Between& FoldedNetwork::between(Routes& routes, uint32_t from, uint32_t to) {
-  Between& way = between_[size_t{from} * switches_.size() + to];
-  if (way.arcs == nullptr) {
-    way.arcs = &routes.between_switches(switches_[from], switches_[to]);
-    for (const uint32_t arc : *way.arcs)
-      way.latency_us += static_cast<double>(routes.graph().edge(arc / 2).latency_ns.value) / 1000;
-  }
+  static const std::vector<uint32_t> kNoArcs;
+  const auto [number, is_new] = number_of_pair_.number(uint64_t{from} << 32 | to);
+  if (!is_new) return between_[number];
+  Between& way = between_.emplace_back(Between{.arcs = &kNoArcs});
+  if (switches_[from] == kNoNode || switches_[to] == kNoNode) return way;
+  way.arcs = &routes.between_switches(switches_[from], switches_[to]);
+  for (const uint32_t arc : *way.arcs)
+    way.latency_us += static_cast<double>(routes.graph().edge(arc / 2).latency_ns.value) / 1000;
   return way;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "plan/fold.h"
+#include "topology/key_numbers.h"
 
 namespace tutti::topology {
 
@@ -43,13 +44,14 @@ class FoldedNetwork {
   uint32_t kind_count() const { return static_cast<uint32_t>(kinds_.size()); }
 
  private:
-  /// From one switch to another; looked up once.
+  /// From one switch to another; looked up once. No arcs: nothing joins them.
   struct Between {
     const std::vector<uint32_t>* arcs = nullptr;
     double latency_us = 0;
   };
 
   Way find(Routes& routes, HostShift shift, uint32_t from_card, uint32_t to_card, uint32_t host);
+  /// Valid until the next call.
   const Between& between(Routes& routes, uint32_t from, uint32_t to);
   uint32_t kind_of(const Routes& routes, uint32_t arc);
 
@@ -59,7 +61,8 @@ class FoldedNetwork {
   std::vector<std::vector<uint32_t>> alike_from_;  ///< the same: hosts from this one on that share its switch
   std::vector<uint32_t> switches_;
   std::vector<uint64_t> cards_of_;  ///< by switch node: a bit for each card that it joins
-  std::vector<Between> between_;    ///< by pair of switches
+  KeyNumbers number_of_pair_;       ///< of switches, from and to: index in between_
+  std::vector<Between> between_;
   std::vector<std::vector<uint32_t>>
       number_of_;  ///< by shift and pair of cards, then by host: index in ways_
   std::vector<Way> ways_;

@@ -231,10 +231,10 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
   }
   std::vector<Plan> first_plans;
   first_plans.push_back(maker.plan_of(0));
-  const Plan& first = first_plans[0];
-  const uint32_t blocks = std::max(input_blocks(first.collective, maker.rank_count),
-                                   output_blocks(first.collective, maker.rank_count));
-  const uint32_t stripes = stripes_of(options.block_bytes * blocks, first.lanes.size(), costs);
+  const Collective collective = first_plans[0].collective;
+  const uint32_t blocks =
+      std::max(input_blocks(collective, maker.rank_count), output_blocks(collective, maker.rank_count));
+  const uint32_t stripes = stripes_of(options.block_bytes * blocks, first_plans[0].lanes.size(), costs);
   WalkOptions walk_options{.rank_count = maker.rank_count,
                            .ranks = 1,
                            .shift = std::nullopt,
@@ -245,11 +245,7 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
                            .places = options.places,
                            .host_of = options.host_of};
   uint64_t steps = 0;
-  for (const Lane& lane : first.lanes) {
-    // A step that takes from many ranks counts as as many steps that pass a message on.
-    for (const Step& step : lane.steps)
-      steps += std::max<size_t>(1, (step.sources.size() + step.sinks.size()) / 2);
-  }
+  for (const Lane& lane : first_plans[0].lanes) steps += lane.steps.size();
   const bool is_long = steps * maker.rank_count > std::min(options.steps_max, kStepsWalkedWhole);
   // Where even one host is too long, nobody needs to know whether it stands for all.
   const bool may_fold =
@@ -258,7 +254,7 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
   const uint32_t ranks = shift ? routes.hosts()[0].rank_count() : maker.rank_count;
   if (steps * ranks > options.steps_max) {
     Walk walk(routes, walk_options);
-    TUTTI_TRY(walk.add(first));
+    TUTTI_TRY(walk.add(first_plans[0]));
     return least(walk, costs);
   }
   walk_options.ranks = ranks;
@@ -268,6 +264,7 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
   Walk walk(routes, walk_options);
   for (uint32_t rank = 0; rank < ranks; ++rank)
     TUTTI_TRY(walk.add(rank < first_plans.size() ? first_plans[rank] : maker.plan_of(rank)));
+  first_plans = {};  // long ones take more memory than the walk
   TUTTI_TRY(walk.finish());
   const WalkCut cut = cut_of(walk, stripes, options);
   const uint32_t calls = calls_of(walk, cut, options);

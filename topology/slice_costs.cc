@@ -38,7 +38,7 @@ double SliceCosts::us(SliceWork work, double bytes) const {
   if (next == curve.end()) --next;
   const SlicePoint& before = *std::prev(next);
   const double part = (bytes - before.bytes) / (static_cast<double>(next->bytes) - before.bytes);
-  return (ns_of(before) + part * (ns_of(*next) - ns_of(before))) / 1000;
+  return std::max(0.0, ns_of(before) + part * (ns_of(*next) - ns_of(before))) / 1000;
 }
 
 double SliceCosts::beyond_copy_us(SliceWork work, double bytes) const {

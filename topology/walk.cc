@@ -229,6 +229,7 @@ bool Walk::find_middle(uint32_t from, uint32_t to, WalkLink& link) {
 /// The network as all hosts use it.
 bool Walk::find_folded_middle(uint32_t from, uint32_t to, WalkLink& link) {
   add_latency(link.own, link);
+  if (routes_.nic_of()[position_of(to)] == kNoNode) return false;
   FoldedNetwork& network = routes_.folded(options_.rank_count / options_.ranks);
   const FoldedNetwork::Way& way =
       network.way(routes_, *options_.shift, card_of(from), card_of(to), host_of(to));

@@ -53,7 +53,7 @@ uint64_t messages_of(const Lane& lane, const Peer& peer) {
   for (const Step& step : lane.steps) {
     const auto add = [&](const End& end, bool sent) {
       if (end.kind != EndKind::kLink) return;
-      const uint64_t way = uint64_t{end.channel} << 1 | (sent ? 1 : 0);
+      const uint64_t way = (uint64_t{end.channel} << 1 | (sent ? 1 : 0)) + 1;
       sum += mix_bits(mix_bits(uint64_t{peer(end.peer)} << 32 | step.chunk_count) ^ way);
     };
     for (const End& end : step.sources) add(end, false);
