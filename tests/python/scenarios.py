@@ -65,11 +65,12 @@ def named_algorithm(comm):
     with tutti.Communicator.from_id(name, comm.rank, comm.size, algorithm="ring") as named:
         named.all_reduce(np.ones(9))
         assert "algorithm ring, by config.algorithm" in named.explain(), named.explain()
-    try:
-        tutti.Communicator.from_id(name, comm.rank, comm.size, algorithm="rong")
-        assert False, "accepted"
-    except tutti.InvalidArgumentError as error:
-        assert "rong" in str(error)
+    for wrong in ("rong", b"ring", 3, "ring\0x", "\ud800"):
+        try:
+            tutti.Communicator.from_id(name, comm.rank, comm.size, algorithm=wrong)
+            assert False, f"accepted {wrong!r}"
+        except tutti.InvalidArgumentError as error:
+            assert repr(wrong).strip("'") in str(error), error
 
 
 class OnlyDlpack:

@@ -48,6 +48,12 @@ def _config(device, reproducible, threads, timeout_ms, setup_timeout_ms, algorit
     return config
 
 
+def _name_of(algorithm):
+    if not isinstance(algorithm, str) or not algorithm.isascii() or "\0" in algorithm:
+        raise InvalidArgumentError(f"algorithm is {algorithm!r}; it is a name such as \"ring\", or None")
+    return algorithm.encode()
+
+
 def _no_number(error):
     """A call did not come about, because one of its numbers is none."""
     return InvalidArgumentError(f"op, root, peer and tag are whole numbers that are not negative, for example "
@@ -102,7 +108,7 @@ class Communicator:
             raise InvalidArgumentError(f"the id has {len(identifier)} bytes; an id of unique_id() has 128")
         name = ffi.new("tutti_unique_id_t*")
         ffi.memmove(name, identifier, 128)
-        wanted = NULL if algorithm is None else ffi.new("char[]", algorithm.encode())
+        wanted = NULL if algorithm is None else ffi.new("char[]", _name_of(algorithm))
         config = _config(device, reproducible, threads, timeout_ms, setup_timeout_ms, wanted)
         made = ffi.new("tutti_comm_t**")
         _interrupt.interruptible(lambda: check(lib.tutti_comm_create(made, size, name[0], rank, config)))
