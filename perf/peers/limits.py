@@ -8,6 +8,7 @@ import jobs
 
 LARGE_BYTES = 128 << 20
 COPY_BYTES = 128 << 20
+MESSAGE_BYTES = 4 << 20
 CALL_OVERHEAD_BYTES = 8
 LATE_MS = 1000
 SET_UP_RANKS = 8
@@ -53,11 +54,13 @@ def _median(values):
 
 
 def floors_and_ratios(options, log, progress):
-    """Cache line and copy bandwidth, in turns with tutti's smallest and largest all_reduce of 2 ranks."""
+    """Cache line and copy bandwidth, in turns with tutti's smallest and largest all_reduce of 2 ranks, and with a
+    long message."""
     floor = _start(jobs.FLOOR, 2, options, log)
     tutti = _start(_tutti(), 2, options, log)
     small = {"collective": "all_reduce", "bytes": 8}
     large = {"collective": "all_reduce", "bytes": LARGE_BYTES, "batches": 5, "budget_us": 5e5}
+    message = {"collective": "ping_pong", "bytes": MESSAGE_BYTES}
     series = {}
     try:
         for turn in range(2 if options.quick else 5):
@@ -68,6 +71,7 @@ def floors_and_ratios(options, log, progress):
                 "all_reduce_8_repeated_us": (tutti, "measure", {**small, "slots": 1}),
                 "all_reduce_large_us": (tutti, "measure", {**large, "check": int(turn == 0)}),
                 "all_reduce_large_heap_us": (tutti, "measure", {**large, "memory": "library"}),
+                "message_us": (tutti, "measure", {**message, "check": int(turn == 0)}),
             }
             for method in ("memcpy", "streaming"):
                 for ranks in (1, 2):
@@ -86,6 +90,9 @@ def floors_and_ratios(options, log, progress):
         for ranks in (1, 2):
             us = facts.pop(f"copy_{method}_{ranks}_us")
             facts[f"copy_{method}_{ranks}_GBps"] = ranks * COPY_BYTES / us / 1e3 if us else None
+    one_copy = max(facts[f"copy_{method}_1_GBps"] or 0 for method in ("memcpy", "streaming"))
+    if one_copy and facts["message_us"]:
+        facts["message_share_of_copy"] = MESSAGE_BYTES / facts["message_us"] / 1e3 / one_copy
     best_copy = max((facts[k] or 0 for k in facts if k.startswith("copy_")), default=0)
     if best_copy:
         # Out of place, 2 ranks: 2n bytes are read and 2n written. At best this lasts as long as copying 2n bytes.
