@@ -109,8 +109,10 @@ const FoldedNetwork::Between& FoldedNetwork::between(Routes& routes, uint32_t fr
   Between& way = between_.emplace_back(Between{.arcs = &kNoArcs});
   if (switches_[from] == kNoNode || switches_[to] == kNoNode) return way;
   way.arcs = &routes.between_switches(switches_[from], switches_[to]);
-  for (const uint32_t arc : *way.arcs)
-    way.latency_us += static_cast<double>(routes.graph().edge(arc / 2).latency_ns.value) / 1000;
+  for (const uint32_t arc : *way.arcs) {
+    const Edge& edge = routes.graph().edge(arc / 2);
+    way.latency_us += static_cast<double>(edge.latency_ns.value) / 1000;
+  }
   return way;
 }
 
