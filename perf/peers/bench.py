@@ -27,9 +27,9 @@ QUICK_COLLECTIVES = ["all_reduce", "all_gather", "broadcast", "ping_pong"]
 QUICK_SIZES = [8, 4 << 10, 256 << 10, 16 << 20]
 OUTPUTS = ["peers.json", "limits.json", "peers.txt", "peers.svg"]
 # Without mpich-gather: MPICH itself chooses release-gather where it helps. Asking for it gave the same figures.
-DEFAULT_LIBRARIES = {"shm": ["tutti", "openmpi", "openmpi-ucx", "openmpi-sm", "mpich", "impi", "mpich5", "openmpi5",
-                             "openmpi5-xhc", "gloo", "gloo-bcube"],
-                     "tcp": ["tutti", "openmpi", "mpich", "impi", "openmpi5", "gloo"]}
+DEFAULT_LIBRARIES = {"shm": ["tutti", "openmpi", "openmpi-ucx", "openmpi-ucc", "openmpi-sm", "mpich", "impi", "mpich5",
+                             "openmpi5", "openmpi5-xhc", "gloo", "gloo-bcube"],
+                     "tcp": ["tutti", "openmpi", "openmpi-ucc", "mpich", "impi", "openmpi5", "gloo"]}
 # With more ranks than cores, a library with longer calls gets one turn a cell. This bounds a full run.
 SLOW_CALL_US = 20e3
 # The host of a virtual machine places two cores near (50-60 ns a cache line) or far (250 ns), and moves them.

@@ -5,6 +5,7 @@ libraries sleep in read(). So measurements of several libraries interleave withi
 no other way to compare them.
 """
 
+import glob
 import json
 import os
 import select
@@ -30,10 +31,11 @@ class Launch:
     launcher: the program that starts the ranks; "": each rank is started directly. note: the configuration in words,
     for the report. arguments(ranks, cores), environment(ranks, cores): for the launcher. options: for the driver.
     pin: if there is a core for each rank, ranks are bound to cores. spins: the library never yields a shared core.
+    component: a pattern of files, one of which must exist.
     """
 
     def __init__(self, name, library, driver, note, launcher="", arguments=None, environment=None, options="",
-                 pin=True, spins=False, rank_environment=None):
+                 pin=True, spins=False, rank_environment=None, component=""):
         self.name = name
         self.library = library
         self.driver = driver
@@ -45,6 +47,7 @@ class Launch:
         self.pin = pin
         self.spins = spins
         self.rank_environment = rank_environment or (lambda rank: {})
+        self.component = component
 
     def missing(self, build_dir):
         """The reason why this cannot run here, or None."""
@@ -52,6 +55,8 @@ class Launch:
             return f"{self.driver} was not built (package missing?)"
         if self.launcher and not shutil.which(self.launcher_path(build_dir)):
             return f"{self.launcher} is not installed"
+        if self.component and not glob.glob(self.component):
+            return f"{self.component} does not exist"
         return None
 
     def launcher_path(self, build_dir):
@@ -118,6 +123,14 @@ def _priority(launch, ranks, cores):
 
 
 _VADER = ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
+_UCX = ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any", "--mca", "osc", "^ucx"]
+_UCC = ["--mca", "coll_ucc_enable", "1", "--mca", "coll_ucc_priority", "100"]
+_UCC_COMPONENT = "/usr/lib/*/openmpi/lib/openmpi*/mca_coll_ucc.so"  # Debian 12's Open MPI lacks it
+
+
+def _ucx_environment(transports, devices=None):
+    words = {"UCX_TLS": transports, "UCX_WARN_UNUSED_ENV_VARS": "n"}
+    return lambda ranks, cores: {**words, "UCX_NET_DEVICES": devices} if devices else words
 
 LAUNCHES = {
     "shm": [
@@ -125,9 +138,9 @@ LAUNCHES = {
         Launch("openmpi", "openmpi", "openmpi_driver", "btl self,vader, single copy by CMA", "mpirun.openmpi",
                _openmpi("shm", _VADER + ["--mca", "btl_vader_single_copy_mechanism", "cma"])),
         Launch("openmpi-ucx", "openmpi", "openmpi_driver", "pml ucx over posix and CMA", "mpirun.openmpi",
-               _openmpi("shm", ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any",
-                                "--mca", "osc", "^ucx"]),
-               lambda ranks, cores: {"UCX_TLS": "self,posix,cma", "UCX_WARN_UNUSED_ENV_VARS": "n"}),
+               _openmpi("shm", _UCX), _ucx_environment("self,posix,cma")),
+        Launch("openmpi-ucc", "openmpi", "openmpi_driver", "pml ucx, collectives of UCC", "mpirun.openmpi",
+               _openmpi("shm", _UCX + _UCC), _ucx_environment("self,posix,cma"), component=_UCC_COMPONENT),
         Launch("openmpi-sm", "openmpi", "openmpi_driver", "btl self,vader, collectives of coll/sm", "mpirun.openmpi",
                _openmpi("shm", _VADER + ["--mca", "coll_sm_priority", "90"])),
         Launch("mpich", "mpich", "mpich_driver", "ch4:ucx, defaults (UCX over posix and CMA)", "mpiexec.mpich", _mpich,
@@ -150,6 +163,9 @@ LAUNCHES = {
     "tcp": [
         tutti_on_hosts(1),
         Launch("openmpi", "openmpi", "openmpi_driver", "btl self,tcp over lo", "mpirun.openmpi", _openmpi("tcp", [])),
+        Launch("openmpi-ucc", "openmpi", "openmpi_driver", "pml ucx and collectives of UCC over tcp on lo",
+               "mpirun.openmpi", _openmpi("shm", _UCX + _UCC), _ucx_environment("self,tcp", "lo"),
+               component=_UCC_COMPONENT),
         Launch("mpich", "mpich", "mpich_driver", "ch4:ucx, UCX over tcp on lo", "mpiexec.mpich", _mpich,
                lambda ranks, cores: {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo", "MPIR_CVAR_NOLOCAL": "1"},
                spins=True),
