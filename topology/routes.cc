@@ -194,17 +194,20 @@ uint32_t Routes::switch_of(uint32_t nic) const {
   return kNoNode;
 }
 
+uint32_t Routes::switch_of_rank(uint32_t rank) const {
+  return nic_of_[rank] == kNoNode ? kNoNode : switch_of(nic_of_[rank]);
+}
+
 bool Routes::add_route(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) {
   const Host& host = hosts_[host_of_[from]];
   if (host_of_[from] == host_of_[to]) {
     const uint32_t a = host.shape->ranks[from - host.first_rank];
     return add_inside(host, a, host.shape->ranks[to - host.first_rank], arcs);
   }
-  if (!add_way_out(from, arcs) || nic_of_[to] == kNoNode) return false;
-  const uint32_t first = switch_of(nic_of_[from]);
-  const uint32_t last = switch_of(nic_of_[to]);
+  const uint32_t first = switch_of_rank(from);
+  const uint32_t last = switch_of_rank(to);
+  if (last == kNoNode || !add_way_out(from, arcs)) return false;
   if (first != last) {
-    if (last == kNoNode) return false;
     const auto& middle = between_switches(first, last);
     if (middle.empty()) return false;
     arcs.insert(arcs.end(), middle.begin(), middle.end());
@@ -213,23 +216,21 @@ bool Routes::add_route(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs) 
 }
 
 bool Routes::add_way_out(uint32_t rank, std::vector<uint32_t>& arcs) {
-  const uint32_t card = nic_of_[rank];
-  const uint32_t first = card == kNoNode ? kNoNode : switch_of(card);
+  const uint32_t first = switch_of_rank(rank);
   const Host& host = hosts_[host_of_[rank]];
   const uint32_t at = rank - host.first_rank;
   if (first == kNoNode || !add_inside(host, host.shape->ranks[at], host.shape->nic_of[at], arcs))
     return false;
-  add_arc(card, first, arcs);
+  add_arc(nic_of_[rank], first, arcs);
   return true;
 }
 
 bool Routes::add_way_in(uint32_t rank, std::vector<uint32_t>& arcs) {
-  const uint32_t card = nic_of_[rank];
-  const uint32_t last = card == kNoNode ? kNoNode : switch_of(card);
+  const uint32_t last = switch_of_rank(rank);
   if (last == kNoNode) return false;
   const Host& host = hosts_[host_of_[rank]];
   const uint32_t at = rank - host.first_rank;
-  add_arc(last, card, arcs);
+  add_arc(last, nic_of_[rank], arcs);
   return add_inside(host, host.shape->nic_of[at], host.shape->ranks[at], arcs);
 }
 

@@ -68,6 +68,8 @@ class Routes {
   const std::vector<uint32_t>& host_of() const { return host_of_; }
   /// The first network switch that a card is joined to; kNoNode if there is none.
   uint32_t switch_of(uint32_t nic) const;
+  /// The same for the card of a rank; also kNoNode if the rank has no card.
+  uint32_t switch_of_rank(uint32_t rank) const;
 
   /// Adds the arcs from one rank to another to `arcs`. False if nothing joins them.
   bool add_route(uint32_t from, uint32_t to, std::vector<uint32_t>& arcs);

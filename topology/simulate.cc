@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "topology/events.h"
 #include "topology/walk.h"
@@ -16,7 +17,7 @@ constexpr uint32_t kRoundsMax = 64;
 constexpr uint32_t kRoundsMin = 2;
 constexpr size_t kBusiestShown = 4;
 /// With more steps than this of all ranks, one host stands for all even if hosts send in different orders.
-constexpr uint64_t kStepsWalkedWhole = uint64_t{1} << 20;
+constexpr uint64_t kStepsWalkedWhole = uint64_t{1} << 22;
 /// In plans with more steps than this, all stripes of a GPU are one group.
 constexpr uint64_t kStepsInGroups = uint64_t{1} << 14;
 constexpr uint64_t kCallsMax = 256;
@@ -263,8 +264,7 @@ Result<Simulation> simulate(Routes& routes, const PlanMaker& maker, const Simula
     walk_options.groups = std::min(stripes, Walk::kGroupsMax);
   Walk walk(routes, walk_options);
   for (uint32_t rank = 0; rank < ranks; ++rank)
-    TUTTI_TRY(walk.add(rank < first_plans.size() ? first_plans[rank] : maker.plan_of(rank)));
-  first_plans = {};  // long ones take more memory than the walk
+    TUTTI_TRY(walk.add(rank < first_plans.size() ? std::move(first_plans[rank]) : maker.plan_of(rank)));
   TUTTI_TRY(walk.finish());
   const WalkCut cut = cut_of(walk, stripes, options);
   const uint32_t calls = calls_of(walk, cut, options);

@@ -214,9 +214,8 @@ bool Walk::find_end(bool is_out, uint32_t rank, HopRange& way) {
 
 bool Walk::find_middle(uint32_t from, uint32_t to, WalkLink& link) {
   add_latency(link.own, link);
-  const uint32_t in = routes_.nic_of()[position_of(to)];
-  const uint32_t first = routes_.switch_of(routes_.nic_of()[position_of(from)]);
-  const uint32_t last = in == kNoNode ? kNoNode : routes_.switch_of(in);
+  const uint32_t first = routes_.switch_of_rank(position_of(from));
+  const uint32_t last = routes_.switch_of_rank(position_of(to));
   if (last == kNoNode) return false;
   if (first == last) return true;
   const auto [number, is_new] = number_of_switches_.number(uint64_t{first} << 32 | last);

@@ -285,7 +285,7 @@ Result<Price> price_within(const PlanMaker& maker, uint64_t block_bytes, const C
   const uint32_t ranks = shift ? host_size : maker.rank_count;
   PriceGraph graph(maker.rank_count, ranks, block_bytes, costs, shift.value_or(HostShift::kAdd));
   for (uint32_t rank = 0; rank < ranks; ++rank)
-    TUTTI_TRY(graph.add(rank < first_host.size() ? first_host[rank] : maker.plan_of(rank)));
+    TUTTI_TRY(graph.add(rank < first_host.size() ? std::move(first_host[rank]) : maker.plan_of(rank)));
   return price_graph(graph, costs, maker.rank_count / ranks, limits.microseconds);
 }
 
