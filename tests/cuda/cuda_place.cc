@@ -82,10 +82,12 @@ tutti_result_t CudaPlace::replay(CUstream stream, const std::function<tutti_resu
   return finished(stream) ? TUTTI_SUCCESS : TUTTI_SYSTEM_ERROR;
 }
 
-CUgraphExec end_capture(Rank& rank, const cuda::Driver& driver, CUstream stream) {
+CUgraphExec end_capture(Rank& rank, const cuda::Driver& driver, CUstream stream,
+                        const std::function<void()>& between) {
   CUgraph graph = nullptr;
   CUgraphExec executable = nullptr;
   rank.expect_true(driver.stream_end_capture(stream, &graph) == CUDA_SUCCESS, "the end of the capture");
+  if (between) between();
   rank.expect_true(driver.graph_instantiate(&executable, graph, 0) == CUDA_SUCCESS, "the graph");
   (void)driver.graph_destroy(graph);
   return executable;

@@ -53,7 +53,9 @@ class CudaPlace final : public Place {
 };
 
 /// Ends the stream's capture and makes its graph, which the caller destroys. Null and a failure of the rank
-/// when the driver refuses.
-CUgraphExec end_capture(Rank& rank, const cuda::Driver& driver, CUstream stream);
+/// when the driver refuses. `between`, if any, runs when the capture has ended: while another thread captures
+/// in global mode, the driver makes no graph and spoils that capture.
+CUgraphExec end_capture(Rank& rank, const cuda::Driver& driver, CUstream stream,
+                        const std::function<void()>& between = {});
 
 }  // namespace tutti::test

@@ -177,7 +177,7 @@ CUgraphExec capture_sum(Rank& rank, CudaPlace& place, const Numbers& send, const
   rank.expect_ok(sum(send, recv, rank.comm, tutti_stream_cuda(stream)), "a captured all_reduce");
   (void)driver.memcpy_async(reinterpret_cast<CUdeviceptr>(copy.get()),
                             reinterpret_cast<CUdeviceptr>(recv.get()), recv.bytes(), stream);
-  return end_capture(rank, driver, stream);
+  return end_capture(rank, driver, stream, [&rank] { (void)rank.meet(); });
 }
 
 /// Replays a captured sum of so many numbers, with calls of both kinds between.

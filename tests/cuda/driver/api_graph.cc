@@ -116,6 +116,8 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* result, CUgraph handle, unsigned long long flags) {
   FAKE_CALL(cuGraphInstantiateWithFlags);
+  // As driver 580 does: it may allocate memory.
+  if (const CUresult refusal = fake_cuda::forbid_in_capture(); refusal != CUDA_SUCCESS) return refusal;
   const Graph* graph = machine().graphs.find(handle);
   if (graph == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   auto executable = std::make_unique<GraphExec>();
